@@ -1,0 +1,52 @@
+//! Errors of the core: one enum, and the located error of a shard.
+
+use std::sync::Arc;
+
+/// What went wrong with the data of a shard, and where.
+///
+/// `record` is the 0-based line (blank lines numbered too), `byte` the offset of its first byte in
+/// the inflated shard; for an error of the gzip stream itself, `byte` is the number of bytes that
+/// had been inflated when it was met. Both are `None` when the shard could not be opened.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.message())]
+pub struct ShardError {
+    /// Path of the shard as it stands in the manifest.
+    pub shard: Arc<str>,
+    /// 0-based line of the record, blank lines counted.
+    pub record: Option<u64>,
+    /// Inflated byte offset of the record's start.
+    pub byte: Option<u64>,
+    /// What was expected, what was found, and what to do.
+    pub reason: String,
+}
+
+impl ShardError {
+    fn message(&self) -> String {
+        match (self.record, self.byte) {
+            (Some(record), Some(byte)) => {
+                format!("{}: record {record}, byte {byte}: {}", self.shard, self.reason)
+            }
+            _ => format!("{}: {}", self.shard, self.reason),
+        }
+    }
+}
+
+/// Every error the core returns. The Python boundary has one conversion from it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// A shard's bytes are not what they should be.
+    #[error(transparent)]
+    Shard(#[from] ShardError),
+    /// tokenizer.json cannot be loaded, or a text cannot be encoded with it.
+    #[error("{0}")]
+    Tokenizer(String),
+    /// A saved state does not fit this dataset.
+    #[error("{0}")]
+    State(String),
+    /// An argument is out of its range.
+    #[error("{0}")]
+    Argument(String),
+}
+
+/// The core's result type.
+pub type Result<T> = std::result::Result<T, Error>;

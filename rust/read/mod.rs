@@ -1,0 +1,1 @@
+//! Shards to documents: inflate, split into lines, extract the wanted text.
