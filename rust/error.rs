@@ -46,6 +46,18 @@ pub enum Error {
     /// An argument is out of its range.
     #[error("{0}")]
     Argument(String),
+    /// The operating system refused something that is no shard's fault.
+    #[error("{0}")]
+    System(String),
+    /// The iterator was made in another process.
+    #[error(
+        "this process was forked from the one whose threads fill this iterator, and has none of them: make the \
+         iterator, or call set_state on it, after the fork"
+    )]
+    Forked,
+    /// A worker panicked.
+    #[error("a worker thread failed with a bug in gristmill, please report it: {0}")]
+    Bug(String),
 }
 
 /// The core's result type.

@@ -1,13 +1,20 @@
 //! gristmill's core: gzipped JSONL shards in, packed rows of token ids out.
 //!
 //! The way of the data is `read` (inflate, split lines, extract the text), `encode` (text to ids),
-//! `pack` (ids to rows) and `ring` (rows to batches). Everything here compiles and is tested
-//! without Python; `python` alone knows PyO3.
+//! `lane` (the order of documents), `pack` (ids to rows) and `feed` (rows to batches). Everything
+//! here compiles and is tested without Python; `python` alone knows PyO3.
 
+pub mod config;
 pub mod encode;
 pub mod error;
+pub mod feed;
+pub mod lane;
+pub mod pack;
+pub mod plan;
 #[cfg(feature = "python")]
 mod python;
+mod random;
 pub mod read;
+mod sync;
 
 pub use error::{Error, Result, ShardError};

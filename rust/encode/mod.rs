@@ -5,10 +5,14 @@
 
 mod reference;
 
+use std::panic::resume_unwind;
 use std::sync::Arc;
 
 use crate::error::Result;
 use reference::Reference;
+
+/// Version of the `tokenizers` crate whose ids these are; part of a run's identity.
+pub const TOKENIZERS_VERSION: &str = "0.23.2";
 
 /// Which engine computes the ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,6 +73,42 @@ impl Encoder {
     /// The text of some ids, as the reference decodes them, special tokens kept.
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
         self.shared.reference.decode(ids)
+    }
+
+    /// The ids of all texts one after another, and where each text's begin, with the end at last.
+    pub fn encode_batch<T: AsRef<str> + Sync>(
+        &self,
+        texts: &[T],
+        threads: usize,
+    ) -> Result<(Vec<u32>, Vec<i64>)> {
+        let share = texts.len().div_ceil(threads.max(1)).max(1);
+        let parts: Vec<Result<(Vec<u32>, Vec<usize>)>> = std::thread::scope(|scope| {
+            let threads: Vec<_> =
+                texts.chunks(share).map(|texts| scope.spawn(|| self.encode_part(texts))).collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
+                .collect()
+        });
+        let mut ids = Vec::new();
+        let mut offsets = vec![0];
+        for part in parts {
+            let (part, ends) = part?;
+            offsets.extend(ends.iter().map(|end| (ids.len() + end) as i64));
+            ids.extend(part);
+        }
+        Ok((ids, offsets))
+    }
+
+    fn encode_part<T: AsRef<str>>(&self, texts: &[T]) -> Result<(Vec<u32>, Vec<usize>)> {
+        let mut worker = self.worker();
+        let mut ids = Vec::new();
+        let mut ends = Vec::with_capacity(texts.len());
+        for text in texts {
+            worker.encode(text.as_ref(), &mut ids)?;
+            ends.push(ids.len());
+        }
+        Ok((ids, ends))
     }
 
     /// What one thread needs to encode.

@@ -1,1 +1,28 @@
-//! The Python extension module: the only part of the core that knows PyO3.
+//! The Python extension module `gristmill._core`: the only part of the core that knows PyO3.
+//!
+//! Each function takes typed arguments, does its work with the GIL released, and turns the core's
+//! one error into the matching Python exception.
+
+mod encoder;
+mod error;
+mod pipeline;
+
+use pyo3::prelude::*;
+
+/// gristmill's core. Not a public interface: use the names of the `gristmill` package.
+#[pymodule]
+mod _core {
+    use super::{Bound, PyModule, PyModuleMethods, PyResult};
+
+    #[pymodule_export]
+    use super::encoder::Encoder;
+    #[pymodule_export]
+    use super::pipeline::{Pipeline, deal, usable_cores};
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        module.add("TOKENIZERS_VERSION", crate::encode::TOKENIZERS_VERSION)?;
+        module.add("CURSOR_FIELDS", crate::lane::cursor::Cursor::FIELDS)
+    }
+}

@@ -1,0 +1,63 @@
+"""Checks of arguments. Each failure names the argument, what was given, and what is allowed."""
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+from gristmill._errors import ArgumentError, ArgumentTypeError
+
+
+def wrong_type(name: str, value: object, expected: str) -> ArgumentTypeError:
+    """The error for a value of a type that `name` does not take."""
+    return ArgumentTypeError(f"{name}={value!r}: expected {expected}, got {type(value).__name__}")
+
+
+def integer(name: str, value: Any, least: int, most: int | None = None) -> int:
+    """An integer of at least `least` (and at most `most`); NumPy integers count, booleans do not."""
+    expected = f"an integer of at least {least}" if most is None else f"an integer from {least} to {most}"
+    if isinstance(value, bool):
+        raise wrong_type(name, value, expected)
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise wrong_type(name, value, expected) from None
+    if number < least or (most is not None and number > most):
+        raise ArgumentError(f"{name}={number}: expected {expected}")
+    return number
+
+
+def optional_integer(name: str, value: Any, least: int, most: int | None = None) -> int | None:
+    """Like `integer`, or None."""
+    return None if value is None else integer(name, value, least, most)
+
+
+def boolean(name: str, value: Any) -> bool:
+    """True or False; nothing else, so that a swapped argument is noticed."""
+    if not isinstance(value, bool):
+        raise wrong_type(name, value, "True or False")
+    return value
+
+
+def fraction(name: str, value: Any) -> float:
+    """A number from 0 to 1."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise wrong_type(name, value, "a number from 0 to 1")
+    if not 0 <= value <= 1:
+        raise ArgumentError(f"{name}={value!r}: expected a number from 0 to 1")
+    return float(value)
+
+
+def choice(name: str, value: Any, allowed: Sequence[str]) -> str:
+    """One of some words."""
+    if value not in allowed:
+        raise ArgumentError(f"{name}={value!r}: expected one of {', '.join(map(repr, allowed))}")
+    return str(value)
+
+
+def text(name: str, value: Any) -> str:
+    """A string that is not empty."""
+    if not isinstance(value, str):
+        raise wrong_type(name, value, "a string")
+    if not value:
+        raise ArgumentError(f"{name}='': expected a string that is not empty")
+    return value

@@ -1,0 +1,336 @@
+"""`PackedDataset`: shards of text as a Grain dataset of packed rows."""
+
+import os
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+from urllib.parse import quote
+
+import grain
+import numpy as np
+import numpy.typing as npt
+
+from gristmill import _arguments, _core, _lanes, _state
+from gristmill._encoder import Encoder, Pathish, as_encoder
+from gristmill._errors import ArgumentError, StateError
+from gristmill._manifest import Manifest
+
+Element: TypeAlias = "dict[str, npt.NDArray[np.int32]]"
+
+_LAYOUTS = {
+    "maxtext": (
+        "inputs", "inputs_segmentation", "inputs_position", "targets", "targets_segmentation", "targets_position",
+    ),
+}  # fmt: skip
+# A batch's buffer is addressed with 32-bit counts of rows and tokens in many consumers.
+_LARGEST_LENGTH = 2**24
+_LARGEST_BATCH = 2**20
+
+
+class PackedDatasetIterator(grain.DatasetIterator[Element]):
+    """Iterates over a `PackedDataset`. Its threads start with the first `next` or `start_prefetch`."""
+
+    _MUTATES_ELEMENT_SPEC = False
+
+    def __init__(self, dataset: "PackedDataset") -> None:
+        super().__init__()
+        self._dataset = dataset
+        self._pipeline = _core.Pipeline(dataset._encoder._core, dataset._pipeline_arguments())
+        self._threads_set = False
+
+    def __next__(self) -> Element:
+        """The next element.
+
+        Raises:
+          StopIteration: all epochs of the lanes of this iterator have been given.
+          ShardError: a record cannot be used. What lies before it has been given; each further call raises
+            the same error, and the state stays behind the last element.
+          ValueError: the iterator was closed.
+        """
+        self._assert_not_closed()
+        self._set_threads()
+        with self._stats.record_self_time():
+            element = self._pipeline.next()
+            if element is None:
+                raise StopIteration
+            return self._stats.record_output_spec(element)
+
+    def start_prefetch(self) -> None:
+        """Starts the threads, which fill the ring while the caller does something else."""
+        self._assert_not_closed()
+        self._set_threads()
+        self._pipeline.start()
+
+    def get_state(self) -> _state.State:
+        """Where the stream stands behind the last element given: a fresh dict of integers and strings."""
+        step, row, lanes = self._pipeline.state()
+        return {
+            "version": _state.VERSION,
+            "fingerprint": self._dataset.fingerprint,
+            "step": step,
+            "row": row,
+            "lanes": lanes,
+        }
+
+    def set_state(self, state: _state.State) -> None:
+        """Goes to a saved place; the next element is the one that followed there.
+
+        Args:
+          state: a state of this dataset that holds at least the lanes of this iterator: its own, one of
+            an iterator with more lanes, or one made by `merge_states`.
+
+        Raises:
+          StateError: the state belongs to another stream, lacks lanes, or is damaged. What only the
+            shards can tell is found by the next `next`.
+        """
+        self._assert_not_closed()
+        checked = _state.check(state)
+        if checked["fingerprint"] != self._dataset.fingerprint:
+            raise StateError(
+                "the state was saved by another dataset: "
+                + _state.differences(checked["fingerprint"], self._dataset.fingerprint)
+                + ". Use the same shards, tokenizer and arguments as the run that saved it; to add shards, finish the "
+                "epoch on the old ones and start anew on the new"
+            )
+        own = self._dataset._own_lanes
+        missing = [lane for lane in own if str(lane) not in checked["lanes"]]
+        if missing:
+            raise StateError(
+                f"the state holds the lanes {', '.join(checked['lanes']) or '(none)'}, and this iterator also needs "
+                f"{', '.join(map(str, missing))}: join the states of all hosts with gristmill.merge_states"
+            )
+        if checked["row"] and len(checked["lanes"]) != len(own):
+            raise StateError(
+                "the state was saved between the rows of a step, and restores only onto the same lanes: save after a "
+                "whole step, or use batch_size"
+            )
+        self._pipeline.restore(checked["step"], checked["row"], [list(checked["lanes"][str(lane)]) for lane in own])
+
+    def close(self) -> None:
+        """Stops and joins the threads. Elements already given stay valid."""
+        if not self._closed:
+            self._pipeline.stop()
+        super().close()
+
+    def stats(self) -> dict[str, Any]:
+        """Figures of the lanes of this iterator, up to the last element given.
+
+        Returns:
+          `documents` whose last token was given, `tokens` (BOS and EOS included), `text_bytes` of UTF-8,
+          `rows`, `batches`, `padding_tokens`, `dropped_tokens` and `quarantined`, counted since the start of
+          the stream and kept through restarts; and of this iterator: `wait_seconds` spent waiting in
+          `next`, `ring_ready` batches that wait to be taken, and `busy_seconds`, the time of the threads by
+          stage.
+        """
+        return self._pipeline.stats()
+
+    def quarantine(self) -> list[dict[str, Any]]:
+        """The records left out so far, each with `shard`, `record`, `byte` and `reason`."""
+        return self._pipeline.quarantine()
+
+    def _set_threads(self) -> None:
+        # Known only now: under mp_prefetch the context is filled in after the iterator is made.
+        if not self._threads_set:
+            processes = max(1, self._ctx.mp_context.process_count)
+            threads = self._dataset._threads or max(1, _core.usable_cores() // processes)
+            self._pipeline.set_threads(threads)
+            self._threads_set = True
+
+
+class PackedDataset(grain.IterDataset[Element]):
+    """Text of gzipped JSONL shards, tokenized and packed into rows, as a `grain.IterDataset`.
+
+    The global sequence of batches is a function of the shards, the tokenizer and the arguments alone: threads,
+    prefetching, hosts and restarts do not change it.
+
+    Elements are dicts of int32 arrays: `[rows of this host, sequence_length]` with `batch_size`,
+    `[sequence_length]` without. Layout `maxtext`: `inputs`, `inputs_segmentation` (from 1 in each row, 0 is
+    padding), `inputs_position` (from 0 in each segment), `targets`, `targets_segmentation`,
+    `targets_position`. `targets[i]` is the token that follows `inputs[i]` in its document, also across the end
+    of the row; where none follows, `targets` and `targets_segmentation` are 0. MaxText's own shift
+    differs there, see `boundary_targets`.
+
+    Args:
+      shards: a glob, a path, a list of either, or a `Manifest`.
+      tokenizer: the path of a tokenizer.json, or an `Encoder`.
+      text_field: key of the record that holds the text.
+      sequence_length: tokens in a row.
+      batch_size: rows of the global batch, over all hosts. None: single rows, lane after lane.
+      lanes: number of ordered streams that the shards are dealt to. None: the largest power of two that
+        divides `batch_size` and is at most the number of shards and 64. It is part of the stream, and the
+        largest number of hosts.
+      packing: `"concat"`: documents are joined, and cut every `sequence_length` tokens.
+      layout: `"maxtext"`.
+      boundary_targets: whether a document's last token has the next document's first token as its target, as
+        MaxText's shift of whole rows makes it. By default nothing is trained across documents.
+      eos: token or id put behind each document. None: the one named beside the tokenizer. False: none.
+      bos: token or id put before each document. True: the one named beside the tokenizer. False: none.
+      seed: None: no shuffling. Else the shards are permuted in each epoch, and documents within windows.
+      shuffle_window: documents that are permuted together.
+      epochs: how often the shards are read. None: for ever.
+      shard_index: which of `shard_count` hosts this is.
+      shard_count: number of hosts; it must divide `lanes`.
+      on_error: `"raise"`: stop at a record that cannot be used. `"quarantine"`: list it and go on.
+      max_error_rate: share of a lane's records, 0 to 1, that may be quarantined.
+      max_document_bytes: longest accepted line of a shard, inflated.
+      threads: worker threads. None: as many as this process has cores.
+      prefetch: batches that are prepared ahead.
+
+    Raises:
+      ArgumentError: an argument's value is not allowed.
+      ArgumentTypeError: an argument is of the wrong type.
+      MissingShardError: a shard does not exist, or a glob matches nothing.
+      TokenizerError: the tokenizer cannot be loaded.
+    """
+
+    def __init__(
+        self,
+        shards: "Pathish | Iterable[Pathish] | Manifest",
+        *,
+        tokenizer: "Encoder | Pathish",
+        text_field: str = "text",
+        sequence_length: int = 1024,
+        batch_size: int | None = None,
+        lanes: int | None = None,
+        packing: str = "concat",
+        layout: str = "maxtext",
+        boundary_targets: bool = False,
+        eos: "str | int | bool | None" = None,
+        bos: "str | int | bool" = False,
+        seed: int | None = None,
+        shuffle_window: int = 1024,
+        epochs: int | None = 1,
+        shard_index: int = 0,
+        shard_count: int = 1,
+        on_error: str = "raise",
+        max_error_rate: float = 0.01,
+        max_document_bytes: int = 2**27,
+        threads: int | None = None,
+        prefetch: int = 4,
+    ) -> None:
+        super().__init__()
+        self._text_field = _arguments.text("text_field", text_field)
+        self._sequence_length = _arguments.integer("sequence_length", sequence_length, 1, _LARGEST_LENGTH)
+        self._batch_size = _arguments.optional_integer("batch_size", batch_size, 1, _LARGEST_BATCH)
+        self._packing = _arguments.choice("packing", packing, ["concat"])
+        self._layout = _arguments.choice("layout", layout, list(_LAYOUTS))
+        self._boundary_targets = _arguments.boolean("boundary_targets", boundary_targets)
+        self._seed = _arguments.optional_integer("seed", seed, 0, 2**64 - 1)
+        self._shuffle_window = _arguments.integer("shuffle_window", shuffle_window, 1)
+        self._epochs = _arguments.optional_integer("epochs", epochs, 1, 2**32)
+        self._on_error = _arguments.choice("on_error", on_error, ["raise", "quarantine"])
+        self._max_error_rate = _arguments.fraction("max_error_rate", max_error_rate)
+        self._max_document_bytes = _arguments.integer("max_document_bytes", max_document_bytes, 1)
+        self._threads = _arguments.optional_integer("threads", threads, 1, 1024)
+        self._prefetch = _arguments.integer("prefetch", prefetch, 1, 1024)
+        if bos is None:
+            raise _arguments.wrong_type("bos", bos, "a token, an id, True for the tokenizer's own, or False for none")
+        self._manifest = Manifest.find(shards)
+        self._lanes = _lanes.count(lanes, self._batch_size, len(self._manifest))
+        self._own_lanes = _lanes.of_host(self._lanes, shard_index, shard_count)
+        self._encoder = as_encoder(tokenizer)
+        self._eos = self._encoder.special_token_id("eos", eos)
+        self._bos = self._encoder.special_token_id("bos", bos)
+        self._fingerprint = self._make_fingerprint()
+
+    @property
+    def lanes(self) -> int:
+        """Number of lanes of the stream, over all hosts."""
+        return self._lanes
+
+    @property
+    def manifest(self) -> Manifest:
+        """The shards that are read."""
+        return self._manifest
+
+    @property
+    def encoder(self) -> Encoder:
+        """The tokenizer."""
+        return self._encoder
+
+    @property
+    def fingerprint(self) -> str:
+        """What defines the stream, readable: shards, tokenizer, and every argument that changes it."""
+        return self._fingerprint
+
+    def plan(self, epoch: int = 0) -> list[list[str]]:
+        """The shards of each lane in an epoch, in the order in which it reads them."""
+        epoch = _arguments.integer("epoch", epoch, 0)
+        dealt = _core.deal(self._manifest.sizes, self._lanes, self._seed, epoch)
+        return [[self._manifest.paths[shard] for shard in share] for share in dealt]
+
+    def set_slice(self, sl: slice, sequential_slice: bool = False) -> None:
+        """Keeps every n-th of the own lanes: Grain calls this in the workers of `mp_prefetch`.
+
+        Raises:
+          ArgumentError: the dataset has a `batch_size`, whose batches cannot be cut into those of workers.
+        """
+        if self._batch_size is not None:
+            raise ArgumentError(
+                f"batch_size={self._batch_size}: mp_prefetch with several workers needs single rows; leave batch_size "
+                "out, and put .batch() after .mp_prefetch()"
+            )
+        del sequential_slice  # whole lanes either way
+        self._own_lanes = self._own_lanes[sl]
+
+    @property
+    def _element_spec(self) -> Any:
+        rows = () if self._batch_size is None else (len(self._own_lanes) * self._rows_per_lane,)
+        shape = (*rows, self._sequence_length)
+        return {name: grain.experimental.ShapeDtypeStruct(shape, np.int32) for name in _LAYOUTS[self._layout]}
+
+    def __iter__(self) -> PackedDatasetIterator:
+        return PackedDatasetIterator(self)
+
+    def __repr__(self) -> str:
+        return (
+            f"<PackedDataset of {len(self._manifest)} shards in {self._lanes} lanes, batch_size={self._batch_size}, "
+            f"sequence_length={self._sequence_length}>"
+        )
+
+    @property
+    def _rows_per_lane(self) -> int:
+        return 1 if self._batch_size is None else self._batch_size // self._lanes
+
+    def _make_fingerprint(self) -> str:
+        parts = {
+            "manifest": self._manifest.fingerprint,
+            "tokenizer": self._encoder.fingerprint,
+            "text_field": self._text_field,
+            "sequence_length": self._sequence_length,
+            "batch_size": self._batch_size,
+            "lanes": self._lanes,
+            "packing": self._packing,
+            "layout": self._layout,
+            "boundary_targets": self._boundary_targets,
+            "eos": self._eos,
+            "bos": self._bos,
+            "seed": self._seed,
+            "shuffle_window": None if self._seed is None else self._shuffle_window,
+            "epochs": self._epochs,
+            "on_error": self._on_error,
+            "max_error_rate": None if self._on_error == "raise" else self._max_error_rate,
+            "max_document_bytes": self._max_document_bytes,
+        }
+        return " ".join(f"{name}={quote(str(value), safe='')}" for name, value in parts.items())
+
+    def _pipeline_arguments(self) -> dict[str, Any]:
+        return {
+            "paths": [os.fspath(path) for path in self._manifest.paths],
+            "sizes": self._manifest.sizes,
+            "text_field": self._text_field,
+            "sequence_length": self._sequence_length,
+            "rows_per_lane": self._rows_per_lane,
+            "lanes": self._lanes,
+            "own_lanes": list(self._own_lanes),
+            "layout": self._layout,
+            "boundary_targets": self._boundary_targets,
+            "eos": self._eos,
+            "bos": self._bos,
+            "seed": self._seed,
+            "shuffle_window": self._shuffle_window,
+            "epochs": self._epochs,
+            "max_error_rate": self._max_error_rate if self._on_error == "quarantine" else None,
+            "max_document_bytes": self._max_document_bytes,
+            "prefetch": self._prefetch,
+            "single_rows": self._batch_size is None,
+        }

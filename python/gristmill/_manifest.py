@@ -1,0 +1,98 @@
+"""The list of shards that a dataset reads."""
+
+import glob
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from gristmill._errors import ArgumentError, MissingShardError
+from gristmill._arguments import wrong_type
+
+Pathish: TypeAlias = "str | os.PathLike[str]"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Shards, sorted bytewise by path, with their sizes on disk.
+
+    A manifest is part of what defines a stream of batches: keep one (it pickles, and `paths` and `sizes`
+    are plain tuples) to be certain that a later run reads the same files.
+
+    Attributes:
+      paths: path of each shard.
+      sizes: size of each shard in bytes, as stored (compressed).
+    """
+
+    paths: tuple[str, ...]
+    sizes: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.paths) != len(self.sizes):
+            raise ArgumentError(f"a manifest of {len(self.paths)} paths has {len(self.sizes)} sizes")
+        if not self.paths:
+            raise ArgumentError("a manifest needs at least one shard")
+        order = sorted(range(len(self.paths)), key=lambda i: os.fsencode(self.paths[i]))
+        object.__setattr__(self, "paths", tuple(self.paths[i] for i in order))
+        object.__setattr__(self, "sizes", tuple(int(self.sizes[i]) for i in order))
+        for before, path in zip(self.paths, self.paths[1:], strict=False):
+            if before == path:
+                raise ArgumentError(f"shard {path!r} is listed twice: name each file once")
+
+    @classmethod
+    def find(cls, shards: "Pathish | Iterable[Pathish] | Manifest") -> "Manifest":
+        """The manifest of a glob, a path, or several of either.
+
+        A name that exists is taken as it is; any other is a glob, in which `**` matches folders of any
+        depth. A shard that several of them match is listed once.
+
+        Raises:
+          MissingShardError: a path does not exist, or a glob matches no file.
+          ArgumentTypeError: `shards` is none of these.
+        """
+        if isinstance(shards, Manifest):
+            return shards
+        if isinstance(shards, (str, os.PathLike)):
+            shards = [shards]
+        if not isinstance(shards, Iterable):
+            raise wrong_type("shards", shards, "a glob, a path, a list of either, or a Manifest")
+        patterns = list(shards)
+        if not patterns:
+            raise ArgumentError("shards=[]: expected at least one path or glob")
+        paths = sorted({path for pattern in patterns for path in _matches(pattern)})
+        return cls(tuple(paths), tuple(os.stat(path).st_size for path in paths))
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the paths below their common folder and the sizes: the same wherever the folder lies."""
+        folder = os.path.commonpath([os.path.dirname(os.path.abspath(path)) for path in self.paths])
+        digest = hashlib.sha256()
+        for path, size in self:
+            name = os.path.relpath(os.path.abspath(path), folder)
+            digest.update(os.fsencode(name) + b"\0" + str(size).encode() + b"\0")
+        return digest.hexdigest()[:16]
+
+    def __iter__(self) -> Iterator[tuple[str, int]]:
+        return zip(self.paths, self.sizes, strict=True)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __repr__(self) -> str:
+        return f"<Manifest of {len(self)} shards, {sum(self.sizes):,} bytes, {self.fingerprint}>"
+
+
+def _matches(pattern: object) -> Sequence[str]:
+    if not isinstance(pattern, (str, os.PathLike)):
+        raise wrong_type("shards", pattern, "paths and globs")
+    name = os.fspath(pattern)
+    if os.path.isfile(name):
+        return [name]
+    if os.path.isdir(name):
+        raise MissingShardError(f"{name!r} is a folder: name its shards, for example {os.path.join(name, '*.json.gz')!r}")
+    found = [path for path in glob.glob(name, recursive=True) if os.path.isfile(path)]
+    if found:
+        return found
+    what = "no file matches the glob" if glob.has_magic(name) else "no such file:"
+    raise MissingShardError(f"{what} {name!r} (working folder: {os.getcwd()!r})")

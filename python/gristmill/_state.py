@@ -1,0 +1,112 @@
+"""Saved states: their form, joining those of several hosts, and checking them.
+
+    {"version": 1, "fingerprint": "manifest=... tokenizer=... lanes=8 ...",
+     "step": 120, "row": 0, "lanes": {"0": [0, 3, 1041, ...], "1": [...]}}
+
+`step` counts whole steps that were delivered, `row` the rows of the next one when single rows are handed
+out. A lane's list holds the numbers named in `CURSOR_FIELDS`: its place in the shards and its totals. All
+values are plain integers and strings, and the form never changes in a run.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from gristmill._core import CURSOR_FIELDS
+from gristmill._errors import StateError
+
+VERSION = 1
+_KEYS = frozenset({"version", "fingerprint", "step", "row", "lanes"})
+_LARGEST = 2**63 - 1
+
+State = dict[str, Any]
+
+
+def merge_states(states: Iterable[Mapping[str, Any]]) -> State:
+    """The states of several hosts as one, which any host can restore from.
+
+    Args:
+      states: states saved at the same step by iterators of the same dataset, in any order. A host whose
+        lanes have all ended may be at an earlier step.
+
+    Returns:
+      A state that holds all lanes of `states`.
+
+    Raises:
+      StateError: the states differ in their fingerprint or step, one was saved between the rows of a
+        step, or they hold different places for the same lane.
+    """
+    checked = [check(state) for state in states]
+    if not checked:
+        raise StateError("merge_states: expected at least one state, got none")
+    first = max(checked, key=lambda state: state["step"])
+    merged: dict[str, list[int]] = {}
+    for state in checked:
+        if state["fingerprint"] != first["fingerprint"]:
+            raise StateError(
+                "merge_states: the states come from different streams: "
+                + differences(state["fingerprint"], first["fingerprint"])
+            )
+        if state["row"]:
+            raise StateError(
+                f"merge_states: a state was saved after row {state['row']} of a step; states join only between steps"
+            )
+        if state["step"] != first["step"] and not _has_ended(state):
+            raise StateError(
+                f"merge_states: the states are of different steps, {state['step']} and {first['step']}: save them "
+                "after the same batch on every host"
+            )
+        for lane, cursor in state["lanes"].items():
+            if merged.setdefault(lane, cursor) != cursor:
+                raise StateError(f"merge_states: two states hold different places for lane {lane}")
+    lanes = {lane: list(merged[lane]) for lane in sorted(merged, key=int)}
+    return {**first, "lanes": lanes}
+
+
+def check(state: Any) -> State:
+    """`state`, if it has the form of one.
+
+    Raises:
+      StateError: it has not.
+    """
+    if not isinstance(state, Mapping):
+        raise StateError(f"a state is a dict, got {type(state).__name__}")
+    if set(state) != _KEYS:
+        raise StateError(f"a state has the keys {sorted(_KEYS)}, got {sorted(map(str, state))}")
+    if state["version"] != VERSION:
+        raise StateError(f"this release reads states of version {VERSION}, got {state['version']!r}")
+    if not isinstance(state["fingerprint"], str):
+        raise StateError("a state's fingerprint is a string")
+    _check_number("step", state["step"])
+    _check_number("row", state["row"])
+    lanes = state["lanes"]
+    if not isinstance(lanes, Mapping):
+        raise StateError(f"a state's lanes are a dict, got {type(lanes).__name__}")
+    for lane, cursor in lanes.items():
+        if not (isinstance(lane, str) and lane.isascii() and lane.isdigit()):
+            raise StateError(f"a state's lanes are named by their numbers as strings, got {lane!r}")
+        if not isinstance(cursor, Sequence) or len(cursor) != len(CURSOR_FIELDS):
+            raise StateError(f"the state of lane {lane} is a list of {len(CURSOR_FIELDS)} integers, got {cursor!r}")
+        for name, value in zip(CURSOR_FIELDS, cursor, strict=True):
+            _check_number(f"{name} of lane {lane}", value)
+    return dict(state)
+
+
+def differences(saved: str, current: str) -> str:
+    """What two fingerprints do not share, in words."""
+    before, after = (dict(part.split("=", 1) for part in text.split(" ") if "=" in part) for text in (saved, current))
+    changed = [
+        f"{name} was {before.get(name, 'not there')} and is {after.get(name, 'not there')}"
+        for name in sorted(before.keys() | after.keys())
+        if before.get(name) != after.get(name)
+    ]
+    return ", ".join(changed) or f"{saved!r} and {current!r}"
+
+
+def _check_number(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LARGEST:
+        raise StateError(f"a state's {name} is an integer from 0 on, got {value!r}")
+
+
+def _has_ended(state: State) -> bool:
+    epochs = dict(part.split("=", 1) for part in state["fingerprint"].split(" ") if "=" in part).get("epochs")
+    return all(str(cursor[0]) == epochs for cursor in state["lanes"].values())

@@ -1,0 +1,194 @@
+//! The memory of batches: one buffer per batch, lent to the consumer, reused when it is done.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Alignment of every array in bytes: a cache line, and what JAX asks of memory it can use in
+/// place on CPU.
+const ALIGNMENT: usize = 64;
+const ALIGNMENT_ITEMS: usize = ALIGNMENT / size_of::<i32>();
+
+/// The dimensions of a batch's buffer: `arrays` arrays of `[rows, length]` int32, one after another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    /// How many arrays a batch has.
+    pub arrays: usize,
+    /// Rows of this host in a batch.
+    pub rows: usize,
+    /// Tokens in a row.
+    pub length: usize,
+}
+
+impl Shape {
+    fn items(self) -> usize {
+        self.arrays * self.array_stride()
+    }
+
+    /// Items from one array's start to the next one's: padded so that each array is aligned.
+    pub fn array_stride(self) -> usize {
+        (self.rows * self.length).next_multiple_of(ALIGNMENT_ITEMS)
+    }
+
+    /// Where a row of an array starts in the buffer, in items.
+    pub fn offset(self, array: usize, row: usize) -> usize {
+        array * self.array_stride() + row * self.length
+    }
+}
+
+/// One batch's memory. Its content is whatever was last written: every row is always written whole.
+///
+/// It is held by raw pointer because many lanes write it at once, each its own rows: see `ring`.
+#[derive(Debug)]
+pub struct Buffer {
+    allocation: NonNull<u8>,
+    layout: Layout,
+    /// The first aligned item.
+    items: NonNull<i32>,
+}
+
+// SAFETY: a `Buffer` owns its memory, which no thread-bound thing refers to.
+unsafe impl Send for Buffer {}
+// SAFETY: all that a shared `Buffer` gives away is its address.
+unsafe impl Sync for Buffer {}
+
+impl Buffer {
+    fn new(items: usize) -> Self {
+        // Alignment is made here rather than asked for: at the allocator's own alignment, zeroed
+        // memory comes from the kernel page by page as lanes first write, not all at once.
+        let layout = Layout::array::<i32>(items + ALIGNMENT_ITEMS).unwrap_or_else(|_| {
+            unreachable!("the shape's size was checked when the pipeline was configured")
+        });
+        // SAFETY: the size is not zero.
+        let allocation = unsafe { alloc_zeroed(layout) };
+        let Some(allocation) = NonNull::new(allocation) else { handle_alloc_error(layout) };
+        let padding = allocation.align_offset(ALIGNMENT);
+        // SAFETY: `padding` is less than ALIGNMENT, and that much was added to the size.
+        let items = unsafe { allocation.add(padding) }.cast();
+        Self { allocation, layout, items }
+    }
+
+    /// The first item of the first array. Whoever owns the buffer, or the row it points to, may
+    /// write through it.
+    pub fn as_ptr(&self) -> *mut i32 {
+        self.items.as_ptr()
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with this layout.
+        unsafe { dealloc(self.allocation.as_ptr(), self.layout) }
+    }
+}
+
+/// Buffers of one shape that wait to be used again.
+#[derive(Debug)]
+pub struct Pool {
+    shape: Shape,
+    /// How many idle buffers are kept: what a consumer drops beyond that goes back to the system.
+    kept: usize,
+    idle: Mutex<Vec<Buffer>>,
+}
+
+impl Pool {
+    /// An empty pool.
+    pub fn new(shape: Shape, kept: usize) -> Arc<Self> {
+        Arc::new(Self { shape, kept, idle: Mutex::new(Vec::new()) })
+    }
+
+    /// The dimensions of its buffers.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// A buffer that nobody else has: an idle one, else a new one.
+    pub fn get(&self) -> Buffer {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        idle.unwrap_or_else(|| Buffer::new(self.shape.items()))
+    }
+
+    fn put(&self, buffer: Buffer) {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < self.kept {
+            idle.push(buffer);
+        }
+    }
+}
+
+/// A batch's memory while the consumer has it: goes back to the pool when dropped, also after the
+/// iterator itself is gone.
+#[derive(Debug)]
+pub struct Lease {
+    buffer: ManuallyDrop<Buffer>,
+    pool: Arc<Pool>,
+}
+
+impl Lease {
+    /// Lends `buffer` out of `pool`.
+    pub fn new(buffer: Buffer, pool: Arc<Pool>) -> Self {
+        Self { buffer: ManuallyDrop::new(buffer), pool }
+    }
+
+    /// The first item of the first array, laid out as [`Shape`] says.
+    pub fn as_ptr(&self) -> *mut i32 {
+        self.buffer.as_ptr()
+    }
+
+    /// The dimensions of the memory.
+    pub fn shape(&self) -> Shape {
+        self.pool.shape()
+    }
+
+    /// A row of an array.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such row or array.
+    pub fn row(&self, array: usize, row: usize) -> &[i32] {
+        let shape = self.shape();
+        assert!(array < shape.arrays && row < shape.rows);
+        // SAFETY: in bounds by `Shape`, and the lease owns the buffer.
+        unsafe { std::slice::from_raw_parts(self.as_ptr().add(shape.offset(array, row)), shape.length) }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        // SAFETY: taken once, here; the lease is gone after this.
+        self.pool.put(unsafe { ManuallyDrop::take(&mut self.buffer) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHAPE: Shape = Shape { arrays: 3, rows: 2, length: 5 };
+
+    #[test]
+    fn arrays_are_aligned_and_do_not_overlap() {
+        let buffer = Buffer::new(SHAPE.items());
+        let first = buffer.as_ptr() as usize;
+        for array in 0..SHAPE.arrays {
+            assert_eq!((first + 4 * SHAPE.offset(array, 0)) % ALIGNMENT, 0);
+        }
+        assert!(SHAPE.offset(0, 1) + SHAPE.length <= SHAPE.offset(1, 0));
+        assert!(SHAPE.offset(2, 1) + SHAPE.length <= SHAPE.items());
+        let end = buffer.allocation.as_ptr() as usize + buffer.layout.size();
+        assert!(first + 4 * SHAPE.items() <= end);
+    }
+
+    #[test]
+    fn a_dropped_lease_is_used_again_up_to_the_bound() {
+        let pool = Pool::new(SHAPE, 1);
+        let leases: Vec<Lease> = (0..2).map(|_| Lease::new(pool.get(), Arc::clone(&pool))).collect();
+        let addresses: Vec<_> = leases.iter().map(Lease::as_ptr).collect();
+        assert_ne!(addresses[0], addresses[1]);
+        drop(leases);
+        assert_eq!(pool.idle.lock().unwrap().len(), 1);
+        assert!(addresses.contains(&pool.get().as_ptr()));
+        assert!(pool.idle.lock().unwrap().is_empty());
+    }
+}

@@ -1,0 +1,215 @@
+//! The worker threads: a fixed number, from the first batch that is wanted until the crew is dropped.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::ring::LaneWriter;
+use super::schedule::{Job, Schedule};
+use crate::config::{HostConfig, StreamConfig};
+use crate::encode::{EncodeWorker, Encoder};
+use crate::lane::block::{Block, encode};
+use crate::lane::cursor::Cursor;
+use crate::lane::documents::Documents;
+use crate::lane::report::Report;
+use crate::lane::source::Source;
+use crate::pack::Concat;
+
+/// Threads that fill the ring. Dropping the crew stops and joins them.
+pub struct Crew {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// Time that workers have spent, in nanoseconds over all threads.
+#[derive(Debug, Default)]
+pub struct Busy {
+    read: AtomicU64,
+    encode: AtomicU64,
+    pack: AtomicU64,
+}
+
+struct Shared {
+    config: Arc<StreamConfig>,
+    encoder: Encoder,
+    lanes: Vec<Lane>,
+    schedule: Mutex<Schedule>,
+    work: Condvar,
+    busy: Arc<Busy>,
+}
+
+/// A lane's two ends. The schedule lets one worker at a time into each, so the locks never wait.
+struct Lane {
+    source: Mutex<Source>,
+    packing: Mutex<Packing>,
+}
+
+struct Packing {
+    documents: Documents,
+    packer: Concat,
+    writer: LaneWriter<Report>,
+}
+
+/// What a worker owns and uses for one block after another.
+struct Tools {
+    encoder: EncodeWorker,
+    text: String,
+}
+
+impl Crew {
+    /// Starts workers on the host's lanes, each at its cursor and with its end of the ring.
+    pub fn start(
+        config: &Arc<StreamConfig>,
+        encoder: &Encoder,
+        host: &HostConfig,
+        cursors: &[Cursor],
+        writers: Vec<LaneWriter<Report>>,
+        open_until: u64,
+        busy: &Arc<Busy>,
+    ) -> std::io::Result<Self> {
+        let threads = host.threads;
+        let schedule = Schedule::new(writers.iter().map(LaneWriter::step), open_until, threads);
+        let lanes = host.lanes.iter().zip(cursors).zip(writers).map(|((&lane, cursor), writer)| Lane {
+            source: Mutex::new(Source::new(Arc::clone(config), lane, cursor)),
+            packing: Mutex::new(Packing {
+                documents: Documents::new(lane, config.shuffle, *cursor),
+                packer: Concat::new(config),
+                writer,
+            }),
+        });
+        let shared = Arc::new(Shared {
+            config: Arc::clone(config),
+            encoder: encoder.clone(),
+            lanes: lanes.collect(),
+            schedule: Mutex::new(schedule),
+            work: Condvar::new(),
+            busy: Arc::clone(busy),
+        });
+        let mut crew = Self { shared, threads: Vec::with_capacity(threads) };
+        for number in 0..threads {
+            let shared = Arc::clone(&crew.shared);
+            let thread = std::thread::Builder::new()
+                .name(format!("gristmill-{number}"))
+                .spawn(move || shared.run())?;
+            crew.threads.push(thread);
+        }
+        Ok(crew)
+    }
+
+    /// Tells the workers that the consumer took a slot.
+    pub fn open(&self, open_until: u64) {
+        self.shared.lock().open(open_until);
+        self.shared.work.notify_one();
+    }
+
+    /// What a worker panicked with, if one did.
+    pub fn panicked(&self) -> Option<String> {
+        self.shared.lock().panicked.clone()
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        self.shared.lock().closed = true;
+        self.shared.work.notify_all();
+        for thread in self.threads.drain(..) {
+            // A worker catches its panics: there is nothing to learn from the result.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Busy {
+    /// Time spent reading, encoding and packing.
+    pub fn durations(&self) -> [Duration; 3] {
+        [&self.read, &self.encode, &self.pack]
+            .map(|nanos| Duration::from_nanos(nanos.load(Ordering::Relaxed)))
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Schedule> {
+        self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self) {
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.work()));
+        if let Err(panic) = outcome {
+            let mut schedule = self.lock();
+            schedule.panicked = Some(message_of(&*panic));
+            schedule.closed = true;
+            self.work.notify_all();
+        }
+    }
+
+    fn work(&self) {
+        let mut tools = Tools { encoder: self.encoder.worker(), text: String::new() };
+        let mut schedule = self.lock();
+        while !schedule.closed {
+            let Some(job) = schedule.take() else {
+                schedule.idle += 1;
+                schedule = self.work.wait(schedule).unwrap_or_else(PoisonError::into_inner);
+                schedule.idle -= 1;
+                continue;
+            };
+            // Each worker that finds work wakes the next one if there is more.
+            if schedule.idle > 0 && schedule.has_work() {
+                self.work.notify_one();
+            }
+            drop(schedule);
+            schedule = match job {
+                Job::Grind { lane } => self.grind(lane, &mut tools),
+                Job::Pack { lane, block } => self.pack(lane, block),
+            };
+        }
+    }
+
+    fn pack(&self, lane: usize, block: Option<Block>) -> MutexGuard<'_, Schedule> {
+        let mut packing = self.lanes[lane].packing.lock().unwrap_or_else(PoisonError::into_inner);
+        let Packing { documents, packer, writer } = &mut *packing;
+        if let Some(block) = block {
+            documents.push(block);
+        }
+        let pause = timed(&self.busy.pack, || packer.pack(documents, writer));
+        let step = writer.step();
+        drop(packing);
+        let mut schedule = self.lock();
+        schedule.packed(lane, pause, step);
+        schedule
+    }
+
+    /// Reads a block, lets others read the next one, and encodes it while its text is in the cache.
+    fn grind(&self, lane: usize, tools: &mut Tools) -> MutexGuard<'_, Schedule> {
+        let Tools { encoder, text } = tools;
+        let mut source = self.lanes[lane].source.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut block = timed(&self.busy.read, || source.read(text));
+        let read_all = source.is_done();
+        drop(source);
+        let mut schedule = self.lock();
+        let number = schedule.read(lane, read_all);
+        if schedule.idle > 0 && schedule.has_work() {
+            self.work.notify_one();
+        }
+        drop(schedule);
+
+        timed(&self.busy.encode, || encode(&mut block, text, encoder, &self.config, lane));
+        let mut schedule = self.lock();
+        schedule.encoded(lane, number, block);
+        schedule
+    }
+}
+
+fn timed<T>(nanos: &AtomicU64, work: impl FnOnce() -> T) -> T {
+    let start = Instant::now();
+    let result = work();
+    nanos.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
+    result
+}
+
+fn message_of(panic: &(dyn Any + Send)) -> String {
+    let message = panic.downcast_ref::<&str>().map(ToString::to_string);
+    message.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "unknown panic".into())
+}

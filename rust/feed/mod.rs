@@ -1,0 +1,7 @@
+//! From the lanes to the consumer: buffers, the ring, the workers, and the pipeline over them.
+
+pub mod buffer;
+mod crew;
+pub mod pipeline;
+pub mod ring;
+mod schedule;

@@ -1,0 +1,333 @@
+//! The consumer's side: batches in order, the state that goes with what was delivered, and the life
+//! of the workers.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::buffer::{Lease, Pool, Shape};
+use super::crew::{Busy, Crew};
+use super::ring::{Consumer, ring};
+use crate::config::{HostConfig, StreamConfig};
+use crate::encode::Encoder;
+use crate::error::{Error, Result, ShardError};
+use crate::lane::cursor::{Cursor, Place, Totals};
+use crate::lane::report::{Report, Rows};
+
+/// Gives the batches of some lanes. Starts its threads when the first batch is wanted.
+pub struct Pipeline {
+    config: Arc<StreamConfig>,
+    host: HostConfig,
+    encoder: Encoder,
+    delivered: Delivered,
+    quarantine: Vec<ShardError>,
+    pool: Arc<Pool>,
+    busy: Arc<Busy>,
+    waited: Duration,
+    running: Option<Running>,
+    /// Set when nothing more will come.
+    outcome: Option<Outcome>,
+}
+
+/// What was handed to the consumer, as saved in a state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Delivered {
+    /// Whole steps.
+    pub step: u64,
+    /// Rows of the next step, when single rows are handed out.
+    pub row: usize,
+    /// One for each of this host's lanes.
+    pub cursors: Vec<Cursor>,
+}
+
+/// What was asked for.
+pub enum Next {
+    /// A batch, or with `row` one row of it.
+    Batch(Batch),
+    /// Not there yet.
+    Pending,
+    /// There is no more.
+    End,
+}
+
+/// A batch in the consumer's hands.
+pub struct Batch {
+    /// The memory of all arrays.
+    pub lease: Arc<Lease>,
+    /// The row to hand out, when single rows are.
+    pub row: Option<usize>,
+    /// Whether the next step will have rows of these lanes that are not all padding.
+    pub more: bool,
+}
+
+#[derive(Clone)]
+enum Outcome {
+    End,
+    Failed(Error),
+}
+
+struct Running {
+    crew: Crew,
+    consumer: Consumer<Report>,
+    /// The step whose single rows are being handed out.
+    step: Option<Step>,
+    process: u32,
+}
+
+struct Step {
+    lease: Arc<Lease>,
+    reports: Vec<Option<Report>>,
+    more: bool,
+    /// No lane has anything more to give.
+    is_end: bool,
+}
+
+impl Pipeline {
+    /// A pipeline at the start of the stream.
+    pub fn new(config: Arc<StreamConfig>, host: HostConfig, encoder: Encoder) -> Self {
+        let shape = Shape {
+            arrays: config.layout.names().len(),
+            rows: host.lanes.len() * config.rows_per_lane,
+            length: config.sequence_length,
+        };
+        let delivered = Delivered { step: 0, row: 0, cursors: vec![Cursor::default(); host.lanes.len()] };
+        Self {
+            pool: Pool::new(shape, host.prefetch + 2),
+            config,
+            host,
+            encoder,
+            delivered,
+            quarantine: Vec::new(),
+            busy: Arc::default(),
+            waited: Duration::ZERO,
+            running: None,
+            outcome: None,
+        }
+    }
+
+    /// How many workers to start, from the next start on.
+    pub fn set_threads(&mut self, threads: usize) {
+        self.host.threads = threads;
+    }
+
+    /// What defines the stream.
+    pub fn config(&self) -> &StreamConfig {
+        &self.config
+    }
+
+    /// The lanes of this host.
+    pub fn lanes(&self) -> &[usize] {
+        &self.host.lanes
+    }
+
+    /// What was delivered so far.
+    pub fn delivered(&self) -> &Delivered {
+        &self.delivered
+    }
+
+    /// Goes to another place of the stream, clears what ended or failed, and starts no thread.
+    pub fn restore(&mut self, delivered: Delivered) -> Result<()> {
+        for (&lane, cursor) in self.host.lanes.iter().zip(&delivered.cursors) {
+            self.check_cursor(lane, cursor)?;
+        }
+        if delivered.row > 0 && (!self.host.single_rows || delivered.row >= self.host.lanes.len()) {
+            return Err(Error::State(format!(
+                "the state stands at row {} within a step; it can only be restored onto the same lanes, with \
+                 batch_size=None",
+                delivered.row
+            )));
+        }
+        self.stop();
+        self.outcome = None;
+        self.quarantine.clear();
+        self.delivered = delivered;
+        Ok(())
+    }
+
+    /// A state from outside may hold any numbers: what is checked here, and at the first document,
+    /// makes sure that they give either the stream or an error.
+    fn check_cursor(&self, lane: usize, cursor: &Cursor) -> Result<()> {
+        let Place { epoch, shard, record, byte } = cursor.window;
+        let wrong =
+            |what: String| Err(Error::State(format!("the state of lane {lane} does not fit: {what}")));
+        if let Some(epochs) = self.config.epochs {
+            if epoch > epochs {
+                return wrong(format!("it is in epoch {epoch}, and epochs={epochs}"));
+            }
+            if epoch == epochs {
+                return match (shard, record, byte, cursor.given, cursor.offset) {
+                    (0, 0, 0, 0, 0) => Ok(()),
+                    _ => wrong("it has ended, and yet names a record".into()),
+                };
+            }
+        }
+        let shards = self.config.plan.epoch(epoch)[lane].len();
+        if shard >= shards as u64 {
+            return wrong(format!("it is in shard {shard} of {shards}"));
+        }
+        if cursor.given > 0 && self.config.shuffle.is_none() {
+            return wrong("it is inside a shuffle window, and nothing is shuffled".into());
+        }
+        Ok(())
+    }
+
+    /// The next batch, waiting for at most `timeout`. After an error or the end, the same again.
+    pub fn next(&mut self, timeout: Duration) -> Result<Next> {
+        match &self.outcome {
+            Some(Outcome::End) => return Ok(Next::End),
+            Some(Outcome::Failed(error)) => return Err(error.clone()),
+            // Some of many worker processes have no lanes.
+            None if self.host.lanes.is_empty() => return Ok(Next::End),
+            None => {}
+        }
+        self.start()?;
+        match self.advance(timeout) {
+            Ok(Some(batch)) => Ok(Next::Batch(batch)),
+            Ok(None) if self.outcome.is_some() => {
+                self.stop();
+                Ok(Next::End)
+            }
+            Ok(None) => Ok(Next::Pending),
+            Err(error) => {
+                self.stop();
+                self.outcome = Some(Outcome::Failed(error.clone()));
+                Err(error)
+            }
+        }
+    }
+
+    fn advance(&mut self, timeout: Duration) -> Result<Option<Batch>> {
+        let Some(running) = &mut self.running else { return Ok(None) };
+        if running.process != std::process::id() {
+            return Err(Error::Forked);
+        }
+        if running.step.is_none() {
+            let start = Instant::now();
+            let is_full = running.consumer.wait(timeout);
+            self.waited += start.elapsed();
+            let taken = if is_full { running.consumer.take(|| self.pool.get()) } else { None };
+            let Some((buffer, reports)) = taken else {
+                return running.crew.panicked().map_or(Ok(None), |message| Err(Error::Bug(message)));
+            };
+            running.crew.open(running.consumer.step() + self.host.prefetch as u64);
+            let lease = Arc::new(Lease::new(buffer, Arc::clone(&self.pool)));
+            running.step = Some(Step::new(lease, reports)?);
+        }
+        Ok(self.deliver())
+    }
+
+    /// Hands out the current step, or its next row, and moves the state with it.
+    fn deliver(&mut self) -> Option<Batch> {
+        let step = self.running.as_mut()?.step.as_mut()?;
+        let Delivered { step: number, row, cursors } = &mut self.delivered;
+        let given = if self.host.single_rows { *row..*row + 1 } else { 0..cursors.len() };
+        let given = if step.is_end { 0..cursors.len() } else { given };
+        for lane in given.clone() {
+            if let Some(report) = step.reports[lane].take() {
+                cursors[lane] = report.cursor;
+                self.quarantine.extend(report.quarantined);
+            }
+        }
+        if step.is_end {
+            self.outcome = Some(Outcome::End);
+            return None;
+        }
+        let lease = Arc::clone(&step.lease);
+        let batch = Batch { lease, row: self.host.single_rows.then_some(*row), more: step.more };
+        *row = given.end;
+        if *row == cursors.len() {
+            *row = 0;
+            *number += 1;
+            self.running.as_mut()?.step = None;
+        }
+        Some(batch)
+    }
+
+    /// Starts the workers if they do not run yet.
+    pub fn start(&mut self) -> Result<()> {
+        if self.running.is_some() || self.outcome.is_some() || self.host.lanes.is_empty() {
+            return Ok(());
+        }
+        let Delivered { step, row, cursors } = &self.delivered;
+        let buffers: Vec<_> = (0..self.host.prefetch).map(|_| self.pool.get()).collect();
+        let open_until = step + buffers.len() as u64;
+        let (consumer, writers) = ring(self.pool.shape(), cursors.len(), buffers, *step, *row);
+        let crew =
+            Crew::start(&self.config, &self.encoder, &self.host, cursors, writers, open_until, &self.busy)
+                .map_err(|error| {
+                    Error::System(format!("cannot start {} worker threads: {error}", self.host.threads))
+                })?;
+        self.running = Some(Running { crew, consumer, step: None, process: std::process::id() });
+        Ok(())
+    }
+
+    /// Stops and joins the workers. What they had prepared is dropped; the state stays.
+    pub fn stop(&mut self) {
+        if let Some(running) = self.running.take() {
+            if running.process == std::process::id() {
+                drop(running);
+            } else {
+                // In a forked child the threads do not exist, and the locks are as they were.
+                std::mem::forget(running);
+            }
+        }
+    }
+
+    /// Sums over this host's lanes, up to what was delivered.
+    pub fn totals(&self) -> Totals {
+        let mut totals = Totals::default();
+        for cursor in &self.delivered.cursors {
+            totals += cursor.totals;
+        }
+        totals
+    }
+
+    /// Rows delivered since the start of the stream, padding rows included.
+    pub fn rows(&self) -> u64 {
+        let Delivered { step, row, cursors } = &self.delivered;
+        (step * cursors.len() as u64 + *row as u64) * self.config.rows_per_lane as u64
+    }
+
+    /// Records left out, of what was delivered since this iterator was made or restored.
+    pub fn quarantine(&self) -> &[ShardError] {
+        &self.quarantine
+    }
+
+    /// How long the consumer has waited for batches.
+    pub fn waited(&self) -> Duration {
+        self.waited
+    }
+
+    /// Time that workers have spent reading, encoding and packing.
+    pub fn busy(&self) -> [Duration; 3] {
+        self.busy.durations()
+    }
+
+    /// Full batches that can be taken without waiting.
+    pub fn ready(&self) -> usize {
+        self.running.as_ref().map_or(0, |running| running.consumer.ready())
+    }
+}
+
+impl Drop for Pipeline {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Step {
+    /// The step of these reports, or the error of the first lane that failed in it.
+    fn new(lease: Arc<Lease>, reports: Vec<Option<Report>>) -> Result<Self> {
+        let rows = || reports.iter().map(|report| report.as_ref().map(|report| &report.rows));
+        let failed = rows().find_map(|rows| match rows {
+            Some(Rows::Failed(error)) => Some(error.clone()),
+            _ => None,
+        });
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        let more = rows().any(|rows| matches!(rows, Some(Rows::Tokens { more: true })));
+        // A lane without a report gave its row before the restore: then the step was begun.
+        let is_end = rows().all(|rows| matches!(rows, Some(Rows::Padding)));
+        Ok(Self { lease, reports, more, is_end })
+    }
+}

@@ -1,0 +1,334 @@
+//! The ring of batch slots between the lanes and the consumer.
+//!
+//! Step `t` of the stream lives in slot `t % slots`. Every lane writes its own rows of a slot in
+//! place and then *publishes*; the slot is full when its last lane has published. The consumer
+//! *takes* full slots in order: it swaps the filled buffer for a fresh one, which opens the slot to
+//! the lanes for step `t + slots`.
+//!
+//! ```text
+//!             taken            taken + slots
+//!               │  slot: lanes that have published  │
+//!   consumer ──>│ [0 1 2 3] [0 1 _ 3] [_ 1 _ _] [_ _ _ _] │  lanes wait here
+//! ```
+//!
+//! Who may touch what, and why that is sound:
+//!
+//! - A lane writes step `t` only while `t < taken + slots`, which it reads with Acquire; the
+//!   consumer stores `taken` with Release after it has put the fresh buffer in. So a lane sees the
+//!   fresh buffer, and never one that the consumer has handed out.
+//! - Lanes write disjoint rows and disjoint reports, each through its only [`LaneWriter`].
+//! - A lane's last access to a slot is its decrement of `missing`, with Release. The consumer reads
+//!   zero with Acquire, so it sees all rows and reports, and no lane comes back before `taken`
+//!   moves on.
+//!
+//! Nothing here blocks a lane: [`LaneWriter::has_room`] says whether it may write, and who calls it
+//! decides what to do meanwhile. The consumer can park in [`Consumer::wait`]; the lane that fills
+//! the awaited slot wakes it.
+
+use std::time::Duration;
+
+use super::buffer::{Buffer, Shape};
+use crate::sync::{Arc, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, UnsafeCell, wait_timeout};
+
+/// A value on a cache line of its own, so that writers of neighbours do not disturb each other.
+#[repr(align(128))]
+struct CachePadded<T>(T);
+
+struct Ring<R> {
+    slots: Box<[CachePadded<Slot<R>>]>,
+    shape: Shape,
+    /// Steps handed to the consumer.
+    taken: CachePadded<AtomicU64>,
+    parked: Mutex<()>,
+    filled: Condvar,
+}
+
+struct Slot<R> {
+    /// Lanes that have not yet published this slot's step.
+    missing: AtomicUsize,
+    buffer: UnsafeCell<Buffer>,
+    /// One per lane.
+    reports: Box<[UnsafeCell<Option<R>>]>,
+}
+
+// SAFETY: the cells are accessed by the rules in the module's documentation, under which every
+// access is ordered by `missing` and `taken`; reports move between threads, hence `R: Send`.
+unsafe impl<R: Send> Sync for Ring<R> {}
+
+impl<R> Ring<R> {
+    fn slot(&self, step: u64) -> &Slot<R> {
+        &self.slots[(step % self.slots.len() as u64) as usize].0
+    }
+
+    fn is_full(&self, step: u64) -> bool {
+        self.slot(step).missing.load(Ordering::Acquire) == 0
+    }
+}
+
+/// Makes a ring of `buffers.len()` slots whose first step is `first_step`.
+///
+/// `lanes` lanes share the rows of `shape` evenly. The first `already_given` lanes skip the first
+/// step: a state saved between the rows of a step restores that way.
+///
+/// # Panics
+///
+/// If there are no buffers or no lanes, if the lanes do not divide the rows, or if all lanes skip.
+pub fn ring<R: Send>(
+    shape: Shape,
+    lanes: usize,
+    buffers: Vec<Buffer>,
+    first_step: u64,
+    already_given: usize,
+) -> (Consumer<R>, Vec<LaneWriter<R>>) {
+    assert!(!buffers.is_empty() && lanes > 0 && shape.rows % lanes == 0 && already_given < lanes);
+    let count = buffers.len() as u64;
+    let slots = buffers.into_iter().enumerate().map(|(index, buffer)| {
+        let is_first = index as u64 == first_step % count;
+        CachePadded(Slot {
+            missing: AtomicUsize::new(if is_first { lanes - already_given } else { lanes }),
+            buffer: UnsafeCell::new(buffer),
+            reports: (0..lanes).map(|_| UnsafeCell::new(None)).collect(),
+        })
+    });
+    let ring = Arc::new(Ring {
+        slots: slots.collect(),
+        shape,
+        taken: CachePadded(AtomicU64::new(first_step)),
+        parked: Mutex::new(()),
+        filled: Condvar::new(),
+    });
+    let writers = (0..lanes).map(|lane| LaneWriter {
+        ring: Arc::clone(&ring),
+        lane,
+        rows: shape.rows / lanes,
+        step: first_step + u64::from(lane < already_given),
+        open_until: first_step + count,
+    });
+    (Consumer { ring: Arc::clone(&ring), step: first_step }, writers.collect())
+}
+
+/// A lane's end of the ring: the only way to its rows.
+pub struct LaneWriter<R> {
+    ring: Arc<Ring<R>>,
+    lane: usize,
+    rows: usize,
+    step: u64,
+    /// Steps below this one may be written; refreshed from `taken` only when it is reached.
+    open_until: u64,
+}
+
+impl<R> LaneWriter<R> {
+    /// The step that this lane writes next.
+    pub fn step(&self) -> u64 {
+        self.step
+    }
+
+    /// Rows of this lane in a step.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Whether the slot of [`step`](Self::step) is open to this lane.
+    pub fn has_room(&mut self) -> bool {
+        if self.step == self.open_until {
+            self.open_until = self.ring.taken.0.load(Ordering::Acquire) + self.ring.slots.len() as u64;
+        }
+        self.step < self.open_until
+    }
+
+    /// The places of this lane's row `row` (of [`rows`](Self::rows)) in the first `N` arrays of the
+    /// current step. They hold leftovers: each must be written.
+    ///
+    /// # Panics
+    ///
+    /// If there is no room, or no such row or array.
+    pub fn row<const N: usize>(&mut self, row: usize) -> [&mut [i32]; N] {
+        let shape = self.ring.shape;
+        assert!(self.step < self.open_until && row < self.rows && N <= shape.arrays);
+        let row = self.lane * self.rows + row;
+        // SAFETY: the slot is open to this lane (`step < open_until`), so the consumer does not
+        // touch the buffer until this lane has published. Shared access to the cell: all lanes
+        // read the buffer's address at once.
+        let start = self.ring.slot(self.step).buffer.with(|buffer| unsafe { (*buffer).as_ptr() });
+        std::array::from_fn(|array| {
+            // SAFETY: in bounds by `Shape`; rows of different arrays and lanes are disjoint, and
+            // `&mut self` keeps this lane from handing out a row twice. The memory was zeroed
+            // when it was allocated, so it is initialised.
+            unsafe { std::slice::from_raw_parts_mut(start.add(shape.offset(array, row)), shape.length) }
+        })
+    }
+
+    /// Ends the step: the rows are written, `report` goes to the consumer with them.
+    ///
+    /// # Panics
+    ///
+    /// If there is no room.
+    pub fn publish(&mut self, report: R) {
+        assert!(self.step < self.open_until);
+        let slot = self.ring.slot(self.step);
+        // SAFETY: the slot is open to this lane, whose report this is alone.
+        slot.reports[self.lane].with_mut(|cell| unsafe { *cell = Some(report) });
+        self.step += 1;
+        if slot.missing.fetch_sub(1, Ordering::AcqRel) == 1 {
+            // Taking the lock orders this wake-up after a consumer's check that found it not full.
+            drop(self.ring.parked.lock());
+            self.ring.filled.notify_one();
+        }
+    }
+}
+
+/// The consumer's end of the ring.
+pub struct Consumer<R> {
+    ring: Arc<Ring<R>>,
+    step: u64,
+}
+
+impl<R> Consumer<R> {
+    /// The step that [`take`](Self::take) gives next.
+    pub fn step(&self) -> u64 {
+        self.step
+    }
+
+    /// How many slots are full and can be taken without waiting.
+    pub fn ready(&self) -> usize {
+        (0..self.ring.slots.len()).take_while(|&ahead| self.ring.is_full(self.step + ahead as u64)).count()
+    }
+
+    /// Parks until the next slot is full, at most for `timeout`. Returns whether it is.
+    pub fn wait(&self, timeout: Duration) -> bool {
+        if self.ring.is_full(self.step) {
+            return true;
+        }
+        let guard = self.ring.parked.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if !self.ring.is_full(self.step) {
+            drop(wait_timeout(&self.ring.filled, guard, timeout));
+        }
+        self.ring.is_full(self.step)
+    }
+
+    /// Takes the next slot if it is full: its buffer, and the report of each lane (`None` for a
+    /// lane that skipped the first step). `fresh` gives the buffer that takes its place.
+    pub fn take(&mut self, fresh: impl FnOnce() -> Buffer) -> Option<(Buffer, Vec<Option<R>>)> {
+        if !self.ring.is_full(self.step) {
+            return None;
+        }
+        let fresh = fresh();
+        let slot = self.ring.slot(self.step);
+        // SAFETY: the slot is full, so every lane has published and none touches it again before
+        // `taken` is stored below.
+        let buffer = slot.buffer.with_mut(|cell| unsafe { std::mem::replace(&mut *cell, fresh) });
+        let reports = slot.reports.iter().map(|cell| {
+            // SAFETY: as above.
+            cell.with_mut(|cell| unsafe { (*cell).take() })
+        });
+        let reports = reports.collect();
+        slot.missing.store(slot.reports.len(), Ordering::Relaxed);
+        self.step += 1;
+        self.ring.taken.0.store(self.step, Ordering::Release);
+        Some((buffer, reports))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::buffer::{Lease, Pool};
+    use super::*;
+
+    const SHAPE: Shape = Shape { arrays: 2, rows: 6, length: 5 };
+
+    fn small(
+        slots: usize,
+        first_step: u64,
+        given: usize,
+    ) -> (Consumer<u64>, Vec<LaneWriter<u64>>, Arc<Pool>) {
+        let pool = Pool::new(SHAPE, 4);
+        let buffers = (0..slots).map(|_| pool.get()).collect();
+        let (consumer, writers) = ring(SHAPE, 3, buffers, first_step, given);
+        (consumer, writers, pool)
+    }
+
+    /// Writes what can be recognised: step, lane, row, array.
+    fn write(writer: &mut LaneWriter<u64>) {
+        let (step, lane) = (writer.step(), writer.lane);
+        for row in 0..writer.rows() {
+            for (array, items) in writer.row::<2>(row).into_iter().enumerate() {
+                items.fill((step * 1000) as i32 + (lane * 100 + row * 10 + array) as i32);
+            }
+        }
+        writer.publish(step * 10 + lane as u64);
+    }
+
+    fn check(lease: &Lease, step: u64) {
+        for row in 0..SHAPE.rows {
+            for array in 0..SHAPE.arrays {
+                let expected = (step * 1000) as i32 + ((row / 2) * 100 + (row % 2) * 10 + array) as i32;
+                assert_eq!(lease.row(array, row), [expected; 5]);
+            }
+        }
+    }
+
+    #[test]
+    fn lanes_stop_at_a_full_ring_and_go_on_when_a_slot_is_taken() {
+        let (mut consumer, mut writers, pool) = small(2, 7, 0);
+        assert_eq!(consumer.ready(), 0);
+        for writer in &mut writers {
+            while writer.has_room() {
+                write(writer);
+            }
+            assert_eq!(writer.step(), 9);
+        }
+        assert_eq!(consumer.ready(), 2);
+        let (buffer, reports) = consumer.take(|| pool.get()).unwrap();
+        assert_eq!(reports, [Some(70), Some(71), Some(72)]);
+        check(&Lease::new(buffer, Arc::clone(&pool)), 7);
+        assert!(writers[1].has_room());
+        write(&mut writers[1]);
+        assert!(!writers[1].has_room());
+        assert_eq!(consumer.ready(), 1);
+    }
+
+    #[test]
+    fn lanes_that_gave_their_rows_before_skip_the_first_step() {
+        let (mut consumer, mut writers, pool) = small(2, 4, 2);
+        assert_eq!(writers.iter().map(LaneWriter::step).collect::<Vec<_>>(), [5, 5, 4]);
+        assert!(consumer.take(|| pool.get()).is_none());
+        assert!(writers[2].has_room());
+        write(&mut writers[2]);
+        assert_eq!(consumer.take(|| pool.get()).unwrap().1, [None, None, Some(42)]);
+        for writer in &mut writers {
+            assert!(writer.has_room());
+            write(writer);
+        }
+        check(&Lease::new(consumer.take(|| pool.get()).unwrap().0, Arc::clone(&pool)), 5);
+    }
+
+    #[test]
+    fn threads_of_any_speed_give_every_step_in_order() {
+        let (mut consumer, writers, pool) = small(3, 0, 0);
+        std::thread::scope(|scope| {
+            for mut writer in writers {
+                scope.spawn(move || {
+                    while writer.step() < 500 {
+                        if writer.has_room() {
+                            write(&mut writer);
+                        } else {
+                            std::thread::yield_now();
+                        }
+                    }
+                });
+            }
+            let mut kept = Vec::new();
+            for step in 0..500 {
+                while !consumer.wait(Duration::from_secs(10)) {}
+                let (buffer, _) = consumer.take(|| pool.get()).unwrap();
+                let lease = Lease::new(buffer, Arc::clone(&pool));
+                check(&lease, step);
+                if step % 7 == 0 {
+                    kept.push((step, lease));
+                }
+            }
+            // What the consumer keeps, nobody writes.
+            kept.iter().for_each(|(step, lease)| check(lease, *step));
+        });
+    }
+}

@@ -1,0 +1,166 @@
+//! Who does what next: the workers' shared list of lanes, and the rule that picks from it.
+//!
+//! Two kinds of work exist for a lane. *Grinding* reads its next block, which one worker at a time
+//! may do, and encodes it, which any number may do at once for different blocks. *Packing* takes
+//! encoded blocks in reading order and writes rows, one worker at a time. The lane that is furthest
+//! behind goes first, so that the head batch is finished before any other.
+
+use std::collections::VecDeque;
+
+use crate::lane::block::Block;
+use crate::pack::Pause;
+
+/// A piece of work for one worker.
+#[derive(Debug)]
+pub enum Job {
+    /// Read a block of this lane, then encode it.
+    Grind { lane: usize },
+    /// Pack this lane: what it holds, after adding this block.
+    Pack { lane: usize, block: Option<Block> },
+}
+
+/// What is known of every lane. Lives behind one lock, which is taken a few times per block.
+pub struct Schedule {
+    lanes: Vec<Lane>,
+    /// Lanes may write steps below this one.
+    open_until: u64,
+    /// Blocks of a lane that may be read and not yet packed.
+    read_ahead: usize,
+    /// Workers that found nothing to do.
+    pub idle: usize,
+    /// All workers are to stop.
+    pub closed: bool,
+    /// A worker panicked: a bug, told to the consumer rather than kept.
+    pub panicked: Option<String>,
+}
+
+struct Lane {
+    /// The step that it writes next.
+    step: u64,
+    reading: bool,
+    read_all: bool,
+    packing: bool,
+    pause: Pause,
+    /// Blocks that were read, in order; `None` while being encoded.
+    blocks: VecDeque<Option<Block>>,
+    /// Number of the first of `blocks`.
+    first: u64,
+}
+
+enum Kind {
+    Grind,
+    Pack,
+}
+
+impl Schedule {
+    /// All lanes at the start; `steps` are those they write first.
+    pub fn new(steps: impl Iterator<Item = u64>, open_until: u64, threads: usize) -> Self {
+        let lanes: Vec<Lane> = steps
+            .map(|step| Lane {
+                step,
+                reading: false,
+                read_all: false,
+                packing: false,
+                pause: Pause::Starved,
+                blocks: VecDeque::new(),
+                first: 0,
+            })
+            .collect();
+        // Enough blocks for two per worker, however few lanes there are.
+        let read_ahead = 1 + (2 * threads).div_ceil(lanes.len());
+        Self { lanes, open_until, read_ahead, idle: 0, closed: false, panicked: None }
+    }
+
+    /// Takes the most urgent work that can be done now.
+    pub fn take(&mut self) -> Option<Job> {
+        let (lane, kind) = self.pick()?;
+        let state = &mut self.lanes[lane];
+        Some(match kind {
+            Kind::Grind => {
+                state.reading = true;
+                Job::Grind { lane }
+            }
+            Kind::Pack => {
+                state.packing = true;
+                // What it holds goes first; a block is added only when that is used up.
+                let block = if state.pause == Pause::Starved { state.next_block() } else { None };
+                Job::Pack { lane, block }
+            }
+        })
+    }
+
+    /// Whether there is work that could be taken now.
+    pub fn has_work(&self) -> bool {
+        self.pick().is_some()
+    }
+
+    fn pick(&self) -> Option<(usize, Kind)> {
+        let mut best: Option<((u64, usize), usize, Kind)> = None;
+        for (index, lane) in self.lanes.iter().enumerate() {
+            let (urgency, kind) = if lane.can_pack(self.open_until) {
+                ((lane.step, 0), Kind::Pack)
+            } else if lane.can_read(self.read_ahead) {
+                ((lane.step, 1 + lane.blocks.len()), Kind::Grind)
+            } else {
+                continue;
+            };
+            if best.as_ref().is_none_or(|(least, ..)| urgency < *least) {
+                best = Some((urgency, index, kind));
+            }
+        }
+        best.map(|(_, lane, kind)| (lane, kind))
+    }
+
+    /// A block of `lane` was read. Returns its number, for [`encoded`](Self::encoded).
+    pub fn read(&mut self, lane: usize, read_all: bool) -> u64 {
+        let lane = &mut self.lanes[lane];
+        lane.reading = false;
+        lane.read_all = read_all;
+        lane.blocks.push_back(None);
+        lane.first + lane.blocks.len() as u64 - 1
+    }
+
+    /// A block of `lane` was encoded.
+    pub fn encoded(&mut self, lane: usize, number: u64, block: Block) {
+        let lane = &mut self.lanes[lane];
+        lane.blocks[(number - lane.first) as usize] = Some(block);
+    }
+
+    /// `lane` was packed up to `step`.
+    pub fn packed(&mut self, lane: usize, pause: Pause, step: u64) {
+        let lane = &mut self.lanes[lane];
+        lane.packing = false;
+        lane.pause = pause;
+        lane.step = step;
+        if pause == Pause::Stopped {
+            lane.read_all = true;
+            lane.blocks.clear();
+        }
+    }
+
+    /// The consumer took a slot: lanes may write steps below `open_until`.
+    pub fn open(&mut self, open_until: u64) {
+        self.open_until = open_until;
+    }
+}
+
+impl Lane {
+    fn can_pack(&self, open_until: u64) -> bool {
+        !self.packing
+            && self.step < open_until
+            && match self.pause {
+                Pause::Starved => matches!(self.blocks.front(), Some(Some(_))),
+                Pause::NoRoom => true,
+                Pause::Stopped => false,
+            }
+    }
+
+    fn can_read(&self, read_ahead: usize) -> bool {
+        !self.reading && !self.read_all && self.blocks.len() < read_ahead
+    }
+
+    fn next_block(&mut self) -> Option<Block> {
+        self.first += 1;
+        self.blocks.pop_front().flatten()
+    }
+}

@@ -1,0 +1,140 @@
+//! A lane's place between two rows, and what it has counted up to there.
+
+/// Where a record stands in a lane's stream.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Epoch, from 0. The number of epochs: the lane has ended.
+    pub epoch: u64,
+    /// Index into the lane's shards in this epoch's order.
+    pub shard: u64,
+    /// 0-based line of the shard.
+    pub record: u64,
+    /// Inflated offset of the line's first byte.
+    pub byte: u64,
+}
+
+/// Running totals of a lane since the start of the run, kept through restarts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Records before [`Cursor::window`], sound and quarantined.
+    pub records: u64,
+    /// Quarantined records before [`Cursor::window`].
+    pub quarantined: u64,
+    /// Documents whose last token was given.
+    pub documents: u64,
+    /// Places in rows that are not padding.
+    pub tokens: u64,
+    /// Bytes of UTF-8 text of those documents.
+    pub text_bytes: u64,
+    /// Places in rows that are padding.
+    pub padding: u64,
+    /// Tokens cut away by truncation.
+    pub dropped: u64,
+}
+
+/// All that is needed to give a lane's next row: constant in size, whatever the packing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Cursor {
+    /// First record of the current window; without windows, of the next document.
+    pub window: Place,
+    /// How many documents of the window, in its permuted order, are wholly given
+    /// (`best_fit`: how many of its rows).
+    pub given: u64,
+    /// How many tokens of the next document are given.
+    pub offset: u64,
+    /// What was counted up to here.
+    pub totals: Totals,
+}
+
+impl Cursor {
+    /// The names of the numbers of [`Cursor::to_array`], in its order.
+    pub const FIELDS: [&'static str; 13] = [
+        "epoch",
+        "shard",
+        "record",
+        "byte",
+        "given",
+        "offset",
+        "records",
+        "quarantined",
+        "documents",
+        "tokens",
+        "text_bytes",
+        "padding",
+        "dropped",
+    ];
+
+    /// The cursor as it stands in a saved state.
+    pub fn to_array(&self) -> [u64; 13] {
+        let Self { window, given, offset, totals } = *self;
+        [
+            window.epoch,
+            window.shard,
+            window.record,
+            window.byte,
+            given,
+            offset,
+            totals.records,
+            totals.quarantined,
+            totals.documents,
+            totals.tokens,
+            totals.text_bytes,
+            totals.padding,
+            totals.dropped,
+        ]
+    }
+
+    /// The cursor of a saved state.
+    pub fn from_array(array: [u64; 13]) -> Self {
+        let [
+            epoch,
+            shard,
+            record,
+            byte,
+            given,
+            offset,
+            records,
+            quarantined,
+            documents,
+            tokens,
+            text_bytes,
+            padding,
+            dropped,
+        ] = array;
+        Self {
+            window: Place { epoch, shard, record, byte },
+            given,
+            offset,
+            totals: Totals { records, quarantined, documents, tokens, text_bytes, padding, dropped },
+        }
+    }
+
+    /// The cursor of a lane that has given all its epochs.
+    pub fn ended(epochs: u64, totals: Totals) -> Self {
+        Self { window: Place { epoch: epochs, ..Place::default() }, given: 0, offset: 0, totals }
+    }
+}
+
+impl std::ops::AddAssign for Totals {
+    fn add_assign(&mut self, other: Self) {
+        self.records += other.records;
+        self.quarantined += other.quarantined;
+        self.documents += other.documents;
+        self.tokens += other.tokens;
+        self.text_bytes += other.text_bytes;
+        self.padding += other.padding;
+        self.dropped += other.dropped;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrays_and_cursors_are_the_same_thing() {
+        let array = std::array::from_fn(|i| 100 + i as u64);
+        assert_eq!(Cursor::from_array(array).to_array(), array);
+        assert_eq!(Cursor::FIELDS.len(), array.len());
+    }
+}

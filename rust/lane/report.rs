@@ -1,0 +1,29 @@
+//! What a lane tells the consumer with the rows of a step.
+
+use super::cursor::Cursor;
+use crate::error::{Error, ShardError};
+
+/// A lane's message that travels with its rows in a slot of the ring.
+#[derive(Debug)]
+pub struct Report {
+    /// What the rows are.
+    pub rows: Rows,
+    /// The lane's place behind these rows.
+    pub cursor: Cursor,
+    /// Records left out since the lane's last report.
+    pub quarantined: Vec<ShardError>,
+}
+
+/// What a lane's rows of a step are.
+#[derive(Debug)]
+pub enum Rows {
+    /// Tokens; `more` says whether the next step will have some of this lane too.
+    Tokens {
+        /// Whether the lane goes on.
+        more: bool,
+    },
+    /// Padding alone: the lane has ended.
+    Padding,
+    /// Leftovers: the lane met a record that stops the run.
+    Failed(Error),
+}

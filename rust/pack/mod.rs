@@ -1,0 +1,7 @@
+//! Documents to rows.
+
+mod concat;
+mod layout;
+
+pub use concat::{Concat, Pause};
+pub use layout::{Layout, Segment};

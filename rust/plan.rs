@@ -1,0 +1,116 @@
+//! Which lane reads which shards, in which order.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::random::{Purpose, permutation};
+
+/// Deals shards to lanes for one epoch: shard indices per lane, in reading order.
+///
+/// The rule is a pure function of its arguments: shards go largest first to the lane with the
+/// fewest bytes so far (then the fewest shards, then the lowest number), which gives every lane a
+/// shard as long as there are as many shards as lanes. Without a seed, a lane reads its shards in
+/// manifest order. With one, ties in size are broken by the seed, the shares change lanes, and each
+/// lane's order is permuted, anew in every epoch.
+pub fn deal(sizes: &[u64], lanes: usize, seed: Option<u64>, epoch: u64) -> Vec<Vec<u32>> {
+    let rank: Vec<u32> = match seed {
+        Some(seed) => permutation(sizes.len(), seed, Purpose::Shards, &[epoch]),
+        None => (0..sizes.len() as u32).collect(),
+    };
+    let mut order: Vec<u32> = (0..sizes.len() as u32).collect();
+    order.sort_by_key(|&shard| (Reverse(sizes[shard as usize]), rank[shard as usize]));
+
+    let mut shares: Vec<Vec<u32>> = vec![Vec::new(); lanes];
+    let mut lightest: BinaryHeap<Reverse<(u64, usize, usize)>> =
+        (0..lanes).map(|lane| Reverse((0, 0, lane))).collect();
+    for shard in order {
+        let Some(Reverse((bytes, shards, lane))) = lightest.pop() else { break };
+        shares[lane].push(shard);
+        lightest.push(Reverse((bytes + sizes[shard as usize], shards + 1, lane)));
+    }
+    for share in &mut shares {
+        share.sort_by_key(|&shard| rank[shard as usize]);
+    }
+    match seed {
+        Some(seed) => permutation(lanes, seed, Purpose::Lanes, &[epoch])
+            .into_iter()
+            .map(|share| std::mem::take(&mut shares[share as usize]))
+            .collect(),
+        None => shares,
+    }
+}
+
+/// Deals once an epoch for all lanes that ask, and remembers the last two epochs: lanes are never
+/// all in the same one.
+pub struct Plan {
+    sizes: Vec<u64>,
+    lanes: usize,
+    seed: Option<u64>,
+    recent: Mutex<Vec<(u64, Arc<Vec<Vec<u32>>>)>>,
+}
+
+impl Plan {
+    /// A plan for shards of these sizes in bytes.
+    pub fn new(sizes: Vec<u64>, lanes: usize, seed: Option<u64>) -> Self {
+        Self { sizes, lanes, seed, recent: Mutex::new(Vec::new()) }
+    }
+
+    /// All lanes' shards in an epoch.
+    pub fn epoch(&self, epoch: u64) -> Arc<Vec<Vec<u32>>> {
+        // Without a seed all epochs are alike.
+        let epoch = if self.seed.is_some() { epoch } else { 0 };
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, dealt)) = recent.iter().find(|(e, _)| *e == epoch) {
+            return Arc::clone(dealt);
+        }
+        let dealt = Arc::new(deal(&self.sizes, self.lanes, self.seed, epoch));
+        if recent.len() == 2 {
+            recent.remove(0);
+        }
+        recent.push((epoch, Arc::clone(&dealt)));
+        dealt
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn largest_first_to_the_lightest_lane() {
+        // 9 | 5, then 4 to the 5, then at 9 | 9 the lane with fewer shards, then 1 to the lighter.
+        assert_eq!(deal(&[5, 9, 4, 4, 1], 2, None, 0), [vec![1, 3], vec![0, 2, 4]]);
+    }
+
+    #[test]
+    fn every_lane_gets_a_shard_even_of_empty_ones() {
+        for seed in [None, Some(3)] {
+            let dealt = deal(&[100, 0, 0, 0, 0], 5, seed, 0);
+            assert!(dealt.iter().all(|share| share.len() == 1), "{dealt:?}");
+        }
+    }
+
+    #[test]
+    fn each_shard_once_and_seeded_epochs_differ() {
+        let sizes: Vec<u64> = (0..50).map(|i| i * 37 % 11).collect();
+        let mut seen = Vec::new();
+        for epoch in 0..3 {
+            let dealt = deal(&sizes, 4, Some(7), epoch);
+            let mut all: Vec<u32> = dealt.iter().flatten().copied().collect();
+            all.sort_unstable();
+            assert_eq!(all, (0..50).collect::<Vec<u32>>());
+            seen.push(dealt);
+        }
+        assert!(seen[0] != seen[1] && seen[1] != seen[2]);
+        assert_eq!(seen[1], deal(&sizes, 4, Some(7), 1));
+    }
+
+    #[test]
+    fn plan_remembers_but_never_mixes_epochs() {
+        let plan = Plan::new(vec![1; 9], 3, Some(1));
+        for epoch in [0, 1, 2, 1, 0] {
+            assert_eq!(*plan.epoch(epoch), deal(&[1; 9], 3, Some(1), epoch));
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! `_core.Encoder`.
+
+use std::sync::{Mutex, PoisonError};
+
+use numpy::{PyArray1, PyReadonlyArray1};
+use pyo3::prelude::*;
+
+use crate::encode::{self, EncodeWorker, Engine};
+use crate::error::Result;
+
+/// A tokenizer that gives the ids of the `tokenizers` library.
+#[pyclass(frozen, module = "gristmill._core")]
+pub struct Encoder {
+    inner: encode::Encoder,
+    /// Workers between two calls, so that their caches stay warm.
+    idle: Mutex<Vec<EncodeWorker>>,
+}
+
+type Ids<'py> = Bound<'py, PyArray1<i32>>;
+type Offsets<'py> = Bound<'py, PyArray1<i64>>;
+
+#[pymethods]
+impl Encoder {
+    #[new]
+    fn new(py: Python<'_>, json: &[u8]) -> PyResult<Self> {
+        let inner = py.detach(|| encode::Encoder::from_bytes(json))?;
+        Ok(Self { inner, idle: Mutex::default() })
+    }
+
+    fn encode<'py>(&self, py: Python<'py>, text: &str) -> PyResult<Ids<'py>> {
+        let ids = py.detach(|| {
+            let mut worker = self.worker();
+            let mut ids = Vec::new();
+            worker.encode(text, &mut ids)?;
+            self.put_back(worker);
+            Result::Ok(ids)
+        })?;
+        Ok(PyArray1::from_vec(py, as_i32(ids)))
+    }
+
+    /// The texts' ids one after another, and where each text's begin.
+    fn encode_batch<'py>(
+        &self,
+        py: Python<'py>,
+        texts: Vec<String>,
+        threads: usize,
+    ) -> PyResult<(Ids<'py>, Offsets<'py>)> {
+        let (ids, offsets) = py.detach(|| self.inner.encode_batch(&texts, threads))?;
+        Ok((PyArray1::from_vec(py, as_i32(ids)), PyArray1::from_vec(py, offsets)))
+    }
+
+    fn decode(&self, py: Python<'_>, ids: PyReadonlyArray1<'_, i64>) -> PyResult<String> {
+        let ids: Vec<u32> = ids.as_array().iter().map(|&id| u32::try_from(id).unwrap_or(u32::MAX)).collect();
+        Ok(py.detach(|| self.inner.decode(&ids))?)
+    }
+
+    fn token_to_id(&self, token: &str) -> Option<u32> {
+        self.inner.token_to_id(token)
+    }
+
+    fn id_to_token(&self, id: u32) -> Option<String> {
+        self.inner.id_to_token(id)
+    }
+
+    #[getter]
+    fn engine(&self) -> &'static str {
+        match self.inner.engine() {
+            Engine::Fast => "fast",
+            Engine::Reference => "reference",
+        }
+    }
+
+    #[getter]
+    fn engine_reason(&self) -> &str {
+        self.inner.engine_reason()
+    }
+
+    #[getter]
+    fn vocab_size(&self) -> usize {
+        self.inner.vocab_size()
+    }
+}
+
+impl Encoder {
+    /// The shared tokenizer.
+    pub fn inner(&self) -> &encode::Encoder {
+        &self.inner
+    }
+
+    fn worker(&self) -> EncodeWorker {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        idle.unwrap_or_else(|| self.inner.worker())
+    }
+
+    fn put_back(&self, worker: EncodeWorker) {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(worker);
+    }
+}
+
+fn as_i32(ids: Vec<u32>) -> Vec<i32> {
+    // The same bits: the standard library turns this into a cast in place.
+    ids.into_iter().map(|id| id as i32).collect()
+}

@@ -1,0 +1,31 @@
+//! The one conversion from the core's errors to Python's exceptions.
+
+use pyo3::call::PyCallArgs;
+use pyo3::prelude::*;
+
+use crate::error::{Error, ShardError};
+
+impl From<Error> for PyErr {
+    fn from(error: Error) -> Self {
+        Python::attach(|py| {
+            let message = error.to_string();
+            match error {
+                Error::Shard(ShardError { shard, record, byte, reason }) => {
+                    exception(py, "ShardError", (&*shard, record, byte, reason))
+                }
+                Error::Tokenizer(_) => exception(py, "TokenizerError", (message,)),
+                Error::State(_) => exception(py, "StateError", (message,)),
+                Error::Argument(_) => exception(py, "ArgumentError", (message,)),
+                Error::System(_) | Error::Forked | Error::Bug(_) => {
+                    exception(py, "GristmillError", (message,))
+                }
+            }
+        })
+    }
+}
+
+/// The exception classes are Python's: they need several bases and pickling.
+fn exception<'py>(py: Python<'py>, name: &str, arguments: impl PyCallArgs<'py>) -> PyErr {
+    let made = || py.import("gristmill._errors")?.getattr(name)?.call1(arguments);
+    made().map_or_else(|error| error, PyErr::from_value)
+}

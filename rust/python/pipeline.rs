@@ -1,0 +1,241 @@
+//! `_core.Pipeline`: what a `PackedDataset` iterator is made of.
+
+use std::num::NonZero;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use numpy::PyArray;
+use numpy::ndarray::{ArrayView1, ArrayView2};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyString};
+
+use super::encoder::Encoder;
+use crate::config::{HostConfig, OnError, Shuffle, StreamConfig};
+use crate::error::Error;
+use crate::feed::buffer::Lease;
+use crate::feed::pipeline::{self, Batch, Delivered, Next};
+use crate::lane::cursor::Cursor;
+use crate::pack::Layout;
+use crate::plan::{self, Plan};
+use crate::read::{ReadOptions, Shard};
+
+/// How long a wait lasts before signals are looked at, so that Ctrl-C works.
+const SIGNAL_CHECK: Duration = Duration::from_millis(20);
+
+/// Gives the batches of some lanes.
+#[pyclass(frozen, module = "gristmill._core")]
+pub struct Pipeline {
+    inner: Mutex<pipeline::Pipeline>,
+    names: Vec<Py<PyString>>,
+}
+
+/// Keeps a batch's memory alive while arrays refer to it.
+#[pyclass(frozen, module = "gristmill._core")]
+struct Loan {
+    _lease: Arc<Lease>,
+}
+
+/// The arguments of [`Pipeline`], as the dataset has checked them.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct Arguments {
+    paths: Vec<String>,
+    sizes: Vec<u64>,
+    text_field: String,
+    sequence_length: usize,
+    rows_per_lane: usize,
+    lanes: usize,
+    own_lanes: Vec<usize>,
+    layout: String,
+    boundary_targets: bool,
+    eos: Option<u32>,
+    bos: Option<u32>,
+    seed: Option<u64>,
+    shuffle_window: usize,
+    epochs: Option<u64>,
+    max_error_rate: Option<f64>,
+    max_document_bytes: u64,
+    prefetch: usize,
+    single_rows: bool,
+}
+
+/// Shard indices per lane for an epoch, in reading order.
+#[pyfunction]
+#[pyo3(signature = (sizes, lanes, seed, epoch))]
+pub fn deal(py: Python<'_>, sizes: Vec<u64>, lanes: usize, seed: Option<u64>, epoch: u64) -> Vec<Vec<u32>> {
+    py.detach(|| plan::deal(&sizes, lanes, seed, epoch))
+}
+
+/// The cores that this process may use: its CPU affinity and its cgroup's quota counted.
+#[pyfunction]
+pub fn usable_cores() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZero::get)
+}
+
+#[pymethods]
+impl Pipeline {
+    #[new]
+    fn new(py: Python<'_>, encoder: &Encoder, arguments: Arguments) -> PyResult<Self> {
+        let host = HostConfig {
+            lanes: arguments.own_lanes.clone(),
+            threads: usable_cores(),
+            prefetch: arguments.prefetch,
+            single_rows: arguments.single_rows,
+        };
+        let config = stream_config(arguments)?;
+        let names = config.layout.names().iter().map(|name| PyString::intern(py, name).unbind()).collect();
+        let inner = pipeline::Pipeline::new(Arc::new(config), host, encoder.inner().clone());
+        Ok(Self { inner: Mutex::new(inner), names })
+    }
+
+    /// The next batch or row, or None at the end.
+    fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        loop {
+            match py.detach(|| self.lock().next(SIGNAL_CHECK))? {
+                Next::Batch(batch) => return self.arrays(py, batch).map(Some),
+                Next::End => return Ok(None),
+                Next::Pending => py.check_signals()?,
+            }
+        }
+    }
+
+    /// How many workers to start. They start with the first batch that is wanted.
+    fn set_threads(&self, py: Python<'_>, threads: usize) {
+        self.lock_detached(py).set_threads(threads);
+    }
+
+    /// Starts the workers.
+    fn start(&self, py: Python<'_>) -> PyResult<()> {
+        Ok(py.detach(|| self.lock().start())?)
+    }
+
+    /// Stops and joins the workers.
+    fn stop(&self, py: Python<'_>) {
+        py.detach(|| self.lock().stop());
+    }
+
+    /// Step, row within it, and for each lane its number and cursor.
+    fn state<'py>(&self, py: Python<'py>) -> PyResult<(u64, usize, Bound<'py, PyDict>)> {
+        let pipeline = self.lock_detached(py);
+        let Delivered { step, row, cursors } = pipeline.delivered();
+        let lanes = PyDict::new(py);
+        for (lane, cursor) in pipeline.lanes().iter().zip(cursors) {
+            lanes.set_item(lane.to_string(), PyList::new(py, cursor.to_array())?)?;
+        }
+        Ok((*step, *row, lanes))
+    }
+
+    /// Goes to a saved place: step, row, and the cursor of each own lane in order.
+    fn restore(&self, py: Python<'_>, step: u64, row: usize, cursors: Vec<[u64; 13]>) -> PyResult<()> {
+        let cursors = cursors.into_iter().map(Cursor::from_array).collect();
+        Ok(py.detach(|| self.lock().restore(Delivered { step, row, cursors }))?)
+    }
+
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let pipeline = self.lock_detached(py);
+        let totals = pipeline.totals();
+        let rows = pipeline.rows();
+        let length = pipeline.config().sequence_length as u64;
+        let stats = PyDict::new(py);
+        stats.set_item("documents", totals.documents)?;
+        stats.set_item("tokens", totals.tokens)?;
+        stats.set_item("text_bytes", totals.text_bytes)?;
+        stats.set_item("rows", rows)?;
+        stats.set_item("batches", pipeline.delivered().step)?;
+        stats.set_item("padding_tokens", (rows * length).saturating_sub(totals.tokens))?;
+        stats.set_item("dropped_tokens", totals.dropped)?;
+        stats.set_item("quarantined", totals.quarantined)?;
+        stats.set_item("wait_seconds", pipeline.waited().as_secs_f64())?;
+        stats.set_item("ring_ready", pipeline.ready())?;
+        let busy = PyDict::new(py);
+        for (stage, duration) in ["read", "encode", "pack"].into_iter().zip(pipeline.busy()) {
+            busy.set_item(stage, duration.as_secs_f64())?;
+        }
+        stats.set_item("busy_seconds", busy)?;
+        Ok(stats)
+    }
+
+    fn quarantine<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let entries = self.lock_detached(py).quarantine().to_vec();
+        let list = PyList::empty(py);
+        for entry in entries {
+            let item = PyDict::new(py);
+            item.set_item("shard", &*entry.shard)?;
+            item.set_item("record", entry.record)?;
+            item.set_item("byte", entry.byte)?;
+            item.set_item("reason", entry.reason)?;
+            list.append(item)?;
+        }
+        Ok(list)
+    }
+}
+
+impl Pipeline {
+    fn lock(&self) -> MutexGuard<'_, pipeline::Pipeline> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The lock, waited for without the GIL: its holder may be waiting for a batch.
+    fn lock_detached(&self, py: Python<'_>) -> MutexGuard<'_, pipeline::Pipeline> {
+        // A guard must not cross `detach`, so wait there and take it here.
+        loop {
+            if let Ok(guard) = self.inner.try_lock() {
+                return guard;
+            }
+            py.detach(|| drop(self.lock()));
+        }
+    }
+
+    fn arrays<'py>(&self, py: Python<'py>, batch: Batch) -> PyResult<Bound<'py, PyDict>> {
+        let shape = batch.lease.shape();
+        let start = batch.lease.as_ptr();
+        let loan = Bound::new(py, Loan { _lease: batch.lease })?.into_any();
+        let arrays = PyDict::new(py);
+        for (index, name) in self.names.iter().enumerate() {
+            let offset = shape.offset(index, batch.row.unwrap_or(0));
+            // SAFETY: `Shape` puts each array inside the lease's memory, which the loan keeps alive
+            // for as long as the NumPy array, its base, exists. Nobody else has the lease.
+            let array = unsafe {
+                let items = start.add(offset);
+                if batch.row.is_some() {
+                    let view = ArrayView1::from_shape_ptr(shape.length, items);
+                    PyArray::borrow_from_array(&view, loan.clone()).into_any()
+                } else {
+                    let view = ArrayView2::from_shape_ptr((shape.rows, shape.length), items);
+                    PyArray::borrow_from_array(&view, loan.clone()).into_any()
+                }
+            };
+            arrays.set_item(name, array)?;
+        }
+        Ok(arrays)
+    }
+}
+
+fn stream_config(arguments: Arguments) -> Result<StreamConfig, Error> {
+    let layout = match &*arguments.layout {
+        "maxtext" => Layout::MaxText,
+        "grain" => Layout::Grain,
+        "hf" => Layout::Hf,
+        other => return Err(Error::Argument(format!("layout={other:?}: expected maxtext, grain or hf"))),
+    };
+    let paths = arguments.paths.into_iter();
+    Ok(StreamConfig {
+        shards: paths.zip(&arguments.sizes).map(|(path, &size)| Shard { path: path.into(), size }).collect(),
+        plan: Plan::new(arguments.sizes, arguments.lanes, arguments.seed),
+        read: Arc::new(ReadOptions {
+            text_field: arguments.text_field,
+            max_document_bytes: arguments.max_document_bytes,
+        }),
+        on_error: arguments
+            .max_error_rate
+            .map_or(OnError::Raise, |max_error_rate| OnError::Quarantine { max_error_rate }),
+        shuffle: arguments.seed.map(|seed| Shuffle { seed, window: arguments.shuffle_window }),
+        epochs: arguments.epochs,
+        bos: arguments.bos,
+        eos: arguments.eos,
+        sequence_length: arguments.sequence_length,
+        layout,
+        boundary_targets: arguments.boundary_targets,
+        rows_per_lane: arguments.rows_per_lane,
+    })
+}

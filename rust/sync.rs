@@ -1,0 +1,59 @@
+//! What the ring takes from `std::sync`, or from loom when the ring is model-checked
+//! (`make loom`, which sets `--cfg loom`).
+
+#[cfg(loom)]
+pub use loom::sync::{
+    Arc, Condvar, Mutex, MutexGuard,
+    atomic::{AtomicU64, AtomicUsize, Ordering},
+};
+#[cfg(not(loom))]
+pub use std::sync::{
+    Arc, Condvar, Mutex, MutexGuard,
+    atomic::{AtomicU64, AtomicUsize, Ordering},
+};
+
+#[cfg(loom)]
+pub use loom::cell::UnsafeCell;
+#[cfg(not(loom))]
+pub use unchecked::UnsafeCell;
+
+use std::time::Duration;
+
+/// Waits on a condition variable for at most `timeout`. Under loom, which has no clock, for ever:
+/// a lost wake-up is then a deadlock that loom reports.
+pub fn wait_timeout<'a, T>(
+    condvar: &Condvar,
+    guard: MutexGuard<'a, T>,
+    timeout: Duration,
+) -> MutexGuard<'a, T> {
+    #[cfg(loom)]
+    {
+        let _ = timeout;
+        condvar.wait(guard).unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+    #[cfg(not(loom))]
+    {
+        condvar.wait_timeout(guard, timeout).unwrap_or_else(std::sync::PoisonError::into_inner).0
+    }
+}
+
+#[cfg(not(loom))]
+mod unchecked {
+    /// `std`'s cell in the closure style of loom's, which can then check each access.
+    #[derive(Debug)]
+    pub struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+    impl<T> UnsafeCell<T> {
+        pub const fn new(value: T) -> Self {
+            Self(std::cell::UnsafeCell::new(value))
+        }
+
+        pub fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+            f(self.0.get())
+        }
+
+        pub fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+            f(self.0.get())
+        }
+    }
+}
