@@ -1,0 +1,149 @@
+//! What is wrong with a line, in words.
+
+use super::json;
+
+/// What is wrong with a line, and at which of its bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Fault {
+    pub(super) at: usize,
+    pub(super) kind: Kind,
+}
+
+/// The ways in which a line can be wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Not UTF-8.
+    Utf8,
+    /// Not JSON, or no object: this was expected.
+    Expected(&'static str),
+    /// The object lacks the wanted key.
+    NoSuchKey,
+    /// The wanted key's value is no string.
+    NotText,
+    /// The wanted string has a surrogate without its other half.
+    LoneSurrogate,
+}
+
+/// Bytes of the line shown around a fault.
+const EXCERPT_BYTES: usize = 24;
+/// Keys shown of a record that lacks the wanted one, and characters shown of each.
+const KEYS_SHOWN: usize = 8;
+const KEY_CHARS: usize = 32;
+
+impl Fault {
+    /// The fault of a line that is not UTF-8.
+    pub(super) fn utf8(line: &[u8]) -> Self {
+        let at = simdutf8::compat::from_utf8(line).map_or_else(|error| error.valid_up_to(), |_| 0);
+        Self { at, kind: Kind::Utf8 }
+    }
+
+    /// What was expected, what was found and where, and what to do. `skipped` bytes stand in the shard's
+    /// line before `line`; `key` is the wanted one.
+    pub(super) fn describe(&self, line: &[u8], skipped: usize, key: &str) -> String {
+        let at = self.at + skipped;
+        let rest = line.get(self.at..).unwrap_or_default();
+        match self.kind {
+            Kind::Utf8 => format!(
+                "expected UTF-8, found byte 0x{:02x} at byte {at} of the line{}",
+                rest.first().copied().unwrap_or_default(),
+                excerpt(line, self.at)
+            ),
+            Kind::Expected(what) => {
+                format!(
+                    "expected {what}, found {} at byte {at} of the line{}",
+                    found(rest),
+                    excerpt(line, self.at)
+                )
+            }
+            Kind::NoSuchKey => format!(
+                "expected the key {key:?}, found an object {}; name the key that holds the text with text_field=",
+                keys(line)
+            ),
+            Kind::NotText => format!(
+                "expected a string under the key {key:?}, found {} at byte {at} of the line{}",
+                value_kind(rest),
+                excerpt(line, self.at)
+            ),
+            Kind::LoneSurrogate => format!(
+                "expected text under the key {key:?}, found the lone surrogate {} at byte {at} of the line, which \
+                 is no character and cannot be UTF-8{}",
+                String::from_utf8_lossy(rest.get(..6).unwrap_or_default()),
+                excerpt(line, self.at)
+            ),
+        }
+    }
+}
+
+/// What stands at the start of `rest`, for a reader.
+fn found(rest: &[u8]) -> String {
+    if let Some(word) = ["NaN", "Infinity"].iter().find(|word| rest.starts_with(word.as_bytes())) {
+        return format!("{word}, which is not JSON,");
+    }
+    let char = match rest.utf8_chunks().next().and_then(|chunk| chunk.valid().chars().next()) {
+        Some(char) => char,
+        None if rest.is_empty() => return "the end of the line".to_owned(),
+        None => return format!("byte 0x{:02x}", rest[0]),
+    };
+    match char {
+        '\u{feff}' => "a byte order mark (U+FEFF), which may stand only at the start of a shard,".to_owned(),
+        '\'' => "\"'\"".to_owned(),
+        ' '..='~' => format!("'{char}'"),
+        '\0'..='\u{7f}' => format!("byte 0x{:02x}", u32::from(char)),
+        _ => format!("'{}' (U+{:04X})", char.escape_debug(), u32::from(char)),
+    }
+}
+
+fn value_kind(rest: &[u8]) -> &'static str {
+    match rest.first() {
+        Some(b'n') => "null",
+        Some(b't') => "true",
+        Some(b'f') => "false",
+        Some(b'[') => "an array",
+        Some(b'{') => "an object",
+        _ => "a number",
+    }
+}
+
+/// The line around byte `at`, printable and short.
+fn excerpt(line: &[u8], at: usize) -> String {
+    let at = at.min(line.len());
+    let from = at.saturating_sub(EXCERPT_BYTES / 2);
+    let to = line.len().min(from + EXCERPT_BYTES);
+    let before = if from > 0 { "…" } else { "" };
+    let after = if to < line.len() { "…" } else { "" };
+    format!(": {before}{}{after}", printable(&line[from..to]))
+}
+
+/// Bytes as text: what is not printable ASCII is escaped, so that a message is one line on any terminal.
+fn printable(bytes: &[u8]) -> String {
+    bytes
+        .iter()
+        .map(|&byte| match byte {
+            b' '..=b'~' => char::from(byte).to_string(),
+            _ => format!("\\x{byte:02x}"),
+        })
+        .collect()
+}
+
+fn keys(line: &[u8]) -> String {
+    let mut shown = Vec::new();
+    let mut more = 0;
+    json::for_each_key(line, |key| {
+        if shown.len() < KEYS_SHOWN {
+            shown.push(shortened(key));
+        } else {
+            more += 1;
+        }
+    });
+    match more {
+        _ if shown.is_empty() => "without keys".to_owned(),
+        0 => format!("with the keys {}", shown.join(", ")),
+        _ => format!("with the keys {} and {more} more", shown.join(", ")),
+    }
+}
+
+fn shortened(key: &str) -> String {
+    let short: String = key.chars().take(KEY_CHARS).collect();
+    let ellipsis = if short.len() < key.len() { "…" } else { "" };
+    format!("\"{}{ellipsis}\"", printable(short.as_bytes()))
+}

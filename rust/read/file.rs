@@ -1,0 +1,68 @@
+//! The bytes of a shard on disk, and whether they are still those of the manifest.
+
+use std::fs::{File, Metadata};
+use std::io::{self, Read};
+use std::time::SystemTime;
+
+use super::Shard;
+
+/// A shard's file. Reading it fails as soon as its size or time of change differs from what it was
+/// at opening, so that a file which is written to gives that sentence and not a puzzle about gzip.
+pub(super) struct ShardFile {
+    file: File,
+    size: u64,
+    modified: Option<SystemTime>,
+}
+
+impl ShardFile {
+    /// Opens the file if it is the one of the manifest; otherwise says what differs.
+    pub(super) fn open(shard: &Shard) -> Result<Self, String> {
+        let open = || {
+            let file = File::open(&*shard.path)?;
+            let metadata = file.metadata()?;
+            Ok((file, metadata))
+        };
+        let (file, metadata) = open().map_err(|error: io::Error| match error.kind() {
+            io::ErrorKind::NotFound => {
+                "expected the file of the manifest, found none; restore it, or make the dataset anew"
+                    .to_owned()
+            }
+            _ => format!("expected a readable file, found: {error}"),
+        })?;
+        if !metadata.is_file() {
+            return Err("expected a regular file, found a directory or a device".to_owned());
+        }
+        if metadata.len() != shard.size {
+            return Err(format!(
+                "expected the {} bytes of the manifest, found {}: the file has changed since; restore it, or \
+                 make the dataset anew",
+                shard.size,
+                metadata.len()
+            ));
+        }
+        Ok(Self { file, size: shard.size, modified: metadata.modified().ok() })
+    }
+
+    fn check_unchanged(&self, now: &Metadata) -> io::Result<()> {
+        if now.len() != self.size {
+            return Err(io::Error::other(format!(
+                "its size changed from {} to {} bytes while it was read",
+                self.size,
+                now.len()
+            )));
+        }
+        if now.modified().ok() != self.modified {
+            return Err(io::Error::other("it was written to while it was read"));
+        }
+        Ok(())
+    }
+}
+
+impl Read for ShardFile {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let length = self.file.read(out)?;
+        // After the read: what was read is then known to be unchanged. One fstat a buffer.
+        self.check_unchanged(&self.file.metadata()?)?;
+        Ok(length)
+    }
+}

@@ -1,0 +1,194 @@
+//! The inflated bytes of a shard: gzip members one after the other, or plain bytes as they are.
+
+use std::io::{self, BufRead, BufReader, Cursor, Read};
+
+use flate2::{Decompress, FlushDecompress, Status};
+
+/// Where a shard's bytes come from.
+pub(super) type Source = Box<dyn Read + Send>;
+
+type Input = BufReader<io::Chain<Cursor<Vec<u8>>, Source>>;
+
+/// Compressed bytes read at once.
+const INPUT_BYTES: usize = 256 << 10;
+
+const MAGIC: [u8; 2] = [0x1f, 0x8b];
+
+/// The inflated bytes of a shard.
+pub(super) struct Inflated {
+    input: Input,
+    format: Format,
+    damage: Option<String>,
+}
+
+enum Format {
+    Plain,
+    Gzip(Box<Gzip>),
+}
+
+impl Inflated {
+    /// Looks at the first bytes of `source` to see what it is. `named_gz` says that its name promises
+    /// gzip. The error says what was expected and found.
+    pub(super) fn new(mut source: Source, named_gz: bool) -> Result<Self, String> {
+        let mut head = Vec::new();
+        source.by_ref().take(2).read_to_end(&mut head).map_err(|error| read_failed(&error))?;
+        let format = match (head == MAGIC, named_gz) {
+            (true, _) => Format::Gzip(Box::default()),
+            (false, false) => Format::Plain,
+            (false, true) if head.is_empty() => {
+                return Err(
+                    "expected gzip data, found an empty file: it was cut off; fetch it again".to_owned()
+                );
+            }
+            (false, true) => {
+                return Err(format!(
+                    "expected gzip data (bytes 1f 8b) because the name ends in .gz, found {}; fetch it again, or \
+                     rename it if it is plain JSON lines",
+                    hex(&head)
+                ));
+            }
+        };
+        let input = BufReader::with_capacity(INPUT_BYTES, Cursor::new(head).chain(source));
+        Ok(Self { input, format, damage: None })
+    }
+
+    /// Writes the next inflated bytes to `out` and returns their number, 0 at the end of the shard.
+    ///
+    /// All bytes that stand before any damage are given first, in whatever pieces the source comes, so
+    /// that the place of an error does not depend on them. Damage is final: each later call repeats it.
+    pub(super) fn read(&mut self, out: &mut [u8]) -> Result<usize, String> {
+        if let Some(damage) = &self.damage {
+            return Err(damage.clone());
+        }
+        let (written, result) = match &mut self.format {
+            Format::Plain => read_plain(&mut self.input, out),
+            Format::Gzip(gzip) => gzip.read(&mut self.input, out),
+        };
+        self.damage = result.err();
+        match &self.damage {
+            Some(damage) if written == 0 => Err(damage.clone()),
+            _ => Ok(written),
+        }
+    }
+}
+
+fn read_plain(input: &mut Input, out: &mut [u8]) -> (usize, Result<(), String>) {
+    loop {
+        match input.read(out) {
+            Ok(length) => return (length, Ok(())),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return (0, Err(read_failed(&error))),
+        }
+    }
+}
+
+/// A chain of gzip members.
+#[derive(Default)]
+struct Gzip {
+    /// The member being inflated; none before the first and between two.
+    member: Option<Decompress>,
+    /// Bytes of the file consumed, and how many of them stand before the current member.
+    consumed: u64,
+    member_start: u64,
+}
+
+impl Gzip {
+    /// Bytes written to `out`, and whether the stream is sound so far. No bytes and no error: the end.
+    fn read(&mut self, input: &mut Input, out: &mut [u8]) -> (usize, Result<(), String>) {
+        loop {
+            let chunk = match fill(input) {
+                Ok(chunk) => chunk,
+                Err(reason) => return (0, Err(reason)),
+            };
+            let Some(member) = &mut self.member else {
+                match chunk.first() {
+                    None => return (0, Ok(())),
+                    // Padding, as tapes and some writers leave it; Python's gzip skips it too.
+                    Some(0) => {
+                        let zeros = chunk.iter().take_while(|&&byte| byte == 0).count();
+                        input.consume(zeros);
+                        self.consumed += zeros as u64;
+                    }
+                    Some(&byte) if byte == MAGIC[0] => {
+                        // zlib-rs in gzip mode checks header, CRC-32 and length itself.
+                        self.member = Some(Decompress::new_gzip(15));
+                        self.member_start = self.consumed;
+                    }
+                    Some(&byte) => return (0, Err(trailing_bytes(byte, self.consumed))),
+                }
+                continue;
+            };
+            let (total_in, total_out) = (member.total_in(), member.total_out());
+            let status = member.decompress(chunk, out, FlushDecompress::None);
+            let read = (member.total_in() - total_in) as usize;
+            let written = (member.total_out() - total_out) as usize;
+            input.consume(read);
+            self.consumed += read as u64;
+            match status {
+                Ok(Status::StreamEnd) => self.member = None,
+                Err(error) => {
+                    return (written, Err(self.corrupt(error.message().unwrap_or("invalid data"))));
+                }
+                Ok(_) if read == 0 && written == 0 => return (0, Err(self.cut_off())),
+                Ok(_) => {}
+            }
+            if written > 0 {
+                return (written, Ok(()));
+            }
+        }
+    }
+
+    fn corrupt(&self, what: &str) -> String {
+        let (expected, found) = match what {
+            "incorrect data check" => (
+                "the CRC-32 that the member's trailer states",
+                "another one: some text of this member is wrong",
+            ),
+            "incorrect length check" => (
+                "the length that the member's trailer states",
+                "another one: some text of this member is wrong",
+            ),
+            _ => ("sound gzip data", what),
+        };
+        format!(
+            "expected {expected}, found {found} (in the gzip member that starts at byte {} of the file); fetch \
+             the shard again, or set on_error=\"quarantine\" to keep what stands before",
+            self.member_start
+        )
+    }
+
+    fn cut_off(&self) -> String {
+        format!(
+            "expected more gzip data, found the end of the file at byte {} (in the gzip member that starts at byte \
+             {}): the file was cut off; fetch it again, or set on_error=\"quarantine\" to keep what stands before",
+            self.consumed, self.member_start
+        )
+    }
+}
+
+/// The bytes that have been read and not consumed, more of them if there are none.
+fn fill(input: &mut Input) -> Result<&[u8], String> {
+    loop {
+        match input.fill_buf() {
+            Ok(_) => break,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(read_failed(&error)),
+        }
+    }
+    Ok(input.buffer())
+}
+
+fn read_failed(error: &io::Error) -> String {
+    format!("expected to read on in the file, found: {error}; check the disk and fetch the shard again")
+}
+
+fn trailing_bytes(byte: u8, offset: u64) -> String {
+    format!(
+        "expected the end of the file or another gzip member after byte {offset} of the file, found byte \
+         0x{byte:02x}; fetch the shard again, or cut off what does not belong to it"
+    )
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ")
+}

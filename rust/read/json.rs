@@ -1,0 +1,411 @@
+//! Validates one line of JSON and extracts the string under one key of its object.
+//!
+//! A scanner of our own, because the rule (docs/errors.md) is not that of any library: the last of
+//! several equal keys counts, whatever the others hold, and what is not wanted may hold lone
+//! surrogates. It also tells where a line is wrong and what was expected there.
+
+use super::fault::{Fault, Kind};
+use super::nesting::{Container, Nesting};
+
+/// Appends the string under `key` of the object that `line` holds to `text` and returns its length.
+/// On error `text` is as it was.
+pub(super) fn extract(line: &[u8], key: &str, text: &mut String) -> Result<usize, Fault> {
+    let start = text.len();
+    let result = extract_last(line, key, text);
+    if result.is_err() {
+        text.truncate(start);
+    }
+    result.map(|()| text.len() - start)
+}
+
+/// Calls `each` with the keys of the object that `line` holds, as they are written there, as far as the
+/// line is sound.
+pub(super) fn for_each_key<'a>(line: &'a [u8], mut each: impl FnMut(&'a str)) {
+    let Ok(line) = simdutf8::basic::from_utf8(line) else { return };
+    let mut scanner = Scanner { line, at: 0 };
+    let mut walk = || -> Result<(), Fault> {
+        let mut more = scanner.open_object()?;
+        while more {
+            each(scanner.key(&mut Skip)?);
+            scanner.value()?;
+            more = scanner.next_member()?;
+        }
+        Ok(())
+    };
+    // What is wrong behind the last sound key has been reported by whoever asks for the keys.
+    let _ = walk();
+}
+
+fn extract_last(line: &[u8], key: &str, text: &mut String) -> Result<(), Fault> {
+    let line = simdutf8::basic::from_utf8(line).map_err(|_| Fault::utf8(line))?;
+    let start = text.len();
+    let mut found = Err(Fault { at: 0, kind: Kind::NoSuchKey });
+    let mut scanner = Scanner { line, at: 0 };
+    let mut more = scanner.open_object()?;
+    while more {
+        let mut wanted = Match { rest: Some(key.as_bytes()) };
+        scanner.key(&mut wanted)?;
+        if wanted.rest == Some(&[]) {
+            text.truncate(start);
+            found = scanner.text(text)?;
+        } else {
+            scanner.value()?;
+        }
+        more = scanner.next_member()?;
+    }
+    scanner.space();
+    if scanner.at < line.len() {
+        return Err(scanner.expected("the end of the line after the object"));
+    }
+    found
+}
+
+/// A place in a line. Each method starts at its token and stops behind it.
+struct Scanner<'a> {
+    line: &'a str,
+    at: usize,
+}
+
+impl<'a> Scanner<'a> {
+    fn peek(&self) -> Option<u8> {
+        self.line.as_bytes().get(self.at).copied()
+    }
+
+    fn expected(&self, what: &'static str) -> Fault {
+        Fault { at: self.at, kind: Kind::Expected(what) }
+    }
+
+    fn space(&mut self) {
+        while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.peek() {
+            self.at += 1;
+        }
+    }
+
+    /// The object's opening; whether a member follows.
+    fn open_object(&mut self) -> Result<bool, Fault> {
+        self.space();
+        if self.peek() != Some(b'{') {
+            return Err(self.expected("a JSON object ('{')"));
+        }
+        self.at += 1;
+        self.space();
+        if self.peek() == Some(b'}') {
+            self.at += 1;
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    /// What stands behind a member; whether another follows.
+    fn next_member(&mut self) -> Result<bool, Fault> {
+        self.space();
+        match self.peek() {
+            Some(b',') => {
+                self.at += 1;
+                self.space();
+                Ok(true)
+            }
+            Some(b'}') => {
+                self.at += 1;
+                Ok(false)
+            }
+            _ => Err(self.expected("',' or '}' after a member")),
+        }
+    }
+
+    /// A key and its colon. Returns the key as it is written.
+    fn key(&mut self, sink: &mut impl Sink) -> Result<&'a str, Fault> {
+        if self.peek() != Some(b'"') {
+            return Err(self.expected("a key ('\"')"));
+        }
+        let from = self.at + 1;
+        self.string(sink)?;
+        let key = &self.line[from..self.at - 1];
+        self.space();
+        if self.peek() != Some(b':') {
+            return Err(self.expected("':' after a key"));
+        }
+        self.at += 1;
+        self.space();
+        Ok(key)
+    }
+
+    /// The value under the wanted key. The inner result says whether it is text; the outer, whether the
+    /// line is sound: a later value under the same key may yet be text.
+    fn text(&mut self, text: &mut String) -> Result<Result<(), Fault>, Fault> {
+        let at = self.at;
+        if self.peek() != Some(b'"') {
+            self.value()?;
+            return Ok(Err(Fault { at, kind: Kind::NotText }));
+        }
+        let mut sink = Append { text, lone_surrogate: None };
+        self.string(&mut sink)?;
+        Ok(match sink.lone_surrogate {
+            None => Ok(()),
+            Some(at) => Err(Fault { at, kind: Kind::LoneSurrogate }),
+        })
+    }
+
+    /// Any value, with all that it holds.
+    fn value(&mut self) -> Result<(), Fault> {
+        let mut nesting = Nesting::default();
+        loop {
+            match self.peek() {
+                Some(b'"') => self.string(&mut Skip)?,
+                Some(b'{') => {
+                    if self.open_object()? {
+                        nesting.open(Container::Object);
+                        self.key(&mut Skip)?;
+                        continue;
+                    }
+                }
+                Some(b'[') => {
+                    self.at += 1;
+                    self.space();
+                    if self.peek() != Some(b']') {
+                        nesting.open(Container::Array);
+                        continue;
+                    }
+                    self.at += 1;
+                }
+                Some(b'-' | b'0'..=b'9') => self.number()?,
+                Some(b't') => self.word("true")?,
+                Some(b'f') => self.word("false")?,
+                Some(b'n') => self.word("null")?,
+                _ => return Err(self.expected("a value")),
+            }
+            if !self.after_value(&mut nesting)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// What stands behind a value inside of `nesting`: closes what ends there; whether a value follows.
+    fn after_value(&mut self, nesting: &mut Nesting) -> Result<bool, Fault> {
+        while let Some(container) = nesting.innermost() {
+            match container {
+                Container::Object => {
+                    if self.next_member()? {
+                        self.key(&mut Skip)?;
+                        return Ok(true);
+                    }
+                }
+                Container::Array => {
+                    if self.next_element()? {
+                        return Ok(true);
+                    }
+                }
+            }
+            nesting.close();
+        }
+        Ok(false)
+    }
+
+    /// What stands behind an element of an array; whether another follows.
+    fn next_element(&mut self) -> Result<bool, Fault> {
+        self.space();
+        match self.peek() {
+            Some(b',') => {
+                self.at += 1;
+                self.space();
+                Ok(true)
+            }
+            Some(b']') => {
+                self.at += 1;
+                Ok(false)
+            }
+            _ => Err(self.expected("',' or ']' after an element")),
+        }
+    }
+
+    fn word(&mut self, word: &'static str) -> Result<(), Fault> {
+        if !self.line.as_bytes()[self.at..].starts_with(word.as_bytes()) {
+            return Err(self.expected("a value"));
+        }
+        self.at += word.len();
+        Ok(())
+    }
+
+    fn number(&mut self) -> Result<(), Fault> {
+        if self.peek() == Some(b'-') {
+            self.at += 1;
+        }
+        if self.peek() == Some(b'0') {
+            self.at += 1;
+        } else {
+            self.digits()?;
+        }
+        if self.peek() == Some(b'.') {
+            self.at += 1;
+            self.digits()?;
+        }
+        if let Some(b'e' | b'E') = self.peek() {
+            self.at += 1;
+            if let Some(b'+' | b'-') = self.peek() {
+                self.at += 1;
+            }
+            self.digits()?;
+        }
+        Ok(())
+    }
+
+    fn digits(&mut self) -> Result<(), Fault> {
+        if !self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
+            return Err(self.expected("a digit"));
+        }
+        while self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
+            self.at += 1;
+        }
+        Ok(())
+    }
+
+    /// A string, its content given to `sink`.
+    fn string(&mut self, sink: &mut impl Sink) -> Result<(), Fault> {
+        self.at += 1;
+        loop {
+            let stop = find_stop(self.line.as_bytes(), self.at);
+            sink.literal(&self.line[self.at..stop]);
+            self.at = stop;
+            match self.peek() {
+                Some(b'"') => {
+                    self.at += 1;
+                    return Ok(());
+                }
+                Some(b'\\') => self.escape(sink)?,
+                Some(_) => return Err(self.expected("a control character to be escaped in a string")),
+                None => return Err(self.expected("'\"' at the end of a string")),
+            }
+        }
+    }
+
+    fn escape(&mut self, sink: &mut impl Sink) -> Result<(), Fault> {
+        let start = self.at;
+        self.at += 1;
+        let char = match self.peek() {
+            Some(b'n') => '\n',
+            Some(b'"') => '"',
+            Some(b'\\') => '\\',
+            Some(b'u') => {
+                self.at += 1;
+                let unit = self.hex4()?;
+                match char::from_u32(unit).or_else(|| self.low_surrogate(unit)) {
+                    Some(char) => sink.char(char),
+                    None => sink.lone_surrogate(start),
+                }
+                return Ok(());
+            }
+            Some(b't') => '\t',
+            Some(b'/') => '/',
+            Some(b'r') => '\r',
+            Some(b'b') => '\u{8}',
+            Some(b'f') => '\u{c}',
+            _ => return Err(self.expected("one of \" \\ / b f n r t u after a backslash")),
+        };
+        self.at += 1;
+        sink.char(char);
+        Ok(())
+    }
+
+    fn hex4(&mut self) -> Result<u32, Fault> {
+        let mut unit = 0;
+        for _ in 0..4 {
+            let Some(digit) = self.peek().and_then(|byte| char::from(byte).to_digit(16)) else {
+                return Err(self.expected("four hexadecimal digits after \\u"));
+            };
+            unit = unit << 4 | digit;
+            self.at += 1;
+        }
+        Ok(unit)
+    }
+
+    /// The character that the surrogate `high` makes with an escaped low one behind it. If there is none,
+    /// nothing is consumed: what stands there is read for itself.
+    fn low_surrogate(&mut self, high: u32) -> Option<char> {
+        let rest = &self.line.as_bytes()[self.at..];
+        if !(0xd800..0xdc00).contains(&high) || !rest.starts_with(b"\\u") {
+            return None;
+        }
+        let mut ahead = Scanner { line: self.line, at: self.at + 2 };
+        let low = ahead.hex4().ok().filter(|unit| (0xdc00..0xe000).contains(unit))?;
+        self.at = ahead.at;
+        char::from_u32(0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00))
+    }
+}
+
+/// What becomes of a string's content.
+trait Sink {
+    fn literal(&mut self, text: &str);
+    fn char(&mut self, char: char);
+    /// An escaped surrogate without its other half, at this byte of the line.
+    fn lone_surrogate(&mut self, at: usize);
+}
+
+/// Content that is validated only.
+struct Skip;
+
+impl Sink for Skip {
+    fn literal(&mut self, _: &str) {}
+    fn char(&mut self, _: char) {}
+    fn lone_surrogate(&mut self, _: usize) {}
+}
+
+/// Content that is wanted.
+struct Append<'a> {
+    text: &'a mut String,
+    lone_surrogate: Option<usize>,
+}
+
+impl Sink for Append<'_> {
+    fn literal(&mut self, text: &str) {
+        self.text.push_str(text);
+    }
+
+    fn char(&mut self, char: char) {
+        self.text.push(char);
+    }
+
+    fn lone_surrogate(&mut self, at: usize) {
+        self.lone_surrogate.get_or_insert(at);
+    }
+}
+
+/// Compares content with a key: `rest` is what must still follow, none if it cannot be equal any more.
+struct Match<'a> {
+    rest: Option<&'a [u8]>,
+}
+
+impl Sink for Match<'_> {
+    fn literal(&mut self, text: &str) {
+        self.rest = self.rest.and_then(|rest| rest.strip_prefix(text.as_bytes()));
+    }
+
+    fn char(&mut self, char: char) {
+        self.literal(char.encode_utf8(&mut [0; 4]));
+    }
+
+    fn lone_surrogate(&mut self, _: usize) {
+        self.rest = None;
+    }
+}
+
+/// The first byte from `at` on that ends a stretch of plain string content: a quote, a backslash or a
+/// control character; the length of `bytes` if there is none.
+fn find_stop(bytes: &[u8], mut at: usize) -> usize {
+    const ONES: u64 = u64::MAX / 255;
+    const HIGHS: u64 = ONES << 7;
+    let zero_bytes = |word: u64| word.wrapping_sub(ONES) & !word & HIGHS;
+    while let Some(chunk) = bytes[at..].first_chunk() {
+        let word = u64::from_le_bytes(*chunk);
+        let controls = word.wrapping_sub(ONES * 0x20) & !word & HIGHS;
+        let stops = controls
+            | zero_bytes(word ^ (ONES * u64::from(b'"')))
+            | zero_bytes(word ^ (ONES * u64::from(b'\\')));
+        if stops != 0 {
+            // A borrow can only mark bytes above a true one: the lowest mark is always true.
+            return at + stops.trailing_zeros() as usize / 8;
+        }
+        at += 8;
+    }
+    let rest = bytes[at..].iter().position(|&byte| matches!(byte, b'"' | b'\\' | 0..0x20));
+    rest.map_or(bytes.len(), |length| at + length)
+}

@@ -1,0 +1,177 @@
+//! The lines of a shard, in bounded memory.
+
+use memchr::{memchr, memchr_iter};
+
+use super::Position;
+use super::inflate::Inflated;
+
+/// Inflated bytes asked for at once.
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// What [`Lines::next`] found.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Line<'a> {
+    /// A line without its newline.
+    Complete(&'a [u8]),
+    /// A line of more than the accepted bytes, which has been passed over.
+    TooLong { bytes: u64 },
+    /// No more lines.
+    End,
+}
+
+/// Splits inflated bytes into lines. Holds no more than one line of the accepted length and a chunk.
+pub(super) struct Lines {
+    input: Inflated,
+    limit: usize,
+    /// `buffer[start..end]` has been inflated and not handed out; no newline before `scanned`.
+    buffer: Vec<u8>,
+    start: usize,
+    scanned: usize,
+    end: usize,
+    inflated: u64,
+    /// Where the next line starts.
+    position: Position,
+}
+
+impl Lines {
+    pub(super) fn new(input: Inflated, max_line_bytes: u64) -> Self {
+        Self {
+            input,
+            limit: usize::try_from(max_line_bytes).unwrap_or(usize::MAX),
+            buffer: Vec::new(),
+            start: 0,
+            scanned: 0,
+            end: 0,
+            inflated: 0,
+            position: Position::default(),
+        }
+    }
+
+    /// Where the next line starts.
+    pub(super) fn position(&self) -> Position {
+        self.position
+    }
+
+    /// Number of bytes inflated so far.
+    pub(super) fn inflated(&self) -> u64 {
+        self.inflated
+    }
+
+    /// The next line. The error is that of the input; all lines that end before it have been given.
+    pub(super) fn next(&mut self) -> Result<Line<'_>, String> {
+        loop {
+            if let Some(length) = memchr(b'\n', &self.buffer[self.scanned..self.end]) {
+                let from = self.start;
+                let to = self.scanned + length;
+                self.take_line(to + 1);
+                return Ok(self.bounded(from, to));
+            }
+            self.scanned = self.end;
+            if self.end - self.start > self.limit {
+                return self.pass_over();
+            }
+            if self.fill()? == 0 {
+                let (from, to) = (self.start, self.end);
+                if from == to {
+                    return Ok(Line::End);
+                }
+                self.take_line(to);
+                return Ok(self.bounded(from, to));
+            }
+        }
+    }
+
+    /// Drops everything before `target`, which must be the start of line `target.record`; otherwise
+    /// says what is there instead. Only for a reader that has given no line yet.
+    pub(super) fn skip_to(&mut self, target: Position) -> Result<Result<(), String>, String> {
+        let mut unfinished = false;
+        while self.position.byte < target.byte {
+            if self.start == self.end && self.fill()? == 0 {
+                return Ok(Err(format!("the shard ends at byte {}", self.position.byte)));
+            }
+            let wanted = usize::try_from(target.byte - self.position.byte).unwrap_or(usize::MAX);
+            let taken = &self.buffer[self.start..self.end.min(self.start.saturating_add(wanted))];
+            self.position.record += memchr_iter(b'\n', taken).count() as u64;
+            self.position.byte += taken.len() as u64;
+            unfinished = taken.last() != Some(&b'\n');
+            self.start += taken.len();
+            self.scanned = self.start;
+        }
+        if unfinished {
+            // Only the end of a shard without a last newline is a place behind a line.
+            if self.start < self.end || self.fill()? > 0 {
+                return Ok(Err(format!("this byte is inside line {}", self.position.record)));
+            }
+            self.position.record += 1;
+        }
+        Ok(if self.position.record == target.record {
+            Ok(())
+        } else {
+            Err(format!("line {} starts there", self.position.record))
+        })
+    }
+
+    fn bounded(&self, from: usize, to: usize) -> Line<'_> {
+        if to - from > self.limit {
+            Line::TooLong { bytes: (to - from) as u64 }
+        } else {
+            Line::Complete(&self.buffer[from..to])
+        }
+    }
+
+    /// Hands out `buffer[start..next]`, a line with its newline.
+    fn take_line(&mut self, next: usize) {
+        self.position.record += 1;
+        self.position.byte += (next - self.start) as u64;
+        self.start = next;
+        self.scanned = next;
+    }
+
+    /// Passes over a line that is too long without holding it.
+    fn pass_over(&mut self) -> Result<Line<'_>, String> {
+        let mut bytes = 0;
+        let newline = loop {
+            let held = &self.buffer[self.start..self.end];
+            let newline = memchr(b'\n', held);
+            let length = newline.unwrap_or(held.len());
+            bytes += length as u64;
+            self.start += length;
+            self.scanned = self.start;
+            if newline.is_some() || self.fill()? == 0 {
+                break newline;
+            }
+        };
+        self.position.byte += bytes;
+        self.take_line(self.start + usize::from(newline.is_some()));
+        Ok(Line::TooLong { bytes })
+    }
+
+    /// Inflates more bytes behind those held; 0 at the end of the shard.
+    fn fill(&mut self) -> Result<usize, String> {
+        self.make_room();
+        let length = self.input.read(&mut self.buffer[self.end..])?;
+        self.end += length;
+        self.inflated += length as u64;
+        Ok(length)
+    }
+
+    /// Moves what is held to the front, with at least a chunk of room behind it. The buffer doubles
+    /// while a line outgrows it, up to the accepted length, and shrinks again after that line.
+    fn make_room(&mut self) {
+        self.buffer.copy_within(self.start..self.end, 0);
+        let held = self.end - self.start;
+        self.start = 0;
+        self.scanned = held;
+        self.end = held;
+        let needed = held + CHUNK_BYTES;
+        if self.buffer.len() < needed {
+            let size =
+                needed.max(self.buffer.len().saturating_mul(2).min(self.limit.saturating_add(CHUNK_BYTES)));
+            self.buffer.reserve_exact(size - self.buffer.len());
+            self.buffer.resize(size, 0);
+        } else if held < CHUNK_BYTES && self.buffer.len() > 4 * CHUNK_BYTES {
+            self.buffer.truncate(2 * CHUNK_BYTES);
+            self.buffer.shrink_to_fit();
+        }
+    }
+}

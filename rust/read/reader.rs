@@ -1,0 +1,190 @@
+//! The reader: one shard, its documents in order, each with its place.
+
+use std::io::Read;
+use std::sync::Arc;
+
+use super::file::ShardFile;
+use super::inflate::Inflated;
+use super::json;
+use super::lines::{Line, Lines};
+use super::{Item, Position, ReadError, ReadOptions, Rest, Shard};
+use crate::error::{Error, Result, ShardError};
+
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// Reads the documents of one shard in order, in bounded memory: about one line and fixed buffers.
+pub struct ShardReader {
+    path: Arc<str>,
+    options: Arc<ReadOptions>,
+    lines: Lines,
+    /// The shard has ended or cannot be read on.
+    ended: bool,
+}
+
+impl ShardReader {
+    /// Opens a shard at its first record. A file that is missing or has not the manifest's size is an
+    /// error.
+    pub fn open(shard: &Shard, options: &Arc<ReadOptions>) -> std::result::Result<Self, ReadError> {
+        match ShardFile::open(shard) {
+            Ok(file) => Self::from_source(&shard.path, Box::new(file), options),
+            Err(reason) => Err(ReadError {
+                error: ShardError { shard: Arc::clone(&shard.path), record: None, byte: None, reason },
+                at: Position::default(),
+                rest: Rest::Lost,
+            }),
+        }
+    }
+
+    /// Opens a shard at a place that [`position`](Self::position) gave earlier. All before it is
+    /// inflated and its lines are counted, but nothing is parsed. A place that is not the start of that
+    /// very line is an [`Error::State`].
+    pub fn open_at(shard: &Shard, options: &Arc<ReadOptions>, position: Position) -> Result<Self> {
+        let mut reader = Self::open(shard, options)?;
+        reader.skip_to(position)?;
+        Ok(reader)
+    }
+
+    /// Reads a shard's bytes from anywhere. `path` tells by its ending whether they must be gzip, and
+    /// names the shard in errors.
+    pub fn from_source(
+        path: &Arc<str>,
+        source: Box<dyn Read + Send>,
+        options: &Arc<ReadOptions>,
+    ) -> std::result::Result<Self, ReadError> {
+        let named_gz = path.len() >= 3 && path.as_bytes()[path.len() - 3..].eq_ignore_ascii_case(b".gz");
+        match Inflated::new(source, named_gz) {
+            Ok(input) => Ok(Self {
+                path: Arc::clone(path),
+                options: Arc::clone(options),
+                lines: Lines::new(input, options.max_document_bytes),
+                ended: false,
+            }),
+            Err(reason) => Err(read_error(path, Position::default(), Rest::Lost, reason)),
+        }
+    }
+
+    /// Appends the text of the next document to `text`. On error `text` is as it was.
+    pub fn next(&mut self, text: &mut String) -> std::result::Result<Item, ReadError> {
+        while !self.ended {
+            let at = self.lines.position();
+            let line = match self.lines.next() {
+                Ok(Line::Complete(line)) => line,
+                Ok(Line::TooLong { bytes }) => return Err(self.too_long(at, bytes)),
+                Ok(Line::End) => break,
+                Err(reason) => return Err(self.lost(reason)),
+            };
+            let skipped =
+                if at.byte == 0 && line.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len() } else { 0 };
+            let record = &line[skipped..];
+            if is_blank(record) {
+                continue;
+            }
+            return match json::extract(record, &self.options.text_field, text) {
+                Ok(length) => Ok(Item::Document { at, length }),
+                Err(fault) => {
+                    let reason = fault.describe(record, skipped, &self.options.text_field);
+                    Err(read_error(&self.path, at, Rest::Readable, reason))
+                }
+            };
+        }
+        self.ended = true;
+        Ok(Item::End)
+    }
+
+    /// Where the next line starts: after a document the place right behind its line.
+    pub fn position(&self) -> Position {
+        self.lines.position()
+    }
+
+    fn skip_to(&mut self, position: Position) -> Result<()> {
+        match self.lines.skip_to(position) {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(found)) => Err(Error::State(format!(
+                "{}: expected record {} to start at byte {} as the state says, but {found}; the shard is not the \
+                 one that the state was saved with",
+                self.path, position.record, position.byte
+            ))),
+            Err(reason) => Err(self.lost(reason).into()),
+        }
+    }
+
+    fn too_long(&self, at: Position, bytes: u64) -> ReadError {
+        let limit = self.options.max_document_bytes;
+        let reason = format!(
+            "expected a line of at most {limit} bytes, found one of {bytes}; raise max_document_bytes= to read it"
+        );
+        read_error(&self.path, at, Rest::Readable, reason)
+    }
+
+    /// The shard cannot be read on: the line that could not be completed is lost, and all after it.
+    fn lost(&mut self, reason: String) -> ReadError {
+        self.ended = true;
+        let at = Position { record: self.lines.position().record, byte: self.lines.inflated() };
+        read_error(&self.path, at, Rest::Lost, reason)
+    }
+}
+
+fn read_error(path: &Arc<str>, at: Position, rest: Rest, reason: String) -> ReadError {
+    let error = ShardError { shard: Arc::clone(path), record: Some(at.record), byte: Some(at.byte), reason };
+    ReadError { error, at, rest }
+}
+
+fn is_blank(line: &[u8]) -> bool {
+    line.iter().all(|byte| matches!(byte, b' ' | b'\t' | b'\r'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options() -> Arc<ReadOptions> {
+        Arc::new(ReadOptions { text_field: "text".into(), max_document_bytes: 100 })
+    }
+
+    fn read_all(path: &str, bytes: &[u8]) -> Vec<std::result::Result<String, String>> {
+        let source = Box::new(std::io::Cursor::new(bytes.to_vec()));
+        let mut reader = match ShardReader::from_source(&path.into(), source, &options()) {
+            Ok(reader) => reader,
+            Err(error) => return vec![Err(error.to_string())],
+        };
+        let mut seen = Vec::new();
+        loop {
+            let mut text = String::new();
+            match reader.next(&mut text) {
+                Ok(Item::End) => return seen,
+                Ok(Item::Document { length, .. }) => {
+                    assert_eq!(length, text.len());
+                    seen.push(Ok(text));
+                }
+                Err(error) => seen.push(Err(error.to_string())),
+            }
+        }
+    }
+
+    #[test]
+    fn reads_plain_lines() {
+        let long = format!("{{\"text\": \"{}\"}}\n", "x".repeat(100));
+        let shard = [
+            "\u{feff}{\"text\": \"a\\n\"}\r\n\n \t\n{\"text\": 1}\n",
+            &long,
+            "{\"x\": [1, {}], \"text\": \"b\", \"text\": \"\\ud83d\\ude00\"}",
+        ]
+        .concat();
+        let seen = read_all("s.jsonl", shard.as_bytes());
+        assert_eq!(seen.len(), 4, "{seen:#?}");
+        assert_eq!(seen[0], Ok("a\n".into()));
+        assert_eq!(
+            seen[1],
+            Err("s.jsonl: record 3, byte 24: expected a string under the key \"text\", found a number at byte 9 of \
+                 the line: {\"text\": 1}"
+                .into())
+        );
+        assert_eq!(
+            seen[2],
+            Err("s.jsonl: record 4, byte 36: expected a line of at most 100 bytes, found one of 112; raise \
+                 max_document_bytes= to read it"
+                .into())
+        );
+        assert_eq!(seen[3], Ok("\u{1f600}".into()));
+    }
+}
