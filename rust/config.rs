@@ -57,10 +57,10 @@ pub struct StreamConfig {
 }
 
 impl StreamConfig {
-    /// The path of the shard in which a place of a lane lies.
-    pub fn shard_path(&self, lane: usize, place: Place) -> Arc<str> {
-        let share = &self.plan.epoch(place.epoch)[lane];
-        Arc::clone(&self.shards[share[place.shard as usize] as usize].path)
+    /// The shard in which a place of a lane lies.
+    pub fn shard(&self, lane: usize, place: Place) -> &Shard {
+        let dealt = self.plan.epoch(place.epoch);
+        &self.shards[dealt[lane][place.shard as usize] as usize]
     }
 }
 

@@ -6,6 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::random::{Purpose, permutation};
 
+/// Each lane's shards, as indices into the manifest, in reading order.
+pub type Dealt = Vec<Vec<u32>>;
+
 /// Deals shards to lanes for one epoch: shard indices per lane, in reading order.
 ///
 /// The rule is a pure function of its arguments: shards go largest first to the lane with the
@@ -13,7 +16,7 @@ use crate::random::{Purpose, permutation};
 /// shard as long as there are as many shards as lanes. Without a seed, a lane reads its shards in
 /// manifest order. With one, ties in size are broken by the seed, the shares change lanes, and each
 /// lane's order is permuted, anew in every epoch.
-pub fn deal(sizes: &[u64], lanes: usize, seed: Option<u64>, epoch: u64) -> Vec<Vec<u32>> {
+pub fn deal(sizes: &[u64], lanes: usize, seed: Option<u64>, epoch: u64) -> Dealt {
     let rank: Vec<u32> = match seed {
         Some(seed) => permutation(sizes.len(), seed, Purpose::Shards, &[epoch]),
         None => (0..sizes.len() as u32).collect(),
@@ -25,9 +28,9 @@ pub fn deal(sizes: &[u64], lanes: usize, seed: Option<u64>, epoch: u64) -> Vec<V
     let mut lightest: BinaryHeap<Reverse<(u64, usize, usize)>> =
         (0..lanes).map(|lane| Reverse((0, 0, lane))).collect();
     for shard in order {
-        let Some(Reverse((bytes, shards, lane))) = lightest.pop() else { break };
+        let Some(Reverse((bytes, count, lane))) = lightest.pop() else { break };
         shares[lane].push(shard);
-        lightest.push(Reverse((bytes + sizes[shard as usize], shards + 1, lane)));
+        lightest.push(Reverse((bytes + sizes[shard as usize], count + 1, lane)));
     }
     for share in &mut shares {
         share.sort_by_key(|&shard| rank[shard as usize]);
@@ -47,7 +50,7 @@ pub struct Plan {
     sizes: Vec<u64>,
     lanes: usize,
     seed: Option<u64>,
-    recent: Mutex<Vec<(u64, Arc<Vec<Vec<u32>>>)>>,
+    recent: Mutex<Vec<(u64, Arc<Dealt>)>>,
 }
 
 impl Plan {
@@ -57,7 +60,7 @@ impl Plan {
     }
 
     /// All lanes' shards in an epoch.
-    pub fn epoch(&self, epoch: u64) -> Arc<Vec<Vec<u32>>> {
+    pub fn epoch(&self, epoch: u64) -> Arc<Dealt> {
         // Without a seed all epochs are alike.
         let epoch = if self.seed.is_some() { epoch } else { 0 };
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);

@@ -80,7 +80,7 @@ pub fn ring<R: Send>(
     first_step: u64,
     already_given: usize,
 ) -> (Consumer<R>, Vec<LaneWriter<R>>) {
-    assert!(!buffers.is_empty() && lanes > 0 && shape.rows % lanes == 0 && already_given < lanes);
+    assert!(!buffers.is_empty() && lanes > 0 && shape.rows.is_multiple_of(lanes) && already_given < lanes);
     let count = buffers.len() as u64;
     let slots = buffers.into_iter().enumerate().map(|(index, buffer)| {
         let is_first = index as u64 == first_step % count;
@@ -328,7 +328,9 @@ mod tests {
                 }
             }
             // What the consumer keeps, nobody writes.
-            kept.iter().for_each(|(step, lease)| check(lease, *step));
+            for (step, lease) in &kept {
+                check(lease, *step);
+            }
         });
     }
 }

@@ -1,5 +1,7 @@
 //! A block: the documents that are read, encoded and packed as one unit of work.
 
+use std::sync::Arc;
+
 use super::cursor::Place;
 use crate::config::StreamConfig;
 use crate::encode::EncodeWorker;
@@ -59,7 +61,7 @@ pub fn encode(block: &mut Block, text: &str, encoder: &mut EncodeWorker, config:
         if let Err(error) = encoder.encode(&text[start..end], &mut block.ids) {
             let place = document.place;
             let error = ShardError {
-                shard: config.shard_path(lane, place),
+                shard: Arc::clone(&config.shard(lane, place).path),
                 record: Some(place.record),
                 byte: Some(place.byte),
                 reason: error.to_string(),

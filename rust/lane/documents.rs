@@ -34,8 +34,13 @@ pub struct Documents {
 /// What comes next in a lane.
 #[derive(Debug, PartialEq)]
 pub enum Next<'a> {
-    /// A document with these tokens left to give; `opens` when none was given before.
-    Document { tokens: &'a [u32], opens: bool },
+    /// A document.
+    Document {
+        /// Those of its tokens that are not given yet.
+        tokens: &'a [u32],
+        /// Whether these are all of them.
+        opens: bool,
+    },
     /// More blocks must be pushed to know.
     Starved,
     /// The lane has given its last epoch.

@@ -171,18 +171,18 @@ impl Source {
                 Ok(Record::Sound(Document { place, text_bytes: length, tokens: 0, quarantined_before }))
             }
             Ok(Item::End) => self.shard_end(),
-            Err(ReadError { error, at, rest: _ }) => {
-                self.place = Place { record: at.record, byte: at.byte, ..self.place };
-                let record_found = self.bad_record(error);
+            Err(ReadError { error, .. }) => {
+                // If the run stops here, it resumes behind the record before: inside a damaged stream
+                // there is no other place to go to.
+                let found = self.bad_record(error)?;
                 self.place = Place { record, byte, ..self.place };
-                record_found
+                Ok(found)
             }
         }
     }
 
     fn open(&self) -> Result<ShardReader> {
-        let share = &self.config.plan.epoch(self.place.epoch)[self.lane];
-        let shard = &self.config.shards[share[self.place.shard as usize] as usize];
+        let shard = self.config.shard(self.lane, self.place);
         let position = Position { record: self.place.record, byte: self.place.byte };
         ShardReader::open_at(shard, &self.config.read, position)
     }
@@ -213,7 +213,7 @@ impl Source {
             return Ok(());
         }
         Err(Error::Shard(ShardError {
-            shard: self.config.shard_path(self.lane, self.place),
+            shard: Arc::clone(&self.config.shard(self.lane, self.place).path),
             record: Some(self.place.record),
             byte: Some(self.place.byte),
             reason: format!(

@@ -3,6 +3,9 @@
 //! Each function takes typed arguments, does its work with the GIL released, and turns the core's
 //! one error into the matching Python exception.
 
+// PyO3 makes arguments from Python objects: functions own what they are given.
+#![allow(clippy::needless_pass_by_value)]
+
 mod encoder;
 mod error;
 mod pipeline;
