@@ -1,7 +1,7 @@
 """Which lines are sound, by Python's own json: writes the table that the Rust reader is tested with.
 
-    python tests/read_json_rule.py > tests/read_json_rule.jsonl
-    python tests/read_json_rule.py --cases 1000000 --seed 7 > /tmp/rule.jsonl
+    python tests/read/json_rule.py > tests/read_json_rule.jsonl
+    python tests/read/json_rule.py --cases 1000000 --seed 7 > /tmp/rule.jsonl
     GRISTMILL_JSON_RULE=/tmp/rule.jsonl cargo test same_rule_as_python
 
 Each row holds a line, written as Latin-1 (one character for each byte), and its text, null where the
