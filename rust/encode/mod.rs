@@ -4,6 +4,7 @@
 //! [`EncodeWorker`], which owns whatever that thread must be able to change.
 
 mod reference;
+pub mod split;
 
 use std::sync::Arc;
 
