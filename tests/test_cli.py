@@ -6,6 +6,7 @@ import pty
 import signal
 import subprocess
 import sys
+import termios
 import time
 
 import gristmill as gm
@@ -94,20 +95,19 @@ def test_an_error_is_one_line_and_exits_with_1(tmp_path, capsys):
 
 
 def test_interrupting_ends_quietly_with_130(tmp_path):
-    process = command("demo", "--folder", tmp_path, "--megabytes", "40", "--threads", "1")
-    assert process.stderr.readline().startswith("sample text")
-    time.sleep(0.5)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    with command("demo", "--folder", tmp_path, "--megabytes", "40", "--threads", "1") as process:
+        assert process.stderr.readline().startswith("sample text")
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err.strip()) == (130, "", "")
 
 
-def test_a_closed_pipe_ends_quietly(folder):
-    process = command("inspect", folder / "0000" / "en_head.json.gz", "--records", "100000")
-    process.stdout.close()
-    assert process.stderr.read() == ""
-    process.stderr.close()
-    assert process.wait(timeout=60) in (141, 0)
+def test_a_closed_pipe_ends_quietly(tmp_path):
+    with command("inspect", shard_of(tmp_path, '{"text": "a"}')) as process:
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait(timeout=60) == 1
 
 
 def test_inspect_tokenizer(capsys):
@@ -230,6 +230,7 @@ def read_all(terminal):
 
 def test_progress_is_a_bar_on_a_terminal(folder):
     leader, follower = pty.openpty()
+    termios.tcsetwinsize(leader, (24, 100))
     process = subprocess.run(
         [sys.executable, "-m", "gristmill", "demo", "--folder", str(folder), "--megabytes", "0.3", "--json"],
         stdout=subprocess.PIPE,

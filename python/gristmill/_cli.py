@@ -17,7 +17,6 @@ from gristmill._core import __version__
 from gristmill._errors import GristmillError
 
 _INTERRUPTED = 130
-_BROKEN_PIPE = 141  # As a shell reports a program that SIGPIPE ended.
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -29,7 +28,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code."""
     try:
         code = cli.main(arguments, prog_name="gristmill", standalone_mode=False)
-        sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except click.ClickException as error:
         error.show()
@@ -39,10 +37,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return 1
     except (KeyboardInterrupt, click.Abort):
         return _INTERRUPTED
-    except BrokenPipeError:
-        # What reads the results has gone; Python would complain once more when it closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _BROKEN_PIPE
 
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")

@@ -101,7 +101,10 @@ def _tokenizer(path: Path, value: dict[str, Any], text: str | None) -> dict[str,
     }
     if text is not None:
         ids = encoder.encode(text).tolist()
-        found["encoded"] = [{"id": token_id, "token": encoder.id_to_token(token_id)} for token_id in ids]
+        found["encoded"] = [
+            {"id": token_id, "token": encoder.id_to_token(token_id), "text": encoder.decode([token_id])}
+            for token_id in ids
+        ]
     return found
 
 
@@ -131,7 +134,7 @@ def _describe_tokenizer(found: dict[str, Any]) -> str:
         ("fingerprint", found["fingerprint"]),
     ]
     if "encoded" in found:
-        pairs.append(("encoded", " ".join(f"{part['token']!r}={part['id']}" for part in found["encoded"])))
+        pairs.append(("encoded", " ".join(f"{part['text']!r}={part['id']}" for part in found["encoded"])))
     return _table.fields(pairs)
 
 
