@@ -55,6 +55,9 @@ pub enum Error {
          iterator, or call set_state on it, after the fork"
     )]
     Forked,
+    /// The iterator was closed.
+    #[error("this iterator was closed: make a new one with iter(dataset)")]
+    Closed,
     /// A worker panicked.
     #[error("a worker thread failed with a bug in gristmill, please report it: {0}")]
     Bug(String),

@@ -29,8 +29,6 @@ _LARGEST_BATCH = 2**20
 class PackedDatasetIterator(grain.DatasetIterator[Element]):
     """Iterates over a `PackedDataset`. Its threads start with the first `next` or `start_prefetch`."""
 
-    _MUTATES_ELEMENT_SPEC = False
-
     def __init__(self, dataset: "PackedDataset") -> None:
         super().__init__()
         self._dataset = dataset
@@ -108,7 +106,7 @@ class PackedDatasetIterator(grain.DatasetIterator[Element]):
     def close(self) -> None:
         """Stops and joins the threads. Elements already given stay valid."""
         if not self._closed:
-            self._pipeline.stop()
+            self._pipeline.close()
         super().close()
 
     def stats(self) -> dict[str, Any]:

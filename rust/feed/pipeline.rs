@@ -260,8 +260,14 @@ impl Pipeline {
         Ok(())
     }
 
+    /// Stops the workers for good.
+    pub fn close(&mut self) {
+        self.stop();
+        self.outcome = Some(Outcome::Failed(Error::Closed));
+    }
+
     /// Stops and joins the workers. What they had prepared is dropped; the state stays.
-    pub fn stop(&mut self) {
+    fn stop(&mut self) {
         if let Some(running) = self.running.take() {
             if running.process == std::process::id() {
                 drop(running);

@@ -15,7 +15,7 @@ impl From<Error> for PyErr {
                 }
                 Error::Tokenizer(_) => exception(py, "TokenizerError", (message,)),
                 Error::State(_) => exception(py, "StateError", (message,)),
-                Error::Argument(_) => exception(py, "ArgumentError", (message,)),
+                Error::Argument(_) | Error::Closed => exception(py, "ArgumentError", (message,)),
                 Error::System(_) | Error::Forked | Error::Bug(_) => {
                     exception(py, "GristmillError", (message,))
                 }

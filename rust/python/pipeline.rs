@@ -109,9 +109,9 @@ impl Pipeline {
         Ok(py.detach(|| self.lock().start())?)
     }
 
-    /// Stops and joins the workers.
-    fn stop(&self, py: Python<'_>) {
-        py.detach(|| self.lock().stop());
+    /// Stops and joins the workers for good. A `next` that waits in another thread fails.
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| self.lock().close());
     }
 
     /// Step, row within it, and for each lane its number and cursor.

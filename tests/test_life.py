@@ -1,0 +1,329 @@
+"""Arguments, errors in shards, threads, signals: what a user meets when something is wrong."""
+
+import gzip
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import numpy as np
+import pytest
+from conftest import write_shard
+
+import gristmill as gm
+
+
+def make(shards, encoder, **arguments):
+    return gm.PackedDataset(shards, tokenizer=encoder, text_field="raw_content", **arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"sequence_length": 0}, ValueError, "sequence_length=0: expected an integer from 1 to"),
+        ({"sequence_length": "long"}, TypeError, "sequence_length='long': expected an integer"),
+        ({"batch_size": -4}, ValueError, "batch_size=-4: expected"),
+        ({"lanes": 9}, ValueError, "lanes=9: there are only 8 shards.*1, 2, 3, 4, 5, 6, 7, 8"),
+        ({"lanes": 3, "batch_size": 8}, ValueError, "lanes=3.*divide batch_size=8.*1, 2, 4, 8"),
+        ({"lanes": 4, "shard_count": 3}, ValueError, "shard_count=3.*divide lanes=4.*1, 2, 4"),
+        ({"shard_index": 2, "shard_count": 2}, ValueError, "shard_index=2: expected an integer from 0 to 1"),
+        ({"packing": "tetris"}, ValueError, "packing='tetris': expected one of 'concat'"),
+        ({"epochs": 0}, ValueError, "epochs=0: expected"),
+        ({"threads": 0}, ValueError, "threads=0: expected"),
+        ({"prefetch": 0}, ValueError, "prefetch=0: expected"),
+        ({"seed": True}, TypeError, "seed=True: expected an integer"),
+        ({"boundary_targets": 1}, TypeError, "boundary_targets=1: expected True or False"),
+        ({"on_error": "ignore"}, ValueError, "on_error='ignore': expected one of 'raise', 'quarantine'"),
+        ({"max_error_rate": 2}, ValueError, "max_error_rate=2: expected a number from 0 to 1"),
+        ({"text_field": ""}, ValueError, "text_field='': expected a string that is not empty"),
+        ({"eos": "<nope>"}, ValueError, "eos='<nope>': the vocabulary has no such token.*'<s>', '</s>'"),
+        ({"eos": 10**6}, ValueError, "eos=1000000: the vocabulary has no such id"),
+        ({"bos": None}, TypeError, "bos=None: expected a token"),
+        ({"tokenizer": 5}, TypeError, "tokenizer=5: expected the path"),
+        ({"tokenizer": "/nowhere/tokenizer.json"}, ValueError, "cannot read the tokenizer '/nowhere/tokenizer.json'"),
+    ],
+)
+def test_wrong_arguments_get_one_clear_sentence(shards, encoder, arguments, error, message):
+    with pytest.raises(error, match=message) as caught:
+        gm.PackedDataset(shards, **{"tokenizer": encoder, **arguments})
+    assert isinstance(caught.value, gm.GristmillError)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_tokenizer_without_a_named_eos_asks_for_it(shards, tokenizer_json):
+    encoder = gm.Encoder.from_bytes(tokenizer_json)
+    with pytest.raises(gm.ArgumentError, match=r"eos=None: no file beside .*eos=False for none\. .*'</s>'"):
+        make(shards, encoder)
+    make(shards, encoder, eos="</s>")
+    make(shards, encoder, eos=encoder.token_to_id("</s>"))
+    make(shards, encoder, eos=False)
+
+
+def record(text):
+    return json.dumps({"raw_content": text}).encode() + b"\n"
+
+
+GOOD = [record(f"document number {i} " * 20) for i in range(50)]
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (b'{"raw_content": "x"\n', "expected ',' or '}'"),
+        (b'{"text": "x"}\n', "raw_content"),
+        (b'{"raw_content": 5}\n', "string"),
+        (b'{"raw_content": "\xff"}\n', "UTF-8"),
+        (b'{"raw_content": "\\ud800"}\n', "surrogate"),
+        (b'{"raw_content": "' + b"x" * 5000 + b'"}\n', "max_document_bytes"),
+    ],
+)
+def test_a_bad_record_is_located_after_all_before_it(tmp_path, encoder, bad, reason):
+    shard = tmp_path / "a.jsonl"
+    shard.write_bytes(b"".join([*GOOD, b"\n", bad, *GOOD]))
+    iterator = iter(make(shard, encoder, sequence_length=64, max_document_bytes=4096))
+    tokens, states = [], []
+    with pytest.raises(gm.ShardError, match=reason) as caught:
+        for row in iterator:
+            tokens.append(row["inputs"])
+            states.append(iterator.get_state())
+    error = caught.value
+    assert (error.shard, error.record) == (str(shard), 51)
+    assert error.byte == sum(map(len, GOOD)) + 1
+    expected = np.concatenate(
+        [np.append(encoder.encode(json.loads(line)["raw_content"]), encoder.eos_id) for line in GOOD]
+    )
+    got = np.concatenate(tokens)
+    assert len(expected) - 64 < len(got) <= len(expected)
+    np.testing.assert_array_equal(got, expected[: len(got)])
+    # The same error again, at the same state, also after a restore.
+    for _ in range(2):
+        with pytest.raises(gm.ShardError) as again:
+            next(iterator)
+        assert str(again.value) == str(error)
+    assert iterator.get_state() == states[-1]
+    iterator.set_state(states[-1])
+    with pytest.raises(gm.ShardError) as again:
+        next(iterator)
+    assert str(again.value) == str(error)
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+@pytest.mark.parametrize("keep", [0.3, 0.9])
+def test_a_cut_gzip_is_an_error_not_an_end(tmp_path, encoder, keep):
+    shard = tmp_path / "a.json.gz"
+    whole = gzip.compress(b"".join(GOOD))
+    shard.write_bytes(whole[: int(len(whole) * keep)])
+    with pytest.raises(gm.ShardError, match=r"a\.json\.gz: record \d+, byte \d+"):
+        list(make(shard, encoder, sequence_length=64))
+
+
+def test_quarantine_leaves_out_lists_and_counts(tmp_path, encoder):
+    lines = [*GOOD]
+    lines[7:7] = [b"not json\n"]
+    lines[30:30] = [b'{"raw_content": null}\n']
+    shard = tmp_path / "a.jsonl"
+    shard.write_bytes(b"".join(lines))
+    ds = make(shard, encoder, sequence_length=64, on_error="quarantine", max_error_rate=0.5)
+    iterator = iter(ds)
+    rows = list(iterator)
+    clean = tmp_path / "clean.jsonl"
+    clean.write_bytes(b"".join(GOOD))
+    expected = list(make(clean, encoder, sequence_length=64))
+    assert all(np.array_equal(a["inputs"], b["inputs"]) for a, b in zip(rows, expected, strict=True))
+    stats = iterator.stats()
+    assert (stats["documents"], stats["quarantined"]) == (50, 2)
+    entries = iterator.quarantine()
+    assert [entry["record"] for entry in entries] == [7, 30]
+    assert entries[0]["byte"] == sum(map(len, lines[:7]))
+    assert all(entry["shard"] == str(shard) and entry["reason"] for entry in entries)
+
+
+def test_too_many_bad_records_end_the_run(tmp_path, encoder):
+    shard = tmp_path / "a.jsonl"
+    shard.write_bytes(b"".join([*GOOD, *GOOD, b"bad\n", b"bad\n", *GOOD]))
+    with pytest.raises(gm.ShardError, match="max_error_rate=0.01"):
+        list(make(shard, encoder, sequence_length=64, on_error="quarantine"))
+
+
+def test_a_lane_without_documents_is_an_error_only_when_endless(tmp_path, encoder):
+    write_shard(tmp_path / "empty.jsonl", [])
+    assert list(make(tmp_path / "empty.jsonl", encoder)) == []
+    with pytest.raises(gm.GristmillError, match="no sound document"):
+        next(iter(make(tmp_path / "empty.jsonl", encoder, epochs=None)))
+
+
+def test_shards_must_exist_and_stay_as_they_are(tmp_path, encoder):
+    with pytest.raises(FileNotFoundError, match=r"no file matches the glob .*nothing\*"):
+        make(tmp_path / "nothing*", encoder)
+    with pytest.raises(gm.MissingShardError, match="is a folder"):
+        make(tmp_path, encoder)
+    shard = tmp_path / "a.jsonl"
+    shard.write_bytes(b"".join(GOOD))
+    ds = make(shard, encoder)
+    shard.write_bytes(b"".join(GOOD[:-1]))
+    with pytest.raises(gm.ShardError, match="bytes"):
+        list(ds)
+    shard.unlink()
+    with pytest.raises(gm.ShardError, match=r"a\.jsonl"):
+        list(ds)
+
+
+def test_threads_end_with_the_iterator(shards, encoder, thread_count):
+    before = thread_count()
+    for end in ("close", "drop", "exhaust", "fail"):
+        iterator = iter(make(shards, encoder, threads=3))
+        next(iterator)
+        assert thread_count() == before + 3
+        if end == "close":
+            iterator.close()
+        elif end == "exhaust":
+            for _ in iterator:
+                pass
+        del iterator
+        assert thread_count() == before, end
+
+
+def test_arrays_outlive_the_iterator_and_are_never_written_again(shards, encoder):
+    ds = make(shards, encoder, sequence_length=128, batch_size=8, prefetch=2)
+    kept = list(ds)
+    copies = [{key: value.copy() for key, value in batch.items()} for batch in ds]
+    again = list(ds)  # fills buffers anew while `kept` is alive
+    for batch, copy, other in zip(kept, copies, again, strict=True):
+        for key in batch:
+            np.testing.assert_array_equal(batch[key], copy[key])
+            assert not np.shares_memory(batch[key], other[key])
+            assert batch[key].dtype == np.int32
+            assert batch[key].ctypes.data % 64 == 0
+            assert not batch[key].flags.owndata
+
+
+def test_buffers_are_reused_when_arrays_die(shards, encoder):
+    iterator = iter(make(shards, encoder, sequence_length=128, batch_size=8, prefetch=2))
+    addresses = {next(iterator)["inputs"].ctypes.data for _ in range(12)}
+    assert len(addresses) < 12
+
+
+def run(code, **arguments):
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "JAX_PLATFORMS": "cpu"},
+        **arguments,
+    )
+
+
+# A shard that is a FIFO never gives its bytes: the consumer waits for as long as a test likes.
+WAITING = """
+    import os, sys, gristmill as gm
+    ds = gm.PackedDataset({shards!r}, tokenizer={tokenizer!r}, text_field="raw_content", batch_size=2**18,
+                          sequence_length=2**10, epochs=None, prefetch=1, threads=1)
+    iterator = iter(ds)
+    print("waiting", flush=True)
+    {then}
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_end_a_wait_at_once(shards, tokenizer_file, number):
+    process = run(WAITING.format(shards=shards, tokenizer=str(tokenizer_file), then="next(iterator)"))
+    assert process.stdout.readline() == "waiting\n"
+    time.sleep(0.5)
+    start = time.monotonic()
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=30)
+    assert time.monotonic() - start < 10
+    if number == signal.SIGINT:
+        assert "KeyboardInterrupt" in errors
+    else:
+        assert process.returncode == -signal.SIGTERM
+
+
+def test_close_from_another_thread_ends_a_wait(shards, encoder):
+    iterator = iter(
+        make(shards, encoder, batch_size=2**18, sequence_length=2**10, epochs=None, prefetch=1, threads=1)
+    )
+    outcome = []
+
+    def consume():
+        try:
+            next(iterator)
+        except gm.GristmillError as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=consume)
+    thread.start()
+    time.sleep(0.3)
+    iterator.close()
+    thread.join(timeout=20)
+    assert not thread.is_alive()
+    assert "closed" in str(outcome[0])
+
+
+def test_a_forked_child_gets_an_error_and_no_hang(shards, tokenizer_file):
+    code = """
+    import os, sys, warnings, gristmill as gm
+    warnings.simplefilter("ignore")
+    ds = gm.PackedDataset({shards!r}, tokenizer={tokenizer!r}, text_field="raw_content", batch_size=8)
+    iterator = iter(ds)
+    next(iterator)
+    child = os.fork()
+    if child == 0:
+        try:
+            next(iterator)
+        except gm.GristmillError as error:
+            assert "forked" in str(error), error
+            del iterator
+            first = next(iter(ds))["inputs"].sum()
+            print("child", first, flush=True)
+            os._exit(0)
+        os._exit(3)
+    _, status = os.waitpid(child, 0)
+    next(iterator)
+    print("parent", os.waitstatus_to_exitcode(status))
+    """
+    process = run(code.format(shards=shards, tokenizer=str(tokenizer_file)))
+    out, errors = process.communicate(timeout=60)
+    assert "child" in out, errors
+    assert "parent 0" in out, errors
+
+
+def test_the_interpreter_ends_with_a_live_iterator(shards, tokenizer_file):
+    process = run(WAITING.format(shards=shards, tokenizer=str(tokenizer_file), then="iterator.start_prefetch()"))
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+
+
+def test_importing_the_package_loads_neither_grain_nor_jax():
+    code = """
+    import sys, gristmill
+    assert gristmill.Encoder and gristmill.Manifest and gristmill.__version__
+    loaded = {"grain", "jax", "datasets", "tokenizers", "huggingface_hub"} & set(sys.modules)
+    assert not loaded, loaded
+    gristmill.PackedDataset
+    assert "grain" in sys.modules
+    """
+    process = run(code)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+
+
+def test_stats_account_for_every_document(shards, encoder, texts):
+    iterator = iter(make(shards, encoder, sequence_length=100, batch_size=8))
+    rows = sum(len(batch["inputs"]) for batch in iterator)
+    stats = iterator.stats()
+    used = texts[:340]
+    assert stats["documents"] == len(used)
+    assert stats["text_bytes"] == sum(len(text.encode()) for text in used)
+    assert stats["tokens"] == sum(len(encoder.encode(text)) + 1 for text in used)
+    assert stats["rows"] == rows
+    assert stats["tokens"] + stats["padding_tokens"] == rows * 100
+    assert stats["batches"] == rows // 8
+    assert stats["quarantined"] == stats["dropped_tokens"] == 0
+    assert set(stats["busy_seconds"]) == {"read", "encode", "pack"}

@@ -1,0 +1,75 @@
+"""The list of shards."""
+
+import pickle
+
+import pytest
+
+import gristmill as gm
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for number, name in enumerate(["b/x.jsonl", "a/x.jsonl", "a/Z.jsonl", "a/é.jsonl", "a/deep/y.jsonl"]):
+        path = tmp_path / "data" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x" * number)
+    return tmp_path / "data"
+
+
+def names(manifest, folder):
+    return [path.removeprefix(f"{folder}/") for path in manifest.paths]
+
+
+def test_sorted_bytewise_with_sizes(folder):
+    manifest = gm.Manifest.find(f"{folder}/**/*.jsonl")
+    assert names(manifest, folder) == ["a/Z.jsonl", "a/deep/y.jsonl", "a/x.jsonl", "a/é.jsonl", "b/x.jsonl"]
+    assert manifest.sizes == (2, 4, 1, 3, 0)
+    assert len(manifest) == 5
+    assert list(manifest)[0] == (manifest.paths[0], 2)
+
+
+def test_a_list_of_globs_and_paths_names_each_shard_once(folder):
+    manifest = gm.Manifest.find([folder / "b/x.jsonl", f"{folder}/a/*.jsonl", str(folder / "a/x.jsonl")])
+    assert names(manifest, folder) == ["a/Z.jsonl", "a/x.jsonl", "a/é.jsonl", "b/x.jsonl"]
+    assert gm.Manifest.find(manifest) is manifest
+
+
+def test_a_name_with_glob_characters_that_exists_is_a_path(tmp_path):
+    (tmp_path / "part[1].jsonl").touch()
+    assert gm.Manifest.find(tmp_path / "part[1].jsonl").paths == (str(tmp_path / "part[1].jsonl"),)
+
+
+def test_the_fingerprint_knows_names_and_sizes_but_not_the_folder(folder, tmp_path):
+    before = gm.Manifest.find(f"{folder}/**/*.jsonl").fingerprint
+    moved = tmp_path / "elsewhere"
+    folder.rename(moved)
+    assert gm.Manifest.find(f"{moved}/**/*.jsonl").fingerprint == before
+    (moved / "b/x.jsonl").write_bytes(b"grown")
+    assert gm.Manifest.find(f"{moved}/**/*.jsonl").fingerprint != before
+    assert gm.Manifest.find(f"{moved}/a/*.jsonl").fingerprint != before
+
+
+def test_it_pickles_and_compares(folder):
+    manifest = gm.Manifest.find(f"{folder}/a/*.jsonl")
+    assert pickle.loads(pickle.dumps(manifest)) == manifest
+
+
+@pytest.mark.parametrize(
+    ("shards", "error", "message"),
+    [
+        ([], gm.ArgumentError, r"shards=\[\]"),
+        (5, gm.ArgumentTypeError, "shards=5: expected a glob"),
+        ([5], gm.ArgumentTypeError, "shards=5: expected paths and globs"),
+        ("/nowhere/*.gz", gm.MissingShardError, r"no file matches the glob '/nowhere/\*\.gz'"),
+        ("/nowhere/a.gz", gm.MissingShardError, "no such file: '/nowhere/a.gz'"),
+        ("/", gm.MissingShardError, "is a folder: name its shards"),
+    ],
+)
+def test_what_names_no_shard_is_an_error(shards, error, message):
+    with pytest.raises(error, match=message):
+        gm.Manifest.find(shards)
+
+
+def test_a_shard_twice_is_an_error():
+    with pytest.raises(gm.ArgumentError, match="'a' is listed twice"):
+        gm.Manifest(("a", "b", "a"), (1, 2, 1))

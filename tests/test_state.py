@@ -1,0 +1,206 @@
+"""Saved states: restoring from every step, on other numbers of hosts, and refusing what does not fit."""
+
+import copy
+import itertools
+import json
+import pickle
+
+import numpy as np
+import pytest
+
+import gristmill as gm
+
+
+def dataset(shards: str, encoder: gm.Encoder, **arguments: object) -> gm.PackedDataset:
+    settings = {
+        "tokenizer": encoder,
+        "text_field": "raw_content",
+        "sequence_length": 256,
+        "batch_size": 16,
+        "lanes": 8,
+        "threads": 2,
+    }
+    return gm.PackedDataset(shards, **{**settings, **arguments})
+
+
+def same(a: dict, b: dict) -> bool:
+    return a.keys() == b.keys() and all(np.array_equal(a[key], b[key]) for key in a)
+
+
+def all_same(xs: list[dict], ys: list[dict]) -> bool:
+    return len(xs) == len(ys) and all(map(same, xs, ys))
+
+
+VARIANTS = [
+    {},
+    {"batch_size": None},
+    {"epochs": 2, "seed": 5, "shuffle_window": 7},
+    {"seed": 1, "batch_size": None},
+    {"bos": True, "boundary_targets": True, "lanes": 4},
+]
+
+
+@pytest.mark.parametrize("arguments", VARIANTS)
+def test_every_state_restores_to_the_same_rest(shards, encoder, arguments):
+    ds = dataset(shards, encoder, **arguments)
+    iterator = iter(ds)
+    states, elements = [iterator.get_state()], []
+    for element in iterator:
+        states.append(json.loads(json.dumps(iterator.get_state())))
+        elements.append(element)
+    assert len(elements) > 10
+    for step in [*range(0, len(states), max(1, len(states) // 40)), len(states) - 1]:
+        restored = iter(ds)
+        restored.set_state(states[step])
+        assert restored.get_state() == states[step]
+        assert all_same(list(restored), elements[step:])
+        assert restored.get_state() == states[-1]
+        assert restored.stats()["tokens"] == iterator.stats()["tokens"]
+
+
+def test_an_iterator_goes_anywhere_any_number_of_times(shards, encoder):
+    iterator = iter(dataset(shards, encoder))
+    elements, states = [], []
+    for element in iterator:
+        elements.append(element)
+        states.append(iterator.get_state())
+    for step in (3, 0, len(states) - 1, 7):
+        iterator.set_state(states[step])
+        assert all_same(list(iterator), elements[step + 1 :])
+        with pytest.raises(StopIteration):
+            next(iterator)
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+def test_a_state_restores_on_any_number_of_hosts(shards, encoder, seed):
+    def hosts(count):
+        return [
+            iter(dataset(shards, encoder, seed=seed, epochs=None, shard_index=i, shard_count=count))
+            for i in range(count)
+        ]
+
+    def step(iterators):
+        parts = [next(iterator) for iterator in iterators]
+        return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+
+    expected = list(itertools.islice(dataset(shards, encoder, seed=seed, epochs=None), 30))
+    iterators, got = hosts(1), []
+    for count in (4, 2, 8, 1, 4):
+        state = gm.merge_states([iterator.get_state() for iterator in iterators])
+        for iterator in iterators:
+            iterator.close()
+        iterators = hosts(count)
+        for iterator in iterators:
+            iterator.set_state(state)
+        got.extend(step(iterators) for _ in range(6))
+    assert all_same(got, expected)
+
+
+def test_states_are_fresh_plain_and_of_one_shape(shards, encoder):
+    iterator = iter(dataset(shards, encoder))
+    first = iterator.get_state()
+    kept = copy.deepcopy(first)
+    next(iterator)
+    second = iterator.get_state()
+    assert first == kept != second
+    first["lanes"]["0"][0] = 99
+    assert iterator.get_state() == second
+    assert json.loads(json.dumps(second)) == second
+    assert {lane: len(cursor) for lane, cursor in kept["lanes"].items()} == {
+        lane: len(cursor) for lane, cursor in second["lanes"].items()
+    }
+
+
+def test_set_state_clears_the_end_and_starts_no_thread(shards, encoder, thread_count):
+    iterator = iter(dataset(shards, encoder))
+    start = iterator.get_state()
+    elements = list(iterator)
+    before = thread_count()
+    iterator.set_state(start)
+    assert thread_count() == before
+    assert all_same(list(iterator), elements)
+
+
+def test_a_state_of_another_stream_is_refused_by_name(shards, encoder):
+    state = iter(dataset(shards, encoder)).get_state()
+    other = iter(dataset(shards, encoder, sequence_length=128, seed=3))
+    with pytest.raises(gm.StateError, match=r"seed was None and is 3.*sequence_length was 256 and is 128"):
+        other.set_state(state)
+
+
+def test_what_changes_the_run_but_not_the_stream_is_accepted(shards, encoder):
+    state = iter(dataset(shards, encoder)).get_state()
+    iter(dataset(shards, encoder, threads=1, prefetch=9)).set_state(state)
+
+
+def test_merge_states_refuses_what_does_not_belong_together(shards, encoder):
+    hosts = [iter(dataset(shards, encoder, shard_index=i, shard_count=2)) for i in range(2)]
+    states = [host.get_state() for host in hosts]
+    merged = gm.merge_states(states[::-1])
+    assert list(merged["lanes"]) == [str(lane) for lane in range(8)]
+    with pytest.raises(gm.StateError, match=r"lanes 0, 1, 2, 3, and this iterator also needs 4, 5, 6, 7"):
+        hosts[1].set_state(states[0])
+    next(hosts[0])
+    ahead = hosts[0].get_state()
+    with pytest.raises(gm.StateError, match="different steps, 0 and 1"):
+        gm.merge_states([ahead, states[1]])
+    next(hosts[1])
+    forged = {**ahead, "lanes": {**ahead["lanes"], "0": [1] * 13}}
+    with pytest.raises(gm.StateError, match="two states hold different places for lane 0"):
+        gm.merge_states([ahead, forged])
+    with pytest.raises(gm.StateError, match="got none"):
+        gm.merge_states([])
+    assert gm.merge_states([ahead, ahead]) == ahead
+
+
+def test_a_host_that_has_ended_may_lag(shards, encoder):
+    hosts = [iter(dataset(shards, encoder, shard_index=i, shard_count=8)) for i in range(8)]
+    for host in hosts:
+        for _ in host:
+            pass
+    states = [host.get_state() for host in hosts]
+    steps = [state["step"] for state in states]
+    assert len(set(steps)) > 1
+    assert gm.merge_states(states)["step"] == max(steps)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda s: s.update(version=7), "version 1, got 7"),
+        (lambda s: s.pop("step"), "has the keys"),
+        (lambda s: s.update(step=-1), "step is an integer"),
+        (lambda s: s.update(lanes=[]), "lanes are a dict"),
+        (lambda s: s["lanes"].update({"0": [0] * 12}), "list of 13 integers"),
+        (lambda s: s["lanes"]["0"].__setitem__(0, 5), r"epoch 5, and epochs=1"),
+        (lambda s: s["lanes"]["0"].__setitem__(1, 9), r"shard 9 of 1"),
+        (lambda s: s["lanes"]["0"].__setitem__(4, 9), "inside a shuffle window, and nothing is shuffled"),
+        (lambda s: s["lanes"]["0"].__setitem__(0, 1.5), "epoch of lane 0 is an integer"),
+        (lambda s: s.update(row=3), "within a step"),
+    ],
+)
+def test_damaged_states_are_refused(shards, encoder, change, message):
+    iterator = iter(dataset(shards, encoder))
+    next(iterator)
+    state = iterator.get_state()
+    change(state)
+    with pytest.raises(gm.StateError, match=message):
+        iterator.set_state(state)
+
+
+@pytest.mark.parametrize(("field", "value"), [(2, 1), (3, 17), (5, 10**9)])
+def test_places_that_only_the_shards_can_refute_fail_at_next(shards, encoder, field, value):
+    iterator = iter(dataset(shards, encoder))
+    state = iterator.get_state()
+    state["lanes"]["0"][field] = value
+    iterator.set_state(state)
+    with pytest.raises(gm.StateError):
+        next(iterator)
+    iterator.set_state(iter(dataset(shards, encoder)).get_state())
+    next(iterator)
+
+
+def test_errors_pickle():
+    for error in (gm.StateError("x"), gm.ShardError("s", 3, 4, "r"), gm.ArgumentError("a"), gm.MissingShardError("m")):
+        again = pickle.loads(pickle.dumps(error))
+        assert (type(again), str(again), again.__dict__) == (type(error), str(error), error.__dict__)
