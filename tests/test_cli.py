@@ -9,8 +9,9 @@ import sys
 import termios
 import time
 
-import gristmill as gm
 import pytest
+
+import gristmill as gm
 from gristmill import _cli, _demo
 from gristmill._progress import Progress
 

@@ -1,9 +1,10 @@
 import gzip
 import json
 
-import gristmill as gm
 import numpy as np
 import pytest
+
+import gristmill as gm
 from gristmill import _demo, _sample
 
 MEGABYTES = 0.4
