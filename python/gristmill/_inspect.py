@@ -1,0 +1,259 @@
+"""`gristmill inspect`: what a tokenizer, a shard or a saved state is."""
+
+import gzip
+import json
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from gristmill import _state, _table
+from gristmill._core import CURSOR_FIELDS
+from gristmill._encoder import Encoder
+from gristmill._errors import MissingShardError, ShardError, StateError
+
+_GZIP_MAGIC = b"\x1f\x8b"
+# A shard's records are lines; a tokenizer or a state is one value, and none is larger than this.
+_LARGEST_VALUE = 2**28
+_DAMAGED = (EOFError, OSError, zlib.error)
+
+
+def inspect(path: Path, *, records: int = 1000, text: str | None = None) -> dict[str, Any]:
+    """What is in a file.
+
+    Args:
+      path: a tokenizer.json or a folder with one, a shard, or a state saved as JSON.
+      records: how many records of a shard to look at.
+      text: something for a tokenizer to encode.
+
+    Returns:
+      A dict whose `kind` is "tokenizer", "shard" or "state".
+
+    Raises:
+      GristmillError: there is no such file, or it is damaged.
+    """
+    if path.is_dir():
+        path /= "tokenizer.json"
+    if not path.is_file():
+        raise MissingShardError(f"no such file: {str(path)!r}")
+    value = _whole_value(path)
+    if value is not None and "model" in value:
+        return _tokenizer(path, value, text)
+    if value is not None and {"fingerprint", "lanes"} <= value.keys():
+        return _saved_state(path, value)
+    return _shard(path, records)
+
+
+def describe(found: dict[str, Any]) -> str:
+    """The result of `inspect` for people."""
+    return {"tokenizer": _describe_tokenizer, "shard": _describe_shard, "state": _describe_state}[found["kind"]](found)
+
+
+def _whole_value(path: Path) -> dict[str, Any] | None:
+    """The file as one JSON object, if it is one."""
+    try:
+        with _open(path) as file:
+            start = file.read(1 << 20)
+            if start[:1] != b"{" or _is_record(start):
+                return None
+            value = json.loads(start + file.read(_LARGEST_VALUE))
+    except (*_DAMAGED, ValueError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _is_record(start: bytes) -> bool:
+    """Whether the first line is a JSON object with more behind it: then the file holds records."""
+    line, _, rest = start.partition(b"\n")
+    if not rest.strip():
+        return False
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    return True
+
+
+def _open(path: Path) -> "gzip.GzipFile | Any":
+    with path.open("rb") as file:
+        is_gzip = file.read(2) == _GZIP_MAGIC
+    return gzip.open(path, "rb") if is_gzip else path.open("rb")
+
+
+def _tokenizer(path: Path, value: dict[str, Any], text: str | None) -> dict[str, Any]:
+    encoder = Encoder.from_file(path)
+    found: dict[str, Any] = {
+        "kind": "tokenizer",
+        "path": str(path),
+        "model": value["model"].get("type", "BPE"),
+        "vocab_size": encoder.vocab_size,
+        "merges": len(value["model"].get("merges") or []),
+        "added_tokens": len(value.get("added_tokens") or []),
+        "normalizer": _parts(value.get("normalizer"), "normalizers"),
+        "pre_tokenizer": _parts(value.get("pre_tokenizer"), "pretokenizers"),
+        "eos": _token(encoder, encoder.eos_id),
+        "bos": _token(encoder, encoder.bos_id),
+        "engine": encoder.engine,
+        "engine_reason": encoder.engine_reason,
+        "fingerprint": encoder.fingerprint,
+    }
+    if text is not None:
+        ids = encoder.encode(text).tolist()
+        found["encoded"] = [
+            {"id": token_id, "token": encoder.id_to_token(token_id), "text": encoder.decode([token_id])}
+            for token_id in ids
+        ]
+    return found
+
+
+def _parts(value: dict[str, Any] | None, list_name: str) -> list[str]:
+    if not value:
+        return []
+    return [part["type"] for part in value.get(list_name, [value])]
+
+
+def _token(encoder: Encoder, token_id: int | None) -> dict[str, Any] | None:
+    return None if token_id is None else {"id": token_id, "token": encoder.id_to_token(token_id)}
+
+
+def _describe_tokenizer(found: dict[str, Any]) -> str:
+    def token(name: str) -> str:
+        return f"{found[name]['token']!r} = {found[name]['id']}" if found[name] else "not named beside it"
+
+    pairs: list[tuple[str, object]] = [
+        ("tokenizer", found["path"]),
+        ("model", f"{found['model']}, {found['vocab_size']:,} tokens, {found['merges']:,} merges"),
+        ("added tokens", found["added_tokens"]),
+        ("normalizer", ", ".join(found["normalizer"]) or "none"),
+        ("pre-tokenizer", ", ".join(found["pre_tokenizer"]) or "none"),
+        ("eos", token("eos")),
+        ("bos", token("bos")),
+        ("engine", f"{found['engine']}: {found['engine_reason']}"),
+        ("fingerprint", found["fingerprint"]),
+    ]
+    if "encoded" in found:
+        pairs.append(("encoded", " ".join(f"{part['text']!r}={part['id']}" for part in found["encoded"])))
+    return _table.fields(pairs)
+
+
+def _shard(path: Path, records: int) -> dict[str, Any]:
+    kinds: dict[str, Counter[str]] = {}
+    characters: Counter[str] = Counter()
+    seen = inflated = blank = 0
+    at_end = True
+    for number, line in enumerate(_lines(path)):
+        if seen == records:
+            at_end = False
+            break
+        if line.strip():
+            for key, value in _record(path, number, inflated, line).items():
+                kinds.setdefault(key, Counter())[_kind(value)] += 1
+                characters[key] += len(value) if isinstance(value, str) else 0
+            seen += 1
+        else:
+            blank += 1
+        inflated += len(line)
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        compression = "gzip" if file.read(2) == _GZIP_MAGIC else "none"
+    return {
+        "kind": "shard",
+        "path": str(path),
+        "bytes": size,
+        "compression": compression,
+        "records_read": seen,
+        "blank_lines": blank,
+        "inflated_bytes_read": inflated,
+        "whole_file_read": at_end,
+        "keys": {
+            key: {"types": dict(types), "characters": characters[key]}
+            for key, types in sorted(kinds.items(), key=lambda item: -characters[item[0]])
+        },
+    }
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    record = byte = 0
+    try:
+        with _open(path) as file:
+            for line in file:
+                yield line
+                record += 1
+                byte += len(line)
+    except _DAMAGED as error:
+        raise ShardError(str(path), record, byte, f"the file cannot be read any further: {error}") from error
+
+
+def _record(path: Path, number: int, byte: int, line: bytes) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except ValueError as error:
+        raise ShardError(str(path), number, byte, f"expected a JSON object: {error}") from None
+    if not isinstance(record, dict):
+        raise ShardError(str(path), number, byte, f"expected a JSON object, found {_kind(record)}")
+    return record
+
+
+def _kind(value: Any) -> str:
+    names = {str: "string", dict: "object", list: "array", bool: "boolean", type(None): "null"}
+    return names.get(type(value), "number")
+
+
+def _describe_shard(found: dict[str, Any]) -> str:
+    read = "all" if found["whole_file_read"] else "the first"
+    summary = _table.fields(
+        [
+            ("shard", found["path"]),
+            ("size", f"{found['bytes']:,} bytes, compression {found['compression']}"),
+            (
+                "looked at",
+                f"{read} {found['records_read']:,} records, {found['inflated_bytes_read']:,} bytes inflated",
+            ),
+        ]
+    )
+    if not found["keys"]:
+        return summary
+    rows = [("key", "in records", "types", "characters a record")]
+    for key, seen in found["keys"].items():
+        count = sum(seen["types"].values())
+        rows.append((key, f"{count:,}", ", ".join(seen["types"]), f"{seen['characters'] / count:,.0f}"))
+    longest = next(iter(found["keys"]))
+    return f"{summary}\n\n{_table.columns(rows, right=(1, 3))}\n\nThe most text is under text_field={longest!r}."
+
+
+def _saved_state(path: Path, value: dict[str, Any]) -> dict[str, Any]:
+    try:
+        state = _state.check(value)
+    except StateError as error:
+        raise StateError(f"{path}: {error}") from None
+    cursors = {
+        lane: dict(zip(CURSOR_FIELDS, cursor, strict=True))
+        for lane, cursor in sorted(state["lanes"].items(), key=lambda item: int(item[0]))
+    }
+    totals = ("records", "quarantined", "documents", "tokens", "text_bytes", "padding", "dropped")
+    return {
+        "kind": "state",
+        "path": str(path),
+        "version": state["version"],
+        "step": state["step"],
+        "row": state["row"],
+        "stream": {
+            name: unquote(value) for name, _, value in (part.partition("=") for part in state["fingerprint"].split(" "))
+        },
+        "lanes": cursors,
+        "totals": {name: sum(cursor[name] for cursor in cursors.values()) for name in totals},
+    }
+
+
+def _describe_state(found: dict[str, Any]) -> str:
+    place = f"behind step {found['step']:,}" + (f" and {found['row']} rows of the next" if found["row"] else "")
+    summary = _table.fields([("state", f"{found['path']} (version {found['version']})"), ("place", place)])
+    totals = _table.fields((f"  {name}", f"{count:,}") for name, count in found["totals"].items())
+    stream = _table.fields((f"  {name}", value) for name, value in found["stream"].items())
+    names = ["epoch", "shard", "record", "byte", "given", "offset", "documents", "tokens"]
+    rows = [["lane", *names]]
+    rows += [[lane, *(f"{cursor[name]:,}" for name in names)] for lane, cursor in found["lanes"].items()]
+    lanes = _table.columns(rows, right=range(len(rows[0])))
+    return f"{summary}\n\nSo far\n{totals}\n\nOf the stream\n{stream}\n\nEach lane's place\n{lanes}"

@@ -1,0 +1,50 @@
+"""Progress on stderr: a bar on a terminal, elsewhere a plain line now and then."""
+
+import sys
+import time
+from types import TracebackType
+from typing import Self
+
+from tqdm import tqdm
+
+_SECONDS_BETWEEN_LINES = 5.0
+
+
+class Progress:
+    """Shows how much of `total` is done. Use it in a `with`, and call `show` as often as you like.
+
+    Args:
+      what: what is being done.
+      total: how much there is to do.
+      unit: of `total`.
+    """
+
+    def __init__(self, what: str, total: float, unit: str) -> None:
+        self._what = what
+        self._total = total
+        self._unit = unit
+        self._next_line = time.monotonic() + _SECONDS_BETWEEN_LINES
+        self._bar = (
+            tqdm(desc=what, total=round(total), unit=unit, unit_scale=True, leave=False, dynamic_ncols=True)
+            if sys.stderr.isatty()
+            else None
+        )
+
+    def show(self, done: float, note: str = "") -> None:
+        """Says that so much is done, with a note behind it."""
+        if self._bar is not None:
+            self._bar.set_postfix_str(note, refresh=False)
+            self._bar.update(round(done) - self._bar.n)
+        elif time.monotonic() >= self._next_line:
+            self._next_line = time.monotonic() + _SECONDS_BETWEEN_LINES
+            share = min(1.0, done / self._total) if self._total else 1.0
+            print(f"{self._what}: {share:.0%}" + (f", {note}" if note else ""), file=sys.stderr, flush=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.close()

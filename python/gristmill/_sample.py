@@ -1,0 +1,175 @@
+"""Real text that every machine with Python has, as shards in the shape of RedPajama-v2.
+
+The documents are the sources, licences and notes of the installed Python and its packages, and the topics of
+its language reference. Which of them are taken and in which order depends on nothing but what is installed, so
+the same machine always gives the same shards:
+
+    <folder>/0000/en_head.json.gz
+    <folder>/0001/en_head.json.gz ...
+    <folder>/sample.json             what was written; without it the folder is not the sample's to overwrite
+"""
+
+import base64
+import contextlib
+import gzip
+import hashlib
+import json
+import sysconfig
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from gristmill._errors import GristmillError
+
+TEXT_FIELD = "raw_content"
+SHARDS = 8
+# Raise it when the text or the shape of the shards changes: older folders are then written anew.
+_VERSION = 1
+_SUFFIXES = frozenset({".py", ".pyi", ".md", ".rst", ".txt"})
+_LICENCES = ("LICENSE", "LICENCE", "COPYING", "NOTICE", "AUTHORS")
+_NOTE = "sample.json"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a folder of sample text holds.
+
+    Attributes:
+      folder: the folder.
+      documents: how many documents its shards hold.
+      text_bytes: UTF-8 bytes of text in them.
+    """
+
+    folder: str
+    documents: int
+    text_bytes: int
+
+    @property
+    def glob(self) -> str:
+        """The shards."""
+        return str(Path(self.folder) / "*" / "en_head.json.gz")
+
+
+def prepare(folder: Path, megabytes: float) -> Sample:
+    """Writes about so many megabytes of text into `folder`, unless an earlier call did.
+
+    Raises:
+      GristmillError: the folder holds something else, or cannot be written.
+    """
+    wanted = {"version": _VERSION, "megabytes": megabytes, "shards": SHARDS}
+    try:
+        written = _written(folder)
+        if written.get("wanted") == wanted and all(path.is_file() for path in _shard_paths(folder)):
+            return Sample(str(folder), written["documents"], written["text_bytes"])
+        return _write(folder, megabytes, wanted)
+    except OSError as error:
+        raise GristmillError(f"cannot write sample text into {str(folder)!r}: {error}") from error
+
+
+def _written(folder: Path) -> dict[str, Any]:
+    note = folder / _NOTE
+    if note.is_file():
+        try:
+            written = json.loads(note.read_bytes())
+        except ValueError:
+            return {}
+        return written if isinstance(written, dict) else {}
+    for path in _shard_paths(folder):
+        if path.exists():
+            raise GristmillError(f"{path} is not sample text: name another folder, or remove that file")
+    return {}
+
+
+def _write(folder: Path, megabytes: float, wanted: dict[str, Any]) -> Sample:
+    folder.mkdir(parents=True, exist_ok=True)
+    note = folder / _NOTE
+    note.write_text("{}\n")  # Ours, and not complete: an interrupted run is repeated.
+    documents = 0
+    text_bytes = [0] * SHARDS
+    with contextlib.ExitStack() as stack:
+        shards = [stack.enter_context(_create(path)) for path in _shard_paths(folder)]
+        for source, text in _documents(megabytes):
+            # Shards of one size, so that the lanes end together and few rows are padding.
+            lightest = text_bytes.index(min(text_bytes))
+            shards[lightest].write(_record(source, text))
+            text_bytes[lightest] += len(text.encode())
+            documents += 1
+    sample = Sample(str(folder), documents, sum(text_bytes))
+    note.write_text(json.dumps({"wanted": wanted, **asdict(sample)}) + "\n")
+    return sample
+
+
+def _shard_paths(folder: Path) -> list[Path]:
+    return [folder / f"{number:04}" / "en_head.json.gz" for number in range(SHARDS)]
+
+
+@contextlib.contextmanager
+def _create(path: Path) -> Iterator[gzip.GzipFile]:
+    path.parent.mkdir(exist_ok=True)
+    # Neither a name nor a time in the header: the same text makes the same file.
+    with path.open("wb") as file, gzip.GzipFile("", "wb", 6, file, mtime=0) as shard:
+        yield shard
+
+
+def _record(source: str, text: str) -> bytes:
+    digest = base64.b32encode(hashlib.sha1(text.encode(), usedforsecurity=False).digest()).decode()
+    record = {
+        "url": f"file:///{source}",
+        "date_download": "2024-01-01T00:00:00Z",
+        "digest": f"sha1:{digest}",
+        "length": len(text),
+        "nlines": text.count("\n") + 1,
+        "source_domain": source.partition("/")[0],
+        "title": source.rpartition("/")[2],
+        TEXT_FIELD: text,
+        "language": "en",
+    }
+    return (json.dumps(record, ensure_ascii=False) + "\n").encode()
+
+
+def _documents(megabytes: float) -> Iterator[tuple[str, str]]:
+    left = megabytes * 1e6
+    for source, path in _sources():
+        if left <= 0:
+            return
+        text = _topic(source) if path is None else _text_of(path)
+        if text:
+            left -= len(text.encode())
+            yield source, text
+
+
+def _sources() -> list[tuple[str, Path | None]]:
+    """Names of documents, and the files that hold them; mixed, but always in the same way."""
+    found: dict[str, Path | None] = {}
+    roots = [Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")]
+    for root in dict.fromkeys(roots):
+        for path in root.rglob("*"):
+            name = path.relative_to(root).as_posix()
+            if _is_text(path) and not name.startswith("site-packages/"):
+                found.setdefault(f"{root.name}/{name}", path)
+    found.update({f"reference/{topic}": None for topic in _topics()})
+    return sorted(found.items(), key=lambda item: hashlib.sha1(item[0].encode(), usedforsecurity=False).digest())
+
+
+def _is_text(path: Path) -> bool:
+    return path.suffix in _SUFFIXES or path.name.startswith(_LICENCES)
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""  # A folder, or one of Python's own tests in another encoding.
+
+
+def _topics() -> dict[str, str]:
+    try:
+        from pydoc_data import topics
+    except ImportError:  # Some distributions ship Python without it.
+        return {}
+    return topics.topics
+
+
+def _topic(source: str) -> str:
+    return _topics()[source.partition("/")[2]]

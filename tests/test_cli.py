@@ -1,0 +1,245 @@
+import contextlib
+import gzip
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import termios
+import time
+
+import pytest
+
+import gristmill as gm
+from gristmill import _cli, _demo
+from gristmill._progress import Progress
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("demo")
+
+
+def shard_of(tmp_path, *lines, name="shard.json.gz"):
+    path = tmp_path / name
+    path.write_bytes(gzip.compress("".join(line + "\n" for line in lines).encode()))
+    return path
+
+
+def run_json(capsys, *arguments):
+    assert _cli.run([*map(str, arguments), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def fails(capsys, *arguments):
+    """The one line on stderr of a command that ends with a GristmillError."""
+    assert _cli.run(list(map(str, arguments))) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    line = captured.err.splitlines()[-1]
+    assert line.startswith("error: ")
+    return line
+
+
+def command(*arguments, **options):
+    return subprocess.Popen(
+        [sys.executable, "-m", "gristmill", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+def test_demo_prints_results_on_stdout_and_the_rest_on_stderr(folder, capsys):
+    arguments = ["demo", "--folder", str(folder), "--megabytes", "0.3", "--threads", "1"]
+    assert _cli.run(arguments) == 0
+    captured = capsys.readouterr()
+    assert "tokens/s" in captured.out
+    assert "place  token" in captured.out
+    assert captured.err == f"sample text in {folder} ...\n"
+    result = run_json(capsys, *arguments)
+    assert result["stats"]["rows"] > 0
+
+
+def test_demo_writes_into_the_cache_by_default(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    result = run_json(capsys, "demo", "--megabytes", "0.05", "--sequence-length", "64", "--rows", "8")
+    assert result["shards"] == len(list(tmp_path.glob("gristmill/demo/*/en_head.json.gz"))) == 8
+
+
+def test_every_command_has_help_with_examples(capsys):
+    for name in _cli.cli.commands:
+        assert _cli.run([name, "--help"]) == 0
+        out = capsys.readouterr().out
+        assert f"Examples:\n    gristmill {name}" in out
+
+
+def test_version(capsys):
+    assert _cli.run(["--version"]) == 0
+    assert capsys.readouterr().out == f"gristmill, version {gm.__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [["grind"], ["demo", "--rows", "0"], ["inspect"], ["demo", "--tokenizer", "no"]])
+def test_wrong_usage_exits_with_2(arguments, capsys):
+    assert _cli.run(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "Usage: gristmill" in captured.err
+
+
+def test_an_error_is_one_line_and_exits_with_1(tmp_path, capsys):
+    (tmp_path / "tokenizer.json").write_text("{}")
+    line = fails(capsys, "demo", "--folder", tmp_path, "--megabytes", 0.01, "--tokenizer", tmp_path / "tokenizer.json")
+    assert str(tmp_path / "tokenizer.json") in line
+
+
+def test_interrupting_ends_quietly_with_130(tmp_path):
+    with command("demo", "--folder", tmp_path, "--megabytes", "40", "--threads", "1") as process:
+        assert process.stderr.readline().startswith("sample text")
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err.strip()) == (130, "", "")
+
+
+def test_a_closed_pipe_ends_quietly(tmp_path):
+    with command("inspect", shard_of(tmp_path, '{"text": "a"}')) as process:
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait(timeout=60) == 1
+
+
+def test_inspect_tokenizer(capsys):
+    path = _demo.shipped_tokenizer()
+    encoder = gm.Encoder.from_file(path)
+    found = run_json(capsys, "inspect", path, "--text", "Hello world")
+    assert found["kind"] == "tokenizer"
+    assert found["model"] == "BPE"
+    assert found["fingerprint"] == encoder.fingerprint
+    assert [part["id"] for part in found["encoded"]] == encoder.encode("Hello world").tolist()
+    assert found["eos"] == {"id": encoder.eos_id, "token": encoder.id_to_token(encoder.eos_id)}
+    assert run_json(capsys, "inspect", path.parent)["path"] == str(path)
+    assert _cli.run(["inspect", str(path)]) == 0
+    assert f"fingerprint    {encoder.fingerprint}" in capsys.readouterr().out
+
+
+def test_inspect_shard(tmp_path, capsys):
+    path = shard_of(tmp_path, '{"id": 1, "text": "abc"}', "", '{"id": null, "text": "defgh", "meta": {}}')
+    found = run_json(capsys, "inspect", path)
+    assert found["kind"] == "shard"
+    assert (found["records_read"], found["blank_lines"], found["whole_file_read"]) == (2, 1, True)
+    assert found["inflated_bytes_read"] == len(gzip.decompress(path.read_bytes()))
+    assert found["keys"] == {
+        "text": {"types": {"string": 2}, "characters": 8},
+        "id": {"types": {"number": 1, "null": 1}, "characters": 0},
+        "meta": {"types": {"object": 1}, "characters": 0},
+    }
+    part = run_json(capsys, "inspect", path, "--records", 1)
+    assert (part["records_read"], part["whole_file_read"]) == (1, False)
+    assert _cli.run(["inspect", str(path)]) == 0
+    assert "The most text is under text_field='text'." in capsys.readouterr().out
+
+
+def test_inspect_knows_a_shard_of_one_record_and_a_plain_one(tmp_path, capsys):
+    path = tmp_path / "one.jsonl"
+    path.write_text('{"text": "a"}')
+    found = run_json(capsys, "inspect", path)
+    assert (found["kind"], found["compression"], found["records_read"]) == ("shard", "none", 1)
+    path.write_text("")
+    assert run_json(capsys, "inspect", path)["records_read"] == 0
+
+
+@pytest.mark.parametrize(
+    ("lines", "says"),
+    [
+        (['{"text": "a"}', '{"text": '], "record 1, byte 14: expected a JSON object"),
+        (['{"text": "a"}', "[1]"], "record 1, byte 14: expected a JSON object, found array"),
+    ],
+)
+def test_inspect_says_where_a_record_is_malformed(lines, says, tmp_path, capsys):
+    assert says in fails(capsys, "inspect", shard_of(tmp_path, *lines))
+
+
+def test_inspect_says_where_a_shard_is_damaged(tmp_path, capsys):
+    path = shard_of(tmp_path, *(json.dumps({"text": str(number)}) for number in range(5000)))
+    path.write_bytes(path.read_bytes()[:-100])
+    assert "the file cannot be read any further" in fails(capsys, "inspect", path, "--records", 10**6)
+
+
+def test_inspect_of_nothing(tmp_path, capsys):
+    assert "no such file" in fails(capsys, "inspect", tmp_path / "none.json")
+
+
+@pytest.fixture
+def state(tmp_path, folder):
+    dataset = gm.PackedDataset(
+        str(folder / "*" / "*.gz"),
+        tokenizer=_demo.shipped_tokenizer(),
+        text_field="raw_content",
+        sequence_length=64,
+        batch_size=16,
+    )
+    iterator = iter(dataset)
+    next(iterator)
+    next(iterator)
+    path = tmp_path / "state.json"
+    path.write_text(json.dumps(iterator.get_state()))
+    iterator.close()
+    return path
+
+
+def test_inspect_state(state, capsys):
+    found = run_json(capsys, "inspect", state)
+    assert (found["kind"], found["step"]) == ("state", 2)
+    assert found["stream"]["sequence_length"] == "64"
+    assert list(found["lanes"]) == [str(lane) for lane in range(8)]
+    assert found["totals"]["tokens"] == 2 * 16 * 64
+    assert _cli.run(["inspect", str(state)]) == 0
+    assert "behind step 2" in capsys.readouterr().out
+
+
+def test_inspect_names_what_is_wrong_with_a_state(state, capsys):
+    saved = json.loads(state.read_text())
+    saved["lanes"]["3"] = [1, 2]
+    state.write_text(json.dumps(saved))
+    assert "the state of lane 3 is a list of" in fails(capsys, "inspect", state)
+
+
+def test_progress_is_a_plain_line_now_and_then(capsys, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    with Progress("packing", 200, "B") as progress:
+        progress.show(10)
+        now[0] = 6.0
+        progress.show(50, "fast")
+        progress.show(60, "fast")
+        now[0] = 12.0
+        progress.show(100)
+    assert capsys.readouterr().err == "packing: 25%, fast\npacking: 50%\n"
+
+
+def read_all(terminal):
+    shown = b""
+    with contextlib.suppress(OSError):  # How the end of a terminal shows.
+        while chunk := os.read(terminal, 1 << 16):
+            shown += chunk
+    os.close(terminal)
+    return shown.decode()
+
+
+def test_progress_is_a_bar_on_a_terminal(folder):
+    leader, follower = pty.openpty()
+    termios.tcsetwinsize(leader, (24, 100))
+    process = subprocess.run(
+        [sys.executable, "-m", "gristmill", "demo", "--folder", str(folder), "--megabytes", "0.3", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=follower,
+        check=True,
+    )
+    os.close(follower)
+    shown = read_all(leader)
+    assert "packing" in shown
+    assert "M tokens/s" in shown
+    assert json.loads(process.stdout)["stats"]["rows"] > 0

