@@ -16,7 +16,7 @@ use crate::lane::cursor::Cursor;
 use crate::lane::documents::Documents;
 use crate::lane::report::Report;
 use crate::lane::source::Source;
-use crate::pack::Concat;
+use crate::pack::Packer;
 
 /// Threads that fill the ring. Dropping the crew stops and joins them.
 pub struct Crew {
@@ -49,8 +49,7 @@ struct Lane {
 
 struct Packing {
     documents: Documents,
-    packer: Concat,
-    writer: LaneWriter<Report>,
+    packer: Packer,
 }
 
 /// What a worker owns and uses for one block after another.
@@ -75,9 +74,8 @@ impl Crew {
         let lanes = host.lanes.iter().zip(cursors).zip(writers).map(|((&lane, cursor), writer)| Lane {
             source: Mutex::new(Source::new(Arc::clone(config), lane, cursor)),
             packing: Mutex::new(Packing {
-                documents: Documents::new(lane, config.shuffle, *cursor),
-                packer: Concat::new(config),
-                writer,
+                documents: Documents::new(Arc::clone(config), lane, *cursor),
+                packer: Packer::new(config, lane, writer),
             }),
         });
         let shared = Arc::new(Shared {
@@ -169,12 +167,12 @@ impl Shared {
 
     fn pack(&self, lane: usize, block: Option<Block>) -> MutexGuard<'_, Schedule> {
         let mut packing = self.lanes[lane].packing.lock().unwrap_or_else(PoisonError::into_inner);
-        let Packing { documents, packer, writer } = &mut *packing;
+        let Packing { documents, packer } = &mut *packing;
         if let Some(block) = block {
             documents.push(block);
         }
-        let pause = timed(&self.busy.pack, || packer.pack(documents, writer));
-        let step = writer.step();
+        let pause = timed(&self.busy.pack, || packer.pack(documents));
+        let step = packer.step();
         drop(packing);
         let mut schedule = self.lock();
         schedule.packed(lane, pause, step);

@@ -5,3 +5,4 @@ pub mod cursor;
 pub mod documents;
 pub mod report;
 pub mod source;
+mod window;

@@ -13,13 +13,15 @@ pub enum Layout {
     Hf,
 }
 
-/// The part of a document that lies in one row.
+/// Tokens of one document that follow one another in a row.
 #[derive(Debug, Clone, Copy)]
 pub struct Segment<'a> {
-    /// Number of the segment in its row, from 1.
+    /// Number of their segment in its row, from 1.
     pub number: i32,
     /// The row's place of its first token.
     pub at: usize,
+    /// Position of that token in its segment: not 0 where a cut in the row divides the segment.
+    pub position: usize,
     /// Its tokens.
     pub tokens: &'a [u32],
     /// Whether the document begins here, rather than in an earlier row.
@@ -50,7 +52,7 @@ impl Layout {
 
     /// Writes a segment into a row of the lane's current step.
     pub fn write<R>(self, writer: &mut LaneWriter<R>, row: usize, segment: &Segment) {
-        let Segment { number, at, tokens, opens, next } = *segment;
+        let Segment { number, at, position: first, tokens, opens, next } = *segment;
         let places = at..at + tokens.len();
         match self {
             Self::MaxText => {
@@ -58,7 +60,7 @@ impl Layout {
                     writer.row(row).map(|array| &mut array[places.clone()]);
                 copy(inputs, tokens);
                 segmentation.fill(number);
-                count_up(position);
+                count_up(position, first);
                 // Each token's target is the one after it; the last one's is what follows, if
                 // anything of this document does.
                 let last = tokens.len() - 1;
@@ -66,21 +68,23 @@ impl Layout {
                 targets_segmentation[..last].fill(number);
                 targets[last] = next.unwrap_or(0) as i32;
                 targets_segmentation[last] = if next.is_some() { number } else { 0 };
-                count_up(targets_position);
+                count_up(targets_position, first);
             }
             Self::Grain => {
                 let [ids, segments, positions] = writer.row(row).map(|array| &mut array[places.clone()]);
                 copy(ids, tokens);
                 segments.fill(number);
-                count_up(positions);
+                count_up(positions, first);
             }
             Self::Hf => {
                 let [ids, mask, positions, labels] = writer.row(row).map(|array| &mut array[places.clone()]);
                 copy(ids, tokens);
                 mask.fill(1);
-                count_up(positions);
+                count_up(positions, first);
                 copy(labels, tokens);
-                if opens {
+                // A label is learnt from the token before it in the row: never from one of another
+                // document, nor from one over a cut.
+                if opens || at > 0 {
                     labels[0] = IGNORED_LABEL;
                 }
             }
@@ -123,8 +127,8 @@ fn copy(places: &mut [i32], tokens: &[u32]) {
     }
 }
 
-fn count_up(places: &mut [i32]) {
-    for (i, place) in places.iter_mut().enumerate() {
-        *place = i as i32;
+fn count_up(places: &mut [i32], first: usize) {
+    for (position, place) in (first as i32..).zip(places) {
+        *place = position;
     }
 }

@@ -1,0 +1,100 @@
+//! `best_fit`: a window of documents placed into as few rows as a greedy rule finds.
+//!
+//! ```text
+//! window      aaaaaaE bbbbbE ccE ddddddddddddE eE         length 8
+//! cut         d d d d d d d d                             full rows first; ddddE is left of d
+//! place       a (7), b (6), d (5), c (3), e (2)           longest first
+//!             aaaaaaE.  bbbbbE..  ddddE...  -> c with d, e with b
+//! rows        aaaaaaE.                                    in the order of their earliest document,
+//!             bbbbbEeE                                    in each row in stream order
+//!             ccEddddE
+//!             dddddddd
+//! ```
+//!
+//! Each goes into the fullest row in which it fits, the oldest among equals. Rows are held by their
+//! free room in an ordered set: O(n log n) for a window of n documents, whatever their lengths.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use super::Taken;
+use super::step::StepWriter;
+use crate::lane::documents::Run;
+
+/// A part of a document and its place in the order of a window.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Piece {
+    /// Index of the document among those placed together.
+    pub document: usize,
+    /// Which of its tokens.
+    pub tokens: Range<usize>,
+    /// Whether the row is closed behind it.
+    pub ends_row: bool,
+}
+
+/// A row while it is being filled: documents and their tokens.
+type Row = Vec<(usize, Range<usize>)>;
+
+/// Places documents of these lengths into rows of `length` tokens and at most `max_segments`
+/// segments, and gives the pieces row after row. Documents without tokens have none.
+pub fn place(lengths: &[usize], length: usize, max_segments: Option<usize>) -> Vec<Piece> {
+    let (mut rows, mut rests) = cut_full_rows(lengths, length);
+    let first_open = rows.len();
+    // Sorting is stable: equals stay in stream order.
+    rests.sort_by_key(|(_, tokens)| Reverse(tokens.len()));
+    let mut open: BTreeSet<(usize, usize)> = BTreeSet::new();
+    for (document, tokens) in rests {
+        let fullest = open.range((tokens.len(), 0)..).next().copied();
+        let (free, row) = fullest.unwrap_or((length, rows.len()));
+        if fullest.is_some() {
+            open.remove(&(free, row));
+        } else {
+            rows.push(Row::new());
+        }
+        let free = free - tokens.len();
+        rows[row].push((document, tokens));
+        if free > 0 && max_segments.is_none_or(|most| rows[row].len() < most) {
+            open.insert((free, row));
+        }
+    }
+    for row in &mut rows[first_open..] {
+        row.sort_unstable_by_key(|&(document, _)| document);
+    }
+    // Rows that begin with the same document are its full rows and then that with its rest.
+    rows.sort_unstable_by_key(|row| row.first().map(|(document, tokens)| (*document, tokens.start)));
+    rows.into_iter().flat_map(pieces).collect()
+}
+
+/// Cuts full rows from documents longer than a row. What is left, or the whole of shorter ones, is
+/// to be placed.
+fn cut_full_rows(lengths: &[usize], length: usize) -> (Vec<Row>, Row) {
+    let (mut rows, mut rests) = (Vec::new(), Row::new());
+    for (document, &tokens) in lengths.iter().enumerate() {
+        let cut = tokens / length * length;
+        rows.extend((0..cut).step_by(length).map(|start| vec![(document, start..start + length)]));
+        if cut < tokens {
+            rests.push((document, cut..tokens));
+        }
+    }
+    (rows, rests)
+}
+
+fn pieces(row: Row) -> impl Iterator<Item = Piece> {
+    let last = row.len() - 1;
+    row.into_iter().enumerate().map(move |(index, (document, tokens))| Piece {
+        document,
+        tokens,
+        ends_row: index == last,
+    })
+}
+
+/// Writes a piece, and closes the row behind the last one.
+pub(super) fn write(step: &mut StepWriter, run: &Run) -> Taken {
+    let given = run.piece;
+    step.write(&run.tokens[..given], run.opens, run.tokens.get(given).copied());
+    if run.ends_row {
+        step.close_row();
+    }
+    Taken { given, dropped: 0 }
+}
