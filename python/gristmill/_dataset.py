@@ -28,8 +28,8 @@ _LAYOUTS = {
 # A batch's buffer is addressed with 32-bit counts of rows and tokens in many consumers.
 _LARGEST_LENGTH = 2**24
 _LARGEST_BATCH = 2**20
-# A window's documents are numbered with 32 bits; its bytes are bounded long before.
-_LARGEST_WINDOW = 2**31
+# Bounds what a window of very short documents holds; the core bounds the bytes of longer ones.
+_LARGEST_WINDOW = 2**20
 
 
 class PackedDatasetIterator(grain.DatasetIterator[Element]):

@@ -227,6 +227,10 @@ impl Documents {
                 (place, quarantined_before as usize, Some(End::Failed(error)))
             }
         };
+        let end = match (end, self.check_resumed(0)) {
+            (Some(End::Failed(error)), _) | (_, Err(error)) => Some(End::Failed(error)),
+            (end, Ok(())) => end,
+        };
         if self.has_windows() {
             self.cursor.totals.records += documents as u64;
         }
@@ -234,7 +238,7 @@ impl Documents {
         self.count_quarantined(quarantined);
         self.cursor.window = place;
         self.cursor.given = 0;
-        self.end = self.check_resumed(0).map_or_else(|error| Some(End::Failed(error)), |()| end);
+        self.end = end;
     }
 
     /// Begins the next window, or without windows the next block. False: it is not all there.
@@ -254,7 +258,7 @@ impl Documents {
         self.window = Window::new(blocks, then, &self.config, self.lane, self.cursor.window);
         // Only a saved state can have given any of a window that just begins.
         let given = self.cursor.given;
-        if !self.window.skip(given as usize, self.is_placed()) {
+        if !self.window.skip(given, self.is_placed()) {
             self.window = Window::default();
             self.end = Some(End::Failed(Error::State(format!(
                 "the state has given {given} documents or rows of a window that has fewer: it was saved with other \

@@ -72,21 +72,14 @@ impl Window {
     }
 
     /// Goes behind the first `count` documents, or with `rows` rows. False: there are not so many.
-    pub fn skip(&mut self, count: usize, rows: bool) -> bool {
-        let ends = |part: &Part| !rows || part.ends_row;
-        let behind = |at: usize| at + 1;
-        let next = match count.checked_sub(1) {
-            None => Some(0),
-            Some(last) => self
-                .parts
-                .iter()
-                .enumerate()
-                .filter(|(_, part)| ends(part))
-                .nth(last)
-                .map(|(at, _)| behind(at)),
-        };
-        self.next = next.unwrap_or(self.parts.len());
-        next.is_some()
+    pub fn skip(&mut self, count: u64, rows: bool) -> bool {
+        let mut left = count;
+        while left > 0 {
+            let Some(part) = self.part() else { return false };
+            left -= u64::from(!rows || part.ends_row);
+            self.next += 1;
+        }
+        true
     }
 }
 

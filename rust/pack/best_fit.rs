@@ -98,3 +98,85 @@ pub(super) fn write(step: &mut StepWriter, run: &Run) -> Taken {
     }
     Taken { given, dropped: 0 }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The rule word for word, by looking at every row for every document.
+    fn naive(lengths: &[usize], length: usize, most: usize) -> Vec<Row> {
+        let mut rows: Vec<Row> = Vec::new();
+        let mut rests = Vec::new();
+        for (document, &tokens) in lengths.iter().enumerate() {
+            let mut start = 0;
+            while tokens - start > length {
+                rows.push(vec![(document, start..start + length)]);
+                start += length;
+            }
+            if tokens > start {
+                rests.push((document, start..tokens));
+            }
+        }
+        rests.sort_by_key(|(document, tokens)| (Reverse(tokens.len()), *document));
+        for (document, tokens) in rests {
+            let filled = |row: &Row| row.iter().map(|(_, tokens)| tokens.len()).sum::<usize>();
+            let mut fullest: Option<usize> = None;
+            for (index, row) in rows.iter().enumerate() {
+                let fits = filled(row) + tokens.len() <= length && row.len() < most;
+                if fits && fullest.is_none_or(|best| filled(row) > filled(&rows[best])) {
+                    fullest = Some(index);
+                }
+            }
+            match fullest {
+                Some(row) => rows[row].push((document, tokens)),
+                None => rows.push(vec![(document, tokens)]),
+            }
+        }
+        for row in &mut rows {
+            row.sort_by_key(|(document, _)| *document);
+        }
+        rows.sort_by_key(|row| (row[0].0, row[0].1.start));
+        rows
+    }
+
+    fn rows(pieces: Vec<Piece>) -> Vec<Row> {
+        let mut rows = vec![Row::new()];
+        for Piece { document, tokens, ends_row } in pieces {
+            rows.last_mut().unwrap().push((document, tokens));
+            if ends_row {
+                rows.push(Row::new());
+            }
+        }
+        assert_eq!(rows.pop(), Some(Row::new()));
+        rows
+    }
+
+    #[test]
+    fn the_window_of_the_module_documentation() {
+        let placed = rows(place(&[7, 6, 3, 13, 2], 8, None));
+        assert_eq!(
+            placed,
+            [vec![(0, 0..7)], vec![(1, 0..6), (4, 0..2)], vec![(2, 0..3), (3, 8..13)], vec![(3, 0..8)]]
+        );
+    }
+
+    #[test]
+    fn no_documents_no_rows() {
+        assert_eq!(place(&[], 8, None), []);
+        assert_eq!(place(&[0, 0], 8, Some(1)), []);
+    }
+
+    proptest! {
+        #[test]
+        fn places_as_the_rule_says(
+            lengths in prop::collection::vec(prop_oneof![4 => 0usize..12, 1 => 0usize..60], 0..40),
+            length in 1usize..20,
+            most in prop::option::of(1usize..5),
+        ) {
+            let expected = naive(&lengths, length, most.unwrap_or(usize::MAX));
+            prop_assert_eq!(rows(place(&lengths, length, most)), expected);
+        }
+    }
+}

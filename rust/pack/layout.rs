@@ -132,3 +132,80 @@ fn count_up(places: &mut [i32], first: usize) {
         *place = position;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::feed::buffer::{Pool, Shape};
+    use crate::feed::ring::{LaneWriter, ring};
+
+    /// What `write` leaves in the arrays of a row of `length` places.
+    fn row(layout: Layout, length: usize, write: impl FnOnce(&mut LaneWriter<()>)) -> Vec<Vec<i32>> {
+        let shape = Shape { arrays: layout.names().len(), rows: 1, length };
+        let pool = Pool::new(shape, 1);
+        let (_consumer, mut writers) = ring(shape, 1, vec![pool.get()], 0, 0);
+        write(&mut writers[0]);
+        match layout {
+            Layout::MaxText => writers[0].row::<6>(0).map(|array| array.to_vec()).to_vec(),
+            Layout::Grain => writers[0].row::<3>(0).map(|array| array.to_vec()).to_vec(),
+            Layout::Hf => writers[0].row::<4>(0).map(|array| array.to_vec()).to_vec(),
+        }
+    }
+
+    /// The end of a document that began earlier, one whole, and the start of one that goes on.
+    fn three_documents(layout: Layout, boundary: bool) -> Vec<Vec<i32>> {
+        let segment =
+            |number, at, tokens, opens, next| Segment { number, at, position: 0, tokens, opens, next };
+        row(layout, 6, |writer| {
+            layout.write(writer, 0, &segment(1, 0, &[11, 12], false, None));
+            if boundary {
+                layout.write_boundary_target(writer, 0, 1, 21);
+            }
+            layout.write(writer, 0, &segment(2, 2, &[21], true, None));
+            layout.write(writer, 0, &segment(3, 3, &[31, 32], true, Some(33)));
+            layout.pad(writer, 0, 5);
+        })
+    }
+
+    #[test]
+    fn maxtext() {
+        let [inputs, segments, positions] = [[11, 12, 21, 31, 32, 0], [1, 1, 2, 3, 3, 0], [0, 1, 0, 0, 1, 0]];
+        let targets = [[12, 0, 0, 32, 33, 0], [1, 0, 0, 3, 3, 0]];
+        assert_eq!(
+            three_documents(Layout::MaxText, false),
+            [inputs, segments, positions, targets[0], targets[1], positions]
+        );
+        let targets = [[12, 21, 0, 32, 33, 0], [1, 1, 0, 3, 3, 0]];
+        assert_eq!(
+            three_documents(Layout::MaxText, true),
+            [inputs, segments, positions, targets[0], targets[1], positions]
+        );
+    }
+
+    #[test]
+    fn grain() {
+        let expected = [[11, 12, 21, 31, 32, 0], [1, 1, 2, 3, 3, 0], [0, 1, 0, 0, 1, 0]];
+        assert_eq!(three_documents(Layout::Grain, true), expected);
+    }
+
+    #[test]
+    fn hf() {
+        let expected =
+            [[11, 12, 21, 31, 32, 0], [1, 1, 1, 1, 1, 0], [0, 1, 0, 0, 1, 0], [11, 12, -100, -100, 32, -100]];
+        assert_eq!(three_documents(Layout::Hf, true), expected);
+    }
+
+    #[test]
+    fn nothing_is_learnt_over_a_cut() {
+        let halves = |layout: Layout| {
+            let part = |at, tokens, opens| Segment { number: 1, at, position: at, tokens, opens, next: None };
+            row(layout, 4, |writer| {
+                layout.write(writer, 0, &part(0, &[1, 2], true));
+                layout.write(writer, 0, &part(2, &[8, 9], false));
+            })
+        };
+        let maxtext = halves(Layout::MaxText);
+        assert_eq!(maxtext[1..5], [[1, 1, 1, 1], [0, 1, 2, 3], [2, 0, 9, 0], [1, 0, 1, 0]]);
+        assert_eq!(halves(Layout::Hf)[2..], [[0, 1, 2, 3], [-100, 2, -100, 9]]);
+    }
+}
