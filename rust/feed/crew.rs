@@ -43,6 +43,8 @@ struct Shared {
 
 /// A lane's two ends. The schedule lets one worker at a time into each, so the locks never wait.
 struct Lane {
+    /// Its number in the stream, over all hosts.
+    number: usize,
     source: Mutex<Source>,
     packing: Mutex<Packing>,
 }
@@ -72,6 +74,7 @@ impl Crew {
         let threads = host.threads;
         let schedule = Schedule::new(writers.iter().map(LaneWriter::step), open_until, threads);
         let lanes = host.lanes.iter().zip(cursors).zip(writers).map(|((&lane, cursor), writer)| Lane {
+            number: lane,
             source: Mutex::new(Source::new(Arc::clone(config), lane, cursor)),
             packing: Mutex::new(Packing {
                 documents: Documents::new(Arc::clone(config), lane, *cursor),
@@ -193,7 +196,7 @@ impl Shared {
         }
         drop(schedule);
 
-        timed(&self.busy.encode, || encode(&mut block, text, encoder, &self.config, lane));
+        timed(&self.busy.encode, || encode(&mut block, text, encoder, &self.config, self.lanes[lane].number));
         let mut schedule = self.lock();
         schedule.encoded(lane, number, block);
         schedule
