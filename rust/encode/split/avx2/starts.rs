@@ -29,7 +29,8 @@ impl After {
     #[inline]
     pub fn of(next: &Block) -> Self {
         Self {
-            space_or_end: (next.space | next.newline) & 1,
+            // In the last bytes of a text there may be no character that begins in them.
+            space_or_end: (next.space | next.newline) & 1 | u64::from(next.count == 0),
             word: next.word & 1,
             number: next.number & 1,
             cjk: next.cjk & 1,
