@@ -7,10 +7,13 @@ use regex_syntax::hir::ClassUnicode;
 /// 64 code points are what the last byte of UTF-8 tells apart.
 const BLOCK: usize = 64;
 
-/// Equal blocks are stored once: some 20 KiB for the Unicode classes, and 34 KiB of index of which
+/// The blocks of all that four bytes of UTF-8 can spell, valid or not: no look-up needs a check.
+const INDEXED: usize = 0x20_0000 / BLOCK;
+
+/// Equal blocks are stored once: some 20 KiB for the Unicode classes, and 64 KiB of index of which
 /// text touches little.
 pub struct Table {
-    index: Vec<u16>,
+    index: Box<[u16; INDEXED]>,
     blocks: Vec<[u8; BLOCK]>,
 }
 
@@ -19,7 +22,7 @@ impl Table {
     pub fn new(ranges: &[(u32, u8)]) -> Self {
         let mut blocks: Vec<[u8; BLOCK]> = Vec::new();
         let mut known: HashMap<[u8; BLOCK], u16> = HashMap::new();
-        let mut index = Vec::with_capacity(0x11_0000 / BLOCK);
+        let mut index = Vec::with_capacity(INDEXED);
         let mut current = 0;
         for start in (0..0x11_0000_u32).step_by(BLOCK) {
             let mut block = [0; BLOCK];
@@ -34,13 +37,16 @@ impl Table {
                 (blocks.len() - 1) as u16
             }));
         }
+        index.resize(INDEXED, 0);
+        let index =
+            index.into_boxed_slice().try_into().unwrap_or_else(|_| unreachable!("its length is INDEXED"));
         Self { index, blocks }
     }
 
-    /// The value of a code point; of some other one if it is none.
+    /// The value of a code point below 2^21.
     #[inline]
     pub fn of(&self, code: u32) -> u8 {
-        let block = self.index.get(code as usize / BLOCK).copied().unwrap_or_default();
+        let block = self.index[code as usize / BLOCK % INDEXED];
         self.blocks[usize::from(block)][code as usize % BLOCK]
     }
 

@@ -3,8 +3,8 @@
 use std::arch::x86_64::{
     __m256i, _bzhi_u64, _mm_cvtsi32_si128, _mm_loadu_si128, _mm256_and_si256, _mm256_broadcastsi128_si256,
     _mm256_cmpeq_epi8, _mm256_cmpgt_epi8, _mm256_loadu_si256, _mm256_min_epu8, _mm256_movemask_epi8,
-    _mm256_or_si256, _mm256_set1_epi8, _mm256_shuffle_epi8, _mm256_sll_epi16, _mm256_storeu_si256,
-    _mm256_sub_epi8, _pext_u32, _pext_u64,
+    _mm256_or_si256, _mm256_set1_epi8, _mm256_shuffle_epi8, _mm256_sll_epi16, _mm256_sub_epi8, _pdep_u64,
+    _pext_u32, _pext_u64,
 };
 
 use super::super::classes::{self, Classes};
@@ -94,11 +94,14 @@ pub unsafe fn classify<const SHAPE: usize>(text: &[u8], at: usize, n: usize, cla
     if high != 0 {
         // SAFETY: as the caller vouches.
         unsafe { add_unicode::<SHAPE>(&mut block, bytes, high, text.as_ptr().add(at), classes) };
+    } else if valid != !0 {
+        block.limit();
     }
     if shape.symbols != Symbols::Categories {
-        block.symbol = !(block.word | block.number | block.space | block.newline | block.mark);
+        let other = block.word | block.number | block.space | block.newline | block.mark;
+        block.symbol = _bzhi_u64(!other, block.count);
     }
-    block.limited()
+    block
 }
 
 /// Adds the characters outside ASCII, which begin or go on at `high`, and turns maps over bytes
@@ -107,6 +110,7 @@ pub unsafe fn classify<const SHAPE: usize>(text: &[u8], at: usize, n: usize, cla
 /// # Safety
 ///
 /// `at` points to 64 readable bytes, and three more are readable behind the last of `high`.
+#[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 unsafe fn add_unicode<const SHAPE: usize>(
     block: &mut Block,
@@ -120,35 +124,44 @@ unsafe fn add_unicode<const SHAPE: usize>(
     // SAFETY: the table has 16 bytes.
     let by_first = unsafe { _mm_loadu_si128(classes.by_first_of_three.as_ptr().cast()) };
     let sure = bytes.look_up_first_of_three(_mm256_broadcastsi128_si256(by_first));
-    let mut class_of = [0u8; BLOCK];
-    // SAFETY: both halves of the array.
-    unsafe { sure.store(&raw mut class_of) };
-    let mut unsure = high & leads & !sure.not_zero();
-    while unsure != 0 {
-        let offset = unsure.trailing_zeros() as usize;
-        unsure &= unsure - 1;
-        // SAFETY: `offset` is in the block and before `n`, so four bytes are readable there.
-        let code = unsafe { decode(at.add(offset)) };
-        class_of[offset] = classes.table.of(code);
+    let mut maps = ClassMaps::default();
+    let sure_leads = sure.not_zero();
+    if sure_leads != 0 {
+        maps.set_all(sure);
     }
-    // SAFETY: the array has 64 bytes.
-    let class_of = unsafe { Bytes::load(class_of.as_ptr()) };
-
-    let letter = class_of.bit::<{ classes::LETTER.trailing_zeros() as i32 }>();
-    block.number |= class_of.bit::<{ classes::NUMBER.trailing_zeros() as i32 }>();
-    block.space |= class_of.bit::<{ classes::SPACE.trailing_zeros() as i32 }>();
-    block.word |= letter;
+    let mut unsure = high & leads & !sure_leads;
+    while unsure != 0 {
+        // Four characters at a time, if need be the first again: byte i of `gathered` holds bit i
+        // of their classes, and bits for which there is no character go nowhere.
+        let mut gathered = 0;
+        let mut rest = unsure;
+        for place in 0..8 {
+            let offset = rest.trailing_zeros() as usize % BLOCK;
+            rest &= rest.wrapping_sub(1);
+            // SAFETY: `offset` is in the block and before `n`, so four bytes are readable there.
+            let class = classes.table.of(unsafe { decode(at.add(offset)) });
+            gathered |= _pdep_u64(u64::from(class), 0x0101_0101_0101_0101) << place;
+            if rest == 0 {
+                break;
+            }
+        }
+        maps.spread(gathered, unsure & !rest);
+        unsure = rest;
+    }
+    block.number |= maps.of(classes::NUMBER);
+    block.space |= maps.of(classes::SPACE);
+    block.word |= maps.of(classes::LETTER);
     match shape.words {
         Words::AfterSpace | Words::AfterAny => {}
         Words::Cased => {
-            block.mark = class_of.bit::<{ classes::MARK.trailing_zeros() as i32 }>();
-            block.upper |= class_of.bit::<{ classes::UPPER.trailing_zeros() as i32 }>();
-            block.lower |= class_of.bit::<{ classes::LOWER.trailing_zeros() as i32 }>();
+            block.mark = maps.of(classes::MARK);
+            block.upper |= maps.of(classes::UPPER);
+            block.lower |= maps.of(classes::LOWER);
         }
         Words::WithMarks => {
-            block.word |= class_of.bit::<{ classes::MARK.trailing_zeros() as i32 }>();
-            block.symbol |= class_of.bit::<{ classes::SYMBOL.trailing_zeros() as i32 }>();
-            block.cjk = class_of.bit::<{ classes::CJK.trailing_zeros() as i32 }>();
+            block.word |= maps.of(classes::MARK);
+            block.symbol |= maps.of(classes::SYMBOL);
+            block.cjk = maps.of(classes::CJK);
         }
     }
     let over_characters = |map: u64| _pext_u64(map, leads);
@@ -170,28 +183,63 @@ unsafe fn add_unicode<const SHAPE: usize>(
     block.count = leads.count_ones();
 }
 
-impl Block {
-    /// Without what lies behind the last character.
+/// For each bit of a class, the bytes at which a character of the class begins. After inlining only
+/// the maps that a shape asks for are computed.
+#[derive(Default)]
+struct ClassMaps([u64; 8]);
+
+impl ClassMaps {
+    #[inline]
+    fn of(&self, class: u8) -> u64 {
+        self.0[class.trailing_zeros() as usize]
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn set_all(&mut self, classes: Bytes) {
+        self.0 = [
+            classes.bit::<0>(),
+            classes.bit::<1>(),
+            classes.bit::<2>(),
+            classes.bit::<3>(),
+            classes.bit::<4>(),
+            classes.bit::<5>(),
+            classes.bit::<6>(),
+            classes.bit::<7>(),
+        ];
+    }
+
+    /// Adds the classes of up to four characters: byte i of `gathered` has for each in order bit i
+    /// of its class.
     #[inline]
     #[target_feature(enable = "bmi2")]
-    fn limited(self) -> Self {
-        let limit = _bzhi_u64(!0, self.count);
-        Self {
-            word: self.word & limit,
-            number: self.number & limit,
-            space: self.space & limit,
-            newline: self.newline & limit,
-            symbol: self.symbol & limit,
-            blank: self.blank & limit,
-            apostrophe: self.apostrophe & limit,
-            slash: self.slash & limit,
-            upper: self.upper & limit,
-            lower: self.lower & limit,
-            mark: self.mark & limit,
-            cjk: self.cjk & limit,
-            ascii_letter: self.ascii_letter & limit,
-            ascii_symbol: self.ascii_symbol & limit,
-            ..self
+    fn spread(&mut self, gathered: u64, characters: u64) {
+        for (bit, map) in self.0.iter_mut().enumerate() {
+            *map |= _pdep_u64(gathered >> (8 * bit) & 0xFF, characters);
+        }
+    }
+}
+
+impl Block {
+    /// Clears what lies behind the last character.
+    #[cold]
+    #[target_feature(enable = "bmi2")]
+    fn limit(&mut self) {
+        for map in [
+            &mut self.word,
+            &mut self.number,
+            &mut self.space,
+            &mut self.newline,
+            &mut self.symbol,
+            &mut self.blank,
+            &mut self.apostrophe,
+            &mut self.slash,
+            &mut self.upper,
+            &mut self.lower,
+            &mut self.ascii_letter,
+            &mut self.ascii_symbol,
+        ] {
+            *map = _bzhi_u64(*map, self.count);
         }
     }
 }
@@ -230,19 +278,6 @@ impl Bytes {
     unsafe fn load(at: *const u8) -> Self {
         // SAFETY: the caller vouches for 64 bytes.
         unsafe { Self(_mm256_loadu_si256(at.cast()), _mm256_loadu_si256(at.add(32).cast())) }
-    }
-
-    /// # Safety
-    ///
-    /// `to` can be written.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    unsafe fn store(self, to: *mut [u8; BLOCK]) {
-        // SAFETY: the caller vouches for 64 bytes.
-        unsafe {
-            _mm256_storeu_si256(to.cast(), self.0);
-            _mm256_storeu_si256(to.cast::<u8>().add(32).cast(), self.1);
-        }
     }
 
     /// The top bit of each byte.

@@ -7,10 +7,13 @@
 mod classify;
 mod starts;
 
-use std::arch::x86_64::_pdep_u64;
+use std::arch::x86_64::{
+    _mm_loadl_epi64, _mm256_add_epi32, _mm256_cvtepu8_epi32, _mm256_set1_epi32, _mm256_storeu_si256,
+    _pdep_u64,
+};
 
-use self::classify::{Block, classify};
-use self::starts::{After, Starts};
+use self::classify::classify;
+use self::starts::Starts;
 use super::classes::Classes;
 use super::shape::Shape;
 
@@ -53,50 +56,64 @@ fn split<const SHAPE: usize>(text: &[u8], n: usize, classes: &Classes, ends: &mu
     assert!(n > 0 && n + BLOCK <= text.len());
     let blocks = n.div_ceil(BLOCK);
     let mut starts = Starts::<SHAPE>::new(&text[..n], classes);
-    // SAFETY: block 0 begins inside the text, so 64 bytes behind its start are readable.
-    let mut block = unsafe { classify::<SHAPE>(text, 0, n, classes) };
-    for number in 1..=blocks {
-        let at = (number - 1) * BLOCK;
-        let (next, after) = if number < blocks {
-            // SAFETY: number * BLOCK < n, and 64 bytes behind `text[..n]` are readable.
-            let next = unsafe { classify::<SHAPE>(text, number * BLOCK, n, classes) };
-            let after = After::of(&next);
-            (next, after)
-        } else {
-            (Block::default(), After::END)
-        };
-        let mut bits = starts.of(&block, after, at);
-        if block.leads != !0 {
-            bits = _pdep_u64(bits, block.leads);
-        }
-        if number == 1 {
+    for number in 0..blocks {
+        let at = number * BLOCK;
+        // SAFETY: `at` < n, and 64 bytes behind `text[..n]` are readable.
+        let block = unsafe { classify::<SHAPE>(text, at, n, classes) };
+        let late = starts.late(&block);
+        let mut bits = starts.of(&block, at);
+        if number == 0 {
             // A start is the end of the piece before it, which the first one has not.
             bits &= !1;
         }
-        push_positions(bits, at as u32, ends);
-        block = next;
+        if block.leads != !0 {
+            bits = _pdep_u64(bits, block.leads);
+        }
+        push_positions::<SHAPE>(late, bits, at as u32, ends);
     }
     ends.push(n as u32);
 }
 
-/// Appends the position of each bit.
+/// Appends `late`, if it is a position, and the position of each bit.
+///
+/// Eight bits at a time by a table, always eight times: that needs no branch on the number of
+/// pieces, and is faster than counting trailing zeros from eight pieces a block on.
 #[inline]
-#[target_feature(enable = "bmi1,popcnt")]
-fn push_positions(mut bits: u64, base: u32, ends: &mut Vec<u32>) {
-    /// Eight at a time without a look at the count: a block of text has about twelve pieces.
-    const BATCH: usize = 8;
-    let count = bits.count_ones() as usize;
-    ends.reserve(BLOCK + BATCH);
+#[target_feature(enable = "avx2,popcnt")]
+fn push_positions<const SHAPE: usize>(late: Option<u32>, bits: u64, base: u32, ends: &mut Vec<u32>) {
+    // `late`, 64 positions, and what the last eight written reach beyond.
+    ends.reserve(1 + BLOCK + 8);
     let length = ends.len();
-    let mut written = 0;
-    while written < count {
-        for place in 0..BATCH {
-            // SAFETY: at most 64 + 8 positions are written, for which there is room.
-            unsafe { ends.as_mut_ptr().add(length + written + place).write(base + bits.trailing_zeros()) };
-            bits &= bits.wrapping_sub(1);
+    // SAFETY: there is room for all that is written, as above; the length is what has been written.
+    unsafe {
+        let mut end = ends.as_mut_ptr().add(length);
+        end.write(late.unwrap_or_default());
+        end = end.add(usize::from(late.is_some()));
+        let mut bases = _mm256_set1_epi32(base as i32);
+        for byte in bits.to_le_bytes() {
+            let offsets = _mm_loadl_epi64(BIT_OFFSETS[usize::from(byte)].as_ptr().cast());
+            _mm256_storeu_si256(end.cast(), _mm256_add_epi32(_mm256_cvtepu8_epi32(offsets), bases));
+            bases = _mm256_add_epi32(bases, _mm256_set1_epi32(8));
+            end = end.add(byte.count_ones() as usize);
         }
-        written += BATCH;
+        ends.set_len(end.offset_from(ends.as_ptr()) as usize);
     }
-    // SAFETY: the first `count` positions behind the old length have been written.
-    unsafe { ends.set_len(length + count) };
 }
+
+/// The offsets of the bits of each byte, in order, then zeros.
+static BIT_OFFSETS: [[u8; 8]; 256] = {
+    let mut offsets = [[0; 8]; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let (mut bit, mut place) = (0, 0);
+        while bit < 8 {
+            if byte >> bit & 1 == 1 {
+                offsets[byte][place] = bit;
+                place += 1;
+            }
+            bit += 1;
+        }
+        byte += 1;
+    }
+    offsets
+};

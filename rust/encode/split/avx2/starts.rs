@@ -13,31 +13,6 @@ use super::super::table::decode;
 use super::classify::Block;
 use super::{BLOCK, SHAPES};
 
-/// What the first character behind a block is.
-#[derive(Clone, Copy)]
-pub struct After {
-    /// White space, or the end of the text.
-    space_or_end: u64,
-    word: u64,
-    number: u64,
-    cjk: u64,
-}
-
-impl After {
-    pub const END: Self = Self { space_or_end: 1, word: 0, number: 0, cjk: 0 };
-
-    #[inline]
-    pub fn of(next: &Block) -> Self {
-        Self {
-            // In the last bytes of a text there may be no character that begins in them.
-            space_or_end: (next.space | next.newline) & 1 | u64::from(next.count == 0),
-            word: next.word & 1,
-            number: next.number & 1,
-            cjk: next.cjk & 1,
-        }
-    }
-}
-
 /// A map, and as bit 0 whether the last character of the block before is in it.
 #[derive(Clone, Copy)]
 struct Map {
@@ -87,6 +62,11 @@ pub struct Starts<'a, const SHAPE: usize> {
     grouped: u32,
     /// The last block ends in ASCII letters that follow a symbol of ASCII.
     ascii_word: u64,
+    /// Whether the last block ends in white space that begins a piece if none comes behind it, or in
+    /// a character without a match that does so if a word comes; and where that character is.
+    space_waits: u64,
+    other_waits: u64,
+    last_at: u32,
     /// What lies in this block of the last block's contractions and behind them.
     inside: u64,
     behind: u64,
@@ -96,13 +76,43 @@ impl<'a, const SHAPE: usize> Starts<'a, SHAPE> {
     const SHAPE: Shape = SHAPES[SHAPE];
 
     pub fn new(text: &'a [u8], classes: &'a Classes) -> Self {
-        Self { text, classes, before: History::default(), grouped: 0, ascii_word: 0, inside: 0, behind: 0 }
+        Self {
+            text,
+            classes,
+            before: History::default(),
+            grouped: 0,
+            ascii_word: 0,
+            space_waits: 0,
+            other_waits: 0,
+            last_at: 0,
+            inside: 0,
+            behind: 0,
+        }
     }
 
-    /// The starts in a block, whose first byte is at `at`; the next character is `after`.
+    /// The last character of the block before, if it turns out to begin a piece now that the next
+    /// block is known.
     #[inline]
     #[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt")]
-    pub fn of(&mut self, block: &Block, after: After, at: usize) -> u64 {
+    pub fn late(&self, block: &Block) -> Option<u32> {
+        let no_space = !(block.space | block.newline);
+        let starts = match Self::SHAPE.symbols {
+            Symbols::Rest => self.space_waits & no_space,
+            // An earlier step has cut in front of numbers and CJK.
+            Symbols::RestWithoutNumbers => self.space_waits & no_space & !block.number,
+            Symbols::Categories => {
+                self.space_waits & no_space & !(block.number | block.cjk)
+                    | self.other_waits & block.word & !(block.cjk ^ self.before.cjk)
+            }
+        };
+        // In the last bytes of a text there may be no character that begins in them.
+        (starts & 1 != 0 && block.count != 0).then_some(self.last_at)
+    }
+
+    /// The starts in a block, whose first byte is at `at`, but for what [`Starts::late`] adds.
+    #[inline]
+    #[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt")]
+    pub fn of(&mut self, block: &Block, at: usize) -> u64 {
         let before = self.before;
         let shape = Self::SHAPE;
         let last = block.count.wrapping_sub(1) & 63;
@@ -130,7 +140,7 @@ impl<'a, const SHAPE: usize> Starts<'a, SHAPE> {
         // Punctuation begins where no punctuation and no space that it takes along is before it.
         let mut starts = symbol.bits & !symbol_then & !(blank.then() & joined);
         starts |= self.numbers(number, blank, block.count, last);
-        starts |= self.white_space(block, newline, absorbed, after, at, last);
+        starts |= self.white_space(block, newline, absorbed, at, last);
 
         let word_starts = word.bits & !(word.then() & joined);
         if shape.words == Words::AfterSpace {
@@ -144,7 +154,7 @@ impl<'a, const SHAPE: usize> Starts<'a, SHAPE> {
                 };
                 no_prefix |= symbol.then() & !(lone.then() & block.ascii_letter);
                 starts |= self.ascii_words(block, lone, word.bits, last);
-                starts |= cut | self.others(block, word.bits, cut, after, last);
+                starts |= cut | self.others(block, word.bits, cut, last);
                 self.before.lone_ascii_symbol = kept(lone.bits, last);
                 self.before.cjk = kept(block.cjk, last);
             }
@@ -167,6 +177,8 @@ impl<'a, const SHAPE: usize> Starts<'a, SHAPE> {
             starts = starts & !inside | behind & word.bits;
         }
 
+        self.space_waits = block.space >> last & !(starts >> last);
+        self.last_at = at as u32 + 63_u32.wrapping_sub(block.leads.leading_zeros());
         self.before = History {
             word: kept(word.bits, last),
             number: kept(number.bits, last),
@@ -234,8 +246,10 @@ impl<'a, const SHAPE: usize> Starts<'a, SHAPE> {
             }
             starts |= more;
         }
-        let ends_in_number = number.bits >> last & 1 == 1;
-        self.grouped = if ends_in_number { starts.leading_zeros().wrapping_sub(64 - count) + 1 } else { 0 };
+        self.grouped = 0;
+        if number.bits >> last != 0 {
+            self.grouped = (starts.leading_zeros() + count).wrapping_sub(63);
+        }
         starts
     }
 
@@ -243,24 +257,17 @@ impl<'a, const SHAPE: usize> Starts<'a, SHAPE> {
     /// behind its last newline; and at its last character if something follows that is none.
     #[inline]
     #[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt")]
-    fn white_space(
-        &mut self,
-        block: &Block,
-        newline: Map,
-        absorbed: Map,
-        after: After,
-        at: usize,
-        last: u32,
-    ) -> u64 {
+    fn white_space(&mut self, block: &Block, newline: Map, absorbed: Map, at: usize, last: u32) -> u64 {
         let space = block.space;
         let white = space | newline.bits;
         let free = Map { bits: white & !absorbed.bits, before: self.before.free_space };
         self.before.free_space = kept(free.bits, last);
 
-        let mut kept_whole = white >> 1 | after.space_or_end << last;
+        // The last character waits for the next block.
+        let mut kept_whole = white >> 1 | 1 << last;
         if Self::SHAPE.symbols != Symbols::Rest {
             // An earlier step has cut there, so the look-ahead sees the end of the text.
-            kept_whole |= (block.number | block.cjk) >> 1 | (after.number | after.cjk) << last;
+            kept_whole |= (block.number | block.cjk) >> 1;
         }
         let mut starts = free.bits & !free.then() | space & !kept_whole;
 
@@ -318,13 +325,13 @@ impl<'a, const SHAPE: usize> Starts<'a, SHAPE> {
     /// such character as its prefix.
     #[inline]
     #[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt")]
-    fn others(&mut self, block: &Block, word: u64, cut: u64, after: After, last: u32) -> u64 {
+    fn others(&mut self, block: &Block, word: u64, cut: u64, last: u32) -> u64 {
         let matched = word | block.number | block.space | block.newline | block.symbol;
         let other = Map { bits: _bzhi_u64(!matched, block.count), before: self.before.other };
         self.before.other = kept(other.bits, last);
-        let joined_after = after.word & !(after.cjk ^ block.cjk >> last);
-        let before_word = (word & !cut) >> 1 | joined_after << last;
-        other.bits & (!other.then() | before_word)
+        let first = other.bits & !other.then();
+        self.other_waits = other.bits >> last & !(first >> last);
+        first | other.bits & (word & !cut) >> 1
     }
 
     /// The places inside contractions that are no starts, and the places right behind contractions.
@@ -418,10 +425,10 @@ fn characters_from(text: &[u8], at: usize) -> impl Iterator<Item = (usize, u32)>
     })
 }
 
-/// The last character of a map, as [`History`] keeps it.
+/// The last character of a map, as [`History`] keeps it: no map has bits behind it.
 #[inline]
 fn kept(bits: u64, last: u32) -> u64 {
-    bits >> last & 1
+    bits >> last
 }
 
 /// The runs of `runs` from the first of `seeds` in them on.
