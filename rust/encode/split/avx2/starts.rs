@@ -178,7 +178,7 @@ impl<'a, const SHAPE: usize> Starts<'a, SHAPE> {
         }
 
         self.space_waits = block.space >> last & !(starts >> last);
-        self.last_at = at as u32 + 63_u32.wrapping_sub(block.leads.leading_zeros());
+        self.last_at = (at as u32 + 63).wrapping_sub(block.leads.leading_zeros());
         self.before = History {
             word: kept(word.bits, last),
             number: kept(number.bits, last),
