@@ -293,7 +293,7 @@ impl<'a, const SHAPE: usize> Starts<'a, SHAPE> {
         let mut starts = block.upper & lower.then();
 
         let uncased = word.bits & !(block.upper | block.lower);
-        if uncased | self.before.uncased != 0 {
+        if uncased | self.before.uncased | self.before.after_lower != 0 {
             let seeds = uncased & (lower.then() | self.before.after_lower) & !fresh;
             let after_lower = Map { bits: flood(seeds, uncased), before: self.before.after_lower };
             let in_upper = Map { bits: uncased & !after_lower.bits, before: self.before.uncased };
