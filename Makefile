@@ -59,7 +59,7 @@ test-python: $(VENV)/.ready-test ## Tests of the Python package
 .PHONY: loom
 loom: ## Check the ring under every interleaving that loom can think of
 	$(call say,Model check of the ring)
-	RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 cargo test --locked --release --lib --target-dir target/loom loom_
+	RUSTFLAGS="--cfg loom" CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 LOOM_MAX_PREEMPTIONS=3 cargo test --locked --release --lib --target-dir target/loom loom_
 
 .PHONY: bench
 bench: $(VENV)/.ready-bench ## Side by side with the pipelines of today, on the demo's text
