@@ -111,6 +111,26 @@ def test_the_fingerprint_tells_tokenizers_apart(encoder, tokenizer_json):
     assert gm.Encoder.from_bytes(json.dumps(other).encode()).fingerprint != encoder.fingerprint
 
 
+def test_special_tokens_in_text_are_ids_or_text(tokenizer_json):
+    theirs = reference(tokenizer_json)
+    text = "a</s> b <s>c"
+    assert gm.Encoder.from_bytes(tokenizer_json).encode(text).tolist() == theirs.encode(text, add_special_tokens=False).ids
+    theirs.encode_special_tokens = True
+    as_text = gm.Encoder.from_bytes(tokenizer_json, special_tokens_in_text="text")
+    assert as_text.encode(text).tolist() == theirs.encode(text, add_special_tokens=False).ids
+    assert 1 not in as_text.encode(text)
+    assert as_text.fingerprint != gm.Encoder.from_bytes(tokenizer_json).fingerprint
+    assert pickle.loads(pickle.dumps(as_text)).fingerprint == as_text.fingerprint
+
+
+def test_the_reference_engine_can_be_asked_for(tokenizer_json, texts):
+    encoder = gm.Encoder.from_bytes(tokenizer_json, engine="reference")
+    assert (encoder.engine, gm.Encoder.from_bytes(tokenizer_json).engine) == ("reference", "fast")
+    np.testing.assert_array_equal(encoder.encode(texts[3]), gm.Encoder.from_bytes(tokenizer_json).encode(texts[3]))
+    with pytest.raises(gm.ArgumentError, match="engine='quick': expected one of 'auto', 'reference'"):
+        gm.Encoder.from_bytes(tokenizer_json, engine="quick")
+
+
 def test_many_threads_share_an_encoder(encoder, texts):
     expected = [encoder.encode(text).tolist() for text in texts[:60]]
     wrong = []

@@ -35,33 +35,56 @@ class Encoder:
     `encode(text, add_special_tokens=False)` with truncation and padding off. It may be used from any
     number of threads, pickles as the bytes of its file, and copies share it.
 
+    Every way to make one takes the same options:
+
+    - `special_tokens_in_text`: what a special token that is spelled out in a text, such as `</s>` in a web
+      page, becomes: `"id"`, its id, as in the reference; or `"text"`, the ids of its characters.
+    - `engine`: `"auto"`, or `"reference"` to have the `tokenizers` library whatever the file.
+    - `cache_bytes`: about how far the cache of each thread may grow.
+
     Attributes:
       eos_id: id of the token that ends a document, if a file beside tokenizer.json names one, else None.
       bos_id: id of the token that begins a document, likewise.
     """
 
-    def __init__(self, json_bytes: bytes, *, eos_token: str | None = None, bos_token: str | None = None) -> None:
+    def __init__(
+        self,
+        json_bytes: bytes,
+        *,
+        eos_token: str | None = None,
+        bos_token: str | None = None,
+        special_tokens_in_text: str = "id",
+        engine: str = "auto",
+        cache_bytes: int = 2**26,
+    ) -> None:
         if not isinstance(json_bytes, bytes):
             raise _arguments.wrong_type("json_bytes", json_bytes, "the bytes of a tokenizer.json")
         if json_bytes.startswith(_GZIP_MAGIC):
             json_bytes = gzip.decompress(json_bytes)
-        self._json = json_bytes
-        self._special_tokens = {"eos_token": eos_token, "bos_token": bos_token}
-        self._core = _core.Encoder(json_bytes)
+        self._settings: dict[str, Any] = {
+            "eos_token": eos_token,
+            "bos_token": bos_token,
+            "special_tokens_in_text": _arguments.choice(
+                "special_tokens_in_text", special_tokens_in_text, ["id", "text"]
+            ),
+            "engine": _arguments.choice("engine", engine, ["auto", "reference"]),
+            "cache_bytes": _arguments.integer("cache_bytes", cache_bytes, 0),
+        }
+        self._core = _core.Encoder(json_bytes, special_tokens_in_text == "text", engine == "reference", cache_bytes)
         self.eos_id = None if eos_token is None else self._core.token_to_id(eos_token)
         self.bos_id = None if bos_token is None else self._core.token_to_id(bos_token)
 
     @classmethod
-    def from_bytes(cls, json_bytes: bytes) -> Self:
+    def from_bytes(cls, json_bytes: bytes, **options: Any) -> Self:
         """The encoder of a tokenizer.json's bytes, gzipped or not.
 
         Raises:
           TokenizerError: the `tokenizers` library cannot load them.
         """
-        return cls(json_bytes)
+        return cls(json_bytes, **options)
 
     @classmethod
-    def from_file(cls, path: Pathish) -> Self:
+    def from_file(cls, path: Pathish, **options: Any) -> Self:
         """The encoder of a tokenizer.json, gzipped or not.
 
         `eos_id` and `bos_id` come from the tokenizer_config.json or special_tokens_map.json in its folder.
@@ -75,17 +98,18 @@ class Encoder:
         except OSError as error:
             raise TokenizerError(f"cannot read the tokenizer {str(path)!r}: {error.strerror}") from error
         try:
-            return cls(json_bytes, **_special_tokens_beside(path))
+            return cls(json_bytes, **_special_tokens_beside(path), **options)
         except TokenizerError as error:
             raise TokenizerError(f"{path}: {error}") from None
 
     @classmethod
-    def from_pretrained(cls, name: Pathish, *, revision: str = "main") -> Self:
+    def from_pretrained(cls, name: Pathish, *, revision: str = "main", **options: Any) -> Self:
         """The encoder of a local folder, or of a model on the Hugging Face hub.
 
         Args:
           name: a folder that holds a tokenizer.json, or a hub name such as `"org/model"`.
           revision: branch, tag or commit on the hub.
+          options: see the class.
 
         Raises:
           TokenizerError: there is no tokenizer.json, or the `tokenizers` library cannot load it.
@@ -93,8 +117,8 @@ class Encoder:
         """
         folder = Path(name)
         if folder.is_dir():
-            return cls.from_file(folder / "tokenizer.json")
-        return cls.from_file(_download(os.fspath(name), revision))
+            return cls.from_file(folder / "tokenizer.json", **options)
+        return cls.from_file(_download(os.fspath(name), revision), **options)
 
     def encode(self, text: str) -> Ids:
         """The ids of `text`, int32 `[n]`, no special tokens added."""
@@ -149,7 +173,8 @@ class Encoder:
     @cached_property
     def fingerprint(self) -> str:
         """Hash of tokenizer.json, of the version of `tokenizers`, and of the ids of a probe text."""
-        digest = hashlib.sha256(self._json)
+        digest = hashlib.sha256(self._core.json)
+        digest.update(self._settings["special_tokens_in_text"].encode())
         digest.update(_core.TOKENIZERS_VERSION.encode())
         digest.update(self.encode(_PROBE).tobytes())
         return digest.hexdigest()[:16]
@@ -185,7 +210,7 @@ class Encoder:
         return token_id
 
     def _candidates(self) -> str:
-        added = json.loads(self._json).get("added_tokens") or []
+        added = json.loads(self._core.json).get("added_tokens") or []
         special = [token["content"] for token in added if token.get("special")]
         if not special:
             return ""
@@ -193,7 +218,7 @@ class Encoder:
         return f". Its special tokens are {shown}" + (f" and {len(special) - 12} more" if len(special) > 12 else "")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self._json, self._special_tokens)
+        return _rebuild, (self._core.json, self._settings)
 
     def __copy__(self) -> Self:
         return self
@@ -217,8 +242,8 @@ def as_encoder(tokenizer: "Encoder | Pathish") -> Encoder:
     )
 
 
-def _rebuild(json_bytes: bytes, special_tokens: dict[str, str | None]) -> Encoder:
-    return Encoder(json_bytes, **special_tokens)
+def _rebuild(json_bytes: bytes, settings: dict[str, Any]) -> Encoder:
+    return Encoder(json_bytes, **settings)
 
 
 def _special_tokens_beside(path: Path) -> dict[str, str | None]:

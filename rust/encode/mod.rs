@@ -2,13 +2,41 @@
 //!
 //! [`Encoder`] is made once from tokenizer.json and shared; every thread that encodes makes its own
 //! [`EncodeWorker`], which owns whatever that thread must be able to change.
+//!
+//! There are two engines. The fast one is gristmill's own and takes the tokenizers whose structure it
+//! recognises ([`recognise`]): byte-level BPE and SentencePiece-style BPE. The other is the `tokenizers`
+//! crate itself, for all the rest. The way of a text through the fast engine is in [`fast`]; the ideas
+//! that make it fast are in docs/encoder.md.
 
+mod added;
+mod bytes;
+mod cache;
+mod cut;
+mod fast;
+mod file;
+mod heap;
+mod kernel;
+mod merge;
+mod normalize;
+#[cfg(test)]
+mod oracle;
+mod pieces;
+mod recognise;
 mod reference;
+mod seed;
+pub mod split;
+mod spm;
+mod utf8;
+mod vocab;
+mod windows;
+mod words;
 
 use std::panic::resume_unwind;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
+use fast::{FastEncoder, FastWorker};
+use file::TokenizerFile;
 use reference::Reference;
 
 /// Version of the `tokenizers` crate whose ids these are; part of a run's identity.
@@ -23,56 +51,199 @@ pub enum Engine {
     Reference,
 }
 
+/// What special tokens that are spelled out in a text become.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SpecialTokens {
+    /// Their ids, as in the reference.
+    #[default]
+    Id,
+    /// What their characters encode to (`encode_special_tokens` of the reference).
+    Text,
+}
+
+/// How to make an [`Encoder`].
+#[derive(Debug, Clone)]
+pub struct EncoderOptions {
+    /// What special tokens that are spelled out in a text become.
+    pub special_tokens_in_text: SpecialTokens,
+    /// [`Engine::Reference`] to have the reference engine whatever the file; [`Engine::Fast`] to have
+    /// the fast one where it can be had.
+    pub engine: Engine,
+    /// About how many bytes the cache of one worker may grow to.
+    pub cache_bytes: usize,
+    /// Whether to run without kernels for this processor: for tests, and to compare.
+    pub portable: bool,
+}
+
+impl Default for EncoderOptions {
+    fn default() -> Self {
+        Self {
+            special_tokens_in_text: SpecialTokens::Id,
+            engine: Engine::Fast,
+            cache_bytes: 64 << 20,
+            portable: false,
+        }
+    }
+}
+
+/// The memory of an encoder, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EncoderMemory {
+    /// Shared by all workers: vocabulary, merges, tables, and the file itself.
+    pub shared: usize,
+    /// What the cache of one worker begins with and the bound it grows to.
+    pub worker: usize,
+    /// The bound on the cache of one worker; buffers of a few times its longest text come on top.
+    pub worker_bound: usize,
+}
+
 /// A tokenizer, ready to encode. Cloning shares it.
+///
+/// ```
+/// use _core::encode::{Encoder, Engine};
+///
+/// let json = r#"{"pre_tokenizer": {"type": "Whitespace"}, "model":
+///     {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]]}}"#;
+/// let encoder = Encoder::from_bytes(json.as_bytes())?;
+/// let mut ids = Vec::new();
+/// encoder.worker().encode("ab aab", &mut ids)?;
+/// assert_eq!(ids, [2, 0, 2]);
+/// assert_eq!(encoder.engine(), Engine::Reference);
+/// # Ok::<(), _core::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Encoder {
     shared: Arc<Shared>,
 }
 
 struct Shared {
-    reference: Reference,
+    json: Box<[u8]>,
+    options: EncoderOptions,
+    fast: Option<Arc<FastEncoder>>,
+    /// Made when first needed: it takes as long as all the rest together several times over.
+    reference: OnceLock<std::result::Result<Reference, String>>,
+    reason: String,
 }
 
 /// What one thread needs to encode; make one per thread with [`Encoder::worker`].
 pub struct EncodeWorker {
     shared: Arc<Shared>,
+    fast: Option<FastWorker>,
 }
 
 impl Encoder {
     /// Makes an encoder from the bytes of a tokenizer.json.
     pub fn from_bytes(json: &[u8]) -> Result<Self> {
-        let reference = Reference::from_bytes(json)?;
-        Ok(Self { shared: Arc::new(Shared { reference }) })
+        Self::with_options(json, EncoderOptions::default())
+    }
+
+    /// Makes an encoder with other options than the usual ones.
+    pub fn with_options(json: &[u8], options: EncoderOptions) -> Result<Self> {
+        let (fast, reason) = match make_fast(json, &options) {
+            Ok(fast) => (Some(fast), None),
+            Err(reason) => (None, Some(reason)),
+        };
+        let reason = match (&fast, reason) {
+            (Some(fast), _) => fast.description.clone(),
+            (None, reason) => reason.unwrap_or_default(),
+        };
+        let is_fast = fast.is_some();
+        let fast = fast.map(Arc::new);
+        let shared = Shared { json: json.into(), options, fast, reference: OnceLock::new(), reason };
+        if !is_fast {
+            // Whatever the fast engine found odd may be what the reference refuses.
+            shared.reference()?;
+        }
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// The bytes of the tokenizer.json that this was made from.
+    pub fn json(&self) -> &[u8] {
+        &self.shared.json
+    }
+
+    /// The options that this was made with.
+    pub fn options(&self) -> &EncoderOptions {
+        &self.shared.options
     }
 
     /// The engine that was chosen at load.
     pub fn engine(&self) -> Engine {
-        Engine::Reference
+        if self.shared.fast.is_some() { Engine::Fast } else { Engine::Reference }
     }
 
     /// One sentence: what was recognised, or what was not.
-    pub fn engine_reason(&self) -> &'static str {
-        "this build has the reference engine only"
+    pub fn engine_reason(&self) -> &str {
+        &self.shared.reason
+    }
+
+    /// Some lines for people: the engine, what was recognised, the tables' sizes.
+    pub fn describe(&self) -> String {
+        let mut lines =
+            vec![format!("engine: {:?} ({})", self.engine(), self.engine_reason()).to_lowercase()];
+        lines.push(format!("ids: {}", self.vocab_size()));
+        if let Some(fast) = &self.shared.fast {
+            lines.push(format!("instructions: {}", fast.kernel().name()));
+        }
+        let EncoderMemory { shared, worker, worker_bound } = self.memory();
+        lines.push(format!(
+            "memory: {:.1} MB shared, {:.1} MB growing to {:.1} MB for each thread",
+            megabytes(shared),
+            megabytes(worker),
+            megabytes(worker_bound)
+        ));
+        lines.join("\n")
+    }
+
+    /// What the encoder takes, and each of its workers.
+    pub fn memory(&self) -> EncoderMemory {
+        let shared = self.shared.json.len();
+        match &self.shared.fast {
+            // The reference keeps what it has merged in a cache of each thread, ten thousand words.
+            None => EncoderMemory { shared, worker: 0, worker_bound: 0 },
+            Some(fast) => EncoderMemory {
+                shared: shared + fast.bytes(),
+                worker: FastWorker::new(Arc::clone(fast)).bytes(),
+                worker_bound: self.shared.options.cache_bytes,
+            },
+        }
     }
 
     /// Number of ids, added tokens included.
     pub fn vocab_size(&self) -> usize {
-        self.shared.reference.vocab_size()
+        match &self.shared.fast {
+            Some(fast) => {
+                let new = fast.added.contents().filter(|token| fast.vocab.id(token).is_none());
+                fast.vocab.len() + new.count()
+            }
+            None => self.shared.reference().map_or(0, Reference::vocab_size),
+        }
     }
 
     /// The id of a token as it is spelled in tokenizer.json.
     pub fn token_to_id(&self, token: &str) -> Option<u32> {
-        self.shared.reference.token_to_id(token)
+        match &self.shared.fast {
+            Some(fast) => fast.added.id(token).or_else(|| fast.vocab.id(token)),
+            None => self.shared.reference().ok()?.token_to_id(token),
+        }
     }
 
     /// The spelling of an id in tokenizer.json.
     pub fn id_to_token(&self, id: u32) -> Option<String> {
-        self.shared.reference.id_to_token(id)
+        match &self.shared.fast {
+            Some(fast) => fast.added.token(id).or_else(|| fast.vocab.token(id)).map(str::to_owned),
+            None => self.shared.reference().ok()?.id_to_token(id),
+        }
     }
 
     /// The text of some ids, as the reference decodes them, special tokens kept.
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
-        self.shared.reference.decode(ids)
+        self.shared.reference()?.decode(ids)
+    }
+
+    /// Appends the ids that the reference gives a text, whatever the engine: to verify with.
+    pub fn encode_with_reference(&self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
+        self.shared.reference()?.encode(text, ids)
     }
 
     /// The ids of all texts one after another, and where each text's begin, with the end at last.
@@ -113,13 +284,49 @@ impl Encoder {
 
     /// What one thread needs to encode.
     pub fn worker(&self) -> EncodeWorker {
-        EncodeWorker { shared: Arc::clone(&self.shared) }
+        let fast = self.shared.fast.as_ref().map(|fast| FastWorker::new(Arc::clone(fast)));
+        EncodeWorker { shared: Arc::clone(&self.shared), fast }
     }
 }
 
 impl EncodeWorker {
     /// Appends the ids of `text` to `ids`, no special tokens added.
     pub fn encode(&mut self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
-        self.shared.reference.encode(text, ids)
+        match &mut self.fast {
+            Some(fast) => fast.encode(text, ids),
+            None => self.shared.reference()?.encode(text, ids),
+        }
     }
+
+    /// Bytes that this worker owns at the moment.
+    pub fn bytes(&self) -> usize {
+        self.fast.as_ref().map_or(0, FastWorker::bytes)
+    }
+}
+
+impl Shared {
+    fn reference(&self) -> Result<&Reference> {
+        let made = self.reference.get_or_init(|| {
+            let special_as_text = self.options.special_tokens_in_text == SpecialTokens::Text;
+            Reference::from_bytes(&self.json, special_as_text).map_err(|error| error.to_string())
+        });
+        made.as_ref().map_err(|message| Error::Tokenizer(message.clone()))
+    }
+}
+
+/// The fast engine, or a sentence that says why it is not to be had.
+fn make_fast(json: &[u8], options: &EncoderOptions) -> std::result::Result<FastEncoder, String> {
+    if options.engine == Engine::Reference {
+        return Err("the reference engine was asked for".into());
+    }
+    TokenizerFile::parse(json).and_then(|file| FastEncoder::new(file, options)).map_err(|reason| {
+        match file::model_type(json) {
+            Some(model) if model != "BPE" => format!("the model is {model}, not BPE"),
+            _ => format!("not for the fast engine: {reason}"),
+        }
+    })
+}
+
+fn megabytes(bytes: usize) -> f64 {
+    bytes as f64 / 1e6
 }

@@ -11,8 +11,8 @@ pub struct Reference {
 
 impl Reference {
     /// Loads a tokenizer.json. `truncation` and `padding` blocks in it are switched off: they would
-    /// silently cut documents.
-    pub fn from_bytes(json: &[u8]) -> Result<Self> {
+    /// silently cut documents. `special_as_text` leaves special tokens in a text as plain text.
+    pub fn from_bytes(json: &[u8], special_as_text: bool) -> Result<Self> {
         let mut tokenizer = Tokenizer::from_bytes(json).map_err(|error| {
             Error::Tokenizer(format!("the `tokenizers` library cannot load this tokenizer.json: {error}"))
         })?;
@@ -20,6 +20,7 @@ impl Reference {
         tokenizer
             .with_truncation(None)
             .map_err(|error| Error::Tokenizer(format!("cannot switch truncation off: {error}")))?;
+        tokenizer.set_encode_special_tokens(special_as_text);
         Ok(Self { tokenizer })
     }
 

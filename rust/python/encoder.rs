@@ -4,8 +4,9 @@ use std::sync::{Mutex, PoisonError};
 
 use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
-use crate::encode::{self, EncodeWorker, Engine};
+use crate::encode::{self, EncodeWorker, EncoderOptions, Engine, SpecialTokens};
 use crate::error::Result;
 
 /// A tokenizer that gives the ids of the `tokenizers` library.
@@ -22,9 +23,42 @@ type Offsets<'py> = Bound<'py, PyArray1<i64>>;
 #[pymethods]
 impl Encoder {
     #[new]
-    fn new(py: Python<'_>, json: &[u8]) -> PyResult<Self> {
-        let inner = py.detach(|| encode::Encoder::from_bytes(json))?;
+    fn new(
+        py: Python<'_>,
+        json: &[u8],
+        special_tokens_as_text: bool,
+        reference: bool,
+        cache_bytes: usize,
+    ) -> PyResult<Self> {
+        let options = EncoderOptions {
+            special_tokens_in_text: if special_tokens_as_text {
+                SpecialTokens::Text
+            } else {
+                SpecialTokens::Id
+            },
+            engine: if reference { Engine::Reference } else { Engine::Fast },
+            cache_bytes,
+            ..EncoderOptions::default()
+        };
+        let inner = py.detach(|| encode::Encoder::with_options(json, options))?;
         Ok(Self { inner, idle: Mutex::default() })
+    }
+
+    /// The tokenizer.json that it was made from.
+    #[getter]
+    fn json<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, self.inner.json())
+    }
+
+    /// Some lines for people.
+    fn describe(&self) -> String {
+        self.inner.describe()
+    }
+
+    /// Bytes shared by all threads, bytes of a thread at first, and the bound on those.
+    fn memory(&self) -> (usize, usize, usize) {
+        let memory = self.inner.memory();
+        (memory.shared, memory.worker, memory.worker_bound)
     }
 
     fn encode<'py>(&self, py: Python<'py>, text: &str) -> PyResult<Ids<'py>> {

@@ -11,6 +11,7 @@ use super::Shard;
 pub(super) struct ShardFile {
     file: File,
     size: u64,
+    consumed: u64,
     modified: Option<SystemTime>,
 }
 
@@ -40,7 +41,7 @@ impl ShardFile {
                 metadata.len()
             ));
         }
-        Ok(Self { file, size: shard.size, modified: metadata.modified().ok() })
+        Ok(Self { file, size: shard.size, consumed: 0, modified: metadata.modified().ok() })
     }
 
     fn check_unchanged(&self, now: &Metadata) -> io::Result<()> {
@@ -63,6 +64,11 @@ impl Read for ShardFile {
         let length = self.file.read(out)?;
         // After the read: what was read is then known to be unchanged. One fstat a buffer.
         self.check_unchanged(&self.file.metadata()?)?;
+        self.consumed += length as u64;
+        if length == 0 && !out.is_empty() && self.consumed != self.size {
+            let (consumed, size) = (self.consumed, self.size);
+            return Err(io::Error::other(format!("its end after {consumed} of {size} bytes")));
+        }
         Ok(length)
     }
 }

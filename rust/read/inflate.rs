@@ -87,9 +87,11 @@ fn read_plain(input: &mut Input, out: &mut [u8]) -> (usize, Result<(), String>) 
 struct Gzip {
     /// The member being inflated; none before the first and between two.
     member: Option<Decompress>,
-    /// Bytes of the file consumed, and how many of them stand before the current member.
+    /// Bytes of the file consumed and bytes inflated, now and before the current member.
     consumed: u64,
+    inflated: u64,
     member_start: u64,
+    member_inflated_start: u64,
 }
 
 impl Gzip {
@@ -113,6 +115,7 @@ impl Gzip {
                         // zlib-rs in gzip mode checks header, CRC-32 and length itself.
                         self.member = Some(Decompress::new_gzip(15));
                         self.member_start = self.consumed;
+                        self.member_inflated_start = self.inflated;
                     }
                     Some(&byte) => return (0, Err(trailing_bytes(byte, self.consumed))),
                 }
@@ -124,10 +127,11 @@ impl Gzip {
             let written = (member.total_out() - total_out) as usize;
             input.consume(read);
             self.consumed += read as u64;
+            self.inflated += written as u64;
             match status {
                 Ok(Status::StreamEnd) => self.member = None,
                 Err(error) => {
-                    return (written, Err(self.corrupt(error.message().unwrap_or("invalid data"))));
+                    return (written, Err(self.corrupt(error.message().unwrap_or_default())));
                 }
                 Ok(_) if read == 0 && written == 0 => return (0, Err(self.cut_off())),
                 Ok(_) => {}
@@ -140,28 +144,38 @@ impl Gzip {
 
     fn corrupt(&self, what: &str) -> String {
         let (expected, found) = match what {
-            "incorrect data check" => (
-                "the CRC-32 that the member's trailer states",
-                "another one: some text of this member is wrong",
-            ),
-            "incorrect length check" => (
-                "the length that the member's trailer states",
-                "another one: some text of this member is wrong",
-            ),
-            _ => ("sound gzip data", what),
+            "incorrect data check" => ("the CRC-32 of the gzip trailer", self.wrong_text()),
+            "incorrect length check" => ("the length of the gzip trailer", self.wrong_text()),
+            "incorrect header check" => ("a gzip header", "other bytes".to_owned()),
+            "unknown compression method" | "unknown header flags set" | "header crc mismatch" => {
+                ("a sound gzip header", what.to_owned())
+            }
+            // The word for damage inside of the data depends on how it comes in pieces; an error must not.
+            _ => ("sound deflate data", "damage".to_owned()),
         };
+        format!("expected {expected}, found {found}{}", self.member_and_advice())
+    }
+
+    /// A member's text is handed out before its checksum can be known.
+    fn wrong_text(&self) -> String {
         format!(
-            "expected {expected}, found {found} (in the gzip member that starts at byte {} of the file); fetch \
-             the shard again, or set on_error=\"quarantine\" to keep what stands before",
-            self.member_start
+            "another: some text from byte {} of the inflated shard on is wrong",
+            self.member_inflated_start
         )
     }
 
     fn cut_off(&self) -> String {
+        let (consumed, rest) = (self.consumed, self.member_and_advice());
         format!(
-            "expected more gzip data, found the end of the file at byte {} (in the gzip member that starts at byte \
-             {}): the file was cut off; fetch it again, or set on_error=\"quarantine\" to keep what stands before",
-            self.consumed, self.member_start
+            "expected more gzip data, found the end of the file at its byte {consumed}: it was cut off{rest}"
+        )
+    }
+
+    fn member_and_advice(&self) -> String {
+        format!(
+            " (in the gzip member at byte {} of the file); fetch the shard again, or set on_error=\"quarantine\" to \
+             keep what stands before",
+            self.member_start
         )
     }
 }

@@ -159,17 +159,16 @@ impl Lines {
     /// while a line outgrows it, up to the accepted length, and shrinks again after that line.
     fn make_room(&mut self) {
         self.buffer.copy_within(self.start..self.end, 0);
-        let held = self.end - self.start;
+        self.end -= self.start;
         self.start = 0;
-        self.scanned = held;
-        self.end = held;
-        let needed = held + CHUNK_BYTES;
-        if self.buffer.len() < needed {
-            let size =
-                needed.max(self.buffer.len().saturating_mul(2).min(self.limit.saturating_add(CHUNK_BYTES)));
+        self.scanned = self.end;
+        if self.buffer.len() < self.end + CHUNK_BYTES {
+            let doubled = (2 * self.buffer.len()).max(CHUNK_BYTES);
+            // No small last step: growing may hold the old buffer beside the new one.
+            let size = if doubled < self.limit { doubled } else { self.limit.saturating_add(CHUNK_BYTES) };
             self.buffer.reserve_exact(size - self.buffer.len());
             self.buffer.resize(size, 0);
-        } else if held < CHUNK_BYTES && self.buffer.len() > 4 * CHUNK_BYTES {
+        } else if self.end < CHUNK_BYTES && self.buffer.len() > 4 * CHUNK_BYTES {
             self.buffer.truncate(2 * CHUNK_BYTES);
             self.buffer.shrink_to_fit();
         }

@@ -4,18 +4,16 @@
 //! file ──> inflate ──> lines ──> json ──> the document's text
 //! ```
 //!
-//! [`file`](self) hands out the bytes on disk and sees when they change, `inflate` knows gzip, `lines`
-//! finds records in bounded memory, `json` validates a line and unescapes one string of it. Only the
-//! first does I/O. [`ShardReader`] puts them together and says where each thing stands.
+//! `file` hands out the bytes on disk and sees when they change, `inflate` knows gzip, `lines` finds
+//! records in bounded memory, `json` validates a line and unescapes one string of it. [`ShardReader`]
+//! puts them together and says where each thing stands.
 //!
 //! Which lines and which files are sound is one rule, in docs/errors.md.
 
-mod fault;
 mod file;
 mod inflate;
 mod json;
 mod lines;
-mod nesting;
 mod reader;
 
 use std::sync::Arc;

@@ -4,8 +4,32 @@
 //! several equal keys counts, whatever the others hold, and what is not wanted may hold lone
 //! surrogates. It also tells where a line is wrong and what was expected there.
 
-use super::fault::{Fault, Kind};
-use super::nesting::{Container, Nesting};
+mod fault;
+mod nesting;
+mod sink;
+mod stop;
+#[cfg(test)]
+mod tests;
+
+use fault::{Fault, Kind};
+use nesting::{Container, Nesting};
+use sink::{Append, Match, Sink, Skip};
+use stop::find_stop;
+
+/// What the character behind a backslash stands for; 0 where it is no simple escape. A table, because a
+/// jump for each kind of escape is guessed wrong too often: 8 % on English text.
+const UNESCAPED: [u8; 256] = {
+    let mut table = [0; 256];
+    table[b'"' as usize] = b'"';
+    table[b'\\' as usize] = b'\\';
+    table[b'/' as usize] = b'/';
+    table[b'b' as usize] = 0x08;
+    table[b'f' as usize] = 0x0c;
+    table[b'n' as usize] = b'\n';
+    table[b'r' as usize] = b'\r';
+    table[b't' as usize] = b'\t';
+    table
+};
 
 /// Appends the string under `key` of the object that `line` holds to `text` and returns its length.
 /// On error `text` is as it was.
@@ -20,7 +44,7 @@ pub(super) fn extract(line: &[u8], key: &str, text: &mut String) -> Result<usize
 
 /// Calls `each` with the keys of the object that `line` holds, as they are written there, as far as the
 /// line is sound.
-pub(super) fn for_each_key<'a>(line: &'a [u8], mut each: impl FnMut(&'a str)) {
+fn for_each_key<'a>(line: &'a [u8], mut each: impl FnMut(&'a str)) {
     let Ok(line) = simdutf8::basic::from_utf8(line) else { return };
     let mut scanner = Scanner { line, at: 0 };
     let mut walk = || -> Result<(), Fault> {
@@ -272,37 +296,32 @@ impl<'a> Scanner<'a> {
                     return Ok(());
                 }
                 Some(b'\\') => self.escape(sink)?,
-                Some(_) => return Err(self.expected("a control character to be escaped in a string")),
+                Some(_) => return Err(self.expected("control characters in a string to be escaped")),
                 None => return Err(self.expected("'\"' at the end of a string")),
             }
         }
     }
 
+    #[inline]
     fn escape(&mut self, sink: &mut impl Sink) -> Result<(), Fault> {
         let start = self.at;
         self.at += 1;
-        let char = match self.peek() {
-            Some(b'n') => '\n',
-            Some(b'"') => '"',
-            Some(b'\\') => '\\',
-            Some(b'u') => {
-                self.at += 1;
-                let unit = self.hex4()?;
-                match char::from_u32(unit).or_else(|| self.low_surrogate(unit)) {
-                    Some(char) => sink.char(char),
-                    None => sink.lone_surrogate(start),
-                }
-                return Ok(());
-            }
-            Some(b't') => '\t',
-            Some(b'/') => '/',
-            Some(b'r') => '\r',
-            Some(b'b') => '\u{8}',
-            Some(b'f') => '\u{c}',
-            _ => return Err(self.expected("one of \" \\ / b f n r t u after a backslash")),
-        };
+        let kind = self.peek().unwrap_or_default();
+        let char = UNESCAPED[usize::from(kind)];
+        if char != 0 {
+            self.at += 1;
+            sink.char(char::from(char));
+            return Ok(());
+        }
+        if kind != b'u' {
+            return Err(self.expected("one of \" \\ / b f n r t u after a backslash"));
+        }
         self.at += 1;
-        sink.char(char);
+        let unit = self.hex4()?;
+        match char::from_u32(unit).or_else(|| self.low_surrogate(unit)) {
+            Some(char) => sink.char(char),
+            None => sink.lone_surrogate(start),
+        }
         Ok(())
     }
 
@@ -330,82 +349,4 @@ impl<'a> Scanner<'a> {
         self.at = ahead.at;
         char::from_u32(0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00))
     }
-}
-
-/// What becomes of a string's content.
-trait Sink {
-    fn literal(&mut self, text: &str);
-    fn char(&mut self, char: char);
-    /// An escaped surrogate without its other half, at this byte of the line.
-    fn lone_surrogate(&mut self, at: usize);
-}
-
-/// Content that is validated only.
-struct Skip;
-
-impl Sink for Skip {
-    fn literal(&mut self, _: &str) {}
-    fn char(&mut self, _: char) {}
-    fn lone_surrogate(&mut self, _: usize) {}
-}
-
-/// Content that is wanted.
-struct Append<'a> {
-    text: &'a mut String,
-    lone_surrogate: Option<usize>,
-}
-
-impl Sink for Append<'_> {
-    fn literal(&mut self, text: &str) {
-        self.text.push_str(text);
-    }
-
-    fn char(&mut self, char: char) {
-        self.text.push(char);
-    }
-
-    fn lone_surrogate(&mut self, at: usize) {
-        self.lone_surrogate.get_or_insert(at);
-    }
-}
-
-/// Compares content with a key: `rest` is what must still follow, none if it cannot be equal any more.
-struct Match<'a> {
-    rest: Option<&'a [u8]>,
-}
-
-impl Sink for Match<'_> {
-    fn literal(&mut self, text: &str) {
-        self.rest = self.rest.and_then(|rest| rest.strip_prefix(text.as_bytes()));
-    }
-
-    fn char(&mut self, char: char) {
-        self.literal(char.encode_utf8(&mut [0; 4]));
-    }
-
-    fn lone_surrogate(&mut self, _: usize) {
-        self.rest = None;
-    }
-}
-
-/// The first byte from `at` on that ends a stretch of plain string content: a quote, a backslash or a
-/// control character; the length of `bytes` if there is none.
-fn find_stop(bytes: &[u8], mut at: usize) -> usize {
-    const ONES: u64 = u64::MAX / 255;
-    const HIGHS: u64 = ONES << 7;
-    let zero_bytes = |word: u64| word.wrapping_sub(ONES) & !word & HIGHS;
-    while let Some(chunk) = bytes[at..].first_chunk() {
-        let word = u64::from_le_bytes(*chunk);
-        let controls = word.wrapping_sub(ONES * 0x20) & !word & HIGHS;
-        let stops = controls
-            | zero_bytes(word ^ (ONES * u64::from(b'"')))
-            | zero_bytes(word ^ (ONES * u64::from(b'\\')));
-        if stops != 0 {
-            // A borrow can only mark bytes above a true one: the lowest mark is always true.
-            return at + stops.trailing_zeros() as usize / 8;
-        }
-        at += 8;
-    }
-    let rest = bytes[at..].iter().position(|&byte| matches!(byte, b'"' | b'\\' | 0..0x20));
-    rest.map_or(bytes.len(), |length| at + length)
 }

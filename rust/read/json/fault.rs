@@ -1,10 +1,8 @@
 //! What is wrong with a line, in words.
 
-use super::json;
-
 /// What is wrong with a line, and at which of its bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Fault {
+pub(in crate::read) struct Fault {
     pub(super) at: usize,
     pub(super) kind: Kind,
 }
@@ -39,7 +37,7 @@ impl Fault {
 
     /// What was expected, what was found and where, and what to do. `skipped` bytes stand in the shard's
     /// line before `line`; `key` is the wanted one.
-    pub(super) fn describe(&self, line: &[u8], skipped: usize, key: &str) -> String {
+    pub(in crate::read) fn describe(&self, line: &[u8], skipped: usize, key: &str) -> String {
         let at = self.at + skipped;
         let rest = line.get(self.at..).unwrap_or_default();
         match self.kind {
@@ -79,11 +77,12 @@ fn found(rest: &[u8]) -> String {
     if let Some(word) = ["NaN", "Infinity"].iter().find(|word| rest.starts_with(word.as_bytes())) {
         return format!("{word}, which is not JSON,");
     }
-    let char = match rest.utf8_chunks().next().and_then(|chunk| chunk.valid().chars().next()) {
-        Some(char) => char,
-        None if rest.is_empty() => return "the end of the line".to_owned(),
-        None => return format!("byte 0x{:02x}", rest[0]),
-    };
+    let char =
+        match rest[..rest.len().min(4)].utf8_chunks().next().and_then(|chunk| chunk.valid().chars().next()) {
+            Some(char) => char,
+            None if rest.is_empty() => return "the end of the line".to_owned(),
+            None => return format!("byte 0x{:02x}", rest[0]),
+        };
     match char {
         '\u{feff}' => "a byte order mark (U+FEFF), which may stand only at the start of a shard,".to_owned(),
         '\'' => "\"'\"".to_owned(),
@@ -128,7 +127,7 @@ fn printable(bytes: &[u8]) -> String {
 fn keys(line: &[u8]) -> String {
     let mut shown = Vec::new();
     let mut more = 0;
-    json::for_each_key(line, |key| {
+    super::for_each_key(line, |key| {
         if shown.len() < KEYS_SHOWN {
             shown.push(shortened(key));
         } else {

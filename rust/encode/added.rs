@@ -1,0 +1,204 @@
+//! Added tokens: found in the text before anything else, as the reference finds them.
+//!
+//! There are two rounds. Tokens that are not `normalized` are searched in the text as it is; those that
+//! are, by their normalized spelling in each stretch that the first round leaves, after that is
+//! normalized. In both, the leftmost match counts and among those the longest, and the search goes on
+//! behind it, also when a flag then discards the match.
+
+use ahash::{AHashMap, AHashSet};
+use aho_corasick::{AhoCorasick, MatchKind};
+
+use super::file::AddedTokenEntry;
+use super::vocab::Vocab;
+
+const MARKER: &str = "\u{2581}";
+
+/// The added tokens of a file.
+pub struct AddedTokens {
+    ids: AHashMap<String, u32>,
+    spellings: AHashMap<u32, String>,
+    /// Those to search in text as it is, and those to search in normalized text.
+    pub raw: Matcher,
+    pub normalized: Matcher,
+}
+
+/// Finds some of the tokens in text.
+pub struct Matcher {
+    /// None when there is nothing to find.
+    automaton: Option<AhoCorasick>,
+    tokens: Vec<Flags>,
+    /// Whether the text has spaces for the marker U+2581, which is no white space.
+    spaces_are_markers: bool,
+}
+
+#[derive(Clone)]
+#[allow(clippy::struct_excessive_bools)] // the flags of the file format
+struct Flags {
+    id: u32,
+    single_word: bool,
+    lstrip: bool,
+    rstrip: bool,
+    /// Special, and to be read as plain text.
+    skipped: bool,
+}
+
+/// What a text consists of.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Part<'a> {
+    /// Text without tokens, and its offset.
+    Text(&'a str, usize),
+    Token(u32),
+}
+
+/// How the tokens' spellings are made and searched.
+pub struct Rules<'a> {
+    pub normalize: &'a dyn Fn(&str) -> String,
+    /// Whether normalized text has spaces for markers.
+    pub spaces_are_markers: bool,
+    /// Whether special tokens are left in the text as plain text.
+    pub special_as_text: bool,
+}
+
+impl AddedTokens {
+    /// Gives each token its id by the reference's rule: the one it has, else the next after the
+    /// vocabulary's size. An error when the reference might refuse the file.
+    pub fn new(entries: Vec<AddedTokenEntry>, vocab: &Vocab, rules: &Rules) -> Result<Self, String> {
+        let mut ids: AHashMap<String, u32> = AHashMap::new();
+        let mut by_id: AHashMap<u32, AddedTokenEntry> = AHashMap::new();
+        let mut special = AHashSet::new();
+        let mut spellings = AHashMap::new();
+        let mut next_id = vocab.len() as u32;
+        for entry in entries.into_iter().filter(|entry| !entry.content.is_empty()) {
+            let known = ids.get(&entry.content).copied().or_else(|| vocab.id(&entry.content));
+            let id = known.unwrap_or_else(|| {
+                next_id += 1;
+                next_id - 1
+            });
+            ids.insert(entry.content.clone(), id);
+            if entry.special {
+                special.insert(entry.content.clone());
+            }
+            if entry.normalized {
+                let spelling = (rules.normalize)(&entry.content);
+                let marked = if rules.spaces_are_markers { spelling.replace(' ', MARKER) } else { spelling };
+                if marked != entry.content {
+                    spellings.insert(id, marked);
+                }
+            }
+            by_id.insert(id, entry);
+        }
+        let matcher = |normalized: bool| {
+            let tokens = by_id.iter().filter(|(_, entry)| entry.normalized == normalized);
+            let (spelled, flags): (Vec<String>, Vec<Flags>) = tokens
+                .map(|(id, entry)| {
+                    let spelling =
+                        if normalized { (rules.normalize)(&entry.content) } else { entry.content.clone() };
+                    let skipped = rules.special_as_text && special.contains(&entry.content);
+                    (spelling, Flags::new(*id, entry, skipped))
+                })
+                .unzip();
+            Matcher::new(&spelled, flags, normalized && rules.spaces_are_markers)
+        };
+        let (raw, normalized) = (matcher(false)?, matcher(true)?);
+        for (id, entry) in by_id {
+            spellings.entry(id).or_insert(entry.content);
+        }
+        Ok(Self { ids, spellings, raw, normalized })
+    }
+
+    pub fn id(&self, token: &str) -> Option<u32> {
+        self.ids.get(token).copied()
+    }
+
+    /// The spelling of an added token: the normalized one, where it has such.
+    pub fn token(&self, id: u32) -> Option<&str> {
+        self.spellings.get(&id).map(String::as_str)
+    }
+
+    pub fn contents(&self) -> impl Iterator<Item = &str> {
+        self.ids.keys().map(String::as_str)
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.raw.bytes() + self.normalized.bytes()
+    }
+}
+
+impl Flags {
+    fn new(id: u32, entry: &AddedTokenEntry, skipped: bool) -> Self {
+        let AddedTokenEntry { single_word, lstrip, rstrip, .. } = *entry;
+        Self { id, single_word, lstrip, rstrip, skipped }
+    }
+}
+
+impl Matcher {
+    fn new(spellings: &[String], tokens: Vec<Flags>, spaces_are_markers: bool) -> Result<Self, String> {
+        let distinct: AHashSet<&String> = spellings.iter().collect();
+        if distinct.len() < spellings.len() || spellings.iter().any(String::is_empty) {
+            return Err("two of its added tokens have one spelling, or one has none".into());
+        }
+        let automaton = if spellings.is_empty() {
+            None
+        } else {
+            let automaton = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(spellings);
+            Some(automaton.map_err(|error| format!("its added tokens cannot be searched: {error}"))?)
+        };
+        Ok(Self { automaton, tokens, spaces_are_markers })
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.automaton.is_none()
+    }
+
+    /// Visits the parts of a text in order. They cover it, but for what tokens strip; a token that
+    /// begins in the space that the one before it has stripped ends the stretch where it ends itself, so
+    /// that text may be met twice, and one of which nothing is left is dropped. That is how the reference
+    /// has it.
+    pub fn split<'a>(&self, text: &'a str, mut visit: impl FnMut(Part<'a>)) {
+        let Some(automaton) = &self.automaton else { return visit(Part::Text(text, 0)) };
+        let mut done = 0;
+        for found in automaton.find_iter(text) {
+            let token = &self.tokens[found.pattern().as_usize()];
+            let (before, after) = (&text[..found.start()], &text[found.end()..]);
+            if token.skipped || token.single_word && !stands_alone(before, after) {
+                continue;
+            }
+            let start = if token.lstrip { self.trimmed_end(before).max(done) } else { found.start() };
+            let end = found.end() + if token.rstrip { self.space_at_start(after) } else { 0 };
+            if done < start {
+                visit(Part::Text(&text[done..start], done));
+            }
+            if start < end {
+                visit(Part::Token(token.id));
+            }
+            done = end;
+        }
+        if done != text.len() {
+            visit(Part::Text(&text[done..], done));
+        }
+    }
+
+    fn trimmed_end(&self, text: &str) -> usize {
+        text.trim_end_matches(|c| self.is_space(c)).len()
+    }
+
+    fn space_at_start(&self, text: &str) -> usize {
+        text.len() - text.trim_start_matches(|c| self.is_space(c)).len()
+    }
+
+    fn is_space(&self, c: char) -> bool {
+        c.is_whitespace() && !(self.spaces_are_markers && c == ' ')
+    }
+
+    fn bytes(&self) -> usize {
+        self.automaton.as_ref().map_or(0, AhoCorasick::memory_usage)
+    }
+}
+
+/// Whether there is no word character on either side.
+fn stands_alone(before: &str, after: &str) -> bool {
+    let is_word = |c: Option<char>| {
+        c.is_some_and(|c| regex_syntax::try_is_word_character(c).unwrap_or(c.is_alphanumeric()))
+    };
+    !is_word(before.chars().next_back()) && !is_word(after.chars().next())
+}

@@ -1,0 +1,266 @@
+//! Byte-level BPE: symbols are bytes.
+//!
+//! Long runs without a space (Chinese, Japanese) are rarely met twice, so the cache does not help with
+//! them as a whole. They are cut between two three-byte characters where no merge can cross: nowhere in
+//! a product is there a boundary with the same up to three bytes on its left and on its right. The
+//! answer is kept for each pair of characters that was met. The groups between the cuts go through the
+//! cache; this doubled the speed on Japanese.
+
+use ahash::{AHashMap, AHashSet};
+
+use super::cache::{MEDIUM, PART, PieceCache, SHORT, medium_key, short_key};
+use super::merge::{MergeRule, MergeTable, NONE};
+use super::utf8::decode;
+use super::vocab::Vocab;
+use super::words::{ByteSymbols, Scratch};
+
+/// The bytes of a vocabulary.
+pub struct Bytes {
+    symbols: ByteSymbols,
+    /// Tokens by their bytes, for `ignore_merges`: a piece that is a token is that token, whatever its
+    /// merges give.
+    whole: Option<AHashMap<Box<[u8]>, u32>>,
+    /// Up to three bytes on either side of the boundaries inside products, before three-byte characters.
+    contexts: AHashSet<u64>,
+    /// What each three-byte character encodes to when that is one id.
+    characters: Box<[u32]>,
+}
+
+/// The pairs of characters that a worker has looked up. Direct-mapped: 128 KiB stay in the second-level
+/// cache, and a pair that is pushed out costs nine look-ups.
+pub struct PairMemo(Box<[u64]>);
+
+const MEMO_BITS: u32 = 14;
+
+impl Default for PairMemo {
+    fn default() -> Self {
+        Self(vec![u64::MAX; 1 << MEMO_BITS].into_boxed_slice())
+    }
+}
+
+impl PairMemo {
+    pub fn bytes(&self) -> usize {
+        size_of_val(&*self.0)
+    }
+}
+
+/// What encoding a piece needs of the worker.
+pub struct Workspace<'a> {
+    pub cache: &'a mut PieceCache,
+    pub scratch: &'a mut Scratch,
+    pub memo: &'a mut PairMemo,
+}
+
+impl Bytes {
+    /// Reads the bytes off a vocabulary, or says why it is not for the fast engine.
+    pub fn new(
+        vocab: &Vocab,
+        rules: &[MergeRule],
+        table: &MergeTable,
+        ignore_merges: bool,
+    ) -> Result<Self, String> {
+        let spelling = Spelling::new();
+        let mut ids = [NONE; 256];
+        for (byte, id) in ids.iter_mut().enumerate() {
+            let mut buffer = [0; 4];
+            let token = spelling.chars[byte].encode_utf8(&mut buffer);
+            *id = vocab.id(token).unwrap_or(NONE);
+        }
+        // These bytes are in no UTF-8 text.
+        let occurs = |byte: &usize| !matches!(byte, 0xC0 | 0xC1 | 0xF5..);
+        if let Some(byte) = (0..256).filter(occurs).find(|byte| ids[*byte] == NONE) {
+            return Err(format!("its vocabulary lacks the byte 0x{byte:02X}"));
+        }
+        let mut contexts = AHashSet::new();
+        for rule in rules {
+            let product = vocab.token(rule.product).unwrap_or_default();
+            let bytes = spelling
+                .bytes(product)
+                .ok_or_else(|| format!("the merge product {product:?} is not made of bytes"))?;
+            contexts.extend(boundaries(&bytes).map(|at| context(&bytes[..at], &bytes[at..])));
+        }
+        let whole = ignore_merges.then(|| {
+            vocab
+                .entries()
+                .filter_map(|(token, id)| Some((spelling.bytes(token)?.into_boxed_slice(), id)))
+                .collect()
+        });
+        let symbols = ByteSymbols::new(ids, table);
+        let characters = characters(&symbols, table);
+        Ok(Self { symbols, whole, contexts, characters })
+    }
+
+    /// Appends the ids of the piece at `start..end`. The text is padded behind its end.
+    pub fn encode(
+        &self,
+        table: &MergeTable,
+        text: &[u8],
+        (start, end): (usize, usize),
+        workspace: &mut Workspace,
+        ids: &mut Vec<u32>,
+    ) {
+        let piece = &text[start..end];
+        if let Some(id) = self.whole.as_ref().and_then(|whole| whole.get(piece)) {
+            ids.push(*id);
+        } else if piece.iter().any(|byte| matches!(byte, 0xE0..0xF0)) {
+            self.encode_groups(table, text, (start, end), workspace, ids);
+        } else {
+            self.symbols.merge(table, piece, workspace.scratch, ids);
+        }
+    }
+
+    fn encode_groups(
+        &self,
+        table: &MergeTable,
+        text: &[u8],
+        (start, end): (usize, usize),
+        workspace: &mut Workspace,
+        ids: &mut Vec<u32>,
+    ) {
+        let mut group = start;
+        let mut place = start;
+        let mut before = None;
+        while place < end {
+            let (c, len) = decode(&text[place..end]);
+            let here = (len == 3).then_some(c);
+            if let (Some(left), Some(right)) = (before, here)
+                && !self.joins(workspace.memo, left, right)
+            {
+                self.encode_group(table, text, (group, place), (start, end), workspace, ids);
+                group = place;
+            }
+            before = here;
+            place += len;
+        }
+        self.encode_group(table, text, (group, end), (start, end), workspace, ids);
+    }
+
+    fn encode_group(
+        &self,
+        table: &MergeTable,
+        text: &[u8],
+        (start, end): (usize, usize),
+        piece: (usize, usize),
+        workspace: &mut Workspace,
+        ids: &mut Vec<u32>,
+    ) {
+        let word = &text[start..end];
+        if word.len() == 3
+            && let (c, 3) = decode(word)
+            && self.characters[c as usize & 0xFFFF] != NONE
+        {
+            return ids.push(self.characters[c as usize & 0xFFFF]);
+        }
+        // The whole piece has just been looked for.
+        if (start, end) == piece {
+            return self.symbols.merge(table, word, workspace.scratch, ids);
+        }
+        let begin = ids.len();
+        let part = if self.whole.is_some() { PART } else { 0 };
+        let Workspace { cache, scratch, .. } = workspace;
+        match word.len() {
+            ..=SHORT => {
+                let key = short_key(text, start, word.len()) | part;
+                let place = cache.short_place(key);
+                if let Some(word) = cache.find_short(key, place) {
+                    return cache.packed(*word).append_to(ids);
+                }
+                self.symbols.merge(table, word, scratch, ids);
+                cache.insert_short(key, place, &ids[begin..]);
+            }
+            ..=MEDIUM => {
+                let [low, high] = medium_key(text, start, word.len());
+                let key = [low, high | part];
+                let place = cache.medium_place(key);
+                if let Some(found) = cache.find_medium(key, place) {
+                    return found.append_to(ids);
+                }
+                self.symbols.merge(table, word, scratch, ids);
+                cache.insert_medium(key, place, &ids[begin..]);
+            }
+            _ => self.symbols.merge(table, word, scratch, ids),
+        }
+    }
+
+    /// Whether some merge may cross from one three-byte character into the next.
+    fn joins(&self, memo: &mut PairMemo, left: u32, right: u32) -> bool {
+        let pair = (u64::from(left) << 16 | u64::from(right)) << 1;
+        let slot = (pair.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - MEMO_BITS)) as usize;
+        let kept = memo.0[slot];
+        if kept & !1 == pair {
+            return kept & 1 == 1;
+        }
+        let (left, right) = (three_bytes(left), three_bytes(right));
+        let joins = (0..3)
+            .any(|from| (1..=3).any(|to| self.contexts.contains(&context(&left[from..], &right[..to]))));
+        memo.0[slot] = pair | u64::from(joins);
+        joins
+    }
+
+    pub fn memory(&self) -> usize {
+        let whole = self.whole.as_ref().map_or(0, |whole| whole.capacity() * 40);
+        self.symbols.bytes() + size_of_val(&*self.characters) + self.contexts.capacity() * 8 + whole
+    }
+}
+
+/// What each three-byte character merges to, where that is one id.
+fn characters(symbols: &ByteSymbols, table: &MergeTable) -> Box<[u32]> {
+    let mut scratch = Scratch::default();
+    let mut ids = Vec::new();
+    (0..1 << 16)
+        .map(|c| {
+            ids.clear();
+            if let Some(c) = char::from_u32(c).filter(|c| c.len_utf8() == 3) {
+                symbols.merge(table, c.encode_utf8(&mut [0; 4]).as_bytes(), &mut scratch, &mut ids);
+            }
+            if ids.len() == 1 { ids[0] } else { NONE }
+        })
+        .collect()
+}
+
+/// The boundaries inside a product that a cut between three-byte characters might be at.
+fn boundaries(product: &[u8]) -> impl Iterator<Item = usize> {
+    (1..product.len())
+        .filter(|at| matches!(product[*at], 0xE0..0xF0) && matches!(product[at - 1], 0x80..0xC0))
+}
+
+/// Up to three bytes on either side of a boundary, as a number.
+fn context(left: &[u8], right: &[u8]) -> u64 {
+    let left = &left[left.len().saturating_sub(3)..];
+    let right = &right[..right.len().min(3)];
+    // The ones in front keep sides of different lengths apart.
+    let number = |bytes: &[u8]| bytes.iter().fold(1, |number, byte| number << 8 | u64::from(*byte));
+    number(left) << 32 | number(right)
+}
+
+fn three_bytes(c: u32) -> [u8; 3] {
+    [0xE0 | (c >> 12) as u8, 0x80 | (c >> 6 & 0x3F) as u8, 0x80 | (c & 0x3F) as u8]
+}
+
+/// How byte-level tokenizers spell bytes: those that print as themselves, the others from U+0100 on.
+pub struct Spelling {
+    chars: [char; 256],
+}
+
+impl Spelling {
+    pub fn new() -> Self {
+        let mut others = '\u{100}'..;
+        let chars = std::array::from_fn(|byte| match byte as u8 {
+            b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF => char::from(byte as u8),
+            _ => others.next().unwrap_or_default(),
+        });
+        Self { chars }
+    }
+
+    /// The bytes that a token spells; none when it holds a character that spells no byte.
+    pub fn bytes(&self, token: &str) -> Option<Vec<u8>> {
+        token
+            .chars()
+            .map(|c| match c {
+                '!'..='~' | '\u{A1}'..='\u{AC}' | '\u{AE}'..='\u{FF}' => Some(c as u8),
+                '\u{100}'..='\u{143}' => self.chars.iter().position(|other| *other == c).map(|at| at as u8),
+                _ => None,
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,347 @@
+//! Where no merge can cross: cutting SentencePiece-style text into pieces worth caching.
+//!
+//! Every product of a merge is a token. If no token that a merge makes holds the characters a and b side
+//! by side, no merge ever joins text across a point between a and b, and cutting there changes nothing.
+//! In Llama 2's vocabulary, for one, a space marker stands only at the start of a token, so documents of
+//! megabytes, which the reference merges as one word, fall apart into words.
+//!
+//! The rule is read off the vocabulary at load. For speed it is widened to classes of ASCII characters:
+//! a cut between two classes stays where no pair of their members can be joined. Runs of one class are
+//! never cut, although many could be (digits): fewer pieces are fewer look-ups.
+//!
+//! The space stands for the marker (U+2581) here and in all pieces: see [`spm`](super::spm).
+
+use super::kernel::Kernel;
+
+/// The classes of bytes. `ODD` has the characters that would forbid cuts for all of their class: Gemma
+/// joins `-` to letters, Llama 2 joins `\r` to punctuation.
+const SPACE: u8 = 0;
+const CONTROL: u8 = 1;
+const LETTER: u8 = 2;
+const DIGIT: u8 = 3;
+const PUNCTUATION: u8 = 4;
+const ODD: u8 = 5;
+/// Every byte of a character that is not ASCII.
+const OTHER: u8 = 6;
+const CLASSES: usize = 7;
+
+/// Which pairs of characters stand side by side in some product of a merge; characters that are not
+/// ASCII count as one.
+#[derive(Clone)]
+pub struct JoinedPairs {
+    /// By the left character, one bit for each right one.
+    rows: [u128; 128],
+    /// Left characters that are joined to one that is not ASCII, right ones that one is joined to.
+    to_other: u128,
+    from_other: u128,
+}
+
+impl JoinedPairs {
+    pub fn new() -> Self {
+        Self { rows: [0; 128], to_other: 0, from_other: 0 }
+    }
+
+    pub fn add(&mut self, left: char, right: char) {
+        let bit = |c: char| 1u128 << c as u32;
+        match (left.is_ascii(), right.is_ascii()) {
+            (true, true) => self.rows[left as usize] |= bit(right),
+            (true, false) => self.to_other |= bit(left),
+            (false, true) => self.from_other |= bit(right),
+            (false, false) => {}
+        }
+    }
+
+    fn has(&self, left: u8, right: u8) -> bool {
+        match (left < 128, right < 128) {
+            (true, true) => self.rows[usize::from(left)] >> right & 1 == 1,
+            (true, false) => self.to_other >> left & 1 == 1,
+            (false, true) => self.from_other >> right & 1 == 1,
+            (false, false) => true,
+        }
+    }
+}
+
+/// Cuts text into pieces by the classes of neighbouring bytes.
+pub struct Cutter {
+    class: [u8; 256],
+    /// By the left class, one bit for each right class that must not be cut off.
+    joined: [u8; CLASSES],
+    /// Whether every space begins a piece: the rule of a splitting Metaspace.
+    before_each_space: bool,
+    kernel: Kernel,
+}
+
+impl Cutter {
+    pub fn new(pairs: &JoinedPairs, before_each_space: bool, kernel: Kernel) -> Self {
+        let mut class = [OTHER; 256];
+        for byte in 0..128u8 {
+            let plain = plain_class(byte);
+            let forbids = (0..128).any(|other| {
+                crosses(plain, plain_class(other)) && (pairs.has(byte, other) || pairs.has(other, byte))
+            });
+            class[usize::from(byte)] = if forbids { ODD } else { plain };
+        }
+        // Runs stay whole, and no cut is inside a character.
+        let mut joined: [u8; CLASSES] = std::array::from_fn(|class| 1 << class);
+        for left in 0..=128u8 {
+            for right in (0..=128u8).filter(|right| pairs.has(left, *right)) {
+                joined[usize::from(class[usize::from(left)])] |= 1 << class[usize::from(right)];
+            }
+        }
+        Self { class, joined, before_each_space, kernel }
+    }
+
+    /// Cuts nothing, but for the spaces of a splitting Metaspace.
+    pub fn whole(before_each_space: bool, kernel: Kernel) -> Self {
+        let mut cutter = Self::new(&JoinedPairs::new(), before_each_space, kernel);
+        cutter.joined = [!0; CLASSES];
+        cutter
+    }
+
+    /// Appends the ends of the pieces of `text[..n]`. Behind `n` there are at least 64 readable bytes.
+    pub fn cut(&self, text: &[u8], n: usize, ends: &mut Vec<u32>) {
+        match self.kernel {
+            Kernel::Portable => self.cut_portable(&text[..n], ends),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: this kernel is chosen only where the processor has its features.
+            Kernel::Avx2 => unsafe { self.cut_avx2(text, n, ends) },
+        }
+        if n > 0 {
+            ends.push(n as u32);
+        }
+    }
+
+    fn cut_portable(&self, text: &[u8], ends: &mut Vec<u32>) {
+        let splits_spaces = if self.before_each_space { 1 << SPACE } else { 0 };
+        let joined = self.joined.map(|rights| rights & !splits_spaces);
+        let Some((first, rest)) = text.split_first() else { return };
+        let mut left = self.class[usize::from(*first)];
+        for (place, byte) in rest.iter().enumerate() {
+            let right = self.class[usize::from(*byte)];
+            if joined[usize::from(left)] >> right & 1 == 0 {
+                ends.push(place as u32 + 1);
+            }
+            left = right;
+        }
+    }
+}
+
+/// The class of an ASCII character that forbids nothing.
+fn plain_class(byte: u8) -> u8 {
+    match byte {
+        b' ' => SPACE,
+        b'a'..=b'z' | b'A'..=b'Z' => LETTER,
+        b'0'..=b'9' => DIGIT,
+        0..=31 | 127 => CONTROL,
+        _ => PUNCTUATION,
+    }
+}
+
+/// Whether joining a control or punctuation character to one of the second class makes it odd.
+fn crosses(class: u8, other: u8) -> bool {
+    match class {
+        CONTROL => matches!(other, LETTER | DIGIT | PUNCTUATION),
+        PUNCTUATION => matches!(other, LETTER | DIGIT | CONTROL),
+        _ => false,
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    use std::arch::x86_64::{
+        __m256i, _mm_loadu_si128, _mm256_and_si256, _mm256_broadcastsi128_si256, _mm256_cmpeq_epi8,
+        _mm256_loadu_si256, _mm256_movemask_epi8, _mm256_set1_epi8, _mm256_setzero_si256,
+        _mm256_shuffle_epi8, _mm256_srli_epi16,
+    };
+
+    use super::{CLASSES, Cutter, OTHER, SPACE};
+
+    /// For one class, by the low half of a byte: one bit for each high half that makes a member.
+    type Members = [u8; 16];
+
+    impl Cutter {
+        /// 64 bytes at a time: a bitmap of each class by two table look-ups for each byte, then the cuts
+        /// with word arithmetic. Eight times the portable loop.
+        #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+        pub(super) fn cut_avx2(&self, text: &[u8], n: usize, ends: &mut Vec<u32>) {
+            let tables: [Members; CLASSES - 1] = std::array::from_fn(|class| self.members(class as u8));
+            let mut carries = [0u64; CLASSES];
+            let mut at = 0;
+            while at < n {
+                let Some(block) = text.get(at..).and_then(|rest| rest.first_chunk::<64>()) else { return };
+                let maps = classify(block, &tables);
+                let mut kept = 0;
+                for (left, joined) in self.joined.iter().enumerate() {
+                    let before = maps[left] << 1 | carries[left];
+                    carries[left] = maps[left] >> 63;
+                    for (right, map) in maps.iter().enumerate() {
+                        // All ones where the two classes are joined: no branch on the table.
+                        kept |= before & map & u64::from(joined >> right & 1).wrapping_neg();
+                    }
+                }
+                let mut cuts = !kept;
+                if self.before_each_space {
+                    cuts |= maps[usize::from(SPACE)];
+                }
+                if at == 0 {
+                    cuts &= !1;
+                }
+                if n - at < 64 {
+                    cuts &= (1 << (n - at)) - 1;
+                }
+                push_ones(cuts, at as u32, ends);
+                at += 64;
+            }
+        }
+
+        fn members(&self, class: u8) -> Members {
+            std::array::from_fn(|low| {
+                (0..8).filter(|high| self.class[high << 4 | low] == class).map(|high| 1 << high).sum()
+            })
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn classify(block: &[u8; 64], tables: &[Members; CLASSES - 1]) -> [u64; CLASSES] {
+        let (low, high) = (load(block, 0), load(block, 32));
+        let (low_bits, high_bits) = (high_half_bit(low), high_half_bit(high));
+        let mut maps = [0; CLASSES];
+        for (map, table) in maps.iter_mut().zip(tables) {
+            *map = !(absent(low, low_bits, table) | absent(high, high_bits, table) << 32);
+        }
+        let other = |half| u64::from(_mm256_movemask_epi8(half) as u32);
+        maps[usize::from(OTHER)] = other(low) | other(high) << 32;
+        maps
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn load(block: &[u8; 64], from: usize) -> __m256i {
+        // SAFETY: `from` is 0 or 32, so 32 bytes of the block follow it.
+        unsafe { _mm256_loadu_si256(block.as_ptr().add(from).cast()) }
+    }
+
+    /// For each byte, the bit of its high half; none for bytes that are not ASCII.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn high_half_bit(bytes: __m256i) -> __m256i {
+        const BITS: Members = [1, 2, 4, 8, 16, 32, 64, 128, 0, 0, 0, 0, 0, 0, 0, 0];
+        let high = _mm256_and_si256(_mm256_srli_epi16::<4>(bytes), _mm256_set1_epi8(15));
+        _mm256_shuffle_epi8(broadcast(&BITS), high)
+    }
+
+    /// A bitmap of the bytes that are not in a class.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn absent(bytes: __m256i, bits: __m256i, table: &Members) -> u64 {
+        // Bytes with the top bit set look up zero.
+        let member = _mm256_and_si256(_mm256_shuffle_epi8(broadcast(table), bytes), bits);
+        u64::from(_mm256_movemask_epi8(_mm256_cmpeq_epi8(member, _mm256_setzero_si256())) as u32)
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn broadcast(table: &Members) -> __m256i {
+        // SAFETY: the table is 16 bytes long.
+        _mm256_broadcastsi128_si256(unsafe { _mm_loadu_si128(table.as_ptr().cast()) })
+    }
+
+    /// Appends the places of the ones, eight at a time: a loop that ends at the last one is mispredicted
+    /// once for each word.
+    #[inline]
+    #[target_feature(enable = "bmi1,popcnt")]
+    fn push_ones(mut ones: u64, base: u32, places: &mut Vec<u32>) {
+        let count = ones.count_ones() as usize;
+        let len = places.len();
+        places.reserve(64);
+        for group in places.spare_capacity_mut()[..64].chunks_exact_mut(8) {
+            if ones == 0 {
+                break;
+            }
+            for place in group {
+                place.write(base + ones.trailing_zeros());
+                ones &= ones.wrapping_sub(1);
+            }
+        }
+        // SAFETY: the loop has written `count` places, rounded up to eight.
+        unsafe { places.set_len(len + count) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn pairs(list: &[&str]) -> JoinedPairs {
+        let mut pairs = JoinedPairs::new();
+        for text in list {
+            for (left, right) in text.chars().zip(text.chars().skip(1)) {
+                pairs.add(left, right);
+            }
+        }
+        pairs
+    }
+
+    fn pieces(cutter: &Cutter, text: &str) -> Vec<String> {
+        let padded = [text.as_bytes(), &[b'a'; 64]].concat();
+        let mut ends = Vec::new();
+        cutter.cut(&padded, text.len(), &mut ends);
+        let starts = std::iter::once(0).chain(ends.iter().copied());
+        starts.zip(&ends).map(|(start, end)| text[start as usize..*end as usize].to_owned()).collect()
+    }
+
+    #[test]
+    fn words_fall_apart_where_nothing_is_joined() {
+        let pairs = pairs(&[" the", "  ", "ab", " 1", " (", "é", " é", "aé", "éa", "()", "é)", ")é"]);
+        let cases: [(&str, &[&str]); 6] = [
+            ("the cat", &["the", " cat"]),
+            ("  a", &["  a"]),
+            ("a1b", &["a", "1", "b"]),
+            ("f(x) 12", &["f", "(", "x", ")", " 12"]),
+            ("aéa é\n\nx", &["aéa", " é", "\n\n", "x"]),
+            ("", &[]),
+        ];
+        for kernel in [Kernel::Portable, Kernel::detect()] {
+            let cutter = Cutter::new(&pairs, false, kernel);
+            for (text, expected) in cases {
+                assert_eq!(pieces(&cutter, text), expected, "{text:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_odd_character_forbids_cuts_for_itself_only() {
+        let cutter = Cutter::new(&pairs(&["a-b", ".\r"]), false, Kernel::Portable);
+        assert_eq!(pieces(&cutter, "a-b.c.\r\n"), ["a-b", ".", "c", ".\r", "\n"]);
+    }
+
+    #[test]
+    fn each_space_begins_a_piece_when_asked() {
+        for kernel in [Kernel::Portable, Kernel::detect()] {
+            let cutter = Cutter::new(&pairs(&["  ", " a"]), true, kernel);
+            assert_eq!(pieces(&cutter, "  a b  "), [" ", " a", " b", " ", " "]);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_joined_pair_is_cut_and_the_kernels_agree(
+            tokens in prop::collection::vec("[ -~\t\r\n\u{c}é日]{2,4}", 0..12),
+            text in "[ a-z0-9()\\-.,\t\r\n\u{c}é日]{0,200}",
+            before_each_space: bool,
+        ) {
+            let tokens: Vec<&str> = tokens.iter().map(String::as_str).collect();
+            let pairs = pairs(&tokens);
+            let portable = pieces(&Cutter::new(&pairs, before_each_space, Kernel::Portable), &text);
+            let vector = pieces(&Cutter::new(&pairs, before_each_space, Kernel::detect()), &text);
+            prop_assert_eq!(&portable, &vector);
+            prop_assert_eq!(portable.concat(), text);
+            for (left, right) in portable.iter().zip(portable.iter().skip(1)) {
+                let (left, right) = (left.as_bytes()[left.len() - 1], right.as_bytes()[0]);
+                prop_assert!(!pairs.has(left, right) || before_each_space && right == b' ');
+            }
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! tokenizer.json as far as the fast engine reads it.
+//!
+//! Everything small is parsed by the reference's own types, so that a file is refused here exactly
+//! when the reference refuses it. The vocabulary and the merges, which are nearly all of the file,
+//! are read straight into vectors that borrow from it: the reference goes through a tree of
+//! `serde_json` values and takes several times as long.
+//!
+//! Whatever looks odd is an `Err` here; the caller then lets the reference decide.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+use tokenizers::{
+    DecoderWrapper, NormalizerWrapper, PaddingParams, PostProcessorWrapper, PreTokenizerWrapper,
+    TruncationParams,
+};
+
+/// A tokenizer.json whose model is BPE.
+pub struct TokenizerFile<'a> {
+    pub normalizer: serde_json::Value,
+    pub pre_tokenizer: serde_json::Value,
+    pub added_tokens: Vec<AddedTokenEntry>,
+    pub model: BpeModel<'a>,
+}
+
+/// One entry of `added_tokens`. Its `id` is not read: the reference only warns when it is not the one
+/// that the token gets.
+#[derive(Deserialize)]
+#[allow(clippy::struct_excessive_bools)] // the five flags of the file format
+pub struct AddedTokenEntry {
+    #[serde(rename = "id")]
+    _id: u32,
+    pub content: String,
+    pub single_word: bool,
+    pub lstrip: bool,
+    pub rstrip: bool,
+    pub normalized: bool,
+    pub special: bool,
+}
+
+/// The `model` of a tokenizer.json. A missing `type` means BPE to the reference when the rest fits.
+#[derive(Deserialize)]
+pub struct BpeModel<'a> {
+    #[serde(rename = "type", default)]
+    kind: Option<Text<'a>>,
+    #[serde(default)]
+    pub dropout: Option<f32>,
+    #[serde(default)]
+    pub unk_token: Option<String>,
+    #[serde(default)]
+    pub continuing_subword_prefix: Option<String>,
+    #[serde(default)]
+    pub end_of_word_suffix: Option<String>,
+    #[serde(default)]
+    fuse_unk: Option<bool>,
+    #[serde(default)]
+    byte_fallback: Option<bool>,
+    #[serde(default)]
+    ignore_merges: Option<bool>,
+    #[serde(borrow)]
+    vocab: VocabEntries<'a>,
+    #[serde(borrow)]
+    merges: MergeEntries<'a>,
+}
+
+/// A token as it is spelled in the file; borrowed unless it holds an escape.
+pub type Token<'a> = Cow<'a, str>;
+
+impl<'a> BpeModel<'a> {
+    pub fn vocab(&self) -> &[(Token<'a>, u32)] {
+        &self.vocab.0
+    }
+
+    pub fn merges(&self) -> &[(Token<'a>, Token<'a>)] {
+        &self.merges.0
+    }
+
+    pub fn fuse_unk(&self) -> bool {
+        self.fuse_unk == Some(true)
+    }
+
+    pub fn byte_fallback(&self) -> bool {
+        self.byte_fallback == Some(true)
+    }
+
+    pub fn ignore_merges(&self) -> bool {
+        self.ignore_merges == Some(true)
+    }
+}
+
+impl<'a> TokenizerFile<'a> {
+    pub fn parse(json: &'a [u8]) -> Result<Self, String> {
+        let outline: Outline<'a> = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+        if outline.version != "1.0" {
+            return Err(format!("its version is {:?}", outline.version));
+        }
+        if outline.model.kind.as_ref().is_some_and(|kind| kind.0 != "BPE") {
+            return Err("its model is not BPE".into());
+        }
+        check::<TruncationParams>(outline.truncation)?;
+        check::<PaddingParams>(outline.padding)?;
+        check::<PostProcessorWrapper>(outline.post_processor)?;
+        check::<DecoderWrapper>(outline.decoder)?;
+        check::<NormalizerWrapper>(outline.normalizer)?;
+        check::<PreTokenizerWrapper>(outline.pre_tokenizer)?;
+        Ok(Self {
+            normalizer: value(outline.normalizer)?,
+            pre_tokenizer: value(outline.pre_tokenizer)?,
+            added_tokens: outline.added_tokens,
+            model: outline.model,
+        })
+    }
+}
+
+/// The type of the model in a file that is not BPE or not sound, for the message.
+pub fn model_type(json: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct File {
+        model: Model,
+    }
+    #[derive(Deserialize)]
+    struct Model {
+        r#type: String,
+    }
+    serde_json::from_slice::<File>(json).ok().map(|file| file.model.r#type)
+}
+
+#[derive(Deserialize)]
+struct Outline<'a> {
+    #[serde(default = "current_version")]
+    version: String,
+    #[serde(borrow, default)]
+    truncation: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    padding: Option<&'a RawValue>,
+    #[serde(default)]
+    added_tokens: Vec<AddedTokenEntry>,
+    #[serde(borrow, default)]
+    normalizer: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pre_tokenizer: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    post_processor: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    decoder: Option<&'a RawValue>,
+    #[serde(borrow)]
+    model: BpeModel<'a>,
+}
+
+/// The reference takes a file without a version for the current one.
+fn current_version() -> String {
+    "1.0".into()
+}
+
+/// Whether the reference's own type takes this part of the file.
+fn check<T: DeserializeOwned>(part: Option<&RawValue>) -> Result<(), String> {
+    match part {
+        None => Ok(()),
+        Some(raw) => {
+            serde_json::from_str::<Option<T>>(raw.get()).map(|_| ()).map_err(|error| error.to_string())
+        }
+    }
+}
+
+fn value(part: Option<&RawValue>) -> Result<serde_json::Value, String> {
+    part.map_or(Ok(serde_json::Value::Null), |raw| {
+        serde_json::from_str(raw.get()).map_err(|error| error.to_string())
+    })
+}
+
+/// The vocabulary in the order of the file.
+struct VocabEntries<'a>(Vec<(Token<'a>, u32)>);
+
+/// The merges in the order of the file, which is their rank.
+struct MergeEntries<'a>(Vec<(Token<'a>, Token<'a>)>);
+
+/// A string that borrows from the file where it can.
+struct Text<'a>(Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TextVisitor;
+        impl<'de> Visitor<'de> for TextVisitor {
+            type Value = Text<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+                f.write_str("a string")
+            }
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
+                Ok(Text(Cow::Borrowed(text)))
+            }
+            fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(Text(Cow::Owned(text.to_owned())))
+            }
+        }
+        deserializer.deserialize_str(TextVisitor)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for VocabEntries<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct VocabVisitor;
+        impl<'de> Visitor<'de> for VocabVisitor {
+            type Value = VocabEntries<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+                f.write_str("a map from tokens to ids")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut entries = Vec::new();
+                while let Some((token, id)) = map.next_entry::<Text<'de>, u32>()? {
+                    entries.push((token.0, id));
+                }
+                Ok(VocabEntries(entries))
+            }
+        }
+        deserializer.deserialize_map(VocabVisitor)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for MergeEntries<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct MergesVisitor;
+        impl<'de> Visitor<'de> for MergesVisitor {
+            type Value = MergeEntries<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+                f.write_str("a list of merges")
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+                let mut merges = Vec::new();
+                let mut forms = Forms::default();
+                while let Some(merge) = seq.next_element::<Merge<'de>>()? {
+                    forms.note(&merge).map_err(serde::de::Error::custom)?;
+                    match merge {
+                        Merge::Pair(left, right) => merges.push((left, right)),
+                        Merge::Line(line) => {
+                            // The reference drops these before it numbers the merges.
+                            if !line.starts_with("#version") {
+                                merges.push(split_line(line).map_err(serde::de::Error::custom)?);
+                            }
+                        }
+                    }
+                }
+                Ok(MergeEntries(merges))
+            }
+        }
+        deserializer.deserialize_seq(MergesVisitor)
+    }
+}
+
+/// A file has merges of one form only, or the reference refuses it.
+#[derive(Default)]
+struct Forms {
+    pairs: bool,
+    lines: bool,
+}
+
+impl Forms {
+    fn note(&mut self, merge: &Merge) -> Result<(), &'static str> {
+        match merge {
+            Merge::Pair(..) => self.pairs = true,
+            Merge::Line(_) => self.lines = true,
+        }
+        if self.pairs && self.lines { Err("merges of two forms") } else { Ok(()) }
+    }
+}
+
+enum Merge<'a> {
+    /// `["a", "b"]`
+    Pair(Token<'a>, Token<'a>),
+    /// `"a b"`, the older form
+    Line(Token<'a>),
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Merge<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct MergeVisitor;
+        impl<'de> Visitor<'de> for MergeVisitor {
+            type Value = Merge<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+                f.write_str("a merge: two strings, or one with a space between its parts")
+            }
+            fn visit_borrowed_str<E>(self, line: &'de str) -> Result<Self::Value, E> {
+                Ok(Merge::Line(Cow::Borrowed(line)))
+            }
+            fn visit_str<E>(self, line: &str) -> Result<Self::Value, E> {
+                Ok(Merge::Line(Cow::Owned(line.to_owned())))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+                use serde::de::Error;
+                let short = || A::Error::custom("a merge needs two parts");
+                let left = seq.next_element::<Text<'de>>()?.ok_or_else(short)?;
+                let right = seq.next_element::<Text<'de>>()?.ok_or_else(short)?;
+                if seq.next_element::<Text<'de>>()?.is_some() {
+                    return Err(A::Error::custom("a merge has two parts"));
+                }
+                Ok(Merge::Pair(left.0, right.0))
+            }
+        }
+        deserializer.deserialize_any(MergeVisitor)
+    }
+}
+
+fn split_line(line: Cow<'_, str>) -> Result<(Token<'_>, Token<'_>), &'static str> {
+    fn parts(line: &str) -> Option<(&str, &str)> {
+        line.split_once(' ').filter(|(_, right)| !right.contains(' '))
+    }
+    const BAD: &str = "a merge line needs one space";
+    match line {
+        Cow::Borrowed(line) => {
+            parts(line).map(|(left, right)| (Cow::Borrowed(left), Cow::Borrowed(right))).ok_or(BAD)
+        }
+        Cow::Owned(line) => parts(&line)
+            .map(|(left, right)| (Cow::Owned(left.to_owned()), Cow::Owned(right.to_owned())))
+            .ok_or(BAD),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(model: &str) -> String {
+        format!(r#"{{"version":"1.0","added_tokens":[],"model":{model}}}"#)
+    }
+
+    #[test]
+    fn merges_of_both_forms_are_read_alike() {
+        let lines = file(r##"{"vocab":{"a":0,"b":1,"ab":2},"merges":["#version: 0.2","a b"]}"##);
+        let pairs = file(r#"{"type":"BPE","vocab":{"a":0,"b":1,"ab":2},"merges":[["a","b"]]}"#);
+        for json in [lines, pairs] {
+            let parsed = TokenizerFile::parse(json.as_bytes()).unwrap();
+            assert_eq!(parsed.model.merges(), [(Cow::Borrowed("a"), Cow::Borrowed("b"))]);
+            assert_eq!(parsed.model.vocab().len(), 3);
+        }
+    }
+
+    #[test]
+    fn odd_files_are_left_to_the_reference() {
+        let sound = r#"{"type":"BPE","vocab":{"a":0},"merges":[]}"#;
+        assert!(TokenizerFile::parse(file(sound).as_bytes()).is_ok());
+        for json in [
+            file(r#"{"type":"BPE","vocab":{"a":0},"merges":["a b c"]}"#),
+            file(r#"{"type":"BPE","vocab":{"a":0},"merges":["a b",["a","b"]]}"#),
+            file(r#"{"type":"BPE","vocab":{"a":-1},"merges":[]}"#),
+            file(r#"{"type":"WordLevel","vocab":{"a":0},"merges":[]}"#),
+            format!(r#"{{"version":"2.0","model":{sound}}}"#),
+            format!(r#"{{"version":null,"model":{sound}}}"#),
+            format!(r#"{{"normalizer":{{"type":"NoSuch"}},"model":{sound}}}"#),
+            format!(r#"{{"decoder":{{"type":"NoSuch"}},"model":{sound}}}"#),
+            format!(r#"{{"truncation":{{"max_length":"x"}},"model":{sound}}}"#),
+            format!(r#"{{"model":{sound},"model":{sound}}}"#),
+        ] {
+            assert!(TokenizerFile::parse(json.as_bytes()).is_err(), "{json}");
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Merging with a heap of candidates: for the rare word whose windows do not fit together.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::merge::{MergeTable, NONE};
+
+/// Merges any number of symbols in O(n log n) time. `emit` gets each token with the number of symbols
+/// that it and those before it cover.
+pub fn merge(table: &MergeTable, symbols: &[u32], ranks: &[u32], mut emit: impl FnMut(u32, usize)) {
+    let mut word = Word {
+        ids: symbols.to_vec(),
+        ranks: ranks.iter().copied().chain([NONE]).collect(),
+        next: (1..=symbols.len()).collect(),
+        previous: (0..symbols.len()).map(|place| place.wrapping_sub(1)).collect(),
+    };
+    let mut heap: BinaryHeap<Reverse<(u32, usize)>> = word
+        .ranks
+        .iter()
+        .enumerate()
+        .filter(|(_, rank)| **rank != NONE)
+        .map(|(place, rank)| Reverse((*rank, place)))
+        .collect();
+    while let Some(Reverse((rank, place))) = heap.pop() {
+        // What stood there when this was pushed may since have been merged otherwise.
+        if word.ranks[place] == rank {
+            word.join(table, rank, place, |candidate| heap.push(Reverse(candidate)));
+        }
+    }
+    let mut place = 0;
+    while place < symbols.len() {
+        let id = word.ids[place];
+        place = word.next[place];
+        emit(id, place);
+    }
+}
+
+/// The symbols as a linked list; `ranks[i]` is that of symbol i and the one that follows it.
+struct Word {
+    ids: Vec<u32>,
+    ranks: Vec<u32>,
+    next: Vec<usize>,
+    previous: Vec<usize>,
+}
+
+impl Word {
+    fn join(&mut self, table: &MergeTable, rank: u32, left: usize, mut candidate: impl FnMut((u32, usize))) {
+        let right = self.next[left];
+        let after = self.next[right];
+        let id = table.product(rank);
+        self.ids[left] = id;
+        self.next[left] = after;
+        self.ranks[right] = NONE;
+        self.ranks[left] = NONE;
+        if after < self.ids.len() {
+            self.previous[after] = left;
+            self.ranks[left] = table.rank(id, self.ids[after]);
+            if self.ranks[left] != NONE {
+                candidate((self.ranks[left], left));
+            }
+        }
+        if left > 0 {
+            let before = self.previous[left];
+            self.ranks[before] = table.rank(self.ids[before], id);
+            if self.ranks[before] != NONE {
+                candidate((self.ranks[before], before));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::encode::kernel::Kernel;
+    use crate::encode::oracle;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_heap_equals_the_naive_rule(
+            rules in oracle::any_rules(),
+            symbols in prop::collection::vec(0u32..4, 1..300),
+        ) {
+            let table = MergeTable::new(&rules, Kernel::detect()).unwrap();
+            let ranks: Vec<u32> = symbols.windows(2).map(|pair| table.rank(pair[0], pair[1])).collect();
+            let mut tokens = Vec::new();
+            merge(&table, &symbols, &ranks, |id, _| tokens.push(id));
+            prop_assert_eq!(tokens, oracle::merge(&rules, &symbols));
+        }
+    }
+}

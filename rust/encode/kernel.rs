@@ -1,0 +1,53 @@
+//! Which instructions the hot loops may use, found out once at load.
+//!
+//! The crate is compiled for the target's base processor (compiling all of it for newer ones slows
+//! inflating by a fifth). The hot loops exist twice instead: as plain Rust, which is what every
+//! processor without a kernel of its own runs, and compiled with the features of a kernel. Both give
+//! the same ids; tests force the portable one.
+
+/// The instruction set that the hot loops of one encoder use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kernel {
+    /// Plain Rust.
+    Portable,
+    /// x86-64 with AVX2, BMI1, BMI2, LZCNT and POPCNT: everything since Haswell and Zen.
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+}
+
+impl Kernel {
+    /// The best this processor has.
+    pub fn detect() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("bmi1")
+            && is_x86_feature_detected!("bmi2")
+            && is_x86_feature_detected!("lzcnt")
+            && is_x86_feature_detected!("popcnt")
+        {
+            return Self::Avx2;
+        }
+        Self::Portable
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Portable => "portable",
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => "AVX2 and BMI2",
+        }
+    }
+}
+
+/// Asks for a cache line ahead of its use; a hint without effect on results.
+#[inline(always)]
+pub fn prefetch<T>(place: &T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: prefetching is in the base instruction set and touches no memory that the program sees.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(place).cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = place;
+}

@@ -1,0 +1,59 @@
+//! The rule of BPE written as plainly as possible, for tests to check the fast ways against.
+
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+
+use super::merge::MergeRule;
+
+/// Merges by the rule's words: find the lowest rank, leftmost, join, begin again.
+pub fn merge(rules: &[MergeRule], symbols: &[u32]) -> Vec<u32> {
+    let ranks: HashMap<(u32, u32), (usize, u32)> = rules
+        .iter()
+        .enumerate()
+        .map(|(rank, rule)| ((rule.left, rule.right), (rank, rule.product)))
+        .collect();
+    let mut symbols = symbols.to_vec();
+    loop {
+        let best = symbols
+            .windows(2)
+            .enumerate()
+            .filter_map(|(place, pair)| {
+                ranks.get(&(pair[0], pair[1])).map(|(rank, product)| (*rank, place, *product))
+            })
+            .min();
+        match best {
+            None => return symbols,
+            Some((_, place, product)) => {
+                symbols[place] = product;
+                symbols.remove(place + 1);
+            }
+        }
+    }
+}
+
+/// Merges over the symbols 0 to 3, in any order, some listed twice, some that nothing leads to.
+/// Products get ids by their spelling, so that one spelling has one id.
+pub fn any_rules() -> impl Strategy<Value = Vec<MergeRule>> {
+    prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 0..40).prop_map(
+        |picks| {
+            let mut spellings: Vec<Vec<u8>> = (0..4u8).map(|symbol| vec![symbol]).collect();
+            let mut rules = Vec::new();
+            for (left, right) in picks {
+                let (left, right) = (left.index(spellings.len()), right.index(spellings.len()));
+                let joined = [spellings[left].clone(), spellings[right].clone()].concat();
+                let product =
+                    spellings.iter().position(|spelling| *spelling == joined).unwrap_or(spellings.len());
+                if product == spellings.len() {
+                    spellings.push(joined);
+                }
+                rules.push(MergeRule { left: left as u32, right: right as u32, product: product as u32 });
+            }
+            // Files list merges in any order of length: what was built last may rank first.
+            if rules.len() % 2 == 1 {
+                rules.reverse();
+            }
+            rules
+        },
+    )
+}

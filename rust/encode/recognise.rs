@@ -1,0 +1,168 @@
+//! From the structure of a tokenizer.json to the rules of the fast engine, or one clause that says what
+//! was not recognised. Nothing here looks at names of models.
+
+use serde_json::Value;
+
+use super::file::BpeModel;
+use super::split::Splitter;
+
+/// What to do with text before it is merged.
+pub struct Plan {
+    pub style: Style,
+    /// One clause for people.
+    pub description: String,
+}
+
+pub enum Style {
+    ByteLevel { splitter: Splitter, nfc: bool },
+    SentencePiece { prefix: Prefix, before_each_space: bool },
+}
+
+/// When a marker is put in front of text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Prefix {
+    Never,
+    /// The normalizer does it, for every stretch between added tokens that are not normalized.
+    Prepend,
+    /// Metaspace does it, for every stretch between added tokens that has no marker there,
+    Always,
+    /// or only for the one at the start of the text.
+    First,
+}
+
+/// Recognises normalizer, pre-tokenizer and model options.
+pub fn recognise(normalizer: &Value, pre_tokenizer: &Value, model: &BpeModel) -> Result<Plan, String> {
+    check_model(model)?;
+    let normalizers = normalizers(normalizer)?;
+    let pre_tokenizer = unwrapped(pre_tokenizer);
+    if pre_tokenizer_is_byte_level(pre_tokenizer) {
+        return byte_level(&normalizers, pre_tokenizer);
+    }
+    if model.ignore_merges() {
+        return Err("it ignores merges without a byte-level pre-tokenizer".into());
+    }
+    sentence_piece(&normalizers, pre_tokenizer)
+}
+
+fn check_model(model: &BpeModel) -> Result<(), String> {
+    let is_set = |option: &Option<String>| option.as_ref().is_some_and(|text| !text.is_empty());
+    if model.dropout.is_some_and(|dropout| dropout != 0.0) {
+        Err("its model has dropout".into())
+    } else if is_set(&model.continuing_subword_prefix) || is_set(&model.end_of_word_suffix) {
+        Err("its model marks the start or the end of words".into())
+    } else {
+        Ok(())
+    }
+}
+
+/// A sequence of one pre-tokenizer is that one, a sequence of none is none.
+fn unwrapped(value: &Value) -> &Value {
+    match value["pretokenizers"].as_array().map(Vec::as_slice) {
+        Some([]) => &Value::Null,
+        Some([single]) => unwrapped(single),
+        _ => value,
+    }
+}
+
+#[derive(Debug, PartialEq)]
+enum Normalizer {
+    Nfc,
+    PrependMarker,
+    SpacesToMarkers,
+}
+
+/// The normalizers in their order, sequences written out.
+fn normalizers(value: &Value) -> Result<Vec<Normalizer>, String> {
+    if value.is_null() {
+        return Ok(Vec::new());
+    }
+    let unknown = || Err(format!("the normalizer {} is not recognised", shortened(value)));
+    match value["type"].as_str() {
+        Some("Sequence") => {
+            let list = value["normalizers"].as_array().map(Vec::as_slice).unwrap_or_default();
+            Ok(list.iter().map(normalizers).collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+        }
+        Some("NFC") => Ok(vec![Normalizer::Nfc]),
+        Some("Prepend") if value["prepend"] == MARKER => Ok(vec![Normalizer::PrependMarker]),
+        Some("Replace") if value["pattern"]["String"] == " " && value["content"] == MARKER => {
+            Ok(vec![Normalizer::SpacesToMarkers])
+        }
+        _ => unknown(),
+    }
+}
+
+const MARKER: &str = "\u{2581}";
+
+fn pre_tokenizer_is_byte_level(value: &Value) -> bool {
+    value["type"] == "ByteLevel"
+        || value["pretokenizers"]
+            .as_array()
+            .is_some_and(|list| list.iter().any(|step| step["type"] == "ByteLevel"))
+}
+
+fn byte_level(normalizers: &[Normalizer], pre_tokenizer: &Value) -> Result<Plan, String> {
+    let nfc = match normalizers {
+        [] => false,
+        [Normalizer::Nfc] => true,
+        _ => return Err("its normalizers do not go with a byte-level pre-tokenizer".into()),
+    };
+    let splitter = Splitter::recognise(pre_tokenizer)?;
+    let description =
+        format!("byte-level BPE{}, {}", if nfc { " after NFC" } else { "" }, splitter.describe());
+    Ok(Plan { style: Style::ByteLevel { splitter, nfc }, description })
+}
+
+fn sentence_piece(normalizers: &[Normalizer], pre_tokenizer: &Value) -> Result<Plan, String> {
+    use Normalizer::{PrependMarker, SpacesToMarkers};
+    let (prefix, before_each_space) = match (normalizers, pre_tokenizer["type"].as_str()) {
+        ([], Some("Metaspace")) => metaspace(pre_tokenizer)?,
+        (_, Some("Metaspace")) => return Err("it has a normalizer before Metaspace".into()),
+        (normalizers, _) if pre_tokenizer.is_null() || splits_at_spaces(pre_tokenizer) => match normalizers {
+            [SpacesToMarkers] => (Prefix::Never, false),
+            [PrependMarker, SpacesToMarkers] | [SpacesToMarkers, PrependMarker] => (Prefix::Prepend, false),
+            _ => return Err("its normalizers do not turn spaces into markers".into()),
+        },
+        _ => return Err(format!("the pre-tokenizer {} is not recognised", shortened(pre_tokenizer))),
+    };
+    let description = format!(
+        "SentencePiece-style BPE, {}{}",
+        match prefix {
+            Prefix::Never => "no marker put in front",
+            Prefix::Prepend => "a marker put in front of each stretch of text",
+            Prefix::Always => "a marker put in front of each stretch of text that has none",
+            Prefix::First => "a marker put in front of the text if it has none",
+        },
+        if before_each_space { ", split before each marker" } else { "" }
+    );
+    Ok(Plan { style: Style::SentencePiece { prefix, before_each_space }, description })
+}
+
+fn metaspace(value: &Value) -> Result<(Prefix, bool), String> {
+    if value["replacement"] != MARKER {
+        return Err("its Metaspace has another marker than U+2581".into());
+    }
+    // The older form of the option; the reference refuses it together with another scheme.
+    let never = value["add_prefix_space"] == false;
+    let prefix = match value["prepend_scheme"].as_str() {
+        _ if never => Prefix::Never,
+        None | Some("always") => Prefix::Always,
+        Some("first") => Prefix::First,
+        Some("never") => Prefix::Never,
+        Some(other) => return Err(format!("its Metaspace has the prepend scheme {other:?}")),
+    };
+    Ok((prefix, value["split"] != false))
+}
+
+/// A split at spaces does nothing once all spaces are markers (Gemma 3 has one).
+fn splits_at_spaces(value: &Value) -> bool {
+    value["type"] == "Split" && value["pattern"]["String"] == " " && value["invert"] == false
+}
+
+/// The start of a JSON value, for a message.
+fn shortened(value: &Value) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(80) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}

@@ -1,0 +1,215 @@
+//! A split pattern as a deterministic automaton over kinds of characters.
+//!
+//! The automaton gives exactly what backtracking gives: its states are lists of the places a
+//! backtracking matcher could be at, in the order in which it would try them, and a match cuts off
+//! the places of lower priority. One step a character, whatever the pattern.
+
+use std::collections::HashMap;
+
+use super::kinds::{KindMask, Kinds, MAX_KINDS};
+use super::pattern::Node;
+
+/// The end of the text, as a symbol in masks.
+const END_BIT: usize = MAX_KINDS + 1;
+
+/// Patterns in use need fewer than 100 states.
+const MAX_STATES: usize = 4096;
+const MAX_INSTRUCTIONS: usize = 4096;
+
+/// Which state follows on a kind, and whether the match may end before the character.
+#[derive(Clone, Copy)]
+pub struct Transition(u16);
+
+impl Transition {
+    pub fn match_ends_here(self) -> bool {
+        self.0 & 1 == 1
+    }
+
+    pub fn state(self) -> u16 {
+        self.0 >> 1
+    }
+}
+
+/// The state without a way on.
+pub const DEAD: u16 = 0;
+/// The state in front of a match.
+pub const START: u16 = 1;
+
+pub struct Automaton {
+    /// By state, then by kind; the last kind of each row is the end of the text.
+    transitions: Vec<Transition>,
+    /// Rows have a power of two of entries.
+    row_shift: u32,
+    end_kind: u8,
+}
+
+impl Automaton {
+    pub fn new(pattern: &Node, kinds: &Kinds) -> Result<Self, String> {
+        let mut program = Program { kinds, code: vec![Instruction::Match] };
+        let entry = program.compile(pattern, 0)?;
+        let row_shift = (kinds.count() + 1).next_power_of_two().trailing_zeros();
+        let mut build = Build { code: &program.code, states: vec![vec![]], numbers: HashMap::new() };
+        build.numbers.insert(vec![], DEAD);
+        let mut start = Vec::new();
+        build.follow(entry, &mut start);
+        build.number(start)?;
+
+        let mut transitions = vec![Transition(0); 1 << row_shift];
+        let mut state = 1;
+        while state < build.states.len() {
+            for kind in 0..1 << row_shift {
+                let symbol = if kind == kinds.count() { END_BIT } else { kind.min(MAX_KINDS) };
+                transitions.push(build.step(state, symbol)?);
+            }
+            state += 1;
+        }
+        let automaton = Self { transitions, row_shift, end_kind: kinds.count() as u8 };
+        if (0..=automaton.end_kind).any(|kind| automaton.step(START, kind).match_ends_here()) {
+            return Err("a split pattern that can match the empty string".into());
+        }
+        Ok(automaton)
+    }
+
+    #[inline]
+    pub fn step(&self, state: u16, kind: u8) -> Transition {
+        self.transitions[(usize::from(state) << self.row_shift) + usize::from(kind)]
+    }
+
+    /// The kind that stands for the end of the text.
+    #[inline]
+    pub fn end_kind(&self) -> u8 {
+        self.end_kind
+    }
+}
+
+/// One instruction of the nondeterministic program; instruction 0 is the match.
+enum Instruction {
+    Match,
+    /// Consumes one character of these kinds.
+    Kinds(KindMask, usize),
+    /// Goes on if the next symbol is of these kinds (or the end), which it leaves.
+    Ahead(KindMask, usize),
+    /// Tries the first, then the second.
+    Either(usize, usize),
+}
+
+struct Program<'a> {
+    kinds: &'a Kinds,
+    code: Vec<Instruction>,
+}
+
+impl Program<'_> {
+    fn push(&mut self, instruction: Instruction) -> Result<usize, String> {
+        if self.code.len() >= MAX_INSTRUCTIONS {
+            return Err("a split pattern that is too large".into());
+        }
+        self.code.push(instruction);
+        Ok(self.code.len() - 1)
+    }
+
+    /// Adds `node` in front of the instruction `next` and returns where it begins.
+    fn compile(&mut self, node: &Node, next: usize) -> Result<usize, String> {
+        match node {
+            Node::Class(set) => self.push(Instruction::Kinds(self.kinds.mask(set), next)),
+            Node::Ahead { set, at_end } => {
+                let mask = self.kinds.mask(set) | (KindMask::from(*at_end) << END_BIT);
+                self.push(Instruction::Ahead(mask, next))
+            }
+            Node::Concat(nodes) => nodes.iter().rev().try_fold(next, |next, node| self.compile(node, next)),
+            Node::Alternate(nodes) => {
+                let Some((last, others)) = nodes.split_last() else { return Ok(next) };
+                let mut entry = self.compile(last, next)?;
+                for node in others.iter().rev() {
+                    let first = self.compile(node, next)?;
+                    entry = self.push(Instruction::Either(first, entry))?;
+                }
+                Ok(entry)
+            }
+            Node::Repeat { node, min, max } => self.compile_repeat(node, *min, *max, next),
+        }
+    }
+
+    fn compile_repeat(
+        &mut self,
+        node: &Node,
+        min: u32,
+        max: Option<u32>,
+        next: usize,
+    ) -> Result<usize, String> {
+        let mut entry = next;
+        if let Some(max) = max {
+            for _ in min..max {
+                let body = self.compile(node, entry)?;
+                entry = self.push(Instruction::Either(body, next))?;
+            }
+        } else {
+            let again = self.push(Instruction::Either(0, next))?;
+            let body = self.compile(node, again)?;
+            self.code[again] = Instruction::Either(body, next);
+            entry = again;
+        }
+        (0..min).try_fold(entry, |entry, _| self.compile(node, entry))
+    }
+}
+
+struct Build<'a> {
+    code: &'a [Instruction],
+    /// Each state: its instructions, none of them `Either`, in order of priority.
+    states: Vec<Vec<usize>>,
+    numbers: HashMap<Vec<usize>, u16>,
+}
+
+impl Build<'_> {
+    fn number(&mut self, state: Vec<usize>) -> Result<u16, String> {
+        if let Some(&number) = self.numbers.get(&state) {
+            return Ok(number);
+        }
+        if self.states.len() >= MAX_STATES {
+            return Err("a split pattern with too many states".into());
+        }
+        let number = self.states.len() as u16;
+        self.states.push(state.clone());
+        self.numbers.insert(state, number);
+        Ok(number)
+    }
+
+    fn step(&mut self, state: usize, symbol: usize) -> Result<Transition, String> {
+        let mut after = Vec::new();
+        let mut seen = vec![false; self.code.len()];
+        let matched = self.states[state].iter().any(|&at| self.advance(at, symbol, &mut seen, &mut after));
+        Ok(Transition(self.number(after)? << 1 | u16::from(matched)))
+    }
+
+    /// Adds to `after` where `symbol` leads from the instruction `at`; true if `at` leads to the
+    /// match without it, which ends the list.
+    fn advance(&self, at: usize, symbol: usize, seen: &mut [bool], after: &mut Vec<usize>) -> bool {
+        if std::mem::replace(&mut seen[at], true) {
+            return false;
+        }
+        match self.code[at] {
+            Instruction::Match => true,
+            Instruction::Kinds(mask, next) => {
+                if mask >> symbol & 1 == 1 {
+                    self.follow(next, after);
+                }
+                false
+            }
+            Instruction::Ahead(mask, next) => {
+                mask >> symbol & 1 == 1 && self.advance(next, symbol, seen, after)
+            }
+            Instruction::Either(first, second) => {
+                self.advance(first, symbol, seen, after) || self.advance(second, symbol, seen, after)
+            }
+        }
+    }
+
+    /// Adds the instructions reached from `at` without a look at the text.
+    fn follow(&self, at: usize, state: &mut Vec<usize>) {
+        if let Instruction::Either(first, second) = self.code[at] {
+            self.follow(first, state);
+            self.follow(second, state);
+        } else if !state.contains(&at) {
+            state.push(at);
+        }
+    }
+}

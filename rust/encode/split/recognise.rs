@@ -1,0 +1,132 @@
+//! Reads the `pre_tokenizer` of tokenizer.json as a list of patterns that cut one after the other.
+
+use serde_json::Value;
+use unicode_categories::UnicodeCategories;
+
+use super::pattern::{Node, set_where};
+
+/// The pattern that a `ByteLevel` with `use_regex` applies.
+pub const BYTE_LEVEL_PATTERN: &str =
+    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
+
+pub struct Recognised {
+    pub steps: Vec<RecognisedStep>,
+    pub add_prefix_space: bool,
+}
+
+/// Each match of the pattern is a piece, and so is each gap between matches.
+#[derive(Debug, PartialEq, Eq)]
+pub struct RecognisedStep {
+    pub pattern: Node,
+    pub domain: Domain,
+}
+
+/// What a pattern sees as characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Domain {
+    Characters,
+    /// Behind the `ByteLevel`: each byte is one.
+    Bytes,
+}
+
+pub fn recognise(pre_tokenizer: &Value) -> Result<Recognised, String> {
+    let mut reading = Reading { steps: Vec::new(), byte_level: None };
+    reading.read(pre_tokenizer)?;
+    let add_prefix_space = reading.byte_level.ok_or("a pre-tokenizer without ByteLevel")?;
+    Ok(Recognised { steps: reading.steps, add_prefix_space })
+}
+
+struct Reading {
+    steps: Vec<RecognisedStep>,
+    /// The `add_prefix_space` of the `ByteLevel`, once it has come.
+    byte_level: Option<bool>,
+}
+
+impl Reading {
+    fn read(&mut self, json: &Value) -> Result<(), String> {
+        let kind = json["type"].as_str().ok_or("a pre-tokenizer without a type")?;
+        match kind {
+            "Sequence" => {
+                let parts = json["pretokenizers"].as_array().ok_or("a Sequence without pretokenizers")?;
+                parts.iter().try_for_each(|part| self.read(part))
+            }
+            "ByteLevel" => self.byte_level(json),
+            "Split" => {
+                let pattern = split_pattern(&json["pattern"])?;
+                let invert = flag(json, "invert", None)?;
+                let behaviour = json["behavior"].as_str().unwrap_or("no behavior");
+                self.push(
+                    isolated(pattern, behaviour, invert).map_err(|what| format!("a Split with {what}"))?,
+                );
+                Ok(())
+            }
+            "Digits" => {
+                let numeric = set_where(char::is_numeric);
+                let individual = flag(json, "individual_digits", None)?;
+                self.push(if individual { Node::Class(numeric) } else { Node::run(numeric) });
+                Ok(())
+            }
+            "Punctuation" => {
+                let punctuation = set_where(|c| c.is_ascii_punctuation() || c.is_punctuation());
+                let behaviour = json["behavior"].as_str().unwrap_or("Isolated");
+                let pattern = isolated(Node::Class(punctuation), behaviour, false);
+                self.push(pattern.map_err(|what| format!("a Punctuation with {what}"))?);
+                Ok(())
+            }
+            other => Err(format!("the pre-tokenizer {other}")),
+        }
+    }
+
+    fn byte_level(&mut self, json: &Value) -> Result<(), String> {
+        if self.byte_level.is_some() {
+            return Err("more than one ByteLevel".into());
+        }
+        let add_prefix_space = flag(json, "add_prefix_space", None)?;
+        if add_prefix_space && !self.steps.is_empty() {
+            return Err("a ByteLevel that puts a space in front of every piece".into());
+        }
+        if flag(json, "use_regex", Some(true))? {
+            self.push(Node::parse(BYTE_LEVEL_PATTERN)?);
+        }
+        self.byte_level = Some(add_prefix_space);
+        Ok(())
+    }
+
+    fn push(&mut self, pattern: Node) {
+        let domain = if self.byte_level.is_some() { Domain::Bytes } else { Domain::Characters };
+        self.steps.push(RecognisedStep { pattern, domain });
+    }
+}
+
+fn split_pattern(json: &Value) -> Result<Node, String> {
+    match (json["Regex"].as_str(), json["String"].as_str()) {
+        (Some(regex), None) => Node::parse(regex),
+        (None, Some("")) => Err("a Split at the empty string".into()),
+        (None, Some(text)) => Ok(Node::literal(text)),
+        _ => Err("a Split without a pattern".into()),
+    }
+}
+
+/// The pattern whose matches and gaps are the pieces, if there is one.
+fn isolated(pattern: Node, behaviour: &str, invert: bool) -> Result<Node, String> {
+    match behaviour {
+        // Inverting swaps matches and gaps, and both are pieces.
+        "Isolated" => Ok(pattern),
+        "Removed" if invert && pattern.covers_all_text() => Ok(pattern),
+        "Contiguous" => match pattern {
+            Node::Class(set) => Ok(Node::run(set)),
+            Node::Repeat { ref node, min: 1, max: None } if matches!(**node, Node::Class(_)) => Ok(pattern),
+            _ => Err("the behaviour Contiguous and a pattern of more than one class".into()),
+        },
+        "Removed" if invert => Err("the behaviour Removed and a pattern that does not cover all text".into()),
+        other => Err(format!("the behaviour {other}")),
+    }
+}
+
+fn flag(json: &Value, name: &str, default: Option<bool>) -> Result<bool, String> {
+    match (&json[name], default) {
+        (Value::Bool(value), _) => Ok(*value),
+        (Value::Null, Some(default)) => Ok(default),
+        _ => Err(format!("a pre-tokenizer whose {name} is not true or false")),
+    }
+}

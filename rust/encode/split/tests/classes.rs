@@ -1,0 +1,40 @@
+//! The character classes against the reference's regex engine, for every code point.
+
+use tokenizers::utils::SysRegex;
+
+use crate::encode::split::pattern::{Node, named_set};
+
+/// Every Unicode scalar value in order.
+fn every_character() -> String {
+    ('\0'..=char::MAX).collect()
+}
+
+#[test]
+fn every_code_point_has_the_reference_class() {
+    let text = every_character();
+    for class in [
+        r"\s", r"\S", r"\d", r"\D", r"\p{L}", r"\p{Lu}", r"\p{Ll}", r"\p{Lt}", r"\p{Lm}", r"\p{Lo}",
+        r"\p{M}", r"\p{Mn}", r"\p{Mc}", r"\p{Me}", r"\p{N}", r"\p{Nd}", r"\p{Nl}", r"\p{No}", r"\p{P}",
+        r"\p{Pc}", r"\p{Pd}", r"\p{Ps}", r"\p{Pe}", r"\p{Pi}", r"\p{Pf}", r"\p{Po}", r"\p{S}", r"\p{Sm}",
+        r"\p{Sc}", r"\p{Sk}", r"\p{So}", r"\p{Z}", r"\p{Zs}", r"\P{L}",
+    ] {
+        let expected: String =
+            SysRegex::new(class).unwrap().find_iter(&text).map(|(start, end)| &text[start..end]).collect();
+        let set = named_set(class).unwrap();
+        let own: String = set.ranges().iter().flat_map(|range| range.start()..=range.end()).collect();
+        assert!(own == expected, "{class} differs from the reference's");
+    }
+}
+
+#[test]
+fn every_letter_folds_as_in_the_reference() {
+    let text = every_character();
+    for letter in 'a'..='z' {
+        let pattern = format!("(?i:{letter})");
+        let expected: String =
+            SysRegex::new(&pattern).unwrap().find_iter(&text).map(|(start, end)| &text[start..end]).collect();
+        let Node::Class(set) = Node::parse(&pattern).unwrap() else { panic!("{pattern} is one class") };
+        let own: String = set.ranges().iter().flat_map(|range| range.start()..=range.end()).collect();
+        assert_eq!(own, expected, "{pattern}");
+    }
+}

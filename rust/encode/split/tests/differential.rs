@@ -1,0 +1,188 @@
+//! Texts that try to tell the splitters from the reference.
+
+use serde_json::json;
+
+use super::{Pair, environment};
+
+/// Characters that stand for the classes which patterns tell apart, and the known traps.
+const TRAPS: &[char] = &[
+    'a', 'A', '1', '\'', ' ', '\n', '\r', '\t', '.', '/', 's', 't', 'e', 'l', 'L', 'é', 'É', 'ſ', '\u{212A}',
+    '中', 'あ', '\u{301}', '😀', '\u{A0}', '\u{3000}', '\u{85}', '\u{180E}', 'ǅ', 'ʰ', '²', '・', '\u{3040}',
+    '\u{1}', '\u{200D}', '가', 'ò', '“', '龦',
+];
+
+/// Pieces of text in which random texts put the traps.
+const PHRASES: &[&str] = &[
+    "don't",
+    "DON'T've",
+    "'S",
+    "'ſ",
+    "we'll",
+    "x'LL",
+    "  ",
+    "   \n",
+    "\r\n",
+    "\n\n  ",
+    "    ",
+    "0123456789",
+    "３４",
+    "HTMLParser",
+    "日本語API",
+    "カタカナ・ひらがな",
+    "한국어",
+    "ﾊﾞ",
+    "e\u{301}\u{301}",
+    "!!\u{301}",
+    " \u{301}",
+    "//\n/",
+    ".\n\n",
+    "?!\r\n/",
+    "(a",
+    " (a",
+    "((a",
+    "\u{200D}\u{200D}x",
+    "\u{7}",
+    "the ",
+    "of ",
+    "and",
+    "U.S.",
+    "snake_case",
+    "Ünïcödé",
+    "ﬁ",
+    "ß",
+    "Ⅷ",
+    "१२३",
+    "नमस्ते",
+    "❤\u{FE0F}",
+    "👩\u{200D}💻",
+    "\u{3000}\u{3000}",
+    "\u{2028}",
+    "𝔘𝔫",
+    "𐐀",
+];
+
+/// A small deterministic generator (`SplitMix64`).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        (self.next() % n as u64) as usize
+    }
+
+    /// A text with runs and phrases; its start shifts what follows across the borders of blocks.
+    fn text(&mut self, text: &mut String) {
+        text.clear();
+        if self.below(2) == 0 {
+            let filler = ["a", " ", "1", "x ", "中", "!", "\n", "A"][self.below(8)];
+            text.extend(std::iter::repeat_n(filler, self.below(70)));
+        }
+        // A few characters again and again meet in more ways than many do once.
+        let few: [char; 5] = std::array::from_fn(|_| TRAPS[self.below(TRAPS.len())]);
+        for _ in 0..=self.below(30) {
+            match self.below(8) {
+                0 => text.push_str(PHRASES[self.below(PHRASES.len())]),
+                1 => text.extend(std::iter::repeat_n(TRAPS[self.below(TRAPS.len())], self.below(9))),
+                2 => text.push(TRAPS[self.below(TRAPS.len())]),
+                3 => text.extend(char::from_u32(self.below(0x3_0000) as u32)),
+                _ => text.push(few[self.below(5)]),
+            }
+        }
+    }
+}
+
+#[test]
+fn every_character_in_every_neighbourhood() {
+    // Without being asked for more, all that Unicode has assigned but private use.
+    let thorough = environment("GRISTMILL_CASES", 0) >= 1_000_000;
+    let characters: Vec<char> = ('\0'..=char::MAX)
+        .filter(|&c| thorough || c < '\u{32000}' || ('\u{E0000}'..'\u{E0200}').contains(&c))
+        .collect();
+    for mut pair in Pair::all() {
+        let mut text = String::new();
+        // Many characters in one text: far fewer calls, the same neighbours.
+        for block in characters.chunks(64) {
+            for between in [
+                "a\u{1}a", " \u{1}", "\u{1} ", "\n\u{1}", "\u{1}\n", "1\u{1}1", "'\u{1}'", "A\u{1}b",
+                "!\u{1}B",
+            ] {
+                text.clear();
+                for c in block {
+                    text.extend(between.chars().map(|b| if b == '\u{1}' { *c } else { b }));
+                }
+                pair.check(&text);
+            }
+        }
+        for &c in characters.iter().step_by(if thorough { 1 } else { 16 }) {
+            text.clear();
+            text.push(c);
+            pair.check(&text);
+        }
+    }
+}
+
+#[test]
+fn every_short_text_over_the_traps() {
+    let longest = environment("GRISTMILL_LENGTH", 2);
+    for mut pair in Pair::all() {
+        let mut text = String::new();
+        for length in 0..=longest {
+            for number in 0..TRAPS.len().pow(length as u32) {
+                text.clear();
+                text.extend((0..length).scan(number, |rest, _| {
+                    let c = TRAPS[*rest % TRAPS.len()];
+                    *rest /= TRAPS.len();
+                    Some(c)
+                }));
+                pair.check(&text);
+            }
+        }
+    }
+}
+
+#[test]
+fn random_texts() {
+    let cases = environment("GRISTMILL_CASES", 2000);
+    for mut pair in Pair::all() {
+        let mut random = Random(environment("GRISTMILL_SEED", 1) as u64);
+        let mut text = String::new();
+        for _ in 0..cases {
+            random.text(&mut text);
+            pair.check(&text);
+        }
+        println!("{}: {cases} random texts", pair.name);
+    }
+}
+
+/// Compositions of the same pieces that no family uses.
+#[test]
+fn other_patterns() {
+    let patterns = [
+        r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s*[\r\n]|\s+(?!\S)|\s",
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
+        r"\p{N}{2}|\p{L}{2,3}|[^\p{L}]",
+        r"\s+$|\p{L}+$|a*b|(?:ab|a)(?:c|bcd)",
+        r"a{3,}(?=b)|\S+\s",
+        r"[a-zA-Z-]+|\d+|[\-+*/]",
+        r"(?:a|ab)(?:c|bcd)?|\p{Lu}\p{Ll}*",
+    ];
+    for pattern in patterns {
+        let json = json!({"type": "Sequence", "pretokenizers": [
+            {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false},
+            {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false}]});
+        let mut pair = Pair::new(pattern, &json);
+        let mut random = Random(7);
+        let mut text = String::new();
+        for _ in 0..environment("GRISTMILL_CASES", 2000) {
+            random.text(&mut text);
+            pair.check(&text);
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Every splitter against the pre-tokenizers of the reference, piece by piece.
+//!
+//! `GRISTMILL_CASES` is the number of random texts for each family, `GRISTMILL_LENGTH` the length
+//! up to which all texts over the alphabet of traps are tried.
+
+mod classes;
+mod differential;
+mod recognition;
+
+use serde_json::Value;
+use tokenizers::{OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer, PreTokenizerWrapper};
+
+use super::{PADDING, SplitScratch, Splitter};
+
+/// The pre-tokenizers of real tokenizers, by name, each structure once.
+fn families() -> Vec<(String, Value)> {
+    let all: serde_json::Map<String, Value> = serde_json::from_str(include_str!("families.json")).unwrap();
+    all.into_iter().collect()
+}
+
+/// The pre-tokenizer of the reference.
+struct Oracle(PreTokenizerWrapper);
+
+impl Oracle {
+    fn new(json: &Value) -> Self {
+        Self(serde_json::from_value(json.clone()).unwrap())
+    }
+
+    /// The ends of its pieces in bytes: behind a `ByteLevel` each byte is one character.
+    fn ends(&self, text: &str) -> Vec<u32> {
+        let mut pieces = PreTokenizedString::from(text);
+        self.0.pre_tokenize(&mut pieces).unwrap();
+        pieces
+            .get_splits(OffsetReferential::Normalized, OffsetType::Byte)
+            .iter()
+            .scan(0, |end, (piece, ..)| {
+                *end += piece.chars().count() as u32;
+                Some(*end)
+            })
+            .collect()
+    }
+}
+
+/// One family's splitters, reference and own, with the memory they use.
+struct Pair {
+    name: String,
+    oracle: Oracle,
+    splitters: Vec<Splitter>,
+    scratch: SplitScratch,
+    padded: Vec<u8>,
+    ends: Vec<u32>,
+}
+
+impl Pair {
+    fn new(name: &str, json: &Value) -> Self {
+        let splitter = Splitter::recognise(json).unwrap_or_else(|error| panic!("{name}: {error}"));
+        Self {
+            name: name.into(),
+            oracle: Oracle::new(json),
+            splitters: vec![splitter],
+            scratch: SplitScratch::default(),
+            padded: Vec::new(),
+            ends: Vec::new(),
+        }
+    }
+
+    fn all() -> Vec<Self> {
+        families().iter().map(|(name, json)| Self::new(name, json)).collect()
+    }
+
+    fn check(&mut self, text: &str) {
+        let expected = self.expected(text);
+        self.padded.clear();
+        self.padded.extend_from_slice(text.as_bytes());
+        // What lies behind the text must not matter: letters would prolong a word.
+        self.padded.resize(text.len() + PADDING, b"aA1' \n\xE4"[text.len() % 7]);
+        for splitter in &self.splitters {
+            splitter.split(&self.padded, text.len(), &mut self.scratch, &mut self.ends);
+            assert_eq!(
+                self.ends,
+                expected,
+                "{} ({}) on {text:?}: the reference's pieces are {:?}",
+                self.name,
+                splitter.describe(),
+                pieces(text, &expected),
+            );
+        }
+    }
+
+    fn expected(&self, text: &str) -> Vec<u32> {
+        if self.splitters[0].add_prefix_space() && !text.starts_with(' ') {
+            // The reference puts the space in front itself; the encoder does it here.
+            let ends = self.oracle.ends(text);
+            return ends.into_iter().map(|end| end - 1).filter(|&end| end > 0).collect();
+        }
+        self.oracle.ends(text)
+    }
+}
+
+fn pieces(text: &str, ends: &[u32]) -> Vec<String> {
+    let starts = std::iter::once(0).chain(ends.iter().map(|&end| end as usize));
+    starts
+        .zip(ends)
+        .map(|(start, &end)| String::from_utf8_lossy(&text.as_bytes()[start..end as usize]).into_owned())
+        .collect()
+}
+
+fn environment(name: &str, default: usize) -> usize {
+    std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
+}

@@ -1,0 +1,66 @@
+//! What is recognised, and the clause for what is not.
+
+use serde_json::{Value, json};
+
+use crate::encode::split::Splitter;
+
+fn split(regex: &str, behavior: &str, invert: bool) -> Value {
+    json!({"type": "Split", "pattern": {"Regex": regex}, "behavior": behavior, "invert": invert})
+}
+
+fn before_byte_level(step: &Value) -> Value {
+    json!({"type": "Sequence", "pretokenizers": [
+        step, {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false}]})
+}
+
+#[test]
+fn what_is_refused_says_why() {
+    let removed = r"\p{L}+|\p{N}+|[^\s\p{L}\p{N}]+";
+    for (json, clause) in [
+        (json!({"type": "BertPreTokenizer"}), "the pre-tokenizer BertPreTokenizer"),
+        (json!({"type": "Sequence", "pretokenizers": []}), "a pre-tokenizer without ByteLevel"),
+        (
+            before_byte_level(&split(removed, "Removed", true)),
+            "a Split with the behaviour Removed and a pattern that does not cover all text",
+        ),
+        (before_byte_level(&split("a", "Removed", false)), "a Split with the behaviour Removed"),
+        (
+            before_byte_level(&split("a", "MergedWithNext", false)),
+            "a Split with the behaviour MergedWithNext",
+        ),
+        (
+            before_byte_level(&split("a*", "Isolated", false)),
+            "a split pattern that can match the empty string",
+        ),
+        (
+            before_byte_level(&split("a+?", "Isolated", false)),
+            "a lazy or nested repetition in a split pattern",
+        ),
+        (before_byte_level(&split(r"\bx", "Isolated", false)), r"'\b' in a split pattern"),
+        (
+            before_byte_level(&split(r"(?<!a)x", "Isolated", false)),
+            "a group of an unknown kind in a split pattern",
+        ),
+        (
+            before_byte_level(&split(r"(?i:ss)", "Isolated", false)),
+            "'s' without regard to case in a split pattern",
+        ),
+        (
+            before_byte_level(&split(r"\s++(?!\S)", "Isolated", false)),
+            "a possessive repetition in a split pattern that is not the same as a greedy one",
+        ),
+        (
+            before_byte_level(&json!({"type": "ByteLevel", "add_prefix_space": false})),
+            "more than one ByteLevel",
+        ),
+    ] {
+        let error = Splitter::recognise(&json).err();
+        assert_eq!(error.as_deref(), Some(clause), "{json}");
+    }
+}
+
+#[test]
+fn a_removed_pattern_that_covers_all_text_is_recognised() {
+    let covering = r"\s+|\S{1,3}";
+    assert!(Splitter::recognise(&before_byte_level(&split(covering, "Removed", true))).is_ok());
+}

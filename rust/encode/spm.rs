@@ -1,0 +1,272 @@
+//! SentencePiece-style BPE: symbols are characters; what the vocabulary lacks becomes byte tokens.
+//!
+//! These tokenizers replace each space by the marker U+2581 and merge the whole text as one word. Here
+//! the space itself stands for the marker, in text, pieces and tables alike: nothing needs replacing,
+//! and a marker is one byte. A marker in the text (rare) is made a space first.
+//!
+//! Byte fallback is all or nothing for a character. Byte tokens take part in no merge (a vocabulary
+//! where they do is refused), so they are cuts on both sides.
+
+use ahash::{AHashMap, AHashSet};
+
+use super::cut::JoinedPairs;
+use super::merge::{MergeRule, MergeTable, NONE};
+use super::utf8::decode;
+use super::vocab::{MAX_IDS, Vocab};
+use super::words::{ByteSymbols, Scratch};
+
+/// What these tokenizers write for a space.
+pub const MARKER: char = '\u{2581}';
+
+/// Flags beside the id of a character: whether any product joins it to its left or right neighbour.
+const JOINS_LEFT: u32 = 1 << 30;
+const JOINS_RIGHT: u32 = 1 << 31;
+const ID: u32 = MAX_IDS - 1;
+/// In place of an id: the character is not in the vocabulary.
+const UNKNOWN: u32 = 1 << 29;
+
+/// The characters of a vocabulary.
+pub struct Characters {
+    /// Symbols of ASCII characters, byte tokens for those that the vocabulary lacks.
+    ascii: ByteSymbols,
+    /// Byte tokens, [`NONE`] where missing.
+    fallback: [u32; 256],
+    /// Id and flags of the characters below U+10000, and of the others.
+    basic: Box<[u32]>,
+    astral: AHashMap<u32, u32>,
+    /// Pairs of which one at least is not ASCII.
+    joined: AHashSet<u64>,
+    pub pairs: JoinedPairs,
+    unknown: Unknown,
+}
+
+/// What becomes of a character that the vocabulary lacks and that byte tokens cannot spell.
+#[derive(Clone, Copy, PartialEq)]
+enum Unknown {
+    /// There is none: all byte tokens are there.
+    Never,
+    Dropped,
+    Token {
+        id: u32,
+        fuse: bool,
+    },
+}
+
+impl Characters {
+    /// Reads the characters off a vocabulary, or says why it is not for the fast engine.
+    pub fn new(
+        vocab: &Vocab,
+        rules: &[MergeRule],
+        table: &MergeTable,
+        byte_fallback: bool,
+        unk_token: Option<&str>,
+        fuse_unk: bool,
+    ) -> Result<Self, String> {
+        let mut fallback = [NONE; 256];
+        if byte_fallback {
+            for (byte, id) in fallback.iter_mut().enumerate() {
+                *id = vocab.id(&format!("<0x{byte:02X}>")).unwrap_or(NONE);
+            }
+        }
+        let unknown = unknown(vocab, &fallback, unk_token, fuse_unk)?;
+        let mut basic = vec![UNKNOWN; 1 << 16].into_boxed_slice();
+        let mut astral = AHashMap::new();
+        for (token, id) in vocab.entries() {
+            if let Some(c) = single_char(token) {
+                match basic.get_mut(c as usize) {
+                    Some(entry) => *entry = id,
+                    None => _ = astral.insert(c as u32, id),
+                }
+            }
+        }
+        if basic[' ' as usize] == UNKNOWN {
+            return Err("its vocabulary lacks the space marker U+2581".into());
+        }
+        let mut characters = Self {
+            ascii: ByteSymbols::new([NONE; 256], table),
+            fallback,
+            basic,
+            astral,
+            joined: AHashSet::new(),
+            pairs: JoinedPairs::new(),
+            unknown,
+        };
+        characters.check_parts(rules)?;
+        for rule in rules {
+            characters.add_product(vocab.token(rule.product).unwrap_or_default());
+        }
+        let mut ascii = [NONE; 256];
+        for byte in 0..128u8 {
+            let entry = characters.entry(u32::from(byte));
+            ascii[usize::from(byte)] =
+                if entry & UNKNOWN == 0 { entry & ID } else { fallback[usize::from(byte)] };
+        }
+        characters.ascii = ByteSymbols::new(ascii, table);
+        Ok(characters)
+    }
+
+    /// Whether a text is the sum of its pieces: each character gives its symbols whatever stands beside
+    /// it. Otherwise unknown tokens may fuse over any distance, or what stood apart meet.
+    pub fn can_cut(&self) -> bool {
+        self.unknown == Unknown::Never
+    }
+
+    /// Symbols that no character but one outside the vocabulary gives must not be parts of merges: cuts
+    /// beside them would not be exact.
+    fn check_parts(&self, rules: &[MergeRule]) -> Result<(), String> {
+        let apart = |id: u32| {
+            self.fallback.contains(&id)
+                || matches!(self.unknown, Unknown::Token { id: unknown, .. } if unknown == id)
+        };
+        if rules.iter().any(|rule| apart(rule.left) || apart(rule.right)) {
+            return Err("one of its merges joins a byte token or the unknown token".into());
+        }
+        Ok(())
+    }
+
+    fn add_product(&mut self, product: &str) {
+        let characters = || product.chars().map(as_in_pieces);
+        for (left, right) in characters().zip(characters().skip(1)) {
+            self.pairs.add(left, right);
+            if !left.is_ascii() || !right.is_ascii() {
+                self.joined.insert(pair_key(left as u32, right as u32));
+                *self.entry_mut(left as u32) |= JOINS_RIGHT;
+                *self.entry_mut(right as u32) |= JOINS_LEFT;
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn entry(&self, c: u32) -> u32 {
+        match self.basic.get(c as usize) {
+            Some(entry) => *entry,
+            None => self.astral.get(&c).copied().unwrap_or(UNKNOWN),
+        }
+    }
+
+    fn entry_mut(&mut self, c: u32) -> &mut u32 {
+        match self.basic.get_mut(c as usize) {
+            Some(entry) => entry,
+            None => self.astral.entry(c).or_insert(UNKNOWN),
+        }
+    }
+
+    /// Appends the ids of a piece.
+    pub fn encode(&self, table: &MergeTable, piece: &[u8], scratch: &mut Scratch, ids: &mut Vec<u32>) {
+        if !self.can_cut() {
+            self.read_symbols(piece, &mut scratch.symbols);
+            scratch.merge_symbols(table, ids);
+        } else if piece.is_ascii() {
+            self.ascii.merge(table, piece, scratch, ids);
+        } else {
+            self.encode_groups(table, piece, scratch, ids);
+        }
+    }
+
+    /// Cuts between characters that no product joins, and merges the groups between the cuts: most are
+    /// of one character in the scripts that do not part words.
+    fn encode_groups(&self, table: &MergeTable, piece: &[u8], scratch: &mut Scratch, ids: &mut Vec<u32>) {
+        scratch.symbols.clear();
+        let mut place = 0;
+        let (mut before, mut before_entry) = (0, UNKNOWN);
+        while place < piece.len() {
+            let (c, len) = decode(&piece[place..]);
+            let entry = self.entry(c);
+            if !self.joins((before, before_entry), (c, entry)) {
+                scratch.merge_symbols(table, ids);
+                scratch.symbols.clear();
+            }
+            if entry & UNKNOWN == 0 {
+                scratch.symbols.push(entry & ID);
+            } else {
+                let bytes = &piece[place..place + len];
+                ids.extend(bytes.iter().map(|byte| self.fallback[usize::from(*byte)]));
+            }
+            (before, before_entry) = (c, entry);
+            place += len;
+        }
+        scratch.merge_symbols(table, ids);
+    }
+
+    #[inline(always)]
+    fn joins(&self, (left, left_entry): (u32, u32), (right, right_entry): (u32, u32)) -> bool {
+        if (left_entry | right_entry) & UNKNOWN != 0 {
+            return false;
+        }
+        if left < 128 && right < 128 {
+            return true;
+        }
+        left_entry & JOINS_RIGHT != 0
+            && right_entry & JOINS_LEFT != 0
+            && self.joined.contains(&pair_key(left, right))
+    }
+
+    /// The symbols of a text whose unknown characters become a token or nothing, as the reference makes
+    /// them: an unknown token waits, to be fused with the next, and is not written before byte tokens
+    /// that come up meanwhile.
+    fn read_symbols(&self, text: &[u8], symbols: &mut Vec<u32>) {
+        symbols.clear();
+        let mut waiting = None;
+        let mut place = 0;
+        while place < text.len() {
+            let (c, len) = decode(&text[place..]);
+            let entry = self.entry(c);
+            let bytes = &text[place..place + len];
+            place += len;
+            if entry & UNKNOWN == 0 {
+                symbols.extend(waiting.take());
+                symbols.push(entry & ID);
+            } else if bytes.iter().all(|byte| self.fallback[usize::from(*byte)] != NONE) {
+                symbols.extend(bytes.iter().map(|byte| self.fallback[usize::from(*byte)]));
+            } else if let Unknown::Token { id, fuse } = self.unknown {
+                if !fuse {
+                    symbols.extend(waiting.take());
+                }
+                waiting = Some(id);
+            }
+        }
+        symbols.extend(waiting);
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.ascii.bytes() + size_of_val(&*self.basic) + self.joined.capacity() * size_of::<u64>()
+    }
+}
+
+fn unknown(
+    vocab: &Vocab,
+    fallback: &[u32; 256],
+    unk_token: Option<&str>,
+    fuse: bool,
+) -> Result<Unknown, String> {
+    // These bytes are in no UTF-8 text.
+    let occurs = |byte: &usize| !matches!(byte, 0xC0 | 0xC1 | 0xF5..);
+    if (0..256).filter(occurs).all(|byte| fallback[byte] != NONE) {
+        return Ok(Unknown::Never);
+    }
+    match unk_token {
+        None => Ok(Unknown::Dropped),
+        Some(token) => match vocab.id(token) {
+            Some(id) => Ok(Unknown::Token { id, fuse }),
+            None => Err(format!("its unknown token {token:?} is not in its vocabulary")),
+        },
+    }
+}
+
+/// The character that a token consists of, as pieces have it.
+fn single_char(token: &str) -> Option<char> {
+    let mut chars = token.chars();
+    match (chars.next(), chars.next()) {
+        // Text never holds a space: it has become a marker.
+        (Some(' ') | None, _) | (_, Some(_)) => None,
+        (Some(c), None) => Some(as_in_pieces(c)),
+    }
+}
+
+fn as_in_pieces(c: char) -> char {
+    if c == MARKER { ' ' } else { c }
+}
+
+fn pair_key(left: u32, right: u32) -> u64 {
+    u64::from(left) << 32 | u64::from(right)
+}

@@ -1,0 +1,112 @@
+//! The vocabulary: tokens as they are spelled in tokenizer.json, and their ids.
+
+use std::sync::OnceLock;
+
+use ahash::AHashMap;
+
+use super::file::Token;
+
+/// Ids must be below this: the merge table packs two ids and a rank into 64 bits, the piece cache five
+/// ids into 15 bytes.
+pub const MAX_IDS: u32 = 1 << 20;
+
+const HOLE: (u32, u32) = (u32::MAX, 0);
+
+/// The model's vocabulary, added tokens not included.
+pub struct Vocab {
+    /// All tokens, one behind the other.
+    text: String,
+    /// Start and length in `text`, by id.
+    spans: Vec<(u32, u32)>,
+    len: usize,
+    /// Ids in the order of their tokens, made when a token is first looked up: few callers do.
+    sorted: OnceLock<Vec<u32>>,
+}
+
+/// The ids by token, for the time of loading; borrows from the file.
+pub type Ids<'a> = AHashMap<&'a str, u32>;
+
+impl Vocab {
+    /// Takes the entries of a file, or says what the fast engine cannot do with them.
+    pub fn new<'a>(entries: &'a [(Token<'a>, u32)]) -> Result<(Self, Ids<'a>), String> {
+        let highest = entries.iter().map(|entry| entry.1).max().ok_or("its vocabulary is empty")?;
+        if highest >= MAX_IDS {
+            return Err(format!("its highest id, {highest}, is not below {MAX_IDS}"));
+        }
+        let mut ids = Ids::with_capacity(entries.len());
+        let mut text = String::with_capacity(entries.iter().map(|entry| entry.0.len()).sum());
+        let mut spans = vec![HOLE; highest as usize + 1];
+        for (token, id) in entries {
+            if ids.insert(token, *id).is_some() {
+                return Err(format!("its vocabulary has the token {token:?} twice"));
+            }
+            let span = &mut spans[*id as usize];
+            if *span != HOLE {
+                return Err(format!("its vocabulary has the id {id} twice"));
+            }
+            *span = (text.len() as u32, token.len() as u32);
+            text.push_str(token);
+        }
+        Ok((Self { text, spans, len: entries.len(), sorted: OnceLock::new() }, ids))
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn token(&self, id: u32) -> Option<&str> {
+        let (start, len) = *self.spans.get(id as usize).filter(|span| **span != HOLE)?;
+        self.text.get(start as usize..(start + len) as usize)
+    }
+
+    pub fn id(&self, token: &str) -> Option<u32> {
+        let sorted = self.sorted.get_or_init(|| {
+            let mut ids: Vec<u32> = self.entries().map(|(_, id)| id).collect();
+            ids.sort_unstable_by_key(|id| self.token(*id));
+            ids
+        });
+        let place = sorted.binary_search_by_key(&Some(token), |id| self.token(*id)).ok()?;
+        Some(sorted[place])
+    }
+
+    /// All tokens in the order of their ids.
+    pub fn entries(&self) -> impl Iterator<Item = (&str, u32)> {
+        (0..self.spans.len() as u32).filter_map(|id| Some((self.token(id)?, id)))
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.text.len() + self.spans.len() * size_of::<(u32, u32)>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entries<'a>(list: &[(&'a str, u32)]) -> Vec<(Token<'a>, u32)> {
+        list.iter().map(|(token, id)| (Token::from(*token), *id)).collect()
+    }
+
+    #[test]
+    fn tokens_and_ids_are_found_both_ways() {
+        let list = entries(&[("b", 4), ("", 0), ("ab", 2), ("▁", 3)]);
+        let (vocab, ids) = Vocab::new(&list).unwrap();
+        for (token, id) in &list {
+            assert_eq!(vocab.id(token), Some(*id));
+            assert_eq!(vocab.token(*id), Some(token.as_ref()));
+            assert_eq!(ids[token.as_ref()], *id);
+        }
+        assert_eq!(vocab.len(), 4);
+        assert_eq!(vocab.token(1), None);
+        assert_eq!(vocab.token(5), None);
+        assert_eq!(vocab.id("a"), None);
+    }
+
+    #[test]
+    fn what_makes_ids_ambiguous_is_refused() {
+        assert!(Vocab::new(&entries(&[("a", 0), ("a", 1)])).is_err());
+        assert!(Vocab::new(&entries(&[("a", 0), ("b", 0)])).is_err());
+        assert!(Vocab::new(&entries(&[("a", MAX_IDS)])).is_err());
+        assert!(Vocab::new(&[]).is_err());
+    }
+}

@@ -1,0 +1,103 @@
+//! Merging one word whose symbols are single bytes or a list: what both kinds of model share.
+
+use super::merge::{LONGEST, MergeTable, NONE};
+use super::windows::{Symbols, Window, WindowMerger};
+
+/// Scratch space of one worker, kept between words.
+#[derive(Default)]
+pub struct Scratch {
+    pub symbols: Vec<u32>,
+    ranks: Vec<u32>,
+    windows: WindowMerger,
+}
+
+/// The symbols of single bytes, and the ranks of two of them: a small table of their own, because most
+/// look-ups of a word are for its first, unmerged pairs.
+pub struct ByteSymbols {
+    pub ids: [u32; 256],
+    ranks: Box<[u32]>,
+}
+
+impl ByteSymbols {
+    /// `ids` has the symbol of each byte, [`NONE`] for bytes that no word here holds.
+    pub fn new(ids: [u32; 256], table: &MergeTable) -> Self {
+        let mut ranks = vec![NONE; 1 << 16];
+        for (left, left_id) in ids.iter().enumerate().filter(|(_, id)| **id != NONE) {
+            for (right, right_id) in ids.iter().enumerate().filter(|(_, id)| **id != NONE) {
+                ranks[left << 8 | right] = table.rank(*left_id, *right_id);
+            }
+        }
+        Self { ids, ranks: ranks.into_boxed_slice() }
+    }
+
+    /// Appends the tokens of a word of any length.
+    pub fn merge(&self, table: &MergeTable, word: &[u8], scratch: &mut Scratch, ids: &mut Vec<u32>) {
+        if word.len() > LONGEST {
+            return scratch.windows.merge(table, &ByteWord { symbols: &self.ids, word }, ids);
+        }
+        let mut symbols = [0; LONGEST];
+        let mut ranks = [NONE; LONGEST];
+        for (symbol, byte) in symbols.iter_mut().zip(word) {
+            *symbol = self.ids[usize::from(*byte)];
+        }
+        for (rank, pair) in ranks.iter_mut().zip(word.windows(2)) {
+            *rank = self.ranks[usize::from(pair[0]) << 8 | usize::from(pair[1])];
+        }
+        table.merge(&symbols[..word.len()], &ranks[..word.len()], |id, _, _| ids.push(id));
+    }
+
+    pub fn bytes(&self) -> usize {
+        size_of_val(&*self.ranks)
+    }
+}
+
+impl Scratch {
+    /// Appends the tokens of the word in `symbols`.
+    pub fn merge_symbols(&mut self, table: &MergeTable, ids: &mut Vec<u32>) {
+        match self.symbols.as_slice() {
+            [] => {}
+            [symbol] => ids.push(*symbol),
+            symbols if symbols.len() <= LONGEST => {
+                self.ranks.clear();
+                self.ranks.extend(symbols.windows(2).map(|pair| table.rank(pair[0], pair[1])));
+                table.merge(symbols, &self.ranks, |id, _, _| ids.push(id));
+            }
+            symbols => self.windows.merge(table, &ListedWord(symbols), ids),
+        }
+    }
+}
+
+/// A word whose every byte is a symbol.
+struct ByteWord<'a> {
+    symbols: &'a [u32; 256],
+    word: &'a [u8],
+}
+
+impl Symbols for ByteWord<'_> {
+    fn end(&self) -> usize {
+        self.word.len()
+    }
+
+    fn read(&self, from: usize, limit: usize, window: &mut Window) {
+        window.clear();
+        for (place, byte) in self.word.iter().enumerate().skip(from).take(limit) {
+            window.push(self.symbols[usize::from(*byte)], place + 1);
+        }
+    }
+}
+
+/// A word that is given by its symbols.
+struct ListedWord<'a>(&'a [u32]);
+
+impl Symbols for ListedWord<'_> {
+    fn end(&self) -> usize {
+        self.0.len()
+    }
+
+    fn read(&self, from: usize, limit: usize, window: &mut Window) {
+        window.clear();
+        for (place, symbol) in self.0.iter().enumerate().skip(from).take(limit) {
+            window.push(*symbol, place + 1);
+        }
+    }
+}

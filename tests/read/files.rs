@@ -1,0 +1,109 @@
+//! Files that are not, or do not stay, what the manifest says.
+
+use std::fs::{File, OpenOptions};
+use std::time::{Duration, SystemTime};
+
+use _core::read::Shard;
+
+use super::resume::shard_file;
+use super::*;
+
+fn open_error(shard: &Shard) -> ReadError {
+    let error = ShardReader::open(shard, &options(1000)).err().unwrap();
+    assert_eq!((error.at, error.rest), (Position::default(), Rest::Lost));
+    assert_eq!((error.error.record, error.error.byte), (None, None));
+    error
+}
+
+#[test]
+fn missing_or_of_another_size() {
+    let folder = tempfile::tempdir().unwrap();
+    let shard = shard_file(&folder, "s.jsonl", b"12345");
+    let path = &shard.path;
+    assert_eq!(
+        open_error(&Shard { size: 7, ..shard.clone() }).to_string(),
+        format!(
+            "{path}: expected the 7 bytes of the manifest, found 5: the file has changed since; restore it, or make \
+             the dataset anew"
+        )
+    );
+    std::fs::remove_file(&**path).unwrap();
+    assert_eq!(
+        open_error(&shard).to_string(),
+        format!(
+            "{path}: expected the file of the manifest, found none; restore it, or make the dataset anew"
+        )
+    );
+    let directory = Shard { path: folder.path().to_str().unwrap().into(), size: 0 };
+    assert!(
+        open_error(&directory)
+            .to_string()
+            .ends_with("expected a regular file, found a directory or a device")
+    );
+    let no_path = Shard { path: "a\0b".into(), size: 0 };
+    assert!(open_error(&no_path).to_string().contains("expected a readable file, found: "));
+}
+
+/// A shard of some megabytes whose file is changed by `change` after the first document.
+fn changed_while_read(compressed: bool, change: impl Fn(&File)) -> (Vec<Seen>, Vec<Seen>) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut number = 1_u64;
+    let mut lines = Vec::new();
+    for _ in 0..100_000 {
+        number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        writeln!(lines, r#"{{"text": "{number}"}}"#).unwrap();
+    }
+    let bytes = if compressed { gzip(&lines) } else { lines };
+    let shard = shard_file(&folder, "shard", &bytes);
+    let file = OpenOptions::new().write(true).open(&*shard.path).unwrap();
+    // A time that cannot be that of the change.
+    file.set_modified(SystemTime::now() - Duration::from_secs(1000)).unwrap();
+    let whole = read_on(&mut ShardReader::open(&shard, &options(1000)).unwrap());
+    let mut reader = ShardReader::open(&shard, &options(1000)).unwrap();
+    reader.next(&mut String::new()).unwrap();
+    change(&file);
+    (read_on(&mut reader), whole)
+}
+
+fn assert_change_is_seen(reason: &str, change: impl Fn(&File)) {
+    for compressed in [false, true] {
+        let (seen, whole) = changed_while_read(compressed, &change);
+        let (last, documents) = seen.split_last().unwrap();
+        let error = last.error().unwrap();
+        assert!(error.error.reason.contains(reason), "{error}");
+        assert_eq!(error.rest, Rest::Lost);
+        assert!(documents.len() < whole.len() - 1, "{reason}, compressed: {compressed}");
+        assert_eq!(documents, &whole[1..=documents.len()], "what was given before is right");
+    }
+}
+
+#[test]
+fn changes_while_it_is_read() {
+    let length = |file: &File| file.metadata().unwrap().len();
+    let resized = "its size changed from ";
+    assert_change_is_seen(resized, |file| file.set_len(length(file) + 10).unwrap());
+    assert_change_is_seen(resized, |file| file.set_len(length(file) - 10).unwrap());
+    let written = "it was written to while it was read";
+    assert_change_is_seen(written, |file| file.set_modified(SystemTime::now()).unwrap());
+}
+
+/// An unlinked file can still be read, and is still the manifest's.
+#[test]
+fn vanishes_while_it_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let shard = shard_file(&folder, "s.jsonl", &sound_shard());
+    let mut reader = ShardReader::open(&shard, &options(1000)).unwrap();
+    std::fs::remove_file(&*shard.path).unwrap();
+    assert_eq!(read_on(&mut reader), read("s.jsonl", &sound_shard()));
+}
+
+/// Files under /proc have content, and a size of 0: stands for a file system that lies.
+#[cfg(target_os = "linux")]
+#[test]
+fn ends_elsewhere_than_its_size_says() {
+    let shard = Shard { path: "/proc/self/status".into(), size: 0 };
+    let Ok(mut reader) = ShardReader::open(&shard, &options(1000)) else { panic!("opens") };
+    let seen = read_on(&mut reader);
+    let reason = &seen.last().unwrap().error().unwrap().error.reason;
+    assert!(reason.contains("found: its end after ") && reason.contains(" of 0 bytes"), "{reason}");
+}

@@ -1,0 +1,175 @@
+//! What is gzip, and what a sound chain of members is.
+
+use std::path::{Path, PathBuf};
+
+use flate2::{Crc, GzBuilder};
+
+use super::*;
+
+fn reason(seen: &[Seen]) -> &str {
+    match seen {
+        [.., Seen::Error(error)] => &error.error.reason,
+        _ => panic!("{seen:?}"),
+    }
+}
+
+/// A member with every optional header field and a header checksum.
+pub fn member_with_full_header(bytes: &[u8]) -> Vec<u8> {
+    let plain = gzip(bytes);
+    let mut member = vec![0x1f, 0x8b, 8, 0b1_1111, 1, 2, 3, 4, 0, 3];
+    member.extend_from_slice(b"\x04\0ab\0\0name\0comment\0");
+    let mut crc = Crc::new();
+    crc.update(&member);
+    member.extend_from_slice(&(crc.sum() as u16).to_le_bytes());
+    member.extend_from_slice(&plain[10..]);
+    member
+}
+
+#[test]
+fn known_by_magic_and_not_by_name() {
+    let shard = sound_shard();
+    let expected = read("s.jsonl", &shard);
+    assert_eq!(read("s.jsonl", &gzip(&shard)), expected);
+    for name in ["s.gz", "s.json.gz", "s.GZ"] {
+        assert_eq!(read(name, &gzip(&shard)), expected, "{name}");
+        for (bytes, found) in
+            [(&shard[..], "7b 22"), (b"\x1f", "1f"), (b"\x1f\x8c12", "1f 8c"), (b"\n", "0a")]
+        {
+            let seen = read(name, bytes);
+            assert_eq!(seen.len(), 1);
+            assert_eq!(
+                reason(&seen),
+                format!(
+                    "expected gzip data (bytes 1f 8b) because the name ends in .gz, found {found}; fetch it \
+                     again, or rename it if it is plain JSON lines"
+                )
+            );
+            let error = seen[0].error().unwrap();
+            assert_eq!((error.at, error.rest), (Position::default(), Rest::Lost));
+        }
+        assert_eq!(
+            reason(&read(name, b"")),
+            "expected gzip data, found an empty file: it was cut off; fetch it again"
+        );
+    }
+    assert_eq!(read("s.jsonl", b""), []);
+    assert!(reason(&read("s.jsonl", b"\x1f")).starts_with("expected a JSON object"));
+}
+
+#[test]
+fn members_headers_and_padding() {
+    let shard = sound_shard();
+    let expected = read("s.jsonl", &shard);
+    let (first, second) = shard.split_at(100);
+    let mut named = GzBuilder::new().filename("name").mtime(7).write(Vec::new(), Compression::none());
+    named.write_all(second).unwrap();
+    let named = named.finish().unwrap();
+    let zeros = vec![0; 700_000];
+    for (name, bytes) in [
+        ("one member", gzip(&shard)),
+        ("two members", [gzip(first), gzip(second)].concat()),
+        ("all header fields", [member_with_full_header(first), named].concat()),
+        ("empty members", [gzip(b""), gzip(first), gzip(b""), gzip(b""), gzip(second), gzip(b"")].concat()),
+        ("a member a byte", shard.iter().flat_map(|&byte| gzip(&[byte])).collect()),
+        ("zeros behind", [&gzip(&shard)[..], &zeros].concat()),
+        ("zeros between", [&gzip(first)[..], &zeros, &gzip(second)].concat()),
+    ] {
+        assert_eq!(read("s.gz", &bytes), expected, "{name}");
+    }
+    assert_eq!(read("s.gz", &gzip(b"")), []);
+}
+
+#[test]
+fn bytes_behind_the_last_member() {
+    let shard = sound_shard();
+    let sound = read("s.jsonl", &shard);
+    let compressed = gzip(&shard);
+    let length = compressed.len();
+    for (tail, expected) in [
+        (
+            &b"x"[..],
+            format!(
+                "expected the end of the file or another gzip member after byte {length} of the file, found byte 0x78; fetch the shard again, or cut off what does not belong to it"
+            ),
+        ),
+        (
+            b"\0\0\n",
+            format!(
+                "expected the end of the file or another gzip member after byte {} of the file, found byte 0x0a; fetch the shard again, or cut off what does not belong to it",
+                length + 2
+            ),
+        ),
+        (
+            b"\x1f",
+            format!(
+                "expected more gzip data, found the end of the file at its byte {}: it was cut off (in the gzip member at byte {length} of the file); fetch the shard again, or set on_error=\"quarantine\" to keep what stands before",
+                length + 1
+            ),
+        ),
+        (
+            b"\x1fx",
+            format!(
+                "expected a gzip header, found other bytes (in the gzip member at byte {length} of the file); fetch the shard again, or set on_error=\"quarantine\" to keep what stands before"
+            ),
+        ),
+    ] {
+        for piece in [1, 2, usize::MAX] {
+            let seen = read_in_pieces("s.gz", &[&compressed[..], tail].concat(), piece);
+            assert_eq!(seen[..seen.len() - 1], sound, "{}", tail.escape_ascii());
+            assert_eq!(reason(&seen), expected);
+            let error = seen.last().unwrap().error().unwrap();
+            assert_eq!(error.at, Position { record: 12, byte: shard.len() as u64 });
+            assert_eq!(error.rest, Rest::Lost);
+        }
+    }
+}
+
+#[test]
+fn wrong_trailers() {
+    let shard = sound_shard();
+    let sound = read("s.jsonl", &shard);
+    let first = gzip(b"\n\n");
+    let compressed = [first.clone(), gzip(&shard)].concat();
+    for (from_end, field) in [(8, "CRC-32"), (4, "length")] {
+        let mut compressed = compressed.clone();
+        let at = compressed.len() - from_end;
+        compressed[at] ^= 1;
+        let seen = read("s.gz", &compressed);
+        assert_eq!(seen.len(), sound.len() + 1);
+        assert_eq!(
+            reason(&seen),
+            format!(
+                "expected the {field} of the gzip trailer, found another: some text from byte 2 of the inflated \
+                 shard on is wrong (in the gzip member at byte {} of the file); fetch the shard again, or set \
+                 on_error=\"quarantine\" to keep what stands before",
+                first.len()
+            )
+        );
+        assert_eq!(
+            seen.last().unwrap().error().unwrap().at,
+            Position { record: 14, byte: shard.len() as u64 + 2 }
+        );
+    }
+}
+
+/// Files of the flate2 crate, made by other gzip writers. They hold no JSON: that each line is refused
+/// at its place shows that it was inflated.
+#[test]
+fn files_of_other_writers() {
+    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared");
+    let folder =
+        std::env::var_os("GRISTMILL_SHARED").map_or(beside, PathBuf::from).join("torture/gz-flate2/tests");
+    if !folder.exists() {
+        eprintln!("skipped: the gzip files of flate2 are not there");
+        return;
+    }
+    for name in ["good-file", "multi"] {
+        let compressed = std::fs::read(folder.join(format!("{name}.gz"))).unwrap();
+        let plain = std::fs::read(folder.join(format!("{name}.txt"))).unwrap();
+        let expected = read("s.txt", &plain);
+        assert!(!expected.is_empty());
+        for piece in [1, 3, usize::MAX] {
+            assert_eq!(read_in_pieces("s.txt", &compressed, piece), expected, "{name}");
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! The reader as a whole: shards of bytes in, documents and located errors out.
+
+// The helpers of tests are tests too.
+#![allow(clippy::unwrap_used)]
+
+mod damage;
+mod files;
+mod gzip;
+mod lines;
+mod resume;
+
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+
+use _core::read::{Item, Position, ReadError, ReadOptions, Rest, ShardReader};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+/// What a reader gave, in order.
+#[derive(Debug, Clone, PartialEq)]
+enum Seen {
+    Document(Position, String),
+    Error(ReadError),
+}
+
+impl Seen {
+    fn error(&self) -> Option<&ReadError> {
+        match self {
+            Seen::Error(error) => Some(error),
+            Seen::Document(..) => None,
+        }
+    }
+}
+
+fn options(max_document_bytes: u64) -> Arc<ReadOptions> {
+    Arc::new(ReadOptions { text_field: "text".into(), max_document_bytes })
+}
+
+/// A source that gives `piece` bytes at a time.
+struct Pieces {
+    bytes: Vec<u8>,
+    at: usize,
+    piece: usize,
+}
+
+impl Read for Pieces {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let length = out.len().min(self.piece).min(self.bytes.len() - self.at);
+        out[..length].copy_from_slice(&self.bytes[self.at..][..length]);
+        self.at += length;
+        Ok(length)
+    }
+}
+
+/// Everything that is read from `bytes`, which come in pieces of `piece`.
+fn read_in_pieces(path: &str, bytes: &[u8], piece: usize) -> Vec<Seen> {
+    read_source(path, Box::new(Pieces { bytes: bytes.to_vec(), at: 0, piece }), &options(1000))
+}
+
+fn read(path: &str, bytes: &[u8]) -> Vec<Seen> {
+    read_in_pieces(path, bytes, usize::MAX)
+}
+
+/// What is seen of these bytes when they are not compressed, as if they were in the shard `s.gz`.
+fn read_plain(bytes: &[u8]) -> Vec<Seen> {
+    let mut seen = read("s.jsonl", bytes);
+    for seen in &mut seen {
+        if let Seen::Error(error) = seen {
+            error.error.shard = "s.gz".into();
+        }
+    }
+    seen
+}
+
+fn read_source(path: &str, source: Box<dyn Read + Send>, options: &Arc<ReadOptions>) -> Vec<Seen> {
+    match ShardReader::from_source(&path.into(), source, options) {
+        Ok(mut reader) => read_on(&mut reader),
+        Err(error) => vec![Seen::Error(error)],
+    }
+}
+
+/// Reads to the end and checks what holds for every shard.
+fn read_on(reader: &mut ShardReader) -> Vec<Seen> {
+    let mut seen = Vec::new();
+    let mut text = "before".to_owned();
+    loop {
+        let before = text.len();
+        let position = reader.position();
+        match reader.next(&mut text) {
+            Ok(Item::End) => break,
+            Ok(Item::Document { at, length }) => {
+                assert_eq!(text.len(), before + length);
+                assert!(at.record >= position.record && at.byte >= position.byte);
+                assert_eq!(reader.position().record, at.record + 1);
+                seen.push(Seen::Document(at, text.split_off(before)));
+            }
+            Err(error) => {
+                assert_eq!(text, "before", "text is as it was after an error");
+                assert_eq!(error.error.record, Some(error.at.record));
+                assert_eq!(error.error.byte, Some(error.at.byte));
+                let lost = error.rest == Rest::Lost;
+                seen.push(Seen::Error(error));
+                if lost {
+                    assert_eq!(reader.next(&mut text), Ok(Item::End));
+                }
+            }
+        }
+    }
+    assert_eq!(reader.next(&mut text), Ok(Item::End), "the end stays");
+    seen
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+/// Lines of many kinds, all sound.
+fn sound_shard() -> Vec<u8> {
+    let mut shard = Vec::new();
+    for record in 0..12 {
+        match record % 4 {
+            0 => writeln!(shard, r#"{{"text": "plain {record}"}}"#).unwrap(),
+            1 => write!(shard, "{{\"id\": [{record}], \"text\": \"é\\u00e9\\n {record}\"}}\r\n").unwrap(),
+            2 => shard.extend_from_slice(b" \t\r\n"),
+            _ => writeln!(shard, r#"{{"text": "{}", "x": {{"y": "z"}}}}"#, "longer ".repeat(record)).unwrap(),
+        }
+    }
+    shard
+}

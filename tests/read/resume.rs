@@ -1,0 +1,140 @@
+//! Resuming at a place gives the rest of the shard, or says why it cannot.
+
+use _core::Error;
+use _core::read::Shard;
+
+use super::*;
+
+/// A file with these bytes, as the manifest would list it.
+pub fn shard_file(folder: &tempfile::TempDir, name: &str, bytes: &[u8]) -> Shard {
+    let path = folder.path().join(name);
+    std::fs::write(&path, bytes).unwrap();
+    Shard { path: path.to_str().unwrap().into(), size: bytes.len() as u64 }
+}
+
+/// Everything that is seen from the start, each with the reader's place before it; then the last place.
+fn with_places(shard: &Shard, options: &Arc<ReadOptions>) -> (Vec<(Position, Option<String>)>, Position) {
+    let mut reader = ShardReader::open(shard, options).unwrap();
+    let mut found = Vec::new();
+    loop {
+        let place = reader.position();
+        let mut text = String::new();
+        match reader.next(&mut text) {
+            Ok(Item::End) => return (found, reader.position()),
+            Ok(Item::Document { .. }) => found.push((place, Some(text))),
+            Err(_) => found.push((place, None)),
+        }
+    }
+}
+
+fn shards() -> Vec<(&'static str, Vec<u8>)> {
+    let mut rich = "\u{feff}".as_bytes().to_vec();
+    rich.extend(sound_shard());
+    rich.extend_from_slice(b"{\"text\": 1}\n");
+    writeln!(rich, "{{\"text\": \"{}\"}}", "x".repeat(2000)).unwrap();
+    rich.extend(sound_shard());
+    let unfinished = [&rich[..], b"{\"text\": \"no newline\"}"].concat();
+    let many: Vec<u8> = (0..60_000).flat_map(|i| format!("{{\"text\": \"{i}\"}}\n").into_bytes()).collect();
+    vec![
+        ("rich.jsonl", rich.clone()),
+        ("unfinished.jsonl", unfinished.clone()),
+        ("rich.gz", gzip(&rich)),
+        ("unfinished.gz", [gzip(&unfinished[..333]), gzip(&unfinished[333..])].concat()),
+        ("empty.jsonl", Vec::new()),
+        ("blank.gz", gzip(b"\n \n")),
+        ("many.gz", gzip(&many)),
+    ]
+}
+
+#[test]
+fn every_place_gives_the_rest() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = options(1000);
+    for (name, bytes) in shards() {
+        let shard = shard_file(&folder, name, &bytes);
+        let (found, end) = with_places(&shard, &options);
+        let step = found.len() / 100 + 1;
+        for (skipped, (place, _)) in found.iter().enumerate().step_by(step) {
+            let mut reader = ShardReader::open_at(&shard, &options, *place).unwrap();
+            assert_eq!(reader.position(), *place);
+            let mut expected = ShardReader::open(&shard, &options).unwrap();
+            let expected = read_on(&mut expected);
+            assert_eq!(read_on(&mut reader), expected[skipped..], "{name} at {place:?}");
+        }
+        let mut at_end = ShardReader::open_at(&shard, &options, end).unwrap();
+        assert_eq!((read_on(&mut at_end), at_end.position()), (vec![], end), "{name}");
+    }
+}
+
+#[test]
+fn places_that_are_no_line_starts() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = options(1000);
+    for (name, bytes) in shards() {
+        let shard = shard_file(&folder, name, &bytes);
+        let (found, end) = with_places(&shard, &options);
+        let mut places: Vec<_> = found.iter().map(|(place, _)| *place).take(30).collect();
+        places.push(end);
+        for Position { record, byte } in places {
+            for wrong in [
+                Position { record: record + 1, byte },
+                Position { record: record.wrapping_sub(1), byte },
+                Position { record, byte: byte + 1 },
+                Position { record: record + 1, byte: byte + 1 },
+                Position { record, byte: byte.wrapping_sub(1) },
+                Position { record, byte: u64::MAX },
+                Position { record: u64::MAX, byte },
+            ] {
+                let error = ShardReader::open_at(&shard, &options, wrong).err();
+                assert!(matches!(error, Some(Error::State(_))), "{name} at {wrong:?}: {error:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn words_of_a_wrong_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let shard = shard_file(&folder, "s.jsonl", b"{\"text\": \"a\"}\n{\"text\": \"b\"}\n");
+    for (record, byte, found) in [
+        (1, 13, "this byte is inside line 0"),
+        (2, 14, "line 1 starts there"),
+        (2, 29, "the shard ends at byte 28"),
+    ] {
+        let error = ShardReader::open_at(&shard, &options(100), Position { record, byte }).err().unwrap();
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "{}: expected record {record} to start at byte {byte} as the state says, but {found}; the shard is \
+                 not the one that the state was saved with",
+                shard.path
+            )
+        );
+    }
+}
+
+#[test]
+fn damage_before_and_behind_the_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = options(1000);
+    let lines: Vec<u8> = (0..2000)
+        .flat_map(|i: u32| format!("{{\"text\": \"{}\"}}\n", i.wrapping_mul(2_654_435_761)).into_bytes())
+        .collect();
+    let compressed = gzip(&lines);
+    let shard = shard_file(&folder, "s.gz", &compressed[..compressed.len() / 2]);
+    let whole = read_on(&mut ShardReader::open(&shard, &options).unwrap());
+    let damage = whole.last().unwrap().error().unwrap();
+
+    // Behind the place: the same error at the same place as without resuming.
+    for seen in &whole[..whole.len() - 1] {
+        let Seen::Document(at, _) = seen else { panic!("{seen:?}") };
+        if at.record % 100 == 0 {
+            let mut reader = ShardReader::open_at(&shard, &options, *at).unwrap();
+            assert_eq!(read_on(&mut reader), whole[at.record as usize..]);
+        }
+    }
+    // Before the place: the shard's error.
+    let place = Position { record: damage.at.record + 1, byte: damage.at.byte + 1 };
+    let error = ShardReader::open_at(&shard, &options, place).err();
+    assert_eq!(error, Some(Error::Shard(damage.error.clone())));
+}
