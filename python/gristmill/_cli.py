@@ -5,7 +5,6 @@ Exit codes: 0 done, 1 a GristmillError, 2 wrong usage, 130 interrupted.
 
 import json
 import logging
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +12,8 @@ from typing import Any
 
 import click
 
+from gristmill import _sample
+from gristmill._bench.command import bench
 from gristmill._core import __version__
 from gristmill._errors import GristmillError
 
@@ -26,6 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code."""
+    _silence_missing_jax()
     try:
         code = cli.main(arguments, prog_name="gristmill", standalone_mode=False)
         return code if isinstance(code, int) else 0
@@ -96,12 +98,11 @@ def demo(
       gristmill demo --megabytes 4 --threads 1
       gristmill demo --folder demo-data --rows 64 --json
     """
-    _silence_missing_jax()
     # Loaded here: Grain takes half a second, which --help need not wait for.
-    from gristmill import _demo, _sample
+    from gristmill import _demo
 
-    tokenizer = tokenizer or _demo.shipped_tokenizer()
-    folder = folder or _cache() / "demo"
+    tokenizer = tokenizer or _sample.tokenizer()
+    folder = folder or _sample.default_folder()
     click.echo(f"sample text in {folder} ...", err=True)
     sample = _sample.prepare(folder, megabytes)
     result = _demo.run(
@@ -111,15 +112,6 @@ def demo(
         print_json(result)
     else:
         click.echo(_demo.describe(sample, result))
-
-
-def _silence_missing_jax() -> None:
-    """Grain warns when it is loaded without JAX, which no command needs."""
-    logging.getLogger("absl").addFilter(lambda record: "jax profiler" not in record.getMessage())
-
-
-def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gristmill"
 
 
 @cli.command()
@@ -149,3 +141,11 @@ def inspect(path: Path, records: int, text: str | None, as_json: bool) -> None:
         print_json(found)
     else:
         click.echo(_inspect.describe(found))
+
+
+cli.add_command(bench)
+
+
+def _silence_missing_jax() -> None:
+    """Grain warns when it is loaded without JAX, which no command needs."""
+    logging.getLogger("absl").addFilter(lambda record: "jax profiler" not in record.getMessage())

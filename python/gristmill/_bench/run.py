@@ -1,0 +1,71 @@
+"""One contender, once, in this process: `python -m gristmill._bench.run NAME JOB` prints what it did as JSON."""
+
+import json
+import os
+import resource
+import sys
+import time
+from dataclasses import asdict
+from typing import Any
+
+from gristmill._bench.contenders import CONTENDERS, Job
+
+
+def command(name: str, job: Job) -> tuple[list[str], dict[str, str]]:
+    """The command and the environment that run a contender."""
+    environment = {
+        **os.environ,
+        # The threads that the `tokenizers` library makes.
+        "RAYON_NUM_THREADS": str(job.threads),
+        "TOKENIZERS_PARALLELISM": "true" if job.threads > 1 else "false",
+        # The shards are local: nothing is to be asked of the hub.
+        "HF_HUB_OFFLINE": "1",
+        "HF_DATASETS_OFFLINE": "1",
+    }
+    return [sys.executable, "-m", "gristmill._bench.run", name, json.dumps(asdict(job))], environment
+
+
+def measure(name: str, job: Job) -> dict[str, Any]:
+    """Runs a contender to its end.
+
+    Returns:
+      `seconds` from asking for the first batch to the end, `seconds_to_first_batch`, `cpu_seconds`, `peak_bytes` of
+      memory, `rows`, `tokens`, `eos_tokens`, and `id_sum`, by which one sees that all gave the same tokens.
+    """
+    batches = CONTENDERS[name](job)
+    rows = tokens = eos_tokens = id_sum = 0
+    first = 0.0
+    cpu = time.process_time()
+    start = time.perf_counter()
+    for ids, valid in batches:
+        first = first or time.perf_counter() - start
+        rows += len(ids)
+        given = ids.reshape(-1) if valid is None else ids[valid]
+        tokens += given.size
+        eos_tokens += int((given == job.eos).sum())
+        id_sum += int(given.sum(dtype="int64"))
+    seconds = time.perf_counter() - start
+    return {
+        "seconds": seconds,
+        "seconds_to_first_batch": first,
+        "cpu_seconds": time.process_time() - cpu,
+        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024),
+        "rows": rows,
+        "tokens": tokens,
+        "eos_tokens": eos_tokens,
+        "id_sum": id_sum,
+    }
+
+
+def _main() -> int:
+    try:
+        print(json.dumps(measure(sys.argv[1], Job(**json.loads(sys.argv[2])))))
+    except Exception as error:
+        # One line, which `rounds` shows; Grain's notes on its tracebacks would only hide it.
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main())
