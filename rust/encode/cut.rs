@@ -141,7 +141,7 @@ fn plain_class(byte: u8) -> u8 {
 fn crosses(class: u8, other: u8) -> bool {
     match class {
         CONTROL => matches!(other, LETTER | DIGIT | PUNCTUATION),
-        PUNCTUATION => matches!(other, LETTER | DIGIT | CONTROL),
+        PUNCTUATION => matches!(other, LETTER | DIGIT),
         _ => false,
     }
 }
@@ -165,19 +165,24 @@ mod avx2 {
         #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
         pub(super) fn cut_avx2(&self, text: &[u8], n: usize, ends: &mut Vec<u32>) {
             let tables: [Members; CLASSES - 1] = std::array::from_fn(|class| self.members(class as u8));
+            // All ones where a class must not be cut off the one before it: no branch on the rules below.
+            let masks: [[u64; CLASSES]; CLASSES] = self
+                .joined
+                .map(|rights| std::array::from_fn(|right| u64::from(rights >> right & 1).wrapping_neg()));
             let mut carries = [0u64; CLASSES];
             let mut at = 0;
             while at < n {
                 let Some(block) = text.get(at..).and_then(|rest| rest.first_chunk::<64>()) else { return };
                 let maps = classify(block, &tables);
                 let mut kept = 0;
-                for (left, joined) in self.joined.iter().enumerate() {
-                    let before = maps[left] << 1 | carries[left];
-                    carries[left] = maps[left] >> 63;
-                    for (right, map) in maps.iter().enumerate() {
-                        // All ones where the two classes are joined: no branch on the table.
-                        kept |= before & map & u64::from(joined >> right & 1).wrapping_neg();
+                for ((map, carry), masks) in maps.iter().zip(&mut carries).zip(&masks) {
+                    let before = map << 1 | *carry;
+                    *carry = map >> 63;
+                    let mut followers = 0;
+                    for (map, mask) in maps.iter().zip(masks) {
+                        followers |= map & mask;
                     }
+                    kept |= before & followers;
                 }
                 let mut cuts = !kept;
                 if self.before_each_space {

@@ -7,10 +7,11 @@ use super::merge::{MergeTable, NONE};
 
 /// Merges any number of symbols in O(n log n) time. `emit` gets each token with the number of symbols
 /// that it and those before it cover.
-pub fn merge(table: &MergeTable, symbols: &[u32], ranks: &[u32], mut emit: impl FnMut(u32, usize)) {
+pub fn merge(table: &MergeTable, symbols: &[u32], mut emit: impl FnMut(u32, usize)) {
+    let ranks = symbols.windows(2).map(|pair| table.rank(pair[0], pair[1]));
     let mut word = Word {
         ids: symbols.to_vec(),
-        ranks: ranks.iter().copied().chain([NONE]).collect(),
+        ranks: ranks.chain([NONE]).collect(),
         next: (1..=symbols.len()).collect(),
         previous: (0..symbols.len()).map(|place| place.wrapping_sub(1)).collect(),
     };
@@ -83,9 +84,8 @@ mod tests {
             symbols in prop::collection::vec(0u32..4, 1..300),
         ) {
             let table = MergeTable::new(&rules, Kernel::detect()).unwrap();
-            let ranks: Vec<u32> = symbols.windows(2).map(|pair| table.rank(pair[0], pair[1])).collect();
             let mut tokens = Vec::new();
-            merge(&table, &symbols, &ranks, |id, _| tokens.push(id));
+            merge(&table, &symbols, |id, _| tokens.push(id));
             prop_assert_eq!(tokens, oracle::merge(&rules, &symbols));
         }
     }

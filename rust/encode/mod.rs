@@ -16,6 +16,7 @@ mod fast;
 mod file;
 mod heap;
 mod kernel;
+mod memory;
 mod merge;
 mod normalize;
 #[cfg(test)]

@@ -118,22 +118,24 @@ mod tests {
             let text = c.to_string();
             assert_eq!(normalized(&table, &text), nfc(&text), "{c:?}");
             assert!(c >= '\u{300}' || is_settled(c), "{c:?}");
-            // What a character is taken apart into stays together with it.
-            for part in c.nfd().map(|(part, _)| part).skip(1) {
-                assert!(!is_settled(part), "{part:?} of {c:?}");
+            // What joins what is before it is not settled.
+            if nfc(&text) == text {
+                for (part, _) in std::iter::once(c).nfd().skip(1) {
+                    assert!(!is_settled(part), "{part:?} of {c:?}");
+                }
             }
         }
     }
 
-    /// Characters that move, join, or come apart under NFC, among some that do not.
+    /// Texts of characters that move, join, or come apart under NFC, among some that do not.
     const TRAPS: &str = "[ aeo\u{300}\u{301}\u{323}\u{338}\u{345}\u{c5}\u{1e9b}\u{212b}\u{340}\u{344}\
         \u{3b1}\u{5d9}\u{5b4}\u{5bc}\u{fb1d}\u{64b}\u{651}\u{915}\u{93c}\u{94d}\u{958}\u{e01}\u{e48}\u{e38}\
         \u{1100}\u{1161}\u{11a8}\u{ac00}\u{ac01}\u{f71}\u{f72}\u{f73}\u{2adc}\u{1d157}\u{1d165}\u{1d15e}\
-        \u{2f800}日本]";
+        \u{2f800}日本]{0,80}";
 
     proptest! {
         #[test]
-        fn stretches_give_what_the_whole_gives(text in format!("{TRAPS}{{0,80}}")) {
+        fn stretches_give_what_the_whole_gives(text in TRAPS) {
             prop_assert_eq!(normalized(&Nfc::new(), &text), nfc(&text));
         }
     }

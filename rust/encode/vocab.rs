@@ -7,7 +7,7 @@ use ahash::AHashMap;
 use super::file::Token;
 
 /// Ids must be below this: the merge table packs two ids and a rank into 64 bits, the piece cache five
-/// ids into 15 bytes.
+/// ids into 15 bytes. The last one is kept for "no neighbour" while merging.
 pub const MAX_IDS: u32 = 1 << 20;
 
 const HOLE: (u32, u32) = (u32::MAX, 0);
@@ -30,8 +30,8 @@ impl Vocab {
     /// Takes the entries of a file, or says what the fast engine cannot do with them.
     pub fn new<'a>(entries: &'a [(Token<'a>, u32)]) -> Result<(Self, Ids<'a>), String> {
         let highest = entries.iter().map(|entry| entry.1).max().ok_or("its vocabulary is empty")?;
-        if highest >= MAX_IDS {
-            return Err(format!("its highest id, {highest}, is not below {MAX_IDS}"));
+        if highest >= MAX_IDS - 1 {
+            return Err(format!("its highest id, {highest}, is not below {}", MAX_IDS - 1));
         }
         let mut ids = Ids::with_capacity(entries.len());
         let mut text = String::with_capacity(entries.iter().map(|entry| entry.0.len()).sum());
@@ -106,7 +106,7 @@ mod tests {
     fn what_makes_ids_ambiguous_is_refused() {
         assert!(Vocab::new(&entries(&[("a", 0), ("a", 1)])).is_err());
         assert!(Vocab::new(&entries(&[("a", 0), ("b", 0)])).is_err());
-        assert!(Vocab::new(&entries(&[("a", MAX_IDS)])).is_err());
+        assert!(Vocab::new(&entries(&[("a", MAX_IDS - 1)])).is_err());
         assert!(Vocab::new(&[]).is_err());
     }
 }

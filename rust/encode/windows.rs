@@ -62,7 +62,6 @@ struct Piece {
 #[derive(Default)]
 pub struct WindowMerger {
     window: Window,
-    ranks: Vec<u32>,
     pieces: Vec<Piece>,
     joint: Window,
     previous: Vec<u32>,
@@ -147,7 +146,7 @@ impl WindowMerger {
     }
 
     fn merge_window(&mut self, table: &MergeTable) {
-        merge_all(table, &self.window.symbols, &mut self.ranks, &mut self.pieces);
+        merge_all(table, &self.window.symbols, &mut self.pieces);
     }
 
     /// Whether the symbols from `start` to `end` merge to two tokens, parted at `middle`.
@@ -163,20 +162,18 @@ impl WindowMerger {
         let parted = self.joint.ends.partition_point(|symbol_end| *symbol_end <= middle);
         self.joint.symbols.truncate(count);
         let mut pieces = Vec::new();
-        merge_all(table, &self.joint.symbols, &mut self.ranks, &mut pieces);
+        merge_all(table, &self.joint.symbols, &mut pieces);
         pieces == [Piece { id: left, end: parted }, Piece { id: right, end: count }]
     }
 }
 
 /// Merges symbols as if they stood alone.
-fn merge_all(table: &MergeTable, symbols: &[u32], ranks: &mut Vec<u32>, pieces: &mut Vec<Piece>) {
+fn merge_all(table: &MergeTable, symbols: &[u32], pieces: &mut Vec<Piece>) {
     pieces.clear();
-    ranks.clear();
-    ranks.extend(symbols.windows(2).map(|pair| table.rank(pair[0], pair[1])));
     if symbols.len() <= LONGEST {
-        table.merge(symbols, ranks, |id, _, end| pieces.push(Piece { id, end }));
+        table.merge(symbols, |id, _, end| pieces.push(Piece { id, end }));
     } else {
-        heap::merge(table, symbols, ranks, |id, end| pieces.push(Piece { id, end }));
+        heap::merge(table, symbols, |id, end| pieces.push(Piece { id, end }));
     }
 }
 

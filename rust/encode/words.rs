@@ -1,13 +1,12 @@
 //! Merging one word whose symbols are single bytes or a list: what both kinds of model share.
 
-use super::merge::{LONGEST, MergeTable, NONE};
+use super::merge::{LONGEST, MergeTable, NONE, Word};
 use super::windows::{Symbols, Window, WindowMerger};
 
 /// Scratch space of one worker, kept between words.
 #[derive(Default)]
 pub struct Scratch {
     pub symbols: Vec<u32>,
-    ranks: Vec<u32>,
     windows: WindowMerger,
 }
 
@@ -35,15 +34,7 @@ impl ByteSymbols {
         if word.len() > LONGEST {
             return scratch.windows.merge(table, &ByteWord { symbols: &self.ids, word }, ids);
         }
-        let mut symbols = [0; LONGEST];
-        let mut ranks = [NONE; LONGEST];
-        for (symbol, byte) in symbols.iter_mut().zip(word) {
-            *symbol = self.ids[usize::from(*byte)];
-        }
-        for (rank, pair) in ranks.iter_mut().zip(word.windows(2)) {
-            *rank = self.ranks[usize::from(pair[0]) << 8 | usize::from(pair[1])];
-        }
-        table.merge(&symbols[..word.len()], &ranks[..word.len()], |id, _, _| ids.push(id));
+        table.merge(ShortByteWord { symbols: self, word }, |id, _, _| ids.push(id));
     }
 
     pub fn bytes(&self) -> usize {
@@ -58,12 +49,33 @@ impl Scratch {
             [] => {}
             [symbol] => ids.push(*symbol),
             symbols if symbols.len() <= LONGEST => {
-                self.ranks.clear();
-                self.ranks.extend(symbols.windows(2).map(|pair| table.rank(pair[0], pair[1])));
-                table.merge(symbols, &self.ranks, |id, _, _| ids.push(id));
+                table.merge(symbols, |id, _, _| ids.push(id));
             }
             symbols => self.windows.merge(table, &ListedWord(symbols), ids),
         }
+    }
+}
+
+/// A word of up to [`LONGEST`] bytes.
+struct ShortByteWord<'a> {
+    symbols: &'a ByteSymbols,
+    word: &'a [u8],
+}
+
+impl Word for ShortByteWord<'_> {
+    #[inline(always)]
+    fn len(&self) -> usize {
+        self.word.len()
+    }
+
+    #[inline(always)]
+    fn symbol(&self, place: usize) -> u32 {
+        self.symbols.ids[usize::from(self.word[place])]
+    }
+
+    #[inline(always)]
+    fn rank(&self, _: &MergeTable, place: usize) -> u32 {
+        self.symbols.ranks[usize::from(self.word[place]) << 8 | usize::from(self.word[place + 1])]
     }
 }
 
