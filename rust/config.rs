@@ -130,6 +130,8 @@ pub struct HostConfig {
     pub threads: usize,
     /// Batches that are prepared ahead of the consumer.
     pub prefetch: usize,
+    /// Share of the documents, 0 to 1, whose ids are compared with those of the reference engine.
+    pub verify: f64,
     /// Whether single rows are handed out instead of batches.
     pub single_rows: bool,
 }

@@ -311,6 +311,7 @@ fn check(case: &Case, runs: &[Run]) -> TestCaseResult {
         lanes,
         threads,
         prefetch,
+        verify: 0.0,
         single_rows: case.single_rows,
     };
     let all: Vec<usize> = (0..lanes).collect();

@@ -325,3 +325,12 @@ def test_stats_account_for_every_document(shards, encoder, texts):
     assert stats["batches"] == rows // 8
     assert stats["quarantined"] == stats["dropped_tokens"] == 0
     assert set(stats["busy_seconds"]) == {"read", "encode", "pack"}
+
+
+@pytest.mark.parametrize("share", [0.2, 1.0])
+def test_verify_compares_with_the_reference_and_changes_nothing(shards, encoder, share):
+    verified = make(shards, encoder, sequence_length=256, verify=share)
+    plain = make(shards, encoder, sequence_length=256)
+    assert verified.fingerprint == plain.fingerprint
+    for a, b in zip(verified, plain, strict=True):
+        np.testing.assert_array_equal(a["inputs"], b["inputs"])

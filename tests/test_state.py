@@ -174,7 +174,7 @@ def test_a_host_that_has_ended_may_lag(shards, encoder):
         (lambda s: s["lanes"].update({"0": [0] * 12}), "list of 13 integers"),
         (lambda s: s["lanes"]["0"].__setitem__(0, 5), r"epoch 5, and epochs=1"),
         (lambda s: s["lanes"]["0"].__setitem__(1, 9), r"shard 9 of 1"),
-        (lambda s: s["lanes"]["0"].__setitem__(4, 9), "inside a shuffle window, and nothing is shuffled"),
+        (lambda s: s["lanes"]["0"].__setitem__(4, 9), "inside a window, and this stream has none"),
         (lambda s: s["lanes"]["0"].__setitem__(0, 1.5), "epoch of lane 0 is an integer"),
         (lambda s: s.update(row=3), "within a step"),
     ],

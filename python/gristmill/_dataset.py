@@ -192,6 +192,8 @@ class PackedDataset(grain.IterDataset[Element]):
       max_document_bytes: longest accepted line of a shard, inflated.
       threads: worker threads. None: as many as this process has cores.
       prefetch: batches that are prepared ahead.
+      verify: share of the documents, 0 to 1, whose ids are compared with those of the `tokenizers` library while
+        running; the first difference is a `ShardError`.
 
     Raises:
       ArgumentError: an argument's value is not allowed.
@@ -227,6 +229,7 @@ class PackedDataset(grain.IterDataset[Element]):
         max_document_bytes: int = 2**27,
         threads: int | None = None,
         prefetch: int = 4,
+        verify: float = 0.0,
     ) -> None:
         super().__init__()
         self._text_field = _arguments.text("text_field", text_field)
@@ -246,6 +249,7 @@ class PackedDataset(grain.IterDataset[Element]):
         self._max_document_bytes = _arguments.integer("max_document_bytes", max_document_bytes, 1)
         self._threads = _arguments.optional_integer("threads", threads, 1, 1024)
         self._prefetch = _arguments.integer("prefetch", prefetch, 1, 1024)
+        self._verify = _arguments.fraction("verify", verify)
         if bos is None:
             raise _arguments.wrong_type("bos", bos, "a token, an id, True for the tokenizer's own, or False for none")
         self._manifest = Manifest.find(shards)
@@ -363,5 +367,6 @@ class PackedDataset(grain.IterDataset[Element]):
             "max_error_rate": self._max_error_rate if self._on_error == "quarantine" else None,
             "max_document_bytes": self._max_document_bytes,
             "prefetch": self._prefetch,
+            "verify": self._verify,
             "single_rows": self._batch_size is None,
         }

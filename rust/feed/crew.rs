@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use super::ring::LaneWriter;
 use super::schedule::{Job, Schedule};
 use crate::config::{HostConfig, StreamConfig};
-use crate::encode::{EncodeWorker, Encoder};
-use crate::lane::block::{Block, encode};
+use crate::encode::Encoder;
+use crate::lane::block::Block;
+use crate::lane::block_encoder::BlockEncoder;
 use crate::lane::cursor::Cursor;
 use crate::lane::documents::Documents;
 use crate::lane::report::Report;
@@ -35,6 +36,7 @@ pub struct Busy {
 struct Shared {
     config: Arc<StreamConfig>,
     encoder: Encoder,
+    verify: f64,
     lanes: Vec<Lane>,
     schedule: Mutex<Schedule>,
     work: Condvar,
@@ -56,7 +58,7 @@ struct Packing {
 
 /// What a worker owns and uses for one block after another.
 struct Tools {
-    encoder: EncodeWorker,
+    encoder: BlockEncoder,
     text: String,
 }
 
@@ -84,6 +86,7 @@ impl Crew {
         let shared = Arc::new(Shared {
             config: Arc::clone(config),
             encoder: encoder.clone(),
+            verify: host.verify,
             lanes: lanes.collect(),
             schedule: Mutex::new(schedule),
             work: Condvar::new(),
@@ -147,7 +150,8 @@ impl Shared {
     }
 
     fn work(&self) {
-        let mut tools = Tools { encoder: self.encoder.worker(), text: String::new() };
+        let encoder = BlockEncoder::new(&self.config, &self.encoder, self.verify);
+        let mut tools = Tools { encoder, text: String::new() };
         let mut schedule = self.lock();
         while !schedule.closed {
             let Some(job) = schedule.take() else {
@@ -196,7 +200,7 @@ impl Shared {
         }
         drop(schedule);
 
-        timed(&self.busy.encode, || encode(&mut block, text, encoder, &self.config, self.lanes[lane].number));
+        timed(&self.busy.encode, || encoder.encode(&mut block, text, self.lanes[lane].number));
         let mut schedule = self.lock();
         schedule.encoded(lane, number, block);
         schedule

@@ -1,10 +1,6 @@
 //! A block: the documents that are read, encoded and packed as one unit of work.
 
-use std::sync::Arc;
-
 use super::cursor::Place;
-use crate::config::StreamConfig;
-use crate::encode::EncodeWorker;
 use crate::error::{Error, ShardError};
 
 /// Some documents of a lane, in stream order, with what was met among and behind them.
@@ -56,34 +52,4 @@ pub struct Failure {
     pub place: Place,
     /// Quarantined records between that document and `place`.
     pub quarantined_before: u64,
-}
-
-/// Turns the texts of a lane's block into ids.
-///
-/// `text` holds the documents' texts one after another. A document that cannot be encoded ends the
-/// block there.
-pub fn encode(block: &mut Block, text: &str, encoder: &mut EncodeWorker, config: &StreamConfig, lane: usize) {
-    let mut start = 0;
-    for index in 0..block.documents.len() {
-        let document = &mut block.documents[index];
-        let Document { place, quarantined_before, .. } = *document;
-        let end = start + document.text_bytes;
-        let before = block.ids.len();
-        block.ids.extend(config.bos);
-        if let Err(error) = encoder.encode(&text[start..end], &mut block.ids) {
-            let error = ShardError {
-                shard: Arc::clone(&config.shard(lane, place).path),
-                record: Some(place.record),
-                byte: Some(place.byte),
-                reason: error.to_string(),
-            };
-            block.ids.truncate(before);
-            block.documents.truncate(index);
-            block.then = Then::Failed(Failure { error: error.into(), place, quarantined_before });
-            return;
-        }
-        block.ids.extend(config.eos);
-        document.tokens = block.ids.len() - before;
-        start = end;
-    }
 }

@@ -1,6 +1,7 @@
 //! A lane: one ordered stream of documents with one cursor, read and packed in order.
 
 pub mod block;
+pub mod block_encoder;
 pub mod cursor;
 pub mod documents;
 pub mod report;

@@ -107,7 +107,7 @@ impl Source {
             if self.config.epochs.is_some_and(|epochs| self.place.epoch >= epochs) {
                 return Ok(Then::Ended(self.place));
             }
-            let window_ends = match self.next(text)? {
+            let ends = match self.next(text)? {
                 Record::Sound(document) => {
                     block.documents.push(document);
                     self.fills_window(document.text_bytes)
@@ -116,14 +116,17 @@ impl Source {
                     block.quarantined.push(error);
                     false
                 }
-                Record::ShardEnd => self.next_shard()? && self.config.window().is_some(),
+                // A block ends with its epoch: a lane of little text would otherwise read it thousands of
+                // times to fill one.
+                Record::ShardEnd => self.next_shard()?,
             };
             if self.quarantined_in_a_row == 0 {
                 self.safe = self.place;
             }
-            if window_ends {
+            if ends {
                 self.window = Fill::default();
-                return Ok(Then::WindowEnd(self.place));
+                let is_window = self.config.window().is_some();
+                return Ok(if is_window { Then::WindowEnd(self.place) } else { Then::More });
             }
         }
         Ok(Then::More)

@@ -60,6 +60,7 @@ struct Arguments {
     max_error_rate: Option<f64>,
     max_document_bytes: u64,
     prefetch: usize,
+    verify: f64,
     single_rows: bool,
 }
 
@@ -84,6 +85,7 @@ impl Pipeline {
             lanes: arguments.own_lanes.clone(),
             threads: usable_cores(),
             prefetch: arguments.prefetch,
+            verify: arguments.verify,
             single_rows: arguments.single_rows,
         };
         let config = stream_config(arguments)?;

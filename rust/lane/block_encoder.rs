@@ -1,0 +1,109 @@
+//! The encoding of a block: what the workers spend their time on.
+
+use std::sync::Arc;
+
+use super::block::{Block, Document, Failure, Then};
+use super::cursor::Place;
+use crate::config::StreamConfig;
+use crate::encode::{EncodeWorker, Encoder};
+use crate::error::ShardError;
+
+/// Turns the texts of blocks into ids, for one thread.
+pub struct BlockEncoder {
+    config: Arc<StreamConfig>,
+    encoder: Encoder,
+    worker: EncodeWorker,
+    /// Share of the documents that are encoded by the reference too.
+    verify: f64,
+    expected: Vec<u32>,
+}
+
+impl BlockEncoder {
+    /// An encoder for one thread. `verify` is the share of documents, 0 to 1, whose ids are compared
+    /// with those of the reference.
+    pub fn new(config: &Arc<StreamConfig>, encoder: &Encoder, verify: f64) -> Self {
+        Self {
+            config: Arc::clone(config),
+            encoder: encoder.clone(),
+            worker: encoder.worker(),
+            verify,
+            expected: Vec::new(),
+        }
+    }
+
+    /// Fills in the ids of a block of `lane`. `text` holds its documents' texts one after another. A
+    /// document that cannot be encoded, or not as the reference does, ends the block there.
+    pub fn encode(&mut self, block: &mut Block, text: &str, lane: usize) {
+        let mut start = 0;
+        for index in 0..block.documents.len() {
+            let document = &mut block.documents[index];
+            let end = start + document.text_bytes;
+            let before = block.ids.len();
+            block.ids.extend(self.config.bos);
+            if let Err(reason) = self.encode_document(&text[start..end], document.place, &mut block.ids) {
+                block.ids.truncate(before);
+                self.fail(block, index, lane, reason);
+                return;
+            }
+            block.ids.extend(self.config.eos);
+            document.tokens = block.ids.len() - before;
+            start = end;
+        }
+    }
+
+    /// Appends a document's ids. The error says what is wrong with them.
+    fn encode_document(&mut self, text: &str, place: Place, ids: &mut Vec<u32>) -> Result<(), String> {
+        let before = ids.len();
+        self.worker.encode(text, ids).map_err(|error| error.to_string())?;
+        if !is_sampled(place, self.verify) {
+            return Ok(());
+        }
+        self.expected.clear();
+        self.encoder.encode_with_reference(text, &mut self.expected).map_err(|error| error.to_string())?;
+        let found = &ids[before..];
+        if found == self.expected {
+            return Ok(());
+        }
+        let equal = found.iter().zip(&self.expected).take_while(|(a, b)| a == b).count();
+        Err(format!(
+            "expected the ids of the reference, found others from token {equal} on: {:?} instead of {:?}. This is a \
+             bug in the fast engine, please report it; Encoder(..., engine=\"reference\") goes on without it",
+            found[equal..].first(),
+            self.expected[equal..].first(),
+        ))
+    }
+
+    fn fail(&self, block: &mut Block, index: usize, lane: usize, reason: String) {
+        let Document { place, quarantined_before, .. } = block.documents[index];
+        let error = ShardError {
+            shard: Arc::clone(&self.config.shard(lane, place).path),
+            record: Some(place.record),
+            byte: Some(place.byte),
+            reason,
+        };
+        block.documents.truncate(index);
+        block.then = Then::Failed(Failure { error: error.into(), place, quarantined_before });
+    }
+}
+
+/// Whether a document is among the share that is verified: the same ones in every run.
+fn is_sampled(place: Place, share: f64) -> bool {
+    let Place { epoch, shard, record, .. } = place;
+    let mixed = (epoch ^ shard.rotate_left(24) ^ record.rotate_left(48)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    share > 0.0 && (mixed >> 11) as f64 * (1.0 / (1u64 << 53) as f64) < share
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sample_is_the_share_that_was_asked_for() {
+        let places = || (0..10_000).map(|i| Place { epoch: i / 5000, shard: i % 7, record: i, byte: 0 });
+        for share in [0.0, 0.01, 0.5, 1.0] {
+            let count = places().filter(|&place| is_sampled(place, share)).count() as f64;
+            assert!((count - share * 10_000.0).abs() < 300.0, "{share}: {count}");
+        }
+        assert!(places().all(|place| is_sampled(place, 1.0) && !is_sampled(place, 0.0)));
+    }
+}
