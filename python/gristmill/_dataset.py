@@ -147,17 +147,17 @@ class PackedDataset(grain.IterDataset[Element]):
     prefetching, hosts and restarts do not change it.
 
     Elements are dicts of int32 arrays: `[rows of this host, sequence_length]` with `batch_size`,
-    `[sequence_length]` without. A segment is what a row holds of one document, numbered from 1 in each row with
-    0 for padding; positions start from 0 in each. The layouts are named after what reads them:
+    `[sequence_length]` without. A segment is what a row holds of one document: numbered from 1 in each row, 0 is
+    padding; its positions start from 0. The layouts are named after what reads them:
 
     - `maxtext`: `inputs`, `inputs_segmentation`, `inputs_position`, `targets`, `targets_segmentation`,
       `targets_position`. `targets[i]` is the token that follows `inputs[i]` in its document, also across the
       end of the row; where none follows, or truncation has cut it away, `targets` and
       `targets_segmentation` are 0. MaxText's own shift differs there, see `boundary_targets`.
     - `grain`: `tokens`, `tokens_segment_ids`, `tokens_positions`.
-    - `hf`: `input_ids`, `attention_mask`, `position_ids`, `labels`. Labels are not shifted, and -100 on padding,
-      on a document's first token, and wherever else the token before it in the row is not the one before it in
-      its document.
+    - `hf`: `input_ids`, `attention_mask`, `position_ids`, `labels`. Labels are not shifted. They are -100 on
+      padding, on a document's first token, and wherever else the token before it in the row is not the one
+      before it in its document.
 
     Args:
       shards: a glob, a path, a list of either, or a `Manifest`.
@@ -168,9 +168,9 @@ class PackedDataset(grain.IterDataset[Element]):
       lanes: number of ordered streams that the shards are dealt to. None: the largest power of two that
         divides `batch_size` and is at most the number of shards and 64. It is part of the stream, and the
         largest number of hosts.
-      packing: `"concat"`: documents are joined, and cut every `sequence_length` tokens. `"best_fit"`: documents
-        that fit into a row are never cut; of longer ones full rows are cut first, and all the rest of a window of
-        documents is placed, longest first, each in the fullest row in which it fits. `"pad"`: one document a row.
+      packing: `"concat"`: documents are joined, and cut every `sequence_length` tokens. `"best_fit"`:
+        documents that fit into a row are never cut; of longer ones full rows are cut first, and all the rest of
+        a window is placed, longest first, each in the fullest row in which it fits. `"pad"`: one document a row.
       fit_window: documents that `best_fit` places together. With a `seed`, at most `shuffle_window`.
       truncation: what `pad` keeps of a document longer than a row, BOS and EOS included: `"right"` its start,
         `"left"` its end, `"middle"` its first and its last half row; `"split"` all of it, in several rows;

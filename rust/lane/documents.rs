@@ -27,6 +27,8 @@ pub struct Documents {
     /// Quarantined records that were met, and those of them that were counted and not yet reported.
     quarantined: VecDeque<ShardError>,
     counted: Vec<ShardError>,
+    /// The last epoch that gave a token; at first that of the cursor.
+    token_epoch: u64,
     /// Whether `cursor` comes from a saved state whose document was not met yet.
     resuming: bool,
     end: Option<End>,
@@ -77,6 +79,7 @@ impl Documents {
             cursor,
             quarantined: VecDeque::new(),
             counted: Vec::new(),
+            token_epoch: cursor.window.epoch,
             resuming: true,
             end: None,
         }
@@ -112,6 +115,7 @@ impl Documents {
                     break;
                 }
                 if part.document.tokens > 0 {
+                    self.token_epoch = part.document.place.epoch;
                     return Next::Tokens(self.run(&part));
                 }
                 self.finish_document(&part.document);
@@ -174,6 +178,7 @@ impl Documents {
     fn reach(&mut self, document: &Document) -> Result<()> {
         let moved = !self.has_windows() && self.cursor.window != document.place;
         self.check_resumed(if moved { 0 } else { document.tokens as u64 })?;
+        self.check_endless(document.place.epoch)?;
         if moved {
             self.count_quarantined(document.quarantined_before as usize);
             self.cursor.window = document.place;
@@ -192,6 +197,19 @@ impl Documents {
             )));
         }
         Ok(())
+    }
+
+    /// In `epoch`, whether the one before it gave a token, or there is an end: a lane must not look for
+    /// tokens for ever.
+    fn check_endless(&self, epoch: u64) -> Result<()> {
+        if self.config.epochs.is_some() || epoch <= self.token_epoch + 1 {
+            return Ok(());
+        }
+        Err(Error::Argument(format!(
+            "the documents of lane {} are without tokens for a whole epoch, so that with epochs=None it would read them \
+             for ever: use fewer lanes=, or leave its shards out",
+            self.lane
+        )))
     }
 
     fn finish_document(&mut self, document: &Document) {
@@ -227,7 +245,8 @@ impl Documents {
                 (place, quarantined_before as usize, Some(End::Failed(error)))
             }
         };
-        let end = match (end, self.check_resumed(0)) {
+        let fits = self.check_resumed(0).and_then(|()| self.check_endless(place.epoch));
+        let end = match (end, fits) {
             (Some(End::Failed(error)), _) | (_, Err(error)) => Some(End::Failed(error)),
             (end, Ok(())) => end,
         };

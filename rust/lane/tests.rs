@@ -176,6 +176,19 @@ fn a_lane_of_empty_shards_ends_at_once_and_is_refused_when_endless() {
 }
 
 #[test]
+fn an_endless_lane_without_tokens_is_refused() {
+    for packing in [Packing::Concat, Packing::BestFit { window: 2 }] {
+        for window in [None, Some(2)] {
+            let mut folder = folder(&["", &lines(&["", "", ""])]);
+            folder.config.epochs = None;
+            folder.config.packing = packing;
+            folder.config.shuffle = window.map(|window| Shuffle { seed: 1, window });
+            assert!(all(folder.config).error.unwrap().contains("without tokens for a whole epoch"));
+        }
+    }
+}
+
+#[test]
 fn one_document_in_an_epoch_is_enough_to_go_on_for_ever() {
     let mut folder = folder(&["", &lines(&["only"]), ""]);
     folder.config.epochs = None;
