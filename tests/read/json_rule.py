@@ -65,7 +65,18 @@ VALUES = [
     '{"text": "inner"}', '[{"text": [[]]}]', '""', '"x"', '"\\n\\t\\"\\\\\\/\\b\\f\\r"', '"\\x"', '"\\u00e9"',
     '"\\ud83d\\ude00"', '"\\ud83d"', '"\\ude00\\ud83d"', '"\\u12"', '"é€😀"', '"tab\there"', "'x'", "tru", "nulL", "",
 ]  # fmt: skip
-KEYS = ['"text"', '"text"', '"te\\u0078t"', '"Text"', '"t"', '""', '"\\ud800"', '"x"', "text", '"text']
+KEYS = [
+    '"text"',
+    '"text"',
+    '"te\\u0078t"',
+    '"Text"',
+    '"t"',
+    '""',
+    '"\\ud800"',
+    '"x"',
+    "text",
+    '"text',
+]
 EDITS = b'{}[]",:\\/ntu0123456789eE.-+ \t\r\x00\x1f\x7f\x80\xc3\xed\xf0\xff'
 
 
@@ -86,9 +97,16 @@ def text_of(line: bytes) -> str | None:
 
 def random_line(rng: random.Random) -> bytes:
     """A record, more often sound than not, with up to three bytes changed."""
-    usual = VALUES if rng.random() < 0.2 else ['"some text"', '"\\u00e9\\n"', '"é€😀"', "1", '["a", {"b": "c"}]']
+    usual = (
+        VALUES
+        if rng.random() < 0.2
+        else ['"some text"', '"\\u00e9\\n"', '"é€😀"', "1", '["a", {"b": "c"}]']
+    )
     space = rng.choice(["", "", " ", "\t", " \r"])
-    members = [f"{space}{rng.choice(KEYS[:8])}{space}:{space}{rng.choice(usual)}" for _ in range(rng.randrange(4))]
+    members = [
+        f"{space}{rng.choice(KEYS[:8])}{space}:{space}{rng.choice(usual)}"
+        for _ in range(rng.randrange(4))
+    ]
     if rng.random() < 0.1:
         members.append(f"{rng.choice(KEYS)}: 1")
     members.append('"text": ' + rng.choice(usual))
@@ -102,7 +120,9 @@ def random_line(rng: random.Random) -> bytes:
 def main() -> None:
     """Writes the table to stdout."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--cases", type=int, default=1000, help="random lines besides the chosen ones")
+    parser.add_argument(
+        "--cases", type=int, default=1000, help="random lines besides the chosen ones"
+    )
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     sys.set_int_max_str_digits(0)
