@@ -28,6 +28,46 @@ pub struct Shuffle {
     pub window: usize,
 }
 
+/// How documents become rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Packing {
+    /// Joined, and cut every `sequence_length` tokens.
+    Concat,
+    /// Placed whole, a window of documents at a time, each in the fullest row in which it fits.
+    BestFit {
+        /// Documents that are placed together.
+        window: usize,
+    },
+    /// One to a row.
+    Pad(Truncation),
+}
+
+impl Packing {
+    /// Whether a row may end behind `offset` tokens of a document that goes on in the next row.
+    pub fn can_pause_at(self, offset: u64, sequence_length: usize) -> bool {
+        match self {
+            Self::Concat => true,
+            Self::Pad(Truncation::Split) => offset.is_multiple_of(sequence_length as u64),
+            Self::BestFit { .. } | Self::Pad(_) => false,
+        }
+    }
+}
+
+/// What `pad` keeps of a document that is longer than a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Truncation {
+    /// Its start.
+    Right,
+    /// Its end.
+    Left,
+    /// Its first half row and its last half row.
+    Middle,
+    /// Nothing: it stops the run.
+    Error,
+    /// All of it, in as many rows as it needs.
+    Split,
+}
+
 /// What defines the stream of one dataset, the same on every host.
 pub struct StreamConfig {
     /// The manifest.
@@ -48,6 +88,10 @@ pub struct StreamConfig {
     pub eos: Option<u32>,
     /// Tokens in a row.
     pub sequence_length: usize,
+    /// How documents become rows.
+    pub packing: Packing,
+    /// Segments in a row at most.
+    pub max_segments: Option<usize>,
     /// The arrays of a batch.
     pub layout: Layout,
     /// Whether a document's last token has the next document's first as its target.
@@ -57,6 +101,19 @@ pub struct StreamConfig {
 }
 
 impl StreamConfig {
+    /// Documents of a window that is put in order as a whole; `None`: documents are given as they
+    /// are read. A lane has one kind of window, that of the shuffling if there is any: `best_fit` then
+    /// places consecutive shares of the permuted window, so that one place and one count still say
+    /// where the lane stands. Fit windows of their own behind the permutation would straddle the
+    /// windows before it, and a cursor would have to name two of those.
+    pub fn window(&self) -> Option<usize> {
+        match (self.shuffle, self.packing) {
+            (Some(shuffle), _) => Some(shuffle.window),
+            (None, Packing::BestFit { window }) => Some(window),
+            (None, Packing::Concat | Packing::Pad(_)) => None,
+        }
+    }
+
     /// The shard in which a place of a lane lies.
     pub fn shard(&self, lane: usize, place: Place) -> &Shard {
         let dealt = self.plan.epoch(place.epoch);

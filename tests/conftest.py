@@ -5,10 +5,10 @@ import json
 import os
 import sys
 from pathlib import Path
+from pydoc_data import topics
 
 import pytest
 import tokenizers
-from pydoc_data import topics
 
 import gristmill as gm
 
@@ -81,7 +81,9 @@ def shards(shard_folder: Path) -> str:
 def write_shard(path: Path, documents: list[str]) -> None:
     """Writes documents as records of a shard; gzipped if the name says so."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    lines = [json.dumps({"url": f"file:{i}", "raw_content": text, "nlines": 1}) + "\n" for i, text in enumerate(documents)]
+    lines = [
+        json.dumps({"url": f"file:{i}", "raw_content": text, "nlines": 1}) + "\n" for i, text in enumerate(documents)
+    ]
     data = "".join(lines).encode()
     path.write_bytes(gzip.compress(data, 6, mtime=0) if path.suffix == ".gz" else data)
 
@@ -89,4 +91,4 @@ def write_shard(path: Path, documents: list[str]) -> None:
 @pytest.fixture
 def thread_count():
     """Counts the operating system's threads of this process."""
-    return lambda: len(os.listdir("/proc/self/task"))
+    return lambda: len(list(Path("/proc/self/task").iterdir()))

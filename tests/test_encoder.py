@@ -11,6 +11,7 @@ import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -114,7 +115,9 @@ def test_the_fingerprint_tells_tokenizers_apart(encoder, tokenizer_json):
 def test_special_tokens_in_text_are_ids_or_text(tokenizer_json):
     theirs = reference(tokenizer_json)
     text = "a</s> b <s>c"
-    assert gm.Encoder.from_bytes(tokenizer_json).encode(text).tolist() == theirs.encode(text, add_special_tokens=False).ids
+    assert (
+        gm.Encoder.from_bytes(tokenizer_json).encode(text).tolist() == theirs.encode(text, add_special_tokens=False).ids
+    )
     theirs.encode_special_tokens = True
     as_text = gm.Encoder.from_bytes(tokenizer_json, special_tokens_in_text="text")
     assert as_text.encode(text).tolist() == theirs.encode(text, add_special_tokens=False).ids
@@ -149,7 +152,12 @@ def test_many_threads_share_an_encoder(encoder, texts):
 
 @pytest.mark.parametrize(
     ("data", "message"),
-    [(b"", "cannot load"), (b"{}", "cannot load"), (b"\xff", "cannot load"), (b'{"model": {"type": "X"}}', "cannot load")],
+    [
+        (b"", "cannot load"),
+        (b"{}", "cannot load"),
+        (b"\xff", "cannot load"),
+        (b'{"model": {"type": "X"}}', "cannot load"),
+    ],
 )
 def test_files_that_the_reference_refuses_are_refused(tmp_path, data, message):
     with pytest.raises(gm.TokenizerError, match=message):
@@ -175,12 +183,12 @@ def test_special_tokens_come_from_either_file(tmp_path, tokenizer_json):
 class Hub(BaseHTTPRequestHandler):
     """As much of the hub's protocol as `huggingface_hub` needs to get a file."""
 
-    files: dict[str, bytes] = {}
+    files: ClassVar[dict[str, bytes]] = {}
 
-    def do_HEAD(self):  # noqa: N802
+    def do_HEAD(self):
         self.answer(body=False)
 
-    def do_GET(self):  # noqa: N802
+    def do_GET(self):
         self.answer(body=True)
 
     def answer(self, *, body):

@@ -13,9 +13,9 @@ import time
 
 import numpy as np
 import pytest
-from conftest import write_shard
 
 import gristmill as gm
+from conftest import write_shard
 
 
 def make(shards, encoder, **arguments):
@@ -87,7 +87,7 @@ def test_a_bad_record_is_located_after_all_before_it(tmp_path, encoder, bad, rea
     shard.write_bytes(b"".join([*GOOD, b"\n", bad, *GOOD]))
     iterator = iter(make(shard, encoder, sequence_length=64, max_document_bytes=4096))
     tokens, states = [], []
-    with pytest.raises(gm.ShardError, match=reason) as caught:
+    with pytest.raises(gm.ShardError, match=reason) as caught:  # noqa: PT012
         for row in iterator:
             tokens.append(row["inputs"])
             states.append(iterator.get_state())
@@ -146,7 +146,7 @@ def test_quarantine_leaves_out_lists_and_counts(tmp_path, encoder):
 def test_too_many_bad_records_end_the_run(tmp_path, encoder):
     shard = tmp_path / "a.jsonl"
     shard.write_bytes(b"".join([*GOOD, *GOOD, b"bad\n", b"bad\n", *GOOD]))
-    with pytest.raises(gm.ShardError, match="max_error_rate=0.01"):
+    with pytest.raises(gm.ShardError, match=r"max_error_rate=0\.01"):
         list(make(shard, encoder, sequence_length=64, on_error="quarantine"))
 
 
@@ -246,9 +246,7 @@ def test_signals_end_a_wait_at_once(shards, tokenizer_file, number):
 
 
 def test_close_from_another_thread_ends_a_wait(shards, encoder):
-    iterator = iter(
-        make(shards, encoder, batch_size=2**18, sequence_length=2**10, epochs=None, prefetch=1, threads=1)
-    )
+    iterator = iter(make(shards, encoder, batch_size=2**18, sequence_length=2**10, epochs=None, prefetch=1, threads=1))
     outcome = []
 
     def consume():

@@ -25,7 +25,7 @@ def test_sorted_bytewise_with_sizes(folder):
     assert names(manifest, folder) == ["a/Z.jsonl", "a/deep/y.jsonl", "a/x.jsonl", "a/é.jsonl", "b/x.jsonl"]
     assert manifest.sizes == (2, 4, 1, 3, 0)
     assert len(manifest) == 5
-    assert list(manifest)[0] == (manifest.paths[0], 2)
+    assert next(iter(manifest)) == (manifest.paths[0], 2)
 
 
 def test_a_list_of_globs_and_paths_names_each_shard_once(folder):

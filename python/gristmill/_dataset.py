@@ -16,14 +16,20 @@ from gristmill._manifest import Manifest
 
 Element: TypeAlias = "dict[str, npt.NDArray[np.int32]]"
 
+_PACKINGS = ("concat", "best_fit", "pad")
+_TRUNCATIONS = ("right", "left", "middle", "error", "split")
 _LAYOUTS = {
     "maxtext": (
         "inputs", "inputs_segmentation", "inputs_position", "targets", "targets_segmentation", "targets_position",
     ),
+    "grain": ("tokens", "tokens_segment_ids", "tokens_positions"),
+    "hf": ("input_ids", "attention_mask", "position_ids", "labels"),
 }  # fmt: skip
 # A batch's buffer is addressed with 32-bit counts of rows and tokens in many consumers.
 _LARGEST_LENGTH = 2**24
 _LARGEST_BATCH = 2**20
+# Bounds what a window of very short documents holds; the core bounds the bytes of longer ones.
+_LARGEST_WINDOW = 2**20
 
 
 class PackedDatasetIterator(grain.DatasetIterator[Element]):
@@ -141,11 +147,17 @@ class PackedDataset(grain.IterDataset[Element]):
     prefetching, hosts and restarts do not change it.
 
     Elements are dicts of int32 arrays: `[rows of this host, sequence_length]` with `batch_size`,
-    `[sequence_length]` without. Layout `maxtext`: `inputs`, `inputs_segmentation` (from 1 in each row, 0 is
-    padding), `inputs_position` (from 0 in each segment), `targets`, `targets_segmentation`,
-    `targets_position`. `targets[i]` is the token that follows `inputs[i]` in its document, also across the end
-    of the row; where none follows, `targets` and `targets_segmentation` are 0. MaxText's own shift
-    differs there, see `boundary_targets`.
+    `[sequence_length]` without. A segment is what a row holds of one document, numbered from 1 in each row with
+    0 for padding; positions start from 0 in each. The layouts are named after what reads them:
+
+    - `maxtext`: `inputs`, `inputs_segmentation`, `inputs_position`, `targets`, `targets_segmentation`,
+      `targets_position`. `targets[i]` is the token that follows `inputs[i]` in its document, also across the
+      end of the row; where none follows, or truncation has cut it away, `targets` and
+      `targets_segmentation` are 0. MaxText's own shift differs there, see `boundary_targets`.
+    - `grain`: `tokens`, `tokens_segment_ids`, `tokens_positions`.
+    - `hf`: `input_ids`, `attention_mask`, `position_ids`, `labels`. Labels are not shifted, and -100 on padding,
+      on a document's first token, and wherever else the token before it in the row is not the one before it in
+      its document.
 
     Args:
       shards: a glob, a path, a list of either, or a `Manifest`.
@@ -156,10 +168,18 @@ class PackedDataset(grain.IterDataset[Element]):
       lanes: number of ordered streams that the shards are dealt to. None: the largest power of two that
         divides `batch_size` and is at most the number of shards and 64. It is part of the stream, and the
         largest number of hosts.
-      packing: `"concat"`: documents are joined, and cut every `sequence_length` tokens.
-      layout: `"maxtext"`.
+      packing: `"concat"`: documents are joined, and cut every `sequence_length` tokens. `"best_fit"`: documents
+        that fit into a row are never cut; of longer ones full rows are cut first, and all the rest of a window of
+        documents is placed, longest first, each in the fullest row in which it fits. `"pad"`: one document a row.
+      fit_window: documents that `best_fit` places together. With a `seed`, at most `shuffle_window`.
+      truncation: what `pad` keeps of a document longer than a row, BOS and EOS included: `"right"` its start,
+        `"left"` its end, `"middle"` its first and its last half row; `"split"` all of it, in several rows;
+        `"error"` stops the run there.
+      max_segments: segments in a row at most; the rest of such a row is padding. None: any number.
+      layout: `"maxtext"`, `"grain"` or `"hf"`, see above.
       boundary_targets: whether a document's last token has the next document's first token as its target, as
-        MaxText's shift of whole rows makes it. By default nothing is trained across documents.
+        MaxText's shift of whole rows makes it; in `best_fit` the next one of the same row, in `pad` none. By
+        default nothing is trained across documents.
       eos: token or id put behind each document. None: the one named beside the tokenizer. False: none.
       bos: token or id put before each document. True: the one named beside the tokenizer. False: none.
       seed: None: no shuffling. Else the shards are permuted in each epoch, and documents within windows.
@@ -190,6 +210,9 @@ class PackedDataset(grain.IterDataset[Element]):
         batch_size: int | None = None,
         lanes: int | None = None,
         packing: str = "concat",
+        fit_window: int = 1024,
+        truncation: str = "right",
+        max_segments: int | None = None,
         layout: str = "maxtext",
         boundary_targets: bool = False,
         eos: "str | int | bool | None" = None,
@@ -209,11 +232,14 @@ class PackedDataset(grain.IterDataset[Element]):
         self._text_field = _arguments.text("text_field", text_field)
         self._sequence_length = _arguments.integer("sequence_length", sequence_length, 1, _LARGEST_LENGTH)
         self._batch_size = _arguments.optional_integer("batch_size", batch_size, 1, _LARGEST_BATCH)
-        self._packing = _arguments.choice("packing", packing, ["concat"])
+        self._packing = _arguments.choice("packing", packing, _PACKINGS)
+        self._fit_window = _arguments.integer("fit_window", fit_window, 1, _LARGEST_WINDOW)
+        self._truncation = _arguments.choice("truncation", truncation, _TRUNCATIONS)
+        self._max_segments = _arguments.optional_integer("max_segments", max_segments, 1, _LARGEST_LENGTH)
         self._layout = _arguments.choice("layout", layout, list(_LAYOUTS))
         self._boundary_targets = _arguments.boolean("boundary_targets", boundary_targets)
         self._seed = _arguments.optional_integer("seed", seed, 0, 2**64 - 1)
-        self._shuffle_window = _arguments.integer("shuffle_window", shuffle_window, 1)
+        self._shuffle_window = _arguments.integer("shuffle_window", shuffle_window, 1, _LARGEST_WINDOW)
         self._epochs = _arguments.optional_integer("epochs", epochs, 1, 2**32)
         self._on_error = _arguments.choice("on_error", on_error, ["raise", "quarantine"])
         self._max_error_rate = _arguments.fraction("max_error_rate", max_error_rate)
@@ -298,6 +324,9 @@ class PackedDataset(grain.IterDataset[Element]):
             "batch_size": self._batch_size,
             "lanes": self._lanes,
             "packing": self._packing,
+            "fit_window": self._fit_window if self._packing == "best_fit" else None,
+            "truncation": self._truncation if self._packing == "pad" else None,
+            "max_segments": self._max_segments,
             "layout": self._layout,
             "boundary_targets": self._boundary_targets,
             "eos": self._eos,
@@ -320,6 +349,10 @@ class PackedDataset(grain.IterDataset[Element]):
             "rows_per_lane": self._rows_per_lane,
             "lanes": self._lanes,
             "own_lanes": list(self._own_lanes),
+            "packing": self._packing,
+            "fit_window": self._fit_window,
+            "truncation": self._truncation,
+            "max_segments": self._max_segments,
             "layout": self._layout,
             "boundary_targets": self._boundary_targets,
             "eos": self._eos,

@@ -98,7 +98,7 @@ class Encoder:
         except OSError as error:
             raise TokenizerError(f"cannot read the tokenizer {str(path)!r}: {error.strerror}") from error
         try:
-            return cls(json_bytes, **_special_tokens_beside(path), **options)
+            return cls(json_bytes, **{**_special_tokens_beside(path), **options})
         except TokenizerError as error:
             raise TokenizerError(f"{path}: {error}") from None
 
@@ -124,9 +124,7 @@ class Encoder:
         """The ids of `text`, int32 `[n]`, no special tokens added."""
         return self._core.encode(text)
 
-    def encode_batch(
-        self, texts: Sequence[str], threads: int | None = None
-    ) -> "tuple[Ids, npt.NDArray[np.int64]]":
+    def encode_batch(self, texts: Sequence[str], threads: int | None = None) -> "tuple[Ids, npt.NDArray[np.int64]]":
         """The ids of many texts, on several threads.
 
         Args:

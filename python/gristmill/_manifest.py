@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from gristmill._errors import ArgumentError, MissingShardError
 from gristmill._arguments import wrong_type
+from gristmill._errors import ArgumentError, MissingShardError
 
 Pathish: TypeAlias = "str | os.PathLike[str]"
 
@@ -90,7 +90,9 @@ def _matches(pattern: object) -> Sequence[str]:
     if os.path.isfile(name):
         return [name]
     if os.path.isdir(name):
-        raise MissingShardError(f"{name!r} is a folder: name its shards, for example {os.path.join(name, '*.json.gz')!r}")
+        raise MissingShardError(
+            f"{name!r} is a folder: name its shards, for example {os.path.join(name, '*.json.gz')!r}"
+        )
     found = [path for path in glob.glob(name, recursive=True) if os.path.isfile(path)]
     if found:
         return found

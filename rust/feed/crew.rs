@@ -16,7 +16,7 @@ use crate::lane::cursor::Cursor;
 use crate::lane::documents::Documents;
 use crate::lane::report::Report;
 use crate::lane::source::Source;
-use crate::pack::Concat;
+use crate::pack::Packer;
 
 /// Threads that fill the ring. Dropping the crew stops and joins them.
 pub struct Crew {
@@ -43,14 +43,15 @@ struct Shared {
 
 /// A lane's two ends. The schedule lets one worker at a time into each, so the locks never wait.
 struct Lane {
+    /// Its number in the stream, over all hosts.
+    number: usize,
     source: Mutex<Source>,
     packing: Mutex<Packing>,
 }
 
 struct Packing {
     documents: Documents,
-    packer: Concat,
-    writer: LaneWriter<Report>,
+    packer: Packer,
 }
 
 /// What a worker owns and uses for one block after another.
@@ -73,11 +74,11 @@ impl Crew {
         let threads = host.threads;
         let schedule = Schedule::new(writers.iter().map(LaneWriter::step), open_until, threads);
         let lanes = host.lanes.iter().zip(cursors).zip(writers).map(|((&lane, cursor), writer)| Lane {
+            number: lane,
             source: Mutex::new(Source::new(Arc::clone(config), lane, cursor)),
             packing: Mutex::new(Packing {
-                documents: Documents::new(lane, config.shuffle, *cursor),
-                packer: Concat::new(config),
-                writer,
+                documents: Documents::new(Arc::clone(config), lane, *cursor),
+                packer: Packer::new(config, lane, writer),
             }),
         });
         let shared = Arc::new(Shared {
@@ -169,12 +170,12 @@ impl Shared {
 
     fn pack(&self, lane: usize, block: Option<Block>) -> MutexGuard<'_, Schedule> {
         let mut packing = self.lanes[lane].packing.lock().unwrap_or_else(PoisonError::into_inner);
-        let Packing { documents, packer, writer } = &mut *packing;
+        let Packing { documents, packer } = &mut *packing;
         if let Some(block) = block {
             documents.push(block);
         }
-        let pause = timed(&self.busy.pack, || packer.pack(documents, writer));
-        let step = writer.step();
+        let pause = timed(&self.busy.pack, || packer.pack(documents));
+        let step = packer.step();
         drop(packing);
         let mut schedule = self.lock();
         schedule.packed(lane, pause, step);
@@ -195,7 +196,7 @@ impl Shared {
         }
         drop(schedule);
 
-        timed(&self.busy.encode, || encode(&mut block, text, encoder, &self.config, lane));
+        timed(&self.busy.encode, || encode(&mut block, text, encoder, &self.config, self.lanes[lane].number));
         let mut schedule = self.lock();
         schedule.encoded(lane, number, block);
         schedule

@@ -164,8 +164,12 @@ impl Pipeline {
         if shard >= shards as u64 {
             return wrong(format!("it is in shard {shard} of {shards}"));
         }
-        if cursor.given > 0 && self.config.shuffle.is_none() {
-            return wrong("it is inside a shuffle window, and nothing is shuffled".into());
+        if cursor.given > 0 && self.config.window().is_none() {
+            return wrong("it is inside a window, and this stream has none".into());
+        }
+        let StreamConfig { packing, sequence_length, .. } = *self.config;
+        if cursor.offset > 0 && !packing.can_pause_at(cursor.offset, sequence_length) {
+            return wrong(format!("it is at token {} of a document, where no row ends", cursor.offset));
         }
         Ok(())
     }

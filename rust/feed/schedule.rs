@@ -115,15 +115,18 @@ impl Schedule {
     pub fn read(&mut self, lane: usize, read_all: bool) -> u64 {
         let lane = &mut self.lanes[lane];
         lane.reading = false;
-        lane.read_all = read_all;
+        lane.read_all |= read_all;
         lane.blocks.push_back(None);
         lane.first + lane.blocks.len() as u64 - 1
     }
 
     /// A block of `lane` was encoded.
     pub fn encoded(&mut self, lane: usize, number: u64, block: Block) {
-        let lane = &mut self.lanes[lane];
-        lane.blocks[(number - lane.first) as usize] = Some(block);
+        let Lane { blocks, first, .. } = &mut self.lanes[lane];
+        // A lane that stopped meanwhile has dropped its blocks.
+        if let Some(slot) = number.checked_sub(*first).and_then(|index| blocks.get_mut(index as usize)) {
+            *slot = Some(block);
+        }
     }
 
     /// `lane` was packed up to `step`.
@@ -134,6 +137,7 @@ impl Schedule {
         lane.step = step;
         if pause == Pause::Stopped {
             lane.read_all = true;
+            lane.first += lane.blocks.len() as u64;
             lane.blocks.clear();
         }
     }
@@ -162,5 +166,27 @@ impl Lane {
     fn next_block(&mut self) -> Option<Block> {
         self.first += 1;
         self.blocks.pop_front().flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lane_that_stops_drops_the_blocks_that_others_are_still_at() {
+        let mut schedule = Schedule::new([0].into_iter(), 4, 2);
+        assert!(matches!(schedule.take(), Some(Job::Grind { lane: 0 })));
+        let first = schedule.read(0, false);
+        assert!(matches!(schedule.take(), Some(Job::Grind { lane: 0 })));
+        let second = schedule.read(0, false);
+        assert!(matches!(schedule.take(), Some(Job::Grind { lane: 0 })));
+        schedule.encoded(0, first, Block::default());
+        assert!(matches!(schedule.take(), Some(Job::Pack { lane: 0, block: Some(_) })));
+        schedule.packed(0, Pause::Stopped, 1);
+        schedule.encoded(0, second, Block::default());
+        let third = schedule.read(0, false);
+        schedule.encoded(0, third, Block::default());
+        assert!(schedule.take().is_none());
     }
 }

@@ -43,8 +43,19 @@ pub enum Then {
     WindowEnd(Place),
     /// The end of the lane's last epoch, and its place.
     Ended(Place),
-    /// A record that stops the run, and where it stands.
-    Failed(Error, Place),
+    /// A record that stops the run.
+    Failed(Failure),
+}
+
+/// What stops a lane, and where it can be tried again.
+#[derive(Debug, Clone)]
+pub struct Failure {
+    /// What is wrong.
+    pub error: Error,
+    /// Where reading goes on in a run that is restored behind the last sound document.
+    pub place: Place,
+    /// Quarantined records between that document and `place`.
+    pub quarantined_before: u64,
 }
 
 /// Turns the texts of a lane's block into ids.
@@ -55,11 +66,11 @@ pub fn encode(block: &mut Block, text: &str, encoder: &mut EncodeWorker, config:
     let mut start = 0;
     for index in 0..block.documents.len() {
         let document = &mut block.documents[index];
+        let Document { place, quarantined_before, .. } = *document;
         let end = start + document.text_bytes;
         let before = block.ids.len();
         block.ids.extend(config.bos);
         if let Err(error) = encoder.encode(&text[start..end], &mut block.ids) {
-            let place = document.place;
             let error = ShardError {
                 shard: Arc::clone(&config.shard(lane, place).path),
                 record: Some(place.record),
@@ -68,7 +79,7 @@ pub fn encode(block: &mut Block, text: &str, encoder: &mut EncodeWorker, config:
             };
             block.ids.truncate(before);
             block.documents.truncate(index);
-            block.then = Then::Failed(error.into(), place);
+            block.then = Then::Failed(Failure { error: error.into(), place, quarantined_before });
             return;
         }
         block.ids.extend(config.eos);

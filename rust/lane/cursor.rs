@@ -26,9 +26,9 @@ pub struct Totals {
     pub tokens: u64,
     /// Bytes of UTF-8 text of those documents.
     pub text_bytes: u64,
-    /// Places in rows that are padding.
+    /// Places of padding in the lane's rows, up to its last row with a token.
     pub padding: u64,
-    /// Tokens cut away by truncation.
+    /// Tokens that truncation cut away.
     pub dropped: u64,
 }
 

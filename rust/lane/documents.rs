@@ -1,23 +1,24 @@
 //! The packing end of a lane: encoded documents in the order in which they are given, and the
 //! cursor that goes with every place in them.
 //!
-//! Without shuffling, documents are given as they are read, and the cursor names the next one.
-//! With it, whole windows are gathered and permuted, and the cursor names the window and how many
-//! of its documents are given. A quarantined record is counted when what lies behind it is reached:
-//! the next document, or the next window.
+//! Without windows, documents are given as they are read, and the cursor names the next one. With
+//! them, whole windows are gathered and put in order, and the cursor names the window and how many
+//! of its documents, or rows, are given. A quarantined record is counted when what lies behind it is
+//! reached: the next document, or the next window.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
-use super::block::{Block, Document, Then};
+use super::block::{Block, Document, Failure, Then};
 use super::cursor::{Cursor, Place, Totals};
-use crate::config::Shuffle;
+use super::window::{Part, Window};
+use crate::config::{Packing, StreamConfig};
 use crate::error::{Error, Result, ShardError};
-use crate::random::{Purpose, permutation};
 
 /// The documents of one lane, to be given token by token.
 pub struct Documents {
+    config: Arc<StreamConfig>,
     lane: usize,
-    shuffle: Option<Shuffle>,
     /// Blocks that are encoded and not begun.
     waiting: VecDeque<Block>,
     window: Window,
@@ -34,13 +35,8 @@ pub struct Documents {
 /// What comes next in a lane.
 #[derive(Debug, PartialEq)]
 pub enum Next<'a> {
-    /// A document.
-    Document {
-        /// Those of its tokens that are not given yet.
-        tokens: &'a [u32],
-        /// Whether these are all of them.
-        opens: bool,
-    },
+    /// Tokens of a document.
+    Tokens(Run<'a>),
     /// More blocks must be pushed to know.
     Starved,
     /// The lane has given its last epoch.
@@ -49,37 +45,33 @@ pub enum Next<'a> {
     Failed(Error),
 }
 
+/// Tokens of a document that come next.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Run<'a> {
+    /// Those that are not given yet, to the document's end.
+    pub tokens: &'a [u32],
+    /// Whether these are all of them.
+    pub opens: bool,
+    /// How many of them come now: all, but where `best_fit` has placed a piece of the document.
+    pub piece: usize,
+    /// Whether `best_fit` closes the row behind that piece.
+    pub ends_row: bool,
+    /// Where the document's record stands.
+    pub place: Place,
+}
+
 #[derive(Debug, Clone)]
 enum End {
     Ended,
     Failed(Error),
 }
 
-/// The documents that may be given now: a whole window, or without shuffling a block.
-#[derive(Default)]
-struct Window {
-    blocks: Vec<Block>,
-    /// In the order in which they are given.
-    order: Vec<Given>,
-    next: usize,
-    /// What happens when all are given.
-    then: Then,
-}
-
-/// A document of a window, and where its ids are.
-#[derive(Clone, Copy)]
-struct Given {
-    block: usize,
-    start: usize,
-    document: Document,
-}
-
 impl Documents {
     /// Documents from `cursor` on; the blocks pushed must begin at the cursor's window.
-    pub fn new(lane: usize, shuffle: Option<Shuffle>, cursor: Cursor) -> Self {
+    pub fn new(config: Arc<StreamConfig>, lane: usize, cursor: Cursor) -> Self {
         Self {
+            config,
             lane,
-            shuffle,
             waiting: VecDeque::new(),
             window: Window::default(),
             cursor,
@@ -113,18 +105,17 @@ impl Documents {
     /// Moves to the next token, over documents without any, and says what is there.
     pub fn peek(&mut self) -> Next<'_> {
         loop {
-            while let Some(&given) = self.window.order.get(self.window.next) {
-                if let Err(error) = self.reach(&given) {
+            while let Some(part) = self.window.part() {
+                if let Err(error) = self.reach(&part.document) {
                     self.window = Window::default();
                     self.end = Some(End::Failed(error));
                     break;
                 }
-                if given.document.tokens > 0 {
-                    let offset = self.cursor.offset as usize;
-                    let tokens = &self.window.blocks[given.block].ids[given.start..][..given.document.tokens];
-                    return Next::Document { tokens: &tokens[offset..], opens: offset == 0 };
+                if part.document.tokens > 0 {
+                    return Next::Tokens(self.run(&part));
                 }
-                self.finish_document(&given);
+                self.finish_document(&part.document);
+                self.window.advance();
             }
             self.close_window();
             match &self.end {
@@ -138,48 +129,84 @@ impl Documents {
         }
     }
 
-    /// Gives the next `tokens` tokens of the document that [`peek`](Self::peek) showed.
-    pub fn advance(&mut self, tokens: usize) {
-        let given = self.window.order[self.window.next];
-        self.cursor.offset += tokens as u64;
-        self.cursor.totals.tokens += tokens as u64;
-        if self.cursor.offset == given.document.tokens as u64 {
-            self.finish_document(&given);
+    /// Goes behind the next `given` tokens that [`peek`](Self::peek) showed, and behind `dropped` more
+    /// that are not given at all.
+    pub fn advance(&mut self, given: usize, dropped: usize) {
+        let Some(part) = self.window.part() else { return };
+        self.cursor.totals.tokens += given as u64;
+        self.cursor.totals.dropped += dropped as u64;
+        if self.is_placed() {
+            if part.to == part.document.tokens {
+                self.count_document(&part.document);
+            }
+            self.cursor.given += u64::from(part.ends_row);
+            self.window.advance();
+            return;
+        }
+        self.cursor.offset += (given + dropped) as u64;
+        if self.cursor.offset == part.document.tokens as u64 {
+            self.finish_document(&part.document);
+            self.window.advance();
         }
     }
 
-    /// Moves the cursor to a document. An error means that a saved state does not fit.
-    fn reach(&mut self, given: &Given) -> Result<()> {
-        let Document { place, quarantined_before, tokens, .. } = given.document;
-        let moved = self.shuffle.is_none() && self.cursor.window != place;
-        if std::mem::take(&mut self.resuming) && self.cursor.offset > 0 {
-            let found = if moved { 0 } else { tokens as u64 };
-            if self.cursor.offset >= found {
-                return Err(Error::State(format!(
-                    "the state stands at token {} of the document at record {}, which has {found} tokens: it was \
-                     saved with other data or settings",
-                    self.cursor.offset, self.cursor.window.record
-                )));
-            }
+    fn run(&self, part: &Part) -> Run<'_> {
+        let from = part.from + self.cursor.offset as usize;
+        Run {
+            tokens: &self.window.tokens(part)[from..],
+            opens: from == 0,
+            piece: part.to - from,
+            ends_row: part.ends_row,
+            place: part.document.place,
         }
+    }
+
+    /// Whether parts are placed in rows, which the cursor then counts.
+    fn is_placed(&self) -> bool {
+        matches!(self.config.packing, Packing::BestFit { .. })
+    }
+
+    fn has_windows(&self) -> bool {
+        self.config.window().is_some()
+    }
+
+    /// Moves the cursor to a document. An error means that a saved state does not fit.
+    fn reach(&mut self, document: &Document) -> Result<()> {
+        let moved = !self.has_windows() && self.cursor.window != document.place;
+        self.check_resumed(if moved { 0 } else { document.tokens as u64 })?;
         if moved {
-            self.count_quarantined(quarantined_before as usize);
-            self.cursor.window = place;
+            self.count_quarantined(document.quarantined_before as usize);
+            self.cursor.window = document.place;
         }
         Ok(())
     }
 
-    fn finish_document(&mut self, given: &Given) {
-        let totals = &mut self.cursor.totals;
-        totals.documents += 1;
-        totals.text_bytes += given.document.text_bytes as u64;
-        if self.shuffle.is_some() {
+    /// The first time, whether the document at the saved place, of so many tokens, can be gone on with.
+    fn check_resumed(&mut self, tokens: u64) -> Result<()> {
+        let offset = self.cursor.offset;
+        if std::mem::take(&mut self.resuming) && offset > 0 && offset >= tokens {
+            return Err(Error::State(format!(
+                "the state stands at token {offset} of the document at record {}, which has {tokens} tokens: it was \
+                 saved with other data or settings",
+                self.cursor.window.record
+            )));
+        }
+        Ok(())
+    }
+
+    fn finish_document(&mut self, document: &Document) {
+        self.count_document(document);
+        if self.has_windows() {
             self.cursor.given += 1;
         } else {
-            totals.records += 1;
+            self.cursor.totals.records += 1;
         }
         self.cursor.offset = 0;
-        self.window.next += 1;
+    }
+
+    fn count_document(&mut self, document: &Document) {
+        self.cursor.totals.documents += 1;
+        self.cursor.totals.text_bytes += document.text_bytes as u64;
     }
 
     fn count_quarantined(&mut self, count: usize) {
@@ -188,67 +215,56 @@ impl Documents {
         self.cursor.totals.quarantined += count as u64;
     }
 
-    /// Ends a window, or without shuffling a block, whose documents are all given.
+    /// Ends a window, or without windows a block, whose documents are all given.
     fn close_window(&mut self) {
-        let window = std::mem::take(&mut self.window);
-        let (place, end) = match window.then {
+        let Window { documents, without_tokens, then, .. } = std::mem::take(&mut self.window);
+        let all = self.quarantined.len();
+        let (place, quarantined, end) = match then {
             Then::More => return,
-            Then::WindowEnd(next) => (next, None),
-            Then::Ended(end) => (end, Some(End::Ended)),
-            Then::Failed(error, place) => (place, Some(End::Failed(error))),
+            Then::WindowEnd(next) => (next, all, None),
+            Then::Ended(end) => (end, all, Some(End::Ended)),
+            Then::Failed(Failure { error, place, quarantined_before }) => {
+                (place, quarantined_before as usize, Some(End::Failed(error)))
+            }
         };
-        if self.shuffle.is_some() {
-            self.cursor.totals.records += window.order.len() as u64;
+        let end = match (end, self.check_resumed(0)) {
+            (Some(End::Failed(error)), _) | (_, Err(error)) => Some(End::Failed(error)),
+            (end, Ok(())) => end,
+        };
+        if self.has_windows() {
+            self.cursor.totals.records += documents as u64;
         }
-        self.count_quarantined(self.quarantined.len());
+        self.cursor.totals += without_tokens;
+        self.count_quarantined(quarantined);
         self.cursor.window = place;
         self.cursor.given = 0;
         self.end = end;
     }
 
-    /// Begins the next window, or without shuffling the next block. False: it is not all there.
+    /// Begins the next window, or without windows the next block. False: it is not all there.
     fn next_window(&mut self) -> bool {
-        let ends_window = |block: &Block| self.shuffle.is_none() || !matches!(block.then, Then::More);
+        let ends_window = |block: &Block| !self.has_windows() || !matches!(block.then, Then::More);
         let Some(last) = self.waiting.iter().position(ends_window) else { return false };
         let mut blocks: Vec<Block> = self.waiting.drain(..=last).collect();
         let then = blocks.last_mut().map(|block| std::mem::take(&mut block.then)).unwrap_or_default();
-        if let (Some(_), Then::Failed(error, _)) = (self.shuffle, &then) {
+        if let (true, Then::Failed(failure)) = (self.has_windows(), &then) {
             // A window that lacks a document has no order: the run stops before it.
-            self.end = Some(End::Failed(error.clone()));
+            self.end = Some(End::Failed(failure.error.clone()));
             return true;
         }
         for block in &mut blocks {
             self.quarantined.extend(block.quarantined.drain(..));
         }
-        let mut order = in_stream_order(&blocks);
-        if let Some(Shuffle { seed, .. }) = self.shuffle {
-            let Place { epoch, shard, record, .. } = self.cursor.window;
-            let key = [self.lane as u64, epoch, shard, record];
-            let permuted = permutation(order.len(), seed, Purpose::Window, &key);
-            order = permuted.into_iter().map(|index| order[index as usize]).collect();
-        }
+        self.window = Window::new(blocks, then, &self.config, self.lane, self.cursor.window);
         // Only a saved state can have given any of a window that just begins.
-        let next = self.cursor.given as usize;
-        if next > order.len() {
+        let given = self.cursor.given;
+        if !self.window.skip(given, self.is_placed()) {
+            self.window = Window::default();
             self.end = Some(End::Failed(Error::State(format!(
-                "the state has given {next} documents of a window of {}: it was saved with other data or settings",
-                order.len()
+                "the state has given {given} documents or rows of a window that has fewer: it was saved with other \
+                 data or settings"
             ))));
-            return true;
         }
-        self.window = Window { blocks, order, next, then };
         true
     }
-}
-
-fn in_stream_order(blocks: &[Block]) -> Vec<Given> {
-    let mut order = Vec::with_capacity(blocks.iter().map(|block| block.documents.len()).sum());
-    for (index, block) in blocks.iter().enumerate() {
-        let mut start = 0;
-        for &document in &block.documents {
-            order.push(Given { block: index, start, document });
-            start += document.tokens;
-        }
-    }
-    order
 }

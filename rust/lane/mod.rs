@@ -5,3 +5,6 @@ pub mod cursor;
 pub mod documents;
 pub mod report;
 pub mod source;
+#[cfg(test)]
+mod tests;
+mod window;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::block::{Block, Document, Then};
+use super::block::{Block, Document, Failure, Then};
 use super::cursor::{Cursor, Place};
 use crate::config::{OnError, StreamConfig};
 use crate::error::{Error, Result, ShardError};
@@ -12,9 +12,10 @@ use crate::read::{Item, Position, ReadError, ShardReader};
 /// twice the size, up to a size at which taking up a block costs nothing beside encoding it.
 const FIRST_BLOCK_BYTES: usize = 32 << 10;
 const LARGEST_BLOCK_BYTES: usize = 512 << 10;
-/// Documents in a block at most, for shards of very short ones.
-const LARGEST_BLOCK_DOCUMENTS: usize = 16 << 10;
-/// Text in a shuffle window at most: bounds the memory that long documents could ask for.
+/// Records in a block at most, for shards of very short or of bad ones.
+const LARGEST_BLOCK_RECORDS: usize = 16 << 10;
+/// Text in a window at most, but for its last document: bounds the memory that long documents could
+/// ask for. Part of the stream's definition.
 const LARGEST_WINDOW_BYTES: usize = 16 << 20;
 /// Records after which a lane's share of bad ones says something.
 const RECORDS_TO_JUDGE: u64 = 100;
@@ -25,11 +26,14 @@ pub struct Source {
     lane: usize,
     /// The next record to read.
     place: Place,
+    /// `place`, as long as no record was quarantined since the last sound one; then where it was
+    /// before. There, a lane that failed can be taken up with its counts being right.
+    safe: Place,
     /// The shard of `place`.
     shard: OpenShard,
     /// Whether this epoch gave a document; an epoch that was entered midway is taken to have.
     found_any: bool,
-    block_bytes: usize,
+    pub(super) block_bytes: usize,
     window: Fill,
     records: u64,
     quarantined: u64,
@@ -67,6 +71,7 @@ impl Source {
             config,
             lane,
             place,
+            safe: place,
             shard: OpenShard::Unopened,
             found_any: place.shard > 0 || place.record > 0,
             block_bytes: FIRST_BLOCK_BYTES,
@@ -87,14 +92,18 @@ impl Source {
     pub fn read(&mut self, text: &mut String) -> Block {
         text.clear();
         let mut block = Block::default();
-        block.then = self.fill(&mut block, text).unwrap_or_else(|error| Then::Failed(error, self.place));
+        block.then = self
+            .fill(&mut block, text)
+            .unwrap_or_else(|error| Then::Failed(Failure { error, place: self.safe, quarantined_before: 0 }));
         self.done = matches!(block.then, Then::Ended(_) | Then::Failed(..));
         self.block_bytes = (self.block_bytes * 2).min(LARGEST_BLOCK_BYTES);
         block
     }
 
     fn fill(&mut self, block: &mut Block, text: &mut String) -> Result<Then> {
-        while text.len() < self.block_bytes && block.documents.len() < LARGEST_BLOCK_DOCUMENTS {
+        while text.len() < self.block_bytes
+            && block.documents.len() + block.quarantined.len() < LARGEST_BLOCK_RECORDS
+        {
             if self.config.epochs.is_some_and(|epochs| self.place.epoch >= epochs) {
                 return Ok(Then::Ended(self.place));
             }
@@ -107,9 +116,12 @@ impl Source {
                     block.quarantined.push(error);
                     false
                 }
-                Record::ShardEnd => self.next_shard()?,
+                Record::ShardEnd => self.next_shard()? && self.config.window().is_some(),
             };
-            if window_ends && self.config.shuffle.is_some() {
+            if self.quarantined_in_a_row == 0 {
+                self.safe = self.place;
+            }
+            if window_ends {
                 self.window = Fill::default();
                 return Ok(Then::WindowEnd(self.place));
             }
@@ -117,11 +129,12 @@ impl Source {
         Ok(Then::More)
     }
 
+    /// Counts a document into the window, if there are windows. Returns whether it closes it.
     fn fills_window(&mut self, text_bytes: usize) -> bool {
+        let Some(most) = self.config.window() else { return false };
         self.window.documents += 1;
         self.window.bytes += text_bytes;
-        self.window.bytes >= LARGEST_WINDOW_BYTES
-            || self.config.shuffle.is_some_and(|shuffle| self.window.documents >= shuffle.window)
+        self.window.documents >= most || self.window.bytes >= LARGEST_WINDOW_BYTES
     }
 
     /// Goes on to the next shard, of the next epoch if need be. Returns whether the epoch ended.
@@ -172,8 +185,6 @@ impl Source {
             }
             Ok(Item::End) => self.shard_end(),
             Err(ReadError { error, .. }) => {
-                // If the run stops here, it resumes behind the record before: inside a damaged stream
-                // there is no other place to go to.
                 let found = self.bad_record(error)?;
                 self.place = Place { record, byte, ..self.place };
                 Ok(found)

@@ -1,7 +1,116 @@
 //! Documents to rows.
+//!
+//! All packings share one loop: look at what comes next, publish the step if it is full, else write
+//! some of it. They differ in how much of a document goes into a row and in when a row is closed:
+//! that is [`concat`], [`pad`] and [`best_fit`]. [`step`] knows where in the step the next token goes.
 
+pub mod best_fit;
 mod concat;
 mod layout;
+mod pad;
+mod step;
 
-pub use concat::{Concat, Pause};
+use std::sync::Arc;
+
+use crate::config::{Packing, StreamConfig};
+use crate::feed::ring::LaneWriter;
+use crate::lane::documents::{Documents, Next};
+use crate::lane::report::Report;
+
 pub use layout::{Layout, Segment};
+use step::StepWriter;
+
+/// Why packing paused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pause {
+    /// More blocks are needed.
+    Starved,
+    /// The consumer must take a batch first.
+    NoRoom,
+    /// The lane failed: nothing will follow.
+    Stopped,
+}
+
+/// What became of the next tokens of a document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Taken {
+    /// Tokens that stand in a row.
+    given: usize,
+    /// Tokens that were cut away.
+    dropped: usize,
+}
+
+/// A lane's packer, with the lane's end of the ring.
+pub struct Packer {
+    config: Arc<StreamConfig>,
+    lane: usize,
+    step: StepWriter,
+}
+
+impl Packer {
+    /// A packer at the start of a step.
+    pub fn new(config: &Arc<StreamConfig>, lane: usize, writer: LaneWriter<Report>) -> Self {
+        Self { config: Arc::clone(config), lane, step: StepWriter::new(config, writer) }
+    }
+
+    /// The step that is written next.
+    pub fn step(&self) -> u64 {
+        self.step.number()
+    }
+
+    /// Packs as far as documents and room go.
+    ///
+    /// A step is published when the token behind it is known, or the end: only then is the cursor,
+    /// and with `boundary_targets` the last target, what it must be.
+    pub fn pack(&mut self, documents: &mut Documents) -> Pause {
+        let packing = self.config.packing;
+        while !self.step.has_stopped() {
+            if !self.step.has_room() {
+                return Pause::NoRoom;
+            }
+            let run = match documents.peek() {
+                Next::Starved => return Pause::Starved,
+                Next::Tokens(run) => run,
+                Next::Ended => {
+                    self.step.finish(documents);
+                    continue;
+                }
+                Next::Failed(error) => {
+                    self.step.fail(documents, error);
+                    continue;
+                }
+            };
+            if self.has_boundary_target() {
+                self.step.write_boundary_target(run.tokens[0]);
+            }
+            if self.step.is_full() {
+                self.step.publish_full(documents);
+                continue;
+            }
+            let taken = match packing {
+                Packing::Concat => Ok(concat::write(&mut self.step, &run, self.config.max_segments)),
+                Packing::BestFit { .. } => Ok(best_fit::write(&mut self.step, &run)),
+                Packing::Pad(truncation) => {
+                    let path = &self.config.shard(self.lane, run.place).path;
+                    pad::write(&mut self.step, &run, truncation, path)
+                }
+            };
+            match taken {
+                Ok(Taken { given, dropped }) => documents.advance(given, dropped),
+                Err(error) => self.step.fail(documents, error.into()),
+            }
+        }
+        Pause::Stopped
+    }
+
+    /// Whether a document that ended just before has the token that comes next as its target.
+    fn has_boundary_target(&self) -> bool {
+        self.config.boundary_targets
+            && match self.config.packing {
+                Packing::Concat => true,
+                // The row's last document has nothing behind it that is trained with it.
+                Packing::BestFit { .. } => !self.step.row_is_full(),
+                Packing::Pad(_) => false,
+            }
+    }
+}

@@ -92,8 +92,8 @@ impl Encoder {
         self.inner.token_to_id(token)
     }
 
-    fn id_to_token(&self, id: u32) -> Option<String> {
-        self.inner.id_to_token(id)
+    fn id_to_token(&self, token_id: u32) -> Option<String> {
+        self.inner.id_to_token(token_id)
     }
 
     #[getter]

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 
 use super::encoder::Encoder;
-use crate::config::{HostConfig, OnError, Shuffle, StreamConfig};
+use crate::config::{HostConfig, OnError, Packing, Shuffle, StreamConfig, Truncation};
 use crate::error::Error;
 use crate::feed::buffer::Lease;
 use crate::feed::pipeline::{self, Batch, Delivered, Next};
@@ -46,6 +46,10 @@ struct Arguments {
     rows_per_lane: usize,
     lanes: usize,
     own_lanes: Vec<usize>,
+    packing: String,
+    fit_window: usize,
+    truncation: String,
+    max_segments: Option<usize>,
     layout: String,
     boundary_targets: bool,
     eos: Option<u32>,
@@ -212,12 +216,8 @@ impl Pipeline {
 }
 
 fn stream_config(arguments: Arguments) -> Result<StreamConfig, Error> {
-    let layout = match &*arguments.layout {
-        "maxtext" => Layout::MaxText,
-        "grain" => Layout::Grain,
-        "hf" => Layout::Hf,
-        other => return Err(Error::Argument(format!("layout={other:?}: expected maxtext, grain or hf"))),
-    };
+    let layout = layout(&arguments.layout)?;
+    let packing = packing(&arguments)?;
     let paths = arguments.paths.into_iter();
     Ok(StreamConfig {
         shards: paths.zip(&arguments.sizes).map(|(path, &size)| Shard { path: path.into(), size }).collect(),
@@ -234,8 +234,42 @@ fn stream_config(arguments: Arguments) -> Result<StreamConfig, Error> {
         bos: arguments.bos,
         eos: arguments.eos,
         sequence_length: arguments.sequence_length,
+        packing,
+        max_segments: arguments.max_segments,
         layout,
         boundary_targets: arguments.boundary_targets,
         rows_per_lane: arguments.rows_per_lane,
     })
+}
+
+fn packing(arguments: &Arguments) -> Result<Packing, Error> {
+    let truncation = match &*arguments.truncation {
+        "right" => Truncation::Right,
+        "left" => Truncation::Left,
+        "middle" => Truncation::Middle,
+        "error" => Truncation::Error,
+        "split" => Truncation::Split,
+        other => {
+            return Err(unknown("truncation", other, "right, left, middle, error or split"));
+        }
+    };
+    match &*arguments.packing {
+        "concat" => Ok(Packing::Concat),
+        "best_fit" => Ok(Packing::BestFit { window: arguments.fit_window }),
+        "pad" => Ok(Packing::Pad(truncation)),
+        other => Err(unknown("packing", other, "concat, best_fit or pad")),
+    }
+}
+
+fn layout(name: &str) -> Result<Layout, Error> {
+    match name {
+        "maxtext" => Ok(Layout::MaxText),
+        "grain" => Ok(Layout::Grain),
+        "hf" => Ok(Layout::Hf),
+        other => Err(unknown("layout", other, "maxtext, grain or hf")),
+    }
+}
+
+fn unknown(argument: &str, found: &str, expected: &str) -> Error {
+    Error::Argument(format!("{argument}={found:?}: expected {expected}"))
 }

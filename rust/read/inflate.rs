@@ -60,24 +60,35 @@ impl Inflated {
         if let Some(damage) = &self.damage {
             return Err(damage.clone());
         }
-        let (written, result) = match &mut self.format {
+        let result = match &mut self.format {
             Format::Plain => read_plain(&mut self.input, out),
             Format::Gzip(gzip) => gzip.read(&mut self.input, out),
         };
-        self.damage = result.err();
-        match &self.damage {
-            Some(damage) if written == 0 => Err(damage.clone()),
-            _ => Ok(written),
-        }
+        result.or_else(|Damage { written, reason }| {
+            self.damage = Some(reason.clone());
+            if written > 0 { Ok(written) } else { Err(reason) }
+        })
     }
 }
 
-fn read_plain(input: &mut Input, out: &mut [u8]) -> (usize, Result<(), String>) {
+/// Why reading cannot go on.
+struct Damage {
+    /// Sound bytes that were written before it was met.
+    written: usize,
+    reason: String,
+}
+
+impl From<String> for Damage {
+    fn from(reason: String) -> Self {
+        Self { written: 0, reason }
+    }
+}
+
+fn read_plain(input: &mut Input, out: &mut [u8]) -> Result<usize, Damage> {
     loop {
         match input.read(out) {
-            Ok(length) => return (length, Ok(())),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return (0, Err(read_failed(&error))),
+            result => return result.map_err(|error| read_failed(&error).into()),
         }
     }
 }
@@ -95,51 +106,61 @@ struct Gzip {
 }
 
 impl Gzip {
-    /// Bytes written to `out`, and whether the stream is sound so far. No bytes and no error: the end.
-    fn read(&mut self, input: &mut Input, out: &mut [u8]) -> (usize, Result<(), String>) {
+    /// Inflates into `out`. No bytes: the end.
+    fn read(&mut self, input: &mut Input, out: &mut [u8]) -> Result<usize, Damage> {
         loop {
-            let chunk = match fill(input) {
-                Ok(chunk) => chunk,
-                Err(reason) => return (0, Err(reason)),
-            };
-            let Some(member) = &mut self.member else {
-                match chunk.first() {
-                    None => return (0, Ok(())),
-                    // Padding, as tapes and some writers leave it; Python's gzip skips it too.
-                    Some(0) => {
-                        let zeros = chunk.iter().take_while(|&&byte| byte == 0).count();
-                        input.consume(zeros);
-                        self.consumed += zeros as u64;
-                    }
-                    Some(&byte) if byte == MAGIC[0] => {
-                        // zlib-rs in gzip mode checks header, CRC-32 and length itself.
-                        self.member = Some(Decompress::new_gzip(15));
-                        self.member_start = self.consumed;
-                        self.member_inflated_start = self.inflated;
-                    }
-                    Some(&byte) => return (0, Err(trailing_bytes(byte, self.consumed))),
-                }
-                continue;
-            };
-            let (total_in, total_out) = (member.total_in(), member.total_out());
-            let status = member.decompress(chunk, out, FlushDecompress::None);
-            let read = (member.total_in() - total_in) as usize;
-            let written = (member.total_out() - total_out) as usize;
-            input.consume(read);
-            self.consumed += read as u64;
-            self.inflated += written as u64;
-            match status {
-                Ok(Status::StreamEnd) => self.member = None,
-                Err(error) => {
-                    return (written, Err(self.corrupt(error.message().unwrap_or_default())));
-                }
-                Ok(_) if read == 0 && written == 0 => return (0, Err(self.cut_off())),
-                Ok(_) => {}
+            if self.member.is_none() && !self.open_member(input)? {
+                return Ok(0);
             }
+            let written = self.inflate(input, out)?;
             if written > 0 {
-                return (written, Ok(()));
+                return Ok(written);
             }
         }
+    }
+
+    /// Goes to the next member; whether there is one.
+    fn open_member(&mut self, input: &mut Input) -> Result<bool, Damage> {
+        loop {
+            let chunk = fill(input)?;
+            match chunk.first() {
+                None => return Ok(false),
+                // Padding, as tapes and some writers leave it; Python's gzip skips it too.
+                Some(0) => {
+                    let zeros = chunk.iter().take_while(|&&byte| byte == 0).count();
+                    input.consume(zeros);
+                    self.consumed += zeros as u64;
+                }
+                Some(&byte) if byte == MAGIC[0] => break,
+                Some(&byte) => return Err(trailing_bytes(byte, self.consumed).into()),
+            }
+        }
+        // In gzip mode zlib-rs checks header, CRC-32 and length itself.
+        self.member = Some(Decompress::new_gzip(15));
+        self.member_start = self.consumed;
+        self.member_inflated_start = self.inflated;
+        Ok(true)
+    }
+
+    /// Inflates what has been read of the current member, if there is one.
+    fn inflate(&mut self, input: &mut Input, out: &mut [u8]) -> Result<usize, Damage> {
+        let Some(member) = &mut self.member else { return Ok(0) };
+        let (total_in, total_out) = (member.total_in(), member.total_out());
+        let status = member.decompress(fill(input)?, out, FlushDecompress::None);
+        let read = (member.total_in() - total_in) as usize;
+        let written = (member.total_out() - total_out) as usize;
+        input.consume(read);
+        self.consumed += read as u64;
+        self.inflated += written as u64;
+        match status {
+            Ok(Status::StreamEnd) => self.member = None,
+            Ok(_) if read == 0 && written == 0 => return Err(self.cut_off().into()),
+            Ok(_) => {}
+            Err(error) => {
+                return Err(Damage { written, reason: self.corrupt(error.message().unwrap_or_default()) });
+            }
+        }
+        Ok(written)
     }
 
     fn corrupt(&self, what: &str) -> String {

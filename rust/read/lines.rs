@@ -19,6 +19,14 @@ pub(super) enum Line<'a> {
     End,
 }
 
+/// What [`Lines::skip_to`] found.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Skipped {
+    ToTarget,
+    /// The place is not what it should be but this.
+    Elsewhere(String),
+}
+
 /// Splits inflated bytes into lines. Holds no more than one line of the accepted length and a chunk.
 pub(super) struct Lines {
     input: Inflated,
@@ -81,13 +89,13 @@ impl Lines {
         }
     }
 
-    /// Drops everything before `target`, which must be the start of line `target.record`; otherwise
-    /// says what is there instead. Only for a reader that has given no line yet.
-    pub(super) fn skip_to(&mut self, target: Position) -> Result<Result<(), String>, String> {
+    /// Drops everything before `target`, which should be the start of line `target.record`. The error is
+    /// that of the input. Only before the first line has been given.
+    pub(super) fn skip_to(&mut self, target: Position) -> Result<Skipped, String> {
         let mut unfinished = false;
         while self.position.byte < target.byte {
             if self.start == self.end && self.fill()? == 0 {
-                return Ok(Err(format!("the shard ends at byte {}", self.position.byte)));
+                return Ok(Skipped::Elsewhere(format!("the shard ends at byte {}", self.position.byte)));
             }
             let wanted = usize::try_from(target.byte - self.position.byte).unwrap_or(usize::MAX);
             let taken = &self.buffer[self.start..self.end.min(self.start.saturating_add(wanted))];
@@ -100,14 +108,14 @@ impl Lines {
         if unfinished {
             // Only the end of a shard without a last newline is a place behind a line.
             if self.start < self.end || self.fill()? > 0 {
-                return Ok(Err(format!("this byte is inside line {}", self.position.record)));
+                return Ok(Skipped::Elsewhere(format!("this byte is inside line {}", self.position.record)));
             }
             self.position.record += 1;
         }
         Ok(if self.position.record == target.record {
-            Ok(())
+            Skipped::ToTarget
         } else {
-            Err(format!("line {} starts there", self.position.record))
+            Skipped::Elsewhere(format!("line {} starts there", self.position.record))
         })
     }
 

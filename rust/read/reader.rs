@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::file::ShardFile;
 use super::inflate::Inflated;
 use super::json;
-use super::lines::{Line, Lines};
+use super::lines::{Line, Lines, Skipped};
 use super::{Item, Position, ReadError, ReadOptions, Rest, Shard};
 use crate::error::{Error, Result, ShardError};
 
@@ -98,8 +98,8 @@ impl ShardReader {
 
     fn skip_to(&mut self, position: Position) -> Result<()> {
         match self.lines.skip_to(position) {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(found)) => Err(Error::State(format!(
+            Ok(Skipped::ToTarget) => Ok(()),
+            Ok(Skipped::Elsewhere(found)) => Err(Error::State(format!(
                 "{}: expected record {} to start at byte {} as the state says, but {found}; the shard is not the \
                  one that the state was saved with",
                 self.path, position.record, position.byte
@@ -159,6 +159,12 @@ mod tests {
                 Err(error) => seen.push(Err(error.to_string())),
             }
         }
+    }
+
+    #[test]
+    fn moves_between_threads() {
+        fn is_send<T: Send>() {}
+        is_send::<ShardReader>();
     }
 
     #[test]

@@ -31,7 +31,7 @@ fn inflated_prefix(mut compressed: &[u8]) -> (Vec<u8>, bool) {
 fn expected_before(prefix: &[u8]) -> (Vec<Seen>, Position) {
     let whole = memchr::memrchr(b'\n', prefix).map_or(0, |newline| newline + 1);
     let record = memchr::memchr_iter(b'\n', prefix).count() as u64;
-    (read_plain(&prefix[..whole]), Position { record, byte: prefix.len() as u64 })
+    (read_compressed(&prefix[..whole]), Position { record, byte: prefix.len() as u64 })
 }
 
 fn assert_damaged_after(prefix: &[u8], seen: &[Seen], what: &str) {
@@ -63,7 +63,7 @@ fn every_truncation() {
             assert!(matches!(&seen[..], [Seen::Error(_)]));
         } else if length == first_member {
             // A whole member is a sound shard, here one that ends inside of a line.
-            assert_eq!(seen, read_plain(&sound_shard()[..150]));
+            assert_eq!(seen, read_compressed(&sound_shard()[..150]));
         } else {
             let (prefix, damaged) = inflated_prefix(cut);
             assert!(damaged && sound_shard().starts_with(&prefix), "{length} bytes");
@@ -92,7 +92,7 @@ fn every_bit_flip() {
 }
 
 fn assert_flips_are_seen(compressed: &[u8], shard: &[u8], padding: &[usize]) {
-    let sound = read_plain(shard);
+    let sound = read_compressed(shard);
     let mut harmless = Vec::new();
     for bit in 0..compressed.len() * 8 {
         let mut flipped = compressed.to_vec();
@@ -243,7 +243,7 @@ proptest! {
         if damaged {
             assert_damaged_after(&prefix, &seen, "mutated");
         } else {
-            prop_assert_eq!(&seen, &read_plain(&prefix));
+            prop_assert_eq!(&seen, &read_compressed(&prefix));
         }
     }
 }

@@ -61,15 +61,9 @@ fn read(path: &str, bytes: &[u8]) -> Vec<Seen> {
     read_in_pieces(path, bytes, usize::MAX)
 }
 
-/// What is seen of these bytes when they are not compressed, as if they were in the shard `s.gz`.
-fn read_plain(bytes: &[u8]) -> Vec<Seen> {
-    let mut seen = read("s.jsonl", bytes);
-    for seen in &mut seen {
-        if let Seen::Error(error) = seen {
-            error.error.shard = "s.gz".into();
-        }
-    }
-    seen
+/// What is seen of these bytes in a sound shard `s.gz`.
+fn read_compressed(bytes: &[u8]) -> Vec<Seen> {
+    read("s.gz", &gzip(bytes))
 }
 
 fn read_source(path: &str, source: Box<dyn Read + Send>, options: &Arc<ReadOptions>) -> Vec<Seen> {

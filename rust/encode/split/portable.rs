@@ -39,7 +39,7 @@ impl Step {
     /// A step behind a `ByteLevel`.
     pub fn over_bytes(pattern: &Node) -> Result<Self, String> {
         let kinds = kinds_of(pattern)?;
-        let of_byte = byte_level_characters().map(|c| kinds.of(u32::from(c)));
+        let of_byte = byte_level_characters().map(|c| kinds.of(c));
         Ok(Self { automaton: Automaton::new(pattern, &kinds)?, alphabet: Alphabet::Bytes(Box::new(of_byte)) })
     }
 
@@ -50,7 +50,7 @@ impl Step {
             let end = end as usize;
             match &self.alphabet {
                 Alphabet::Unicode(kinds) => {
-                    self.cut(&text[..end], start, |at| unicode_kind(kinds, text, at), trail, ends);
+                    self.cut(&text[..end], start, |at| kinds.at(text, at), trail, ends);
                 }
                 Alphabet::Bytes(kinds) => {
                     self.cut(&text[..end], start, |at| (kinds[usize::from(text[at])], 1), trail, ends);
@@ -151,23 +151,6 @@ fn kinds_of(pattern: &Node) -> Result<Kinds, String> {
     let mut sets = Vec::new();
     pattern.for_each_set(&mut |set| sets.push(set));
     Kinds::new(sets.into_iter())
-}
-
-/// The kind of the character at `at` and its length in bytes.
-#[inline]
-fn unicode_kind(kinds: &Kinds, text: &[u8], at: usize) -> (u8, usize) {
-    let first = text[at];
-    if first < 0x80 {
-        return (kinds.ascii()[usize::from(first)], 1);
-    }
-    let byte = |offset: usize| u32::from(text.get(at + offset).copied().unwrap_or_default() & 0x3F);
-    let first = u32::from(first);
-    let (code, width) = match first {
-        0..0xE0 => ((first & 0x1F) << 6 | byte(1), 2),
-        0xE0..0xF0 => ((first & 0x0F) << 12 | byte(1) << 6 | byte(2), 3),
-        _ => ((first & 0x07) << 18 | byte(1) << 12 | byte(2) << 6 | byte(3), 4),
-    };
-    (kinds.of(code), width)
 }
 
 /// The character that stands for each byte behind a `ByteLevel`: printable Latin-1 for itself, the

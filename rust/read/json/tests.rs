@@ -182,6 +182,10 @@ const FAULTS: &[(&[u8], &str)] = &[
         "expected the key \"text\", found an object without keys; name the key that holds the text with text_field=",
     ),
     (
+        b"{\"x\": {\"text\": \"a\"}}",
+        "expected the key \"text\", found an object with the keys \"x\"; name the key that holds the text with text_field=",
+    ),
+    (
         b"{\"raw_content\": \"a\", \"\\u00fc\": 1}",
         "expected the key \"text\", found an object with the keys \"raw_content\", \"\\u00fc\"; name the key that holds the text with text_field=",
     ),

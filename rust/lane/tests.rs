@@ -1,0 +1,419 @@
+//! A lane's two ends put together, over shards in a folder: its documents, cursors and counts.
+//!
+//! In place of a tokenizer, each byte of a text is a token.
+
+use std::collections::VecDeque;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use proptest::sample::Index;
+use tempfile::TempDir;
+
+use super::block::{Block, Failure, Then};
+use super::cursor::{Cursor, Place};
+use super::documents::{Documents, Next};
+use super::source::Source;
+use crate::config::{OnError, Packing, Shuffle, StreamConfig, Truncation};
+use crate::error::{Error, ShardError};
+use crate::pack::Layout;
+use crate::plan::Plan;
+use crate::read::{ReadOptions, Shard};
+
+/// The shards of one lane, in a folder that lives as long as this.
+struct Folder {
+    config: StreamConfig,
+    _folder: TempDir,
+}
+
+fn folder(shards: &[&str]) -> Folder {
+    let folder = tempfile::tempdir().unwrap();
+    let shards = shards.iter().enumerate().map(|(number, lines)| {
+        let path = folder.path().join(format!("{number:03}.jsonl"));
+        std::fs::write(&path, lines).unwrap();
+        Shard { path: path.to_str().unwrap().into(), size: lines.len() as u64 }
+    });
+    let shards: Vec<Shard> = shards.collect();
+    let sizes = shards.iter().map(|shard| shard.size).collect();
+    let config = StreamConfig {
+        shards,
+        plan: Plan::new(sizes, 1, None),
+        read: Arc::new(ReadOptions { text_field: "text".into(), max_document_bytes: 1 << 25 }),
+        on_error: OnError::Quarantine { max_error_rate: 1.0 },
+        shuffle: None,
+        epochs: Some(1),
+        bos: None,
+        eos: None,
+        sequence_length: 8,
+        packing: Packing::Concat,
+        max_segments: None,
+        layout: Layout::MaxText,
+        boundary_targets: false,
+        rows_per_lane: 1,
+    };
+    Folder { config, _folder: folder }
+}
+
+fn line(text: &str) -> String {
+    format!("{{\"text\": \"{text}\"}}\n")
+}
+
+fn lines(texts: &[&str]) -> String {
+    texts.iter().map(|text| line(text)).collect()
+}
+
+/// What a lane gave from some cursor on.
+#[derive(Debug, Clone, PartialEq)]
+struct Trace {
+    given: Vec<Given>,
+    quarantined: Vec<ShardError>,
+    error: Option<String>,
+    end: Cursor,
+}
+
+/// Some tokens, and the cursor before them.
+#[derive(Debug, Clone, PartialEq)]
+struct Given {
+    before: Cursor,
+    tokens: String,
+    opens: bool,
+    starts_row: bool,
+    quarantined: usize,
+}
+
+/// Drives a lane from `cursor` on, at most `steps` times, giving at most `most` tokens at once.
+fn run(config: &Arc<StreamConfig>, cursor: Cursor, block_bytes: usize, most: usize, steps: usize) -> Trace {
+    let mut source = Source::new(Arc::clone(config), 0, &cursor);
+    source.block_bytes = block_bytes;
+    let mut text = String::new();
+    let read = || {
+        assert!(!source.is_done(), "starved behind the last block");
+        let mut block = source.read(&mut text);
+        block.ids = text.bytes().map(u32::from).collect();
+        block.documents.iter_mut().for_each(|document| document.tokens = document.text_bytes);
+        block
+    };
+    drive(config, cursor, read, most, steps)
+}
+
+fn drive(
+    config: &Arc<StreamConfig>,
+    cursor: Cursor,
+    mut read: impl FnMut() -> Block,
+    most: usize,
+    steps: usize,
+) -> Trace {
+    let mut documents = Documents::new(Arc::clone(config), 0, cursor);
+    let (mut given, mut quarantined, mut error) = (Vec::new(), Vec::new(), None);
+    let mut starts_row = true;
+    while given.len() < steps {
+        let run = match documents.peek() {
+            Next::Starved => {
+                documents.push(read());
+                continue;
+            }
+            Next::Tokens(run) => run,
+            Next::Ended => break,
+            Next::Failed(failure) => {
+                error = Some(failure.to_string());
+                break;
+            }
+        };
+        let placed = matches!(config.packing, Packing::BestFit { .. });
+        let count = if placed { run.piece } else { run.tokens.len().min(most) };
+        let tokens = run.tokens[..count].iter().map(|&token| char::from(token as u8)).collect();
+        let (opens, ends_row) = (run.opens, run.ends_row);
+        given.push(Given {
+            before: documents.cursor(),
+            tokens,
+            opens,
+            starts_row,
+            quarantined: quarantined.len(),
+        });
+        starts_row = !placed || ends_row;
+        quarantined.extend(documents.take_quarantined());
+        given.last_mut().unwrap().quarantined = quarantined.len();
+        documents.advance(count, 0);
+    }
+    quarantined.extend(documents.take_quarantined());
+    Trace { given, quarantined, error, end: documents.cursor() }
+}
+
+const NO_LIMIT: usize = usize::MAX;
+
+fn texts(trace: &Trace) -> Vec<&str> {
+    trace.given.iter().map(|given| given.tokens.as_str()).collect()
+}
+
+fn all(config: StreamConfig) -> Trace {
+    run(&Arc::new(config), Cursor::default(), 64, NO_LIMIT, NO_LIMIT)
+}
+
+#[test]
+fn documents_come_in_order_over_empty_shards_and_epochs() {
+    let mut folder = folder(&["", &lines(&["a", "", "bb"]), "\n\n", &lines(&["ccc"]), ""]);
+    folder.config.epochs = Some(2);
+    let trace = all(folder.config);
+    assert_eq!(texts(&trace), ["a", "bb", "ccc", "a", "bb", "ccc"]);
+    let totals = trace.end.totals;
+    assert_eq!((totals.records, totals.documents, totals.tokens, totals.text_bytes), (8, 8, 12, 12));
+    assert_eq!(trace.end.window, Place { epoch: 2, ..Place::default() });
+}
+
+#[test]
+fn a_lane_of_empty_shards_ends_at_once_and_is_refused_when_endless() {
+    for (window, epochs) in [(None, Some(3)), (Some(2), Some(3)), (None, None), (Some(2), None)] {
+        let mut folder = folder(&["", "\n", "{\"no\": 1}\n"]);
+        folder.config.epochs = epochs;
+        folder.config.shuffle = window.map(|window| Shuffle { seed: 1, window });
+        let trace = all(folder.config);
+        assert!(trace.given.is_empty());
+        match epochs {
+            Some(_) => assert_eq!((trace.error, trace.end.totals.quarantined), (None, 3)),
+            None => assert!(trace.error.unwrap().contains("no sound document in its 3 shards")),
+        }
+    }
+}
+
+#[test]
+fn one_document_in_an_epoch_is_enough_to_go_on_for_ever() {
+    let mut folder = folder(&["", &lines(&["only"]), ""]);
+    folder.config.epochs = None;
+    let config = Arc::new(folder.config);
+    let trace = run(&config, Cursor::default(), 64, NO_LIMIT, 50);
+    assert_eq!(texts(&trace), ["only"; 50]);
+    assert_eq!(trace.given[49].before.window.epoch, 49);
+}
+
+#[test]
+fn a_window_closes_at_its_bytes_too() {
+    // Three documents of 9 MiB: the bound of 16 MiB is passed by each second one.
+    let texts = ["a", "b", "c"].map(|char| char.repeat(9 << 20));
+    let mut folder = folder(&[&lines(&[&texts[0], &texts[1], &texts[2]])]);
+    folder.config.packing = Packing::BestFit { window: 100 };
+    folder.config.sequence_length = 9 << 20;
+    let trace = all(folder.config);
+    let windows: Vec<u64> = trace.given.iter().map(|given| given.before.window.record).collect();
+    assert_eq!(windows, [0, 0, 2]);
+}
+
+#[test]
+fn shuffling_permutes_within_windows_of_an_epoch() {
+    let texts_in = ["a", "b", "c", "d", "e", "f", "g"];
+    let mut folder = folder(&[&lines(&texts_in[..5]), &lines(&texts_in[5..])]);
+    folder.config.shuffle = Some(Shuffle { seed: 5, window: 3 });
+    folder.config.epochs = Some(20);
+    let trace = all(folder.config);
+    let mut orders = Vec::new();
+    for epoch in texts(&trace).chunks(7) {
+        for (window, expected) in epoch.chunks(3).zip(texts_in.chunks(3)) {
+            let mut sorted = window.to_vec();
+            sorted.sort_unstable();
+            assert_eq!(sorted, expected);
+        }
+        orders.push(epoch.to_vec());
+    }
+    orders.sort();
+    orders.dedup();
+    assert!(orders.len() > 10, "{} orders in 20 epochs", orders.len());
+}
+
+#[test]
+fn best_fit_restarts_inside_a_window_by_rows() {
+    let mut folder = folder(&[&lines(&["aaaaaa", "", "bb", "cccccccccccc", "dddd", "e"])]);
+    folder.config.packing = Packing::BestFit { window: 6 };
+    let trace = all(folder.config);
+    assert_eq!(texts(&trace), ["aaaaaa", "bb", "cccccccc", "cccc", "dddd", "e"]);
+    let given: Vec<u64> = trace.given.iter().map(|given| given.before.given).collect();
+    assert_eq!(given, [0, 0, 1, 2, 2, 3]);
+    assert_eq!(trace.end.totals.documents, 6);
+}
+
+#[test]
+fn a_bad_record_stops_the_lane_behind_all_that_lies_before_it() {
+    let mut folder = folder(&[&lines(&["a", "b"]), "{\"text\": 1}\n"]);
+    folder.config.on_error = OnError::Raise;
+    let config = Arc::new(folder.config);
+    let trace = run(&config, Cursor::default(), 1, NO_LIMIT, NO_LIMIT);
+    assert_eq!(texts(&trace), ["a", "b"]);
+    assert!(trace.error.as_ref().unwrap().contains("001.jsonl: record 0, byte 0: expected a string"));
+    assert_eq!(trace.end.window, Place { shard: 1, ..Place::default() });
+    let again = run(&config, trace.end, 1, NO_LIMIT, NO_LIMIT);
+    assert_eq!(again, Trace { given: Vec::new(), ..trace });
+}
+
+#[test]
+fn too_many_bad_records_stop_the_lane_with_the_same_words_after_a_restore() {
+    let bad = "{\"text\": 1}\n".repeat(3);
+    for window in [None, Some(4)] {
+        let mut folder = folder(&[&lines(&["a", "b", "c", "d"]), &bad, &lines(&["e"])]);
+        folder.config.on_error = OnError::Quarantine { max_error_rate: 0.4 };
+        folder.config.shuffle = window.map(|window| Shuffle { seed: 1, window });
+        let config = Arc::new(folder.config);
+        let trace = run(&config, Cursor::default(), 1, NO_LIMIT, NO_LIMIT);
+        assert_eq!(trace.given.len(), 4);
+        let error = trace.error.unwrap();
+        assert!(error.contains("3 of the 7 records that lane 0 has read so far are bad"), "{error}");
+        assert_eq!(trace.end.totals.quarantined, 0);
+        let again = run(&config, trace.end, 64, NO_LIMIT, NO_LIMIT);
+        assert_eq!(again.error, Some(error));
+    }
+}
+
+#[test]
+fn a_document_that_cannot_be_encoded_is_counted_with_what_lies_before_it_only() {
+    let bad = "{\"text\": 1}\n";
+    let shard = [bad, &line("a"), bad, &line("b"), bad].concat();
+    let folder = folder(&[&shard]);
+    let config = Arc::new(folder.config);
+    let mut source = Source::new(Arc::clone(&config), 0, &Cursor::default());
+    let mut text = String::new();
+    let mut block = source.read(&mut text);
+    // As `encode` leaves it when the second document fails.
+    let failed = block.documents[1];
+    block.documents.truncate(1);
+    block.documents[0].tokens = 1;
+    block.ids = vec![u32::from(b'a')];
+    block.then = Then::Failed(Failure {
+        error: Error::Tokenizer("no".into()),
+        place: failed.place,
+        quarantined_before: failed.quarantined_before,
+    });
+    let mut blocks = VecDeque::from([block]);
+    let trace = drive(&config, Cursor::default(), || blocks.pop_front().unwrap(), NO_LIMIT, NO_LIMIT);
+    assert_eq!(trace.error.as_deref(), Some("no"));
+    assert_eq!((trace.end.totals.records, trace.end.totals.quarantined, trace.quarantined.len()), (3, 2, 2));
+    assert_eq!(trace.end.window.record, 3);
+}
+
+#[test]
+fn a_cursor_that_does_not_fit_is_an_error() {
+    let shard = lines(&["abc", "def"]);
+    let at = |record, given, offset| Cursor {
+        window: Place { record, byte: record * 16, ..Place::default() },
+        given,
+        offset,
+        ..Cursor::default()
+    };
+    let windowed = Some(Shuffle { seed: 1, window: 2 });
+    for (shuffle, cursor, expected) in [
+        (None, at(0, 0, 3), "at token 3 of the document at record 0, which has 3 tokens"),
+        (None, at(2, 0, 1), "at token 1 of the document at record 2, which has 0 tokens"),
+        (None, at(3, 0, 1), "expected record 3 to start at byte 48"),
+        (windowed, at(0, 3, 0), "has given 3 documents or rows"),
+        (windowed, at(0, 0, 9), "at token 9"),
+        (None, at(1, 0, 1), ""),
+        (windowed, at(0, 1, 1), ""),
+    ] {
+        let mut folder = folder(&[&shard]);
+        folder.config.shuffle = shuffle;
+        let trace = run(&Arc::new(folder.config), cursor, 64, NO_LIMIT, NO_LIMIT);
+        match trace.error {
+            Some(error) => assert!(!expected.is_empty() && error.contains(expected), "{error}"),
+            None => assert!(expected.is_empty() && trace.given.len() < 3, "{cursor:?}"),
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Record {
+    Text(usize),
+    Blank,
+    Bad,
+}
+
+fn records() -> impl Strategy<Value = Vec<Record>> {
+    let record = prop_oneof![
+        6 => (0usize..12).prop_map(Record::Text),
+        1 => (20usize..60).prop_map(Record::Text),
+        1 => Just(Record::Blank),
+        2 => Just(Record::Bad),
+    ];
+    prop::collection::vec(record, 0..9)
+}
+
+/// The shard of some records, and the texts in it; each text is of one letter.
+fn shard(records: &[Record], letter: &mut u8) -> (String, Vec<String>) {
+    let (mut shard, mut texts) = (String::new(), Vec::new());
+    for record in records {
+        match record {
+            Record::Text(length) => {
+                let text = char::from(b'a' + *letter % 26).to_string().repeat(*length);
+                *letter = letter.wrapping_add(1);
+                shard.push_str(&line(&text));
+                texts.push(text);
+            }
+            Record::Blank => shard.push('\n'),
+            Record::Bad => writeln!(shard, "{{\"text\": {}}}", shard.len()).unwrap(),
+        }
+    }
+    (shard, texts)
+}
+
+fn packing() -> impl Strategy<Value = Packing> {
+    prop_oneof![
+        Just(Packing::Concat),
+        Just(Packing::Pad(Truncation::Split)),
+        (1usize..8).prop_map(|window| Packing::BestFit { window }),
+    ]
+}
+
+proptest! {
+    /// Whatever the size of blocks, and from whichever cursor: the same documents and counts.
+    #[test]
+    fn every_cursor_gives_the_same_rest(
+        shards in prop::collection::vec(records(), 1..5),
+        packing in packing(),
+        shuffle in prop::option::of((any::<u64>(), 1usize..9)),
+        epochs in 1u64..4,
+        block_bytes in 1usize..200,
+        most in 1usize..20,
+        stop in any::<Index>(),
+    ) {
+        let mut letter = 0;
+        let (files, texts): (Vec<String>, Vec<Vec<String>>) =
+            shards.iter().map(|records| shard(records, &mut letter)).unzip();
+        let mut folder = folder(&files.iter().map(String::as_str).collect::<Vec<_>>());
+        folder.config.packing = packing;
+        folder.config.shuffle = shuffle.map(|(seed, window)| Shuffle { seed, window });
+        folder.config.epochs = Some(epochs);
+        let config = Arc::new(folder.config);
+
+        let whole = run(&config, Cursor::default(), 1, most, NO_LIMIT);
+        prop_assert_eq!(&run(&config, Cursor::default(), block_bytes, most, NO_LIMIT), &whole);
+
+        // Everything once an epoch.
+        let texts: Vec<&String> = texts.iter().flatten().collect();
+        let bytes: usize = texts.iter().map(|text| text.len()).sum();
+        let bad = shards.iter().flatten().filter(|record| matches!(record, Record::Bad)).count();
+        let totals = whole.end.totals;
+        prop_assert_eq!(totals.documents, texts.len() as u64 * epochs);
+        prop_assert_eq!(totals.quarantined, bad as u64 * epochs);
+        prop_assert_eq!(totals.records, totals.documents + totals.quarantined);
+        prop_assert_eq!(totals.text_bytes, bytes as u64 * epochs);
+        prop_assert_eq!(totals.tokens, totals.text_bytes);
+        prop_assert_eq!(whole.quarantined.len() as u64, totals.quarantined);
+        let mut given: Vec<u8> = whole.given.iter().flat_map(|given| given.tokens.bytes()).collect();
+        let mut expected = texts.iter().flat_map(|text| text.bytes()).collect::<Vec<u8>>().repeat(epochs as usize);
+        if shuffle.is_some() || matches!(packing, Packing::BestFit { .. }) {
+            given.sort_unstable();
+            expected.sort_unstable();
+        }
+        prop_assert_eq!(given, expected);
+
+        // From any place where a row may begin, the same rest.
+        let places: Vec<usize> = (0..whole.given.len()).filter(|&at| whole.given[at].starts_row).collect();
+        if !places.is_empty() {
+            let at = *stop.get(&places);
+            let from = &whole.given[at];
+            let rest = run(&config, from.before, block_bytes, most, NO_LIMIT);
+            prop_assert_eq!(&rest.end, &whole.end);
+            prop_assert_eq!(&rest.quarantined[..], &whole.quarantined[from.quarantined..]);
+            for (now, then) in rest.given.iter().zip(&whole.given[at..]) {
+                prop_assert_eq!((&now.tokens, now.before, now.opens), (&then.tokens, then.before, then.opens));
+            }
+            prop_assert_eq!(rest.given.len(), whole.given.len() - at);
+        }
+        prop_assert_eq!(run(&config, whole.end, block_bytes, most, NO_LIMIT).end, whole.end);
+    }
+}

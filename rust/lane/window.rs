@@ -1,0 +1,107 @@
+//! The documents that may be given now, in the order in which they are: a whole window, or without
+//! windows those of a block.
+
+use super::block::{Block, Document, Then};
+use super::cursor::{Place, Totals};
+use crate::config::{Packing, Shuffle, StreamConfig};
+use crate::pack::best_fit::{self, Piece};
+use crate::random::{Purpose, permutation};
+
+/// Encoded documents, put in order, and how far they are given.
+#[derive(Default)]
+pub struct Window {
+    blocks: Vec<Block>,
+    parts: Vec<Part>,
+    next: usize,
+    /// All its documents.
+    pub documents: usize,
+    /// What those count that have no tokens and, in `best_fit`, thus no part.
+    pub without_tokens: Totals,
+    /// What happens when all are given.
+    pub then: Then,
+}
+
+/// A document, or in `best_fit` a piece of one, and where its ids are.
+#[derive(Clone, Copy)]
+pub struct Part {
+    pub document: Document,
+    /// Which of its tokens.
+    pub from: usize,
+    pub to: usize,
+    /// Whether `best_fit` closes the row behind it.
+    pub ends_row: bool,
+    block: usize,
+    start: usize,
+}
+
+impl Window {
+    /// The documents of `blocks`, which `then` follows, in the lane's order. `first` is where the
+    /// window begins.
+    pub fn new(blocks: Vec<Block>, then: Then, config: &StreamConfig, lane: usize, first: Place) -> Self {
+        let mut parts = in_stream_order(&blocks);
+        let documents = parts.len();
+        let mut without_tokens = Totals::default();
+        if let Some(Shuffle { seed, .. }) = config.shuffle {
+            let key = [lane as u64, first.epoch, first.shard, first.record];
+            let order = permutation(documents, seed, Purpose::Window, &key);
+            parts = order.into_iter().map(|index| parts[index as usize]).collect();
+        }
+        if let Packing::BestFit { window } = config.packing {
+            for part in parts.iter().filter(|part| part.document.tokens == 0) {
+                without_tokens.documents += 1;
+                without_tokens.text_bytes += part.document.text_bytes as u64;
+            }
+            parts = parts.chunks(window).flat_map(|share| placed(share, config)).collect();
+        }
+        Self { blocks, parts, next: 0, documents, without_tokens, then }
+    }
+
+    /// What is given next.
+    pub fn part(&self) -> Option<Part> {
+        self.parts.get(self.next).copied()
+    }
+
+    /// The tokens of a part's document.
+    pub fn tokens(&self, part: &Part) -> &[u32] {
+        &self.blocks[part.block].ids[part.start..][..part.document.tokens]
+    }
+
+    /// Goes behind the current part.
+    pub fn advance(&mut self) {
+        self.next += 1;
+    }
+
+    /// Goes behind the first `count` documents, or with `rows` rows. False: there are not so many.
+    pub fn skip(&mut self, count: u64, rows: bool) -> bool {
+        let mut left = count;
+        while left > 0 {
+            let Some(part) = self.part() else { return false };
+            left -= u64::from(!rows || part.ends_row);
+            self.next += 1;
+        }
+        true
+    }
+}
+
+fn in_stream_order(blocks: &[Block]) -> Vec<Part> {
+    let mut parts = Vec::with_capacity(blocks.iter().map(|block| block.documents.len()).sum());
+    for (block, Block { documents, .. }) in blocks.iter().enumerate() {
+        let mut start = 0;
+        for &document in documents {
+            parts.push(Part { document, from: 0, to: document.tokens, ends_row: false, block, start });
+            start += document.tokens;
+        }
+    }
+    parts
+}
+
+fn placed<'a>(documents: &'a [Part], config: &StreamConfig) -> impl Iterator<Item = Part> + use<'a> {
+    let lengths: Vec<usize> = documents.iter().map(|part| part.to).collect();
+    let pieces = best_fit::place(&lengths, config.sequence_length, config.max_segments);
+    pieces.into_iter().map(|Piece { document, tokens, ends_row }| Part {
+        from: tokens.start,
+        to: tokens.end,
+        ends_row,
+        ..documents[document]
+    })
+}

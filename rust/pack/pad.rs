@@ -1,0 +1,60 @@
+//! `pad`: one document a row, cut or split where it is longer.
+//!
+//! ```text
+//! document    abcdefghijE                 length 8
+//! right       a b c d e f g h             the target of h is 0: nothing is trained over a cut
+//! left        d e f g h i j E
+//! middle      a b c d h i j E             the target of d is 0
+//! split       a b c d e f g h             the target of h is i: the next row goes on
+//!             i j E . . . . .
+//! ```
+
+use std::sync::Arc;
+
+use super::Taken;
+use super::step::StepWriter;
+use crate::config::Truncation;
+use crate::error::ShardError;
+use crate::lane::documents::Run;
+
+/// Writes one row of a document that lies in the shard `path`.
+pub(super) fn write(
+    step: &mut StepWriter,
+    run: &Run,
+    truncation: Truncation,
+    path: &Arc<str>,
+) -> Result<Taken, ShardError> {
+    let tokens = run.tokens;
+    let (count, length) = (tokens.len(), step.free());
+    let kept = count.min(length);
+    match truncation {
+        _ if count <= length => step.write(tokens, run.opens, None),
+        Truncation::Right => step.write(&tokens[..kept], run.opens, None),
+        Truncation::Middle if length > 1 => {
+            // The left half is the smaller one, as in veRL: none of a row of one token.
+            let left = length / 2;
+            step.write(&tokens[..left], run.opens, None);
+            step.write_behind_cut(&tokens[count - (length - left)..], left);
+        }
+        Truncation::Left | Truncation::Middle => step.write(&tokens[count - kept..], run.opens, None),
+        Truncation::Split => step.write(&tokens[..kept], run.opens, Some(tokens[kept])),
+        Truncation::Error => return Err(too_long(run, length, path)),
+    }
+    step.close_row();
+    let dropped = if truncation == Truncation::Split { 0 } else { count - kept };
+    Ok(Taken { given: kept, dropped })
+}
+
+fn too_long(run: &Run, length: usize, path: &Arc<str>) -> ShardError {
+    ShardError {
+        shard: Arc::clone(path),
+        record: Some(run.place.record),
+        byte: Some(run.place.byte),
+        reason: format!(
+            "expected a document of at most sequence_length={length} tokens, BOS and EOS included, as \
+             truncation=\"error\" demands, found one of {}; raise sequence_length=, cut it with truncation=\"right\", \
+             \"left\" or \"middle\", or keep all of it with \"split\" or another packing=",
+            run.tokens.len()
+        ),
+    }
+}

@@ -1,0 +1,155 @@
+//! The step that a lane is writing: its rows one after another, then its report.
+
+use super::layout::{Layout, Segment};
+use crate::config::StreamConfig;
+use crate::error::Error;
+use crate::feed::ring::LaneWriter;
+use crate::lane::documents::Documents;
+use crate::lane::report::{Report, Rows};
+
+/// Writes a lane's rows in order, and publishes each step with its cursor.
+pub(super) struct StepWriter {
+    writer: LaneWriter<Report>,
+    layout: Layout,
+    length: usize,
+    /// The row that is being filled, how far, and by how many segments.
+    row: usize,
+    filled: usize,
+    segments: usize,
+    /// Where in that row the last document ended that may get a boundary target.
+    boundary: Option<usize>,
+    /// Padding of this step, not yet counted.
+    padding: usize,
+    stopped: bool,
+}
+
+impl StepWriter {
+    pub(super) fn new(config: &StreamConfig, writer: LaneWriter<Report>) -> Self {
+        Self {
+            writer,
+            layout: config.layout,
+            length: config.sequence_length,
+            row: 0,
+            filled: 0,
+            segments: 0,
+            boundary: None,
+            padding: 0,
+            stopped: false,
+        }
+    }
+
+    /// The step's number in the stream.
+    pub(super) fn number(&self) -> u64 {
+        self.writer.step()
+    }
+
+    /// Whether the ring has room for the step.
+    pub(super) fn has_room(&mut self) -> bool {
+        self.writer.has_room()
+    }
+
+    /// Whether the lane failed and nothing may follow.
+    pub(super) fn has_stopped(&self) -> bool {
+        self.stopped
+    }
+
+    /// Whether every row is full: the step must be published before anything else is written.
+    pub(super) fn is_full(&self) -> bool {
+        self.row_is_full() && self.row + 1 == self.writer.rows()
+    }
+
+    pub(super) fn row_is_full(&self) -> bool {
+        self.filled == self.length
+    }
+
+    /// Tokens that fit into the row that the next segment goes into.
+    pub(super) fn free(&self) -> usize {
+        if self.row_is_full() { self.length } else { self.length - self.filled }
+    }
+
+    /// Segments of the current row.
+    pub(super) fn segments(&self) -> usize {
+        self.segments
+    }
+
+    /// Writes a segment behind the one before, in the next row if this one is full. `next` is the
+    /// token of its document that follows in a later row, if one does.
+    pub(super) fn write(&mut self, tokens: &[u32], opens: bool, next: Option<u32>) {
+        if self.row_is_full() {
+            self.row += 1;
+            self.filled = 0;
+            self.segments = 0;
+        }
+        self.segments += 1;
+        self.write_part(tokens, 0, opens, next);
+    }
+
+    /// Writes more tokens of the segment before, whose positions go on while its text does not: there
+    /// is a cut between the two.
+    pub(super) fn write_behind_cut(&mut self, tokens: &[u32], position: usize) {
+        self.write_part(tokens, position, false, None);
+    }
+
+    fn write_part(&mut self, tokens: &[u32], position: usize, opens: bool, next: Option<u32>) {
+        let segment =
+            Segment { number: self.segments as i32, at: self.filled, position, tokens, opens, next };
+        self.layout.write(&mut self.writer, self.row, &segment);
+        self.filled += tokens.len();
+        self.boundary = if next.is_none() { Some(self.filled - 1) } else { None };
+    }
+
+    /// Makes `token` the target of the document's last token that was written last, if one was.
+    pub(super) fn write_boundary_target(&mut self, token: u32) {
+        if let Some(at) = self.boundary.take() {
+            self.layout.write_boundary_target(&mut self.writer, self.row, at, token);
+        }
+    }
+
+    /// Fills the rest of the current row with padding.
+    pub(super) fn close_row(&mut self) {
+        self.layout.pad(&mut self.writer, self.row, self.filled);
+        self.padding += self.length - self.filled;
+        self.filled = self.length;
+    }
+
+    /// Publishes a full step of a lane that goes on.
+    pub(super) fn publish_full(&mut self, documents: &mut Documents) {
+        self.publish(documents, Rows::Tokens { more: true });
+    }
+
+    /// Publishes the last step of a lane, or one of padding alone when it has ended before.
+    pub(super) fn finish(&mut self, documents: &mut Documents) {
+        let is_empty = self.row == 0 && self.filled == 0;
+        let first_unused = if is_empty { 0 } else { self.row + 1 };
+        if !is_empty {
+            self.close_row();
+        }
+        for row in first_unused..self.writer.rows() {
+            self.layout.pad(&mut self.writer, row, 0);
+        }
+        self.publish(documents, if is_empty { Rows::Padding } else { Rows::Tokens { more: false } });
+    }
+
+    /// Publishes the failure of the lane, behind the step that was full before it.
+    pub(super) fn fail(&mut self, documents: &mut Documents, error: Error) {
+        if self.is_full() {
+            // What is looked at next fails again, in the step that needs it.
+            return self.publish_full(documents);
+        }
+        self.publish(documents, Rows::Failed(error));
+        self.stopped = true;
+    }
+
+    fn publish(&mut self, documents: &mut Documents, rows: Rows) {
+        documents.totals_mut().padding += std::mem::take(&mut self.padding) as u64;
+        self.writer.publish(Report {
+            rows,
+            cursor: documents.cursor(),
+            quarantined: documents.take_quarantined(),
+        });
+        self.row = 0;
+        self.filled = 0;
+        self.segments = 0;
+        self.boundary = None;
+    }
+}

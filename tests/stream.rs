@@ -1,0 +1,388 @@
+//! The whole pipeline over shards on disk. Whatever the threads, hosts and restarts, it gives one
+//! stream; and in that stream every token is where it belongs.
+//!
+//! `PROPTEST_CASES` sets the number of cases; a failing one is shrunk and printed with its seed.
+
+mod stream_checks;
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use _core::config::{HostConfig, OnError, Packing, Shuffle, StreamConfig, Truncation};
+use _core::encode::Encoder;
+use _core::feed::pipeline::{Delivered, Next, Pipeline};
+use _core::pack::Layout;
+use _core::plan::Plan;
+use _core::read::{ReadOptions, Shard};
+use flate2::{Compression, write::GzEncoder};
+use proptest::prelude::*;
+use proptest::sample::Index;
+use proptest::test_runner::FileFailurePersistence;
+use proptest::test_runner::TestCaseResult;
+
+use stream_checks::Corpus;
+
+const EOS: u32 = 1;
+const BOS: u32 = 2;
+const FIRST_WORD: u32 = 3;
+const WORDS: u32 = 20_000;
+const CASES: u32 = 1000;
+
+/// A tokenizer for which every word is a token, and an unknown word an error.
+fn encoder() -> &'static Encoder {
+    static ENCODER: OnceLock<Encoder> = OnceLock::new();
+    ENCODER.get_or_init(|| {
+        let mut vocab = format!("\"<eos>\": {EOS}, \"<bos>\": {BOS}");
+        for id in FIRST_WORD..FIRST_WORD + WORDS {
+            write!(vocab, ", \"w{id}\": {id}").unwrap();
+        }
+        let json = format!(
+            "{{\"version\": \"1.0\", \"truncation\": null, \"padding\": null, \"added_tokens\": [], \"normalizer\": null,
+             \"pre_tokenizer\": {{\"type\": \"WhitespaceSplit\"}}, \"post_processor\": null, \"decoder\": null,
+             \"model\": {{\"type\": \"WordLevel\", \"vocab\": {{{vocab}}}, \"unk_token\": \"<unk>\"}}}}"
+        );
+        Encoder::from_bytes(json.as_bytes()).unwrap()
+    })
+}
+
+#[derive(Debug, Clone)]
+enum Record {
+    /// So many words, none of which occurs anywhere else.
+    Words(usize),
+    Blank,
+    Bad,
+    /// A word that the tokenizer does not know: stops the run.
+    Unknown,
+}
+
+/// What defines a stream.
+#[derive(Debug, Clone)]
+struct Case {
+    shards: Vec<Vec<Record>>,
+    gzip: bool,
+    lanes: Index,
+    rows_per_lane: usize,
+    single_rows: bool,
+    length: usize,
+    packing: Packing,
+    max_segments: Option<usize>,
+    layout: Layout,
+    boundary_targets: bool,
+    bos: bool,
+    eos: bool,
+    shuffle: Option<(u64, usize)>,
+    epochs: u64,
+    quarantine: bool,
+}
+
+/// What must not matter.
+#[derive(Debug, Clone)]
+struct Run {
+    threads: usize,
+    prefetch: usize,
+    hosts: Index,
+    stop: Index,
+}
+
+fn record() -> impl Strategy<Value = Record> {
+    prop_oneof![
+        120 => (0usize..12).prop_map(Record::Words),
+        12 => (12usize..90).prop_map(Record::Words),
+        12 => Just(Record::Blank),
+        12 => Just(Record::Bad),
+        1 => Just(Record::Unknown),
+    ]
+}
+
+fn packing() -> impl Strategy<Value = Packing> {
+    use Truncation::{Error, Left, Middle, Right, Split};
+    prop_oneof![
+        3 => Just(Packing::Concat),
+        3 => (1usize..12).prop_map(|window| Packing::BestFit { window }),
+        2 => prop::sample::select(vec![Left, Middle, Right, Split]).prop_map(Packing::Pad),
+        1 => Just(Packing::Pad(Error)),
+    ]
+}
+
+prop_compose! {
+    fn case()(
+        shards in prop::collection::vec(prop::collection::vec(record(), 0..12), 1..9),
+        (gzip, single_rows, boundary_targets, bos, eos) in any::<(bool, bool, bool, bool, bool)>(),
+        lanes in any::<Index>(),
+        rows_per_lane in 1usize..4,
+        length in 1usize..24,
+        packing in packing(),
+        max_segments in prop::option::weighted(0.3, 1usize..4),
+        layout in prop::sample::select(vec![Layout::MaxText, Layout::Grain, Layout::Hf]),
+        shuffle in prop::option::of((any::<u64>(), 1usize..9)),
+        epochs in 1u64..4,
+        quarantine in prop::bool::weighted(0.8),
+    ) -> Case {
+        Case {
+            shards, gzip, lanes, single_rows, length, packing, max_segments, layout, boundary_targets, bos, eos,
+            shuffle, epochs, quarantine,
+            rows_per_lane: if single_rows { 1 } else { rows_per_lane },
+        }
+    }
+}
+
+prop_compose! {
+    fn other_run()(
+        threads in 1usize..5,
+        prefetch in 1usize..6,
+        hosts in any::<Index>(),
+        stop in any::<Index>(),
+    ) -> Run {
+        Run { threads, prefetch, hosts, stop }
+    }
+}
+
+/// Writes the shards of a case and says what is in them.
+fn build(case: &Case, folder: &Path) -> (Arc<StreamConfig>, Corpus) {
+    let mut corpus = Corpus::default();
+    let mut word = FIRST_WORD;
+    let mut shards = Vec::new();
+    for (number, records) in case.shards.iter().enumerate() {
+        let mut lines = String::new();
+        for record in records {
+            match record {
+                Record::Words(count) => {
+                    let words: Vec<u32> = (word..).take(*count).collect();
+                    word += *count as u32;
+                    let text: Vec<String> = words.iter().map(|word| format!("w{word}")).collect();
+                    writeln!(lines, "{{\"text\": \"{}\"}}", text.join(" ")).unwrap();
+                    let bos = case.bos.then_some(BOS);
+                    let eos = case.eos.then_some(EOS);
+                    corpus.add(number, bos.into_iter().chain(words).chain(eos).collect());
+                }
+                Record::Blank => lines.push_str(" \n"),
+                Record::Bad => {
+                    corpus.bad += 1;
+                    lines.push_str("{\"text\": null}\n");
+                }
+                Record::Unknown => lines.push_str("{\"text\": \"unknown\"}\n"),
+            }
+        }
+        let path = folder.join(format!("{number}{}", if case.gzip { ".json.gz" } else { ".jsonl" }));
+        if case.gzip {
+            let mut gzip = GzEncoder::new(std::fs::File::create(&path).unwrap(), Compression::fast());
+            gzip.write_all(lines.as_bytes()).unwrap();
+            gzip.finish().unwrap();
+        } else {
+            std::fs::write(&path, lines).unwrap();
+        }
+        let size = path.metadata().unwrap().len();
+        shards.push(Shard { path: path.to_str().unwrap().into(), size });
+    }
+    assert!(word < FIRST_WORD + WORDS);
+    let sizes = shards.iter().map(|shard| shard.size).collect();
+    let lanes = 1 + case.lanes.index(shards.len());
+    let config = StreamConfig {
+        plan: Plan::new(sizes, lanes, case.shuffle.map(|(seed, _)| seed)),
+        shards,
+        read: Arc::new(ReadOptions { text_field: "text".into(), max_document_bytes: 1 << 20 }),
+        on_error: if case.quarantine { OnError::Quarantine { max_error_rate: 1.0 } } else { OnError::Raise },
+        shuffle: case.shuffle.map(|(seed, window)| Shuffle { seed, window }),
+        epochs: Some(case.epochs),
+        bos: case.bos.then_some(BOS),
+        eos: case.eos.then_some(EOS),
+        sequence_length: case.length,
+        packing: case.packing,
+        max_segments: case.max_segments,
+        layout: case.layout,
+        boundary_targets: case.boundary_targets,
+        rows_per_lane: case.rows_per_lane,
+    };
+    (Arc::new(config), corpus)
+}
+
+/// What some lanes gave from some place on.
+#[derive(Debug, Default, PartialEq)]
+struct Stream {
+    /// For each lane, the arrays of its rows, step after step.
+    lanes: HashMap<usize, Vec<Vec<Vec<i32>>>>,
+    /// The state before each element, and after the last.
+    states: Vec<Delivered>,
+    quarantined: Vec<String>,
+    error: Option<String>,
+}
+
+/// Plays some lanes to the end, or for so many elements.
+fn play(config: &Arc<StreamConfig>, host: HostConfig, from: Option<Delivered>, elements: usize) -> Stream {
+    let lanes = host.lanes.clone();
+    let mut pipeline = Pipeline::new(Arc::clone(config), host, encoder().clone());
+    if let Some(from) = from {
+        pipeline.restore(from.clone()).unwrap();
+        assert_eq!(pipeline.delivered(), &from);
+    }
+    let mut stream = Stream::default();
+    for lane in &lanes {
+        stream.lanes.insert(*lane, Vec::new());
+    }
+    let mut pending = 0;
+    loop {
+        let state = pipeline.delivered().clone();
+        if stream.states.len() == elements {
+            stream.states.push(state);
+            break;
+        }
+        match pipeline.next(Duration::from_secs(1)) {
+            Ok(Next::Pending) => {
+                pending += 1;
+                assert!(pending < 60, "no batch in a minute");
+                continue;
+            }
+            Ok(Next::Batch(batch)) => {
+                let per_lane = config.rows_per_lane;
+                let rows = |own: usize| -> Vec<Vec<i32>> {
+                    let arrays = 0..batch.lease.shape().arrays;
+                    let rows = own * per_lane..(own + 1) * per_lane;
+                    rows.flat_map(|row| {
+                        arrays
+                            .clone()
+                            .map(move |array| (array, row))
+                            .map(|(a, r)| batch.lease.row(a, r).to_vec())
+                    })
+                    .collect()
+                };
+                let own = batch.row.map_or(0..lanes.len(), |row| row..row + 1);
+                for own in own {
+                    stream.lanes.get_mut(&lanes[own]).unwrap().push(rows(own));
+                }
+            }
+            Ok(Next::End) => {
+                assert!(matches!(pipeline.next(Duration::ZERO), Ok(Next::End)));
+                // Lanes that gave no row have their last counts only now.
+                let ended = pipeline.delivered().clone();
+                let moved = ended != state;
+                stream.states.push(state);
+                stream.states.extend(moved.then_some(ended));
+                break;
+            }
+            Err(error) => {
+                assert_eq!(pipeline.next(Duration::ZERO).err(), Some(error.clone()));
+                assert_eq!(pipeline.delivered(), &state);
+                stream.error = Some(error.to_string());
+                stream.states.push(state);
+                break;
+            }
+        }
+        stream.states.push(state);
+    }
+    stream.quarantined = pipeline.quarantine().iter().map(ToString::to_string).collect();
+    stream
+}
+
+fn divisor(of: usize, which: Index) -> usize {
+    let divisors: Vec<usize> = (1..=of).filter(|n| of.is_multiple_of(*n)).collect();
+    *which.get(&divisors)
+}
+
+/// Checks that lanes played elsewhere from step `first` on gave what `whole` gave there.
+fn check_same(whole: &Stream, part: &Stream, first: usize, padding: &[Vec<i32>]) -> TestCaseResult {
+    for (lane, rows) in &part.lanes {
+        let expected = &whole.lanes[lane][first.min(whole.lanes[lane].len())..];
+        let both = rows.len().min(expected.len());
+        prop_assert_eq!(&rows[..both], &expected[..both], "lane {}", lane);
+        // A host ends after its own last lane; there the whole has padding. One whose lanes are
+        // sound goes on where another one's failure stops the whole.
+        prop_assert!(whole.error.is_some() || rows.len() <= expected.len());
+        prop_assert!(expected[both..].iter().all(|rows| rows == padding), "lane {} ends early", lane);
+    }
+    Ok(())
+}
+
+fn padding(case: &Case) -> Vec<Vec<i32>> {
+    let arrays = case.layout.names().iter();
+    let row: Vec<Vec<i32>> =
+        arrays.map(|name| vec![if *name == "labels" { -100 } else { 0 }; case.length]).collect();
+    vec![row; case.rows_per_lane].concat()
+}
+
+fn check(case: &Case, runs: &[Run]) -> TestCaseResult {
+    let folder = tempfile::tempdir().unwrap();
+    let (config, corpus) = build(case, folder.path());
+    let lanes = 1 + case.lanes.index(case.shards.len());
+    let host = |lanes: Vec<usize>, threads, prefetch| HostConfig {
+        lanes,
+        threads,
+        prefetch,
+        single_rows: case.single_rows,
+    };
+    let all: Vec<usize> = (0..lanes).collect();
+    let whole = play(&config, host(all.clone(), 1, 1), None, usize::MAX);
+    if whole.error.is_none() {
+        let cursors = &whole.states.last().unwrap().cursors;
+        for lane in 0..lanes {
+            corpus.check_lane(&config, lane, &whole.lanes[&lane], &cursors[lane].totals)?;
+        }
+        prop_assert_eq!(whole.quarantined.len() as u64, corpus.bad * case.epochs);
+    }
+    let padding = padding(case);
+    for run in runs {
+        let same = play(&config, host(all.clone(), run.threads, run.prefetch), None, usize::MAX);
+        prop_assert_eq!(&same, &whole);
+
+        // From any element on, on the same lanes and on those of other hosts.
+        let at = run.stop.index(whole.states.len());
+        let state = &whole.states[at];
+        let first = state.step as usize;
+        let rest =
+            play(&config, host(all.clone(), run.threads, run.prefetch), Some(state.clone()), usize::MAX);
+        prop_assert_eq!(&rest.error, &whole.error);
+        prop_assert_eq!(&rest.states[..], &whole.states[at..]);
+        let own_first = |lane: usize| first + usize::from(lane < state.row);
+        for lane in 0..lanes {
+            prop_assert_eq!(&rest.lanes[&lane][..], &whole.lanes[&lane][own_first(lane)..], "lane {}", lane);
+        }
+        let seen = play(&config, host(all.clone(), run.threads, run.prefetch), None, at);
+        prop_assert_eq!([seen.quarantined, rest.quarantined].concat(), &whole.quarantined[..]);
+        if state.row > 0 {
+            continue;
+        }
+        let hosts = divisor(lanes, run.hosts);
+        let mut errors = Vec::new();
+        for own in all.chunks(lanes / hosts) {
+            let cursors = own.iter().map(|&lane| state.cursors[lane]).collect();
+            let from = Delivered { step: state.step, row: 0, cursors };
+            let part = play(&config, host(own.to_vec(), run.threads, run.prefetch), Some(from), usize::MAX);
+            check_same(&whole, &part, first, &padding)?;
+            match part.error {
+                Some(error) => errors.push(error),
+                None => {
+                    let ended = &part.states.last().unwrap().cursors;
+                    if whole.error.is_none() {
+                        let expected: Vec<_> =
+                            own.iter().map(|&lane| whole.states.last().unwrap().cursors[lane]).collect();
+                        prop_assert_eq!(ended, &expected);
+                    }
+                }
+            }
+        }
+        prop_assert_eq!(whole.error.is_some(), !errors.is_empty());
+        prop_assert!(
+            whole.error.iter().all(|error| errors.contains(error)),
+            "{:?} {:?}",
+            whole.error,
+            errors
+        );
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(CASES),
+        failure_persistence: Some(Box::new(FileFailurePersistence::Direct("proptest-regressions/stream.txt"))),
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn one_stream(case in case(), runs in prop::collection::vec(other_run(), 2)) {
+        check(&case, &runs)?;
+    }
+}

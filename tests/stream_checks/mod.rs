@@ -1,0 +1,242 @@
+//! What must hold of every lane's rows, checked against the documents that were written.
+
+use std::collections::HashMap;
+
+use _core::config::{Packing, StreamConfig, Truncation};
+use _core::lane::cursor::Totals;
+use _core::pack::Layout;
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseResult;
+
+/// All documents of a case. Words occur once, so that a word names its document.
+#[derive(Default)]
+pub struct Corpus {
+    documents: Vec<Document>,
+    /// Document and index in it, of each word.
+    words: HashMap<i32, (usize, usize)>,
+    /// Records that are no documents.
+    pub bad: u64,
+}
+
+struct Document {
+    shard: usize,
+    /// BOS and EOS included.
+    ids: Vec<i32>,
+}
+
+/// A place of a row that is not padding.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Token {
+    id: i32,
+    segment: i32,
+    position: i32,
+    /// Document and index in it; `None` for a BOS or EOS that is alone in its segment.
+    origin: Option<(usize, usize)>,
+}
+
+impl Corpus {
+    pub fn add(&mut self, shard: usize, ids: Vec<u32>) {
+        let ids: Vec<i32> = ids.into_iter().map(|id| id as i32).collect();
+        for (index, &id) in ids.iter().enumerate() {
+            self.words.insert(id, (self.documents.len(), index));
+        }
+        self.documents.push(Document { shard, ids });
+    }
+
+    /// Checks all rows of a lane; `steps` holds for each step the arrays of its rows.
+    pub fn check_lane(
+        &self,
+        config: &StreamConfig,
+        lane: usize,
+        steps: &[Vec<Vec<i32>>],
+        totals: &Totals,
+    ) -> TestCaseResult {
+        let arrays = config.layout.names().len();
+        let rows: Vec<&[Vec<i32>]> = steps.iter().flat_map(|step| step.chunks(arrays)).collect();
+        let mut lane_rows = Vec::new();
+        for row in &rows {
+            lane_rows.push(self.row(config, row)?);
+        }
+        let used = lane_rows.iter().rposition(|row| !row.is_empty()).map_or(0, |last| last + 1);
+        check_padding(config, &lane_rows[..used])?;
+        self.check_segments(config, &lane_rows)?;
+        for (index, row) in lane_rows.iter().enumerate() {
+            let following = lane_rows[index + 1..].iter().flatten().next().copied();
+            match config.layout {
+                Layout::MaxText => self.check_targets(config, rows[index], row, following)?,
+                Layout::Hf => check_labels(config, rows[index], row)?,
+                Layout::Grain => {}
+            }
+        }
+        let given: usize = lane_rows.iter().map(Vec::len).sum();
+        prop_assert_eq!(totals.tokens, given as u64);
+        prop_assert_eq!(totals.padding, (used * config.sequence_length - given) as u64);
+        self.check_counts(config, lane, &lane_rows, totals)
+    }
+
+    /// The tokens of a row, which stand before all its padding.
+    fn row(&self, config: &StreamConfig, arrays: &[Vec<i32>]) -> Result<Vec<Token>, TestCaseError> {
+        let [ids, marks, positions] = [0, 1, 2].map(|array| &arrays[array]);
+        let count = marks.iter().take_while(|mark| **mark > 0).count();
+        for array in [ids, marks, positions] {
+            prop_assert!(array[count..].iter().all(|item| *item == 0), "{:?}", arrays);
+        }
+        let mut tokens: Vec<Token> = Vec::new();
+        for place in 0..count {
+            let before = tokens.last();
+            let number = before.map_or(0, |token| token.segment);
+            let starts = positions[place] == 0;
+            let token = Token {
+                id: ids[place],
+                segment: number + i32::from(starts),
+                position: positions[place],
+                origin: self.words.get(&ids[place]).copied().filter(|_| ids[place] > 2),
+            };
+            // Segments are numbered from 1, and positions go up by one in each.
+            prop_assert!(starts || before.is_some_and(|before| before.position + 1 == token.position));
+            if config.layout != Layout::Hf {
+                prop_assert_eq!(marks[place], token.segment);
+            }
+            tokens.push(token);
+        }
+        self.find_origins(&mut tokens);
+        Ok(tokens)
+    }
+
+    /// BOS and EOS belong to the document of the word beside them.
+    fn find_origins(&self, tokens: &mut [Token]) {
+        for segment in tokens.chunk_by_mut(|before, after| before.segment == after.segment) {
+            let Some((document, _)) = segment.iter().find_map(|token| token.origin) else { continue };
+            let last = self.documents[document].ids.len() - 1;
+            for token in segment {
+                let index = if token.id == 1 { last } else { 0 };
+                token.origin = token.origin.or(Some((document, index)));
+            }
+        }
+    }
+
+    fn check_segments(&self, config: &StreamConfig, rows: &[Vec<Token>]) -> TestCaseResult {
+        for row in rows {
+            let segments: Vec<&[Token]> = row.chunk_by(|a, b| a.segment == b.segment).collect();
+            let most = match config.packing {
+                Packing::Pad(_) => 1,
+                Packing::Concat | Packing::BestFit { .. } => config.max_segments.unwrap_or(usize::MAX),
+            };
+            prop_assert!(segments.len() <= most);
+            for segment in segments {
+                let Some((document, first)) = segment[0].origin else { continue };
+                let whole = self.documents[document].ids.len();
+                let is_middle = config.packing == Packing::Pad(Truncation::Middle);
+                for (offset, token) in segment.iter().enumerate() {
+                    let left = config.sequence_length / 2;
+                    let behind_cut = is_middle && whole > config.sequence_length && offset >= left;
+                    let cut = if behind_cut { whole - config.sequence_length } else { 0 };
+                    let expected = if cut > 0 { offset + cut } else { first + offset };
+                    prop_assert_eq!(token.origin, Some((document, expected)));
+                }
+                if matches!(config.packing, Packing::BestFit { .. }) && whole <= config.sequence_length {
+                    prop_assert_eq!(segment.len(), whole, "a document that fits was cut");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_targets(
+        &self,
+        config: &StreamConfig,
+        arrays: &[Vec<i32>],
+        row: &[Token],
+        following: Option<Token>,
+    ) -> TestCaseResult {
+        let [targets, segmentation, positions] = [3, 4, 5].map(|array| &arrays[array]);
+        prop_assert_eq!(positions, &arrays[2]);
+        prop_assert!(targets[row.len()..].iter().chain(&segmentation[row.len()..]).all(|item| *item == 0));
+        for (place, token) in row.iter().enumerate() {
+            let Some((document, index)) = token.origin else { continue };
+            let in_row = row.get(place + 1);
+            let next = self.documents[document].ids.get(index + 1).copied();
+            let cut = matches!(config.packing, Packing::Pad(cut) if cut != Truncation::Split)
+                && in_row.is_none_or(|after| after.origin != Some((document, index + 1)));
+            let boundary = match config.packing {
+                _ if !config.boundary_targets => None,
+                Packing::Concat => in_row.or(following.as_ref()),
+                Packing::BestFit { .. } => in_row,
+                Packing::Pad(_) => None,
+            };
+            let expected = match next {
+                Some(next) => Some(next).filter(|_| !cut),
+                None => boundary.map(|token| token.id),
+            };
+            let found = (targets[place], segmentation[place]);
+            prop_assert_eq!(found, expected.map_or((0, 0), |id| (id, token.segment)), "place {}", place);
+        }
+        Ok(())
+    }
+
+    /// Everything once an epoch, or counted.
+    fn check_counts(
+        &self,
+        config: &StreamConfig,
+        lane: usize,
+        rows: &[Vec<Token>],
+        totals: &Totals,
+    ) -> TestCaseResult {
+        let mut expected: HashMap<i32, u64> = HashMap::new();
+        let mut documents = 0;
+        for epoch in 0..config.epochs.unwrap() {
+            let own = config.plan.epoch(epoch);
+            let is_own = |document: &&Document| own[lane].contains(&(document.shard as u32));
+            for document in self.documents.iter().filter(is_own) {
+                documents += 1;
+                for id in &document.ids {
+                    *expected.entry(*id).or_default() += 1;
+                }
+            }
+        }
+        prop_assert_eq!(totals.documents, documents);
+        prop_assert_eq!(totals.records, documents + totals.quarantined);
+        let all: u64 = expected.values().sum();
+        prop_assert_eq!(totals.tokens + totals.dropped, all);
+        let mut given: HashMap<i32, u64> = HashMap::new();
+        for token in rows.iter().flatten() {
+            *given.entry(token.id).or_default() += 1;
+        }
+        if matches!(config.packing, Packing::Pad(cut) if cut != Truncation::Split) {
+            prop_assert!(given.iter().all(|(id, count)| *count <= expected[id]));
+        } else {
+            prop_assert_eq!(given, expected);
+        }
+        Ok(())
+    }
+}
+
+fn check_padding(config: &StreamConfig, rows: &[Vec<Token>]) -> TestCaseResult {
+    for (index, row) in rows.iter().enumerate() {
+        let is_last = index + 1 == rows.len();
+        let is_closed = row.last().map(|token| token.segment as usize) == config.max_segments;
+        if config.packing == Packing::Concat && !is_last && !is_closed {
+            prop_assert_eq!(row.len(), config.sequence_length);
+        }
+        prop_assert!(!row.is_empty(), "a row of padding before the lane's last");
+    }
+    Ok(())
+}
+
+/// A label is its token, where the token before it in the row is the one before it in its document,
+/// or where the row goes on with a document of the row before.
+fn check_labels(config: &StreamConfig, arrays: &[Vec<i32>], row: &[Token]) -> TestCaseResult {
+    let labels = &arrays[3];
+    prop_assert!(labels[row.len()..].iter().all(|label| *label == -100));
+    let cuts = matches!(config.packing, Packing::Pad(cut) if cut != Truncation::Split);
+    for (place, token) in row.iter().enumerate() {
+        let Some((document, index)) = token.origin else { continue };
+        let is_learnt = index > 0
+            && match place {
+                0 => !cuts,
+                _ => row[place - 1].origin == Some((document, index - 1)),
+            };
+        prop_assert_eq!(labels[place], if is_learnt { token.id } else { -100 }, "place {}", place);
+    }
+    Ok(())
+}
