@@ -23,7 +23,7 @@ say = @printf '\n\033[1m== %s\033[0m\n' "$(1)"
 help: ## List these commands
 	@echo "gristmill: gzipped JSONL shards in, packed batches of token ids out"
 	@echo
-	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | column -t -s '|'
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: demo
 demo: $(VENV)/.ready-demo ## Build, then run the main job on real text and show a packed row

@@ -77,11 +77,14 @@ def test_the_command_writes_json_beside_the_table(tmp_path, paper, capsys):
     arguments = ["bench", "--folder", str(tmp_path), "--megabytes", "0.05", "--rounds", "2", "--threads", "1"]
     saved = tmp_path / "bench.json"
     assert _cli.run([*arguments, "--json", str(saved)]) == 0
-    assert "6.00 times as fast" not in capsys.readouterr().err
+    assert "4.50 times as fast" in capsys.readouterr().out  # The median of 6 and 3.
     assert len(json.loads(saved.read_text())["rounds"]) == 2
     paper.clear()
     assert _cli.run([*arguments, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["job"]["threads"] == 1
+    paper.clear()
+    assert _cli.run([*arguments, "--json", str(tmp_path / "none" / "bench.json")]) == 2
+    assert not paper
 
 
 def test_own_shards(tmp_path, monkeypatch, capsys):

@@ -1,5 +1,7 @@
 import gzip
 import json
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,6 +22,10 @@ def contents(sample):
     return {path: gzip.open(path).read() for path in manifest.paths}
 
 
+def files(sample):
+    return [Path(path).read_bytes() for path in gm.Manifest.find(sample.glob).paths]
+
+
 def test_sample_has_the_shape_of_red_pajama(sample):
     shards = contents(sample)
     assert [path.removeprefix(sample.folder) for path in shards] == [
@@ -36,9 +42,7 @@ def test_sample_has_the_shape_of_red_pajama(sample):
 
 def test_sample_is_the_same_each_time_and_written_once(sample, tmp_path):
     again = _sample.prepare(tmp_path / "again", MEGABYTES)
-    assert [gzip.compress(text) for text in contents(again).values()] == [
-        gzip.compress(text) for text in contents(sample).values()
-    ]
+    assert files(again) == files(sample)
     before = [path.stat().st_mtime_ns for path in tmp_path.rglob("*.gz")]
     assert _sample.prepare(tmp_path / "again", MEGABYTES) == again
     assert [path.stat().st_mtime_ns for path in tmp_path.rglob("*.gz")] == before
@@ -124,6 +128,20 @@ def test_a_row_of_one_document_is_shown_from_its_start():
     }
     row = _demo.example_row(batch, encoder)
     assert "".join(place["token"] for place in row) == "one two three four five"
+
+
+def test_the_readme_example_runs(sample, tmp_path, monkeypatch):
+    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    (example,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    (tmp_path / "red_pajama").symlink_to(sample.folder)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / name).symlink_to(_sample.tokenizer().with_name(name))
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(example, names)
+    assert names["batch"]["inputs"].shape == (32, 1024)
+    assert names["state"] == names["iterator"].get_state()
+    names["iterator"].close()
 
 
 def test_without_its_tokenizer_the_demo_says_what_to_install(monkeypatch):

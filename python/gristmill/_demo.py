@@ -43,13 +43,13 @@ def run(
         sequence_length=sequence_length,
         threads=threads,
     )
-    example: list[dict[str, Any]] = []
+    first_batch: Element = {}
     seconds_to_first = 0.0
     with closing(iter(dataset)) as iterator, Progress("packing", sample.text_bytes, "B") as progress:
         start = time.perf_counter()
         for batch in iterator:
             seconds_to_first = seconds_to_first or time.perf_counter() - start
-            example = example or example_row(batch, encoder)
+            first_batch = first_batch or batch
             stats = iterator.stats()
             rate = stats["tokens"] / (time.perf_counter() - start)
             progress.show(stats["text_bytes"], f"{rate / 1e6:.2f} M tokens/s, {stats['rows']:,} rows")
@@ -72,7 +72,7 @@ def run(
         "text_megabytes_per_second": stats["text_bytes"] / 1e6 / seconds,
         "fill": stats["tokens"] / max(1, stats["tokens"] + stats["padding_tokens"]),
         "stats": stats,
-        "row": example,
+        "row": example_row(first_batch, encoder),
     }
 
 

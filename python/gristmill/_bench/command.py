@@ -9,6 +9,8 @@ from gristmill import _sample
 from gristmill._encoder import Encoder
 from gristmill._manifest import Manifest
 
+_STDOUT = "-"
+
 
 @click.command()
 @click.option("--shards", help="A glob of your own shards.  [default: the demo's text]")
@@ -32,8 +34,9 @@ from gristmill._manifest import Manifest
 @click.option(
     "--json",
     "json_file",
+    type=click.Path(dir_okay=False, allow_dash=True),
     is_flag=False,
-    flag_value="-",
+    flag_value=_STDOUT,
     metavar="[FILE]",
     help="Print all that was measured as JSON; with FILE, write it there beside printing the table.",
 )
@@ -67,6 +70,7 @@ def bench(
     from gristmill._bench.contenders import Job
     from gristmill._bench.rounds import compare
 
+    save_to = None if json_file in (None, _STDOUT) else _writable(str(json_file))
     if shards is None:
         sample = _sample.prepare(folder or _sample.default_folder(), megabytes)
         shards, text_field = sample.glob, _sample.TEXT_FIELD
@@ -82,9 +86,16 @@ def bench(
     )
     result = compare(job, rounds)
     as_json = json.dumps(result, indent=2, ensure_ascii=False)
-    if json_file == "-":
-        click.echo(as_json)
-        return
-    if json_file is not None:
-        Path(json_file).write_text(as_json + "\n")
-    click.echo(report.describe(result))
+    if save_to is not None:
+        save_to.write_text(as_json + "\n")
+    click.echo(as_json if json_file == _STDOUT else report.describe(result))
+
+
+def _writable(name: str) -> Path:
+    """A file that can be written, which is better known before the benchmark than after it."""
+    path = Path(name)
+    try:
+        path.touch()
+    except OSError as error:
+        raise click.BadParameter(f"{name!r}: {error.strerror}", param_hint="--json") from error
+    return path
