@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import orbax.checkpoint as ocp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import gristmill as gm
@@ -83,6 +84,35 @@ def stream(dataset: gm.PackedDataset, expected: list, states: list, meshes: list
 def endless(dataset: gm.PackedDataset, expected: list, mesh: str) -> str | None:
     with gm.global_batches(dataset, make_sharding(mesh)) as batches:
         return first_difference(list(itertools.islice(batches, len(expected))), expected)
+
+
+def train(
+    dataset: gm.PackedDataset, expected: list, mesh: str, folder: str, until: int, die: tuple[int, int] | None = None
+) -> dict[str, Any]:
+    """Adds up all tokens, as a model would learn from them, with a checkpoint after every other step.
+
+    Goes on from the last checkpoint in `folder`. `die` names a host and the step in which it is lost.
+    """
+    sharding = make_sharding(mesh)
+    learn = jax.jit(lambda total, batch: total + batch["inputs"].sum())
+    total = jax.device_put(np.int32(0), NamedSharding(sharding.mesh, PartitionSpec()))
+    with ocp.CheckpointManager(folder) as manager, gm.global_batches(dataset, sharding) as batches:
+        start = manager.latest_step() or 0
+        if start:
+            saved = ocp.args.Composite(model=ocp.args.StandardRestore({"total": total}), data=gm.CheckpointRestore(batches))
+            total = manager.restore(start, args=saved)["model"]["total"]
+        taken = []
+        for step, batch in zip(range(start, until), batches, strict=False):
+            if die == (jax.process_index(), step):
+                os._exit(9)
+            total = learn(total, batch)
+            taken.append(batch)
+            if step % 2 or step + 1 == until:
+                saving = ocp.args.Composite(model=ocp.args.StandardSave({"total": total}), data=gm.CheckpointSave(batches))
+                manager.save(step + 1, args=saving)
+        manager.wait_until_finished()
+    problem = first_difference(taken, expected[start:until])
+    return {"start": start, "problem": problem, "total": int(total.addressable_data(0))}
 
 
 def replicas_that_differ() -> dict[str, str]:

@@ -63,6 +63,28 @@ def test_all_hosts_give_the_one_stream_and_end_together(tmp_path, dataset, singl
         assert "batch['inputs'] is a ndarray" in result[2]["numpy"]
 
 
+def test_a_run_goes_on_with_other_hosts_and_after_the_loss_of_one(tmp_path, dataset, single):
+    expected = single[0]
+    count = len(expected)
+    checkpoints = str(tmp_path / "checkpoints")
+
+    def run(name, *, hosts, until, mesh="data", die=None):
+        arguments = {
+            "dataset": dataset, "expected": expected, "mesh": mesh, "folder": checkpoints, "until": until, "die": die,
+        }  # fmt: skip
+        results = run_hosts(tmp_path / name, "train", arguments, hosts=hosts)
+        assert [result["problem"] for result in results] == [None] * hosts
+        assert {result["total"] for result in results} == {sum(int(batch["inputs"].sum()) for batch in expected[:until])}
+        return results[0]["start"]
+
+    assert run("four", hosts=4, until=4) == 0
+    with pytest.raises(HostFailedError, match="host 1, exit 9"):
+        run("one is lost", hosts=2, until=count, mesh="data x fsdp", die=(1, 7))
+    # The saving after step 6 may have been cut off by the loss.
+    assert run("two", hosts=2, until=8) in (4, 6)
+    assert run("one", hosts=1, until=count) == 8
+
+
 def test_a_host_that_fails_ends_the_test_and_not_the_day(tmp_path):
     with pytest.raises(HostFailedError, match="KeyError"):
         run_hosts(tmp_path, "no_such_program", {}, hosts=2)
