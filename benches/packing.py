@@ -43,14 +43,10 @@ def measure(dataset: gm.PackedDataset, length: int) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("shards", nargs="+", help="globs or paths")
     parser.add_argument("--tokenizer", required=True, help="a tokenizer.json, gzipped or not")
-    parser.add_argument(
-        "--eos", default=None, help="token behind each document; default: the tokenizer's own"
-    )
+    parser.add_argument("--eos", default=None, help="token behind each document; default: the tokenizer's own")
     parser.add_argument("--sequence-length", type=int, nargs="+", default=[1024, 4096])
     parser.add_argument("--lanes", type=int, default=1)
     arguments = parser.parse_args()

@@ -36,9 +36,7 @@ class Model:
     shuffle_window: int = 1024
     totals: dict[str, int] = field(default_factory=dict)
 
-    def batches(
-        self, plans: Sequence[Sequence[Sequence[str]]], rows_per_lane: int
-    ) -> list[dict[str, np.ndarray]]:
+    def batches(self, plans: Sequence[Sequence[Sequence[str]]], rows_per_lane: int) -> list[dict[str, np.ndarray]]:
         """All batches of all lanes: `plans[epoch][lane]` are the shards that a lane reads in an epoch."""
         self.totals = dict.fromkeys(("documents", "tokens", "dropped", "padding"), 0)
         lanes = []
@@ -84,9 +82,7 @@ class Model:
     # Rows: lists of pieces
 
     def _rows(self, lane: int, epochs: Sequence[Sequence[str]]) -> Iterator[list["Piece"]]:
-        windows = [
-            window for epoch, paths in enumerate(epochs) for window in self._windows(lane, epoch, paths)
-        ]
+        windows = [window for epoch, paths in enumerate(epochs) for window in self._windows(lane, epoch, paths)]
         if self.packing == "best_fit":
             for window in windows:
                 for start in range(0, len(window), self.fit_window):
@@ -157,9 +153,7 @@ class Model:
     def _layout(self, row: list["Piece"], following: "Piece | None") -> dict[str, list[int]]:
         ids, segments, positions, targets, learnt, labels = [], [], [], [], [], []
         for number, piece in enumerate(row):
-            after = (
-                row[number + 1] if number + 1 < len(row) else following if self.packing == "concat" else None
-            )
+            after = row[number + 1] if number + 1 < len(row) else following if self.packing == "concat" else None
             boundary = self.boundary_targets and self.packing != "pad" and after is not None
             for position, place in enumerate(piece.places):
                 ids.append(piece.ids[place])
@@ -170,9 +164,7 @@ class Model:
                     target = after.ids[after.places[0]]
                 targets.append(0 if target is None else target)
                 learnt.append(0 if target is None else number + 1)
-                goes_on = (
-                    piece.follows(position) if position else number == 0 and place > 0 and not piece.is_cut
-                )
+                goes_on = piece.follows(position) if position else number == 0 and place > 0 and not piece.is_cut
                 labels.append(piece.ids[place] if goes_on else -100)
         pad = [0] * (self.sequence_length - len(ids))
         if self.layout == "grain":

@@ -128,10 +128,7 @@ def check_against_model(folder, source, shards, arguments, epochs, threads):
         on_error="quarantine",
         max_error_rate=1.0,
         # None means "find it" to the dataset, and "none" to the model.
-        **{
-            name: False if name in ("eos", "bos") and value is None else value
-            for name, value in arguments.items()
-        },
+        **{name: False if name in ("eos", "bos") and value is None else value for name, value in arguments.items()},
     )
     iterator = iter(dataset)
     batches = list(iterator)
@@ -148,9 +145,7 @@ def check_against_model(folder, source, shards, arguments, epochs, threads):
     iterator.close()
 
 
-any_shards = st.lists(
-    st.lists(st.one_of(texts, texts, texts, st.none()), max_size=10), min_size=1, max_size=6
-)
+any_shards = st.lists(st.lists(st.one_of(texts, texts, texts, st.none()), max_size=10), min_size=1, max_size=6)
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -211,9 +206,7 @@ def test_pad_cuts_where_truncation_says(tmp_path, truncation, kept):
 def test_pad_gives_no_row_for_a_document_without_tokens_and_counts_it(tmp_path):
     paths = write_shards(tmp_path, [["a", "", "b"]])
     for packing in ("concat", "best_fit", "pad"):
-        dataset = gm.PackedDataset(
-            paths, tokenizer=both(trained)[0], eos=False, packing=packing, sequence_length=1
-        )
+        dataset = gm.PackedDataset(paths, tokenizer=both(trained)[0], eos=False, packing=packing, sequence_length=1)
         iterator = iter(dataset)
         assert len(list(iterator)) == 2
         assert iterator.stats()["documents"] == 3
@@ -228,9 +221,7 @@ def test_a_document_that_is_too_long_stops_where_it_is_needed(tmp_path):
     assert [spelled(next(iterator)["inputs"][:2]) for _ in range(2)] == ["ab", "c/"]
     before = iterator.get_state()
     for _ in range(2):
-        with pytest.raises(
-            gm.ShardError, match=r"at most sequence_length=4 tokens.* found one of 11; raise"
-        ) as raised:
+        with pytest.raises(gm.ShardError, match=r"at most sequence_length=4 tokens.* found one of 11; raise") as raised:
             next(iterator)
         assert (raised.value.shard, raised.value.record) == (str(paths[0]), 2)
     assert iterator.get_state() == before
@@ -239,9 +230,7 @@ def test_a_document_that_is_too_long_stops_where_it_is_needed(tmp_path):
 def test_max_segments_closes_rows(tmp_path):
     rows = one_lane(tmp_path, ["a", "b", "c", "d"], max_segments=3, sequence_length=10, layout="grain")
     assert [spelled(row["tokens"][row["tokens_segment_ids"] > 0]) for row in rows] == ["a/b/c/", "d/"]
-    rows = one_lane(
-        tmp_path, ["a", "b", "c"], max_segments=2, sequence_length=10, packing="best_fit", layout="grain"
-    )
+    rows = one_lane(tmp_path, ["a", "b", "c"], max_segments=2, sequence_length=10, packing="best_fit", layout="grain")
     assert [spelled(row["tokens"][row["tokens_segment_ids"] > 0]) for row in rows] == ["a/b/", "c/"]
 
 

@@ -4,6 +4,7 @@ A Rust core inflates the shards, tokenizes with exactly the ids of Hugging Face 
 ring of packed batches; `PackedDataset` is the Grain dataset that hands them out.
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from gristmill._core import __version__
@@ -12,6 +13,7 @@ from gristmill._errors import (
     ArgumentError,
     ArgumentTypeError,
     GristmillError,
+    MissingExtraError,
     MissingShardError,
     ShardError,
     StateError,
@@ -21,14 +23,22 @@ from gristmill._manifest import Manifest
 from gristmill._state import merge_states
 
 if TYPE_CHECKING:
+    from gristmill._checkpoint import CheckpointHandler, CheckpointRestore, CheckpointSave
     from gristmill._dataset import PackedDataset, PackedDatasetIterator
+    from gristmill._global import GlobalBatches, global_batches
+    from gristmill._replicas import check_replicas
 
 __all__ = [
     "ArgumentError",
     "ArgumentTypeError",
+    "CheckpointHandler",
+    "CheckpointRestore",
+    "CheckpointSave",
     "Encoder",
+    "GlobalBatches",
     "GristmillError",
     "Manifest",
+    "MissingExtraError",
     "MissingShardError",
     "PackedDataset",
     "PackedDatasetIterator",
@@ -36,19 +46,38 @@ __all__ = [
     "StateError",
     "TokenizerError",
     "__version__",
+    "check_replicas",
+    "global_batches",
     "merge_states",
 ]
 
-# Grain imports JAX, which takes most of a second: only what needs it loads it.
-_NEEDS_GRAIN = ("PackedDataset", "PackedDatasetIterator")
+# Grain imports JAX, which takes most of a second: only what needs them loads them.
+_LAZY = {
+    "PackedDataset": "_dataset",
+    "PackedDatasetIterator": "_dataset",
+    "GlobalBatches": "_global",
+    "global_batches": "_global",
+    "check_replicas": "_replicas",
+    "CheckpointHandler": "_checkpoint",
+    "CheckpointRestore": "_checkpoint",
+    "CheckpointSave": "_checkpoint",
+}
+_OPTIONAL = ("jax", "orbax")
 
 
 def __getattr__(name: str) -> Any:
-    if name in _NEEDS_GRAIN:
-        from gristmill import _dataset
-
-        return getattr(_dataset, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        module = importlib.import_module(f"gristmill.{_LAZY[name]}")
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").split(".")[0]
+        if missing not in _OPTIONAL:
+            raise
+        raise MissingExtraError(
+            f"gristmill.{name} needs {missing}, which is not installed: pip install 'gristmill[jax]'", name=error.name
+        ) from error
+    return getattr(module, name)
 
 
 def __dir__() -> list[str]:

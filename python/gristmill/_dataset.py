@@ -1,7 +1,10 @@
 """`PackedDataset`: shards of text as a Grain dataset of packed rows."""
 
+import copy
+import logging
 import os
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
@@ -9,9 +12,9 @@ import grain
 import numpy as np
 import numpy.typing as npt
 
-from gristmill import _arguments, _core, _lanes, _state
+from gristmill import _arguments, _core, _lanes, _sharding, _state, _state_files
 from gristmill._encoder import Encoder, Pathish, as_encoder
-from gristmill._errors import ArgumentError, StateError
+from gristmill._errors import ArgumentError, GristmillError, StateError
 from gristmill._manifest import Manifest
 
 Element: TypeAlias = "dict[str, npt.NDArray[np.int32]]"
@@ -25,6 +28,8 @@ _LAYOUTS = {
     "grain": ("tokens", "tokens_segment_ids", "tokens_positions"),
     "hf": ("input_ids", "attention_mask", "position_ids", "labels"),
 }  # fmt: skip
+_LOG = logging.getLogger("gristmill")
+_REPORT_SECONDS = 10.0
 # A batch's buffer is addressed with 32-bit counts of rows and tokens in many consumers.
 _LARGEST_LENGTH = 2**24
 _LARGEST_BATCH = 2**20
@@ -32,7 +37,7 @@ _LARGEST_BATCH = 2**20
 _LARGEST_WINDOW = 2**20
 
 
-class PackedDatasetIterator(grain.DatasetIterator[Element]):
+class PackedDatasetIterator(_state_files.LoadsAnyProcessCount, grain.DatasetIterator[Element]):
     """Iterates over a `PackedDataset`. Its threads start with the first `next` or `start_prefetch`."""
 
     def __init__(self, dataset: "PackedDataset") -> None:
@@ -40,6 +45,7 @@ class PackedDatasetIterator(grain.DatasetIterator[Element]):
         self._dataset = dataset
         self._pipeline = _core.Pipeline(dataset._encoder._core, dataset._pipeline_arguments())
         self._threads_set = False
+        self._reporter = _Reporter(self, dataset._on_stats)
 
     def __next__(self) -> Element:
         """The next element.
@@ -52,9 +58,11 @@ class PackedDatasetIterator(grain.DatasetIterator[Element]):
         """
         self._assert_not_closed()
         self._set_threads()
+        self._reporter.tick()
         with self._stats.record_self_time():
             element = self._pipeline.next()
             if element is None:
+                self._reporter.report()
                 raise StopIteration
             return self._stats.record_output_spec(element)
 
@@ -112,8 +120,35 @@ class PackedDatasetIterator(grain.DatasetIterator[Element]):
     def close(self) -> None:
         """Stops and joins the threads. Elements already given stay valid."""
         if not self._closed:
+            self._reporter.report()
             self._pipeline.close()
         super().close()
+
+    def get_shard_states(self) -> list[dict[str, Any]]:
+        """The state of each own lane by itself, as Grain's elastic iterators save them.
+
+        Returns:
+          A list with a dict for each lane: `exhausted`, whether it has given all its epochs, and `state`.
+        """
+        state = self.get_state()
+        epochs = self._dataset._epochs
+        return [
+            {"exhausted": cursor[0] == epochs, "state": {**state, "lanes": {lane: cursor}}}
+            for lane, cursor in state["lanes"].items()
+        ]
+
+    def set_shard_states(self, shard_states: Sequence[Mapping[str, Any]]) -> None:
+        """Goes to a place saved by `get_shard_states`, of this or of several iterators.
+
+        Args:
+          shard_states: those of at least the own lanes, in any order.
+
+        Raises:
+          StateError: as for `set_state` and `merge_states`.
+        """
+        if not shard_states and not self._dataset._own_lanes:
+            return
+        self.set_state(_state.merge_lanes(entry["state"] for entry in shard_states))
 
     def stats(self) -> dict[str, Any]:
         """Figures of the lanes of this iterator, up to the last element given.
@@ -131,6 +166,13 @@ class PackedDatasetIterator(grain.DatasetIterator[Element]):
         """The records left out so far, each with `shard`, `record`, `byte` and `reason`."""
         return self._pipeline.quarantine()
 
+    def _padding(self) -> Element:
+        """Behind the end, rows of padding for a step of which other hosts still have rows."""
+        element = self._pipeline.padding()
+        if element is None:
+            raise GristmillError("padding was asked for before the end")
+        return element
+
     def _set_threads(self) -> None:
         # Known only now: under mp_prefetch the context is filled in after the iterator is made.
         if not self._threads_set:
@@ -138,6 +180,35 @@ class PackedDatasetIterator(grain.DatasetIterator[Element]):
             threads = self._dataset._threads or max(1, _core.usable_cores() // processes)
             self._pipeline.set_threads(threads)
             self._threads_set = True
+
+
+class _Reporter:
+    """Tells what is happening to those who cannot reach the iterator, which Grain's transformations hide."""
+
+    def __init__(self, iterator: PackedDatasetIterator, on_stats: "Callable[[dict[str, Any]], None] | None") -> None:
+        self._pipeline = iterator._pipeline
+        self._on_stats = on_stats
+        self._due = time.monotonic() + _REPORT_SECONDS
+        self._quarantined = 0
+
+    def tick(self) -> None:
+        if time.monotonic() >= self._due:
+            self.report()
+
+    def report(self) -> None:
+        self._due = time.monotonic() + _REPORT_SECONDS
+        entries = self._pipeline.quarantine()
+        # A restored iterator begins a new list.
+        new = entries[self._quarantined if self._quarantined <= len(entries) else 0 :]
+        self._quarantined = len(entries)
+        if new:
+            first = new[0]
+            _LOG.warning(
+                "%d records were left out, %d in all; the first of them: %s: record %s, byte %s: %s",
+                len(new), len(entries), first["shard"], first["record"], first["byte"], first["reason"],
+            )  # fmt: skip
+        if self._on_stats is not None:
+            self._on_stats(self._pipeline.stats())
 
 
 class PackedDataset(grain.IterDataset[Element]):
@@ -194,6 +265,9 @@ class PackedDataset(grain.IterDataset[Element]):
       prefetch: batches that are prepared ahead.
       verify: share of the documents, 0 to 1, whose ids are compared with those of the `tokenizers` library while
         running; the first difference is a `ShardError`.
+      on_stats: called with `PackedDatasetIterator.stats()` every ten seconds of iterating, at the end and at
+        `close`: it reaches also those whose iterator is hidden by `.batch()` or `.map()`. At the same times,
+        newly quarantined records are logged as warnings of the logger `gristmill`.
 
     Raises:
       ArgumentError: an argument's value is not allowed.
@@ -230,6 +304,7 @@ class PackedDataset(grain.IterDataset[Element]):
         threads: int | None = None,
         prefetch: int = 4,
         verify: float = 0.0,
+        on_stats: "Callable[[dict[str, Any]], None] | None" = None,
     ) -> None:
         super().__init__()
         self._text_field = _arguments.text("text_field", text_field)
@@ -250,6 +325,9 @@ class PackedDataset(grain.IterDataset[Element]):
         self._threads = _arguments.optional_integer("threads", threads, 1, 1024)
         self._prefetch = _arguments.integer("prefetch", prefetch, 1, 1024)
         self._verify = _arguments.fraction("verify", verify)
+        if on_stats is not None and not callable(on_stats):
+            raise _arguments.wrong_type("on_stats", on_stats, "a function that takes a dict, or None")
+        self._on_stats = on_stats
         if bos is None:
             raise _arguments.wrong_type("bos", bos, "a token, an id, True for the tokenizer's own, or False for none")
         self._manifest = Manifest.find(shards)
@@ -286,6 +364,30 @@ class PackedDataset(grain.IterDataset[Element]):
         dealt = _core.deal(self._manifest.sizes, self._lanes, self._seed, epoch)
         return [[self._manifest.paths[shard] for shard in share] for share in dealt]
 
+    def for_sharding(self, sharding: Any) -> "PackedDataset":
+        """The same stream, of which this process loads the lanes of the rows that its devices hold.
+
+        Processes whose devices hold the same rows load the same lanes. The fingerprint stays as it is, and
+        states fit any sharding.
+
+        Args:
+          sharding: a `jax.sharding.Sharding` of the global batch `[batch_size, sequence_length]`. Rows are
+            always loaded whole, also where it splits the sequence axis.
+
+        Returns:
+          A copy of the dataset. Its batches hold the rows of this process, in global order.
+
+        Raises:
+          ArgumentError: there is no `batch_size`, two processes share only some of their rows, or the rows of
+            a process are not whole lanes; then it names the `lanes` that would do.
+        """
+        import jax
+
+        own = _sharding.lanes_of_process(self._lanes_of_processes(sharding), jax.process_index())
+        dataset = copy.copy(self)
+        dataset._own_lanes = own
+        return dataset
+
     def set_slice(self, sl: slice, sequential_slice: bool = False) -> None:
         """Keeps every n-th of the own lanes: Grain calls this in the workers of `mp_prefetch`.
 
@@ -313,6 +415,19 @@ class PackedDataset(grain.IterDataset[Element]):
         return (
             f"<PackedDataset of {len(self._manifest)} shards in {self._lanes} lanes, batch_size={self._batch_size}, "
             f"sequence_length={self._sequence_length}>"
+        )
+
+    def _lanes_of_processes(self, sharding: Any) -> dict[int, list[int]]:
+        if self._batch_size is None:
+            raise ArgumentError(
+                "batch_size=None: a sharding divides the rows of a global batch; give the dataset its batch_size"
+            )
+        return _sharding.lanes_of_processes(
+            sharding,
+            batch_size=self._batch_size,
+            sequence_length=self._sequence_length,
+            lanes=self._lanes,
+            shards=len(self._manifest),
         )
 
     @property

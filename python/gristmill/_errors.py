@@ -27,6 +27,10 @@ class MissingShardError(GristmillError, FileNotFoundError):
     """A path names no file, or a glob matches none."""
 
 
+class MissingExtraError(GristmillError, ImportError):
+    """Something needs a library that gristmill itself does not; the message names the extra to install."""
+
+
 class ShardError(GristmillError):
     """A record of a shard, or the shard itself, cannot be used.
 

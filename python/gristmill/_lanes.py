@@ -27,13 +27,13 @@ def count(lanes: int | None, batch_size: int | None, shards: int) -> int:
     if lanes > shards:
         raise ArgumentError(
             f"lanes={lanes}: there are only {shards} shards, and a lane needs at least one; these would do: "
-            f"{_listed(n for n in range(1, shards + 1) if (batch_size or 0) % n == 0)}"
+            f"{listed(n for n in range(1, shards + 1) if (batch_size or 0) % n == 0)}"
         )
     if batch_size is not None and batch_size % lanes:
         raise ArgumentError(
             f"lanes={lanes}: each lane gives the same number of rows of a batch, so lanes must divide "
             f"batch_size={batch_size}; these would do: "
-            f"{_listed(n for n in range(1, shards + 1) if batch_size % n == 0)}"
+            f"{listed(n for n in range(1, shards + 1) if batch_size % n == 0)}"
         )
     return lanes
 
@@ -49,12 +49,13 @@ def of_host(lanes: int, shard_index: int, shard_count: int) -> list[int]:
     if lanes % shard_count:
         raise ArgumentError(
             f"shard_count={shard_count}: a host gives whole lanes, so it must divide lanes={lanes}; these would do: "
-            f"{_listed(n for n in range(1, lanes + 1) if lanes % n == 0)}"
+            f"{listed(n for n in range(1, lanes + 1) if lanes % n == 0)}"
         )
     own = lanes // shard_count
     return list(range(shard_index * own, (shard_index + 1) * own))
 
 
-def _listed(numbers: Iterable[int]) -> str:
+def listed(numbers: Iterable[int]) -> str:
+    """Numbers as they stand in a message, the middle left out of a long row of them."""
     found: list[int | str] = list(numbers)
     return ", ".join(map(str, found if len(found) <= 12 else [*found[:6], "...", *found[-5:]]))

@@ -62,6 +62,19 @@ def merge_states(states: Iterable[Mapping[str, Any]]) -> State:
     return {**first, "lanes": lanes}
 
 
+def merge_lanes(states: Iterable[Mapping[str, Any]]) -> State:
+    """The states of single lanes as one. Those of one iterator may stand between the rows of a step.
+
+    Raises:
+      StateError: they do not belong together, see `merge_states`.
+    """
+    checked = [check(state) for state in states]
+    if not checked or not all(state["row"] and state["row"] == checked[0]["row"] for state in checked):
+        return merge_states(checked)
+    whole = merge_states({**state, "row": 0} for state in checked)
+    return {**whole, "row": checked[0]["row"]}
+
+
 def check(state: Any) -> State:
     """`state`, if it has the form of one.
 

@@ -26,6 +26,11 @@ pub struct Pipeline {
     running: Option<Running>,
     /// Set when nothing more will come.
     outcome: Option<Outcome>,
+    /// Whether the next step will have rows of these lanes that are not all padding. True before the
+    /// first step, of which nothing is known.
+    more: bool,
+    /// The step behind the end, which the lanes have filled with padding.
+    padding: Option<Arc<Lease>>,
 }
 
 /// What was handed to the consumer, as saved in a state.
@@ -55,8 +60,6 @@ pub struct Batch {
     pub lease: Arc<Lease>,
     /// The row to hand out, when single rows are.
     pub row: Option<usize>,
-    /// Whether the next step will have rows of these lanes that are not all padding.
-    pub more: bool,
 }
 
 #[derive(Clone)]
@@ -101,6 +104,8 @@ impl Pipeline {
             waited: Duration::ZERO,
             running: None,
             outcome: None,
+            more: true,
+            padding: None,
         }
     }
 
@@ -138,6 +143,7 @@ impl Pipeline {
         }
         self.stop();
         self.outcome = None;
+        self.more = true;
         self.quarantine.clear();
         self.delivered = delivered;
         Ok(())
@@ -199,6 +205,22 @@ impl Pipeline {
         }
     }
 
+    /// A batch of padding behind the end, for a step of which other hosts still have rows: all of
+    /// them share one memory. `None` when the end was not met, or when single rows are handed out.
+    pub fn padding(&mut self) -> Option<Batch> {
+        if self.host.single_rows || !matches!(self.outcome, Some(Outcome::End)) {
+            return None;
+        }
+        let lease = Arc::clone(self.padding.as_ref()?);
+        self.delivered.step += 1;
+        Some(Batch { lease, row: None })
+    }
+
+    /// Whether the next step will have rows of these lanes that are not all padding.
+    pub fn more(&self) -> bool {
+        self.more
+    }
+
     fn advance(&mut self, timeout: Duration) -> Result<Option<Batch>> {
         let Some(running) = &mut self.running else { return Ok(None) };
         if running.process != std::process::id() {
@@ -231,12 +253,14 @@ impl Pipeline {
                 self.quarantine.extend(report.quarantined);
             }
         }
+        let lease = Arc::clone(&step.lease);
+        self.more = step.more;
         if step.is_end {
             self.outcome = Some(Outcome::End);
+            self.padding = Some(lease);
             return None;
         }
-        let lease = Arc::clone(&step.lease);
-        let batch = Batch { lease, row: self.host.single_rows.then_some(*row), more: step.more };
+        let batch = Batch { lease, row: self.host.single_rows.then_some(*row) };
         *row = given.end;
         if *row == cursors.len() {
             *row = 0;

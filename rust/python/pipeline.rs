@@ -105,6 +105,22 @@ impl Pipeline {
         }
     }
 
+    /// A batch of padding behind the end, or None if these lanes have not met theirs.
+    fn padding<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let batch = self.lock_detached(py).padding();
+        batch.map(|batch| self.arrays(py, batch)).transpose()
+    }
+
+    /// Whether the next step will have rows of these lanes that are not all padding.
+    fn more(&self, py: Python<'_>) -> bool {
+        self.lock_detached(py).more()
+    }
+
+    /// Full batches that can be taken without waiting.
+    fn ready(&self, py: Python<'_>) -> usize {
+        self.lock_detached(py).ready()
+    }
+
     /// How many workers to start. They start with the first batch that is wanted.
     fn set_threads(&self, py: Python<'_>, threads: usize) {
         self.lock_detached(py).set_threads(threads);

@@ -97,16 +97,9 @@ def text_of(line: bytes) -> str | None:
 
 def random_line(rng: random.Random) -> bytes:
     """A record, more often sound than not, with up to three bytes changed."""
-    usual = (
-        VALUES
-        if rng.random() < 0.2
-        else ['"some text"', '"\\u00e9\\n"', '"é€😀"', "1", '["a", {"b": "c"}]']
-    )
+    usual = VALUES if rng.random() < 0.2 else ['"some text"', '"\\u00e9\\n"', '"é€😀"', "1", '["a", {"b": "c"}]']
     space = rng.choice(["", "", " ", "\t", " \r"])
-    members = [
-        f"{space}{rng.choice(KEYS[:8])}{space}:{space}{rng.choice(usual)}"
-        for _ in range(rng.randrange(4))
-    ]
+    members = [f"{space}{rng.choice(KEYS[:8])}{space}:{space}{rng.choice(usual)}" for _ in range(rng.randrange(4))]
     if rng.random() < 0.1:
         members.append(f"{rng.choice(KEYS)}: 1")
     members.append('"text": ' + rng.choice(usual))
@@ -120,9 +113,7 @@ def random_line(rng: random.Random) -> bytes:
 def main() -> None:
     """Writes the table to stdout."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--cases", type=int, default=1000, help="random lines besides the chosen ones"
-    )
+    parser.add_argument("--cases", type=int, default=1000, help="random lines besides the chosen ones")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     sys.set_int_max_str_digits(0)

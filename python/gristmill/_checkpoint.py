@@ -1,0 +1,84 @@
+"""Checkpoints of the stream with Orbax, beside the model's, for any number of processes.
+
+    manager.save(step, args=ocp.args.Composite(model=..., data=gm.CheckpointSave(batches)))
+    manager.restore(step, args=ocp.args.Composite(model=..., data=gm.CheckpointRestore(batches)))
+
+Each process writes one small file with the state of its own lanes; on restoring, each reads all of them.
+"""
+
+import asyncio
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import orbax.checkpoint as ocp
+
+from gristmill import _state_files
+from gristmill._dataset import PackedDatasetIterator
+from gristmill._errors import ArgumentTypeError
+from gristmill._global import GlobalBatches
+
+_Iterator = PackedDatasetIterator | GlobalBatches
+
+
+class CheckpointHandler(ocp.AsyncCheckpointHandler):
+    """Writes and reads the state of an iterator; Orbax finds it by the arguments below."""
+
+    async def async_save(self, directory: Any, args: "CheckpointSave") -> list[ocp.future.Future]:
+        """Takes the state now, and writes it while training goes on."""
+        text = json.dumps(args.item.get_state())
+        name = _state_files.name_of(jax.process_index(), jax.process_count())
+
+        async def write() -> None:
+            await asyncio.to_thread((directory / name).write_text, text)
+
+        return [ocp.future.CommitFutureAwaitingContractedSignals(write(), name="gristmill_state")]
+
+    def save(self, directory: Any, args: "CheckpointSave") -> None:
+        """Takes the state and writes it before it returns."""
+        for future in asyncio.run(self.async_save(directory, args)):
+            future.result()
+
+    def restore(self, directory: Any, args: "CheckpointRestore") -> _Iterator:
+        """Joins the states of all processes that saved, and sets the iterator to it."""
+        args.item.set_state(_state_files.read_merged(directory))
+        return args.item
+
+
+@ocp.args.register_with_handler(CheckpointHandler, for_save=True)
+@dataclass
+class CheckpointSave(ocp.args.CheckpointArgs):
+    """Saves where `item` stands when `save` is called; it may go on while Orbax writes.
+
+    Attributes:
+      item: what `gm.global_batches(...)` or `iter(dataset)` gave.
+    """
+
+    item: _Iterator
+
+    def __post_init__(self) -> None:
+        _check_item(self.item, "CheckpointSave")
+
+
+@ocp.args.register_with_handler(CheckpointHandler, for_restore=True)
+@dataclass
+class CheckpointRestore(ocp.args.CheckpointArgs):
+    """Sets `item` to where the saved iterators stood, on whatever number of processes that was.
+
+    Attributes:
+      item: an iterator of the same dataset, on any sharding.
+    """
+
+    item: _Iterator
+
+    def __post_init__(self) -> None:
+        _check_item(self.item, "CheckpointRestore")
+
+
+def _check_item(item: Any, name: str) -> None:
+    if not isinstance(item, _Iterator):
+        raise ArgumentTypeError(
+            f"{name}: expected what gm.global_batches(...) or iter(dataset) gives, got {type(item).__name__}; for an "
+            f"iterator with Grain's transformations, use grain.checkpoint.{name} and the same number of processes"
+        )

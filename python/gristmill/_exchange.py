@@ -1,0 +1,51 @@
+"""Small integers exchanged between the processes of a sharding."""
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+
+class Exchange:
+    """Moves integers between all devices of a sharding, and with them between their processes.
+
+    Every method is a computation of all these processes: each must call it, in the same order among the
+    program's other computations.
+    """
+
+    def __init__(self, devices: Iterable[Any]) -> None:
+        # All devices, not one of each process: any backend can run a computation over those that the training
+        # step runs over. In the order of their ids, so that all processes agree.
+        self._devices = sorted(devices, key=lambda device: device.id)
+        mesh = Mesh(np.array(self._devices), ("device",))
+        self._one_each = NamedSharding(mesh, PartitionSpec("device"))
+        everywhere = NamedSharding(mesh, PartitionSpec())
+        self._largest = jax.jit(jnp.max, out_shardings=everywhere)
+        self._all = jax.jit(lambda values: values, out_shardings=everywhere)
+
+    def any(self, yes: bool) -> Callable[[], bool]:
+        """Asks whether any process says yes; only calling the result waits for the answer."""
+        answer = self._largest(self._give(lambda _: np.array([yes], np.int32)))
+        return lambda: bool(answer.addressable_data(0))
+
+    def gather(self, give: Callable[[Any], npt.NDArray[np.uint32]]) -> dict[Any, npt.NDArray[np.uint32]]:
+        """What `give` returns for each device on the process that has it: arrays of one shape."""
+        values = np.asarray(self._all(self._give(lambda device: give(device)[np.newaxis])).addressable_data(0))
+        return dict(zip(self._devices, values, strict=True))
+
+    def _give(self, give: Callable[[Any], npt.NDArray[Any]]) -> jax.Array:
+        own = [device for device in self._devices if device.process_index == jax.process_index()]
+        parts = [jax.device_put(give(device), device) for device in own]
+        shape = (len(self._devices), *parts[0].shape[1:])
+        return jax.make_array_from_single_device_arrays(shape, self._one_each, parts)
+
+
+@functools.lru_cache(maxsize=8)
+def exchange(devices: frozenset[Any]) -> Exchange:
+    """The `Exchange` of these devices, made and compiled once."""
+    return Exchange(devices)

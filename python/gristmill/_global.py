@@ -1,0 +1,221 @@
+"""`global_batches`: the stream as dicts of global `jax.Array`, on any number of hosts.
+
+How all hosts end on the same step. The lanes of finite epochs end at different steps, each host knows only its
+own, and a training step that one host does not join hangs the others. So each host says, with batch t, whether
+it has rows for step t+1, and all of them take step t+1 if any has; a host without gives rows of padding:
+
+    host 0   batch t   "more at t+1"   ──┐ any, computed on the devices ahead of training step t
+    host 1   batch t   "no more"       ──┘ and looked at when batch t+1 is asked for
+
+By then the answer has long been there, so no step waits for a vote. The first step alone, of which no batch
+before it could tell, asks and waits. Where every process loads all lanes (one host, or replicas only) and with
+`epochs=None`, nobody is asked.
+"""
+
+import copy
+import time
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import grain
+import jax
+
+from gristmill import _state_files
+from gristmill._dataset import PackedDataset
+from gristmill._errors import ArgumentTypeError, GristmillError
+from gristmill._exchange import exchange
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gristmill._state import State
+
+GlobalBatch = dict[str, jax.Array]
+
+# What stats() reports of this moment. All else in it is counted up to the batch that was handed out.
+_OF_THE_MOMENT = ("wait_seconds", "ring_ready", "busy_seconds")
+
+
+def global_batches(dataset: PackedDataset, sharding: jax.sharding.Sharding) -> "GlobalBatches":
+    """The batches of `dataset` as global arrays that are laid out by `sharding`.
+
+    Each process loads the lanes of the rows that its devices hold. All processes of the sharding must take the
+    batches in step, as they take part in each training step; they end together.
+
+    Args:
+      dataset: a `PackedDataset` with `batch_size`.
+      sharding: of an array `[batch_size, sequence_length]`; the sequence axis may be split too.
+
+    Returns:
+      An iterator with `get_state`, `set_state`, `stats`, `start_prefetch` and `close`, and a context manager.
+
+    Raises:
+      ArgumentError: the rows of this sharding are not whole lanes, see `PackedDataset.for_sharding`.
+      ArgumentTypeError: `dataset` is no `PackedDataset`.
+    """
+    if not isinstance(dataset, PackedDataset):
+        raise ArgumentTypeError(
+            f"global_batches: expected a PackedDataset, got {type(dataset).__name__}: only that can say when all hosts "
+            "have ended. For other Grain pipelines use jax.make_array_from_process_local_data"
+        )
+    return GlobalBatches(dataset, sharding)
+
+
+class GlobalBatches(_state_files.LoadsAnyProcessCount, grain.DatasetIterator[GlobalBatch]):
+    """Iterates over global batches; made by `global_batches`."""
+
+    def __init__(self, dataset: PackedDataset, sharding: jax.sharding.Sharding) -> None:
+        super().__init__()
+        self._dataset = dataset.for_sharding(sharding)
+        self._sharding = sharding
+        self._iterator = iter(self._dataset)
+        self._vote = exchange(frozenset(sharding.device_set)).any if _must_vote(dataset, sharding) else None
+        self._goes_on: Callable[[], bool] | None = None
+        self._ahead: _Batch | None = None
+        self._state = self._iterator.get_state()
+        self._counts = self._iterator.stats()
+        self._started = 0.0
+        self._vote_seconds = 0.0
+
+    def __next__(self) -> GlobalBatch:
+        """The next batch; the transfer of the one after it has begun if its rows are there.
+
+        Raises:
+          StopIteration: every lane of every host has given all its epochs.
+          ShardError: a record of this host's shards cannot be used. Other hosts learn of it only when this
+            process ends.
+          ValueError: the iterator was closed.
+        """
+        self._assert_not_closed()
+        self._started = self._started or time.perf_counter()
+        try:
+            return self._next()
+        except (StopIteration, GristmillError):
+            raise
+        except BaseException:
+            # Interrupted between taking a batch and handing it out: what was taken must come again.
+            self._go_to(self._state)
+            raise
+
+    def _next(self) -> GlobalBatch:
+        batch = self._ahead or self._take()
+        self._ahead = batch
+        if not self._exists(batch):
+            raise StopIteration
+        self._ahead = self._take_ready()
+        if self._vote:
+            self._goes_on = self._vote(batch.more)
+        self._state = batch.state
+        self._counts = batch.counts
+        return batch.arrays
+
+    def get_state(self) -> "State":
+        """Where the stream stands behind the last batch handed out, for the lanes of this process."""
+        return copy.deepcopy(self._state)
+
+    def set_state(self, state: "State") -> None:
+        """Goes to a saved place, on every process alike: see `PackedDatasetIterator.set_state`.
+
+        Args:
+          state: one that this process saved, or one made by `merge_states` from those of all processes.
+        """
+        self._assert_not_closed()
+        self._go_to(state)
+        self._goes_on = None
+
+    def start_prefetch(self) -> None:
+        """Starts the threads, which prepare batches while the caller does something else."""
+        self._assert_not_closed()
+        self._iterator.start_prefetch()
+
+    def stats(self) -> dict[str, Any]:
+        """Figures of this process's lanes, up to the last batch handed out.
+
+        Returns:
+          Those of `PackedDatasetIterator.stats`, and `elapsed_seconds` since the first `next` and `vote_seconds`
+          spent waiting for the other hosts. `wait_seconds` is how long `next` has waited for this host's
+          rows: a run whose `wait_seconds` grows much slower than its `elapsed_seconds` is not bound by its input.
+        """
+        now = self._iterator.stats()
+        return {
+            **self._counts,
+            **{name: now[name] for name in _OF_THE_MOMENT},
+            "vote_seconds": self._vote_seconds,
+            "elapsed_seconds": time.perf_counter() - self._started if self._started else 0.0,
+        }
+
+    def quarantine(self) -> list[dict[str, Any]]:
+        """The records left out so far of this process's lanes, as of the batches taken."""
+        return self._iterator.quarantine()
+
+    def close(self) -> None:
+        """Stops and joins the threads. Batches already given stay valid."""
+        self._iterator.close()
+        self._ahead = None
+        super().close()
+
+    def __enter__(self) -> "GlobalBatches":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _go_to(self, state: "State") -> None:
+        self._iterator.set_state(state)
+        self._ahead = None
+        self._state = self._iterator.get_state()
+        self._counts = self._iterator.stats()
+
+    def _exists(self, batch: "_Batch") -> bool:
+        """Whether any process has rows in this step."""
+        if self._vote is None:
+            return batch.has_rows
+        # Nothing before the first batch said whether there would be one.
+        goes_on = self._goes_on or self._vote(batch.has_rows)
+        self._goes_on = goes_on
+        start = time.perf_counter()
+        answer = goes_on()
+        self._vote_seconds += time.perf_counter() - start
+        return answer
+
+    def _take_ready(self) -> "_Batch | None":
+        """The batch after this one, if it can be had at once."""
+        if not self._iterator._pipeline.ready():
+            return None
+        try:
+            return self._take()
+        except GristmillError:
+            return None  # belongs to the next call, which meets the same error
+
+    def _take(self) -> "_Batch":
+        """Takes this process's rows of the next step, and begins to move them to its devices."""
+        element = next(self._iterator, None)
+        has_rows = element is not None
+        if element is None:
+            element = self._iterator._padding()
+        shape = (self._dataset._batch_size, self._dataset._sequence_length)
+        arrays = {
+            name: jax.make_array_from_process_local_data(self._sharding, rows, shape) for name, rows in element.items()
+        }
+        more = has_rows and self._iterator._pipeline.more()
+        return _Batch(arrays, has_rows, more, self._iterator.get_state(), self._iterator.stats())
+
+
+def _must_vote(dataset: PackedDataset, sharding: jax.sharding.Sharding) -> bool:
+    groups = {tuple(lanes) for lanes in dataset._lanes_of_processes(sharding).values()}
+    return dataset._epochs is not None and len(groups) > 1
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """A batch that may not have been handed out yet, and what goes with it."""
+
+    arrays: GlobalBatch
+    # Whether the step has rows of this process that are not all padding, and whether the next one has.
+    has_rows: bool
+    more: bool
+    state: "State"
+    counts: dict[str, Any]

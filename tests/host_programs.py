@@ -1,0 +1,162 @@
+"""What the processes of `hosts.run_hosts` do: checks inside a real multi-process JAX program."""
+
+import itertools
+import os
+import pickle
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+import gristmill as gm
+
+# Axes of a mesh over 8 devices, which are given as [host, device of the host].
+MESHES = {
+    "data": lambda d: ((d.reshape(8), ("data",)), PartitionSpec("data")),
+    "data x fsdp": lambda d: ((d.reshape(4, 2), ("data", "fsdp")), PartitionSpec(("data", "fsdp"))),
+    "data x tensor in a host": lambda d: ((d.reshape(4, 2), ("data", "tensor")), PartitionSpec("data")),
+    "data x tensor across hosts": lambda d: ((_across(d), ("data", "tensor")), PartitionSpec("data")),
+    "data x context in a host": lambda d: ((d.reshape(4, 2), ("data", "context")), PartitionSpec("data", "context")),
+    "data x context across hosts": lambda d: ((_across(d), ("data", "context")), PartitionSpec("data", "context")),
+    "rows dealt in turn": lambda d: ((d.T.reshape(8), ("data",)), PartitionSpec("data")),
+    "replicas alone": lambda d: ((d.reshape(8), ("tensor",)), PartitionSpec()),
+}
+
+
+def _across(devices: np.ndarray) -> np.ndarray:
+    """Pairs of devices of neighbouring hosts."""
+    hosts, own = devices.shape
+    return devices.reshape(hosts // 2, 2, own).swapaxes(1, 2).reshape(4, 2)
+
+
+def make_sharding(mesh: str) -> NamedSharding:
+    devices = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
+    (grid, axes), spec = MESHES[mesh](np.array(devices).reshape(jax.process_count(), -1))
+    return NamedSharding(Mesh(grid, axes), spec)
+
+
+def first_difference(batches: list[dict[str, jax.Array]], expected: list[dict[str, np.ndarray]]) -> str | None:
+    """Where the parts of the global batches on this process differ from the batches of a single one."""
+    for step, (batch, whole) in enumerate(itertools.zip_longest(batches, expected)):
+        if batch is None or whole is None:
+            return f"{len(batches)} steps instead of {len(expected)}"
+        if list(batch) != list(whole):
+            return f"step {step} has {list(batch)}"
+        for name, array in batch.items():
+            if array.shape != whole[name].shape or array.dtype != np.int32:
+                return f"step {step}, {name}: {array.dtype} {array.shape}"
+            for shard in array.addressable_shards:
+                if not np.array_equal(shard.data, whole[name][shard.index]):
+                    return f"step {step}, {name} {shard.index}"
+    return None
+
+
+def stream(dataset: gm.PackedDataset, expected: list, states: list, meshes: list[str], restore: list[int]) -> dict:
+    """Takes the whole stream on each mesh, and from some steps on; keeps all arrays until the end."""
+    outcomes: dict[str, Any] = {}
+    for mesh in meshes:
+        sharding = make_sharding(mesh)
+        with gm.global_batches(dataset, sharding) as batches:
+            kept, own_states = [], [batches.get_state()]
+            for batch in batches:
+                kept.append(batch)
+                own_states.append(batches.get_state())
+            for _ in range(2):  # the end stays the end
+                assert next(batches, None) is None
+            gm.check_replicas(kept[-1])
+            stats = batches.stats()
+            problems = [first_difference(kept, expected)]
+            for step in restore:
+                batches.set_state(states[step])
+                problems.append(first_difference(list(batches), expected[step:]))
+                problems.append(None if batches.get_state() == own_states[-1] else f"the state after {step}")
+            # Buffers were used again since: arrays of before must not have changed.
+            problems.append(first_difference(kept, expected))
+        outcomes[mesh] = {"problems": [p for p in problems if p], "states": own_states, "stats": stats}
+    return outcomes
+
+
+def endless(dataset: gm.PackedDataset, expected: list, mesh: str) -> str | None:
+    with gm.global_batches(dataset, make_sharding(mesh)) as batches:
+        return first_difference(list(itertools.islice(batches, len(expected))), expected)
+
+
+def train(
+    dataset: gm.PackedDataset, expected: list, mesh: str, folder: str, until: int, die: tuple[int, int] | None = None
+) -> dict[str, Any]:
+    """Adds up all tokens, as a model would learn from them, with a checkpoint after every other step.
+
+    Goes on from the last checkpoint in `folder`. `die` names a host and the step in which it is lost.
+    """
+    sharding = make_sharding(mesh)
+    learn = jax.jit(lambda total, batch: total + batch["inputs"].sum())
+    total = jax.device_put(np.int32(0), NamedSharding(sharding.mesh, PartitionSpec()))
+    with ocp.CheckpointManager(folder) as manager, gm.global_batches(dataset, sharding) as batches:
+        start = manager.latest_step() or 0
+        if start:
+            saved = ocp.args.Composite(
+                model=ocp.args.StandardRestore({"total": total}), data=gm.CheckpointRestore(batches)
+            )
+            total = manager.restore(start, args=saved)["model"]["total"]
+        taken = []
+        for step, batch in zip(range(start, until), batches, strict=False):
+            if die == (jax.process_index(), step):
+                os._exit(9)
+            total = learn(total, batch)
+            taken.append(batch)
+            if step % 2 or step + 1 == until:
+                saving = ocp.args.Composite(
+                    model=ocp.args.StandardSave({"total": total}), data=gm.CheckpointSave(batches)
+                )
+                manager.save(step + 1, args=saving)
+        manager.wait_until_finished()
+    problem = first_difference(taken, expected[start:until])
+    return {"start": start, "problem": problem, "total": int(total.addressable_data(0))}
+
+
+def replicas_that_differ() -> dict[str, str]:
+    """What `check_replicas` says of different rows on replicas, and of things that are no arrays."""
+    sharding = make_sharding("data x tensor across hosts")
+    rows = np.arange(16 * 8, dtype=np.int32).reshape(16, 8)
+    good = jax.make_array_from_process_local_data(sharding, rows, rows.shape)
+    gm.check_replicas(good)
+    rows = rows.copy()
+    if jax.process_index() == 1:
+        rows[5, 3] = -1
+        rows[14] = 0
+    bad = jax.make_array_from_process_local_data(sharding, rows, rows.shape)
+    said = {}
+    for name, batch in {"differ": {"good": good, "inputs": bad}, "numpy": {"inputs": rows}}.items():
+        try:
+            gm.check_replicas(batch)
+        except gm.GristmillError as error:
+            said[name] = f"{type(error).__name__}: {error}"
+    return said
+
+
+def several(programs: list[tuple[str, dict]]) -> list[Any]:
+    """Several programs in one start of the processes, which takes seconds."""
+    return [globals()[program](**arguments) for program, arguments in programs]
+
+
+def main(program: str, folder: str, host: str, hosts: str, port: str) -> None:
+    if int(hosts) > 1:
+        jax.config.update("jax_cpu_collectives_implementation", "gloo")
+        jax.distributed.initialize(f"127.0.0.1:{port}", num_processes=int(hosts), process_id=int(host))
+    arguments = pickle.loads((Path(folder) / "arguments.pickle").read_bytes())
+    result = globals()[program](**arguments)
+    (Path(folder) / f"result-{host}").write_bytes(pickle.dumps(result))
+
+
+if __name__ == "__main__":
+    try:
+        main(*sys.argv[1:])
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)  # leaving in order would wait for the other hosts

@@ -1,0 +1,310 @@
+"""Lanes from shardings and global batches, in one process: the meshes of many hosts are played by stand-ins."""
+
+import copy
+import itertools
+import pickle
+from dataclasses import dataclass
+
+import cloudpickle
+import jax
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+import gristmill as gm
+from gristmill import _global
+from gristmill._sharding import lanes_of_processes
+
+
+@dataclass(frozen=True)
+class Device:
+    id: int
+    process_index: int
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """Rows of devices, as a `jax.sharding.Sharding` of several hosts tells them."""
+
+    rows: tuple[tuple[Device, slice], ...]
+
+    def devices_indices_map(self, shape):
+        return {device: (rows, slice(None)) for device, rows in self.rows}
+
+
+class Uneven(Sharding):
+    def devices_indices_map(self, shape):
+        raise ValueError("should be divisible by 3")
+
+
+def sharding_of(*spans):
+    """A sharding whose k-th process holds the k-th list of row spans."""
+    ids = itertools.count()
+    return Sharding(
+        tuple((Device(next(ids), process), slice(*span)) for process, own in enumerate(spans) for span in own)
+    )
+
+
+def lanes(sharding, batch_size=16, lanes=8, shards=16):
+    return lanes_of_processes(sharding, batch_size=batch_size, sequence_length=32, lanes=lanes, shards=shards)
+
+
+@pytest.mark.parametrize(
+    ("spans", "expected"),
+    [
+        ([[(0, 8)], [(8, 16)]], {0: [0, 1, 2, 3], 1: [4, 5, 6, 7]}),
+        ([[(0, 4), (4, 8)], [(8, 12), (12, 16)]], {0: [0, 1, 2, 3], 1: [4, 5, 6, 7]}),
+        ([[(0, 1), (1, 2), (4, 6)], [(2, 4), (6, 16)]], {0: [0, 2], 1: [1, 3, 4, 5, 6, 7]}),
+        ([[(0, 16)], [(0, 16)]], {0: list(range(8)), 1: list(range(8))}),
+        (
+            [[(0, 8)], [(8, 16)], [(8, 16)], [(0, 8)]],
+            {0: [0, 1, 2, 3], 1: [4, 5, 6, 7], 2: [4, 5, 6, 7], 3: [0, 1, 2, 3]},
+        ),
+        ([[(8, 16)], [(0, 8)]], {0: [4, 5, 6, 7], 1: [0, 1, 2, 3]}),
+        ([[(None, None)]], {0: list(range(8))}),
+    ],
+)
+def test_lanes_are_those_of_the_rows(spans, expected):
+    assert lanes(sharding_of(*spans)) == expected
+
+
+@given(st.data())
+def test_each_process_gets_its_rows_and_each_row_a_process(data):
+    per_lane = data.draw(st.integers(1, 3))
+    count = data.draw(st.integers(1, 12))
+    groups = data.draw(st.lists(st.integers(0, 3), min_size=count, max_size=count))
+    copies = data.draw(st.lists(st.integers(0, 3), min_size=1, max_size=6))
+    spans = [
+        [(lane * per_lane, (lane + 1) * per_lane) for lane in range(count) if groups[lane] == group] for group in copies
+    ]
+    spans = [own for own in spans if own]
+    plan = lanes(sharding_of(*spans), batch_size=count * per_lane, lanes=count)
+    for process, own in enumerate(spans):
+        rows = sorted(row for span in own for row in range(*span))
+        assert [row for lane in plan[process] for row in range(lane * per_lane, (lane + 1) * per_lane)] == rows
+
+
+def test_lanes_that_are_cut_are_named_with_those_that_would_do():
+    halves = sharding_of([(0, 2)], [(2, 4)], [(4, 6)], [(6, 8)])
+    with pytest.raises(gm.ArgumentError, match=r"lanes=2: .* 4 rows each.*process 0 the rows 0-1.*would do: 4, 8$"):
+        lanes(halves, batch_size=8, lanes=2)
+    with pytest.raises(gm.ArgumentError, match="would do: 4$"):
+        lanes(halves, batch_size=8, lanes=2, shards=7)
+    with pytest.raises(gm.ArgumentError, match="needs at least 4 shards"):
+        lanes(halves, batch_size=8, lanes=2, shards=3)
+    thirds = sharding_of([(0, 4)], [(4, 8)], [(8, 12)])
+    with pytest.raises(gm.ArgumentError, match="would do: 3, 6, 12"):
+        lanes(thirds, batch_size=12, lanes=4)
+    assert lanes(thirds, batch_size=12, lanes=6) == {0: [0, 1], 1: [2, 3], 2: [4, 5]}
+
+
+@pytest.mark.parametrize(
+    "spans",
+    [
+        [[(0, 8)], [(4, 12)], [(12, 16), (0, 4)]],
+        [[(0, 16)], [(8, 16)]],
+        [[(0, 4), (8, 12)], [(4, 8)], [(8, 12), (12, 16)]],
+    ],
+)
+def test_rows_shared_in_part_are_refused(spans):
+    with pytest.raises(gm.ArgumentError, match=r"process \d the rows .*; process \d the rows .*the same only in part"):
+        lanes(sharding_of(*spans))
+
+
+@pytest.fixture(scope="module")
+def mesh():
+    return Mesh(np.array(jax.devices()[:1]), ("data",))
+
+
+@pytest.fixture(scope="module")
+def sharding(mesh):
+    return NamedSharding(mesh, PartitionSpec("data"))
+
+
+@pytest.fixture
+def dataset(shards, encoder):
+    return gm.PackedDataset(
+        shards, tokenizer=encoder, text_field="raw_content", sequence_length=512, batch_size=8, lanes=4, threads=2
+    )
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(np.array_equal(a[key], b[key]) for key in a)
+
+
+def test_for_sharding_copies_pickles_and_keeps_the_fingerprint(dataset, sharding, monkeypatch):
+    monkeypatch.setattr(jax, "process_index", lambda: 2)
+    scattered = sharding_of([(0, 2)], [(4, 6)], [(2, 4), (6, 8)])
+    own = dataset.for_sharding(scattered)
+    assert own.fingerprint == dataset.fingerprint
+    whole = next(iter(dataset))
+    for again in (own, copy.deepcopy(own), pickle.loads(cloudpickle.dumps(own))):
+        assert list(iter(again).get_state()["lanes"]) == ["1", "3"]
+        assert again._element_spec["inputs"].shape == (4, 512)
+        batch = next(iter(again))
+        assert same(batch, {key: value[[2, 3, 6, 7]] for key, value in whole.items()})
+    assert len(iter(dataset).get_state()["lanes"]) == 4  # the dataset itself is as it was
+
+
+def test_for_sharding_refuses_what_it_cannot_do(dataset, shards, encoder, mesh, sharding, monkeypatch):
+    rows = gm.PackedDataset(shards, tokenizer=encoder, text_field="raw_content")
+    with pytest.raises(gm.ArgumentError, match="batch_size=None: .*give the dataset its batch_size"):
+        rows.for_sharding(sharding)
+    with pytest.raises(TypeError, match=r"expected a jax\.sharding\.Sharding.*got Mesh"):
+        dataset.for_sharding(mesh)
+    with pytest.raises(gm.ArgumentError, match=r"does not fit batches of shape \(8, 512\) .*divisible by 3"):
+        dataset.for_sharding(Uneven(()))
+    monkeypatch.setattr(jax, "process_index", lambda: 7)
+    with pytest.raises(gm.ArgumentError, match="no device of this process, 7: it spans the processes 0, 1"):
+        dataset.for_sharding(sharding_of([(0, 4)], [(4, 8)]))
+
+
+def test_global_batches_take_a_packed_dataset_only(dataset, sharding):
+    with pytest.raises(TypeError, match="expected a PackedDataset, got "):
+        gm.global_batches(dataset.map(lambda batch: batch), sharding)
+
+
+def test_states_are_of_what_was_handed_out(dataset, sharding):
+    plain = iter(dataset)
+    with gm.global_batches(dataset, sharding) as batches:
+        assert batches.get_state() == plain.get_state()
+        for step, (batch, expected) in enumerate(itertools.zip_longest(batches, plain)):
+            assert same(batch, expected), step
+            assert batches.get_state() == plain.get_state()
+            assert {k: v for k, v in batches.stats().items() if k in COUNTS} == {
+                k: v for k, v in plain.stats().items() if k in COUNTS
+            }
+            assert batches.get_state() is not batches.get_state()
+        assert batches.stats()["elapsed_seconds"] >= batches.stats()["wait_seconds"] > 0
+
+
+COUNTS = ["documents", "tokens", "text_bytes", "rows", "batches", "padding_tokens", "dropped_tokens", "quarantined"]
+
+
+def test_the_next_transfer_begins_before_a_batch_is_handed_out(dataset, sharding, monkeypatch):
+    taken = []
+    make = jax.make_array_from_process_local_data
+    monkeypatch.setattr(jax, "make_array_from_process_local_data", lambda *args: taken.append(args[1]) or make(*args))
+    with gm.global_batches(dataset, sharding) as batches:
+        batches.start_prefetch()
+        while batches.stats()["ring_ready"] < 3:
+            pass
+        next(batches)
+        assert len(taken) == 2 * 6  # this batch and the next one, and no more
+        next(batches)
+        assert len(taken) == 3 * 6
+
+
+def test_restores_at_every_step_as_grain_asks(dataset, sharding):
+    with gm.global_batches(dataset, sharding) as batches:
+        states, elements = [batches.get_state()], []
+        for batch in batches:
+            elements.append(batch)
+            states.append(batches.get_state())
+        for step in [*range(0, len(states), 5), len(states) - 2, len(states) - 1]:
+            batches.set_state(states[step])
+            assert batches.get_state() == states[step]
+            rest = list(batches)
+            assert len(rest) == len(elements) - step
+            assert all(map(same, rest, elements[step:]))
+            assert batches.get_state() == states[-1]
+
+
+def test_arrays_kept_for_long_do_not_change(dataset, sharding):
+    with gm.global_batches(dataset, sharding) as batches:
+        kept = list(batches)
+        copies = [{key: np.array(value) for key, value in batch.items()} for batch in kept]
+        start = iter(dataset).get_state()
+        for _ in range(2):  # the ring's buffers are filled anew
+            batches.set_state(start)
+            for _ in batches:
+                pass
+    assert all(map(same, kept, copies))
+
+
+def test_arrays_use_the_ring_s_own_memory(dataset, sharding):
+    """On a CPU without a copy: whoever changes this ought to know."""
+    element = next(iter(dataset))
+    array = jax.make_array_from_process_local_data(sharding, element["inputs"], (8, 512))
+    assert array.addressable_shards[0].data.unsafe_buffer_pointer() == element["inputs"].ctypes.data
+
+
+def test_an_error_comes_after_all_batches_before_it(tmp_path, encoder, sharding):
+    good = b'{"text": "some words of a document"}\n' * 400
+    (tmp_path / "a.jsonl").write_bytes(good + b"{bad}\n" + good)
+    ds = gm.PackedDataset(tmp_path / "a.jsonl", tokenizer=encoder, sequence_length=64, batch_size=2)
+    plain_iterator = iter(ds)
+    plain = _until_error(plain_iterator)
+    with pytest.raises(gm.ShardError) as expected:
+        next(plain_iterator)
+    with gm.global_batches(ds, sharding) as batches:
+        got = _until_error(batches)
+        assert len(got) == len(plain) > 10
+        assert all(map(same, got, plain))
+        for _ in range(2):
+            with pytest.raises(gm.ShardError) as error:
+                next(batches)
+            assert str(error.value) == str(expected.value)
+        assert batches.get_state() == plain_iterator.get_state()
+
+
+def _until_error(iterator):
+    got = []
+    try:
+        got.extend(iterator)
+    except gm.ShardError:
+        return got
+    raise AssertionError("no error came")
+
+
+def test_an_interrupt_loses_no_batch(dataset, sharding, monkeypatch):
+    expected = list(dataset)
+    make = jax.make_array_from_process_local_data
+    calls = itertools.count()
+
+    def interrupted(*arguments):
+        if next(calls) % 31 == 30:
+            raise KeyboardInterrupt
+        return make(*arguments)
+
+    monkeypatch.setattr(jax, "make_array_from_process_local_data", interrupted)
+    got, interrupts = [], 0
+    with gm.global_batches(dataset, sharding) as batches:
+        while True:
+            try:
+                got.append(next(batches))
+            except KeyboardInterrupt:
+                interrupts += 1
+            except StopIteration:
+                break
+    assert interrupts >= 2
+    assert len(got) == len(expected)
+    assert all(map(same, got, expected))
+
+
+def test_close_ends_it_and_leaves_the_arrays(dataset, sharding, thread_count):
+    iterator = gm.global_batches(dataset, sharding)
+    next(iterator)  # JAX's own threads have started
+    iterator.close()
+    before = thread_count()
+    batches = gm.global_batches(dataset, sharding)
+    kept = next(batches)
+    copied = {key: np.array(value) for key, value in kept.items()}
+    batches.close()
+    batches.close()
+    assert thread_count() == before
+    assert same(kept, copied)
+    with pytest.raises(ValueError, match="closed iterator"):
+        next(batches)
+    with pytest.raises(ValueError, match="closed iterator"):
+        batches.set_state({})
+
+
+def test_a_vote_is_asked_for_only_where_hosts_can_differ(dataset, shards, encoder):
+    halves, replicas = sharding_of([(0, 4)], [(4, 8)]), sharding_of([(0, 8)], [(0, 8)])
+    endless = gm.PackedDataset(shards, tokenizer=encoder, batch_size=8, lanes=4, epochs=None)
+    assert _global._must_vote(dataset, halves)
+    assert not _global._must_vote(dataset, replicas)
+    assert not _global._must_vote(endless, halves)

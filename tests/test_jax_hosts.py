@@ -1,0 +1,92 @@
+"""Global batches in real multi-process JAX programs, compared with what a single process gives."""
+
+import itertools
+
+import pytest
+
+import gristmill as gm
+from host_programs import MESHES
+from hosts import HostFailedError, run_hosts
+
+
+@pytest.fixture(scope="module")
+def dataset(shards, encoder):
+    return gm.PackedDataset(
+        shards, tokenizer=encoder, text_field="raw_content", sequence_length=768, batch_size=16, lanes=8, threads=1
+    )
+
+
+@pytest.fixture(scope="module")
+def single(dataset):
+    """All batches, and the states before, between and behind them, of one process."""
+    iterator = iter(dataset)
+    states, batches = [iterator.get_state()], []
+    for batch in iterator:
+        batches.append(batch)
+        states.append(iterator.get_state())
+    assert len(batches) > 8
+    return batches, states, iterator.stats()
+
+
+# The meshes on which more hosts make a difference.
+_WIDE = ["data", "data x tensor across hosts", "data x context across hosts", "rows dealt in turn"]
+
+
+@pytest.mark.parametrize(("hosts", "meshes"), [(2, list(MESHES)), (4, _WIDE)])
+def test_all_hosts_give_the_one_stream_and_end_together(tmp_path, dataset, single, hosts, meshes):
+    batches, states, stats = single
+    count = len(batches)
+    restore = [0, count // 2, count - 1, count]
+    endless = gm.PackedDataset(
+        dataset.manifest, tokenizer=dataset.encoder, text_field="raw_content", sequence_length=768, batch_size=16,
+        lanes=8, epochs=None, seed=3,
+    )  # fmt: skip
+    programs = [
+        ("stream", {"dataset": dataset, "expected": batches, "states": states, "meshes": meshes, "restore": restore}),
+        ("endless", {"dataset": endless, "expected": list(itertools.islice(endless, 12)), "mesh": "data"}),
+        ("replicas_that_differ", {}),
+    ]
+    results = run_hosts(tmp_path, "several", {"programs": programs}, hosts=hosts)
+    for mesh in meshes:
+        outcomes = [result[0][mesh] for result in results]
+        assert [outcome["problems"] for outcome in outcomes] == [[]] * hosts, mesh
+        for step, merged in enumerate(map(gm.merge_states, zip(*(o["states"] for o in outcomes), strict=True))):
+            assert merged == states[step], (mesh, step)
+        # Each group of replicas counts once.
+        groups = {tuple(outcome["states"][0]["lanes"]): outcome["stats"] for outcome in outcomes}
+        for figure in ("documents", "tokens", "text_bytes", "rows", "padding_tokens"):
+            assert sum(group[figure] for group in groups.values()) == stats[figure], (mesh, figure)
+    assert [result[1] for result in results] == [None] * hosts
+    for result in results:
+        assert "batch['inputs']: process 0 (device" in result[2]["differ"]
+        assert "hold different rows: 5" in result[2]["differ"] or "hold different rows: 14" in result[2]["differ"]
+        assert "batch['inputs'] is a ndarray" in result[2]["numpy"]
+
+
+def test_a_run_goes_on_with_other_hosts_and_after_the_loss_of_one(tmp_path, dataset, single):
+    expected = single[0]
+    count = len(expected)
+    checkpoints = str(tmp_path / "checkpoints")
+
+    def run(name, *, hosts, until, mesh="data", die=None):
+        arguments = {
+            "dataset": dataset, "expected": expected, "mesh": mesh, "folder": checkpoints, "until": until, "die": die,
+        }  # fmt: skip
+        results = run_hosts(tmp_path / name, "train", arguments, hosts=hosts)
+        assert [result["problem"] for result in results] == [None] * hosts
+        assert {result["total"] for result in results} == {
+            sum(int(batch["inputs"].sum()) for batch in expected[:until])
+        }
+        return results[0]["start"]
+
+    assert run("four", hosts=4, until=4) == 0
+    with pytest.raises(HostFailedError, match="host 1, exit 9"):
+        run("one is lost", hosts=2, until=count, mesh="data x fsdp", die=(1, 7))
+    # The saving after step 6 may have been cut off by the loss.
+    assert run("two", hosts=2, until=8) in (4, 6)
+    assert run("one", hosts=1, until=count) == 8
+
+
+def test_a_host_that_fails_ends_the_test_and_not_the_day(tmp_path):
+    with pytest.raises(HostFailedError, match="KeyError"):
+        run_hosts(tmp_path, "no_such_program", {}, hosts=2)
