@@ -28,8 +28,10 @@ TEXT_FIELD = "raw_content"
 SHARDS = 8
 # Raise it when the text or the shape of the shards changes: older folders are then written anew.
 _VERSION = 1
-_SUFFIXES = frozenset({".py", ".pyi", ".md", ".rst", ".txt"})
+_SUFFIXES = (".py", ".pyi", ".md", ".rst", ".txt")
 _LICENCES = ("LICENSE", "LICENCE", "COPYING", "NOTICE", "AUTHORS")
+# Packages are a root of their own, not a part of the standard library.
+_SKIPPED_FOLDERS = frozenset({"__pycache__", "site-packages"})
 _NOTE = "sample.json"
 
 
@@ -167,25 +169,26 @@ def _documents(megabytes: float) -> Iterator[tuple[str, str]]:
 def _sources() -> list[tuple[str, Path | None]]:
     """Names of documents, and the files that hold them; mixed, but always in the same way."""
     found: dict[str, Path | None] = {}
-    roots = [Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")]
-    for root in dict.fromkeys(roots):
-        for path in root.rglob("*"):
-            name = path.relative_to(root).as_posix()
-            if _is_text(path) and not name.startswith("site-packages/"):
-                found.setdefault(f"{root.name}/{name}", path)
+    roots = {sysconfig.get_path(name): None for name in ("stdlib", "purelib", "platlib")}
+    for root in roots:
+        for folder, folders, names in os.walk(root):
+            folders[:] = [name for name in folders if name not in _SKIPPED_FOLDERS]
+            inside = f"{Path(root).name}{folder.removeprefix(root)}"
+            found.update({f"{inside}/{name}": Path(folder, name) for name in names if _is_text(name)})
     found.update({f"reference/{topic}": None for topic in _topics()})
-    return sorted(found.items(), key=lambda item: hashlib.sha1(item[0].encode(), usedforsecurity=False).digest())
+    named = [item for item in found.items() if item[0].isascii()]
+    return sorted(named, key=lambda item: hashlib.sha1(item[0].encode(), usedforsecurity=False).digest())
 
 
-def _is_text(path: Path) -> bool:
-    return path.suffix in _SUFFIXES or path.name.startswith(_LICENCES)
+def _is_text(name: str) -> bool:
+    return name.endswith(_SUFFIXES) or name.startswith(_LICENCES)
 
 
 def _text_of(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
-        return ""  # A folder, or one of Python's own tests in another encoding.
+        return ""  # Some of Python's own tests are in other encodings.
 
 
 def _topics() -> dict[str, str]:
