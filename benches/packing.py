@@ -47,6 +47,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("shards", nargs="+", help="globs or paths")
+    parser.add_argument("--text-field", default="text", help="key of a record that holds the text")
     parser.add_argument("--tokenizer", required=True, help="a tokenizer.json, gzipped or not")
     parser.add_argument(
         "--eos", default=None, help="token behind each document; default: the tokenizer's own"
@@ -65,6 +66,7 @@ def main() -> None:
             dataset = gm.PackedDataset(
                 arguments.shards,
                 tokenizer=encoder,
+                text_field=arguments.text_field,
                 eos=arguments.eos,
                 sequence_length=length,
                 batch_size=8 * arguments.lanes,
