@@ -45,6 +45,7 @@ def measure(dataset: gm.PackedDataset, length: int) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("shards", nargs="+", help="globs or paths")
+    parser.add_argument("--text-field", default="text", help="key of a record that holds the text")
     parser.add_argument("--tokenizer", required=True, help="a tokenizer.json, gzipped or not")
     parser.add_argument("--eos", default=None, help="token behind each document; default: the tokenizer's own")
     parser.add_argument("--sequence-length", type=int, nargs="+", default=[1024, 4096])
@@ -61,6 +62,7 @@ def main() -> None:
             dataset = gm.PackedDataset(
                 arguments.shards,
                 tokenizer=encoder,
+                text_field=arguments.text_field,
                 eos=arguments.eos,
                 sequence_length=length,
                 batch_size=8 * arguments.lanes,

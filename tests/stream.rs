@@ -30,7 +30,7 @@ const EOS: u32 = 1;
 const BOS: u32 = 2;
 const FIRST_WORD: u32 = 3;
 const WORDS: u32 = 20_000;
-const CASES: u32 = 500;
+const CASES: u32 = 300;
 
 /// A tokenizer for which every word is a token, and an unknown word an error.
 fn encoder() -> &'static Encoder {
@@ -386,10 +386,13 @@ fn check_endless(case: &Case, run: &Run) -> TestCaseResult {
     let finite = play(&config, host.clone(), None, usize::MAX);
     let elements = finite.states.len() + 20;
     let whole = play(&endless, host.clone(), None, elements);
+    if finite.error.is_some() {
+        // A lane may meet in its next epoch what another meets later.
+        return Ok(());
+    }
     if let Some(error) = whole.error {
-        // A lane may have nothing in an epoch, or meet in its next one what another meets later.
         let is_expected = ["no sound document", "without tokens"].iter().any(|reason| error.contains(reason));
-        prop_assert!(is_expected || Some(&error) == finite.error.as_ref(), "{}", error);
+        prop_assert!(is_expected, "{}", error);
         return Ok(());
     }
     for lane in &all {

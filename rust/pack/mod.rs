@@ -2,7 +2,7 @@
 //!
 //! All packings share one loop: look at what comes next, publish the step if it is full, else write
 //! some of it. They differ in how much of a document goes into a row and in when a row is closed:
-//! that is [`concat`], [`pad`] and [`best_fit`]. [`step`] knows where in the step the next token goes.
+//! that is `concat`, `pad` and `best_fit`. `step` knows where in the step the next token goes.
 
 pub mod best_fit;
 mod concat;
