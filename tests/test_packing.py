@@ -6,12 +6,13 @@ import json
 from functools import cache
 from pathlib import Path
 
-import gristmill as gm
 import numpy as np
 import pytest
 import tokenizers
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+import gristmill as gm
 from oracle import Model
 
 TRAINING_TEXT = [
