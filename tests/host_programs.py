@@ -99,7 +99,9 @@ def train(
     with ocp.CheckpointManager(folder) as manager, gm.global_batches(dataset, sharding) as batches:
         start = manager.latest_step() or 0
         if start:
-            saved = ocp.args.Composite(model=ocp.args.StandardRestore({"total": total}), data=gm.CheckpointRestore(batches))
+            saved = ocp.args.Composite(
+                model=ocp.args.StandardRestore({"total": total}), data=gm.CheckpointRestore(batches)
+            )
             total = manager.restore(start, args=saved)["model"]["total"]
         taken = []
         for step, batch in zip(range(start, until), batches, strict=False):
@@ -108,7 +110,9 @@ def train(
             total = learn(total, batch)
             taken.append(batch)
             if step % 2 or step + 1 == until:
-                saving = ocp.args.Composite(model=ocp.args.StandardSave({"total": total}), data=gm.CheckpointSave(batches))
+                saving = ocp.args.Composite(
+                    model=ocp.args.StandardSave({"total": total}), data=gm.CheckpointSave(batches)
+                )
                 manager.save(step + 1, args=saving)
         manager.wait_until_finished()
     problem = first_difference(taken, expected[start:until])

@@ -74,7 +74,9 @@ def test_a_run_goes_on_with_other_hosts_and_after_the_loss_of_one(tmp_path, data
         }  # fmt: skip
         results = run_hosts(tmp_path / name, "train", arguments, hosts=hosts)
         assert [result["problem"] for result in results] == [None] * hosts
-        assert {result["total"] for result in results} == {sum(int(batch["inputs"].sum()) for batch in expected[:until])}
+        assert {result["total"] for result in results} == {
+            sum(int(batch["inputs"].sum()) for batch in expected[:until])
+        }
         return results[0]["start"]
 
     assert run("four", hosts=4, until=4) == 0
