@@ -90,7 +90,7 @@ def test_lanes_that_are_cut_are_named_with_those_that_would_do():
     halves = sharding_of([(0, 2)], [(2, 4)], [(4, 6)], [(6, 8)])
     with pytest.raises(gm.ArgumentError, match=r"lanes=2: .* 4 rows each.*process 0 the rows 0-1.*would do: 4, 8$"):
         lanes(halves, batch_size=8, lanes=2)
-    with pytest.raises(gm.ArgumentError, match="would do: 4$"):
+    with pytest.raises(gm.ArgumentError, match=r"would do: 4$"):
         lanes(halves, batch_size=8, lanes=2, shards=7)
     with pytest.raises(gm.ArgumentError, match="needs at least 4 shards"):
         lanes(halves, batch_size=8, lanes=2, shards=3)
@@ -150,7 +150,7 @@ def test_for_sharding_copies_pickles_and_keeps_the_fingerprint(dataset, sharding
 
 def test_for_sharding_refuses_what_it_cannot_do(dataset, shards, encoder, mesh, sharding, monkeypatch):
     rows = gm.PackedDataset(shards, tokenizer=encoder, text_field="raw_content")
-    with pytest.raises(gm.ArgumentError, match="batch_size=None: .*give the dataset its batch_size"):
+    with pytest.raises(gm.ArgumentError, match=r"batch_size=None: .*give the dataset its batch_size"):
         rows.for_sharding(sharding)
     with pytest.raises(TypeError, match=r"expected a jax\.sharding\.Sharding.*got Mesh"):
         dataset.for_sharding(mesh)
