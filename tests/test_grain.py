@@ -1,15 +1,22 @@
 """`PackedDataset` as Grain sees it."""
 
+import contextlib
 import copy
 import itertools
+import json
+import logging
 import pickle
 
 import cloudpickle
 import grain
 import numpy as np
 import pytest
+from absl import flags
+from grain._src.python.dataset import base as grain_base
+from grain._src.python.dataset.transformations import prefetch as grain_prefetch
 
 import gristmill as gm
+from gristmill import _core, _dataset
 
 
 @pytest.fixture
@@ -132,3 +139,147 @@ def test_start_prefetch_fills_the_ring(batches, thread_count):
 def test_mixtures_take_it(rows, batches):
     mixed = grain.IterDataset.mix([rows.batch(8).seed(1), batches], [0.5, 0.5])
     assert all(element["inputs"].shape[0] == 8 for element in itertools.islice(mixed, 6))
+
+
+@pytest.fixture
+def parsed_flags():
+    """Grain's worker processes read flags, which a program without absl's `app.run` never parses."""
+    was_parsed = flags.FLAGS.is_parsed()
+    flags.FLAGS.mark_as_parsed()
+    yield
+    if not was_parsed:
+        flags.FLAGS.unparse_flags()
+
+
+def tokens_of(rows):
+    return sorted(row["inputs"].tobytes() for row in rows if row["inputs_segmentation"].any())
+
+
+@pytest.mark.timeout(300)
+def test_mp_prefetch_gives_each_row_once_and_restores(rows, parsed_flags):
+    expected = tokens_of(rows)
+    for workers in (1, 2, 3, 4):
+        options = grain.MultiprocessingOptions(num_workers=workers, per_worker_buffer_size=1)
+        # One worker is not sliced at all; four have a lane each; three have them unevenly.
+        multiprocess = rows.mp_prefetch(options)
+        iterator = iter(multiprocess)
+        taken = [next(iterator) for _ in range(5)]
+        state = json.loads(json.dumps(iterator.get_state()))
+        rest = list(iterator)
+        assert tokens_of(taken + rest) == expected, workers
+        iterator.close()
+        if workers == 2:
+            again = iter(multiprocess)
+            again.set_state(state)
+            assert all(np.array_equal(a["inputs"], b["inputs"]) for a, b in zip(again, rest, strict=True))
+            again.close()
+
+
+def test_worker_processes_share_the_cores(rows, monkeypatch, thread_count):
+    """Each of n processes takes its part of the cores, known only once Grain has set the context."""
+    ds = gm.PackedDataset(rows.manifest, tokenizer=rows.encoder, text_field="raw_content", lanes=4)
+    monkeypatch.setattr(_core, "usable_cores", lambda: 8)
+    for processes, threads in ((1, 8), (3, 2), (100, 1)):
+        iterator = iter(ds)
+        iterator._ctx.mp_context = grain_base.MultiprocessingContext(process_index=0, process_count=processes)
+        before = thread_count()
+        iterator.start_prefetch()
+        assert thread_count() - before == threads
+        iterator.close()
+
+
+def elastic(ds, count, states=None):
+    """Iterators of `count` hosts, as Grain's elastic iterator makes them, each with its part of the shards."""
+    iterators = []
+    for host in range(count):
+        own = copy.deepcopy(ds)
+        own.set_slice(slice(host, None, count))
+        iterator = iter(own)
+        assert isinstance(iterator, grain_prefetch.SupportsSlicedStateManagement)
+        if states is not None:
+            iterator.set_shard_states(states[host::count])
+        iterators.append(iterator)
+    return iterators
+
+
+def shard_states(iterators):
+    """Those of all hosts, in the order of the shards that slicing dealt."""
+    own = [iterator.get_shard_states() for iterator in iterators]
+    return [state for group in itertools.zip_longest(*own) for state in group if state is not None]
+
+
+def test_the_elastic_protocol_moves_lanes_between_hosts(rows):
+    expected = tokens_of(rows)
+    got, states = [], None
+    for count in (1, 4, 2, 3):
+        iterators = elastic(rows, count, states)
+        # The same number of steps on every host that has not ended; a step is one row of each own lane.
+        for iterator in iterators:
+            got += itertools.islice(iterator, len(iterator._dataset._own_lanes))
+        states = json.loads(json.dumps(shard_states(iterators)))
+        assert [list(state["state"]["lanes"]) for state in states] == [["0"], ["1"], ["2"], ["3"]]
+    assert {state["exhausted"] for state in states} == {True, False}
+    (last,) = elastic(rows, 1, states)
+    got += list(last)
+    assert tokens_of(got) == expected
+    assert all(state["exhausted"] for state in last.get_shard_states())
+
+
+def test_elastic_states_inside_a_step_fit_the_same_lanes(rows):
+    iterator = iter(rows)
+    for _ in range(6):
+        next(iterator)
+    states = iterator.get_shard_states()
+    rest = list(iterator)
+    again = iter(rows)
+    again.set_shard_states(states)
+    assert again.get_shard_states() == states
+    assert all(np.array_equal(a["inputs"], b["inputs"]) for a, b in zip(again, rest, strict=True))
+    with pytest.raises(gm.StateError, match=r"within a step|between the rows of a step"):
+        elastic(rows, 2, states)
+
+
+def test_on_stats_reaches_users_of_wrapped_iterators(shards, encoder, monkeypatch):
+    monkeypatch.setattr(_dataset, "_REPORT_SECONDS", 0.0)
+    seen = []
+    ds = gm.PackedDataset(shards, tokenizer=encoder, text_field="raw_content", lanes=4, on_stats=seen.append)
+    iterator = iter(ds.batch(4))
+    steps = len(list(iterator))
+    iterator.close()
+    assert len(seen) >= 4 * steps
+    assert [stats["rows"] for stats in seen] == sorted(stats["rows"] for stats in seen)
+    assert (seen[0]["rows"], seen[-1]["rows"]) == (0, 4 * steps)
+    assert seen[-1]["documents"] == 340
+    assert ds.fingerprint == gm.PackedDataset(shards, tokenizer=encoder, text_field="raw_content", lanes=4).fingerprint
+    with pytest.raises(TypeError, match="on_stats=5: expected a function"):
+        gm.PackedDataset(shards, tokenizer=encoder, on_stats=5)
+
+
+def test_an_error_of_on_stats_loses_nothing(shards, encoder, monkeypatch):
+    monkeypatch.setattr(_dataset, "_REPORT_SECONDS", 0.0)
+    calls = itertools.count()
+
+    def fails_at_times(stats):
+        if next(calls) % 3 == 1:
+            raise RuntimeError("full")
+
+    ds = gm.PackedDataset(
+        shards, tokenizer=encoder, text_field="raw_content", batch_size=8, lanes=4, on_stats=fails_at_times
+    )
+    expected = list(gm.PackedDataset(shards, tokenizer=encoder, text_field="raw_content", batch_size=8, lanes=4))
+    iterator, got = iter(ds), []
+    while len(got) < len(expected):
+        with contextlib.suppress(RuntimeError):
+            got.append(next(iterator))
+    assert all(np.array_equal(a["inputs"], b["inputs"]) for a, b in zip(got, expected, strict=True))
+
+
+def test_quarantined_records_are_logged(tmp_path, encoder, caplog):
+    good = b'{"text": "some words"}\n'
+    (tmp_path / "a.jsonl").write_bytes(b"bad\n" + good * 50 + b"worse\n" + good * 50)
+    ds = gm.PackedDataset(tmp_path / "a.jsonl", tokenizer=encoder, on_error="quarantine", max_error_rate=0.5)
+    with caplog.at_level(logging.WARNING, logger="gristmill"):
+        list(ds.batch(2))
+    (record,) = caplog.records
+    assert "2 records were left out" in record.getMessage()
+    assert "a.jsonl: record 0, byte 0" in record.getMessage()
