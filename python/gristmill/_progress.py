@@ -7,7 +7,9 @@ from typing import Self
 
 from tqdm import tqdm
 
-_SECONDS_BETWEEN_LINES = 5.0
+# Between lines: short at first, so that a short run shows one too, and twice as long after each.
+_FIRST_SECONDS = 0.5
+_LONGEST_SECONDS = 60.0
 
 
 class Progress:
@@ -23,7 +25,8 @@ class Progress:
         self._what = what
         self._total = total
         self._unit = unit
-        self._next_line = time.monotonic() + _SECONDS_BETWEEN_LINES
+        self._interval = _FIRST_SECONDS
+        self._next_line = time.monotonic() + self._interval
         self._bar = (
             tqdm(desc=what, total=round(total), unit=unit, unit_scale=True, leave=False, dynamic_ncols=True)
             if sys.stderr.isatty()
@@ -36,7 +39,8 @@ class Progress:
             self._bar.set_postfix_str(note, refresh=False)
             self._bar.update(round(done) - self._bar.n)
         elif time.monotonic() >= self._next_line:
-            self._next_line = time.monotonic() + _SECONDS_BETWEEN_LINES
+            self._interval = min(2 * self._interval, _LONGEST_SECONDS)
+            self._next_line = time.monotonic() + self._interval
             share = min(1.0, done / self._total) if self._total else 1.0
             print(f"{self._what}: {share:.0%}" + (f", {note}" if note else ""), file=sys.stderr, flush=True)
 
