@@ -19,7 +19,6 @@ mod table;
 mod tests;
 
 use portable::{Step, Trail};
-use recognise::Domain;
 use shape::Shape;
 
 #[cfg(target_arch = "x86_64")]
@@ -51,13 +50,9 @@ impl Splitter {
     /// The error is one clause that says what was not recognised.
     pub fn recognise(pre_tokenizer: &serde_json::Value) -> Result<Self, String> {
         let recognised = recognise::recognise(pre_tokenizer)?;
-        let steps = recognised.steps.iter().map(|step| match step.domain {
-            Domain::Characters => Step::over_characters(&step.pattern),
-            Domain::Bytes => Step::over_bytes(&step.pattern),
-        });
         let shape = Shape::recognise(&recognised.steps);
         Ok(Self {
-            steps: steps.collect::<Result<_, _>>()?,
+            steps: recognised.steps.iter().map(Step::new).collect::<Result<_, _>>()?,
             #[cfg(target_arch = "x86_64")]
             kernel: shape.and_then(|shape| Some((avx2::kernel(shape)?, Classes::of(shape)))),
             add_prefix_space: recognised.add_prefix_space,

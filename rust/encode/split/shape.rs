@@ -86,6 +86,18 @@ impl Shape {
     /// As `StarCoder` and Command-R have it.
     pub const GPT2_SINGLE_NUMBERS: Self =
         Self { numbers: Numbers::Single, symbols: Symbols::RestWithoutNumbers, ..Self::GPT2 };
+    pub const DEEPSEEK_V3: Self = Self {
+        words: Words::WithMarks,
+        contractions: Contractions::None,
+        numbers: Numbers::UpToThree,
+        newlines: Newlines::Kept,
+        symbols: Symbols::Categories,
+    };
+}
+
+/// Shapes that only kernels ask for.
+#[cfg(target_arch = "x86_64")]
+impl Shape {
     pub const CL100K: Self = Self {
         words: Words::AfterAny,
         contractions: Contractions::AnyCase,
@@ -103,14 +115,9 @@ impl Shape {
     };
     pub const TEKKEN: Self =
         Self { contractions: Contractions::None, numbers: Numbers::Single, ..Self::O200K };
-    pub const DEEPSEEK_V3: Self = Self {
-        words: Words::WithMarks,
-        contractions: Contractions::None,
-        numbers: Numbers::UpToThree,
-        newlines: Newlines::Kept,
-        symbols: Symbols::Categories,
-    };
+}
 
+impl Shape {
     /// The shape of some steps, if they have one.
     pub fn recognise(steps: &[RecognisedStep]) -> Option<Self> {
         if steps.iter().any(|step| step.domain == Domain::Bytes) {

@@ -329,7 +329,7 @@ impl<'a, const SHAPE: usize> Starts<'a, SHAPE> {
         let matched = word | block.number | block.space | block.newline | block.symbol;
         let other = Map { bits: _bzhi_u64(!matched, block.count), before: self.before.other };
         self.before.other = kept(other.bits, last);
-        let first = other.bits & !other.then();
+        let first = other.bits & (!other.then() | cut);
         self.other_waits = other.bits >> last & !(first >> last);
         first | other.bits & (word & !cut) >> 1
     }

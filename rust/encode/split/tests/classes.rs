@@ -1,8 +1,10 @@
 //! The character classes against the reference's regex engine, for every code point.
 
 use tokenizers::utils::SysRegex;
+use unicode_categories::UnicodeCategories;
 
-use crate::encode::split::pattern::{Node, named_set};
+use crate::encode::split::pattern::{Node, named_set, set_where};
+use crate::encode::split::recognise::punctuation;
 
 /// Every Unicode scalar value in order.
 fn every_character() -> String {
@@ -37,4 +39,11 @@ fn every_letter_folds_as_in_the_reference() {
         let own: String = set.ranges().iter().flat_map(|range| range.start()..=range.end()).collect();
         assert_eq!(own, expected, "{pattern}");
     }
+}
+
+#[test]
+fn punctuation_is_that_of_the_reference() {
+    // The crate that the reference asks, of Unicode 8.
+    let expected = set_where(|c| c.is_ascii_punctuation() || c.is_punctuation());
+    assert_eq!(punctuation(), expected);
 }
