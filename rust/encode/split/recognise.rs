@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 use regex_syntax::hir::ClassUnicode;
 use serde_json::Value;
 
+use super::parser::parse;
 use super::pattern::{Node, named_set, set_where};
 
 /// The pattern that a `ByteLevel` with `use_regex` applies.
@@ -99,7 +100,7 @@ impl Reading {
             return Err("a ByteLevel that puts a space in front of every piece".into());
         }
         if flag(json, "use_regex", Some(true))? {
-            self.push(Node::parse(BYTE_LEVEL_PATTERN)?);
+            self.push(parse(BYTE_LEVEL_PATTERN)?);
         }
         self.byte_level = Some(add_prefix_space);
         Ok(())
@@ -113,7 +114,7 @@ impl Reading {
 
 fn split_pattern(json: &Value) -> Result<Node, String> {
     match (json["Regex"].as_str(), json["String"].as_str()) {
-        (Some(regex), None) => Node::parse(regex),
+        (Some(regex), None) => parse(regex),
         (None, Some("")) => Err("a Split at the empty string".into()),
         (None, Some(text)) => Ok(Node::literal(text)),
         _ => Err("a Split without a pattern".into()),

@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 
+use super::parser::parse;
 use super::pattern::Node;
 use super::recognise::{Domain, RecognisedStep, numeric};
 
@@ -261,5 +262,5 @@ fn is_deepseek_v3(pattern: &Node) -> bool {
 
 /// Whether a pattern is the one that is spelled `piece`, its classes compared as sets.
 fn is(node: &Node, piece: &str) -> bool {
-    Node::parse(piece).as_ref() == Ok(node)
+    parse(piece).as_ref() == Ok(node)
 }
