@@ -11,7 +11,6 @@ pub const MAX_KINDS: usize = 60;
 
 /// The partition that the sets of a pattern make.
 pub struct Kinds {
-    ascii: [u8; 128],
     table: Table,
     sets: Vec<(ClassUnicode, KindMask)>,
     count: usize,
@@ -49,7 +48,7 @@ impl Kinds {
         };
         let sets = distinct.iter().enumerate().map(|(bit, &set)| (set.clone(), mask_of(bit))).collect();
         let table = Table::new(&ranges);
-        Ok(Self { ascii: table.ascii(), table, sets, count: kinds.len() })
+        Ok(Self { table, sets, count: kinds.len() })
     }
 
     pub fn count(&self) -> usize {
@@ -64,10 +63,6 @@ impl Kinds {
     /// The kind of the character at `at` and its length in bytes.
     #[inline]
     pub fn at(&self, text: &[u8], at: usize) -> (u8, usize) {
-        let first = text[at];
-        if first < 0x80 {
-            return (self.ascii[usize::from(first)], 1);
-        }
         let (code, width) = decode(text, at);
         (self.table.of(code), width)
     }

@@ -2,24 +2,13 @@
 //! character. It is the fallback of the vector kernels and what they are tested against.
 
 use super::automaton::{Automaton, DEAD, START};
-use super::kinds::Kinds;
-use super::pattern::Node;
+use super::recognise::RecognisedStep;
 
-/// An attempt that has run this many characters past its last match leaves a trail.
-const TRAIL_AFTER: usize = 16;
+/// An attempt that has run this many bytes past its last match leaves a trail.
+const TRAIL_AFTER: usize = 64;
 
 /// One step of a pre-tokenizer: cuts each piece at the matches of a pattern and the gaps between.
-pub struct Step {
-    automaton: Automaton,
-    alphabet: Alphabet,
-}
-
-/// What a step takes as a character.
-enum Alphabet {
-    Unicode(Kinds),
-    /// Behind a `ByteLevel` the reference sees each byte as the character that stands for it.
-    Bytes(Box<[u8; 256]>),
-}
+pub struct Step(Automaton);
 
 /// The states of an attempt that ran on without a match, so that later attempts stop where they
 /// join it: without this, `\s+$` is quadratic on a long run of spaces.
@@ -30,51 +19,34 @@ pub struct Trail {
 }
 
 impl Step {
-    /// A step over the characters of the text.
-    pub fn over_characters(pattern: &Node) -> Result<Self, String> {
-        let kinds = kinds_of(pattern)?;
-        Ok(Self { automaton: Automaton::new(pattern, &kinds)?, alphabet: Alphabet::Unicode(kinds) })
-    }
-
-    /// A step behind a `ByteLevel`.
-    pub fn over_bytes(pattern: &Node) -> Result<Self, String> {
-        let kinds = kinds_of(pattern)?;
-        let of_byte = byte_level_characters().map(|c| kinds.of(c));
-        Ok(Self { automaton: Automaton::new(pattern, &kinds)?, alphabet: Alphabet::Bytes(Box::new(of_byte)) })
+    pub fn new(step: &RecognisedStep) -> Result<Self, String> {
+        Automaton::new(&step.pattern, step.domain).map(Self)
     }
 
     /// Cuts `text`, which is cut at `pieces` already, and adds the ends of the parts to `ends`.
     pub fn refine(&self, text: &[u8], pieces: &[u32], trail: &mut Trail, ends: &mut Vec<u32>) {
         let mut start = 0;
         for &end in pieces {
-            let end = end as usize;
-            match &self.alphabet {
-                Alphabet::Unicode(kinds) => {
-                    self.cut(&text[..end], start, |at| kinds.at(text, at), trail, ends);
-                }
-                Alphabet::Bytes(kinds) => {
-                    self.cut(&text[..end], start, |at| (kinds[usize::from(text[at])], 1), trail, ends);
-                }
-            }
-            start = end;
+            self.cut(&text[..end as usize], start, trail, ends);
+            start = end as usize;
         }
     }
 
     /// Cuts `text[start..]`.
     #[inline]
-    fn cut(
-        &self,
-        text: &[u8],
-        start: usize,
-        kind: impl Fn(usize) -> (u8, usize),
-        trail: &mut Trail,
-        ends: &mut Vec<u32>,
-    ) {
+    fn cut(&self, text: &[u8], start: usize, trail: &mut Trail, ends: &mut Vec<u32>) {
         trail.states.clear();
         let mut at = start;
         let mut cut = start;
-        while at < text.len() {
-            if let Some(end) = self.longest(text.len(), at, &kind, trail) {
+        loop {
+            // Most steps but the widest match little: this passes over what they do not.
+            while at < text.len() && self.0.cannot_start(text[at]) {
+                at += 1;
+            }
+            if at >= text.len() {
+                break;
+            }
+            if let Some(end) = self.match_at(text, at, trail) {
                 if cut < at {
                     ends.push(at as u32);
                 }
@@ -82,7 +54,7 @@ impl Step {
                 at = end;
                 cut = end;
             } else {
-                at += kind(at).1;
+                at += self.0.step(START, text, at).1;
             }
         }
         if cut < text.len() {
@@ -92,38 +64,33 @@ impl Step {
 
     /// The end of the match that begins at `start`, by the priorities of the pattern.
     #[inline]
-    fn longest(
-        &self,
-        len: usize,
-        start: usize,
-        kind: &impl Fn(usize) -> (u8, usize),
-        trail: &mut Trail,
-    ) -> Option<usize> {
-        let mut found = None;
+    fn match_at(&self, text: &[u8], start: usize, trail: &mut Trail) -> Option<usize> {
+        let mut found = start;
+        let mut noted = false;
         let mut state = START;
         let mut at = start;
-        let mut without_match = 0;
-        while at < len {
-            let (kind, width) = kind(at);
-            let transition = self.automaton.step(state, kind);
-            without_match += 1;
+        while at < text.len() {
+            let (transition, width) = self.0.step(state, text, at);
             if transition.match_ends_here() {
-                found = Some(at);
-                without_match = 0;
+                found = at;
+                noted = false;
             }
             state = transition.state();
             if state == DEAD {
-                return found;
+                return (found > start).then_some(found);
             }
-            at = (at + width).min(len);
-            if without_match >= TRAIL_AFTER && trail.joins(at, state, without_match == TRAIL_AFTER) {
-                return found;
+            at += width;
+            if at > found + TRAIL_AFTER {
+                if trail.joins(at, state, !noted) {
+                    return (found > start).then_some(found);
+                }
+                noted = true;
             }
         }
-        if self.automaton.step(state, self.automaton.end_kind()).match_ends_here() {
-            found = Some(len);
+        if self.0.match_ends_with_text(state) {
+            found = text.len();
         }
-        found
+        (found > start).then_some(found)
     }
 }
 
@@ -145,25 +112,4 @@ impl Trail {
         self.states.push(state);
         false
     }
-}
-
-fn kinds_of(pattern: &Node) -> Result<Kinds, String> {
-    let mut sets = Vec::new();
-    pattern.for_each_set(&mut |set| sets.push(set));
-    Kinds::new(sets.into_iter())
-}
-
-/// The character that stands for each byte behind a `ByteLevel`: printable Latin-1 for itself, the
-/// others in order from U+0100 on.
-fn byte_level_characters() -> [char; 256] {
-    let mut next = 0x100;
-    std::array::from_fn(|byte| {
-        let byte = byte as u8;
-        if matches!(byte, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF) {
-            return char::from(byte);
-        }
-        let stand_in = char::from_u32(next).unwrap_or_default();
-        next += 1;
-        stand_in
-    })
 }

@@ -49,11 +49,6 @@ impl Table {
         let block = self.index[code as usize / BLOCK % INDEXED];
         self.blocks[usize::from(block)][code as usize % BLOCK]
     }
-
-    /// The values of ASCII.
-    pub fn ascii(&self) -> [u8; 128] {
-        std::array::from_fn(|code| self.of(code as u32))
-    }
 }
 
 /// The code points at which membership in any of up to 64 sets changes, the first 0, each with the
