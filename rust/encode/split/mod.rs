@@ -5,14 +5,25 @@
 //! regular expressions; [`portable`] runs any of them as automata over [`kinds`] of characters.
 
 mod automaton;
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod classes;
 mod kinds;
 mod pattern;
 mod portable;
 mod recognise;
+mod shape;
+mod table;
 #[cfg(test)]
 mod tests;
 
 use portable::{Step, Trail};
+use recognise::Domain;
+use shape::Shape;
+
+#[cfg(target_arch = "x86_64")]
+use {avx2::Kernel, classes::Classes};
 
 /// How many bytes behind the text must be readable.
 pub const PADDING: usize = 64;
@@ -20,6 +31,8 @@ pub const PADDING: usize = 64;
 /// How text is cut into pieces before merging: the split patterns of one tokenizer.json, recognised.
 pub struct Splitter {
     steps: Vec<Step>,
+    #[cfg(target_arch = "x86_64")]
+    kernel: Option<(Kernel, &'static Classes)>,
     add_prefix_space: bool,
     description: String,
 }
@@ -39,14 +52,29 @@ impl Splitter {
     pub fn recognise(pre_tokenizer: &serde_json::Value) -> Result<Self, String> {
         let recognised = recognise::recognise(pre_tokenizer)?;
         let steps = recognised.steps.iter().map(|step| match step.domain {
-            recognise::Domain::Characters => Step::over_characters(&step.pattern),
-            recognise::Domain::Bytes => Step::over_bytes(&step.pattern),
+            Domain::Characters => Step::over_characters(&step.pattern),
+            Domain::Bytes => Step::over_bytes(&step.pattern),
         });
+        let shape = Shape::recognise(&recognised.steps);
         Ok(Self {
             steps: steps.collect::<Result<_, _>>()?,
+            #[cfg(target_arch = "x86_64")]
+            kernel: shape.and_then(|shape| Some((avx2::kernel(shape)?, Classes::of(shape)))),
             add_prefix_space: recognised.add_prefix_space,
-            description: format!("split in {} steps", recognised.steps.len()),
+            description: shape.map_or_else(
+                || format!("split by a sequence of {} patterns", recognised.steps.len()),
+                Shape::describe,
+            ),
         })
+    }
+
+    /// Without the kernels for this processor: the same pieces, by the code that runs everywhere.
+    #[must_use]
+    pub fn portable(self) -> Self {
+        #[cfg(target_arch = "x86_64")]
+        return Self { kernel: None, ..self };
+        #[cfg(not(target_arch = "x86_64"))]
+        self
     }
 
     /// What was recognised, for people.
@@ -67,6 +95,12 @@ impl Splitter {
     pub fn split(&self, text: &[u8], n: usize, scratch: &mut SplitScratch, ends: &mut Vec<u32>) {
         ends.clear();
         if n == 0 {
+            return;
+        }
+        #[cfg(target_arch = "x86_64")]
+        if let Some((kernel, classes)) = self.kernel {
+            // SAFETY: the kernel was chosen for this processor.
+            unsafe { kernel(text, n, classes, ends) };
             return;
         }
         ends.push(n as u32);

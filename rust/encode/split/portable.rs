@@ -1,25 +1,14 @@
 //! The splitter for every pattern and every processor: one automaton a step, character by
 //! character. It is the fallback of the vector kernels and what they are tested against.
 
-use super::automaton::{Automaton, DEAD, START};
-use super::kinds::Kinds;
+use super::automaton::{Alphabet, Automaton, DEAD, START};
 use super::pattern::Node;
 
-/// An attempt that has run this many characters past its last match leaves a trail.
-const TRAIL_AFTER: usize = 16;
+/// An attempt that has run this many bytes past its last match leaves a trail.
+const TRAIL_AFTER: usize = 64;
 
 /// One step of a pre-tokenizer: cuts each piece at the matches of a pattern and the gaps between.
-pub struct Step {
-    automaton: Automaton,
-    alphabet: Alphabet,
-}
-
-/// What a step takes as a character.
-enum Alphabet {
-    Unicode(Kinds),
-    /// Behind a `ByteLevel` the reference sees each byte as the character that stands for it.
-    Bytes(Box<[u8; 256]>),
-}
+pub struct Step(Automaton);
 
 /// The states of an attempt that ran on without a match, so that later attempts stop where they
 /// join it: without this, `\s+$` is quadratic on a long run of spaces.
@@ -32,49 +21,31 @@ pub struct Trail {
 impl Step {
     /// A step over the characters of the text.
     pub fn over_characters(pattern: &Node) -> Result<Self, String> {
-        let kinds = kinds_of(pattern)?;
-        Ok(Self { automaton: Automaton::new(pattern, &kinds)?, alphabet: Alphabet::Unicode(kinds) })
+        Automaton::new(pattern, &Alphabet::Unicode).map(Self)
     }
 
     /// A step behind a `ByteLevel`.
     pub fn over_bytes(pattern: &Node) -> Result<Self, String> {
-        let kinds = kinds_of(pattern)?;
-        let of_byte = byte_level_characters().map(|c| kinds.of(u32::from(c)));
-        Ok(Self { automaton: Automaton::new(pattern, &kinds)?, alphabet: Alphabet::Bytes(Box::new(of_byte)) })
+        Automaton::new(pattern, &Alphabet::Bytes(byte_level_characters())).map(Self)
     }
 
     /// Cuts `text`, which is cut at `pieces` already, and adds the ends of the parts to `ends`.
     pub fn refine(&self, text: &[u8], pieces: &[u32], trail: &mut Trail, ends: &mut Vec<u32>) {
         let mut start = 0;
         for &end in pieces {
-            let end = end as usize;
-            match &self.alphabet {
-                Alphabet::Unicode(kinds) => {
-                    self.cut(&text[..end], start, |at| unicode_kind(kinds, text, at), trail, ends);
-                }
-                Alphabet::Bytes(kinds) => {
-                    self.cut(&text[..end], start, |at| (kinds[usize::from(text[at])], 1), trail, ends);
-                }
-            }
-            start = end;
+            self.cut(&text[..end as usize], start, trail, ends);
+            start = end as usize;
         }
     }
 
     /// Cuts `text[start..]`.
     #[inline]
-    fn cut(
-        &self,
-        text: &[u8],
-        start: usize,
-        kind: impl Fn(usize) -> (u8, usize),
-        trail: &mut Trail,
-        ends: &mut Vec<u32>,
-    ) {
+    fn cut(&self, text: &[u8], start: usize, trail: &mut Trail, ends: &mut Vec<u32>) {
         trail.states.clear();
         let mut at = start;
         let mut cut = start;
         while at < text.len() {
-            if let Some(end) = self.longest(text.len(), at, &kind, trail) {
+            if let Some(end) = self.match_at(text, at, trail) {
                 if cut < at {
                     ends.push(at as u32);
                 }
@@ -82,7 +53,7 @@ impl Step {
                 at = end;
                 cut = end;
             } else {
-                at += kind(at).1;
+                at += self.0.step(START, text, at).1;
             }
         }
         if cut < text.len() {
@@ -92,38 +63,33 @@ impl Step {
 
     /// The end of the match that begins at `start`, by the priorities of the pattern.
     #[inline]
-    fn longest(
-        &self,
-        len: usize,
-        start: usize,
-        kind: &impl Fn(usize) -> (u8, usize),
-        trail: &mut Trail,
-    ) -> Option<usize> {
-        let mut found = None;
+    fn match_at(&self, text: &[u8], start: usize, trail: &mut Trail) -> Option<usize> {
+        let mut found = start;
+        let mut noted = false;
         let mut state = START;
         let mut at = start;
-        let mut without_match = 0;
-        while at < len {
-            let (kind, width) = kind(at);
-            let transition = self.automaton.step(state, kind);
-            without_match += 1;
+        while at < text.len() {
+            let (transition, width) = self.0.step(state, text, at);
             if transition.match_ends_here() {
-                found = Some(at);
-                without_match = 0;
+                found = at;
+                noted = false;
             }
             state = transition.state();
             if state == DEAD {
-                return found;
+                return (found > start).then_some(found);
             }
-            at = (at + width).min(len);
-            if without_match >= TRAIL_AFTER && trail.joins(at, state, without_match == TRAIL_AFTER) {
-                return found;
+            at += width;
+            if at > found + TRAIL_AFTER {
+                if trail.joins(at, state, !noted) {
+                    return (found > start).then_some(found);
+                }
+                noted = true;
             }
         }
-        if self.automaton.step(state, self.automaton.end_kind()).match_ends_here() {
-            found = Some(len);
+        if self.0.match_ends_with_text(state) {
+            found = text.len();
         }
-        found
+        (found > start).then_some(found)
     }
 }
 
@@ -145,29 +111,6 @@ impl Trail {
         self.states.push(state);
         false
     }
-}
-
-fn kinds_of(pattern: &Node) -> Result<Kinds, String> {
-    let mut sets = Vec::new();
-    pattern.for_each_set(&mut |set| sets.push(set));
-    Kinds::new(sets.into_iter())
-}
-
-/// The kind of the character at `at` and its length in bytes.
-#[inline]
-fn unicode_kind(kinds: &Kinds, text: &[u8], at: usize) -> (u8, usize) {
-    let first = text[at];
-    if first < 0x80 {
-        return (kinds.ascii()[usize::from(first)], 1);
-    }
-    let byte = |offset: usize| u32::from(text.get(at + offset).copied().unwrap_or_default() & 0x3F);
-    let first = u32::from(first);
-    let (code, width) = match first {
-        0..0xE0 => ((first & 0x1F) << 6 | byte(1), 2),
-        0xE0..0xF0 => ((first & 0x0F) << 12 | byte(1) << 6 | byte(2), 3),
-        _ => ((first & 0x07) << 18 | byte(1) << 12 | byte(2) << 6 | byte(3), 4),
-    };
-    (kinds.of(code), width)
 }
 
 /// The character that stands for each byte behind a `ByteLevel`: printable Latin-1 for itself, the

@@ -1,5 +1,6 @@
 //! Reads the `pre_tokenizer` of tokenizer.json as a list of patterns that cut one after the other.
 
+use regex_syntax::hir::ClassUnicode;
 use serde_json::Value;
 use unicode_categories::UnicodeCategories;
 
@@ -36,6 +37,11 @@ pub fn recognise(pre_tokenizer: &Value) -> Result<Recognised, String> {
     Ok(Recognised { steps: reading.steps, add_prefix_space })
 }
 
+/// The characters that `Digits` takes, by the standard library's tables as in the reference.
+pub fn numeric() -> ClassUnicode {
+    set_where(char::is_numeric)
+}
+
 struct Reading {
     steps: Vec<RecognisedStep>,
     /// The `add_prefix_space` of the `ByteLevel`, once it has come.
@@ -61,9 +67,8 @@ impl Reading {
                 Ok(())
             }
             "Digits" => {
-                let numeric = set_where(char::is_numeric);
                 let individual = flag(json, "individual_digits", None)?;
-                self.push(if individual { Node::Class(numeric) } else { Node::run(numeric) });
+                self.push(if individual { Node::Class(numeric()) } else { Node::run(numeric()) });
                 Ok(())
             }
             "Punctuation" => {

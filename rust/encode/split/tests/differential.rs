@@ -148,6 +148,27 @@ fn every_short_text_over_the_traps() {
 }
 
 #[test]
+fn every_short_text_across_the_border_of_a_block() {
+    let longest = environment("GRISTMILL_LENGTH", 2);
+    for mut pair in Pair::all() {
+        let mut text = String::new();
+        for filler in ["a", "A", "1", " ", "\n", ".", "中"] {
+            for number in 0..TRAPS.len().pow(longest as u32) {
+                text.clear();
+                let before = 64 - number % 5;
+                text.extend(std::iter::repeat_n(filler, before / filler.len()));
+                text.extend((0..longest).scan(number, |rest, _| {
+                    let c = TRAPS[*rest % TRAPS.len()];
+                    *rest /= TRAPS.len();
+                    Some(c)
+                }));
+                pair.check(&text);
+            }
+        }
+    }
+}
+
+#[test]
 fn random_texts() {
     let cases = environment("GRISTMILL_CASES", 2000);
     for mut pair in Pair::all() {

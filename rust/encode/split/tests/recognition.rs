@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::families;
 use crate::encode::split::Splitter;
 
 fn split(regex: &str, behavior: &str, invert: bool) -> Value {
@@ -63,4 +64,32 @@ fn what_is_refused_says_why() {
 fn a_removed_pattern_that_covers_all_text_is_recognised() {
     let covering = r"\s+|\S{1,3}";
     assert!(Splitter::recognise(&before_byte_level(&split(covering, "Removed", true))).is_ok());
+}
+
+#[test]
+fn every_family_is_described_and_its_kernel_found() {
+    let expected = [
+        ("deepseek-coder", "split by a sequence of 5 patterns"),
+        ("deepseek-llm", "split by a sequence of 6 patterns"),
+        ("deepseek-v3", "DeepSeek-V3-style split, numbers in groups of 3"),
+        ("falcon", "split by a sequence of 4 patterns"),
+        ("gpt-oss", "o200k-style split, numbers in groups of 3"),
+        ("llama3.1", "cl100k-style split, numbers in groups of 3"),
+        ("mistral-nemo", "o200k-style split, no contractions, digits one by one"),
+        ("olmo-dolma2", "cl100k-style split, numbers in groups of 3"),
+        ("phi-2", "GPT-2-style split"),
+        ("qwen3", "cl100k-style split, digits one by one"),
+        ("roberta", "GPT-2-style split"),
+        ("starcoder", "GPT-2-style split, digits one by one"),
+    ];
+    for ((name, json), expected) in families().iter().zip(expected) {
+        let splitter = Splitter::recognise(json).unwrap();
+        assert_eq!((name.as_str(), splitter.describe().as_str()), expected);
+        assert!(!splitter.add_prefix_space());
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi2") {
+            assert_eq!(splitter.kernel.is_some(), splitter.describe().contains("style"), "{name}");
+        }
+    }
+    assert_eq!(families().len(), expected.len());
 }

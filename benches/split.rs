@@ -1,0 +1,101 @@
+//! Speed of the splitters, in bytes of text a second: `cargo bench --bench split`.
+//!
+//! On a sample of the corpus if `GRISTMILL_SHARED` names a folder with one, else on made-up text.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+
+use _core::encode::split::{PADDING, SplitScratch, Splitter};
+
+/// Enough to leave the caches of the processor.
+const SAMPLE: usize = 16 << 20;
+
+const FAMILIES: [&str; 8] =
+    ["phi-2", "llama3.1", "qwen3", "gpt-oss", "mistral-nemo", "deepseek-v3", "starcoder", "falcon"];
+
+fn main_benchmark(criterion: &mut Criterion) {
+    let families: serde_json::Value =
+        serde_json::from_str(include_str!("../rust/encode/split/tests/families.json")).unwrap();
+    for (name, documents) in samples() {
+        let mut group = criterion.benchmark_group(name);
+        group.throughput(Throughput::Bytes(documents.iter().map(|d| (d.len() - PADDING) as u64).sum()));
+        for family in FAMILIES {
+            let splitter = || Splitter::recognise(&families[family]).unwrap();
+            for (splitter, how) in [(splitter(), "vector"), (splitter().portable(), "portable")] {
+                let mut scratch = SplitScratch::default();
+                let mut ends = Vec::new();
+                group.bench_function(format!("{family}/{how}"), |bencher| {
+                    bencher.iter(|| {
+                        for document in &documents {
+                            splitter.split(document, document.len() - PADDING, &mut scratch, &mut ends);
+                        }
+                    });
+                });
+            }
+        }
+        group.finish();
+    }
+}
+
+/// Named lists of documents, each with its padding.
+fn samples() -> Vec<(&'static str, Vec<Vec<u8>>)> {
+    let corpus =
+        std::env::var_os("GRISTMILL_SHARED").map(|path| PathBuf::from(path).join("corpus/red_pajama"));
+    if let Some(corpus) = corpus.filter(|path| path.is_dir()) {
+        return vec![
+            ("english", documents(&corpus.join("2023-02/en_head.json.gz"))),
+            ("code", documents(&corpus.join("2023-08/en_head.json.gz"))),
+            ("japanese", documents(&corpus.join("2023-01/multi_head.json.gz"))),
+            ("chinese", documents(&corpus.join("2023-02/multi_head.json.gz"))),
+            ("korean", documents(&corpus.join("2023-03/multi_head.json.gz"))),
+            ("german", documents(&corpus.join("2023-04/multi_head.json.gz"))),
+        ];
+    }
+    let made_up = |text: &str| vec![padded(&text.repeat(SAMPLE / text.len()))];
+    vec![
+        (
+            "english",
+            made_up("It was the best of times, it was the worst of times; don't say \"never\" in 1859.\n"),
+        ),
+        (
+            "code",
+            made_up("    for (int i = 0; i < kMaxItems; ++i) {\n        sum += items[i]->value();\n    }\n"),
+        ),
+        ("mixed", made_up("日本語のテキスト、中文文本。한국어 텍스트 und deutscher Text über Straßen.\n")),
+    ]
+}
+
+/// The documents of a shard up to the size of a sample.
+fn documents(shard: &Path) -> Vec<Vec<u8>> {
+    let lines = BufReader::new(flate2::read::MultiGzDecoder::new(File::open(shard).unwrap())).lines();
+    let mut size = 0;
+    lines
+        .map(|line| {
+            let record: serde_json::Value = serde_json::from_str(&line.unwrap()).unwrap();
+            padded(record["raw_content"].as_str().unwrap())
+        })
+        .take_while(|document| {
+            size += document.len();
+            size < SAMPLE
+        })
+        .collect()
+}
+
+fn padded(text: &str) -> Vec<u8> {
+    let mut bytes = text.as_bytes().to_vec();
+    bytes.resize(text.len() + PADDING, 0);
+    bytes
+}
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default()
+        .sample_size(10)
+        .warm_up_time(std::time::Duration::from_millis(300))
+        .measurement_time(std::time::Duration::from_secs(1));
+    targets = main_benchmark
+}
+criterion_main!(benches);

@@ -1,0 +1,119 @@
+//! The splitter for patterns with a [`Shape`], 64 bytes at a time, on x86-64 with AVX2 and BMI2.
+//!
+//! [`classify`] turns 64 bytes into bitmaps over the characters that begin in them, [`starts`]
+//! derives from these by word arithmetic which characters begin a piece, and here the bits become
+//! offsets. Nothing but a few bits goes from block to block, and nothing is stored in between.
+
+mod classify;
+mod starts;
+
+use std::arch::x86_64::{
+    _mm_loadl_epi64, _mm256_add_epi32, _mm256_cvtepu8_epi32, _mm256_set1_epi32, _mm256_storeu_si256,
+    _pdep_u64,
+};
+
+use self::classify::classify;
+use self::starts::Starts;
+use super::classes::Classes;
+use super::shape::Shape;
+
+/// The shapes that kernels are compiled for.
+const SHAPES: [Shape; 7] = [
+    Shape::GPT2,
+    Shape::GPT2_SINGLE_NUMBERS,
+    Shape::CL100K,
+    Shape::QWEN2,
+    Shape::O200K,
+    Shape::TEKKEN,
+    Shape::DEEPSEEK_V3,
+];
+
+const BLOCK: usize = 64;
+
+/// Splits as [`super::Splitter::split`] does.
+///
+/// # Safety
+///
+/// The processor has the features that [`kernel`] asked for.
+pub type Kernel = unsafe fn(&[u8], usize, &Classes, &mut Vec<u32>);
+
+/// The kernel for a shape, if there is one that this processor can run.
+pub fn kernel(shape: Shape) -> Option<Kernel> {
+    const KERNELS: [Kernel; SHAPES.len()] =
+        [split::<0>, split::<1>, split::<2>, split::<3>, split::<4>, split::<5>, split::<6>];
+    let able = is_x86_feature_detected!("avx2")
+        && is_x86_feature_detected!("bmi1")
+        && is_x86_feature_detected!("bmi2")
+        && is_x86_feature_detected!("lzcnt")
+        && is_x86_feature_detected!("popcnt");
+    let number = SHAPES.iter().position(|&known| known == shape)?;
+    able.then_some(KERNELS[number])
+}
+
+/// Appends the ends of the pieces of `text[..n]`, `n` > 0, behind which a block is readable.
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+fn split<const SHAPE: usize>(text: &[u8], n: usize, classes: &Classes, ends: &mut Vec<u32>) {
+    assert!(n > 0 && n + BLOCK <= text.len());
+    let blocks = n.div_ceil(BLOCK);
+    let mut starts = Starts::<SHAPE>::new(&text[..n], classes);
+    for number in 0..blocks {
+        let at = number * BLOCK;
+        // SAFETY: `at` < n, and 64 bytes behind `text[..n]` are readable.
+        let block = unsafe { classify::<SHAPE>(text, at, n, classes) };
+        let late = starts.late(&block);
+        let mut bits = starts.of(&block, at);
+        if number == 0 {
+            // A start is the end of the piece before it, which the first one has not.
+            bits &= !1;
+        }
+        if block.leads != !0 {
+            bits = _pdep_u64(bits, block.leads);
+        }
+        push_positions::<SHAPE>(late, bits, at as u32, ends);
+    }
+    ends.push(n as u32);
+}
+
+/// Appends `late`, if it is a position, and the position of each bit.
+///
+/// Eight bits at a time by a table, always eight times: that needs no branch on the number of
+/// pieces, and is faster than counting trailing zeros from eight pieces a block on.
+#[inline]
+#[target_feature(enable = "avx2,popcnt")]
+fn push_positions<const SHAPE: usize>(late: Option<u32>, bits: u64, base: u32, ends: &mut Vec<u32>) {
+    // `late`, 64 positions, and what the last eight written reach beyond.
+    ends.reserve(1 + BLOCK + 8);
+    let length = ends.len();
+    // SAFETY: there is room for all that is written, as above; the length is what has been written.
+    unsafe {
+        let mut end = ends.as_mut_ptr().add(length);
+        end.write(late.unwrap_or_default());
+        end = end.add(usize::from(late.is_some()));
+        let mut bases = _mm256_set1_epi32(base as i32);
+        for byte in bits.to_le_bytes() {
+            let offsets = _mm_loadl_epi64(BIT_OFFSETS[usize::from(byte)].as_ptr().cast());
+            _mm256_storeu_si256(end.cast(), _mm256_add_epi32(_mm256_cvtepu8_epi32(offsets), bases));
+            bases = _mm256_add_epi32(bases, _mm256_set1_epi32(8));
+            end = end.add(byte.count_ones() as usize);
+        }
+        ends.set_len(end.offset_from(ends.as_ptr()) as usize);
+    }
+}
+
+/// The offsets of the bits of each byte, in order, then zeros.
+static BIT_OFFSETS: [[u8; 8]; 256] = {
+    let mut offsets = [[0; 8]; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let (mut bit, mut place) = (0, 0);
+        while bit < 8 {
+            if byte >> bit & 1 == 1 {
+                offsets[byte][place] = bit;
+                place += 1;
+            }
+            bit += 1;
+        }
+        byte += 1;
+    }
+    offsets
+};

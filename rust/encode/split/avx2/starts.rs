@@ -1,0 +1,438 @@
+//! Which characters begin a piece, by arithmetic on bitmaps over characters.
+//!
+//! The reasoning for each kind of piece stands with its function. All go by what a backtracking
+//! matcher does when it arrives from the left, so a bit depends on earlier ones and, through the
+//! look-ahead of white space, on the next; three questions can run on into later blocks and are
+//! then answered by walking the text ahead.
+
+use std::arch::x86_64::{_bzhi_u64, _pdep_u64, _pext_u64};
+
+use super::super::classes::{self, Classes};
+use super::super::shape::{Contractions, Newlines, Numbers, Shape, Symbols, Words};
+use super::super::table::decode;
+use super::classify::Block;
+use super::{BLOCK, SHAPES};
+
+/// A map, and as bit 0 whether the last character of the block before is in it.
+#[derive(Clone, Copy)]
+struct Map {
+    bits: u64,
+    before: u64,
+}
+
+impl Map {
+    /// The characters whose predecessor is in the map.
+    #[inline]
+    fn then(self) -> u64 {
+        self.bits << 1 | self.before
+    }
+}
+
+/// Whether the last character of the block before is in each map, as bit 0.
+#[derive(Clone, Copy, Default)]
+struct History {
+    word: u64,
+    number: u64,
+    newline: u64,
+    /// Punctuation, without the slashes that are in `absorbed`.
+    symbol: u64,
+    blank: u64,
+    lower: u64,
+    cjk: u64,
+    other: u64,
+    /// Newlines and slashes behind punctuation.
+    absorbed: u64,
+    /// White space that is not absorbed.
+    free_space: u64,
+    /// Uncased letters in the part of a word that lower-case ones have begun, and the others.
+    after_lower: u64,
+    uncased: u64,
+    /// Symbols that no word can have in front: the second of a run, or behind a space.
+    settled: u64,
+    /// One symbol of ASCII that begins a piece.
+    lone_ascii_symbol: u64,
+}
+
+/// The starts of pieces, block after block.
+pub struct Starts<'a, const SHAPE: usize> {
+    text: &'a [u8],
+    classes: &'a Classes,
+    before: History,
+    /// How far the group of three numbers that the last block ends in has come, 0 if it does not.
+    grouped: u32,
+    /// The last block ends in ASCII letters that follow a symbol of ASCII.
+    ascii_word: u64,
+    /// Whether the last block ends in white space that begins a piece if none comes behind it, or in
+    /// a character without a match that does so if a word comes; and where that character is.
+    space_waits: u64,
+    other_waits: u64,
+    last_at: u32,
+    /// What lies in this block of the last block's contractions and behind them.
+    inside: u64,
+    behind: u64,
+}
+
+impl<'a, const SHAPE: usize> Starts<'a, SHAPE> {
+    const SHAPE: Shape = SHAPES[SHAPE];
+
+    pub fn new(text: &'a [u8], classes: &'a Classes) -> Self {
+        Self {
+            text,
+            classes,
+            before: History::default(),
+            grouped: 0,
+            ascii_word: 0,
+            space_waits: 0,
+            other_waits: 0,
+            last_at: 0,
+            inside: 0,
+            behind: 0,
+        }
+    }
+
+    /// The last character of the block before, if it turns out to begin a piece now that the next
+    /// block is known.
+    #[inline]
+    #[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt")]
+    pub fn late(&self, block: &Block) -> Option<u32> {
+        let no_space = !(block.space | block.newline);
+        let starts = match Self::SHAPE.symbols {
+            Symbols::Rest => self.space_waits & no_space,
+            // An earlier step has cut in front of numbers and CJK.
+            Symbols::RestWithoutNumbers => self.space_waits & no_space & !block.number,
+            Symbols::Categories => {
+                self.space_waits & no_space & !(block.number | block.cjk)
+                    | self.other_waits & block.word & !(block.cjk ^ self.before.cjk)
+            }
+        };
+        // In the last bytes of a text there may be no character that begins in them.
+        (starts & 1 != 0 && block.count != 0).then_some(self.last_at)
+    }
+
+    /// The starts in a block, whose first byte is at `at`, but for what [`Starts::late`] adds.
+    #[inline]
+    #[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt")]
+    pub fn of(&mut self, block: &Block, at: usize) -> u64 {
+        let before = self.before;
+        let shape = Self::SHAPE;
+        let last = block.count.wrapping_sub(1) & 63;
+        let number = Map { bits: block.number, before: before.number };
+        let newline = Map { bits: block.newline, before: before.newline };
+        let blank = Map { bits: block.blank, before: before.blank };
+
+        // Where an earlier step has cut, between CJK and other text: nothing looks over that border.
+        let mut cut = 0;
+        if shape.symbols == Symbols::Categories {
+            let cjk = Map { bits: block.cjk, before: before.cjk };
+            cut = _bzhi_u64(cjk.bits ^ cjk.then(), block.count);
+        }
+        let joined = !cut;
+
+        let (marks, absorbed) = self.punctuation(block, joined);
+        let absorbed = Map { bits: absorbed, before: before.absorbed };
+        let word = Map { bits: block.word | block.mark & !marks, before: before.word };
+        let symbol = Map { bits: (block.symbol | marks) & !absorbed.bits, before: before.symbol };
+        let symbol_then = symbol.then() & joined;
+        // Symbols that no word can have in front: the second of a run, or behind a space.
+        let settled =
+            Map { bits: symbol.bits & (symbol_then | blank.then() & joined), before: before.settled };
+
+        // Punctuation begins where no punctuation and no space that it takes along is before it.
+        let mut starts = symbol.bits & !symbol_then & !(blank.then() & joined);
+        starts |= self.numbers(number, blank, block.count, last);
+        starts |= self.white_space(block, newline, absorbed, at, last);
+
+        let word_starts = word.bits & !(word.then() & joined);
+        if shape.words == Words::AfterSpace {
+            starts |= word_starts & !blank.then();
+        } else {
+            let mut no_prefix = number.then() | newline.then() | absorbed.then() | settled.then();
+            if shape.symbols == Symbols::Categories {
+                let lone = Map {
+                    bits: block.ascii_symbol & symbol.bits & !settled.bits,
+                    before: before.lone_ascii_symbol,
+                };
+                no_prefix |= symbol.then() & !(lone.then() & block.ascii_letter);
+                starts |= self.ascii_words(block, lone, word.bits, last);
+                starts |= cut | self.others(block, word.bits, cut, last);
+                self.before.lone_ascii_symbol = kept(lone.bits, last);
+                self.before.cjk = kept(block.cjk, last);
+            }
+            starts |= word_starts & no_prefix;
+        }
+
+        if shape.contractions == Contractions::None {
+            if shape.words == Words::Cased {
+                starts |= self.cases(block, word, 0, at, last);
+            }
+        } else {
+            let candidates = match shape.contractions {
+                Contractions::Suffix => block.apostrophe & word.then(),
+                _ => block.apostrophe & starts,
+            };
+            let (inside, behind) = self.contractions(block, candidates, at);
+            if shape.words == Words::Cased {
+                starts |= self.cases(block, word, behind, at, last);
+            }
+            starts = starts & !inside | behind & word.bits;
+        }
+
+        self.space_waits = block.space >> last & !(starts >> last);
+        self.last_at = (at as u32 + 63).wrapping_sub(block.leads.leading_zeros());
+        self.before = History {
+            word: kept(word.bits, last),
+            number: kept(number.bits, last),
+            newline: kept(newline.bits, last),
+            symbol: kept(symbol.bits, last),
+            blank: kept(blank.bits, last),
+            absorbed: kept(absorbed.bits, last),
+            settled: kept(settled.bits, last),
+            ..self.before
+        };
+        starts
+    }
+
+    /// The marks that punctuation takes along, and the newlines and slashes behind punctuation.
+    #[inline]
+    #[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt")]
+    fn punctuation(&self, block: &Block, joined: u64) -> (u64, u64) {
+        let before = &self.before;
+        let shape = Self::SHAPE;
+        if shape.newlines == Newlines::Plain {
+            return (0, 0);
+        }
+        let absorbable = block.newline | block.slash;
+        let blank = Map { bits: block.blank, before: before.blank };
+        let mut marks = 0;
+        loop {
+            let symbol = Map { bits: block.symbol | marks, before: before.symbol };
+            let seeds = block.newline & symbol.then() & joined | absorbable & before.absorbed;
+            let absorbed = flood(seeds, absorbable);
+            if shape.words != Words::Cased || block.mark == 0 {
+                return (0, absorbed);
+            }
+            // A mark goes on a word, but punctuation that no word can have in front takes it along,
+            // which may make more punctuation: each round is right for one more character at least.
+            let symbol = Map { bits: symbol.bits & !absorbed, before: before.symbol };
+            let settled = Map { bits: symbol.bits & (symbol.then() | blank.then()), before: before.settled };
+            let taken = flood(block.mark & settled.then(), block.mark);
+            if taken == marks {
+                return (marks, absorbed);
+            }
+            marks = taken;
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt")]
+    fn numbers(&mut self, number: Map, blank: Map, count: u32, last: u32) -> u64 {
+        let first = number.bits & !number.then();
+        match Self::SHAPE.numbers {
+            Numbers::AfterSpace => return first & !blank.then(),
+            Numbers::Single => return number.bits,
+            Numbers::UpToThree => {}
+        }
+        let mut starts = first;
+        // A run that goes on from the last block first fills the group that it is in.
+        let missing = 3u32.wrapping_sub(self.grouped);
+        if self.grouped != 0 && number.bits.trailing_ones() > missing {
+            starts |= 1 << missing;
+        }
+        let fourth = number.bits & number.bits << 1 & number.bits << 2 & number.bits << 3;
+        loop {
+            let more = starts << 3 & fourth & !starts;
+            if more == 0 {
+                break;
+            }
+            starts |= more;
+        }
+        self.grouped = 0;
+        if number.bits >> last != 0 {
+            self.grouped = (starts.leading_zeros() + count).wrapping_sub(63);
+        }
+        starts
+    }
+
+    /// White space begins where a run of it does, not counting newlines that punctuation has taken;
+    /// behind its last newline; and at its last character if something follows that is none.
+    #[inline]
+    #[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt")]
+    fn white_space(&mut self, block: &Block, newline: Map, absorbed: Map, at: usize, last: u32) -> u64 {
+        let space = block.space;
+        let white = space | newline.bits;
+        let free = Map { bits: white & !absorbed.bits, before: self.before.free_space };
+        self.before.free_space = kept(free.bits, last);
+
+        // The last character waits for the next block.
+        let mut kept_whole = white >> 1 | 1 << last;
+        if Self::SHAPE.symbols != Symbols::Rest {
+            // An earlier step has cut there, so the look-ahead sees the end of the text.
+            kept_whole |= (block.number | block.cjk) >> 1;
+        }
+        let mut starts = free.bits & !free.then() | space & !kept_whole;
+
+        let behind_newline = space & newline.then() & !absorbed.then();
+        if behind_newline != 0 {
+            let ahead = || self.newline_ahead(at + BLOCK);
+            starts |= behind_newline & !runs_before(newline.bits, space, behind_newline, block.count, ahead);
+        }
+        starts
+    }
+
+    /// Words end at capitals: U*L+ or U+L*, where capitals (a) are in U only, small letters (b) in
+    /// L only, and uncased letters and marks (c) in both.
+    ///
+    /// An a behind a b, or behind a c that itself follows a b, begins a word, for the word is in
+    /// its L part. In the U part, capitals behind a c (`c a`) belong to it if more of the word
+    /// follows; if not, L+ must give back until it finds the c, and the capitals are a word.
+    #[inline]
+    #[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt")]
+    fn cases(&mut self, block: &Block, word: Map, fresh: u64, at: usize, last: u32) -> u64 {
+        let lower = Map { bits: block.lower, before: self.before.lower };
+        self.before.lower = kept(lower.bits, last);
+        let mut starts = block.upper & lower.then();
+
+        let uncased = word.bits & !(block.upper | block.lower);
+        if uncased | self.before.uncased | self.before.after_lower != 0 {
+            let seeds = uncased & (lower.then() | self.before.after_lower) & !fresh;
+            let after_lower = Map { bits: flood(seeds, uncased), before: self.before.after_lower };
+            let in_upper = Map { bits: uncased & !after_lower.bits, before: self.before.uncased };
+            self.before.after_lower = kept(after_lower.bits, last);
+            self.before.uncased = kept(in_upper.bits, last);
+            starts |= block.upper & after_lower.then();
+            let unsure = block.upper & in_upper.then();
+            if unsure != 0 {
+                let ahead = || self.word_ends_behind_capitals(at + BLOCK);
+                starts |= runs_before(!word.bits, block.upper, unsure, block.count, ahead);
+            }
+        }
+        starts
+    }
+
+    /// A symbol of ASCII takes ASCII letters only: where other letters follow these, they begin a
+    /// word.
+    #[inline]
+    #[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt")]
+    fn ascii_words(&mut self, block: &Block, symbol: Map, word: u64, last: u32) -> u64 {
+        let letters = block.ascii_letter;
+        let first = letters & (symbol.then() | self.ascii_word);
+        let ends = letters.wrapping_add(first) & !letters | self.ascii_word & !letters;
+        self.ascii_word = flood(first, letters) >> last & 1;
+        ends & word
+    }
+
+    /// What no alternative matches is a piece up to the next match; but a word takes the last
+    /// such character as its prefix.
+    #[inline]
+    #[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt")]
+    fn others(&mut self, block: &Block, word: u64, cut: u64, last: u32) -> u64 {
+        let matched = word | block.number | block.space | block.newline | block.symbol;
+        let other = Map { bits: _bzhi_u64(!matched, block.count), before: self.before.other };
+        self.before.other = kept(other.bits, last);
+        let first = other.bits & !other.then();
+        self.other_waits = other.bits >> last & !(first >> last);
+        first | other.bits & (word & !cut) >> 1
+    }
+
+    /// The places inside contractions that are no starts, and the places right behind contractions.
+    #[inline]
+    #[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt")]
+    fn contractions(&mut self, block: &Block, mut candidates: u64, at: usize) -> (u64, u64) {
+        let (mut inside, mut behind) = (u128::from(self.inside), u128::from(self.behind));
+        while candidates != 0 {
+            let character = candidates.trailing_zeros();
+            let offset = _pdep_u64(1 << character, block.leads).trailing_zeros() as usize;
+            candidates &= candidates - 1;
+            let suffix = Self::SHAPE.contractions == Contractions::Suffix;
+            if suffix && behind >> character & 1 == 1 {
+                // The word has its contraction already: this apostrophe begins the next piece.
+                continue;
+            }
+            let any_case = Self::SHAPE.contractions != Contractions::LowerCase;
+            let letters = contraction(&self.text[at + offset + 1..], any_case);
+            if letters != 0 {
+                let first = if suffix { character } else { character + 1 };
+                let next = character + 1 + letters;
+                inside |= (1 << next) - (1 << first);
+                behind |= 1 << next;
+            }
+        }
+        self.inside = (inside >> block.count) as u64;
+        self.behind = (behind >> block.count) as u64;
+        (inside as u64, behind as u64)
+    }
+
+    /// Whether spaces from the first character at or behind `at` on lead to a newline.
+    #[cold]
+    fn newline_ahead(&self, at: usize) -> bool {
+        let text = self.text;
+        let class = |&(at, code): &(usize, u32)| {
+            self.classes.table.of(code) & classes::SPACE != 0 && !matches!(text[at], b'\n' | b'\r')
+        };
+        characters_from(text, at)
+            .find(|character| !class(character))
+            .is_some_and(|(at, _)| matches!(text[at], b'\n' | b'\r'))
+    }
+
+    /// Whether capitals from the first character at or behind `at` on end a word.
+    #[cold]
+    fn word_ends_behind_capitals(&self, at: usize) -> bool {
+        let class = |(_, code)| self.classes.table.of(code);
+        let next = characters_from(self.text, at).map(class).find(|class| class & classes::UPPER == 0);
+        next.is_none_or(|class| class & (classes::LETTER | classes::MARK) == 0)
+    }
+}
+
+/// Those of the runs of `members` that begin at `runs` behind which one of `wanted` stands. If the
+/// last goes on to the end of the block, `ahead` says so.
+#[inline]
+#[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt")]
+fn runs_before(wanted: u64, members: u64, runs: u64, count: u32, ahead: impl FnOnce() -> bool) -> u64 {
+    // The carry of the addition comes out behind each run; runs and ends are in the same order.
+    let ends = _bzhi_u64(members.wrapping_add(runs) & !members, count);
+    let mut found = _pdep_u64(_pext_u64(wanted, ends), runs);
+    if ends.count_ones() < runs.count_ones() && ahead() {
+        found |= 1 << 63 >> (runs.leading_zeros() & 63);
+    }
+    found
+}
+
+/// The letters of a contraction whose apostrophe stands in front of `text`, 0 if there is none.
+#[inline]
+fn contraction(text: &[u8], any_case: bool) -> u32 {
+    let fold = if any_case { 0x20 } else { 0 };
+    match *text {
+        [a, ..] if matches!(a | fold, b's' | b't' | b'm' | b'd') => 1,
+        [a, b, ..] if matches!([a | fold, b | fold], [b'r' | b'v', b'e'] | [b'l', b'l']) => 2,
+        // The long s folds to s.
+        [0xC5, 0xBF, ..] if any_case => 1,
+        _ => 0,
+    }
+}
+
+/// The characters that begin at or behind `at`, each with its place.
+fn characters_from(text: &[u8], at: usize) -> impl Iterator<Item = (usize, u32)> {
+    let mut at = at;
+    while text.get(at).is_some_and(|byte| byte & 0xC0 == 0x80) {
+        at += 1;
+    }
+    std::iter::from_fn(move || {
+        (at < text.len()).then(|| {
+            let (code, width) = decode(text, at);
+            at += width;
+            (at - width, code)
+        })
+    })
+}
+
+/// The last character of a map, as [`History`] keeps it: no map has bits behind it.
+#[inline]
+fn kept(bits: u64, last: u32) -> u64 {
+    bits >> last
+}
+
+/// The runs of `runs` from the first of `seeds` in them on.
+#[inline]
+fn flood(seeds: u64, runs: u64) -> u64 {
+    ((runs.wrapping_add(seeds) ^ runs) | seeds) & runs
+}

@@ -1,0 +1,73 @@
+//! The classes of characters that the vector kernels look up, as bits of one byte.
+
+use std::sync::LazyLock;
+
+use regex_syntax::hir::ClassUnicode;
+
+use super::pattern::named_set;
+use super::recognise::numeric;
+use super::shape::{ISOLATED_CJK, Shape, Symbols};
+use super::table::{Table, memberships};
+
+pub const LETTER: u8 = 1 << 0;
+pub const MARK: u8 = 1 << 1;
+pub const NUMBER: u8 = 1 << 2;
+pub const SPACE: u8 = 1 << 3;
+/// Upper or title case.
+pub const UPPER: u8 = 1 << 4;
+pub const LOWER: u8 = 1 << 5;
+/// Punctuation or symbol.
+pub const SYMBOL: u8 = 1 << 6;
+/// What DeepSeek-V3 isolates.
+pub const CJK: u8 = 1 << 7;
+
+/// From regex-syntax's tables, which equal the reference engine's (`tests::classes`). Made at the
+/// first use, in about a millisecond, and shared by all splitters.
+static CLASSES: LazyLock<Classes> = LazyLock::new(|| Classes::new(named(r"\p{N}")));
+
+/// With the numbers that the step `Digits` takes: the standard library may know a later Unicode.
+static DIGIT_CLASSES: LazyLock<Classes> = LazyLock::new(|| Classes::new(numeric()));
+
+pub struct Classes {
+    pub table: Table,
+    /// By the low half of the first byte of three: the class, where it is the same for all
+    /// characters that begin with that byte, else 0. So are most of Han and Hangul.
+    pub by_first_of_three: [u8; 16],
+}
+
+impl Classes {
+    /// The classes that a shape goes by.
+    pub fn of(shape: Shape) -> &'static Self {
+        match shape.symbols {
+            Symbols::RestWithoutNumbers => &DIGIT_CLASSES,
+            Symbols::Rest | Symbols::Categories => &CLASSES,
+        }
+    }
+
+    fn new(numbers: ClassUnicode) -> Self {
+        let sets = [
+            named(r"\p{L}"),
+            named(r"\p{M}"),
+            numbers,
+            named(r"\s"),
+            named(r"[\p{Lu}\p{Lt}]"),
+            named(r"\p{Ll}"),
+            named(r"[\p{P}\p{S}]"),
+            named(ISOLATED_CJK),
+        ];
+        let ranges: Vec<(u32, u8)> =
+            memberships(&sets.each_ref()).into_iter().map(|(at, members)| (at, members as u8)).collect();
+        let table = Table::new(&ranges);
+        let by_first_of_three = std::array::from_fn(|first| {
+            let mut classes = (0..0x1000).map(|rest| table.of((first as u32) << 12 | rest));
+            let class = classes.next().unwrap_or_default();
+            if classes.all(|other| other == class) { class } else { 0 }
+        });
+        Self { table, by_first_of_three }
+    }
+}
+
+/// All names here are known to regex-syntax.
+fn named(class: &str) -> ClassUnicode {
+    named_set(class).unwrap_or_else(|_| ClassUnicode::empty())
+}

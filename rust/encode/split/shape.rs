@@ -1,0 +1,258 @@
+//! The shape that the split patterns in wide use share, and recognising it alternative by
+//! alternative.
+//!
+//! All of them are words with an optional character in front, numbers, punctuation with an optional
+//! space in front and perhaps newlines behind, and runs of white space that leave their last
+//! character to what follows. One vector kernel, configured by a [`Shape`], splits them all.
+
+use std::collections::VecDeque;
+
+use super::pattern::Node;
+use super::recognise::{Domain, RecognisedStep, numeric};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    pub words: Words,
+    pub contractions: Contractions,
+    pub numbers: Numbers,
+    pub newlines: Newlines,
+    /// What punctuation is, and whether CJK runs are cut off first.
+    pub symbols: Symbols,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Words {
+    /// ` ?\p{L}+`
+    AfterSpace,
+    /// `[^\r\n\p{L}\p{N}]?\p{L}+`
+    AfterAny,
+    /// `[^\r\n\p{L}\p{N}]?` and upper-case letters and marks, then lower-case letters and marks.
+    Cased,
+    /// `[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+`, or one of ASCII's symbols and ASCII letters.
+    WithMarks,
+}
+
+/// `'s 't 're 've 'm 'll 'd`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Contractions {
+    None,
+    LowerCase,
+    AnyCase,
+    /// At the end of a word, in any case.
+    Suffix,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Numbers {
+    /// ` ?\p{N}+`
+    AfterSpace,
+    /// `\p{N}`
+    Single,
+    /// `\p{N}{1,3}`
+    UpToThree,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Newlines {
+    /// White space like any other.
+    Plain,
+    /// `[\r\n]*` behind punctuation, and `\s*[\r\n]+`.
+    Kept,
+    /// As `Kept`, with `[\r\n/]*` behind punctuation.
+    KeptWithSlash,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Symbols {
+    /// `[^\s\p{L}\p{N}]`
+    Rest,
+    /// As `Rest`, behind a step of its own for the numbers.
+    RestWithoutNumbers,
+    /// `[\p{P}\p{S}]`, behind steps of their own for the numbers and for runs of CJK.
+    Categories,
+}
+
+/// The CJK characters that DeepSeek-V3 isolates.
+pub const ISOLATED_CJK: &str = "[一-龥぀-ゟ゠-ヿ]";
+
+impl Shape {
+    pub const GPT2: Self = Self {
+        words: Words::AfterSpace,
+        contractions: Contractions::LowerCase,
+        numbers: Numbers::AfterSpace,
+        newlines: Newlines::Plain,
+        symbols: Symbols::Rest,
+    };
+    /// As `StarCoder` and Command-R have it.
+    pub const GPT2_SINGLE_NUMBERS: Self =
+        Self { numbers: Numbers::Single, symbols: Symbols::RestWithoutNumbers, ..Self::GPT2 };
+    pub const CL100K: Self = Self {
+        words: Words::AfterAny,
+        contractions: Contractions::AnyCase,
+        numbers: Numbers::UpToThree,
+        newlines: Newlines::Kept,
+        symbols: Symbols::Rest,
+    };
+    pub const QWEN2: Self = Self { numbers: Numbers::Single, ..Self::CL100K };
+    pub const O200K: Self = Self {
+        words: Words::Cased,
+        contractions: Contractions::Suffix,
+        numbers: Numbers::UpToThree,
+        newlines: Newlines::KeptWithSlash,
+        symbols: Symbols::Rest,
+    };
+    pub const TEKKEN: Self =
+        Self { contractions: Contractions::None, numbers: Numbers::Single, ..Self::O200K };
+    pub const DEEPSEEK_V3: Self = Self {
+        words: Words::WithMarks,
+        contractions: Contractions::None,
+        numbers: Numbers::UpToThree,
+        newlines: Newlines::Kept,
+        symbols: Symbols::Categories,
+    };
+
+    /// The shape of some steps, if they have one.
+    pub fn recognise(steps: &[RecognisedStep]) -> Option<Self> {
+        if steps.iter().any(|step| step.domain == Domain::Bytes) {
+            return None;
+        }
+        match steps {
+            [step] => Self::of_one_step(&step.pattern),
+            [digits, rest] if digits.pattern == Node::Class(numeric()) => {
+                (Self::of_one_step(&rest.pattern)? == Self::GPT2).then_some(Self::GPT2_SINGLE_NUMBERS)
+            }
+            [numbers, cjk, rest]
+                if is(&cjk.pattern, &format!("{ISOLATED_CJK}+")) && is_deepseek_v3(&rest.pattern) =>
+            {
+                Some(Self { numbers: Numbers::recognise(&numbers.pattern)?, ..Self::DEEPSEEK_V3 })
+            }
+            _ => None,
+        }
+    }
+
+    fn of_one_step(pattern: &Node) -> Option<Self> {
+        let Node::Alternate(alternatives) = pattern else { return None };
+        let mut rest: VecDeque<&Node> = alternatives.iter().collect();
+        let mut contractions = Contractions::recognise(&mut rest);
+        let mut take = |piece: &str| {
+            let found = rest.front().is_some_and(|node| is(node, piece));
+            if found {
+                rest.pop_front();
+            }
+            found
+        };
+        let words = if take(r" ?\p{L}+") {
+            Words::AfterSpace
+        } else if take(r"[^\r\n\p{L}\p{N}]?\p{L}+") {
+            Words::AfterAny
+        } else if contractions == Contractions::None {
+            contractions = cased_words(&mut take)?;
+            Words::Cased
+        } else {
+            return None;
+        };
+        let numbers = match words {
+            Words::AfterSpace => Numbers::AfterSpace,
+            _ => Numbers::recognise(rest.pop_front()?)?,
+        };
+        let mut take = |piece: &str| rest.pop_front().is_some_and(|node| is(node, piece));
+        let newlines = match words {
+            Words::AfterSpace => {
+                (take(r" ?\p{N}+") && take(r" ?[^\s\p{L}\p{N}]+")).then_some(Newlines::Plain)?
+            }
+            Words::AfterAny => take(r" ?[^\s\p{L}\p{N}]+[\r\n]*").then_some(Newlines::Kept)?,
+            _ => take(r" ?[^\s\p{L}\p{N}]+[\r\n/]*").then_some(Newlines::KeptWithSlash)?,
+        };
+        let spaces =
+            (newlines == Newlines::Plain || take(r"\s*[\r\n]+")) && take(r"\s+(?!\S)") && take(r"\s+");
+        (spaces && rest.is_empty()).then_some(Self {
+            words,
+            contractions,
+            numbers,
+            newlines,
+            symbols: Symbols::Rest,
+        })
+    }
+
+    pub fn describe(self) -> String {
+        let style = match (self.words, self.symbols) {
+            (Words::AfterSpace, _) => "GPT-2-style split",
+            (Words::AfterAny, _) => "cl100k-style split",
+            (Words::Cased, _) => "o200k-style split",
+            (Words::WithMarks, _) => "DeepSeek-V3-style split",
+        };
+        let contractions = match self.contractions {
+            Contractions::None if self.words != Words::WithMarks => ", no contractions",
+            _ => "",
+        };
+        let numbers = match self.numbers {
+            Numbers::AfterSpace => "",
+            Numbers::Single => ", digits one by one",
+            Numbers::UpToThree => ", numbers in groups of 3",
+        };
+        format!("{style}{contractions}{numbers}")
+    }
+}
+
+impl Contractions {
+    /// Takes the contractions off the front of some alternatives. None is the beginning of another,
+    /// so their order does not matter.
+    fn recognise(rest: &mut VecDeque<&Node>) -> Self {
+        const LOWER_CASE: [&str; 7] = ["'s", "'t", "'re", "'ve", "'m", "'ll", "'d"];
+        const ANY_CASE: [&str; 7] =
+            ["(?i:'s)", "(?i:'t)", "(?i:'re)", "(?i:'ve)", "(?i:'m)", "(?i:'ll)", "(?i:'d)"];
+        for (all, kind) in [(LOWER_CASE, Self::LowerCase), (ANY_CASE, Self::AnyCase)] {
+            if rest.len() >= 7 && all.iter().all(|one| rest.iter().take(7).any(|node| is(node, one))) {
+                rest.drain(..7);
+                return kind;
+            }
+        }
+        Self::None
+    }
+}
+
+impl Numbers {
+    fn recognise(pattern: &Node) -> Option<Self> {
+        if is(pattern, r"\p{N}") {
+            Some(Self::Single)
+        } else if is(pattern, r"\p{N}{1,3}") {
+            Some(Self::UpToThree)
+        } else {
+            None
+        }
+    }
+}
+
+/// Takes the two alternatives of words by case; says whether contractions end them.
+fn cased_words(take: &mut impl FnMut(&str) -> bool) -> Option<Contractions> {
+    const PREFIX: &str = r"[^\r\n\p{L}\p{N}]?";
+    const UPPER: &str = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]";
+    const LOWER: &str = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]";
+    const SUFFIX: &str = "(?i:'s|'t|'re|'ve|'m|'ll|'d)?";
+    for (suffix, contractions) in [(SUFFIX, Contractions::Suffix), ("", Contractions::None)] {
+        if take(&format!("{PREFIX}{UPPER}*{LOWER}+{suffix}")) {
+            return take(&format!("{PREFIX}{UPPER}+{LOWER}*{suffix}")).then_some(contractions);
+        }
+    }
+    None
+}
+
+fn is_deepseek_v3(pattern: &Node) -> bool {
+    is(
+        pattern,
+        &[
+            r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+"##,
+            r"[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+",
+            r" ?[\p{P}\p{S}]+[\r\n]*",
+            r"\s*[\r\n]+",
+            r"\s+(?!\S)",
+            r"\s+",
+        ]
+        .join("|"),
+    )
+}
+
+/// Whether a pattern is the one that is spelled `piece`, its classes compared as sets.
+fn is(node: &Node, piece: &str) -> bool {
+    Node::parse(piece).as_ref() == Ok(node)
+}

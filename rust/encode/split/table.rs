@@ -1,0 +1,88 @@
+//! One byte for every code point, in two levels.
+
+use std::collections::HashMap;
+
+use regex_syntax::hir::ClassUnicode;
+
+/// 64 code points are what the last byte of UTF-8 tells apart.
+const BLOCK: usize = 64;
+
+/// The blocks of all that four bytes of UTF-8 can spell, valid or not: no look-up needs a check.
+const INDEXED: usize = 0x20_0000 / BLOCK;
+
+/// Equal blocks are stored once: some 20 KiB for the Unicode classes, and 64 KiB of index of which
+/// text touches little.
+pub struct Table {
+    index: Box<[u16; INDEXED]>,
+    blocks: Vec<[u8; BLOCK]>,
+}
+
+impl Table {
+    /// Lays out `ranges`, each a first code point and the value up to the next range.
+    pub fn new(ranges: &[(u32, u8)]) -> Self {
+        let mut blocks: Vec<[u8; BLOCK]> = Vec::new();
+        let mut known: HashMap<[u8; BLOCK], u16> = HashMap::new();
+        let mut index = Vec::with_capacity(INDEXED);
+        let mut current = 0;
+        for start in (0..0x11_0000_u32).step_by(BLOCK) {
+            let mut block = [0; BLOCK];
+            for (offset, value) in block.iter_mut().enumerate() {
+                while ranges.get(current + 1).is_some_and(|next| next.0 <= start + offset as u32) {
+                    current += 1;
+                }
+                *value = ranges[current].1;
+            }
+            index.push(*known.entry(block).or_insert_with(|| {
+                blocks.push(block);
+                (blocks.len() - 1) as u16
+            }));
+        }
+        index.resize(INDEXED, 0);
+        let index =
+            index.into_boxed_slice().try_into().unwrap_or_else(|_| unreachable!("its length is INDEXED"));
+        Self { index, blocks }
+    }
+
+    /// The value of a code point below 2^21.
+    #[inline]
+    pub fn of(&self, code: u32) -> u8 {
+        let block = self.index[code as usize / BLOCK % INDEXED];
+        self.blocks[usize::from(block)][code as usize % BLOCK]
+    }
+}
+
+/// The code points at which membership in any of up to 64 sets changes, the first 0, each with the
+/// mask of the sets that hold from there on.
+pub fn memberships(sets: &[&ClassUnicode]) -> Vec<(u32, u64)> {
+    let mut changes = vec![(0, 0)];
+    for (bit, set) in sets.iter().enumerate() {
+        for range in set.ranges() {
+            changes.push((u32::from(range.start()), 1u64 << bit));
+            changes.push((u32::from(range.end()) + 1, 1u64 << bit));
+        }
+    }
+    changes.sort_unstable_by_key(|&(at, _)| at);
+    let mut ranges: Vec<(u32, u64)> = Vec::new();
+    let mut members = 0;
+    for (at, toggled) in changes {
+        members ^= toggled;
+        match ranges.last_mut() {
+            Some(last) if last.0 == at => last.1 = members,
+            _ => ranges.push((at, members)),
+        }
+    }
+    ranges
+}
+
+/// The code point at `at`, below 2^21 whatever the bytes are, and its length in bytes.
+#[inline]
+pub fn decode(text: &[u8], at: usize) -> (u32, usize) {
+    let byte = |offset: usize| u32::from(text.get(at + offset).copied().unwrap_or_default() & 0x3F);
+    let first = u32::from(text[at]);
+    match first {
+        0..0x80 => (first, 1),
+        0x80..0xE0 => ((first & 0x1F) << 6 | byte(1), 2),
+        0xE0..0xF0 => ((first & 0x0F) << 12 | byte(1) << 6 | byte(2), 3),
+        _ => ((first & 0x07) << 18 | byte(1) << 12 | byte(2) << 6 | byte(3), 4),
+    }
+}
