@@ -380,6 +380,7 @@ fn check_endless(case: &Case, run: &Run) -> TestCaseResult {
         lanes: all.clone(),
         threads: run.threads,
         prefetch: run.prefetch,
+        verify: 0.0,
         single_rows: case.single_rows,
     };
     let finite = play(&config, host.clone(), None, usize::MAX);

@@ -65,6 +65,7 @@ impl FastEncoder {
         let table = MergeTable::new(&rules, kernel)?;
         let (text, pieces) = match plan.style {
             Style::ByteLevel { splitter, nfc } => {
+                let splitter = if options.portable { splitter.portable() } else { splitter };
                 let bytes = Bytes::new(&vocab, &rules, &table, model.ignore_merges())?;
                 (TextRules::ByteLevel { splitter, nfc: nfc.then(Nfc::new) }, Pieces::Bytes(bytes))
             }

@@ -1,0 +1,336 @@
+//! The fast engine against the reference: tables of traps, on small tokenizers made for them.
+
+mod encode_support;
+#[path = "../benches/mixtures.rs"]
+mod mixtures;
+
+use _core::encode::{Encoder, EncoderOptions, Engine, SpecialTokens};
+use encode_support::{Compared, Model, TEXT, added};
+use serde_json::{Value, json};
+
+/// The texts that every tokenizer here is tried on.
+fn texts() -> Vec<String> {
+    let mut texts: Vec<String> = mixtures::FRAGMENTS.iter().map(|fragment| (*fragment).to_owned()).collect();
+    for pair in mixtures::FRAGMENTS.windows(2) {
+        texts.push(pair.concat());
+        texts.push(format!("x{} {}y", pair[0], pair[1]));
+    }
+    texts.push(String::new());
+    texts.push(TEXT.to_owned());
+    texts.push(TEXT.replace(' ', ""));
+    texts.extend(["a", " ", "日", "=", "ab", "▁", "\n"].map(|unit| unit.repeat(700)));
+    texts
+}
+
+fn prepend() -> Value {
+    json!({"type": "Sequence", "normalizers": [
+        {"type": "Prepend", "prepend": "▁"},
+        {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]})
+}
+
+fn replace() -> Value {
+    json!({"type": "Replace", "pattern": {"String": " "}, "content": "▁"})
+}
+
+fn metaspace(scheme: &str, split: bool) -> Value {
+    json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": split})
+}
+
+fn byte_level() -> Value {
+    json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true})
+}
+
+fn fallback() -> Value {
+    json!({"byte_fallback": true, "unk_token": "<unk>", "fuse_unk": true})
+}
+
+#[test]
+fn sentence_piece_forms() {
+    let model = Model::sentence_piece(300);
+    let forms = [
+        (prepend(), Value::Null),
+        (replace(), Value::Null),
+        (json!({"type": "Sequence", "normalizers": [replace()]}), Value::Null),
+        (Value::Null, metaspace("first", false)),
+        (Value::Null, metaspace("always", false)),
+        (Value::Null, metaspace("never", false)),
+        (Value::Null, metaspace("first", true)),
+        (Value::Null, json!({"type": "Sequence", "pretokenizers": [metaspace("always", true)]})),
+        (Value::Null, json!({"type": "Metaspace", "replacement": "▁", "add_prefix_space": true})),
+        (
+            replace(),
+            json!({"type": "Split", "pattern": {"String": " "},
+                           "behavior": "MergedWithPrevious", "invert": false}),
+        ),
+    ];
+    for (normalizer, pre_tokenizer) in forms {
+        for added_tokens in [json!([]), json!([added("<s>", &["special"]), added("HELLO", &["normalized"])])]
+        {
+            let file = model.tokenizer(fallback(), normalizer.clone(), pre_tokenizer.clone(), added_tokens);
+            Compared::new(&file).check(texts());
+        }
+    }
+}
+
+#[test]
+fn byte_level_forms() {
+    let model = Model::byte_level(300);
+    let prefix = json!({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true});
+    for (normalizer, pre_tokenizer, options) in [
+        (Value::Null, byte_level(), json!({})),
+        (json!({"type": "NFC"}), byte_level(), json!({"continuing_subword_prefix": ""})),
+        (Value::Null, prefix, json!({"end_of_word_suffix": ""})),
+        (json!({"type": "Sequence", "normalizers": []}), byte_level(), json!({"ignore_merges": true})),
+        (Value::Null, byte_level(), json!({"unk_token": "<unk>", "byte_fallback": true, "dropout": 0.0})),
+    ] {
+        for added_tokens in
+            [json!([]), json!([added("HELLO", &["normalized"]), added("  ", &["normalized"])])]
+        {
+            let file =
+                model.tokenizer(options.clone(), normalizer.clone(), pre_tokenizer.clone(), added_tokens);
+            Compared::new(&file).check(texts());
+        }
+    }
+}
+
+/// Tokens whose own id is not what their merges give, alone and as parts of pieces.
+#[test]
+fn ignoring_merges_looks_the_whole_piece_up_first() {
+    let mut model = Model::byte_level(100);
+    let spelling = encode_support::byte_spelling();
+    for word in ["the", "Ġtheme", "hand", "xyzzy", "Ġquick", "aaaa"] {
+        model.vocab.push(word.into());
+    }
+    for text in ["日本", "です", "これは", "日"] {
+        model.vocab.push(text.bytes().map(|byte| spelling[usize::from(byte)]).collect());
+    }
+    for ignore_merges in [true, false] {
+        let file =
+            model.tokenizer(json!({"ignore_merges": ignore_merges}), Value::Null, byte_level(), json!([]));
+        let compared = Compared::new(&file);
+        compared.check([
+            "the theme hand xyzzy aaaa",
+            "日本です",
+            "これは日本",
+            "これは日本です日",
+            "日本",
+            "日",
+        ]);
+        compared.check(texts());
+    }
+}
+
+/// Characters without a byte token, with and without an unknown token to fuse.
+#[test]
+fn unknown_characters() {
+    let mut model = Model::sentence_piece(200);
+    model.vocab.retain(|token| !["<0x0A>", "<0xF0>", "<0xE2>", "<0xC3>"].contains(&token.as_str()));
+    let texts_of_unknown = ["½½", "a½\n½b", "½é\n", "\n\n\n", "x\ny", "½\t½", "\t½\t\t½½", "a👩b", "ab\nab"];
+    for options in [
+        json!({"byte_fallback": true, "unk_token": "<unk>", "fuse_unk": true}),
+        json!({"byte_fallback": true, "unk_token": "<unk>", "fuse_unk": false}),
+        json!({"byte_fallback": true}),
+        json!({"byte_fallback": false, "unk_token": "<unk>", "fuse_unk": true}),
+        json!({"byte_fallback": false, "unk_token": "<unk>"}),
+        json!({}),
+    ] {
+        for (normalizer, pre_tokenizer) in [(prepend(), Value::Null), (Value::Null, metaspace("first", true))]
+        {
+            let compared =
+                Compared::new(&model.tokenizer(options.clone(), normalizer, pre_tokenizer, json!([])));
+            compared.check(texts_of_unknown);
+            compared.check(texts());
+        }
+    }
+}
+
+#[test]
+fn duplicate_merges_and_merges_in_any_order() {
+    for shuffle in 0..6 {
+        let mut model = Model::sentence_piece(150);
+        let repeated: Vec<_> = model.merges.iter().step_by(3).cloned().collect();
+        model.merges.extend(repeated);
+        if shuffle % 2 == 1 {
+            model.merges.reverse();
+        }
+        model.merges.rotate_left(shuffle * 20);
+        for (left, right) in
+            [("▁", "▁"), ("▁▁", "▁"), ("a", "▁"), ("-", "a"), (".", "1"), ("語", "日"), ("日", "本")]
+        {
+            if model.vocab.contains(&left.to_owned()) && model.vocab.contains(&right.to_owned()) {
+                model.add_merge(left, right);
+            }
+        }
+        Compared::new(&model.tokenizer(fallback(), prepend(), Value::Null, json!([]))).check(texts());
+    }
+}
+
+#[test]
+fn added_tokens_with_all_flags() {
+    let tokens =
+        ["<x>", "<x", "x>", "the", "▁the", " ", "  ", "\n", "e\u{301}", "é", "日", "-", "<s>", "</s>"];
+    let flags = ["single_word", "lstrip", "rstrip", "normalized", "special"];
+    let texts: Vec<String> =
+        ["{}", "a{}b", " {} ", "a {} b", "  \n{}\t\u{3000} x", "{}{}", "{} {}", "_{}", "{}1", "▁{}▁"]
+            .iter()
+            .flat_map(|form| tokens.iter().map(|token| form.replace("{}", token)))
+            .chain(texts())
+            .collect();
+    let spm = Model::sentence_piece(100);
+    let bytes = Model::byte_level(100);
+    for set in 0..1 << flags.len() {
+        let set: Vec<&str> =
+            flags.iter().enumerate().filter(|(bit, _)| set >> bit & 1 == 1).map(|(_, flag)| *flag).collect();
+        // All tokens with one set of flags, then every second one with none.
+        let all: Vec<Value> = tokens.iter().map(|token| added(token, &set)).collect();
+        let some: Vec<Value> = (tokens.iter().enumerate())
+            .map(|(place, token)| added(token, if place % 2 == 0 { &set } else { &[] }))
+            .collect();
+        for list in [all, some] {
+            for (model, normalizer, pre_tokenizer) in [
+                (&spm, prepend(), Value::Null),
+                (&spm, Value::Null, metaspace("first", false)),
+                (&bytes, json!({"type": "NFC"}), byte_level()),
+                (&bytes, Value::Null, byte_level()),
+            ] {
+                // In NFC both ways to write é are one: the reference refuses the file.
+                let list: Vec<Value> = list
+                    .iter()
+                    .filter(|token| normalizer["type"] != "NFC" || token["content"] != "e\u{301}")
+                    .cloned()
+                    .collect();
+                let file = model.tokenizer(fallback(), normalizer, pre_tokenizer, json!(list));
+                Compared::new(&file).check(&texts);
+            }
+        }
+    }
+}
+
+#[test]
+fn ids_and_spellings_of_tokens_are_those_of_the_reference() {
+    let added_tokens = json!([
+        added("<s>", &["special"]),
+        added("HELLO", &["normalized"]),
+        added("new", &[]),
+        added("", &[]),
+        added("new", &["special"]),
+        added(" é", &["normalized"])
+    ]);
+    let spm = Model::sentence_piece(50).tokenizer(fallback(), prepend(), Value::Null, added_tokens.clone());
+    let bytes = Model::byte_level(50).tokenizer(json!({}), Value::Null, byte_level(), added_tokens);
+    for file in [spm, bytes] {
+        let json = file.to_string();
+        let fast = Encoder::from_bytes(json.as_bytes()).unwrap();
+        let options = EncoderOptions { engine: Engine::Reference, ..Default::default() };
+        let reference = Encoder::with_options(json.as_bytes(), options).unwrap();
+        assert_eq!((fast.engine(), reference.engine()), (Engine::Fast, Engine::Reference));
+        assert_eq!(fast.vocab_size(), reference.vocab_size());
+        for id in 0..fast.vocab_size() as u32 + 3 {
+            assert_eq!(fast.id_to_token(id), reference.id_to_token(id), "{id}");
+            let token = fast.id_to_token(id).unwrap_or_default();
+            assert_eq!(fast.token_to_id(&token), reference.token_to_id(&token), "{token:?}");
+        }
+        assert_eq!(fast.token_to_id("new"), reference.token_to_id("new"));
+        assert_eq!(fast.decode(&[5, 300, 301]).unwrap(), reference.decode(&[5, 300, 301]).unwrap());
+    }
+}
+
+/// What the fast engine does not take goes to the reference, with a reason.
+#[test]
+fn other_structures_use_the_reference() {
+    let spm = Model::sentence_piece(50);
+    let bytes = Model::byte_level(50);
+    let cases = [
+        (spm.tokenizer(json!({"dropout": 0.5}), prepend(), Value::Null, json!([])), "dropout"),
+        (spm.tokenizer(json!({"end_of_word_suffix": "</w>"}), Value::Null, Value::Null, json!([])), "words"),
+        (spm.tokenizer(fallback(), json!({"type": "Lowercase"}), Value::Null, json!([])), "Lowercase"),
+        (spm.tokenizer(fallback(), Value::Null, Value::Null, json!([])), "markers"),
+        (spm.tokenizer(fallback(), prepend(), json!({"type": "Whitespace"}), json!([])), "Whitespace"),
+        (spm.tokenizer(json!({"ignore_merges": true}), prepend(), Value::Null, json!([])), "ignores merges"),
+        (spm.tokenizer(json!({"unk_token": "<none>"}), prepend(), Value::Null, json!([])), "<none>"),
+        (bytes.tokenizer(json!({}), prepend(), byte_level(), json!([])), "normalizers"),
+        (json!({"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}}), "WordLevel"),
+    ];
+    for (file, expected) in cases {
+        let encoder = Encoder::from_bytes(file.to_string().as_bytes()).unwrap();
+        assert_eq!(encoder.engine(), Engine::Reference);
+        assert!(encoder.engine_reason().contains(expected), "{}", encoder.engine_reason());
+        let mut ids = Vec::new();
+        encoder.worker().encode("a b", &mut ids).unwrap();
+    }
+    let mut joined_bytes = Model::sentence_piece(20);
+    joined_bytes.add_merge("<0x0A>", "a");
+    let mut missing_byte = Model::byte_level(0);
+    missing_byte.vocab[65] = "unused token".into();
+    for (model, pre_tokenizer, normalizer) in
+        [(joined_bytes, Value::Null, prepend()), (missing_byte, byte_level(), Value::Null)]
+    {
+        let file = model.tokenizer(fallback(), normalizer, pre_tokenizer, json!([]));
+        let encoder = Encoder::from_bytes(file.to_string().as_bytes()).unwrap();
+        assert_eq!(encoder.engine(), Engine::Reference, "{}", encoder.engine_reason());
+    }
+}
+
+/// A file that the reference refuses is refused, in its words.
+#[test]
+fn broken_files_are_refused() {
+    let mut merges = Model::byte_level(10);
+    merges.merges.push(("a".into(), "no such token".into()));
+    let merges = merges.tokenizer(json!({}), Value::Null, byte_level(), json!([]));
+    let mut version = Model::byte_level(10).tokenizer(json!({}), Value::Null, byte_level(), json!([]));
+    version["version"] = json!("3.0");
+    let twice = json!([added("e\u{301}", &["normalized"]), added("é", &["normalized"])]);
+    let twice = Model::byte_level(10).tokenizer(json!({}), json!({"type": "NFC"}), byte_level(), twice);
+    for (file, expected) in
+        [(merges, "out of vocabulary"), (version, "3.0"), (twice, ""), (json!({}), "model")]
+    {
+        let error = Encoder::from_bytes(file.to_string().as_bytes()).err().expect("a refusal").to_string();
+        assert!(error.contains("cannot load") && error.contains(expected), "{error}");
+    }
+    assert!(Encoder::from_bytes(b"not json").is_err());
+}
+
+/// Blocks that would cut or pad documents change nothing.
+#[test]
+fn truncation_and_padding_are_off() {
+    let mut file = Model::byte_level(50).tokenizer(json!({}), Value::Null, byte_level(), json!([]));
+    file["truncation"] =
+        json!({"direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 0});
+    file["padding"] = json!({"strategy": {"Fixed": 50}, "direction": "Right", "pad_to_multiple_of": null,
+                             "pad_id": 0, "pad_type_id": 0, "pad_token": "a"});
+    Compared::new(&file).check(["one two three four five six seven", ""]);
+}
+
+#[test]
+fn special_tokens_are_text_when_asked() {
+    let tokens = json!([added("<s>", &["special"]), added("<t>", &[])]);
+    let file = Model::sentence_piece(50).tokenizer(fallback(), prepend(), Value::Null, tokens).to_string();
+    let count = |special_tokens_in_text, text: &str| {
+        let options = EncoderOptions { special_tokens_in_text, ..Default::default() };
+        let mut ids = Vec::new();
+        let encoder = Encoder::with_options(file.as_bytes(), options).unwrap();
+        encoder.worker().encode(text, &mut ids).unwrap();
+        ids.len()
+    };
+    assert_eq!(count(SpecialTokens::Id, "<s>"), 1);
+    assert!(count(SpecialTokens::Text, "<s>") > 1);
+    assert_eq!(count(SpecialTokens::Text, "<t>"), 1);
+}
+
+/// The memory that is reported stays within its bound, whatever is encoded.
+#[test]
+fn the_cache_of_a_worker_stays_within_its_bound() {
+    let file = Model::byte_level(300).tokenizer(json!({}), Value::Null, byte_level(), json!([]));
+    let bound = 1 << 20;
+    let options = EncoderOptions { cache_bytes: bound, ..Default::default() };
+    let encoder = Encoder::with_options(file.to_string().as_bytes(), options).unwrap();
+    assert_eq!(encoder.memory().worker_bound, bound);
+    let mut worker = encoder.worker();
+    let (mut random, mut ids) = (mixtures::Random::new(1), Vec::new());
+    for _ in 0..3000 {
+        let text: String = (0..50).map(|_| format!(" {}", random.next() % 10_000_000_000_000)).collect();
+        ids.clear();
+        worker.encode(&text, &mut ids).unwrap();
+        assert!(worker.bytes() < 2 * bound + (1 << 18), "{}", worker.bytes());
+    }
+}
