@@ -21,7 +21,10 @@ fn tokenizer() -> Vec<u8> {
         Err(_) => {
             let byte_level = serde_json::json!({"type": "ByteLevel", "add_prefix_space": false});
             let null = serde_json::Value::Null;
-            Model::byte_level(500).tokenizer(null.clone(), null.clone(), byte_level, serde_json::json!([])).to_string().into()
+            Model::byte_level(500)
+                .tokenizer(null.clone(), null.clone(), byte_level, serde_json::json!([]))
+                .to_string()
+                .into()
         }
     }
 }
@@ -49,15 +52,22 @@ fn parts(criterion: &mut Criterion) {
     group.throughput(Throughput::Bytes(prose.len() as u64));
     let mut worker = encoder.worker();
     group.bench_function("hits", |bencher| bencher.iter(|| count(&mut worker, &prose, &mut ids)));
-    for (name, break_at) in [("misses of 8 bytes", 8), ("misses of 12 bytes", 12), ("misses of 24 bytes", 24)] {
+    for (name, break_at) in [("misses of 8 bytes", 8), ("misses of 12 bytes", 12), ("misses of 24 bytes", 24)]
+    {
         let words = letters(200_000, break_at);
         group.throughput(Throughput::Bytes(words.len() as u64));
         group.bench_function(name, |bencher| {
             let fresh = || encoder.worker();
-            bencher.iter_batched_ref(fresh, |worker| count(worker, &words, &mut ids), BatchSize::PerIteration);
+            bencher.iter_batched_ref(
+                fresh,
+                |worker| count(worker, &words, &mut ids),
+                BatchSize::PerIteration,
+            );
         });
     }
-    for (name, word) in [("a word of random letters", letters(1 << 20, usize::MAX)), ("a run", "a".repeat(1 << 20))] {
+    for (name, word) in
+        [("a word of random letters", letters(1 << 20, usize::MAX)), ("a run", "a".repeat(1 << 20))]
+    {
         group.throughput(Throughput::Bytes(word.len() as u64));
         group.bench_function(name, |bencher| bencher.iter(|| count(&mut worker, &word, &mut ids)));
     }

@@ -57,13 +57,16 @@ fn sentence_piece_forms() {
         (Value::Null, metaspace("first", true)),
         (Value::Null, json!({"type": "Sequence", "pretokenizers": [metaspace("always", true)]})),
         (Value::Null, json!({"type": "Metaspace", "replacement": "▁", "add_prefix_space": true})),
-        (replace(), json!({"type": "Split", "pattern": {"String": " "},
-                           "behavior": "MergedWithPrevious", "invert": false})),
+        (
+            replace(),
+            json!({"type": "Split", "pattern": {"String": " "},
+                           "behavior": "MergedWithPrevious", "invert": false}),
+        ),
     ];
     for (normalizer, pre_tokenizer) in forms {
-        for added_tokens in [json!([]), json!([added("<s>", &["special"]), added("HELLO", &["normalized"])])] {
-            let file =
-                model.tokenizer(fallback(), normalizer.clone(), pre_tokenizer.clone(), added_tokens);
+        for added_tokens in [json!([]), json!([added("<s>", &["special"]), added("HELLO", &["normalized"])])]
+        {
+            let file = model.tokenizer(fallback(), normalizer.clone(), pre_tokenizer.clone(), added_tokens);
             Compared::new(&file).check(texts());
         }
     }
@@ -80,7 +83,9 @@ fn byte_level_forms() {
         (json!({"type": "Sequence", "normalizers": []}), byte_level(), json!({"ignore_merges": true})),
         (Value::Null, byte_level(), json!({"unk_token": "<unk>", "byte_fallback": true, "dropout": 0.0})),
     ] {
-        for added_tokens in [json!([]), json!([added("HELLO", &["normalized"]), added("  ", &["normalized"])])] {
+        for added_tokens in
+            [json!([]), json!([added("HELLO", &["normalized"]), added("  ", &["normalized"])])]
+        {
             let file =
                 model.tokenizer(options.clone(), normalizer.clone(), pre_tokenizer.clone(), added_tokens);
             Compared::new(&file).check(texts());
@@ -100,9 +105,17 @@ fn ignoring_merges_looks_the_whole_piece_up_first() {
         model.vocab.push(text.bytes().map(|byte| spelling[usize::from(byte)]).collect());
     }
     for ignore_merges in [true, false] {
-        let file = model.tokenizer(json!({"ignore_merges": ignore_merges}), Value::Null, byte_level(), json!([]));
+        let file =
+            model.tokenizer(json!({"ignore_merges": ignore_merges}), Value::Null, byte_level(), json!([]));
         let compared = Compared::new(&file);
-        compared.check(["the theme hand xyzzy aaaa", "日本です", "これは日本", "これは日本です日", "日本", "日"]);
+        compared.check([
+            "the theme hand xyzzy aaaa",
+            "日本です",
+            "これは日本",
+            "これは日本です日",
+            "日本",
+            "日",
+        ]);
         compared.check(texts());
     }
 }
@@ -121,7 +134,8 @@ fn unknown_characters() {
         json!({"byte_fallback": false, "unk_token": "<unk>"}),
         json!({}),
     ] {
-        for (normalizer, pre_tokenizer) in [(prepend(), Value::Null), (Value::Null, metaspace("first", true))] {
+        for (normalizer, pre_tokenizer) in [(prepend(), Value::Null), (Value::Null, metaspace("first", true))]
+        {
             let compared =
                 Compared::new(&model.tokenizer(options.clone(), normalizer, pre_tokenizer, json!([])));
             compared.check(texts_of_unknown);
@@ -140,7 +154,9 @@ fn duplicate_merges_and_merges_in_any_order() {
             model.merges.reverse();
         }
         model.merges.rotate_left(shuffle * 20);
-        for (left, right) in [("▁", "▁"), ("▁▁", "▁"), ("a", "▁"), ("-", "a"), (".", "1"), ("語", "日"), ("日", "本")] {
+        for (left, right) in
+            [("▁", "▁"), ("▁▁", "▁"), ("a", "▁"), ("-", "a"), (".", "1"), ("語", "日"), ("日", "本")]
+        {
             if model.vocab.contains(&left.to_owned()) && model.vocab.contains(&right.to_owned()) {
                 model.add_merge(left, right);
             }
@@ -151,13 +167,15 @@ fn duplicate_merges_and_merges_in_any_order() {
 
 #[test]
 fn added_tokens_with_all_flags() {
-    let tokens = ["<x>", "<x", "x>", "the", "▁the", " ", "  ", "\n", "e\u{301}", "é", "日", "-", "<s>", "</s>"];
+    let tokens =
+        ["<x>", "<x", "x>", "the", "▁the", " ", "  ", "\n", "e\u{301}", "é", "日", "-", "<s>", "</s>"];
     let flags = ["single_word", "lstrip", "rstrip", "normalized", "special"];
-    let texts: Vec<String> = ["{}", "a{}b", " {} ", "a {} b", "  \n{}\t\u{3000} x", "{}{}", "{} {}", "_{}", "{}1", "▁{}▁"]
-        .iter()
-        .flat_map(|form| tokens.iter().map(|token| form.replace("{}", token)))
-        .chain(texts())
-        .collect();
+    let texts: Vec<String> =
+        ["{}", "a{}b", " {} ", "a {} b", "  \n{}\t\u{3000} x", "{}{}", "{} {}", "_{}", "{}1", "▁{}▁"]
+            .iter()
+            .flat_map(|form| tokens.iter().map(|token| form.replace("{}", token)))
+            .chain(texts())
+            .collect();
     let spm = Model::sentence_piece(100);
     let bytes = Model::byte_level(100);
     for set in 0..1 << flags.len() {
@@ -175,7 +193,7 @@ fn added_tokens_with_all_flags() {
                 (&bytes, json!({"type": "NFC"}), byte_level()),
                 (&bytes, Value::Null, byte_level()),
             ] {
-                // In NFC both ways to write é are one: the reference refuses the file.
+                // In NFC both ways to write é are one: such a file is left to the reference.
                 let list: Vec<Value> = list
                     .iter()
                     .filter(|token| normalizer["type"] != "NFC" || token["content"] != "e\u{301}")
@@ -190,8 +208,14 @@ fn added_tokens_with_all_flags() {
 
 #[test]
 fn ids_and_spellings_of_tokens_are_those_of_the_reference() {
-    let added_tokens = json!([added("<s>", &["special"]), added("HELLO", &["normalized"]), added("new", &[]),
-                              added("", &[]), added("new", &["special"]), added(" é", &["normalized"])]);
+    let added_tokens = json!([
+        added("<s>", &["special"]),
+        added("HELLO", &["normalized"]),
+        added("new", &[]),
+        added("", &[]),
+        added("new", &["special"]),
+        added(" é", &["normalized"])
+    ]);
     let spm = Model::sentence_piece(50).tokenizer(fallback(), prepend(), Value::Null, added_tokens.clone());
     let bytes = Model::byte_level(50).tokenizer(json!({}), Value::Null, byte_level(), added_tokens);
     for file in [spm, bytes] {
@@ -216,6 +240,7 @@ fn ids_and_spellings_of_tokens_are_those_of_the_reference() {
 fn other_structures_use_the_reference() {
     let spm = Model::sentence_piece(50);
     let bytes = Model::byte_level(50);
+    let one_spelling = json!([added("e\u{301}", &["normalized"]), added("é", &["normalized"])]);
     let cases = [
         (spm.tokenizer(json!({"dropout": 0.5}), prepend(), Value::Null, json!([])), "dropout"),
         (spm.tokenizer(json!({"end_of_word_suffix": "</w>"}), Value::Null, Value::Null, json!([])), "words"),
@@ -225,6 +250,7 @@ fn other_structures_use_the_reference() {
         (spm.tokenizer(json!({"ignore_merges": true}), prepend(), Value::Null, json!([])), "ignores merges"),
         (spm.tokenizer(json!({"unk_token": "<none>"}), prepend(), Value::Null, json!([])), "<none>"),
         (bytes.tokenizer(json!({}), prepend(), byte_level(), json!([])), "normalizers"),
+        (bytes.tokenizer(json!({}), json!({"type": "NFC"}), byte_level(), one_spelling), "one spelling"),
         (json!({"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}}), "WordLevel"),
     ];
     for (file, expected) in cases {
@@ -255,9 +281,7 @@ fn broken_files_are_refused() {
     let merges = merges.tokenizer(json!({}), Value::Null, byte_level(), json!([]));
     let mut version = Model::byte_level(10).tokenizer(json!({}), Value::Null, byte_level(), json!([]));
     version["version"] = json!("3.0");
-    let twice = json!([added("e\u{301}", &["normalized"]), added("é", &["normalized"])]);
-    let twice = Model::byte_level(10).tokenizer(json!({}), json!({"type": "NFC"}), byte_level(), twice);
-    for (file, expected) in [(merges, "out of vocabulary"), (version, "3.0"), (twice, ""), (json!({}), "model")] {
+    for (file, expected) in [(merges, "out of vocabulary"), (version, "3.0"), (json!({}), "model")] {
         let error = Encoder::from_bytes(file.to_string().as_bytes()).err().expect("a refusal").to_string();
         assert!(error.contains("cannot load") && error.contains(expected), "{error}");
     }

@@ -29,7 +29,8 @@ static TOKENIZERS: LazyLock<Vec<Compared>> = LazyLock::new(|| {
     ]);
     let mut odd = Model::sentence_piece(120);
     odd.merges.reverse();
-    for (left, right) in [("a", "▁"), ("▁", "▁"), ("▁▁", "▁▁"), ("-", "-"), ("--", "a"), ("日", "本")] {
+    for (left, right) in [("a", "▁"), ("▁", "▁"), ("▁▁", "▁▁"), ("-", "-"), ("--", "a"), ("日", "本")]
+    {
         odd.add_merge(left, right);
     }
     let mut poor = Model::sentence_piece(120);

@@ -99,9 +99,7 @@ impl Model {
 pub fn byte_spelling() -> Vec<char> {
     let mut others = '\u{100}'..;
     let prints = |byte: u8| matches!(byte, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF);
-    (0..=255u8)
-        .map(|byte| if prints(byte) { char::from(byte) } else { others.next().unwrap() })
-        .collect()
+    (0..=255u8).map(|byte| if prints(byte) { char::from(byte) } else { others.next().unwrap() }).collect()
 }
 
 /// An added token with some flags set.
