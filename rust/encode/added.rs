@@ -155,7 +155,12 @@ impl Matcher {
     /// that text may be met twice, and one of which nothing is left is dropped. That is how the reference
     /// has it.
     pub fn split<'a>(&self, text: &'a str, mut visit: impl FnMut(Part<'a>)) {
-        let Some(automaton) = &self.automaton else { return visit(Part::Text(text, 0)) };
+        let Some(automaton) = &self.automaton else {
+            if !text.is_empty() {
+                visit(Part::Text(text, 0));
+            }
+            return;
+        };
         let mut done = 0;
         for found in automaton.find_iter(text) {
             let token = &self.tokens[found.pattern().as_usize()];

@@ -8,7 +8,7 @@
 
 use ahash::{AHashMap, AHashSet};
 
-use super::cache::{MEDIUM, PART, PieceCache, SHORT, medium_key, short_key};
+use super::cache::{PART, PieceCache, Size, medium_key, short_key};
 use super::merge::{MergeRule, MergeTable, NONE};
 use super::utf8::decode;
 use super::vocab::Vocab;
@@ -85,7 +85,7 @@ impl Bytes {
                 .filter_map(|(token, id)| Some((spelling.bytes(token)?.into_boxed_slice(), id)))
                 .collect()
         });
-        let symbols = ByteSymbols::new(ids, table);
+        let symbols = ByteSymbols::new(&ids, table);
         let characters = characters(&symbols, table);
         Ok(Self { symbols, whole, contexts, characters })
     }
@@ -158,8 +158,8 @@ impl Bytes {
         let begin = ids.len();
         let part = if self.whole.is_some() { PART } else { 0 };
         let Workspace { cache, scratch, .. } = workspace;
-        match word.len() {
-            ..=SHORT => {
+        match Size::of(word.len()) {
+            Size::Short => {
                 let key = short_key(text, start, word.len()) | part;
                 let place = cache.short_place(key);
                 if let Some(word) = cache.find_short(key, place) {
@@ -168,7 +168,7 @@ impl Bytes {
                 self.symbols.merge(table, word, scratch, ids);
                 cache.insert_short(key, place, &ids[begin..]);
             }
-            ..=MEDIUM => {
+            Size::Medium => {
                 let [low, high] = medium_key(text, start, word.len());
                 let key = [low, high | part];
                 let place = cache.medium_place(key);
@@ -178,7 +178,7 @@ impl Bytes {
                 self.symbols.merge(table, word, scratch, ids);
                 cache.insert_medium(key, place, &ids[begin..]);
             }
-            _ => self.symbols.merge(table, word, scratch, ids),
+            Size::Long | Size::TooLong => self.symbols.merge(table, word, scratch, ids),
         }
     }
 

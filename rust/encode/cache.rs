@@ -28,6 +28,29 @@ pub const SHORT: usize = 15;
 pub const MEDIUM: usize = 31;
 pub const LONG: usize = 128;
 
+/// Where a piece is kept.
+pub enum Size {
+    Short,
+    Medium,
+    Long,
+    /// Nowhere.
+    TooLong,
+}
+
+impl Size {
+    pub fn of(len: usize) -> Self {
+        if len <= SHORT {
+            Self::Short
+        } else if len <= MEDIUM {
+            Self::Medium
+        } else if len <= LONG {
+            Self::Long
+        } else {
+            Self::TooLong
+        }
+    }
+}
+
 /// The count byte of a slot whose ids are in `spilled`.
 const SPILLED: u8 = 0xFF;
 
@@ -244,9 +267,9 @@ static BELOW: [u128; 16] = {
 #[inline(always)]
 fn load(text: &[u8], start: usize) -> u128 {
     match text.len().checked_sub(16) {
-        // One comparison, where a slice takes two: this is done twice for each piece.
-        // SAFETY: at least 16 bytes follow `start`.
+        // One comparison, where a slice takes two: this is done for each piece.
         Some(last) if start <= last => {
+            // SAFETY: at least 16 bytes follow `start`.
             u128::from_le_bytes(unsafe { text.as_ptr().add(start).cast::<[u8; 16]>().read() })
         }
         // Never so in a padded text.
@@ -387,12 +410,12 @@ mod tests {
 
     fn find(cache: &PieceCache, piece: &[u8]) -> Option<Vec<u32>> {
         let text = [piece, &[b'x'; 64]].concat();
-        let found = match piece.len() {
-            ..=SHORT => {
+        let found = match Size::of(piece.len()) {
+            Size::Short => {
                 let key = short_key(&text, 0, piece.len());
                 cache.find_short(key, cache.short_place(key)).map(|word| cache.packed(*word))
             }
-            ..=MEDIUM => {
+            Size::Medium => {
                 let key = medium_key(&text, 0, piece.len());
                 cache.find_medium(key, cache.medium_place(key))
             }
@@ -404,12 +427,12 @@ mod tests {
     fn insert(cache: &mut PieceCache, piece: &[u8]) {
         let text = [piece, &[b'y'; 64]].concat();
         let ids = ids_of(piece);
-        match piece.len() {
-            ..=SHORT => {
+        match Size::of(piece.len()) {
+            Size::Short => {
                 let key = short_key(&text, 0, piece.len());
                 cache.insert_short(key, cache.short_place(key), &ids);
             }
-            ..=MEDIUM => {
+            Size::Medium => {
                 let key = medium_key(&text, 0, piece.len());
                 cache.insert_medium(key, cache.medium_place(key), &ids);
             }

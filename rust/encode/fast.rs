@@ -67,7 +67,7 @@ impl FastEncoder {
             Style::ByteLevel { splitter, nfc } => {
                 let splitter = if options.portable { splitter.portable() } else { splitter };
                 let bytes = Bytes::new(&vocab, &rules, &table, model.ignore_merges())?;
-                (TextRules::ByteLevel { splitter, nfc: nfc.then(Nfc::new) }, Pieces::Bytes(bytes))
+                (TextRules::ByteLevel { splitter, nfc: nfc.then(Nfc::new) }, Pieces::Bytes(Box::new(bytes)))
             }
             Style::SentencePiece { prefix, before_each_space } => {
                 let characters = Characters::new(
@@ -83,7 +83,7 @@ impl FastEncoder {
                 } else {
                     Cutter::whole(before_each_space, kernel)
                 };
-                (TextRules::SentencePiece { prefix, cutter }, Pieces::Characters(characters))
+                (TextRules::SentencePiece { prefix, cutter }, Pieces::Characters(Box::new(characters)))
             }
         };
         let added = AddedTokens::new(

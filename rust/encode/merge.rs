@@ -101,8 +101,8 @@ impl MergeTable {
             buckets = fill(&entries, size);
         }
         Ok(Self {
-            shift: shift(size),
             buckets: buckets.unwrap_or_default(),
+            shift: shift(size),
             products: rules.iter().map(|rule| rule.product).collect(),
             kernel,
         })
@@ -135,7 +135,7 @@ impl MergeTable {
     /// Merges a word of up to [`LONGEST`] symbols. `emit` gets each token with the range of symbols that
     /// it covers.
     #[inline]
-    pub fn merge(&self, word: impl Word, emit: impl FnMut(u32, usize, usize)) {
+    pub fn merge(&self, word: &impl Word, emit: impl FnMut(u32, usize, usize)) {
         match self.kernel {
             Kernel::Portable => self.merge_by_length(word, emit),
             #[cfg(target_arch = "x86_64")]
@@ -146,12 +146,12 @@ impl MergeTable {
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-    fn merge_avx2(&self, word: impl Word, emit: impl FnMut(u32, usize, usize)) {
+    fn merge_avx2(&self, word: &impl Word, emit: impl FnMut(u32, usize, usize)) {
         self.merge_by_length(word, emit);
     }
 
     #[inline(always)]
-    fn merge_by_length(&self, word: impl Word, mut emit: impl FnMut(u32, usize, usize)) {
+    fn merge_by_length(&self, word: &impl Word, mut emit: impl FnMut(u32, usize, usize)) {
         match word.len() {
             0 => {}
             1 => emit(word.symbol(0), 0, 1),
@@ -172,7 +172,7 @@ impl MergeTable {
     /// Repeated minimum search over a fixed array: up to this length that beats a heap, because the
     /// search is a few vector instructions and all the rest is in registers or the first-level cache.
     #[inline(always)]
-    fn merge_within<const W: usize>(&self, word: impl Word, mut emit: impl FnMut(u32, usize, usize)) {
+    fn merge_within<const W: usize>(&self, word: &impl Word, mut emit: impl FnMut(u32, usize, usize)) {
         const PLACE_BITS: u32 = LONGEST.trailing_zeros();
         const PLACE: u32 = LONGEST as u32 - 1;
         // Rank and place in one number: the smallest is the lowest rank, leftmost among equals.
@@ -324,7 +324,7 @@ mod tests {
             for kernel in [Kernel::Portable, Kernel::detect()] {
                 let table = MergeTable::new(&rules, kernel).unwrap();
                 let (mut tokens, mut covered) = (Vec::new(), 0);
-                table.merge(symbols.as_slice(), |id, start, end| {
+                table.merge(&symbols.as_slice(), |id, start, end| {
                     assert_eq!(start, covered);
                     covered = end;
                     tokens.push(id);

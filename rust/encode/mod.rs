@@ -8,6 +8,9 @@
 //! crate itself, for all the rest. The way of a text through the fast engine is in [`fast`]; the ideas
 //! that make it fast are in docs/encoder.md.
 
+// What is compiled into a kernel must be inlined there, or it runs without the kernel's instructions.
+#![allow(clippy::inline_always)]
+
 mod added;
 mod bytes;
 mod cache;

@@ -1,7 +1,7 @@
 //! From pieces to ids: batches of look-ups in the cache, and what happens on a miss.
 
 use super::bytes::{Bytes, PairMemo, Spelling, Workspace};
-use super::cache::{Found, LONG, MEDIUM, MediumKey, PieceCache, SHORT, count, medium_key, short_key, unpack};
+use super::cache::{Found, MEDIUM, MediumKey, PieceCache, SHORT, Size, count, medium_key, short_key, unpack};
 use super::kernel::Kernel;
 use super::merge::MergeTable;
 use super::spm::{Characters, MARKER};
@@ -9,8 +9,8 @@ use super::words::Scratch;
 
 /// What a piece consists of.
 pub enum Pieces {
-    Bytes(Bytes),
-    Characters(Characters),
+    Bytes(Box<Bytes>),
+    Characters(Box<Characters>),
 }
 
 impl Pieces {
@@ -169,8 +169,8 @@ impl PieceWorker {
     fn rare(&mut self, context: &Context, (start, end): (usize, usize), place: usize, ids: &mut Vec<u32>) {
         let len = end - start;
         let begin = ids.len();
-        match len {
-            ..=SHORT => {
+        match Size::of(len) {
+            Size::Short => {
                 let key = short_key(context.text, start, len);
                 if let Some(word) = self.cache.find_short(key, place) {
                     return self.cache.packed(*word).append_to(ids);
@@ -178,7 +178,7 @@ impl PieceWorker {
                 self.miss(context, (start, end), ids);
                 self.cache.insert_short(key, place, &ids[begin..]);
             }
-            ..=MEDIUM => {
+            Size::Medium => {
                 let key: MediumKey = medium_key(context.text, start, len);
                 if let Some(found) = self.cache.find_medium(key, place) {
                     return found.append_to(ids);
@@ -186,7 +186,7 @@ impl PieceWorker {
                 self.miss(context, (start, end), ids);
                 self.cache.insert_medium(key, place, &ids[begin..]);
             }
-            ..=LONG => {
+            Size::Long => {
                 let piece = &context.text[start..end];
                 if let Some(found) = self.cache.find_long(piece) {
                     return ids.extend_from_slice(found);
@@ -194,7 +194,7 @@ impl PieceWorker {
                 self.miss(context, (start, end), ids);
                 self.cache.insert_long(piece, &ids[begin..]);
             }
-            _ => self.miss(context, (start, end), ids),
+            Size::TooLong => self.miss(context, (start, end), ids),
         }
     }
 

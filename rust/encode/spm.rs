@@ -83,7 +83,7 @@ impl Characters {
             return Err("its vocabulary lacks the space marker U+2581".into());
         }
         let mut characters = Self {
-            ascii: ByteSymbols::new([NONE; 256], table),
+            ascii: ByteSymbols::new(&[NONE; 256], table),
             fallback,
             basic,
             astral,
@@ -101,7 +101,7 @@ impl Characters {
             ascii[usize::from(byte)] =
                 if entry & UNKNOWN == 0 { entry & ID } else { fallback[usize::from(byte)] };
         }
-        characters.ascii = ByteSymbols::new(ascii, table);
+        characters.ascii = ByteSymbols::new(&ascii, table);
         Ok(characters)
     }
 

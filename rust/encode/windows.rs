@@ -171,7 +171,7 @@ impl WindowMerger {
 fn merge_all(table: &MergeTable, symbols: &[u32], pieces: &mut Vec<Piece>) {
     pieces.clear();
     if symbols.len() <= LONGEST {
-        table.merge(symbols, |id, _, end| pieces.push(Piece { id, end }));
+        table.merge(&symbols, |id, _, end| pieces.push(Piece { id, end }));
     } else {
         heap::merge(table, symbols, |id, end| pieces.push(Piece { id, end }));
     }

@@ -19,14 +19,14 @@ pub struct ByteSymbols {
 
 impl ByteSymbols {
     /// `ids` has the symbol of each byte, [`NONE`] for bytes that no word here holds.
-    pub fn new(ids: [u32; 256], table: &MergeTable) -> Self {
+    pub fn new(ids: &[u32; 256], table: &MergeTable) -> Self {
         let mut ranks = vec![NONE; 1 << 16];
         for (left, left_id) in ids.iter().enumerate().filter(|(_, id)| **id != NONE) {
             for (right, right_id) in ids.iter().enumerate().filter(|(_, id)| **id != NONE) {
                 ranks[left << 8 | right] = table.rank(*left_id, *right_id);
             }
         }
-        Self { ids, ranks: ranks.into_boxed_slice() }
+        Self { ids: *ids, ranks: ranks.into_boxed_slice() }
     }
 
     /// Appends the tokens of a word of any length.
@@ -34,7 +34,7 @@ impl ByteSymbols {
         if word.len() > LONGEST {
             return scratch.windows.merge(table, &ByteWord { symbols: &self.ids, word }, ids);
         }
-        table.merge(ShortByteWord { symbols: self, word }, |id, _, _| ids.push(id));
+        table.merge(&ShortByteWord { symbols: self, word }, |id, _, _| ids.push(id));
     }
 
     pub fn bytes(&self) -> usize {
@@ -49,7 +49,7 @@ impl Scratch {
             [] => {}
             [symbol] => ids.push(*symbol),
             symbols if symbols.len() <= LONGEST => {
-                table.merge(symbols, |id, _, _| ids.push(id));
+                table.merge(&symbols, |id, _, _| ids.push(id));
             }
             symbols => self.windows.merge(table, &ListedWord(symbols), ids),
         }
