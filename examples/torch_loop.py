@@ -37,10 +37,8 @@ def main(shards: str, tokenizer: str) -> None:
     dataset = gm.PackedDataset(shards, tokenizer=tokenizer, text_field="raw_content", sequence_length=512, batch_size=8)
     iterator = iter(dataset)
     for step, batch in zip(range(3), batches(iterator), strict=False):
-        kept = int((batch["targets_segmentation"] != 0).sum())
-        print(
-            f"step {step}: {tuple(batch['inputs'].shape)}, {kept} places with a target, state {iterator.get_state()['step']}"
-        )
+        with_target = int((batch["targets_segmentation"] != 0).sum())
+        print(f"step {step}: {tuple(batch['inputs'].shape)}, {with_target} places with a target")
     iterator.close()
 
 

@@ -16,6 +16,7 @@ and the loss counts only where there is a target.
 
 import argparse
 import functools
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -215,7 +216,7 @@ def drawn(losses: list[float], width: int = 64, height: int = 12) -> str:
     """The losses as a curve of text."""
     columns = min(width, len(losses))
     bounds = [round(i * len(losses) / columns) for i in range(columns + 1)]
-    means = [sum(losses[a:b]) / (b - a) for a, b in zip(bounds, bounds[1:], strict=False)]
+    means = [sum(losses[a:b]) / (b - a) for a, b in itertools.pairwise(bounds)]
     low, high = min(means), max(means)
     levels = [round((mean - low) / (high - low or 1) * (height - 1)) for mean in means]
     rows = ["".join("*" if level == row else " " for level in levels) for row in reversed(range(height))]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import runpy
 import signal
 import socket
@@ -162,3 +163,20 @@ def test_examples_run_as_programs(shards, tokenizer_file, name):
     )
     assert done.returncode == 0, done.stderr
     assert "512" in done.stdout
+
+
+def test_every_block_of_the_guide_runs(tmp_path, shard_folder, tokenizer_file):
+    text = (EXAMPLES.parent / "docs" / "training.md").read_text()
+    code = "".join(re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE))
+    assert code.count("gm.") > 5
+    (tmp_path / "demo-data").symlink_to(shard_folder)
+    (tmp_path / "tokenizer").symlink_to(tokenizer_file.parent)
+    script = tmp_path / "guide.py"
+    script.write_text(code.replace("/tmp/gristmill-guide", str(tmp_path / "checkpoints")))
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+    done = subprocess.run(
+        [sys.executable, str(script)], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "340 documents" in done.stdout
+    assert "waited for input" in done.stdout
