@@ -6,6 +6,9 @@ import itertools
 import json
 import logging
 import pickle
+import subprocess
+import sys
+import textwrap
 
 import cloudpickle
 import grain
@@ -283,3 +286,15 @@ def test_quarantined_records_are_logged(tmp_path, encoder, caplog):
     (record,) = caplog.records
     assert "2 records were left out" in record.getMessage()
     assert "a.jsonl: record 0, byte 0" in record.getMessage()
+
+
+def test_the_interpreter_ends_in_silence(shards, tokenizer_file):
+    code = f"""
+    import gristmill as gm
+    ds = gm.PackedDataset({shards!r}, tokenizer={str(tokenizer_file)!r}, text_field="raw_content",
+                          on_stats=lambda stats: 1 / 0)
+    iterator = iter(ds)
+    next(iterator)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")

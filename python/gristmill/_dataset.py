@@ -3,6 +3,7 @@
 import copy
 import logging
 import os
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -185,6 +186,9 @@ class PackedDatasetIterator(_state_files.LoadsAnyProcessCount, grain.DatasetIter
 class _Reporter:
     """Tells what is happening to those who cannot reach the iterator, which Grain's transformations hide."""
 
+    # Bound here: while the interpreter ends, Grain still closes iterators, and this module's names are gone.
+    _is_ending = staticmethod(sys.is_finalizing)
+
     def __init__(self, iterator: PackedDatasetIterator, on_stats: "Callable[[dict[str, Any]], None] | None") -> None:
         self._pipeline = iterator._pipeline
         self._on_stats = on_stats
@@ -196,6 +200,8 @@ class _Reporter:
             self.report()
 
     def report(self) -> None:
+        if self._is_ending():
+            return
         self._due = time.monotonic() + _REPORT_SECONDS
         entries = self._pipeline.quarantine()
         # A restored iterator begins a new list.

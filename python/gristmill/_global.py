@@ -197,9 +197,8 @@ class GlobalBatches(_state_files.LoadsAnyProcessCount, grain.DatasetIterator[Glo
         if element is None:
             element = self._iterator._padding()
         shape = (self._dataset._batch_size, self._dataset._sequence_length)
-        arrays = {
-            name: jax.make_array_from_process_local_data(self._sharding, rows, shape) for name, rows in element.items()
-        }
+        # All arrays in one call: JAX then moves them together.
+        arrays = jax.make_array_from_process_local_data(self._sharding, element, shape)
         more = has_rows and self._iterator._pipeline.more()
         return _Batch(arrays, has_rows, more, self._iterator.get_state(), self._iterator.stats())
 

@@ -1,0 +1,182 @@
+"""The examples run as they are, and do what they say."""
+
+import json
+import os
+import re
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import grain
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+from jax.sharding import Mesh
+
+import gristmill as gm
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+TINY = ["--batch", "8", "--length", "64", "--width", "16", "--layers", "1", "--heads", "2"]
+
+
+def start(folder, shards, tokenizer_file, steps, *more, devices=1):
+    command = [
+        sys.executable, str(EXAMPLES / "train.py"), "--shards", shards, "--tokenizer", str(tokenizer_file),
+        "--folder", str(folder), "--steps", str(steps), "--save-every", "4", *TINY, *more,
+    ]  # fmt: skip
+    environment = {
+        **os.environ,
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+    }
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
+
+
+def finish(*processes, deadline=100):
+    """What the processes print; all are killed when one fails or the time is up."""
+    until = time.monotonic() + deadline
+    try:
+        outputs = [process.communicate(timeout=max(1, until - time.monotonic()))[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    assert [process.returncode for process in processes] == [0] * len(processes), "\n".join(outputs)[-3000:]
+    return outputs
+
+
+def losses(folder):
+    return [json.loads(line) for line in (folder / "losses.jsonl").read_text().splitlines()]
+
+
+def test_a_training_run_that_was_killed_goes_on_to_the_last_bit(tmp_path, shards, tokenizer_file):
+    (output,) = finish(start(tmp_path / "whole", shards, tokenizer_file, 14))
+    whole = losses(tmp_path / "whole")
+    assert [entry["step"] for entry in whole] == list(range(1, 15))
+    assert whole[-1]["loss"] < whole[0]["loss"] - 0.05
+    assert "waited for input" in output
+    assert " |*" in output  # the curve
+
+    process = start(tmp_path / "killed", shards, tokenizer_file, 10**6)
+    for line in process.stdout:
+        if line.startswith("step     6"):
+            process.send_signal(signal.SIGKILL)
+            break
+    process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL
+    before = losses(tmp_path / "killed")
+    assert len(before) >= 6
+    finish(start(tmp_path / "killed", shards, tokenizer_file, 14))
+    assert losses(tmp_path / "killed")[len(whole) :] == []
+    assert losses(tmp_path / "killed") == whole
+
+
+def test_it_trains_on_two_hosts_and_goes_on_with_one(tmp_path, shards, tokenizer_file):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    folder = tmp_path / "run"
+    both = [
+        start(folder, shards, tokenizer_file, 4, "--hosts", "2", "--host", str(host), "--coordinator", address)
+        for host in range(2)
+    ]
+    outputs = finish(*both)
+    assert "step     4" in outputs[0]
+    assert "step" not in outputs[1]
+    finish(start(folder, shards, tokenizer_file, 8, devices=2))
+    finish(start(tmp_path / "one", shards, tokenizer_file, 8, devices=2))
+    together, alone = losses(folder), losses(tmp_path / "one")
+    assert [entry["step"] for entry in together] == list(range(1, 9))
+    np.testing.assert_allclose([e["loss"] for e in together], [e["loss"] for e in alone], rtol=1e-4)
+
+
+@pytest.fixture
+def dataset(shards, encoder):
+    return gm.PackedDataset(
+        shards, tokenizer=encoder, text_field="raw_content", sequence_length=512, batch_size=8, lanes=4
+    )
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(np.array_equal(a[key], b[key]) for key in a)
+
+
+def test_maxtext_s_interface(tmp_path, dataset):
+    """What MaxText's trainer and its checkpointing do with a data iterator."""
+    example = runpy.run_path(str(EXAMPLES / "maxtext_iterator.py"))
+    mesh = Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("data", "fsdp"))
+    iterator = example["DataLoadIterator"](dataset, mesh)
+    expected = list(dataset)
+    assert all(same(next(iterator), batch) for batch in expected[:3])
+    with ocp.CheckpointManager(tmp_path) as manager:
+        saved = grain.checkpoint.CheckpointSave(iterator.local_iterator)
+        manager.save(3, args=ocp.args.Composite(iter=saved))
+    assert (tmp_path / "3" / "iter" / "process_0-of-1.json").exists()
+    for arguments in (grain.checkpoint.CheckpointRestore, gm.CheckpointRestore):
+        again = example["DataLoadIterator"](dataset, mesh)
+        with ocp.CheckpointManager(tmp_path) as manager:
+            restored = manager.restore(3, args=ocp.args.Composite(iter=arguments(again.local_iterator)))
+        again.local_iterator = restored["iter"]
+        assert same(next(again), expected[3])
+        again.local_iterator.close()
+    assert same(next(iter(iterator)), expected[0])  # iter() begins anew, as MaxText's does
+    # MaxText's own class cuts a host's rows evenly over its devices, in the order of the mesh.
+    loader = dataset.for_sharding(example["input_sharding"](mesh))
+    assert same(next(iter(loader)), expected[0])
+
+
+def from_numpy(array):
+    """What `torch.from_numpy` asks of an array that it is to share the memory of."""
+    assert isinstance(array, np.ndarray)
+    assert array.dtype == np.int32
+    assert array.flags.writeable
+    assert all(stride > 0 for stride in array.strides)
+    return array
+
+
+def test_torch_s_loop_shares_the_memory(dataset, monkeypatch):
+    try:
+        import torch
+    except ImportError:
+        torch = SimpleNamespace(from_numpy=from_numpy)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    example = runpy.run_path(str(EXAMPLES / "torch_loop.py"))
+    elements = list(dataset)
+    kept = list(example["batches"](elements))
+    for batch, element in zip(kept, elements, strict=True):
+        assert same({name: np.asarray(tensor) for name, tensor in batch.items()}, element)
+        assert all(np.shares_memory(np.asarray(tensor), element[name]) for name, tensor in batch.items())
+
+
+@pytest.mark.parametrize("name", ["maxtext_iterator.py", "torch_loop.py"])
+def test_examples_run_as_programs(shards, tokenizer_file, name):
+    if name == "torch_loop.py":
+        pytest.importorskip("torch")
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / name), shards, str(tokenizer_file)], capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 0, done.stderr
+    assert "512" in done.stdout
+
+
+def test_every_block_of_the_guide_runs(tmp_path, shard_folder, tokenizer_file):
+    text = (EXAMPLES.parent / "docs" / "training.md").read_text()
+    code = "".join(re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE))
+    assert code.count("gm.") > 5
+    (tmp_path / "demo-data").symlink_to(shard_folder)
+    (tmp_path / "tokenizer").symlink_to(tokenizer_file.parent)
+    script = tmp_path / "guide.py"
+    script.write_text(code.replace("/tmp/gristmill-guide", str(tmp_path / "checkpoints")))
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+    done = subprocess.run(
+        [sys.executable, str(script)], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "340 documents" in done.stdout
+    assert "waited for input" in done.stdout
