@@ -2,6 +2,8 @@
 //!
 //! On a sample of the corpus if `GRISTMILL_SHARED` names a folder with one, else on made-up text.
 
+#![allow(clippy::unwrap_used, reason = "a benchmark may stop where it cannot go on")]
+
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -16,7 +18,7 @@ const SAMPLE: usize = 16 << 20;
 const FAMILIES: [&str; 8] =
     ["phi-2", "llama3.1", "qwen3", "gpt-oss", "mistral-nemo", "deepseek-v3", "starcoder", "falcon"];
 
-fn main_benchmark(criterion: &mut Criterion) {
+fn split(criterion: &mut Criterion) {
     let families: serde_json::Value =
         serde_json::from_str(include_str!("../rust/encode/split/tests/families.json")).unwrap();
     for (name, documents) in samples() {
@@ -46,12 +48,11 @@ fn samples() -> Vec<(&'static str, Vec<Vec<u8>>)> {
         std::env::var_os("GRISTMILL_SHARED").map(|path| PathBuf::from(path).join("corpus/red_pajama"));
     if let Some(corpus) = corpus.filter(|path| path.is_dir()) {
         return vec![
-            ("english", documents(&corpus.join("2023-02/en_head.json.gz"))),
-            ("code", documents(&corpus.join("2023-08/en_head.json.gz"))),
-            ("japanese", documents(&corpus.join("2023-01/multi_head.json.gz"))),
-            ("chinese", documents(&corpus.join("2023-02/multi_head.json.gz"))),
-            ("korean", documents(&corpus.join("2023-03/multi_head.json.gz"))),
-            ("german", documents(&corpus.join("2023-04/multi_head.json.gz"))),
+            ("english", documents(&corpus.join("2023-02/en_head.json.gz"), "classic-books")),
+            ("code", documents(&corpus.join("2023-03/en_head.json.gz"), "tokio")),
+            ("japanese", documents(&corpus.join("2023-04/multi_head.json.gz"), "python-docs-ja")),
+            ("chinese", documents(&corpus.join("2023-02/multi_head.json.gz"), "chinese-poetry")),
+            ("german", documents(&corpus.join("2023-04/multi_head.json.gz"), "gesetze")),
         ];
     }
     let made_up = |text: &str| vec![padded(&text.repeat(SAMPLE / text.len()))];
@@ -68,15 +69,14 @@ fn samples() -> Vec<(&'static str, Vec<Vec<u8>>)> {
     ]
 }
 
-/// The documents of a shard up to the size of a sample.
-fn documents(shard: &Path) -> Vec<Vec<u8>> {
+/// The documents of a shard from one source, up to the size of a sample.
+fn documents(shard: &Path, source: &str) -> Vec<Vec<u8>> {
     let lines = BufReader::new(flate2::read::MultiGzDecoder::new(File::open(shard).unwrap())).lines();
     let mut size = 0;
     lines
-        .map(|line| {
-            let record: serde_json::Value = serde_json::from_str(&line.unwrap()).unwrap();
-            padded(record["raw_content"].as_str().unwrap())
-        })
+        .map(|line| serde_json::from_str::<serde_json::Value>(&line.unwrap()).unwrap())
+        .filter(|record| record["url"].as_str().is_some_and(|url| url.contains(source)))
+        .map(|record| padded(record["raw_content"].as_str().unwrap()))
         .take_while(|document| {
             size += document.len();
             size < SAMPLE
@@ -96,6 +96,6 @@ criterion_group! {
         .sample_size(10)
         .warm_up_time(std::time::Duration::from_millis(300))
         .measurement_time(std::time::Duration::from_secs(1));
-    targets = main_benchmark
+    targets = split
 }
 criterion_main!(benches);

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 
 use super::kinds::{KindMask, Kinds, MAX_KINDS};
 use super::pattern::Node;
+use super::recognise::Domain;
 
 /// The end of the text, as a symbol in masks.
 const END_BIT: usize = MAX_KINDS + 1;
@@ -33,14 +34,6 @@ impl Transition {
     }
 }
 
-/// What a step takes as a character.
-pub enum Alphabet {
-    /// The characters of the text.
-    Unicode,
-    /// Behind a `ByteLevel` the reference sees each byte as the character that stands for it.
-    Bytes([char; 256]),
-}
-
 /// The state without a way on.
 pub const DEAD: u16 = 0;
 /// The state in front of a match.
@@ -57,7 +50,7 @@ pub struct Automaton {
 }
 
 impl Automaton {
-    pub fn new(pattern: &Node, alphabet: &Alphabet) -> Result<Self, String> {
+    pub fn new(pattern: &Node, domain: Domain) -> Result<Self, String> {
         let mut sets = Vec::new();
         pattern.for_each_set(&mut |set| sets.push(set));
         let kinds = Kinds::new(sets.into_iter())?;
@@ -79,21 +72,19 @@ impl Automaton {
             }
             state += 1;
         }
-        let by_byte = (0..build.states.len())
-            .flat_map(|state| {
-                let row = &by_kind[state << row_shift..];
-                (0..=u8::MAX)
-                    .map(|byte| match alphabet {
-                        Alphabet::Unicode if byte < 0x80 => row[usize::from(kinds.of(char::from(byte)))],
-                        Alphabet::Unicode => MORE_BYTES,
-                        Alphabet::Bytes(characters) => {
-                            row[usize::from(kinds.of(characters[usize::from(byte)]))]
-                        }
-                    })
-                    .collect::<Vec<_>>()
-            })
-            .collect();
-        let automaton = Self { by_kind, row_shift, by_byte, kinds };
+        let characters = byte_level_characters();
+        let on_byte = |state: usize, byte: u8| {
+            let c = match domain {
+                Domain::Bytes => characters[usize::from(byte)],
+                Domain::Characters if byte.is_ascii() => char::from(byte),
+                Domain::Characters => return MORE_BYTES,
+            };
+            by_kind[(state << row_shift) + usize::from(kinds.of(c))]
+        };
+        let states = 0..build.states.len();
+        let by_byte = states.flat_map(|state| (0..=u8::MAX).map(move |byte| (state, byte)));
+        let by_byte = by_byte.map(|(state, byte)| on_byte(state, byte)).collect();
+        let automaton = Self { kinds, by_kind, row_shift, by_byte };
         let symbols = 0..=automaton.kinds.count() as u8;
         if symbols.into_iter().any(|kind| automaton.on_kind(START, kind).match_ends_here()) {
             return Err("a split pattern that can match the empty string".into());
@@ -110,6 +101,12 @@ impl Automaton {
             return (self.on_kind(state, kind), width);
         }
         (transition, 1)
+    }
+
+    /// Whether no match begins with a character of this one byte.
+    #[inline]
+    pub fn cannot_start(&self, byte: u8) -> bool {
+        self.by_byte[usize::from(START) << 8 | usize::from(byte)] == Transition(DEAD << 1)
     }
 
     /// Whether a match may end where the text does.
@@ -254,4 +251,19 @@ impl Build<'_> {
             state.push(at);
         }
     }
+}
+
+/// The character that stands for each byte behind a `ByteLevel`: printable Latin-1 for itself, the
+/// others in order from U+0100 on.
+fn byte_level_characters() -> [char; 256] {
+    let mut next = 0x100;
+    std::array::from_fn(|byte| {
+        let byte = byte as u8;
+        if matches!(byte, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF) {
+            return char::from(byte);
+        }
+        let stand_in = char::from_u32(next).unwrap_or_default();
+        next += 1;
+        stand_in
+    })
 }

@@ -1,8 +1,4 @@
-//! Reads the regular expressions of split patterns, in the part of Oniguruma's syntax that
-//! tokenizers use, into a tree whose leaves are sets of characters.
-//!
-//! Anything whose meaning in Oniguruma is not modelled exactly is refused with a clause that says
-//! what it was; the reference engine then does the work.
+//! Split patterns as trees whose leaves are sets of characters.
 
 use regex_syntax::hir::{ClassUnicode, ClassUnicodeRange, HirKind};
 
@@ -27,24 +23,7 @@ pub enum Node {
     },
 }
 
-/// The largest count in `{m,n}`; more would only make the automaton large.
-const MAX_COUNT: u32 = 64;
-
-/// Two ASCII letters that fold together into one character outside ASCII (ß, ﬀ, ﬁ, ﬂ, ﬆ), which
-/// Oniguruma would match under `(?i:...)` and a set of single characters cannot express.
-const MULTI_FOLDS: [[char; 2]; 5] = [['s', 's'], ['f', 'f'], ['f', 'i'], ['f', 'l'], ['s', 't']];
-
 impl Node {
-    /// Reads a pattern as Oniguruma's default syntax has it.
-    pub fn parse(pattern: &str) -> Result<Self, String> {
-        let mut parser = Parser { chars: pattern.chars().collect(), at: 0, ignore_case: false, depth: 0 };
-        let node = parser.alternation()?;
-        match parser.peek() {
-            None => Ok(node),
-            Some(c) => Err(format!("an unbalanced '{c}' in a split pattern")),
-        }
-    }
-
     /// A pattern that matches exactly `text`.
     pub fn literal(text: &str) -> Self {
         Self::concat(text.chars().map(|c| Self::Class(single(c))).collect())
@@ -103,7 +82,7 @@ impl Node {
     }
 
     /// Whether the node can match the empty string.
-    fn may_be_empty(&self) -> bool {
+    pub fn may_be_empty(&self) -> bool {
         match self {
             Self::Class(_) => false,
             Self::Ahead { .. } => true,
@@ -125,7 +104,8 @@ impl Node {
         }
     }
 
-    fn concat(mut nodes: Vec<Self>) -> Self {
+    /// The nodes one after the other.
+    pub fn concat(mut nodes: Vec<Self>) -> Self {
         match (nodes.pop(), nodes.is_empty()) {
             (Some(only), true) => only,
             (Some(last), false) => {
@@ -154,7 +134,8 @@ pub fn set_where(holds: impl Fn(char) -> bool) -> ClassUnicode {
     )
 }
 
-fn single(c: char) -> ClassUnicode {
+/// The set of one character.
+pub fn single(c: char) -> ClassUnicode {
     ClassUnicode::new([ClassUnicodeRange::new(c, c)])
 }
 
@@ -165,7 +146,8 @@ fn union(sets: impl Iterator<Item = ClassUnicode>) -> ClassUnicode {
     })
 }
 
-fn first_of(nodes: &[Node]) -> Option<ClassUnicode> {
+/// The characters that a match of some nodes can look at first.
+pub fn first_of(nodes: &[Node]) -> Option<ClassUnicode> {
     let mut all = ClassUnicode::empty();
     for node in nodes {
         all.union(&node.first()?);
@@ -174,285 +156,4 @@ fn first_of(nodes: &[Node]) -> Option<ClassUnicode> {
         }
     }
     None
-}
-
-struct Parser {
-    chars: Vec<char>,
-    at: usize,
-    ignore_case: bool,
-    /// Number of open groups.
-    depth: usize,
-}
-
-/// A repetition as written: its bounds, and whether it never gives back what it took.
-struct Quantifier {
-    min: u32,
-    max: Option<u32>,
-    possessive: bool,
-}
-
-impl Parser {
-    fn peek(&self) -> Option<char> {
-        self.chars.get(self.at).copied()
-    }
-
-    fn next(&mut self) -> Option<char> {
-        let c = self.peek()?;
-        self.at += 1;
-        Some(c)
-    }
-
-    fn eat(&mut self, text: &str) -> bool {
-        let found = text.chars().enumerate().all(|(i, c)| self.chars.get(self.at + i) == Some(&c));
-        if found {
-            self.at += text.chars().count();
-        }
-        found
-    }
-
-    fn alternation(&mut self) -> Result<Node, String> {
-        let mut alternatives = Vec::new();
-        loop {
-            match self.concatenation()? {
-                Node::Alternate(nodes) => alternatives.extend(nodes),
-                node => alternatives.push(node),
-            }
-            if !self.eat("|") {
-                break;
-            }
-        }
-        Ok(match alternatives.pop() {
-            Some(only) if alternatives.is_empty() => only,
-            last => {
-                alternatives.extend(last);
-                Node::Alternate(alternatives)
-            }
-        })
-    }
-
-    fn concatenation(&mut self) -> Result<Node, String> {
-        let mut nodes = Vec::new();
-        let mut possessive = Vec::new();
-        while let Some(c) = self.peek() {
-            if c == '|' || c == ')' {
-                break;
-            }
-            let atom = self.atom()?;
-            let node = match self.quantifier()? {
-                None => atom,
-                Some(_) if matches!(atom, Node::Ahead { .. }) => {
-                    return Err("a repeated look-ahead in a split pattern".into());
-                }
-                Some(Quantifier { min, max, possessive: keeps }) => {
-                    if max.is_none() && atom.may_be_empty() {
-                        return Err("a repetition of what may be empty in a split pattern".into());
-                    }
-                    if keeps {
-                        possessive.push(nodes.len());
-                    }
-                    Node::Repeat { node: Box::new(atom), min, max }
-                }
-            };
-            nodes.push(node);
-        }
-        for at in possessive {
-            self.check_possessive(&nodes[at], &nodes[at + 1..])?;
-        }
-        Ok(Node::concat(nodes))
-    }
-
-    /// A possessive repetition is a greedy one where giving back could not help: nothing that it
-    /// takes can open what follows, or what follows cannot fail.
-    fn check_possessive(&self, node: &Node, rest: &[Node]) -> Result<(), String> {
-        let refused = || "a possessive repetition in a split pattern that is not the same as a greedy one";
-        let Node::Repeat { node, .. } = node else { return Err(refused().into()) };
-        let Node::Class(taken) = &**node else { return Err(refused().into()) };
-        if self.depth == 0 && rest.iter().all(Node::never_fails) {
-            return Ok(());
-        }
-        let mut both = first_of(rest).ok_or_else(refused)?;
-        both.intersect(taken);
-        if both.ranges().is_empty() { Ok(()) } else { Err(refused().into()) }
-    }
-
-    fn quantifier(&mut self) -> Result<Option<Quantifier>, String> {
-        let (min, max, interval) = match self.peek() {
-            Some('?') => (0, Some(1), false),
-            Some('*') => (0, None, false),
-            Some('+') => (1, None, false),
-            Some('{') => {
-                let (min, max) = self.interval()?;
-                (min, max, true)
-            }
-            _ => return Ok(None),
-        };
-        self.at += 1;
-        let possessive = !interval && self.eat("+");
-        if matches!(self.peek(), Some('?' | '*' | '+' | '{')) {
-            return Err("a lazy or nested repetition in a split pattern".into());
-        }
-        Ok(Some(Quantifier { min, max, possessive }))
-    }
-
-    /// Reads `{m}`, `{m,}`, `{m,n}` up to its closing brace.
-    fn interval(&mut self) -> Result<(u32, Option<u32>), String> {
-        let refused = || "an unusual '{' in a split pattern".to_owned();
-        let close = self.chars[self.at..].iter().position(|&c| c == '}').ok_or_else(refused)?;
-        let body: String = self.chars[self.at + 1..self.at + close].iter().collect();
-        let number = |text: &str| match text.parse::<u32>() {
-            Ok(count) if text.bytes().all(|b| b.is_ascii_digit()) && count <= MAX_COUNT => Ok(count),
-            _ => Err(refused()),
-        };
-        let (min, max) = match body.split_once(',') {
-            None => (number(&body)?, Some(number(&body)?)),
-            Some((min, "")) => (number(min)?, None),
-            Some((min, max)) => (number(min)?, Some(number(max)?)),
-        };
-        if max.is_some_and(|max| max < min || max == 0) {
-            return Err(refused());
-        }
-        self.at += close;
-        Ok((min, max))
-    }
-
-    fn atom(&mut self) -> Result<Node, String> {
-        match self.next() {
-            Some('(') => self.group(),
-            Some('[') => self.class().map(Node::Class),
-            Some('\\') => self.escape().map(Node::Class),
-            // In Oniguruma `$` is the end of a line, and the end of the text also after a newline.
-            Some('$') => Ok(Node::Ahead { set: single('\n'), at_end: true }),
-            Some(c @ ('.' | '^' | '*' | '+' | '?' | '{')) => Err(format!("'{c}' in a split pattern")),
-            Some(c) => self.folded(c).map(Node::Class),
-            None => Err("a split pattern that ends too early".into()),
-        }
-    }
-
-    fn group(&mut self) -> Result<Node, String> {
-        let was = self.ignore_case;
-        let ahead = if self.eat("?!") {
-            Some(true)
-        } else if self.eat("?=") {
-            Some(false)
-        } else {
-            if self.eat("?i:") {
-                self.ignore_case = true;
-            } else if !self.eat("?:") && self.peek() == Some('?') {
-                return Err("a group of an unknown kind in a split pattern".into());
-            }
-            None
-        };
-        self.depth += 1;
-        let node = self.alternation()?;
-        self.depth -= 1;
-        self.ignore_case = was;
-        if !self.eat(")") {
-            return Err("an unclosed group in a split pattern".into());
-        }
-        match (ahead, node) {
-            (None, node) => Ok(node),
-            (Some(negated), Node::Class(mut set)) => {
-                if negated {
-                    set.negate();
-                }
-                Ok(Node::Ahead { set, at_end: negated })
-            }
-            (Some(_), _) => Err("a look-ahead at more than one character in a split pattern".into()),
-        }
-    }
-
-    /// What a literal character matches.
-    fn folded(&self, c: char) -> Result<ClassUnicode, String> {
-        let mut set = single(c);
-        if self.ignore_case {
-            let after = self.chars.get(self.at).map_or(' ', char::to_ascii_lowercase);
-            if !c.is_ascii() || MULTI_FOLDS.contains(&[c.to_ascii_lowercase(), after]) {
-                return Err(format!("'{c}' without regard to case in a split pattern"));
-            }
-            set.case_fold_simple();
-        }
-        Ok(set)
-    }
-
-    fn escape(&mut self) -> Result<ClassUnicode, String> {
-        match self.next() {
-            Some('r') => Ok(single('\r')),
-            Some('n') => Ok(single('\n')),
-            Some('t') => Ok(single('\t')),
-            Some(c @ ('s' | 'S' | 'd' | 'D')) => named_set(&format!("\\{c}")),
-            Some(c @ ('p' | 'P')) => self.property(c),
-            Some(c) if c.is_ascii_punctuation() || c == ' ' => Ok(single(c)),
-            Some(c) => Err(format!("'\\{c}' in a split pattern")),
-            None => Err("a split pattern that ends in a backslash".into()),
-        }
-    }
-
-    /// `\p{..}` or `\P{..}` of a general category; scripts and the like are not verified against
-    /// Oniguruma.
-    fn property(&mut self, letter: char) -> Result<ClassUnicode, String> {
-        const CATEGORIES: &str =
-            "L Lu Ll Lt Lm Lo M Mn Mc Me N Nd Nl No P Pc Pd Ps Pe Pi Pf Po S Sm Sc Sk So Z Zs";
-        let refused = || format!("an unusual \\{letter} in a split pattern");
-        if !self.eat("{") {
-            return Err(refused());
-        }
-        let close = self.chars[self.at..].iter().position(|&c| c == '}').ok_or_else(refused)?;
-        let name: String = self.chars[self.at..self.at + close].iter().collect();
-        self.at += close + 1;
-        if !CATEGORIES.split(' ').any(|category| category == name) {
-            return Err(format!("\\{letter}{{{name}}} in a split pattern"));
-        }
-        named_set(&format!("\\{letter}{{{name}}}"))
-    }
-
-    /// A bracketed class, its opening bracket already read.
-    fn class(&mut self) -> Result<ClassUnicode, String> {
-        let negated = self.eat("^");
-        let mut set = ClassUnicode::empty();
-        let mut empty = true;
-        while !self.eat("]") {
-            let low = self.class_atom()?;
-            empty = false;
-            let ranged = self.peek() == Some('-') && self.chars.get(self.at + 1) != Some(&']');
-            if !ranged {
-                set.union(&low);
-                continue;
-            }
-            self.at += 1;
-            let high = self.class_atom()?;
-            match (low.ranges(), high.ranges()) {
-                ([low], [high])
-                    if low.start() == low.end()
-                        && high.start() == high.end()
-                        && low.start() <= high.start() =>
-                {
-                    set.push(ClassUnicodeRange::new(low.start(), high.start()));
-                }
-                _ => return Err("an unusual range in a split pattern".into()),
-            }
-        }
-        if empty {
-            return Err("an empty class in a split pattern".into());
-        }
-        if self.ignore_case {
-            if negated || !set.is_ascii() {
-                return Err("a class without regard to case in a split pattern".into());
-            }
-            set.case_fold_simple();
-        }
-        if negated {
-            set.negate();
-        }
-        Ok(set)
-    }
-
-    fn class_atom(&mut self) -> Result<ClassUnicode, String> {
-        match self.next() {
-            Some('\\') => self.escape(),
-            Some('[') => Err("a class inside a class in a split pattern".into()),
-            Some('&') if self.peek() == Some('&') => Err("'&&' in a split pattern".into()),
-            Some(c) => Ok(single(c)),
-            None => Err("an unclosed class in a split pattern".into()),
-        }
-    }
 }

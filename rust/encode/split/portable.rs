@@ -1,8 +1,8 @@
 //! The splitter for every pattern and every processor: one automaton a step, character by
 //! character. It is the fallback of the vector kernels and what they are tested against.
 
-use super::automaton::{Alphabet, Automaton, DEAD, START};
-use super::pattern::Node;
+use super::automaton::{Automaton, DEAD, START};
+use super::recognise::RecognisedStep;
 
 /// An attempt that has run this many bytes past its last match leaves a trail.
 const TRAIL_AFTER: usize = 64;
@@ -19,14 +19,8 @@ pub struct Trail {
 }
 
 impl Step {
-    /// A step over the characters of the text.
-    pub fn over_characters(pattern: &Node) -> Result<Self, String> {
-        Automaton::new(pattern, &Alphabet::Unicode).map(Self)
-    }
-
-    /// A step behind a `ByteLevel`.
-    pub fn over_bytes(pattern: &Node) -> Result<Self, String> {
-        Automaton::new(pattern, &Alphabet::Bytes(byte_level_characters())).map(Self)
+    pub fn new(step: &RecognisedStep) -> Result<Self, String> {
+        Automaton::new(&step.pattern, step.domain).map(Self)
     }
 
     /// Cuts `text`, which is cut at `pieces` already, and adds the ends of the parts to `ends`.
@@ -44,7 +38,14 @@ impl Step {
         trail.states.clear();
         let mut at = start;
         let mut cut = start;
-        while at < text.len() {
+        loop {
+            // Most steps but the widest match little: this passes over what they do not.
+            while at < text.len() && self.0.cannot_start(text[at]) {
+                at += 1;
+            }
+            if at >= text.len() {
+                break;
+            }
             if let Some(end) = self.match_at(text, at, trail) {
                 if cut < at {
                     ends.push(at as u32);
@@ -111,19 +112,4 @@ impl Trail {
         self.states.push(state);
         false
     }
-}
-
-/// The character that stands for each byte behind a `ByteLevel`: printable Latin-1 for itself, the
-/// others in order from U+0100 on.
-fn byte_level_characters() -> [char; 256] {
-    let mut next = 0x100;
-    std::array::from_fn(|byte| {
-        let byte = byte as u8;
-        if matches!(byte, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF) {
-            return char::from(byte);
-        }
-        let stand_in = char::from_u32(next).unwrap_or_default();
-        next += 1;
-        stand_in
-    })
 }

@@ -1,10 +1,12 @@
 //! Reads the `pre_tokenizer` of tokenizer.json as a list of patterns that cut one after the other.
 
+use std::sync::LazyLock;
+
 use regex_syntax::hir::ClassUnicode;
 use serde_json::Value;
-use unicode_categories::UnicodeCategories;
 
-use super::pattern::{Node, set_where};
+use super::parser::parse;
+use super::pattern::{Node, named_set, set_where};
 
 /// The pattern that a `ByteLevel` with `use_regex` applies.
 pub const BYTE_LEVEL_PATTERN: &str =
@@ -39,7 +41,15 @@ pub fn recognise(pre_tokenizer: &Value) -> Result<Recognised, String> {
 
 /// The characters that `Digits` takes, by the standard library's tables as in the reference.
 pub fn numeric() -> ClassUnicode {
-    set_where(char::is_numeric)
+    static NUMERIC: LazyLock<ClassUnicode> = LazyLock::new(|| set_where(char::is_numeric));
+    NUMERIC.clone()
+}
+
+/// The characters that `Punctuation` takes: ASCII's, and the punctuation of Unicode 8, two of which
+/// later versions count among symbols and marks.
+pub fn punctuation() -> ClassUnicode {
+    named_set(r"[!-/:-@\[-`{-~[\p{P}&&\p{Age:8.0}]\x{166D}\x{111C9}]")
+        .unwrap_or_else(|_| ClassUnicode::empty())
 }
 
 struct Reading {
@@ -72,9 +82,8 @@ impl Reading {
                 Ok(())
             }
             "Punctuation" => {
-                let punctuation = set_where(|c| c.is_ascii_punctuation() || c.is_punctuation());
                 let behaviour = json["behavior"].as_str().unwrap_or("Isolated");
-                let pattern = isolated(Node::Class(punctuation), behaviour, false);
+                let pattern = isolated(Node::Class(punctuation()), behaviour, false);
                 self.push(pattern.map_err(|what| format!("a Punctuation with {what}"))?);
                 Ok(())
             }
@@ -91,7 +100,7 @@ impl Reading {
             return Err("a ByteLevel that puts a space in front of every piece".into());
         }
         if flag(json, "use_regex", Some(true))? {
-            self.push(Node::parse(BYTE_LEVEL_PATTERN)?);
+            self.push(parse(BYTE_LEVEL_PATTERN)?);
         }
         self.byte_level = Some(add_prefix_space);
         Ok(())
@@ -105,7 +114,7 @@ impl Reading {
 
 fn split_pattern(json: &Value) -> Result<Node, String> {
     match (json["Regex"].as_str(), json["String"].as_str()) {
-        (Some(regex), None) => Node::parse(regex),
+        (Some(regex), None) => parse(regex),
         (None, Some("")) => Err("a Split at the empty string".into()),
         (None, Some(text)) => Ok(Node::literal(text)),
         _ => Err("a Split without a pattern".into()),

@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 
+use super::parser::parse;
 use super::pattern::Node;
 use super::recognise::{Domain, RecognisedStep, numeric};
 
@@ -86,6 +87,18 @@ impl Shape {
     /// As `StarCoder` and Command-R have it.
     pub const GPT2_SINGLE_NUMBERS: Self =
         Self { numbers: Numbers::Single, symbols: Symbols::RestWithoutNumbers, ..Self::GPT2 };
+    pub const DEEPSEEK_V3: Self = Self {
+        words: Words::WithMarks,
+        contractions: Contractions::None,
+        numbers: Numbers::UpToThree,
+        newlines: Newlines::Kept,
+        symbols: Symbols::Categories,
+    };
+}
+
+/// Shapes that only kernels ask for.
+#[cfg(target_arch = "x86_64")]
+impl Shape {
     pub const CL100K: Self = Self {
         words: Words::AfterAny,
         contractions: Contractions::AnyCase,
@@ -103,14 +116,9 @@ impl Shape {
     };
     pub const TEKKEN: Self =
         Self { contractions: Contractions::None, numbers: Numbers::Single, ..Self::O200K };
-    pub const DEEPSEEK_V3: Self = Self {
-        words: Words::WithMarks,
-        contractions: Contractions::None,
-        numbers: Numbers::UpToThree,
-        newlines: Newlines::Kept,
-        symbols: Symbols::Categories,
-    };
+}
 
+impl Shape {
     /// The shape of some steps, if they have one.
     pub fn recognise(steps: &[RecognisedStep]) -> Option<Self> {
         if steps.iter().any(|step| step.domain == Domain::Bytes) {
@@ -254,5 +262,5 @@ fn is_deepseek_v3(pattern: &Node) -> bool {
 
 /// Whether a pattern is the one that is spelled `piece`, its classes compared as sets.
 fn is(node: &Node, piece: &str) -> bool {
-    Node::parse(piece).as_ref() == Ok(node)
+    parse(piece).as_ref() == Ok(node)
 }

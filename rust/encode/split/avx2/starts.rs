@@ -1,9 +1,9 @@
 //! Which characters begin a piece, by arithmetic on bitmaps over characters.
 //!
 //! The reasoning for each kind of piece stands with its function. All go by what a backtracking
-//! matcher does when it arrives from the left, so a bit depends on earlier ones and, through the
-//! look-ahead of white space, on the next; three questions can run on into later blocks and are
-//! then answered by walking the text ahead.
+//! matcher does when it arrives from the left, so a bit depends on earlier ones and sometimes on the
+//! next, for which the last character of a block waits. Two questions can run on into later blocks
+//! and are then answered by walking the text ahead, once for each run.
 
 use std::arch::x86_64::{_bzhi_u64, _pdep_u64, _pext_u64};
 
@@ -329,7 +329,7 @@ impl<'a, const SHAPE: usize> Starts<'a, SHAPE> {
         let matched = word | block.number | block.space | block.newline | block.symbol;
         let other = Map { bits: _bzhi_u64(!matched, block.count), before: self.before.other };
         self.before.other = kept(other.bits, last);
-        let first = other.bits & !other.then();
+        let first = other.bits & (!other.then() | cut);
         self.other_waits = other.bits >> last & !(first >> last);
         first | other.bits & (word & !cut) >> 1
     }

@@ -1,8 +1,11 @@
 //! The character classes against the reference's regex engine, for every code point.
 
 use tokenizers::utils::SysRegex;
+use unicode_categories::UnicodeCategories;
 
-use crate::encode::split::pattern::{Node, named_set};
+use crate::encode::split::parser::parse;
+use crate::encode::split::pattern::{Node, named_set, set_where};
+use crate::encode::split::recognise::punctuation;
 
 /// Every Unicode scalar value in order.
 fn every_character() -> String {
@@ -33,8 +36,15 @@ fn every_letter_folds_as_in_the_reference() {
         let pattern = format!("(?i:{letter})");
         let expected: String =
             SysRegex::new(&pattern).unwrap().find_iter(&text).map(|(start, end)| &text[start..end]).collect();
-        let Node::Class(set) = Node::parse(&pattern).unwrap() else { panic!("{pattern} is one class") };
+        let Node::Class(set) = parse(&pattern).unwrap() else { panic!("{pattern} is one class") };
         let own: String = set.ranges().iter().flat_map(|range| range.start()..=range.end()).collect();
         assert_eq!(own, expected, "{pattern}");
     }
+}
+
+#[test]
+fn punctuation_is_that_of_the_reference() {
+    // The crate that the reference asks, of Unicode 8.
+    let expected = set_where(|c| c.is_ascii_punctuation() || c.is_punctuation());
+    assert_eq!(punctuation(), expected);
 }

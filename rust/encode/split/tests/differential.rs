@@ -1,5 +1,10 @@
 //! Texts that try to tell the splitters from the reference.
 
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+
+use flate2::read::MultiGzDecoder;
 use serde_json::json;
 
 use super::{Pair, environment};
@@ -179,6 +184,52 @@ fn random_texts() {
             pair.check(&text);
         }
         println!("{}: {cases} random texts", pair.name);
+    }
+}
+
+/// Real text: the shared vectors, naughty strings and the first documents of each shard.
+#[test]
+fn shared_texts() {
+    let folder = std::env::var("GRISTMILL_SHARED")
+        .unwrap_or_else(|_| concat!(env!("CARGO_MANIFEST_DIR"), "/../shared").into());
+    let mut files = Vec::new();
+    files_below(Path::new(&folder), &mut files);
+    let documents = environment("GRISTMILL_CASES", 2000) / 500;
+    let mut texts = Vec::new();
+    for file in &files {
+        let name = file.to_string_lossy();
+        let inflated = || BufReader::new(MultiGzDecoder::new(File::open(file).unwrap()));
+        if name.ends_with(".txt") && name.contains("/vectors/") {
+            texts.push(std::fs::read_to_string(file).unwrap());
+        } else if name.ends_with("/blns.json.gz") {
+            texts.extend(serde_json::from_reader::<_, Vec<String>>(inflated()).unwrap());
+        } else if name.contains("/corpus/") {
+            texts.extend(inflated().lines().take(documents).map(|line| {
+                let record: serde_json::Value = serde_json::from_str(&line.unwrap()).unwrap();
+                record["raw_content"].as_str().unwrap().to_owned()
+            }));
+        }
+    }
+    if texts.is_empty() {
+        println!("skipped: no texts in {folder}");
+    }
+    for mut pair in Pair::all() {
+        for text in &texts {
+            pair.check(text);
+        }
+        println!(
+            "{}: {} texts, {} bytes",
+            pair.name,
+            texts.len(),
+            texts.iter().map(String::len).sum::<usize>()
+        );
+    }
+}
+
+fn files_below(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() { files_below(&path, files) } else { files.push(path) }
     }
 }
 
