@@ -281,7 +281,7 @@ fn broken_files_are_refused() {
     let merges = merges.tokenizer(json!({}), Value::Null, byte_level(), json!([]));
     let mut version = Model::byte_level(10).tokenizer(json!({}), Value::Null, byte_level(), json!([]));
     version["version"] = json!("3.0");
-    for (file, expected) in [(merges, "out of vocabulary"), (version, "3.0"), (json!({}), "model")] {
+    for (file, expected) in [(merges, "out of vocabulary"), (version, "3.0"), (json!({}), "Model")] {
         let error = Encoder::from_bytes(file.to_string().as_bytes()).err().expect("a refusal").to_string();
         assert!(error.contains("cannot load") && error.contains(expected), "{error}");
     }

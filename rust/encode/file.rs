@@ -115,17 +115,23 @@ impl<'a> TokenizerFile<'a> {
     }
 }
 
-/// The type of the model in a file that is not BPE or not sound, for the message.
-pub fn model_type(json: &[u8]) -> Option<String> {
+/// One clause about the model of a file that does not parse here, if it is not BPE at all.
+pub fn other_model(json: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct File {
         model: Model,
     }
     #[derive(Deserialize)]
     struct Model {
-        r#type: String,
+        r#type: Option<String>,
+        merges: Option<serde::de::IgnoredAny>,
     }
-    serde_json::from_slice::<File>(json).ok().map(|file| file.model.r#type)
+    let Model { r#type, merges } = serde_json::from_slice::<File>(json).ok()?.model;
+    match r#type {
+        Some(name) if name != "BPE" => Some(format!("its model is {name}, not BPE")),
+        _ if merges.is_none() => Some("its model has no merges".into()),
+        _ => None,
+    }
 }
 
 #[derive(Deserialize)]

@@ -323,12 +323,9 @@ fn make_fast(json: &[u8], options: &EncoderOptions) -> std::result::Result<FastE
     if options.engine == Engine::Reference {
         return Err("the reference engine was asked for".into());
     }
-    TokenizerFile::parse(json).and_then(|file| FastEncoder::new(file, options)).map_err(|reason| {
-        match file::model_type(json) {
-            Some(model) if model != "BPE" => format!("the model is {model}, not BPE"),
-            _ => format!("not for the fast engine: {reason}"),
-        }
-    })
+    TokenizerFile::parse(json)
+        .and_then(|file| FastEncoder::new(file, options))
+        .map_err(|reason| format!("not for the fast engine: {}", file::other_model(json).unwrap_or(reason)))
 }
 
 fn megabytes(bytes: usize) -> f64 {

@@ -64,6 +64,7 @@ pub struct WindowMerger {
     window: Window,
     pieces: Vec<Piece>,
     joint: Window,
+    joint_pieces: Vec<Piece>,
     previous: Vec<u32>,
 }
 
@@ -161,9 +162,8 @@ impl WindowMerger {
         let count = self.joint.ends.partition_point(|symbol_end| *symbol_end <= end);
         let parted = self.joint.ends.partition_point(|symbol_end| *symbol_end <= middle);
         self.joint.symbols.truncate(count);
-        let mut pieces = Vec::new();
-        merge_all(table, &self.joint.symbols, &mut pieces);
-        pieces == [Piece { id: left, end: parted }, Piece { id: right, end: count }]
+        merge_all(table, &self.joint.symbols, &mut self.joint_pieces);
+        self.joint_pieces == [Piece { id: left, end: parted }, Piece { id: right, end: count }]
     }
 }
 
