@@ -8,13 +8,14 @@
 //! inside text. Prints how many documents and bytes were compared and how many differ; exits with 1 if
 //! any does. Every document goes through the fast engine twice, by the kernels of this processor and
 //! by the portable ones.
+#![allow(clippy::unwrap_used)] // a command for developers: what goes wrong ends it
 
 #[path = "corpus.rs"]
 mod corpus;
 #[path = "mixtures.rs"]
 mod mixtures;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -59,7 +60,7 @@ fn arguments() -> Arguments {
 }
 
 /// Compares one tokenizer on everything; returns how many documents differ.
-fn compare(path: &PathBuf, arguments: &Arguments) -> usize {
+fn compare(path: &Path, arguments: &Arguments) -> usize {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let json = corpus::read(path);
     let began = Instant::now();

@@ -5,28 +5,24 @@
 //! small one trained on the spot.
 
 #[path = "mixtures.rs"]
+#[allow(dead_code)] // shared with the tests
 mod mixtures;
 #[path = "../tests/encode_support/mod.rs"]
-#[allow(dead_code)]
+#[allow(dead_code)] // as above
 mod support;
 
 use _core::encode::{EncodeWorker, Encoder};
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use mixtures::Random;
+use serde_json::json;
 use support::Model;
 
 fn tokenizer() -> Vec<u8> {
-    match std::env::var("GRISTMILL_TOKENIZER") {
-        Ok(path) => std::fs::read(path).expect("GRISTMILL_TOKENIZER names a file"),
-        Err(_) => {
-            let byte_level = serde_json::json!({"type": "ByteLevel", "add_prefix_space": false});
-            let null = serde_json::Value::Null;
-            Model::byte_level(500)
-                .tokenizer(null.clone(), null.clone(), byte_level, serde_json::json!([]))
-                .to_string()
-                .into()
-        }
+    if let Ok(path) = std::env::var("GRISTMILL_TOKENIZER") {
+        return std::fs::read(path).expect("GRISTMILL_TOKENIZER names a file");
     }
+    let byte_level = json!({"type": "ByteLevel", "add_prefix_space": false});
+    Model::byte_level(500).tokenizer(json!({}), json!(null), byte_level, json!([])).to_string().into()
 }
 
 /// Random lower-case letters, `break_at` telling how long words are.

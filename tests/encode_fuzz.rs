@@ -3,11 +3,12 @@
 
 mod encode_support;
 #[path = "../benches/mixtures.rs"]
+#[allow(dead_code)] // shared with other tests
 mod mixtures;
 
 use std::sync::LazyLock;
 
-use encode_support::{Compared, Model, added, cases};
+use encode_support::{Compared, Model, added};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -49,6 +50,11 @@ static TOKENIZERS: LazyLock<Vec<Compared>> = LazyLock::new(|| {
     .map(Compared::new)
     .collect()
 });
+
+/// How many cases to generate: `GRISTMILL_CASES`, or a few.
+fn cases() -> u32 {
+    std::env::var("GRISTMILL_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(200)
+}
 
 fn fragment() -> impl Strategy<Value = String> {
     prop_oneof![

@@ -33,7 +33,7 @@ pub struct FastEncoder {
 
 /// How text becomes pieces.
 enum TextRules {
-    ByteLevel { splitter: Splitter, nfc: Option<Nfc> },
+    ByteLevel { splitter: Splitter, nfc: Option<&'static Nfc> },
     SentencePiece { prefix: Prefix, cutter: Cutter },
 }
 
@@ -67,7 +67,7 @@ impl FastEncoder {
             Style::ByteLevel { splitter, nfc } => {
                 let splitter = if options.portable { splitter.portable() } else { splitter };
                 let bytes = Bytes::new(&vocab, &rules, &table, model.ignore_merges())?;
-                (TextRules::ByteLevel { splitter, nfc: nfc.then(Nfc::new) }, Pieces::Bytes(Box::new(bytes)))
+                (TextRules::ByteLevel { splitter, nfc: nfc.then(Nfc::get) }, Pieces::Bytes(Box::new(bytes)))
             }
             Style::SentencePiece { prefix, before_each_space } => {
                 let characters = Characters::new(
@@ -116,7 +116,7 @@ impl FastEncoder {
     /// Bytes that all workers share.
     pub fn bytes(&self) -> usize {
         let text = match &self.text {
-            TextRules::ByteLevel { nfc, .. } => nfc.as_ref().map_or(0, Nfc::bytes),
+            TextRules::ByteLevel { nfc, .. } => nfc.map_or(0, Nfc::bytes),
             TextRules::SentencePiece { .. } => 0,
         };
         self.vocab.bytes()

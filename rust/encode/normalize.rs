@@ -7,6 +7,8 @@
 //! the next one. So only the stretches between settled characters are normalized, each together with
 //! the settled character before it, on which its marks stand.
 
+use std::sync::LazyLock;
+
 use unicode_normalization_alignments::char::{canonical_combining_class, decompose_canonical};
 use unicode_normalization_alignments::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 
@@ -22,7 +24,13 @@ pub struct Nfc {
 }
 
 impl Nfc {
-    pub fn new() -> Self {
+    /// The one table there is: making it takes tens of milliseconds.
+    pub fn get() -> &'static Self {
+        static TABLE: LazyLock<Nfc> = LazyLock::new(Nfc::new);
+        &TABLE
+    }
+
+    fn new() -> Self {
         let mut settled = vec![0u64; 0x11_0000 / 64].into_boxed_slice();
         for c in ('\0'..=char::MAX).filter(|c| is_settled(*c)) {
             settled[c as usize / 64] |= 1 << (c as u32 % 64);
@@ -113,10 +121,10 @@ mod tests {
 
     #[test]
     fn settled_characters_are_what_they_are_said_to_be() {
-        let table = Nfc::new();
+        let table = Nfc::get();
         for c in '\0'..=char::MAX {
             let text = c.to_string();
-            assert_eq!(normalized(&table, &text), nfc(&text), "{c:?}");
+            assert_eq!(normalized(table, &text), nfc(&text), "{c:?}");
             assert!(c >= '\u{300}' || is_settled(c), "{c:?}");
             // What joins what is before it is not settled.
             if nfc(&text) == text {
@@ -136,7 +144,7 @@ mod tests {
     proptest! {
         #[test]
         fn stretches_give_what_the_whole_gives(text in TRAPS) {
-            prop_assert_eq!(normalized(&Nfc::new(), &text), nfc(&text));
+            prop_assert_eq!(normalized(Nfc::get(), &text), nfc(&text));
         }
     }
 }

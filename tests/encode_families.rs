@@ -1,0 +1,64 @@
+//! The structures of tokenizers in use (normalizer, pre-tokenizer, model options, flags of added tokens),
+//! put on small vocabularies: the fast engine takes them and gives the ids of the reference.
+//!
+//! The structures are in a file that is not part of the project; without it the test is skipped.
+#![allow(clippy::unwrap_used)] // that is how a test fails
+
+mod encode_support;
+#[path = "../benches/mixtures.rs"]
+mod mixtures;
+
+use std::path::PathBuf;
+
+use _core::encode::{Encoder, Engine};
+use encode_support::{Compared, Model, TEXT, added};
+use serde_json::{Value, json};
+
+fn families() -> Option<serde_json::Map<String, Value>> {
+    let folder = std::env::var("GRISTMILL_SHARED")
+        .map_or_else(|_| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../shared")), PathBuf::from);
+    let bytes = std::fs::read(folder.join("families.json")).ok()?;
+    Some(serde_json::from_slice::<Value>(&bytes).unwrap().as_object().unwrap().clone())
+}
+
+/// Words between spaces as added tokens, one for each set of flags that the family has.
+fn added_tokens(family: &Value) -> Value {
+    let flags = ["single_word", "lstrip", "rstrip", "normalized", "special"];
+    let kinds = family["added_token_kinds"].as_array().unwrap();
+    let tokens = kinds.iter().enumerate().map(|(place, kind)| {
+        let set: Vec<&str> = flags.into_iter().filter(|flag| kind[flag] == true).collect();
+        added(["<s>", "[INST]", "</s>", "<mask>", "HELLO"][place % 5], &set)
+    });
+    tokens.collect()
+}
+
+#[test]
+fn families_are_taken_and_exact() {
+    let Some(families) = families() else {
+        println!("skipped: there is no families.json");
+        return;
+    };
+    let mut random = mixtures::Random::new(5);
+    let tokens = ["<s>", "[INST]", "</s>", "<mask>", "HELLO", TEXT].map(String::from);
+    let mut texts: Vec<String> = (0..150).map(|_| mixtures::mixture(&mut random, &tokens)).collect();
+    texts.extend(mixtures::FRAGMENTS.iter().map(|fragment| fragment.repeat(3)));
+    let (bytes, characters) = (Model::byte_level(400), Model::sentence_piece(400));
+    for (name, family) in families {
+        let is_bytes = family["pre_tokenizer"].to_string().contains("ByteLevel");
+        let model = if is_bytes { &bytes } else { &characters };
+        let mut options = family["model"].clone();
+        if is_bytes {
+            options["unk_token"] = json!(null);
+        }
+        let part = |part: &str| family[part].clone();
+        let file = model.tokenizer(options, part("normalizer"), part("pre_tokenizer"), added_tokens(&family));
+        let encoder = Encoder::from_bytes(file.to_string().as_bytes()).unwrap();
+        println!("{name}: {:?}, {}", encoder.engine(), encoder.engine_reason());
+        // These two have normalizers or affixes that no other tokenizer for pretraining has.
+        if ["clip", "chatglm"].contains(&name.as_str()) {
+            assert_eq!(encoder.engine(), Engine::Reference);
+        } else {
+            Compared::new(&file).check(&texts);
+        }
+    }
+}
