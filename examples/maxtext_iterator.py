@@ -59,6 +59,7 @@ class DataLoadIterator:
 
 
 def main(shards: str, tokenizer: str) -> None:
+    """Takes the first of the stream, and shows it."""
     dataset = gm.PackedDataset(
         shards, tokenizer=tokenizer, text_field="raw_content", sequence_length=512, batch_size=8 * jax.device_count()
     )

@@ -34,6 +34,7 @@ def batches(iterator: Any) -> Iterator[dict[str, Any]]:
 
 
 def main(shards: str, tokenizer: str) -> None:
+    """Takes the first of the stream, and shows it."""
     dataset = gm.PackedDataset(shards, tokenizer=tokenizer, text_field="raw_content", sequence_length=512, batch_size=8)
     iterator = iter(dataset)
     for step, batch in zip(range(3), batches(iterator), strict=False):

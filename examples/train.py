@@ -35,6 +35,7 @@ Batch = dict[str, jax.Array]
 
 
 def main() -> None:
+    """The whole of a training script."""
     arguments = parse_arguments()
     if arguments.hosts > 1:
         jax.config.update("jax_cpu_collectives_implementation", "gloo")  # other backends have their own
@@ -175,10 +176,12 @@ class LossLog:
             path.write_text("".join(lines))
 
     def add(self, step: int, loss: jax.Array) -> None:
+        """Takes a step's loss, and writes the one before it."""
         self.close()
         self._pending = (step, loss)
 
     def close(self) -> None:
+        """Writes the last loss."""
         if self._pending is None:
             return
         step, loss = self._pending

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +21,8 @@ import pytest
 from jax.sharding import Mesh
 
 import gristmill as gm
+
+pytestmark = pytest.mark.timeout(400)  # each program that is started has its own deadline
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 TINY = ["--batch", "8", "--length", "64", "--width", "16", "--layers", "1", "--heads", "2"]
@@ -64,11 +67,14 @@ def test_a_training_run_that_was_killed_goes_on_to_the_last_bit(tmp_path, shards
     assert " |*" in output  # the curve
 
     process = start(tmp_path / "killed", shards, tokenizer_file, 10**6)
+    killer = threading.Timer(100, process.kill)  # should no step ever come
+    killer.start()
     for line in process.stdout:
         if line.startswith("step     6"):
             process.send_signal(signal.SIGKILL)
             break
     process.communicate(timeout=60)
+    killer.cancel()
     assert process.returncode == -signal.SIGKILL
     before = losses(tmp_path / "killed")
     assert len(before) >= 6

@@ -286,6 +286,14 @@ def test_quarantined_records_are_logged(tmp_path, encoder, caplog):
     (record,) = caplog.records
     assert "2 records were left out" in record.getMessage()
     assert "a.jsonl: record 0, byte 0" in record.getMessage()
+    iterator = iter(ds)
+    state = iterator.get_state()
+    for _ in range(2):  # each time from the start, so each time all of them
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, logger="gristmill"):
+            list(iterator)
+        assert [record.getMessage()[:24] for record in caplog.records] == ["2 records were left out,"]
+        iterator.set_state(state)
 
 
 def test_the_interpreter_ends_in_silence(shards, tokenizer_file):

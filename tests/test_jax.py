@@ -131,7 +131,7 @@ def dataset(shards, encoder):
 
 
 def same(a, b):
-    return a.keys() == b.keys() and all(np.array_equal(a[key], b[key]) for key in a)
+    return list(a) == list(b) and all(np.array_equal(a[key], b[key]) for key in a)
 
 
 def test_for_sharding_copies_pickles_and_keeps_the_fingerprint(dataset, sharding, monkeypatch):
@@ -229,6 +229,19 @@ def test_arrays_use_the_ring_s_own_memory(dataset, sharding):
     element = next(iter(dataset))
     array = jax.make_array_from_process_local_data(sharding, element["inputs"], (8, 512))
     assert array.addressable_shards[0].data.unsafe_buffer_pointer() == element["inputs"].ctypes.data
+
+
+@pytest.mark.filterwarnings("ignore:Some donated buffers were not usable")
+def test_a_donated_batch_does_not_write_into_the_ring(dataset, sharding):
+    element = next(iter(dataset))
+    before = element["inputs"].copy()
+    array = jax.make_array_from_process_local_data(sharding, element["inputs"], (8, 512))
+    result = jax.jit(lambda rows: rows + 1, donate_argnums=0)(array)
+    np.testing.assert_array_equal(element["inputs"], before)
+    del array, element
+    for _ in dataset:  # fills the ring's memory anew
+        pass
+    np.testing.assert_array_equal(result, before + 1)
 
 
 def test_an_error_comes_after_all_batches_before_it(tmp_path, encoder, sharding):

@@ -117,6 +117,7 @@ class PackedDatasetIterator(_state_files.LoadsAnyProcessCount, grain.DatasetIter
                 "whole step, or use batch_size"
             )
         self._pipeline.restore(checked["step"], checked["row"], [list(checked["lanes"][str(lane)]) for lane in own])
+        self._reporter.restored()
 
     def close(self) -> None:
         """Stops and joins the threads. Elements already given stay valid."""
@@ -195,6 +196,10 @@ class _Reporter:
         self._due = time.monotonic() + _REPORT_SECONDS
         self._quarantined = 0
 
+    def restored(self) -> None:
+        """A restored iterator begins a new list of quarantined records."""
+        self._quarantined = 0
+
     def tick(self) -> None:
         if time.monotonic() >= self._due:
             self.report()
@@ -204,8 +209,7 @@ class _Reporter:
             return
         self._due = time.monotonic() + _REPORT_SECONDS
         entries = self._pipeline.quarantine()
-        # A restored iterator begins a new list.
-        new = entries[self._quarantined if self._quarantined <= len(entries) else 0 :]
+        new = entries[self._quarantined :]
         self._quarantined = len(entries)
         if new:
             first = new[0]

@@ -197,8 +197,9 @@ class GlobalBatches(_state_files.LoadsAnyProcessCount, grain.DatasetIterator[Glo
         if element is None:
             element = self._iterator._padding()
         shape = (self._dataset._batch_size, self._dataset._sequence_length)
-        # All arrays in one call: JAX then moves them together.
-        arrays = jax.make_array_from_process_local_data(self._sharding, element, shape)
+        # All arrays in one call, 223 us against 339 in six; only that JAX puts a dict's names in another order.
+        moved = jax.make_array_from_process_local_data(self._sharding, element, shape)
+        arrays = {name: moved[name] for name in element}
         more = has_rows and self._iterator._pipeline.more()
         return _Batch(arrays, has_rows, more, self._iterator.get_state(), self._iterator.stats())
 
