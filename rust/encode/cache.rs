@@ -12,9 +12,10 @@
 //! - The tables start small, because a small table is a fast one and most texts need no more, and grow
 //!   by the pieces they push out, up to a bound.
 //!
-//! Pieces of 32 to [`LONG`] bytes (rules of dashes, long words) are in a hash map; longer ones are not
-//! kept. Pieces with more ids than a slot holds have them in `spilled`. When that or the map reaches its
-//! bound, everything is forgotten, which only costs time.
+//! Pieces of 32 to [`LONG`] bytes of ASCII (rules of dashes, long names) are in a hash map; others and
+//! longer ones are not kept: they hardly come again, and long ones in other scripts are cut further.
+//! Pieces with more ids than a slot holds have them in `spilled`. When the map or `spilled` reaches its
+//! bound, it is forgotten, with what refers to it: that only costs time.
 
 use ahash::AHashMap;
 
@@ -67,16 +68,10 @@ pub const PART: u128 = 1 << 127;
 pub struct PieceCache {
     short: Table<2>,
     medium: Table<4>,
-    long: AHashMap<Box<[u8]>, Spill>,
+    long: AHashMap<Box<[u8]>, Box<[u32]>>,
+    long_bytes: usize,
     spilled: Vec<u32>,
     bound: usize,
-}
-
-/// A range of `spilled`.
-#[derive(Clone, Copy)]
-struct Spill {
-    start: u32,
-    len: u32,
 }
 
 /// A value found in the cache.
@@ -106,14 +101,15 @@ impl Found<'_> {
 impl PieceCache {
     /// An empty cache that stays within about `bound` bytes, with room for `pieces` to begin with.
     pub fn new(bound: usize, pieces: usize) -> Self {
-        // Five eighths for short pieces, an eighth each for medium ones, long ones, and spilled ids.
-        let short_bound = largest_table(bound / 8 * 5, size_of::<[[u128; 2]; 2]>());
-        let medium_bound = largest_table(bound / 8, size_of::<[[u128; 4]; 2]>());
+        // Half for short pieces, a quarter for medium ones, an eighth each for long ones and spilled ids.
+        let short_bound = largest_table(bound / 2, size_of::<[[u128; 2]; 2]>());
+        let medium_bound = largest_table(bound / 4, size_of::<[[u128; 4]; 2]>());
         let start = (2 * pieces).next_power_of_two().max(1 << 10);
         Self {
             short: Table::new(start.min(short_bound), short_bound),
             medium: Table::new((start / 8).min(medium_bound), medium_bound),
             long: AHashMap::new(),
+            long_bytes: 0,
             spilled: Vec::new(),
             bound,
         }
@@ -124,12 +120,14 @@ impl PieceCache {
     pub fn maintain(&mut self) {
         self.short.grow_if_due();
         self.medium.grow_if_due();
-        let spilled = self.spilled.len() * size_of::<u32>();
-        if spilled > self.bound / 8 || self.long.len() * 2 * LONG > self.bound / 8 {
+        if self.spilled.len() * size_of::<u32>() > self.bound / 8 {
             self.short.clear();
             self.medium.clear();
-            self.long.clear();
             self.spilled.clear();
+        }
+        if self.long_bytes > self.bound / 8 {
+            self.long.clear();
+            self.long_bytes = 0;
         }
     }
 
@@ -138,7 +136,7 @@ impl PieceCache {
         self.short.bytes()
             + self.medium.bytes()
             + self.spilled.capacity() * size_of::<u32>()
-            + self.long.len() * LONG
+            + self.long_bytes
     }
 
     /// The place of a short piece, to prefetch and then to [`find_short`](Self::find_short).
@@ -186,8 +184,7 @@ impl PieceCache {
     }
 
     pub fn find_long(&self, piece: &[u8]) -> Option<&[u32]> {
-        let spill = self.long.get(piece)?;
-        Some(&self.spilled[spill.start as usize..][..spill.len as usize])
+        self.long.get(piece).map(|ids| &**ids)
     }
 
     /// What a word that [`find_short`](Self::find_short) gave stands for.
@@ -218,20 +215,19 @@ impl PieceCache {
         self.medium.insert(place, [key[0], key[1], low, high]);
     }
 
+    /// Keeps a long piece if it is one of those that come again.
     pub fn insert_long(&mut self, piece: &[u8], ids: &[u32]) {
-        let spill = self.spill_ids(ids);
-        self.long.insert(piece.into(), spill);
+        if piece.is_ascii() {
+            self.long.insert(piece.into(), ids.into());
+            // Two allocations and an entry come on top.
+            self.long_bytes += piece.len() + size_of_val(ids) + 96;
+        }
     }
 
     fn spill_word(&mut self, ids: &[u32]) -> u128 {
-        let spill = self.spill_ids(ids);
-        u128::from(spill.start) | u128::from(spill.len) << 32 | u128::from(SPILLED) << 120
-    }
-
-    fn spill_ids(&mut self, ids: &[u32]) -> Spill {
-        let spill = Spill { start: self.spilled.len() as u32, len: ids.len() as u32 };
+        let start = self.spilled.len() as u128;
         self.spilled.extend_from_slice(ids);
-        spill
+        start | (ids.len() as u128) << 32 | u128::from(SPILLED) << 120
     }
 
     fn spill(&self, word: u128) -> &[u32] {
@@ -462,7 +458,7 @@ mod tests {
                     cache.maintain();
                 }
                 insert(&mut cache, &piece);
-                assert_eq!(find(&cache, &piece), Some(ids_of(&piece)));
+                assert_eq!(find(&cache, &piece), Some(ids_of(&piece)), "{piece:?}");
             }
             for piece in pieces(30_000) {
                 if let Some(ids) = find(&cache, &piece) {
