@@ -3,7 +3,7 @@
 from typing import Any
 
 from gristmill import _table
-from gristmill._bench.rounds import OURS
+from gristmill._bench.rounds import OURS, SPEEDS
 
 _TITLES = {
     "gristmill": "gristmill",
@@ -31,19 +31,21 @@ def describe(result: dict[str, Any]) -> str:
             ("same work", _same_work(result)),
         ]
     )
-    rows = [("", "tokens/s", "gristmill is", "first batch", "CPU time", "memory")]
+    rows = [("", "tokens/s", "gristmill is", "tokens/CPU second", "gristmill is", "first batch", "memory")]
     for name, medians in summary.items():
+        faster, cheaper = ("" if name == OURS else f"{medians[f'{speed}_ratio']:.1f} times that" for speed in SPEEDS)
         rows.append(
             (
                 _TITLES.get(name, name),
                 f"{medians['tokens_per_second']:,.0f}",
-                "" if name == OURS else f"{medians['ratio']:.2f} times as fast",
+                faster,
+                f"{medians['tokens_per_cpu_second']:,.0f}",
+                cheaper,
                 f"{medians['seconds_to_first_batch']:.2f} s",
-                f"{medians['cpu_seconds']:.1f} s",
                 f"{medians['peak_bytes'] / 1e6:,.0f} MB",
             )
         )
-    return f"{facts}\n\n{_table.columns(rows, right=range(1, 6))}"
+    return f"{facts}\n\n{_table.columns(rows, right=range(1, 7))}"
 
 
 def _same_work(result: dict[str, Any]) -> str:

@@ -5,6 +5,7 @@ import json
 import statistics
 import subprocess
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from gristmill._bench import machine
@@ -15,6 +16,9 @@ from gristmill._progress import Progress
 
 OURS = "gristmill"
 _NEEDED = ("datasets", "tokenizers")
+# By the clock, and by the processor: the latter is steadier where other programs run.
+SPEEDS = ("tokens_per_second", "tokens_per_cpu_second")
+_OTHERS = ("seconds_to_first_batch", "peak_bytes", "tokens", "eos_tokens")
 _SAME_WORK = ("tokens", "eos_tokens", "id_sum")
 
 
@@ -28,8 +32,8 @@ def compare(job: Job, rounds: int, names: Sequence[str] = tuple(CONTENDERS)) -> 
 
     Returns:
       `machine`, `versions` and `job`; `rounds`, a list with what each contender did in each; `summary`, for each
-      contender the medians and `ratio`, the median over the rounds of gristmill's speed by its own; and
-      `same_work`, whether all gave the same tokens.
+      contender the medians, and the medians over the rounds of gristmill's speed divided by its own; and `same_work`,
+      whether all gave the same tokens.
 
     Raises:
       GristmillError: a package is missing, or a contender failed.
@@ -50,8 +54,7 @@ def compare(job: Job, rounds: int, names: Sequence[str] = tuple(CONTENDERS)) -> 
     return {
         "machine": machine.facts(),
         "versions": machine.versions(),
-        "job": {key: getattr(job, key) for key in ("shards", "text_field", "tokenizer", "eos")}
-        | {"batch_size": job.batch_size, "sequence_length": job.sequence_length, "threads": job.threads},
+        "job": asdict(job),
         "rounds": measured,
         "summary": {name: _summary(name, measured) for name in names},
         "same_work": len(set(work)) == 1,
@@ -65,15 +68,16 @@ def _run(name: str, job: Job) -> dict[str, Any]:
         last = (finished.stderr.strip().splitlines() or ["no message"])[-1]
         raise GristmillError(f"the contender {name} failed with exit code {finished.returncode}: {last}")
     result: dict[str, Any] = json.loads(finished.stdout.splitlines()[-1])
-    result["tokens_per_second"] = result["tokens"] / result["seconds"]
+    for speed, time in (("tokens_per_second", "seconds"), ("tokens_per_cpu_second", "cpu_seconds")):
+        result[speed] = result["tokens"] / result[time]
     return result
 
 
 def _summary(name: str, measured: list[dict[str, dict[str, Any]]]) -> dict[str, float]:
     own = [results[name] for results in measured]
-    medians = {
-        key: statistics.median(result[key] for result in own)
-        for key in ("tokens_per_second", "seconds_to_first_batch", "cpu_seconds", "peak_bytes", "tokens", "eos_tokens")
+    medians = {key: statistics.median(result[key] for result in own) for key in (*SPEEDS, *_OTHERS)}
+    ratios = {
+        f"{speed}_ratio": statistics.median(results[OURS][speed] / results[name][speed] for results in measured)
+        for speed in SPEEDS
     }
-    ratios = [results[OURS]["tokens_per_second"] / results[name]["tokens_per_second"] for results in measured]
-    return {**medians, "ratio": statistics.median(ratios)}
+    return {**medians, **ratios}
