@@ -51,4 +51,6 @@ class Progress:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._bar is not None:
+            # A short run may end before the bar was due to be drawn with its first note.
+            self._bar.refresh()
             self._bar.close()
