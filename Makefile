@@ -31,7 +31,7 @@ demo: $(VENV)/.ready-demo ## Build, then run the main job on real text and show 
 	@$(BIN)/gristmill demo --folder demo-data
 
 .PHONY: test
-test: lint test-rust loom test-python ## Everything that must pass: formatting, lints, types, Rust and Python tests
+test: lint test-rust test-python ## Everything that must pass: formatting, lints, types, Rust and Python tests
 	$(call say,All passed)
 
 .PHONY: lint
@@ -59,7 +59,7 @@ test-python: $(VENV)/.ready-test ## Tests of the Python package
 .PHONY: loom
 loom: ## Check the ring under every interleaving that loom can think of
 	$(call say,Model check of the ring)
-	RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 cargo test --locked --lib --target-dir target/loom loom_
+	RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 cargo test --locked --release --lib --target-dir target/loom loom_
 
 .PHONY: bench
 bench: $(VENV)/.ready-bench ## Side by side with the pipelines of today, on the demo's text
