@@ -95,8 +95,14 @@ $(BIN)/maturin: pyproject.toml
 	$(BIN)/python -m pip install -r $(VENV)/build-requires.txt
 	@touch $@
 
-# The package with one of its extras, the extension built in release mode. Python sources are used in place.
-$(VENV)/.ready-%: $(BIN)/maturin $(CORE)
-	$(call say,The package in release mode with what \"$*\" needs; the first build takes some minutes)
-	$(MATURIN) develop --release --locked --extras $*
+# The package, its extension built in release mode. Python sources are used in place.
+$(VENV)/.built: $(BIN)/maturin $(CORE)
+	$(call say,The package in release mode; the first build takes some minutes)
+	$(MATURIN) develop --release --locked
+	@touch $@
+
+# What one of the package's extras asks for. An extra may name another one, so the package must be there already.
+$(VENV)/.ready-%: $(VENV)/.built
+	$(call say,What \"$*\" needs beside the package)
+	$(BIN)/python -m pip install "gristmill[$*]"
 	@touch $@
