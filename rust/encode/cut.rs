@@ -155,6 +155,7 @@ mod avx2 {
     };
 
     use super::{CLASSES, Cutter, OTHER, SPACE};
+    use crate::encode::positions::push_ones;
 
     /// For one class, by the low half of a byte: one bit for each high half that makes a member.
     type Members = [u8; 16];
@@ -250,27 +251,6 @@ mod avx2 {
     fn broadcast(table: &Members) -> __m256i {
         // SAFETY: the table is 16 bytes long.
         _mm256_broadcastsi128_si256(unsafe { _mm_loadu_si128(table.as_ptr().cast()) })
-    }
-
-    /// Appends the places of the ones, eight at a time: a loop that ends at the last one is mispredicted
-    /// once for each word.
-    #[inline]
-    #[target_feature(enable = "bmi1,popcnt")]
-    fn push_ones(mut ones: u64, base: u32, places: &mut Vec<u32>) {
-        let count = ones.count_ones() as usize;
-        let len = places.len();
-        places.reserve(64);
-        for group in places.spare_capacity_mut()[..64].chunks_exact_mut(8) {
-            if ones == 0 {
-                break;
-            }
-            for place in group {
-                place.write(base + ones.trailing_zeros());
-                ones &= ones.wrapping_sub(1);
-            }
-        }
-        // SAFETY: the loop has written `count` places, rounded up to eight.
-        unsafe { places.set_len(len + count) };
     }
 }
 

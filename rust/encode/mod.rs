@@ -25,6 +25,8 @@ mod normalize;
 #[cfg(test)]
 mod oracle;
 mod pieces;
+#[cfg(target_arch = "x86_64")]
+mod positions;
 mod recognise;
 mod reference;
 mod seed;
