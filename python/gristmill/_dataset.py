@@ -168,6 +168,11 @@ class PackedDatasetIterator(_state_files.LoadsAnyProcessCount, grain.DatasetIter
         """The records left out so far, each with `shard`, `record`, `byte` and `reason`."""
         return self._pipeline.quarantine()
 
+    @property
+    def _parent(self) -> Any:
+        # Grain fails an assertion here; MaxText's MultiHostDataLoadIterator.close() asks with hasattr.
+        raise AttributeError("a source has no parent")
+
     def _padding(self) -> Element:
         """Behind the end, rows of padding for a step of which other hosts still have rows."""
         element = self._pipeline.padding()
