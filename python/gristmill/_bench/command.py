@@ -8,6 +8,7 @@ import click
 from gristmill import _sample
 from gristmill._encoder import Encoder
 from gristmill._manifest import Manifest
+from gristmill._options import dataset_options
 
 _STDOUT = "-"
 
@@ -27,8 +28,7 @@ _STDOUT = "-"
 @click.option(
     "--megabytes", type=click.FloatRange(0.01), default=32.0, show_default=True, help="How much of the demo's text."
 )
-@click.option("--batch-size", type=click.IntRange(1), default=32, show_default=True, help="Rows of a batch.")
-@click.option("--sequence-length", type=click.IntRange(1), default=1024, show_default=True, help="Tokens of a row.")
+@dataset_options("batch_size", "sequence_length", batch_size=32)
 @click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="How often to run each.")
 @click.option("--threads", type=click.IntRange(1), help="Threads for each.  [default: one for each core]")
 @click.option(
