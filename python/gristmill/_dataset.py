@@ -38,7 +38,16 @@ _LARGEST_BATCH = 2**20
 _LARGEST_WINDOW = 2**20
 
 
-class PackedDatasetIterator(_state_files.LoadsAnyProcessCount, grain.DatasetIterator[Element]):
+class _Source:
+    """A start of a Grain pipeline."""
+
+    @property
+    def _parent(self) -> Any:
+        # Grain fails an assertion here, and MaxText's MultiHostDataLoadIterator.close() asks with hasattr.
+        raise AttributeError("a source has no parent")
+
+
+class PackedDatasetIterator(_Source, _state_files.LoadsAnyProcessCount, grain.DatasetIterator[Element]):
     """Iterates over a `PackedDataset`. Its threads start with the first `next` or `start_prefetch`."""
 
     def __init__(self, dataset: "PackedDataset") -> None:
@@ -221,7 +230,7 @@ class _Reporter:
             self._on_stats(self._pipeline.stats())
 
 
-class PackedDataset(grain.IterDataset[Element]):
+class PackedDataset(_Source, grain.IterDataset[Element]):
     """Text of gzipped JSONL shards, tokenized and packed into rows, as a `grain.IterDataset`.
 
     The global sequence of batches is a function of the shards, the tokenizer and the arguments alone: threads,
