@@ -64,7 +64,8 @@ loom: ## Check the ring under every interleaving that loom can think of
 .PHONY: bench
 bench: $(VENV)/.ready-bench ## Side by side with the pipelines of today, on the demo's text
 	$(call say,Tokens a second side by side)
-	@$(BIN)/gristmill bench $(BENCH)
+	@$(BIN)/gristmill bench --latency --output target/bench $(BENCH)
+	@echo "All that was measured, and pictures of it, are in target/bench."
 
 .PHONY: wheel
 wheel: $(BIN)/maturin ## Build a wheel into dist/ and try it in a fresh environment

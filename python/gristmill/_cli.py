@@ -4,6 +4,7 @@ Exit codes: 0 done, 1 a GristmillError, 2 wrong usage, 3 `verify` found a differ
 """
 
 import logging
+import platform
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ import click
 
 from gristmill import _sample
 from gristmill._bench.command import bench
-from gristmill._core import __version__
+from gristmill._core import __version__, build_info
 from gristmill._errors import GristmillError
 from gristmill._options import dataset_options, tokenizer_file
 from gristmill._output import as_json_option, print_json
@@ -42,8 +43,19 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _INTERRUPTED
 
 
+def _describe_build() -> str:
+    info = build_info()
+    commit = f"commit {info['commit']}" if info["commit"] else "commit not known"
+    built = "" if info["optimised"] else ", not optimised"
+    return (
+        f"%(prog)s %(version)s ({commit}{built})\n"
+        f"{info['system']}, hot loops use {info['instructions']}\n"
+        f"ids of the tokenizers crate {info['tokenizers_crate']}, Python {platform.python_version()}"
+    )
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(__version__, prog_name="gristmill")
+@click.version_option(__version__, prog_name="gristmill", message=_describe_build())
 def cli() -> None:
     """Grinds gzipped JSONL shards into packed token sequences for Grain and JAX.
 
