@@ -312,6 +312,7 @@ fn check(case: &Case, runs: &[Run]) -> TestCaseResult {
         prefetch,
         verify: 0.0,
         single_rows: case.single_rows,
+        quarantine_file: None,
     };
     let all: Vec<usize> = (0..lanes).collect();
     let whole = play(&config, host(all.clone(), 1, 1), None, usize::MAX);
@@ -382,6 +383,7 @@ fn check_endless(case: &Case, run: &Run) -> TestCaseResult {
         prefetch: run.prefetch,
         verify: 0.0,
         single_rows: case.single_rows,
+        quarantine_file: None,
     };
     let finite = play(&config, host.clone(), None, usize::MAX);
     let elements = finite.states.len() + 20;
