@@ -118,8 +118,12 @@ impl StreamConfig {
 
     /// The shard in which a place of a lane lies.
     pub fn shard(&self, lane: usize, place: Place) -> &Shard {
-        let dealt = self.plan.epoch(place.epoch);
-        &self.shards[dealt[lane][place.shard as usize] as usize]
+        &self.shards[self.shard_index(lane, place) as usize]
+    }
+
+    /// The manifest's index of that shard.
+    pub fn shard_index(&self, lane: usize, place: Place) -> u32 {
+        self.plan.epoch(place.epoch)[lane][place.shard as usize]
     }
 }
 
@@ -138,4 +142,6 @@ pub struct HostConfig {
     pub single_rows: bool,
     /// Where every record that is left out is listed.
     pub quarantine_file: Option<QuarantineFileConfig>,
+    /// Entries of each row's provenance; 0: none is given.
+    pub provenance: usize,
 }

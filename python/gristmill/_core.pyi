@@ -12,7 +12,9 @@ __all__ = [
     "Encoder",
     "Pipeline",
     "__version__",
+    "build_info",
     "deal",
+    "inflate",
     "usable_cores",
 ]
 
@@ -22,6 +24,8 @@ CURSOR_FIELDS: list[str]
 
 def deal(sizes: Sequence[int], lanes: int, seed: int | None, epoch: int) -> list[list[int]]: ...
 def usable_cores() -> int: ...
+def build_info() -> dict[str, Any]: ...
+def inflate(path: str) -> int: ...
 
 @final
 class Encoder:

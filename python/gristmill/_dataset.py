@@ -36,6 +36,8 @@ _REPORT_SECONDS = 10.0
 # A batch's buffer is addressed with 32-bit counts of rows and tokens in many consumers.
 _LARGEST_LENGTH = 2**24
 _LARGEST_BATCH = 2**20
+PROVENANCE = "provenance"
+_PROVENANCE_NUMBERS = 4
 # Bounds what a window of very short documents holds; the core bounds the bytes of longer ones.
 _LARGEST_WINDOW = 2**20
 
@@ -258,6 +260,18 @@ class PackedDataset(_Source, grain.IterDataset[Element]):
       padding, on a document's first token, and wherever else the token before it in the row is not the one
       before it in its document.
 
+    With `provenance`, one more array says where each row's tokens come from: `provenance`, int32
+    `[rows, entries, 4]` (`[entries, 4]` without `batch_size`). An entry stands for tokens that follow one another
+    in the row and in their document: `shard` (an index into `manifest.paths`), `record` (the 0-based line in it),
+    `offset` (tokens of the document before these, BOS counted) and `length` (how many they are). There is one for
+    each segment, in order, and with `truncation="middle"` one more for what lies behind the cut; the rest is zeros.
+    Segments for which a row has no entry left are not listed: then the lengths do not add up to its tokens. So the
+    token at place `i` of a row is found by
+
+        shard, record, offset, length = row["provenance"].T
+        entry = np.searchsorted(length.cumsum(), i, side="right")
+        place = dataset.manifest.paths[shard[entry]], record[entry], offset[entry] + i - length[:entry].sum()
+
     Args:
       shards: a glob, a path, a list of either, or a `Manifest`.
       tokenizer: the path of a tokenizer.json, or an `Encoder`.
@@ -298,6 +312,9 @@ class PackedDataset(_Source, grain.IterDataset[Element]):
       prefetch: batches that are prepared ahead.
       verify: share of the documents, 0 to 1, whose ids are compared with those of the `tokenizers` library while
         running; the first difference is a `ShardError`.
+      provenance: whether rows carry where they come from, see above; a number is that of the entries of a row.
+        True: `max_segments`, or else one entry for 16 tokens and at least 16; with `packing="pad"` all that a row
+        can have. It changes nothing else in the stream: states fit with and without it.
       on_stats: called with `PackedDatasetIterator.stats()` every ten seconds of iterating, at the end and at
         `close`: it reaches also those whose iterator is hidden by `.batch()` or `.map()`. At the same times,
         newly quarantined records are logged as warnings of the logger `gristmill`.
@@ -338,6 +355,7 @@ class PackedDataset(_Source, grain.IterDataset[Element]):
         threads: int | None = None,
         prefetch: int = 4,
         verify: float = 0.0,
+        provenance: bool | int = False,
         on_stats: "Callable[[dict[str, Any]], None] | None" = None,
     ) -> None:
         super().__init__()
@@ -360,6 +378,7 @@ class PackedDataset(_Source, grain.IterDataset[Element]):
         self._threads = _arguments.optional_integer("threads", threads, 1, 1024)
         self._prefetch = _arguments.integer("prefetch", prefetch, 1, 1024)
         self._verify = _arguments.fraction("verify", verify)
+        self._entries = self._provenance_entries(provenance)
         if on_stats is not None and not callable(on_stats):
             raise _arguments.wrong_type("on_stats", on_stats, "a function that takes a dict, or None")
         self._on_stats = on_stats
@@ -440,8 +459,10 @@ class PackedDataset(_Source, grain.IterDataset[Element]):
     @property
     def _element_spec(self) -> Any:
         rows = () if self._batch_size is None else (len(self._own_lanes) * self._rows_per_lane,)
-        shape = (*rows, self._sequence_length)
-        return {name: grain.experimental.ShapeDtypeStruct(shape, np.int32) for name in _LAYOUTS[self._layout]}
+        shapes = dict.fromkeys(_LAYOUTS[self._layout], (*rows, self._sequence_length))
+        if self._entries:
+            shapes[PROVENANCE] = (*rows, self._entries, _PROVENANCE_NUMBERS)
+        return {name: grain.experimental.ShapeDtypeStruct(shape, np.int32) for name, shape in shapes.items()}
 
     def __iter__(self) -> PackedDatasetIterator:
         return PackedDatasetIterator(self)
@@ -468,6 +489,15 @@ class PackedDataset(_Source, grain.IterDataset[Element]):
     @property
     def _rows_per_lane(self) -> int:
         return 1 if self._batch_size is None else self._batch_size // self._lanes
+
+    def _provenance_entries(self, provenance: bool | int) -> int:
+        if not isinstance(provenance, bool):
+            return _arguments.integer("provenance", provenance, 1, self._sequence_length)
+        if not provenance:
+            return 0
+        if self._packing == "pad":
+            return 2 if self._truncation == "middle" else 1
+        return min(self._max_segments or max(16, self._sequence_length // 16), self._sequence_length)
 
     def _make_fingerprint(self) -> str:
         parts = {
@@ -520,6 +550,7 @@ class PackedDataset(_Source, grain.IterDataset[Element]):
             "verify": self._verify,
             "single_rows": self._batch_size is None,
             "quarantine_file": self._quarantine_file and (self._quarantine_file, self._stream_name()),
+            "provenance": self._entries,
         }
 
     def _stream_name(self) -> str:

@@ -95,6 +95,7 @@ impl Pipeline {
             arrays: config.layout.names().len(),
             rows: host.lanes.len() * config.rows_per_lane,
             length: config.sequence_length,
+            entries: host.provenance,
         };
         let delivered = Delivered { step: 0, row: 0, cursors: vec![Cursor::default(); host.lanes.len()] };
         Self {

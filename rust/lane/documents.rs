@@ -53,8 +53,8 @@ pub enum Next<'a> {
 pub struct Run<'a> {
     /// Those that are not given yet, to the document's end.
     pub tokens: &'a [u32],
-    /// Whether these are all of them.
-    pub opens: bool,
+    /// How many tokens of the document stand before them.
+    pub offset: usize,
     /// How many of them come now: all, but where `best_fit` has placed a piece of the document.
     pub piece: usize,
     /// Whether `best_fit` closes the row behind that piece.
@@ -165,7 +165,7 @@ impl Documents {
         let from = part.from + self.cursor.offset as usize;
         Run {
             tokens: &self.window.tokens(part)[from..],
-            opens: from == 0,
+            offset: from,
             piece: part.to - from,
             ends_row: part.ends_row,
             place: part.document.place,

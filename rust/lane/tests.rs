@@ -132,7 +132,7 @@ fn drive(
         let placed = matches!(config.packing, Packing::BestFit { .. });
         let count = if placed { run.piece } else { run.tokens.len().min(most) };
         let tokens = run.tokens[..count].iter().map(|&token| char::from(token as u8)).collect();
-        let (opens, ends_row) = (run.opens, run.ends_row);
+        let (opens, ends_row) = (run.offset == 0, run.ends_row);
         given.push(Given {
             before: documents.cursor(),
             tokens,

@@ -5,14 +5,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use numpy::PyArray;
-use numpy::ndarray::{ArrayView1, ArrayView2};
+use numpy::ndarray::ArrayViewD;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 
 use super::encoder::Encoder;
 use crate::config::{HostConfig, OnError, Packing, Shuffle, StreamConfig, Truncation};
 use crate::error::Error;
-use crate::feed::buffer::Lease;
+use crate::feed::buffer::{ENTRY_ITEMS, Lease};
 use crate::feed::pipeline::{self, Batch, Delivered, Next};
 use crate::lane::cursor::Cursor;
 use crate::lane::quarantine_file::QuarantineFileConfig;
@@ -64,6 +65,7 @@ struct Arguments {
     verify: f64,
     single_rows: bool,
     quarantine_file: Option<(String, String)>,
+    provenance: usize,
 }
 
 /// Shard indices per lane for an epoch, in reading order.
@@ -90,6 +92,7 @@ impl Pipeline {
             verify: arguments.verify,
             single_rows: arguments.single_rows,
             quarantine_file: quarantine_file(&arguments),
+            provenance: arguments.provenance,
         };
         let config = stream_config(arguments)?;
         let names = config.layout.names().iter().map(|name| PyString::intern(py, name).unbind()).collect();
@@ -218,27 +221,53 @@ impl Pipeline {
     }
 
     fn arrays<'py>(&self, py: Python<'py>, batch: Batch) -> PyResult<Bound<'py, PyDict>> {
-        let shape = batch.lease.shape();
-        let start = batch.lease.as_ptr();
-        let loan = Bound::new(py, Loan { _lease: batch.lease })?.into_any();
+        let Batch { lease, row } = batch;
+        let shape = lease.shape();
+        let memory =
+            Memory { start: lease.as_ptr(), loan: Bound::new(py, Loan { _lease: lease })?.into_any() };
         let arrays = PyDict::new(py);
         for (index, name) in self.names.iter().enumerate() {
-            let offset = shape.offset(index, batch.row.unwrap_or(0));
-            // SAFETY: `Shape` puts each array inside the lease's memory, which the loan keeps alive
-            // for as long as the NumPy array, its base, exists. Nobody else has the lease.
-            let array = unsafe {
-                let items = start.add(offset);
-                if batch.row.is_some() {
-                    let view = ArrayView1::from_shape_ptr(shape.length, items);
-                    PyArray::borrow_from_array(&view, loan.clone()).into_any()
-                } else {
-                    let view = ArrayView2::from_shape_ptr((shape.rows, shape.length), items);
-                    PyArray::borrow_from_array(&view, loan.clone()).into_any()
-                }
-            };
+            let offset = shape.offset(index, row.unwrap_or(0));
+            // SAFETY: `Shape` puts each array inside the lease's memory.
+            let array = unsafe { memory.array(offset, &dimensions(row, shape.rows, &[shape.length])) };
             arrays.set_item(name, array)?;
         }
+        if shape.entries > 0 {
+            let offset = shape.provenance_offset(row.unwrap_or(0));
+            let entry = [shape.entries, ENTRY_ITEMS];
+            // SAFETY: as above.
+            let array = unsafe { memory.array(offset, &dimensions(row, shape.rows, &entry)) };
+            arrays.set_item(intern!(py, "provenance"), array)?;
+        }
         Ok(arrays)
+    }
+}
+
+/// The dimensions of an array: those of a row if one is handed out, else with the rows before them.
+fn dimensions(row: Option<usize>, rows: usize, of_row: &[usize]) -> Vec<usize> {
+    let rows = if row.is_some() { None } else { Some(rows) };
+    rows.into_iter().chain(of_row.iter().copied()).collect()
+}
+
+/// A lease's memory, and what keeps it alive.
+struct Memory<'py> {
+    start: *mut i32,
+    loan: Bound<'py, PyAny>,
+}
+
+impl<'py> Memory<'py> {
+    /// A NumPy array of some of it, `offset` items from its start.
+    ///
+    /// # Safety
+    ///
+    /// The array must lie inside the memory.
+    unsafe fn array(&self, offset: usize, dimensions: &[usize]) -> Bound<'py, PyAny> {
+        // SAFETY: inside the memory, which the loan, the array's base, keeps alive for as long as the array
+        // exists. Nobody else has the lease.
+        unsafe {
+            let view = ArrayViewD::from_shape_ptr(dimensions, self.start.add(offset));
+            PyArray::borrow_from_array(&view, self.loan.clone()).into_any()
+        }
     }
 }
 
