@@ -85,8 +85,8 @@ def soak(arguments: argparse.Namespace, folder: Path) -> int:
         data = gzip.compress("\n".join(lines).encode())
         (folder / f"{number:02}.jsonl.gz").write_bytes(data[: len(data) - 1000 * (number == 5)])
     dataset = gm.PackedDataset(
-        str(folder / "*.jsonl.gz"), tokenizer=write_tokenizer(folder), sequence_length=2048, batch_size=8, epochs=None, eos="</s>",
-        seed=1, on_error="quarantine", max_error_rate=0.2, quarantine_file=folder / "quarantine.jsonl",
+        str(folder / "*.jsonl.gz"), tokenizer=write_tokenizer(folder), sequence_length=2048, batch_size=8, epochs=None,
+        eos="</s>", seed=1, on_error="quarantine", max_error_rate=0.2, quarantine_file=folder / "quarantine.jsonl",
     )  # fmt: skip
     samples = sample(dataset, arguments.minutes * 60)
     first, last = samples[len(samples) // 5], samples[-1]
