@@ -98,7 +98,7 @@ def soak(arguments: argparse.Namespace, folder: Path) -> int:
     files, threads = ({row[place] for row in samples[len(samples) // 5 :]} for place in (2, 3))
     print(
         f"{last[0]:.0f} s, {last[4]:,} tokens: memory {statistics.median(settled) / MIB:.0f} MiB (the median from "
-        f"{first[0]:.0f} s on), {grown / MIB:+.1f} MiB from the first third to the last, within {spread / MIB:.1f} MiB; "
+        f"{first[0]:.0f} s on), {grown / MIB:+.1f} MiB from first to last third, within {spread / MIB:.1f} MiB; "
         f"open files {sorted(files)}, threads {sorted(threads)}"
     )
     if arguments.svg:
@@ -182,7 +182,7 @@ def bomb_of_1000(folder: Path) -> str:
 def bomb_of_27(folder: Path) -> str:
     rng = random.Random(1)
     words = [rng.randbytes(rng.randrange(2, 9)).hex().encode() for _ in range(60)]
-    lines = [b'{"text": "' + b" ".join(rng.choices(words, k=4)) + b" and so on" * 34 + b'"}\n' for _ in range(500)]
+    lines = [b'{"text": "' + b" ".join(rng.choices(words, k=4)) + b" and so on" * 26 + b'"}\n' for _ in range(500)]
     return gzipped(folder, repeated(b"", b"".join(lines), 700 * MIB, SOUND))
 
 
