@@ -67,6 +67,12 @@ bench: $(VENV)/.ready-bench ## Side by side with the pipelines of today, on the 
 	@$(BIN)/gristmill bench --latency --output target/bench $(BENCH)
 	@echo "All that was measured, and pictures of it, are in target/bench."
 
+.PHONY: docs
+docs: $(VENV)/.ready-docs ## Build the documentation into target/site; a warning is an error
+	$(call say,Documentation)
+	$(BIN)/zensical build --strict
+	@echo "Open target/site/index.html"
+
 .PHONY: wheel
 wheel: $(BIN)/maturin ## Build a wheel into dist/ and try it in a fresh environment
 	$(call say,Wheel)
@@ -80,7 +86,7 @@ wheel: $(BIN)/maturin ## Build a wheel into dist/ and try it in a fresh environm
 
 .PHONY: clean
 clean: ## Remove all that these commands made
-	rm -rf $(VENV) target dist demo-data .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) target dist demo-data .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 	rm -f python/gristmill/_core*.so
 
