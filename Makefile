@@ -79,6 +79,11 @@ docs: $(VENV)/.ready-docs ## Build the documentation into target/site; a warning
 	$(BIN)/zensical build --strict
 	@echo "Open target/site/index.html"
 
+.PHONY: bench-encoder
+bench-encoder: $(VENV)/.ready-demo ## The encoder side by side with its peers: first and second pass, one thread
+	$(call say,Megabytes of text a second side by side)
+	@$(BIN)/python benches/encoders $(BENCH)
+
 .PHONY: wheel
 wheel: $(VENV)/.ready-wheel-tools ## Build a portable wheel into dist/, check it, and try it in a fresh environment
 	$(call say,Wheel $(WHEEL_LEVEL))

@@ -80,6 +80,8 @@ struct Case {
     shuffle: Option<(u64, usize)>,
     epochs: Option<u64>,
     quarantine: bool,
+    /// Entries of a row's provenance.
+    provenance: usize,
 }
 
 /// What must not matter.
@@ -124,10 +126,11 @@ prop_compose! {
         shuffle in prop::option::of((any::<u64>(), 1usize..9)),
         epochs in (1u64..4).prop_map(Some),
         quarantine in prop::bool::weighted(0.8),
+        provenance in 0usize..6,
     ) -> Case {
         Case {
             shards, gzip, lanes, single_rows, length, packing, max_segments, layout, boundary_targets, bos, eos,
-            shuffle, epochs, quarantine,
+            shuffle, epochs, quarantine, provenance,
             rows_per_lane: if single_rows { 1 } else { rows_per_lane },
         }
     }
@@ -151,7 +154,7 @@ fn build(case: &Case, folder: &Path) -> (Arc<StreamConfig>, Corpus) {
     let mut shards = Vec::new();
     for (number, records) in case.shards.iter().enumerate() {
         let mut lines = String::new();
-        for record in records {
+        for (line, record) in records.iter().enumerate() {
             match record {
                 Record::Words(count) => {
                     let words: Vec<u32> = (word..).take(*count).collect();
@@ -160,7 +163,7 @@ fn build(case: &Case, folder: &Path) -> (Arc<StreamConfig>, Corpus) {
                     writeln!(lines, "{{\"text\": \"{}\"}}", text.join(" ")).unwrap();
                     let bos = case.bos.then_some(BOS);
                     let eos = case.eos.then_some(EOS);
-                    corpus.add(number, bos.into_iter().chain(words).chain(eos).collect());
+                    corpus.add((number, line), bos.into_iter().chain(words).chain(eos).collect());
                 }
                 Record::Blank => lines.push_str(" \n"),
                 Record::Bad => {
@@ -204,7 +207,7 @@ fn build(case: &Case, folder: &Path) -> (Arc<StreamConfig>, Corpus) {
 }
 
 /// What some lanes gave from some place on.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 struct Stream {
     /// For each lane, the arrays of its rows, step after step.
     lanes: HashMap<usize, Vec<Vec<Vec<i32>>>>,
@@ -269,11 +272,15 @@ fn play(config: &Arc<StreamConfig>, host: HostConfig, from: Option<Delivered>, e
     stream
 }
 
-/// The arrays of a lane's rows, row after row.
+/// The arrays of a lane's rows and their provenance, row after row.
 fn lane_rows(batch: &Batch, own: usize, rows_per_lane: usize) -> Vec<Vec<i32>> {
-    let arrays = batch.lease.shape().arrays;
+    let lease = &batch.lease;
     let rows = own * rows_per_lane..(own + 1) * rows_per_lane;
-    rows.flat_map(|row| (0..arrays).map(move |array| batch.lease.row(array, row).to_vec())).collect()
+    rows.flat_map(|row| {
+        let arrays = (0..lease.shape().arrays).map(move |array| lease.row(array, row));
+        arrays.chain([lease.provenance(row)]).map(<[i32]>::to_vec)
+    })
+    .collect()
 }
 
 fn divisor(of: usize, which: Index) -> usize {
@@ -295,10 +302,20 @@ fn check_same(whole: &Stream, part: &Stream, first: usize, padding: &[Vec<i32>])
     Ok(())
 }
 
+/// The same stream, had nobody asked for provenance.
+fn without_provenance(whole: &Stream, case: &Case) -> Stream {
+    let mut stream = whole.clone();
+    let arrays = case.layout.names().len() + 1;
+    for row in stream.lanes.values_mut().flatten().flat_map(|rows| rows.chunks_mut(arrays)) {
+        row[arrays - 1].clear();
+    }
+    stream
+}
+
 fn padding(case: &Case) -> Vec<Vec<i32>> {
     let arrays = case.layout.names().iter();
-    let row: Vec<Vec<i32>> =
-        arrays.map(|name| vec![if *name == "labels" { -100 } else { 0 }; case.length]).collect();
+    let arrays = arrays.map(|name| vec![if *name == "labels" { -100 } else { 0 }; case.length]);
+    let row: Vec<Vec<i32>> = arrays.chain([vec![0; 4 * case.provenance]]).collect();
     vec![row; case.rows_per_lane].concat()
 }
 
@@ -312,6 +329,8 @@ fn check(case: &Case, runs: &[Run]) -> TestCaseResult {
         prefetch,
         verify: 0.0,
         single_rows: case.single_rows,
+        quarantine_file: None,
+        provenance: case.provenance,
     };
     let all: Vec<usize> = (0..lanes).collect();
     let whole = play(&config, host(all.clone(), 1, 1), None, usize::MAX);
@@ -322,6 +341,8 @@ fn check(case: &Case, runs: &[Run]) -> TestCaseResult {
         }
         prop_assert_eq!(whole.quarantined.len() as u64, corpus.bad * case.epochs.unwrap_or(0));
     }
+    let bare = HostConfig { provenance: 0, ..host(all.clone(), 1, 1) };
+    prop_assert_eq!(play(&config, bare, None, usize::MAX), without_provenance(&whole, case));
     let padding = padding(case);
     for run in runs {
         let same = play(&config, host(all.clone(), run.threads, run.prefetch), None, usize::MAX);
@@ -382,6 +403,8 @@ fn check_endless(case: &Case, run: &Run) -> TestCaseResult {
         prefetch: run.prefetch,
         verify: 0.0,
         single_rows: case.single_rows,
+        quarantine_file: None,
+        provenance: case.provenance,
     };
     let finite = play(&config, host.clone(), None, usize::MAX);
     let elements = finite.states.len() + 20;
