@@ -108,7 +108,8 @@ def verify(
     """Check packed files against their source.
 
     Reads the shards again, encodes them with the `tokenizers` library whatever the tokenizer, packs, and compares with
-    what is in FOLDER. Exit code 0: equal; 3: different, and the first difference is shown; 1: it could not be told.
+    what is in FOLDER. Exit code 0: equal; 3: different, and the first difference is shown with the record it comes
+    from; 1: it could not be told.
 
     \b
     Examples:
@@ -128,7 +129,7 @@ def verify(
     dataset = PackedDataset(
         list(shards) or source["shards"],
         tokenizer=Encoder.from_file(definition, engine="reference"),
-        **{**source["arguments"], "threads": threads, "verify": 0.0},
+        **{**source["arguments"], "threads": threads, "verify": 0.0, "quarantine_file": None, "provenance": True},
     )
     found = checking.verify(packed, dataset, part)
     if as_json:
