@@ -241,7 +241,7 @@ def test_what_it_refuses(tmp_path, pack, packing, capsys):
     assert not (tmp_path / "new").exists()
 
 
-def test_records_left_out_are_listed_with_their_part(tmp_path, tokenizer_file, capsys):
+def test_records_left_out_are_listed(tmp_path, tokenizer_file, capsys):
     lines = [json.dumps({"text": f"document {n} " * 20}) if n % 50 else '{"text": 1}' for n in range(400)]
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
     arguments = ["pack", tmp_path / "a.jsonl", "--tokenizer", tokenizer_file, "--output", tmp_path / "packed"]
@@ -249,9 +249,12 @@ def test_records_left_out_are_listed_with_their_part(tmp_path, tokenizer_file, c
     code, found = checked(capsys, *arguments, *bad)
     assert (code, found["quarantined"]) == (0, 8)
     told = checked(capsys, "inspect", tmp_path / "packed")[1]
-    records = [entry["record"] for part in told["parts"] for entry in part["quarantine"]]
-    assert records == list(range(0, 400, 50))
+    assert told["quarantined"] == sum(part["quarantined"] for part in told["parts"]) == 8
+    lines = (tmp_path / "packed" / "quarantine.jsonl").read_text().splitlines()
+    assert told["quarantine_file"] == str(tmp_path / "packed" / "quarantine.jsonl")
+    assert [json.loads(line)["record"] for line in lines] == list(range(0, 400, 50))
     assert checked(capsys, "verify", tmp_path / "packed")[0] == 0
+    assert (tmp_path / "packed" / "quarantine.jsonl").read_text().splitlines() == lines
 
 
 @pytest.mark.parametrize("file_format", ["npy", "megatron", "array_record"])

@@ -58,8 +58,12 @@ def pack(
         raise click.UsageError("--format megatron has neither targets nor segments nor other fields")
     # Loaded here: Grain takes half a second, which --help need not wait for.
     from gristmill._dataset import PackedDataset
+    from gristmill._pack.folder import QUARANTINE
     from gristmill._pack.run import pack as run
 
+    if arguments["on_error"] == "quarantine":
+        output.mkdir(parents=True, exist_ok=True)
+        arguments["quarantine_file"] = str(Path.cwd() / (arguments["quarantine_file"] or output / QUARANTINE))
     # Relative names would mean something else wherever `verify` is called.
     source = {
         "shards": [str(Path.cwd() / shard) for shard in shards],

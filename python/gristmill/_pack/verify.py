@@ -35,7 +35,7 @@ def verify(folder: Folder, dataset: PackedDataset, only: int | None = None) -> d
     parts = folder.parts()
     if only is not None and only >= len(parts):
         raise GristmillError(f"{folder.path} has {len(parts)} finished parts, and none with the number {only}")
-    chosen = parts if only is None else parts[only : only + 1]
+    chosen = range(len(parts)) if only is None else [only]
     found: dict[str, Any] = {
         "folder": str(folder.path),
         "complete": bool(folder.index.get("complete")),
@@ -47,11 +47,12 @@ def verify(folder: Folder, dataset: PackedDataset, only: int | None = None) -> d
     with closing(iter(dataset)) as iterator, Progress("verifying", len(chosen), " parts") as progress:
         unit = make_unit(dataset, folder.index)
         if only:
-            iterator.set_state(parts[only - 1]["state"])
-            unit.pending = parts[only - 1]["pending"]
-        for part in chosen:
-            difference = _part_difference(folder, dataset, part, iterator, unit)
-            found["items"] += part["items"]
+            before = folder.note(only - 1)
+            iterator.set_state(before["state"])
+            unit.pending = before["pending"]
+        for number in chosen:
+            difference = _part_difference(folder, dataset, number, parts[number], iterator, unit)
+            found["items"] += parts[number]["items"]
             found["parts"] += 1
             progress.show(found["parts"])
             if difference is not None:
@@ -62,17 +63,16 @@ def verify(folder: Folder, dataset: PackedDataset, only: int | None = None) -> d
 
 
 def _part_difference(
-    folder: Folder, dataset: PackedDataset, part: dict[str, Any], iterator: Any, unit: Any
+    folder: Folder, dataset: PackedDataset, number: int, part: dict[str, Any], iterator: Any, unit: Any
 ) -> dict[str, Any] | None:
     index = folder.index
     shape = (len(index["fields"]), index["sequence_length"])
-    path = folder.part_path(part["number"])
     where = {"files": list(part["files"])}
     for name, size in part["files"].items():
         found = (folder.path / name).stat().st_size if (folder.path / name).is_file() else None
         if found != size:
             return {**where, "what": f"{name} has {'no' if found is None else f'{found:,}'} bytes, and had {size:,}"}
-    packed = FORMATS[index["format"]].read(path, index["dtype"], shape)
+    packed = FORMATS[index["format"]].read(folder.part_path(number), index["dtype"], shape)
     if len(packed) != part["items"]:
         return {**where, "what": f"{len(packed):,} items are in the file, and {part['items']:,} were written"}
     given = 0
