@@ -1,8 +1,10 @@
 """`gristmill pack`, `verify` and `inspect`: what is written is what the dataset gives, whatever happens in between."""
 
+import errno
 import gzip
 import itertools
 import json
+import os
 import re
 import signal
 import struct
@@ -212,6 +214,25 @@ def test_a_killed_process_goes_on_and_a_complete_folder_stays_as_it_is(tmp_path,
     again = pack(folder, "--epochs", 6)
     assert again["parts_of_earlier_runs"] == again["parts"] == whole["parts"]
     assert {path: path.stat().st_mtime_ns for path in folder.glob("part*")} == times
+
+
+def test_a_full_disk_is_an_error_and_the_run_goes_on_later(tmp_path, pack, packing, capsys, monkeypatch):
+    pack(tmp_path / "whole")
+    fsync, calls = os.fsync, []
+
+    def full(file):
+        calls.append(file)
+        if len(calls) == 12:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", full)
+    code, said = checked(capsys, *packing(tmp_path / "full"))
+    assert code == 1
+    assert "cannot write into" in said
+    assert "No space left on device; the same command goes on behind the last finished part" in said
+    assert pack(tmp_path / "full")["parts_of_earlier_runs"] == 2
+    assert contents(tmp_path / "full") == contents(tmp_path / "whole")
 
 
 def test_threads_do_not_change_the_files(tmp_path, pack):

@@ -8,6 +8,7 @@ from typing import Any
 
 from gristmill._core import CURSOR_FIELDS
 from gristmill._dataset import PackedDataset, PackedDatasetIterator
+from gristmill._errors import GristmillError
 from gristmill._pack import files, megatron
 from gristmill._pack.folder import Folder
 from gristmill._pack.formats import FORMATS
@@ -41,18 +42,27 @@ def pack(
       Figures of all parts, and of this run.
 
     Raises:
-      GristmillError: the folder holds something else, or a shard has an error. Finished parts stay.
+      GristmillError: the folder holds something else or cannot be written, or a shard has an error. Finished parts
+        stay.
     """
-    path.mkdir(parents=True, exist_ok=True)
     start = time.perf_counter()
-    with files.locked(path):
-        folder = Folder.create(path, _index(dataset, file_format, rows_per_file, source, fields))
-        parts = folder.parts()
-        resumed = len(parts)
-        if not folder.index.get("complete"):
-            folder.remove_unfinished(resumed)
-            parts.extend(_write_parts(dataset, folder, resumed))
-            folder.complete(parts)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with files.locked(path):
+            folder = Folder.create(path, _index(dataset, file_format, rows_per_file, source, fields))
+            parts = folder.parts()
+            resumed = len(parts)
+            if not folder.index.get("complete"):
+                folder.remove_unfinished(resumed)
+                parts.extend(_write_parts(dataset, folder, resumed))
+                folder.complete(parts)
+    except GristmillError:
+        raise
+    except OSError as error:
+        raise GristmillError(
+            f"cannot write into {str(path)!r}: {error.strerror or error}; the same command goes on behind the last "
+            "finished part"
+        ) from error
     seconds = time.perf_counter() - start
     return {
         "folder": str(path),
