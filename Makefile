@@ -64,7 +64,13 @@ loom: ## Check the ring under every interleaving that loom can think of
 .PHONY: bench
 bench: $(VENV)/.ready-bench ## Side by side with the pipelines of today, on the demo's text
 	$(call say,Tokens a second side by side)
-	@$(BIN)/gristmill bench $(BENCH)
+	@$(BIN)/gristmill bench --latency --output target/bench $(BENCH)
+	@echo "All that was measured, and pictures of it, are in target/bench."
+
+.PHONY: bench-encoder
+bench-encoder: $(VENV)/.ready-demo ## The encoder side by side with its peers: first and second pass, one thread
+	$(call say,Megabytes of text a second side by side)
+	@$(BIN)/python benches/encoders $(BENCH)
 
 .PHONY: wheel
 wheel: $(BIN)/maturin ## Build a wheel into dist/ and try it in a fresh environment

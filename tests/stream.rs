@@ -329,6 +329,7 @@ fn check(case: &Case, runs: &[Run]) -> TestCaseResult {
         prefetch,
         verify: 0.0,
         single_rows: case.single_rows,
+        quarantine_file: None,
         provenance: case.provenance,
     };
     let all: Vec<usize> = (0..lanes).collect();
@@ -402,6 +403,7 @@ fn check_endless(case: &Case, run: &Run) -> TestCaseResult {
         prefetch: run.prefetch,
         verify: 0.0,
         single_rows: case.single_rows,
+        quarantine_file: None,
         provenance: case.provenance,
     };
     let finite = play(&config, host.clone(), None, usize::MAX);

@@ -78,9 +78,41 @@ def test_every_command_has_help_with_examples(capsys):
         assert f"Examples:\n    gristmill {name}" in out
 
 
-def test_version(capsys):
+def test_version_says_what_was_built(capsys):
     assert _cli.run(["--version"]) == 0
-    assert capsys.readouterr().out == f"gristmill, version {gm.__version__}\n"
+    out = capsys.readouterr().out
+    info = gm.build_info()
+    assert out.startswith(f"gristmill {gm.__version__} (commit ")
+    assert info["instructions"] in out
+    assert f"tokenizers crate {info['tokenizers_crate']}" in out
+    assert info["system"].split()[0] == sys.platform
+
+
+def test_the_command_line_starts_without_what_only_commands_need():
+    loaded = "import sys, gristmill._cli; print(*sys.modules)"
+    modules = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"grain", "jax", "datasets", "matplotlib", "array_record"} & set(modules)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_tab_completion(shell):
+    environment = {**os.environ, "_GRISTMILL_COMPLETE": f"{shell}_source"}
+    script = subprocess.run(
+        [sys.executable, "-c", "from gristmill._cli import main; main()"],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert "_GRISTMILL_COMPLETE" in script.stdout
+    words = {"COMP_WORDS": "gristmill pack --pack", "COMP_CWORD": "--pack" if shell == "fish" else "2"}
+    environment = {**os.environ, **words, "_GRISTMILL_COMPLETE": f"{shell}_complete"}
+    found = subprocess.run(
+        [sys.executable, "-c", "from gristmill._cli import main; main()"],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert "--packing" in found.stdout
 
 
 @pytest.mark.parametrize("arguments", [["grind"], ["demo", "--rows", "0"], ["inspect"], ["demo", "--tokenizer", "no"]])

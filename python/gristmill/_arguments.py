@@ -1,6 +1,7 @@
 """Checks of arguments. Each failure names the argument, what was given, and what is allowed."""
 
 import operator
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -61,3 +62,19 @@ def text(name: str, value: Any) -> str:
     if not value:
         raise ArgumentError(f"{name}='': expected a string that is not empty")
     return value
+
+
+def path(name: str, value: Any) -> str:
+    """A path as a string that the core can use."""
+    if not isinstance(value, (str, os.PathLike)):
+        raise wrong_type(name, value, "a path")
+    found = os.fspath(value)
+    if not isinstance(found, str):
+        raise wrong_type(name, value, "a path of text")
+    if not found or "\0" in found:
+        raise ArgumentError(f"{name}={found!r}: expected a path that is not empty and without NUL")
+    try:
+        found.encode()
+    except UnicodeEncodeError:
+        raise ArgumentError(f"{name}={found!r}: expected a path in UTF-8") from None
+    return found

@@ -1,11 +1,13 @@
 """`PackedDataset`: shards of text as a Grain dataset of packed rows."""
 
 import copy
+import hashlib
 import logging
 import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
@@ -40,7 +42,16 @@ _PROVENANCE_NUMBERS = 4
 _LARGEST_WINDOW = 2**20
 
 
-class PackedDatasetIterator(_state_files.LoadsAnyProcessCount, grain.DatasetIterator[Element]):
+class _Source:
+    """A start of a Grain pipeline."""
+
+    @property
+    def _parent(self) -> Any:
+        # Grain fails an assertion here, and MaxText's MultiHostDataLoadIterator.close() asks with hasattr.
+        raise AttributeError("a source has no parent")
+
+
+class PackedDatasetIterator(_Source, _state_files.LoadsAnyProcessCount, grain.DatasetIterator[Element]):
     """Iterates over a `PackedDataset`. Its threads start with the first `next` or `start_prefetch`."""
 
     def __init__(self, dataset: "PackedDataset") -> None:
@@ -77,6 +88,7 @@ class PackedDatasetIterator(_state_files.LoadsAnyProcessCount, grain.DatasetIter
 
     def get_state(self) -> _state.State:
         """Where the stream stands behind the last element given: a fresh dict of integers and strings."""
+        self._pipeline.sync_quarantine_file()
         step, row, lanes = self._pipeline.state()
         return {
             "version": _state.VERSION,
@@ -159,15 +171,20 @@ class PackedDatasetIterator(_state_files.LoadsAnyProcessCount, grain.DatasetIter
 
         Returns:
           `documents` whose last token was given, `tokens` (BOS and EOS included), `text_bytes` of UTF-8,
-          `rows`, `batches`, `padding_tokens`, `dropped_tokens` and `quarantined`, counted since the start of
-          the stream and kept through restarts; and of this iterator: `wait_seconds` spent waiting in
-          `next`, `ring_ready` batches that wait to be taken, and `busy_seconds`, the time of the threads by
-          stage.
+          `rows`, `batches`, `padding_tokens`, `dropped_tokens`, `quarantined` records and `lost_shards`, the
+          shards that could not be read to their end, counted since the start of the stream and kept through
+          restarts; and of this iterator: `wait_seconds` spent waiting in `next`, `ring_ready` batches that wait
+          to be taken, and `busy_seconds`, the time of the threads by stage.
         """
         return self._pipeline.stats()
 
     def quarantine(self) -> list[dict[str, Any]]:
-        """The records left out so far, each with `shard`, `record`, `byte` and `reason`."""
+        """The records left out since this iterator was made or restored, as of the last element given.
+
+        Returns:
+          The newest of them, each with `shard`, `record`, `byte` and `reason`: at most ten thousand, and of those
+          of one lane within one step at most a thousand. `quarantine_file` lists all.
+        """
         return self._pipeline.quarantine()
 
     def _padding(self) -> Element:
@@ -196,11 +213,11 @@ class _Reporter:
         self._pipeline = iterator._pipeline
         self._on_stats = on_stats
         self._due = time.monotonic() + _REPORT_SECONDS
-        self._quarantined = 0
+        self.restored()
 
     def restored(self) -> None:
-        """A restored iterator begins a new list of quarantined records."""
-        self._quarantined = 0
+        """Records left out before a restored place were told of by the run that saved it."""
+        self._quarantined = self._pipeline.stats()["quarantined"]
 
     def tick(self) -> None:
         if time.monotonic() >= self._due:
@@ -210,20 +227,21 @@ class _Reporter:
         if self._is_ending():
             return
         self._due = time.monotonic() + _REPORT_SECONDS
-        entries = self._pipeline.quarantine()
-        new = entries[self._quarantined :]
-        self._quarantined = len(entries)
+        stats = self._pipeline.stats()
+        all_now = stats["quarantined"]
+        new, self._quarantined = all_now - self._quarantined, all_now
         if new:
-            first = new[0]
+            entries = self._pipeline.quarantine()
+            first = entries[-min(new, len(entries))]
             _LOG.warning(
                 "%d records were left out, %d in all; the first of them: %s: record %s, byte %s: %s",
-                len(new), len(entries), first["shard"], first["record"], first["byte"], first["reason"],
+                new, all_now, first["shard"], first["record"], first["byte"], first["reason"],
             )  # fmt: skip
         if self._on_stats is not None:
-            self._on_stats(self._pipeline.stats())
+            self._on_stats(stats)
 
 
-class PackedDataset(grain.IterDataset[Element]):
+class PackedDataset(_Source, grain.IterDataset[Element]):
     """Text of gzipped JSONL shards, tokenized and packed into rows, as a `grain.IterDataset`.
 
     The global sequence of batches is a function of the shards, the tokenizer and the arguments alone: threads,
@@ -283,7 +301,12 @@ class PackedDataset(grain.IterDataset[Element]):
       shard_index: which of `shard_count` hosts this is.
       shard_count: number of hosts; it must divide `lanes`.
       on_error: `"raise"`: stop at a record that cannot be used. `"quarantine"`: list it and go on.
-      max_error_rate: share of a lane's records, 0 to 1, that may be quarantined.
+      max_error_rate: share of a lane's records, 0 to 1, that may be quarantined, and of its shards that may end
+        before their end; beyond either the run stops. One such shard in each epoch is borne at any rate but 0.
+      quarantine_file: path of a file to which every quarantined record is appended as a line of JSON: `shard`,
+        `record`, `byte`, `reason`, `epoch`, `lane`, its `number` among the lane's entries, and `stream`, which names
+        the run by its fingerprint. A restored run goes on in the same file and lists nothing twice. Each host
+        needs its own; `sort -u` joins them.
       max_document_bytes: longest accepted line of a shard, inflated.
       threads: worker threads. None: as many as this process has cores.
       prefetch: batches that are prepared ahead.
@@ -327,6 +350,7 @@ class PackedDataset(grain.IterDataset[Element]):
         shard_count: int = 1,
         on_error: str = "raise",
         max_error_rate: float = 0.01,
+        quarantine_file: "Pathish | None" = None,
         max_document_bytes: int = 2**27,
         threads: int | None = None,
         prefetch: int = 4,
@@ -349,6 +373,7 @@ class PackedDataset(grain.IterDataset[Element]):
         self._epochs = _arguments.optional_integer("epochs", epochs, 1, 2**32)
         self._on_error = _arguments.choice("on_error", on_error, ["raise", "quarantine"])
         self._max_error_rate = _arguments.fraction("max_error_rate", max_error_rate)
+        self._quarantine_file = _quarantine_file(quarantine_file, self._on_error)
         self._max_document_bytes = _arguments.integer("max_document_bytes", max_document_bytes, 1)
         self._threads = _arguments.optional_integer("threads", threads, 1, 1024)
         self._prefetch = _arguments.integer("prefetch", prefetch, 1, 1024)
@@ -524,5 +549,20 @@ class PackedDataset(grain.IterDataset[Element]):
             "prefetch": self._prefetch,
             "verify": self._verify,
             "single_rows": self._batch_size is None,
+            "quarantine_file": self._quarantine_file and (self._quarantine_file, self._stream_name()),
             "provenance": self._entries,
         }
+
+    def _stream_name(self) -> str:
+        return hashlib.sha256(self._fingerprint.encode()).hexdigest()[:16]
+
+
+def _quarantine_file(value: "Pathish | None", on_error: str) -> str | None:
+    if value is None:
+        return None
+    path = _arguments.path("quarantine_file", value)
+    if on_error != "quarantine":
+        raise ArgumentError(f"quarantine_file={path!r}: nothing is listed with on_error='raise'; use 'quarantine'")
+    if not Path(path).absolute().parent.is_dir():
+        raise ArgumentError(f"quarantine_file={path!r}: its folder does not exist")
+    return path

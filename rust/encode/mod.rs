@@ -18,7 +18,7 @@ mod cut;
 mod fast;
 mod file;
 mod heap;
-mod kernel;
+pub(crate) mod kernel;
 mod memory;
 mod merge;
 mod normalize;
@@ -38,7 +38,7 @@ mod windows;
 mod words;
 
 use std::panic::resume_unwind;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::error::{Error, Result};
 use fast::{FastEncoder, FastWorker};
@@ -129,6 +129,8 @@ struct Shared {
     /// Made when first needed: it takes as long as all the rest together several times over.
     reference: OnceLock<std::result::Result<Reference, String>>,
     reason: String,
+    /// Workers between two calls of [`Encoder::encode_batch`], so that their caches stay warm.
+    idle: Mutex<Vec<FastWorker>>,
 }
 
 /// What one thread needs to encode; make one per thread with [`Encoder::worker`].
@@ -155,7 +157,14 @@ impl Encoder {
         };
         let is_fast = fast.is_some();
         let fast = fast.map(Arc::new);
-        let shared = Shared { json: json.into(), options, fast, reference: OnceLock::new(), reason };
+        let shared = Shared {
+            json: json.into(),
+            options,
+            fast,
+            reference: OnceLock::new(),
+            reason,
+            idle: Mutex::default(),
+        };
         if !is_fast {
             // Whatever the fast engine found odd may be what the reference refuses.
             shared.reference()?;
@@ -267,25 +276,38 @@ impl Encoder {
                 .map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
                 .collect()
         });
-        let mut ids = Vec::new();
+        let mut ids: Vec<u32> = Vec::new();
         let mut offsets = vec![0];
         for part in parts {
             let (part, ends) = part?;
             offsets.extend(ends.iter().map(|end| (ids.len() + end) as i64));
-            ids.extend(part);
+            if ids.is_empty() {
+                ids = part;
+            } else {
+                ids.extend(part);
+            }
         }
         Ok((ids, offsets))
     }
 
     fn encode_part<T: AsRef<str>>(&self, texts: &[T]) -> Result<(Vec<u32>, Vec<usize>)> {
-        let mut worker = self.worker();
+        let mut worker = self.idle_worker();
         let mut ids = Vec::new();
         let mut ends = Vec::with_capacity(texts.len());
         for text in texts {
             worker.encode(text.as_ref(), &mut ids)?;
             ends.push(ids.len());
         }
+        self.shared.idle().extend(worker.fast);
         Ok((ids, ends))
+    }
+
+    fn idle_worker(&self) -> EncodeWorker {
+        let idle = self.shared.idle().pop();
+        idle.map_or_else(
+            || self.worker(),
+            |fast| EncodeWorker { shared: Arc::clone(&self.shared), fast: Some(fast) },
+        )
     }
 
     /// What one thread needs to encode.
@@ -311,6 +333,10 @@ impl EncodeWorker {
 }
 
 impl Shared {
+    fn idle(&self) -> MutexGuard<'_, Vec<FastWorker>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn reference(&self) -> Result<&Reference> {
         let made = self.reference.get_or_init(|| {
             let special_as_text = self.options.special_tokens_in_text == SpecialTokens::Text;

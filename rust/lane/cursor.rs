@@ -30,6 +30,8 @@ pub struct Totals {
     pub padding: u64,
     /// Tokens that truncation cut away.
     pub dropped: u64,
+    /// Shards before [`Cursor::window`] that were not read to their end, once for each epoch.
+    pub lost_shards: u64,
 }
 
 /// All that is needed to give a lane's next row: constant in size, whatever the packing.
@@ -48,7 +50,7 @@ pub struct Cursor {
 
 impl Cursor {
     /// The names of the numbers of [`Cursor::to_array`], in its order.
-    pub const FIELDS: [&'static str; 13] = [
+    pub const FIELDS: [&'static str; 14] = [
         "epoch",
         "shard",
         "record",
@@ -62,10 +64,11 @@ impl Cursor {
         "text_bytes",
         "padding",
         "dropped",
+        "lost_shards",
     ];
 
     /// The cursor as it stands in a saved state.
-    pub fn to_array(&self) -> [u64; 13] {
+    pub fn to_array(&self) -> [u64; 14] {
         let Self { window, given, offset, totals } = *self;
         [
             window.epoch,
@@ -81,11 +84,12 @@ impl Cursor {
             totals.text_bytes,
             totals.padding,
             totals.dropped,
+            totals.lost_shards,
         ]
     }
 
     /// The cursor of a saved state.
-    pub fn from_array(array: [u64; 13]) -> Self {
+    pub fn from_array(array: [u64; 14]) -> Self {
         let [
             epoch,
             shard,
@@ -100,12 +104,22 @@ impl Cursor {
             text_bytes,
             padding,
             dropped,
+            lost_shards,
         ] = array;
         Self {
             window: Place { epoch, shard, record, byte },
             given,
             offset,
-            totals: Totals { records, quarantined, documents, tokens, text_bytes, padding, dropped },
+            totals: Totals {
+                records,
+                quarantined,
+                documents,
+                tokens,
+                text_bytes,
+                padding,
+                dropped,
+                lost_shards,
+            },
         }
     }
 
@@ -124,6 +138,7 @@ impl std::ops::AddAssign for Totals {
         self.text_bytes += other.text_bytes;
         self.padding += other.padding;
         self.dropped += other.dropped;
+        self.lost_shards += other.lost_shards;
     }
 }
 

@@ -16,6 +16,7 @@ use crate::error::Error;
 use crate::feed::buffer::{ENTRY_ITEMS, Lease};
 use crate::feed::pipeline::{self, Batch, Delivered, Next};
 use crate::lane::cursor::Cursor;
+use crate::lane::quarantine_file::QuarantineFileConfig;
 use crate::pack::Layout;
 use crate::plan::{self, Plan};
 use crate::read::{ReadOptions, Shard};
@@ -63,6 +64,7 @@ struct Arguments {
     prefetch: usize,
     verify: f64,
     single_rows: bool,
+    quarantine_file: Option<(String, String)>,
     provenance: usize,
 }
 
@@ -89,6 +91,7 @@ impl Pipeline {
             prefetch: arguments.prefetch,
             verify: arguments.verify,
             single_rows: arguments.single_rows,
+            quarantine_file: quarantine_file(&arguments),
             provenance: arguments.provenance,
         };
         let config = stream_config(arguments)?;
@@ -150,8 +153,13 @@ impl Pipeline {
         Ok((*step, *row, lanes))
     }
 
+    /// Returns once the file of the records left out is on the disk.
+    fn sync_quarantine_file(&self, py: Python<'_>) -> PyResult<()> {
+        Ok(py.detach(|| self.lock().sync_quarantine_file())?)
+    }
+
     /// Goes to a saved place: step, row, and the cursor of each own lane in order.
-    fn restore(&self, py: Python<'_>, step: u64, row: usize, cursors: Vec<[u64; 13]>) -> PyResult<()> {
+    fn restore(&self, py: Python<'_>, step: u64, row: usize, cursors: Vec<[u64; 14]>) -> PyResult<()> {
         let cursors = cursors.into_iter().map(Cursor::from_array).collect();
         Ok(py.detach(|| self.lock().restore(Delivered { step, row, cursors }))?)
     }
@@ -170,6 +178,7 @@ impl Pipeline {
         stats.set_item("padding_tokens", (rows * length).saturating_sub(totals.tokens))?;
         stats.set_item("dropped_tokens", totals.dropped)?;
         stats.set_item("quarantined", totals.quarantined)?;
+        stats.set_item("lost_shards", totals.lost_shards)?;
         stats.set_item("wait_seconds", pipeline.waited().as_secs_f64())?;
         stats.set_item("ring_ready", pipeline.ready())?;
         let busy = PyDict::new(py);
@@ -181,7 +190,7 @@ impl Pipeline {
     }
 
     fn quarantine<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let entries = self.lock_detached(py).quarantine().to_vec();
+        let entries = self.lock_detached(py).quarantine().clone();
         let list = PyList::empty(py);
         for entry in entries {
             let item = PyDict::new(py);
@@ -287,6 +296,11 @@ fn stream_config(arguments: Arguments) -> Result<StreamConfig, Error> {
         boundary_targets: arguments.boundary_targets,
         rows_per_lane: arguments.rows_per_lane,
     })
+}
+
+fn quarantine_file(arguments: &Arguments) -> Option<QuarantineFileConfig> {
+    let (path, stream) = arguments.quarantine_file.clone()?;
+    Some(QuarantineFileConfig { path, stream })
 }
 
 fn packing(arguments: &Arguments) -> Result<Packing, Error> {

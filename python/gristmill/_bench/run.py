@@ -5,10 +5,12 @@ import os
 import resource
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-from gristmill._bench.contenders import CONTENDERS, Job
+from gristmill._bench.contenders import CONTENDERS, Batches, Job
 
 
 def command(name: str, job: Job) -> tuple[list[str], dict[str, str]]:
@@ -30,9 +32,10 @@ def measure(name: str, job: Job) -> dict[str, Any]:
 
     Returns:
       `seconds` from asking for the first batch to the end, `seconds_to_first_batch`, `cpu_seconds`, `peak_bytes` of
-      memory, `rows`, `tokens`, `eos_tokens`, and `id_sum`, by which one sees that all gave the same tokens.
+      memory, `rows`, `tokens`, `eos_tokens`; `id_sum` of all ids but EOS, by which one sees that all gave the same
+      tokens; and `notes`, what the contender says of itself.
     """
-    batches = CONTENDERS[name](job)
+    batches = _Noted(CONTENDERS[name].run(job))
     rows = tokens = eos_tokens = id_sum = 0
     first = 0.0
     cpu = time.process_time()
@@ -42,19 +45,43 @@ def measure(name: str, job: Job) -> dict[str, Any]:
         rows += len(ids)
         given = ids.reshape(-1) if valid is None else ids[valid]
         tokens += given.size
-        eos_tokens += int((given == job.eos).sum())
-        id_sum += int(given.sum(dtype="int64"))
+        eos = 0 if job.eos is None else int((given == job.eos).sum())
+        eos_tokens += eos
+        id_sum += int(given.sum(dtype="int64")) - eos * (job.eos or 0)
     seconds = time.perf_counter() - start
     return {
         "seconds": seconds,
         "seconds_to_first_batch": first,
         "cpu_seconds": time.process_time() - cpu,
-        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024),
+        "peak_bytes": peak_bytes(),
         "rows": rows,
         "tokens": tokens,
         "eos_tokens": eos_tokens,
         "id_sum": id_sum,
+        "notes": batches.notes,
     }
+
+
+def peak_bytes() -> int:
+    """The most memory that this process has held."""
+    try:
+        # getrusage would count what the parent held when it started this process.
+        status = Path("/proc/self/status").read_text()
+        return int(status.partition("VmHWM:")[2].split()[0]) * 1024
+    except OSError:
+        unit = 1 if sys.platform == "darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+class _Noted:
+    """A contender's batches, and what its generator returns behind the last of them."""
+
+    def __init__(self, batches: Batches) -> None:
+        self._batches = batches
+        self.notes: dict[str, Any] = {}
+
+    def __iter__(self) -> Iterator[Any]:
+        self.notes = (yield from self._batches) or {}
 
 
 def _main() -> int:
