@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from gristmill import _state, _table
+from gristmill import _state, _state_files, _table
 from gristmill._core import CURSOR_FIELDS
 from gristmill._encoder import Encoder
 from gristmill._errors import MissingShardError, ShardError, StateError
@@ -25,7 +25,8 @@ def inspect(path: Path, *, records: int = 1000, text: str | None = None) -> dict
     """What is in a file.
 
     Args:
-      path: a tokenizer.json or a folder with one, a shard, a state saved as JSON, or packed files.
+      path: a tokenizer.json or a folder with one, a shard, a state saved as JSON, a checkpoint's folder with
+        those of all processes, or packed files.
       records: how many records of a shard to look at.
       text: something for a tokenizer to encode.
 
@@ -37,6 +38,8 @@ def inspect(path: Path, *, records: int = 1000, text: str | None = None) -> dict
     """
     if explain.is_packed(path):
         return explain.inspect(path)
+    if path.is_dir() and any(path.glob("process_*-of-*.json")):
+        return _saved_state(path, _state_files.read_merged(path))
     if path.is_dir():
         path /= "tokenizer.json"
     if not path.is_file():
