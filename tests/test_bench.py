@@ -183,6 +183,21 @@ def test_a_contender_that_fails_is_named(job):
         latency.measure(broken)
 
 
+def test_another_contender_that_fails_is_left_out(job, paper, monkeypatch):
+    run = rounds._run
+
+    def failing(name, job):
+        if name == "grain":
+            raise gm.GristmillError("the contender grain failed with exit code 1: no grain")
+        return run(name, job)
+
+    monkeypatch.setattr(rounds, "_run", failing)
+    result = rounds.compare(job, 2, [1, 2], PAPER)
+    assert result["failed"] == {"grain": "the contender grain failed with exit code 1: no grain"}
+    assert [set(entry["summary"]) for entry in result["by_threads"]] == [{"gristmill", "datasets", "inflate"}] * 2
+    assert "left out: the contender grain failed" in report.describe(result)
+
+
 def test_missing_packages_are_named(capsys, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *more: None)
     assert _cli.run(["bench"]) == 1

@@ -9,6 +9,7 @@ from gristmill._bench.rounds import OURS, SPEEDS
 def describe(result: dict[str, Any]) -> str:
     """Tables, with what they rest on above them."""
     parts = [_facts(result), *(_threads(result, entry) for entry in result["by_threads"])]
+    parts += [f"left out: {reason}" for reason in result["failed"].values()]
     if "latency" in result:
         parts.append(_latency(result["latency"]))
     return "\n\n".join(parts)

@@ -41,27 +41,29 @@ def compare(job: Job, rounds: int, threads: Sequence[int], names: Sequence[str])
       names: the contenders; gristmill is always among them.
 
     Returns:
-      `machine`, `versions`, `job` and `shard_bytes`; `contenders`, what each is; and `by_threads`, for each number of
-      threads: `threads`; `rounds`, a list with what each contender did in each; `summary`, for each contender the
-      medians, and the medians over the rounds of gristmill's speed divided by its own; and `same_work`, whether all
-      gave the same tokens. The speed of a contender that gives no tokens is that of the same text's tokens in its
-      time.
+      `machine`, `versions`, `job` and `shard_bytes`; `contenders`, what each is; `failed`, why some are not there; and
+      `by_threads`, for each number of threads: `threads`; `rounds`, a list with what each contender did in each;
+      `summary`, for each contender the medians, and the medians over the rounds of gristmill's speed divided by its
+      own; and `same_work`, whether all gave the same tokens. The speed of a contender that gives no tokens is that of
+      the same text's tokens in its time.
 
     Raises:
-      GristmillError: a contender failed.
+      GristmillError: gristmill itself failed.
     """
     names = [OURS, *(name for name in names if name != OURS)]
+    failed: dict[str, str] = {}
     by_threads = []
     with Progress("benchmark", rounds * len(names) * len(threads), " runs") as progress:
         for place, count in enumerate(threads):
             counted = replace(job, threads=count)
             done = place * rounds * len(names)
-            measured = [_round(counted, number, names, progress, done) for number in range(rounds)]
+            measured = [_round(counted, number, names, failed, progress, done) for number in range(rounds)]
+            finished = [name for name in names if name not in failed]
             by_threads.append(
                 {
                     "threads": count,
                     "rounds": measured,
-                    "summary": {name: _summary(name, measured) for name in names},
+                    "summary": {name: _summary(name, measured) for name in finished},
                     "same_work": all(_same_work(results) for results in measured),
                 }
             )
@@ -72,20 +74,31 @@ def compare(job: Job, rounds: int, threads: Sequence[int], names: Sequence[str])
         "shard_bytes": sum(Path(shard).stat().st_size for shard in job.shards),
         "contenders": {name: {"title": CONTENDERS[name].title, "work": CONTENDERS[name].work.value} for name in names},
         "by_threads": by_threads,
+        "failed": failed,
     }
 
 
-def _round(job: Job, number: int, names: Sequence[str], progress: Progress, done: int) -> dict[str, dict[str, Any]]:
+def _round(
+    job: Job, number: int, names: Sequence[str], failed: dict[str, str], progress: Progress, done: int
+) -> dict[str, dict[str, Any]]:
     order = names if number % 2 == 0 else names[::-1]
     results = {}
     for place, name in enumerate(order):
+        if name in failed:
+            continue
         progress.show(done + number * len(names) + place, f"{job.threads} threads, round {number + 1}, {name}")
-        results[name] = _run(name, job)
+        try:
+            results[name] = _run(name, job)
+        except GristmillError as error:
+            # Not every tokenizer or shard is one that all others can read.
+            if name == OURS:
+                raise
+            failed[name] = str(error)
     tokens = results[OURS]["tokens"]
     for result in results.values():
         for speed, time in (("tokens_per_second", "seconds"), ("tokens_per_cpu_second", "cpu_seconds")):
             result[speed] = tokens / max(result[time], 1e-9)
-    return {name: results[name] for name in names}
+    return {name: results[name] for name in names if name in results}
 
 
 def _run(name: str, job: Job) -> dict[str, Any]:

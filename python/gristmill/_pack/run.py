@@ -51,7 +51,7 @@ def pack(
         resumed = len(parts)
         if not folder.index.get("complete"):
             folder.remove_unfinished(resumed)
-            parts.extend(_write_parts(dataset, folder, parts[-1] if parts else None))
+            parts.extend(_write_parts(dataset, folder, resumed))
             folder.complete(parts)
     seconds = time.perf_counter() - start
     return {
@@ -61,7 +61,7 @@ def pack(
         "parts_of_earlier_runs": resumed,
         **{name: sum(part[name] for part in parts) for name in ("items", "tokens")},
         "bytes": sum(size for part in parts for size in part["files"].values()),
-        "quarantined": sum(len(part["quarantine"]) for part in parts),
+        "quarantined": sum(part["quarantined"] for part in parts),
         "seconds": seconds,
         "tokens_per_second": sum(part["tokens"] for part in parts[resumed:]) / seconds,
     }
@@ -88,17 +88,16 @@ def _index(
     }
 
 
-def _write_parts(dataset: PackedDataset, folder: Folder, last: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
-    """Writes the parts behind `last`, and gives the note of each."""
+def _write_parts(dataset: PackedDataset, folder: Folder, number: int) -> Iterator[dict[str, Any]]:
+    """Writes the parts from a number on, and gives what each holds."""
     unit = make_unit(dataset, folder.index)
-    number, tokens = 0, 0
+    part: _Part | None = None
     with closing(iter(dataset)) as iterator, _Shown(dataset) as shown:
-        if last is not None:
+        if number:
+            last = folder.note(number - 1)
             iterator.set_state(last["state"])
             unit.pending = last["pending"]
-            number, tokens = last["number"] + 1, iterator.stats()["tokens"]
-        part: _Part | None = None
-        quarantined = 0
+        before = iterator.stats()
         try:
             while True:
                 batch = next(iterator, None)
@@ -109,15 +108,11 @@ def _write_parts(dataset: PackedDataset, folder: Folder, last: dict[str, Any] | 
                     if part.rows < folder.index["rows_per_file"]:
                         continue
                 if part is not None:
-                    stats, quarantine = iterator.stats(), iterator.quarantine()
                     whole, part = part, None
-                    yield whole.finish(
-                        state=iterator.get_state(),
-                        pending=unit.pending,
-                        tokens=stats["tokens"] - tokens,
-                        quarantine=quarantine[quarantined:],
-                    )
-                    number, tokens, quarantined = number + 1, stats["tokens"], len(quarantine)
+                    stats = iterator.stats()
+                    counts = {name: stats[name] - before[name] for name in ("tokens", "quarantined")}
+                    yield whole.finish(counts, {"state": iterator.get_state(), "pending": unit.pending})
+                    number, before = number + 1, stats
                 if batch is None:
                     return
         finally:
@@ -148,15 +143,15 @@ class _Part:
         """Closes the files; without a note they do not count."""
         self._writer.close()
 
-    def finish(self, **more: Any) -> dict[str, Any]:
+    def finish(self, counts: dict[str, int], behind: dict[str, Any]) -> dict[str, Any]:
         """Completes the files, and at last writes the note that makes them count."""
         self.close()
         for path in self._writer.paths:
             files.finish(path)
         sizes = {path.name: path.stat().st_size for path in self._writer.paths}
-        note = {"number": self._number, "files": sizes, "batches": self._batches, "items": self._items, **more}
-        files.write_json(self._folder.note_of(self._number), note)
-        return note
+        holds = {"files": sizes, "batches": self._batches, "items": self._items, **counts}
+        self._folder.write_note(self._number, {**holds, **behind})
+        return holds
 
 
 class _Shown(Progress):
