@@ -85,6 +85,15 @@ def test_npy_parts_hold_the_rows_of_the_dataset(tmp_path, pack, shards, encoder,
     assert found["tokens"] == sum(np.count_nonzero(element[segments]) for element in elements)
 
 
+def test_some_fields_alone(tmp_path, pack, capsys):
+    pack(tmp_path / "all")
+    pack(tmp_path / "some", "--field", "targets", "--field", "inputs")
+    rows, some = (np.load(tmp_path / name / "part-00001.npy") for name in ("all", "some"))
+    np.testing.assert_array_equal(some, rows[:, [3, 0]])
+    assert checked(capsys, "inspect", tmp_path / "some")[1]["fields"] == ["targets", "inputs"]
+    assert checked(capsys, "verify", tmp_path / "some")[0] == 0
+
+
 def test_array_records_hold_the_same_rows(tmp_path, pack):
     import grain
 
@@ -220,6 +229,8 @@ def test_what_it_refuses(tmp_path, pack, packing, capsys):
         assert "another process is packing" in checked(capsys, *packing(tmp_path / "packed"))[1]
     for options in (["--packing", "pad"], ["--layout", "hf"], ["--boundary-targets"], ["--max-segments", "2"]):
         assert checked(capsys, *packing(tmp_path / "new", "--format", "megatron", *options))[0] == 2
+    assert checked(capsys, *packing(tmp_path / "new", "--format", "megatron", "--field", "inputs"))[0] == 2
+    assert checked(capsys, *packing(tmp_path / "new", "--field", "nothing"))[0] == 2
     assert not (tmp_path / "new").exists()
 
 
@@ -330,7 +341,8 @@ def test_inspect_explains_a_packed_folder(tmp_path, pack, capsys, encoder):
     assert told["stream"]["packing"] == "concat"
     first = np.load(tmp_path / "part-00000.npy")[0, 0, :32]
     assert told["first"] == {"ids": first.tolist(), "text": encoder.decode(first)}
-    assert checked(capsys, "inspect", tmp_path / "index.json")[1] == told
+    for name in ("index.json", "part-00000.npy", "part-00001.json"):
+        assert checked(capsys, "inspect", tmp_path / name)[1] == told
     assert _cli.run(["inspect", str(tmp_path)]) == 0
     assert "part-00000.npy" in capsys.readouterr().out
 

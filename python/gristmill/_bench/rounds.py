@@ -6,6 +6,7 @@ import statistics
 import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 from gristmill._bench import machine
@@ -40,10 +41,11 @@ def compare(job: Job, rounds: int, threads: Sequence[int], names: Sequence[str])
       names: the contenders; gristmill is always among them.
 
     Returns:
-      `machine`, `versions` and `job`; `contenders`, what each is; and `by_threads`, for each number of threads:
-      `threads`; `rounds`, a list with what each contender did in each; `summary`, for each contender the medians, and
-      the medians over the rounds of gristmill's speed divided by its own; and `same_work`, whether all gave the same
-      tokens. The speed of a contender that gives no tokens is that of the same text's tokens in its time.
+      `machine`, `versions`, `job` and `shard_bytes`; `contenders`, what each is; and `by_threads`, for each number of
+      threads: `threads`; `rounds`, a list with what each contender did in each; `summary`, for each contender the
+      medians, and the medians over the rounds of gristmill's speed divided by its own; and `same_work`, whether all
+      gave the same tokens. The speed of a contender that gives no tokens is that of the same text's tokens in its
+      time.
 
     Raises:
       GristmillError: a contender failed.
@@ -67,6 +69,7 @@ def compare(job: Job, rounds: int, threads: Sequence[int], names: Sequence[str])
         "machine": machine.facts(),
         "versions": machine.versions(),
         "job": {key: value for key, value in asdict(job).items() if key != "threads"},
+        "shard_bytes": sum(Path(shard).stat().st_size for shard in job.shards),
         "contenders": {name: {"title": CONTENDERS[name].title, "work": CONTENDERS[name].work.value} for name in names},
         "by_threads": by_threads,
     }

@@ -25,6 +25,7 @@ DIFFERENT = 3
     help="File format.",
 )
 @click.option("--rows-per-file", type=click.IntRange(1), default=65536, show_default=True, help="When a part ends.")
+@click.option("--field", "fields", multiple=True, help="Write this field; give it several times.  [default: all]")
 @_options.dataset_options(batch_size=64)
 @as_json_option
 def pack(
@@ -33,6 +34,7 @@ def pack(
     output: Path,
     file_format: str,
     rows_per_file: int,
+    fields: tuple[str, ...],
     as_json: bool,
     **arguments: Any,
 ) -> None:
@@ -46,13 +48,14 @@ def pack(
     \b
     Examples:
       gristmill pack 'pile/*.jsonl.gz' --tokenizer llama --output packed --sequence-length 2048
+      gristmill pack 'pile/*.jsonl.gz' --tokenizer llama --output packed --field inputs --field inputs_segmentation
       gristmill pack 'pile/*.jsonl.gz' --tokenizer llama --output packed --format megatron
       gristmill pack a.json.gz b.json.gz --tokenizer t.json --output packed --packing best_fit --seed 1 --json
     """
     if file_format == "megatron" and (arguments["packing"], arguments["layout"]) != ("concat", "maxtext"):
         raise click.UsageError("--format megatron writes whole documents: it takes neither --packing nor --layout")
-    if file_format == "megatron" and (arguments["boundary_targets"] or arguments["max_segments"]):
-        raise click.UsageError("--format megatron has neither targets nor segments")
+    if file_format == "megatron" and (arguments["boundary_targets"] or arguments["max_segments"] or fields):
+        raise click.UsageError("--format megatron has neither targets nor segments nor other fields")
     # Loaded here: Grain takes half a second, which --help need not wait for.
     from gristmill._dataset import PackedDataset
     from gristmill._pack.run import pack as run
@@ -64,7 +67,11 @@ def pack(
         "arguments": arguments,
     }
     dataset = PackedDataset(list(shards), tokenizer=tokenizer, **arguments)
-    found = run(dataset, output, file_format=file_format, rows_per_file=rows_per_file, source=source)
+    if unknown := [name for name in fields if name not in dataset._element_spec]:
+        raise click.BadParameter(
+            f"{unknown[0]!r}: expected one of {', '.join(dataset._element_spec)}", param_hint="--field"
+        )
+    found = run(dataset, output, fields=fields, file_format=file_format, rows_per_file=rows_per_file, source=source)
     if as_json:
         print_json(found)
         return

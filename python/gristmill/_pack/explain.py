@@ -17,12 +17,12 @@ _PARTS_SHOWN = 20
 
 
 def is_packed(path: Path) -> bool:
-    """Whether `path` is a packed folder, its index, or an index of Megatron's."""
-    if path.is_dir():
-        return (path / folder.INDEX).is_file()
+    """Whether `path` is a packed folder or a file in one, or an index of Megatron's."""
     if path.suffix == ".idx":
         return True
-    return path.name == folder.INDEX and folder.is_index(files.read_json(path))
+    index = (path if path.is_dir() else path.parent) / folder.INDEX
+    is_own = path.is_dir() or path == index or path.name.startswith(folder.PART)
+    return is_own and index.is_file() and folder.is_index(files.read_json(index))
 
 
 def inspect(path: Path) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def inspect(path: Path) -> dict[str, Any]:
     """
     if path.suffix == ".idx":
         return _megatron(path)
-    packed = folder.Folder.open(path)
+    packed = folder.Folder.open(path if path.is_dir() else path.parent)
     parts, index = packed.parts(), packed.index
     return {
         "kind": "packed",

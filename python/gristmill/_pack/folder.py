@@ -14,6 +14,7 @@ from gristmill._errors import GristmillError, MissingShardError
 from gristmill._pack import files
 
 INDEX = "index.json"
+PART = "part-"
 VERSION = 1
 
 
@@ -80,17 +81,18 @@ class Folder:
 
     def part_path(self, number: int) -> Path:
         """The path of a part's file, without its suffix."""
-        return self.path / f"part-{number:05}"
+        return self.path / f"{PART}{number:05}"
 
     def note_of(self, number: int) -> Path:
         """The file that says what a part holds."""
-        return self.path / f"part-{number:05}.json"
+        return self.path / f"{PART}{number:05}.json"
 
     def remove_unfinished(self, finished: int) -> None:
         """Removes what a killed run has left behind its last finished part."""
         for path in self.path.iterdir():
-            is_part = path.name.startswith("part-")
-            if path.name.endswith(files.UNFINISHED) or (is_part and int(path.name[5:].split(".")[0]) >= finished):
+            is_part = path.name.startswith(PART)
+            number = int(path.name.removeprefix(PART).split(".")[0]) if is_part else 0
+            if path.name.endswith(files.UNFINISHED) or (is_part and number >= finished):
                 path.unlink()
 
     def complete(self, parts: list[dict[str, Any]]) -> None:

@@ -1,7 +1,7 @@
 """`gristmill pack`: the rows of a dataset into files, part after part."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,13 @@ _USUAL_RATIO = 3
 
 
 def pack(
-    dataset: PackedDataset, path: Path, *, file_format: str, rows_per_file: int, source: dict[str, Any]
+    dataset: PackedDataset,
+    path: Path,
+    *,
+    file_format: str,
+    rows_per_file: int,
+    source: dict[str, Any],
+    fields: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Packs a dataset into a folder, or goes on where an earlier run ended.
 
@@ -29,6 +35,7 @@ def pack(
       file_format: a key of `FORMATS`.
       rows_per_file: a part ends with the batch that brings it to so many rows.
       source: where the dataset comes from, for `gristmill verify`.
+      fields: the fields of rows to write; none: all.
 
     Returns:
       Figures of all parts, and of this run.
@@ -39,7 +46,7 @@ def pack(
     path.mkdir(parents=True, exist_ok=True)
     start = time.perf_counter()
     with files.locked(path):
-        folder = Folder.create(path, _index(dataset, file_format, rows_per_file, source))
+        folder = Folder.create(path, _index(dataset, file_format, rows_per_file, source, fields))
         parts = folder.parts()
         resumed = len(parts)
         if not folder.index.get("complete"):
@@ -65,12 +72,14 @@ def make_unit(dataset: PackedDataset, index: dict[str, Any]) -> Any:
     return FORMATS[index["format"]].unit(dataset._layout, index["fields"], len(dataset._own_lanes))
 
 
-def _index(dataset: PackedDataset, file_format: str, rows_per_file: int, source: dict[str, Any]) -> dict[str, Any]:
+def _index(
+    dataset: PackedDataset, file_format: str, rows_per_file: int, source: dict[str, Any], fields: Sequence[str]
+) -> dict[str, Any]:
     of_documents = file_format == "megatron"
     return {
         "format": file_format,
         "dtype": megatron.dtype_for(dataset.encoder.vocab_size) if of_documents else "<i4",
-        "fields": ["inputs"] if of_documents else list(dataset._element_spec),
+        "fields": ["inputs"] if of_documents else list(fields or dataset._element_spec),
         "sequence_length": dataset._sequence_length,
         "rows_per_file": rows_per_file,
         "own_lanes": list(dataset._own_lanes),
