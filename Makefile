@@ -63,9 +63,9 @@ test-python: $(VENV)/.ready-test ## Tests of the Python package
 	$(BIN)/python -m pytest
 
 .PHONY: loom
-loom: ## Check the ring under every interleaving that loom can think of
-	$(call say,Model check of the ring)
-	RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 cargo test --locked --release --lib --target-dir target/loom loom_
+loom: ## Check the ring and its workers under every interleaving that loom can think of
+	$(call say,Model check of the ring and its workers)
+	LOOM_MAX_PREEMPTIONS=3 cargo test --locked --lib --features loom loom_
 
 .PHONY: fuzz
 fuzz: CASES ?= 10000
