@@ -136,8 +136,10 @@ class PackedDatasetIterator(_Source, _state_files.LoadsAnyProcessCount, grain.Da
     def close(self) -> None:
         """Stops and joins the threads. Elements already given stay valid."""
         if not self._closed:
-            self._reporter.report()
-            self._pipeline.close()
+            try:
+                self._reporter.report()
+            finally:  # `on_stats` is the user's and may raise: the threads end all the same
+                self._pipeline.close()
         super().close()
 
     def get_shard_states(self) -> list[dict[str, Any]]:
@@ -374,7 +376,7 @@ class PackedDataset(_Source, grain.IterDataset[Element]):
         self._on_error = _arguments.choice("on_error", on_error, ["raise", "quarantine"])
         self._max_error_rate = _arguments.fraction("max_error_rate", max_error_rate)
         self._quarantine_file = _quarantine_file(quarantine_file, self._on_error)
-        self._max_document_bytes = _arguments.integer("max_document_bytes", max_document_bytes, 1)
+        self._max_document_bytes = _arguments.integer("max_document_bytes", max_document_bytes, 1, 2**63 - 1)
         self._threads = _arguments.optional_integer("threads", threads, 1, 1024)
         self._prefetch = _arguments.integer("prefetch", prefetch, 1, 1024)
         self._verify = _arguments.fraction("verify", verify)

@@ -160,6 +160,12 @@ impl Pipeline {
         let Place { epoch, shard, record, byte } = cursor.window;
         let wrong =
             |what: String| Err(Error::State(format!("the state of lane {lane} does not fit: {what}")));
+        let Totals { records, quarantined, lost_shards, .. } = cursor.totals;
+        if quarantined > records || lost_shards > quarantined {
+            return wrong(format!(
+                "it counts {lost_shards} lost shards, {quarantined} quarantined and {records} read records"
+            ));
+        }
         if let Some(epochs) = self.config.epochs {
             if epoch > epochs {
                 return wrong(format!("it is in epoch {epoch}, and epochs={epochs}"));
@@ -321,7 +327,8 @@ impl Pipeline {
     /// Rows delivered since the start of the stream, padding rows included.
     pub fn rows(&self) -> u64 {
         let Delivered { step, row, cursors } = &self.delivered;
-        (step * cursors.len() as u64 + *row as u64) * self.config.rows_per_lane as u64
+        let rows = step.saturating_mul(cursors.len() as u64).saturating_add(*row as u64);
+        rows.saturating_mul(self.config.rows_per_lane as u64)
     }
 
     /// Records left out, of what was delivered since this iterator was made or restored: the newest ten

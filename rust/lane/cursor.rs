@@ -131,14 +131,15 @@ impl Cursor {
 
 impl std::ops::AddAssign for Totals {
     fn add_assign(&mut self, other: Self) {
-        self.records += other.records;
-        self.quarantined += other.quarantined;
-        self.documents += other.documents;
-        self.tokens += other.tokens;
-        self.text_bytes += other.text_bytes;
-        self.padding += other.padding;
-        self.dropped += other.dropped;
-        self.lost_shards += other.lost_shards;
+        // A saved state may hold any numbers.
+        self.records = self.records.saturating_add(other.records);
+        self.quarantined = self.quarantined.saturating_add(other.quarantined);
+        self.documents = self.documents.saturating_add(other.documents);
+        self.tokens = self.tokens.saturating_add(other.tokens);
+        self.text_bytes = self.text_bytes.saturating_add(other.text_bytes);
+        self.padding = self.padding.saturating_add(other.padding);
+        self.dropped = self.dropped.saturating_add(other.dropped);
+        self.lost_shards = self.lost_shards.saturating_add(other.lost_shards);
     }
 }
 

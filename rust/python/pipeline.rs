@@ -175,7 +175,7 @@ impl Pipeline {
         stats.set_item("text_bytes", totals.text_bytes)?;
         stats.set_item("rows", rows)?;
         stats.set_item("batches", pipeline.delivered().step)?;
-        stats.set_item("padding_tokens", (rows * length).saturating_sub(totals.tokens))?;
+        stats.set_item("padding_tokens", rows.saturating_mul(length).saturating_sub(totals.tokens))?;
         stats.set_item("dropped_tokens", totals.dropped)?;
         stats.set_item("quarantined", totals.quarantined)?;
         stats.set_item("lost_shards", totals.lost_shards)?;
