@@ -106,6 +106,10 @@ def test_every_number_of_threads_has_its_rounds(job, paper):
     result = rounds.compare(job, 1, [1, 2, 4], PAPER)
     assert [entry["threads"] for entry in result["by_threads"]] == [1, 2, 4]
     assert len(paper) == 12
+    # 3, 2 and 4 seconds.
+    ratios = [entry["summary"]["gristmill"]["threads_ratio"] for entry in result["by_threads"]]
+    assert ratios == [1, 1.5, 0.75]
+    assert "gristmill's speed: 1.50 times that on 1" in report.describe(result)
     assert "threads" not in result["job"]
 
 
