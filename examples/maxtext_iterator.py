@@ -10,7 +10,7 @@ Its batches are whole on every host to the end, so that it serves evaluation ove
 ways to checkpoint it. MaxText's own works as it is, on an unchanged number of hosts. With `gm.CheckpointSave` and
 `gm.CheckpointRestore` in place of Grain's, the same files restore on any number.
 
-MaxText's own class works as well, for training with `epochs=None`, where no host ends before another:
+MaxText's own class (seen with 0.2.5) works as well, for training with `epochs=None`, where no host ends before another:
 
     loader = dataset.for_sharding(input_sharding(mesh))
     train_iterator = MultiHostDataLoadIterator(loader, mesh)

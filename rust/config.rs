@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::lane::cursor::Place;
+use crate::lane::quarantine_file::QuarantineFileConfig;
 use crate::pack::Layout;
 use crate::plan::Plan;
 use crate::read::{ReadOptions, Shard};
@@ -12,7 +13,8 @@ use crate::read::{ReadOptions, Shard};
 pub enum OnError {
     /// The run stops there.
     Raise,
-    /// The record is listed and left out, as long as no more than this share of a lane's records is.
+    /// The record is listed and left out, as long as no more than this share of a lane's records and of
+    /// its shards is.
     Quarantine {
         /// Largest accepted share of bad records, 0 to 1.
         max_error_rate: f64,
@@ -116,8 +118,12 @@ impl StreamConfig {
 
     /// The shard in which a place of a lane lies.
     pub fn shard(&self, lane: usize, place: Place) -> &Shard {
-        let dealt = self.plan.epoch(place.epoch);
-        &self.shards[dealt[lane][place.shard as usize] as usize]
+        &self.shards[self.shard_index(lane, place) as usize]
+    }
+
+    /// The manifest's index of that shard.
+    pub fn shard_index(&self, lane: usize, place: Place) -> u32 {
+        self.plan.epoch(place.epoch)[lane][place.shard as usize]
     }
 }
 
@@ -134,4 +140,8 @@ pub struct HostConfig {
     pub verify: f64,
     /// Whether single rows are handed out instead of batches.
     pub single_rows: bool,
+    /// Where every record that is left out is listed.
+    pub quarantine_file: Option<QuarantineFileConfig>,
+    /// Entries of each row's provenance; 0: none is given.
+    pub provenance: usize,
 }

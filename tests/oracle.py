@@ -34,6 +34,9 @@ class Model:
     bos: int | None = None
     seed: int | None = None
     shuffle_window: int = 1024
+    # Entries of a row's provenance, and the manifest's paths, which they number.
+    provenance: int = 0
+    manifest: Sequence[str] = ()
     totals: dict[str, int] = field(default_factory=dict)
 
     def batches(self, plans: Sequence[Sequence[Sequence[str]]], rows_per_lane: int) -> list[dict[str, np.ndarray]]:
@@ -44,7 +47,7 @@ class Model:
             rows = list(self._rows(lane, [plan[lane] for plan in plans]))
             lanes.append(self._arrays(rows))
         steps = max(-(-len(rows) // rows_per_lane) for rows in lanes)
-        padding = self._layout([], None)
+        padding = self._row([], None)
         batches = []
         for step in range(steps):
             rows = []
@@ -56,25 +59,28 @@ class Model:
 
     # Documents
 
-    def _windows(self, lane: int, epoch: int, paths: Sequence[str]) -> Iterator[list[list[int]]]:
-        """The documents of an epoch as token ids, window by window."""
+    def _windows(self, lane: int, epoch: int, paths: Sequence[str]) -> Iterator[list["Document"]]:
+        """The documents of an epoch, window by window."""
         most = self.shuffle_window if self.seed is not None else self.fit_window
         begins, window, size = (0, 0), [], 0
         for shard, path in enumerate(paths):
             for record, text in documents(path):
-                window.append(self._encode(text))
+                window.append(self._encode(text, (path, record)))
                 size += len(text.encode())
                 if len(window) == most or size >= WINDOW_BYTES:
                     yield self._ordered(window, (lane, epoch, *begins))
                     begins, window, size = (shard, record + 1), [], 0
         yield self._ordered(window, (lane, epoch, *begins))
 
-    def _encode(self, text: str) -> list[int]:
+    def _encode(self, text: str, origin: tuple[str, int]) -> "Document":
         ids = self.tokenizer.encode(text, add_special_tokens=False).ids
         self.totals["documents"] += 1
-        return [*([] if self.bos is None else [self.bos]), *ids, *([] if self.eos is None else [self.eos])]
+        document = Document([] if self.bos is None else [self.bos])
+        document.extend(ids + ([] if self.eos is None else [self.eos]))
+        document.origin = origin
+        return document
 
-    def _ordered(self, window: list[list[int]], key: tuple[int, ...]) -> list[list[int]]:
+    def _ordered(self, window: list["Document"], key: tuple[int, ...]) -> list["Document"]:
         if self.seed is None:
             return window
         return [window[i] for i in permutation(len(window), self.seed, WINDOW_PERMUTATION, key)]
@@ -93,7 +99,7 @@ class Model:
             for ids in (ids for window in windows for ids in window):
                 yield from self._pad(ids)
 
-    def _concat(self, documents: Iterable[list[int]]) -> Iterator[list["Piece"]]:
+    def _concat(self, documents: Iterable["Document"]) -> Iterator[list["Piece"]]:
         row: list[Piece] = []
         for ids in documents:
             rest = list(range(len(ids)))
@@ -107,7 +113,7 @@ class Model:
         if row:
             yield row
 
-    def _best_fit(self, window: list[list[int]]) -> list[list["Piece"]]:
+    def _best_fit(self, window: list["Document"]) -> list[list["Piece"]]:
         length = self.sequence_length
         rows, rests = [], []
         for number, ids in enumerate(window):
@@ -128,7 +134,7 @@ class Model:
         in_rows.sort(key=lambda row: row[0][0])  # stable: full rows were cut first, in order
         return [[piece for _, piece in row] for row in in_rows]
 
-    def _pad(self, ids: list[int]) -> list[list["Piece"]]:
+    def _pad(self, ids: "Document") -> list[list["Piece"]]:
         length, places = self.sequence_length, list(range(len(ids)))
         if self.truncation == "split":
             return [[Piece(ids, places[at : at + length])] for at in range(0, len(ids), length)]
@@ -148,7 +154,22 @@ class Model:
         for row in rows:
             self.totals["tokens"] += filled(row)
             self.totals["padding"] += self.sequence_length - filled(row)
-        return [self._layout(row, following) for row, following in zip(rows, openings, strict=False)]
+        return [self._row(row, following) for row, following in zip(rows, openings, strict=False)]
+
+    def _row(self, row: list["Piece"], following: "Piece | None") -> dict[str, list[Any]]:
+        arrays = self._layout(row, following)
+        if not self.provenance:
+            return arrays
+        entries = []
+        for piece in row:
+            path, record = piece.ids.origin
+            for position, place in enumerate(piece.places):
+                if position and piece.follows(position):
+                    entries[-1][3] += 1
+                else:
+                    entries.append([self.manifest.index(path), record, place, 1])
+        none = [[0, 0, 0, 0]] * self.provenance
+        return arrays | {"provenance": (entries + none)[: self.provenance]}
 
     def _layout(self, row: list["Piece"], following: "Piece | None") -> dict[str, list[int]]:
         ids, segments, positions, targets, learnt, labels = [], [], [], [], [], []
@@ -190,10 +211,16 @@ class Model:
         }
 
 
+class Document(list[int]):
+    """A document's ids, and the shard and line where it stands."""
+
+    origin: tuple[str, int]
+
+
 class Piece(NamedTuple):
     """What a row holds of a document: which of its tokens, and whether the others are cut away."""
 
-    ids: list[int]
+    ids: Document
     places: list[int]
     is_cut: bool = False
 

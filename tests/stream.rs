@@ -61,11 +61,21 @@ enum Record {
     Unknown,
 }
 
+/// What has happened to a shard's file.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Damage {
+    None,
+    /// Something that is no gzip stands behind its records: they can be read, and then there is an error.
+    Tail,
+    /// It has another size than the manifest says: nothing of it is read.
+    Size,
+}
+
 /// What defines a stream.
 #[derive(Debug, Clone)]
 #[allow(clippy::struct_excessive_bools)]
 struct Case {
-    shards: Vec<Vec<Record>>,
+    shards: Vec<(Vec<Record>, Damage)>,
     gzip: bool,
     lanes: Index,
     rows_per_lane: usize,
@@ -80,6 +90,8 @@ struct Case {
     shuffle: Option<(u64, usize)>,
     epochs: Option<u64>,
     quarantine: bool,
+    /// Entries of a row's provenance.
+    provenance: usize,
 }
 
 /// What must not matter.
@@ -101,6 +113,10 @@ fn record() -> impl Strategy<Value = Record> {
     ]
 }
 
+fn damage() -> impl Strategy<Value = Damage> {
+    prop_oneof![30 => Just(Damage::None), 1 => Just(Damage::Tail), 1 => Just(Damage::Size)]
+}
+
 fn packing() -> impl Strategy<Value = Packing> {
     use Truncation::{Error, Left, Middle, Right, Split};
     prop_oneof![
@@ -113,7 +129,7 @@ fn packing() -> impl Strategy<Value = Packing> {
 
 prop_compose! {
     fn case()(
-        shards in prop::collection::vec(prop::collection::vec(record(), 0..12), 1..9),
+        shards in prop::collection::vec((prop::collection::vec(record(), 0..12), damage()), 1..9),
         (gzip, single_rows, boundary_targets, bos, eos) in any::<(bool, bool, bool, bool, bool)>(),
         lanes in any::<Index>(),
         rows_per_lane in 1usize..4,
@@ -124,10 +140,11 @@ prop_compose! {
         shuffle in prop::option::of((any::<u64>(), 1usize..9)),
         epochs in (1u64..4).prop_map(Some),
         quarantine in prop::bool::weighted(0.8),
+        provenance in 0usize..6,
     ) -> Case {
         Case {
             shards, gzip, lanes, single_rows, length, packing, max_segments, layout, boundary_targets, bos, eos,
-            shuffle, epochs, quarantine,
+            shuffle, epochs, quarantine, provenance,
             rows_per_lane: if single_rows { 1 } else { rows_per_lane },
         }
     }
@@ -149,9 +166,10 @@ fn build(case: &Case, folder: &Path) -> (Arc<StreamConfig>, Corpus) {
     let mut corpus = Corpus::default();
     let mut word = FIRST_WORD;
     let mut shards = Vec::new();
-    for (number, records) in case.shards.iter().enumerate() {
+    for (number, (records, damage)) in case.shards.iter().enumerate() {
+        let is_lost = *damage == Damage::Size;
         let mut lines = String::new();
-        for record in records {
+        for (line, record) in records.iter().enumerate() {
             match record {
                 Record::Words(count) => {
                     let words: Vec<u32> = (word..).take(*count).collect();
@@ -160,11 +178,13 @@ fn build(case: &Case, folder: &Path) -> (Arc<StreamConfig>, Corpus) {
                     writeln!(lines, "{{\"text\": \"{}\"}}", text.join(" ")).unwrap();
                     let bos = case.bos.then_some(BOS);
                     let eos = case.eos.then_some(EOS);
-                    corpus.add(number, bos.into_iter().chain(words).chain(eos).collect());
+                    if !is_lost {
+                        corpus.add((number, line), bos.into_iter().chain(words).chain(eos).collect());
+                    }
                 }
                 Record::Blank => lines.push_str(" \n"),
                 Record::Bad => {
-                    corpus.bad += 1;
+                    corpus.bad += u64::from(!is_lost);
                     lines.push_str("{\"text\": null}\n");
                 }
                 Record::Unknown => lines.push_str("{\"text\": \"unknown\"}\n"),
@@ -178,7 +198,14 @@ fn build(case: &Case, folder: &Path) -> (Arc<StreamConfig>, Corpus) {
         } else {
             std::fs::write(&path, lines).unwrap();
         }
-        let size = path.metadata().unwrap().len();
+        let mut size = path.metadata().unwrap().len();
+        if *damage == Damage::Tail && case.gzip {
+            let mut file = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
+            file.write_all(b"no gzip").unwrap();
+            size += 7;
+        }
+        size += u64::from(is_lost);
+        corpus.bad += u64::from(is_lost || (*damage == Damage::Tail && case.gzip));
         shards.push(Shard { path: path.to_str().unwrap().into(), size });
     }
     assert!(word < FIRST_WORD + WORDS);
@@ -204,7 +231,7 @@ fn build(case: &Case, folder: &Path) -> (Arc<StreamConfig>, Corpus) {
 }
 
 /// What some lanes gave from some place on.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 struct Stream {
     /// For each lane, the arrays of its rows, step after step.
     lanes: HashMap<usize, Vec<Vec<Vec<i32>>>>,
@@ -269,11 +296,15 @@ fn play(config: &Arc<StreamConfig>, host: HostConfig, from: Option<Delivered>, e
     stream
 }
 
-/// The arrays of a lane's rows, row after row.
+/// The arrays of a lane's rows and their provenance, row after row.
 fn lane_rows(batch: &Batch, own: usize, rows_per_lane: usize) -> Vec<Vec<i32>> {
-    let arrays = batch.lease.shape().arrays;
+    let lease = &batch.lease;
     let rows = own * rows_per_lane..(own + 1) * rows_per_lane;
-    rows.flat_map(|row| (0..arrays).map(move |array| batch.lease.row(array, row).to_vec())).collect()
+    rows.flat_map(|row| {
+        let arrays = (0..lease.shape().arrays).map(move |array| lease.row(array, row));
+        arrays.chain([lease.provenance(row)]).map(<[i32]>::to_vec)
+    })
+    .collect()
 }
 
 fn divisor(of: usize, which: Index) -> usize {
@@ -295,10 +326,41 @@ fn check_same(whole: &Stream, part: &Stream, first: usize, padding: &[Vec<i32>])
     Ok(())
 }
 
+/// Checks that the states behind steps from `first` on are the same, so that what holds for one restore holds for any
+/// number of them on any hosts in turn.
+fn check_states(whole: &Stream, part: &Stream, first: usize, own: &[usize]) -> TestCaseResult {
+    let all = between_steps(whole);
+    for (step, state) in between_steps(part).into_iter().filter(|(step, _)| *step > first as u64) {
+        let Some(all) = all.get(&step) else { continue };
+        let expected: Vec<_> = own.iter().map(|&lane| all.cursors[lane]).collect();
+        prop_assert_eq!(&state.cursors, &expected, "behind step {}", step);
+    }
+    Ok(())
+}
+
+/// The states behind whole steps. That of the end is another one of the last step: it is left out.
+fn between_steps(stream: &Stream) -> HashMap<u64, &Delivered> {
+    let mut states = HashMap::new();
+    for state in stream.states.iter().filter(|state| state.row == 0) {
+        states.entry(state.step).or_insert(state);
+    }
+    states
+}
+
+/// The same stream, had nobody asked for provenance.
+fn without_provenance(whole: &Stream, case: &Case) -> Stream {
+    let mut stream = whole.clone();
+    let arrays = case.layout.names().len() + 1;
+    for row in stream.lanes.values_mut().flatten().flat_map(|rows| rows.chunks_mut(arrays)) {
+        row[arrays - 1].clear();
+    }
+    stream
+}
+
 fn padding(case: &Case) -> Vec<Vec<i32>> {
     let arrays = case.layout.names().iter();
-    let row: Vec<Vec<i32>> =
-        arrays.map(|name| vec![if *name == "labels" { -100 } else { 0 }; case.length]).collect();
+    let arrays = arrays.map(|name| vec![if *name == "labels" { -100 } else { 0 }; case.length]);
+    let row: Vec<Vec<i32>> = arrays.chain([vec![0; 4 * case.provenance]]).collect();
     vec![row; case.rows_per_lane].concat()
 }
 
@@ -312,6 +374,8 @@ fn check(case: &Case, runs: &[Run]) -> TestCaseResult {
         prefetch,
         verify: 0.0,
         single_rows: case.single_rows,
+        quarantine_file: None,
+        provenance: case.provenance,
     };
     let all: Vec<usize> = (0..lanes).collect();
     let whole = play(&config, host(all.clone(), 1, 1), None, usize::MAX);
@@ -322,6 +386,8 @@ fn check(case: &Case, runs: &[Run]) -> TestCaseResult {
         }
         prop_assert_eq!(whole.quarantined.len() as u64, corpus.bad * case.epochs.unwrap_or(0));
     }
+    let bare = HostConfig { provenance: 0, ..host(all.clone(), 1, 1) };
+    prop_assert_eq!(play(&config, bare, None, usize::MAX), without_provenance(&whole, case));
     let padding = padding(case);
     for run in runs {
         let same = play(&config, host(all.clone(), run.threads, run.prefetch), None, usize::MAX);
@@ -351,6 +417,7 @@ fn check(case: &Case, runs: &[Run]) -> TestCaseResult {
             let from = Delivered { step: state.step, row: 0, cursors };
             let part = play(&config, host(own.to_vec(), run.threads, run.prefetch), Some(from), usize::MAX);
             check_same(&whole, &part, first, &padding)?;
+            check_states(&whole, &part, first, own)?;
             if let Some(error) = part.error {
                 errors.push(error);
             } else if whole.error.is_none() {
@@ -382,6 +449,8 @@ fn check_endless(case: &Case, run: &Run) -> TestCaseResult {
         prefetch: run.prefetch,
         verify: 0.0,
         single_rows: case.single_rows,
+        quarantine_file: None,
+        provenance: case.provenance,
     };
     let finite = play(&config, host.clone(), None, usize::MAX);
     let elements = finite.states.len() + 20;
@@ -428,7 +497,7 @@ fn settings(cases: u32) -> ProptestConfig {
 }
 
 proptest! {
-    #![proptest_config(settings(600))]
+    #![proptest_config(settings(4000))]
 
     #[test]
     fn one_stream(case in case(), runs in prop::collection::vec(other_run(), 2)) {
@@ -438,7 +507,7 @@ proptest! {
 
 proptest! {
     // Fewer: workers that read ahead go through the small shards of a case very often.
-    #![proptest_config(settings(60))]
+    #![proptest_config(settings(300))]
 
     #[test]
     fn endless_streams_begin_like_finite_ones(case in case(), run in other_run()) {

@@ -1,10 +1,14 @@
+import gzip
+import importlib.util
 import json
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 import gristmill as gm
 from gristmill import _cli, _sample
-from gristmill._bench import contenders, report, rounds
+from gristmill._bench import contenders, latency, report, rounds
 
 
 @pytest.fixture(scope="module")
@@ -22,75 +26,147 @@ def job(tmp_path_factory):
     )
 
 
+INSTALLED = rounds.available()
+
+
 def test_all_contenders_do_the_same_work(job):
-    result = rounds.compare(job, 1)
-    assert result["same_work"], report.describe(result)
-    assert set(result["rounds"][0]) == set(contenders.CONTENDERS)
-    for measured in result["rounds"][0].values():
-        assert measured["tokens"] > 10_000
-        assert measured["rows"] * 128 >= measured["tokens"]
+    result = rounds.compare(job, 1, [2], INSTALLED)
+    (entry,) = result["by_threads"]
+    assert entry["same_work"], report.describe(result)
+    assert {"gristmill", "datasets", "grain", "pretokenized", "inflate", "copy"} <= set(entry["rounds"][0])
+    for name, measured in entry["rounds"][0].items():
+        if contenders.CONTENDERS[name].work is contenders.Work.ROWS:
+            assert measured["tokens"] > 10_000
+            assert measured["rows"] * 128 >= measured["tokens"]
         assert 0 < measured["seconds_to_first_batch"] <= measured["seconds"]
+        assert measured["peak_bytes"] > 10**7
+    inflated = sum(len(gzip.decompress(Path(shard).read_bytes())) for shard in job.shards)
+    assert entry["rounds"][0]["inflate"]["notes"] == {"bytes": inflated}
+    compressed = sum(Path(shard).stat().st_size for shard in job.shards)
+    assert entry["rounds"][0]["copy"]["notes"] == {"bytes": compressed}
+    assert set(entry["summary"]["gristmill"]["busy_seconds"]) == {"read", "encode", "pack"}
     json.dumps(result)
+
+
+def test_memory_is_that_of_the_contender_alone(job):
+    held = np.ones(400_000_000, np.uint8)  # what this process holds is not the contender's
+    measured = rounds._run("copy", job)
+    assert measured["peak_bytes"] < held.nbytes // 2
 
 
 @pytest.fixture
 def paper(monkeypatch):
-    """Contenders that only say they ran, with given speeds; gives the list of those that ran."""
-    speeds = {"gristmill": [600, 900, 800], "datasets": [100, 300, 100], "grain": [200, 100, 100]}
+    """Contenders that only say they ran, with given seconds; gives the list of those that ran."""
+    seconds = {"gristmill": [3, 2, 4], "datasets": [18, 6, 32], "grain": [9, 18, 32], "inflate": [1, 1, 1]}
     ran = []
 
     def run(name, job):
         ran.append(name)
-        speed = speeds[name][ran.count(name) - 1]
+        spent = seconds[name][(ran.count(name) - 1) % 3]
+        packs = name != "inflate"
+        notes = {"busy_seconds": {"read": 1.0, "encode": 2.0, "pack": 1.0}, "wait_seconds": 0.5, "text_bytes": 9000}
         return {
-            "tokens_per_second": float(speed),
-            "tokens_per_cpu_second": 2.0 * speed if name == "gristmill" else float(speed),
+            "seconds": float(spent),
+            "cpu_seconds": spent / 2 if name == "gristmill" else float(spent),
             "seconds_to_first_batch": 1.0,
             "peak_bytes": 10**8,
-            "tokens": 5000 if (name, speed) == ("grain", 200) else 5001,
-            "eos_tokens": 7,
-            "id_sum": 1,
+            "tokens": (5000 if (name, spent) == ("grain", 9) else 5001) if packs else 0,
+            "eos_tokens": 7 if packs else 0,
+            "id_sum": 1 if packs else 0,
+            "notes": notes if name == "gristmill" else {},
         }
 
     monkeypatch.setattr(rounds, "_run", run)
+    monkeypatch.setattr(rounds, "available", lambda: list(seconds))
     return ran
 
 
+PAPER = ["gristmill", "datasets", "grain", "inflate"]
+
+
 def test_rounds_alternate_and_ratios_are_of_pairs(job, paper):
-    result = rounds.compare(job, 3)
-    forth = list(contenders.CONTENDERS)
-    assert paper == forth + forth[::-1] + forth
-    assert result["summary"]["gristmill"]["tokens_per_second_ratio"] == 1
+    result = rounds.compare(job, 3, [1], PAPER)
+    assert paper == PAPER + PAPER[::-1] + PAPER
+    summary = result["by_threads"][0]["summary"]
+    assert summary["gristmill"]["tokens_per_second_ratio"] == 1
     # Of the rounds' ratios 6, 3, 8 and 3, 9, 8: not the ratios of the medians.
-    assert result["summary"]["datasets"]["tokens_per_second_ratio"] == 6
-    assert result["summary"]["grain"]["tokens_per_second_ratio"] == 8
-    assert result["summary"]["grain"]["tokens_per_cpu_second_ratio"] == 16
-    assert result["summary"]["datasets"]["tokens_per_second"] == 100
+    assert summary["datasets"]["tokens_per_second_ratio"] == 6
+    assert summary["grain"]["tokens_per_second_ratio"] == 8
+    assert summary["grain"]["tokens_per_cpu_second_ratio"] == 16
+    assert summary["datasets"]["tokens_per_second"] == 5001 / 18
+    # What gives no tokens is as fast as it is through the same text.
+    assert summary["inflate"]["tokens_per_second"] == 5001
+    shown = report.describe(result)
+    assert "6.0 times as fast" in shown
+    assert "3.0 times slower" in shown
+    assert "gristmill's time: read 25%, encode 50%, pack 25%" in shown
+
+
+def test_every_number_of_threads_has_its_rounds(job, paper):
+    result = rounds.compare(job, 1, [1, 2, 4], PAPER)
+    assert [entry["threads"] for entry in result["by_threads"]] == [1, 2, 4]
+    assert len(paper) == 12
+    assert "threads" not in result["job"]
 
 
 def test_unequal_work_is_shown(job, paper):
-    result = rounds.compare(job, 1)
-    assert not result["same_work"]
+    result = rounds.compare(job, 1, [1], PAPER)
+    assert not result["by_threads"][0]["same_work"]
     assert "NO: gristmill 5,001 tokens with 7 EOS; datasets 5,001" in report.describe(result)
 
 
-def test_the_command_writes_json_beside_the_table(tmp_path, paper, capsys):
-    arguments = ["bench", "--folder", str(tmp_path), "--megabytes", "0.05", "--rounds", "2", "--threads", "1"]
-    saved = tmp_path / "bench.json"
-    assert _cli.run([*arguments, "--json", str(saved)]) == 0
-    assert "4.5 times that" in capsys.readouterr().out  # The median of 6 and 3.
-    assert len(json.loads(saved.read_text())["rounds"]) == 2
+@pytest.mark.parametrize(("eos", "same"), [(0, True), (3, False)])
+def test_what_puts_no_eos_is_compared_without(eos, same):
+    ours = {"tokens": 1007, "eos_tokens": 7, "id_sum": 12345}
+    other = {"tokens": 1000 + eos, "eos_tokens": 0, "id_sum": 12345}
+    assert rounds._same_work({"gristmill": ours, "gigatoken": other}) is same
+    assert not rounds._same_work({"gristmill": ours, "grain": {**ours, "tokens": 1000, "eos_tokens": 0}})
+
+
+def test_the_command_writes_json_and_pictures_beside_the_table(tmp_path, paper, capsys):
+    arguments = ["bench", "--folder", str(tmp_path / "text"), "--megabytes", "0.05", "--rounds", "2", "--threads", "1"]
+    assert _cli.run([*arguments, "--output", str(tmp_path / "out"), "--latency"]) == 0
+    out = capsys.readouterr().out
+    assert "4.5 times as fast" in out  # The median of 6 and 3.
+    assert "first batch after the start" in out
+    saved = json.loads((tmp_path / "out" / "bench.json").read_text())
+    assert len(saved["by_threads"][0]["rounds"]) == 2
+    for name in ("speeds.svg", "delays.svg"):
+        assert "<svg" in (tmp_path / "out" / name).read_text()
+    delays = saved["latency"]
+    assert (delays["lanes"], delays["threads"], delays["batch_size"]) == (64, 2, 64)
+    for name in ("first", "continuous", "paced"):
+        assert 0 <= delays[name]["p50"] <= delays[name]["p99"] <= delays[name]["max"] == max(delays[name]["seconds"])
     paper.clear()
-    assert _cli.run([*arguments, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["job"]["threads"] == 1
+    assert _cli.run([*arguments, "--json", "--only", "datasets"]) == 0
+    assert json.loads(capsys.readouterr().out)["by_threads"][0]["threads"] == 1
+    assert set(paper) == {"gristmill", "datasets"}
     paper.clear()
-    assert _cli.run([*arguments, "--json", str(tmp_path / "none" / "bench.json")]) == 2
+    (tmp_path / "file").touch()
+    assert _cli.run([*arguments, "--output", str(tmp_path / "file" / "out")]) == 2
+    assert _cli.run([*arguments, "--only", "nothing"]) == 2
     assert not paper
+
+
+def test_quantiles():
+    assert latency.quantiles([float(n) for n in range(1, 101)]) == {"p50": 50.5, "p99": 99.0, "max": 100.0}
+    assert latency.quantiles([3.0]) == {"p50": 3.0, "p99": 3.0, "max": 3.0}
+
+
+def test_without_matplotlib_there_are_no_pictures(tmp_path, paper, capsys, monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        "importlib.util.find_spec", lambda name, *more: None if name == "matplotlib" else find(name, *more)
+    )
+    arguments = ["bench", "--folder", str(tmp_path / "text"), "--megabytes", "0.05", "--rounds", "1", "--threads", "1"]
+    assert _cli.run([*arguments, "--output", str(tmp_path / "out")]) == 0
+    assert "no pictures: matplotlib is not installed" in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["bench.json"]
 
 
 def test_own_shards(tmp_path, monkeypatch, capsys):
     seen = []
-    monkeypatch.setattr(rounds, "compare", lambda job, rounds: seen.append(job) or {})
+    monkeypatch.setattr(rounds, "compare", lambda job, rounds, threads, names: seen.append(job) or {})
     (tmp_path / "a.jsonl").write_text('{"body": "hello"}\n')
     own = ["--shards", str(tmp_path / "*.jsonl"), "--text-field", "body", "--eos", "<｜begin▁of▁sentence｜>"]
     assert _cli.run(["bench", *own, "--json"]) == 0
@@ -102,10 +178,12 @@ def test_a_contender_that_fails_is_named(job):
     with pytest.raises(
         gm.GristmillError, match=r"the contender gristmill failed with exit code 1: ShardError: .*nothing"
     ):
-        rounds.compare(broken, 1)
+        rounds.compare(broken, 1, [1], ["gristmill"])
+    with pytest.raises(gm.GristmillError, match=r"measuring delays failed with exit code 1: ShardError: .*nothing"):
+        latency.measure(broken)
 
 
-def test_missing_packages_are_named(job, monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(gm.GristmillError, match=r"datasets and tokenizers not installed: pip install"):
-        rounds.compare(job, 1)
+def test_missing_packages_are_named(capsys, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *more: None)
+    assert _cli.run(["bench"]) == 1
+    assert "datasets and tokenizers not installed: pip install 'gristmill[bench]'" in capsys.readouterr().err

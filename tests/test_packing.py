@@ -74,7 +74,9 @@ def write_shards(folder: Path, shards, suffix: str = ".json.gz") -> list[Path]:
 def expected(dataset: gm.PackedDataset, tokenizer, epochs: int, **arguments):
     """What the model gives for a dataset's plan and arguments."""
     batch_size = arguments.pop("batch_size")
-    model = Model(tokenizer, **arguments)
+    if arguments["provenance"]:
+        arguments["provenance"] = dataset._element_spec["provenance"].shape[1]
+    model = Model(tokenizer, manifest=dataset.manifest.paths, **arguments)
     plans = [dataset.plan(epoch) for epoch in range(epochs)]
     return model.batches(plans, batch_size // dataset.lanes), model.totals
 
@@ -106,8 +108,10 @@ packings = st.one_of(
 def arguments(draw):
     eos, bos = draw(st.sampled_from([(1, None), (1, 0), (None, None)]))
     seed = draw(st.none() | st.integers(0, 2**64 - 1))
+    length = draw(st.integers(1, 40))
     return draw(packings) | {
-        "sequence_length": draw(st.integers(1, 40)),
+        "sequence_length": length,
+        "provenance": draw(st.booleans() | st.integers(1, length)),
         "layout": draw(st.sampled_from(["maxtext", "grain", "hf"])),
         "boundary_targets": draw(st.booleans()),
         "max_segments": draw(st.none() | st.integers(1, 4)),

@@ -145,7 +145,7 @@ def test_merge_states_refuses_what_does_not_belong_together(shards, encoder):
     with pytest.raises(gm.StateError, match="different steps, 0 and 1"):
         gm.merge_states([ahead, states[1]])
     next(hosts[1])
-    forged = {**ahead, "lanes": {**ahead["lanes"], "0": [1] * 13}}
+    forged = {**ahead, "lanes": {**ahead["lanes"], "0": [1] * 14}}
     with pytest.raises(gm.StateError, match="two states hold different places for lane 0"):
         gm.merge_states([ahead, forged])
     with pytest.raises(gm.StateError, match="got none"):
@@ -171,7 +171,7 @@ def test_a_host_that_has_ended_may_lag(shards, encoder):
         (lambda s: s.pop("step"), "has the keys"),
         (lambda s: s.update(step=-1), "step is an integer"),
         (lambda s: s.update(lanes=[]), "lanes are a dict"),
-        (lambda s: s["lanes"].update({"0": [0] * 12}), "list of 13 integers"),
+        (lambda s: s["lanes"].update({"0": [0] * 12}), "list of 14 integers"),
         (lambda s: s["lanes"]["0"].__setitem__(0, 5), r"epoch 5, and epochs=1"),
         (lambda s: s["lanes"]["0"].__setitem__(1, 9), r"shard 9 of 1"),
         (lambda s: s["lanes"]["0"].__setitem__(4, 9), "inside a window, and this stream has none"),

@@ -7,7 +7,7 @@ ring of packed batches; `PackedDataset` is the Grain dataset that hands them out
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from gristmill._core import __version__
+from gristmill._core import __version__, build_info
 from gristmill._encoder import Encoder
 from gristmill._errors import (
     ArgumentError,
@@ -46,6 +46,7 @@ __all__ = [
     "StateError",
     "TokenizerError",
     "__version__",
+    "build_info",
     "check_replicas",
     "global_batches",
     "merge_states",

@@ -1,6 +1,7 @@
 """Checks of arguments. Each failure names the argument, what was given, and what is allowed."""
 
 import operator
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -49,7 +50,8 @@ def fraction(name: str, value: Any) -> float:
 
 def choice(name: str, value: Any, allowed: Sequence[str]) -> str:
     """One of some words."""
-    if value not in allowed:
+    # An array would compare item by item.
+    if not isinstance(value, str) or value not in allowed:
         raise ArgumentError(f"{name}={value!r}: expected one of {', '.join(map(repr, allowed))}")
     return str(value)
 
@@ -60,4 +62,25 @@ def text(name: str, value: Any) -> str:
         raise wrong_type(name, value, "a string")
     if not value:
         raise ArgumentError(f"{name}='': expected a string that is not empty")
+    return valid_text(name, value)
+
+
+def valid_text(name: str, value: str) -> str:
+    """A string that UTF-8 can express: without lone surrogates."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ArgumentError(f"{name}={value!r}: expected a string without lone surrogates") from None
     return value
+
+
+def path(name: str, value: Any) -> str:
+    """A path as a string that the core can use."""
+    if not isinstance(value, (str, os.PathLike)):
+        raise wrong_type(name, value, "a path")
+    found = os.fspath(value)
+    if not isinstance(found, str):
+        raise wrong_type(name, value, "a path of text")
+    if not found or "\0" in found:
+        raise ArgumentError(f"{name}={found!r}: expected a path that is not empty and without NUL")
+    return valid_text(name, found)

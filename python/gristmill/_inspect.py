@@ -1,4 +1,4 @@
-"""`gristmill inspect`: what a tokenizer, a shard or a saved state is."""
+"""`gristmill inspect`: what a tokenizer, a shard, a saved state or packed files are."""
 
 import gzip
 import json
@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from gristmill import _state, _table
+from gristmill import _state, _state_files, _table
 from gristmill._core import CURSOR_FIELDS
 from gristmill._encoder import Encoder
 from gristmill._errors import MissingShardError, ShardError, StateError
+from gristmill._pack import explain
 
 _GZIP_MAGIC = b"\x1f\x8b"
 # A shard's records are lines; a tokenizer or a state is one value, and none is larger than this.
@@ -25,16 +26,21 @@ def inspect(path: Path, *, records: int = 1000, text: str | None = None) -> dict
     """What is in a file.
 
     Args:
-      path: a tokenizer.json or a folder with one, a shard, or a state saved as JSON.
+      path: a tokenizer.json or a folder with one, a shard, a state saved as JSON, a checkpoint's folder with
+        those of all processes, or packed files.
       records: how many records of a shard to look at.
       text: something for a tokenizer to encode.
 
     Returns:
-      A dict whose `kind` is "tokenizer", "shard" or "state".
+      A dict whose `kind` is "tokenizer", "shard", "state", "packed" or "megatron".
 
     Raises:
       GristmillError: there is no such file, or it is damaged.
     """
+    if explain.is_packed(path):
+        return explain.inspect(path)
+    if path.is_dir() and any(path.glob("process_*-of-*.json")):
+        return _saved_state(path, _state_files.read_merged(path))
     if path.is_dir():
         path /= "tokenizer.json"
     if not path.is_file():
@@ -49,7 +55,8 @@ def inspect(path: Path, *, records: int = 1000, text: str | None = None) -> dict
 
 def describe(found: dict[str, Any]) -> str:
     """The result of `inspect` for people."""
-    return {"tokenizer": _describe_tokenizer, "shard": _describe_shard, "state": _describe_state}[found["kind"]](found)
+    describers = {"tokenizer": _describe_tokenizer, "shard": _describe_shard, "state": _describe_state}
+    return describers.get(found["kind"], explain.describe)(found)
 
 
 def _whole_value(path: Path) -> dict[str, Any] | None:

@@ -55,9 +55,10 @@ class Manifest:
             return shards
         if isinstance(shards, (str, os.PathLike)):
             shards = [shards]
-        if not isinstance(shards, Iterable):
-            raise wrong_type("shards", shards, "a glob, a path, a list of either, or a Manifest")
-        patterns = list(shards)
+        try:
+            patterns = list(shards)
+        except TypeError:
+            raise wrong_type("shards", shards, "a glob, a path, a list of either, or a Manifest") from None
         if not patterns:
             raise ArgumentError("shards=[]: expected at least one path or glob")
         paths = sorted({path for pattern in patterns for path in _matches(pattern)})

@@ -69,6 +69,16 @@ def lanes_of_processes(
     }
 
 
+def of_rows(sharding: Any) -> Any:
+    """The sharding of an array that has the same rows and other columns, which are not split."""
+    import jax
+
+    if not isinstance(sharding, jax.sharding.NamedSharding):
+        return sharding  # of one device, which splits nothing
+    spec = jax.sharding.PartitionSpec(*sharding.spec[:1])  # type: ignore[no-untyped-call]
+    return jax.sharding.NamedSharding(sharding.mesh, spec, memory_kind=sharding.memory_kind)
+
+
 def _rows_of_processes(sharding: Any, shape: tuple[int, int]) -> dict[int, tuple[Span, ...]]:
     """The rows of each process as spans in order, joined where they touch."""
     if not hasattr(sharding, "devices_indices_map"):

@@ -85,7 +85,8 @@ def check(state: Any) -> State:
         raise StateError(f"a state is a dict, got {type(state).__name__}")
     if set(state) != _KEYS:
         raise StateError(f"a state has the keys {sorted(_KEYS)}, got {sorted(map(str, state))}")
-    if state["version"] != VERSION:
+    # An array would compare item by item.
+    if not isinstance(state["version"], int) or state["version"] != VERSION:
         raise StateError(f"this release reads states of version {VERSION}, got {state['version']!r}")
     if not isinstance(state["fingerprint"], str):
         raise StateError("a state's fingerprint is a string")

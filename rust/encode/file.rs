@@ -44,7 +44,7 @@ pub struct AddedTokenEntry {
 /// The `model` of a tokenizer.json. A missing `type` means BPE to the reference when the rest fits.
 #[derive(Deserialize)]
 pub struct BpeModel<'a> {
-    #[serde(rename = "type", default)]
+    #[serde(rename = "type", default, borrow, deserialize_with = "not_null")]
     kind: Option<Text<'a>>,
     #[serde(default)]
     pub dropout: Option<f32>,
@@ -134,7 +134,9 @@ pub fn other_model(json: &[u8]) -> Option<String> {
     }
 }
 
+/// A key that the reference does not know makes it refuse the file.
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Outline<'a> {
     #[serde(default = "current_version")]
     version: String,
@@ -159,6 +161,11 @@ struct Outline<'a> {
 /// The reference takes a file without a version for the current one.
 fn current_version() -> String {
     "1.0".into()
+}
+
+/// A value that may be missing but not null.
+fn not_null<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
 }
 
 /// Whether the reference's own type takes this part of the file.

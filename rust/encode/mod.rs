@@ -18,7 +18,7 @@ mod cut;
 mod fast;
 mod file;
 mod heap;
-mod kernel;
+pub(crate) mod kernel;
 mod memory;
 mod merge;
 mod normalize;

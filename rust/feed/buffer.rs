@@ -9,8 +9,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// place on CPU.
 const ALIGNMENT: usize = 64;
 const ALIGNMENT_ITEMS: usize = ALIGNMENT / size_of::<i32>();
+/// Numbers of an entry of the provenance: shard, record, token offset, length.
+pub const ENTRY_ITEMS: usize = 4;
 
-/// The dimensions of a batch's buffer: `arrays` arrays of `[rows, length]` int32, one after another.
+/// The dimensions of a batch's buffer: `arrays` arrays of `[rows, length]` int32, one after another,
+/// and behind them one of `[rows, entries, 4]`, the provenance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
     /// How many arrays a batch has.
@@ -19,11 +22,13 @@ pub struct Shape {
     pub rows: usize,
     /// Tokens in a row.
     pub length: usize,
+    /// Entries of a row's provenance; 0: there is none.
+    pub entries: usize,
 }
 
 impl Shape {
     fn items(self) -> usize {
-        self.arrays * self.array_stride()
+        self.provenance_offset(self.rows).next_multiple_of(ALIGNMENT_ITEMS)
     }
 
     /// Items from one array's start to the next one's: padded so that each array is aligned.
@@ -34,6 +39,16 @@ impl Shape {
     /// Where a row of an array starts in the buffer, in items.
     pub fn offset(self, array: usize, row: usize) -> usize {
         array * self.array_stride() + row * self.length
+    }
+
+    /// Items of a row's provenance.
+    pub fn provenance_items(self) -> usize {
+        self.entries * ENTRY_ITEMS
+    }
+
+    /// Where a row's provenance starts in the buffer, in items.
+    pub fn provenance_offset(self, row: usize) -> usize {
+        self.offset(self.arrays, 0) + row * self.provenance_items()
     }
 }
 
@@ -152,6 +167,19 @@ impl Lease {
         // SAFETY: in bounds by `Shape`, and the lease owns the buffer.
         unsafe { std::slice::from_raw_parts(self.as_ptr().add(shape.offset(array, row)), shape.length) }
     }
+
+    /// The provenance of a row.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such row.
+    pub fn provenance(&self, row: usize) -> &[i32] {
+        let shape = self.shape();
+        assert!(row < shape.rows);
+        let start = shape.provenance_offset(row);
+        // SAFETY: in bounds by `Shape`, and the lease owns the buffer.
+        unsafe { std::slice::from_raw_parts(self.as_ptr().add(start), shape.provenance_items()) }
+    }
 }
 
 impl Drop for Lease {
@@ -165,7 +193,7 @@ impl Drop for Lease {
 mod tests {
     use super::*;
 
-    const SHAPE: Shape = Shape { arrays: 3, rows: 2, length: 5 };
+    const SHAPE: Shape = Shape { arrays: 3, rows: 2, length: 5, entries: 3 };
 
     #[test]
     fn arrays_are_aligned_and_do_not_overlap() {
@@ -175,7 +203,9 @@ mod tests {
             assert_eq!((first + 4 * SHAPE.offset(array, 0)) % ALIGNMENT, 0);
         }
         assert!(SHAPE.offset(0, 1) + SHAPE.length <= SHAPE.offset(1, 0));
-        assert!(SHAPE.offset(2, 1) + SHAPE.length <= SHAPE.items());
+        assert!(SHAPE.offset(2, 1) + SHAPE.length <= SHAPE.provenance_offset(0));
+        assert_eq!((first + 4 * SHAPE.provenance_offset(0)) % ALIGNMENT, 0);
+        assert!(SHAPE.provenance_offset(1) + SHAPE.provenance_items() <= SHAPE.items());
         let end = buffer.allocation.as_ptr() as usize + buffer.layout.size();
         assert!(first + 4 * SHAPE.items() <= end);
     }

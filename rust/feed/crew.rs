@@ -11,10 +11,12 @@ use super::ring::LaneWriter;
 use super::schedule::{Job, Schedule};
 use crate::config::{HostConfig, StreamConfig};
 use crate::encode::Encoder;
+use crate::error::{Error, Result};
 use crate::lane::block::Block;
 use crate::lane::block_encoder::BlockEncoder;
 use crate::lane::cursor::Cursor;
 use crate::lane::documents::Documents;
+use crate::lane::quarantine_file::QuarantineFile;
 use crate::lane::report::Report;
 use crate::lane::source::Source;
 use crate::pack::Packer;
@@ -41,6 +43,7 @@ struct Shared {
     schedule: Mutex<Schedule>,
     work: Condvar,
     busy: Arc<Busy>,
+    quarantine_file: Option<Arc<QuarantineFile>>,
 }
 
 /// A lane's two ends. The schedule lets one worker at a time into each, so the locks never wait.
@@ -72,12 +75,15 @@ impl Crew {
         writers: Vec<LaneWriter<Report>>,
         open_until: u64,
         busy: &Arc<Busy>,
-    ) -> std::io::Result<Self> {
+    ) -> Result<Self> {
         let threads = host.threads;
+        let quarantine_file = open_quarantine_file(host, cursors)?;
         let schedule = Schedule::new(writers.iter().map(LaneWriter::step), open_until, threads);
         let lanes = host.lanes.iter().zip(cursors).zip(writers).map(|((&lane, cursor), writer)| Lane {
             number: lane,
-            source: Mutex::new(Source::new(Arc::clone(config), lane, cursor)),
+            source: Mutex::new(
+                Source::new(Arc::clone(config), lane, cursor).list_in(quarantine_file.clone()),
+            ),
             packing: Mutex::new(Packing {
                 documents: Documents::new(Arc::clone(config), lane, *cursor),
                 packer: Packer::new(config, lane, writer),
@@ -91,13 +97,15 @@ impl Crew {
             schedule: Mutex::new(schedule),
             work: Condvar::new(),
             busy: Arc::clone(busy),
+            quarantine_file,
         });
         let mut crew = Self { shared, threads: Vec::with_capacity(threads) };
         for number in 0..threads {
             let shared = Arc::clone(&crew.shared);
             let thread = std::thread::Builder::new()
                 .name(format!("gristmill-{number}"))
-                .spawn(move || shared.run())?;
+                .spawn(move || shared.run())
+                .map_err(|error| Error::System(format!("cannot start {threads} worker threads: {error}")))?;
             crew.threads.push(thread);
         }
         Ok(crew)
@@ -107,6 +115,11 @@ impl Crew {
     pub fn open(&self, open_until: u64) {
         self.shared.lock().open(open_until);
         self.shared.work.notify_one();
+    }
+
+    /// Returns once the file of the records left out is on the disk.
+    pub fn sync_quarantine_file(&self) -> Result<()> {
+        self.shared.quarantine_file.as_ref().map_or(Ok(()), |file| file.sync())
     }
 
     /// What a worker panicked with, if one did.
@@ -205,6 +218,13 @@ impl Shared {
         schedule.encoded(lane, number, block);
         schedule
     }
+}
+
+fn open_quarantine_file(host: &HostConfig, cursors: &[Cursor]) -> Result<Option<Arc<QuarantineFile>>> {
+    let Some(config) = &host.quarantine_file else { return Ok(None) };
+    let listed = cursors.iter().map(|cursor| cursor.totals.quarantined);
+    let lanes: Vec<_> = host.lanes.iter().copied().zip(listed).collect();
+    QuarantineFile::open(config, &lanes).map(|file| Some(Arc::new(file)))
 }
 
 fn timed<T>(nanos: &AtomicU64, work: impl FnOnce() -> T) -> T {

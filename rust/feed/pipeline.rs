@@ -1,6 +1,7 @@
 //! The consumer's side: batches in order, the state that goes with what was delivered, and the life
 //! of the workers.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,13 +14,16 @@ use crate::error::{Error, Result, ShardError};
 use crate::lane::cursor::{Cursor, Place, Totals};
 use crate::lane::report::{Report, Rows};
 
+/// Records left out that are kept in detail: some megabytes at most.
+const LISTED: usize = 10_000;
+
 /// Gives the batches of some lanes. Starts its threads when the first batch is wanted.
 pub struct Pipeline {
     config: Arc<StreamConfig>,
     host: HostConfig,
     encoder: Encoder,
     delivered: Delivered,
-    quarantine: Vec<ShardError>,
+    quarantine: VecDeque<ShardError>,
     pool: Arc<Pool>,
     busy: Arc<Busy>,
     waited: Duration,
@@ -91,6 +95,7 @@ impl Pipeline {
             arrays: config.layout.names().len(),
             rows: host.lanes.len() * config.rows_per_lane,
             length: config.sequence_length,
+            entries: host.provenance,
         };
         let delivered = Delivered { step: 0, row: 0, cursors: vec![Cursor::default(); host.lanes.len()] };
         Self {
@@ -99,7 +104,7 @@ impl Pipeline {
             host,
             encoder,
             delivered,
-            quarantine: Vec::new(),
+            quarantine: VecDeque::new(),
             busy: Arc::default(),
             waited: Duration::ZERO,
             running: None,
@@ -155,6 +160,12 @@ impl Pipeline {
         let Place { epoch, shard, record, byte } = cursor.window;
         let wrong =
             |what: String| Err(Error::State(format!("the state of lane {lane} does not fit: {what}")));
+        let Totals { records, quarantined, lost_shards, .. } = cursor.totals;
+        if quarantined > records || lost_shards > quarantined {
+            return wrong(format!(
+                "it counts {lost_shards} lost shards, {quarantined} quarantined and {records} read records"
+            ));
+        }
         if let Some(epochs) = self.config.epochs {
             if epoch > epochs {
                 return wrong(format!("it is in epoch {epoch}, and epochs={epochs}"));
@@ -251,6 +262,7 @@ impl Pipeline {
             if let Some(report) = step.reports[lane].take() {
                 cursors[lane] = report.cursor;
                 self.quarantine.extend(report.quarantined);
+                self.quarantine.drain(..self.quarantine.len().saturating_sub(LISTED));
             }
         }
         let lease = Arc::clone(&step.lease);
@@ -280,10 +292,7 @@ impl Pipeline {
         let open_until = step + buffers.len() as u64;
         let (consumer, writers) = ring(self.pool.shape(), cursors.len(), buffers, *step, *row);
         let crew =
-            Crew::start(&self.config, &self.encoder, &self.host, cursors, writers, open_until, &self.busy)
-                .map_err(|error| {
-                    Error::System(format!("cannot start {} worker threads: {error}", self.host.threads))
-                })?;
+            Crew::start(&self.config, &self.encoder, &self.host, cursors, writers, open_until, &self.busy)?;
         self.running = Some(Running { crew, consumer, step: None, process: std::process::id() });
         Ok(())
     }
@@ -318,12 +327,25 @@ impl Pipeline {
     /// Rows delivered since the start of the stream, padding rows included.
     pub fn rows(&self) -> u64 {
         let Delivered { step, row, cursors } = &self.delivered;
-        (step * cursors.len() as u64 + *row as u64) * self.config.rows_per_lane as u64
+        let rows = step.saturating_mul(cursors.len() as u64).saturating_add(*row as u64);
+        rows.saturating_mul(self.config.rows_per_lane as u64)
     }
 
-    /// Records left out, of what was delivered since this iterator was made or restored.
-    pub fn quarantine(&self) -> &[ShardError] {
+    /// Records left out, of what was delivered since this iterator was made or restored: the newest ten
+    /// thousand, and of one lane's in one step the newest thousand.
+    pub fn quarantine(&self) -> &VecDeque<ShardError> {
         &self.quarantine
+    }
+
+    /// Returns once the file of the records left out is on the disk. Before a state is saved: it must
+    /// not count what the file may lose.
+    pub fn sync_quarantine_file(&self) -> Result<()> {
+        match &self.running {
+            Some(Running { crew, process, .. }) if *process == std::process::id() => {
+                crew.sync_quarantine_file()
+            }
+            _ => Ok(()),
+        }
     }
 
     /// How long the consumer has waited for batches.

@@ -146,16 +146,36 @@ impl<R> LaneWriter<R> {
         let shape = self.ring.shape;
         assert!(self.step < self.open_until && row < self.rows && N <= shape.arrays);
         let row = self.lane * self.rows + row;
-        // SAFETY: the slot is open to this lane (`step < open_until`), so the consumer does not
-        // touch the buffer until this lane has published. Shared access to the cell: all lanes
-        // read the buffer's address at once.
-        let start = self.ring.slot(self.step).buffer.with(|buffer| unsafe { (*buffer).as_ptr() });
+        let start = self.buffer();
         std::array::from_fn(|array| {
             // SAFETY: in bounds by `Shape`; rows of different arrays and lanes are disjoint, and
             // `&mut self` keeps this lane from handing out a row twice. The memory was zeroed
             // when it was allocated, so it is initialised.
             unsafe { std::slice::from_raw_parts_mut(start.add(shape.offset(array, row)), shape.length) }
         })
+    }
+
+    /// The place of the provenance of this lane's row `row`: empty if none is asked for. It holds
+    /// leftovers, as the rows do.
+    ///
+    /// # Panics
+    ///
+    /// If there is no room, or no such row.
+    pub fn provenance(&mut self, row: usize) -> &mut [i32] {
+        let shape = self.ring.shape;
+        assert!(self.step < self.open_until && row < self.rows);
+        let start = shape.provenance_offset(self.lane * self.rows + row);
+        let buffer = self.buffer();
+        // SAFETY: as in `row`; a row's provenance lies in bounds and apart from all else.
+        unsafe { std::slice::from_raw_parts_mut(buffer.add(start), shape.provenance_items()) }
+    }
+
+    /// The current step's buffer. Only what is this lane's own may be touched in it, while there is room.
+    fn buffer(&self) -> *mut i32 {
+        // SAFETY: the slot is open to this lane (`step < open_until`), so the consumer does not
+        // touch the buffer until this lane has published. Shared access to the cell: all lanes
+        // read the buffer's address at once.
+        self.ring.slot(self.step).buffer.with(|buffer| unsafe { (*buffer).as_ptr() })
     }
 
     /// Ends the step: the rows are written, `report` goes to the consumer with them.
@@ -234,7 +254,7 @@ mod tests {
     use super::super::buffer::{Lease, Pool};
     use super::*;
 
-    const SHAPE: Shape = Shape { arrays: 2, rows: 6, length: 5 };
+    const SHAPE: Shape = Shape { arrays: 2, rows: 6, length: 5, entries: 1 };
 
     fn small(
         slots: usize,
@@ -347,7 +367,7 @@ mod model {
     use super::super::buffer::Pool;
     use super::*;
 
-    const SHAPE: Shape = Shape { arrays: 1, rows: 2, length: 1 };
+    const SHAPE: Shape = Shape { arrays: 1, rows: 2, length: 1, entries: 0 };
     const FOREVER: Duration = Duration::MAX;
 
     /// What the crew's schedule does for the lanes: they sleep until the consumer has taken a slot.

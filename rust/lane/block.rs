@@ -1,7 +1,8 @@
 //! A block: the documents that are read, encoded and packed as one unit of work.
 
 use super::cursor::Place;
-use crate::error::{Error, ShardError};
+use super::quarantine::{LeftOut, Quarantined};
+use crate::error::Error;
 
 /// Some documents of a lane, in stream order, with what was met among and behind them.
 #[derive(Debug, Default)]
@@ -11,9 +12,16 @@ pub struct Block {
     /// The ids of all documents, one after another, BOS and EOS included. Filled by encoding.
     pub ids: Vec<u32>,
     /// The records that were left out.
-    pub quarantined: Vec<ShardError>,
+    pub quarantined: Quarantined,
     /// What comes next.
     pub then: Then,
+}
+
+impl Block {
+    /// Whether it holds nothing but bad records, and more follows.
+    pub fn is_bad(&self) -> bool {
+        self.documents.is_empty() && matches!(self.then, Then::More)
+    }
 }
 
 /// One document of a block.
@@ -25,8 +33,8 @@ pub struct Document {
     pub text_bytes: usize,
     /// Number of its ids. Filled by encoding.
     pub tokens: usize,
-    /// Quarantined records between the document before (also of the block before) and this one.
-    pub quarantined_before: u64,
+    /// What was left out between the document before (also of the block before) and this one.
+    pub quarantined_before: LeftOut,
 }
 
 /// What follows the documents of a block.
@@ -40,7 +48,7 @@ pub enum Then {
     /// The end of the lane's last epoch, and its place.
     Ended(Place),
     /// A record that stops the run.
-    Failed(Failure),
+    Failed(Box<Failure>),
 }
 
 /// What stops a lane, and where it can be tried again.
@@ -50,6 +58,6 @@ pub struct Failure {
     pub error: Error,
     /// Where reading goes on in a run that is restored behind the last sound document.
     pub place: Place,
-    /// Quarantined records between that document and `place`.
-    pub quarantined_before: u64,
+    /// What was left out between that document and `place`.
+    pub quarantined_before: LeftOut,
 }

@@ -82,7 +82,7 @@ impl BlockEncoder {
             reason,
         };
         block.documents.truncate(index);
-        block.then = Then::Failed(Failure { error: error.into(), place, quarantined_before });
+        block.then = Then::Failed(Box::new(Failure { error: error.into(), place, quarantined_before }));
     }
 }
 

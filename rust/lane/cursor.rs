@@ -30,6 +30,8 @@ pub struct Totals {
     pub padding: u64,
     /// Tokens that truncation cut away.
     pub dropped: u64,
+    /// Shards before [`Cursor::window`] that were not read to their end, once for each epoch.
+    pub lost_shards: u64,
 }
 
 /// All that is needed to give a lane's next row: constant in size, whatever the packing.
@@ -48,7 +50,7 @@ pub struct Cursor {
 
 impl Cursor {
     /// The names of the numbers of [`Cursor::to_array`], in its order.
-    pub const FIELDS: [&'static str; 13] = [
+    pub const FIELDS: [&'static str; 14] = [
         "epoch",
         "shard",
         "record",
@@ -62,10 +64,11 @@ impl Cursor {
         "text_bytes",
         "padding",
         "dropped",
+        "lost_shards",
     ];
 
     /// The cursor as it stands in a saved state.
-    pub fn to_array(&self) -> [u64; 13] {
+    pub fn to_array(&self) -> [u64; 14] {
         let Self { window, given, offset, totals } = *self;
         [
             window.epoch,
@@ -81,11 +84,12 @@ impl Cursor {
             totals.text_bytes,
             totals.padding,
             totals.dropped,
+            totals.lost_shards,
         ]
     }
 
     /// The cursor of a saved state.
-    pub fn from_array(array: [u64; 13]) -> Self {
+    pub fn from_array(array: [u64; 14]) -> Self {
         let [
             epoch,
             shard,
@@ -100,12 +104,22 @@ impl Cursor {
             text_bytes,
             padding,
             dropped,
+            lost_shards,
         ] = array;
         Self {
             window: Place { epoch, shard, record, byte },
             given,
             offset,
-            totals: Totals { records, quarantined, documents, tokens, text_bytes, padding, dropped },
+            totals: Totals {
+                records,
+                quarantined,
+                documents,
+                tokens,
+                text_bytes,
+                padding,
+                dropped,
+                lost_shards,
+            },
         }
     }
 
@@ -117,13 +131,15 @@ impl Cursor {
 
 impl std::ops::AddAssign for Totals {
     fn add_assign(&mut self, other: Self) {
-        self.records += other.records;
-        self.quarantined += other.quarantined;
-        self.documents += other.documents;
-        self.tokens += other.tokens;
-        self.text_bytes += other.text_bytes;
-        self.padding += other.padding;
-        self.dropped += other.dropped;
+        // A saved state may hold any numbers.
+        self.records = self.records.saturating_add(other.records);
+        self.quarantined = self.quarantined.saturating_add(other.quarantined);
+        self.documents = self.documents.saturating_add(other.documents);
+        self.tokens = self.tokens.saturating_add(other.tokens);
+        self.text_bytes = self.text_bytes.saturating_add(other.text_bytes);
+        self.padding = self.padding.saturating_add(other.padding);
+        self.dropped = self.dropped.saturating_add(other.dropped);
+        self.lost_shards = self.lost_shards.saturating_add(other.lost_shards);
     }
 }
 

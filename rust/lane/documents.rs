@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use super::block::{Block, Document, Failure, Then};
 use super::cursor::{Cursor, Place, Totals};
+use super::quarantine::{LeftOut, Quarantined};
 use super::window::{Part, Window};
 use crate::config::{Packing, StreamConfig};
 use crate::error::{Error, Result, ShardError};
@@ -24,9 +25,9 @@ pub struct Documents {
     window: Window,
     /// The place of the next token.
     cursor: Cursor,
-    /// Quarantined records that were met, and those of them that were counted and not yet reported.
-    quarantined: VecDeque<ShardError>,
-    counted: Vec<ShardError>,
+    /// Records left out that were met, and those of them that were counted and not yet reported.
+    quarantined: Quarantined,
+    counted: Quarantined,
     /// The last epoch that gave a token; at first that of the cursor.
     token_epoch: u64,
     /// Whether `cursor` comes from a saved state whose document was not met yet.
@@ -52,8 +53,8 @@ pub enum Next<'a> {
 pub struct Run<'a> {
     /// Those that are not given yet, to the document's end.
     pub tokens: &'a [u32],
-    /// Whether these are all of them.
-    pub opens: bool,
+    /// How many tokens of the document stand before them.
+    pub offset: usize,
     /// How many of them come now: all, but where `best_fit` has placed a piece of the document.
     pub piece: usize,
     /// Whether `best_fit` closes the row behind that piece.
@@ -77,8 +78,8 @@ impl Documents {
             waiting: VecDeque::new(),
             window: Window::default(),
             cursor,
-            quarantined: VecDeque::new(),
-            counted: Vec::new(),
+            quarantined: Quarantined::default(),
+            counted: Quarantined::default(),
             token_epoch: cursor.window.epoch,
             resuming: true,
             end: None,
@@ -86,7 +87,13 @@ impl Documents {
     }
 
     /// Adds the lane's next encoded block.
-    pub fn push(&mut self, block: Block) {
+    pub fn push(&mut self, mut block: Block) {
+        // Blocks of nothing but bad records become one: there may be any number of them in a window.
+        if self.waiting.back().is_some_and(Block::is_bad) {
+            let mut quarantined = self.waiting.pop_back().unwrap_or_default().quarantined;
+            quarantined.append(&mut block.quarantined);
+            block.quarantined = quarantined;
+        }
         self.waiting.push_back(block);
     }
 
@@ -100,9 +107,9 @@ impl Documents {
         &mut self.cursor.totals
     }
 
-    /// The quarantined records counted since the last call.
+    /// The quarantined records counted since the last call: of very many, the newest.
     pub fn take_quarantined(&mut self) -> Vec<ShardError> {
-        std::mem::take(&mut self.counted)
+        std::mem::take(&mut self.counted).into_newest()
     }
 
     /// Moves to the next token, over documents without any, and says what is there.
@@ -158,7 +165,7 @@ impl Documents {
         let from = part.from + self.cursor.offset as usize;
         Run {
             tokens: &self.window.tokens(part)[from..],
-            opens: from == 0,
+            offset: from,
             piece: part.to - from,
             ends_row: part.ends_row,
             place: part.document.place,
@@ -180,7 +187,7 @@ impl Documents {
         self.check_resumed(if moved { 0 } else { document.tokens as u64 })?;
         self.check_endless(document.place.epoch)?;
         if moved {
-            self.count_quarantined(document.quarantined_before as usize);
+            self.count_quarantined(document.quarantined_before);
             self.cursor.window = document.place;
         }
         Ok(())
@@ -227,22 +234,24 @@ impl Documents {
         self.cursor.totals.text_bytes += document.text_bytes as u64;
     }
 
-    fn count_quarantined(&mut self, count: usize) {
-        self.counted.extend(self.quarantined.drain(..count));
-        self.cursor.totals.records += count as u64;
-        self.cursor.totals.quarantined += count as u64;
+    fn count_quarantined(&mut self, count: LeftOut) {
+        self.counted.append(&mut self.quarantined.take_first(count));
+        self.cursor.totals.records += count.records;
+        self.cursor.totals.quarantined += count.records;
+        self.cursor.totals.lost_shards += count.shards;
     }
 
     /// Ends a window, or without windows a block, whose documents are all given.
     fn close_window(&mut self) {
         let Window { documents, without_tokens, then, .. } = std::mem::take(&mut self.window);
-        let all = self.quarantined.len();
+        let all = self.quarantined.count();
         let (place, quarantined, end) = match then {
             Then::More => return,
             Then::WindowEnd(next) => (next, all, None),
             Then::Ended(end) => (end, all, Some(End::Ended)),
-            Then::Failed(Failure { error, place, quarantined_before }) => {
-                (place, quarantined_before as usize, Some(End::Failed(error)))
+            Then::Failed(failure) => {
+                let Failure { error, place, quarantined_before } = *failure;
+                (place, quarantined_before, Some(End::Failed(error)))
             }
         };
         let fits = self.check_resumed(0).and_then(|()| self.check_endless(place.epoch));
@@ -272,7 +281,7 @@ impl Documents {
             return true;
         }
         for block in &mut blocks {
-            self.quarantined.extend(block.quarantined.drain(..));
+            self.quarantined.append(&mut block.quarantined);
         }
         self.window = Window::new(blocks, then, &self.config, self.lane, self.cursor.window);
         // Only a saved state can have given any of a window that just begins.

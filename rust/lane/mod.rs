@@ -4,8 +4,12 @@ pub mod block;
 pub mod block_encoder;
 pub mod cursor;
 pub mod documents;
+pub mod quarantine;
+pub mod quarantine_file;
 pub mod report;
 pub mod source;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_of_faults;
 mod window;

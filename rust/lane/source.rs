@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use super::block::{Block, Document, Failure, Then};
 use super::cursor::{Cursor, Place};
+use super::quarantine::LeftOut;
+use super::quarantine_file::QuarantineFile;
 use crate::config::{OnError, StreamConfig};
 use crate::error::{Error, Result, ShardError};
-use crate::read::{Item, Position, ReadError, ShardReader};
+use crate::read::{Item, Position, ReadError, Rest, ShardReader};
 
 /// Text in a block: the first is small, so that the first batch comes soon; each further one is
 /// twice the size, up to a size at which taking up a block costs nothing beside encoding it.
@@ -36,8 +38,9 @@ pub struct Source {
     pub(super) block_bytes: usize,
     window: Fill,
     records: u64,
-    quarantined: u64,
-    quarantined_in_a_row: u64,
+    left_out: LeftOut,
+    left_out_in_a_row: LeftOut,
+    listed_in: Option<Arc<QuarantineFile>>,
     done: bool,
 }
 
@@ -59,7 +62,7 @@ struct Fill {
 /// What one record turned out to be.
 enum Record {
     Sound(Document),
-    Quarantined(ShardError),
+    Quarantined { error: ShardError, lost: bool },
     ShardEnd,
 }
 
@@ -77,10 +80,18 @@ impl Source {
             block_bytes: FIRST_BLOCK_BYTES,
             window: Fill::default(),
             records: cursor.totals.records,
-            quarantined: cursor.totals.quarantined,
-            quarantined_in_a_row: 0,
+            left_out: LeftOut { records: cursor.totals.quarantined, shards: cursor.totals.lost_shards },
+            left_out_in_a_row: LeftOut::default(),
+            listed_in: None,
             done: false,
         }
+    }
+
+    /// Has every record that is left out listed in `file`.
+    #[must_use]
+    pub fn list_in(mut self, file: Option<Arc<QuarantineFile>>) -> Self {
+        self.listed_in = file;
+        self
     }
 
     /// Whether the last block was given.
@@ -92,9 +103,10 @@ impl Source {
     pub fn read(&mut self, text: &mut String) -> Block {
         text.clear();
         let mut block = Block::default();
-        block.then = self
-            .fill(&mut block, text)
-            .unwrap_or_else(|error| Then::Failed(Failure { error, place: self.safe, quarantined_before: 0 }));
+        block.then = self.fill(&mut block, text).unwrap_or_else(|error| {
+            let quarantined_before = LeftOut::default();
+            Then::Failed(Box::new(Failure { error, place: self.safe, quarantined_before }))
+        });
         self.done = matches!(block.then, Then::Ended(_) | Then::Failed(..));
         self.block_bytes = (self.block_bytes * 2).min(LARGEST_BLOCK_BYTES);
         block
@@ -102,7 +114,7 @@ impl Source {
 
     fn fill(&mut self, block: &mut Block, text: &mut String) -> Result<Then> {
         while text.len() < self.block_bytes
-            && block.documents.len() + block.quarantined.len() < LARGEST_BLOCK_RECORDS
+            && block.documents.len() + (block.quarantined.count().records as usize) < LARGEST_BLOCK_RECORDS
         {
             if self.config.epochs.is_some_and(|epochs| self.place.epoch >= epochs) {
                 return Ok(Then::Ended(self.place));
@@ -112,15 +124,15 @@ impl Source {
                     block.documents.push(document);
                     self.fills_window(document.text_bytes)
                 }
-                Record::Quarantined(error) => {
-                    block.quarantined.push(error);
+                Record::Quarantined { error, lost } => {
+                    block.quarantined.push(error, lost);
                     false
                 }
                 // A block ends with its epoch: a lane of little text would otherwise read it thousands of
                 // times to fill one.
                 Record::ShardEnd => self.next_shard()?,
             };
-            if self.quarantined_in_a_row == 0 {
+            if self.left_out_in_a_row == LeftOut::default() {
                 self.safe = self.place;
             }
             if ends {
@@ -167,7 +179,7 @@ impl Source {
                 Ok(reader) => self.shard = OpenShard::Open(Box::new(reader)),
                 Err(Error::Shard(error)) => {
                     self.shard = OpenShard::Lost;
-                    return self.bad_record(error);
+                    return self.bad_record(error, true);
                 }
                 Err(error) => return Err(error),
             }
@@ -183,12 +195,12 @@ impl Source {
                 self.place = Place { record, byte, ..self.place };
                 self.found_any = true;
                 self.records += 1;
-                let quarantined_before = std::mem::take(&mut self.quarantined_in_a_row);
+                let quarantined_before = std::mem::take(&mut self.left_out_in_a_row);
                 Ok(Record::Sound(Document { place, text_bytes: length, tokens: 0, quarantined_before }))
             }
             Ok(Item::End) => self.shard_end(),
-            Err(ReadError { error, .. }) => {
-                let found = self.bad_record(error)?;
+            Err(ReadError { error, rest, .. }) => {
+                let found = self.bad_record(error, rest == Rest::Lost)?;
                 self.place = Place { record, byte, ..self.place };
                 Ok(found)
             }
@@ -202,43 +214,73 @@ impl Source {
     }
 
     fn shard_end(&self) -> Result<Record> {
-        self.judge(None)?;
+        self.judge_records(None)?;
         Ok(Record::ShardEnd)
     }
 
-    /// Decides about a record that cannot be used: stops there, or counts it.
-    fn bad_record(&mut self, error: ShardError) -> Result<Record> {
+    /// Decides about a record that cannot be used: stops there, or counts it. `lost` says that the rest
+    /// of its shard goes with it.
+    fn bad_record(&mut self, error: ShardError, lost: bool) -> Result<Record> {
         if self.config.on_error == OnError::Raise {
             return Err(Error::Shard(error));
         }
+        let one = LeftOut { records: 1, shards: u64::from(lost) };
         self.records += 1;
-        self.quarantined += 1;
-        self.quarantined_in_a_row += 1;
-        if self.records >= RECORDS_TO_JUDGE {
-            self.judge(Some(&error))?;
+        self.left_out += one;
+        self.left_out_in_a_row += one;
+        if lost {
+            self.judge_shards(&error)?;
+        } else if self.records >= RECORDS_TO_JUDGE {
+            self.judge_records(Some(&error))?;
         }
-        Ok(Record::Quarantined(error))
+        if let Some(file) = &self.listed_in {
+            file.append(self.lane, self.left_out.records, self.place.epoch, &error)?;
+        }
+        Ok(Record::Quarantined { error, lost })
     }
 
-    /// Stops the run when too many of this lane's records are bad.
-    fn judge(&self, last: Option<&ShardError>) -> Result<()> {
+    /// Stops the run when too many of this lane's records are bad. Shards that end early are judged as
+    /// shards: one at a lane's start would be all of its records.
+    fn judge_records(&self, last: Option<&ShardError>) -> Result<()> {
         let OnError::Quarantine { max_error_rate } = self.config.on_error else { return Ok(()) };
-        if self.quarantined as f64 <= max_error_rate * self.records as f64 {
+        let bad = self.left_out.records - self.left_out.shards;
+        if bad as f64 <= max_error_rate * self.records as f64 {
             return Ok(());
         }
-        Err(Error::Shard(ShardError {
+        let (records, lane) = (self.records, self.lane);
+        let what =
+            format!("{bad} of the {records} records that lane {lane} has read so far are bad, more than");
+        Err(self.too_many(&what, max_error_rate, last))
+    }
+
+    /// Stops the run when too many of this lane's shards cannot be read to their end. One in each epoch
+    /// is borne at any rate but 0: the smallest number that there can be says nothing about a rate.
+    fn judge_shards(&self, latest: &ShardError) -> Result<()> {
+        let OnError::Quarantine { max_error_rate } = self.config.on_error else { return Ok(()) };
+        let (epochs, lost, lane) = (self.place.epoch + 1, self.left_out.shards, self.lane);
+        let dealt = self.config.plan.epoch(self.place.epoch)[lane].len();
+        let always = if max_error_rate > 0.0 { 1.0 } else { 0.0 };
+        let borne = (max_error_rate * dealt as f64).max(always);
+        if lost as f64 <= borne * epochs as f64 {
+            return Ok(());
+        }
+        let what = format!(
+            "{lost} shards of lane {lane} could not be read to their end in {epochs} epochs of {dealt} shards, more \
+             than one an epoch and than"
+        );
+        Err(self.too_many(&what, max_error_rate, Some(latest)))
+    }
+
+    fn too_many(&self, what: &str, max_error_rate: f64, last: Option<&ShardError>) -> Error {
+        let last = last.map(|error| format!("; the last one: {error}")).unwrap_or_default();
+        Error::Shard(ShardError {
             shard: Arc::clone(&self.config.shard(self.lane, self.place).path),
             record: Some(self.place.record),
             byte: Some(self.place.byte),
             reason: format!(
-                "{} of the {} records that lane {} has read so far are bad, more than \
-                 max_error_rate={max_error_rate} allows{}. Mend these shards or leave them out, or raise \
-                 max_error_rate=",
-                self.quarantined,
-                self.records,
-                self.lane,
-                last.map(|error| format!("; the last one: {error}")).unwrap_or_default(),
+                "{what} max_error_rate={max_error_rate} allows{last}. Mend these shards or leave them out, or raise \
+                 max_error_rate="
             ),
-        }))
+        })
     }
 }

@@ -21,17 +21,21 @@ use crate::plan::Plan;
 use crate::read::{ReadOptions, Shard};
 
 /// The shards of one lane, in a folder that lives as long as this.
-struct Folder {
-    config: StreamConfig,
+pub(super) struct Folder {
+    pub(super) config: StreamConfig,
     _folder: TempDir,
 }
 
 fn folder(shards: &[&str]) -> Folder {
+    folder_of(shards.iter().enumerate().map(|(number, lines)| (format!("{number:03}.jsonl"), lines)))
+}
+
+pub(super) fn folder_of(files: impl Iterator<Item = (String, impl AsRef<[u8]>)>) -> Folder {
     let folder = tempfile::tempdir().unwrap();
-    let shards = shards.iter().enumerate().map(|(number, lines)| {
-        let path = folder.path().join(format!("{number:03}.jsonl"));
-        std::fs::write(&path, lines).unwrap();
-        Shard { path: path.to_str().unwrap().into(), size: lines.len() as u64 }
+    let shards = files.map(|(name, bytes)| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, &bytes).unwrap();
+        Shard { path: path.to_str().unwrap().into(), size: bytes.as_ref().len() as u64 }
     });
     let shards: Vec<Shard> = shards.collect();
     let sizes = shards.iter().map(|shard| shard.size).collect();
@@ -54,35 +58,41 @@ fn folder(shards: &[&str]) -> Folder {
     Folder { config, _folder: folder }
 }
 
-fn line(text: &str) -> String {
+pub(super) fn line(text: &str) -> String {
     format!("{{\"text\": \"{text}\"}}\n")
 }
 
-fn lines(texts: &[&str]) -> String {
+pub(super) fn lines(texts: &[&str]) -> String {
     texts.iter().map(|text| line(text)).collect()
 }
 
 /// What a lane gave from some cursor on.
 #[derive(Debug, Clone, PartialEq)]
-struct Trace {
-    given: Vec<Given>,
-    quarantined: Vec<ShardError>,
-    error: Option<String>,
-    end: Cursor,
+pub(super) struct Trace {
+    pub(super) given: Vec<Given>,
+    pub(super) quarantined: Vec<ShardError>,
+    pub(super) error: Option<String>,
+    pub(super) end: Cursor,
 }
 
 /// Some tokens, and the cursor before them.
 #[derive(Debug, Clone, PartialEq)]
-struct Given {
-    before: Cursor,
-    tokens: String,
+pub(super) struct Given {
+    pub(super) before: Cursor,
+    pub(super) tokens: String,
     opens: bool,
     starts_row: bool,
-    quarantined: usize,
+    pub(super) quarantined: usize,
 }
 
 /// Drives a lane from `cursor` on, at most `steps` times, giving at most `most` tokens at once.
-fn run(config: &Arc<StreamConfig>, cursor: Cursor, block_bytes: usize, most: usize, steps: usize) -> Trace {
+pub(super) fn run(
+    config: &Arc<StreamConfig>,
+    cursor: Cursor,
+    block_bytes: usize,
+    most: usize,
+    steps: usize,
+) -> Trace {
     let mut source = Source::new(Arc::clone(config), 0, &cursor);
     source.block_bytes = block_bytes;
     let mut text = String::new();
@@ -122,7 +132,7 @@ fn drive(
         let placed = matches!(config.packing, Packing::BestFit { .. });
         let count = if placed { run.piece } else { run.tokens.len().min(most) };
         let tokens = run.tokens[..count].iter().map(|&token| char::from(token as u8)).collect();
-        let (opens, ends_row) = (run.opens, run.ends_row);
+        let (opens, ends_row) = (run.offset == 0, run.ends_row);
         given.push(Given {
             before: documents.cursor(),
             tokens,
@@ -139,13 +149,13 @@ fn drive(
     Trace { given, quarantined, error, end: documents.cursor() }
 }
 
-const NO_LIMIT: usize = usize::MAX;
+pub(super) const NO_LIMIT: usize = usize::MAX;
 
-fn texts(trace: &Trace) -> Vec<&str> {
+pub(super) fn texts(trace: &Trace) -> Vec<&str> {
     trace.given.iter().map(|given| given.tokens.as_str()).collect()
 }
 
-fn all(config: StreamConfig) -> Trace {
+pub(super) fn all(config: StreamConfig) -> Trace {
     run(&Arc::new(config), Cursor::default(), 64, NO_LIMIT, NO_LIMIT)
 }
 
@@ -287,11 +297,11 @@ fn a_document_that_cannot_be_encoded_is_counted_with_what_lies_before_it_only() 
     block.documents.truncate(1);
     block.documents[0].tokens = 1;
     block.ids = vec![u32::from(b'a')];
-    block.then = Then::Failed(Failure {
+    block.then = Then::Failed(Box::new(Failure {
         error: Error::Tokenizer("no".into()),
         place: failed.place,
         quarantined_before: failed.quarantined_before,
-    });
+    }));
     let mut blocks = VecDeque::from([block]);
     let trace = drive(&config, Cursor::default(), || blocks.pop_front().unwrap(), NO_LIMIT, NO_LIMIT);
     assert_eq!(trace.error.as_deref(), Some("no"));

@@ -92,7 +92,7 @@ fn pieces(row: Row) -> impl Iterator<Item = Piece> {
 /// Writes a piece, and closes the row behind the last one.
 pub(super) fn write(step: &mut StepWriter, run: &Run) -> Taken {
     let given = run.piece;
-    step.write(&run.tokens[..given], run.opens, run.tokens.get(given).copied());
+    step.write(run, 0..given, run.tokens.get(given).copied());
     if run.ends_row {
         step.close_row();
     }

@@ -17,7 +17,7 @@ use crate::lane::documents::Run;
 /// Writes as much of a document as the row holds.
 pub(super) fn write(step: &mut StepWriter, run: &Run, max_segments: Option<usize>) -> Taken {
     let given = run.tokens.len().min(step.free());
-    step.write(&run.tokens[..given], run.opens, run.tokens.get(given).copied());
+    step.write(run, 0..given, run.tokens.get(given).copied());
     if max_segments == Some(step.segments()) && !step.row_is_full() {
         step.close_row();
     }

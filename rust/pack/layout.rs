@@ -141,7 +141,7 @@ mod tests {
 
     /// What `write` leaves in the arrays of a row of `length` places.
     fn row(layout: Layout, length: usize, write: impl FnOnce(&mut LaneWriter<()>)) -> Vec<Vec<i32>> {
-        let shape = Shape { arrays: layout.names().len(), rows: 1, length };
+        let shape = Shape { arrays: layout.names().len(), rows: 1, length, entries: 0 };
         let pool = Pool::new(shape, 1);
         let (_consumer, mut writers) = ring(shape, 1, vec![pool.get()], 0, 0);
         write(&mut writers[0]);

@@ -8,6 +8,7 @@ pub mod best_fit;
 mod concat;
 mod layout;
 mod pad;
+mod provenance;
 mod step;
 
 use std::sync::Arc;
@@ -50,7 +51,7 @@ pub struct Packer {
 impl Packer {
     /// A packer at the start of a step.
     pub fn new(config: &Arc<StreamConfig>, lane: usize, writer: LaneWriter<Report>) -> Self {
-        Self { config: Arc::clone(config), lane, step: StepWriter::new(config, writer) }
+        Self { config: Arc::clone(config), lane, step: StepWriter::new(config, lane, writer) }
     }
 
     /// The step that is written next.

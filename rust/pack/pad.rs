@@ -24,20 +24,19 @@ pub(super) fn write(
     truncation: Truncation,
     path: &Arc<str>,
 ) -> Result<Taken, ShardError> {
-    let tokens = run.tokens;
-    let (count, length) = (tokens.len(), step.free());
+    let (count, length) = (run.tokens.len(), step.free());
     let kept = count.min(length);
     match truncation {
-        _ if count <= length => step.write(tokens, run.opens, None),
-        Truncation::Right => step.write(&tokens[..kept], run.opens, None),
+        _ if count <= length => step.write(run, 0..count, None),
+        Truncation::Right => step.write(run, 0..kept, None),
         Truncation::Middle if length > 1 => {
             // The left half is the smaller one, as in veRL: none of a row of one token.
             let left = length / 2;
-            step.write(&tokens[..left], run.opens, None);
-            step.write_behind_cut(&tokens[count - (length - left)..], left);
+            step.write(run, 0..left, None);
+            step.write_behind_cut(run, count - (length - left)..count);
         }
-        Truncation::Left | Truncation::Middle => step.write(&tokens[count - kept..], run.opens, None),
-        Truncation::Split => step.write(&tokens[..kept], run.opens, Some(tokens[kept])),
+        Truncation::Left | Truncation::Middle => step.write(run, count - kept..count, None),
+        Truncation::Split => step.write(run, 0..kept, Some(run.tokens[kept])),
         Truncation::Error => return Err(too_long(run, length, path)),
     }
     step.close_row();

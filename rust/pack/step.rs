@@ -1,21 +1,27 @@
 //! The step that a lane is writing: its rows one after another, then its report.
 
-use super::layout::{Layout, Segment};
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::layout::Segment;
+use super::provenance::{self, Entry};
 use crate::config::StreamConfig;
 use crate::error::Error;
 use crate::feed::ring::LaneWriter;
-use crate::lane::documents::Documents;
+use crate::lane::documents::{Documents, Run};
 use crate::lane::report::{Report, Rows};
 
 /// Writes a lane's rows in order, and publishes each step with its cursor.
 pub(super) struct StepWriter {
+    config: Arc<StreamConfig>,
+    lane: usize,
     writer: LaneWriter<Report>,
-    layout: Layout,
-    length: usize,
-    /// The row that is being filled, how far, and by how many segments.
+    /// The row that is being filled, how far, by how many segments, and with how many entries of its
+    /// provenance.
     row: usize,
     filled: usize,
     segments: usize,
+    entries: usize,
     /// Where in that row the last document ended that may get a boundary target.
     boundary: Option<usize>,
     /// Padding of this step, not yet counted.
@@ -24,14 +30,15 @@ pub(super) struct StepWriter {
 }
 
 impl StepWriter {
-    pub(super) fn new(config: &StreamConfig, writer: LaneWriter<Report>) -> Self {
+    pub(super) fn new(config: &Arc<StreamConfig>, lane: usize, writer: LaneWriter<Report>) -> Self {
         Self {
+            config: Arc::clone(config),
+            lane,
             writer,
-            layout: config.layout,
-            length: config.sequence_length,
             row: 0,
             filled: 0,
             segments: 0,
+            entries: 0,
             boundary: None,
             padding: 0,
             stopped: false,
@@ -59,12 +66,12 @@ impl StepWriter {
     }
 
     pub(super) fn row_is_full(&self) -> bool {
-        self.filled == self.length
+        self.filled == self.length()
     }
 
     /// Tokens that fit into the row that the next segment goes into.
     pub(super) fn free(&self) -> usize {
-        if self.row_is_full() { self.length } else { self.length - self.filled }
+        if self.row_is_full() { self.length() } else { self.length() - self.filled }
     }
 
     /// Segments of the current row.
@@ -72,44 +79,65 @@ impl StepWriter {
         self.segments
     }
 
-    /// Writes a segment behind the one before, in the next row if this one is full. `next` is the
-    /// token of its document that follows in a later row, if one does.
-    pub(super) fn write(&mut self, tokens: &[u32], opens: bool, next: Option<u32>) {
+    /// Writes tokens of a run as a segment behind the one before, in the next row if this one is full.
+    /// `next` is the token of its document that follows in a later row, if one does.
+    pub(super) fn write(&mut self, run: &Run, part: Range<usize>, next: Option<u32>) {
         if self.row_is_full() {
             self.row += 1;
             self.filled = 0;
             self.segments = 0;
         }
         self.segments += 1;
-        self.write_part(tokens, 0, opens, next);
+        self.write_part(run, part, 0, run.offset == 0, next);
     }
 
-    /// Writes more tokens of the segment before, whose positions go on while its text does not: there
-    /// is a cut between the two.
-    pub(super) fn write_behind_cut(&mut self, tokens: &[u32], position: usize) {
-        self.write_part(tokens, position, false, None);
+    /// Writes more tokens of a run that the row begins with, whose positions go on while its text does
+    /// not: there is a cut between the two.
+    pub(super) fn write_behind_cut(&mut self, run: &Run, part: Range<usize>) {
+        self.write_part(run, part, self.filled, false, None);
     }
 
-    fn write_part(&mut self, tokens: &[u32], position: usize, opens: bool, next: Option<u32>) {
+    fn write_part(&mut self, run: &Run, part: Range<usize>, position: usize, opens: bool, next: Option<u32>) {
+        let tokens = &run.tokens[part.clone()];
         let segment =
             Segment { number: self.segments as i32, at: self.filled, position, tokens, opens, next };
-        self.layout.write(&mut self.writer, self.row, &segment);
+        self.config.layout.write(&mut self.writer, self.row, &segment);
+        self.write_provenance(run, &part);
         self.filled += tokens.len();
         self.boundary = if next.is_none() { Some(self.filled - 1) } else { None };
+    }
+
+    fn write_provenance(&mut self, run: &Run, part: &Range<usize>) {
+        let places = self.writer.provenance(self.row);
+        if places.is_empty() {
+            return;
+        }
+        if self.filled == 0 {
+            places.fill(0);
+            self.entries = 0;
+        }
+        let entry = Entry {
+            shard: self.config.shard_index(self.lane, run.place),
+            record: run.place.record,
+            offset: run.offset + part.start,
+            length: part.len(),
+        };
+        provenance::write(places, self.entries, entry);
+        self.entries += 1;
     }
 
     /// Makes `token` the target of the document's last token that was written last, if one was.
     pub(super) fn write_boundary_target(&mut self, token: u32) {
         if let Some(at) = self.boundary.take() {
-            self.layout.write_boundary_target(&mut self.writer, self.row, at, token);
+            self.config.layout.write_boundary_target(&mut self.writer, self.row, at, token);
         }
     }
 
     /// Fills the rest of the current row with padding.
     pub(super) fn close_row(&mut self) {
-        self.layout.pad(&mut self.writer, self.row, self.filled);
-        self.padding += self.length - self.filled;
-        self.filled = self.length;
+        self.config.layout.pad(&mut self.writer, self.row, self.filled);
+        self.padding += self.length() - self.filled;
+        self.filled = self.length();
     }
 
     /// Publishes a full step of a lane that goes on.
@@ -125,7 +153,8 @@ impl StepWriter {
             self.close_row();
         }
         for row in first_unused..self.writer.rows() {
-            self.layout.pad(&mut self.writer, row, 0);
+            self.config.layout.pad(&mut self.writer, row, 0);
+            self.writer.provenance(row).fill(0);
         }
         self.publish(documents, if is_empty { Rows::Padding } else { Rows::Tokens { more: false } });
     }
@@ -138,6 +167,10 @@ impl StepWriter {
         }
         self.publish(documents, Rows::Failed(error));
         self.stopped = true;
+    }
+
+    fn length(&self) -> usize {
+        self.config.sequence_length
     }
 
     fn publish(&mut self, documents: &mut Documents, rows: Rows) {

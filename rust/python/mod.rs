@@ -6,8 +6,10 @@
 // PyO3 makes arguments from Python objects: functions own what they are given.
 #![allow(clippy::needless_pass_by_value)]
 
+mod build;
 mod encoder;
 mod error;
+mod inflate;
 mod pipeline;
 
 use pyo3::prelude::*;
@@ -18,7 +20,11 @@ mod _core {
     use super::{Bound, PyModule, PyModuleMethods, PyResult};
 
     #[pymodule_export]
+    use super::build::build_info;
+    #[pymodule_export]
     use super::encoder::Encoder;
+    #[pymodule_export]
+    use super::inflate::inflate;
     #[pymodule_export]
     use super::pipeline::{Pipeline, deal, usable_cores};
 

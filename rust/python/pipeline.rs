@@ -5,16 +5,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use numpy::PyArray;
-use numpy::ndarray::{ArrayView1, ArrayView2};
+use numpy::ndarray::ArrayViewD;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 
 use super::encoder::Encoder;
 use crate::config::{HostConfig, OnError, Packing, Shuffle, StreamConfig, Truncation};
 use crate::error::Error;
-use crate::feed::buffer::Lease;
+use crate::feed::buffer::{ENTRY_ITEMS, Lease};
 use crate::feed::pipeline::{self, Batch, Delivered, Next};
 use crate::lane::cursor::Cursor;
+use crate::lane::quarantine_file::QuarantineFileConfig;
 use crate::pack::Layout;
 use crate::plan::{self, Plan};
 use crate::read::{ReadOptions, Shard};
@@ -62,6 +64,8 @@ struct Arguments {
     prefetch: usize,
     verify: f64,
     single_rows: bool,
+    quarantine_file: Option<(String, String)>,
+    provenance: usize,
 }
 
 /// Shard indices per lane for an epoch, in reading order.
@@ -87,6 +91,8 @@ impl Pipeline {
             prefetch: arguments.prefetch,
             verify: arguments.verify,
             single_rows: arguments.single_rows,
+            quarantine_file: quarantine_file(&arguments),
+            provenance: arguments.provenance,
         };
         let config = stream_config(arguments)?;
         let names = config.layout.names().iter().map(|name| PyString::intern(py, name).unbind()).collect();
@@ -147,8 +153,13 @@ impl Pipeline {
         Ok((*step, *row, lanes))
     }
 
+    /// Returns once the file of the records left out is on the disk.
+    fn sync_quarantine_file(&self, py: Python<'_>) -> PyResult<()> {
+        Ok(py.detach(|| self.lock().sync_quarantine_file())?)
+    }
+
     /// Goes to a saved place: step, row, and the cursor of each own lane in order.
-    fn restore(&self, py: Python<'_>, step: u64, row: usize, cursors: Vec<[u64; 13]>) -> PyResult<()> {
+    fn restore(&self, py: Python<'_>, step: u64, row: usize, cursors: Vec<[u64; 14]>) -> PyResult<()> {
         let cursors = cursors.into_iter().map(Cursor::from_array).collect();
         Ok(py.detach(|| self.lock().restore(Delivered { step, row, cursors }))?)
     }
@@ -164,9 +175,10 @@ impl Pipeline {
         stats.set_item("text_bytes", totals.text_bytes)?;
         stats.set_item("rows", rows)?;
         stats.set_item("batches", pipeline.delivered().step)?;
-        stats.set_item("padding_tokens", (rows * length).saturating_sub(totals.tokens))?;
+        stats.set_item("padding_tokens", rows.saturating_mul(length).saturating_sub(totals.tokens))?;
         stats.set_item("dropped_tokens", totals.dropped)?;
         stats.set_item("quarantined", totals.quarantined)?;
+        stats.set_item("lost_shards", totals.lost_shards)?;
         stats.set_item("wait_seconds", pipeline.waited().as_secs_f64())?;
         stats.set_item("ring_ready", pipeline.ready())?;
         let busy = PyDict::new(py);
@@ -178,7 +190,7 @@ impl Pipeline {
     }
 
     fn quarantine<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let entries = self.lock_detached(py).quarantine().to_vec();
+        let entries = self.lock_detached(py).quarantine().clone();
         let list = PyList::empty(py);
         for entry in entries {
             let item = PyDict::new(py);
@@ -209,27 +221,53 @@ impl Pipeline {
     }
 
     fn arrays<'py>(&self, py: Python<'py>, batch: Batch) -> PyResult<Bound<'py, PyDict>> {
-        let shape = batch.lease.shape();
-        let start = batch.lease.as_ptr();
-        let loan = Bound::new(py, Loan { _lease: batch.lease })?.into_any();
+        let Batch { lease, row } = batch;
+        let shape = lease.shape();
+        let memory =
+            Memory { start: lease.as_ptr(), loan: Bound::new(py, Loan { _lease: lease })?.into_any() };
         let arrays = PyDict::new(py);
         for (index, name) in self.names.iter().enumerate() {
-            let offset = shape.offset(index, batch.row.unwrap_or(0));
-            // SAFETY: `Shape` puts each array inside the lease's memory, which the loan keeps alive
-            // for as long as the NumPy array, its base, exists. Nobody else has the lease.
-            let array = unsafe {
-                let items = start.add(offset);
-                if batch.row.is_some() {
-                    let view = ArrayView1::from_shape_ptr(shape.length, items);
-                    PyArray::borrow_from_array(&view, loan.clone()).into_any()
-                } else {
-                    let view = ArrayView2::from_shape_ptr((shape.rows, shape.length), items);
-                    PyArray::borrow_from_array(&view, loan.clone()).into_any()
-                }
-            };
+            let offset = shape.offset(index, row.unwrap_or(0));
+            // SAFETY: `Shape` puts each array inside the lease's memory.
+            let array = unsafe { memory.array(offset, &dimensions(row, shape.rows, &[shape.length])) };
             arrays.set_item(name, array)?;
         }
+        if shape.entries > 0 {
+            let offset = shape.provenance_offset(row.unwrap_or(0));
+            let entry = [shape.entries, ENTRY_ITEMS];
+            // SAFETY: as above.
+            let array = unsafe { memory.array(offset, &dimensions(row, shape.rows, &entry)) };
+            arrays.set_item(intern!(py, "provenance"), array)?;
+        }
         Ok(arrays)
+    }
+}
+
+/// The dimensions of an array: those of a row if one is handed out, else with the rows before them.
+fn dimensions(row: Option<usize>, rows: usize, of_row: &[usize]) -> Vec<usize> {
+    let rows = if row.is_some() { None } else { Some(rows) };
+    rows.into_iter().chain(of_row.iter().copied()).collect()
+}
+
+/// A lease's memory, and what keeps it alive.
+struct Memory<'py> {
+    start: *mut i32,
+    loan: Bound<'py, PyAny>,
+}
+
+impl<'py> Memory<'py> {
+    /// A NumPy array of some of it, `offset` items from its start.
+    ///
+    /// # Safety
+    ///
+    /// The array must lie inside the memory.
+    unsafe fn array(&self, offset: usize, dimensions: &[usize]) -> Bound<'py, PyAny> {
+        // SAFETY: inside the memory, which the loan, the array's base, keeps alive for as long as the array
+        // exists. Nobody else has the lease.
+        unsafe {
+            let view = ArrayViewD::from_shape_ptr(dimensions, self.start.add(offset));
+            PyArray::borrow_from_array(&view, self.loan.clone()).into_any()
+        }
     }
 }
 
@@ -258,6 +296,11 @@ fn stream_config(arguments: Arguments) -> Result<StreamConfig, Error> {
         boundary_targets: arguments.boundary_targets,
         rows_per_lane: arguments.rows_per_lane,
     })
+}
+
+fn quarantine_file(arguments: &Arguments) -> Option<QuarantineFileConfig> {
+    let (path, stream) = arguments.quarantine_file.clone()?;
+    Some(QuarantineFileConfig { path, stream })
 }
 
 fn packing(arguments: &Arguments) -> Result<Packing, Error> {

@@ -12,6 +12,8 @@ use proptest::test_runner::TestCaseResult;
 #[derive(Default)]
 pub struct Corpus {
     documents: Vec<Document>,
+    /// The document in a shard's line.
+    places: HashMap<(usize, usize), usize>,
     /// Document and index in it, of each word.
     words: HashMap<i32, (usize, usize)>,
     /// Records that are no documents.
@@ -35,7 +37,9 @@ struct Token {
 }
 
 impl Corpus {
-    pub fn add(&mut self, shard: usize, ids: Vec<u32>) {
+    /// Adds the document in a shard's line.
+    pub fn add(&mut self, (shard, line): (usize, usize), ids: Vec<u32>) {
+        self.places.insert((shard, line), self.documents.len());
         let ids: Vec<i32> = ids.into_iter().map(|id| id as i32).collect();
         for (index, &id) in ids.iter().enumerate() {
             self.words.insert(id, (self.documents.len(), index));
@@ -51,7 +55,7 @@ impl Corpus {
         steps: &[Vec<Vec<i32>>],
         totals: &Totals,
     ) -> TestCaseResult {
-        let arrays = config.layout.names().len();
+        let arrays = config.layout.names().len() + 1;
         let rows: Vec<&[Vec<i32>]> = steps.iter().flat_map(|step| step.chunks(arrays)).collect();
         let mut lane_rows = Vec::new();
         for row in &rows {
@@ -61,6 +65,7 @@ impl Corpus {
         check_padding(config, &lane_rows[..used])?;
         self.check_segments(config, &lane_rows)?;
         for (index, row) in lane_rows.iter().enumerate() {
+            self.check_provenance(config, &rows[index][arrays - 1], row)?;
             let following = lane_rows[index + 1..].iter().flatten().next().copied();
             match config.layout {
                 Layout::MaxText => self.check_targets(config, rows[index], row, following)?,
@@ -139,6 +144,35 @@ impl Corpus {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// The entries name, one after another, the documents that hold exactly the row's tokens there.
+    fn check_provenance(&self, config: &StreamConfig, provenance: &[i32], row: &[Token]) -> TestCaseResult {
+        let mut rest = row;
+        let mut room = provenance.len() / 4;
+        for entry in provenance.chunks(4).map(|entry| [0, 1, 2, 3].map(|number| entry[number] as usize)) {
+            let [shard, record, offset, length] = entry;
+            if length == 0 {
+                prop_assert_eq!(entry, [0; 4]);
+                prop_assert!(rest.is_empty());
+                continue;
+            }
+            room -= 1;
+            let (tokens, behind) = rest.split_at(length);
+            let Some(document) = self.places.get(&(shard, record)) else {
+                return Err(TestCaseError::fail(format!("{entry:?} names no document")));
+            };
+            let expected = &self.documents[*document].ids[offset..offset + length];
+            let found: Vec<i32> = tokens.iter().map(|token| token.id).collect();
+            prop_assert_eq!(expected, &found);
+            // As many entries as segments, but for the two sides of a cut.
+            let is_middle = config.packing == Packing::Pad(Truncation::Middle);
+            prop_assert!(tokens[0].position == 0 || is_middle);
+            prop_assert!(tokens.iter().all(|token| token.segment == tokens[0].segment));
+            rest = behind;
+        }
+        prop_assert!(rest.is_empty() || room == 0, "a segment has no entry");
         Ok(())
     }
 

@@ -1,23 +1,27 @@
 """`gristmill bench`."""
 
+import importlib.util
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
-from gristmill import _sample
+from gristmill import _options, _sample
 from gristmill._encoder import Encoder
+from gristmill._errors import GristmillError
 from gristmill._manifest import Manifest
+from gristmill._output import as_json_option, print_json
 
-_STDOUT = "-"
+# What delays are measured on: a small share of a machine, as beside a training loop.
+_LATENCY_THREADS = 2
+_NEEDED = ("datasets", "tokenizers")
 
 
 @click.command()
 @click.option("--shards", help="A glob of your own shards.  [default: the demo's text]")
-@click.option("--text-field", default="text", show_default=True, help="Key of the text in your shards.")
-@click.option(
-    "--tokenizer", type=click.Path(exists=True, path_type=Path), help="A tokenizer.json.  [default: the demo's]"
-)
+@_options.dataset_options("text_field")
+@click.option("--tokenizer", type=_options.tokenizer_file, help="A tokenizer.json.  [default: the demo's]")
 @click.option("--eos", help="Token behind each document.  [default: the one named beside the tokenizer]")
 @click.option(
     "--folder",
@@ -27,19 +31,22 @@ _STDOUT = "-"
 @click.option(
     "--megabytes", type=click.FloatRange(0.01), default=32.0, show_default=True, help="How much of the demo's text."
 )
-@click.option("--batch-size", type=click.IntRange(1), default=32, show_default=True, help="Rows of a batch.")
-@click.option("--sequence-length", type=click.IntRange(1), default=1024, show_default=True, help="Tokens of a row.")
+@_options.dataset_options("batch_size", "sequence_length", batch_size=32)
 @click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="How often to run each.")
-@click.option("--threads", type=click.IntRange(1), help="Threads for each.  [default: one for each core]")
 @click.option(
-    "--json",
-    "json_file",
-    type=click.Path(dir_okay=False, allow_dash=True),
-    is_flag=False,
-    flag_value=_STDOUT,
-    metavar="[FILE]",
-    help="Print all that was measured as JSON; with FILE, write it there beside printing the table.",
+    "--threads",
+    type=click.IntRange(1),
+    multiple=True,
+    help="Threads for each; give it several times.  [default: 1 2 4]",
 )
+@click.option("--only", multiple=True, metavar="NAME", help="Run gristmill and this one; give it several times.")
+@click.option("--latency", is_flag=True, help="Measure delays too: of the first batch, and of each next.")
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder for bench.json and the pictures speeds.svg and delays.svg.",
+)
+@as_json_option
 def bench(
     shards: str | None,
     text_field: str,
@@ -50,27 +57,37 @@ def bench(
     batch_size: int,
     sequence_length: int,
     rounds: int,
-    threads: int | None,
-    json_file: str | None,
+    threads: tuple[int, ...],
+    only: tuple[str, ...],
+    latency: bool,
+    output: Path | None,
+    as_json: bool,
 ) -> None:
     """Compare with the pipelines of today, on the same shards.
 
-    Tokens a second from gzipped JSONL to packed batches: of gristmill, of `datasets` streaming with `tokenizers`
-    and packing in NumPy, and of Grain with `tokenizers`. Each runs in a process of its own, once a round, in
-    alternating order. Shown are medians, and the median of the rounds' ratios.
+    Tokens a second from gzipped JSONL to packed batches: of gristmill; of `datasets` streaming with `tokenizers`
+    and packing in NumPy; of Grain with `tokenizers`; of Grain on what was tokenized before; of gigatoken, which packs
+    nothing; and of inflating and of reading the files alone, the limits. Each runs in a process of its own, once a
+    round, in alternating order. Shown are medians, and the median of the rounds' ratios. What is not installed is
+    left out.
 
     \b
     Examples:
       gristmill bench
-      gristmill bench --threads 1 --rounds 5 --json bench.json
-      gristmill bench --shards 'pile/*.jsonl.gz' --tokenizer llama/tokenizer.json
+      gristmill bench --threads 2 --rounds 5 --latency --output results
+      gristmill bench --shards 'pile/*.jsonl.gz' --tokenizer llama/tokenizer.json --only gigatoken --only inflate
     """
-    from gristmill import _core
+    from gristmill._bench import latency as delays
     from gristmill._bench import report
-    from gristmill._bench.contenders import Job
-    from gristmill._bench.rounds import compare
+    from gristmill._bench import rounds as running
+    from gristmill._bench.contenders import CONTENDERS, Job
 
-    save_to = None if json_file in (None, _STDOUT) else _writable(str(json_file))
+    if missing := [name for name in _NEEDED if importlib.util.find_spec(name) is None]:
+        raise GristmillError(f"{' and '.join(missing)} not installed: pip install 'gristmill[bench]'")
+    if unknown := set(only) - CONTENDERS.keys():
+        raise click.BadParameter(f"{min(unknown)!r}: expected one of {', '.join(CONTENDERS)}", param_hint="--only")
+    if output is not None:
+        _make_folder(output)
     if shards is None:
         sample = _sample.prepare(folder or _sample.default_folder(), megabytes)
         shards, text_field = sample.glob, _sample.TEXT_FIELD
@@ -82,20 +99,35 @@ def bench(
         eos=Encoder.from_file(tokenizer).special_token_id("eos", eos),
         batch_size=batch_size,
         sequence_length=sequence_length,
-        threads=threads or _core.usable_cores(),
+        threads=_LATENCY_THREADS,
     )
-    result = compare(job, rounds)
-    as_json = json.dumps(result, indent=2, ensure_ascii=False)
-    if save_to is not None:
-        save_to.write_text(as_json + "\n")
-    click.echo(as_json if json_file == _STDOUT else report.describe(result))
+    result = running.compare(job, rounds, threads or (1, 2, 4), [*only] or running.available())
+    if latency:
+        result["latency"] = delays.measure(replace(job, threads=_LATENCY_THREADS))
+    if output is not None:
+        _write(result, output)
+    if as_json:
+        print_json(result)
+    else:
+        click.echo(report.describe(result))
 
 
-def _writable(name: str) -> Path:
-    """A file that can be written, which is better known before the benchmark than after it."""
-    path = Path(name)
+def _make_folder(folder: Path) -> None:
+    """Finds out whether results can be written, which is better known before the benchmark than after it."""
     try:
-        path.touch()
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "bench.json").touch()
     except OSError as error:
-        raise click.BadParameter(f"{name!r}: {error.strerror}", param_hint="--json") from error
-    return path
+        raise click.BadParameter(f"{str(folder)!r}: {error.strerror}", param_hint="--output") from error
+
+
+def _write(result: dict[str, object], folder: Path) -> None:
+    (folder / "bench.json").write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n")
+    if importlib.util.find_spec("matplotlib") is None:
+        click.echo("no pictures: matplotlib is not installed (pip install 'gristmill[bench]')", err=True)
+        return
+    from gristmill._bench import picture
+
+    picture.draw_speeds(result, folder / "speeds.svg")
+    if "latency" in result:
+        picture.draw_delays(result["latency"], folder / "delays.svg")  # type: ignore[arg-type]

@@ -3,7 +3,7 @@
 The others are written as their users write them, with the fastest public call wherever there is a choice:
 `encode_batch_fast`, which computes no offsets; threads inside `tokenizers`, or Grain's own. They make less than
 gristmill does: no targets, and the one over `datasets` no segments and positions either. Like gristmill, they
-keep the last, partly filled row.
+keep the last, partly filled row. Some do only a part of the work, and say so: they are limits, or known for speed.
 
 What a contender does before it gives its generator (imports, loading the tokenizer, looking at the shards) is not
 measured.
@@ -12,17 +12,22 @@ measured.
 import gzip
 import itertools
 import json
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from gristmill import _core
+
 Tokens: TypeAlias = "npt.NDArray[np.int32]"
-# Rows of token ids, and which places of them hold tokens (None: all).
-Batches: TypeAlias = "Iterator[tuple[Tokens, npt.NDArray[np.bool_] | None]]"
+# Rows of token ids, and what is 0 where they hold none (None: nowhere). What it returns at its end is noted.
+Batches: TypeAlias = "Generator[tuple[Tokens, npt.NDArray[Any] | None], None, dict[str, Any] | None]"
 
 _DOCUMENTS_A_CALL = 256  # For `datasets`: its default of 1000 keeps a gigabyte of encodings.
 
@@ -65,8 +70,10 @@ def gristmill(job: Job) -> Batches:
     )
 
     def batches() -> Batches:
-        for batch in dataset:
-            yield batch["inputs"], batch["inputs_segmentation"] != 0
+        iterator = iter(dataset)
+        for batch in iterator:
+            yield batch["inputs"], batch["inputs_segmentation"]
+        return iterator.stats()
 
     return batches()
 
@@ -106,12 +113,116 @@ def grain(job: Job) -> Batches:
 
     def batches() -> Batches:
         for batch in dataset:
-            yield batch["tokens"], batch["tokens_segment_ids"] != 0
+            yield batch["tokens"], batch["tokens_segment_ids"]
+        return None
 
     return batches()
 
 
-CONTENDERS: dict[str, Callable[[Job], Batches]] = {"gristmill": gristmill, "datasets": datasets, "grain": grain}
+def pretokenized(job: Job) -> Batches:
+    """Grain over ArrayRecords of token ids, as MaxText trains; making them is not counted."""
+    import grain as library
+
+    folder = tempfile.TemporaryDirectory(prefix="gristmill-bench-")
+    files = _write_array_records(job, Path(folder.name))
+    documents = library.MapDataset.source(library.sources.ArrayRecordDataSource(files))
+    documents = documents.map(lambda record: {"tokens": np.frombuffer(record, np.int32)})
+    dataset = documents.to_iter_dataset(library.ReadOptions(num_threads=job.threads, prefetch_buffer_size=500))
+    dataset = library.experimental.ConcatThenSplitIterDataset(dataset, length_struct={"tokens": job.sequence_length})
+    dataset = dataset.batch(job.batch_size, drop_remainder=False)
+
+    def batches() -> Batches:
+        with folder:
+            for batch in dataset:
+                yield batch["tokens"], batch["tokens_segment_ids"]
+        return None
+
+    return batches()
+
+
+def gigatoken(job: Job) -> Batches:
+    """`gigatoken` reads and encodes all shards in one call; nothing is packed, and no EOS put in."""
+    import awkward
+    from gigatoken import JsonlFileSource, Tokenizer
+
+    tokenizer = Tokenizer(job.tokenizer)
+    source = JsonlFileSource([Path(shard) for shard in job.shards], field=job.text_field)
+
+    def batches() -> Batches:
+        ids = tokenizer.encode_files(source, parallel=job.threads > 1)
+        yield np.asarray(awkward.flatten(ids)).view(np.int32), None
+        return None
+
+    return batches()
+
+
+def inflate(job: Job) -> Batches:
+    """Inflating alone, with the library that gristmill has; what is in it is thrown away."""
+    return _each_shard(job, _core.inflate)
+
+
+def copy(job: Job) -> Batches:
+    """Reading the files as they are on disk (or in the system's cache), without inflating."""
+    return _each_shard(job, lambda path: len(Path(path).read_bytes()))
+
+
+class Work(Enum):
+    """How far a contender goes."""
+
+    ROWS = "packed rows"
+    IDS = "token ids"
+    BYTES = "bytes"
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A pipeline to be compared.
+
+    Attributes:
+      title: what people read.
+      run: starts it.
+      work: how far it goes.
+      needs: packages without which it is left out.
+    """
+
+    title: str
+    run: Callable[[Job], Batches]
+    work: Work = Work.ROWS
+    needs: tuple[str, ...] = ()
+
+
+CONTENDERS = {
+    "gristmill": Contender("gristmill", gristmill),
+    "datasets": Contender("datasets + tokenizers + NumPy", datasets, needs=("datasets", "tokenizers")),
+    "grain": Contender("Grain + tokenizers", grain, needs=("tokenizers",)),
+    "pretokenized": Contender("Grain, on tokens made before", pretokenized, needs=("array_record",)),
+    "gigatoken": Contender("gigatoken, without packing", gigatoken, Work.IDS, ("gigatoken",)),
+    "inflate": Contender("inflating alone", inflate, Work.BYTES),
+    "copy": Contender("reading the files alone", copy, Work.BYTES),
+}
+
+
+def _each_shard(job: Job, use: Callable[[str], int]) -> Batches:
+    with ThreadPoolExecutor(job.threads) as threads:
+        total = sum(threads.map(use, job.shards))
+    yield np.zeros((0, 0), np.int32), None
+    return {"bytes": total}
+
+
+def _write_array_records(job: Job, folder: Path) -> list[str]:
+    from array_record.python.array_record_module import ArrayRecordWriter
+
+    encode = _batch_encoder(job)
+    files = []
+    for number, shard in enumerate(job.shards):
+        files.append(str(folder / f"{number:05}.array_record"))
+        writer = ArrayRecordWriter(files[-1], "group_size:1")
+        texts = _texts(shard, job.text_field)
+        while some := list(itertools.islice(texts, _DOCUMENTS_A_CALL)):
+            for ids in encode(some):
+                writer.write(np.asarray(ids, np.int32).tobytes())
+        writer.close()
+    return files
 
 
 def _batch_encoder(job: Job) -> Callable[[list[str]], list[list[int]]]:
@@ -187,3 +298,4 @@ def _packed(documents: Iterator[list[int]], job: Job) -> Batches:
         last[:count] = np.concatenate(pending)
         valid = np.arange(len(last)) < count
         yield last.reshape(rows, -1), valid.reshape(rows, -1)
+    return None

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gristmill import _core
 
-_PACKAGES = ("gristmill", "grain", "datasets", "tokenizers", "numpy", "pyarrow")
+_PACKAGES = ("gristmill", "grain", "array_record", "datasets", "tokenizers", "gigatoken", "numpy", "pyarrow")
 
 
 def facts() -> dict[str, str | int]:

@@ -5,17 +5,18 @@ from typing import Any
 from gristmill import _table
 from gristmill._bench.rounds import OURS, SPEEDS
 
-_TITLES = {
-    "gristmill": "gristmill",
-    "datasets": "datasets + tokenizers + NumPy",
-    "grain": "Grain + tokenizers",
-}
-
 
 def describe(result: dict[str, Any]) -> str:
-    """A table with what it rests on above it."""
-    machine, job, summary = result["machine"], result["job"], result["summary"]
-    facts = _table.fields(
+    """Tables, with what they rest on above them."""
+    parts = [_facts(result), *(_threads(result, entry) for entry in result["by_threads"])]
+    if "latency" in result:
+        parts.append(_latency(result["latency"]))
+    return "\n\n".join(parts)
+
+
+def _facts(result: dict[str, Any]) -> str:
+    machine, job = result["machine"], result["job"]
+    return _table.fields(
         [
             (
                 "machine",
@@ -26,17 +27,21 @@ def describe(result: dict[str, Any]) -> str:
             ("shards", f"{len(job['shards'])}, {job['shards'][0]} ..."),
             ("tokenizer", job["tokenizer"]),
             ("rows", f"{job['sequence_length']:,} tokens, {job['batch_size']} a batch"),
-            ("threads", job["threads"]),
-            ("rounds", f"{len(result['rounds'])}, of which medians are shown"),
-            ("same work", _same_work(result)),
+            ("rounds", f"{len(result['by_threads'][0]['rounds'])}, of which medians are shown"),
         ]
     )
+
+
+def _threads(result: dict[str, Any], entry: dict[str, Any]) -> str:
+    summary = entry["summary"]
+    count = entry["threads"]
+    titles = {name: contender["title"] for name, contender in result["contenders"].items()}
     rows = [("", "tokens/s", "gristmill is", "tokens/CPU second", "gristmill is", "first batch", "memory")]
     for name, medians in summary.items():
-        faster, cheaper = ("" if name == OURS else f"{medians[f'{speed}_ratio']:.1f} times that" for speed in SPEEDS)
+        faster, cheaper = ("" if name == OURS else _times(medians[f"{speed}_ratio"]) for speed in SPEEDS)
         rows.append(
             (
-                _TITLES.get(name, name),
+                titles[name],
                 f"{medians['tokens_per_second']:,.0f}",
                 faster,
                 f"{medians['tokens_per_cpu_second']:,.0f}",
@@ -45,14 +50,42 @@ def describe(result: dict[str, Any]) -> str:
                 f"{medians['peak_bytes'] / 1e6:,.0f} MB",
             )
         )
-    return f"{facts}\n\n{_table.columns(rows, right=range(1, 7))}"
+    lines = [
+        f"{count} {'thread' if count == 1 else 'threads'}",
+        _table.columns(rows, right=range(1, 7)),
+        f"Same work: {_same_work(result, entry)}.",
+    ]
+    if busy := summary[OURS].get("busy_seconds"):
+        whole = sum(busy.values()) or 1.0
+        lines.append("gristmill's time: " + ", ".join(f"{name} {spent / whole:.0%}" for name, spent in busy.items()))
+    return "\n".join(lines)
 
 
-def _same_work(result: dict[str, Any]) -> str:
+def _times(ratio: float) -> str:
+    return f"{ratio:.1f} times as fast" if ratio >= 1 else f"{1 / ratio:.1f} times slower"
+
+
+def _same_work(result: dict[str, Any], entry: dict[str, Any]) -> str:
     counts = {
         name: f"{medians['tokens']:,.0f} tokens with {medians['eos_tokens']:,.0f} EOS"
-        for name, medians in result["summary"].items()
+        for name, medians in entry["summary"].items()
+        if result["contenders"][name]["work"] != "bytes"
     }
-    if result["same_work"]:
-        return f"yes, all gave the same {next(iter(counts.values()))}"
+    if entry["same_work"]:
+        return f"yes, all that pack gave the same {counts[OURS]}"
     return "NO: " + "; ".join(f"{name} {count}" for name, count in counts.items())
+
+
+def _latency(latency: dict[str, Any]) -> str:
+    rows = [("delays", "median", "99th percentile", "longest", "batches")]
+    titles = {
+        "first": "first batch after the start",
+        "continuous": "next, one after another",
+        "paced": f"next, every {1e3 * latency['pace']:.1f} ms",
+    }
+    for name, title in titles.items():
+        found = latency[name]
+        median, ninety_ninth, longest = (f"{1e3 * found[key]:.2f} ms" for key in ("p50", "p99", "max"))
+        rows.append((title, median, ninety_ninth, longest, f"{len(found['seconds']):,}"))
+    what = f"{latency['lanes']} lanes on {latency['threads']} threads, {latency['batch_size']} rows a batch"
+    return f"{_table.columns(rows, right=range(1, 5))}\n{what}"

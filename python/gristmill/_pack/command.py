@@ -1,0 +1,138 @@
+"""`gristmill pack` and `gristmill verify`."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gristmill import _options, _table
+from gristmill._output import as_json_option, print_json
+
+# What `verify` exits with when files and source differ.
+DIFFERENT = 3
+
+
+@click.command()
+@click.argument("shards", nargs=-1, required=True)
+@click.option("--tokenizer", type=_options.tokenizer_file, required=True, help="A tokenizer.json or its folder.")
+@click.option("--output", type=click.Path(file_okay=False, path_type=Path), required=True, help="Folder to write.")
+@click.option(
+    "--format",
+    "file_format",
+    type=click.Choice(["npy", "megatron", "array_record"]),
+    default="npy",
+    show_default=True,
+    help="File format.",
+)
+@click.option("--rows-per-file", type=click.IntRange(1), default=65536, show_default=True, help="When a part ends.")
+@click.option("--field", "fields", multiple=True, help="Write this field; give it several times.  [default: all]")
+@_options.dataset_options(batch_size=64)
+@as_json_option
+def pack(
+    shards: tuple[str, ...],
+    tokenizer: Path,
+    output: Path,
+    file_format: str,
+    rows_per_file: int,
+    fields: tuple[str, ...],
+    as_json: bool,
+    **arguments: Any,
+) -> None:
+    """Write packed rows into files.
+
+    SHARDS are paths and globs. `npy` gives arrays [rows, fields, sequence_length] to map into memory,
+    `array_record` one record a row, `megatron` pairs of .bin and .idx with whole documents. index.json says what is
+    in them. A run that was ended goes on with the same command, exactly where its last finished file ended; its
+    result is that of an uninterrupted one. All options from --text-field on are the arguments of PackedDataset.
+
+    \b
+    Examples:
+      gristmill pack 'pile/*.jsonl.gz' --tokenizer llama --output packed --sequence-length 2048
+      gristmill pack 'pile/*.jsonl.gz' --tokenizer llama --output packed --field inputs --field inputs_segmentation
+      gristmill pack 'pile/*.jsonl.gz' --tokenizer llama --output packed --format megatron
+      gristmill pack a.json.gz b.json.gz --tokenizer t.json --output packed --packing best_fit --seed 1 --json
+    """
+    if file_format == "megatron" and (arguments["packing"], arguments["layout"]) != ("concat", "maxtext"):
+        raise click.UsageError("--format megatron writes whole documents: it takes neither --packing nor --layout")
+    if file_format == "megatron" and (arguments["boundary_targets"] or arguments["max_segments"] or fields):
+        raise click.UsageError("--format megatron has neither targets nor segments nor other fields")
+    # Loaded here: Grain takes half a second, which --help need not wait for.
+    from gristmill._dataset import PackedDataset
+    from gristmill._pack.run import pack as run
+
+    # Relative names would mean something else wherever `verify` is called.
+    source = {
+        "shards": [str(Path.cwd() / shard) for shard in shards],
+        "tokenizer": str(Path.cwd() / tokenizer),
+        "arguments": arguments,
+    }
+    dataset = PackedDataset(list(shards), tokenizer=tokenizer, **arguments)
+    if unknown := [name for name in fields if name not in dataset._element_spec]:
+        raise click.BadParameter(
+            f"{unknown[0]!r}: expected one of {', '.join(dataset._element_spec)}", param_hint="--field"
+        )
+    found = run(dataset, output, fields=fields, file_format=file_format, rows_per_file=rows_per_file, source=source)
+    if as_json:
+        print_json(found)
+        return
+    what = "documents" if file_format == "megatron" else "rows"
+    earlier = f", {found['parts_of_earlier_runs']:,} of them by earlier runs" if found["parts_of_earlier_runs"] else ""
+    click.echo(
+        _table.fields(
+            [
+                ("folder", found["folder"]),
+                ("parts", f"{found['parts']:,} of format {found['format']}{earlier}"),
+                (what, f"{found['items']:,}, {found['tokens']:,} tokens, {found['bytes']:,} bytes"),
+                ("left out", f"{found['quarantined']:,} records"),
+                ("speed", f"{found['tokens_per_second']:,.0f} tokens/s, {found['seconds']:.2f} s in all"),
+            ]
+        )
+    )
+
+
+@click.command()
+@click.argument("folder", type=click.Path(exists=True, path_type=Path))
+@click.option("--shards", multiple=True, help="Where the shards are now.  [default: where they were]")
+@click.option("--tokenizer", type=_options.tokenizer_file, help="Where the tokenizer is now.  [default: where it was]")
+@click.option("--part", type=click.IntRange(0), help="Look at this part only.  [default: at all]")
+@click.option("--threads", type=click.IntRange(1), help="Worker threads.  [default: one for each core]")
+@as_json_option
+def verify(
+    folder: Path,
+    shards: tuple[str, ...],
+    tokenizer: Path | None,
+    part: int | None,
+    threads: int | None,
+    as_json: bool,
+) -> int:
+    """Check packed files against their source.
+
+    Reads the shards again, encodes them with the `tokenizers` library whatever the tokenizer, packs, and compares with
+    what is in FOLDER. Exit code 0: equal; 3: different, and the first difference is shown; 1: it could not be told.
+
+    \b
+    Examples:
+      gristmill verify packed
+      gristmill verify packed --part 7 --json
+      gristmill verify packed --shards '/new/place/*.jsonl.gz' --tokenizer llama
+    """
+    from gristmill._dataset import PackedDataset
+    from gristmill._encoder import Encoder
+    from gristmill._pack import verify as checking
+    from gristmill._pack.folder import Folder
+
+    packed = Folder.open(folder)
+    source = packed.index["source"]
+    tokenizer = tokenizer or Path(source["tokenizer"])
+    definition = tokenizer / "tokenizer.json" if tokenizer.is_dir() else tokenizer
+    dataset = PackedDataset(
+        list(shards) or source["shards"],
+        tokenizer=Encoder.from_file(definition, engine="reference"),
+        **{**source["arguments"], "threads": threads, "verify": 0.0},
+    )
+    found = checking.verify(packed, dataset, part)
+    if as_json:
+        print_json(found)
+    else:
+        click.echo(checking.describe(found))
+    return 0 if found["equal"] else DIFFERENT

@@ -1,0 +1,112 @@
+"""What packed files hold: `gristmill inspect` on a packed folder, or on an index of Megatron's."""
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+
+from gristmill import _table
+from gristmill._encoder import Encoder
+from gristmill._errors import TokenizerError
+from gristmill._pack import files, folder, megatron
+from gristmill._pack.formats import FORMATS
+
+_IDS_SHOWN = 32
+_PARTS_SHOWN = 20
+
+
+def is_packed(path: Path) -> bool:
+    """Whether `path` is a packed folder or a file in one, or an index of Megatron's."""
+    if path.suffix == ".idx":
+        return True
+    index = (path if path.is_dir() else path.parent) / folder.INDEX
+    is_own = path.is_dir() or path == index or path.name.startswith(folder.PART)
+    return is_own and index.is_file() and folder.is_index(files.read_json(index))
+
+
+def inspect(path: Path) -> dict[str, Any]:
+    """What is packed at `path`.
+
+    Raises:
+      GristmillError: it is damaged.
+    """
+    if path.suffix == ".idx":
+        return _megatron(path)
+    packed = folder.Folder.open(path if path.is_dir() else path.parent)
+    parts, index = packed.parts(), packed.index
+    return {
+        "kind": "packed",
+        "path": str(packed.path),
+        **{name: index[name] for name in ("format", "dtype", "fields", "sequence_length", "source")},
+        "complete": bool(index.get("complete")),
+        "items": sum(part["items"] for part in parts),
+        "tokens": sum(part["tokens"] for part in parts),
+        "bytes": sum(size for part in parts for size in part["files"].values()),
+        "parts": [{name: part[name] for name in ("files", "items", "tokens", "quarantine")} for part in parts],
+        "stream": {
+            name: unquote(value) for name, _, value in (pair.partition("=") for pair in index["fingerprint"].split(" "))
+        },
+        "first": _first(packed, parts),
+    }
+
+
+def describe(found: dict[str, Any]) -> str:
+    """The result of `inspect` for people."""
+    first = found["first"]
+    begins = [("begins with", " ".join(map(str, first["ids"])))] if first else []
+    if first and first["text"] is not None:
+        begins.append(("that is", repr(first["text"])))
+    if found["kind"] == "megatron":
+        what = f"{found['items']:,} documents, {found['tokens']:,} tokens of type {found['dtype']}"
+        return _table.fields([("Megatron index", found["path"]), ("holds", what), *begins])
+    unit = "documents" if found["format"] == "megatron" else f"rows of {found['sequence_length']:,} tokens"
+    lines: list[tuple[str, object]] = [
+        ("packed", f"{found['path']}, format {found['format']}, {'' if found['complete'] else 'not '}complete"),
+        ("holds", f"{found['items']:,} {unit}, {found['tokens']:,} tokens, {found['bytes']:,} bytes"),
+        ("fields", f"{', '.join(found['fields'])} ({found['dtype']})"),
+        ("shards", ", ".join(found["source"]["shards"])),
+        ("tokenizer", found["source"]["tokenizer"]),
+        ("left out", f"{sum(len(part['quarantine']) for part in found['parts']):,} records"),
+        *begins,
+    ]
+    stream = _table.fields((f"  {name}", value) for name, value in found["stream"].items())
+    rows = [("part", "items", "tokens", "bytes")]
+    for part in found["parts"][:_PARTS_SHOWN]:
+        size = sum(part["files"].values())
+        rows.append((next(iter(part["files"])), f"{part['items']:,}", f"{part['tokens']:,}", f"{size:,}"))
+    if len(found["parts"]) > _PARTS_SHOWN:
+        rows.append((f"and {len(found['parts']) - _PARTS_SHOWN:,} more", "", "", ""))
+    return f"{_table.fields(lines)}\n\nOf the stream\n{stream}\n\n{_table.columns(rows, right=(1, 2, 3))}"
+
+
+def _first(packed: folder.Folder, parts: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """How the first item begins."""
+    if not parts or not parts[0]["items"]:
+        return None
+    index = packed.index
+    shape = (len(index["fields"]), index["sequence_length"])
+    item = FORMATS[index["format"]].read(packed.part_path(0), index["dtype"], shape)[0]
+    ids = np.atleast_2d(item)[0, :_IDS_SHOWN].tolist()
+    try:
+        encoder = Encoder.from_file(_tokenizer_json(Path(index["source"]["tokenizer"])))
+        text = encoder.decode(ids)
+    except TokenizerError:
+        text = None  # It is no longer where it was.
+    return {"ids": ids, "text": text}
+
+
+def _tokenizer_json(path: Path) -> Path:
+    return path / "tokenizer.json" if path.is_dir() else path
+
+
+def _megatron(path: Path) -> dict[str, Any]:
+    documents = megatron.read(path.with_suffix(""))
+    return {
+        "kind": "megatron",
+        "path": str(path),
+        "dtype": str(documents[0].dtype) if documents else None,
+        "items": len(documents),
+        "tokens": sum(map(len, documents)),
+        "first": {"ids": documents[0][:_IDS_SHOWN].tolist(), "text": None} if documents else None,
+    }

@@ -1,0 +1,67 @@
+"""Files that are whole or not there: written under another name, synced, then renamed."""
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from gristmill._errors import GristmillError
+
+UNFINISHED = ".unfinished"
+LOCK = ".lock"
+
+
+def unfinished(path: Path) -> Path:
+    """The name under which a file is written until it is whole."""
+    return path.with_name(path.name + UNFINISHED)
+
+
+def finish(path: Path) -> None:
+    """Syncs what was written under `unfinished(path)`, and gives it its name."""
+    with unfinished(path).open("rb") as file:
+        os.fsync(file.fileno())
+    unfinished(path).replace(path)
+    # The name is in the folder's own data.
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Writes a value as JSON, wholly or not at all."""
+    unfinished(path).write_text(json.dumps(value, ensure_ascii=False) + "\n")
+    finish(path)
+
+
+def read_json(path: Path) -> Any:
+    """The value in a file that `write_json` wrote.
+
+    Raises:
+      GristmillError: it cannot be read, or is no JSON.
+    """
+    try:
+        return json.loads(path.read_bytes())
+    except OSError as error:
+        raise GristmillError(f"cannot read {str(path)!r}: {error.strerror}") from error
+    except ValueError as error:
+        raise GristmillError(f"{path} is damaged: {error}") from error
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keeps other processes from writing into a folder; a process that dies lets go of it.
+
+    Raises:
+      GristmillError: another process is writing there.
+    """
+    with (folder / LOCK).open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise GristmillError(f"{folder}: another process is packing into this folder") from None
+        yield

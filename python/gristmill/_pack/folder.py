@@ -1,0 +1,106 @@
+"""A folder of packed files and its index.
+
+index.json        what the rows are and where they come from; at the end also the list of parts
+part-00000.npy    a file of rows; in Megatron's format a pair, .bin and .idx
+part-00000.json   what the part holds, and the state of the stream behind it: written last, so what has one is whole
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gristmill import _core, _state
+from gristmill._errors import GristmillError, MissingShardError
+from gristmill._pack import files
+
+INDEX = "index.json"
+PART = "part-"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder that `gristmill pack` writes or has written.
+
+    Attributes:
+      path: the folder.
+      index: what its index says: `format`, `fields`, `source`, `fingerprint`, ...
+    """
+
+    path: Path
+    index: dict[str, Any]
+
+    @classmethod
+    def open(cls, path: Path) -> "Folder":
+        """The packed folder at `path` (or with the index at `path`).
+
+        Raises:
+          GristmillError: there is none.
+        """
+        index = path if path.is_file() else path / INDEX
+        if not index.is_file():
+            raise MissingShardError(f"no packed files in {str(path)!r}: it has no {INDEX}")
+        found = files.read_json(index)
+        if not is_index(found):
+            raise GristmillError(f"{index} is not the index of packed files")
+        if found["version"] != VERSION:
+            raise GristmillError(f"{index} has version {found['version']}, and this gristmill knows {VERSION}")
+        return cls(index.parent, found)
+
+    @classmethod
+    def create(cls, path: Path, index: dict[str, Any]) -> "Folder":
+        """The folder at `path`: a new one, or one of the same stream, to go on with.
+
+        Raises:
+          GristmillError: the folder holds something else.
+        """
+        wanted = {"kind": "gristmill pack", "version": VERSION, **index}
+        if (path / INDEX).exists():
+            folder = cls.open(path)
+            changed = [name for name in wanted if name != "source" and folder.index.get(name) != wanted[name]]
+            if changed == ["fingerprint"]:
+                reason = _state.differences(folder.index["fingerprint"], wanted["fingerprint"])
+            else:
+                reason = ", ".join(f"{name} was {folder.index.get(name)} and is {wanted[name]}" for name in changed)
+            if changed:
+                raise GristmillError(f"{path} holds other packed files: {reason}. Name another folder, or remove it")
+            return folder
+        begun = {files.LOCK, INDEX + files.UNFINISHED}  # by a run that was killed at once
+        if any(child.name not in begun for child in path.iterdir()):
+            raise GristmillError(f"{path} is not empty, and holds no packed files: name another folder")
+        wanted["gristmill"] = _core.__version__
+        files.write_json(path / INDEX, wanted)
+        return cls(path, wanted)
+
+    def parts(self) -> list[dict[str, Any]]:
+        """What each finished part holds, in order."""
+        found: list[dict[str, Any]] = []
+        while (path := self.note_of(len(found))).is_file():
+            found.append(files.read_json(path))
+        return found
+
+    def part_path(self, number: int) -> Path:
+        """The path of a part's file, without its suffix."""
+        return self.path / f"{PART}{number:05}"
+
+    def note_of(self, number: int) -> Path:
+        """The file that says what a part holds."""
+        return self.path / f"{PART}{number:05}.json"
+
+    def remove_unfinished(self, finished: int) -> None:
+        """Removes what a killed run has left behind its last finished part."""
+        for path in self.path.iterdir():
+            is_part = path.name.startswith(PART)
+            number = int(path.name.removeprefix(PART).split(".")[0]) if is_part else 0
+            if path.name.endswith(files.UNFINISHED) or (is_part and number >= finished):
+                path.unlink()
+
+    def complete(self, parts: list[dict[str, Any]]) -> None:
+        """Writes the list of all parts into the index."""
+        listed = [{name: part[name] for name in ("files", "items", "tokens")} for part in parts]
+        files.write_json(self.path / INDEX, {**self.index, "complete": True, "parts": listed})
+
+
+def is_index(value: Any) -> bool:
+    """Whether a JSON value is the index of packed files."""
+    return isinstance(value, dict) and value.get("kind") == "gristmill pack"

@@ -1,0 +1,122 @@
+"""The file formats: how a part is written, and read again.
+
+A writer writes under names that `files.unfinished` makes; `close` completes its files, and `paths` names them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from gristmill._pack import megatron
+from gristmill._pack.files import unfinished
+from gristmill._pack.units import Documents, Rows
+
+
+class Writer(Protocol):
+    """Writes the items of one part."""
+
+    paths: list[Path]
+
+    def write(self, items: Any) -> None:
+        """Appends items."""
+
+    def close(self) -> None:
+        """Completes the files."""
+
+
+class NpyWriter:
+    """One array [rows, fields, sequence_length], for `numpy.load(mmap_mode="r")`."""
+
+    def __init__(self, part: Path, dtype: str, shape: Sequence[int]) -> None:
+        self.paths = [part.with_suffix(".npy")]
+        self._dtype = np.dtype(dtype)
+        self._shape = shape
+        self._rows = 0
+        self._file = unfinished(self.paths[0]).open("wb")
+        self._write_header()
+
+    def write(self, items: Any) -> None:
+        """Appends rows."""
+        self._file.write(np.ascontiguousarray(items, self._dtype).data)
+        self._rows += len(items)
+
+    def close(self) -> None:
+        """Writes the number of rows into the header, in which NumPy leaves room for it to grow."""
+        self._file.seek(0)
+        self._write_header()
+        self._file.close()
+
+    def _write_header(self) -> None:
+        header = {
+            "descr": self._dtype.str,
+            "fortran_order": False,
+            "shape": (self._rows, *self._shape),
+        }
+        np.lib.format.write_array_header_1_0(self._file, header)  # type: ignore[no-untyped-call]
+
+
+class ArrayRecordWriter:
+    """One record a row: the bytes of its fields, little-endian int32 [fields, sequence_length]."""
+
+    def __init__(self, part: Path, dtype: str, shape: Sequence[int]) -> None:
+        del shape
+        from array_record.python.array_record_module import ArrayRecordWriter as Library
+
+        self.paths = [part.with_suffix(".array_record")]
+        self._dtype = np.dtype(dtype)
+        # Groups of one record are what Grain reads at random.
+        self._library = Library(str(unfinished(self.paths[0])), "group_size:1")
+
+    def write(self, items: Any) -> None:
+        """Appends rows."""
+        for row in items:
+            self._library.write(np.ascontiguousarray(row, self._dtype).tobytes())
+
+    def close(self) -> None:
+        """Writes the footer."""
+        self._library.close()
+
+
+def _read_npy(part: Path, dtype: str, shape: Sequence[int]) -> Any:
+    del dtype, shape
+    return np.load(part.with_suffix(".npy"), mmap_mode="r")
+
+
+def _read_array_record(part: Path, dtype: str, shape: Sequence[int]) -> Any:
+    from array_record.python.array_record_module import ArrayRecordReader
+
+    reader = ArrayRecordReader(str(part.with_suffix(".array_record")))
+    try:
+        return [np.frombuffer(record, dtype).reshape(shape) for record in reader.read_all()]
+    finally:
+        reader.close()
+
+
+def _read_megatron(part: Path, dtype: str, shape: Sequence[int]) -> Any:
+    del dtype, shape
+    return megatron.read(part)
+
+
+@dataclass(frozen=True)
+class Format:
+    """A file format.
+
+    Attributes:
+      unit: what its files are made of.
+      writer: makes the writer of a part, from its path without suffix, the dtype, and the shape of an item.
+      read: reads the items of a part, from the same.
+    """
+
+    unit: Any
+    writer: Any
+    read: Any
+
+
+FORMATS = {
+    "npy": Format(Rows, NpyWriter, _read_npy),
+    "megatron": Format(Documents, megatron.Writer, _read_megatron),
+    "array_record": Format(Rows, ArrayRecordWriter, _read_array_record),
+}

@@ -1,0 +1,81 @@
+"""Megatron's indexed datasets: `.bin` holds the ids of all documents, `.idx` where each begins.
+
+    .idx   9 bytes   "MMIDIDX" and two zeros
+           u64       version, 1
+           u8        dtype of the ids: 8 is uint16, 4 is int32
+           u64       sequences
+           u64       entries of the last list
+           int32[]   length of each sequence
+           int64[]   byte in .bin at which each begins
+           int64[]   sequence at which each document begins, and the number of sequences
+
+All is little-endian. Here a document is one sequence.
+"""
+
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gristmill._errors import GristmillError
+from gristmill._pack.files import unfinished
+
+_MAGIC = b"MMIDIDX\x00\x00"
+_HEADER = struct.Struct("<9sQBQQ")
+_CODES = {"<u2": 8, "<i4": 4}
+# Megatron's own rule for the dtype.
+_LARGEST_UINT16_VOCABULARY = 65_500
+
+
+def dtype_for(vocab_size: int) -> str:
+    """How ids are stored."""
+    return "<u2" if vocab_size < _LARGEST_UINT16_VOCABULARY else "<i4"
+
+
+class Writer:
+    """A pair of files."""
+
+    def __init__(self, part: Path, dtype: str, shape: Sequence[int]) -> None:
+        del shape
+        # The index last: a part whose index is there is whole.
+        self.paths = [part.with_suffix(".bin"), part.with_suffix(".idx")]
+        self._dtype = dtype
+        self._lengths: list[int] = []
+        self._bin = unfinished(self.paths[0]).open("wb")
+
+    def write(self, items: Any) -> None:
+        """Appends documents."""
+        self._lengths.extend(map(len, items))
+        for document in items:
+            self._bin.write(document.astype(self._dtype))
+
+    def close(self) -> None:
+        """Writes the index."""
+        self._bin.close()
+        lengths = np.array(self._lengths, "<i4")
+        begins = np.zeros(len(lengths), "<i8")
+        np.cumsum(lengths[:-1], out=begins[1:])
+        with unfinished(self.paths[1]).open("wb") as index:
+            index.write(_HEADER.pack(_MAGIC, 1, _CODES[self._dtype], len(lengths), len(lengths) + 1))
+            index.write(lengths.data)
+            index.write((begins * np.dtype(self._dtype).itemsize).data)
+            index.write(np.arange(len(lengths) + 1, dtype="<i8").data)
+
+
+def read(part: Path) -> list[Any]:
+    """The documents of a pair of files, mapped into memory."""
+    index = part.with_suffix(".idx").read_bytes()
+    try:
+        magic, version, code, count, documents = _HEADER.unpack_from(index)
+        dtype = next(dtype for dtype, known in _CODES.items() if (magic, version, known) == (_MAGIC, 1, code))
+        lengths = np.frombuffer(index, "<i4", count, _HEADER.size)
+        begins = np.frombuffer(index, "<i8", count, _HEADER.size + 4 * count)
+        np.frombuffer(index, "<i8", documents, _HEADER.size + 12 * count)
+    except (struct.error, StopIteration, ValueError) as error:
+        raise GristmillError(f"{part.with_suffix('.idx')} is no index of Megatron's, or is damaged") from error
+    path = part.with_suffix(".bin")
+    ids = np.memmap(path, dtype, "r") if path.stat().st_size else np.zeros(0, dtype)
+    size = np.dtype(dtype).itemsize
+    return [ids[begin // size : begin // size + length] for begin, length in zip(begins, lengths, strict=True)]

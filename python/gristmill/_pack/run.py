@@ -1,0 +1,189 @@
+"""`gristmill pack`: the rows of a dataset into files, part after part."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from gristmill._core import CURSOR_FIELDS
+from gristmill._dataset import PackedDataset, PackedDatasetIterator
+from gristmill._pack import files, megatron
+from gristmill._pack.folder import Folder
+from gristmill._pack.formats import FORMATS
+from gristmill._progress import Progress
+
+_SHOW_SECONDS = 0.2
+# About how much longer text is than its gzip; only the progress bar rests on it.
+_USUAL_RATIO = 3
+
+
+def pack(
+    dataset: PackedDataset,
+    path: Path,
+    *,
+    file_format: str,
+    rows_per_file: int,
+    source: dict[str, Any],
+    fields: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Packs a dataset into a folder, or goes on where an earlier run ended.
+
+    Args:
+      dataset: what to pack; it has a `batch_size` and a finite number of epochs.
+      path: the folder.
+      file_format: a key of `FORMATS`.
+      rows_per_file: a part ends with the batch that brings it to so many rows.
+      source: where the dataset comes from, for `gristmill verify`.
+      fields: the fields of rows to write; none: all.
+
+    Returns:
+      Figures of all parts, and of this run.
+
+    Raises:
+      GristmillError: the folder holds something else, or a shard has an error. Finished parts stay.
+    """
+    path.mkdir(parents=True, exist_ok=True)
+    start = time.perf_counter()
+    with files.locked(path):
+        folder = Folder.create(path, _index(dataset, file_format, rows_per_file, source, fields))
+        parts = folder.parts()
+        resumed = len(parts)
+        if not folder.index.get("complete"):
+            folder.remove_unfinished(resumed)
+            parts.extend(_write_parts(dataset, folder, parts[-1] if parts else None))
+            folder.complete(parts)
+    seconds = time.perf_counter() - start
+    return {
+        "folder": str(path),
+        "format": file_format,
+        "parts": len(parts),
+        "parts_of_earlier_runs": resumed,
+        **{name: sum(part[name] for part in parts) for name in ("items", "tokens")},
+        "bytes": sum(size for part in parts for size in part["files"].values()),
+        "quarantined": sum(len(part["quarantine"]) for part in parts),
+        "seconds": seconds,
+        "tokens_per_second": sum(part["tokens"] for part in parts[resumed:]) / seconds,
+    }
+
+
+def make_unit(dataset: PackedDataset, index: dict[str, Any]) -> Any:
+    """What turns the dataset's batches into the items of its files."""
+    return FORMATS[index["format"]].unit(dataset._layout, index["fields"], len(dataset._own_lanes))
+
+
+def _index(
+    dataset: PackedDataset, file_format: str, rows_per_file: int, source: dict[str, Any], fields: Sequence[str]
+) -> dict[str, Any]:
+    of_documents = file_format == "megatron"
+    return {
+        "format": file_format,
+        "dtype": megatron.dtype_for(dataset.encoder.vocab_size) if of_documents else "<i4",
+        "fields": ["inputs"] if of_documents else list(fields or dataset._element_spec),
+        "sequence_length": dataset._sequence_length,
+        "rows_per_file": rows_per_file,
+        "own_lanes": list(dataset._own_lanes),
+        "fingerprint": dataset.fingerprint,
+        "source": source,
+    }
+
+
+def _write_parts(dataset: PackedDataset, folder: Folder, last: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
+    """Writes the parts behind `last`, and gives the note of each."""
+    unit = make_unit(dataset, folder.index)
+    number, tokens = 0, 0
+    with closing(iter(dataset)) as iterator, _Shown(dataset) as shown:
+        if last is not None:
+            iterator.set_state(last["state"])
+            unit.pending = last["pending"]
+            number, tokens = last["number"] + 1, iterator.stats()["tokens"]
+        part: _Part | None = None
+        quarantined = 0
+        try:
+            while True:
+                batch = next(iterator, None)
+                if batch is not None:
+                    part = part or _Part(folder, number)
+                    part.write(unit.take(batch), len(next(iter(batch.values()))))
+                    shown.show_place(iterator)
+                    if part.rows < folder.index["rows_per_file"]:
+                        continue
+                if part is not None:
+                    stats, quarantine = iterator.stats(), iterator.quarantine()
+                    whole, part = part, None
+                    yield whole.finish(
+                        state=iterator.get_state(),
+                        pending=unit.pending,
+                        tokens=stats["tokens"] - tokens,
+                        quarantine=quarantine[quarantined:],
+                    )
+                    number, tokens, quarantined = number + 1, stats["tokens"], len(quarantine)
+                if batch is None:
+                    return
+        finally:
+            if part is not None:
+                part.close()
+
+
+class _Part:
+    """A part that is being written."""
+
+    def __init__(self, folder: Folder, number: int) -> None:
+        self._folder = folder
+        self._number = number
+        index = folder.index
+        self._writer = FORMATS[index["format"]].writer(
+            folder.part_path(number), index["dtype"], (len(index["fields"]), index["sequence_length"])
+        )
+        self._batches = self._items = self.rows = 0
+
+    def write(self, items: Any, rows: int) -> None:
+        """Appends what a batch of so many rows gave."""
+        self._writer.write(items)
+        self._batches += 1
+        self._items += len(items)
+        self.rows += rows
+
+    def close(self) -> None:
+        """Closes the files; without a note they do not count."""
+        self._writer.close()
+
+    def finish(self, **more: Any) -> dict[str, Any]:
+        """Completes the files, and at last writes the note that makes them count."""
+        self.close()
+        for path in self._writer.paths:
+            files.finish(path)
+        sizes = {path.name: path.stat().st_size for path in self._writer.paths}
+        note = {"number": self._number, "files": sizes, "batches": self._batches, "items": self._items, **more}
+        files.write_json(self._folder.note_of(self._number), note)
+        return note
+
+
+class _Shown(Progress):
+    """Progress by how far the lanes are in their shards."""
+
+    def __init__(self, dataset: PackedDataset) -> None:
+        sizes = dict(dataset.manifest)
+        plan = dataset.plan()
+        # With a seed the lanes of later epochs hold other shards, of about the same size.
+        self._sizes = {str(lane): [sizes[path] for path in plan[lane]] for lane in dataset._own_lanes}
+        super().__init__("packing", sum(map(sum, self._sizes.values())) * (dataset._epochs or 1), "B")
+        self._start = self._due = time.monotonic()
+        self._tokens = 0
+
+    def show_place(self, iterator: PackedDatasetIterator) -> None:
+        """Says how far an iterator has come, now and then."""
+        now = time.monotonic()
+        if now < self._due:
+            return
+        self._due = now + _SHOW_SECONDS
+        done = 0
+        for lane, cursor in iterator.get_state()["lanes"].items():
+            place = dict(zip(CURSOR_FIELDS, cursor, strict=True))
+            shards = self._sizes[lane]
+            done += place["epoch"] * sum(shards) + sum(shards[: place["shard"]])
+            done += min(place["byte"] // _USUAL_RATIO, sum(shards[place["shard"] : place["shard"] + 1]))
+        stats = iterator.stats()
+        self._tokens = self._tokens or stats["tokens"]
+        rate = (stats["tokens"] - self._tokens) / max(now - self._start, 1e-9)
+        self.show(done, f"{rate / 1e6:.2f} M tokens/s, {stats['rows']:,} rows")

@@ -1,0 +1,75 @@
+"""What a file of packed rows is made of: rows, or whole documents.
+
+    batch of rows ─ Rows.take ──────> rows that hold tokens, int32 [n, fields, sequence_length]
+                  ─ Documents.take ─> documents that end in them, a list of int32 arrays
+
+Rows of nothing but padding, which lanes give that end before others, are left out: a reader that takes rows in any
+order has no step to fill.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:  # Loads Grain, which `inspect` has no need of.
+    from gristmill._dataset import Element
+
+# In every layout this is 0 on padding and nowhere else.
+_IS_TOKEN = {"maxtext": "inputs_segmentation", "grain": "tokens_segment_ids", "hf": "attention_mask"}
+
+
+class Rows:
+    """Rows with all their fields.
+
+    Attributes:
+      pending: nothing.
+      lanes: of each item taken last, which of the lanes it is from.
+    """
+
+    def __init__(self, layout: str, fields: Sequence[str], lanes: int) -> None:
+        self._fields = fields
+        self._is_token = _IS_TOKEN[layout]
+        self._lane_count = lanes
+        self.pending: list[list[int]] = []
+        self.lanes: list[int] = []
+
+    def take(self, batch: "Element") -> Any:
+        """The rows of a batch."""
+        # Tokens stand before padding: a row without one at its first place has none.
+        kept = batch[self._is_token][:, 0] != 0
+        self.lanes = (np.flatnonzero(kept) * self._lane_count // len(kept)).tolist()
+        return np.stack([batch[name] for name in self._fields], axis=1)[kept]
+
+
+class Documents:
+    """Documents, EOS included, joined again where rows of `concat` cut them.
+
+    Attributes:
+      pending: of each lane, the ids of the document whose end is still to come.
+      lanes: of each item taken last, which of the lanes it is from.
+    """
+
+    def __init__(self, layout: str, fields: Sequence[str], lanes: int) -> None:
+        del layout, fields
+        self.pending: list[list[int]] = [[] for _ in range(lanes)]
+        self.lanes: list[int] = []
+
+    def take(self, batch: "Element") -> Any:
+        """The documents that end in a batch."""
+        rows_per_lane = len(batch["inputs"]) // len(self.pending)
+        documents: list[Any] = []
+        self.lanes = []
+        for row, ids in enumerate(batch["inputs"]):
+            tokens = np.count_nonzero(batch["inputs_segmentation"][row])
+            # A token without a target is its document's last.
+            ends = np.flatnonzero(batch["targets_segmentation"][row, :tokens] == 0) + 1
+            *whole, rest = np.split(ids[:tokens], ends)
+            lane = row // rows_per_lane
+            if whole:
+                whole[0] = np.concatenate([np.asarray(self.pending[lane], np.int32), whole[0]])
+                self.pending[lane] = []
+            documents.extend(whole)
+            self.lanes += [lane] * len(whole)
+            self.pending[lane] += rest.tolist()
+        return documents

@@ -1,0 +1,149 @@
+"""`gristmill verify`: packed files against their source, encoded again by the reference engine."""
+
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+
+from gristmill import _state
+from gristmill._core import CURSOR_FIELDS
+from gristmill._dataset import PackedDataset
+from gristmill._errors import GristmillError
+from gristmill._pack.folder import Folder
+from gristmill._pack.formats import FORMATS
+from gristmill._pack.run import make_unit
+from gristmill._progress import Progress
+
+
+def verify(folder: Folder, dataset: PackedDataset, only: int | None = None) -> dict[str, Any]:
+    """Compares packed files with what a dataset gives.
+
+    Args:
+      folder: the packed files.
+      dataset: the same stream, with the reference as its encoder's engine.
+      only: the number of one part to look at; None: all.
+
+    Returns:
+      `equal`, counts of what was compared, and the first `difference`: where it is, what was packed there and what
+      the source says.
+
+    Raises:
+      GristmillError: the dataset is of another stream, there is no such part, or the files cannot be read.
+    """
+    if dataset.fingerprint != folder.index["fingerprint"]:
+        reason = _state.differences(folder.index["fingerprint"], dataset.fingerprint)
+        raise GristmillError(f"{folder.path} was packed from another source: {reason}")
+    parts = folder.parts()
+    if only is not None and only >= len(parts):
+        raise GristmillError(f"{folder.path} has {len(parts)} finished parts, and none with the number {only}")
+    chosen = parts if only is None else parts[only : only + 1]
+    found: dict[str, Any] = {
+        "folder": str(folder.path),
+        "complete": bool(folder.index.get("complete")),
+        "parts": 0,
+        "items": 0,
+        "equal": True,
+        "difference": None,
+    }
+    with closing(iter(dataset)) as iterator, Progress("verifying", len(chosen), " parts") as progress:
+        unit = make_unit(dataset, folder.index)
+        if only:
+            iterator.set_state(parts[only - 1]["state"])
+            unit.pending = parts[only - 1]["pending"]
+        for part in chosen:
+            difference = _part_difference(folder, dataset, part, iterator, unit)
+            found["items"] += part["items"]
+            found["parts"] += 1
+            progress.show(found["parts"])
+            if difference is not None:
+                return {**found, "equal": False, "difference": difference}
+        if only is None and found["complete"] and next(iterator, None) is not None:
+            return {**found, "equal": False, "difference": {"what": "the source has more rows than the files"}}
+    return found
+
+
+def _part_difference(
+    folder: Folder, dataset: PackedDataset, part: dict[str, Any], iterator: Any, unit: Any
+) -> dict[str, Any] | None:
+    index = folder.index
+    shape = (len(index["fields"]), index["sequence_length"])
+    path = folder.part_path(part["number"])
+    where = {"files": list(part["files"])}
+    for name, size in part["files"].items():
+        found = (folder.path / name).stat().st_size if (folder.path / name).is_file() else None
+        if found != size:
+            return {**where, "what": f"{name} has {'no' if found is None else f'{found:,}'} bytes, and had {size:,}"}
+    packed = FORMATS[index["format"]].read(path, index["dtype"], shape)
+    if len(packed) != part["items"]:
+        return {**where, "what": f"{len(packed):,} items are in the file, and {part['items']:,} were written"}
+    given = 0
+    for _ in range(part["batches"]):
+        before = iterator.get_state()
+        batch = next(iterator, None)
+        expected = () if batch is None else unit.take(batch)
+        for item, (got, wanted) in enumerate(zip(packed[given : given + len(expected)], expected, strict=False), given):
+            if not np.array_equal(got, wanted):
+                place = _place(dataset, index["fields"], got, wanted)
+                source = _source(dataset, unit.lanes[item - given], before, iterator.get_state())
+                return {**where, "item": item, **place, "source": source}
+        given += len(expected)
+    if given != len(packed):
+        return {**where, "what": f"the file holds {len(packed):,} items, and the source gives {given:,} there"}
+    return None
+
+
+def _place(dataset: PackedDataset, fields: list[str], got: Any, wanted: Any) -> dict[str, Any]:
+    """The first place at which two items differ."""
+    if got.shape != wanted.shape:
+        return {"what": f"{got.shape[-1]:,} tokens were packed, and the source gives {wanted.shape[-1]:,}"}
+    at = np.argwhere(got != wanted)[0]
+    field = fields[at[0] if got.ndim > 1 else 0]
+    values = {"packed": int(got[tuple(at)]), "expected": int(wanted[tuple(at)])}
+    told: dict[str, Any] = {"field": field, "place": int(at[-1]), **values}
+    if field in ("inputs", "targets", "tokens", "input_ids", "labels"):
+        told["texts"] = {name: dataset.encoder.id_to_token(max(0, value)) for name, value in values.items()}
+    return told
+
+
+def _source(dataset: PackedDataset, own: int, before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """Which records an own lane read for its rows of a batch."""
+    lane = list(before["lanes"])[own]
+    start, end = (dict(zip(CURSOR_FIELDS, state["lanes"][lane], strict=True)) for state in (before, after))
+    shards = dataset.plan(start["epoch"])[int(lane)]
+    same = (start["epoch"], start["shard"]) == (end["epoch"], end["shard"])
+    return {
+        "lane": int(lane),
+        "shard": shards[start["shard"]],
+        "first_record": start["record"],
+        "last_record": end["record"] if same else None,
+    }
+
+
+def describe(found: dict[str, Any]) -> str:
+    """The result of `verify` for people."""
+    extent = f"{found['items']:,} items in {found['parts']:,} parts"
+    if found["equal"]:
+        rest = "" if found["complete"] else "; the packing is not complete"
+        return f"equal: {extent} hold what the reference engine makes of their source{rest}"
+    return "DIFFERENT: " + "\n".join(_lines(found["difference"]))
+
+
+def _lines(difference: dict[str, Any]) -> list[str]:
+    files = ", ".join(difference.get("files", []))
+    item = f", item {difference['item']:,}" if "item" in difference else ""
+    if "what" in difference:
+        head = difference["what"]
+    else:
+        texts = difference.get("texts", {})
+        said = {
+            name: f"{difference[name]}" + (f" ({texts[name]!r})" if texts.get(name) else "")
+            for name in ("packed", "expected")
+        }
+        head = f"{difference['field']}[{difference['place']}] is {said['packed']}, expected {said['expected']}"
+    lines = [f"{files}{item}: {head}" if files else head]
+    if source := difference.get("source"):
+        end = "its end" if source["last_record"] is None else f"record {source['last_record']}"
+        lines.append(
+            f"  lane {source['lane']} was reading {source['shard']} from record {source['first_record']} to {end}"
+        )
+    return lines

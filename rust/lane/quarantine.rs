@@ -1,0 +1,119 @@
+//! Records that were left out: how many, and the newest of them in detail.
+
+use std::collections::VecDeque;
+
+use crate::error::ShardError;
+
+/// How many records are kept in detail for one lane: what lies between two sound documents may be
+/// millions of bad lines. The file of `quarantine_file` holds all of them.
+const NEWEST: usize = 1000;
+
+/// How much was left out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Entries: bad records, and one for each shard that could not be read on.
+    pub records: u64,
+    /// Those of them that cost the rest of a shard.
+    pub shards: u64,
+}
+
+impl std::ops::AddAssign for LeftOut {
+    fn add_assign(&mut self, other: Self) {
+        self.records += other.records;
+        self.shards += other.shards;
+    }
+}
+
+impl std::ops::SubAssign for LeftOut {
+    fn sub_assign(&mut self, other: Self) {
+        self.records -= other.records;
+        self.shards -= other.shards;
+    }
+}
+
+/// Records that were left out, in stream order, in bounded memory.
+#[derive(Debug, Default)]
+pub struct Quarantined {
+    count: LeftOut,
+    /// The last of them.
+    newest: VecDeque<ShardError>,
+}
+
+impl Quarantined {
+    /// How many there are.
+    pub fn count(&self) -> LeftOut {
+        self.count
+    }
+
+    /// Adds one. `lost` says that the rest of its shard went with it.
+    pub fn push(&mut self, error: ShardError, lost: bool) {
+        self.count += LeftOut { records: 1, shards: u64::from(lost) };
+        self.newest.push_back(error);
+        self.forget_oldest();
+    }
+
+    /// Moves all of `other` behind these.
+    pub fn append(&mut self, other: &mut Self) {
+        self.count += std::mem::take(&mut other.count);
+        self.newest.append(&mut other.newest);
+        self.forget_oldest();
+    }
+
+    /// Takes the first ones, `count` of them.
+    #[must_use]
+    pub fn take_first(&mut self, count: LeftOut) -> Self {
+        let forgotten = self.count.records as usize - self.newest.len();
+        let newest = self.newest.drain(..(count.records as usize).saturating_sub(forgotten)).collect();
+        self.count -= count;
+        Self { count, newest }
+    }
+
+    /// The details that are still known.
+    pub fn into_newest(self) -> Vec<ShardError> {
+        self.newest.into()
+    }
+
+    fn forget_oldest(&mut self) {
+        self.newest.drain(..self.newest.len().saturating_sub(NEWEST));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entries(numbers: std::ops::Range<u64>) -> Quarantined {
+        let mut all = Quarantined::default();
+        for number in numbers {
+            let error =
+                ShardError { shard: "s".into(), record: Some(number), byte: None, reason: String::new() };
+            all.push(error, number % 10 == 0);
+        }
+        all
+    }
+
+    fn records(entries: Quarantined) -> Vec<u64> {
+        entries.into_newest().into_iter().filter_map(|entry| entry.record).collect()
+    }
+
+    #[test]
+    fn the_first_ones_are_taken_first() {
+        let mut all = entries(0..5);
+        all.append(&mut entries(5..12));
+        let first = all.take_first(LeftOut { records: 7, shards: 1 });
+        assert_eq!(first.count(), LeftOut { records: 7, shards: 1 });
+        assert_eq!(all.count(), LeftOut { records: 5, shards: 1 });
+        assert_eq!((records(first), records(all)), ((0..7).collect(), (7..12).collect()));
+    }
+
+    #[test]
+    fn only_the_newest_are_known_in_detail() {
+        let many = NEWEST as u64 + 50;
+        let mut all = entries(0..many);
+        assert_eq!(all.count(), LeftOut { records: many, shards: many.div_ceil(10) });
+        // Of the first 60, 50 are forgotten.
+        let first = all.take_first(LeftOut { records: 60, shards: 6 });
+        assert_eq!(records(first), (50..60).collect::<Vec<_>>());
+        assert_eq!(records(all), (60..many).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,229 @@
+//! The file that lists every record that was left out: a line of JSON for each.
+//!
+//! Lines are appended as the lanes read, which is some batches before a batch is handed out without the
+//! record. A restored run reads some records again: the lines that already stand in the file behind the
+//! restored place are not written twice. What a line says depends on the stream alone, so that the files
+//! of several hosts, or of a run that moved between hosts, join with `sort -u`.
+
+use std::collections::HashSet;
+use std::fs::{File, OpenOptions};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{self, BufRead, BufReader, Write};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result, ShardError};
+
+/// Lines behind the restored place that are remembered, 8 bytes each: more than that may be listed
+/// twice, never left out.
+const REMEMBERED: usize = 1 << 20;
+
+/// Where the list is written, and of which stream it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QuarantineFileConfig {
+    /// Path of the file, which is made when it does not exist.
+    pub path: String,
+    /// Names the stream, so that a file can hold the lists of several runs.
+    pub stream: String,
+}
+
+/// A file of entries, appended to by all lanes of a pipeline.
+pub struct QuarantineFile {
+    config: QuarantineFileConfig,
+    state: Mutex<State>,
+}
+
+struct State {
+    file: File,
+    /// Hashes of the lines that stand in the file and may be met again.
+    known: HashSet<u64>,
+    /// Whether the file's last line lacks its end: a power failure cut it off.
+    is_torn: bool,
+    is_synced: bool,
+}
+
+/// A line of the file.
+#[derive(Serialize)]
+struct Line<'a> {
+    shard: &'a str,
+    record: Option<u64>,
+    byte: Option<u64>,
+    reason: &'a str,
+    epoch: u64,
+    lane: usize,
+    /// Counts the lane's entries from 1, as `quarantined` in a saved state does.
+    number: u64,
+    stream: &'a str,
+}
+
+/// What of a line says whether it lies behind a restored place.
+#[derive(Deserialize)]
+struct Known {
+    lane: usize,
+    number: u64,
+    stream: String,
+}
+
+impl QuarantineFile {
+    /// Opens the file for lanes of which so many entries each lie before the place where they start.
+    pub fn open(config: &QuarantineFileConfig, lanes: &[(usize, u64)]) -> Result<Self> {
+        let open = || {
+            let file = OpenOptions::new().read(true).append(true).create(true).open(&config.path)?;
+            let (known, is_torn) = read_known(&file, &config.stream, lanes)?;
+            Ok(State { file, known, is_torn, is_synced: true })
+        };
+        let state = open().map_err(|error| failed(config, "open", &error))?;
+        Ok(Self { config: config.clone(), state: Mutex::new(state) })
+    }
+
+    /// Writes an entry, unless it stands there already.
+    pub fn append(&self, lane: usize, number: u64, epoch: u64, error: &ShardError) -> Result<()> {
+        let ShardError { shard, record, byte, reason } = error;
+        let (record, byte, stream) = (*record, *byte, &*self.config.stream);
+        let entry = Line { shard, record, byte, reason, epoch, lane, number, stream };
+        let text = serde_json::to_string(&entry).map_err(|error| Error::Bug(error.to_string()))?;
+        let mut state = self.lock();
+        if state.known.remove(&hash(text.as_bytes())) {
+            return Ok(());
+        }
+        let torn = if std::mem::take(&mut state.is_torn) { "\n" } else { "" };
+        state.is_synced = false;
+        // One write to a file opened for appending: lines of several processes do not mix.
+        let written = state.file.write_all(format!("{torn}{text}\n").as_bytes());
+        written.map_err(|error| failed(&self.config, "write to", &error))
+    }
+
+    /// Returns once all that was written is on the disk.
+    pub fn sync(&self) -> Result<()> {
+        let mut state = self.lock();
+        if !std::mem::replace(&mut state.is_synced, true) {
+            state.file.sync_data().map_err(|error| failed(&self.config, "write to", &error))?;
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Hashes of the lines of `stream` that lie behind the places of `lanes`, and whether the last line of
+/// the file lacks its end.
+fn read_known(file: &File, stream: &str, lanes: &[(usize, u64)]) -> io::Result<(HashSet<u64>, bool)> {
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("expected a regular file"));
+    }
+    let (mut known, mut line, mut is_torn, mut is_first) = (HashSet::new(), Vec::new(), false, true);
+    let mut reader = BufReader::new(file);
+    while reader.read_until(b'\n', &mut line)? > 0 {
+        is_torn = line.pop_if(|last| *last == b'\n').is_none();
+        let entry = serde_json::from_slice::<Known>(&line).ok();
+        if std::mem::take(&mut is_first) && entry.is_none() && !is_torn {
+            // A slip of the path must not spoil other data.
+            return Err(io::Error::other("it holds something else than quarantined records"));
+        }
+        let is_ahead = entry.is_some_and(|entry| {
+            entry.stream == stream
+                && lanes.iter().any(|&(lane, before)| lane == entry.lane && entry.number > before)
+        });
+        if is_ahead && !is_torn && known.len() < REMEMBERED {
+            known.insert(hash(&line));
+        }
+        line.clear();
+    }
+    Ok((known, is_torn))
+}
+
+fn hash(line: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    line.hash(&mut hasher);
+    hasher.finish()
+}
+
+fn failed(config: &QuarantineFileConfig, what: &str, error: &io::Error) -> Error {
+    Error::System(format!("cannot {what} quarantine_file={:?}: {error}", config.path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(record: u64) -> ShardError {
+        ShardError { shard: "a/b.gz".into(), record: Some(record), byte: Some(9), reason: "no \"x\"".into() }
+    }
+
+    fn config(folder: &tempfile::TempDir, stream: &str) -> QuarantineFileConfig {
+        let path = folder.path().join("quarantine.jsonl").to_str().unwrap().into();
+        QuarantineFileConfig { path, stream: stream.into() }
+    }
+
+    fn lines(config: &QuarantineFileConfig) -> Vec<String> {
+        std::fs::read_to_string(&config.path).unwrap().lines().map(String::from).collect()
+    }
+
+    #[test]
+    fn an_entry_met_again_is_listed_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = config(&folder, "s1");
+        let file = QuarantineFile::open(&config, &[(3, 0)]).unwrap();
+        for number in 1..=4 {
+            file.append(3, number, 0, &entry(number)).unwrap();
+        }
+        file.sync().unwrap();
+        let before = lines(&config);
+        assert_eq!(
+            before[0],
+            r#"{"shard":"a/b.gz","record":1,"byte":9,"reason":"no \"x\"","epoch":0,"lane":3,"number":1,"stream":"s1"}"#
+        );
+        // Restored behind the second entry: the third and the fourth are met again, then one is new, and
+        // one is not what it was.
+        let file = QuarantineFile::open(&config, &[(3, 2), (4, 0)]).unwrap();
+        for number in 3..=4 {
+            file.append(3, number, 0, &entry(number)).unwrap();
+        }
+        assert_eq!(lines(&config), before);
+        file.append(3, 5, 0, &entry(5)).unwrap();
+        file.append(4, 1, 0, &entry(1)).unwrap();
+        let file = QuarantineFile::open(&config, &[(3, 4)]).unwrap();
+        file.append(3, 5, 0, &entry(6)).unwrap();
+        assert_eq!(lines(&config).len(), 7);
+    }
+
+    #[test]
+    fn streams_share_a_file_and_a_torn_line_is_written_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let config1 = config(&folder, "s1");
+        QuarantineFile::open(&config1, &[(0, 0)]).unwrap().append(0, 1, 0, &entry(1)).unwrap();
+        let whole = std::fs::read(&config1.path).unwrap();
+        let config2 = config(&folder, "s2");
+        QuarantineFile::open(&config2, &[(0, 0)]).unwrap().append(0, 1, 0, &entry(1)).unwrap();
+        assert_eq!(lines(&config1).len(), 2);
+        for cut in 1..whole.len() {
+            std::fs::write(&config1.path, &whole[..cut]).unwrap();
+            QuarantineFile::open(&config1, &[(0, 0)]).unwrap().append(0, 1, 0, &entry(1)).unwrap();
+            let text = std::fs::read(&config1.path).unwrap();
+            assert_eq!(text, [&whole[..cut], b"\n", &whole[..]].concat());
+        }
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_used_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let shard = folder.path().join("shard.jsonl");
+        std::fs::write(&shard, "{\"text\": \"a\"}\n").unwrap();
+        for (path, reason) in [
+            ("/dev/full", "expected a regular file"),
+            (shard.to_str().unwrap(), "it holds something else than quarantined records"),
+            ("/nowhere/q.jsonl", "No such file or directory"),
+        ] {
+            let config = QuarantineFileConfig { path: path.into(), stream: "s".into() };
+            let error = QuarantineFile::open(&config, &[]).err().unwrap().to_string();
+            assert!(
+                error.starts_with(&format!("cannot open quarantine_file=\"{path}\": {reason}")),
+                "{error}"
+            );
+        }
+        assert_eq!(std::fs::read(&shard).unwrap().len(), 14);
+    }
+}

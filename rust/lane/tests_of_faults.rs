@@ -1,0 +1,123 @@
+//! What a lane does about damage: the same whatever the policy and wherever it is taken up.
+
+use std::io::Write as _;
+use std::sync::Arc;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+use super::cursor::Cursor;
+use super::tests::{Folder, NO_LIMIT, Trace, all, folder_of, line, lines, run, texts};
+use crate::config::{OnError, Packing, Shuffle};
+
+fn gzip(text: &str) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(text.as_bytes()).unwrap();
+    encoder.finish().unwrap()
+}
+
+/// A damaged shard between two sound ones.
+fn around(damaged: &[u8]) -> Folder {
+    let shards = [gzip(&lines(&["first", "second"])), damaged.to_vec(), gzip(&lines(&["last"]))];
+    folder_of(shards.into_iter().enumerate().map(|(number, bytes)| (format!("{number}.json.gz"), bytes)))
+}
+
+/// Every cut, and a flip of each byte: the error stands at the same record and byte under both
+/// policies, and from every place that a state can name.
+#[test]
+fn damage_stands_at_one_place_under_both_policies_and_after_every_restore() {
+    let whole =
+        [gzip(&[line("a"), line("bb")].concat()), gzip(&[line("c"), "{}\n".into(), line("dd")].concat())];
+    let whole = whole.concat();
+    let cuts = (0..whole.len()).map(|length| whole[..length].to_vec());
+    let flips = (0..whole.len()).map(|at| {
+        let mut flipped = whole.clone();
+        flipped[at] ^= 0x15;
+        flipped
+    });
+    for (case, damaged) in cuts.chain(flips).enumerate() {
+        for shuffled in [false, true] {
+            let mut folder = around(&damaged);
+            folder.config.shuffle = shuffled.then_some(Shuffle { seed: 1, window: 2 });
+            let config = Arc::new(folder.config);
+            let kept = run(&config, Cursor::default(), 1, NO_LIMIT, NO_LIMIT);
+            assert_eq!(kept.error, None, "case {case}");
+            assert_counts(&kept);
+            for stop in 0..kept.given.len() {
+                let from = &kept.given[stop];
+                let rest = run(&config, from.before, 64, NO_LIMIT, NO_LIMIT);
+                assert_eq!(rest.end, kept.end, "case {case}, restored at {stop}");
+                assert_eq!(rest.quarantined, kept.quarantined[from.quarantined..]);
+                assert!(
+                    rest.given.iter().zip(&kept.given[stop..]).all(|(now, then)| now.tokens == then.tokens)
+                );
+            }
+            // The other policy stops at the first of these entries.
+            let mut strict = around(&damaged);
+            strict.config.shuffle = config.shuffle;
+            strict.config.on_error = OnError::Raise;
+            let prefix = config.shards[0].path.rsplit_once('/').unwrap().0.to_owned();
+            let strict_prefix = strict.config.shards[0].path.rsplit_once('/').unwrap().0.to_owned();
+            let raised = all(strict.config).error.map(|error| error.replace(&strict_prefix, &prefix));
+            assert_eq!(raised, kept.quarantined.first().map(ToString::to_string), "case {case}");
+        }
+    }
+}
+
+fn assert_counts(trace: &Trace) {
+    let totals = trace.end.totals;
+    assert_eq!(totals.records, totals.documents + totals.quarantined);
+    assert_eq!(totals.quarantined, trace.quarantined.len() as u64);
+    // What is no damage of the shard is a bad line.
+    let lost = trace.quarantined.iter().filter(|entry| entry.reason.contains("gzip")).count();
+    assert_eq!(totals.lost_shards, lost as u64);
+}
+
+/// Shards that are cut off count as shards, not as the one record that they are listed as.
+#[test]
+fn shards_are_judged_apart_from_records() {
+    let sound = gzip(&lines(&["a", "b", "c"]));
+    let cut = &sound[..sound.len() - 8];
+    let lost = |shards: &[usize], rate, epochs| {
+        let files = (0..20).map(|number| {
+            let bytes = if shards.contains(&number) { cut.to_vec() } else { sound.clone() };
+            (format!("{number:02}.json.gz"), bytes)
+        });
+        let mut folder = folder_of(files);
+        folder.config.on_error = OnError::Quarantine { max_error_rate: rate };
+        folder.config.epochs = Some(epochs);
+        all(folder.config)
+    };
+    // One of 20 is more than a hundredth, and yet borne: also as the first, and in each epoch.
+    for shards in [&[0][..], &[7], &[19]] {
+        let trace = lost(shards, 0.01, 3);
+        assert_eq!((trace.error, trace.end.totals.lost_shards), (None, 3));
+    }
+    let trace = lost(&[3, 15], 0.01, 1);
+    let error = trace.error.unwrap();
+    assert!(
+        error.contains("15.json.gz: record") && error.contains("2 shards of lane 0 could not be read"),
+        "{error}"
+    );
+    assert!(error.contains("more than one an epoch and than max_error_rate=0.01 allows"), "{error}");
+    // At a tenth two of 20 are borne, and a third is not; at no rate none is.
+    assert_eq!(lost(&[3, 15], 0.1, 2).error, None);
+    assert!(lost(&[3, 15, 16], 0.1, 1).error.is_some());
+    assert!(lost(&[3], 0.0, 1).error.unwrap().contains("1 shards of lane 0"));
+}
+
+/// Any number of bad lines in a row is counted, in bounded memory: only the newest are kept in detail.
+#[test]
+fn very_many_bad_records_in_a_row_are_counted_and_not_all_kept() {
+    for packing in [Packing::Concat, Packing::BestFit { window: 4 }] {
+        let shard = [line("a"), "{}\n".repeat(50_000), line("b"), "{}\n".repeat(3)].concat();
+        let mut folder = folder_of([("a.jsonl".to_owned(), shard)].into_iter());
+        folder.config.packing = packing;
+        let trace = all(folder.config);
+        assert_eq!(texts(&trace), ["a", "b"]);
+        assert_eq!((trace.end.totals.records, trace.end.totals.quarantined), (50_005, 50_003));
+        let records: Vec<u64> = trace.quarantined.iter().filter_map(|entry| entry.record).collect();
+        assert!(records.len() <= 1003, "{}", records.len());
+        assert_eq!(records[records.len() - 3..], [50_002, 50_003, 50_004]);
+    }
+}

@@ -1,0 +1,19 @@
+//! What this extension was built from, and what it runs on.
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::encode::kernel::Kernel;
+
+/// The commit it was built from, if the build named one, the target, and the instructions that the
+/// hot loops use on this processor.
+#[pyfunction]
+pub fn build_info(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let info = PyDict::new(py);
+    info.set_item("commit", option_env!("GRISTMILL_COMMIT").filter(|commit| !commit.is_empty()))?;
+    info.set_item("system", format!("{} {}", std::env::consts::OS, std::env::consts::ARCH))?;
+    info.set_item("optimised", !cfg!(debug_assertions))?;
+    info.set_item("instructions", Kernel::detect().name())?;
+    info.set_item("tokenizers_crate", crate::encode::TOKENIZERS_VERSION)?;
+    Ok(info)
+}

@@ -1,0 +1,26 @@
+//! `_core.inflate`: inflating and nothing else, which the benchmark holds the rest against.
+
+use std::fs::File;
+use std::io::{BufReader, Read};
+
+use flate2::bufread::MultiGzDecoder;
+use pyo3::prelude::*;
+
+/// The size that reading uses too.
+const BUFFER_BYTES: usize = 256 * 1024;
+
+/// How many bytes a gzip file inflates to.
+#[pyfunction]
+pub fn inflate(py: Python<'_>, path: String) -> PyResult<u64> {
+    py.detach(|| {
+        let mut inflated = MultiGzDecoder::new(BufReader::with_capacity(BUFFER_BYTES, File::open(path)?));
+        let mut buffer = vec![0; BUFFER_BYTES];
+        let mut total = 0;
+        loop {
+            match inflated.read(&mut buffer)? {
+                0 => return Ok(total),
+                read => total += read as u64,
+            }
+        }
+    })
+}

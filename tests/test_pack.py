@@ -1,0 +1,366 @@
+"""`gristmill pack`, `verify` and `inspect`: what is written is what the dataset gives, whatever happens in between."""
+
+import itertools
+import json
+import re
+import signal
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gristmill as gm
+from gristmill import _cli
+from gristmill._pack import files, run
+
+PACKING = [
+    [],
+    ["--packing", "best_fit", "--seed", "3", "--layout", "grain", "--shuffle-window", "40"],
+    ["--packing", "pad", "--layout", "hf", "--truncation", "split", "--epochs", "2"],
+]
+COMMON = ["--text-field", "raw_content", "--sequence-length", "128", "--batch-size", "16", "--threads", "2"]
+
+
+@pytest.fixture
+def packing(shards, tokenizer_file):
+    """The arguments of a `pack` into a folder."""
+
+    def arguments(folder, *more):
+        source = [shards, "--tokenizer", str(tokenizer_file.parent), "--output", str(folder)]
+        return ["pack", *source, "--rows-per-file", "300", *COMMON, *map(str, more)]
+
+    return arguments
+
+
+@pytest.fixture
+def pack(packing, capsys):
+    def pack(folder, *more):
+        assert _cli.run([*packing(folder, *more), "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    return pack
+
+
+def checked(capsys, *arguments):
+    """Exit code and result of a command."""
+    code = _cli.run([*map(str, arguments), "--json"])
+    captured = capsys.readouterr()
+    return code, json.loads(captured.out) if captured.out else captured.err
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in Path(folder).iterdir() if path.name != ".lock"}
+
+
+def dataset_of(shards, encoder, options, **more):
+    arguments = {option[2:].replace("-", "_"): value for option, value in zip(options[::2], options[1::2], strict=True)}
+    numbers = {name: int(value) for name, value in arguments.items() if value.isdigit()}
+    return gm.PackedDataset(
+        shards,
+        tokenizer=encoder,
+        text_field="raw_content",
+        **{"sequence_length": 128, "batch_size": 16, **arguments, **numbers, **more},
+    )
+
+
+@pytest.mark.parametrize("options", PACKING)
+def test_npy_parts_hold_the_rows_of_the_dataset(tmp_path, pack, shards, encoder, options):
+    found = pack(tmp_path, *options)
+    index = json.loads((tmp_path / "index.json").read_text())
+    assert index["complete"]
+    parts = [np.load(tmp_path / name, mmap_mode="r") for part in index["parts"] for name in part["files"]]
+    assert [len(part) for part in parts] == [part["items"] for part in index["parts"]]
+    assert len(parts) > 2
+    elements = list(dataset_of(shards, encoder, options))
+    segments = next(name for name in index["fields"] if name.endswith(("segmentation", "segment_ids", "mask")))
+    rows = sum(len(element[segments]) for element in elements)
+    for place, name in enumerate(index["fields"]):
+        given = np.concatenate([element[name][element[segments].any(axis=1)] for element in elements])
+        np.testing.assert_array_equal(np.concatenate([part[:, place] for part in parts]), given)
+    assert found["items"] == len(given) <= rows
+    assert found["tokens"] == sum(np.count_nonzero(element[segments]) for element in elements)
+
+
+def test_some_fields_alone(tmp_path, pack, capsys):
+    pack(tmp_path / "all")
+    pack(tmp_path / "some", "--field", "targets", "--field", "inputs")
+    rows, some = (np.load(tmp_path / name / "part-00001.npy") for name in ("all", "some"))
+    np.testing.assert_array_equal(some, rows[:, [3, 0]])
+    assert checked(capsys, "inspect", tmp_path / "some")[1]["fields"] == ["targets", "inputs"]
+    assert checked(capsys, "verify", tmp_path / "some")[0] == 0
+
+
+def test_array_records_hold_the_same_rows(tmp_path, pack):
+    import grain
+
+    pack(tmp_path / "npy")
+    pack(tmp_path / "records", "--format", "array_record")
+    source = grain.sources.ArrayRecordDataSource(sorted(map(str, (tmp_path / "records").glob("*.array_record"))))
+    rows = np.concatenate([np.load(path) for path in sorted((tmp_path / "npy").glob("*.npy"))])
+    assert len(source) == len(rows)
+    for number in (0, 1, len(rows) // 2, len(rows) - 1):
+        np.testing.assert_array_equal(np.frombuffer(source[number], "<i4").reshape(6, 128), rows[number])
+
+
+def read_as_megatron_does(prefix):
+    """The documents of an indexed dataset, read field by field as Megatron's loader reads them."""
+    with prefix.with_suffix(".idx").open("rb") as index:
+        assert index.read(9) == b"MMIDIDX\x00\x00"
+        assert struct.unpack("<Q", index.read(8)) == (1,)
+        (code,) = struct.unpack("<B", index.read(1))
+        dtype = {1: np.uint8, 2: np.int8, 3: np.int16, 4: np.int32, 5: np.int64, 8: np.uint16}[code]
+        (sequences,) = struct.unpack("<Q", index.read(8))
+        (documents,) = struct.unpack("<Q", index.read(8))
+        lengths = np.fromfile(index, np.int32, sequences)
+        pointers = np.fromfile(index, np.int64, sequences)
+        document_indices = np.fromfile(index, np.int64, documents)
+        assert index.read() == b""
+    assert document_indices[0] == 0
+    assert document_indices[-1] == sequences
+    assert prefix.with_suffix(".bin").stat().st_size == lengths.sum() * np.dtype(dtype).itemsize
+    data = prefix.with_suffix(".bin").read_bytes()
+    found = [np.frombuffer(data, dtype, n, start) for n, start in zip(lengths, pointers, strict=True)]
+    return [np.concatenate(found[a:b]) for a, b in itertools.pairwise(document_indices)]
+
+
+def test_megatron_files_hold_whole_documents(tmp_path, pack, texts, encoder, capsys):
+    found = pack(tmp_path, "--format", "megatron", "--rows-per-file", 200)
+    prefixes = sorted(path.with_suffix("") for path in tmp_path.glob("*.idx"))
+    assert len(prefixes) > 2
+    documents = [document for prefix in prefixes for document in read_as_megatron_does(prefix)]
+    assert {document.dtype for document in documents} == {np.dtype(np.uint16)}  # a vocabulary of 600
+    expected = sorted([*encoder.encode(text).tolist(), encoder.eos_id] for text in texts[:340])
+    assert sorted(document.tolist() for document in documents) == expected
+    assert found["items"] == 340
+    code, told = checked(capsys, "inspect", f"{prefixes[0]}.idx")
+    assert (code, told["kind"], told["dtype"]) == (0, "megatron", "uint16")
+    assert told["items"] == len(read_as_megatron_does(prefixes[0]))
+    assert _cli.run(["inspect", f"{prefixes[0]}.idx"]) == 0
+    assert "begins with" in capsys.readouterr().out
+
+
+def test_an_index_of_megatron_s_that_is_damaged_is_named(tmp_path, pack, capsys):
+    pack(tmp_path, "--format", "megatron")
+    index = tmp_path / "part-00000.idx"
+    whole = index.read_bytes()
+    for damaged in (whole[:20], b"x" + whole[1:], whole[:-8]):
+        index.write_bytes(damaged)
+        assert "is no index of Megatron's, or is damaged" in checked(capsys, "inspect", index)[1]
+
+
+class KilledError(BaseException):
+    """Like a kill: nothing in the package expects it."""
+
+
+@pytest.mark.parametrize("file_format", ["npy", "megatron", "array_record"])
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_run_killed_at_any_file_goes_on_to_the_same_result(tmp_path, pack, packing, file_format, moment, monkeypatch):
+    """Ended before and after each file gets its name, again and again until it is done."""
+    options = ["--format", file_format, "--seed", "7", "--shuffle-window", "50"]
+    pack(tmp_path / "whole", *options)
+    finish = files.finish
+    calls = []
+
+    def killed(path):
+        first_time = path.name not in calls
+        calls.append(path.name)
+        if moment == "before" and first_time:
+            raise KilledError
+        finish(path)
+        if moment == "after" and first_time:
+            raise KilledError
+
+    monkeypatch.setattr(files, "finish", killed)
+    ends = 0
+    while True:
+        try:
+            result = pack(tmp_path / "killed", *options)
+        except KilledError:
+            ends += 1
+            assert ends < 100
+            continue
+        break
+    assert ends >= 5
+    assert result["parts_of_earlier_runs"] == result["parts"] or moment == "before"
+    assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
+
+
+def test_a_killed_process_goes_on_and_a_complete_folder_stays_as_it_is(tmp_path, pack, packing):
+    whole = pack(tmp_path / "whole", "--epochs", 6)
+    folder = tmp_path / "killed"
+    process = subprocess.Popen([sys.executable, "-m", "gristmill", *packing(folder, "--epochs", 6)])
+    until = time.monotonic() + 60
+    while not (folder / "part-00001.json").exists() and process.poll() is None and time.monotonic() < until:
+        time.sleep(0.001)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    resumed = pack(folder, "--epochs", 6)
+    assert resumed["parts_of_earlier_runs"] >= 2
+    assert contents(folder) == contents(tmp_path / "whole")
+    times = {path: path.stat().st_mtime_ns for path in folder.glob("part*")}
+    again = pack(folder, "--epochs", 6)
+    assert again["parts_of_earlier_runs"] == again["parts"] == whole["parts"]
+    assert {path: path.stat().st_mtime_ns for path in folder.glob("part*")} == times
+
+
+def test_threads_do_not_change_the_files(tmp_path, pack):
+    pack(tmp_path / "one", "--threads", 1)
+    pack(tmp_path / "three", "--threads", 3, "--prefetch", 1)
+    one, three = contents(tmp_path / "one"), contents(tmp_path / "three")
+    del one["index.json"], three["index.json"]  # it keeps the arguments
+    assert one == three
+
+
+def test_what_it_refuses(tmp_path, pack, packing, capsys):
+    pack(tmp_path / "packed")
+    code, said = checked(capsys, *packing(tmp_path / "packed", "--sequence-length", 64))
+    assert code == 1
+    assert re.search("holds other packed files: .*sequence_length was 128 and is 64", said)
+    code, said = checked(capsys, *packing(tmp_path / "packed", "--seed", 1))
+    assert "seed was None and is 1" in said
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.txt").touch()
+    assert "is not empty, and holds no packed files" in checked(capsys, *packing(tmp_path / "other"))[1]
+    with files.locked(tmp_path / "packed"):
+        assert "another process is packing" in checked(capsys, *packing(tmp_path / "packed"))[1]
+    for options in (["--packing", "pad"], ["--layout", "hf"], ["--boundary-targets"], ["--max-segments", "2"]):
+        assert checked(capsys, *packing(tmp_path / "new", "--format", "megatron", *options))[0] == 2
+    assert checked(capsys, *packing(tmp_path / "new", "--format", "megatron", "--field", "inputs"))[0] == 2
+    assert checked(capsys, *packing(tmp_path / "new", "--field", "nothing"))[0] == 2
+    assert not (tmp_path / "new").exists()
+
+
+def test_records_left_out_are_listed_with_their_part(tmp_path, tokenizer_file, capsys):
+    lines = [json.dumps({"text": f"document {n} " * 20}) if n % 50 else '{"text": 1}' for n in range(400)]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    arguments = ["pack", tmp_path / "a.jsonl", "--tokenizer", tokenizer_file, "--output", tmp_path / "packed"]
+    bad = ["--on-error", "quarantine", "--max-error-rate", "0.1", "--rows-per-file", "64", "--sequence-length", "128"]
+    code, found = checked(capsys, *arguments, *bad)
+    assert (code, found["quarantined"]) == (0, 8)
+    told = checked(capsys, "inspect", tmp_path / "packed")[1]
+    records = [entry["record"] for part in told["parts"] for entry in part["quarantine"]]
+    assert records == list(range(0, 400, 50))
+    assert checked(capsys, "verify", tmp_path / "packed")[0] == 0
+
+
+@pytest.mark.parametrize("file_format", ["npy", "megatron", "array_record"])
+def test_verify_finds_what_is_packed_equal_to_its_source(tmp_path, pack, capsys, file_format):
+    found = pack(tmp_path, "--format", file_format, "--seed", 5)
+    code, told = checked(capsys, "verify", tmp_path)
+    assert (code, told["equal"], told["items"], told["parts"]) == (0, True, found["items"], found["parts"])
+    code, told = checked(capsys, "verify", tmp_path, "--part", 1)
+    assert (code, told["equal"], told["parts"]) == (0, True, 1)
+    assert "has 3 finished parts" in checked(capsys, "verify", tmp_path, "--part", 99)[1].replace(
+        str(found["parts"]), "3"
+    )
+    assert _cli.run(["verify", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.startswith("equal: ")
+
+
+def test_verify_says_where_a_token_differs(tmp_path, pack, capsys, encoder):
+    pack(tmp_path)
+    rows = np.load(tmp_path / "part-00001.npy", mmap_mode="r+")
+    was = int(rows[37, 0, 11])
+    rows[37, 0, 11] = 300
+    rows.flush()
+    code, told = checked(capsys, "verify", tmp_path)
+    assert code == 3
+    difference = told["difference"]
+    assert difference["files"] == ["part-00001.npy"]
+    assert {name: difference[name] for name in ("item", "field", "place", "packed", "expected")} == {
+        "item": 37, "field": "inputs", "place": 11, "packed": 300, "expected": was,
+    }  # fmt: skip
+    assert difference["texts"] == {"packed": encoder.id_to_token(300), "expected": encoder.id_to_token(was)}
+    source = difference["source"]
+    assert Path(source["shard"]).is_file()
+    assert source["last_record"] is None or source["first_record"] <= source["last_record"]
+    assert _cli.run(["verify", str(tmp_path), "--part", "1"]) == 3
+    out = capsys.readouterr().out
+    assert f"inputs[11] is 300 ({encoder.id_to_token(300)!r}), expected {was}" in out
+    assert f"lane {source['lane']} was reading {source['shard']} from record {source['first_record']}" in out
+    assert checked(capsys, "verify", tmp_path, "--part", 0)[0] == 0
+
+
+def test_verify_locates_a_difference_in_the_shard_it_is_from(tmp_path, tokenizer_file, capsys):
+    """With rows of single lanes and documents that are found again by their words."""
+    for shard in range(2):
+        records = [json.dumps({"text": f"shard {shard} record {n}: " + "words " * 60}) for n in range(200)]
+        (tmp_path / f"{shard}.jsonl").write_text("\n".join(records))
+    shape = ["--sequence-length", "64", "--batch-size", "2", "--lanes", "2"]
+    arguments = ["pack", tmp_path / "*.jsonl", "--tokenizer", tokenizer_file, "--output", tmp_path / "packed", *shape]
+    assert checked(capsys, *arguments)[0] == 0
+    rows = np.load(tmp_path / "packed" / "part-00000.npy", mmap_mode="r+")
+    encoder = gm.Encoder.from_file(tokenizer_file)
+    row = next(n for n in range(300, len(rows)) if "shard 1 record" in encoder.decode(rows[n, 0]))
+    record = int(re.search(r"shard 1 record (\d+)", encoder.decode(rows[row, 0]))[1])
+    rows[row, 0, 0] ^= 1
+    rows.flush()
+    code, told = checked(capsys, "verify", tmp_path / "packed")
+    source = told["difference"]["source"]
+    assert (code, source["lane"], source["shard"]) == (3, 1, str(tmp_path / "1.jsonl"))
+    assert source["first_record"] <= record <= source["last_record"] + 1
+
+
+def test_verify_sees_missing_and_cut_files_and_another_source(tmp_path, pack, capsys, shard_folder, tokenizer_file):
+    pack(tmp_path)
+    part = tmp_path / "part-00000.npy"
+    data = part.read_bytes()
+    part.write_bytes(data[:-4])
+    assert "bytes, and had" in checked(capsys, "verify", tmp_path)[1]["difference"]["what"]
+    part.unlink()
+    assert "has no bytes" in checked(capsys, "verify", tmp_path)[1]["difference"]["what"]
+    part.write_bytes(data)
+    other = checked(capsys, "verify", tmp_path, "--shards", shard_folder / "0003" / "*.gz")
+    assert other[0] == 1
+    assert "was packed from another source: lanes was 8 and is 1" in other[1]
+    assert checked(capsys, "verify", tmp_path, "--tokenizer", tokenizer_file)[0] == 0
+    assert "it has no index.json" in checked(capsys, "verify", tmp_path.parent)[1]
+
+
+def test_verify_does_not_use_the_engine_that_packed(tmp_path, pack, capsys, monkeypatch):
+    pack(tmp_path)
+    engines = []
+    made = run.make_unit
+    monkeypatch.setattr(
+        "gristmill._pack.verify.make_unit",
+        lambda dataset, index: engines.append(dataset.encoder.engine) or made(dataset, index),
+    )
+    assert checked(capsys, "verify", tmp_path)[0] == 0
+    assert engines == ["reference"]
+
+
+def test_inspect_explains_a_packed_folder(tmp_path, pack, capsys, encoder):
+    found = pack(tmp_path)
+    code, told = checked(capsys, "inspect", tmp_path)
+    assert (code, told["kind"], told["complete"]) == (0, "packed", True)
+    assert (told["items"], told["tokens"]) == (found["items"], found["tokens"])
+    assert told["stream"]["packing"] == "concat"
+    first = np.load(tmp_path / "part-00000.npy")[0, 0, :32]
+    assert told["first"] == {"ids": first.tolist(), "text": encoder.decode(first)}
+    for name in ("index.json", "part-00000.npy", "part-00001.json"):
+        assert checked(capsys, "inspect", tmp_path / name)[1] == told
+    assert _cli.run(["inspect", str(tmp_path)]) == 0
+    assert "part-00000.npy" in capsys.readouterr().out
+
+
+def test_the_options_are_the_arguments_of_the_dataset():
+    import inspect
+
+    from gristmill._options import TABLE
+
+    parameters = inspect.signature(gm.PackedDataset).parameters
+    expected = {name: p.default for name, p in parameters.items() if name not in ("shards", "tokenizer", "on_stats")}
+    given = {name: default for name, (_, default, _) in TABLE.items()}
+    assert list(given) == list(expected)
+    assert {**given, "eos": None, "bos": False} == expected
+
+
+def test_special_tokens_by_name_and_number(tmp_path, pack, encoder):
+    assert pack(tmp_path / "none", "--eos", "none")["tokens"] + 340 == pack(tmp_path / "auto")["tokens"]
+    pack(tmp_path / "token", "--eos", "<s>", "--bos", "1")
+    stream = json.loads((tmp_path / "token" / "index.json").read_text())["fingerprint"]
+    assert f"eos={encoder.token_to_id('<s>')} bos=1" in stream

@@ -1,0 +1,193 @@
+"""Bad records and broken shards under `on_error="quarantine"`: listed, counted, bounded, right over restores."""
+
+import gzip
+import json
+import logging
+import resource
+from pathlib import Path
+
+import grain
+import pytest
+from absl import flags
+
+import gristmill as gm
+
+
+def line(number):
+    return json.dumps({"text": f"document number {number} " * 8}).encode() + b"\n"
+
+
+@pytest.fixture
+def broken(tmp_path):
+    """Eight gzipped shards with a bad line each, two of them cut off, in a folder."""
+    for number in range(8):
+        lines = [line(100 * number + i) for i in range(60)]
+        lines[20 + number : 20 + number] = [b'{"text": null}\n']
+        data = gzip.compress(b"".join(lines), mtime=0)
+        (tmp_path / f"{number}.jsonl.gz").write_bytes(data[: -len(data) // 3] if number in (2, 5) else data)
+    return tmp_path
+
+
+def make(folder, encoder, **arguments):
+    defaults = {"sequence_length": 64, "batch_size": 4, "on_error": "quarantine", "max_error_rate": 0.5}
+    return gm.PackedDataset(str(folder / "*.jsonl.gz"), tokenizer=encoder, **{**defaults, **arguments})
+
+
+def listed(path: Path):
+    return [json.loads(text) for text in path.read_text().splitlines()]
+
+
+def places(entries):
+    return sorted((entry["shard"], entry["record"], entry["byte"], entry["reason"]) for entry in entries)
+
+
+def test_every_entry_is_in_the_list_the_file_the_state_and_the_counts(broken, encoder, tmp_path):
+    file = tmp_path / "quarantine.jsonl"
+    iterator = iter(make(broken, encoder, quarantine_file=file, epochs=2))
+    assert sum(1 for _ in iterator) > 10
+    stats = iterator.stats()
+    assert (stats["quarantined"], stats["lost_shards"]) == (20, 4)
+    assert stats["documents"] + stats["quarantined"] == sum(
+        cursor[6] for cursor in iterator.get_state()["lanes"].values()
+    )
+    assert places(iterator.quarantine()) == places(listed(file))
+    for epoch in (0, 1):
+        entries = [entry for entry in listed(file) if entry["epoch"] == epoch]
+        assert [Path(entry["shard"]).name[0] for entry in sorted(entries, key=lambda entry: entry["shard"])] == list(
+            "0122345567"
+        )
+    for lane, cursor in iterator.get_state()["lanes"].items():
+        numbers = [entry["number"] for entry in listed(file) if entry["lane"] == int(lane)]
+        assert numbers == list(range(1, cursor[7] + 1))
+    cut = [entry for entry in listed(file) if "cut off" in entry["reason"]]
+    assert [Path(entry["shard"]).name[0] for entry in sorted(cut, key=lambda entry: entry["shard"])] == list("2255")
+
+
+@pytest.mark.parametrize("seed", [None, 7])
+def test_a_restored_run_lists_nothing_twice_and_nothing_less(broken, encoder, tmp_path, seed):
+    def dataset(file):
+        return make(broken, encoder, quarantine_file=file, epochs=2, seed=seed, shuffle_window=16, prefetch=2)
+
+    whole = tmp_path / "whole.jsonl"
+    states = []
+    iterator = iter(dataset(whole))
+    states.append(iterator.get_state())
+    for _ in iterator:
+        states.append(iterator.get_state())
+    expected = sorted(whole.read_text().splitlines())
+    assert len(expected) == 20
+
+    moved = tmp_path / "moved.jsonl"
+    for stop in range(0, len(states) - 1, 3):
+        # One run gets this far, and another goes on from where it was some batches before.
+        first = iter(dataset(moved))
+        first.set_state(states[max(0, stop - 2)])
+        for _ in range(3):
+            next(first, None)
+        first.close()
+        assert set(moved.read_text().splitlines()) <= set(expected)
+    last = iter(dataset(moved))
+    last.set_state(states[0])
+    for _ in last:
+        pass
+    assert sorted(moved.read_text().splitlines()) == expected
+    # Back and forth in one iterator.
+    for state in (states[5], states[-1], states[0]):
+        last.set_state(state)
+        for _ in last:
+            pass
+    assert sorted(moved.read_text().splitlines()) == expected
+    # A state counts no more than the file holds, whenever it was saved.
+    iterator = iter(dataset(tmp_path / "counted.jsonl"))
+    for _ in iterator:
+        saved = iterator.get_state()["lanes"]
+        lines = listed(tmp_path / "counted.jsonl")
+        assert all(sum(e["lane"] == int(lane) for e in lines) >= cursor[7] for lane, cursor in saved.items())
+
+
+def test_the_files_of_two_hosts_join_to_that_of_one(broken, encoder, tmp_path):
+    list(make(broken, encoder, quarantine_file=tmp_path / "one.jsonl"))
+    for host in range(2):
+        file = tmp_path / f"host-{host}.jsonl"
+        list(make(broken, encoder, quarantine_file=file, shard_index=host, shard_count=2))
+    joined = [(tmp_path / f"host-{host}.jsonl").read_text().splitlines() for host in range(2)]
+    assert all(joined)
+    assert sorted([*joined[0], *joined[1]]) == sorted((tmp_path / "one.jsonl").read_text().splitlines())
+
+
+@pytest.fixture
+def parsed_flags():
+    """Grain's worker processes read flags, which a program without absl's `app.run` never parses."""
+    was_parsed = flags.FLAGS.is_parsed()
+    flags.FLAGS.mark_as_parsed()
+    yield
+    if not was_parsed:
+        flags.FLAGS.unparse_flags()
+
+
+def test_workers_of_mp_prefetch_share_a_file(broken, encoder, tmp_path, parsed_flags):
+    file = tmp_path / "quarantine.jsonl"
+    dataset = make(broken, encoder, batch_size=None, lanes=4, quarantine_file=file)
+    options = grain.MultiprocessingOptions(num_workers=2)
+    for _ in dataset.mp_prefetch(options):
+        pass
+    assert len(listed(file)) == len(set(file.read_text().splitlines())) == 10
+
+
+def test_the_policy_is_refused_where_it_makes_no_sense(broken, encoder, tmp_path):
+    for arguments, error, message in [
+        ({"quarantine_file": "q.jsonl", "on_error": "raise"}, ValueError, "use 'quarantine'"),
+        ({"quarantine_file": tmp_path / "no" / "q.jsonl"}, ValueError, "its folder does not exist"),
+        ({"quarantine_file": 5}, TypeError, "quarantine_file=5: expected a path"),
+        ({"quarantine_file": ""}, ValueError, "not empty"),
+        ({"quarantine_file": "a\0b"}, ValueError, "without NUL"),
+    ]:
+        with pytest.raises(error, match=message) as caught:
+            make(broken, encoder, **arguments)
+        assert isinstance(caught.value, gm.GristmillError)
+
+
+def test_a_file_that_is_no_list_is_left_alone(broken, encoder, tmp_path):
+    other = tmp_path / "notes.txt"
+    other.write_text("do not lose me\n")
+    with pytest.raises(gm.GristmillError, match="something else than quarantined records"):
+        next(iter(make(broken, encoder, quarantine_file=other)))
+    assert other.read_text() == "do not lose me\n"
+
+
+def test_a_file_that_cannot_be_written_stops_the_run(broken, encoder, tmp_path):
+    file = tmp_path / "quarantine.jsonl"
+    iterator = iter(make(broken, encoder, quarantine_file=file))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    try:
+        with pytest.raises(gm.GristmillError, match=r"cannot write to quarantine_file=.*File too large"):
+            list(iterator)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_too_many_lost_shards_end_the_run(broken, encoder):
+    # In two lanes of four shards, each loses one: borne. In one lane of eight, two are too many.
+    assert len(list(make(broken, encoder, batch_size=2, max_error_rate=0.05))) > 0
+    with pytest.raises(gm.ShardError, match=r"2 shards of lane 0 could not be read to their end.*max_error_rate=0\.05"):
+        list(make(broken, encoder, batch_size=1, max_error_rate=0.05))
+
+
+def test_the_list_in_memory_is_bounded_and_the_file_is_not(tmp_path, encoder, caplog):
+    shard = tmp_path / "a.jsonl"
+    shard.write_bytes(line(0) + b"{}\n" * 30_000 + line(1))
+    file = tmp_path / "quarantine.jsonl"
+    dataset = gm.PackedDataset(
+        shard, tokenizer=encoder, sequence_length=16, on_error="quarantine", max_error_rate=1.0, quarantine_file=file,
+        epochs=20,
+    )  # fmt: skip
+    iterator = iter(dataset)
+    with caplog.at_level(logging.WARNING, logger="gristmill"):
+        assert sum(1 for _ in iterator) > 1
+    assert iterator.stats()["quarantined"] == 600_000
+    assert len(iterator.quarantine()) == 10_000
+    assert iterator.quarantine()[-1]["record"] == 30_000
+    assert "600000 records were left out, 600000 in all" in caplog.text
+    with file.open() as lines:
+        assert sum(1 for _ in lines) == 600_000
