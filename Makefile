@@ -14,6 +14,12 @@ PYTHON ?= $(shell for python in python3 python3.11 python3.12 python3.13 python3
 # PyO3 looks for an interpreter; a conda environment beside .venv would only confuse maturin.
 MATURIN = env -u CONDA_PREFIX VIRTUAL_ENV="$(abspath $(VENV))" $(BIN)/maturin
 CLIPPY = PYO3_PYTHON="$(abspath $(BIN)/python)" cargo clippy --locked --all-targets
+COMMIT = $(shell git describe --always --dirty --abbrev=12 --match= 2>/dev/null)
+# On Linux, Zig's linker binds to the symbols of an old glibc, whatever the one of this system is.
+ifeq ($(shell uname -s),Linux)
+WHEEL_LEVEL := manylinux_2_17_$(shell uname -m)
+WHEEL_OPTIONS = --zig --compatibility manylinux_2_17 --target $(shell uname -m)-unknown-linux-gnu
+endif
 CORE := Cargo.toml Cargo.lock pyproject.toml $(shell find rust -name '*.rs')
 export PIP_QUIET := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -57,9 +63,9 @@ test-python: $(VENV)/.ready-test ## Tests of the Python package
 	$(BIN)/python -m pytest
 
 .PHONY: loom
-loom: ## Check the ring under every interleaving that loom can think of
-	$(call say,Model check of the ring)
-	RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 cargo test --locked --release --lib --target-dir target/loom loom_
+loom: ## Check the ring and its workers under every interleaving that loom can think of
+	$(call say,Model check of the ring and its workers)
+	LOOM_MAX_PREEMPTIONS=3 cargo test --locked --lib --features loom loom_
 
 .PHONY: fuzz
 fuzz: CASES ?= 10000
@@ -105,25 +111,49 @@ bench: $(VENV)/.ready-bench ## Side by side with the pipelines of today, on the 
 	@$(BIN)/gristmill bench --latency --output target/bench $(BENCH)
 	@echo "All that was measured, and pictures of it, are in target/bench."
 
+.PHONY: docs
+docs: $(VENV)/.ready-docs ## Build the documentation into target/site; a warning is an error
+	$(call say,Documentation)
+	$(BIN)/zensical build --strict
+	@echo "Open target/site/index.html"
+
 .PHONY: bench-encoder
 bench-encoder: $(VENV)/.ready-demo ## The encoder side by side with its peers: first and second pass, one thread
 	$(call say,Megabytes of text a second side by side)
 	@$(BIN)/python benches/encoders $(BENCH)
 
 .PHONY: wheel
-wheel: $(BIN)/maturin ## Build a wheel into dist/ and try it in a fresh environment
-	$(call say,Wheel)
-	rm -rf dist target/wheel-check
-	$(MATURIN) build --release --locked --out dist
+wheel: $(VENV)/.ready-wheel-tools ## Build a portable wheel into dist/, check it, and try it in a fresh environment
+	$(call say,Wheel $(WHEEL_LEVEL))
+	rm -rf dist/*.whl target/wheel-check
+	GRISTMILL_COMMIT="$(COMMIT)" PATH="$(abspath $(BIN)):$$PATH" $(MATURIN) build --release --locked $(WHEEL_OPTIONS) --out dist
+	$(if $(WHEEL_LEVEL),@$(BIN)/auditwheel show dist/*.whl | tee target/auditwheel.txt)
+	$(if $(WHEEL_LEVEL),@grep -q '"$(WHEEL_LEVEL)"' target/auditwheel.txt || { echo "it needs a newer glibc than $(WHEEL_LEVEL) has"; exit 1; })
 	$(call say,The wheel in a fresh environment)
 	$(PYTHON) -m venv target/wheel-check
 	target/wheel-check/bin/python -m pip install "$$(ls dist/*.whl)[demo]"
-	cd target/wheel-check && bin/gristmill demo --folder demo-data --megabytes 2
+	cd target/wheel-check && bin/gristmill --version && bin/gristmill demo --folder demo-data --megabytes 2
 	@ls -l dist
+
+.PHONY: sdist
+sdist: $(BIN)/maturin ## Build a source distribution into dist/, and install it in a fresh environment
+	$(call say,Source distribution)
+	rm -rf dist/*.tar.gz target/sdist-check
+	$(MATURIN) sdist --out dist
+	$(call say,The source distribution in a fresh environment)
+	$(PYTHON) -m venv target/sdist-check
+	CARGO_TARGET_DIR="$(abspath target/sdist)" CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
+		target/sdist-check/bin/python -m pip install "$$(ls dist/*.tar.gz)[demo]"
+	cd target/sdist-check && bin/gristmill --version && bin/gristmill demo --folder demo-data --megabytes 1
+
+.PHONY: licenses
+licenses: ## Gather the licences of all that the wheel holds into THIRD_PARTY_LICENSES.md
+	@command -v cargo-about >/dev/null || { echo "cargo-about is not to be found: cargo install cargo-about --locked"; exit 1; }
+	cargo about generate --features python --locked --fail about.hbs --output-file THIRD_PARTY_LICENSES.md
 
 .PHONY: clean
 clean: ## Remove all that these commands made
-	rm -rf $(VENV) target dist demo-data .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) target dist demo-data .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 	rm -f python/gristmill/_core*.so
 
@@ -143,6 +173,11 @@ $(BIN)/maturin: pyproject.toml
 $(VENV)/.built: $(BIN)/maturin $(CORE)
 	$(call say,The package in release mode; the first build takes some minutes)
 	$(MATURIN) develop --release --locked
+	@touch $@
+
+# What a wheel is built and checked with; the package need not be there.
+$(VENV)/.ready-wheel-tools: $(BIN)/maturin
+	$(BIN)/python -m pip install "auditwheel>=6,<7" "ziglang>=0.13"
 	@touch $@
 
 # What one of the package's extras asks for. An extra may name another one, so the package must be there already.

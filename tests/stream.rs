@@ -61,11 +61,21 @@ enum Record {
     Unknown,
 }
 
+/// What has happened to a shard's file.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Damage {
+    None,
+    /// Something that is no gzip stands behind its records: they can be read, and then there is an error.
+    Tail,
+    /// It has another size than the manifest says: nothing of it is read.
+    Size,
+}
+
 /// What defines a stream.
 #[derive(Debug, Clone)]
 #[allow(clippy::struct_excessive_bools)]
 struct Case {
-    shards: Vec<Vec<Record>>,
+    shards: Vec<(Vec<Record>, Damage)>,
     gzip: bool,
     lanes: Index,
     rows_per_lane: usize,
@@ -103,6 +113,10 @@ fn record() -> impl Strategy<Value = Record> {
     ]
 }
 
+fn damage() -> impl Strategy<Value = Damage> {
+    prop_oneof![30 => Just(Damage::None), 1 => Just(Damage::Tail), 1 => Just(Damage::Size)]
+}
+
 fn packing() -> impl Strategy<Value = Packing> {
     use Truncation::{Error, Left, Middle, Right, Split};
     prop_oneof![
@@ -115,7 +129,7 @@ fn packing() -> impl Strategy<Value = Packing> {
 
 prop_compose! {
     fn case()(
-        shards in prop::collection::vec(prop::collection::vec(record(), 0..12), 1..9),
+        shards in prop::collection::vec((prop::collection::vec(record(), 0..12), damage()), 1..9),
         (gzip, single_rows, boundary_targets, bos, eos) in any::<(bool, bool, bool, bool, bool)>(),
         lanes in any::<Index>(),
         rows_per_lane in 1usize..4,
@@ -152,7 +166,8 @@ fn build(case: &Case, folder: &Path) -> (Arc<StreamConfig>, Corpus) {
     let mut corpus = Corpus::default();
     let mut word = FIRST_WORD;
     let mut shards = Vec::new();
-    for (number, records) in case.shards.iter().enumerate() {
+    for (number, (records, damage)) in case.shards.iter().enumerate() {
+        let is_lost = *damage == Damage::Size;
         let mut lines = String::new();
         for (line, record) in records.iter().enumerate() {
             match record {
@@ -163,11 +178,13 @@ fn build(case: &Case, folder: &Path) -> (Arc<StreamConfig>, Corpus) {
                     writeln!(lines, "{{\"text\": \"{}\"}}", text.join(" ")).unwrap();
                     let bos = case.bos.then_some(BOS);
                     let eos = case.eos.then_some(EOS);
-                    corpus.add((number, line), bos.into_iter().chain(words).chain(eos).collect());
+                    if !is_lost {
+                        corpus.add((number, line), bos.into_iter().chain(words).chain(eos).collect());
+                    }
                 }
                 Record::Blank => lines.push_str(" \n"),
                 Record::Bad => {
-                    corpus.bad += 1;
+                    corpus.bad += u64::from(!is_lost);
                     lines.push_str("{\"text\": null}\n");
                 }
                 Record::Unknown => lines.push_str("{\"text\": \"unknown\"}\n"),
@@ -181,7 +198,14 @@ fn build(case: &Case, folder: &Path) -> (Arc<StreamConfig>, Corpus) {
         } else {
             std::fs::write(&path, lines).unwrap();
         }
-        let size = path.metadata().unwrap().len();
+        let mut size = path.metadata().unwrap().len();
+        if *damage == Damage::Tail && case.gzip {
+            let mut file = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
+            file.write_all(b"no gzip").unwrap();
+            size += 7;
+        }
+        size += u64::from(is_lost);
+        corpus.bad += u64::from(is_lost || (*damage == Damage::Tail && case.gzip));
         shards.push(Shard { path: path.to_str().unwrap().into(), size });
     }
     assert!(word < FIRST_WORD + WORDS);
@@ -302,6 +326,27 @@ fn check_same(whole: &Stream, part: &Stream, first: usize, padding: &[Vec<i32>])
     Ok(())
 }
 
+/// Checks that the states behind steps from `first` on are the same, so that what holds for one restore holds for any
+/// number of them on any hosts in turn.
+fn check_states(whole: &Stream, part: &Stream, first: usize, own: &[usize]) -> TestCaseResult {
+    let all = between_steps(whole);
+    for (step, state) in between_steps(part).into_iter().filter(|(step, _)| *step > first as u64) {
+        let Some(all) = all.get(&step) else { continue };
+        let expected: Vec<_> = own.iter().map(|&lane| all.cursors[lane]).collect();
+        prop_assert_eq!(&state.cursors, &expected, "behind step {}", step);
+    }
+    Ok(())
+}
+
+/// The states behind whole steps. That of the end is another one of the last step: it is left out.
+fn between_steps(stream: &Stream) -> HashMap<u64, &Delivered> {
+    let mut states = HashMap::new();
+    for state in stream.states.iter().filter(|state| state.row == 0) {
+        states.entry(state.step).or_insert(state);
+    }
+    states
+}
+
 /// The same stream, had nobody asked for provenance.
 fn without_provenance(whole: &Stream, case: &Case) -> Stream {
     let mut stream = whole.clone();
@@ -372,6 +417,7 @@ fn check(case: &Case, runs: &[Run]) -> TestCaseResult {
             let from = Delivered { step: state.step, row: 0, cursors };
             let part = play(&config, host(own.to_vec(), run.threads, run.prefetch), Some(from), usize::MAX);
             check_same(&whole, &part, first, &padding)?;
+            check_states(&whole, &part, first, own)?;
             if let Some(error) = part.error {
                 errors.push(error);
             } else if whole.error.is_none() {
@@ -451,7 +497,7 @@ fn settings(cases: u32) -> ProptestConfig {
 }
 
 proptest! {
-    #![proptest_config(settings(600))]
+    #![proptest_config(settings(4000))]
 
     #[test]
     fn one_stream(case in case(), runs in prop::collection::vec(other_run(), 2)) {
@@ -461,7 +507,7 @@ proptest! {
 
 proptest! {
     // Fewer: workers that read ahead go through the small shards of a case very often.
-    #![proptest_config(settings(60))]
+    #![proptest_config(settings(300))]
 
     #[test]
     fn endless_streams_begin_like_finite_ones(case in case(), run in other_run()) {

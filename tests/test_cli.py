@@ -3,6 +3,7 @@ import gzip
 import json
 import os
 import pty
+import shutil
 import signal
 import subprocess
 import sys
@@ -274,3 +275,109 @@ def test_progress_is_a_bar_on_a_terminal(folder):
     assert "packing" in shown
     assert "M tokens/s" in shown
     assert json.loads(process.stdout)["stats"]["rows"] > 0
+
+
+# Where a row comes from
+
+
+def of_state(folder):
+    return ["--shards", folder / "*" / "*.gz", "--tokenizer", _sample.tokenizer()]
+
+
+def check_row(found, batches):
+    """Whether each segment's text is what stands at its place of its record, and the row is that of the stream."""
+    encoder = gm.Encoder.from_file(_sample.tokenizer())
+    row = batches[found["step"]]["inputs"][found["row"]].tolist()
+    place = 0
+    for part in found["segments"]:
+        with gzip.open(part["shard"], "rt") as lines:
+            text = json.loads(lines.read().splitlines()[part["record"]])["raw_content"]
+        ids = [*encoder.encode(text).tolist(), encoder.eos_id][part["offset"] :][: part["length"]]
+        assert part["place"] == place
+        assert row[place : place + len(ids)] == ids
+        assert encoder.decode(ids) == part["text"]
+        place += len(ids)
+    assert (place, found["padding"]) == (found["tokens"], len(row) - found["tokens"])
+
+
+@pytest.mark.parametrize("single", [False, True])
+def test_inspect_row(state, folder, tmp_path, capsys, single):
+    # What the state says of the arguments is all there is: packing, seed and the rest.
+    dataset = gm.PackedDataset(
+        str(folder / "*" / "*.gz"), tokenizer=_sample.tokenizer(), text_field="raw_content", sequence_length=64,
+        batch_size=None if single else 16, lanes=8, seed=7, packing="best_fit",
+    )  # fmt: skip
+    iterator = iter(dataset)
+    for _ in range(2 * 8 + 3 if single else 2):
+        next(iterator)
+    state.write_text(json.dumps(iterator.get_state()))
+    iterator.close()
+    batches = list(dataset.batch(8) if single else dataset)
+    for row, step in ((5, None), (7, 2), (6, 3)):
+        found = run_json(capsys, "inspect", state, "--row", row, *(["--step", step] if step else []), *of_state(folder))
+        assert (found["kind"], found["step"], found["row"]) == ("row", step or 2, row)
+        assert found["lane"] == (row if single else row // 2)
+        check_row(found, batches)
+    last = run_json(capsys, "inspect", state, "--row", 0, "--step", 10**6, *of_state(folder))
+    assert (last["segments"], last["padding"]) == ([], 64)
+
+
+def test_inspect_row_of_shards(folder, capsys):
+    dataset = gm.PackedDataset(
+        str(folder / "*" / "*.gz"), tokenizer=_sample.tokenizer(), text_field="raw_content", sequence_length=100,
+        batch_size=4, seed=1,
+    )  # fmt: skip
+    settings = ["text_field=raw_content", "sequence_length=100", "batch_size=4", "seed=1"]
+    arguments = ["inspect", folder / "*" / "*.gz", "--tokenizer", _sample.tokenizer(), "--row", 3, "--step", 2]
+    arguments += [part for setting in settings for part in ("--set", setting)]
+    found = run_json(capsys, *arguments)
+    check_row(found, list(dataset))
+    assert _cli.run(list(map(str, arguments))) == 0
+    shown = capsys.readouterr().out
+    assert "row     3 of the batch of step 2, which lane" in shown
+    assert found["segments"][0]["shard"] in shown
+
+
+def test_inspect_row_of_a_checkpoint_folder(tmp_path, folder, capsys):
+    def dataset(**host):
+        return gm.PackedDataset(
+            str(folder / "*" / "*.gz"), tokenizer=_sample.tokenizer(), text_field="raw_content", sequence_length=64,
+            batch_size=16, **host,
+        )  # fmt: skip
+
+    for process in range(2):
+        iterator = iter(dataset(shard_index=process, shard_count=2))
+        next(iterator)
+        (tmp_path / f"process_{process}-of-2.json").write_text(json.dumps(iterator.get_state()))
+        iterator.close()
+    assert run_json(capsys, "inspect", tmp_path)["step"] == 1
+    check_row(run_json(capsys, "inspect", tmp_path, "--row", 15, *of_state(folder)), list(dataset()))
+    one = tmp_path / "process_0-of-2.json"
+    assert "the row is of lane 7, and the state holds the lanes 0, 1, 2, 3" in fails(
+        capsys, "inspect", one, "--row", 15, *of_state(folder)
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--row", 16], "--row 16: a global batch has the rows 0 to 15"),
+        (["--row", 0, "--step", 1], "--step 1: the state stands behind it, at 2"),
+        (["--row", 0, "--set", "seed=1"], "it knows the arguments, so --set is not for it"),
+    ],
+)
+def test_inspect_row_says_what_does_not_fit(state, folder, arguments, says, capsys):
+    assert says in fails(capsys, "inspect", state, *arguments, *of_state(folder))
+
+
+def test_inspect_row_of_other_shards_names_what_differs(state, folder, tmp_path, capsys):
+    others = tmp_path / "others"
+    shutil.copytree(folder, others)
+    shutil.copytree(next(others.iterdir()), others / "one more")
+    assert "another dataset: manifest was" in fails(capsys, "inspect", state, "--row", 0, *of_state(others))
+
+
+@pytest.mark.parametrize("arguments", [["--row", "1"], ["--step", "1"], ["--row", "1", "--tokenizer", "none"]])
+def test_inspect_row_needs_its_options(state, arguments, capsys):
+    assert _cli.run(["inspect", str(state), *arguments]) == 2
+    assert "Usage: gristmill" in capsys.readouterr().err

@@ -127,9 +127,27 @@ def demo(
     help="Records of a shard to look at.",
 )
 @click.option("--text", help="Text for a tokenizer to encode.")
+@click.option("--row", type=click.IntRange(0), help="A row of a global batch, from 0: show where its text comes from.")
+@click.option("--step", type=click.IntRange(0), help="Its batch, from 0.  [default: the one behind the state]")
+@click.option("--shards", multiple=True, help="With --row and a state: its shards, paths or globs.")
+@click.option("--tokenizer", type=click.Path(exists=True, path_type=Path), help="With --row: the tokenizer.json.")
+@click.option("--set", "settings", multiple=True, help="With --row and shards: an argument of PackedDataset.")
 @as_json_option
-def inspect(path: Path, records: int, text: str | None, as_json: bool) -> None:
-    """Explain a tokenizer, a shard, a saved state, or packed files.
+def inspect(
+    path: Path,
+    records: int,
+    text: str | None,
+    row: int | None,
+    step: int | None,
+    shards: tuple[str, ...],
+    tokenizer: Path | None,
+    settings: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Explain a tokenizer, a shard, a saved state, packed files, or a row of a run.
+
+    A state is one saved as JSON, or a checkpoint's folder of process_0-of-N.json. With --row, PATH is a state or
+    the shards, and the row's lane is played to its step to tell which records its text comes from.
 
     \b
     Examples:
@@ -137,14 +155,27 @@ def inspect(path: Path, records: int, text: str | None, as_json: bool) -> None:
       gristmill inspect red_pajama/2023-01/en_head.json.gz
       gristmill inspect state.json --json
       gristmill inspect packed
+      gristmill inspect state.json --row 5 --shards 'red_pajama/*/*.gz' --tokenizer tokenizer.json
+      gristmill inspect 'red_pajama/*/*.gz' --row 5 --step 120 --tokenizer tokenizer.json \\
+        --set batch_size=64 --set sequence_length=2048 --set text_field=raw_content
     """
-    from gristmill import _inspect
+    if row is None:
+        if step is not None or shards or tokenizer or settings:
+            raise click.UsageError("--step, --shards, --tokenizer and --set say where a --row is; which one?")
+        from gristmill import _inspect
 
-    found = _inspect.inspect(path, records=records, text=text)
+        found, describe = _inspect.inspect(path, records=records, text=text), _inspect.describe
+    else:
+        if tokenizer is None:
+            raise click.UsageError("--row needs --tokenizer")
+        from gristmill import _locate
+
+        found = _locate.locate(path, row=row, step=step, shards=shards, tokenizer=tokenizer, settings=settings)
+        describe = _locate.describe
     if as_json:
         print_json(found)
     else:
-        click.echo(_inspect.describe(found))
+        click.echo(describe(found))
 
 
 for command in (bench, pack, verify):

@@ -26,8 +26,8 @@ import numpy.typing as npt
 from gristmill import _core
 
 Tokens: TypeAlias = "npt.NDArray[np.int32]"
-# Rows of token ids, and which places of them hold tokens (None: all). What it returns at its end is noted.
-Batches: TypeAlias = "Generator[tuple[Tokens, npt.NDArray[np.bool_] | None], None, dict[str, Any] | None]"
+# Rows of token ids, and what is 0 where they hold none (None: nowhere). What it returns at its end is noted.
+Batches: TypeAlias = "Generator[tuple[Tokens, npt.NDArray[Any] | None], None, dict[str, Any] | None]"
 
 _DOCUMENTS_A_CALL = 256  # For `datasets`: its default of 1000 keeps a gigabyte of encodings.
 
@@ -72,7 +72,7 @@ def gristmill(job: Job) -> Batches:
     def batches() -> Batches:
         iterator = iter(dataset)
         for batch in iterator:
-            yield batch["inputs"], batch["inputs_segmentation"] != 0
+            yield batch["inputs"], batch["inputs_segmentation"]
         return iterator.stats()
 
     return batches()
@@ -113,7 +113,7 @@ def grain(job: Job) -> Batches:
 
     def batches() -> Batches:
         for batch in dataset:
-            yield batch["tokens"], batch["tokens_segment_ids"] != 0
+            yield batch["tokens"], batch["tokens_segment_ids"]
         return None
 
     return batches()
@@ -134,7 +134,7 @@ def pretokenized(job: Job) -> Batches:
     def batches() -> Batches:
         with folder:
             for batch in dataset:
-                yield batch["tokens"], batch["tokens_segment_ids"] != 0
+                yield batch["tokens"], batch["tokens_segment_ids"]
         return None
 
     return batches()

@@ -25,6 +25,7 @@ DIFFERENT = 3
     help="File format.",
 )
 @click.option("--rows-per-file", type=click.IntRange(1), default=65536, show_default=True, help="When a part ends.")
+@click.option("--field", "fields", multiple=True, help="Write this field; give it several times.  [default: all]")
 @_options.dataset_options(batch_size=64)
 @as_json_option
 def pack(
@@ -33,6 +34,7 @@ def pack(
     output: Path,
     file_format: str,
     rows_per_file: int,
+    fields: tuple[str, ...],
     as_json: bool,
     **arguments: Any,
 ) -> None:
@@ -46,17 +48,22 @@ def pack(
     \b
     Examples:
       gristmill pack 'pile/*.jsonl.gz' --tokenizer llama --output packed --sequence-length 2048
+      gristmill pack 'pile/*.jsonl.gz' --tokenizer llama --output packed --field inputs --field inputs_segmentation
       gristmill pack 'pile/*.jsonl.gz' --tokenizer llama --output packed --format megatron
       gristmill pack a.json.gz b.json.gz --tokenizer t.json --output packed --packing best_fit --seed 1 --json
     """
     if file_format == "megatron" and (arguments["packing"], arguments["layout"]) != ("concat", "maxtext"):
         raise click.UsageError("--format megatron writes whole documents: it takes neither --packing nor --layout")
-    if file_format == "megatron" and (arguments["boundary_targets"] or arguments["max_segments"]):
-        raise click.UsageError("--format megatron has neither targets nor segments")
+    if file_format == "megatron" and (arguments["boundary_targets"] or arguments["max_segments"] or fields):
+        raise click.UsageError("--format megatron has neither targets nor segments nor other fields")
     # Loaded here: Grain takes half a second, which --help need not wait for.
     from gristmill._dataset import PackedDataset
+    from gristmill._pack.folder import QUARANTINE
     from gristmill._pack.run import pack as run
 
+    if arguments["on_error"] == "quarantine":
+        output.mkdir(parents=True, exist_ok=True)
+        arguments["quarantine_file"] = str(Path.cwd() / (arguments["quarantine_file"] or output / QUARANTINE))
     # Relative names would mean something else wherever `verify` is called.
     source = {
         "shards": [str(Path.cwd() / shard) for shard in shards],
@@ -64,7 +71,11 @@ def pack(
         "arguments": arguments,
     }
     dataset = PackedDataset(list(shards), tokenizer=tokenizer, **arguments)
-    found = run(dataset, output, file_format=file_format, rows_per_file=rows_per_file, source=source)
+    if unknown := [name for name in fields if name not in dataset._element_spec]:
+        raise click.BadParameter(
+            f"{unknown[0]!r}: expected one of {', '.join(dataset._element_spec)}", param_hint="--field"
+        )
+    found = run(dataset, output, fields=fields, file_format=file_format, rows_per_file=rows_per_file, source=source)
     if as_json:
         print_json(found)
         return
@@ -101,7 +112,8 @@ def verify(
     """Check packed files against their source.
 
     Reads the shards again, encodes them with the `tokenizers` library whatever the tokenizer, packs, and compares with
-    what is in FOLDER. Exit code 0: equal; 3: different, and the first difference is shown; 1: it could not be told.
+    what is in FOLDER. Exit code 0: equal; 3: different, and the first difference is shown with the record it comes
+    from; 1: it could not be told.
 
     \b
     Examples:
@@ -121,7 +133,7 @@ def verify(
     dataset = PackedDataset(
         list(shards) or source["shards"],
         tokenizer=Encoder.from_file(definition, engine="reference"),
-        **{**source["arguments"], "threads": threads, "verify": 0.0},
+        **{**source["arguments"], "threads": threads, "verify": 0.0, "quarantine_file": None, "provenance": True},
     )
     found = checking.verify(packed, dataset, part)
     if as_json:

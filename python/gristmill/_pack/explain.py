@@ -17,12 +17,12 @@ _PARTS_SHOWN = 20
 
 
 def is_packed(path: Path) -> bool:
-    """Whether `path` is a packed folder, its index, or an index of Megatron's."""
-    if path.is_dir():
-        return (path / folder.INDEX).is_file()
+    """Whether `path` is a packed folder or a file in one, or an index of Megatron's."""
     if path.suffix == ".idx":
         return True
-    return path.name == folder.INDEX and folder.is_index(files.read_json(path))
+    index = (path if path.is_dir() else path.parent) / folder.INDEX
+    is_own = path.is_dir() or path == index or path.name.startswith(folder.PART)
+    return is_own and index.is_file() and folder.is_index(files.read_json(index))
 
 
 def inspect(path: Path) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def inspect(path: Path) -> dict[str, Any]:
     """
     if path.suffix == ".idx":
         return _megatron(path)
-    packed = folder.Folder.open(path)
+    packed = folder.Folder.open(path if path.is_dir() else path.parent)
     parts, index = packed.parts(), packed.index
     return {
         "kind": "packed",
@@ -43,7 +43,9 @@ def inspect(path: Path) -> dict[str, Any]:
         "items": sum(part["items"] for part in parts),
         "tokens": sum(part["tokens"] for part in parts),
         "bytes": sum(size for part in parts for size in part["files"].values()),
-        "parts": [{name: part[name] for name in ("files", "items", "tokens", "quarantine")} for part in parts],
+        "quarantined": sum(part["quarantined"] for part in parts),
+        "quarantine_file": index["source"]["arguments"].get("quarantine_file"),
+        "parts": parts,
         "stream": {
             name: unquote(value) for name, _, value in (pair.partition("=") for pair in index["fingerprint"].split(" "))
         },
@@ -61,13 +63,14 @@ def describe(found: dict[str, Any]) -> str:
         what = f"{found['items']:,} documents, {found['tokens']:,} tokens of type {found['dtype']}"
         return _table.fields([("Megatron index", found["path"]), ("holds", what), *begins])
     unit = "documents" if found["format"] == "megatron" else f"rows of {found['sequence_length']:,} tokens"
+    listed = found["quarantine_file"]
     lines: list[tuple[str, object]] = [
         ("packed", f"{found['path']}, format {found['format']}, {'' if found['complete'] else 'not '}complete"),
         ("holds", f"{found['items']:,} {unit}, {found['tokens']:,} tokens, {found['bytes']:,} bytes"),
         ("fields", f"{', '.join(found['fields'])} ({found['dtype']})"),
         ("shards", ", ".join(found["source"]["shards"])),
         ("tokenizer", found["source"]["tokenizer"]),
-        ("left out", f"{sum(len(part['quarantine']) for part in found['parts']):,} records"),
+        ("left out", f"{found['quarantined']:,} records" + (f", listed in {listed}" if listed else "")),
         *begins,
     ]
     stream = _table.fields((f"  {name}", value) for name, value in found["stream"].items())

@@ -1,0 +1,205 @@
+"""`gristmill inspect --row`: where the text of one row of a run comes from.
+
+A row is found by playing its lane alone from a saved state, or from the start, with `provenance`. A state knows
+all arguments of its dataset but the shards and the tokenizer, of which it holds the fingerprints.
+"""
+
+import ast
+import copy
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from gristmill import _state, _state_files, _table
+from gristmill._dataset import PROVENANCE, PackedDataset
+from gristmill._errors import ArgumentError, ArgumentTypeError, StateError
+from gristmill._iterator import Element, PackedDatasetIterator
+from gristmill._progress import Progress
+
+# Of a fingerprint: what is no argument, and the arguments that are strings.
+_NO_ARGUMENTS = frozenset({"manifest", "tokenizer"})
+_STRINGS = frozenset({"text_field", "packing", "truncation", "layout", "on_error"})
+# Arguments for which None says something else than leaving them out.
+_NONE_MEANS = frozenset({"epochs"})
+_EXCERPT = 60
+
+
+def locate(
+    path: Path, *, row: int, step: int | None, shards: Sequence[str], tokenizer: Path, settings: Iterable[str]
+) -> dict[str, Any]:
+    """Where a row's text comes from.
+
+    Args:
+      path: a state saved as JSON, a checkpoint's folder with those of all processes, or shards (path or glob).
+      row: of the global batch, from 0.
+      step: of the batch, from 0. None: the one behind the state, or the first.
+      shards: those of the state; more of them if `path` names shards.
+      tokenizer: the tokenizer.json.
+      settings: further arguments of `PackedDataset`, each as `name=value`.
+
+    Raises:
+      GristmillError: they do not fit each other, or there is no such row.
+    """
+    state = _saved_state(path)
+    arguments: dict[str, Any] = _from_settings(settings)
+    if state is None:
+        dataset = _dataset([str(path), *shards], tokenizer, arguments)
+        state = iter(dataset).get_state()
+    elif not shards or arguments:
+        raise ArgumentError(
+            f"{path} is a saved state: it knows the arguments, so --set is not for it, and --shards must name its "
+            "shards"
+        )
+    else:
+        dataset = _dataset(list(shards), tokenizer, _from_fingerprint(state["fingerprint"]))
+    step = state["step"] if step is None else step
+    lane, element = _play(dataset, state, step, row)
+    return {"kind": "row", "step": step, "row": row, "lane": lane, **_found(dataset, element)}
+
+
+def describe(found: dict[str, Any]) -> str:
+    """The result of `locate` for people."""
+    summary = _table.fields(
+        [
+            ("row", f"{found['row']} of the batch of step {found['step']:,}, which lane {found['lane']} gives"),
+            ("places", f"{found['tokens']:,} tokens, {found['padding']:,} of padding"),
+        ]
+    )
+    if not found["segments"]:
+        return f"{summary}\n\nThe row is padding alone: its lane has ended."
+    rows = [["places", "shard", "record", "tokens", "text"]]
+    for part in found["segments"]:
+        start, offset, length = part["place"], part["offset"], part["length"]
+        rows.append(
+            [
+                f"{start}-{start + length - 1}",
+                part["shard"],
+                f"{part['record']:,}",
+                f"{offset:,}-{offset + length - 1:,}",
+                json.dumps(part["text"][:_EXCERPT], ensure_ascii=False),
+            ]
+        )
+    return f"{summary}\n\n{_table.columns(rows, right=(0, 2, 3))}"
+
+
+def _saved_state(path: Path) -> _state.State | None:
+    """The state in a file or a checkpoint's folder; None if the path is another thing."""
+    if path.is_dir():
+        return _state_files.read_merged(path)
+    if path.suffix != ".json" or not path.is_file():
+        return None
+    try:
+        value = json.loads(path.read_text())
+    except ValueError:
+        return None
+    return _state.check(value) if isinstance(value, dict) and {"fingerprint", "lanes"} <= value.keys() else None
+
+
+def _from_settings(settings: Iterable[str]) -> dict[str, Any]:
+    arguments = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals:
+            raise ArgumentError(f"--set {setting}: expected name=value, such as sequence_length=2048")
+        arguments[name] = value if name in _STRINGS else _literal(value)
+    return arguments
+
+
+def _from_fingerprint(fingerprint: str) -> dict[str, Any]:
+    """The arguments that a state was made with. One that its packing does not use is None there, or left out."""
+    values = {name: unquote(value) for name, _, value in (part.partition("=") for part in fingerprint.split(" "))}
+    arguments = {
+        name: value if name in _STRINGS else _literal(value)
+        for name, value in values.items()
+        if name not in _NO_ARGUMENTS and (value != "None" or name in _NONE_MEANS)
+    }
+    return arguments | {name: False for name in ("eos", "bos") if arguments.get(name) is None}
+
+
+def _literal(value: str) -> Any:
+    """`value` as Python has it, or as a string: the end-of-text token may be an id or a spelling."""
+    try:
+        return ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        return value
+
+
+def _dataset(shards: list[str], tokenizer: Path, arguments: Mapping[str, Any]) -> PackedDataset:
+    try:
+        dataset = PackedDataset(shards, tokenizer=tokenizer, prefetch=1, **arguments)
+    except ArgumentTypeError:
+        raise
+    except TypeError as error:
+        raise ArgumentError(f"not an argument of PackedDataset: {error}") from None
+    # All segments are listed, however many.
+    dataset._entries = dataset._sequence_length
+    return dataset
+
+
+def _play(dataset: PackedDataset, state: _state.State, step: int, row: int) -> "tuple[int, Element | None]":
+    """The row's lane, and its arrays; None if the lane has ended."""
+    rows = dataset._batch_size or dataset.lanes
+    if not 0 <= row < rows:
+        raise ArgumentError(f"--row {row}: a global batch has the rows 0 to {rows - 1}")
+    rows_per_lane = rows // dataset.lanes
+    lane, own_row = divmod(row, rows_per_lane)
+    start = _lane_state(state, lane)
+    if step < start["step"]:
+        raise ArgumentError(f"--step {step}: the state stands behind it, at {start['step']}; use an earlier one")
+    one_lane = copy.copy(dataset)
+    one_lane._own_lanes = [lane]
+    iterator = iter(one_lane)
+    try:
+        iterator.set_state(start)
+        element = _element(iterator, step - start["step"], f"lane {lane}")
+    finally:
+        iterator.close()
+    if element is not None and dataset._batch_size is not None:
+        element = {name: array[own_row] for name, array in element.items()}
+    return lane, element
+
+
+def _element(iterator: PackedDatasetIterator, ahead: int, what: str) -> "Element | None":
+    """What comes after so many others; None behind the end."""
+    with Progress(f"playing {what}", ahead, "steps") as progress:
+        for done in range(ahead):
+            if next(iterator, None) is None:
+                return None
+            progress.show(done)
+        return next(iterator, None)
+
+
+def _found(dataset: PackedDataset, element: "Element | None") -> dict[str, Any]:
+    if element is None:
+        return {"tokens": 0, "padding": dataset._sequence_length, "segments": []}
+    tokens = next(iter(element.values()))
+    segments, place = [], 0
+    for shard, record, offset, length in element[PROVENANCE].tolist():
+        if not length:
+            break
+        segments.append(
+            {
+                "place": place,
+                "length": length,
+                "shard": dataset.manifest.paths[shard],
+                "record": record,
+                "offset": offset,
+                "text": dataset.encoder.decode(tokens[place : place + length]),
+            }
+        )
+        place += length
+    return {"tokens": place, "padding": len(tokens) - place, "segments": segments}
+
+
+def _lane_state(state: _state.State, lane: int) -> _state.State:
+    """The state of one lane, which may be one row ahead within a step of single rows."""
+    cursor = state["lanes"].get(str(lane))
+    if cursor is None:
+        raise StateError(
+            f"the row is of lane {lane}, and the state holds the lanes {', '.join(state['lanes'])}: use that of "
+            "another host, or the folder with those of all"
+        )
+    ahead = int(lane < state["row"])
+    return {**state, "step": state["step"] + ahead, "row": 0, "lanes": {str(lane): cursor}}

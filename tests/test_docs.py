@@ -1,0 +1,93 @@
+"""Every Python block and every command in README and docs runs."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from gristmill import _cli
+
+ROOT = Path(__file__).parent.parent
+# The blocks of training.md want eight devices: tests/test_examples.py runs them.
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+# Too slow, or what `make` calls: their options are checked, and other tests run them.
+NOT_RUN = {"demo", "bench"}
+
+
+def blocks(page, language):
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def commands(page):
+    lines = [line for block in blocks(page, "console") for line in block.splitlines()]
+    return [shlex.split(line.partition("#")[0])[2:] for line in lines if line.startswith("$ gristmill ")]
+
+
+@pytest.fixture
+def workplace(tmp_path, shard_folder, tokenizer_file, monkeypatch):
+    """A folder as the pages assume it."""
+    for name in ("demo-data", "red_pajama"):
+        (tmp_path / name).symlink_to(shard_folder)
+    (tmp_path / "tokenizer").symlink_to(tokenizer_file.parent)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / name).symlink_to(tokenizer_file.parent / name)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("page", [p for p in PAGES if p.name != "training.md"], ids=lambda page: page.name)
+def test_what_a_page_shows_runs(page, workplace, capsys):
+    for arguments in commands(page):
+        command = _cli.cli.commands.get(arguments[0])
+        if arguments[0] in NOT_RUN:
+            command.make_context(arguments[0], arguments[1:])
+        else:
+            assert _cli.run(arguments) == 0, capsys.readouterr().err
+    if code := "".join(blocks(page, "python")):
+        (workplace / "page.py").write_text(code)
+        done = subprocess.run(
+            [sys.executable, "page.py"],
+            env={**os.environ, "JAX_PLATFORMS": "cpu"},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_pages_show_code_and_commands():
+    assert sum(len(blocks(page, "python")) for page in PAGES) > 20
+    assert {arguments[0] for page in PAGES for arguments in commands(page)} >= set(_cli.cli.commands)
+
+
+def test_links_lead_somewhere():
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
+            assert target.startswith("https://") or (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_every_page_is_in_the_site():
+    listed = set(re.findall(r"(\w+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
+    assert listed == {page.name for page in (ROOT / "docs").glob("*.md")}
+
+
+def test_every_command_is_documented():
+    page = (ROOT / "docs" / "commands.md").read_text()
+    for name, command in _cli.cli.commands.items():
+        assert f"`gristmill {name}`" in page
+        for option in command.params:
+            assert isinstance(option, click.Argument) or option.help, f"{name} {option.name}"
+
+
+def test_every_public_name_is_in_the_reference():
+    import gristmill as gm
+
+    page = (ROOT / "docs" / "reference.md").read_text()
+    for name in gm.__all__:
+        assert re.search(rf"gristmill\.{name}\b", page), name
