@@ -86,7 +86,7 @@ def soak(arguments: argparse.Namespace, folder: Path) -> int:
         (folder / f"{number:02}.jsonl.gz").write_bytes(data[: len(data) - 1000 * (number == 5)])
     dataset = gm.PackedDataset(
         str(folder / "*.jsonl.gz"), tokenizer=write_tokenizer(folder), sequence_length=2048, batch_size=8, epochs=None,
-        seed=1, on_error="quarantine", max_error_rate=0.2, quarantine_file=folder / "quarantine.jsonl",
+        eos="</s>", seed=1, on_error="quarantine", max_error_rate=0.2, quarantine_file=folder / "quarantine.jsonl",
     )  # fmt: skip
     samples = sample(dataset, arguments.minutes * 60)
     first, last = samples[len(samples) // 5], samples[-1]

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from gristmill._core import CURSOR_FIELDS
-from gristmill._dataset import PackedDataset, PackedDatasetIterator
+from gristmill._dataset import PackedDataset
 from gristmill._errors import GristmillError
+from gristmill._iterator import PackedDatasetIterator
 from gristmill._pack import files, megatron
 from gristmill._pack.folder import Folder
 from gristmill._pack.formats import FORMATS

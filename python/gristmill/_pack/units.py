@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:  # Loads Grain, which `inspect` has no need of.
-    from gristmill._dataset import Element
+    from gristmill._iterator import Element
 
 # In every layout this is 0 on padding and nowhere else.
 _IS_TOKEN = {"maxtext": "inputs_segmentation", "grain": "tokens_segment_ids", "hf": "attention_mask"}
