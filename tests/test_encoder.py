@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gristmill as gm
-from gristmill import _core
+from gristmill import _core, _inspect
 
 
 def reference(json_bytes: bytes) -> tokenizers.Tokenizer:
@@ -64,6 +64,29 @@ def test_a_batch_is_its_texts(encoder, texts, threads):
     assert (ids.dtype, offsets.dtype, len(offsets)) == (np.int32, np.int64, 41)
     for text, start, end in zip(texts, offsets, offsets[1:], strict=False):
         np.testing.assert_array_equal(ids[start:end], encoder.encode(text))
+
+
+def test_memory_is_that_of_the_options(tokenizer_json):
+    encoder = gm.Encoder.from_bytes(tokenizer_json, cache_bytes=10**6)
+    memory = encoder.memory
+    assert memory["shared"] > len(tokenizer_json)
+    assert 0 < memory["thread"] <= 1.25 * memory["thread_bound"]
+    assert memory["thread_bound"] == 10**6
+    assert gm.Encoder.from_bytes(tokenizer_json, engine="reference").memory["thread_bound"] == 0
+
+
+def test_inspect_tells_time_and_memory_of_the_fast_engine_only(tokenizer_json, tmp_path):
+    path = tmp_path / "tokenizer.json"
+    path.write_bytes(tokenizer_json)
+    found = _inspect.inspect(path)
+    assert found["load_seconds"] > 0
+    assert found["memory"] == gm.Encoder.from_file(path).memory
+    assert "growing to at most 67.1 MB (cache_bytes)" in _inspect.describe(found)
+    words = {"a": 0, "[UNK]": 1}
+    model = {"type": "WordPiece", "vocab": words, "unk_token": "[UNK]"}
+    model |= {"continuing_subword_prefix": "##", "max_input_chars_per_word": 100}
+    path.write_text(json.dumps({"model": model}))
+    assert "that of the tokenizers library" in _inspect.describe(_inspect.inspect(path))
 
 
 def test_an_empty_batch_and_empty_texts(encoder):

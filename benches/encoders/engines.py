@@ -126,8 +126,8 @@ def _calls(texts: Iterable[str]) -> Iterator[list[str]]:
 
 def _main() -> None:
     name, tokenizer, documents = sys.argv[1:]
-    # One thread, whatever the engine would like.
-    os.environ.update(TOKENIZERS_PARALLELISM="false", RAYON_NUM_THREADS="1")
+    # One thread, whatever the engine would like; idle threads of NumPy's would take processor time, too.
+    os.environ.update(TOKENIZERS_PARALLELISM="false", RAYON_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
     with open(documents, "rb") as file:  # noqa: PTH123 - the same call in every environment
         print(json.dumps(measure(ENGINES[name], tokenizer, file.read())))
 

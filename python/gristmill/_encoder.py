@@ -166,6 +166,18 @@ class Encoder:
         return self._core.engine_reason
 
     @property
+    def memory(self) -> dict[str, int]:
+        """Bytes of the fast engine.
+
+        Returns:
+          `shared`: of the encoder itself, whatever the number of threads; `thread`: what each thread's cache begins
+          with; `thread_bound`: what it may grow to (`cache_bytes`). A thread's buffers, a few times
+          its longest text, come on top.
+        """
+        shared, thread, thread_bound = self._core.memory()
+        return {"shared": shared, "thread": thread, "thread_bound": thread_bound}
+
+    @property
     def vocab_size(self) -> int:
         """Number of ids, added tokens included."""
         return self._core.vocab_size

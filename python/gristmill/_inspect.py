@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import time
 import zlib
 from collections import Counter
 from collections.abc import Iterator
@@ -90,7 +91,9 @@ def _open(path: Path) -> "gzip.GzipFile | Any":
 
 
 def _tokenizer(path: Path, value: dict[str, Any], text: str | None) -> dict[str, Any]:
+    began = time.perf_counter()
     encoder = Encoder.from_file(path)
+    load_seconds = time.perf_counter() - began
     found: dict[str, Any] = {
         "kind": "tokenizer",
         "path": str(path),
@@ -104,6 +107,8 @@ def _tokenizer(path: Path, value: dict[str, Any], text: str | None) -> dict[str,
         "bos": _token(encoder, encoder.bos_id),
         "engine": encoder.engine,
         "engine_reason": encoder.engine_reason,
+        "load_seconds": load_seconds,
+        "memory": encoder.memory,
         "fingerprint": encoder.fingerprint,
     }
     if text is not None:
@@ -138,11 +143,23 @@ def _describe_tokenizer(found: dict[str, Any]) -> str:
         ("eos", token("eos")),
         ("bos", token("bos")),
         ("engine", f"{found['engine']}: {found['engine_reason']}"),
+        ("loaded in", f"{found['load_seconds'] * 1e3:.0f} ms"),
+        ("memory", _describe_memory(found)),
         ("fingerprint", found["fingerprint"]),
     ]
     if "encoded" in found:
         pairs.append(("encoded", " ".join(f"{part['text']!r}={part['id']}" for part in found["encoded"])))
     return _table.fields(pairs)
+
+
+def _describe_memory(found: dict[str, Any]) -> str:
+    if found["engine"] != "fast":
+        return "that of the tokenizers library"
+    megabytes = {name: f"{count / 1e6:.1f} MB" for name, count in found["memory"].items()}
+    return (
+        f"{megabytes['shared']}, and for each thread {megabytes['thread']} growing to at most "
+        f"{megabytes['thread_bound']} (cache_bytes)"
+    )
 
 
 def _shard(path: Path, records: int) -> dict[str, Any]:

@@ -115,10 +115,12 @@ class PackedDatasetIterator(Source, _state_files.LoadsAnyProcessCount, grain.Dat
 
     def close(self) -> None:
         """Stops and joins the threads. Elements already given stay valid."""
-        if not self._closed:
-            self._reporter.report()
+        try:
+            if not self._closed:
+                self._reporter.report()
+        finally:  # `on_stats` is the user's and may raise: the threads end all the same
             self._pipeline.close()
-        super().close()
+            super().close()
 
     def get_shard_states(self) -> list[dict[str, Any]]:
         """The state of each own lane by itself, as Grain's elastic iterators save them.

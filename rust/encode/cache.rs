@@ -52,6 +52,9 @@ impl Size {
     }
 }
 
+/// Buckets for short pieces that a table begins with. Nearly every text fills them.
+const FIRST_BUCKETS: usize = 1 << 16;
+
 /// The count byte of a slot whose ids are in `spilled`.
 const SPILLED: u8 = 0xFF;
 
@@ -104,7 +107,7 @@ impl PieceCache {
         // Half for short pieces, a quarter for medium ones, an eighth each for long ones and spilled ids.
         let short_bound = largest_table(bound / 2, size_of::<[[u128; 2]; 2]>());
         let medium_bound = largest_table(bound / 4, size_of::<[[u128; 4]; 2]>());
-        let start = (2 * pieces).next_power_of_two().max(1 << 10);
+        let start = pieces.next_power_of_two().max(FIRST_BUCKETS);
         Self {
             short: Table::new(start.min(short_bound), short_bound),
             medium: Table::new((start / 8).min(medium_bound), medium_bound),
@@ -312,8 +315,8 @@ fn largest_table(bytes: usize, size: usize) -> usize {
 
 /// Buckets of two slots of `W` words each, the first half of a slot being its key. The last word of a key
 /// holds the length, so it is zero in empty slots only.
-#[derive(Clone)]
 struct Table<const W: usize> {
+    /// Room for the most buckets. Those not in use have never been touched and take no memory.
     words: Words,
     buckets: usize,
     most_buckets: usize,
@@ -322,11 +325,11 @@ struct Table<const W: usize> {
 
 impl<const W: usize> Table<W> {
     fn new(buckets: usize, most_buckets: usize) -> Self {
-        Self { words: Words::zeroed(buckets * 2 * W), buckets, most_buckets, pushed_out: 0 }
+        Self { words: Words::zeroed(most_buckets * 2 * W), buckets, most_buckets, pushed_out: 0 }
     }
 
     fn bytes(&self) -> usize {
-        self.words.bytes()
+        self.buckets * size_of::<[[u128; W]; 2]>()
     }
 
     #[inline(always)]
@@ -359,20 +362,23 @@ impl<const W: usize> Table<W> {
         first.copy_from_slice(&slot);
     }
 
-    /// Grows fourfold when as many pieces have been pushed out as a sixty-fourth of the buckets.
+    /// Grows fourfold when as many pieces have been pushed out as a sixty-fourth of the buckets. In place: memory
+    /// that is touched for the first time is what growing costs most, a millisecond a megabyte.
     fn grow_if_due(&mut self) {
         if self.pushed_out * 64 < self.buckets || self.buckets >= self.most_buckets {
             return;
         }
-        let mut larger = Self::new((self.buckets * 4).min(self.most_buckets), self.most_buckets);
-        for place in 0..self.buckets {
-            // The second way first: it holds the older piece.
-            for slot in self.bucket(place).iter().rev().filter(|slot| Self::is_taken(*slot)) {
-                larger.insert(larger.place(Self::slot_hash(slot)), *slot);
+        let before = self.buckets;
+        self.buckets = (self.buckets * 4).min(self.most_buckets);
+        for place in 0..before {
+            let bucket = *self.bucket(place);
+            self.words[place * 2 * W..][..2 * W].fill(0);
+            // Each goes back or into one of the new buckets. The second way first: it holds the older piece.
+            for slot in bucket.iter().rev().filter(|slot| Self::is_taken(*slot)) {
+                self.insert(self.place(Self::slot_hash(slot)), *slot);
             }
         }
-        larger.pushed_out = 0;
-        *self = larger;
+        self.pushed_out = 0;
     }
 
     fn is_taken(slot: &[u128]) -> bool {
@@ -385,6 +391,15 @@ impl<const W: usize> Table<W> {
 
     fn clear(&mut self) {
         *self = Self::new(self.buckets, self.most_buckets);
+    }
+}
+
+impl<const W: usize> Clone for Table<W> {
+    fn clone(&self) -> Self {
+        let mut copy = Self::new(self.buckets, self.most_buckets);
+        let used = self.buckets * 2 * W;
+        copy.words[..used].copy_from_slice(&self.words[..used]);
+        copy
     }
 }
 
@@ -467,7 +482,7 @@ mod tests {
                 }
             }
             assert!(found > if bound == 1 << 26 { 20_000 } else { 100 }, "{found} of bound {bound}");
-            assert!(cache.bytes() <= 2 * bound + (1 << 16), "{} of bound {bound}", cache.bytes());
+            assert!(cache.bytes() <= bound + bound / 4 + (1 << 16), "{} of bound {bound}", cache.bytes());
         }
     }
 

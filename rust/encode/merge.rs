@@ -12,7 +12,7 @@
 use ahash::AHashMap;
 
 use super::file::Token;
-use super::kernel::Kernel;
+use super::kernel::{Kernel, prefetch};
 use super::vocab::{Ids, MAX_IDS};
 
 /// "No merge", "no id".
@@ -128,6 +128,15 @@ impl MergeTable {
         self.products[rank as usize]
     }
 
+    /// Whether this merge comes next is known only after a search, which the load need not wait for.
+    #[inline(always)]
+    fn prefetch_product(&self, rank: u32) {
+        // The last one in place of none: no branch.
+        if let Some(product) = self.products.get((rank as usize).min(self.products.len().wrapping_sub(1))) {
+            prefetch(product);
+        }
+    }
+
     pub fn bytes(&self) -> usize {
         size_of_val(&*self.buckets) + size_of_val(&*self.products)
     }
@@ -177,6 +186,7 @@ impl MergeTable {
         const PLACE: u32 = LONGEST as u32 - 1;
         // Rank and place in one number: the smallest is the lowest rank, leftmost among equals.
         let key = |rank: u32, place: usize| {
+            self.prefetch_product(rank);
             if rank == NONE { NONE } else { rank << PLACE_BITS | place as u32 & PLACE }
         };
         let n = word.len().min(W);

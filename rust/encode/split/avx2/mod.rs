@@ -10,15 +10,13 @@
 mod classify;
 mod starts;
 
-use std::arch::x86_64::{
-    _mm_loadl_epi64, _mm256_add_epi32, _mm256_cvtepu8_epi32, _mm256_set1_epi32, _mm256_storeu_si256,
-    _pdep_u64,
-};
+use std::arch::x86_64::_pdep_u64;
 
 use self::classify::classify;
 use self::starts::Starts;
 use super::classes::Classes;
 use super::shape::Shape;
+use crate::encode::positions::push_ones;
 
 /// The shapes that kernels are compiled for.
 const SHAPES: [Shape; 7] = [
@@ -72,51 +70,8 @@ fn split<const SHAPE: usize>(text: &[u8], n: usize, classes: &Classes, ends: &mu
         if block.leads != !0 {
             bits = _pdep_u64(bits, block.leads);
         }
-        push_positions::<SHAPE>(late, bits, at as u32, ends);
+        ends.extend(late);
+        push_ones(bits, at as u32, ends);
     }
     ends.push(n as u32);
 }
-
-/// Appends `late`, if it is a position, and the position of each bit.
-///
-/// Eight bits at a time by a table, always eight times: that needs no branch on the number of
-/// pieces, and is faster than counting trailing zeros from eight pieces a block on.
-#[inline]
-#[target_feature(enable = "avx2,popcnt")]
-fn push_positions<const SHAPE: usize>(late: Option<u32>, bits: u64, base: u32, ends: &mut Vec<u32>) {
-    // `late`, 64 positions, and what the last eight written reach beyond.
-    ends.reserve(1 + BLOCK + 8);
-    let length = ends.len();
-    // SAFETY: there is room for all that is written, as above; the length is what has been written.
-    unsafe {
-        let mut end = ends.as_mut_ptr().add(length);
-        end.write(late.unwrap_or_default());
-        end = end.add(usize::from(late.is_some()));
-        let mut bases = _mm256_set1_epi32(base as i32);
-        for byte in bits.to_le_bytes() {
-            let offsets = _mm_loadl_epi64(BIT_OFFSETS[usize::from(byte)].as_ptr().cast());
-            _mm256_storeu_si256(end.cast(), _mm256_add_epi32(_mm256_cvtepu8_epi32(offsets), bases));
-            bases = _mm256_add_epi32(bases, _mm256_set1_epi32(8));
-            end = end.add(byte.count_ones() as usize);
-        }
-        ends.set_len(end.offset_from(ends.as_ptr()) as usize);
-    }
-}
-
-/// The offsets of the bits of each byte, in order, then zeros.
-static BIT_OFFSETS: [[u8; 8]; 256] = {
-    let mut offsets = [[0; 8]; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        let (mut bit, mut place) = (0, 0);
-        while bit < 8 {
-            if byte >> bit & 1 == 1 {
-                offsets[byte][place] = bit;
-                place += 1;
-            }
-            bit += 1;
-        }
-        byte += 1;
-    }
-    offsets
-};
