@@ -27,6 +27,7 @@ def job(tmp_path_factory):
 
 
 INSTALLED = rounds.available()
+pytestmark = pytest.mark.timeout(400)  # each contender is a process that loads its packages
 
 
 def test_all_contenders_do_the_same_work(job):
