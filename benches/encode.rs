@@ -21,7 +21,7 @@ fn tokenizer() -> Vec<u8> {
     if let Ok(path) = std::env::var("GRISTMILL_TOKENIZER") {
         return std::fs::read(path).expect("GRISTMILL_TOKENIZER names a file");
     }
-    let byte_level = json!({"type": "ByteLevel", "add_prefix_space": false});
+    let byte_level = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true});
     Model::byte_level(500).tokenizer(json!({}), json!(null), byte_level, json!([])).to_string().into()
 }
 

@@ -268,6 +268,11 @@ impl Encoder {
         threads: usize,
     ) -> Result<(Vec<u32>, Vec<i64>)> {
         let share = texts.len().div_ceil(threads.max(1)).max(1);
+        if share >= texts.len() {
+            // On this thread: a new one would begin on another core, far from the cache's memory.
+            let (ids, ends) = self.encode_part(texts)?;
+            return Ok((ids, std::iter::once(0).chain(ends.iter().map(|end| *end as i64)).collect()));
+        }
         let parts: Vec<Result<(Vec<u32>, Vec<usize>)>> = std::thread::scope(|scope| {
             let threads: Vec<_> =
                 texts.chunks(share).map(|texts| scope.spawn(|| self.encode_part(texts))).collect();
