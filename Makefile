@@ -63,9 +63,47 @@ test-python: $(VENV)/.ready-test ## Tests of the Python package
 	$(BIN)/python -m pytest
 
 .PHONY: loom
-loom: ## Check the ring under every interleaving that loom can think of
-	$(call say,Model check of the ring)
-	RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 cargo test --locked --release --lib --target-dir target/loom loom_
+loom: ## Check the ring and its workers under every interleaving that loom can think of
+	$(call say,Model check of the ring and its workers)
+	LOOM_MAX_PREEMPTIONS=3 cargo test --locked --lib --features loom loom_
+
+.PHONY: fuzz
+fuzz: CASES ?= 10000
+fuzz: $(VENV)/.ready-test ## Mutated gzip, JSON, tokenizers, states and arguments, CASES= of each (10000)
+	$(call say,Gzip and JSON lines)
+	PROPTEST_CASES=$(CASES) cargo test --locked --test read mutated_gzip
+	PROPTEST_CASES=$(CASES) cargo test --locked --lib read::json
+	$(BIN)/python tests/read/json_rule.py --cases $(CASES) --seed 1 > target/json_rule.jsonl
+	GRISTMILL_JSON_RULE="$(abspath target/json_rule.jsonl)" cargo test --locked --lib same_rule_as_python
+	$(call say,tokenizer.json and texts)
+	GRISTMILL_CASES=$(CASES) cargo test --locked --test fuzz_tokenizer --test encode_fuzz -- --nocapture
+	$(call say,States and arguments)
+	GRISTMILL_CASES=$(CASES) $(BIN)/python -m pytest -s tests/test_fuzz.py
+
+.PHONY: soak
+soak: MINUTES ?= 5
+soak: $(VENV)/.ready-test ## Memory over MINUTES= of an endless stream (5), of hostile shards, and 100 kills
+	$(call say,An endless stream for $(MINUTES) minutes)
+	$(BIN)/python benches/soak.py stream --minutes $(MINUTES)
+	$(call say,Hostile shards; they take some GB of TMPDIR)
+	$(BIN)/python benches/soak.py hostile
+	$(call say,A run that is killed 100 times)
+	GRISTMILL_KILLS=100 $(BIN)/python -m pytest tests/test_faults.py -k killed
+
+# The sanitizers come with a nightly toolchain; --target keeps build scripts and procedural macros out of them.
+HOST = $(shell rustc -vV | sed -n 's/^host: //p')
+
+.PHONY: sanitize
+sanitize: ## The Rust tests under AddressSanitizer; needs a nightly toolchain
+	$(call say,AddressSanitizer)
+	RUSTFLAGS="-Zsanitizer=address" PROPTEST_CASES=32 cargo +nightly test --locked --target $(HOST) \
+		--target-dir target/sanitize-address --lib --tests
+
+.PHONY: deny
+deny: CHECK ?= advisories licenses bans sources
+deny: ## Licences, known weaknesses and sources of all crates; needs cargo-deny, and the network for advisories
+	$(call say,Crates)
+	cargo deny --locked check $(CHECK)
 
 .PHONY: bench
 bench: $(VENV)/.ready-bench ## Side by side with the pipelines of today, on the demo's text

@@ -1,12 +1,14 @@
 """Fill rates of the packings side by side, on real text.
 
-python benches/packing.py 'shards/**/*.json.gz' --tokenizer tokenizer.json
+python benches/packing.py                                                          the demo's text and tokenizer
+python benches/packing.py 'shards/**/*.json.gz' --tokenizer tokenizer.json         your own
 """
 
 import argparse
 import sys
 
 import gristmill as gm
+from gristmill import _sample
 
 PACKINGS = [
     ("concat", {"packing": "concat"}),
@@ -44,14 +46,17 @@ def measure(dataset: gm.PackedDataset, length: int) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("shards", nargs="+", help="globs or paths")
-    parser.add_argument("--text-field", default="text", help="key of a record that holds the text")
-    parser.add_argument("--tokenizer", required=True, help="a tokenizer.json, gzipped or not")
+    parser.add_argument("shards", nargs="*", help="globs or paths; default: the demo's text")
+    parser.add_argument("--text-field", default=None, help="key of a record that holds the text; default: text")
+    parser.add_argument("--tokenizer", default=None, help="a tokenizer.json, gzipped or not; default: the demo's")
     parser.add_argument("--eos", default=None, help="token behind each document; default: the tokenizer's own")
     parser.add_argument("--sequence-length", type=int, nargs="+", default=[1024, 4096])
     parser.add_argument("--lanes", type=int, default=1)
     arguments = parser.parse_args()
-    encoder = gm.Encoder.from_file(arguments.tokenizer)
+    encoder = gm.Encoder.from_file(arguments.tokenizer or _sample.tokenizer())
+    if not arguments.shards:
+        arguments.shards = [_sample.prepare(_sample.default_folder(), 32).glob]
+        arguments.text_field = arguments.text_field or _sample.TEXT_FIELD
     print(
         "| sequence_length | packing | rows | fill rate | segments a document | dropped | packing time, s |\n"
         "| ---: | --- | ---: | ---: | ---: | ---: | ---: |"
@@ -62,7 +67,7 @@ def main() -> None:
             dataset = gm.PackedDataset(
                 arguments.shards,
                 tokenizer=encoder,
-                text_field=arguments.text_field,
+                text_field=arguments.text_field or "text",
                 eos=arguments.eos,
                 sequence_length=length,
                 batch_size=8 * arguments.lanes,

@@ -132,8 +132,8 @@ def draw(mixings: list[Mixing], counts_total: int, path: Path) -> None:
     figure, axes = plt.subplots(len(shown) + 1, figsize=(7.5, 5), height_ratios=[1] * len(shown) + [5])
     for axis, mixing in zip(axes, shown, strict=False):
         # A sample of the documents, column after column; each is coloured by its place in the manifest.
-        sample = np.sort(np.random.default_rng(2).choice(mixing.order.size, 256 * 8, replace=False))
-        pixels = mixing.order[sample].reshape(256, 8).T
+        sample = np.sort(np.random.default_rng(2).choice(mixing.order.size, 160 * 6, replace=False))
+        pixels = mixing.order[sample].reshape(160, 6).T
         axis.imshow(pixels, aspect="auto", cmap="turbo", vmin=0, vmax=counts_total, interpolation="nearest")
         axis.set_ylabel(mixing.name, rotation=0, ha="right", va="center")
         axis.set(xticks=[], yticks=[])

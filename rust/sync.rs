@@ -1,20 +1,20 @@
 //! What the ring takes from `std::sync`, or from loom when the ring is model-checked
-//! (`make loom`, which sets `--cfg loom`).
+//! (`make loom`, which turns on the feature).
 
-#[cfg(loom)]
+#[cfg(feature = "loom")]
 pub use loom::sync::{
     Arc, Condvar, Mutex, MutexGuard,
     atomic::{AtomicU64, AtomicUsize, Ordering},
 };
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 pub use std::sync::{
     Arc, Condvar, Mutex, MutexGuard,
     atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
-#[cfg(loom)]
+#[cfg(feature = "loom")]
 pub use loom::cell::UnsafeCell;
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 pub use unchecked::UnsafeCell;
 
 use std::time::Duration;
@@ -26,18 +26,18 @@ pub fn wait_timeout<'a, T>(
     guard: MutexGuard<'a, T>,
     timeout: Duration,
 ) -> MutexGuard<'a, T> {
-    #[cfg(loom)]
+    #[cfg(feature = "loom")]
     {
         let _ = timeout;
         condvar.wait(guard).unwrap_or_else(std::sync::PoisonError::into_inner)
     }
-    #[cfg(not(loom))]
+    #[cfg(not(feature = "loom"))]
     {
         condvar.wait_timeout(guard, timeout).unwrap_or_else(std::sync::PoisonError::into_inner).0
     }
 }
 
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 mod unchecked {
     /// `std`'s cell in the closure style of loom's, which can then check each access.
     #[derive(Debug)]

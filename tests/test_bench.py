@@ -27,6 +27,7 @@ def job(tmp_path_factory):
 
 
 INSTALLED = rounds.available()
+pytestmark = pytest.mark.timeout(400)  # each contender is a process that loads its packages
 
 
 def test_all_contenders_do_the_same_work(job):
@@ -106,6 +107,10 @@ def test_every_number_of_threads_has_its_rounds(job, paper):
     result = rounds.compare(job, 1, [1, 2, 4], PAPER)
     assert [entry["threads"] for entry in result["by_threads"]] == [1, 2, 4]
     assert len(paper) == 12
+    # 3, 2 and 4 seconds.
+    ratios = [entry["summary"]["gristmill"]["threads_ratio"] for entry in result["by_threads"]]
+    assert ratios == [1, 1.5, 0.75]
+    assert "gristmill's speed: 1.50 times that on 1" in report.describe(result)
     assert "threads" not in result["job"]
 
 
@@ -181,6 +186,21 @@ def test_a_contender_that_fails_is_named(job):
         rounds.compare(broken, 1, [1], ["gristmill"])
     with pytest.raises(gm.GristmillError, match=r"measuring delays failed with exit code 1: ShardError: .*nothing"):
         latency.measure(broken)
+
+
+def test_another_contender_that_fails_is_left_out(job, paper, monkeypatch):
+    run = rounds._run
+
+    def failing(name, job):
+        if name == "grain":
+            raise gm.GristmillError("the contender grain failed with exit code 1: no grain")
+        return run(name, job)
+
+    monkeypatch.setattr(rounds, "_run", failing)
+    result = rounds.compare(job, 2, [1, 2], PAPER)
+    assert result["failed"] == {"grain": "the contender grain failed with exit code 1: no grain"}
+    assert [set(entry["summary"]) for entry in result["by_threads"]] == [{"gristmill", "datasets", "inflate"}] * 2
+    assert "left out: the contender grain failed" in report.describe(result)
 
 
 def test_missing_packages_are_named(capsys, monkeypatch):

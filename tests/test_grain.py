@@ -21,7 +21,7 @@ from grain._src.python.dataset import base as grain_base
 from grain._src.python.dataset.transformations import prefetch as grain_prefetch
 
 import gristmill as gm
-from gristmill import _core, _dataset
+from gristmill import _core, _iterator
 
 
 @pytest.fixture
@@ -262,7 +262,7 @@ def test_elastic_states_inside_a_step_fit_the_same_lanes(rows):
 
 
 def test_on_stats_reaches_users_of_wrapped_iterators(shards, encoder, monkeypatch):
-    monkeypatch.setattr(_dataset, "_REPORT_SECONDS", 0.0)
+    monkeypatch.setattr(_iterator, "_REPORT_SECONDS", 0.0)
     seen = []
     ds = gm.PackedDataset(shards, tokenizer=encoder, text_field="raw_content", lanes=4, on_stats=seen.append)
     iterator = iter(ds.batch(4))
@@ -278,7 +278,7 @@ def test_on_stats_reaches_users_of_wrapped_iterators(shards, encoder, monkeypatc
 
 
 def test_an_error_of_on_stats_loses_nothing(shards, encoder, monkeypatch):
-    monkeypatch.setattr(_dataset, "_REPORT_SECONDS", 0.0)
+    monkeypatch.setattr(_iterator, "_REPORT_SECONDS", 0.0)
     calls = itertools.count()
 
     def fails_at_times(stats):

@@ -188,6 +188,18 @@ def test_threads_end_with_the_iterator(shards, encoder, thread_count):
         assert thread_count() == before, end
 
 
+def test_threads_end_also_when_on_stats_raises(shards, encoder, thread_count):
+    def fails(stats):
+        raise RuntimeError("mine")
+
+    before = thread_count()
+    iterator = iter(make(shards, encoder, threads=3, on_stats=fails))
+    next(iterator)
+    with pytest.raises(RuntimeError, match="mine"):
+        iterator.close()
+    assert thread_count() == before
+
+
 def test_arrays_outlive_the_iterator_and_are_never_written_again(shards, encoder):
     ds = make(shards, encoder, sequence_length=128, batch_size=8, prefetch=2)
     kept = list(ds)

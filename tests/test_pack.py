@@ -1,7 +1,10 @@
 """`gristmill pack`, `verify` and `inspect`: what is written is what the dataset gives, whatever happens in between."""
 
+import errno
+import gzip
 import itertools
 import json
+import os
 import re
 import signal
 import struct
@@ -54,6 +57,12 @@ def checked(capsys, *arguments):
 
 def contents(folder):
     return {path.name: path.read_bytes() for path in Path(folder).iterdir() if path.name != ".lock"}
+
+
+def text_of(source):
+    """The text of the record that a difference names."""
+    with gzip.open(source["shard"]) as lines:
+        return json.loads(lines.read().splitlines()[source["record"]])["raw_content"]
 
 
 def dataset_of(shards, encoder, options, **more):
@@ -207,6 +216,25 @@ def test_a_killed_process_goes_on_and_a_complete_folder_stays_as_it_is(tmp_path,
     assert {path: path.stat().st_mtime_ns for path in folder.glob("part*")} == times
 
 
+def test_a_full_disk_is_an_error_and_the_run_goes_on_later(tmp_path, pack, packing, capsys, monkeypatch):
+    pack(tmp_path / "whole")
+    fsync, calls = os.fsync, []
+
+    def full(file):
+        calls.append(file)
+        if len(calls) == 12:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", full)
+    code, said = checked(capsys, *packing(tmp_path / "full"))
+    assert code == 1
+    assert "cannot write into" in said
+    assert "No space left on device; the same command goes on behind the last finished part" in said
+    assert pack(tmp_path / "full")["parts_of_earlier_runs"] == 2
+    assert contents(tmp_path / "full") == contents(tmp_path / "whole")
+
+
 def test_threads_do_not_change_the_files(tmp_path, pack):
     pack(tmp_path / "one", "--threads", 1)
     pack(tmp_path / "three", "--threads", 3, "--prefetch", 1)
@@ -234,7 +262,7 @@ def test_what_it_refuses(tmp_path, pack, packing, capsys):
     assert not (tmp_path / "new").exists()
 
 
-def test_records_left_out_are_listed_with_their_part(tmp_path, tokenizer_file, capsys):
+def test_records_left_out_are_listed(tmp_path, tokenizer_file, capsys):
     lines = [json.dumps({"text": f"document {n} " * 20}) if n % 50 else '{"text": 1}' for n in range(400)]
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
     arguments = ["pack", tmp_path / "a.jsonl", "--tokenizer", tokenizer_file, "--output", tmp_path / "packed"]
@@ -242,9 +270,12 @@ def test_records_left_out_are_listed_with_their_part(tmp_path, tokenizer_file, c
     code, found = checked(capsys, *arguments, *bad)
     assert (code, found["quarantined"]) == (0, 8)
     told = checked(capsys, "inspect", tmp_path / "packed")[1]
-    records = [entry["record"] for part in told["parts"] for entry in part["quarantine"]]
-    assert records == list(range(0, 400, 50))
+    assert told["quarantined"] == sum(part["quarantined"] for part in told["parts"]) == 8
+    lines = (tmp_path / "packed" / "quarantine.jsonl").read_text().splitlines()
+    assert told["quarantine_file"] == str(tmp_path / "packed" / "quarantine.jsonl")
+    assert [json.loads(line)["record"] for line in lines] == list(range(0, 400, 50))
     assert checked(capsys, "verify", tmp_path / "packed")[0] == 0
+    assert (tmp_path / "packed" / "quarantine.jsonl").read_text().splitlines() == lines
 
 
 @pytest.mark.parametrize("file_format", ["npy", "megatron", "array_record"])
@@ -276,33 +307,30 @@ def test_verify_says_where_a_token_differs(tmp_path, pack, capsys, encoder):
     }  # fmt: skip
     assert difference["texts"] == {"packed": encoder.id_to_token(300), "expected": encoder.id_to_token(was)}
     source = difference["source"]
-    assert Path(source["shard"]).is_file()
-    assert source["last_record"] is None or source["first_record"] <= source["last_record"]
     assert _cli.run(["verify", str(tmp_path), "--part", "1"]) == 3
     out = capsys.readouterr().out
     assert f"inputs[11] is 300 ({encoder.id_to_token(300)!r}), expected {was}" in out
-    assert f"lane {source['lane']} was reading {source['shard']} from record {source['first_record']}" in out
+    assert f"from {source['shard']}: record {source['record']}, token {source['token']}" in out
+    text = text_of(source)
+    assert [*encoder.encode(text), encoder.eos_id][source["token"]] == was
     assert checked(capsys, "verify", tmp_path, "--part", 0)[0] == 0
 
 
-def test_verify_locates_a_difference_in_the_shard_it_is_from(tmp_path, tokenizer_file, capsys):
-    """With rows of single lanes and documents that are found again by their words."""
-    for shard in range(2):
-        records = [json.dumps({"text": f"shard {shard} record {n}: " + "words " * 60}) for n in range(200)]
-        (tmp_path / f"{shard}.jsonl").write_text("\n".join(records))
-    shape = ["--sequence-length", "64", "--batch-size", "2", "--lanes", "2"]
-    arguments = ["pack", tmp_path / "*.jsonl", "--tokenizer", tokenizer_file, "--output", tmp_path / "packed", *shape]
-    assert checked(capsys, *arguments)[0] == 0
-    rows = np.load(tmp_path / "packed" / "part-00000.npy", mmap_mode="r+")
-    encoder = gm.Encoder.from_file(tokenizer_file)
-    row = next(n for n in range(300, len(rows)) if "shard 1 record" in encoder.decode(rows[n, 0]))
-    record = int(re.search(r"shard 1 record (\d+)", encoder.decode(rows[row, 0]))[1])
-    rows[row, 0, 0] ^= 1
-    rows.flush()
-    code, told = checked(capsys, "verify", tmp_path / "packed")
-    source = told["difference"]["source"]
-    assert (code, source["lane"], source["shard"]) == (3, 1, str(tmp_path / "1.jsonl"))
-    assert source["first_record"] <= record <= source["last_record"] + 1
+def test_verify_locates_a_difference_in_a_document(tmp_path, pack, capsys, encoder):
+    pack(tmp_path, "--format", "megatron", "--seed", 2)
+    number = 17
+    documents = read_as_megatron_does(tmp_path / "part-00000")
+    begin = sum(map(len, documents[:number])) + 5
+    ids = np.memmap(tmp_path / "part-00000.bin", np.uint16, "r+")
+    was, ids[begin] = int(ids[begin]), 300
+    ids.flush()
+    code, told = checked(capsys, "verify", tmp_path)
+    difference = told["difference"]
+    assert (code, difference["item"], difference["place"], difference["expected"]) == (3, number, 5, was)
+    source = difference["source"]
+    assert source["token"] == 5
+    text = text_of(source)
+    assert [*encoder.encode(text).tolist(), encoder.eos_id] == documents[number].tolist()
 
 
 def test_verify_sees_missing_and_cut_files_and_another_source(tmp_path, pack, capsys, shard_folder, tokenizer_file):
@@ -353,7 +381,9 @@ def test_the_options_are_the_arguments_of_the_dataset():
     from gristmill._options import TABLE
 
     parameters = inspect.signature(gm.PackedDataset).parameters
-    expected = {name: p.default for name, p in parameters.items() if name not in ("shards", "tokenizer", "on_stats")}
+    # Arguments by position, and what has no place in rows of a file.
+    not_there = ("shards", "tokenizer", "provenance", "on_stats")
+    expected = {name: p.default for name, p in parameters.items() if name not in not_there}
     given = {name: default for name, (_, default, _) in TABLE.items()}
     assert list(given) == list(expected)
     assert {**given, "eos": None, "bos": False} == expected

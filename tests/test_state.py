@@ -4,6 +4,7 @@ import copy
 import itertools
 import json
 import pickle
+import shutil
 
 import numpy as np
 import pytest
@@ -94,6 +95,82 @@ def test_a_state_restores_on_any_number_of_hosts(shards, encoder, seed):
             iterator.set_state(state)
         got.extend(step(iterators) for _ in range(6))
     assert all_same(got, expected)
+
+
+def joined(iterators):
+    """A step of all hosts as one batch; None when all have ended. A host that has ended gives padding."""
+    parts = [next(iterator, None) for iterator in iterators]
+    if not any(parts):
+        return None
+    parts = [iterator._padding() if part is None else part for iterator, part in zip(iterators, parts, strict=True)]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def epoch_ends(states, epoch):
+    """The steps just before, at and just behind which the first and the last lane enter an epoch."""
+    entered = [
+        next((step for step, state in enumerate(states) if state["lanes"][lane][0] >= epoch), len(states) - 1)
+        for lane in states[0]["lanes"]
+    ]
+    steps = {step + offset for step in (min(entered), max(entered)) for offset in (-1, 0, 1)}
+    return sorted(step for step in steps if 0 <= step < len(states))
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+@pytest.mark.parametrize("seed", [None, 9])
+@pytest.mark.parametrize(
+    "packing",
+    [{"packing": "concat"}, {"packing": "best_fit", "fit_window": 50}, {"packing": "pad", "truncation": "split"}],
+    ids=lambda packing: packing["packing"],
+)
+@pytest.mark.parametrize("epochs", [2, None])
+def test_restoring_about_the_end_of_an_epoch(shards, encoder, packing, seed, hosts, epochs):
+    arguments = {**packing, "seed": seed, "shuffle_window": 40, "epochs": epochs, "batch_size": 32}
+    whole = iter(dataset(shards, encoder, **arguments))
+    batches, states = [], [whole.get_state()]
+    for batch in itertools.islice(whole, None if epochs else 60):
+        batches.append(batch)
+        states.append(whole.get_state())
+    whole.close()
+    # Also behind the end, and twice: there is no more, and it says so again.
+    steps = {*epoch_ends(states, 1), *(epoch_ends(states, 2) if epochs else []), len(states) - 1}
+    iterators = [
+        iter(dataset(shards, encoder, **arguments, shard_index=host, shard_count=hosts)) for host in range(hosts)
+    ]
+    assert len(steps) >= 4
+    for step in sorted(steps):
+        for iterator in iterators:
+            iterator.set_state(states[step])
+        for batch in batches[step : step + 4]:
+            assert same(joined(iterators), batch)
+        if epochs and step + 4 >= len(batches):
+            assert joined(iterators) is None
+            assert joined(iterators) is None
+            assert gm.merge_states([iterator.get_state() for iterator in iterators]) == states[-1]
+    for iterator in iterators:
+        iterator.close()
+
+
+def test_two_epochs_deliver_every_document_twice(shards, encoder, texts):
+    for packing in ("concat", "best_fit"):
+        for seed in (None, 4):
+            iterator = iter(dataset(shards, encoder, packing=packing, seed=seed, epochs=2))
+            for _ in iterator:
+                pass
+            stats = iterator.stats()
+            assert stats["documents"] == 2 * 340
+            assert stats["text_bytes"] == 2 * sum(len(text.encode()) for text in texts[:340])
+
+
+def test_more_shards_are_refused_with_the_way_out(shards, shard_folder, encoder, tmp_path):
+    state = iter(dataset(shards, encoder)).get_state()
+    grown = tmp_path / "grown"
+    shutil.copytree(shard_folder, grown)
+    shutil.copytree(grown / "0000", grown / "0008")
+    with pytest.raises(
+        gm.StateError, match=r"manifest was .* and is .*to add shards, finish the epoch on the old ones"
+    ):
+        iter(dataset(str(grown / "*" / "en_head.json.gz"), encoder)).set_state(state)
 
 
 def test_states_are_fresh_plain_and_of_one_shape(shards, encoder):

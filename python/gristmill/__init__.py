@@ -24,8 +24,9 @@ from gristmill._state import merge_states
 
 if TYPE_CHECKING:
     from gristmill._checkpoint import CheckpointHandler, CheckpointRestore, CheckpointSave
-    from gristmill._dataset import PackedDataset, PackedDatasetIterator
+    from gristmill._dataset import PackedDataset
     from gristmill._global import GlobalBatches, global_batches
+    from gristmill._iterator import PackedDatasetIterator
     from gristmill._replicas import check_replicas
 
 __all__ = [
@@ -55,7 +56,7 @@ __all__ = [
 # Grain imports JAX, which takes most of a second: only what needs them loads them.
 _LAZY = {
     "PackedDataset": "_dataset",
-    "PackedDatasetIterator": "_dataset",
+    "PackedDatasetIterator": "_iterator",
     "GlobalBatches": "_global",
     "global_batches": "_global",
     "check_replicas": "_replicas",

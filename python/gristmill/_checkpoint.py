@@ -15,9 +15,9 @@ import jax
 import orbax.checkpoint as ocp
 
 from gristmill import _state_files
-from gristmill._dataset import PackedDatasetIterator
 from gristmill._errors import ArgumentTypeError
 from gristmill._global import GlobalBatches
+from gristmill._iterator import PackedDatasetIterator
 
 _Iterator = PackedDatasetIterator | GlobalBatches
 

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from gristmill import _table
-from gristmill._dataset import Element, PackedDataset
+from gristmill._dataset import PackedDataset
 from gristmill._encoder import Encoder
+from gristmill._iterator import Element
 from gristmill._progress import Progress
 from gristmill._sample import TEXT_FIELD, Sample
 

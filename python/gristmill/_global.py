@@ -22,9 +22,10 @@ import grain
 import jax
 
 from gristmill import _sharding, _state_files
-from gristmill._dataset import PROVENANCE, Element, PackedDataset
+from gristmill._dataset import PROVENANCE, PackedDataset
 from gristmill._errors import ArgumentTypeError, GristmillError
 from gristmill._exchange import exchange
+from gristmill._iterator import Element
 
 if TYPE_CHECKING:
     from collections.abc import Callable

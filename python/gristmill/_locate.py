@@ -13,8 +13,9 @@ from typing import Any
 from urllib.parse import unquote
 
 from gristmill import _state, _state_files, _table
-from gristmill._dataset import PROVENANCE, Element, PackedDataset, PackedDatasetIterator
+from gristmill._dataset import PROVENANCE, PackedDataset
 from gristmill._errors import ArgumentError, ArgumentTypeError, StateError
+from gristmill._iterator import Element, PackedDatasetIterator
 from gristmill._progress import Progress
 
 # Of a fingerprint: what is no argument, and the arguments that are strings.

@@ -75,7 +75,7 @@ def of_rows(sharding: Any) -> Any:
 
     if not isinstance(sharding, jax.sharding.NamedSharding):
         return sharding  # of one device, which splits nothing
-    spec = jax.sharding.PartitionSpec(*sharding.spec[:1])  # type: ignore[no-untyped-call]
+    spec = jax.sharding.PartitionSpec(*sharding.spec[:1])
     return jax.sharding.NamedSharding(sharding.mesh, spec, memory_kind=sharding.memory_kind)
 
 

@@ -356,7 +356,10 @@ fn make_fast(json: &[u8], options: &EncoderOptions) -> std::result::Result<FastE
     if options.engine == Engine::Reference {
         return Err("the reference engine was asked for".into());
     }
-    TokenizerFile::parse(json)
+    // The parts of the file are checked by the types of the reference, which may panic.
+    let parsed = reference::guarded(|| Ok(TokenizerFile::parse(json)));
+    parsed
+        .unwrap_or_else(|error| Err(error.to_string()))
         .and_then(|file| FastEncoder::new(file, options))
         .map_err(|reason| format!("not for the fast engine: {}", file::other_model(json).unwrap_or(reason)))
 }

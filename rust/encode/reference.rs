@@ -1,5 +1,8 @@
 //! The reference engine: the pinned `tokenizers` crate, set up to give plain ids.
 
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use tokenizers::Tokenizer;
 
 use crate::error::{Error, Result};
@@ -13,7 +16,7 @@ impl Reference {
     /// Loads a tokenizer.json. `truncation` and `padding` blocks in it are switched off: they would
     /// silently cut documents. `special_as_text` leaves special tokens in a text as plain text.
     pub fn from_bytes(json: &[u8], special_as_text: bool) -> Result<Self> {
-        let mut tokenizer = Tokenizer::from_bytes(json).map_err(|error| {
+        let mut tokenizer = guarded(|| Tokenizer::from_bytes(json)).map_err(|error| {
             Error::Tokenizer(format!("the `tokenizers` library cannot load this tokenizer.json: {error}"))
         })?;
         tokenizer.with_padding(None);
@@ -25,7 +28,7 @@ impl Reference {
     }
 
     pub fn encode(&self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
-        let encoding = self.tokenizer.encode_fast(text, false).map_err(|error| {
+        let encoding = guarded(|| self.tokenizer.encode_fast(text, false)).map_err(|error| {
             Error::Tokenizer(format!("the `tokenizers` library cannot encode this text: {error}"))
         })?;
         ids.extend_from_slice(encoding.get_ids());
@@ -33,7 +36,7 @@ impl Reference {
     }
 
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
-        self.tokenizer.decode(ids, false).map_err(|error| {
+        guarded(|| self.tokenizer.decode(ids, false)).map_err(|error| {
             Error::Tokenizer(format!("the `tokenizers` library cannot decode these ids: {error}"))
         })
     }
@@ -48,5 +51,30 @@ impl Reference {
 
     pub fn id_to_token(&self, id: u32) -> Option<String> {
         self.tokenizer.id_to_token(id)
+    }
+}
+
+/// What `tokenizers` gives, with a panic of it as an error: some odd files make it panic where they are
+/// read, or with the first text.
+pub fn guarded<T>(call: impl FnOnce() -> tokenizers::Result<T>) -> tokenizers::Result<T> {
+    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| Err(message_of(&*panic).into()))
+}
+
+fn message_of(panic: &(dyn Any + Send)) -> String {
+    let message = panic.downcast_ref::<&str>().map(ToString::to_string);
+    let message = message.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+    format!("it panicked: {message}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_of_the_library_is_an_error() {
+        let json = r#"{"normalizer": {"type": "Precompiled"}, "model":
+            {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}}"#;
+        let error = Reference::from_bytes(json.as_bytes(), false).err().unwrap().to_string();
+        assert!(error.contains("cannot load this tokenizer.json: it panicked: "), "{error}");
     }
 }

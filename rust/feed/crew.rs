@@ -3,10 +3,11 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use super::board::Board;
 use super::ring::LaneWriter;
 use super::schedule::{Job, Schedule};
 use crate::config::{HostConfig, StreamConfig};
@@ -40,8 +41,7 @@ struct Shared {
     encoder: Encoder,
     verify: f64,
     lanes: Vec<Lane>,
-    schedule: Mutex<Schedule>,
-    work: Condvar,
+    board: Board,
     busy: Arc<Busy>,
     quarantine_file: Option<Arc<QuarantineFile>>,
 }
@@ -94,8 +94,7 @@ impl Crew {
             encoder: encoder.clone(),
             verify: host.verify,
             lanes: lanes.collect(),
-            schedule: Mutex::new(schedule),
-            work: Condvar::new(),
+            board: Board::new(schedule),
             busy: Arc::clone(busy),
             quarantine_file,
         });
@@ -113,8 +112,7 @@ impl Crew {
 
     /// Tells the workers that the consumer took a slot.
     pub fn open(&self, open_until: u64) {
-        self.shared.lock().open(open_until);
-        self.shared.work.notify_one();
+        self.shared.board.open(open_until);
     }
 
     /// Returns once the file of the records left out is on the disk.
@@ -124,14 +122,13 @@ impl Crew {
 
     /// What a worker panicked with, if one did.
     pub fn panicked(&self) -> Option<String> {
-        self.shared.lock().panicked.clone()
+        self.shared.board.panicked()
     }
 }
 
 impl Drop for Crew {
     fn drop(&mut self) {
-        self.shared.lock().closed = true;
-        self.shared.work.notify_all();
+        self.shared.board.close();
         for thread in self.threads.drain(..) {
             // A worker catches its panics: there is nothing to learn from the result.
             let _ = thread.join();
@@ -148,44 +145,25 @@ impl Busy {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Schedule> {
-        self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn run(&self) {
         let outcome = catch_unwind(AssertUnwindSafe(|| self.work()));
         if let Err(panic) = outcome {
-            let mut schedule = self.lock();
-            schedule.panicked = Some(message_of(&*panic));
-            schedule.closed = true;
-            self.work.notify_all();
+            self.board.fail(message_of(&*panic));
         }
     }
 
     fn work(&self) {
         let encoder = BlockEncoder::new(&self.config, &self.encoder, self.verify);
         let mut tools = Tools { encoder, text: String::new() };
-        let mut schedule = self.lock();
-        while !schedule.closed {
-            let Some(job) = schedule.take() else {
-                schedule.idle += 1;
-                schedule = self.work.wait(schedule).unwrap_or_else(PoisonError::into_inner);
-                schedule.idle -= 1;
-                continue;
-            };
-            // Each worker that finds work wakes the next one if there is more.
-            if schedule.idle > 0 && schedule.has_work() {
-                self.work.notify_one();
-            }
-            drop(schedule);
-            schedule = match job {
+        while let Some(job) = self.board.take() {
+            match job {
                 Job::Grind { lane } => self.grind(lane, &mut tools),
                 Job::Pack { lane, block } => self.pack(lane, block),
-            };
+            }
         }
     }
 
-    fn pack(&self, lane: usize, block: Option<Block>) -> MutexGuard<'_, Schedule> {
+    fn pack(&self, lane: usize, block: Option<Block>) {
         let mut packing = self.lanes[lane].packing.lock().unwrap_or_else(PoisonError::into_inner);
         let Packing { documents, packer } = &mut *packing;
         if let Some(block) = block {
@@ -194,29 +172,19 @@ impl Shared {
         let pause = timed(&self.busy.pack, || packer.pack(documents));
         let step = packer.step();
         drop(packing);
-        let mut schedule = self.lock();
-        schedule.packed(lane, pause, step);
-        schedule
+        self.board.packed(lane, pause, step);
     }
 
     /// Reads a block, lets others read the next one, and encodes it while its text is in the cache.
-    fn grind(&self, lane: usize, tools: &mut Tools) -> MutexGuard<'_, Schedule> {
+    fn grind(&self, lane: usize, tools: &mut Tools) {
         let Tools { encoder, text } = tools;
         let mut source = self.lanes[lane].source.lock().unwrap_or_else(PoisonError::into_inner);
         let mut block = timed(&self.busy.read, || source.read(text));
         let read_all = source.is_done();
         drop(source);
-        let mut schedule = self.lock();
-        let number = schedule.read(lane, read_all);
-        if schedule.idle > 0 && schedule.has_work() {
-            self.work.notify_one();
-        }
-        drop(schedule);
-
+        let number = self.board.read(lane, read_all);
         timed(&self.busy.encode, || encoder.encode(&mut block, text, self.lanes[lane].number));
-        let mut schedule = self.lock();
-        schedule.encoded(lane, number, block);
-        schedule
+        self.board.encoded(lane, number, block);
     }
 }
 

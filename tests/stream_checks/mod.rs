@@ -1,5 +1,7 @@
 //! What must hold of every lane's rows, checked against the documents that were written.
 
+pub mod cases;
+
 use std::collections::HashMap;
 
 use _core::config::{Packing, StreamConfig, Truncation};

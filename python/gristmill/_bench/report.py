@@ -9,6 +9,7 @@ from gristmill._bench.rounds import OURS, SPEEDS
 def describe(result: dict[str, Any]) -> str:
     """Tables, with what they rest on above them."""
     parts = [_facts(result), *(_threads(result, entry) for entry in result["by_threads"])]
+    parts += [f"left out: {reason}" for reason in result["failed"].values()]
     if "latency" in result:
         parts.append(_latency(result["latency"]))
     return "\n\n".join(parts)
@@ -36,6 +37,7 @@ def _threads(result: dict[str, Any], entry: dict[str, Any]) -> str:
     summary = entry["summary"]
     count = entry["threads"]
     titles = {name: contender["title"] for name, contender in result["contenders"].items()}
+    fewest = result["by_threads"][0]["threads"]
     rows = [("", "tokens/s", "gristmill is", "tokens/CPU second", "gristmill is", "first batch", "memory")]
     for name, medians in summary.items():
         faster, cheaper = ("" if name == OURS else _times(medians[f"{speed}_ratio"]) for speed in SPEEDS)
@@ -55,6 +57,8 @@ def _threads(result: dict[str, Any], entry: dict[str, Any]) -> str:
         _table.columns(rows, right=range(1, 7)),
         f"Same work: {_same_work(result, entry)}.",
     ]
+    if count != fewest:
+        lines.append(f"gristmill's speed: {summary[OURS]['threads_ratio']:.2f} times that on {fewest}")
     if busy := summary[OURS].get("busy_seconds"):
         whole = sum(busy.values()) or 1.0
         lines.append("gristmill's time: " + ", ".join(f"{name} {spent / whole:.0%}" for name, spent in busy.items()))

@@ -1,6 +1,7 @@
 """Paired rounds: every contender once a round, in alternating order, so that a busy machine is unfair to none."""
 
 import importlib.util
+import itertools
 import json
 import statistics
 import subprocess
@@ -41,30 +42,35 @@ def compare(job: Job, rounds: int, threads: Sequence[int], names: Sequence[str])
       names: the contenders; gristmill is always among them.
 
     Returns:
-      `machine`, `versions`, `job` and `shard_bytes`; `contenders`, what each is; and `by_threads`, for each number of
-      threads: `threads`; `rounds`, a list with what each contender did in each; `summary`, for each contender the
-      medians, and the medians over the rounds of gristmill's speed divided by its own; and `same_work`, whether all
-      gave the same tokens. The speed of a contender that gives no tokens is that of the same text's tokens in its
+      `machine`, `versions`, `job` and `shard_bytes`; `contenders`, what each is; `failed`, why some are not there; and
+      `by_threads`, for each number of threads: `threads`; `rounds`, a list with what each contender did in each;
+      `summary`, for each contender the medians, and the medians over the rounds of gristmill's speed divided by its
+      own and (`threads_ratio`) of its speed divided by that on the first number of threads; and `same_work`, whether
+      all gave the same tokens. The speed of a contender that gives no tokens is that of the same text's tokens in its
       time.
 
     Raises:
-      GristmillError: a contender failed.
+      GristmillError: gristmill itself failed.
     """
     names = [OURS, *(name for name in names if name != OURS)]
-    by_threads = []
-    with Progress("benchmark", rounds * len(names) * len(threads), " runs") as progress:
-        for place, count in enumerate(threads):
+    failed: dict[str, str] = {}
+    measured: dict[int, list[dict[str, dict[str, Any]]]] = {count: [] for count in threads}
+    with Progress("benchmark", rounds * len(measured) * len(names), " runs") as progress:
+        # All numbers of threads in each round, so that they are compared within it, too.
+        for place, (number, count) in enumerate(itertools.product(range(rounds), measured)):
+            order = names if number % 2 == 0 else names[::-1]
             counted = replace(job, threads=count)
-            done = place * rounds * len(names)
-            measured = [_round(counted, number, names, progress, done) for number in range(rounds)]
-            by_threads.append(
-                {
-                    "threads": count,
-                    "rounds": measured,
-                    "summary": {name: _summary(name, measured) for name in names},
-                    "same_work": all(_same_work(results) for results in measured),
-                }
-            )
+            measured[count].append(_round(counted, order, failed, progress, place * len(names)))
+    first = next(iter(measured.values()))
+    by_threads = [
+        {
+            "threads": count,
+            "rounds": results,
+            "summary": {name: _summary(name, results, first) for name in names if name not in failed},
+            "same_work": all(map(_same_work, results)),
+        }
+        for count, results in measured.items()
+    ]
     return {
         "machine": machine.facts(),
         "versions": machine.versions(),
@@ -72,20 +78,30 @@ def compare(job: Job, rounds: int, threads: Sequence[int], names: Sequence[str])
         "shard_bytes": sum(Path(shard).stat().st_size for shard in job.shards),
         "contenders": {name: {"title": CONTENDERS[name].title, "work": CONTENDERS[name].work.value} for name in names},
         "by_threads": by_threads,
+        "failed": failed,
     }
 
 
-def _round(job: Job, number: int, names: Sequence[str], progress: Progress, done: int) -> dict[str, dict[str, Any]]:
-    order = names if number % 2 == 0 else names[::-1]
+def _round(
+    job: Job, order: Sequence[str], failed: dict[str, str], progress: Progress, done: int
+) -> dict[str, dict[str, Any]]:
     results = {}
     for place, name in enumerate(order):
-        progress.show(done + number * len(names) + place, f"{job.threads} threads, round {number + 1}, {name}")
-        results[name] = _run(name, job)
+        if name in failed:
+            continue
+        progress.show(done + place, f"{name}, {job.threads} threads")
+        try:
+            results[name] = _run(name, job)
+        except GristmillError as error:
+            # Not every tokenizer or shard is one that all others can read.
+            if name == OURS:
+                raise
+            failed[name] = str(error)
     tokens = results[OURS]["tokens"]
     for result in results.values():
         for speed, time in (("tokens_per_second", "seconds"), ("tokens_per_cpu_second", "cpu_seconds")):
             result[speed] = tokens / max(result[time], 1e-9)
-    return {name: results[name] for name in names}
+    return results
 
 
 def _run(name: str, job: Job) -> dict[str, Any]:
@@ -98,13 +114,19 @@ def _run(name: str, job: Job) -> dict[str, Any]:
     return result
 
 
-def _summary(name: str, measured: list[dict[str, dict[str, Any]]]) -> dict[str, Any]:
+def _summary(
+    name: str, measured: list[dict[str, dict[str, Any]]], first: list[dict[str, dict[str, Any]]]
+) -> dict[str, Any]:
     own = [results[name] for results in measured]
     summary: dict[str, Any] = {key: statistics.median(result[key] for result in own) for key in (*SPEEDS, *_OTHERS)}
     for speed in SPEEDS:
         summary[f"{speed}_ratio"] = statistics.median(
             results[OURS][speed] / results[name][speed] for results in measured
         )
+    summary["threads_ratio"] = statistics.median(
+        results[name]["tokens_per_second"] / before[name]["tokens_per_second"]
+        for results, before in zip(measured, first, strict=True)
+    )
     if busy := [result["notes"]["busy_seconds"] for result in own if "busy_seconds" in result.get("notes", {})]:
         summary["busy_seconds"] = {stage: statistics.median(each[stage] for each in busy) for stage in _STAGES}
         for key in ("wait_seconds", "text_bytes"):

@@ -58,8 +58,12 @@ def pack(
         raise click.UsageError("--format megatron has neither targets nor segments nor other fields")
     # Loaded here: Grain takes half a second, which --help need not wait for.
     from gristmill._dataset import PackedDataset
+    from gristmill._pack.folder import QUARANTINE
     from gristmill._pack.run import pack as run
 
+    if arguments["on_error"] == "quarantine":
+        output.mkdir(parents=True, exist_ok=True)
+        arguments["quarantine_file"] = str(Path.cwd() / (arguments["quarantine_file"] or output / QUARANTINE))
     # Relative names would mean something else wherever `verify` is called.
     source = {
         "shards": [str(Path.cwd() / shard) for shard in shards],
@@ -108,7 +112,8 @@ def verify(
     """Check packed files against their source.
 
     Reads the shards again, encodes them with the `tokenizers` library whatever the tokenizer, packs, and compares with
-    what is in FOLDER. Exit code 0: equal; 3: different, and the first difference is shown; 1: it could not be told.
+    what is in FOLDER. Exit code 0: equal; 3: different, and the first difference is shown with the record it comes
+    from; 1: it could not be told.
 
     \b
     Examples:
@@ -128,7 +133,7 @@ def verify(
     dataset = PackedDataset(
         list(shards) or source["shards"],
         tokenizer=Encoder.from_file(definition, engine="reference"),
-        **{**source["arguments"], "threads": threads, "verify": 0.0},
+        **{**source["arguments"], "threads": threads, "verify": 0.0, "quarantine_file": None, "provenance": True},
     )
     found = checking.verify(packed, dataset, part)
     if as_json:

@@ -43,7 +43,9 @@ def inspect(path: Path) -> dict[str, Any]:
         "items": sum(part["items"] for part in parts),
         "tokens": sum(part["tokens"] for part in parts),
         "bytes": sum(size for part in parts for size in part["files"].values()),
-        "parts": [{name: part[name] for name in ("files", "items", "tokens", "quarantine")} for part in parts],
+        "quarantined": sum(part["quarantined"] for part in parts),
+        "quarantine_file": index["source"]["arguments"].get("quarantine_file"),
+        "parts": parts,
         "stream": {
             name: unquote(value) for name, _, value in (pair.partition("=") for pair in index["fingerprint"].split(" "))
         },
@@ -61,13 +63,14 @@ def describe(found: dict[str, Any]) -> str:
         what = f"{found['items']:,} documents, {found['tokens']:,} tokens of type {found['dtype']}"
         return _table.fields([("Megatron index", found["path"]), ("holds", what), *begins])
     unit = "documents" if found["format"] == "megatron" else f"rows of {found['sequence_length']:,} tokens"
+    listed = found["quarantine_file"]
     lines: list[tuple[str, object]] = [
         ("packed", f"{found['path']}, format {found['format']}, {'' if found['complete'] else 'not '}complete"),
         ("holds", f"{found['items']:,} {unit}, {found['tokens']:,} tokens, {found['bytes']:,} bytes"),
         ("fields", f"{', '.join(found['fields'])} ({found['dtype']})"),
         ("shards", ", ".join(found["source"]["shards"])),
         ("tokenizer", found["source"]["tokenizer"]),
-        ("left out", f"{sum(len(part['quarantine']) for part in found['parts']):,} records"),
+        ("left out", f"{found['quarantined']:,} records" + (f", listed in {listed}" if listed else "")),
         *begins,
     ]
     stream = _table.fields((f"  {name}", value) for name, value in found["stream"].items())

@@ -15,7 +15,9 @@ from gristmill._pack import files
 
 INDEX = "index.json"
 PART = "part-"
+QUARANTINE = "quarantine.jsonl"
 VERSION = 1
+_HOLDS = ("files", "batches", "items", "tokens", "quarantined")
 
 
 @dataclass(frozen=True)
@@ -73,17 +75,27 @@ class Folder:
         return cls(path, wanted)
 
     def parts(self) -> list[dict[str, Any]]:
-        """What each finished part holds, in order."""
+        """What each finished part holds, in order: its note without the state behind it, which may be large."""
         found: list[dict[str, Any]] = []
-        while (path := self.note_of(len(found))).is_file():
-            found.append(files.read_json(path))
+        while self.note_path(len(found)).is_file():
+            note = self.note(len(found))
+            found.append({name: note[name] for name in _HOLDS})
         return found
+
+    def note(self, number: int) -> dict[str, Any]:
+        """All that is noted of a finished part: what it holds, and `state` and `pending` behind it."""
+        note: dict[str, Any] = files.read_json(self.note_path(number))
+        return note
+
+    def write_note(self, number: int, note: dict[str, Any]) -> None:
+        """Makes a part count; its files must be finished."""
+        files.write_json(self.note_path(number), {"number": number, **note})
 
     def part_path(self, number: int) -> Path:
         """The path of a part's file, without its suffix."""
         return self.path / f"{PART}{number:05}"
 
-    def note_of(self, number: int) -> Path:
+    def note_path(self, number: int) -> Path:
         """The file that says what a part holds."""
         return self.path / f"{PART}{number:05}.json"
 
@@ -97,8 +109,7 @@ class Folder:
 
     def complete(self, parts: list[dict[str, Any]]) -> None:
         """Writes the list of all parts into the index."""
-        listed = [{name: part[name] for name in ("files", "items", "tokens")} for part in parts]
-        files.write_json(self.path / INDEX, {**self.index, "complete": True, "parts": listed})
+        files.write_json(self.path / INDEX, {**self.index, "complete": True, "parts": parts})
 
 
 def is_index(value: Any) -> bool:

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from gristmill._core import CURSOR_FIELDS
-from gristmill._dataset import PackedDataset, PackedDatasetIterator
+from gristmill._dataset import PackedDataset
+from gristmill._errors import GristmillError
+from gristmill._iterator import PackedDatasetIterator
 from gristmill._pack import files, megatron
 from gristmill._pack.folder import Folder
 from gristmill._pack.formats import FORMATS
@@ -41,18 +43,27 @@ def pack(
       Figures of all parts, and of this run.
 
     Raises:
-      GristmillError: the folder holds something else, or a shard has an error. Finished parts stay.
+      GristmillError: the folder holds something else or cannot be written, or a shard has an error. Finished parts
+        stay.
     """
-    path.mkdir(parents=True, exist_ok=True)
     start = time.perf_counter()
-    with files.locked(path):
-        folder = Folder.create(path, _index(dataset, file_format, rows_per_file, source, fields))
-        parts = folder.parts()
-        resumed = len(parts)
-        if not folder.index.get("complete"):
-            folder.remove_unfinished(resumed)
-            parts.extend(_write_parts(dataset, folder, parts[-1] if parts else None))
-            folder.complete(parts)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with files.locked(path):
+            folder = Folder.create(path, _index(dataset, file_format, rows_per_file, source, fields))
+            parts = folder.parts()
+            resumed = len(parts)
+            if not folder.index.get("complete"):
+                folder.remove_unfinished(resumed)
+                parts.extend(_write_parts(dataset, folder, resumed))
+                folder.complete(parts)
+    except GristmillError:
+        raise
+    except OSError as error:
+        raise GristmillError(
+            f"cannot write into {str(path)!r}: {error.strerror or error}; the same command goes on behind the last "
+            "finished part"
+        ) from error
     seconds = time.perf_counter() - start
     return {
         "folder": str(path),
@@ -61,7 +72,7 @@ def pack(
         "parts_of_earlier_runs": resumed,
         **{name: sum(part[name] for part in parts) for name in ("items", "tokens")},
         "bytes": sum(size for part in parts for size in part["files"].values()),
-        "quarantined": sum(len(part["quarantine"]) for part in parts),
+        "quarantined": sum(part["quarantined"] for part in parts),
         "seconds": seconds,
         "tokens_per_second": sum(part["tokens"] for part in parts[resumed:]) / seconds,
     }
@@ -88,17 +99,16 @@ def _index(
     }
 
 
-def _write_parts(dataset: PackedDataset, folder: Folder, last: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
-    """Writes the parts behind `last`, and gives the note of each."""
+def _write_parts(dataset: PackedDataset, folder: Folder, number: int) -> Iterator[dict[str, Any]]:
+    """Writes the parts from a number on, and gives what each holds."""
     unit = make_unit(dataset, folder.index)
-    number, tokens = 0, 0
+    part: _Part | None = None
     with closing(iter(dataset)) as iterator, _Shown(dataset) as shown:
-        if last is not None:
+        if number:
+            last = folder.note(number - 1)
             iterator.set_state(last["state"])
             unit.pending = last["pending"]
-            number, tokens = last["number"] + 1, iterator.stats()["tokens"]
-        part: _Part | None = None
-        quarantined = 0
+        before = iterator.stats()
         try:
             while True:
                 batch = next(iterator, None)
@@ -109,15 +119,11 @@ def _write_parts(dataset: PackedDataset, folder: Folder, last: dict[str, Any] | 
                     if part.rows < folder.index["rows_per_file"]:
                         continue
                 if part is not None:
-                    stats, quarantine = iterator.stats(), iterator.quarantine()
                     whole, part = part, None
-                    yield whole.finish(
-                        state=iterator.get_state(),
-                        pending=unit.pending,
-                        tokens=stats["tokens"] - tokens,
-                        quarantine=quarantine[quarantined:],
-                    )
-                    number, tokens, quarantined = number + 1, stats["tokens"], len(quarantine)
+                    stats = iterator.stats()
+                    counts = {name: stats[name] - before[name] for name in ("tokens", "quarantined")}
+                    yield whole.finish(counts, {"state": iterator.get_state(), "pending": unit.pending})
+                    number, before = number + 1, stats
                 if batch is None:
                     return
         finally:
@@ -148,15 +154,15 @@ class _Part:
         """Closes the files; without a note they do not count."""
         self._writer.close()
 
-    def finish(self, **more: Any) -> dict[str, Any]:
+    def finish(self, counts: dict[str, int], behind: dict[str, Any]) -> dict[str, Any]:
         """Completes the files, and at last writes the note that makes them count."""
         self.close()
         for path in self._writer.paths:
             files.finish(path)
         sizes = {path.name: path.stat().st_size for path in self._writer.paths}
-        note = {"number": self._number, "files": sizes, "batches": self._batches, "items": self._items, **more}
-        files.write_json(self._folder.note_of(self._number), note)
-        return note
+        holds = {"files": sizes, "batches": self._batches, "items": self._items, **counts}
+        self._folder.write_note(self._number, {**holds, **behind})
+        return holds
 
 
 class _Shown(Progress):

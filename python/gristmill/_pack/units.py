@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:  # Loads Grain, which `inspect` has no need of.
-    from gristmill._dataset import Element
+    from gristmill._iterator import Element
 
 # In every layout this is 0 on padding and nowhere else.
 _IS_TOKEN = {"maxtext": "inputs_segmentation", "grain": "tokens_segment_ids", "hf": "attention_mask"}
@@ -24,21 +24,21 @@ class Rows:
 
     Attributes:
       pending: nothing.
-      lanes: of each item taken last, which of the lanes it is from.
+      places: of each item taken last, its row in the batch; and None, since any place of the row is one of the item.
     """
 
     def __init__(self, layout: str, fields: Sequence[str], lanes: int) -> None:
+        del lanes
         self._fields = fields
         self._is_token = _IS_TOKEN[layout]
-        self._lane_count = lanes
         self.pending: list[list[int]] = []
-        self.lanes: list[int] = []
+        self.places: list[tuple[int, int | None]] = []
 
     def take(self, batch: "Element") -> Any:
         """The rows of a batch."""
         # Tokens stand before padding: a row without one at its first place has none.
         kept = batch[self._is_token][:, 0] != 0
-        self.lanes = (np.flatnonzero(kept) * self._lane_count // len(kept)).tolist()
+        self.places = [(row, None) for row in np.flatnonzero(kept).tolist()]
         return np.stack([batch[name] for name in self._fields], axis=1)[kept]
 
 
@@ -47,19 +47,19 @@ class Documents:
 
     Attributes:
       pending: of each lane, the ids of the document whose end is still to come.
-      lanes: of each item taken last, which of the lanes it is from.
+      places: of each item taken last, the row in the batch and the place in it of its last token.
     """
 
     def __init__(self, layout: str, fields: Sequence[str], lanes: int) -> None:
         del layout, fields
         self.pending: list[list[int]] = [[] for _ in range(lanes)]
-        self.lanes: list[int] = []
+        self.places: list[tuple[int, int | None]] = []
 
     def take(self, batch: "Element") -> Any:
         """The documents that end in a batch."""
         rows_per_lane = len(batch["inputs"]) // len(self.pending)
         documents: list[Any] = []
-        self.lanes = []
+        self.places = []
         for row, ids in enumerate(batch["inputs"]):
             tokens = np.count_nonzero(batch["inputs_segmentation"][row])
             # A token without a target is its document's last.
@@ -70,6 +70,6 @@ class Documents:
                 whole[0] = np.concatenate([np.asarray(self.pending[lane], np.int32), whole[0]])
                 self.pending[lane] = []
             documents.extend(whole)
-            self.lanes += [lane] * len(whole)
+            self.places += [(row, end - 1) for end in ends.tolist()]
             self.pending[lane] += rest.tolist()
         return documents

@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 
 from gristmill import _state
-from gristmill._core import CURSOR_FIELDS
-from gristmill._dataset import PackedDataset
+from gristmill._dataset import PROVENANCE, PackedDataset
 from gristmill._errors import GristmillError
 from gristmill._pack.folder import Folder
 from gristmill._pack.formats import FORMATS
@@ -20,7 +19,7 @@ def verify(folder: Folder, dataset: PackedDataset, only: int | None = None) -> d
 
     Args:
       folder: the packed files.
-      dataset: the same stream, with the reference as its encoder's engine.
+      dataset: the same stream, with the reference as its encoder's engine, and with provenance.
       only: the number of one part to look at; None: all.
 
     Returns:
@@ -36,7 +35,7 @@ def verify(folder: Folder, dataset: PackedDataset, only: int | None = None) -> d
     parts = folder.parts()
     if only is not None and only >= len(parts):
         raise GristmillError(f"{folder.path} has {len(parts)} finished parts, and none with the number {only}")
-    chosen = parts if only is None else parts[only : only + 1]
+    chosen = range(len(parts)) if only is None else [only]
     found: dict[str, Any] = {
         "folder": str(folder.path),
         "complete": bool(folder.index.get("complete")),
@@ -48,11 +47,12 @@ def verify(folder: Folder, dataset: PackedDataset, only: int | None = None) -> d
     with closing(iter(dataset)) as iterator, Progress("verifying", len(chosen), " parts") as progress:
         unit = make_unit(dataset, folder.index)
         if only:
-            iterator.set_state(parts[only - 1]["state"])
-            unit.pending = parts[only - 1]["pending"]
-        for part in chosen:
-            difference = _part_difference(folder, dataset, part, iterator, unit)
-            found["items"] += part["items"]
+            before = folder.note(only - 1)
+            iterator.set_state(before["state"])
+            unit.pending = before["pending"]
+        for number in chosen:
+            difference = _part_difference(folder, dataset, number, parts[number], iterator, unit)
+            found["items"] += parts[number]["items"]
             found["parts"] += 1
             progress.show(found["parts"])
             if difference is not None:
@@ -63,37 +63,41 @@ def verify(folder: Folder, dataset: PackedDataset, only: int | None = None) -> d
 
 
 def _part_difference(
-    folder: Folder, dataset: PackedDataset, part: dict[str, Any], iterator: Any, unit: Any
+    folder: Folder, dataset: PackedDataset, number: int, part: dict[str, Any], iterator: Any, unit: Any
 ) -> dict[str, Any] | None:
     index = folder.index
     shape = (len(index["fields"]), index["sequence_length"])
-    path = folder.part_path(part["number"])
     where = {"files": list(part["files"])}
     for name, size in part["files"].items():
         found = (folder.path / name).stat().st_size if (folder.path / name).is_file() else None
         if found != size:
             return {**where, "what": f"{name} has {'no' if found is None else f'{found:,}'} bytes, and had {size:,}"}
-    packed = FORMATS[index["format"]].read(path, index["dtype"], shape)
+    packed = FORMATS[index["format"]].read(folder.part_path(number), index["dtype"], shape)
     if len(packed) != part["items"]:
         return {**where, "what": f"{len(packed):,} items are in the file, and {part['items']:,} were written"}
     given = 0
     for _ in range(part["batches"]):
-        before = iterator.get_state()
         batch = next(iterator, None)
-        expected = () if batch is None else unit.take(batch)
-        for item, (got, wanted) in enumerate(zip(packed[given : given + len(expected)], expected, strict=False), given):
+        if batch is None:
+            break
+        expected = unit.take(batch)
+        for item, (got, wanted) in enumerate(zip(packed[given : given + len(expected)], expected, strict=False)):
             if not np.array_equal(got, wanted):
-                place = _place(dataset, index["fields"], got, wanted)
-                source = _source(dataset, unit.lanes[item - given], before, iterator.get_state())
-                return {**where, "item": item, **place, "source": source}
+                row, last = unit.places[item]
+                found = _difference(dataset, index["fields"], got, wanted)
+                at = found.get("place", 0)
+                source = _source(dataset, batch[PROVENANCE][row], at if last is None else last)
+                if last is not None and source is not None:
+                    source["token"] = at
+                return {**where, "item": given + item, **found, "source": source}
         given += len(expected)
     if given != len(packed):
         return {**where, "what": f"the file holds {len(packed):,} items, and the source gives {given:,} there"}
     return None
 
 
-def _place(dataset: PackedDataset, fields: list[str], got: Any, wanted: Any) -> dict[str, Any]:
-    """The first place at which two items differ."""
+def _difference(dataset: PackedDataset, fields: list[str], got: Any, wanted: Any) -> dict[str, Any]:
+    """Where two items differ first, and what stands there."""
     if got.shape != wanted.shape:
         return {"what": f"{got.shape[-1]:,} tokens were packed, and the source gives {wanted.shape[-1]:,}"}
     at = np.argwhere(got != wanted)[0]
@@ -105,18 +109,14 @@ def _place(dataset: PackedDataset, fields: list[str], got: Any, wanted: Any) -> 
     return told
 
 
-def _source(dataset: PackedDataset, own: int, before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
-    """Which records an own lane read for its rows of a batch."""
-    lane = list(before["lanes"])[own]
-    start, end = (dict(zip(CURSOR_FIELDS, state["lanes"][lane], strict=True)) for state in (before, after))
-    shards = dataset.plan(start["epoch"])[int(lane)]
-    same = (start["epoch"], start["shard"]) == (end["epoch"], end["shard"])
-    return {
-        "lane": int(lane),
-        "shard": shards[start["shard"]],
-        "first_record": start["record"],
-        "last_record": end["record"] if same else None,
-    }
+def _source(dataset: PackedDataset, entries: Any, place: int) -> dict[str, Any] | None:
+    """The document of the token at a place of a row, or before it if that is padding."""
+    shard, record, offset, length = entries.T
+    entry = min(np.searchsorted(length.cumsum(), place, side="right"), np.count_nonzero(length) - 1)
+    if entry < 0:
+        return None
+    token = offset[entry] + place - length[:entry].sum()
+    return {"shard": dataset.manifest.paths[shard[entry]], "record": int(record[entry]), "token": int(token)}
 
 
 def describe(found: dict[str, Any]) -> str:
@@ -142,8 +142,5 @@ def _lines(difference: dict[str, Any]) -> list[str]:
         head = f"{difference['field']}[{difference['place']}] is {said['packed']}, expected {said['expected']}"
     lines = [f"{files}{item}: {head}" if files else head]
     if source := difference.get("source"):
-        end = "its end" if source["last_record"] is None else f"record {source['last_record']}"
-        lines.append(
-            f"  lane {source['lane']} was reading {source['shard']} from record {source['first_record']} to {end}"
-        )
+        lines.append(f"  from {source['shard']}: record {source['record']}, token {source['token']} of its document")
     return lines

@@ -1,0 +1,223 @@
+"""`PackedDatasetIterator`: what `iter` of a `PackedDataset` gives, and what it tells of itself."""
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import grain
+import numpy as np
+import numpy.typing as npt
+
+from gristmill import _core, _state, _state_files
+from gristmill._errors import GristmillError, StateError
+
+if TYPE_CHECKING:
+    from gristmill._dataset import PackedDataset
+
+Element: TypeAlias = "dict[str, npt.NDArray[np.int32]]"
+
+_LOG = logging.getLogger("gristmill")
+_REPORT_SECONDS = 10.0
+
+
+class Source:
+    """A start of a Grain pipeline."""
+
+    @property
+    def _parent(self) -> Any:
+        # Grain fails an assertion here, and MaxText's MultiHostDataLoadIterator.close() asks with hasattr.
+        raise AttributeError("a source has no parent")
+
+
+class PackedDatasetIterator(Source, _state_files.LoadsAnyProcessCount, grain.DatasetIterator[Element]):
+    """Iterates over a `PackedDataset`. Its threads start with the first `next` or `start_prefetch`."""
+
+    def __init__(self, dataset: "PackedDataset") -> None:
+        super().__init__()
+        self._dataset = dataset
+        self._pipeline = _core.Pipeline(dataset._encoder._core, dataset._pipeline_arguments())
+        self._threads_set = False
+        self._reporter = _Reporter(self, dataset._on_stats)
+
+    def __next__(self) -> Element:
+        """The next element.
+
+        Raises:
+          StopIteration: all epochs of the lanes of this iterator have been given.
+          ShardError: a record cannot be used. What lies before it has been given; each further call raises
+            the same error, and the state stays behind the last element.
+          ValueError: the iterator was closed.
+        """
+        self._assert_not_closed()
+        self._set_threads()
+        self._reporter.tick()
+        with self._stats.record_self_time():
+            element = self._pipeline.next()
+            if element is None:
+                self._reporter.report()
+                raise StopIteration
+            return self._stats.record_output_spec(element)
+
+    def start_prefetch(self) -> None:
+        """Starts the threads, which fill the ring while the caller does something else."""
+        self._assert_not_closed()
+        self._set_threads()
+        self._pipeline.start()
+
+    def get_state(self) -> _state.State:
+        """Where the stream stands behind the last element given: a fresh dict of integers and strings."""
+        self._pipeline.sync_quarantine_file()
+        step, row, lanes = self._pipeline.state()
+        return {
+            "version": _state.VERSION,
+            "fingerprint": self._dataset.fingerprint,
+            "step": step,
+            "row": row,
+            "lanes": lanes,
+        }
+
+    def set_state(self, state: _state.State) -> None:
+        """Goes to a saved place; the next element is the one that followed there.
+
+        Args:
+          state: a state of this dataset that holds at least the lanes of this iterator: its own, one of
+            an iterator with more lanes, or one made by `merge_states`.
+
+        Raises:
+          StateError: the state belongs to another stream, lacks lanes, or is damaged. What only the
+            shards can tell is found by the next `next`.
+        """
+        self._assert_not_closed()
+        checked = _state.check(state)
+        if checked["fingerprint"] != self._dataset.fingerprint:
+            raise StateError(
+                "the state was saved by another dataset: "
+                + _state.differences(checked["fingerprint"], self._dataset.fingerprint)
+                + ". Use the same shards, tokenizer and arguments as the run that saved it; to add shards, finish the "
+                "epoch on the old ones and start anew on the new"
+            )
+        own = self._dataset._own_lanes
+        missing = [lane for lane in own if str(lane) not in checked["lanes"]]
+        if missing:
+            raise StateError(
+                f"the state holds the lanes {', '.join(checked['lanes']) or '(none)'}, and this iterator also needs "
+                f"{', '.join(map(str, missing))}: join the states of all hosts with gristmill.merge_states"
+            )
+        if checked["row"] and len(checked["lanes"]) != len(own):
+            raise StateError(
+                "the state was saved between the rows of a step, and restores only onto the same lanes: save after a "
+                "whole step, or use batch_size"
+            )
+        self._pipeline.restore(checked["step"], checked["row"], [list(checked["lanes"][str(lane)]) for lane in own])
+        self._reporter.restored()
+
+    def close(self) -> None:
+        """Stops and joins the threads. Elements already given stay valid."""
+        try:
+            if not self._closed:
+                self._reporter.report()
+        finally:  # `on_stats` is the user's and may raise: the threads end all the same
+            self._pipeline.close()
+            super().close()
+
+    def get_shard_states(self) -> list[dict[str, Any]]:
+        """The state of each own lane by itself, as Grain's elastic iterators save them.
+
+        Returns:
+          A list with a dict for each lane: `exhausted`, whether it has given all its epochs, and `state`.
+        """
+        state = self.get_state()
+        epochs = self._dataset._epochs
+        return [
+            {"exhausted": cursor[0] == epochs, "state": {**state, "lanes": {lane: cursor}}}
+            for lane, cursor in state["lanes"].items()
+        ]
+
+    def set_shard_states(self, shard_states: Sequence[Mapping[str, Any]]) -> None:
+        """Goes to a place saved by `get_shard_states`, of this or of several iterators.
+
+        Args:
+          shard_states: those of at least the own lanes, in any order.
+
+        Raises:
+          StateError: as for `set_state` and `merge_states`.
+        """
+        if not shard_states and not self._dataset._own_lanes:
+            return
+        self.set_state(_state.merge_lanes(entry["state"] for entry in shard_states))
+
+    def stats(self) -> dict[str, Any]:
+        """Figures of the lanes of this iterator, up to the last element given.
+
+        Returns:
+          `documents` whose last token was given, `tokens` (BOS and EOS included), `text_bytes` of UTF-8,
+          `rows`, `batches`, `padding_tokens`, `dropped_tokens`, `quarantined` records and `lost_shards`, the
+          shards that could not be read to their end, counted since the start of the stream and kept through
+          restarts; and of this iterator: `wait_seconds` spent waiting in `next`, `ring_ready` batches that wait
+          to be taken, and `busy_seconds`, the time of the threads by stage.
+        """
+        return self._pipeline.stats()
+
+    def quarantine(self) -> list[dict[str, Any]]:
+        """The records left out since this iterator was made or restored, as of the last element given.
+
+        Returns:
+          The newest of them, each with `shard`, `record`, `byte` and `reason`: at most ten thousand, and of those
+          of one lane within one step at most a thousand. `quarantine_file` lists all.
+        """
+        return self._pipeline.quarantine()
+
+    def _padding(self) -> Element:
+        """Behind the end, rows of padding for a step of which other hosts still have rows."""
+        element = self._pipeline.padding()
+        if element is None:
+            raise GristmillError("padding was asked for before the end")
+        return element
+
+    def _set_threads(self) -> None:
+        # Known only now: under mp_prefetch the context is filled in after the iterator is made.
+        if not self._threads_set:
+            processes = max(1, self._ctx.mp_context.process_count)
+            threads = self._dataset._threads or max(1, _core.usable_cores() // processes)
+            self._pipeline.set_threads(threads)
+            self._threads_set = True
+
+
+class _Reporter:
+    """Tells what is happening to those who cannot reach the iterator, which Grain's transformations hide."""
+
+    # Bound here: while the interpreter ends, Grain still closes iterators, and this module's names are gone.
+    _is_ending = staticmethod(sys.is_finalizing)
+
+    def __init__(self, iterator: PackedDatasetIterator, on_stats: "Callable[[dict[str, Any]], None] | None") -> None:
+        self._pipeline = iterator._pipeline
+        self._on_stats = on_stats
+        self._due = time.monotonic() + _REPORT_SECONDS
+        self.restored()
+
+    def restored(self) -> None:
+        """Records left out before a restored place were told of by the run that saved it."""
+        self._quarantined = self._pipeline.stats()["quarantined"]
+
+    def tick(self) -> None:
+        if time.monotonic() >= self._due:
+            self.report()
+
+    def report(self) -> None:
+        if self._is_ending():
+            return
+        self._due = time.monotonic() + _REPORT_SECONDS
+        stats = self._pipeline.stats()
+        all_now = stats["quarantined"]
+        new, self._quarantined = all_now - self._quarantined, all_now
+        if new:
+            entries = self._pipeline.quarantine()
+            first = entries[-min(new, len(entries))]
+            _LOG.warning(
+                "%d records were left out, %d in all; the first of them: %s: record %s, byte %s: %s",
+                new, all_now, first["shard"], first["record"], first["byte"], first["reason"],
+            )  # fmt: skip
+        if self._on_stats is not None:
+            self._on_stats(stats)

@@ -1,0 +1,93 @@
+//! Where workers get their work: the schedule behind its lock, and the place where they wait for it.
+//!
+//! A worker that finds nothing to do sleeps. It is woken by whoever makes work: the consumer that opens a
+//! step, a worker that has read a block and leaves the next one to others, and a worker that takes work
+//! while there is more. Each wakes one, who wakes the next.
+
+use super::schedule::{Job, Schedule};
+use crate::lane::block::Block;
+use crate::pack::Pause;
+use crate::sync::{Condvar, Mutex, MutexGuard};
+
+/// The workers' shared list of work.
+pub struct Board {
+    schedule: Mutex<Schedule>,
+    work: Condvar,
+}
+
+impl Board {
+    /// A board on which `schedule` is pinned up.
+    pub fn new(schedule: Schedule) -> Self {
+        Self { schedule: Mutex::new(schedule), work: Condvar::new() }
+    }
+
+    /// The most urgent work, waited for if there is none. `None`: all are to stop.
+    pub fn take(&self) -> Option<Job> {
+        let mut schedule = self.lock();
+        while !schedule.closed {
+            if let Some(job) = schedule.take() {
+                self.wake_another(&schedule);
+                return Some(job);
+            }
+            schedule.idle += 1;
+            schedule = self.work.wait(schedule).unwrap_or_else(std::sync::PoisonError::into_inner);
+            schedule.idle -= 1;
+        }
+        None
+    }
+
+    /// A block of `lane` was read: others may read the next one. Returns its number, for
+    /// [`encoded`](Self::encoded).
+    pub fn read(&self, lane: usize, read_all: bool) -> u64 {
+        let mut schedule = self.lock();
+        let number = schedule.read(lane, read_all);
+        self.wake_another(&schedule);
+        number
+    }
+
+    /// A block of `lane` was encoded, by a worker that takes up work again.
+    pub fn encoded(&self, lane: usize, number: u64, block: Block) {
+        self.lock().encoded(lane, number, block);
+    }
+
+    /// `lane` was packed up to `step`, by a worker that takes up work again.
+    pub fn packed(&self, lane: usize, pause: Pause, step: u64) {
+        self.lock().packed(lane, pause, step);
+    }
+
+    /// The consumer took a slot: lanes may write steps below `open_until`.
+    pub fn open(&self, open_until: u64) {
+        self.lock().open(open_until);
+        self.work.notify_one();
+    }
+
+    /// All workers are to stop.
+    pub fn close(&self) {
+        self.lock().closed = true;
+        self.work.notify_all();
+    }
+
+    /// A worker panicked: all are to stop.
+    pub fn fail(&self, message: String) {
+        self.lock().panicked = Some(message);
+        self.close();
+    }
+
+    /// What a worker panicked with, if one did.
+    pub fn panicked(&self) -> Option<String> {
+        self.lock().panicked.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Schedule> {
+        self.schedule.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn wake_another(&self, schedule: &Schedule) {
+        if schedule.idle > 0 && schedule.has_work() {
+            self.work.notify_one();
+        }
+    }
+}
+
+#[cfg(all(test, feature = "loom"))]
+mod model;

@@ -1,0 +1,124 @@
+//! Every interleaving of a small crew, checked by loom: `make loom`.
+//!
+//! Workers with the real board, schedule and ring, on lanes whose blocks are a row each. A worker that is
+//! not woken is a deadlock: the consumer waits for its row, or `close` for its thread.
+
+use std::time::Duration;
+
+use loom::thread;
+
+use super::*;
+use crate::feed::buffer::{Pool, Shape};
+use crate::feed::ring::{Consumer, LaneWriter, ring};
+use crate::sync::Arc;
+
+struct Crew {
+    board: Board,
+    lanes: Vec<Mutex<Lane>>,
+}
+
+struct Lane {
+    writer: LaneWriter<u64>,
+    /// Blocks that can still be read, and those that were packed and not yet written.
+    unread: u64,
+    rows: u64,
+}
+
+impl Crew {
+    fn work(&self) {
+        while let Some(job) = self.board.take() {
+            match job {
+                Job::Grind { lane } => self.grind(lane),
+                Job::Pack { lane, block } => self.pack(lane, block.is_some()),
+            }
+        }
+    }
+
+    fn grind(&self, lane: usize) {
+        let mut state = self.lanes[lane].lock().unwrap();
+        state.unread -= 1;
+        let read_all = state.unread == 0;
+        drop(state);
+        let number = self.board.read(lane, read_all);
+        self.board.encoded(lane, number, Block::default());
+    }
+
+    fn pack(&self, lane: usize, block: bool) {
+        let mut state = self.lanes[lane].lock().unwrap();
+        state.rows += u64::from(block);
+        while state.rows > 0 && state.writer.has_room() {
+            let step = state.writer.step();
+            state.writer.row::<1>(0)[0][0] = step as i32 + 1;
+            state.writer.publish(step);
+            state.rows -= 1;
+        }
+        let pause = if state.rows > 0 { Pause::NoRoom } else { Pause::Starved };
+        let step = state.writer.step();
+        drop(state);
+        self.board.packed(lane, pause, step);
+    }
+}
+
+fn take(consumer: &mut Consumer<u64>, pool: &Pool, lanes: usize) {
+    let step = consumer.step();
+    while !consumer.wait(Duration::MAX) {}
+    let (buffer, reports) = consumer.take(|| pool.get()).expect("it waited until the slot was full");
+    assert_eq!(reports, vec![Some(step); lanes]);
+    for row in 0..lanes {
+        // SAFETY: in bounds, and this thread owns the buffer.
+        assert_eq!(unsafe { *buffer.as_ptr().add(row) }, step as i32 + 1);
+    }
+}
+
+/// Workers fill a ring of `slots`; the consumer takes `taken` of `steps` steps and closes.
+fn explore(slots: u64, lanes: usize, workers: usize, steps: u64, taken: u64) {
+    loom::model(move || {
+        let shape = Shape { arrays: 1, rows: lanes, length: 1, entries: 0 };
+        let pool = Pool::new(shape, 4);
+        let buffers = (0..slots).map(|_| pool.get()).collect();
+        let (mut consumer, writers) = ring(shape, lanes, buffers, 0, 0);
+        let lane = |writer| Mutex::new(Lane { writer, unread: steps, rows: 0 });
+        let crew = Arc::new(Crew {
+            board: Board::new(Schedule::new(vec![0; lanes].into_iter(), slots, 1)),
+            lanes: writers.into_iter().map(lane).collect(),
+        });
+        let start = |_| {
+            let crew = Arc::clone(&crew);
+            thread::spawn(move || crew.work())
+        };
+        let threads: Vec<_> = (0..workers).map(start).collect();
+        for _ in 0..taken {
+            take(&mut consumer, &pool, lanes);
+            crew.board.open(consumer.step() + slots);
+        }
+        crew.board.close();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn loom_workers_fill_what_is_opened() {
+    explore(1, 1, 2, 2, 2);
+}
+
+#[test]
+fn loom_lanes_share_workers() {
+    explore(1, 2, 2, 1, 1);
+}
+
+#[test]
+fn loom_two_lanes_two_steps() {
+    explore(1, 2, 2, 2, 2);
+}
+
+#[test]
+fn loom_closing_wakes_who_waits() {
+    explore(1, 1, 2, 2, 1);
+}
+
+#[test]
+fn loom_closing_at_once() {
+    explore(1, 2, 2, 1, 0);
+}

@@ -1,0 +1,218 @@
+//! Random streams: what defines one, and its shards on disk.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+use _core::config::{OnError, Packing, Shuffle, StreamConfig, Truncation};
+use _core::encode::Encoder;
+use _core::pack::Layout;
+use _core::plan::Plan;
+use _core::read::{ReadOptions, Shard};
+use flate2::{Compression, write::GzEncoder};
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+use super::Corpus;
+
+const EOS: u32 = 1;
+const BOS: u32 = 2;
+const FIRST_WORD: u32 = 3;
+const WORDS: u32 = 20_000;
+
+/// A tokenizer for which every word is a token, and an unknown word an error.
+pub fn encoder() -> &'static Encoder {
+    static ENCODER: OnceLock<Encoder> = OnceLock::new();
+    ENCODER.get_or_init(|| {
+        let mut vocab = format!("\"<eos>\": {EOS}, \"<bos>\": {BOS}");
+        for id in FIRST_WORD..FIRST_WORD + WORDS {
+            write!(vocab, ", \"w{id}\": {id}").unwrap();
+        }
+        let json = format!(
+            "{{\"version\": \"1.0\", \"truncation\": null, \"padding\": null, \"added_tokens\": [], \"normalizer\": null,
+             \"pre_tokenizer\": {{\"type\": \"WhitespaceSplit\"}}, \"post_processor\": null, \"decoder\": null,
+             \"model\": {{\"type\": \"WordLevel\", \"vocab\": {{{vocab}}}, \"unk_token\": \"<unk>\"}}}}"
+        );
+        Encoder::from_bytes(json.as_bytes()).unwrap()
+    })
+}
+
+#[derive(Debug, Clone)]
+pub enum Record {
+    /// So many words, none of which occurs anywhere else.
+    Words(usize),
+    Blank,
+    Bad,
+    /// A word that the tokenizer does not know: stops the run.
+    Unknown,
+}
+
+/// What has happened to a shard's file.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Damage {
+    None,
+    /// Something that is no gzip stands behind its records: they can be read, and then there is an error.
+    Tail,
+    /// It has another size than the manifest says: nothing of it is read.
+    Size,
+}
+
+/// What defines a stream.
+#[derive(Debug, Clone)]
+#[allow(clippy::struct_excessive_bools)]
+pub struct Case {
+    pub shards: Vec<(Vec<Record>, Damage)>,
+    pub gzip: bool,
+    pub lanes: Index,
+    pub rows_per_lane: usize,
+    pub single_rows: bool,
+    pub length: usize,
+    pub packing: Packing,
+    pub max_segments: Option<usize>,
+    pub layout: Layout,
+    pub boundary_targets: bool,
+    pub bos: bool,
+    pub eos: bool,
+    pub shuffle: Option<(u64, usize)>,
+    pub epochs: Option<u64>,
+    pub quarantine: bool,
+    /// Entries of a row's provenance.
+    pub provenance: usize,
+}
+
+/// What must not matter.
+#[derive(Debug, Clone)]
+pub struct Run {
+    pub threads: usize,
+    pub prefetch: usize,
+    pub hosts: Index,
+    pub stop: Index,
+}
+
+fn record() -> impl Strategy<Value = Record> {
+    prop_oneof![
+        120 => (0usize..12).prop_map(Record::Words),
+        12 => (12usize..90).prop_map(Record::Words),
+        12 => Just(Record::Blank),
+        12 => Just(Record::Bad),
+        1 => Just(Record::Unknown),
+    ]
+}
+
+fn damage() -> impl Strategy<Value = Damage> {
+    prop_oneof![30 => Just(Damage::None), 1 => Just(Damage::Tail), 1 => Just(Damage::Size)]
+}
+
+fn packing() -> impl Strategy<Value = Packing> {
+    use Truncation::{Error, Left, Middle, Right, Split};
+    prop_oneof![
+        3 => Just(Packing::Concat),
+        3 => (1usize..12).prop_map(|window| Packing::BestFit { window }),
+        2 => prop::sample::select(vec![Left, Middle, Right, Split]).prop_map(Packing::Pad),
+        1 => Just(Packing::Pad(Error)),
+    ]
+}
+
+prop_compose! {
+    pub fn case()(
+        shards in prop::collection::vec((prop::collection::vec(record(), 0..12), damage()), 1..9),
+        (gzip, single_rows, boundary_targets, bos, eos) in any::<(bool, bool, bool, bool, bool)>(),
+        lanes in any::<Index>(),
+        rows_per_lane in 1usize..4,
+        length in 1usize..24,
+        packing in packing(),
+        max_segments in prop::option::weighted(0.3, 1usize..4),
+        layout in prop::sample::select(vec![Layout::MaxText, Layout::Grain, Layout::Hf]),
+        shuffle in prop::option::of((any::<u64>(), 1usize..9)),
+        epochs in (1u64..4).prop_map(Some),
+        quarantine in prop::bool::weighted(0.8),
+        provenance in 0usize..6,
+    ) -> Case {
+        Case {
+            shards, gzip, lanes, single_rows, length, packing, max_segments, layout, boundary_targets, bos, eos,
+            shuffle, epochs, quarantine, provenance,
+            rows_per_lane: if single_rows { 1 } else { rows_per_lane },
+        }
+    }
+}
+
+prop_compose! {
+    pub fn other_run()(
+        threads in 1usize..5,
+        prefetch in 1usize..6,
+        hosts in any::<Index>(),
+        stop in any::<Index>(),
+    ) -> Run {
+        Run { threads, prefetch, hosts, stop }
+    }
+}
+
+/// Writes the shards of a case and says what is in them.
+pub fn build(case: &Case, folder: &Path) -> (Arc<StreamConfig>, Corpus) {
+    let mut corpus = Corpus::default();
+    let mut word = FIRST_WORD;
+    let mut shards = Vec::new();
+    for (number, (records, damage)) in case.shards.iter().enumerate() {
+        let is_lost = *damage == Damage::Size;
+        let mut lines = String::new();
+        for (line, record) in records.iter().enumerate() {
+            match record {
+                Record::Words(count) => {
+                    let words: Vec<u32> = (word..).take(*count).collect();
+                    word += *count as u32;
+                    let text: Vec<String> = words.iter().map(|word| format!("w{word}")).collect();
+                    writeln!(lines, "{{\"text\": \"{}\"}}", text.join(" ")).unwrap();
+                    let bos = case.bos.then_some(BOS);
+                    let eos = case.eos.then_some(EOS);
+                    if !is_lost {
+                        corpus.add((number, line), bos.into_iter().chain(words).chain(eos).collect());
+                    }
+                }
+                Record::Blank => lines.push_str(" \n"),
+                Record::Bad => {
+                    corpus.bad += u64::from(!is_lost);
+                    lines.push_str("{\"text\": null}\n");
+                }
+                Record::Unknown => lines.push_str("{\"text\": \"unknown\"}\n"),
+            }
+        }
+        let path = folder.join(format!("{number}{}", if case.gzip { ".json.gz" } else { ".jsonl" }));
+        if case.gzip {
+            let mut gzip = GzEncoder::new(std::fs::File::create(&path).unwrap(), Compression::fast());
+            gzip.write_all(lines.as_bytes()).unwrap();
+            gzip.finish().unwrap();
+        } else {
+            std::fs::write(&path, lines).unwrap();
+        }
+        let mut size = path.metadata().unwrap().len();
+        if *damage == Damage::Tail && case.gzip {
+            let mut file = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
+            file.write_all(b"no gzip").unwrap();
+            size += 7;
+        }
+        size += u64::from(is_lost);
+        corpus.bad += u64::from(is_lost || (*damage == Damage::Tail && case.gzip));
+        shards.push(Shard { path: path.to_str().unwrap().into(), size });
+    }
+    assert!(word < FIRST_WORD + WORDS);
+    let sizes = shards.iter().map(|shard| shard.size).collect();
+    let lanes = 1 + case.lanes.index(shards.len());
+    let config = StreamConfig {
+        plan: Plan::new(sizes, lanes, case.shuffle.map(|(seed, _)| seed)),
+        shards,
+        read: Arc::new(ReadOptions { text_field: "text".into(), max_document_bytes: 1 << 20 }),
+        on_error: if case.quarantine { OnError::Quarantine { max_error_rate: 1.0 } } else { OnError::Raise },
+        shuffle: case.shuffle.map(|(seed, window)| Shuffle { seed, window }),
+        epochs: case.epochs,
+        bos: case.bos.then_some(BOS),
+        eos: case.eos.then_some(EOS),
+        sequence_length: case.length,
+        packing: case.packing,
+        max_segments: case.max_segments,
+        layout: case.layout,
+        boundary_targets: case.boundary_targets,
+        rows_per_lane: case.rows_per_lane,
+    };
+    (Arc::new(config), corpus)
+}

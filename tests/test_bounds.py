@@ -1,0 +1,51 @@
+"""Memory and open files of a whole process on hostile shards. The large ones are in benches/soak.py."""
+
+import gzip
+import json
+import subprocess
+import sys
+import textwrap
+
+READ = """
+    import json, pathlib, sys
+    import gristmill as gm
+    iterator = iter(gm.PackedDataset(sys.argv[1], tokenizer=sys.argv[2], **json.loads(sys.argv[3])))
+    files = 0
+    for _ in iterator:
+        files = max(files, sum(1 for _ in pathlib.Path("/proc/self/fd").iterdir()))
+    status = pathlib.Path("/proc/self/status").read_text().splitlines()
+    memory = next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
+    print(json.dumps([iterator.stats(), memory // 1024, files]))
+"""
+
+
+def read(shards, tokenizer, **arguments):
+    """The counts, the most MiB, and the most files open of a process that reads the shards."""
+    command = [sys.executable, "-c", textwrap.dedent(READ), str(shards), str(tokenizer), json.dumps(arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_bomb_costs_no_memory(tmp_path, tokenizer_file):
+    sound = b'{"text": "a"}\n'
+    (tmp_path / "small.jsonl").write_bytes(sound)
+    arguments = {"max_document_bytes": 2**22, "on_error": "quarantine", "max_error_rate": 0.5, "threads": 2}
+    _, plain, _ = read(tmp_path / "small.jsonl", tokenizer_file, **arguments)
+    with gzip.open(tmp_path / "bomb.jsonl.gz", "wb") as shard:
+        shard.write(sound)
+        for _ in range(256):
+            shard.write(bytes(2**20))
+        shard.write(b"\n" + sound)
+    assert (tmp_path / "bomb.jsonl.gz").stat().st_size < 2**18 + 2**16
+    stats, memory, _ = read(tmp_path / "bomb.jsonl.gz", tokenizer_file, **arguments)
+    assert (stats["documents"], stats["quarantined"]) == (2, 1)
+    assert memory < plain + 32
+
+
+def test_a_thousand_shards_are_not_open_at_once(tmp_path, tokenizer_file):
+    for number in range(1000):
+        (tmp_path / f"{number}.jsonl").write_bytes(b'{"text": "a few words"}\n')
+    stats, _, files = read(tmp_path / "*.jsonl", tokenizer_file, batch_size=8, sequence_length=16, threads=2)
+    assert stats["documents"] == 1000
+    assert files < 40
