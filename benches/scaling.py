@@ -127,8 +127,10 @@ def measured(costs: Costs) -> str:
 
 
 def checked(costs: Costs, bench: Mapping[str, Any]) -> str:
-    """Cost a token and cores in use for each number of threads, beside what the model says."""
-    rows = [["threads", "cost a token", "model", "off by", "cores in use", "M tokens/s", "model for these cores"]]
+    """Cost a token, cores in use and waits for each number of threads, beside what the model says."""
+    rows = [
+        ["threads", "cost a token", "model", "off by", "cores in use", "M tokens/s", "model for them", "sleeps a block"]
+    ]
     for entry in bench["by_threads"]:
         found = entry["summary"]["gristmill"]
         cost, cores = 1 / found["tokens_per_cpu_second"], found["cpu_seconds"] / found["seconds"]
@@ -141,6 +143,7 @@ def checked(costs: Costs, bench: Mapping[str, Any]) -> str:
                 f"{cores:.2f}",
                 f"{found['tokens_per_second'] / 1e6:.2f}",
                 f"{cores / costs.token / 1e6:.2f}",
+                f"{found['sleeps'] * BLOCK_BYTES / found['text_bytes']:.2f}",
             ]
         )
     return table(rows)

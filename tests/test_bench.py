@@ -70,6 +70,7 @@ def paper(monkeypatch):
             "seconds": float(spent),
             "cpu_seconds": spent / 2 if name == "gristmill" else float(spent),
             "seconds_to_first_batch": 1.0,
+            "sleeps": 12,
             "peak_bytes": 10**8,
             "tokens": (5000 if (name, spent) == ("grain", 9) else 5001) if packs else 0,
             "eos_tokens": 7 if packs else 0,

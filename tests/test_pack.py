@@ -156,7 +156,7 @@ def test_an_index_of_megatron_s_that_is_damaged_is_named(tmp_path, pack, capsys)
     pack(tmp_path, "--format", "megatron")
     index = tmp_path / "part-00000.idx"
     whole = index.read_bytes()
-    for damaged in (whole[:20], b"x" + whole[1:], whole[:-8]):
+    for damaged in (whole[:20], b"x" + whole[1:], whole[:-8], whole[:18] + b"\xa5" * 16 + whole[34:]):
         index.write_bytes(damaged)
         assert "is no index of Megatron's, or is damaged" in checked(capsys, "inspect", index)[1]
 
@@ -347,6 +347,25 @@ def test_verify_sees_missing_and_cut_files_and_another_source(tmp_path, pack, ca
     assert "was packed from another source: lanes was 8 and is 1" in other[1]
     assert checked(capsys, "verify", tmp_path, "--tokenizer", tokenizer_file)[0] == 0
     assert "it has no index.json" in checked(capsys, "verify", tmp_path.parent)[1]
+
+
+# Of an ArrayRecord's own blocks, unlike of its records, some can be lost without harm.
+@pytest.mark.parametrize(
+    ("suffix", "file_format", "places"),
+    [(".npy", "npy", (0, 0.5, 1)), (".idx", "megatron", (0, 0.2, 0.5, 1)), (".array_record", "array_record", (0.5,))],
+)
+def test_verify_reports_a_file_that_is_damaged_in_place(tmp_path, pack, capsys, suffix, file_format, places):
+    pack(tmp_path, "--format", file_format)
+    part = tmp_path / f"part-00001{suffix}"
+    whole = part.read_bytes()
+    for place in places:
+        begin = int(place * (len(whole) - 64))
+        part.write_bytes(whole[:begin] + b"\xa5" * 64 + whole[begin + 64 :])
+        code, told = checked(capsys, "verify", tmp_path, "--part", 1)
+        assert code == 3, (place, told)
+        assert part.name in told["difference"]["files"]
+    part.write_bytes(whole)
+    assert checked(capsys, "verify", tmp_path, "--part", 1)[0] == 0
 
 
 def test_verify_does_not_use_the_engine_that_packed(tmp_path, pack, capsys, monkeypatch):

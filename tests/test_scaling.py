@@ -28,6 +28,7 @@ def bench(threads=(1, 2)):
                         "tokens_per_cpu_second": 25e6 if count == 1 else 25e6 / 1.1,
                         "cpu_seconds": 0.04,
                         "seconds": 0.04 / count,
+                        "sleeps": 10 * count,
                         "peak_bytes": 1e9 + (count - 1) * 1e8,
                         "busy_seconds": {"read": 2.0, "encode": 5.0, "pack": 1.0},
                     }
@@ -80,6 +81,6 @@ def test_it_prints_the_check_and_both_tables(tmp_path, scaling, monkeypatch, cap
     scaling["main"]()
     out = capsys.readouterr().out
     assert "read 10.0, encode 25.0, pack 5.0; 25.0 M tokens/s a core" in out
-    assert "| 2 | 44.0 ns | 40.0 ns | +10% | 2.00 | 40.00 | 50.00 |" in out
+    assert "| 2 | 44.0 ns | 40.0 ns | +10% | 2.00 | 40.00 | 50.00 | 2.62 |" in out
     # 300 M tokens/s take 12 cores and, at 10 ns a token, 3 lanes: 4 as a power of two.
     assert "| 64 | 19,200 | 12.00 | 4 | 256 | 256 | 38.40 | 3317.8 |" in out

@@ -19,7 +19,7 @@ from gristmill._progress import Progress
 OURS = "gristmill"
 # By the clock, and by the processor: the latter is steadier where other programs run.
 SPEEDS = ("tokens_per_second", "tokens_per_cpu_second")
-_OTHERS = ("seconds", "cpu_seconds", "seconds_to_first_batch", "peak_bytes", "tokens", "eos_tokens", "id_sum")
+_OTHERS = ("seconds", "cpu_seconds", "seconds_to_first_batch", "sleeps", "peak_bytes", "tokens", "eos_tokens", "id_sum")
 _STAGES = ("read", "encode", "pack")
 
 

@@ -32,12 +32,14 @@ def measure(name: str, job: Job) -> dict[str, Any]:
 
     Returns:
       `seconds` from asking for the first batch to the end, `seconds_to_first_batch`, `cpu_seconds` (without what is
-      spent here on counting), `peak_bytes` of memory, `rows`, `tokens`, `eos_tokens`; `id_sum` of all ids but EOS, by
+      spent here on counting), `sleeps`, how often a thread waited for a lock, for work or for a disk, `peak_bytes` of
+      memory, `rows`, `tokens`, `eos_tokens`; `id_sum` of all ids but EOS, by
       which one sees that all gave the same tokens; and `notes`, what the contender says of itself.
     """
     batches = _Noted(CONTENDERS[name].run(job))
     count = _Count(job.eos)
     first = 0.0
+    sleeps = resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw
     cpu = time.process_time()
     start = time.perf_counter()
     for ids, valid in batches:
@@ -48,6 +50,7 @@ def measure(name: str, job: Job) -> dict[str, Any]:
         "seconds": seconds,
         "seconds_to_first_batch": first,
         "cpu_seconds": time.process_time() - cpu - count.cpu_seconds,
+        "sleeps": resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw - sleeps,
         "peak_bytes": peak_bytes(),
         "rows": count.rows,
         "tokens": count.tokens,

@@ -3,6 +3,7 @@
 index.json        what the rows are and where they come from; at the end also the list of parts
 part-00000.npy    a file of rows; in Megatron's format a pair, .bin and .idx
 part-00000.json   what the part holds, and the state of the stream behind it: written last, so what has one is whole
+quarantine.jsonl  the records that were left out, if that is allowed
 """
 
 from dataclasses import dataclass

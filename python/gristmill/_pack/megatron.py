@@ -68,12 +68,14 @@ def read(part: Path) -> list[Any]:
     """The documents of a pair of files, mapped into memory."""
     index = part.with_suffix(".idx").read_bytes()
     try:
-        magic, version, code, count, documents = _HEADER.unpack_from(index)
+        magic, version, code, count, entries = _HEADER.unpack_from(index)
         dtype = next(dtype for dtype, known in _CODES.items() if (magic, version, known) == (_MAGIC, 1, code))
         lengths = np.frombuffer(index, "<i4", count, _HEADER.size)
         begins = np.frombuffer(index, "<i8", count, _HEADER.size + 4 * count)
-        np.frombuffer(index, "<i8", documents, _HEADER.size + 12 * count)
-    except (struct.error, StopIteration, ValueError) as error:
+        documents = np.frombuffer(index, "<i8", entries, _HEADER.size + 12 * count)
+        if documents[0] or documents[-1] != count or (np.diff(documents) < 0).any():
+            raise ValueError("documents out of order")
+    except (struct.error, StopIteration, ValueError, IndexError, OverflowError) as error:
         raise GristmillError(f"{part.with_suffix('.idx')} is no index of Megatron's, or is damaged") from error
     path = part.with_suffix(".bin")
     ids = np.memmap(path, dtype, "r") if path.stat().st_size else np.zeros(0, dtype)

@@ -72,7 +72,10 @@ def _part_difference(
         found = (folder.path / name).stat().st_size if (folder.path / name).is_file() else None
         if found != size:
             return {**where, "what": f"{name} has {'no' if found is None else f'{found:,}'} bytes, and had {size:,}"}
-    packed = FORMATS[index["format"]].read(folder.part_path(number), index["dtype"], shape)
+    try:
+        packed = FORMATS[index["format"]].read(folder.part_path(number), index["dtype"], shape)
+    except (GristmillError, OSError, RuntimeError, ValueError) as error:
+        return {**where, "what": f"cannot be read: {' '.join(str(error).split())}"}
     if len(packed) != part["items"]:
         return {**where, "what": f"{len(packed):,} items are in the file, and {part['items']:,} were written"}
     given = 0
