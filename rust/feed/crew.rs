@@ -17,6 +17,7 @@ use crate::lane::block::Block;
 use crate::lane::block_encoder::BlockEncoder;
 use crate::lane::cursor::Cursor;
 use crate::lane::documents::Documents;
+use crate::lane::ids::IdsPool;
 use crate::lane::quarantine_file::QuarantineFile;
 use crate::lane::report::Report;
 use crate::lane::source::Source;
@@ -43,6 +44,7 @@ struct Shared {
     lanes: Vec<Lane>,
     board: Board,
     busy: Arc<Busy>,
+    ids: Arc<IdsPool>,
     quarantine_file: Option<Arc<QuarantineFile>>,
 }
 
@@ -96,6 +98,7 @@ impl Crew {
             lanes: lanes.collect(),
             board: Board::new(schedule),
             busy: Arc::clone(busy),
+            ids: IdsPool::new(4 * threads),
             quarantine_file,
         });
         let mut crew = Self { shared, threads: Vec::with_capacity(threads) };
@@ -153,7 +156,7 @@ impl Shared {
     }
 
     fn work(&self) {
-        let encoder = BlockEncoder::new(&self.config, &self.encoder, self.verify);
+        let encoder = BlockEncoder::new(&self.config, &self.encoder, self.verify, Arc::clone(&self.ids));
         let mut tools = Tools { encoder, text: String::new() };
         while let Some(job) = self.board.take() {
             match job {

@@ -1,6 +1,7 @@
 //! A block: the documents that are read, encoded and packed as one unit of work.
 
 use super::cursor::Place;
+use super::ids::Ids;
 use super::quarantine::{LeftOut, Quarantined};
 use crate::error::Error;
 
@@ -10,7 +11,7 @@ pub struct Block {
     /// The sound documents.
     pub documents: Vec<Document>,
     /// The ids of all documents, one after another, BOS and EOS included. Filled by encoding.
-    pub ids: Vec<u32>,
+    pub ids: Ids,
     /// The records that were left out.
     pub quarantined: Quarantined,
     /// What comes next.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::block::{Block, Document, Failure, Then};
 use super::cursor::Place;
+use super::ids::IdsPool;
 use crate::config::StreamConfig;
 use crate::encode::{EncodeWorker, Encoder};
 use crate::error::ShardError;
@@ -16,24 +17,27 @@ pub struct BlockEncoder {
     /// Share of the documents that are encoded by the reference too.
     verify: f64,
     expected: Vec<u32>,
+    ids: Arc<IdsPool>,
 }
 
 impl BlockEncoder {
     /// An encoder for one thread. `verify` is the share of documents, 0 to 1, whose ids are compared
-    /// with those of the reference.
-    pub fn new(config: &Arc<StreamConfig>, encoder: &Encoder, verify: f64) -> Self {
+    /// with those of the reference. Blocks get memory of `ids`.
+    pub fn new(config: &Arc<StreamConfig>, encoder: &Encoder, verify: f64, ids: Arc<IdsPool>) -> Self {
         Self {
             config: Arc::clone(config),
             encoder: encoder.clone(),
             worker: encoder.worker(),
             verify,
             expected: Vec::new(),
+            ids,
         }
     }
 
     /// Fills in the ids of a block of `lane`. `text` holds its documents' texts one after another. A
     /// document that cannot be encoded, or not as the reference does, ends the block there.
     pub fn encode(&mut self, block: &mut Block, text: &str, lane: usize) {
+        block.ids = self.ids.take();
         let mut start = 0;
         for index in 0..block.documents.len() {
             let document = &mut block.documents[index];

@@ -4,6 +4,7 @@ pub mod block;
 pub mod block_encoder;
 pub mod cursor;
 pub mod documents;
+pub mod ids;
 pub mod quarantine;
 pub mod quarantine_file;
 pub mod report;

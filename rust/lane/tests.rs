@@ -99,7 +99,7 @@ pub(super) fn run(
     let read = || {
         assert!(!source.is_done(), "starved behind the last block");
         let mut block = source.read(&mut text);
-        block.ids = text.bytes().map(u32::from).collect();
+        *block.ids = text.bytes().map(u32::from).collect();
         block.documents.iter_mut().for_each(|document| document.tokens = document.text_bytes);
         block
     };
@@ -296,7 +296,7 @@ fn a_document_that_cannot_be_encoded_is_counted_with_what_lies_before_it_only() 
     let failed = block.documents[1];
     block.documents.truncate(1);
     block.documents[0].tokens = 1;
-    block.ids = vec![u32::from(b'a')];
+    *block.ids = vec![u32::from(b'a')];
     block.then = Then::Failed(Box::new(Failure {
         error: Error::Tokenizer("no".into()),
         place: failed.place,
