@@ -243,6 +243,8 @@ fn ids_and_spellings_of_tokens_are_those_of_the_reference() {
 fn other_structures_use_the_reference() {
     let spm = Model::sentence_piece(50);
     let bytes = Model::byte_level(50);
+    // The type decides, whatever else stands there.
+    let leftover = json!({"type": "Whitespace", "pretokenizers": [byte_level()]});
     let one_spelling = json!([added("e\u{301}", &["normalized"]), added("é", &["normalized"])]);
     let cases = [
         (spm.tokenizer(json!({"dropout": 0.5}), prepend(), Value::Null, json!([])), "dropout"),
@@ -253,6 +255,7 @@ fn other_structures_use_the_reference() {
         (spm.tokenizer(json!({"ignore_merges": true}), prepend(), Value::Null, json!([])), "ignores merges"),
         (spm.tokenizer(json!({"unk_token": "<none>"}), prepend(), Value::Null, json!([])), "<none>"),
         (bytes.tokenizer(json!({}), prepend(), byte_level(), json!([])), "normalizers"),
+        (bytes.tokenizer(json!({}), Value::Null, leftover, json!([])), "Whitespace"),
         (bytes.tokenizer(json!({}), json!({"type": "NFC"}), byte_level(), one_spelling), "one spelling"),
         (json!({"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}}), "WordLevel"),
     ];

@@ -55,8 +55,12 @@ fn check_model(model: &BpeModel) -> Result<(), String> {
     }
 }
 
-/// A sequence of one pre-tokenizer is that one, a sequence of none is none.
+/// A sequence of one pre-tokenizer is that one, a sequence of none is none. The type decides, as in the
+/// reference: another one may hold a list too, which then means nothing.
 fn unwrapped(value: &Value) -> &Value {
+    if value["type"] != "Sequence" {
+        return value;
+    }
     match value["pretokenizers"].as_array().map(Vec::as_slice) {
         Some([]) => &Value::Null,
         Some([single]) => unwrapped(single),
