@@ -9,6 +9,7 @@ from pydoc_data import topics
 
 import pytest
 import tokenizers
+from absl import flags
 
 import gristmill as gm
 
@@ -92,3 +93,13 @@ def write_shard(path: Path, documents: list[str]) -> None:
 def thread_count():
     """Counts the operating system's threads of this process."""
     return lambda: len(list(Path("/proc/self/task").iterdir()))
+
+
+@pytest.fixture
+def parsed_flags():
+    """Grain's worker processes read flags, which a program without absl's `app.run` never parses."""
+    was_parsed = flags.FLAGS.is_parsed()
+    flags.FLAGS.mark_as_parsed()
+    yield
+    if not was_parsed:
+        flags.FLAGS.unparse_flags()

@@ -96,23 +96,14 @@ def test_the_command_line_starts_without_what_only_commands_need():
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_tab_completion(shell):
-    environment = {**os.environ, "_GRISTMILL_COMPLETE": f"{shell}_source"}
-    script = subprocess.run(
-        [sys.executable, "-c", "from gristmill._cli import main; main()"],
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    assert "_GRISTMILL_COMPLETE" in script.stdout
-    words = {"COMP_WORDS": "gristmill pack --pack", "COMP_CWORD": "--pack" if shell == "fish" else "2"}
-    environment = {**os.environ, **words, "_GRISTMILL_COMPLETE": f"{shell}_complete"}
-    found = subprocess.run(
-        [sys.executable, "-c", "from gristmill._cli import main; main()"],
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    assert "--packing" in found.stdout
+    def completed(**environment):
+        command = [sys.executable, "-c", "from gristmill._cli import main; main()"]
+        return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True).stdout
+
+    assert "_GRISTMILL_COMPLETE" in completed(_GRISTMILL_COMPLETE=f"{shell}_source")
+    place = "--pack" if shell == "fish" else "2"
+    words = {"COMP_WORDS": "gristmill pack --pack", "COMP_CWORD": place}
+    assert "--packing" in completed(**words, _GRISTMILL_COMPLETE=f"{shell}_complete")
 
 
 @pytest.mark.parametrize("arguments", [["grind"], ["demo", "--rows", "0"], ["inspect"], ["demo", "--tokenizer", "no"]])

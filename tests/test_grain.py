@@ -16,7 +16,6 @@ import cloudpickle
 import grain
 import numpy as np
 import pytest
-from absl import flags
 from grain._src.python.dataset import base as grain_base
 from grain._src.python.dataset.transformations import prefetch as grain_prefetch
 
@@ -150,16 +149,6 @@ def test_start_prefetch_fills_the_ring(batches, thread_count):
 def test_mixtures_take_it(rows, batches):
     mixed = grain.IterDataset.mix([rows.batch(8).seed(1), batches], [0.5, 0.5])
     assert all(element["inputs"].shape[0] == 8 for element in itertools.islice(mixed, 6))
-
-
-@pytest.fixture
-def parsed_flags():
-    """Grain's worker processes read flags, which a program without absl's `app.run` never parses."""
-    was_parsed = flags.FLAGS.is_parsed()
-    flags.FLAGS.mark_as_parsed()
-    yield
-    if not was_parsed:
-        flags.FLAGS.unparse_flags()
 
 
 def tokens_of(rows):

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import grain
 import pytest
-from absl import flags
 
 import gristmill as gm
 
@@ -113,16 +112,6 @@ def test_the_files_of_two_hosts_join_to_that_of_one(broken, encoder, tmp_path):
     joined = [(tmp_path / f"host-{host}.jsonl").read_text().splitlines() for host in range(2)]
     assert all(joined)
     assert sorted([*joined[0], *joined[1]]) == sorted((tmp_path / "one.jsonl").read_text().splitlines())
-
-
-@pytest.fixture
-def parsed_flags():
-    """Grain's worker processes read flags, which a program without absl's `app.run` never parses."""
-    was_parsed = flags.FLAGS.is_parsed()
-    flags.FLAGS.mark_as_parsed()
-    yield
-    if not was_parsed:
-        flags.FLAGS.unparse_flags()
 
 
 def test_workers_of_mp_prefetch_share_a_file(broken, encoder, tmp_path, parsed_flags):
