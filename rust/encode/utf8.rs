@@ -1,7 +1,7 @@
 //! Reading characters from bytes that are known to be UTF-8.
 
 /// The first character of `text` and its length. `text` begins with a whole character; other bytes give
-/// some number, never a panic.
+/// some number below 2^21, never a panic.
 #[inline(always)]
 pub fn decode(text: &[u8]) -> (u32, usize) {
     let low = |place: usize| u32::from(text.get(place).copied().unwrap_or(0) & 0x3F);

@@ -2,7 +2,8 @@
 
 use regex_syntax::hir::ClassUnicode;
 
-use super::table::{Table, decode, memberships};
+use super::table::{Table, memberships};
+use crate::encode::utf8::decode;
 
 /// A set of kinds, which are numbered from 0; bits from [`MAX_KINDS`] on are free for other symbols.
 pub type KindMask = u64;
@@ -63,7 +64,7 @@ impl Kinds {
     /// The kind of the character at `at` and its length in bytes.
     #[inline]
     pub fn at(&self, text: &[u8], at: usize) -> (u8, usize) {
-        let (code, width) = decode(text, at);
+        let (code, width) = decode(&text[at..]);
         (self.table.of(code), width)
     }
 

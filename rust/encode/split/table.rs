@@ -73,16 +73,3 @@ pub fn memberships(sets: &[&ClassUnicode]) -> Vec<(u32, u64)> {
     }
     ranges
 }
-
-/// The code point at `at`, below 2^21 whatever the bytes are, and its length in bytes.
-#[inline]
-pub fn decode(text: &[u8], at: usize) -> (u32, usize) {
-    let byte = |offset: usize| u32::from(text.get(at + offset).copied().unwrap_or_default() & 0x3F);
-    let first = u32::from(text[at]);
-    match first {
-        0..0x80 => (first, 1),
-        0x80..0xE0 => ((first & 0x1F) << 6 | byte(1), 2),
-        0xE0..0xF0 => ((first & 0x0F) << 12 | byte(1) << 6 | byte(2), 3),
-        _ => ((first & 0x07) << 18 | byte(1) << 12 | byte(2) << 6 | byte(3), 4),
-    }
-}

@@ -9,9 +9,9 @@ use std::arch::x86_64::{_bzhi_u64, _pdep_u64, _pext_u64};
 
 use super::super::classes::{self, Classes};
 use super::super::shape::{Contractions, Newlines, Numbers, Shape, Symbols, Words};
-use super::super::table::decode;
 use super::classify::Block;
 use super::{BLOCK, SHAPES};
+use crate::encode::utf8::decode;
 
 /// A map, and as bit 0 whether the last character of the block before is in it.
 #[derive(Clone, Copy)]
@@ -418,7 +418,7 @@ fn characters_from(text: &[u8], at: usize) -> impl Iterator<Item = (usize, u32)>
     }
     std::iter::from_fn(move || {
         (at < text.len()).then(|| {
-            let (code, width) = decode(text, at);
+            let (code, width) = decode(&text[at..]);
             at += width;
             (at - width, code)
         })
