@@ -9,7 +9,10 @@
 use ahash::{AHashMap, AHashSet};
 
 use super::cache::{PART, PieceCache, Size, medium_key, short_key};
-use super::merge::{MergeRule, MergeTable, NONE};
+use super::merge::MergeTable;
+use super::merging::Merging;
+use super::pairs::NONE;
+use super::rules::MergeRules;
 use super::utf8::decode;
 use super::vocab::Vocab;
 use super::words::{ByteSymbols, Scratch};
@@ -17,9 +20,9 @@ use super::words::{ByteSymbols, Scratch};
 /// The bytes of a vocabulary.
 pub struct Bytes {
     symbols: ByteSymbols,
-    /// Tokens by their bytes, for `ignore_merges`: a piece that is a token is that token, whatever its
-    /// merges give.
-    whole: Option<AHashMap<Box<[u8]>, u32>>,
+    /// For `ignore_merges`, by their bytes: tokens that their merges do not give. A piece that is a token is
+    /// that token, whatever its merges give.
+    whole: AHashMap<Box<[u8]>, u32>,
     /// Up to three bytes on either side of the boundaries inside products, before three-byte characters.
     contexts: AHashSet<u64>,
     /// What each three-byte character encodes to when that is one id.
@@ -55,7 +58,7 @@ impl Bytes {
     /// Reads the bytes off a vocabulary, or says why it is not for the fast engine.
     pub fn new(
         vocab: &Vocab,
-        rules: &[MergeRule],
+        rules: &MergeRules,
         table: &MergeTable,
         ignore_merges: bool,
     ) -> Result<Self, String> {
@@ -72,19 +75,18 @@ impl Bytes {
             return Err(format!("its vocabulary lacks the byte 0x{byte:02X}"));
         }
         let mut contexts = AHashSet::new();
-        for rule in rules {
+        for rule in &rules.live {
             let product = vocab.token(rule.product).unwrap_or_default();
             let bytes = spelling
                 .bytes(product)
                 .ok_or_else(|| format!("the merge product {product:?} is not made of bytes"))?;
             contexts.extend(boundaries(&bytes).map(|at| context(&bytes[..at], &bytes[at..])));
         }
-        let whole = ignore_merges.then(|| {
-            vocab
-                .entries()
-                .filter_map(|(token, id)| Some((spelling.bytes(token)?.into_boxed_slice(), id)))
-                .collect()
-        });
+        let whole = vocab
+            .entries()
+            .filter(|(_, id)| ignore_merges && !rules.makes(*id))
+            .filter_map(|(token, id)| Some((spelling.bytes(token)?.into_boxed_slice(), id)))
+            .collect();
         let symbols = ByteSymbols::new(&ids, table);
         let characters = characters(&symbols, table);
         Ok(Self { symbols, whole, contexts, characters })
@@ -100,13 +102,30 @@ impl Bytes {
         ids: &mut Vec<u32>,
     ) {
         let piece = &text[start..end];
-        if let Some(id) = self.whole.as_ref().and_then(|whole| whole.get(piece)) {
+        if let Some(id) = self.whole.get(piece) {
             ids.push(*id);
         } else if piece.iter().any(|byte| matches!(byte, 0xE0..0xF0)) {
             self.encode_groups(table, text, (start, end), workspace, ids);
         } else {
             self.symbols.merge(table, piece, workspace.scratch, ids);
         }
+    }
+
+    /// Starts to merge a piece of up to `W` bytes, if it is merged as a whole.
+    #[inline]
+    pub fn start<const W: usize>(
+        &self,
+        table: &MergeTable,
+        piece: &[u8],
+        tag: usize,
+        merging: &mut Merging<W>,
+    ) -> bool {
+        let parted = piece.iter().any(|byte| *byte >= 0xE0);
+        let whole = !parted && !self.whole.contains_key(piece);
+        if whole {
+            self.symbols.start(table, piece, tag, merging);
+        }
+        whole
     }
 
     fn encode_groups(
@@ -156,7 +175,7 @@ impl Bytes {
             return self.symbols.merge(table, word, workspace.scratch, ids);
         }
         let begin = ids.len();
-        let part = if self.whole.is_some() { PART } else { 0 };
+        let part = if self.whole.is_empty() { 0 } else { PART };
         let Workspace { cache, scratch, .. } = workspace;
         match Size::of(word.len()) {
             Size::Short => {
@@ -198,7 +217,7 @@ impl Bytes {
     }
 
     pub fn memory(&self) -> usize {
-        let whole = self.whole.as_ref().map_or(0, |whole| whole.capacity() * 40);
+        let whole = self.whole.capacity() * 40;
         self.symbols.bytes() + size_of_val(&*self.characters) + self.contexts.capacity() * 8 + whole
     }
 }

@@ -8,10 +8,11 @@ use super::cache::PieceCache;
 use super::cut::Cutter;
 use super::file::TokenizerFile;
 use super::kernel::Kernel;
-use super::merge::{self, MergeTable};
+use super::merge::MergeTable;
 use super::normalize::{Nfc, nfc};
 use super::pieces::{PieceWorker, Pieces};
 use super::recognise::{Prefix, Style, recognise};
+use super::rules::MergeRules;
 use super::split::{PADDING, SplitScratch, Splitter};
 use super::spm::{Characters, MARKER};
 use super::vocab::Vocab;
@@ -60,9 +61,9 @@ impl FastEncoder {
         let plan = recognise(&file.normalizer, &file.pre_tokenizer, model)?;
         let kernel = if options.portable { Kernel::Portable } else { Kernel::detect() };
         let (vocab, ids) = Vocab::new(model.vocab())?;
-        let rules = merge::rules(model.merges(), &ids)?;
+        let rules = MergeRules::new(model.merges(), &ids)?;
         drop(ids);
-        let table = MergeTable::new(&rules, kernel)?;
+        let table = MergeTable::new(&rules.live, kernel);
         let (text, pieces) = match plan.style {
             Style::ByteLevel { splitter, nfc } => {
                 let splitter = if options.portable { splitter.portable() } else { splitter };
@@ -105,7 +106,7 @@ impl FastEncoder {
             kernel,
             seeds: PieceCache::new(options.cache_bytes, 0),
         };
-        encoder.seeds = super::seed::seeds(&encoder, options.cache_bytes);
+        encoder.seeds = super::seed::seeds(&encoder, &rules, options.cache_bytes);
         Ok(encoder)
     }
 

@@ -3,12 +3,14 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::merge::{MergeTable, NONE};
+use super::lanes::Plain;
+use super::merging::Merges;
+use super::pairs::NONE;
 
-/// Merges any number of symbols in O(n log n) time. `emit` gets each token with the number of symbols
-/// that it and those before it cover.
-pub fn merge(table: &MergeTable, symbols: &[u32], mut emit: impl FnMut(u32, usize)) {
-    let ranks = symbols.windows(2).map(|pair| table.rank(pair[0], pair[1]));
+/// Merges any number of symbols in O(n log n) time, until `until` are left or no merge is. `emit` gets each
+/// symbol that is left with the number of those that it and the ones before it cover.
+pub fn merge(table: &impl Merges, symbols: &[u32], until: usize, mut emit: impl FnMut(u32, usize)) {
+    let ranks = symbols.windows(2).map(|pair| table.ranks().get(Plain, pair[0], pair[1]));
     let mut word = Word {
         ids: symbols.to_vec(),
         ranks: ranks.chain([NONE]).collect(),
@@ -22,9 +24,13 @@ pub fn merge(table: &MergeTable, symbols: &[u32], mut emit: impl FnMut(u32, usiz
         .filter(|(_, rank)| **rank != NONE)
         .map(|(place, rank)| Reverse((*rank, place)))
         .collect();
-    while let Some(Reverse((rank, place))) = heap.pop() {
+    let mut left = symbols.len();
+    while left > until
+        && let Some(Reverse((rank, place))) = heap.pop()
+    {
         // What stood there when this was pushed may since have been merged otherwise.
         if word.ranks[place] == rank {
+            left -= 1;
             word.join(table, rank, place, |candidate| heap.push(Reverse(candidate)));
         }
     }
@@ -45,7 +51,7 @@ struct Word {
 }
 
 impl Word {
-    fn join(&mut self, table: &MergeTable, rank: u32, left: usize, mut candidate: impl FnMut((u32, usize))) {
+    fn join(&mut self, table: &impl Merges, rank: u32, left: usize, mut candidate: impl FnMut((u32, usize))) {
         let right = self.next[left];
         let after = self.next[right];
         let id = table.product(rank);
@@ -55,14 +61,14 @@ impl Word {
         self.ranks[left] = NONE;
         if after < self.ids.len() {
             self.previous[after] = left;
-            self.ranks[left] = table.rank(id, self.ids[after]);
+            self.ranks[left] = table.ranks().get(Plain, id, self.ids[after]);
             if self.ranks[left] != NONE {
                 candidate((self.ranks[left], left));
             }
         }
         if left > 0 {
             let before = self.previous[left];
-            self.ranks[before] = table.rank(self.ids[before], id);
+            self.ranks[before] = table.ranks().get(Plain, self.ids[before], id);
             if self.ranks[before] != NONE {
                 candidate((self.ranks[before], before));
             }
@@ -74,6 +80,7 @@ impl Word {
 mod tests {
     use super::*;
     use crate::encode::kernel::Kernel;
+    use crate::encode::merge::MergeTable;
     use crate::encode::oracle;
     use proptest::prelude::*;
 
@@ -83,9 +90,9 @@ mod tests {
             rules in oracle::any_rules(),
             symbols in prop::collection::vec(0u32..4, 1..300),
         ) {
-            let table = MergeTable::new(&rules, Kernel::detect()).unwrap();
+            let table = MergeTable::new(&oracle::live(&rules), Kernel::detect());
             let mut tokens = Vec::new();
-            merge(&table, &symbols, |id, _| tokens.push(id));
+            merge(&table, &symbols, 1, |symbol, _| tokens.push(table.id(symbol)));
             prop_assert_eq!(tokens, oracle::merge(&rules, &symbols));
         }
     }

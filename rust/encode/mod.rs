@@ -19,16 +19,20 @@ mod fast;
 mod file;
 mod heap;
 pub(crate) mod kernel;
+mod lanes;
 mod memory;
 mod merge;
+mod merging;
 mod normalize;
 #[cfg(test)]
 mod oracle;
+mod pairs;
 mod pieces;
 #[cfg(target_arch = "x86_64")]
 mod positions;
 mod recognise;
 mod reference;
+mod rules;
 mod seed;
 pub mod split;
 mod spm;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 
-use super::merge::MergeRule;
+use super::rules::{self, MergeRule};
 
 /// Merges by the rule's words: find the lowest rank, leftmost, join, begin again.
 pub fn merge(rules: &[MergeRule], symbols: &[u32]) -> Vec<u32> {
@@ -28,6 +28,25 @@ pub fn merge(rules: &[MergeRule], symbols: &[u32]) -> Vec<u32> {
                 symbols[place] = product;
                 symbols.remove(place + 1);
             }
+        }
+    }
+}
+
+/// The rules that can happen of those that [`any_rules`] makes.
+pub fn live(rules: &[MergeRule]) -> Vec<MergeRule> {
+    rules::live(rules, |id, symbols| {
+        spell(rules, id, symbols);
+        true
+    })
+}
+
+/// Appends the symbols of an id, by any rule that makes it: the products of all are spelled alike.
+fn spell(rules: &[MergeRule], id: u32, symbols: &mut Vec<u32>) {
+    match rules.iter().find(|rule| rule.product == id) {
+        None => symbols.push(id),
+        Some(rule) => {
+            spell(rules, rule.left, symbols);
+            spell(rules, rule.right, symbols);
         }
     }
 }

@@ -4,6 +4,7 @@ use super::bytes::{Bytes, PairMemo, Spelling, Workspace};
 use super::cache::{Found, MEDIUM, MediumKey, PieceCache, SHORT, Size, count, medium_key, short_key, unpack};
 use super::kernel::Kernel;
 use super::merge::MergeTable;
+use super::merging::{Merging, Words};
 use super::spm::{Characters, MARKER};
 use super::words::Scratch;
 
@@ -31,6 +32,21 @@ impl Pieces {
         }
     }
 
+    /// Starts to merge a piece of up to `W` bytes, if it is merged as a whole.
+    #[inline]
+    fn start<const W: usize>(
+        &self,
+        table: &MergeTable,
+        piece: &[u8],
+        tag: usize,
+        merging: &mut Merging<W>,
+    ) -> bool {
+        match self {
+            Self::Bytes(bytes) => bytes.start(table, piece, tag, merging),
+            Self::Characters(characters) => characters.start(table, piece, tag, merging),
+        }
+    }
+
     /// A token's bytes as they stand in pieces, none if no text can hold them.
     pub fn token_as_piece(&self, token: &str) -> Option<Vec<u8>> {
         match self {
@@ -52,6 +68,8 @@ pub struct PieceWorker {
     cache: PieceCache,
     scratch: Scratch,
     memo: PairMemo,
+    /// The new pieces of a batch, while they are merged.
+    new_pieces: Words<{ SHORT + 1 }>,
 }
 
 /// So many pieces are prefetched before the first of them is looked up: by then their cache lines have
@@ -62,15 +80,16 @@ const BATCH: usize = 128;
 const MOST_IDS: usize = 10;
 const ROOM: usize = 16;
 
-/// A batch of pieces: keys of the short ones (zero for others) and the places to look at.
+/// A batch of pieces: where it starts, keys of the short ones (zero for others) and the places to look at.
 struct Batch {
+    start: usize,
     keys: [u128; BATCH],
     places: [usize; BATCH],
 }
 
 impl PieceWorker {
     pub fn new(cache: PieceCache) -> Self {
-        Self { cache, scratch: Scratch::default(), memo: PairMemo::default() }
+        Self { cache, scratch: Scratch::default(), memo: PairMemo::default(), new_pieces: Words::default() }
     }
 
     pub fn bytes(&self) -> usize {
@@ -110,13 +129,15 @@ impl PieceWorker {
         mut ids: &mut Vec<u32>,
         unpack: impl Fn(&u128) -> [u32; 8],
     ) {
-        let mut batch = Batch { keys: [0; BATCH], places: [0; BATCH] };
+        let mut batch = Batch { start: 0, keys: [0; BATCH], places: [0; BATCH] };
         let mut start = 0;
         for ends in ends.chunks(BATCH) {
             self.cache.maintain();
             self.prepare(context.text, start, ends, &mut batch);
             let mut out = Writer::new(ids);
-            for ((end, key), place) in ends.iter().zip(&batch.keys).zip(&batch.places) {
+            let mut learned = false;
+            let mut pieces = ends.iter().zip(&batch.keys).zip(&batch.places);
+            while let Some(((end, key), place)) = pieces.next() {
                 let end = *end as usize;
                 if *key != 0 {
                     if let Some(word) = self.cache.find_short(*key, *place) {
@@ -138,6 +159,10 @@ impl PieceWorker {
                     }
                 }
                 let found = out.finish();
+                if !learned && *key != 0 {
+                    learned = true;
+                    self.learn(context, ends, &batch, ends.len() - pieces.len() - 1);
+                }
                 self.rare(context, (start, end), *place, found);
                 out = Writer::new(found);
                 start = end;
@@ -149,6 +174,7 @@ impl PieceWorker {
     /// Keys and places of a batch, the places' cache lines asked for.
     #[inline(always)]
     fn prepare(&self, text: &[u8], mut start: usize, ends: &[u32], batch: &mut Batch) {
+        batch.start = start;
         for ((end, key), place) in ends.iter().zip(&mut batch.keys).zip(&mut batch.places) {
             let len = *end as usize - start;
             *key = 0;
@@ -161,6 +187,31 @@ impl PieceWorker {
                 self.cache.prefetch_medium(*place);
             }
             start = *end as usize;
+        }
+    }
+
+    /// Merges the new pieces of a batch from one of them on, side by side. There are five on average while a
+    /// text of a new kind begins.
+    #[inline(never)]
+    fn learn(&mut self, context: &Context, ends: &[u32], batch: &Batch, first: usize) {
+        let Context { table, pieces, text } = *context;
+        let Self { cache, new_pieces, .. } = self;
+        new_pieces.clear();
+        for index in first..ends.len() {
+            let (key, place) = (batch.keys[index], batch.places[index]);
+            if key != 0 && cache.find_short(key, place).is_none() {
+                let start = if index == 0 { batch.start } else { ends[index - 1] as usize };
+                let piece = &text[start..ends[index] as usize];
+                new_pieces.add(|merging| pieces.start(table, piece, index, merging));
+            }
+        }
+        table.merge_all(new_pieces);
+        for piece in new_pieces.iter() {
+            let (key, place) = (batch.keys[piece.tag()], batch.places[piece.tag()]);
+            // The same piece may be twice in a batch.
+            if cache.find_short(key, place).is_none() {
+                piece.with_ids(table, |ids| cache.insert_short(key, place, ids));
+            }
         }
     }
 
@@ -199,7 +250,7 @@ impl PieceWorker {
     }
 
     fn miss(&mut self, context: &Context, piece: (usize, usize), ids: &mut Vec<u32>) {
-        let Self { cache, scratch, memo } = self;
+        let Self { cache, scratch, memo, .. } = self;
         let mut workspace = Workspace { cache, scratch, memo };
         context.pieces.encode(context.table, context.text, piece, &mut workspace, ids);
     }

@@ -6,17 +6,18 @@
 use super::bytes::{PairMemo, Workspace};
 use super::cache::{MEDIUM, PieceCache, SHORT, medium_key, short_key};
 use super::fast::FastEncoder;
+use super::rules::MergeRules;
 use super::split::{PADDING, SplitScratch};
 use super::words::Scratch;
 
 /// A cache of so many bytes at most with the tokens in it, the later ids first: of two tokens that go to
 /// one bucket, the one with the lower id, which is the more frequent, is the one to stay.
-pub fn seeds(encoder: &FastEncoder, cache_bytes: usize) -> PieceCache {
-    let tokens: Vec<&str> = encoder.vocab.entries().map(|(token, _)| token).collect();
+pub fn seeds(encoder: &FastEncoder, rules: &MergeRules, cache_bytes: usize) -> PieceCache {
+    let tokens: Vec<(&str, u32)> = encoder.vocab.entries().collect();
     let mut seeds = PieceCache::new(cache_bytes, tokens.len());
     let mut seeder = Seeder::new(encoder, &seeds);
-    for token in tokens.iter().rev() {
-        seeder.add(token, &mut seeds);
+    for (token, id) in tokens.iter().rev() {
+        seeder.add(token, rules.makes(*id).then_some(*id), &mut seeds);
     }
     seeds
 }
@@ -45,7 +46,8 @@ impl<'a> Seeder<'a> {
         }
     }
 
-    fn add(&mut self, token: &str, seeds: &mut PieceCache) {
+    /// Adds a token, given its id if that is what it merges to.
+    fn add(&mut self, token: &str, id: Option<u32>, seeds: &mut PieceCache) {
         let Some(mut text) = self.encoder.token_as_piece(token) else { return };
         let n = text.len();
         text.resize(n + PADDING, 0);
@@ -53,10 +55,14 @@ impl<'a> Seeder<'a> {
             return;
         }
         self.ids.clear();
-        self.parts.maintain();
-        let mut workspace =
-            Workspace { cache: &mut self.parts, scratch: &mut self.scratch, memo: &mut self.memo };
-        self.encoder.encode_piece(&text, (0, n), &mut workspace, &mut self.ids);
+        if let Some(id) = id {
+            self.ids.push(id);
+        } else {
+            self.parts.maintain();
+            let mut workspace =
+                Workspace { cache: &mut self.parts, scratch: &mut self.scratch, memo: &mut self.memo };
+            self.encoder.encode_piece(&text, (0, n), &mut workspace, &mut self.ids);
+        }
         if n <= SHORT {
             let key = short_key(&text, 0, n);
             seeds.insert_short(key, seeds.short_place(key), &self.ids);

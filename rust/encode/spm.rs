@@ -10,7 +10,11 @@
 use ahash::{AHashMap, AHashSet};
 
 use super::cut::JoinedPairs;
-use super::merge::{MergeRule, MergeTable, NONE};
+use super::lanes::Plain;
+use super::merge::MergeTable;
+use super::merging::Merging;
+use super::pairs::NONE;
+use super::rules::{MergeRule, MergeRules};
 use super::utf8::decode;
 use super::vocab::{MAX_IDS, Vocab};
 use super::words::{ByteSymbols, Scratch};
@@ -56,7 +60,7 @@ impl Characters {
     /// Reads the characters off a vocabulary, or says why it is not for the fast engine.
     pub fn new(
         vocab: &Vocab,
-        rules: &[MergeRule],
+        rules: &MergeRules,
         table: &MergeTable,
         byte_fallback: bool,
         unk_token: Option<&str>,
@@ -91,8 +95,8 @@ impl Characters {
             pairs: JoinedPairs::new(),
             unknown,
         };
-        characters.check_parts(rules)?;
-        for rule in rules {
+        characters.check_parts(&rules.all)?;
+        for rule in &rules.live {
             characters.add_product(vocab.token(rule.product).unwrap_or_default());
         }
         let mut ascii = [NONE; 256];
@@ -111,15 +115,15 @@ impl Characters {
         self.unknown == Unknown::Never
     }
 
-    /// Symbols that no character but one outside the vocabulary gives must not be parts of merges: cuts
-    /// beside them would not be exact.
+    /// Symbols that no character but one outside the vocabulary gives must not take part in merges: cuts
+    /// beside them would not be exact, and what merges can happen would not follow from spellings.
     fn check_parts(&self, rules: &[MergeRule]) -> Result<(), String> {
         let apart = |id: u32| {
             self.fallback.contains(&id)
                 || matches!(self.unknown, Unknown::Token { id: unknown, .. } if unknown == id)
         };
-        if rules.iter().any(|rule| apart(rule.left) || apart(rule.right)) {
-            return Err("one of its merges joins a byte token or the unknown token".into());
+        if rules.iter().any(|rule| [rule.left, rule.right, rule.product].into_iter().any(apart)) {
+            return Err("one of its merges joins or makes a byte token or the unknown token".into());
         }
         Ok(())
     }
@@ -161,6 +165,40 @@ impl Characters {
         } else {
             self.encode_groups(table, piece, scratch, ids);
         }
+    }
+
+    /// Starts to merge a piece of up to `W` bytes, if it is merged as a whole.
+    #[inline]
+    pub fn start<const W: usize>(
+        &self,
+        table: &MergeTable,
+        piece: &[u8],
+        tag: usize,
+        merging: &mut Merging<W>,
+    ) -> bool {
+        if !self.can_cut() {
+            return false;
+        }
+        if piece.is_ascii() {
+            self.ascii.start(table, piece, tag, merging);
+            return true;
+        }
+        let (mut symbols, mut count) = ([0; W], 0);
+        let mut place = 0;
+        let mut before = None;
+        while place < piece.len() {
+            let (c, len) = decode(&piece[place..]);
+            let here = (c, self.entry(c));
+            if here.1 & UNKNOWN != 0 || before.is_some_and(|before| !self.joins(before, here)) {
+                return false;
+            }
+            symbols[count] = here.1 & ID;
+            count += 1;
+            before = Some(here);
+            place += len;
+        }
+        merging.start(Plain, table, &&symbols[..count], tag);
+        true
     }
 
     /// Cuts between characters that no product joins, and merges the groups between the cuts: most are

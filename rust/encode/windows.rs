@@ -22,7 +22,8 @@
 //! of that size misses the caches at every step) and needs no memory that grows with the word.
 
 use super::heap;
-use super::merge::{LONGEST, MergeTable};
+use super::merge::MergeTable;
+use super::merging::LONGEST;
 
 /// What a long word is made of. Offsets are in units of the source, bytes for text.
 pub trait Symbols {
@@ -173,7 +174,7 @@ fn merge_all(table: &MergeTable, symbols: &[u32], pieces: &mut Vec<Piece>) {
     if symbols.len() <= LONGEST {
         table.merge(&symbols, |id, _, end| pieces.push(Piece { id, end }));
     } else {
-        heap::merge(table, symbols, |id, end| pieces.push(Piece { id, end }));
+        heap::merge(table, symbols, 1, |symbol, end| pieces.push(Piece { id: table.id(symbol), end }));
     }
 }
 
@@ -181,8 +182,8 @@ fn merge_all(table: &MergeTable, symbols: &[u32], pieces: &mut Vec<Piece>) {
 mod tests {
     use super::*;
     use crate::encode::kernel::Kernel;
-    use crate::encode::merge::MergeRule;
     use crate::encode::oracle;
+    use crate::encode::rules::MergeRule;
     use proptest::prelude::*;
 
     impl Symbols for &[u32] {
@@ -199,7 +200,7 @@ mod tests {
     }
 
     fn merged(rules: &[MergeRule], symbols: &[u32], window: usize) -> Vec<u32> {
-        let table = MergeTable::new(rules, Kernel::detect()).unwrap();
+        let table = MergeTable::new(&oracle::live(rules), Kernel::detect());
         let mut ids = vec![99];
         WindowMerger::default().merge_from(&table, &symbols, window, &mut ids);
         ids.remove(0);

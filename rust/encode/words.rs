@@ -1,6 +1,9 @@
 //! Merging one word whose symbols are single bytes or a list: what both kinds of model share.
 
-use super::merge::{LONGEST, MergeTable, NONE, Word};
+use super::lanes::{Lanes, Plain};
+use super::merge::MergeTable;
+use super::merging::{LONGEST, Merges, Merging, Word};
+use super::pairs::NONE;
 use super::windows::{Symbols, Window, WindowMerger};
 
 /// Scratch space of one worker, kept between words.
@@ -23,7 +26,7 @@ impl ByteSymbols {
         let mut ranks = vec![NONE; 1 << 16];
         for (left, left_id) in ids.iter().enumerate().filter(|(_, id)| **id != NONE) {
             for (right, right_id) in ids.iter().enumerate().filter(|(_, id)| **id != NONE) {
-                ranks[left << 8 | right] = table.rank(*left_id, *right_id);
+                ranks[left << 8 | right] = table.ranks().get(Plain, *left_id, *right_id);
             }
         }
         Self { ids: *ids, ranks: ranks.into_boxed_slice() }
@@ -37,6 +40,18 @@ impl ByteSymbols {
         table.merge(&ShortByteWord { symbols: self, word }, |id, _, _| ids.push(id));
     }
 
+    /// Starts to merge a word of one to `W` bytes.
+    #[inline(always)]
+    pub fn start<const W: usize>(
+        &self,
+        table: &MergeTable,
+        word: &[u8],
+        tag: usize,
+        merging: &mut Merging<W>,
+    ) {
+        merging.start(Plain, table, &ShortByteWord { symbols: self, word }, tag);
+    }
+
     pub fn bytes(&self) -> usize {
         size_of_val(&*self.ranks)
     }
@@ -47,7 +62,7 @@ impl Scratch {
     pub fn merge_symbols(&mut self, table: &MergeTable, ids: &mut Vec<u32>) {
         match self.symbols.as_slice() {
             [] => {}
-            [symbol] => ids.push(*symbol),
+            [symbol] => ids.push(table.id(*symbol)),
             symbols if symbols.len() <= LONGEST => {
                 table.merge(&symbols, |id, _, _| ids.push(id));
             }
@@ -74,7 +89,7 @@ impl Word for ShortByteWord<'_> {
     }
 
     #[inline(always)]
-    fn rank(&self, _: &MergeTable, place: usize) -> u32 {
+    fn rank(&self, _: impl Lanes, _: &MergeTable, place: usize) -> u32 {
         self.symbols.ranks[usize::from(self.word[place]) << 8 | usize::from(self.word[place + 1])]
     }
 }

@@ -1,0 +1,264 @@
+//! Words on their way to tokens.
+//!
+//! The rule of BPE: of all adjacent pairs that have a merge take the one of lowest rank, the leftmost
+//! among equals, join it, and begin again until no pair has a merge. The rank of a merge is its place
+//! in the file's list, not the id it makes; of a pair that is listed twice the last place counts, as in
+//! the reference.
+//!
+//! The reference walks a heap and takes an entry as valid when the pair that now stands at its place
+//! has the same product. That is the same rule as long as an id has one spelling: then every symbol stands
+//! for a fixed stretch of spelling, and an entry with the same place and product is the same pair.
+
+use std::hint::select_unpredictable;
+
+use super::lanes::Lanes;
+use super::merge::MergeTable;
+use super::pairs::{NO_SYMBOL, NONE, PairPlace, PairTable};
+
+/// The most symbols of a word here; longer ones are in [`windows`](super::windows).
+pub const LONGEST: usize = 64;
+
+/// What merging asks of a set of rules.
+pub trait Merges {
+    /// The ranks of pairs.
+    fn ranks(&self) -> &PairTable;
+    /// What the merge of a rank makes.
+    fn product(&self, rank: u32) -> u32;
+}
+
+const PLACE_BITS: u32 = LONGEST.trailing_zeros();
+const PLACE: u32 = LONGEST as u32 - 1;
+/// Above the keys of all merges.
+const NO_KEY: u32 = u32::MAX;
+
+/// A word of one to `W` symbols on its way to tokens, by repeated minimum search over a fixed array: up to
+/// this length that beats a heap, because the search is a few vector instructions and all the rest is in
+/// registers or the first-level cache.
+#[derive(Clone)]
+pub struct Merging<const W: usize> {
+    /// The symbol that begins at each place, if one does.
+    symbols: [u32; W],
+    /// Rank and place of the pair that begins at each place: the smallest is the lowest rank, leftmost
+    /// among equals.
+    keys: [u32; W],
+    /// One bit for each place where a symbol begins: neighbours are found by counting zeroes, without lists
+    /// to set up.
+    begins: u64,
+    len: usize,
+    tag: usize,
+    joining: Joining,
+}
+
+/// A merge of which the ranks of its new pairs are still to be found.
+#[derive(Clone, Copy, Default)]
+struct Joining {
+    left: usize,
+    right: usize,
+    before: usize,
+    with_after: PairPlace,
+    with_before: PairPlace,
+}
+
+impl<const W: usize> Default for Merging<W> {
+    #[inline(always)]
+    fn default() -> Self {
+        Self {
+            symbols: [NO_SYMBOL; W],
+            keys: [NO_KEY; W],
+            begins: 0,
+            len: 0,
+            tag: 0,
+            joining: Joining::default(),
+        }
+    }
+}
+
+impl<const W: usize> Merging<W> {
+    /// Begins with a word of one to `W` symbols. The tag tells it from others.
+    #[inline(always)]
+    pub fn start<M: Merges>(&mut self, lanes: impl Lanes, table: &M, word: &impl Word<M>, tag: usize) {
+        let len = word.len().min(W);
+        for (place, symbol) in self.symbols[..len].iter_mut().enumerate() {
+            *symbol = word.symbol(place);
+        }
+        self.keys = [NO_KEY; W];
+        for (place, entry) in self.keys[..len - 1].iter_mut().enumerate() {
+            *entry = key(word.rank(lanes, table, place), place);
+        }
+        self.begins = !0u64 >> (64 - len);
+        self.len = len;
+        self.tag = tag;
+    }
+
+    pub fn tag(&self) -> usize {
+        self.tag
+    }
+
+    /// How many symbols are left.
+    #[inline(always)]
+    pub fn count(&self) -> u32 {
+        self.begins.count_ones()
+    }
+
+    /// Does the next merge; false if there is none.
+    #[inline(always)]
+    pub fn step(&mut self, lanes: impl Lanes, table: &impl Merges) -> bool {
+        let more = self.join(lanes, table);
+        if more {
+            self.rank(lanes, table);
+        }
+        more
+    }
+
+    /// Joins the pair that comes next, and asks for the ranks of the pairs that this makes; false if there is
+    /// none.
+    #[inline(always)]
+    fn join(&mut self, lanes: impl Lanes, table: &impl Merges) -> bool {
+        let least = lanes.least(&self.keys);
+        if least >= NONE << PLACE_BITS {
+            return false;
+        }
+        let left = (least & PLACE) as usize;
+        let symbol = table.product(least >> PLACE_BITS);
+        let later = self.begins & (!1 << left);
+        let right = later.trailing_zeros() as usize;
+        self.begins &= !(later & later.wrapping_neg());
+        let after = (later & later.wrapping_sub(1)).trailing_zeros() as usize;
+        // One above the place: zero is for none.
+        let before = 64 - (self.begins & !(!0 << left)).leading_zeros() as usize;
+        self.symbols[left & (W - 1)] = symbol;
+        // No branch at the ends of the word.
+        let neighbour =
+            |place: usize, there: bool| select_unpredictable(there, self.symbols[place & (W - 1)], NO_SYMBOL);
+        let place_before = before.wrapping_sub(1);
+        let with_after = table.ranks().place_of(symbol, neighbour(after, after < 64));
+        let with_before = table.ranks().place_of(neighbour(place_before, before > 0), symbol);
+        self.joining = Joining { left, right, before: place_before, with_after, with_before };
+        true
+    }
+
+    /// Ranks the pairs that the last join has made.
+    #[inline(always)]
+    fn rank(&mut self, lanes: impl Lanes, table: &impl Merges) {
+        let Joining { left, right, before, with_after, with_before } = self.joining;
+        let with_after = table.ranks().find(lanes, with_after);
+        let with_before = table.ranks().find(lanes, with_before);
+        let changes = [(right, NO_KEY), (left, key(with_after, left)), (before, key(with_before, before))];
+        lanes.put(&mut self.keys, changes.map(|(place, key)| (place as u32, key)));
+    }
+
+    /// Takes the ids of the tokens.
+    #[inline(always)]
+    pub fn with_ids(&self, table: &MergeTable, take: impl FnOnce(&[u32])) {
+        let (mut ids, mut count) = ([0; W], 0);
+        self.emit(|symbol, _, _| {
+            ids[count & (W - 1)] = table.id(symbol);
+            count += 1;
+        });
+        take(&ids[..count.min(W)]);
+    }
+
+    /// Gives each symbol that is left with the range of those that it covers.
+    #[inline(always)]
+    pub fn emit(&self, mut emit: impl FnMut(u32, usize, usize)) {
+        let mut rest = self.begins;
+        while rest != 0 {
+            let place = rest.trailing_zeros() as usize;
+            rest &= rest - 1;
+            let end = if rest == 0 { self.len } else { rest.trailing_zeros() as usize };
+            emit(self.symbols[place & (W - 1)], place, end);
+        }
+    }
+}
+
+/// Words that are merged side by side.
+#[derive(Default)]
+pub struct Words<const W: usize> {
+    /// Those in use come first; the others keep their memory.
+    slots: Vec<Merging<W>>,
+    len: usize,
+    /// Which words are not done.
+    live: Vec<u32>,
+}
+
+impl<const W: usize> Words<W> {
+    pub fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Adds a word if `start` starts one.
+    #[inline(always)]
+    pub fn add(&mut self, start: impl FnOnce(&mut Merging<W>) -> bool) {
+        if self.len == self.slots.len() {
+            self.slots.push(Merging::default());
+        }
+        self.len += usize::from(start(&mut self.slots[self.len]));
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Merging<W>> {
+        self.slots[..self.len].iter()
+    }
+
+    /// Merges until so many symbols are left of each word, or no merge is.
+    ///
+    /// A step at a time of each: a merge has to wait for the ranks of the pairs that it makes, and while one
+    /// word waits, the processor goes on with the next.
+    #[inline(always)]
+    pub fn merge(&mut self, lanes: impl Lanes, table: &impl Merges, until: u32) {
+        let Self { slots, len, live } = self;
+        live.clear();
+        live.extend(0..*len as u32);
+        // Not `retain`, which the compiler leaves a call, without the kernel's instructions.
+        let mut count = *len;
+        while count > 0 {
+            let mut kept = 0;
+            for place in 0..count {
+                let at = live[place];
+                let word = &mut slots[at as usize];
+                let more = word.count() > until && word.join(lanes, table);
+                live[kept] = at;
+                kept += usize::from(more);
+            }
+            count = kept;
+            for at in &live[..count] {
+                slots[*at as usize].rank(lanes, table);
+            }
+        }
+    }
+}
+
+/// Rank and place in one number. There is no branch from the look-up of a rank on: whether a pair is there
+/// cannot be foreseen, and a wrong guess would end the work that goes on in the meantime.
+#[inline(always)]
+fn key(rank: u32, place: usize) -> u32 {
+    rank << PLACE_BITS | place as u32 & PLACE
+}
+
+/// A word to merge.
+pub trait Word<M = MergeTable> {
+    fn len(&self) -> usize;
+    fn symbol(&self, place: usize) -> u32;
+    /// The rank of the symbols at `place` and behind it: where there is a quicker way than the table.
+    fn rank(&self, lanes: impl Lanes, table: &M, place: usize) -> u32;
+}
+
+impl<M: Merges> Word<M> for &[u32] {
+    #[inline(always)]
+    fn len(&self) -> usize {
+        <[u32]>::len(self)
+    }
+
+    #[inline(always)]
+    fn symbol(&self, place: usize) -> u32 {
+        self[place]
+    }
+
+    #[inline(always)]
+    fn rank(&self, lanes: impl Lanes, table: &M, place: usize) -> u32 {
+        table.ranks().get(lanes, self[place], self[place + 1])
+    }
+}
