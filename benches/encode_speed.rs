@@ -10,6 +10,7 @@
 use std::time::Instant;
 
 use _core::encode::{Encoder, EncoderOptions, Engine};
+use cpu_time::ThreadTime;
 
 fn main() {
     let (flags, paths): (Vec<String>, Vec<String>) =
@@ -35,30 +36,19 @@ fn main() {
         let made = began.elapsed();
         let mut ids = Vec::with_capacity(4 << 20);
         for _ in 0..passes {
-            let began = processor_seconds();
+            let began = ThreadTime::now();
             let mut count = 0;
             for text in &texts {
                 ids.clear();
                 worker.encode(text, &mut ids).unwrap();
                 count += ids.len();
             }
-            let seconds = processor_seconds() - began;
+            let seconds = began.elapsed().as_secs_f64();
             print!(" {:.0} ({:.0} Mtok/s)", total as f64 / seconds / 1e6, count as f64 / seconds / 1e6);
         }
         print!(" [{:.1} ms, {:.0} MB];", made.as_secs_f64() * 1e3, worker.bytes() as f64 / 1e6);
     }
     println!();
-}
-
-/// Processor time of this thread so far, or time on the wall where the system does not tell.
-fn processor_seconds() -> f64 {
-    static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
-    let schedule = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
-    let nanoseconds = schedule.as_deref().and_then(|text| text.split(' ').next()?.parse::<f64>().ok());
-    match nanoseconds {
-        Some(nanoseconds) => nanoseconds / 1e9,
-        None => START.get_or_init(Instant::now).elapsed().as_secs_f64(),
-    }
 }
 
 fn base(path: &str) -> &str {

@@ -301,13 +301,16 @@ impl Encoder {
 
     fn encode_part<T: AsRef<str>>(&self, texts: &[T]) -> Result<(Vec<u32>, Vec<usize>)> {
         let mut worker = self.idle_worker();
-        let mut ids = Vec::new();
+        // Room for what most texts give: growing would touch new memory again and again.
+        let bytes: usize = texts.iter().map(|text| text.as_ref().len()).sum();
+        let mut ids = Vec::with_capacity(bytes / 3);
         let mut ends = Vec::with_capacity(texts.len());
         for text in texts {
             worker.encode(text.as_ref(), &mut ids)?;
             ends.push(ids.len());
         }
         self.shared.idle().extend(worker.fast);
+        ids.shrink_to_fit();
         Ok((ids, ends))
     }
 

@@ -1,20 +1,16 @@
 //! `_core.Encoder`.
 
-use std::sync::{Mutex, PoisonError};
-
 use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
 use pyo3::types::PyBytes;
 
-use crate::encode::{self, EncodeWorker, EncoderOptions, Engine, SpecialTokens};
-use crate::error::Result;
+use crate::encode::{self, EncoderOptions, Engine, SpecialTokens};
 
 /// A tokenizer that gives the ids of the `tokenizers` library.
 #[pyclass(frozen, module = "gristmill._core")]
 pub struct Encoder {
     inner: encode::Encoder,
-    /// Workers between two calls, so that their caches stay warm.
-    idle: Mutex<Vec<EncodeWorker>>,
 }
 
 type Ids<'py> = Bound<'py, PyArray1<i32>>;
@@ -41,7 +37,7 @@ impl Encoder {
             ..EncoderOptions::default()
         };
         let inner = py.detach(|| encode::Encoder::with_options(json, options))?;
-        Ok(Self { inner, idle: Mutex::default() })
+        Ok(Self { inner })
     }
 
     /// The tokenizer.json that it was made from.
@@ -62,13 +58,7 @@ impl Encoder {
     }
 
     fn encode<'py>(&self, py: Python<'py>, text: &str) -> PyResult<Ids<'py>> {
-        let ids = py.detach(|| {
-            let mut worker = self.worker();
-            let mut ids = Vec::new();
-            worker.encode(text, &mut ids)?;
-            self.put_back(worker);
-            Result::Ok(ids)
-        })?;
+        let (ids, _) = py.detach(|| self.inner.encode_batch(&[text], 1))?;
         Ok(PyArray1::from_vec(py, as_i32(ids)))
     }
 
@@ -76,7 +66,7 @@ impl Encoder {
     fn encode_batch<'py>(
         &self,
         py: Python<'py>,
-        texts: Vec<String>,
+        texts: Vec<PyBackedStr>,
         threads: usize,
     ) -> PyResult<(Ids<'py>, Offsets<'py>)> {
         let (ids, offsets) = py.detach(|| self.inner.encode_batch(&texts, threads))?;
@@ -119,15 +109,6 @@ impl Encoder {
     /// The shared tokenizer.
     pub fn inner(&self) -> &encode::Encoder {
         &self.inner
-    }
-
-    fn worker(&self) -> EncodeWorker {
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        idle.unwrap_or_else(|| self.inner.worker())
-    }
-
-    fn put_back(&self, worker: EncodeWorker) {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(worker);
     }
 }
 
