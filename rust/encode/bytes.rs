@@ -14,7 +14,7 @@ use super::merging::Merging;
 use super::pairs::NONE;
 use super::rules::MergeRules;
 use super::utf8::decode;
-use super::vocab::Vocab;
+use super::vocab::{ID_BITS, MAX_IDS, Vocab};
 use super::words::{ByteSymbols, Scratch};
 
 /// The bytes of a vocabulary.
@@ -23,10 +23,9 @@ pub struct Bytes {
     /// For `ignore_merges`, by their bytes: tokens that their merges do not give. A piece that is a token is
     /// that token, whatever its merges give.
     whole: AHashMap<Box<[u8]>, u32>,
-    /// Up to three bytes on either side of the boundaries inside products, before three-byte characters.
-    contexts: AHashSet<u64>,
-    /// What each three-byte character encodes to when that is one id.
-    characters: Box<[u32]>,
+    contexts: Contexts,
+    /// The ids of each three-byte character: up to three of 20 bits above their number.
+    characters: Box<[u64]>,
 }
 
 /// The pairs of characters that a worker has looked up. Direct-mapped: 128 KiB stay in the second-level
@@ -74,13 +73,13 @@ impl Bytes {
         if let Some(byte) = (0..256).filter(occurs).find(|byte| ids[*byte] == NONE) {
             return Err(format!("its vocabulary lacks the byte 0x{byte:02X}"));
         }
-        let mut contexts = AHashSet::new();
+        let mut contexts = Contexts::new();
         for rule in &rules.live {
             let product = vocab.token(rule.product).unwrap_or_default();
             let bytes = spelling
                 .bytes(product)
                 .ok_or_else(|| format!("the merge product {product:?} is not made of bytes"))?;
-            contexts.extend(boundaries(&bytes).map(|at| context(&bytes[..at], &bytes[at..])));
+            boundaries(&bytes).for_each(|at| contexts.add(&bytes[..at], &bytes[at..]));
         }
         let whole = vocab
             .entries()
@@ -166,9 +165,9 @@ impl Bytes {
         let word = &text[start..end];
         if word.len() == 3
             && let (c, 3) = decode(word)
-            && self.characters[c as usize & 0xFFFF] != NONE
         {
-            return ids.push(self.characters[c as usize & 0xFFFF]);
+            let packed = self.characters[c as usize & 0xFFFF];
+            return ids.extend((0..packed & COUNT).map(|place| id_of_character(packed, place)));
         }
         // The whole piece has just been looked for.
         if (start, end) == piece {
@@ -209,21 +208,26 @@ impl Bytes {
         if kept & !1 == pair {
             return kept & 1 == 1;
         }
-        let (left, right) = (three_bytes(left), three_bytes(right));
-        let joins = (0..3)
-            .any(|from| (1..=3).any(|to| self.contexts.contains(&context(&left[from..], &right[..to]))));
+        let joins = self.contexts.join(left, right);
         memo.0[slot] = pair | u64::from(joins);
         joins
     }
 
     pub fn memory(&self) -> usize {
         let whole = self.whole.capacity() * 40;
-        self.symbols.bytes() + size_of_val(&*self.characters) + self.contexts.capacity() * 8 + whole
+        self.symbols.bytes() + size_of_val(&*self.characters) + self.contexts.bytes() + whole
     }
 }
 
-/// What each three-byte character merges to, where that is one id.
-fn characters(symbols: &ByteSymbols, table: &MergeTable) -> Box<[u32]> {
+/// The lowest bits of a packed character: how many ids it has.
+const COUNT: u64 = 3;
+
+fn id_of_character(packed: u64, place: u64) -> u32 {
+    (packed >> (2 + place * u64::from(ID_BITS))) as u32 & (MAX_IDS - 1)
+}
+
+/// What each three-byte character merges to.
+fn characters(symbols: &ByteSymbols, table: &MergeTable) -> Box<[u64]> {
     let mut scratch = Scratch::default();
     let mut ids = Vec::new();
     (0..1 << 16)
@@ -232,7 +236,8 @@ fn characters(symbols: &ByteSymbols, table: &MergeTable) -> Box<[u32]> {
             if let Some(c) = char::from_u32(c).filter(|c| c.len_utf8() == 3) {
                 symbols.merge(table, c.encode_utf8(&mut [0; 4]).as_bytes(), &mut scratch, &mut ids);
             }
-            if ids.len() == 1 { ids[0] } else { NONE }
+            let pack = |packed: u64, id: &u32| packed << ID_BITS | u64::from(*id);
+            ids.iter().rev().fold(0, pack) << 2 | ids.len() as u64
         })
         .collect()
 }
@@ -243,10 +248,60 @@ fn boundaries(product: &[u8]) -> impl Iterator<Item = usize> {
         .filter(|at| matches!(product[*at], 0xE0..0xF0) && matches!(product[at - 1], 0x80..0xC0))
 }
 
+/// Up to three bytes on either side of the boundaries inside products, before three-byte characters.
+struct Contexts {
+    pairs: AHashSet<u64>,
+    /// Which ends of a character stand on the left of some boundary, and which beginnings on the right, by
+    /// their number of bytes: most pairs of characters need not be looked up for all nine ways to meet.
+    lefts: [BitMap; 3],
+    rights: [BitMap; 3],
+}
+
+/// One bit for each value of up to 16 bits.
+type BitMap = Box<[u64]>;
+
+impl Contexts {
+    fn new() -> Self {
+        let map = || vec![0; 1 << 10].into_boxed_slice();
+        let maps = || std::array::from_fn(|_| map());
+        Self { pairs: AHashSet::new(), lefts: maps(), rights: maps() }
+    }
+
+    fn add(&mut self, left: &[u8], right: &[u8]) {
+        let (left, right) = (&left[left.len().saturating_sub(3)..], &right[..right.len().min(3)]);
+        self.pairs.insert(context(left, right));
+        for (maps, bytes) in [(&mut self.lefts, left), (&mut self.rights, right)] {
+            let bits = payload(bytes);
+            maps[bytes.len() - 1][bits >> 6] |= 1 << (bits & 63);
+        }
+    }
+
+    /// Whether some boundary may lie between two three-byte characters.
+    fn join(&self, left: u32, right: u32) -> bool {
+        let (left, right) = (three_bytes(left), three_bytes(right));
+        let stands = |maps: &[BitMap; 3], bytes: &[u8]| {
+            let bits = payload(bytes);
+            maps[bytes.len() - 1][bits >> 6] >> (bits & 63) & 1 == 1
+        };
+        (0..3).map(|from| &left[from..]).filter(|left| stands(&self.lefts, left)).any(|left| {
+            let rights = (1..=3).map(|to| &right[..to]).filter(|right| stands(&self.rights, right));
+            rights.into_iter().any(|right| self.pairs.contains(&context(left, right)))
+        })
+    }
+
+    fn bytes(&self) -> usize {
+        self.pairs.capacity() * size_of::<u64>() + 6 * size_of_val(&*self.lefts[0])
+    }
+}
+
+/// The bits of up to three bytes of a three-byte character that are not always the same, 16 at most. Other
+/// bytes, which products may hold on the left, only make more of them look alike.
+fn payload(bytes: &[u8]) -> usize {
+    bytes.iter().fold(0, |bits, byte| bits << 6 | usize::from(byte & 0x3F)) & 0xFFFF
+}
+
 /// Up to three bytes on either side of a boundary, as a number.
 fn context(left: &[u8], right: &[u8]) -> u64 {
-    let left = &left[left.len().saturating_sub(3)..];
-    let right = &right[..right.len().min(3)];
     // The ones in front keep sides of different lengths apart.
     let number = |bytes: &[u8]| bytes.iter().fold(1, |number, byte| number << 8 | u64::from(*byte));
     number(left) << 32 | number(right)

@@ -13,15 +13,13 @@ use std::hint::select_unpredictable;
 
 use super::kernel::prefetch;
 use super::lanes::{Lanes, PER_LINE, Plain, VALUE_BITS};
-use super::vocab::MAX_IDS;
+use super::vocab::{ID_BITS as SYMBOL_BITS, MAX_IDS};
 
 /// "Not there". All values and symbols are below it.
 pub const NONE: u32 = (1 << VALUE_BITS) - 1;
 
 /// A symbol that no pair has, for "no neighbour".
 pub const NO_SYMBOL: u32 = MAX_IDS - 1;
-
-const SYMBOL_BITS: u32 = MAX_IDS.trailing_zeros();
 
 /// Entries are never zero: their keys are inverted, and no pair is twice [`NO_SYMBOL`].
 const EMPTY: u64 = 0;

@@ -8,7 +8,8 @@ use super::file::Token;
 
 /// Ids must be below this: the merge table packs two ids and a rank into 64 bits, the piece cache five
 /// ids into 15 bytes. The last one is kept for "no neighbour" while merging.
-pub const MAX_IDS: u32 = 1 << 20;
+pub const MAX_IDS: u32 = 1 << ID_BITS;
+pub const ID_BITS: u32 = 20;
 
 const HOLE: (u32, u32) = (u32::MAX, 0);
 
