@@ -103,7 +103,7 @@ impl Bytes {
         let piece = &text[start..end];
         if let Some(id) = self.whole.get(piece) {
             ids.push(*id);
-        } else if piece.iter().any(|byte| matches!(byte, 0xE0..0xF0)) {
+        } else if may_be_cut(piece) {
             self.encode_groups(table, text, (start, end), workspace, ids);
         } else {
             self.symbols.merge(table, piece, workspace.scratch, ids);
@@ -112,17 +112,10 @@ impl Bytes {
 
     /// Starts to merge a piece of up to `W` bytes, if it is merged as a whole.
     #[inline]
-    pub fn start<const W: usize>(
-        &self,
-        table: &MergeTable,
-        piece: &[u8],
-        tag: usize,
-        merging: &mut Merging<W>,
-    ) -> bool {
-        let parted = piece.iter().any(|byte| *byte >= 0xE0);
-        let whole = !parted && !self.whole.contains_key(piece);
+    pub fn start<const W: usize>(&self, table: &MergeTable, piece: &[u8], merging: &mut Merging<W>) -> bool {
+        let whole = !may_be_cut(piece) && !self.whole.contains_key(piece);
         if whole {
-            self.symbols.start(table, piece, tag, merging);
+            self.symbols.start(table, piece, merging);
         }
         whole
     }
@@ -248,6 +241,11 @@ fn boundaries(product: &[u8]) -> impl Iterator<Item = usize> {
         .filter(|at| matches!(product[*at], 0xE0..0xF0) && matches!(product[at - 1], 0x80..0xC0))
 }
 
+/// Whether a piece holds a three-byte character.
+fn may_be_cut(piece: &[u8]) -> bool {
+    piece.iter().any(|byte| matches!(byte, 0xE0..0xF0))
+}
+
 /// Up to three bytes on either side of the boundaries inside products, before three-byte characters.
 struct Contexts {
     pairs: AHashSet<u64>,
@@ -284,8 +282,8 @@ impl Contexts {
             maps[bytes.len() - 1][bits >> 6] >> (bits & 63) & 1 == 1
         };
         (0..3).map(|from| &left[from..]).filter(|left| stands(&self.lefts, left)).any(|left| {
-            let rights = (1..=3).map(|to| &right[..to]).filter(|right| stands(&self.rights, right));
-            rights.into_iter().any(|right| self.pairs.contains(&context(left, right)))
+            let mut rights = (1..=3).map(|to| &right[..to]).filter(|right| stands(&self.rights, right));
+            rights.any(|right| self.pairs.contains(&context(left, right)))
         })
     }
 

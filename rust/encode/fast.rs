@@ -61,7 +61,7 @@ impl FastEncoder {
         let plan = recognise(&file.normalizer, &file.pre_tokenizer, model)?;
         let kernel = if options.portable { Kernel::Portable } else { Kernel::detect() };
         let (vocab, ids) = Vocab::new(model.vocab())?;
-        let rules = MergeRules::new(model.merges(), &ids)?;
+        let rules = MergeRules::new(model.merges(), &vocab, &ids)?;
         drop(ids);
         let table = MergeTable::new(&rules.live, kernel);
         let (text, pieces) = match plan.style {

@@ -24,13 +24,13 @@ pub fn merge(table: &impl Merges, symbols: &[u32], until: usize, mut emit: impl 
         .filter(|(_, rank)| **rank != NONE)
         .map(|(place, rank)| Reverse((*rank, place)))
         .collect();
-    let mut left = symbols.len();
-    while left > until
+    let mut remaining = symbols.len();
+    while remaining > until
         && let Some(Reverse((rank, place))) = heap.pop()
     {
         // What stood there when this was pushed may since have been merged otherwise.
         if word.ranks[place] == rank {
-            left -= 1;
+            remaining -= 1;
             word.join(table, rank, place, |candidate| heap.push(Reverse(candidate)));
         }
     }

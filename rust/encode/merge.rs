@@ -4,7 +4,7 @@ use super::kernel::Kernel;
 #[cfg(target_arch = "x86_64")]
 use super::lanes::Avx2;
 use super::lanes::{Lanes, Plain};
-use super::merging::{LONGEST, Merges, Merging, Word, Words};
+use super::merging::{LONGEST, Merges, Merging, SideBySide, Word};
 use super::pairs::{NONE, PairTable};
 use super::rules::MergeRule;
 
@@ -121,13 +121,13 @@ impl MergeTable {
         mut emit: impl FnMut(u32, usize, usize),
     ) {
         let mut merging = Merging::<W>::default();
-        merging.start(lanes, self, word, 0);
+        merging.start(lanes, self, word);
         while merging.step(lanes, self) {}
         merging.emit(|symbol, start, end| emit(self.id(symbol), start, end));
     }
 
     /// Merges several words side by side; their tokens are symbols, not ids.
-    pub fn merge_all<const W: usize>(&self, words: &mut Words<W>) {
+    pub fn merge_all<const W: usize>(&self, words: &mut SideBySide<W>) {
         match self.kernel {
             Kernel::Portable => words.merge(Plain, self, 1),
             #[cfg(target_arch = "x86_64")]
@@ -138,7 +138,7 @@ impl MergeTable {
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-    fn merge_all_avx2<const W: usize>(&self, words: &mut Words<W>) {
+    fn merge_all_avx2<const W: usize>(&self, words: &mut SideBySide<W>) {
         // SAFETY: the processor has AVX2, as this function says.
         words.merge(unsafe { Avx2::new() }, self, 1);
     }
@@ -178,10 +178,10 @@ mod tests {
         ) {
             for kernel in [Kernel::Portable, Kernel::detect()] {
                 let table = MergeTable::new(&oracle::live(&rules), kernel);
-                let mut merging = Words::<16>::default();
+                let mut merging = SideBySide::<16>::default();
                 for (tag, word) in words.iter().enumerate() {
-                    merging.add(|merging| {
-                        merging.start(Plain, &table, &word.as_slice(), tag);
+                    merging.add(tag, |merging| {
+                        merging.start(Plain, &table, &word.as_slice());
                         true
                     });
                 }

@@ -45,6 +45,7 @@ pub struct Merging<const W: usize> {
     /// to set up.
     begins: u64,
     len: usize,
+    /// Tells words side by side from each other.
     tag: usize,
     joining: Joining,
 }
@@ -74,9 +75,9 @@ impl<const W: usize> Default for Merging<W> {
 }
 
 impl<const W: usize> Merging<W> {
-    /// Begins with a word of one to `W` symbols. The tag tells it from others.
+    /// Begins with a word of one to `W` symbols.
     #[inline(always)]
-    pub fn start<M: Merges>(&mut self, lanes: impl Lanes, table: &M, word: &impl Word<M>, tag: usize) {
+    pub fn start<M: Merges>(&mut self, lanes: impl Lanes, table: &M, word: &impl Word<M>) {
         let len = word.len().min(W);
         for (place, symbol) in self.symbols[..len].iter_mut().enumerate() {
             *symbol = word.symbol(place);
@@ -87,7 +88,6 @@ impl<const W: usize> Merging<W> {
         }
         self.begins = !0u64 >> (64 - len);
         self.len = len;
-        self.tag = tag;
     }
 
     pub fn tag(&self) -> usize {
@@ -147,12 +147,12 @@ impl<const W: usize> Merging<W> {
         lanes.put(&mut self.keys, changes.map(|(place, key)| (place as u32, key)));
     }
 
-    /// Takes the ids of the tokens.
+    /// Takes what is left: the id of each symbol.
     #[inline(always)]
-    pub fn with_ids(&self, table: &MergeTable, take: impl FnOnce(&[u32])) {
+    pub fn with_ids(&self, id: impl Fn(u32) -> u32, take: impl FnOnce(&[u32])) {
         let (mut ids, mut count) = ([0; W], 0);
         self.emit(|symbol, _, _| {
-            ids[count & (W - 1)] = table.id(symbol);
+            ids[count & (W - 1)] = id(symbol);
             count += 1;
         });
         take(&ids[..count.min(W)]);
@@ -173,7 +173,7 @@ impl<const W: usize> Merging<W> {
 
 /// Words that are merged side by side.
 #[derive(Default)]
-pub struct Words<const W: usize> {
+pub struct SideBySide<const W: usize> {
     /// Those in use come first; the others keep their memory.
     slots: Vec<Merging<W>>,
     len: usize,
@@ -181,7 +181,7 @@ pub struct Words<const W: usize> {
     live: Vec<u32>,
 }
 
-impl<const W: usize> Words<W> {
+impl<const W: usize> SideBySide<W> {
     pub fn clear(&mut self) {
         self.len = 0;
     }
@@ -190,13 +190,15 @@ impl<const W: usize> Words<W> {
         self.len
     }
 
-    /// Adds a word if `start` starts one.
+    /// Adds a word if `start` starts one. The tag tells it from the others.
     #[inline(always)]
-    pub fn add(&mut self, start: impl FnOnce(&mut Merging<W>) -> bool) {
+    pub fn add(&mut self, tag: usize, start: impl FnOnce(&mut Merging<W>) -> bool) {
         if self.len == self.slots.len() {
             self.slots.push(Merging::default());
         }
-        self.len += usize::from(start(&mut self.slots[self.len]));
+        let slot = &mut self.slots[self.len];
+        slot.tag = tag;
+        self.len += usize::from(start(slot));
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Merging<W>> {

@@ -4,7 +4,7 @@ use super::bytes::{Bytes, PairMemo, Spelling, Workspace};
 use super::cache::{Found, MEDIUM, MediumKey, PieceCache, SHORT, Size, count, medium_key, short_key, unpack};
 use super::kernel::Kernel;
 use super::merge::MergeTable;
-use super::merging::{Merging, Words};
+use super::merging::{Merging, SideBySide};
 use super::spm::{Characters, MARKER};
 use super::words::Scratch;
 
@@ -34,16 +34,10 @@ impl Pieces {
 
     /// Starts to merge a piece of up to `W` bytes, if it is merged as a whole.
     #[inline]
-    fn start<const W: usize>(
-        &self,
-        table: &MergeTable,
-        piece: &[u8],
-        tag: usize,
-        merging: &mut Merging<W>,
-    ) -> bool {
+    fn start<const W: usize>(&self, table: &MergeTable, piece: &[u8], merging: &mut Merging<W>) -> bool {
         match self {
-            Self::Bytes(bytes) => bytes.start(table, piece, tag, merging),
-            Self::Characters(characters) => characters.start(table, piece, tag, merging),
+            Self::Bytes(bytes) => bytes.start(table, piece, merging),
+            Self::Characters(characters) => characters.start(table, piece, merging),
         }
     }
 
@@ -69,7 +63,7 @@ pub struct PieceWorker {
     scratch: Scratch,
     memo: PairMemo,
     /// The new pieces of a batch, while they are merged.
-    new_pieces: Words<{ SHORT + 1 }>,
+    new_pieces: SideBySide<{ SHORT + 1 }>,
 }
 
 /// So many pieces are prefetched before the first of them is looked up: by then their cache lines have
@@ -89,7 +83,12 @@ struct Batch {
 
 impl PieceWorker {
     pub fn new(cache: PieceCache) -> Self {
-        Self { cache, scratch: Scratch::default(), memo: PairMemo::default(), new_pieces: Words::default() }
+        Self {
+            cache,
+            scratch: Scratch::default(),
+            memo: PairMemo::default(),
+            new_pieces: SideBySide::default(),
+        }
     }
 
     pub fn bytes(&self) -> usize {
@@ -202,7 +201,7 @@ impl PieceWorker {
             if key != 0 && cache.find_short(key, place).is_none() {
                 let start = if index == 0 { batch.start } else { ends[index - 1] as usize };
                 let piece = &text[start..ends[index] as usize];
-                new_pieces.add(|merging| pieces.start(table, piece, index, merging));
+                new_pieces.add(index, |merging| pieces.start(table, piece, merging));
             }
         }
         table.merge_all(new_pieces);
@@ -210,7 +209,7 @@ impl PieceWorker {
             let (key, place) = (batch.keys[piece.tag()], batch.places[piece.tag()]);
             // The same piece may be twice in a batch.
             if cache.find_short(key, place).is_none() {
-                piece.with_ids(table, |ids| cache.insert_short(key, place, ids));
+                piece.with_ids(|symbol| table.id(symbol), |ids| cache.insert_short(key, place, ids));
             }
         }
     }

@@ -16,9 +16,9 @@ use ahash::AHashMap;
 use super::file::Token;
 use super::heap;
 use super::lanes::Plain;
-use super::merging::{LONGEST, Merges, Merging, Words};
+use super::merging::{LONGEST, Merges, Merging, SideBySide};
 use super::pairs::{NONE, PairTable};
-use super::vocab::Ids;
+use super::vocab::{Ids, Vocab, single_char};
 
 /// One merge with ids for tokens.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -40,18 +40,16 @@ pub struct MergeRules {
 
 impl MergeRules {
     /// Resolves the merges, or says why they are not for the fast engine.
-    pub fn new(merges: &[(Token, Token)], ids: &Ids) -> Result<Self, String> {
+    pub fn new(merges: &[(Token, Token)], vocab: &Vocab, ids: &Ids) -> Result<Self, String> {
         let all = resolve(merges, ids)?;
         let characters: AHashMap<char, u32> =
-            ids.iter().filter_map(|(token, id)| Some((single_char(token)?, *id))).collect();
-        let mut tokens = vec![""; ids.values().max().map_or(0, |id| *id as usize + 1)];
-        for (token, id) in ids {
-            tokens[*id as usize] = token;
-        }
+            vocab.entries().filter_map(|(token, id)| Some((single_char(token)?, id))).collect();
         let live = live(&all, |id, symbols| {
-            tokens[id as usize].chars().all(|c| characters.get(&c).map(|id| symbols.push(*id)).is_some())
+            let mut chars = vocab.token(id).unwrap_or_default().chars();
+            chars.all(|c| characters.get(&c).map(|id| symbols.push(*id)).is_some())
         });
-        let mut whole = vec![false; tokens.len()];
+        let highest = vocab.entries().last().map_or(0, |(_, id)| id as usize);
+        let mut whole = vec![false; highest + 1];
         for id in characters.values().copied().chain(live.iter().map(|rule| rule.product)) {
             whole[id as usize] = true;
         }
@@ -62,11 +60,6 @@ impl MergeRules {
     pub fn makes(&self, id: u32) -> bool {
         self.whole.get(id as usize).is_some_and(|whole| *whole)
     }
-}
-
-fn single_char(token: &str) -> Option<char> {
-    let mut chars = token.chars();
-    chars.next().filter(|_| chars.next().is_none())
 }
 
 /// A part or a product that the vocabulary lacks makes the reference refuse the file: so the caller
@@ -141,7 +134,7 @@ impl Merges for AllRules<'_> {
 /// Finds the last merges of tokens, several at a time.
 struct LastMerges<'a> {
     rules: &'a AllRules<'a>,
-    words: Words<16>,
+    words: SideBySide<16>,
     products: Vec<u32>,
 }
 
@@ -149,7 +142,7 @@ impl<'a> LastMerges<'a> {
     const AT_ONCE: usize = 16;
 
     fn new(rules: &'a AllRules<'a>) -> Self {
-        Self { rules, words: Words::default(), products: Vec::new() }
+        Self { rules, words: SideBySide::default(), products: Vec::new() }
     }
 
     /// Takes a token of two or more symbols; appends ranks of merges that were found to make theirs.
@@ -157,8 +150,8 @@ impl<'a> LastMerges<'a> {
         if symbols.len() <= 16 {
             let tag = self.products.len();
             self.products.push(product);
-            self.words.add(|word| {
-                word.start(Plain, self.rules, &symbols, tag);
+            self.words.add(tag, |word| {
+                word.start(Plain, self.rules, &symbols);
                 true
             });
             if self.words.len() == Self::AT_ONCE {
@@ -169,7 +162,7 @@ impl<'a> LastMerges<'a> {
         let mut left = Vec::new();
         if symbols.len() <= LONGEST {
             let mut word = Merging::<LONGEST>::default();
-            word.start(Plain, self.rules, &symbols, 0);
+            word.start(Plain, self.rules, &symbols);
             while word.count() > 2 && word.step(Plain, self.rules) {}
             word.emit(|id, _, _| left.push(id));
         } else {
@@ -181,12 +174,7 @@ impl<'a> LastMerges<'a> {
     fn finish(&mut self, live: &mut Vec<u32>) {
         self.words.merge(Plain, self.rules, 2);
         for word in self.words.iter() {
-            let (mut left, mut count) = ([0; 16], 0);
-            word.emit(|id, _, _| {
-                left[count] = id;
-                count += 1;
-            });
-            self.keep(self.products[word.tag()], &left[..count], live);
+            word.with_ids(|id| id, |left| self.keep(self.products[word.tag()], left, live));
         }
         self.words.clear();
         self.products.clear();

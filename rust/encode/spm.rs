@@ -16,7 +16,7 @@ use super::merging::Merging;
 use super::pairs::NONE;
 use super::rules::{MergeRule, MergeRules};
 use super::utf8::decode;
-use super::vocab::{MAX_IDS, Vocab};
+use super::vocab::{self, MAX_IDS, Vocab};
 use super::words::{ByteSymbols, Scratch};
 
 /// What these tokenizers write for a space.
@@ -169,18 +169,12 @@ impl Characters {
 
     /// Starts to merge a piece of up to `W` bytes, if it is merged as a whole.
     #[inline]
-    pub fn start<const W: usize>(
-        &self,
-        table: &MergeTable,
-        piece: &[u8],
-        tag: usize,
-        merging: &mut Merging<W>,
-    ) -> bool {
+    pub fn start<const W: usize>(&self, table: &MergeTable, piece: &[u8], merging: &mut Merging<W>) -> bool {
         if !self.can_cut() {
             return false;
         }
         if piece.is_ascii() {
-            self.ascii.start(table, piece, tag, merging);
+            self.ascii.start(table, piece, merging);
             return true;
         }
         let (mut symbols, mut count) = ([0; W], 0);
@@ -197,7 +191,7 @@ impl Characters {
             before = Some(here);
             place += len;
         }
-        merging.start(Plain, table, &&symbols[..count], tag);
+        merging.start(Plain, table, &&symbols[..count]);
         true
     }
 
@@ -293,12 +287,8 @@ fn unknown(
 
 /// The character that a token consists of, as pieces have it.
 fn single_char(token: &str) -> Option<char> {
-    let mut chars = token.chars();
-    match (chars.next(), chars.next()) {
-        // Text never holds a space: it has become a marker.
-        (Some(' ') | None, _) | (_, Some(_)) => None,
-        (Some(c), None) => Some(as_in_pieces(c)),
-    }
+    // Text never holds a space: it has become a marker.
+    vocab::single_char(token).filter(|c| *c != ' ').map(as_in_pieces)
 }
 
 fn as_in_pieces(c: char) -> char {

@@ -24,6 +24,12 @@ pub struct Vocab {
     sorted: OnceLock<Vec<u32>>,
 }
 
+/// The character that a token consists of, if it is one.
+pub fn single_char(token: &str) -> Option<char> {
+    let mut chars = token.chars();
+    chars.next().filter(|_| chars.next().is_none())
+}
+
 /// The ids by token, for the time of loading; borrows from the file.
 pub type Ids<'a> = AHashMap<&'a str, u32>;
 

@@ -42,14 +42,8 @@ impl ByteSymbols {
 
     /// Starts to merge a word of one to `W` bytes.
     #[inline(always)]
-    pub fn start<const W: usize>(
-        &self,
-        table: &MergeTable,
-        word: &[u8],
-        tag: usize,
-        merging: &mut Merging<W>,
-    ) {
-        merging.start(Plain, table, &ShortByteWord { symbols: self, word }, tag);
+    pub fn start<const W: usize>(&self, table: &MergeTable, word: &[u8], merging: &mut Merging<W>) {
+        merging.start(Plain, table, &ShortByteWord { symbols: self, word });
     }
 
     pub fn bytes(&self) -> usize {
