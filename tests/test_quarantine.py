@@ -33,7 +33,8 @@ def make(folder, encoder, **arguments):
 
 
 def listed(path: Path):
-    return [json.loads(text) for text in path.read_text().splitlines()]
+    """Its entries; a last line without an end is one that a worker is just writing."""
+    return [json.loads(text) for text in path.read_text().split("\n")[:-1]]
 
 
 def places(entries):

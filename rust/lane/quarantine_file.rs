@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
@@ -38,8 +38,9 @@ struct State {
     file: File,
     /// Hashes of the lines that stand in the file and may be met again.
     known: HashSet<u64>,
-    /// Whether the file's last line lacks its end: a power failure cut it off.
-    is_torn: bool,
+    /// Whether the file's last line lacked its end when it was opened: a kill cut it off, or another
+    /// process was just writing it.
+    was_torn: bool,
     is_synced: bool,
 }
 
@@ -70,8 +71,8 @@ impl QuarantineFile {
     pub fn open(config: &QuarantineFileConfig, lanes: &[(usize, u64)]) -> Result<Self> {
         let open = || {
             let file = OpenOptions::new().read(true).append(true).create(true).open(&config.path)?;
-            let (known, is_torn) = read_known(&file, &config.stream, lanes)?;
-            Ok(State { file, known, is_torn, is_synced: true })
+            let (known, was_torn) = read_known(&file, &config.stream, lanes)?;
+            Ok(State { file, known, was_torn, is_synced: true })
         };
         let state = open().map_err(|error| failed(config, "open", &error))?;
         Ok(Self { config: config.clone(), state: Mutex::new(state) })
@@ -87,11 +88,14 @@ impl QuarantineFile {
         if state.known.remove(&hash(text.as_bytes())) {
             return Ok(());
         }
-        let torn = if std::mem::take(&mut state.is_torn) { "\n" } else { "" };
         state.is_synced = false;
-        // One write to a file opened for appending: lines of several processes do not mix.
-        let written = state.file.write_all(format!("{torn}{text}\n").as_bytes());
-        written.map_err(|error| failed(&self.config, "write to", &error))
+        let mut write = || {
+            let is_torn = std::mem::take(&mut state.was_torn) && lacks_end(&mut state.file)?;
+            let end = if is_torn { "\n" } else { "" };
+            // One write to a file opened for appending: lines of several processes do not mix.
+            state.file.write_all(format!("{end}{text}\n").as_bytes())
+        };
+        write().map_err(|error| failed(&self.config, "write to", &error))
     }
 
     /// Returns once all that was written is on the disk.
@@ -133,6 +137,13 @@ fn read_known(file: &File, stream: &str, lanes: &[(usize, u64)]) -> io::Result<(
         line.clear();
     }
     Ok((known, is_torn))
+}
+
+fn lacks_end(file: &mut File) -> io::Result<bool> {
+    let mut last = [0];
+    file.seek(SeekFrom::End(-1))?;
+    file.read_exact(&mut last)?;
+    Ok(last != *b"\n")
 }
 
 fn hash(line: &[u8]) -> u64 {
@@ -205,6 +216,13 @@ mod tests {
             let text = std::fs::read(&config1.path).unwrap();
             assert_eq!(text, [&whole[..cut], b"\n", &whole[..]].concat());
         }
+        // Another process was just writing the line, and has written the rest of it since.
+        std::fs::write(&config1.path, &whole[..9]).unwrap();
+        let file = QuarantineFile::open(&config1, &[(0, 0)]).unwrap();
+        OpenOptions::new().append(true).open(&config1.path).unwrap().write_all(&whole[9..]).unwrap();
+        file.append(0, 2, 0, &entry(2)).unwrap();
+        assert_eq!(lines(&config1)[0].len() + 1, whole.len());
+        assert_eq!(lines(&config1).len(), 2);
     }
 
     #[test]
