@@ -8,7 +8,7 @@
 
 use ahash::{AHashMap, AHashSet};
 
-use super::cache::{PART, PieceCache, Size, medium_key, short_key};
+use super::cache::{PieceCache, Plain, Probe, Size, medium_key, medium_part_key, short_part_key};
 use super::merge::MergeTable;
 use super::merging::Merging;
 use super::pairs::NONE;
@@ -167,27 +167,32 @@ impl Bytes {
             return self.symbols.merge(table, word, workspace.scratch, ids);
         }
         let begin = ids.len();
-        let part = if self.whole.is_empty() { 0 } else { PART };
+        // Only where a piece may be a token whatever its merges give does a part have ids of its own.
+        let is_part = !self.whole.is_empty();
         let Workspace { cache, scratch, .. } = workspace;
         match Size::of(word.len()) {
             Size::Short => {
-                let key = short_key(text, start, word.len()) | part;
-                let place = cache.short_place(key);
-                if let Some(word) = cache.find_short(key, place) {
-                    return cache.packed(*word).append_to(ids);
+                let key = if is_part {
+                    short_part_key(text, start, word.len())
+                } else {
+                    Plain.key(text, start, word.len())
+                };
+                let place = cache.short().place(key);
+                if let Some(words) = cache.short().find(Plain, key, place) {
+                    return cache.append(words, ids);
                 }
                 self.symbols.merge(table, word, scratch, ids);
                 cache.insert_short(key, place, &ids[begin..]);
             }
             Size::Medium => {
-                let [low, high] = medium_key(text, start, word.len());
-                let key = [low, high | part];
-                let place = cache.medium_place(key);
-                if let Some(found) = cache.find_medium(key, place) {
-                    return found.append_to(ids);
+                let key = if is_part { medium_part_key } else { medium_key };
+                let key = key(text, start, word.len());
+                let place = cache.medium_place(&key);
+                if let Some(words) = cache.find_medium(&key, place) {
+                    return cache.append(words, ids);
                 }
                 self.symbols.merge(table, word, scratch, ids);
-                cache.insert_medium(key, place, &ids[begin..]);
+                cache.insert_medium(&key, place, &ids[begin..]);
             }
             Size::Long | Size::TooLong => self.symbols.merge(table, word, scratch, ids),
         }

@@ -41,12 +41,13 @@ impl Kernel {
 
 /// Asks for a cache line ahead of its use; a hint without effect on results.
 #[inline(always)]
-pub fn prefetch<T>(place: &T) {
+pub fn prefetch<T>(place: *const T) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: prefetching is in the base instruction set and touches no memory that the program sees.
+    // SAFETY: prefetching is in the base instruction set, touches no memory that the program sees, and takes any
+    // address.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(place).cast());
+        _mm_prefetch::<_MM_HINT_T0>(place.cast());
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = place;

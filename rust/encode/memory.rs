@@ -12,42 +12,48 @@ use memmap2::MmapMut;
 
 /// The size of a large page on most systems; smaller tables are not worth a mapping.
 const LARGE_PAGE: usize = 2 << 20;
-const LINE: usize = 64;
-const WORD: usize = size_of::<u128>();
 
-/// A fixed number of words, zero to begin with, at the start of a cache line.
-pub struct Words {
+/// A cache line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C, align(64))]
+pub struct Line(pub [u64; 8]);
+
+impl Line {
+    pub const EMPTY: Self = Self([0; 8]);
+}
+
+/// A fixed number of cache lines, zero to begin with.
+pub struct Lines {
     /// Into `_memory`, kept apart from it so that no access asks which kind it is.
-    start: NonNull<u128>,
+    start: NonNull<Line>,
     len: usize,
     _memory: Memory,
 }
 
-/// What the words are in; neither kind moves them when it is moved itself.
+/// What the lines are in; neither kind moves them when it is moved itself.
 enum Memory {
-    Small { _words: Vec<u128> },
+    Small { _lines: Box<[Line]> },
     Mapped { _map: MmapMut },
 }
 
-// SAFETY: `Words` owns its memory and hands it out by the rules of references only.
-unsafe impl Send for Words {}
+// SAFETY: `Lines` owns its memory and hands it out by the rules of references only.
+unsafe impl Send for Lines {}
 // SAFETY: as above; nothing changes it through a shared reference.
-unsafe impl Sync for Words {}
+unsafe impl Sync for Lines {}
 
-impl Words {
+impl Lines {
     pub fn zeroed(len: usize) -> Self {
-        let large = if len * WORD >= LARGE_PAGE { Self::mapped(len) } else { None };
+        let large = if len * size_of::<Line>() >= LARGE_PAGE { Self::mapped(len) } else { None };
         large.unwrap_or_else(|| {
-            let mut words = vec![0; len + LINE / WORD];
-            let offset = words.as_ptr().align_offset(LINE).min(LINE / WORD);
-            let start = NonNull::from(&mut words[offset..]).cast();
-            Self { start, len, _memory: Memory::Small { _words: words } }
+            let mut lines = vec![Line::EMPTY; len].into_boxed_slice();
+            let start = NonNull::from(&mut *lines).cast();
+            Self { start, len, _memory: Memory::Small { _lines: lines } }
         })
     }
 
     /// None where the system has no memory to map.
     fn mapped(len: usize) -> Option<Self> {
-        let mut map = MmapMut::map_anon(len * WORD + LARGE_PAGE).ok()?;
+        let mut map = MmapMut::map_anon(len * size_of::<Line>() + LARGE_PAGE).ok()?;
         #[cfg(target_os = "linux")]
         // No more than advice: without large pages everything works, slower.
         let _ = map.advise(memmap2::Advice::HugePage);
@@ -57,19 +63,19 @@ impl Words {
     }
 }
 
-impl Deref for Words {
-    type Target = [u128];
+impl Deref for Lines {
+    type Target = [Line];
 
     #[inline(always)]
-    fn deref(&self) -> &[u128] {
-        // SAFETY: `len` words from `start` lie in `_memory`, aligned, and any bytes are a number.
+    fn deref(&self) -> &[Line] {
+        // SAFETY: `len` lines from `start` lie in `_memory`, aligned, and any bytes are numbers.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
 
-impl DerefMut for Words {
+impl DerefMut for Lines {
     #[inline(always)]
-    fn deref_mut(&mut self) -> &mut [u128] {
+    fn deref_mut(&mut self) -> &mut [Line] {
         // SAFETY: as in `deref`; `self` is borrowed alone.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
@@ -80,17 +86,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_zeroed_aligned_and_kept() {
-        for len in [0, 1, 1000, LARGE_PAGE / WORD, LARGE_PAGE / WORD * 3 + 5] {
-            let mut words = Words::zeroed(len);
-            assert_eq!((words.len(), words.as_ptr() as usize % LINE), (len, 0));
-            assert!(words.iter().all(|word| *word == 0));
-            if let Some(last) = words.last_mut() {
-                *last = u128::MAX;
+    fn lines_are_zeroed_aligned_and_kept() {
+        let large = LARGE_PAGE / size_of::<Line>();
+        for len in [0, 1, 1000, large, large * 3 + 5] {
+            let mut lines = Lines::zeroed(len);
+            assert_eq!((lines.len(), lines.as_ptr() as usize % size_of::<Line>()), (len, 0));
+            assert!(lines.iter().all(|line| *line == Line::EMPTY));
+            let full = Line([u64::MAX; 8]);
+            if let Some(last) = lines.last_mut() {
+                *last = full;
             }
             // Moving them leaves them where they are.
-            let moved = Box::new(words);
-            assert_eq!(moved.last().is_some_and(|last| *last == u128::MAX), len > 0);
+            let moved = Box::new(lines);
+            assert_eq!(moved.last().is_some_and(|last| *last == full), len > 0);
         }
     }
 }

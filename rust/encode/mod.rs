@@ -18,6 +18,7 @@ mod cut;
 mod fast;
 mod file;
 mod heap;
+mod hits;
 pub(crate) mod kernel;
 mod lanes;
 mod memory;

@@ -89,7 +89,7 @@ impl PairTable {
         let (word, bit) = self.filter_bit(key);
         let perhaps = self.filter[word] & bit != 0;
         let place = select_unpredictable(perhaps, self.place(key), self.lines.len() - 1);
-        prefetch(&self.lines[place]);
+        prefetch(&raw const self.lines[place]);
         PairPlace { key, place }
     }
 

@@ -1,7 +1,8 @@
 //! From pieces to ids: batches of look-ups in the cache, and what happens on a miss.
 
 use super::bytes::{Bytes, PairMemo, Spelling, Workspace};
-use super::cache::{Found, MEDIUM, MediumKey, PieceCache, SHORT, Size, count, medium_key, short_key, unpack};
+use super::cache::{NO_KEY, PieceCache, Plain, Probe, SHORT, Size, medium_key};
+use super::hits::{BATCH, Batch};
 use super::kernel::Kernel;
 use super::merge::MergeTable;
 use super::merging::{Merging, SideBySide};
@@ -66,21 +67,6 @@ pub struct PieceWorker {
     new_pieces: SideBySide<{ SHORT + 1 }>,
 }
 
-/// So many pieces are prefetched before the first of them is looked up: by then their cache lines have
-/// come. 1.3 times faster than one by one.
-const BATCH: usize = 128;
-
-/// The most ids that a found piece writes at once, and how far unpacking may write behind them.
-const MOST_IDS: usize = 10;
-const ROOM: usize = 16;
-
-/// A batch of pieces: where it starts, keys of the short ones (zero for others) and the places to look at.
-struct Batch {
-    start: usize,
-    keys: [u128; BATCH],
-    places: [usize; BATCH],
-}
-
 impl PieceWorker {
     pub fn new(cache: PieceCache) -> Self {
         Self {
@@ -106,86 +92,21 @@ impl PieceWorker {
         ids: &mut Vec<u32>,
     ) {
         let context = Context { table, pieces, text };
-        match kernel {
-            Kernel::Portable => self.run(&context, ends, ids, |word| unpack(*word)),
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: this kernel is chosen only where the processor has its features.
-            Kernel::Avx2 => unsafe { self.run_avx2(&context, ends, ids) },
-        }
-    }
-
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-    fn run_avx2(&mut self, context: &Context, ends: &[u32], ids: &mut Vec<u32>) {
-        self.run(context, ends, ids, |word| unpack_avx2(word));
-    }
-
-    #[inline(always)]
-    fn run(
-        &mut self,
-        context: &Context,
-        ends: &[u32],
-        mut ids: &mut Vec<u32>,
-        unpack: impl Fn(&u128) -> [u32; 8],
-    ) {
-        let mut batch = Batch { start: 0, keys: [0; BATCH], places: [0; BATCH] };
-        let mut start = 0;
+        let mut batch = Batch::new();
         for ends in ends.chunks(BATCH) {
             self.cache.maintain();
-            self.prepare(context.text, start, ends, &mut batch);
-            let mut out = Writer::new(ids);
+            batch.prepare(kernel, &self.cache, text, ends);
             let mut learned = false;
-            let mut pieces = ends.iter().zip(&batch.keys).zip(&batch.places);
-            while let Some(((end, key), place)) = pieces.next() {
-                let end = *end as usize;
-                if *key != 0 {
-                    if let Some(word) = self.cache.find_short(*key, *place) {
-                        let count = usize::from(count(*word));
-                        if count <= 5 {
-                            out.write(unpack(word), count);
-                            start = end;
-                            continue;
-                        }
-                    }
-                } else if end - start <= MEDIUM {
-                    let key = medium_key(context.text, start, end - start);
-                    if let Some(Found::PackedTwice([low, high], count)) = self.cache.find_medium(key, *place)
-                    {
-                        out.write(unpack(low), count.min(5));
-                        out.write(unpack(high), count.saturating_sub(5));
-                        start = end;
-                        continue;
-                    }
-                }
-                let found = out.finish();
-                if !learned && *key != 0 {
+            let mut done = batch.write_hits(kernel, &self.cache, 0, ends.len(), ids);
+            while done < ends.len() {
+                if !learned && batch.keys[done] != NO_KEY {
                     learned = true;
-                    self.learn(context, ends, &batch, ends.len() - pieces.len() - 1);
+                    self.learn(&context, ends, &batch, done);
                 }
-                self.rare(context, (start, end), *place, found);
-                out = Writer::new(found);
-                start = end;
+                self.rare(&context, batch.piece(ends, done), batch.places[done], ids);
+                done = batch.write_hits(kernel, &self.cache, done + 1, ends.len(), ids);
             }
-            ids = out.finish();
-        }
-    }
-
-    /// Keys and places of a batch, the places' cache lines asked for.
-    #[inline(always)]
-    fn prepare(&self, text: &[u8], mut start: usize, ends: &[u32], batch: &mut Batch) {
-        batch.start = start;
-        for ((end, key), place) in ends.iter().zip(&mut batch.keys).zip(&mut batch.places) {
-            let len = *end as usize - start;
-            *key = 0;
-            if len <= SHORT {
-                *key = short_key(text, start, len);
-                *place = self.cache.short_place(*key);
-                self.cache.prefetch_short(*place);
-            } else if len <= MEDIUM {
-                *place = self.cache.medium_place(medium_key(text, start, len));
-                self.cache.prefetch_medium(*place);
-            }
-            start = *end as usize;
+            batch.start = ends[ends.len() - 1] as usize;
         }
     }
 
@@ -198,17 +119,16 @@ impl PieceWorker {
         new_pieces.clear();
         for index in first..ends.len() {
             let (key, place) = (batch.keys[index], batch.places[index]);
-            if key != 0 && cache.find_short(key, place).is_none() {
-                let start = if index == 0 { batch.start } else { ends[index - 1] as usize };
-                let piece = &text[start..ends[index] as usize];
-                new_pieces.add(index, |merging| pieces.start(table, piece, merging));
+            if key != NO_KEY && cache.short().find(Plain, key, place).is_none() {
+                let (start, end) = batch.piece(ends, index);
+                new_pieces.add(index, |merging| pieces.start(table, &text[start..end], merging));
             }
         }
         table.merge_all(new_pieces);
         for piece in new_pieces.iter() {
             let (key, place) = (batch.keys[piece.tag()], batch.places[piece.tag()]);
             // The same piece may be twice in a batch.
-            if cache.find_short(key, place).is_none() {
+            if cache.short().find(Plain, key, place).is_none() {
                 piece.with_ids(|symbol| table.id(symbol), |ids| cache.insert_short(key, place, ids));
             }
         }
@@ -221,20 +141,20 @@ impl PieceWorker {
         let begin = ids.len();
         match Size::of(len) {
             Size::Short => {
-                let key = short_key(context.text, start, len);
-                if let Some(word) = self.cache.find_short(key, place) {
-                    return self.cache.packed(*word).append_to(ids);
+                let key = Plain.key(context.text, start, len);
+                if let Some(words) = self.cache.short().find(Plain, key, place) {
+                    return self.cache.append(words, ids);
                 }
                 self.miss(context, (start, end), ids);
                 self.cache.insert_short(key, place, &ids[begin..]);
             }
             Size::Medium => {
-                let key: MediumKey = medium_key(context.text, start, len);
-                if let Some(found) = self.cache.find_medium(key, place) {
-                    return found.append_to(ids);
+                let key = medium_key(context.text, start, len);
+                if let Some(words) = self.cache.find_medium(&key, place) {
+                    return self.cache.append(words, ids);
                 }
                 self.miss(context, (start, end), ids);
-                self.cache.insert_medium(key, place, &ids[begin..]);
+                self.cache.insert_medium(&key, place, &ids[begin..]);
             }
             Size::Long => {
                 let piece = &context.text[start..end];
@@ -260,54 +180,4 @@ struct Context<'a> {
     table: &'a MergeTable,
     pieces: &'a Pieces,
     text: &'a [u8],
-}
-
-/// Writes ids behind the end of a vector that has room for a batch of them, without a check for each.
-struct Writer<'a> {
-    ids: &'a mut Vec<u32>,
-    len: usize,
-}
-
-impl<'a> Writer<'a> {
-    #[inline(always)]
-    fn new(ids: &'a mut Vec<u32>) -> Self {
-        ids.reserve(BATCH * MOST_IDS + ROOM);
-        let len = ids.len();
-        Self { ids, len }
-    }
-
-    /// Writes the first `count` ids, at most five of them.
-    #[inline(always)]
-    fn write(&mut self, block: [u32; 8], count: usize) {
-        // SAFETY: there is room for a batch, of which each piece writes at most `MOST_IDS` ids, and for a
-        // whole block behind it; a writer writes no more than one batch.
-        unsafe { self.ids.as_mut_ptr().add(self.len).cast::<[u32; 8]>().write(block) };
-        self.len += count;
-    }
-
-    #[inline(always)]
-    fn finish(self) -> &'a mut Vec<u32> {
-        // SAFETY: `write` has written all ids up to there.
-        unsafe { self.ids.set_len(self.len) };
-        self.ids
-    }
-}
-
-/// The same as [`unpack`] with one shuffle.
-#[cfg(target_arch = "x86_64")]
-#[inline]
-#[target_feature(enable = "avx2")]
-fn unpack_avx2(word: &u128) -> [u32; 8] {
-    use std::arch::x86_64::{
-        _mm_loadu_si128, _mm256_broadcastsi128_si256, _mm256_setr_epi8, _mm256_shuffle_epi8,
-    };
-    let places = _mm256_setr_epi8(
-        0, 1, 2, -1, 3, 4, 5, -1, 6, 7, 8, -1, 9, 10, 11, -1, //
-        12, 13, 14, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1,
-    );
-    // SAFETY: the word is 16 bytes, and a vector of 32 bytes is eight numbers of 32 bits.
-    unsafe {
-        let word = _mm256_broadcastsi128_si256(_mm_loadu_si128(std::ptr::from_ref(word).cast()));
-        std::mem::transmute(_mm256_shuffle_epi8(word, places))
-    }
 }

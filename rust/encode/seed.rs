@@ -4,7 +4,7 @@
 //! pass). A token is kept with what its characters merge to, which need not be itself.
 
 use super::bytes::{PairMemo, Workspace};
-use super::cache::{MEDIUM, PieceCache, SHORT, medium_key, short_key};
+use super::cache::{MEDIUM, PieceCache, Plain, Probe, SHORT, medium_key};
 use super::fast::FastEncoder;
 use super::rules::MergeRules;
 use super::split::{PADDING, SplitScratch};
@@ -64,11 +64,11 @@ impl<'a> Seeder<'a> {
             self.encoder.encode_piece(&text, (0, n), &mut workspace, &mut self.ids);
         }
         if n <= SHORT {
-            let key = short_key(&text, 0, n);
-            seeds.insert_short(key, seeds.short_place(key), &self.ids);
+            let key = Plain.key(&text, 0, n);
+            seeds.insert_short(key, seeds.short().place(key), &self.ids);
         } else {
             let key = medium_key(&text, 0, n);
-            seeds.insert_medium(key, seeds.medium_place(key), &self.ids);
+            seeds.insert_medium(&key, seeds.medium_place(&key), &self.ids);
         }
     }
 

@@ -1,0 +1,258 @@
+//! The piece cache: what pieces encode to, for the pieces met so far. One for each worker.
+//!
+//! Text repeats itself: on books 98 of 100 pieces have been met before, so a look-up is what most of the
+//! time goes into, and its layout decides the speed.
+//!
+//! - The key is the piece itself and is compared as a whole, so a hit is never wrong.
+//! - A hit touches one cache line: four words of values, and four of keys behind them. A tiny piece (up to 7
+//!   bytes, six of seven pieces of most texts) takes one word of each: its bytes with their number, and up to
+//!   three ids. A short one (up to 15 bytes, six ids) takes two. So a line holds two to four pieces, and the
+//!   table is half as large as one with room for 15 bytes and five ids everywhere.
+//! - Tiny and short pieces are found by the same instructions, as which comes next cannot be foreseen. The key
+//!   of a tiny piece is its word twice; the four words of keys are compared with the two of the key in turn,
+//!   and a small table tells from the kind and from the words that are equal where the value is.
+//! - A new piece takes free words, or the first half of the line, which then pushes out the second. Against
+//!   one piece for each place, two were the largest single gain (1.6 times).
+//! - The tables start small, because a small table is a fast one and most texts need no more, and grow
+//!   by the pieces they push out, up to a bound.
+//!
+//! Medium pieces (up to 31 bytes) are in buckets of two lines. Longer ones, up to [`LONG`] bytes, of ASCII
+//! (rules of dashes, long names) are in a hash map; others and longer ones are not kept: they hardly come
+//! again, and long ones in other scripts are cut further. Ids that a slot has no room for are in `spilled`.
+//! When the map or `spilled` reaches its bound, it is forgotten, with what refers to it: that only costs time.
+
+mod packed;
+mod probe;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use ahash::AHashMap;
+
+use super::kernel::prefetch;
+use super::memory::{Line, Lines};
+pub use packed::{PER_WORD, count};
+#[cfg(target_arch = "x86_64")]
+pub use probe::Avx2;
+pub use probe::{
+    MEDIUM, MediumKey, NO_KEY, Plain, Probe, SHORT, ShortKey, medium_key, medium_part_key, short_part_key,
+};
+use table::{MediumTable, ShortTable, Stretch};
+
+/// Longest piece that is kept.
+pub const LONG: usize = 128;
+
+/// Where a piece is kept.
+pub enum Size {
+    Short,
+    Medium,
+    Long,
+    /// Nowhere.
+    TooLong,
+}
+
+impl Size {
+    pub fn of(len: usize) -> Self {
+        if len <= SHORT {
+            Self::Short
+        } else if len <= MEDIUM {
+            Self::Medium
+        } else if len <= LONG {
+            Self::Long
+        } else {
+            Self::TooLong
+        }
+    }
+}
+
+/// Pieces that there is room for to begin with. Nearly every text fills it.
+const FIRST_PIECES: usize = 1 << 16;
+
+/// The ids of pieces.
+pub struct PieceCache {
+    lines: Lines,
+    short: ShortTable,
+    medium: MediumTable,
+    long: AHashMap<Box<[u8]>, Box<[u32]>>,
+    long_bytes: usize,
+    spilled: Vec<u32>,
+    bound: usize,
+}
+
+impl PieceCache {
+    /// An empty cache that stays within about `bound` bytes, with room for `pieces` to begin with.
+    pub fn new(bound: usize, pieces: usize) -> Self {
+        // Half for tiny and short pieces, a quarter for medium ones, an eighth each for long ones and spilled ids.
+        let pieces = pieces.next_power_of_two().max(FIRST_PIECES);
+        let short = Stretch::new(0, 1, pieces / 2, bound / 2);
+        let medium = Stretch::new(short.end(), 2, pieces / 8, bound / 4);
+        Self {
+            lines: Lines::zeroed(medium.end()),
+            short: ShortTable(short),
+            medium: MediumTable(medium),
+            long: AHashMap::new(),
+            long_bytes: 0,
+            spilled: Vec::new(),
+            bound,
+        }
+    }
+
+    /// Grows or clears what is due. Never between computing a place and using it: call it between
+    /// batches.
+    pub fn maintain(&mut self) {
+        self.short.grow_if_due(&mut self.lines, hash);
+        self.medium.grow_if_due(&mut self.lines, hash_medium);
+        if self.spilled.len() * size_of::<u32>() > self.bound / 8 {
+            for used in self.used() {
+                self.lines[used].fill(Line::EMPTY);
+            }
+            self.spilled.clear();
+        }
+        if self.long_bytes > self.bound / 8 {
+            self.long.clear();
+            self.long_bytes = 0;
+        }
+    }
+
+    fn used(&self) -> [std::ops::Range<usize>; 2] {
+        [self.short.0.used(), self.medium.0.used()]
+    }
+
+    /// Bytes in use.
+    pub fn bytes(&self) -> usize {
+        let lines: usize = self.used().map(|used| used.len()).iter().sum();
+        lines * size_of::<Line>() + self.spilled.capacity() * size_of::<u32>() + self.long_bytes
+    }
+
+    /// The table of tiny and short pieces.
+    #[inline(always)]
+    pub fn short(&self) -> ShortPieces<'_> {
+        let lines = &self.lines[self.short.0.used()];
+        ShortPieces { lines, shift: 64 - lines.len().ilog2() }
+    }
+
+    /// The place of a medium piece, to prefetch and then to [`find_medium`](Self::find_medium).
+    pub fn medium_place(&self, key: &MediumKey) -> usize {
+        self.medium.0.place(hash_medium(key))
+    }
+
+    pub fn prefetch_medium(&self, place: usize) {
+        self.lines[place..][..2].iter().for_each(|line| prefetch(line));
+    }
+
+    /// The packed ids of a medium piece.
+    pub fn find_medium(&self, key: &MediumKey, place: usize) -> Option<&[u64]> {
+        let (values, _) = self.lines[place..][..2]
+            .iter()
+            .map(|line| line.0.split_at(4))
+            .find(|(_, line_key)| line_key == key)?;
+        Some(values)
+    }
+
+    pub fn find_long(&self, piece: &[u8]) -> Option<&[u32]> {
+        self.long.get(piece).map(|ids| &**ids)
+    }
+
+    /// Appends the ids that a look-up has found, one by one; the hot loop has a quicker way.
+    pub fn append(&self, words: &[u64], ids: &mut Vec<u32>) {
+        match packed::range(words) {
+            Some(range) => ids.extend_from_slice(&self.spilled[range]),
+            None => ids.extend(packed::ids(words)),
+        }
+    }
+
+    pub fn insert_short(&mut self, key: ShortKey, place: usize, ids: &[u32]) {
+        let value = if probe::is_tiny(key) {
+            let [value] = self.pack(ids);
+            [value, 0]
+        } else {
+            self.pack(ids)
+        };
+        self.short.insert(&mut self.lines, place, key, value);
+    }
+
+    pub fn insert_medium(&mut self, key: &MediumKey, place: usize, ids: &[u32]) {
+        let value = self.pack(ids);
+        self.medium.insert(&mut self.lines, place, key, value);
+    }
+
+    /// Keeps a long piece if it is one of those that come again.
+    pub fn insert_long(&mut self, piece: &[u8], ids: &[u32]) {
+        if piece.is_ascii() {
+            self.long.insert(piece.into(), ids.into());
+            // Two allocations and an entry come on top.
+            self.long_bytes += piece.len() + size_of_val(ids) + 96;
+        }
+    }
+
+    fn pack<const W: usize>(&mut self, ids: &[u32]) -> [u64; W] {
+        packed::pack(ids).unwrap_or_else(|| {
+            let start = self.spilled.len();
+            self.spilled.extend_from_slice(ids);
+            packed::pack_range(start, ids.len())
+        })
+    }
+}
+
+/// The tiny and short pieces of a cache.
+#[derive(Clone, Copy)]
+pub struct ShortPieces<'a> {
+    /// A power of two of them: one for each value of the upper bits of a hash.
+    lines: &'a [Line],
+    shift: u32,
+}
+
+impl<'a> ShortPieces<'a> {
+    /// The place of a piece, to prefetch and then to [`find`](Self::find).
+    #[inline(always)]
+    pub fn place(self, key: ShortKey) -> usize {
+        (hash(key) >> self.shift) as usize
+    }
+
+    #[inline(always)]
+    pub fn prefetch(self, place: usize) {
+        // Asking for a line that is not there would do nothing.
+        prefetch(self.lines.as_ptr().wrapping_add(place));
+    }
+
+    /// The packed ids of a piece: two words, or one and another that belongs to something else.
+    #[inline(always)]
+    pub fn find(self, probe: impl Probe, key: ShortKey, place: usize) -> Option<&'a [u64; 2]> {
+        let line = self.lines.get(place)?;
+        let word = probe::find(probe, line, key);
+        // SAFETY: the two words are among the eight.
+        (word < line.0.len() - 1).then(|| unsafe { &*line.0.as_ptr().add(word).cast() })
+    }
+}
+
+impl Clone for PieceCache {
+    fn clone(&self) -> Self {
+        let mut lines = Lines::zeroed(self.lines.len());
+        for used in self.used() {
+            lines[used.clone()].copy_from_slice(&self.lines[used]);
+        }
+        Self {
+            lines,
+            short: self.short.clone(),
+            medium: self.medium.clone(),
+            long: self.long.clone(),
+            long_bytes: self.long_bytes,
+            spilled: self.spilled.clone(),
+            bound: self.bound,
+        }
+    }
+}
+
+/// The upper bits of a sum of products: each of them depends on all bits of the key.
+#[inline(always)]
+fn hash(key: ShortKey) -> u64 {
+    let (low, high) = (key as u64, (key >> 64) as u64);
+    low.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(high.wrapping_mul(0xD6E8_FEB8_6659_FD93))
+}
+
+/// Both halves count, with different weight.
+#[inline(always)]
+fn hash_medium([a, b, c, d]: &MediumKey) -> u64 {
+    let halves = [a ^ c.rotate_left(47), b ^ d.rotate_left(47)];
+    hash(u128::from(halves[1]) << 64 | u128::from(halves[0]))
+}

@@ -1,0 +1,59 @@
+//! Ids as they stand in the cache: three to a number of 64 bits, 20 bits each.
+
+use crate::encode::vocab::{ID_BITS, MAX_IDS};
+
+/// Ids that one number holds.
+pub const PER_WORD: usize = 3;
+
+/// The upper four bits of the first number are how many ids there are, or this: they are elsewhere.
+const SPILLED: u64 = 15;
+const COUNT_SHIFT: u32 = 60;
+
+/// How many ids the numbers hold; more than any of them can hold if they hold where the ids are.
+#[inline(always)]
+pub fn count(words: &[u64]) -> usize {
+    (words[0] >> COUNT_SHIFT) as usize
+}
+
+/// Packs the ids if they fit.
+pub fn pack<const W: usize>(ids: &[u32]) -> Option<[u64; W]> {
+    let mut words = [0; W];
+    if ids.len() > W * PER_WORD {
+        return None;
+    }
+    for (word, ids) in words.iter_mut().zip(ids.chunks(PER_WORD)) {
+        *word = ids.iter().rev().fold(0, |word, id| word << ID_BITS | u64::from(*id));
+    }
+    words[0] |= (ids.len() as u64) << COUNT_SHIFT;
+    Some(words)
+}
+
+/// Packs where to find the ids, `len` of them from `start` on.
+pub fn pack_range<const W: usize>(start: usize, len: usize) -> [u64; W] {
+    let mut words = [0; W];
+    words[0] = SPILLED << COUNT_SHIFT | (len as u64) << 32 | u64::from(start as u32);
+    words
+}
+
+/// Where the ids are, if they are not here.
+pub fn range(words: &[u64]) -> Option<std::ops::Range<usize>> {
+    let (start, len) = (words[0] as u32 as usize, (words[0] >> 32) as usize & 0x0FFF_FFFF);
+    (count(words) == SPILLED as usize).then_some(start..start + len)
+}
+
+/// The ids that the numbers hold.
+pub fn ids(words: &[u64]) -> impl Iterator<Item = u32> {
+    (0..count(words)).map(|place| id(words, place))
+}
+
+/// The ids of two numbers, as many of them as their count says being of use.
+#[inline(always)]
+pub fn unpack(words: &[u64; 2]) -> [u32; 8] {
+    let id = |place| id(words, place);
+    [id(0), id(1), id(2), id(3), id(4), id(5), 0, 0]
+}
+
+#[inline(always)]
+fn id(words: &[u64], place: usize) -> u32 {
+    (words[place / PER_WORD] >> (place % PER_WORD * ID_BITS as usize)) as u32 & (MAX_IDS - 1)
+}

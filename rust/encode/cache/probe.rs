@@ -1,0 +1,261 @@
+//! What the hot loop does for each piece, for each kernel: its key, a comparison with a cache line, and the
+//! ids of what was found.
+
+use super::packed;
+use crate::encode::memory::Line;
+
+/// Longest piece of each kind that the tables hold.
+const TINY: usize = 7;
+pub const SHORT: usize = 15;
+pub const MEDIUM: usize = 31;
+
+/// A piece with its length in the last byte; of a tiny one both words, so that one of them is enough. The
+/// length of a tiny piece has its upper bits set: no text has such a byte, so a word of a longer piece never
+/// looks like a tiny piece.
+pub type ShortKey = u128;
+/// A medium piece with its length in the last byte.
+pub type MediumKey = [u64; 4];
+
+/// What the last byte of a tiny piece's words begins with.
+const TINY_TAG: u8 = 0xF8;
+/// What the last byte of a key begins with if it is that of a part of a piece, which may have other ids.
+const PART_TAG: u8 = 0x80;
+/// No piece.
+pub const NO_KEY: ShortKey = u128::MAX;
+
+/// What a kernel does for a piece.
+pub trait Probe: Copy {
+    /// The key of the piece of `len` bytes, one to [`SHORT`], at `start`; 16 bytes must follow there.
+    fn key(self, text: &[u8], start: usize, len: usize) -> ShortKey;
+
+    /// Which of a line's last four words equal the word of the key that stands over them, one bit each.
+    fn equal(self, line: &Line, key: ShortKey) -> usize;
+
+    /// The same as [`packed::unpack`].
+    fn unpack(self, words: &[u64; 2]) -> [u32; 8];
+}
+
+/// Whether a key's piece is in one word.
+#[inline(always)]
+pub fn is_tiny(key: ShortKey) -> bool {
+    key >> 126 & 1 == 1
+}
+
+/// Whether a word of a key is all of it.
+pub fn is_tiny_word(word: u64) -> bool {
+    (word >> 56) as u8 > TINY_TAG
+}
+
+/// The key of a part of a piece, of up to [`SHORT`] bytes. It always has two words.
+pub fn short_part_key(text: &[u8], start: usize, len: usize) -> ShortKey {
+    load(text, start) & BELOW[len & SHORT] | u128::from(PART_TAG | len as u8) << 120
+}
+
+/// The key of a part of a piece, of [`SHORT`] + 1 to [`MEDIUM`] bytes.
+pub fn medium_part_key(text: &[u8], start: usize, len: usize) -> MediumKey {
+    let [a, b, c, d] = medium_key(text, start, len);
+    [a, b, c, d | u64::from(PART_TAG) << 56]
+}
+
+/// By the upper half of a key's last byte and the words of a line that equal the key's, the word that its
+/// value begins with, or one behind all.
+static VALUES: [u8; 128] = {
+    let mut values = [8; 128];
+    let mut equal = 1;
+    while equal < 16 {
+        values[(TINY_TAG & 0x70) as usize | equal] = equal.trailing_zeros() as u8;
+        if equal & 0b0011 == 0b0011 {
+            values[equal] = 0;
+        } else if equal & 0b1100 == 0b1100 {
+            values[equal] = 2;
+        }
+        equal += 1;
+    }
+    values
+};
+
+/// The word of a line with which the value of a key begins, above six if it is not there.
+#[inline(always)]
+pub fn find(probe: impl Probe, line: &Line, key: ShortKey) -> usize {
+    let kind = (key >> 120) as usize & 0x70;
+    usize::from(VALUES[kind | probe.equal(line, key) & 15])
+}
+
+/// The key of a piece of [`SHORT`] + 1 to [`MEDIUM`] bytes.
+#[inline(always)]
+pub fn medium_key(text: &[u8], start: usize, len: usize) -> MediumKey {
+    let rest = load(text, start + 16) & BELOW[(len - 16) & SHORT] | LENGTH[len & MEDIUM];
+    let first = load(text, start);
+    [first as u64, (first >> 64) as u64, rest as u64, (rest >> 64) as u64]
+}
+
+/// Plain Rust.
+#[derive(Clone, Copy)]
+pub struct Plain;
+
+impl Probe for Plain {
+    #[inline(always)]
+    fn key(self, text: &[u8], start: usize, len: usize) -> ShortKey {
+        let bytes = load(text, start) & BELOW[len & SHORT];
+        let again = if len <= TINY { bytes << 64 } else { 0 };
+        bytes | again | LENGTH[len & SHORT]
+    }
+
+    #[inline(always)]
+    fn equal(self, line: &Line, key: ShortKey) -> usize {
+        let words = [key as u64, (key >> 64) as u64];
+        (0..4).map(|place| usize::from(line.0[4 + place] == words[place & 1]) << place).sum()
+    }
+
+    #[inline(always)]
+    fn unpack(self, words: &[u64; 2]) -> [u32; 8] {
+        packed::unpack(words)
+    }
+}
+
+/// Masks of so many low bytes.
+static BELOW: [u128; SHORT + 1] = {
+    let mut masks = [0; SHORT + 1];
+    let mut len = 1;
+    while len <= SHORT {
+        masks[len] = u128::MAX >> (128 - 8 * len);
+        len += 1;
+    }
+    masks
+};
+
+/// What a key says of the length.
+static LENGTH: [u128; MEDIUM + 1] = {
+    let mut lengths = [0; MEDIUM + 1];
+    let mut len = 1;
+    while len <= MEDIUM {
+        lengths[len] = (len as u128) << 120;
+        if len <= TINY {
+            let tagged = TINY_TAG as u128 | len as u128;
+            lengths[len] = tagged << 120 | tagged << 56;
+        }
+        len += 1;
+    }
+    lengths
+};
+
+#[inline(always)]
+fn load(text: &[u8], start: usize) -> u128 {
+    // Never too short, as texts are padded.
+    let Some(last) = text.len().checked_sub(16) else { return 0 };
+    // A minimum, not a branch: this is done for each piece.
+    let start = start.min(last);
+    // SAFETY: at least 16 bytes follow `start`.
+    u128::from_le_bytes(unsafe { text.as_ptr().add(start).cast::<[u8; 16]>().read() })
+}
+
+#[cfg(target_arch = "x86_64")]
+pub use avx2::Avx2;
+
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    use std::arch::x86_64::{
+        __m128i, _mm_loadu_si128, _mm_or_si128, _mm_shuffle_epi8, _mm256_and_si256,
+        _mm256_broadcastsi128_si256, _mm256_castsi256_pd, _mm256_cmpeq_epi64, _mm256_loadu_si256,
+        _mm256_movemask_pd, _mm256_set1_epi32, _mm256_setr_epi8, _mm256_setr_epi32, _mm256_shuffle_epi8,
+        _mm256_srlv_epi32,
+    };
+
+    use super::{LENGTH, Line, Probe, SHORT, ShortKey, TINY, load};
+    use crate::encode::vocab::MAX_IDS;
+
+    /// A piece in one register, a line's keys in another.
+    #[derive(Clone, Copy)]
+    pub struct Avx2(());
+
+    impl Avx2 {
+        /// # Safety
+        ///
+        /// The processor has AVX2.
+        #[inline(always)]
+        pub unsafe fn new() -> Self {
+            Self(())
+        }
+    }
+
+    impl Probe for Avx2 {
+        #[inline(always)]
+        fn key(self, text: &[u8], start: usize, len: usize) -> ShortKey {
+            // SAFETY: who made this value knew that the processor has AVX2.
+            unsafe { key(text, start, len) }
+        }
+
+        #[inline(always)]
+        fn equal(self, line: &Line, key: ShortKey) -> usize {
+            // SAFETY: as above.
+            unsafe { equal(line, key) }
+        }
+
+        #[inline(always)]
+        fn unpack(self, words: &[u64; 2]) -> [u32; 8] {
+            // SAFETY: as above.
+            unsafe { unpack(words) }
+        }
+    }
+
+    /// For each length, which bytes of a text go into a key, the upper bit set for none.
+    static BYTES: [[u8; 16]; SHORT + 1] = {
+        let mut bytes = [[0x80; 16]; SHORT + 1];
+        let mut len = 1;
+        while len <= SHORT {
+            let mut place = 0;
+            while place < len {
+                bytes[len][place] = place as u8;
+                if len <= TINY {
+                    bytes[len][8 + place] = place as u8;
+                }
+                place += 1;
+            }
+            len += 1;
+        }
+        bytes
+    };
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn key(text: &[u8], start: usize, len: usize) -> ShortKey {
+        let bytes = vector(load(text, start));
+        let kept = _mm_shuffle_epi8(bytes, vector(u128::from_le_bytes(BYTES[len & SHORT])));
+        let key = _mm_or_si128(kept, vector(LENGTH[len & SHORT]));
+        // SAFETY: both are 16 bytes.
+        unsafe { std::mem::transmute(key) }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn equal(line: &Line, key: ShortKey) -> usize {
+        // SAFETY: the last four words of a line are 32 bytes.
+        let keys = unsafe { _mm256_loadu_si256(line.0[4..].as_ptr().cast()) };
+        let equal = _mm256_cmpeq_epi64(keys, _mm256_broadcastsi128_si256(vector(key)));
+        _mm256_movemask_pd(_mm256_castsi256_pd(equal)) as usize
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn unpack(words: &[u64; 2]) -> [u32; 8] {
+        // SAFETY: two words are 16 bytes.
+        let words = _mm256_broadcastsi128_si256(unsafe { _mm_loadu_si128(words.as_ptr().cast()) });
+        // The bytes of which each id has 20 bits, then the bits in front and behind go.
+        let places = _mm256_setr_epi8(
+            0, 1, 2, -1, 2, 3, 4, -1, 5, 6, 7, -1, 8, 9, 10, -1, //
+            10, 11, 12, -1, 13, 14, 15, -1, -1, -1, -1, -1, -1, -1, -1, -1,
+        );
+        let shifts = _mm256_setr_epi32(0, 4, 0, 0, 4, 0, 0, 0);
+        let ids = _mm256_srlv_epi32(_mm256_shuffle_epi8(words, places), shifts);
+        let ids = _mm256_and_si256(ids, _mm256_set1_epi32(MAX_IDS as i32 - 1));
+        // SAFETY: a vector of 32 bytes is eight numbers of 32 bits.
+        unsafe { std::mem::transmute(ids) }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn vector(number: u128) -> __m128i {
+        // SAFETY: both are 16 bytes.
+        unsafe { std::mem::transmute(number) }
+    }
+}

@@ -1,0 +1,136 @@
+//! Two hash tables of pieces, in stretches of the cache's lines. A line is four words of values and four words
+//! of keys.
+
+use std::ops::Range;
+
+use super::Line;
+use super::probe::{MediumKey, ShortKey, is_tiny, is_tiny_word};
+
+/// Words of keys in a line, behind as many of values.
+const WORDS: usize = 4;
+
+/// A stretch of lines in which buckets are found by a hash.
+#[derive(Clone)]
+pub struct Stretch {
+    start: usize,
+    lines_per_bucket: usize,
+    /// 64 less the logarithm of the number of buckets: the upper bits of a hash are the best.
+    shift: u32,
+    /// What `shift` may become. Lines behind those in use have never been touched and take no memory.
+    least_shift: u32,
+    pushed_out: usize,
+}
+
+impl Stretch {
+    /// From line `start` on: room for `buckets` at first, and never more than `most_bytes`.
+    pub fn new(start: usize, lines_per_bucket: usize, buckets: usize, most_bytes: usize) -> Self {
+        let most = (most_bytes / (lines_per_bucket * size_of::<Line>())).max(2).ilog2();
+        let least_shift = 64 - most;
+        let shift = (64 - buckets.max(2).ilog2()).max(least_shift);
+        Self { start, lines_per_bucket, shift, least_shift, pushed_out: 0 }
+    }
+
+    /// The first line behind all that this one may ever use.
+    pub fn end(&self) -> usize {
+        self.start + (self.lines_per_bucket << (64 - self.least_shift))
+    }
+
+    /// The lines in use.
+    pub fn used(&self) -> Range<usize> {
+        self.start..self.start + (self.lines_per_bucket << (64 - self.shift))
+    }
+
+    /// The first line of the bucket for a hash.
+    #[inline(always)]
+    pub fn place(&self, hash: u64) -> usize {
+        self.start + (hash >> self.shift) as usize * self.lines_per_bucket
+    }
+
+    /// Grows fourfold, if it is time, and gives the places that were in use: what is in each belongs into
+    /// one of four now. From the last on, the new place of none is an old one that is still to be emptied.
+    ///
+    /// It is time when as many pieces have been pushed out as a sixty-fourth of the buckets. In place, since
+    /// memory that is touched for the first time is what growing costs most, a millisecond a megabyte.
+    fn grow_if_due(&mut self) -> impl Iterator<Item = usize> + use<> {
+        let before = self.used();
+        let due =
+            self.pushed_out * 64 >= before.len() / self.lines_per_bucket && self.shift > self.least_shift;
+        if due {
+            self.shift = (self.shift - 2).max(self.least_shift);
+            self.pushed_out = 0;
+        }
+        before.step_by(self.lines_per_bucket).rev().take(if due { usize::MAX } else { 0 })
+    }
+}
+
+/// Tiny and short pieces. Each half of a line, two words of keys with their values, holds nothing, a short
+/// piece, or up to two tiny ones.
+#[derive(Clone)]
+pub struct ShortTable(pub Stretch);
+
+impl ShortTable {
+    /// Puts a piece into free words, or into the first half, which then pushes out the second.
+    pub fn insert(&mut self, lines: &mut [Line], place: usize, key: ShortKey, value: [u64; 2]) {
+        let (values, keys) = lines[place].0.split_at_mut(WORDS);
+        // The second word of a short piece's key is never zero.
+        let is_free = |word: usize| keys[word] == 0 && word.is_multiple_of(2) == (keys[word ^ 1] == 0);
+        let width = if is_tiny(key) { 1 } else { 2 };
+        let free = (0..WORDS).step_by(width).find(|word| is_free(*word));
+        if free.is_none() {
+            self.0.pushed_out += 1;
+            values.copy_within(..2, 2);
+            keys.copy_within(..2, 2);
+            keys[1] = 0;
+        }
+        let word = free.unwrap_or(0);
+        values[word..][..width].copy_from_slice(&value[..width]);
+        keys[word..][..width].copy_from_slice(&[key as u64, (key >> 64) as u64][..width]);
+    }
+
+    pub fn grow_if_due(&mut self, lines: &mut [Line], hash: impl Fn(ShortKey) -> u64) {
+        for place in self.0.grow_if_due() {
+            let Line([.., a, b, c, d]) = lines[place];
+            let values = std::mem::replace(&mut lines[place], Line::EMPTY).0;
+            let mut put = |key, value| self.insert(lines, self.0.place(hash(key)), key, value);
+            // The second half is the older one.
+            for (keys, values) in [([c, d], [values[2], values[3]]), ([a, b], [values[0], values[1]])] {
+                if is_tiny_word(keys[0]) {
+                    for (key, value) in keys.into_iter().zip(values).filter(|(key, _)| *key != 0) {
+                        put(u128::from(key) << 64 | u128::from(key), [value, 0]);
+                    }
+                } else if keys[1] != 0 {
+                    put(u128::from(keys[1]) << 64 | u128::from(keys[0]), values);
+                }
+            }
+        }
+    }
+}
+
+/// Medium pieces, whose keys take all words of a line, in buckets of two lines.
+#[derive(Clone)]
+pub struct MediumTable(pub Stretch);
+
+impl MediumTable {
+    /// Puts a piece first in its bucket, the one there second.
+    pub fn insert(&mut self, lines: &mut [Line], place: usize, key: &MediumKey, value: [u64; WORDS]) {
+        if lines[place] != Line::EMPTY {
+            self.0.pushed_out += usize::from(lines[place + 1] != Line::EMPTY);
+            lines[place + 1] = lines[place];
+        }
+        let (values, keys) = lines[place].0.split_at_mut(WORDS);
+        values.copy_from_slice(&value);
+        keys.copy_from_slice(key);
+    }
+
+    pub fn grow_if_due(&mut self, lines: &mut [Line], hash: impl Fn(&MediumKey) -> u64) {
+        for place in self.0.grow_if_due() {
+            for line in [place + 1, place] {
+                let Line([values @ .., a, b, c, d]) = std::mem::replace(&mut lines[line], Line::EMPTY);
+                if d != 0 {
+                    let key = [a, b, c, d];
+                    self.insert(lines, self.0.place(hash(&key)), &key, values);
+                }
+            }
+        }
+    }
+}

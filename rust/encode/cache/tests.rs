@@ -1,0 +1,127 @@
+use proptest::prelude::*;
+
+use super::*;
+
+/// The ids that the tests give a piece: some fit a slot, some do not.
+fn ids_of(piece: &[u8]) -> Vec<u32> {
+    let sum: u32 = piece.iter().map(|byte| u32::from(*byte)).sum();
+    (0..piece.len() as u32 * (sum % 3 + 1) / 2).map(|i| (sum * 7919 + i) & 0x000F_FFFF).collect()
+}
+
+fn find(cache: &PieceCache, piece: &[u8]) -> Option<Vec<u32>> {
+    let text = [piece, &[b'x'; 64]].concat();
+    let words: &[u64] = match Size::of(piece.len()) {
+        Size::Short => {
+            let key = Plain.key(&text, 0, piece.len());
+            cache.short().find(Plain, key, cache.short().place(key))?
+        }
+        Size::Medium => {
+            let key = medium_key(&text, 0, piece.len());
+            cache.find_medium(&key, cache.medium_place(&key))?
+        }
+        _ => return cache.find_long(piece).map(<[u32]>::to_vec),
+    };
+    let mut ids = Vec::new();
+    cache.append(words, &mut ids);
+    Some(ids)
+}
+
+fn insert(cache: &mut PieceCache, piece: &[u8]) {
+    let text = [piece, &[b'y'; 64]].concat();
+    let ids = ids_of(piece);
+    match Size::of(piece.len()) {
+        Size::Short => {
+            let key = Plain.key(&text, 0, piece.len());
+            cache.insert_short(key, cache.short().place(key), &ids);
+        }
+        Size::Medium => {
+            let key = medium_key(&text, 0, piece.len());
+            cache.insert_medium(&key, cache.medium_place(&key), &ids);
+        }
+        _ => cache.insert_long(piece, &ids),
+    }
+}
+
+fn pieces(count: usize) -> impl Iterator<Item = Vec<u8>> {
+    (0..count).map(|i| {
+        let len = i % 40 + 1;
+        let digits = i.to_string().into_bytes();
+        // Pieces that differ in the first or in the last bytes only, or in their length.
+        let mut piece = vec![if i % 2 == 0 { 0 } else { b'a' }; len];
+        let at = if i % 3 == 0 { len.saturating_sub(digits.len()) } else { 0 };
+        piece.iter_mut().skip(at).zip(digits).for_each(|(byte, digit)| *byte = digit);
+        piece
+    })
+}
+
+#[test]
+fn what_is_found_is_what_was_put_in() {
+    for bound in [1 << 14, 1 << 20, 1 << 26] {
+        let mut cache = PieceCache::new(bound, 0);
+        let mut found = 0;
+        for (i, piece) in pieces(30_000).enumerate() {
+            if i % 128 == 0 {
+                cache.maintain();
+            }
+            insert(&mut cache, &piece);
+            assert_eq!(find(&cache, &piece), Some(ids_of(&piece)), "{piece:?}");
+        }
+        for piece in pieces(30_000) {
+            if let Some(ids) = find(&cache, &piece) {
+                assert_eq!(ids, ids_of(&piece));
+                found += 1;
+            }
+        }
+        assert!(found > if bound == 1 << 26 { 20_000 } else { 100 }, "{found} of bound {bound}");
+        assert!(cache.bytes() <= bound + bound / 4 + (1 << 16), "{} of bound {bound}", cache.bytes());
+    }
+}
+
+#[test]
+fn a_copy_holds_the_same() {
+    let mut cache = PieceCache::new(1 << 22, 1000);
+    pieces(500).for_each(|piece| insert(&mut cache, &piece));
+    let copy = cache.clone();
+    for piece in pieces(600) {
+        assert_eq!(find(&cache, &piece), find(&copy, &piece));
+    }
+}
+
+#[test]
+fn parts_have_keys_of_their_own() {
+    let mut cache = PieceCache::new(1 << 20, 0);
+    for len in [4, 12] {
+        let key = Plain.key(b"some text that is padded", 0, len);
+        let part = short_part_key(b"some text that is padded", 0, len);
+        cache.insert_short(part, cache.short().place(part), &[1]);
+        assert!(cache.short().find(Plain, key, cache.short().place(key)).is_none());
+        assert!(cache.short().find(Plain, part, cache.short().place(part)).is_some());
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+proptest! {
+    #[test]
+    fn the_kernels_do_the_same(
+        text in "[ a-c\u{0}é日😀]{15,40}",
+        start in 0usize..15,
+        len in 1usize..=SHORT,
+        mut words in any::<[u64; 8]>(),
+        copies in any::<[Option<bool>; 4]>(),
+    ) {
+        if !is_x86_feature_detected!("avx2") {
+            return Ok(());
+        }
+        // SAFETY: the processor has just been asked.
+        let avx2 = unsafe { Avx2::new() };
+        let text = [text.as_bytes(), &[b'x'; 16]].concat();
+        let key = Plain.key(&text, start, len);
+        prop_assert_eq!(avx2.key(&text, start, len), key);
+        for (word, copy) in words[4..].iter_mut().zip(copies) {
+            *word = copy.map_or(*word, |high| if high { (key >> 64) as u64 } else { key as u64 });
+        }
+        let line = Line(words);
+        prop_assert_eq!(avx2.equal(&line, key), Plain.equal(&line, key));
+        prop_assert_eq!(avx2.unpack(&[words[0], words[1]]), Plain.unpack(&[words[0], words[1]]));
+    }
+}

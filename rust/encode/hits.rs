@@ -1,0 +1,149 @@
+//! The two loops that most of the time goes into: they find the pieces that the cache has.
+//!
+//! First the keys of a batch of pieces are made, and their cache lines asked for; then all are looked up, by
+//! when the lines have come. Both loops do nothing else, and are functions of their own, so that all they need
+//! stays in registers: within one large loop they took a quarter more.
+
+use super::cache::{
+    MEDIUM, NO_KEY, PER_WORD, PieceCache, Plain, Probe, SHORT, ShortKey, ShortPieces, count, medium_key,
+};
+use super::kernel::Kernel;
+
+/// Pieces in a batch. With fewer the first lines have not come when they are needed, with more those that have
+/// come leave the first-level cache again.
+pub const BATCH: usize = 128;
+
+/// The most ids that a hit has, and how many are written for it in any case.
+const UNPACKED: usize = 2 * PER_WORD;
+const ROOM: usize = 8;
+
+/// A batch of pieces: where it starts, keys of those of up to [`SHORT`] bytes ([`NO_KEY`] for others) and the
+/// places to look at.
+pub struct Batch {
+    pub start: usize,
+    pub keys: [ShortKey; BATCH],
+    pub places: [usize; BATCH],
+}
+
+impl Batch {
+    pub fn new() -> Self {
+        Self { start: 0, keys: [NO_KEY; BATCH], places: [0; BATCH] }
+    }
+
+    /// Start and end of a piece.
+    pub fn piece(&self, ends: &[u32], index: usize) -> (usize, usize) {
+        let start = if index == 0 { self.start } else { ends[index - 1] as usize };
+        (start, ends[index] as usize)
+    }
+
+    /// Makes the keys of up to [`BATCH`] pieces from `start` on.
+    pub fn prepare(&mut self, kernel: Kernel, cache: &PieceCache, text: &[u8], ends: &[u32]) {
+        match kernel {
+            Kernel::Portable => prepare(Plain, self, cache, text, ends),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: this kernel is chosen only where the processor has its features.
+            Kernel::Avx2 => unsafe { avx2::prepare(self, cache, text, ends) },
+        }
+    }
+
+    /// Writes the ids of the pieces from `index` to `end` until one is not a hit, and gives its index, or `end`.
+    pub fn write_hits(
+        &self,
+        kernel: Kernel,
+        cache: &PieceCache,
+        index: usize,
+        end: usize,
+        ids: &mut Vec<u32>,
+    ) -> usize {
+        let (keys, places) = (&self.keys[index..end], &self.places[index..end]);
+        index
+            + match kernel {
+                Kernel::Portable => write_hits(Plain, cache.short(), keys, places, ids),
+                #[cfg(target_arch = "x86_64")]
+                // SAFETY: as above.
+                Kernel::Avx2 => unsafe { avx2::write_hits(cache.short(), keys, places, ids) },
+            }
+    }
+}
+
+#[inline(always)]
+fn prepare(probe: impl Probe, batch: &mut Batch, cache: &PieceCache, text: &[u8], ends: &[u32]) {
+    let short = cache.short();
+    let Batch { start, keys, places } = batch;
+    let mut start = *start;
+    for ((end, key), place) in ends.iter().zip(keys).zip(places) {
+        let len = *end as usize - start;
+        if len <= SHORT {
+            *key = probe.key(text, start, len);
+            *place = short.place(*key);
+            short.prefetch(*place);
+        } else {
+            *key = NO_KEY;
+            *place = prepare_longer(cache, text, start, len);
+        }
+        start = *end as usize;
+    }
+}
+
+/// The place of a piece of more than [`SHORT`] bytes, if it has one.
+#[inline(never)]
+fn prepare_longer(cache: &PieceCache, text: &[u8], start: usize, len: usize) -> usize {
+    if len > MEDIUM {
+        return 0;
+    }
+    let place = cache.medium_place(&medium_key(text, start, len));
+    cache.prefetch_medium(place);
+    place
+}
+
+#[inline(always)]
+fn write_hits(
+    probe: impl Probe,
+    cache: ShortPieces,
+    keys: &[ShortKey],
+    places: &[usize],
+    ids: &mut Vec<u32>,
+) -> usize {
+    ids.reserve(BATCH * UNPACKED + ROOM);
+    let begin = ids.as_mut_ptr();
+    // SAFETY: the end of the ids.
+    let mut out = unsafe { begin.add(ids.len()) };
+    let mut done = keys.len().min(BATCH);
+    for (index, (key, place)) in keys.iter().zip(places).enumerate().take(BATCH) {
+        let Some(words) = cache.find(probe, *key, *place) else {
+            done = index;
+            break;
+        };
+        let count = count(words);
+        if count > UNPACKED {
+            done = index;
+            break;
+        }
+        // SAFETY: there is room for as many ids for each piece of a batch, and for what is written behind them.
+        unsafe {
+            out.cast::<[u32; UNPACKED + 2]>().write(probe.unpack(words));
+            out = out.add(count);
+        }
+    }
+    // SAFETY: all up to there have been written.
+    unsafe { ids.set_len(out.offset_from_unsigned(begin)) };
+    done
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    use super::{Batch, PieceCache, ShortKey, ShortPieces};
+    use crate::encode::cache::Avx2;
+
+    #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+    pub fn prepare(batch: &mut Batch, cache: &PieceCache, text: &[u8], ends: &[u32]) {
+        // SAFETY: the processor has the features of this function.
+        super::prepare(unsafe { Avx2::new() }, batch, cache, text, ends);
+    }
+
+    #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+    pub fn write_hits(cache: ShortPieces, keys: &[ShortKey], places: &[usize], ids: &mut Vec<u32>) -> usize {
+        // SAFETY: as above.
+        super::write_hits(unsafe { Avx2::new() }, cache, keys, places, ids)
+    }
+}
