@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::added::{AddedTokens, Part, Rules};
 use super::bytes::{Bytes, Workspace};
-use super::cache::PieceCache;
 use super::cut::Cutter;
 use super::file::TokenizerFile;
 use super::kernel::Kernel;
@@ -13,6 +12,7 @@ use super::normalize::{Nfc, nfc};
 use super::pieces::{PieceWorker, Pieces};
 use super::recognise::{Prefix, Style, recognise};
 use super::rules::MergeRules;
+use super::seed::Seeds;
 use super::split::{PADDING, SplitScratch, Splitter};
 use super::spm::{Characters, MARKER};
 use super::vocab::Vocab;
@@ -29,7 +29,8 @@ pub struct FastEncoder {
     pieces: Pieces,
     kernel: Kernel,
     /// What each worker's cache begins with.
-    seeds: PieceCache,
+    seeds: Seeds,
+    cache_bytes: usize,
 }
 
 /// How text becomes pieces.
@@ -104,9 +105,10 @@ impl FastEncoder {
             text,
             pieces,
             kernel,
-            seeds: PieceCache::new(options.cache_bytes, 0),
+            seeds: Seeds::default(),
+            cache_bytes: options.cache_bytes,
         };
-        encoder.seeds = super::seed::seeds(&encoder, &rules, options.cache_bytes);
+        encoder.seeds = Seeds::new(&encoder, &rules);
         Ok(encoder)
     }
 
@@ -126,6 +128,11 @@ impl FastEncoder {
             + self.pieces.bytes()
             + self.seeds.bytes()
             + text
+    }
+
+    /// What a worker takes before its first text.
+    pub fn worker_bytes(&self) -> usize {
+        PieceWorker::new(self.seeds.empty_cache(self.cache_bytes)).bytes()
     }
 
     /// The ids of one piece, by its merges alone.
@@ -176,7 +183,7 @@ impl TextRules {
 
 impl FastWorker {
     pub fn new(shared: Arc<FastEncoder>) -> Self {
-        let pieces = PieceWorker::new(shared.seeds.clone());
+        let pieces = PieceWorker::new(shared.seeds.cache(shared.kernel, shared.cache_bytes));
         Self { shared, pieces, buffers: Buffers::default(), normalized: String::new() }
     }
 

@@ -64,6 +64,41 @@ impl Batch {
                 Kernel::Avx2 => unsafe { avx2::write_hits(cache.short(), keys, places, ids) },
             }
     }
+
+    /// Which of the pieces from `index` to `end` the cache lacks, of those that have a key.
+    pub fn misses(&self, kernel: Kernel, cache: &PieceCache, index: usize, end: usize) -> Misses {
+        match kernel {
+            Kernel::Portable => misses(Plain, self, cache.short(), index, end),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
+            Kernel::Avx2 => unsafe { avx2::misses(self, cache.short(), index, end) },
+        }
+    }
+}
+
+/// Indices of pieces of a batch.
+pub struct Misses {
+    indices: [u8; BATCH],
+    count: usize,
+}
+
+impl Misses {
+    pub fn iter(&self) -> impl Iterator<Item = usize> {
+        self.indices[..self.count].iter().map(|index| usize::from(*index))
+    }
+}
+
+#[inline(always)]
+fn misses(probe: impl Probe, batch: &Batch, cache: ShortPieces, index: usize, end: usize) -> Misses {
+    let mut misses = Misses { indices: [0; BATCH], count: 0 };
+    let pieces = batch.keys[..end].iter().zip(&batch.places[..end]).enumerate().skip(index);
+    for (index, (key, place)) in pieces {
+        let is_miss = *key != NO_KEY && cache.find(probe, *key, *place).is_none();
+        // No branch: most batches of a text that is new hold some.
+        misses.indices[misses.count] = index as u8;
+        misses.count += usize::from(is_miss);
+    }
+    misses
 }
 
 #[inline(always)]
@@ -132,7 +167,7 @@ fn write_hits(
 
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
-    use super::{Batch, PieceCache, ShortKey, ShortPieces};
+    use super::{Batch, Misses, PieceCache, ShortKey, ShortPieces};
     use crate::encode::cache::Avx2;
 
     #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
@@ -145,5 +180,11 @@ mod avx2 {
     pub fn write_hits(cache: ShortPieces, keys: &[ShortKey], places: &[usize], ids: &mut Vec<u32>) -> usize {
         // SAFETY: as above.
         super::write_hits(unsafe { Avx2::new() }, cache, keys, places, ids)
+    }
+
+    #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+    pub fn misses(batch: &Batch, cache: ShortPieces, index: usize, end: usize) -> Misses {
+        // SAFETY: as above.
+        super::misses(unsafe { Avx2::new() }, batch, cache, index, end)
     }
 }

@@ -134,7 +134,8 @@ struct Shared {
     /// Made when first needed: it takes as long as all the rest together several times over.
     reference: OnceLock<std::result::Result<Reference, String>>,
     reason: String,
-    /// Workers between two calls of [`Encoder::encode_batch`], so that their caches stay warm.
+    /// Workers without work: those of earlier calls of [`Encoder::encode_batch`], whose caches are warm, and one
+    /// that is made at load.
     idle: Mutex<Vec<FastWorker>>,
 }
 
@@ -162,14 +163,9 @@ impl Encoder {
         };
         let is_fast = fast.is_some();
         let fast = fast.map(Arc::new);
-        let shared = Shared {
-            json: json.into(),
-            options,
-            fast,
-            reference: OnceLock::new(),
-            reason,
-            idle: Mutex::default(),
-        };
+        let first_worker = fast.iter().map(|fast| FastWorker::new(Arc::clone(fast)));
+        let idle = Mutex::new(first_worker.collect());
+        let shared = Shared { json: json.into(), options, fast, reference: OnceLock::new(), reason, idle };
         if !is_fast {
             // Whatever the fast engine found odd may be what the reference refuses.
             shared.reference()?;
@@ -223,7 +219,7 @@ impl Encoder {
             None => EncoderMemory { shared, worker: 0, worker_bound: 0 },
             Some(fast) => EncoderMemory {
                 shared: shared + fast.bytes(),
-                worker: FastWorker::new(Arc::clone(fast)).bytes(),
+                worker: fast.worker_bytes(),
                 worker_bound: self.shared.options.cache_bytes,
             },
         }
@@ -301,7 +297,7 @@ impl Encoder {
     }
 
     fn encode_part<T: AsRef<str>>(&self, texts: &[T]) -> Result<(Vec<u32>, Vec<usize>)> {
-        let mut worker = self.idle_worker();
+        let mut worker = self.worker();
         // Room for what most texts give: growing would touch new memory again and again.
         let bytes: usize = texts.iter().map(|text| text.as_ref().len()).sum();
         let mut ids = Vec::with_capacity(bytes / 3);
@@ -315,18 +311,11 @@ impl Encoder {
         Ok((ids, ends))
     }
 
-    fn idle_worker(&self) -> EncodeWorker {
-        let idle = self.shared.idle().pop();
-        idle.map_or_else(
-            || self.worker(),
-            |fast| EncodeWorker { shared: Arc::clone(&self.shared), fast: Some(fast) },
-        )
-    }
-
     /// What one thread needs to encode.
     pub fn worker(&self) -> EncodeWorker {
-        let fast = self.shared.fast.as_ref().map(|fast| FastWorker::new(Arc::clone(fast)));
-        EncodeWorker { shared: Arc::clone(&self.shared), fast }
+        let new = || self.shared.fast.as_ref().map(|fast| FastWorker::new(Arc::clone(fast)));
+        let idle = self.shared.idle().pop();
+        EncodeWorker { shared: Arc::clone(&self.shared), fast: idle.or_else(new) }
     }
 }
 

@@ -101,7 +101,7 @@ impl PieceWorker {
             while done < ends.len() {
                 if !learned && batch.keys[done] != NO_KEY {
                     learned = true;
-                    self.learn(&context, ends, &batch, done);
+                    self.learn(kernel, &context, ends, &batch, done);
                 }
                 self.rare(&context, batch.piece(ends, done), batch.places[done], ids);
                 done = batch.write_hits(kernel, &self.cache, done + 1, ends.len(), ids);
@@ -113,16 +113,13 @@ impl PieceWorker {
     /// Merges the new pieces of a batch from one of them on, side by side. There are five on average while a
     /// text of a new kind begins.
     #[inline(never)]
-    fn learn(&mut self, context: &Context, ends: &[u32], batch: &Batch, first: usize) {
+    fn learn(&mut self, kernel: Kernel, context: &Context, ends: &[u32], batch: &Batch, first: usize) {
         let Context { table, pieces, text } = *context;
         let Self { cache, new_pieces, .. } = self;
         new_pieces.clear();
-        for index in first..ends.len() {
-            let (key, place) = (batch.keys[index], batch.places[index]);
-            if key != NO_KEY && cache.short().find(Plain, key, place).is_none() {
-                let (start, end) = batch.piece(ends, index);
-                new_pieces.add(index, |merging| pieces.start(table, &text[start..end], merging));
-            }
+        for index in batch.misses(kernel, cache, first, ends.len()).iter() {
+            let (start, end) = batch.piece(ends, index);
+            new_pieces.add(index, |merging| pieces.start(table, &text[start..end], merging));
         }
         table.merge_all(new_pieces);
         for piece in new_pieces.iter() {

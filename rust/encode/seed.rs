@@ -4,22 +4,71 @@
 //! pass). A token is kept with what its characters merge to, which need not be itself.
 
 use super::bytes::{PairMemo, Workspace};
-use super::cache::{MEDIUM, PieceCache, Plain, Probe, SHORT, medium_key};
+use super::cache::{MEDIUM, NO_KEY, PieceCache, medium_key};
 use super::fast::FastEncoder;
+use super::hits::{BATCH, Batch};
+use super::kernel::Kernel;
 use super::rules::MergeRules;
 use super::split::{PADDING, SplitScratch};
 use super::words::Scratch;
 
-/// A cache of so many bytes at most with the tokens in it, the later ids first: of two tokens that go to
-/// one bucket, the one with the lower id, which is the more frequent, is the one to stay.
-pub fn seeds(encoder: &FastEncoder, rules: &MergeRules, cache_bytes: usize) -> PieceCache {
-    let tokens: Vec<(&str, u32)> = encoder.vocab.entries().collect();
-    let mut seeds = PieceCache::new(cache_bytes, tokens.len());
-    let mut seeder = Seeder::new(encoder, &seeds);
-    for (token, id) in tokens.iter().rev() {
-        seeder.add(token, rules.makes(*id).then_some(*id), &mut seeds);
+/// Pieces and their ids, one behind the other. A list takes a tenth of the memory of a cache with them in it.
+#[derive(Default)]
+pub struct Seeds {
+    /// Padded.
+    text: Vec<u8>,
+    ids: Vec<u32>,
+    /// Where each piece ends in `text`, and in `ids`.
+    ends: Vec<u32>,
+    id_ends: Vec<u32>,
+}
+
+impl Seeds {
+    /// The tokens that can be pieces, the later ids first: of the tokens for which a place is too small, those
+    /// with lower ids, which are the more frequent, are to stay.
+    pub fn new(encoder: &FastEncoder, rules: &MergeRules) -> Self {
+        let tokens: Vec<(&str, u32)> = encoder.vocab.entries().collect();
+        let mut seeder = Seeder::new(encoder);
+        let mut seeds = Self::default();
+        for (token, id) in tokens.iter().rev() {
+            seeder.add(token, rules.makes(*id).then_some(*id), &mut seeds);
+        }
+        seeds.text.resize(seeds.text.len() + PADDING, 0);
+        seeds
     }
-    seeds
+
+    /// An empty cache that stays within about so many bytes, with room for these.
+    pub fn empty_cache(&self, bytes: usize) -> PieceCache {
+        PieceCache::new(bytes, self.ends.len())
+    }
+
+    /// A cache that stays within about so many bytes, with these in it.
+    pub fn cache(&self, kernel: Kernel, bytes: usize) -> PieceCache {
+        let mut cache = self.empty_cache(bytes);
+        let mut batch = Batch::new();
+        let mut first_id = 0;
+        for (ends, id_ends) in self.ends.chunks(BATCH).zip(self.id_ends.chunks(BATCH)) {
+            batch.prepare(kernel, &cache, &self.text, ends);
+            for (index, last_id) in id_ends.iter().map(|end| *end as usize).enumerate() {
+                let (key, place, ids) =
+                    (batch.keys[index], batch.places[index], &self.ids[first_id..last_id]);
+                if key == NO_KEY {
+                    let (start, end) = batch.piece(ends, index);
+                    cache.insert_medium(&medium_key(&self.text, start, end - start), place, ids);
+                } else {
+                    cache.insert_short(key, place, ids);
+                }
+                first_id = last_id;
+            }
+            batch.start = ends[ends.len() - 1] as usize;
+        }
+        cache
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.text.capacity()
+            + (self.ids.capacity() + self.ends.capacity() + self.id_ends.capacity()) * size_of::<u32>()
+    }
 }
 
 struct Seeder<'a> {
@@ -30,46 +79,42 @@ struct Seeder<'a> {
     memo: PairMemo,
     split: SplitScratch,
     ends: Vec<u32>,
-    ids: Vec<u32>,
 }
 
+/// Bounds the cache for parts of pieces.
+const PARTS_BYTES: usize = 1 << 20;
+
 impl<'a> Seeder<'a> {
-    fn new(encoder: &'a FastEncoder, seeds: &PieceCache) -> Self {
+    fn new(encoder: &'a FastEncoder) -> Self {
         Self {
             encoder,
-            parts: PieceCache::new(seeds.bytes() / 8, 0),
+            parts: PieceCache::new(PARTS_BYTES, 0),
             scratch: Scratch::default(),
             memo: PairMemo::default(),
             split: SplitScratch::default(),
             ends: Vec::new(),
-            ids: Vec::new(),
         }
     }
 
     /// Adds a token, given its id if that is what it merges to.
-    fn add(&mut self, token: &str, id: Option<u32>, seeds: &mut PieceCache) {
+    fn add(&mut self, token: &str, id: Option<u32>, seeds: &mut Seeds) {
         let Some(mut text) = self.encoder.token_as_piece(token) else { return };
         let n = text.len();
         text.resize(n + PADDING, 0);
         if n == 0 || n > MEDIUM || !self.is_piece(&text, n) {
             return;
         }
-        self.ids.clear();
         if let Some(id) = id {
-            self.ids.push(id);
+            seeds.ids.push(id);
         } else {
             self.parts.maintain();
             let mut workspace =
                 Workspace { cache: &mut self.parts, scratch: &mut self.scratch, memo: &mut self.memo };
-            self.encoder.encode_piece(&text, (0, n), &mut workspace, &mut self.ids);
+            self.encoder.encode_piece(&text, (0, n), &mut workspace, &mut seeds.ids);
         }
-        if n <= SHORT {
-            let key = Plain.key(&text, 0, n);
-            seeds.insert_short(key, seeds.short().place(key), &self.ids);
-        } else {
-            let key = medium_key(&text, 0, n);
-            seeds.insert_medium(&key, seeds.medium_place(&key), &self.ids);
-        }
+        seeds.text.extend_from_slice(&text[..n]);
+        seeds.ends.push(seeds.text.len() as u32);
+        seeds.id_ends.push(seeds.ids.len() as u32);
     }
 
     /// Whether text is ever cut so that this is a piece: it is one when it stands alone.

@@ -16,21 +16,20 @@
 //! - The tables start small, because a small table is a fast one and most texts need no more, and grow
 //!   by the pieces they push out, up to a bound.
 //!
-//! Medium pieces (up to 31 bytes) are in buckets of two lines. Longer ones, up to [`LONG`] bytes, of ASCII
-//! (rules of dashes, long names) are in a hash map; others and longer ones are not kept: they hardly come
-//! again, and long ones in other scripts are cut further. Ids that a slot has no room for are in `spilled`.
+//! Medium pieces (up to 31 bytes) are in buckets of two lines. Longer ones, up to [`LONG`] bytes, are in a hash
+//! map; those above are not kept, for they hardly come again. Ids that a slot has no room for are in `spilled`.
 //! When the map or `spilled` reaches its bound, it is forgotten, with what refers to it: that only costs time.
 
+mod long;
 mod packed;
 mod probe;
 mod table;
 #[cfg(test)]
 mod tests;
 
-use ahash::AHashMap;
-
 use super::kernel::prefetch;
 use super::memory::{Line, Lines};
+use long::LongPieces;
 pub use packed::{PER_WORD, count};
 #[cfg(target_arch = "x86_64")]
 pub use probe::Avx2;
@@ -73,8 +72,7 @@ pub struct PieceCache {
     lines: Lines,
     short: ShortTable,
     medium: MediumTable,
-    long: AHashMap<Box<[u8]>, Box<[u32]>>,
-    long_bytes: usize,
+    long: LongPieces,
     spilled: Vec<u32>,
     bound: usize,
 }
@@ -84,14 +82,13 @@ impl PieceCache {
     pub fn new(bound: usize, pieces: usize) -> Self {
         // Half for tiny and short pieces, a quarter for medium ones, an eighth each for long ones and spilled ids.
         let pieces = pieces.next_power_of_two().max(FIRST_PIECES);
-        let short = Stretch::new(0, 1, pieces / 2, bound / 2);
-        let medium = Stretch::new(short.end(), 2, pieces / 8, bound / 4);
+        let short = Stretch::new(0, 1, pieces * 2, bound / 2);
+        let medium = Stretch::new(short.end(), 2, pieces / 4, bound / 4);
         Self {
             lines: Lines::zeroed(medium.end()),
             short: ShortTable(short),
             medium: MediumTable(medium),
-            long: AHashMap::new(),
-            long_bytes: 0,
+            long: LongPieces::default(),
             spilled: Vec::new(),
             bound,
         }
@@ -108,9 +105,8 @@ impl PieceCache {
             }
             self.spilled.clear();
         }
-        if self.long_bytes > self.bound / 8 {
+        if self.long.bytes() > self.bound / 8 {
             self.long.clear();
-            self.long_bytes = 0;
         }
     }
 
@@ -121,7 +117,7 @@ impl PieceCache {
     /// Bytes in use.
     pub fn bytes(&self) -> usize {
         let lines: usize = self.used().map(|used| used.len()).iter().sum();
-        lines * size_of::<Line>() + self.spilled.capacity() * size_of::<u32>() + self.long_bytes
+        lines * size_of::<Line>() + self.spilled.capacity() * size_of::<u32>() + self.long.bytes()
     }
 
     /// The table of tiny and short pieces.
@@ -150,7 +146,7 @@ impl PieceCache {
     }
 
     pub fn find_long(&self, piece: &[u8]) -> Option<&[u32]> {
-        self.long.get(piece).map(|ids| &**ids)
+        self.long.find(piece)
     }
 
     /// Appends the ids that a look-up has found, one by one; the hot loop has a quicker way.
@@ -176,13 +172,8 @@ impl PieceCache {
         self.medium.insert(&mut self.lines, place, key, value);
     }
 
-    /// Keeps a long piece if it is one of those that come again.
     pub fn insert_long(&mut self, piece: &[u8], ids: &[u32]) {
-        if piece.is_ascii() {
-            self.long.insert(piece.into(), ids.into());
-            // Two allocations and an entry come on top.
-            self.long_bytes += piece.len() + size_of_val(ids) + 96;
-        }
+        self.long.insert(piece, ids);
     }
 
     fn pack<const W: usize>(&mut self, ids: &[u32]) -> [u64; W] {
@@ -222,24 +213,6 @@ impl<'a> ShortPieces<'a> {
         let word = probe::find(probe, line, key);
         // SAFETY: the two words are among the eight.
         (word < line.0.len() - 1).then(|| unsafe { &*line.0.as_ptr().add(word).cast() })
-    }
-}
-
-impl Clone for PieceCache {
-    fn clone(&self) -> Self {
-        let mut lines = Lines::zeroed(self.lines.len());
-        for used in self.used() {
-            lines[used.clone()].copy_from_slice(&self.lines[used]);
-        }
-        Self {
-            lines,
-            short: self.short.clone(),
-            medium: self.medium.clone(),
-            long: self.long.clone(),
-            long_bytes: self.long_bytes,
-            spilled: self.spilled.clone(),
-            bound: self.bound,
-        }
     }
 }
 

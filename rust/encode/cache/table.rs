@@ -10,7 +10,6 @@ use super::probe::{MediumKey, ShortKey, is_tiny, is_tiny_word};
 const WORDS: usize = 4;
 
 /// A stretch of lines in which buckets are found by a hash.
-#[derive(Clone)]
 pub struct Stretch {
     start: usize,
     lines_per_bucket: usize,
@@ -54,7 +53,7 @@ impl Stretch {
     fn grow_if_due(&mut self) -> impl Iterator<Item = usize> + use<> {
         let before = self.used();
         let due =
-            self.pushed_out * 64 >= before.len() / self.lines_per_bucket && self.shift > self.least_shift;
+            self.pushed_out * 8 >= before.len() / self.lines_per_bucket && self.shift > self.least_shift;
         if due {
             self.shift = (self.shift - 2).max(self.least_shift);
             self.pushed_out = 0;
@@ -65,7 +64,6 @@ impl Stretch {
 
 /// Tiny and short pieces. Each half of a line, two words of keys with their values, holds nothing, a short
 /// piece, or up to two tiny ones.
-#[derive(Clone)]
 pub struct ShortTable(pub Stretch);
 
 impl ShortTable {
@@ -107,7 +105,6 @@ impl ShortTable {
 }
 
 /// Medium pieces, whose keys take all words of a line, in buckets of two lines.
-#[derive(Clone)]
 pub struct MediumTable(pub Stretch);
 
 impl MediumTable {
