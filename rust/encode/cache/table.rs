@@ -55,7 +55,7 @@ impl Stretch {
         let due =
             self.pushed_out * 8 >= before.len() / self.lines_per_bucket && self.shift > self.least_shift;
         if due {
-            self.shift = (self.shift - 2).max(self.least_shift);
+            self.shift -= 1;
             self.pushed_out = 0;
         }
         before.step_by(self.lines_per_bucket).rev().take(if due { usize::MAX } else { 0 })
