@@ -13,6 +13,7 @@ use super::merge::MergeTable;
 use super::merging::Merging;
 use super::pairs::NONE;
 use super::rules::MergeRules;
+use super::split::{SplitScratch, Splitter};
 use super::utf8::decode;
 use super::vocab::{ID_BITS, MAX_IDS, Vocab};
 use super::words::{ByteSymbols, Scratch};
@@ -23,6 +24,8 @@ pub struct Bytes {
     /// For `ignore_merges`, by their bytes: tokens that their merges do not give. A piece that is a token is
     /// that token, whatever its merges give.
     whole: AHashMap<Box<[u8]>, u32>,
+    /// Where what is looked up is not yet what is merged.
+    splitter: Option<Splitter>,
     contexts: Contexts,
     /// The ids of each three-byte character: up to three of 20 bits above their number.
     characters: Box<[u64]>,
@@ -51,6 +54,7 @@ pub struct Workspace<'a> {
     pub cache: &'a mut PieceCache,
     pub scratch: &'a mut Scratch,
     pub memo: &'a mut PairMemo,
+    pub split: &'a mut SplitScratch,
 }
 
 impl Bytes {
@@ -88,7 +92,26 @@ impl Bytes {
             .collect();
         let symbols = ByteSymbols::new(&ids, table);
         let characters = characters(&symbols, table);
-        Ok(Self { symbols, whole, contexts, characters })
+        Ok(Self { symbols, whole, splitter: None, contexts, characters })
+    }
+
+    /// Pieces are to be split before they are merged.
+    pub fn split_first(&mut self, splitter: Splitter) {
+        self.splitter = Some(splitter);
+    }
+
+    pub fn splits_first(&self) -> bool {
+        self.splitter.is_some()
+    }
+
+    /// Whether a padded text is merged as a whole.
+    pub fn is_one(&self, text: &[u8], n: usize, split: &mut SplitScratch) -> bool {
+        let Some(splitter) = &self.splitter else { return true };
+        let mut ends = std::mem::take(&mut split.ends);
+        splitter.split(text, n, split, &mut ends);
+        let is_one = ends == [n as u32];
+        split.ends = ends;
+        is_one
     }
 
     /// Appends the ids of the piece at `start..end`. The text is padded behind its end.
@@ -100,20 +123,45 @@ impl Bytes {
         workspace: &mut Workspace,
         ids: &mut Vec<u32>,
     ) {
+        let Some(splitter) = &self.splitter else {
+            return self.encode_piece(table, text, (start, end), true, workspace, ids);
+        };
+        let mut ends = std::mem::take(&mut workspace.split.ends);
+        splitter.split(&text[start..], end - start, workspace.split, &mut ends);
+        let mut place = start;
+        for piece_end in ends.iter().map(|end| start + *end as usize) {
+            self.encode_piece(table, text, (place, piece_end), ends.len() == 1, workspace, ids);
+            place = piece_end;
+        }
+        workspace.split.ends = ends;
+    }
+
+    /// `was_looked_up` says that the cache lacks it.
+    fn encode_piece(
+        &self,
+        table: &MergeTable,
+        text: &[u8],
+        (start, end): (usize, usize),
+        was_looked_up: bool,
+        workspace: &mut Workspace,
+        ids: &mut Vec<u32>,
+    ) {
         let piece = &text[start..end];
         if let Some(id) = self.whole.get(piece) {
             ids.push(*id);
         } else if may_be_cut(piece) {
-            self.encode_groups(table, text, (start, end), workspace, ids);
-        } else {
+            self.encode_groups(table, text, (start, end), was_looked_up, workspace, ids);
+        } else if was_looked_up {
             self.symbols.merge(table, piece, workspace.scratch, ids);
+        } else {
+            self.encode_part(table, text, (start, end), workspace, ids);
         }
     }
 
     /// Starts to merge a piece of up to `W` bytes, if it is merged as a whole.
     #[inline]
     pub fn start<const W: usize>(&self, table: &MergeTable, piece: &[u8], merging: &mut Merging<W>) -> bool {
-        let whole = !may_be_cut(piece) && !self.whole.contains_key(piece);
+        let whole = !self.splits_first() && !may_be_cut(piece) && !self.whole.contains_key(piece);
         if whole {
             self.symbols.start(table, piece, merging);
         }
@@ -125,9 +173,23 @@ impl Bytes {
         table: &MergeTable,
         text: &[u8],
         (start, end): (usize, usize),
+        was_looked_up: bool,
         workspace: &mut Workspace,
         ids: &mut Vec<u32>,
     ) {
+        let mut encode_group = |(from, to): (usize, usize), workspace: &mut Workspace| {
+            let group = &text[from..to];
+            if group.len() == 3
+                && let (c, 3) = decode(group)
+            {
+                let packed = self.characters[c as usize & 0xFFFF];
+                ids.extend((0..packed & COUNT).map(|place| id_of_character(packed, place)));
+            } else if was_looked_up && (from, to) == (start, end) {
+                self.symbols.merge(table, group, workspace.scratch, ids);
+            } else {
+                self.encode_part(table, text, (from, to), workspace, ids);
+            }
+        };
         let mut group = start;
         let mut place = start;
         let mut before = None;
@@ -137,64 +199,54 @@ impl Bytes {
             if let (Some(left), Some(right)) = (before, here)
                 && !self.joins(workspace.memo, left, right)
             {
-                self.encode_group(table, text, (group, place), (start, end), workspace, ids);
+                encode_group((group, place), workspace);
                 group = place;
             }
             before = here;
             place += len;
         }
-        self.encode_group(table, text, (group, end), (start, end), workspace, ids);
+        encode_group((group, end), workspace);
     }
 
-    fn encode_group(
+    /// Bytes that are part of what was looked up: they are merged as they are, and kept.
+    fn encode_part(
         &self,
         table: &MergeTable,
         text: &[u8],
         (start, end): (usize, usize),
-        piece: (usize, usize),
         workspace: &mut Workspace,
         ids: &mut Vec<u32>,
     ) {
-        let word = &text[start..end];
-        if word.len() == 3
-            && let (c, 3) = decode(word)
-        {
-            let packed = self.characters[c as usize & 0xFFFF];
-            return ids.extend((0..packed & COUNT).map(|place| id_of_character(packed, place)));
-        }
-        // The whole piece has just been looked for.
-        if (start, end) == piece {
-            return self.symbols.merge(table, word, workspace.scratch, ids);
-        }
+        let part = &text[start..end];
         let begin = ids.len();
-        // Only where a piece may be a token whatever its merges give does a part have ids of its own.
-        let is_part = !self.whole.is_empty();
+        // The same bytes, when they are looked up as a whole, may be a token or be split first.
+        let has_other_ids = !self.whole.is_empty() || self.splits_first();
         let Workspace { cache, scratch, .. } = workspace;
-        match Size::of(word.len()) {
+        match Size::of(part.len()) {
             Size::Short => {
-                let key = if is_part {
-                    short_part_key(text, start, word.len())
+                let key = if has_other_ids {
+                    short_part_key(text, start, part.len())
                 } else {
-                    Plain.key(text, start, word.len())
+                    Plain.key(text, start, part.len())
                 };
                 let place = cache.short().place(key);
                 if let Some(words) = cache.short().find(Plain, key, place) {
                     return cache.append(words, ids);
                 }
-                self.symbols.merge(table, word, scratch, ids);
+                self.symbols.merge(table, part, scratch, ids);
                 cache.insert_short(key, place, &ids[begin..]);
             }
             Size::Medium => {
-                let key = if is_part { medium_part_key } else { medium_key };
-                let key = key(text, start, word.len());
+                let key = if has_other_ids { medium_part_key } else { medium_key };
+                let key = key(text, start, part.len());
                 let place = cache.medium_place(&key);
                 if let Some(words) = cache.find_medium(&key, place) {
                     return cache.append(words, ids);
                 }
-                self.symbols.merge(table, word, scratch, ids);
+                self.symbols.merge(table, part, scratch, ids);
                 cache.insert_medium(&key, place, &ids[begin..]);
             }
-            Size::Long | Size::TooLong => self.symbols.merge(table, word, scratch, ids),
+            Size::Long | Size::TooLong => self.symbols.merge(table, part, scratch, ids),
         }
     }
 

@@ -98,6 +98,12 @@ impl Cutter {
         cutter
     }
 
+    /// Whether letters are parted from a space behind them.
+    pub fn ends_words(&self) -> bool {
+        let [letter, space] = [b'e', b' '].map(|byte| self.class[usize::from(byte)]);
+        self.joined[usize::from(letter)] >> space & 1 == 0
+    }
+
     /// Appends the ends of the pieces of `text[..n]`. Behind `n` there are at least 64 readable bytes.
     pub fn cut(&self, text: &[u8], n: usize, ends: &mut Vec<u32>) {
         match self.kernel {

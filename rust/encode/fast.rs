@@ -35,8 +35,16 @@ pub struct FastEncoder {
 
 /// How text becomes pieces.
 enum TextRules {
-    ByteLevel { splitter: Splitter, nfc: Option<&'static Nfc> },
+    ByteLevel { cut: ByteCut, add_prefix_space: bool, nfc: Option<&'static Nfc> },
     SentencePiece { prefix: Prefix, cutter: Cutter },
+}
+
+/// How byte-level text is cut before pieces are looked up.
+enum ByteCut {
+    /// Into what is merged.
+    Pieces(Splitter),
+    /// Between characters that no piece joins, where the splitter is slow: it only sees what the cache lacks.
+    Words(Cutter),
 }
 
 /// What one thread changes while it encodes.
@@ -65,11 +73,24 @@ impl FastEncoder {
         let rules = MergeRules::new(model.merges(), &vocab, &ids)?;
         drop(ids);
         let table = MergeTable::new(&rules.live, kernel);
+        let mut description = plan.description;
         let (text, pieces) = match plan.style {
             Style::ByteLevel { splitter, nfc } => {
                 let splitter = if options.portable { splitter.portable() } else { splitter };
-                let bytes = Bytes::new(&vocab, &rules, &table, model.ignore_merges())?;
-                (TextRules::ByteLevel { splitter, nfc: nfc.then(Nfc::get) }, Pieces::Bytes(Box::new(bytes)))
+                let mut bytes = Bytes::new(&vocab, &rules, &table, model.ignore_merges())?;
+                let add_prefix_space = splitter.add_prefix_space();
+                let words =
+                    splitter.is_stepwise().then(|| Cutter::new(&splitter.joined_pairs(), false, kernel));
+                let cut = match words.filter(Cutter::ends_words) {
+                    Some(words) => {
+                        description.push_str(", cut into words first");
+                        bytes.split_first(splitter);
+                        ByteCut::Words(words)
+                    }
+                    None => ByteCut::Pieces(splitter),
+                };
+                let text = TextRules::ByteLevel { cut, add_prefix_space, nfc: nfc.then(Nfc::get) };
+                (text, Pieces::Bytes(Box::new(bytes)))
             }
             Style::SentencePiece { prefix, before_each_space } => {
                 let characters = Characters::new(
@@ -100,7 +121,7 @@ impl FastEncoder {
         let mut encoder = Self {
             vocab,
             added,
-            description: plan.description,
+            description,
             table,
             text,
             pieces,
@@ -151,12 +172,28 @@ impl FastEncoder {
         self.pieces.token_as_piece(token)
     }
 
-    /// Appends the ends of the pieces of a padded text.
-    pub(super) fn cut(&self, text: &[u8], n: usize, split: &mut SplitScratch, ends: &mut Vec<u32>) {
+    /// Appends the ends of the pieces of a padded text, as they are looked up.
+    fn cut(&self, text: &[u8], n: usize, split: &mut SplitScratch, ends: &mut Vec<u32>) {
         match &self.text {
-            TextRules::ByteLevel { splitter, .. } => splitter.split(text, n, split, ends),
-            TextRules::SentencePiece { cutter, .. } => cutter.cut(text, n, ends),
+            TextRules::ByteLevel { cut: ByteCut::Pieces(splitter), .. } => {
+                splitter.split(text, n, split, ends);
+            }
+            TextRules::ByteLevel { cut: ByteCut::Words(cutter), .. }
+            | TextRules::SentencePiece { cutter, .. } => cutter.cut(text, n, ends),
         }
+    }
+
+    /// Whether a padded text is cut nowhere, so that it is merged as a whole.
+    pub(super) fn is_piece(
+        &self,
+        text: &[u8],
+        n: usize,
+        split: &mut SplitScratch,
+        ends: &mut Vec<u32>,
+    ) -> bool {
+        ends.clear();
+        self.cut(text, n, split, ends);
+        *ends == [n as u32] && self.pieces.is_one(text, n, split)
     }
 }
 
@@ -269,7 +306,7 @@ impl TextRules {
     /// Whether the pre-tokenizer puts a space or a marker in front of a stretch at this offset.
     fn puts_in_front(&self, text: &str, offset: usize) -> bool {
         match self {
-            Self::ByteLevel { splitter, .. } => splitter.add_prefix_space() && !text.starts_with(' '),
+            Self::ByteLevel { add_prefix_space, .. } => *add_prefix_space && !text.starts_with(' '),
             Self::SentencePiece { prefix, .. } => match prefix {
                 Prefix::Never | Prefix::Prepend => false,
                 Prefix::Always => !text.starts_with([' ', MARKER]),

@@ -6,6 +6,7 @@ use super::hits::{BATCH, Batch};
 use super::kernel::Kernel;
 use super::merge::MergeTable;
 use super::merging::{Merging, SideBySide};
+use super::split::SplitScratch;
 use super::spm::{Characters, MARKER};
 use super::words::Scratch;
 
@@ -33,12 +34,28 @@ impl Pieces {
         }
     }
 
+    /// Whether there are pieces that [`start`](Self::start) takes.
+    fn can_start(&self) -> bool {
+        match self {
+            Self::Bytes(bytes) => !bytes.splits_first(),
+            Self::Characters(_) => true,
+        }
+    }
+
     /// Starts to merge a piece of up to `W` bytes, if it is merged as a whole.
     #[inline]
     fn start<const W: usize>(&self, table: &MergeTable, piece: &[u8], merging: &mut Merging<W>) -> bool {
         match self {
             Self::Bytes(bytes) => bytes.start(table, piece, merging),
             Self::Characters(characters) => characters.start(table, piece, merging),
+        }
+    }
+
+    /// Whether a padded text, which is looked up as a whole, is merged as a whole.
+    pub fn is_one(&self, text: &[u8], n: usize, split: &mut SplitScratch) -> bool {
+        match self {
+            Self::Bytes(bytes) => bytes.is_one(text, n, split),
+            Self::Characters(_) => true,
         }
     }
 
@@ -63,6 +80,7 @@ pub struct PieceWorker {
     cache: PieceCache,
     scratch: Scratch,
     memo: PairMemo,
+    split: SplitScratch,
     /// The new pieces of a batch, while they are merged.
     new_pieces: SideBySide<{ SHORT + 1 }>,
 }
@@ -73,6 +91,7 @@ impl PieceWorker {
             cache,
             scratch: Scratch::default(),
             memo: PairMemo::default(),
+            split: SplitScratch::default(),
             new_pieces: SideBySide::default(),
         }
     }
@@ -96,7 +115,7 @@ impl PieceWorker {
         for ends in ends.chunks(BATCH) {
             self.cache.maintain();
             batch.prepare(kernel, &self.cache, text, ends);
-            let mut learned = false;
+            let mut learned = !pieces.can_start();
             let mut done = batch.write_hits(kernel, &self.cache, 0, ends.len(), ids);
             while done < ends.len() {
                 if !learned && batch.keys[done] != NO_KEY {
@@ -166,8 +185,8 @@ impl PieceWorker {
     }
 
     fn miss(&mut self, context: &Context, piece: (usize, usize), ids: &mut Vec<u32>) {
-        let Self { cache, scratch, memo, .. } = self;
-        let mut workspace = Workspace { cache, scratch, memo };
+        let Self { cache, scratch, memo, split, .. } = self;
+        let mut workspace = Workspace { cache, scratch, memo, split };
         context.pieces.encode(context.table, context.text, piece, &mut workspace, ids);
     }
 }

@@ -108,8 +108,8 @@ impl<'a> Seeder<'a> {
             seeds.ids.push(id);
         } else {
             self.parts.maintain();
-            let mut workspace =
-                Workspace { cache: &mut self.parts, scratch: &mut self.scratch, memo: &mut self.memo };
+            let Self { parts: cache, scratch, memo, split, .. } = self;
+            let mut workspace = Workspace { cache, scratch, memo, split };
             self.encoder.encode_piece(&text, (0, n), &mut workspace, &mut seeds.ids);
         }
         seeds.text.extend_from_slice(&text[..n]);
@@ -119,10 +119,7 @@ impl<'a> Seeder<'a> {
 
     /// Whether text is ever cut so that this is a piece: it is one when it stands alone.
     fn is_piece(&mut self, text: &[u8], n: usize) -> bool {
-        self.ends.clear();
-        std::str::from_utf8(&text[..n]).is_ok() && {
-            self.encoder.cut(text, n, &mut self.split, &mut self.ends);
-            self.ends == [n as u32]
-        }
+        std::str::from_utf8(&text[..n]).is_ok()
+            && self.encoder.is_piece(text, n, &mut self.split, &mut self.ends)
     }
 }

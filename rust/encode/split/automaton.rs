@@ -95,7 +95,7 @@ impl Automaton {
     /// The transition on the character of `text` at `at`, and its length in bytes.
     #[inline]
     pub fn step(&self, state: u16, text: &[u8], at: usize) -> (Transition, usize) {
-        let transition = self.by_byte[usize::from(state) << 8 | usize::from(text[at])];
+        let transition = self.on_byte(state, text[at]);
         if transition == MORE_BYTES {
             let (kind, width) = self.kinds.at(text, at);
             return (self.on_kind(state, kind), width);
@@ -106,13 +106,30 @@ impl Automaton {
     /// Whether no match begins with a character of this one byte.
     #[inline]
     pub fn cannot_start(&self, byte: u8) -> bool {
-        self.by_byte[usize::from(START) << 8 | usize::from(byte)] == Transition(DEAD << 1)
+        self.on_byte(START, byte) == Transition(DEAD << 1)
     }
 
     /// Whether a match may end where the text does.
     #[inline]
     pub fn match_ends_with_text(&self, state: u16) -> bool {
         self.on_kind(state, self.kinds.count() as u8).match_ends_here()
+    }
+
+    /// Whether a match that takes the character `left` always ends in front of `right`, as it would if that
+    /// were the end of the text. Both are ASCII.
+    pub fn always_parts(&self, left: u8, right: u8) -> bool {
+        let states = 1..(self.by_byte.len() >> 8) as u16;
+        let mut behind_left =
+            states.map(|state| self.on_byte(state, left).state()).filter(|state| *state != DEAD);
+        behind_left.all(|state| {
+            let transition = self.on_byte(state, right);
+            transition.state() == DEAD && transition.match_ends_here() == self.match_ends_with_text(state)
+        })
+    }
+
+    #[inline]
+    fn on_byte(&self, state: u16, byte: u8) -> Transition {
+        self.by_byte[usize::from(state) << 8 | usize::from(byte)]
     }
 
     #[inline]
@@ -255,7 +272,7 @@ impl Build<'_> {
 
 /// The character that stands for each byte behind a `ByteLevel`: printable Latin-1 for itself, the
 /// others in order from U+0100 on.
-fn byte_level_characters() -> [char; 256] {
+pub fn byte_level_characters() -> [char; 256] {
     let mut next = 0x100;
     std::array::from_fn(|byte| {
         let byte = byte as u8;

@@ -24,6 +24,8 @@ mod tests;
 use portable::{Step, Trail};
 use shape::Shape;
 
+use super::cut::JoinedPairs;
+
 #[cfg(target_arch = "x86_64")]
 use {avx2::Kernel, classes::Classes};
 
@@ -44,6 +46,8 @@ pub struct Splitter {
 pub struct SplitScratch {
     pieces: Vec<u32>,
     trail: Trail,
+    /// For the ends of pieces, where they are needed for a moment.
+    pub ends: Vec<u32>,
 }
 
 impl Splitter {
@@ -73,6 +77,33 @@ impl Splitter {
         return Self { kernel: None, ..self };
         #[cfg(not(target_arch = "x86_64"))]
         self
+    }
+
+    /// Whether the pieces are found step by step, some times slower than with a vector kernel.
+    pub fn is_stepwise(&self) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        return self.kernel.is_none();
+        #[cfg(not(target_arch = "x86_64"))]
+        true
+    }
+
+    /// Pairs of characters that may stand in one piece. Between all others text may be cut first, and each part
+    /// split by itself: some step cuts there in any case, and it and the steps before it leave the place out of
+    /// their matches, just as if the text ended there. The steps behind it see that it does.
+    pub fn joined_pairs(&self) -> JoinedPairs {
+        let mut joined = JoinedPairs::new();
+        let ascii = 0..128u8;
+        for (left, right) in ascii.clone().flat_map(|left| ascii.clone().map(move |right| (left, right))) {
+            let mut parting = self.steps.iter().take_while(|step| step.always_parts(left, right));
+            if !parting.any(|step| step.always_cuts(left, right)) {
+                joined.add(char::from(left), char::from(right));
+            }
+        }
+        for c in ascii {
+            joined.add(char::from(c), '\u{80}');
+            joined.add('\u{80}', char::from(c));
+        }
+        joined
     }
 
     /// What was recognised, for people.

@@ -55,7 +55,7 @@ impl Node {
     }
 
     /// The characters in front of which the node matches whatever follows them.
-    fn certain(&self) -> ClassUnicode {
+    pub fn certain(&self) -> ClassUnicode {
         match self {
             Self::Class(set) => set.clone(),
             Self::Alternate(nodes) => union(nodes.iter().map(Self::certain)),

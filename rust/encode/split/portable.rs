@@ -1,14 +1,18 @@
 //! The splitter for every pattern and every processor: one automaton a step, character by
 //! character. It is the fallback of the vector kernels and what they are tested against.
 
-use super::automaton::{Automaton, DEAD, START};
-use super::recognise::RecognisedStep;
+use super::automaton::{Automaton, DEAD, START, byte_level_characters};
+use super::recognise::{Domain, RecognisedStep};
 
 /// An attempt that has run this many bytes past its last match leaves a trail.
 const TRAIL_AFTER: usize = 64;
 
 /// One step of a pre-tokenizer: cuts each piece at the matches of a pattern and the gaps between.
-pub struct Step(Automaton);
+pub struct Step {
+    automaton: Automaton,
+    /// One bit for each ASCII character with which a match begins wherever it stands outside of one.
+    always_matched: u128,
+}
 
 /// The states of an attempt that ran on without a match, so that later attempts stop where they
 /// join it: without this, `\s+$` is quadratic on a long run of spaces.
@@ -20,7 +24,28 @@ pub struct Trail {
 
 impl Step {
     pub fn new(step: &RecognisedStep) -> Result<Self, String> {
-        Automaton::new(&step.pattern, step.domain).map(Self)
+        let certain = step.pattern.certain();
+        let spelled = byte_level_characters();
+        let is_certain = |byte: u8| {
+            let c = match step.domain {
+                Domain::Bytes => spelled[usize::from(byte)],
+                Domain::Characters => char::from(byte),
+            };
+            certain.ranges().iter().any(|range| (range.start()..=range.end()).contains(&c))
+        };
+        let bits = (0..128).filter(|byte| is_certain(*byte)).map(|byte| 1 << byte);
+        Ok(Self { automaton: Automaton::new(&step.pattern, step.domain)?, always_matched: bits.sum() })
+    }
+
+    /// Whether no match goes across a place between these two ASCII characters, nor depends on what is behind.
+    pub fn always_parts(&self, left: u8, right: u8) -> bool {
+        self.automaton.always_parts(left, right)
+    }
+
+    /// Whether a piece always ends at such a place, given that no match goes across it: one of the two
+    /// characters is never in the gap between matches.
+    pub fn always_cuts(&self, left: u8, right: u8) -> bool {
+        (self.always_matched >> left | self.always_matched >> right) & 1 == 1
     }
 
     /// Cuts `text`, which is cut at `pieces` already, and adds the ends of the parts to `ends`.
@@ -40,7 +65,7 @@ impl Step {
         let mut cut = start;
         loop {
             // Most steps but the widest match little: this passes over what they do not.
-            while at < text.len() && self.0.cannot_start(text[at]) {
+            while at < text.len() && self.automaton.cannot_start(text[at]) {
                 at += 1;
             }
             if at >= text.len() {
@@ -54,7 +79,7 @@ impl Step {
                 at = end;
                 cut = end;
             } else {
-                at += self.0.step(START, text, at).1;
+                at += self.automaton.step(START, text, at).1;
             }
         }
         if cut < text.len() {
@@ -70,7 +95,7 @@ impl Step {
         let mut state = START;
         let mut at = start;
         while at < text.len() {
-            let (transition, width) = self.0.step(state, text, at);
+            let (transition, width) = self.automaton.step(state, text, at);
             if transition.match_ends_here() {
                 found = at;
                 noted = false;
@@ -87,7 +112,7 @@ impl Step {
                 noted = true;
             }
         }
-        if self.0.match_ends_with_text(state) {
+        if self.automaton.match_ends_with_text(state) {
             found = text.len();
         }
         (found > start).then_some(found)

@@ -16,6 +16,8 @@ use serde_json::Value;
 use tokenizers::{OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer, PreTokenizerWrapper};
 
 use super::{PADDING, SplitScratch, Splitter};
+use crate::encode::cut::Cutter;
+use crate::encode::kernel::Kernel;
 
 /// The pre-tokenizers of real tokenizers, by name, each structure once.
 fn families() -> Vec<(String, Value)> {
@@ -52,6 +54,8 @@ struct Pair {
     oracle: Oracle,
     /// The one for this processor, and the portable one.
     splitters: [Splitter; 2],
+    /// Cuts text into parts that can be split by themselves.
+    words: Cutter,
     scratch: SplitScratch,
     padded: Vec<u8>,
     ends: Vec<u32>,
@@ -60,10 +64,12 @@ struct Pair {
 impl Pair {
     fn new(name: &str, json: &Value) -> Self {
         let splitter = || Splitter::recognise(json).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let splitters = [splitter(), splitter().portable()];
         Self {
             name: name.into(),
             oracle: Oracle::new(json),
-            splitters: [splitter(), splitter().portable()],
+            words: Cutter::new(&splitters[1].joined_pairs(), false, Kernel::detect()),
+            splitters,
             scratch: SplitScratch::default(),
             padded: Vec::new(),
             ends: Vec::new(),
@@ -94,6 +100,22 @@ impl Pair {
                 pieces(text, &expected),
             );
         }
+        let by_words = self.split_words(text.len());
+        assert_eq!(by_words, expected, "{}, words first, on {text:?}", self.name);
+    }
+
+    /// The ends of the pieces of the padded text, cut into words first.
+    fn split_words(&mut self, n: usize) -> Vec<u32> {
+        let mut words = Vec::new();
+        self.words.cut(&self.padded, n, &mut words);
+        let (mut start, mut all) = (0, Vec::new());
+        for end in words {
+            let word = (end - start) as usize;
+            self.splitters[1].split(&self.padded[start as usize..], word, &mut self.scratch, &mut self.ends);
+            all.extend(self.ends.iter().map(|end| start + end));
+            start = end;
+        }
+        all
     }
 
     fn expected(&self, text: &str) -> Vec<u32> {
