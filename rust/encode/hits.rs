@@ -89,13 +89,12 @@ impl Misses {
 }
 
 #[inline(always)]
-fn misses(probe: impl Probe, batch: &Batch, cache: ShortPieces, index: usize, end: usize) -> Misses {
+fn misses(probe: impl Probe, batch: &Batch, cache: ShortPieces, first: usize, end: usize) -> Misses {
     let mut misses = Misses { indices: [0; BATCH], count: 0 };
-    let pieces = batch.keys[..end].iter().zip(&batch.places[..end]).enumerate().skip(index);
-    for (index, (key, place)) in pieces {
-        let is_miss = *key != NO_KEY && cache.find(probe, *key, *place).is_none();
+    for (index, (key, place)) in batch.keys[..end].iter().zip(&batch.places[..end]).enumerate().skip(first) {
+        let is_miss = (*key != NO_KEY) & !cache.has(probe, *key, *place);
         // No branch: most batches of a text that is new hold some.
-        misses.indices[misses.count] = index as u8;
+        misses.indices[misses.count % BATCH] = index as u8;
         misses.count += usize::from(is_miss);
     }
     misses

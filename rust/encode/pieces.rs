@@ -144,7 +144,7 @@ impl PieceWorker {
         for piece in new_pieces.iter() {
             let (key, place) = (batch.keys[piece.tag()], batch.places[piece.tag()]);
             // The same piece may be twice in a batch.
-            if cache.short().find(Plain, key, place).is_none() {
+            if !cache.short().has(Plain, key, place) {
                 piece.with_ids(|symbol| table.id(symbol), |ids| cache.insert_short(key, place, ids));
             }
         }

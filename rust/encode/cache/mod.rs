@@ -206,6 +206,12 @@ impl<'a> ShortPieces<'a> {
         prefetch(self.lines.as_ptr().wrapping_add(place));
     }
 
+    /// Whether a piece is there.
+    #[inline(always)]
+    pub fn has(self, probe: impl Probe, key: ShortKey, place: usize) -> bool {
+        self.lines.get(place).is_some_and(|line| probe::find(probe, line, key) < line.0.len() - 1)
+    }
+
     /// The packed ids of a piece: two words, or one and another that belongs to something else.
     #[inline(always)]
     pub fn find(self, probe: impl Probe, key: ShortKey, place: usize) -> Option<&'a [u64; 2]> {
