@@ -13,8 +13,8 @@
 //!   and a small table tells from the kind and from the words that are equal where the value is.
 //! - A new piece takes free words, or the first half of the line, which then pushes out the second. Against
 //!   one piece for each place, two were the largest single gain (1.6 times).
-//! - The tables start small, because a small table is a fast one and most texts need no more, and grow
-//!   by the pieces they push out, up to a bound.
+//! - The tables begin with room for what ten megabytes of most texts hold, and grow by the pieces they push
+//!   out, up to a bound.
 //!
 //! Medium pieces (up to 31 bytes) are in buckets of two lines. Longer ones, up to [`LONG`] bytes, are in a hash
 //! map; those above are not kept, for they hardly come again. Ids that a slot has no room for are in `spilled`.
@@ -64,7 +64,7 @@ impl Size {
     }
 }
 
-/// Pieces that there is room for to begin with. Nearly every text fills it.
+/// The least number of seeds that room is made for: five times as many pieces, for texts bring their own.
 const FIRST_PIECES: usize = 1 << 16;
 
 /// The ids of pieces.

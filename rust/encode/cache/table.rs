@@ -45,11 +45,9 @@ impl Stretch {
         self.start + (hash >> self.shift) as usize * self.lines_per_bucket
     }
 
-    /// Grows fourfold, if it is time, and gives the places that were in use: what is in each belongs into
-    /// one of four now. From the last on, the new place of none is an old one that is still to be emptied.
-    ///
-    /// It is time when as many pieces have been pushed out as a sixty-fourth of the buckets. In place, since
-    /// memory that is touched for the first time is what growing costs most, a millisecond a megabyte.
+    /// Grows twofold if an eighth of the buckets has pushed something out, and gives the places that were in use:
+    /// what is in each belongs into one of two now. From the last on, the new place of none is an old one that is
+    /// still to be emptied. In place, since memory that is touched for the first time is what growing costs most.
     fn grow_if_due(&mut self) -> impl Iterator<Item = usize> + use<> {
         let before = self.used();
         let due =
