@@ -2,13 +2,16 @@
 
 #![allow(clippy::unwrap_used)] // that is how a test fails
 
+#[allow(dead_code)] // shared with other tests
 mod encode_support;
 #[path = "../benches/mixtures.rs"]
 #[allow(dead_code)] // shared with other tests
 mod mixtures;
 
 use _core::encode::{Encoder, EncoderOptions, Engine, SpecialTokens};
-use encode_support::{Compared, Model, TEXT, added};
+use encode_support::{
+    Compared, Model, TEXT, added, byte_level, fallback, metaspace, prepend, replace, steps,
+};
 use serde_json::{Value, json};
 
 /// The texts that every tokenizer here is tried on.
@@ -23,28 +26,6 @@ fn texts() -> Vec<String> {
     texts.push(TEXT.replace(' ', ""));
     texts.extend(["a", " ", "日", "=", "ab", "▁", "\n"].map(|unit| unit.repeat(700)));
     texts
-}
-
-fn prepend() -> Value {
-    json!({"type": "Sequence", "normalizers": [
-        {"type": "Prepend", "prepend": "▁"},
-        {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]})
-}
-
-fn replace() -> Value {
-    json!({"type": "Replace", "pattern": {"String": " "}, "content": "▁"})
-}
-
-fn metaspace(scheme: &str, split: bool) -> Value {
-    json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": split})
-}
-
-fn byte_level() -> Value {
-    json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true})
-}
-
-fn fallback() -> Value {
-    json!({"byte_fallback": true, "unk_token": "<unk>", "fuse_unk": true})
 }
 
 #[test]
@@ -85,6 +66,7 @@ fn byte_level_forms() {
         (Value::Null, prefix, json!({"end_of_word_suffix": ""})),
         (json!({"type": "Sequence", "normalizers": []}), byte_level(), json!({"ignore_merges": true})),
         (Value::Null, byte_level(), json!({"unk_token": "<unk>", "byte_fallback": true, "dropout": 0.0})),
+        (Value::Null, steps(), json!({})),
     ] {
         for added_tokens in
             [json!([]), json!([added("HELLO", &["normalized"]), added("  ", &["normalized"])])]
@@ -107,12 +89,15 @@ fn ignoring_merges_looks_the_whole_piece_up_first() {
     for text in ["日本", "です", "これは", "日"] {
         model.vocab.push(text.bytes().map(|byte| spelling[usize::from(byte)]).collect());
     }
-    for ignore_merges in [true, false] {
-        let file =
-            model.tokenizer(json!({"ignore_merges": ignore_merges}), Value::Null, byte_level(), json!([]));
+    for (ignore_merges, pre_tokenizer) in
+        [(true, byte_level()), (false, byte_level()), (true, steps()), (false, steps())]
+    {
+        let options = json!({"ignore_merges": ignore_merges});
+        let file = model.tokenizer(options, Value::Null, pre_tokenizer, json!([]));
         let compared = Compared::new(&file);
         compared.check([
             "the theme hand xyzzy aaaa",
+            "(the theme), hand-hand; xyzzy! the, theme. hand123 aaaa",
             "日本です",
             "これは日本",
             "これは日本です日",

@@ -5,6 +5,7 @@
 //! `GRISTMILL_CASES` sets how many random texts are tried with each.
 #![allow(clippy::unwrap_used)] // that is how a test fails
 
+#[allow(dead_code)] // shared with other tests
 mod encode_support;
 #[path = "../benches/mixtures.rs"]
 mod mixtures;

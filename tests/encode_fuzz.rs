@@ -1,6 +1,7 @@
 //! Random texts through small tokenizers, the fast engine against the reference. `GRISTMILL_CASES` sets
 //! how many; `benches/differential.rs` does the same with real tokenizers.
 
+#[allow(dead_code)] // shared with other tests
 mod encode_support;
 #[path = "../benches/mixtures.rs"]
 #[allow(dead_code)] // shared with other tests
@@ -8,26 +9,13 @@ mod mixtures;
 
 use std::sync::LazyLock;
 
-use encode_support::{Compared, Model, added};
+use encode_support::{Compared, Model, added_tokens, byte_level, fallback, metaspace, prepend, steps};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 /// Tokenizers of both styles and one of odd merges.
 static TOKENIZERS: LazyLock<Vec<Compared>> = LazyLock::new(|| {
-    let prepend = json!({"type": "Sequence", "normalizers": [
-        {"type": "Prepend", "prepend": "▁"},
-        {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]});
-    let metaspace =
-        json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": false});
-    let byte_level = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true});
-    let fallback = json!({"byte_fallback": true, "unk_token": "<unk>", "fuse_unk": true});
-    let tokens = json!([
-        added("<s>", &["special"]),
-        added("[INST]", &["lstrip"]),
-        added("<mask>", &["lstrip", "rstrip", "normalized"]),
-        added("the", &["single_word", "normalized"]),
-        added("   ", &["rstrip"])
-    ]);
+    let tokens = added_tokens();
     let mut odd = Model::sentence_piece(120);
     odd.merges.reverse();
     for (left, right) in [("a", "▁"), ("▁", "▁"), ("▁▁", "▁▁"), ("-", "-"), ("--", "a"), ("日", "本")]
@@ -38,13 +26,16 @@ static TOKENIZERS: LazyLock<Vec<Compared>> = LazyLock::new(|| {
     poor.vocab.retain(|token| token != "<0xF0>" && token != "<0x0A>");
     let spm = Model::sentence_piece(400);
     let bytes = Model::byte_level(400);
+    let ignores_merges = || json!({"ignore_merges": true});
     [
-        spm.tokenizer(fallback.clone(), prepend.clone(), Value::Null, tokens.clone()),
-        spm.tokenizer(fallback.clone(), Value::Null, metaspace, tokens.clone()),
-        odd.tokenizer(fallback.clone(), prepend.clone(), Value::Null, json!([])),
-        poor.tokenizer(fallback, prepend, Value::Null, tokens.clone()),
-        bytes.tokenizer(json!({}), json!({"type": "NFC"}), byte_level.clone(), tokens.clone()),
-        bytes.tokenizer(json!({"ignore_merges": true}), Value::Null, byte_level, tokens),
+        spm.tokenizer(fallback(), prepend(), Value::Null, tokens.clone()),
+        spm.tokenizer(fallback(), Value::Null, metaspace("first", false), tokens.clone()),
+        odd.tokenizer(fallback(), prepend(), Value::Null, json!([])),
+        poor.tokenizer(fallback(), prepend(), Value::Null, tokens.clone()),
+        bytes.tokenizer(json!({}), json!({"type": "NFC"}), byte_level(), tokens.clone()),
+        bytes.tokenizer(ignores_merges(), Value::Null, byte_level(), tokens.clone()),
+        bytes.tokenizer(json!({}), Value::Null, steps(), tokens.clone()),
+        bytes.tokenizer(ignores_merges(), Value::Null, steps(), tokens),
     ]
     .iter()
     .map(Compared::new)

@@ -15,7 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use _core::encode::{Encoder, Engine};
-use encode_support::{Model, added};
+use encode_support::{Model, added_tokens, byte_level, fallback, metaspace, prepend, steps};
 use mixtures::Random;
 use serde_json::{Value, json};
 
@@ -78,26 +78,13 @@ fn number(name: &str, default: u64) -> u64 {
 
 /// Sound files of the structures in use, on small vocabularies.
 fn originals() -> Vec<Value> {
-    let prepend = json!({"type": "Sequence", "normalizers": [
-        {"type": "Prepend", "prepend": "▁"},
-        {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]});
-    let metaspace =
-        json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": false});
-    let byte_level =
-        json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true});
     let llama3 = json!({"type": "Sequence", "pretokenizers": [
         {"type": "Split", "pattern": {"Regex": "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},
          "behavior": "Isolated", "invert": false},
         {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false}]});
-    let fallback = json!({"byte_fallback": true, "unk_token": "<unk>", "fuse_unk": true});
-    let tokens = json!([
-        added("<s>", &["special"]),
-        added("[INST]", &["lstrip"]),
-        added("<mask>", &["lstrip", "rstrip", "normalized"]),
-        added("the", &["single_word", "normalized"]),
-    ]);
+    let (tokens, first) = (added_tokens(), metaspace("first", false));
     let (spm, bytes) = (Model::sentence_piece(40), Model::byte_level(40));
-    let unigram = json!({"version": "1.0", "added_tokens": tokens, "pre_tokenizer": metaspace, "model": {
+    let unigram = json!({"version": "1.0", "added_tokens": tokens, "pre_tokenizer": first, "model": {
         "type": "Unigram", "unk_id": 0, "byte_fallback": false,
         "vocab": [["<unk>", 0.0], ["▁", -1.5], ["a", -2.0], ["▁the", -2.5], ["th", -3.0], ["e", -3.1]]}});
     let wordpiece = json!({"version": "1.0", "added_tokens": [],
@@ -107,9 +94,10 @@ fn originals() -> Vec<Value> {
         "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
                   "max_input_chars_per_word": 100, "vocab": {"[UNK]": 0, "the": 1, "a": 2, "##b": 3, "##e": 4}}});
     let mut originals = vec![
-        spm.tokenizer(fallback.clone(), prepend, Value::Null, tokens.clone()),
-        spm.tokenizer(fallback, Value::Null, metaspace, tokens.clone()),
-        bytes.tokenizer(json!({}), json!({"type": "NFC"}), byte_level, tokens.clone()),
+        spm.tokenizer(fallback(), prepend(), Value::Null, tokens.clone()),
+        spm.tokenizer(fallback(), Value::Null, first, tokens.clone()),
+        bytes.tokenizer(json!({}), json!({"type": "NFC"}), byte_level(), tokens.clone()),
+        bytes.tokenizer(json!({}), Value::Null, steps(), tokens.clone()),
         bytes.tokenizer(json!({"ignore_merges": true}), Value::Null, llama3, tokens),
         unigram,
         wordpiece,

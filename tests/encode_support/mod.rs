@@ -114,6 +114,47 @@ pub fn added(content: &str, flags: &[&str]) -> Value {
     token
 }
 
+/// The normalizer that puts a marker in front and makes one of each space.
+pub fn prepend() -> Value {
+    json!({"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}, replace()]})
+}
+
+pub fn replace() -> Value {
+    json!({"type": "Replace", "pattern": {"String": " "}, "content": "▁"})
+}
+
+pub fn metaspace(scheme: &str, split: bool) -> Value {
+    json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": split})
+}
+
+pub fn byte_level() -> Value {
+    json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true})
+}
+
+/// A split pattern of several steps, as Falcon has it, for which there is no vector kernel.
+pub fn steps() -> Value {
+    json!({"type": "Sequence", "pretokenizers": [
+        {"type": "Punctuation", "behavior": "Contiguous"}, byte_level(),
+        {"type": "Digits", "individual_digits": false},
+        {"type": "Split", "pattern": {"Regex": "[0-9][0-9][0-9]"}, "behavior": "Isolated", "invert": false}]})
+}
+
+/// The model's options for bytes in place of what the vocabulary lacks.
+pub fn fallback() -> Value {
+    json!({"byte_fallback": true, "unk_token": "<unk>", "fuse_unk": true})
+}
+
+/// Added tokens with the flags that get into each other's way.
+pub fn added_tokens() -> Value {
+    json!([
+        added("<s>", &["special"]),
+        added("[INST]", &["lstrip"]),
+        added("<mask>", &["lstrip", "rstrip", "normalized"]),
+        added("the", &["single_word", "normalized"]),
+        added("   ", &["rstrip"])
+    ])
+}
+
 fn by_reference(encoder: &Encoder, text: &str) -> Vec<u32> {
     let mut ids = vec![7];
     encoder.encode_with_reference(text, &mut ids).unwrap();
