@@ -64,8 +64,8 @@ impl Size {
     }
 }
 
-/// The least number of seeds that room is made for: five times as many pieces, for texts bring their own.
-const FIRST_PIECES: usize = 1 << 16;
+/// The least number of seeds that room is made for: for several times as many pieces, as texts bring their own.
+const FIRST_PIECES: usize = 1 << 17;
 
 /// The ids of pieces.
 pub struct PieceCache {
