@@ -8,14 +8,15 @@
 
 use ahash::{AHashMap, AHashSet};
 
-use super::cache::{PieceCache, Plain, Probe, Size, medium_key, medium_part_key, short_part_key};
+use super::cache::{PieceCache, Probe, Size, medium_key, medium_part_key, packed, short_part_key};
+use super::kernel::Plain;
 use super::merge::MergeTable;
 use super::merging::Merging;
 use super::pairs::NONE;
 use super::rules::MergeRules;
 use super::split::{SplitScratch, Splitter};
 use super::utf8::decode;
-use super::vocab::{ID_BITS, MAX_IDS, Vocab};
+use super::vocab::Vocab;
 use super::words::{ByteSymbols, Scratch};
 
 /// The bytes of a vocabulary.
@@ -27,8 +28,8 @@ pub struct Bytes {
     /// Where what is looked up is not yet what is merged.
     splitter: Option<Splitter>,
     contexts: Contexts,
-    /// The ids of each three-byte character: up to three of 20 bits above their number.
-    characters: Box<[u64]>,
+    /// The packed ids of each three-byte character.
+    characters: Box<[[u64; 1]]>,
 }
 
 /// The pairs of characters that a worker has looked up. Direct-mapped: 128 KiB stay in the second-level
@@ -182,8 +183,7 @@ impl Bytes {
             if group.len() == 3
                 && let (c, 3) = decode(group)
             {
-                let packed = self.characters[c as usize & 0xFFFF];
-                ids.extend((0..packed & COUNT).map(|place| id_of_character(packed, place)));
+                ids.extend(packed::ids(&self.characters[c as usize & 0xFFFF]));
             } else if was_looked_up && (from, to) == (start, end) {
                 self.symbols.merge(table, group, workspace.scratch, ids);
             } else {
@@ -269,15 +269,8 @@ impl Bytes {
     }
 }
 
-/// The lowest bits of a packed character: how many ids it has.
-const COUNT: u64 = 3;
-
-fn id_of_character(packed: u64, place: u64) -> u32 {
-    (packed >> (2 + place * u64::from(ID_BITS))) as u32 & (MAX_IDS - 1)
-}
-
 /// What each three-byte character merges to.
-fn characters(symbols: &ByteSymbols, table: &MergeTable) -> Box<[u64]> {
+fn characters(symbols: &ByteSymbols, table: &MergeTable) -> Box<[[u64; 1]]> {
     let mut scratch = Scratch::default();
     let mut ids = Vec::new();
     (0..1 << 16)
@@ -286,8 +279,8 @@ fn characters(symbols: &ByteSymbols, table: &MergeTable) -> Box<[u64]> {
             if let Some(c) = char::from_u32(c).filter(|c| c.len_utf8() == 3) {
                 symbols.merge(table, c.encode_utf8(&mut [0; 4]).as_bytes(), &mut scratch, &mut ids);
             }
-            let pack = |packed: u64, id: &u32| packed << ID_BITS | u64::from(*id);
-            ids.iter().rev().fold(0, pack) << 2 | ids.len() as u64
+            // Three bytes are three ids at most.
+            packed::pack(&ids).unwrap_or_default()
         })
         .collect()
 }

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::lanes::Plain;
+use super::kernel::Plain;
 use super::merging::Merges;
 use super::pairs::NONE;
 

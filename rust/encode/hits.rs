@@ -4,10 +4,9 @@
 //! when the lines have come. Both loops do nothing else, and are functions of their own, so that all they need
 //! stays in registers: within one large loop they took a quarter more.
 
-use super::cache::{
-    MEDIUM, NO_KEY, PER_WORD, PieceCache, Plain, Probe, SHORT, ShortKey, ShortPieces, count, medium_key,
-};
-use super::kernel::Kernel;
+use super::cache::packed::{PER_WORD, count};
+use super::cache::{MEDIUM, NO_KEY, PieceCache, Probe, SHORT, ShortKey, ShortPieces, medium_key};
+use super::kernel::{Kernel, Plain};
 
 /// Pieces in a batch. With fewer the first lines have not come when they are needed, with more those that have
 /// come leave the first-level cache again.
@@ -92,7 +91,7 @@ impl Misses {
 fn misses(probe: impl Probe, batch: &Batch, cache: ShortPieces, first: usize, end: usize) -> Misses {
     let mut misses = Misses { indices: [0; BATCH], count: 0 };
     for (index, (key, place)) in batch.keys[..end].iter().zip(&batch.places[..end]).enumerate().skip(first) {
-        let is_miss = (*key != NO_KEY) & !cache.has(probe, *key, *place);
+        let is_miss = (*key != NO_KEY) & cache.find(probe, *key, *place).is_none();
         // No branch: most batches of a text that is new hold some.
         misses.indices[misses.count % BATCH] = index as u8;
         misses.count += usize::from(is_miss);
@@ -167,7 +166,7 @@ fn write_hits(
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
     use super::{Batch, Misses, PieceCache, ShortKey, ShortPieces};
-    use crate::encode::cache::Avx2;
+    use crate::encode::kernel::Avx2;
 
     #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
     pub fn prepare(batch: &mut Batch, cache: &PieceCache, text: &[u8], ends: &[u32]) {

@@ -39,6 +39,26 @@ impl Kernel {
     }
 }
 
+/// Plain Rust, to do with what a kernel does otherwise.
+#[derive(Clone, Copy)]
+pub struct Plain;
+
+/// To do with the instructions of AVX2: having one proves that the processor has them.
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy)]
+pub struct Avx2(());
+
+#[cfg(target_arch = "x86_64")]
+impl Avx2 {
+    /// # Safety
+    ///
+    /// The processor has AVX2.
+    #[inline(always)]
+    pub unsafe fn new() -> Self {
+        Self(())
+    }
+}
+
 /// Asks for a cache line ahead of its use; a hint without effect on results.
 #[inline(always)]
 pub fn prefetch<T>(place: *const T) {

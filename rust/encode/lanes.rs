@@ -5,6 +5,7 @@
 
 use std::hint::select_unpredictable;
 
+use super::kernel::Plain;
 use super::pairs::NONE;
 
 /// Entries that are looked at in one line of a [`PairTable`](super::pairs::PairTable).
@@ -31,10 +32,6 @@ fn value(entry: u64) -> u32 {
     select_unpredictable(entry == 0, NONE, entry as u32 & NONE)
 }
 
-/// Plain Rust.
-#[derive(Clone, Copy)]
-pub struct Plain;
-
 impl Lanes for Plain {
     #[inline(always)]
     fn least<const W: usize>(self, keys: &[u32; W]) -> u32 {
@@ -59,9 +56,6 @@ impl Lanes for Plain {
 }
 
 #[cfg(target_arch = "x86_64")]
-pub use avx2::Avx2;
-
-#[cfg(target_arch = "x86_64")]
 mod avx2 {
     use std::arch::x86_64::{
         __m256i, _mm_cvtsi128_si32, _mm_cvtsi128_si64, _mm_min_epu32, _mm_or_si128, _mm_shuffle_epi32,
@@ -71,20 +65,7 @@ mod avx2 {
     };
 
     use super::{Lanes, PER_LINE, VALUE_BITS, value};
-
-    /// Eight numbers of 32 bits at a time.
-    #[derive(Clone, Copy)]
-    pub struct Avx2(());
-
-    impl Avx2 {
-        /// # Safety
-        ///
-        /// The processor has AVX2.
-        #[inline(always)]
-        pub unsafe fn new() -> Self {
-            Self(())
-        }
-    }
+    use crate::encode::kernel::Avx2;
 
     impl Lanes for Avx2 {
         #[inline(always)]

@@ -1,9 +1,9 @@
 //! The merges of a vocabulary, and merging by them.
 
-use super::kernel::Kernel;
 #[cfg(target_arch = "x86_64")]
-use super::lanes::Avx2;
-use super::lanes::{Lanes, Plain};
+use super::kernel::Avx2;
+use super::kernel::{Kernel, Plain};
+use super::lanes::Lanes;
 use super::merging::{LONGEST, Merges, Merging, SideBySide, Word};
 use super::pairs::{NONE, PairTable};
 use super::rules::MergeRule;

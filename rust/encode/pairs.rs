@@ -11,8 +11,8 @@
 
 use std::hint::select_unpredictable;
 
-use super::kernel::prefetch;
-use super::lanes::{Lanes, PER_LINE, Plain, VALUE_BITS};
+use super::kernel::{Plain, prefetch};
+use super::lanes::{Lanes, PER_LINE, VALUE_BITS};
 use super::vocab::{ID_BITS as SYMBOL_BITS, MAX_IDS};
 
 /// "Not there". All values and symbols are below it.

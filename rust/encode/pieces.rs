@@ -1,9 +1,9 @@
 //! From pieces to ids: batches of look-ups in the cache, and what happens on a miss.
 
 use super::bytes::{Bytes, PairMemo, Spelling, Workspace};
-use super::cache::{NO_KEY, PieceCache, Plain, Probe, SHORT, Size, medium_key};
+use super::cache::{NO_KEY, PieceCache, Probe, SHORT, Size, medium_key};
 use super::hits::{BATCH, Batch};
-use super::kernel::Kernel;
+use super::kernel::{Kernel, Plain};
 use super::merge::MergeTable;
 use super::merging::{Merging, SideBySide};
 use super::split::SplitScratch;
@@ -144,7 +144,7 @@ impl PieceWorker {
         for piece in new_pieces.iter() {
             let (key, place) = (batch.keys[piece.tag()], batch.places[piece.tag()]);
             // The same piece may be twice in a batch.
-            if !cache.short().has(Plain, key, place) {
+            if cache.short().find(Plain, key, place).is_none() {
                 piece.with_ids(|symbol| table.id(symbol), |ids| cache.insert_short(key, place, ids));
             }
         }

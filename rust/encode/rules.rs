@@ -15,7 +15,7 @@ use ahash::AHashMap;
 
 use super::file::Token;
 use super::heap;
-use super::lanes::Plain;
+use super::kernel::Plain;
 use super::merging::{LONGEST, Merges, Merging, SideBySide};
 use super::pairs::{NONE, PairTable};
 use super::vocab::{Ids, Vocab, single_char};

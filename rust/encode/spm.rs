@@ -10,7 +10,7 @@
 use ahash::{AHashMap, AHashSet};
 
 use super::cut::JoinedPairs;
-use super::lanes::Plain;
+use super::kernel::Plain;
 use super::merge::MergeTable;
 use super::merging::Merging;
 use super::pairs::NONE;

@@ -1,6 +1,7 @@
 //! Merging one word whose symbols are single bytes or a list: what both kinds of model share.
 
-use super::lanes::{Lanes, Plain};
+use super::kernel::Plain;
+use super::lanes::Lanes;
 use super::merge::MergeTable;
 use super::merging::{LONGEST, Merges, Merging, Word};
 use super::pairs::NONE;

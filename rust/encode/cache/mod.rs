@@ -21,7 +21,7 @@
 //! When the map or `spilled` reaches its bound, it is forgotten, with what refers to it: that only costs time.
 
 mod long;
-mod packed;
+pub mod packed;
 mod probe;
 mod table;
 #[cfg(test)]
@@ -30,11 +30,8 @@ mod tests;
 use super::kernel::prefetch;
 use super::memory::{Line, Lines};
 use long::LongPieces;
-pub use packed::{PER_WORD, count};
-#[cfg(target_arch = "x86_64")]
-pub use probe::Avx2;
 pub use probe::{
-    MEDIUM, MediumKey, NO_KEY, Plain, Probe, SHORT, ShortKey, medium_key, medium_part_key, short_part_key,
+    MEDIUM, MediumKey, NO_KEY, Probe, SHORT, ShortKey, medium_key, medium_part_key, short_part_key,
 };
 use table::{MediumTable, ShortTable, Stretch};
 
@@ -204,12 +201,6 @@ impl<'a> ShortPieces<'a> {
     pub fn prefetch(self, place: usize) {
         // Asking for a line that is not there would do nothing.
         prefetch(self.lines.as_ptr().wrapping_add(place));
-    }
-
-    /// Whether a piece is there.
-    #[inline(always)]
-    pub fn has(self, probe: impl Probe, key: ShortKey, place: usize) -> bool {
-        self.lines.get(place).is_some_and(|line| probe::find(probe, line, key) < line.0.len() - 1)
     }
 
     /// The packed ids of a piece: two words, or one and another that belongs to something else.

@@ -1,4 +1,4 @@
-//! Ids as they stand in the cache: three to a number of 64 bits, 20 bits each.
+//! Ids packed: three to a number of 64 bits, 20 bits each.
 
 use crate::encode::vocab::{ID_BITS, MAX_IDS};
 

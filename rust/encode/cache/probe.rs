@@ -2,6 +2,7 @@
 //! ids of what was found.
 
 use super::packed;
+use crate::encode::kernel::Plain;
 use crate::encode::memory::Line;
 
 /// Longest piece of each kind that the tables hold.
@@ -89,10 +90,6 @@ pub fn medium_key(text: &[u8], start: usize, len: usize) -> MediumKey {
     [first as u64, (first >> 64) as u64, rest as u64, (rest >> 64) as u64]
 }
 
-/// Plain Rust.
-#[derive(Clone, Copy)]
-pub struct Plain;
-
 impl Probe for Plain {
     #[inline(always)]
     fn key(self, text: &[u8], start: usize, len: usize) -> ShortKey {
@@ -150,9 +147,6 @@ fn load(text: &[u8], start: usize) -> u128 {
 }
 
 #[cfg(target_arch = "x86_64")]
-pub use avx2::Avx2;
-
-#[cfg(target_arch = "x86_64")]
 mod avx2 {
     use std::arch::x86_64::{
         __m128i, _mm_loadu_si128, _mm_or_si128, _mm_shuffle_epi8, _mm256_and_si256,
@@ -162,21 +156,8 @@ mod avx2 {
     };
 
     use super::{LENGTH, Line, Probe, SHORT, ShortKey, TINY, load};
+    use crate::encode::kernel::Avx2;
     use crate::encode::vocab::MAX_IDS;
-
-    /// A piece in one register, a line's keys in another.
-    #[derive(Clone, Copy)]
-    pub struct Avx2(());
-
-    impl Avx2 {
-        /// # Safety
-        ///
-        /// The processor has AVX2.
-        #[inline(always)]
-        pub unsafe fn new() -> Self {
-            Self(())
-        }
-    }
 
     impl Probe for Avx2 {
         #[inline(always)]

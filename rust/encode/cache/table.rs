@@ -56,7 +56,7 @@ impl Stretch {
             self.shift -= 1;
             self.pushed_out = 0;
         }
-        before.step_by(self.lines_per_bucket).rev().take(if due { usize::MAX } else { 0 })
+        due.then(|| before.step_by(self.lines_per_bucket).rev()).into_iter().flatten()
     }
 }
 

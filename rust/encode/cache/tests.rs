@@ -1,6 +1,9 @@
 use proptest::prelude::*;
 
 use super::*;
+#[cfg(target_arch = "x86_64")]
+use crate::encode::kernel::Avx2;
+use crate::encode::kernel::Plain;
 
 /// The ids that the tests give a piece: some fit a slot, some do not.
 fn ids_of(piece: &[u8]) -> Vec<u32> {
