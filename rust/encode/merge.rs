@@ -126,6 +126,23 @@ impl MergeTable {
         merging.emit(|symbol, start, end| emit(self.id(symbol), start, end));
     }
 
+    /// Begins with one of several words.
+    pub fn start<const W: usize>(&self, merging: &mut Merging<W>, word: &impl Word) {
+        match self.kernel {
+            Kernel::Portable => merging.start(Plain, self, word),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: this kernel is chosen only where the processor has its features.
+            Kernel::Avx2 => unsafe { self.start_avx2(merging, word) },
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+    fn start_avx2<const W: usize>(&self, merging: &mut Merging<W>, word: &impl Word) {
+        // SAFETY: the processor has AVX2, as this function says.
+        merging.start(unsafe { Avx2::new() }, self, word);
+    }
+
     /// Merges several words side by side; their tokens are symbols, not ids.
     pub fn merge_all<const W: usize>(&self, words: &mut SideBySide<W>) {
         match self.kernel {
@@ -181,7 +198,7 @@ mod tests {
                 let mut merging = SideBySide::<16>::default();
                 for (tag, word) in words.iter().enumerate() {
                     merging.add(tag, |merging| {
-                        merging.start(Plain, &table, &word.as_slice());
+                        table.start(merging, &word.as_slice());
                         true
                     });
                 }

@@ -10,7 +10,6 @@
 use ahash::{AHashMap, AHashSet};
 
 use super::cut::JoinedPairs;
-use super::kernel::Plain;
 use super::merge::MergeTable;
 use super::merging::Merging;
 use super::pairs::NONE;
@@ -191,7 +190,7 @@ impl Characters {
             before = Some(here);
             place += len;
         }
-        merging.start(Plain, table, &&symbols[..count]);
+        table.start(merging, &&symbols[..count]);
         true
     }
 

@@ -12,73 +12,45 @@
 //!   they do alone. Lowest in the whole word, this merge is also lowest among theirs, so it happens when
 //!   they are merged alone, and they are not sound. So no merge crosses any boundary.
 //!
-//! A window of symbols is merged as if it stood alone; its tokens are sound among themselves. All but
-//! its end is kept, the next window begins where that ends, and only the joint between the two has to
-//! be tried. When it is not sound, the boundary is moved back a token; when that does not help, the word
-//! is begun again with a longer window, up to the whole word. Only vocabularies made for the purpose get
-//! there: a test does.
+//! So windows that overlap are merged as if each stood alone. A token that two of them have in common is sound
+//! with the token before it in the one and with the token behind it in the other: from the one up to this token
+//! and from the other behind it, all neighbours are sound. Windows at equal distances are merged side by side.
+//! Where two have no token in common, others between them begin where a late token of the first does. When that
+//! does not help, the word is begun again with longer windows, up to the whole word: it takes a vocabulary made
+//! for the purpose, or tokens that are too long for a window.
 //!
-//! Against a heap over the whole word this is several times faster on a megabyte without a cut (a heap
+//! Against a heap over the whole word this is many times faster on a megabyte without a cut (a heap
 //! of that size misses the caches at every step) and needs no memory that grows with the word.
 
+use std::cmp::Ordering;
+use std::ops::Range;
+
 use super::heap;
+use super::lanes::Lanes;
 use super::merge::MergeTable;
-use super::merging::LONGEST;
+use super::merging::{LONGEST, SideBySide, Word};
 
-/// What a long word is made of. Offsets are in units of the source, bytes for text.
-pub trait Symbols {
-    /// Where the word ends.
-    fn end(&self) -> usize;
-    /// Replaces `window` by the symbols from offset `from`, `limit` of them or as many as are left.
-    fn read(&self, from: usize, limit: usize, window: &mut Window);
-}
+/// How many windows are merged side by side.
+const AT_ONCE: usize = 16;
 
-/// Some consecutive symbols and the offset where each ends.
-#[derive(Default, Clone, PartialEq)]
-pub struct Window {
-    pub symbols: Vec<u32>,
-    pub ends: Vec<usize>,
-}
-
-impl Window {
-    pub fn clear(&mut self) {
-        self.symbols.clear();
-        self.ends.clear();
-    }
-
-    pub fn push(&mut self, symbol: u32, end: usize) {
-        self.symbols.push(symbol);
-        self.ends.push(end);
-    }
-}
-
-#[derive(Clone, Copy, PartialEq)]
-struct Piece {
-    id: u32,
-    /// How many symbols of its window this token and those before it cover.
-    end: usize,
-}
+/// How many places between two windows are tried before all windows grow.
+const TRIES: usize = 8;
 
 /// Scratch space, kept between words.
 #[derive(Default)]
 pub struct WindowMerger {
-    window: Window,
-    pieces: Vec<Piece>,
-    joint: Window,
-    joint_pieces: Vec<Piece>,
-    previous: Vec<u32>,
+    windows: Windows,
+    between: Windows,
+    chain: Chain,
 }
-
-/// How many boundaries are tried before the window grows.
-const TRIES: usize = 8;
 
 impl WindowMerger {
     /// Appends the tokens of a word of any length.
-    pub fn merge(&mut self, table: &MergeTable, word: &impl Symbols, ids: &mut Vec<u32>) {
+    pub fn merge(&mut self, table: &MergeTable, word: &impl Word, ids: &mut Vec<u32>) {
         self.merge_from(table, word, LONGEST, ids);
     }
 
-    fn merge_from(&mut self, table: &MergeTable, word: &impl Symbols, first: usize, ids: &mut Vec<u32>) {
+    fn merge_from(&mut self, table: &MergeTable, word: &impl Word, first: usize, ids: &mut Vec<u32>) {
         let begin = ids.len();
         let mut size = first;
         while !self.try_windows(table, word, size, ids) {
@@ -87,94 +59,213 @@ impl WindowMerger {
         }
     }
 
-    /// Merges with windows of one size. False: some joint was not sound, `ids` holds nothing of use.
-    fn try_windows(
-        &mut self,
-        table: &MergeTable,
-        word: &impl Symbols,
-        size: usize,
-        ids: &mut Vec<u32>,
-    ) -> bool {
-        let end = word.end();
-        let mut at = 0;
-        // Starts of the tokens kept from the last window, the newest last.
-        let mut starts: Vec<usize> = Vec::new();
-        let mut tries = 0;
-        let mut repeats = 0;
-        self.previous.clear();
-        while at < end {
-            word.read(at, size, &mut self.window);
-            // A run of one character gives the same window over and over.
-            if self.window.symbols == self.previous {
-                repeats += 1;
-            } else {
-                repeats = 0;
-                self.merge_window(table);
-                self.previous.clone_from(&self.window.symbols);
-            }
-            let Some(first) = self.pieces.first() else { return false };
-            let first_end = self.window.ends[first.end - 1];
-            // The third of three equal windows meets the joint that the second has met.
-            if repeats < 2
-                && let (Some(start), Some(id)) = (starts.last(), ids.last())
-                && !self.is_sound(table, word, (*start, at, first_end), (*id, first.id))
-            {
-                tries += 1;
-                if tries == TRIES || starts.len() == 1 {
-                    return false;
+    /// Merges with windows of one size. False: some had no token in common, `ids` holds nothing of use.
+    fn try_windows(&mut self, table: &MergeTable, word: &impl Word, size: usize, ids: &mut Vec<u32>) -> bool {
+        let Self { windows, between, chain } = self;
+        chain.tokens.clear();
+        windows.clear();
+        between.clear();
+        let mut start = 0;
+        while chain.end() < word.len() {
+            start = windows.merge_next(table, word, size, start, AT_ONCE);
+            for window in windows.iter() {
+                let end = window.last().map_or(0, |token| token.end);
+                while !chain.join(window, ids) && chain.end() < end {
+                    let joined = chain.places_to_go_on(size, word.len()).into_iter().any(|place| {
+                        between.merge_next(table, word, size, place, 1);
+                        between.iter().all(|window| chain.join(window, ids))
+                    });
+                    if !joined {
+                        return false;
+                    }
                 }
-                at = *start;
-                starts.pop();
-                ids.pop();
-                self.previous.clear();
-                continue;
-            }
-            tries = 0;
-            let last = self.window.ends.last() == Some(&end);
-            let kept = if last { self.pieces.len() } else { self.kept(size) };
-            starts.clear();
-            for piece in &self.pieces[..kept] {
-                starts.push(at);
-                ids.push(piece.id);
-                at = self.window.ends[piece.end - 1];
             }
         }
+        ids.extend(chain.tokens.iter().map(|token| token.id));
         true
-    }
-
-    /// How many tokens of a window to keep: what lies within seven eighths of it, at least one.
-    fn kept(&self, size: usize) -> usize {
-        self.pieces.iter().take_while(|piece| piece.end <= size - size / 8).count().max(1)
-    }
-
-    fn merge_window(&mut self, table: &MergeTable) {
-        merge_all(table, &self.window.symbols, &mut self.pieces);
-    }
-
-    /// Whether the symbols from `start` to `end` merge to two tokens, parted at `middle`.
-    fn is_sound(
-        &mut self,
-        table: &MergeTable,
-        word: &impl Symbols,
-        (start, middle, end): (usize, usize, usize),
-        (left, right): (u32, u32),
-    ) -> bool {
-        word.read(start, end - start, &mut self.joint);
-        let count = self.joint.ends.partition_point(|symbol_end| *symbol_end <= end);
-        let parted = self.joint.ends.partition_point(|symbol_end| *symbol_end <= middle);
-        self.joint.symbols.truncate(count);
-        merge_all(table, &self.joint.symbols, &mut self.joint_pieces);
-        self.joint_pieces == [Piece { id: left, end: parted }, Piece { id: right, end: count }]
     }
 }
 
-/// Merges symbols as if they stood alone.
-fn merge_all(table: &MergeTable, symbols: &[u32], pieces: &mut Vec<Piece>) {
-    pieces.clear();
-    if symbols.len() <= LONGEST {
-        table.merge(&symbols, |id, _, end| pieces.push(Piece { id, end }));
-    } else {
-        heap::merge(table, symbols, 1, |symbol, end| pieces.push(Piece { id: table.id(symbol), end }));
+/// A token and the symbols that it covers.
+#[derive(Clone, Copy, PartialEq)]
+struct Token {
+    id: u32,
+    start: usize,
+    end: usize,
+}
+
+/// Tokens of which all neighbours are sound: the last of them, those before are written.
+#[derive(Default)]
+struct Chain {
+    tokens: Vec<Token>,
+}
+
+impl Chain {
+    fn end(&self) -> usize {
+        self.tokens.last().map_or(0, |token| token.end)
+    }
+
+    /// Goes on with the tokens of a window, if there is one in common. What comes before it is final.
+    fn join(&mut self, window: &[Token], ids: &mut Vec<u32>) -> bool {
+        let (here, there) = if self.tokens.is_empty() {
+            (0, 0)
+        } else if let Some(common) = common(&self.tokens, window) {
+            common
+        } else {
+            return false;
+        };
+        ids.extend(self.tokens[..here].iter().map(|token| token.id));
+        self.tokens.clear();
+        self.tokens.extend_from_slice(&window[there..]);
+        true
+    }
+
+    /// Where late tokens begin, the last first: those within seven eighths of the newest window, as what comes
+    /// behind it decides how its end is merged. A window there reaches further than this one does.
+    fn places_to_go_on(&self, size: usize, word_end: usize) -> Vec<usize> {
+        let end = self.end();
+        let late = self.tokens.iter().rev().skip_while(|token| token.end + size / 8 > end);
+        let starts = late.map(|token| token.start);
+        starts.take_while(|start| word_end.min(start + size) > end).take(TRIES).collect()
+    }
+}
+
+/// The places of the first token that two sequences have in common.
+fn common(left: &[Token], right: &[Token]) -> Option<(usize, usize)> {
+    let mut there = 0;
+    let mut here = left.partition_point(|token| token.start < right[0].start);
+    loop {
+        let (ours, theirs) = (left.get(here)?, right.get(there)?);
+        if ours == theirs {
+            return Some((here, there));
+        }
+        match ours.end.cmp(&theirs.end) {
+            Ordering::Less => here += 1,
+            Ordering::Greater => there += 1,
+            Ordering::Equal => (here, there) = (here + 1, there + 1),
+        }
+    }
+}
+
+/// Consecutive windows of a word, merged.
+#[derive(Default)]
+struct Windows {
+    windows: Vec<Window>,
+    tokens: Vec<Token>,
+    words: SideBySide<LONGEST>,
+}
+
+struct Window {
+    start: usize,
+    /// It has the symbols of the one before: in a run of one character most do.
+    is_repeat: bool,
+    tokens: Range<usize>,
+}
+
+impl Windows {
+    fn clear(&mut self) {
+        self.windows.clear();
+        self.tokens.clear();
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &[Token]> {
+        self.windows.iter().map(|window| &self.tokens[window.tokens.clone()])
+    }
+
+    /// Merges up to `count` windows, in place of those before, and gives where the next one starts.
+    fn merge_next(
+        &mut self,
+        table: &MergeTable,
+        word: &impl Word,
+        size: usize,
+        first: usize,
+        count: usize,
+    ) -> usize {
+        let mut before = self.windows.pop();
+        if let Some(window) = &mut before {
+            self.tokens.drain(..window.tokens.start);
+            window.tokens = 0..self.tokens.len();
+        }
+        self.windows.clear();
+        self.words.clear();
+        let mut start = first;
+        while self.windows.len() < count && start < word.len() {
+            let part = Part { word, start, len: size.min(word.len() - start) };
+            let is_repeat = self.windows.last().or(before.as_ref()).is_some_and(|before| {
+                part.len == size
+                    && (0..size).all(|place| part.symbol(place) == word.symbol(before.start + place))
+            });
+            if !is_repeat && size <= LONGEST {
+                self.words.add(0, |merging| {
+                    table.start(merging, &part);
+                    true
+                });
+            }
+            self.windows.push(Window { start, is_repeat, tokens: 0..0 });
+            start = if start + part.len == word.len() { word.len() } else { start + size - size / 4 };
+        }
+        table.merge_all(&mut self.words);
+        self.gather(table, word, size, before);
+        start
+    }
+
+    /// Takes the tokens of all windows. `before` is the window before them, whose tokens are still there.
+    fn gather(&mut self, table: &MergeTable, word: &impl Word, size: usize, before: Option<Window>) {
+        let Self { windows, tokens, words } = self;
+        let mut merged = words.iter();
+        let mut before = before.as_ref();
+        for window in windows {
+            let begin = tokens.len();
+            let start = window.start;
+            let token =
+                |symbol, from, to| Token { id: table.id(symbol), start: start + from, end: start + to };
+            if let (true, Some(before)) = (window.is_repeat, before) {
+                for place in before.tokens.clone() {
+                    let moved = |at: usize| at - before.start + start;
+                    let Token { id, start, end } = tokens[place];
+                    tokens.push(Token { id, start: moved(start), end: moved(end) });
+                }
+            } else if size <= LONGEST {
+                let merged = merged.next();
+                merged.into_iter().for_each(|merged| {
+                    merged.emit(|symbol, from, to| tokens.push(token(symbol, from, to)));
+                });
+            } else {
+                let end = word.len().min(start + size);
+                let symbols: Vec<u32> = (start..end).map(|place| word.symbol(place)).collect();
+                let mut from = 0;
+                heap::merge(table, &symbols, 1, |symbol, to| {
+                    tokens.push(token(symbol, from, to));
+                    from = to;
+                });
+            }
+            window.tokens = begin..tokens.len();
+            before = Some(window);
+        }
+    }
+}
+
+/// Some consecutive symbols of a word.
+struct Part<'a, W> {
+    word: &'a W,
+    start: usize,
+    len: usize,
+}
+
+impl<W: Word> Word for Part<'_, W> {
+    #[inline(always)]
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    #[inline(always)]
+    fn symbol(&self, place: usize) -> u32 {
+        self.word.symbol(self.start + place)
+    }
+
+    #[inline(always)]
+    fn rank(&self, lanes: impl Lanes, table: &MergeTable, place: usize) -> u32 {
+        self.word.rank(lanes, table, self.start + place)
     }
 }
 
@@ -185,19 +276,6 @@ mod tests {
     use crate::encode::oracle;
     use crate::encode::rules::MergeRule;
     use proptest::prelude::*;
-
-    impl Symbols for &[u32] {
-        fn end(&self) -> usize {
-            self.len()
-        }
-
-        fn read(&self, from: usize, limit: usize, window: &mut Window) {
-            window.clear();
-            for (place, symbol) in self.iter().enumerate().skip(from).take(limit) {
-                window.push(*symbol, place + 1);
-            }
-        }
-    }
 
     fn merged(rules: &[MergeRule], symbols: &[u32], window: usize) -> Vec<u32> {
         let table = MergeTable::new(&oracle::live(rules), Kernel::detect());

@@ -5,7 +5,7 @@ use super::lanes::Lanes;
 use super::merge::MergeTable;
 use super::merging::{LONGEST, Merges, Merging, Word};
 use super::pairs::NONE;
-use super::windows::{Symbols, Window, WindowMerger};
+use super::windows::WindowMerger;
 
 /// Scratch space of one worker, kept between words.
 #[derive(Default)]
@@ -35,16 +35,13 @@ impl ByteSymbols {
 
     /// Appends the tokens of a word of any length.
     pub fn merge(&self, table: &MergeTable, word: &[u8], scratch: &mut Scratch, ids: &mut Vec<u32>) {
-        if word.len() > LONGEST {
-            return scratch.windows.merge(table, &ByteWord { symbols: &self.ids, word }, ids);
-        }
-        table.merge(&ShortByteWord { symbols: self, word }, |id, _, _| ids.push(id));
+        merge(table, &ByteWord { symbols: self, word }, &mut scratch.windows, ids);
     }
 
     /// Starts to merge a word of one to `W` bytes.
     #[inline(always)]
     pub fn start<const W: usize>(&self, table: &MergeTable, word: &[u8], merging: &mut Merging<W>) {
-        merging.start(Plain, table, &ShortByteWord { symbols: self, word });
+        table.start(merging, &ByteWord { symbols: self, word });
     }
 
     pub fn bytes(&self) -> usize {
@@ -55,24 +52,30 @@ impl ByteSymbols {
 impl Scratch {
     /// Appends the tokens of the word in `symbols`.
     pub fn merge_symbols(&mut self, table: &MergeTable, ids: &mut Vec<u32>) {
-        match self.symbols.as_slice() {
+        let Self { symbols, windows } = self;
+        match symbols.as_slice() {
             [] => {}
             [symbol] => ids.push(table.id(*symbol)),
-            symbols if symbols.len() <= LONGEST => {
-                table.merge(&symbols, |id, _, _| ids.push(id));
-            }
-            symbols => self.windows.merge(table, &ListedWord(symbols), ids),
+            symbols => merge(table, &symbols, windows, ids),
         }
     }
 }
 
-/// A word of up to [`LONGEST`] bytes.
-struct ShortByteWord<'a> {
+fn merge(table: &MergeTable, word: &impl Word, windows: &mut WindowMerger, ids: &mut Vec<u32>) {
+    if word.len() <= LONGEST {
+        table.merge(word, |id, _, _| ids.push(id));
+    } else {
+        windows.merge(table, word, ids);
+    }
+}
+
+/// A word whose symbols are its bytes.
+struct ByteWord<'a> {
     symbols: &'a ByteSymbols,
     word: &'a [u8],
 }
 
-impl Word for ShortByteWord<'_> {
+impl Word for ByteWord<'_> {
     #[inline(always)]
     fn len(&self) -> usize {
         self.word.len()
@@ -86,40 +89,5 @@ impl Word for ShortByteWord<'_> {
     #[inline(always)]
     fn rank(&self, _: impl Lanes, _: &MergeTable, place: usize) -> u32 {
         self.symbols.ranks[usize::from(self.word[place]) << 8 | usize::from(self.word[place + 1])]
-    }
-}
-
-/// A word whose every byte is a symbol.
-struct ByteWord<'a> {
-    symbols: &'a [u32; 256],
-    word: &'a [u8],
-}
-
-impl Symbols for ByteWord<'_> {
-    fn end(&self) -> usize {
-        self.word.len()
-    }
-
-    fn read(&self, from: usize, limit: usize, window: &mut Window) {
-        window.clear();
-        for (place, byte) in self.word.iter().enumerate().skip(from).take(limit) {
-            window.push(self.symbols[usize::from(*byte)], place + 1);
-        }
-    }
-}
-
-/// A word that is given by its symbols.
-struct ListedWord<'a>(&'a [u32]);
-
-impl Symbols for ListedWord<'_> {
-    fn end(&self) -> usize {
-        self.0.len()
-    }
-
-    fn read(&self, from: usize, limit: usize, window: &mut Window) {
-        window.clear();
-        for (place, symbol) in self.0.iter().enumerate().skip(from).take(limit) {
-            window.push(*symbol, place + 1);
-        }
     }
 }
