@@ -30,6 +30,7 @@ static TOKENIZERS: LazyLock<Vec<Compared>> = LazyLock::new(|| {
     [
         spm.tokenizer(fallback(), prepend(), Value::Null, tokens.clone()),
         spm.tokenizer(fallback(), Value::Null, metaspace("first", false), tokens.clone()),
+        spm.tokenizer(fallback(), Value::Null, metaspace("never", true), tokens.clone()),
         odd.tokenizer(fallback(), prepend(), Value::Null, json!([])),
         poor.tokenizer(fallback(), prepend(), Value::Null, tokens.clone()),
         bytes.tokenizer(json!({}), json!({"type": "NFC"}), byte_level(), tokens.clone()),

@@ -36,7 +36,7 @@ pub struct FastEncoder {
 /// How text becomes pieces.
 enum TextRules {
     ByteLevel { cut: ByteCut, add_prefix_space: bool, nfc: Option<&'static Nfc> },
-    SentencePiece { prefix: Prefix, cutter: Cutter },
+    SentencePiece { prefix: Prefix, normalizes: bool, cutter: Cutter },
 }
 
 /// How byte-level text is cut before pieces are looked up.
@@ -92,7 +92,7 @@ impl FastEncoder {
                 let text = TextRules::ByteLevel { cut, add_prefix_space, nfc: nfc.then(Nfc::get) };
                 (text, Pieces::Bytes(Box::new(bytes)))
             }
-            Style::SentencePiece { prefix, before_each_space } => {
+            Style::SentencePiece { prefix, normalizes, before_each_space } => {
                 let characters = Characters::new(
                     &vocab,
                     &rules,
@@ -106,7 +106,10 @@ impl FastEncoder {
                 } else {
                     Cutter::whole(before_each_space, kernel)
                 };
-                (TextRules::SentencePiece { prefix, cutter }, Pieces::Characters(Box::new(characters)))
+                (
+                    TextRules::SentencePiece { prefix, normalizes, cutter },
+                    Pieces::Characters(Box::new(characters)),
+                )
             }
         };
         let added = AddedTokens::new(
@@ -205,18 +208,19 @@ impl TextRules {
             Self::SentencePiece { prefix: Prefix::Prepend, .. } => {
                 format!(" {}", content.replace(MARKER, " "))
             }
-            Self::SentencePiece { prefix: Prefix::Never, .. } if self.normalizes_spaces() => {
-                content.replace(MARKER, " ")
-            }
+            Self::SentencePiece { normalizes: true, .. } => content.replace(MARKER, " "),
             _ => content.to_owned(),
         }
     }
 
     /// Whether the normalizer, not the pre-tokenizer, turns spaces into markers.
     fn normalizes_spaces(&self) -> bool {
-        matches!(self, Self::SentencePiece { prefix: Prefix::Never | Prefix::Prepend, .. })
+        matches!(self, Self::SentencePiece { normalizes: true, .. })
     }
 }
+
+/// A longer text, of which there are few, does not leave its buffers behind, which take a few times its size.
+const KEPT_TEXT: usize = 16 << 20;
 
 impl FastWorker {
     pub fn new(shared: Arc<FastEncoder>) -> Self {
@@ -239,6 +243,9 @@ impl FastWorker {
             Part::Token(id) => ids.push(id),
             Part::Text(stretch, offset) => self.encode_stretch(&shared, stretch, offset, ids),
         });
+        if self.buffers.text.capacity() > KEPT_TEXT {
+            (self.buffers, self.normalized) = Default::default();
+        }
         Ok(())
     }
 

@@ -14,8 +14,17 @@ pub struct Plan {
 }
 
 pub enum Style {
-    ByteLevel { splitter: Splitter, nfc: bool },
-    SentencePiece { prefix: Prefix, before_each_space: bool },
+    ByteLevel {
+        splitter: Splitter,
+        nfc: bool,
+    },
+    SentencePiece {
+        prefix: Prefix,
+        /// Whether the normalizer makes the markers: then they are in what added tokens are compared with.
+        /// Metaspace comes behind that.
+        normalizes: bool,
+        before_each_space: bool,
+    },
 }
 
 /// When a marker is put in front of text.
@@ -118,6 +127,7 @@ fn byte_level(normalizers: &[Normalizer], pre_tokenizer: &Value) -> Result<Plan,
 
 fn sentence_piece(normalizers: &[Normalizer], pre_tokenizer: &Value) -> Result<Plan, String> {
     use Normalizer::{PrependMarker, SpacesToMarkers};
+    let normalizes = !normalizers.is_empty();
     let (prefix, before_each_space) = match (normalizers, pre_tokenizer["type"].as_str()) {
         ([], Some("Metaspace")) => metaspace(pre_tokenizer)?,
         (_, Some("Metaspace")) => return Err("it has a normalizer before Metaspace".into()),
@@ -138,7 +148,7 @@ fn sentence_piece(normalizers: &[Normalizer], pre_tokenizer: &Value) -> Result<P
         },
         if before_each_space { ", split before each marker" } else { "" }
     );
-    Ok(Plan { style: Style::SentencePiece { prefix, before_each_space }, description })
+    Ok(Plan { style: Style::SentencePiece { prefix, normalizes, before_each_space }, description })
 }
 
 fn metaspace(value: &Value) -> Result<(Prefix, bool), String> {

@@ -151,6 +151,8 @@ pub fn added_tokens() -> Value {
         added("[INST]", &["lstrip"]),
         added("<mask>", &["lstrip", "rstrip", "normalized"]),
         added("the", &["single_word", "normalized"]),
+        added("r b", &["normalized"]),
+        added("▁fox", &["normalized"]),
         added("   ", &["rstrip"])
     ])
 }
