@@ -198,9 +198,55 @@ def test_special_tokens_come_from_either_file(tmp_path, tokenizer_json):
     (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<s>"}')
     encoder = gm.Encoder.from_pretrained(tmp_path)
     assert (encoder.eos_id, encoder.bos_id) == (0, 0)
+    # One that the vocabulary lacks hides none that it has.
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<nope>", "bos_token": "\\ud800"}')
+    encoder = gm.Encoder.from_pretrained(tmp_path / "tokenizer.json")
+    assert (encoder.eos_id, encoder.bos_id) == (1, 0)
+    assert pickle.loads(pickle.dumps(encoder)).eos_id == 1
+    (tmp_path / "special_tokens_map.json").unlink()
+    encoder = gm.Encoder.from_pretrained(tmp_path)
+    with pytest.raises(gm.ArgumentError, match="name '<nope>', which its vocabulary lacks"):
+        encoder.special_token_id("eos", None)
+    with pytest.raises(gm.ArgumentError, match="eos_token='<nope>': the vocabulary has no such token"):
+        gm.Encoder.from_file(tmp_path / "tokenizer.json", eos_token="<nope>")
+    (tmp_path / "tokenizer_config.json").write_text("[" * 100_000)
+    with pytest.raises(gm.TokenizerError, match=r"tokenizer_config\.json is not JSON"):
+        gm.Encoder.from_pretrained(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text("not json")
     with pytest.raises(gm.TokenizerError, match=r"tokenizer_config\.json is not JSON"):
         gm.Encoder.from_pretrained(tmp_path)
+
+
+def test_what_cannot_be_encoded_or_decoded_is_named(encoder):
+    for call, error, message in [
+        (lambda: encoder.encode(b"x"), TypeError, "text=b'x': expected a string"),
+        (lambda: encoder.encode("ab\ud800"), ValueError, r"text=.*found '\\ud800' at character 2"),
+        (lambda: encoder.encode_batch(["a", 3]), TypeError, r"texts\[1\]=3: expected a string"),
+        (lambda: encoder.encode_batch(["a", "\ud800"]), ValueError, r"texts\[1\]=.*without lone surrogates"),
+        (lambda: encoder.encode_batch(b"abc"), TypeError, "texts=b'abc': expected a list of strings"),
+        (lambda: encoder.decode([1.5]), TypeError, "expected integers, got float64"),
+        (lambda: encoder.decode([3, -100]), ValueError, r"ids\[1\]=-100: expected ids from 0"),
+        (lambda: encoder.decode([2**32]), ValueError, r"ids\[0\]=4294967296"),
+        (lambda: encoder.token_to_id(5), TypeError, "token=5: expected a string"),
+        (lambda: gm.Encoder.from_file(5), TypeError, "path=5: expected a path"),
+        (lambda: gm.Encoder.from_bytes("x" * 10**6), TypeError, r"json_bytes='x{100,200}\.\.\.: expected the bytes"),
+        (lambda: gm.Encoder.from_bytes(b"\x1f\x8bx"), gm.TokenizerError, "expected gzip data"),
+        (
+            lambda: gm.Encoder.from_bytes(b"{}", cache_bytes=2**64),
+            ValueError,
+            "cache_bytes=18446744073709551616",
+        ),
+        (lambda: gm.Encoder.from_pretrained("/nowhere/model"), gm.TokenizerError, "no such folder: '/nowhere/model'"),
+    ]:
+        with pytest.raises(error, match=message) as caught:
+            call()
+        assert isinstance(caught.value, gm.GristmillError)
+    assert encoder.decode([]) == ""
+
+
+def test_a_cache_may_be_said_to_grow_beyond_the_memory(tokenizer_json, texts):
+    encoder = gm.Encoder.from_bytes(tokenizer_json, cache_bytes=2**40)
+    assert encoder.encode(texts[0]).tolist() == gm.Encoder.from_bytes(tokenizer_json).encode(texts[0]).tolist()
 
 
 class Hub(BaseHTTPRequestHandler):

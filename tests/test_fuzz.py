@@ -249,7 +249,7 @@ def test_arguments_of_an_encoder_are_refused_or_used(encoder, tokenizer_json):
                     encoder.token_to_id(rng.choice(ODD))
                 case _:
                     encoder.id_to_token(rng.choice(ODD))
-        except (gm.GristmillError, TypeError, ValueError, OverflowError) as error:
+        except gm.GristmillError as error:
             assert str(error)
             return f"refused: {type(error).__name__}"
         return "used"

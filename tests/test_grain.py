@@ -123,7 +123,7 @@ def test_close_twice_and_next_after_close(batches):
     before = {key: value.copy() for key, value in kept.items()}
     iterator.close()
     iterator.close()
-    with pytest.raises(ValueError, match="closed iterator"):
+    with pytest.raises(ValueError, match="this iterator was closed"):
         next(iterator)
     for key, value in kept.items():
         np.testing.assert_array_equal(value, before[key])

@@ -1,5 +1,6 @@
 """Arguments, errors in shards, threads, signals: what a user meets when something is wrong."""
 
+import copy
 import gzip
 import json
 import os
@@ -28,6 +29,12 @@ def make(shards, encoder, **arguments):
         ({"sequence_length": 0}, ValueError, "sequence_length=0: expected an integer from 1 to"),
         ({"sequence_length": "long"}, TypeError, "sequence_length='long': expected an integer"),
         ({"batch_size": -4}, ValueError, "batch_size=-4: expected"),
+        (
+            {"batch_size": 2**20, "sequence_length": 2**12},
+            ValueError,
+            "batch_size=1048576: .* more than 2147483648 places",
+        ),
+        ({"quarantine_file": "/tmp", "on_error": "quarantine"}, ValueError, "'/tmp': expected a file, found a folder"),
         ({"lanes": 9}, ValueError, "lanes=9: there are only 8 shards.*1, 2, 3, 4, 5, 6, 7, 8"),
         ({"lanes": 3, "batch_size": 8}, ValueError, "lanes=3.*divide batch_size=8.*1, 2, 4, 8"),
         ({"lanes": 4, "shard_count": 3}, ValueError, "shard_count=3.*divide lanes=4.*1, 2, 4"),
@@ -205,9 +212,9 @@ def test_arrays_outlive_the_iterator_and_are_never_written_again(shards, encoder
     kept = list(ds)
     copies = [{key: value.copy() for key, value in batch.items()} for batch in ds]
     again = list(ds)  # fills buffers anew while `kept` is alive
-    for batch, copy, other in zip(kept, copies, again, strict=True):
+    for batch, copied, other in zip(kept, copies, again, strict=True):
         for key in batch:
-            np.testing.assert_array_equal(batch[key], copy[key])
+            np.testing.assert_array_equal(batch[key], copied[key])
             assert not np.shares_memory(batch[key], other[key])
             assert batch[key].dtype == np.int32
             assert batch[key].ctypes.data % 64 == 0
@@ -231,7 +238,7 @@ def run(code, **arguments):
     )
 
 
-# A shard that is a FIFO never gives its bytes: the consumer waits for as long as a test likes.
+# So many rows are not read in as long as a test takes: the consumer waits.
 WAITING = """
     import os, sys, gristmill as gm
     ds = gm.PackedDataset({shards!r}, tokenizer={tokenizer!r}, text_field="raw_content", batch_size=2**18,
@@ -274,6 +281,84 @@ def test_close_from_another_thread_ends_a_wait(shards, encoder):
     thread.join(timeout=20)
     assert not thread.is_alive()
     assert "closed" in str(outcome[0])
+
+
+def test_a_batch_for_which_there_is_no_memory_is_an_error(shards, tokenizer_file):
+    code = """
+    import resource, gristmill as gm
+    ds = gm.PackedDataset({shards!r}, tokenizer={tokenizer!r}, text_field="raw_content", batch_size=2**18,
+                          sequence_length=2**10)
+    resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+    try:
+        next(iter(ds))
+    except gm.GristmillError as error:
+        print(error)
+    """
+    process = run(code.format(shards=shards, tokenizer=str(tokenizer_file)))
+    out, errors = process.communicate(timeout=60)
+    assert "no memory for a batch of 262144 rows of 1024 tokens, which takes 6.4 GB: lower batch_size=" in out, errors
+
+
+def test_a_shard_that_became_a_pipe_is_an_error_and_no_hang(tmp_path, encoder):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "some words"}\n' * 1000)
+    iterator = iter(gm.PackedDataset(path, tokenizer=encoder, sequence_length=64, epochs=None))
+    next(iterator)
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "pipe").replace(path)
+    with pytest.raises(gm.ShardError, match="expected a regular file, found a directory, a pipe or a device"):
+        for _ in iterator:
+            pass
+    iterator.close()
+
+
+def test_on_stats_may_close_the_iterator(shards, encoder):
+    iterators = []
+    called = []
+
+    def on_stats(stats):
+        called.append(stats)
+        iterators[0].close()
+
+    iterators.append(iter(make(shards, encoder, on_stats=on_stats)))
+    next(iterators[0])
+    iterators[0].close()
+    assert len(called) == 1
+
+
+def test_an_iterator_is_neither_pickled_nor_copied(shards, encoder):
+    iterator = iter(make(shards, encoder))
+    for way in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(gm.ArgumentTypeError, match="save its get_state"):
+            way(iterator)
+
+
+def test_an_encoder_works_in_a_child_that_was_forked_while_others_encode(tokenizer_file):
+    """Whatever lock a thread held at that moment, nobody lets go of it in the child."""
+    code = """
+    import os, threading, time, warnings, gristmill as gm
+    warnings.simplefilter("ignore")
+    encoder = gm.Encoder.from_file({tokenizer!r})
+    for _ in range(3):
+        threading.Thread(target=lambda: [encoder.encode("some words") for _ in iter(int, 1)], daemon=True).start()
+    for _ in range(100):
+        child = os.fork()
+        if child == 0:
+            encoder.encode("hello")
+            os._exit(0)
+        deadline = time.monotonic() + 20
+        while not os.waitpid(child, os.WNOHANG)[0]:
+            if time.monotonic() > deadline:
+                os.kill(child, 9)
+                print("a child hangs", flush=True)
+                os._exit(1)
+            time.sleep(0.001)
+    print("all", flush=True)
+    os._exit(0)
+    """
+    process = run(code.format(tokenizer=str(tokenizer_file)))
+    out, errors = process.communicate(timeout=100)
+    assert out == "all\n", out + errors
 
 
 def test_a_forked_child_gets_an_error_and_no_hang(shards, tokenizer_file):

@@ -1,5 +1,6 @@
 """The list of shards."""
 
+import os
 import pickle
 
 import pytest
@@ -63,11 +64,36 @@ def test_it_pickles_and_compares(folder):
         ("/nowhere/*.gz", gm.MissingShardError, r"no file matches the glob '/nowhere/\*\.gz'"),
         ("/nowhere/a.gz", gm.MissingShardError, "no such file: '/nowhere/a.gz'"),
         ("/", gm.MissingShardError, "is a folder: name its shards"),
+        (b"/nowhere", gm.ArgumentTypeError, r"shards=b'/nowhere': expected paths and globs, got bytes"),
+        ("/dev/null", gm.MissingShardError, "'/dev/null' is a pipe, a socket or a device: a shard is a regular file"),
+        ("gs://bucket/*.gz", gm.MissingShardError, "shards are local files: mount the bucket"),
+        ("~/nowhere.gz", gm.MissingShardError, "~ is taken as it is"),
     ],
 )
 def test_what_names_no_shard_is_an_error(shards, error, message):
     with pytest.raises(error, match=message):
         gm.Manifest.find(shards)
+
+
+def test_what_a_glob_matches_and_cannot_be_read_is_an_error(folder):
+    (folder / "a/gone.jsonl").symlink_to(folder / "nowhere")
+    with pytest.raises(gm.MissingShardError, match=r"a/gone\.jsonl', which matches .* is a link that leads to no file"):
+        gm.Manifest.find(f"{folder}/a/*.jsonl")
+    with pytest.raises(gm.MissingShardError, match="is a link that leads to no file"):
+        gm.Manifest.find(folder / "a/gone.jsonl")
+    (folder / "a/gone.jsonl").unlink()
+    (folder / "a/folder.jsonl").mkdir()
+    assert len(gm.Manifest.find(f"{folder}/a/*.jsonl")) == 3
+
+
+def test_names_that_are_not_utf_8_and_odd_sizes_are_refused(folder):
+    (folder / os.fsdecode(b"\xff.jsonl")).touch()
+    with pytest.raises(gm.ArgumentError, match=r"the name of the shard '.*udcff\.jsonl' is not UTF-8: rename it"):
+        gm.Manifest.find(f"{folder}/*.jsonl")
+    with pytest.raises(gm.ArgumentError, match="the size of 'a'=-1: expected"):
+        gm.Manifest(("a",), (-1,))
+    with pytest.raises(gm.ArgumentTypeError, match="paths as strings"):
+        gm.Manifest((5,), (1,))
 
 
 def test_a_shard_twice_is_an_error():

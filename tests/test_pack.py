@@ -262,6 +262,25 @@ def test_what_it_refuses(tmp_path, pack, packing, capsys):
     assert not (tmp_path / "new").exists()
 
 
+def test_a_folder_s_other_files_are_left_alone_and_a_damaged_note_is_named(tmp_path, pack, packing, capsys):
+    pack(tmp_path / "a")
+    stray = tmp_path / "a/part-notes.txt"
+    stray.write_text("mine")
+    (tmp_path / "a/part-00001.json").write_text("{}")
+    code, message = checked(capsys, "verify", tmp_path / "a")
+    assert code == 1
+    assert "part-00001.json is not the note of a packed part: it lacks some of files" in message
+    (tmp_path / "a/part-00001.json").unlink()
+    index = json.loads((tmp_path / "a/index.json").read_text())
+    del index["complete"], index["parts"]
+    (tmp_path / "a/index.json").write_text(json.dumps(index))
+    pack(tmp_path / "a")
+    assert stray.read_text() == "mine"
+    stray.unlink()
+    pack(tmp_path / "b")
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+
+
 def test_records_left_out_are_listed(tmp_path, tokenizer_file, capsys):
     lines = [json.dumps({"text": f"document {n} " * 20}) if n % 50 else '{"text": 1}' for n in range(400)]
     (tmp_path / "a.jsonl").write_text("\n".join(lines))

@@ -3,13 +3,18 @@
 import gzip
 import json
 import logging
+import os
 import resource
+import subprocess
+import sys
 from pathlib import Path
 
 import grain
+import numpy as np
 import pytest
 
 import gristmill as gm
+from gristmill import _state
 
 
 def line(number):
@@ -48,7 +53,7 @@ def test_every_entry_is_in_the_list_the_file_the_state_and_the_counts(broken, en
     stats = iterator.stats()
     assert (stats["quarantined"], stats["lost_shards"]) == (20, 4)
     assert stats["documents"] + stats["quarantined"] == sum(
-        cursor[6] for cursor in iterator.get_state()["lanes"].values()
+        _state.number("records", cursor) for cursor in iterator.get_state()["lanes"].values()
     )
     assert places(iterator.quarantine()) == places(listed(file))
     for epoch in (0, 1):
@@ -58,7 +63,7 @@ def test_every_entry_is_in_the_list_the_file_the_state_and_the_counts(broken, en
         )
     for lane, cursor in iterator.get_state()["lanes"].items():
         numbers = [entry["number"] for entry in listed(file) if entry["lane"] == int(lane)]
-        assert numbers == list(range(1, cursor[7] + 1))
+        assert numbers == list(range(1, _state.number("quarantined", cursor) + 1))
     cut = [entry for entry in listed(file) if "cut off" in entry["reason"]]
     assert [Path(entry["shard"]).name[0] for entry in sorted(cut, key=lambda entry: entry["shard"])] == list("2255")
 
@@ -102,7 +107,10 @@ def test_a_restored_run_lists_nothing_twice_and_nothing_less(broken, encoder, tm
     for _ in iterator:
         saved = iterator.get_state()["lanes"]
         lines = listed(tmp_path / "counted.jsonl")
-        assert all(sum(e["lane"] == int(lane) for e in lines) >= cursor[7] for lane, cursor in saved.items())
+        assert all(
+            sum(e["lane"] == int(lane) for e in lines) >= _state.number("quarantined", cursor)
+            for lane, cursor in saved.items()
+        )
 
 
 def test_the_files_of_two_hosts_join_to_that_of_one(broken, encoder, tmp_path):
@@ -181,3 +189,85 @@ def test_the_list_in_memory_is_bounded_and_the_file_is_not(tmp_path, encoder, ca
     assert "600000 records were left out, 600000 in all" in caplog.text
     with file.open() as lines:
         assert sum(1 for _ in lines) == 600_000
+
+
+def until_it_fails(iterator):
+    """The batches before the error, the error, and the state behind them."""
+    given = []
+    while True:
+        try:
+            given.append(next(iterator))
+        except gm.ShardError as error:
+            return given, error, iterator.get_state()
+
+
+def assert_same(batches, others):
+    assert len(batches) == len(others)
+    for batch, other in zip(batches, others, strict=True):
+        np.testing.assert_equal(batch, other)
+
+
+@pytest.mark.parametrize("seed", [None, 7])
+def test_a_run_that_was_stopped_goes_on_under_another_policy(broken, encoder, tmp_path, seed):
+    file = tmp_path / "quarantine.jsonl"
+    whole = list(make(broken, encoder, lanes=1, seed=seed))
+    given, error, state = until_it_fails(iter(make(broken, encoder, lanes=1, seed=seed, on_error="raise")))
+    assert error.record is not None
+    # As the error says: first with a rate that does not bear it all, then with one that does.
+    iterator = iter(make(broken, encoder, lanes=1, seed=seed, max_error_rate=0.0, quarantine_file=file))
+    iterator.set_state(state)
+    more, error, state = until_it_fails(iterator)
+    assert "max_error_rate=0" in error.reason
+    iterator = iter(make(broken, encoder, lanes=1, seed=seed, max_error_rate=0.5, quarantine_file=file))
+    iterator.set_state(state)
+    assert_same(given + more + list(iterator), whole)
+    assert len(listed(file)) == iterator.stats()["quarantined"] == 10
+
+
+def test_a_line_that_was_too_long_is_read_by_a_run_that_takes_longer_ones(tmp_path, encoder):
+    lines = [line(number) for number in range(40)]
+    lines[30] = json.dumps({"text": "long " * 100}).encode() + b"\n"
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b"".join(lines)))
+    given, error, state = until_it_fails(iter(make(tmp_path, encoder, on_error="raise", max_document_bytes=400)))
+    assert error.record == 30
+    longer = make(tmp_path, encoder, on_error="raise", max_document_bytes=1000)
+    iterator = iter(longer)
+    iterator.set_state(state)
+    assert_same(given + list(iterator), list(longer))
+    with pytest.raises(gm.StateError, match="max_document_bytes was 400 and is 300"):
+        iter(make(tmp_path, encoder, on_error="raise", max_document_bytes=300)).set_state(state)
+    # What was left out for its length would be in the other stream.
+    left_out = iter(make(tmp_path, encoder, max_document_bytes=400))
+    list(left_out)
+    with pytest.raises(gm.StateError, match="max_document_bytes was 400 and is 1000"):
+        iter(make(tmp_path, encoder, max_document_bytes=1000)).set_state(left_out.get_state())
+
+
+def test_a_state_behind_the_end_waits_for_the_file_too(broken, encoder, tmp_path):
+    """Seen from outside: what is synced is counted by a library put before libc's."""
+    source = tmp_path / "count.c"
+    source.write_text(
+        '#include <unistd.h>\nint fdatasync(int fd) { (void)fd; return (int)write(2, "synced\\n", 7) == 7 ? 0 : -1; }\n'
+    )
+    library = tmp_path / "count.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+    code = """
+import sys, gristmill as gm
+dataset = gm.PackedDataset(sys.argv[1] + "/*.jsonl.gz", tokenizer=sys.argv[2], sequence_length=64, batch_size=4,
+                           on_error="quarantine", max_error_rate=0.5, quarantine_file=sys.argv[1] + "/q", eos=False)
+iterator = iter(dataset)
+for batch in iterator:
+    pass
+print("ended", file=sys.stderr, flush=True)
+iterator.get_state()
+"""
+    (tmp_path / "tokenizer.json").write_bytes(encoder._core.json)
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path, tmp_path / "tokenizer.json"],
+        env={**os.environ, "LD_PRELOAD": str(library)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "synced" in done.stderr.partition("ended")[2]

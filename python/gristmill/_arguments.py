@@ -1,16 +1,26 @@
 """Checks of arguments. Each failure names the argument, what was given, and what is allowed."""
 
+import numbers
 import operator
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from gristmill._errors import ArgumentError, ArgumentTypeError
 
+_SHOWN = 200
+
 
 def wrong_type(name: str, value: object, expected: str) -> ArgumentTypeError:
     """The error for a value of a type that `name` does not take."""
-    return ArgumentTypeError(f"{name}={value!r}: expected {expected}, got {type(value).__name__}")
+    return ArgumentTypeError(f"{name}={shortened(value)}: expected {expected}, got {type(value).__name__}")
+
+
+def shortened(value: object) -> str:
+    """How Python writes a value, or the start of that."""
+    shown = repr(value)
+    return shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "..."
 
 
 def integer(name: str, value: Any, least: int, most: int | None = None) -> int:
@@ -41,11 +51,12 @@ def boolean(name: str, value: Any) -> bool:
 
 def fraction(name: str, value: Any) -> float:
     """A number from 0 to 1."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise wrong_type(name, value, "a number from 0 to 1")
-    if not 0 <= value <= 1:
+    number = float(value)
+    if not 0 <= number <= 1:
         raise ArgumentError(f"{name}={value!r}: expected a number from 0 to 1")
-    return float(value)
+    return number
 
 
 def choice(name: str, value: Any, allowed: Sequence[str]) -> str:
@@ -58,19 +69,22 @@ def choice(name: str, value: Any, allowed: Sequence[str]) -> str:
 
 def text(name: str, value: Any) -> str:
     """A string that is not empty."""
-    if not isinstance(value, str):
-        raise wrong_type(name, value, "a string")
-    if not value:
+    if isinstance(value, str) and not value:
         raise ArgumentError(f"{name}='': expected a string that is not empty")
     return valid_text(name, value)
 
 
-def valid_text(name: str, value: str) -> str:
+def valid_text(name: str, value: Any) -> str:
     """A string that UTF-8 can express: without lone surrogates."""
+    if not isinstance(value, str):
+        raise wrong_type(name, value, "a string")
     try:
         value.encode()
-    except UnicodeEncodeError:
-        raise ArgumentError(f"{name}={value!r}: expected a string without lone surrogates") from None
+    except UnicodeEncodeError as error:
+        raise ArgumentError(
+            f"{name}={shortened(value)}: expected a string without lone surrogates, found {value[error.start]!r} at "
+            f"character {error.start}"
+        ) from None
     return value
 
 
@@ -84,3 +98,9 @@ def path(name: str, value: Any) -> str:
     if not found or "\0" in found:
         raise ArgumentError(f"{name}={found!r}: expected a path that is not empty and without NUL")
     return valid_text(name, found)
+
+
+def tokenizer_file(path: "str | os.PathLike[str]") -> Path:
+    """The tokenizer.json that a path means: itself, or the one in the folder that it is."""
+    path = Path(path)
+    return path / "tokenizer.json" if path.is_dir() else path

@@ -6,16 +6,15 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import grain
 import numpy as np
 
-from gristmill import _arguments, _core, _lanes, _sharding
-from gristmill._encoder import Encoder, Pathish, as_encoder
-from gristmill._errors import ArgumentError
+from gristmill import _arguments, _core, _fingerprint, _lanes, _sharding
+from gristmill._encoder import Encoder, as_encoder
+from gristmill._errors import ArgumentError, MissingExtraError
 from gristmill._iterator import Element, PackedDatasetIterator, Source
-from gristmill._manifest import Manifest
+from gristmill._manifest import Manifest, Pathish
 
 _PACKINGS = ("concat", "best_fit", "pad")
 _TRUNCATIONS = ("right", "left", "middle", "error", "split")
@@ -26,9 +25,10 @@ _LAYOUTS = {
     "grain": ("tokens", "tokens_segment_ids", "tokens_positions"),
     "hf": ("input_ids", "attention_mask", "position_ids", "labels"),
 }  # fmt: skip
-# A batch's buffer is addressed with 32-bit counts of rows and tokens in many consumers.
 _LARGEST_LENGTH = 2**24
 _LARGEST_BATCH = 2**20
+# Many consumers count the places of an array in 32 bits.
+_MOST_PLACES = 2**31
 PROVENANCE = "provenance"
 _PROVENANCE_NUMBERS = 4
 # Bounds what a window of very short documents holds; the core bounds the bytes of longer ones.
@@ -51,8 +51,8 @@ class PackedDataset(Source, grain.IterDataset[Element]):
       `targets_segmentation` are 0. MaxText's own shift differs there, see `boundary_targets`.
     - `grain`: `tokens`, `tokens_segment_ids`, `tokens_positions`.
     - `hf`: `input_ids`, `attention_mask`, `position_ids`, `labels`. Labels are not shifted. They are -100 on
-      padding, on a document's first token, and wherever else the token before it in the row is not the one
-      before it in its document.
+      padding, on the first token that is given of a document, and wherever else the token before it in the row
+      is not the one before it in its document.
 
     With `provenance`, one more array says where each row's tokens come from: `provenance`, int32
     `[rows, entries, 4]` (`[entries, 4]` without `batch_size`). An entry stands for tokens that follow one another
@@ -86,7 +86,7 @@ class PackedDataset(Source, grain.IterDataset[Element]):
       layout: `"maxtext"`, `"grain"` or `"hf"`, see above.
       boundary_targets: whether a document's last token has the next document's first token as its target, as
         MaxText's shift of whole rows makes it; in `best_fit` the next one of the same row, in `pad` none. By
-        default nothing is trained across documents.
+        default nothing is trained across documents. Only `maxtext` has targets.
       eos: token or id put behind each document. None: the one named beside the tokenizer. False: none.
       bos: token or id put before each document. True: the one named beside the tokenizer. False: none.
       seed: None: no shuffling. Else the shards are permuted in each epoch, and documents within windows.
@@ -156,6 +156,11 @@ class PackedDataset(Source, grain.IterDataset[Element]):
         self._text_field = _arguments.text("text_field", text_field)
         self._sequence_length = _arguments.integer("sequence_length", sequence_length, 1, _LARGEST_LENGTH)
         self._batch_size = _arguments.optional_integer("batch_size", batch_size, 1, _LARGEST_BATCH)
+        if (self._batch_size or 1) * self._sequence_length > _MOST_PLACES:
+            raise ArgumentError(
+                f"batch_size={self._batch_size}: a batch of rows of sequence_length={self._sequence_length} would have "
+                f"more than {_MOST_PLACES} places"
+            )
         self._packing = _arguments.choice("packing", packing, _PACKINGS)
         self._fit_window = _arguments.integer("fit_window", fit_window, 1, _LARGEST_WINDOW)
         self._truncation = _arguments.choice("truncation", truncation, _TRUNCATIONS)
@@ -226,10 +231,14 @@ class PackedDataset(Source, grain.IterDataset[Element]):
           A copy of the dataset. Its batches hold the rows of this process, in global order.
 
         Raises:
+          MissingExtraError: JAX is not installed.
           ArgumentError: there is no `batch_size`, two processes share only some of their rows, or the rows of
             a process are not whole lanes; then it names the `lanes` that would do.
         """
-        import jax
+        try:
+            import jax
+        except ImportError as error:
+            raise MissingExtraError("a sharding needs JAX: pip install 'gristmill[jax]'") from error
 
         own = _sharding.lanes_of_process(self._lanes_of_processes(sharding), jax.process_index())
         dataset = copy.copy(self)
@@ -316,7 +325,7 @@ class PackedDataset(Source, grain.IterDataset[Element]):
             "max_error_rate": None if self._on_error == "raise" else self._max_error_rate,
             "max_document_bytes": self._max_document_bytes,
         }
-        return " ".join(f"{name}={quote(str(value), safe='')}" for name, value in parts.items())
+        return _fingerprint.make(parts)
 
     def _pipeline_arguments(self) -> dict[str, Any]:
         return {
@@ -348,7 +357,7 @@ class PackedDataset(Source, grain.IterDataset[Element]):
         }
 
     def _stream_name(self) -> str:
-        return hashlib.sha256(self._fingerprint.encode()).hexdigest()[:16]
+        return hashlib.sha256(_fingerprint.without_policy(self._fingerprint).encode()).hexdigest()[:16]
 
 
 def _quarantine_file(value: "Pathish | None", on_error: str) -> str | None:
@@ -359,4 +368,6 @@ def _quarantine_file(value: "Pathish | None", on_error: str) -> str | None:
         raise ArgumentError(f"quarantine_file={path!r}: nothing is listed with on_error='raise'; use 'quarantine'")
     if not Path(path).absolute().parent.is_dir():
         raise ArgumentError(f"quarantine_file={path!r}: its folder does not exist")
+    if Path(path).is_dir():
+        raise ArgumentError(f"quarantine_file={path!r}: expected a file, found a folder")
     return path

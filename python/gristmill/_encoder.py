@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import json
 import os
+import zlib
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -13,14 +14,15 @@ import numpy as np
 import numpy.typing as npt
 
 from gristmill import _arguments, _core
-from gristmill._errors import ArgumentError, ArgumentTypeError, GristmillError, TokenizerError
+from gristmill._errors import ArgumentError, ArgumentTypeError, MissingExtraError, TokenizerError
+from gristmill._manifest import Pathish
 
-Pathish: TypeAlias = "str | os.PathLike[str]"
 Ids: TypeAlias = "npt.NDArray[np.int32]"
 
 _GZIP_MAGIC = b"\x1f\x8b"
-# Files beside tokenizer.json that name its special tokens, in the order in which they are believed.
 _LARGEST_ID = 2**32 - 1
+_LARGEST_CACHE = 2**40
+# Files beside tokenizer.json that name its special tokens, in the order in which they are believed.
 _SPECIAL_TOKEN_FILES = ("tokenizer_config.json", "special_tokens_map.json")
 # Encoded into the fingerprint: a changed engine or Unicode table shows here, though the file is the same.
 _PROBE = (
@@ -38,6 +40,8 @@ class Encoder:
 
     Every way to make one takes the same options:
 
+    - `eos_token`, `bos_token`: the tokens that end and begin a document, if not those that a file beside
+      tokenizer.json names.
     - `special_tokens_in_text`: what a special token that is spelled out in a text, such as `</s>` in a web
       page, becomes: `"id"`, its id, as in the reference; or `"text"`, the ids of its characters.
     - `engine`: `"auto"`, or `"reference"` to have the `tokenizers` library whatever the file.
@@ -46,6 +50,10 @@ class Encoder:
     Attributes:
       eos_id: id of the token that ends a document, if a file beside tokenizer.json names one, else None.
       bos_id: id of the token that begins a document, likewise.
+
+    Raises:
+      TokenizerError: the `tokenizers` library cannot load the file.
+      ArgumentError: an option's value is not allowed, or the vocabulary lacks the EOS or BOS token it names.
     """
 
     def __init__(
@@ -58,10 +66,9 @@ class Encoder:
         engine: str = "auto",
         cache_bytes: int = 2**26,
     ) -> None:
-        if not isinstance(json_bytes, bytes):
+        if not isinstance(json_bytes, (bytes, bytearray, memoryview)):
             raise _arguments.wrong_type("json_bytes", json_bytes, "the bytes of a tokenizer.json")
-        if json_bytes.startswith(_GZIP_MAGIC):
-            json_bytes = gzip.decompress(json_bytes)
+        json_bytes = _inflated(bytes(json_bytes))
         self._settings: dict[str, Any] = {
             "eos_token": eos_token,
             "bos_token": bos_token,
@@ -69,11 +76,13 @@ class Encoder:
                 "special_tokens_in_text", special_tokens_in_text, ["id", "text"]
             ),
             "engine": _arguments.choice("engine", engine, ["auto", "reference"]),
-            "cache_bytes": _arguments.integer("cache_bytes", cache_bytes, 0),
+            "cache_bytes": _arguments.integer("cache_bytes", cache_bytes, 0, _LARGEST_CACHE),
         }
         self._core = _core.Encoder(json_bytes, special_tokens_in_text == "text", engine == "reference", cache_bytes)
-        self.eos_id = None if eos_token is None else self._core.token_to_id(eos_token)
-        self.bos_id = None if bos_token is None else self._core.token_to_id(bos_token)
+        self.eos_id = self._id_of_option("eos_token", eos_token)
+        self.bos_id = self._id_of_option("bos_token", bos_token)
+        # Of "eos" and "bos": the tokens that files beside tokenizer.json name and the vocabulary lacks.
+        self._unknown: dict[str, str] = {}
 
     @classmethod
     def from_bytes(cls, json_bytes: bytes, **options: Any) -> Self:
@@ -93,38 +102,50 @@ class Encoder:
         Raises:
           TokenizerError: the file is missing, or the `tokenizers` library cannot load it.
         """
-        path = Path(path)
+        path = Path(_arguments.path("path", path))
         try:
             json_bytes = path.read_bytes()
-        except (OSError, ValueError) as error:  # a NUL in the path, for one
-            reason = getattr(error, "strerror", None) or error
-            raise TokenizerError(f"cannot read the tokenizer {str(path)!r}: {reason}") from error
+        except OSError as error:
+            raise TokenizerError(f"cannot read the tokenizer {str(path)!r}: {error.strerror or error}") from error
         try:
-            return cls(json_bytes, **{**_special_tokens_beside(path), **options})
+            encoder = cls(json_bytes, **options)
         except TokenizerError as error:
             raise TokenizerError(f"{path}: {error}") from None
+        encoder._take_special_tokens(_special_tokens_beside(path))
+        return encoder
 
     @classmethod
     def from_pretrained(cls, name: Pathish, *, revision: str = "main", **options: Any) -> Self:
         """The encoder of a local folder, or of a model on the Hugging Face hub.
 
         Args:
-          name: a folder that holds a tokenizer.json, or a hub name such as `"org/model"`.
+          name: a folder that holds a tokenizer.json, such a file, or a hub name such as `"org/model"`.
           revision: branch, tag or commit on the hub.
           options: see the class.
 
         Raises:
           TokenizerError: there is no tokenizer.json, or the `tokenizers` library cannot load it.
-          GristmillError: `huggingface_hub` is needed and not installed (`pip install 'gristmill[hf]'`).
+          MissingExtraError: `huggingface_hub` is needed and not installed (`pip install 'gristmill[hf]'`).
         """
-        folder = Path(name)
-        if folder.is_dir():
-            return cls.from_file(folder / "tokenizer.json", **options)
-        return cls.from_file(_download(os.fspath(name), revision), **options)
+        name = _arguments.path("name", name)
+        if Path(name).exists():
+            return cls.from_file(_arguments.tokenizer_file(name), **options)
+        if name.startswith((".", "~", os.sep)) or name.count("/") > 1:
+            raise TokenizerError(f"no such folder: {name!r} (working folder: {str(Path.cwd())!r})")
+        return cls.from_file(_download(name, revision), **options)
 
     def encode(self, text: str) -> Ids:
-        """The ids of `text`, int32 `[n]`, no special tokens added."""
-        return self._core.encode(text)
+        """The ids of `text`, int32 `[n]`, no special tokens added.
+
+        Raises:
+          ArgumentTypeError: `text` is not a string.
+          ArgumentError: it holds lone surrogates, which no UTF-8 can express.
+        """
+        try:
+            return self._core.encode(text)
+        except (TypeError, UnicodeEncodeError):
+            _arguments.valid_text("text", text)
+            raise
 
     def encode_batch(self, texts: Sequence[str], threads: int | None = None) -> "tuple[Ids, npt.NDArray[np.int64]]":
         """The ids of many texts, on several threads.
@@ -137,19 +158,40 @@ class Encoder:
           The ids of all texts one after another, int32 `[n]`, and where each text's begin with the end at
           last, int64 `[len(texts) + 1]`: text `i` has the ids `ids[offsets[i]:offsets[i + 1]]`.
         """
-        if isinstance(texts, str):
+        if isinstance(texts, (str, bytes)):
             raise _arguments.wrong_type("texts", texts, "a list of strings")
         threads = _arguments.optional_integer("threads", threads, 1, 1024)
-        return self._core.encode_batch(list(texts), threads or _core.usable_cores())
+        texts = list(texts)
+        try:
+            return self._core.encode_batch(texts, threads or _core.usable_cores())
+        except (TypeError, UnicodeEncodeError):
+            for number, text in enumerate(texts):
+                _arguments.valid_text(f"texts[{number}]", text)
+            raise
 
     def decode(self, ids: "npt.ArrayLike") -> str:
-        """The text of some ids, special tokens included."""
-        array = np.asarray(ids, dtype=np.int64).reshape(-1)
-        return self._core.decode(array)
+        """The text of some ids, special tokens included. Ids that the vocabulary lacks give nothing.
+
+        Raises:
+          ArgumentTypeError: `ids` are no integers.
+          ArgumentError: one of them is negative, as labels may be, or larger than 32 bits.
+        """
+        array = np.asarray(ids).reshape(-1)
+        if array.size and array.dtype.kind not in "iu":
+            raise ArgumentTypeError(f"ids: expected integers, got {array.dtype}")
+        wrong = np.flatnonzero((array < 0) | (array > _LARGEST_ID))
+        if wrong.size:
+            raise ArgumentError(f"ids[{wrong[0]}]={array[wrong[0]]}: expected ids from 0 to {_LARGEST_ID}")
+        return self._core.decode(array.astype(np.int64))
 
     def token_to_id(self, token: str) -> int | None:
         """The id of a token as it is spelled in tokenizer.json, or None."""
-        return self._core.token_to_id(token)
+        try:
+            return self._core.token_to_id(token)
+        except UnicodeEncodeError:
+            return None  # no file can spell it
+        except TypeError:
+            raise _arguments.wrong_type("token", token, "a string") from None
 
     def id_to_token(self, token_id: int) -> str | None:
         """The spelling of an id in tokenizer.json, or None."""
@@ -206,9 +248,15 @@ class Encoder:
         if given is None or given is True:
             found = self.eos_id if name == "eos" else self.bos_id
             if found is None:
+                unknown = self._unknown.get(name)
+                reason = (
+                    f"no file beside the tokenizer names its {name.upper()} token"
+                    if unknown is None
+                    else f"the files beside the tokenizer name {unknown!r}, which its vocabulary lacks"
+                )
                 raise ArgumentError(
-                    f"{name}={given!r}: no file beside the tokenizer names its {name.upper()} token; give "
-                    f"{name}= a token or an id, or {name}=False for none{self._candidates()}"
+                    f"{name}={given!r}: {reason}; give {name}= a token or an id, or {name}=False for none"
+                    + self._candidates()
                 )
             return found
         if isinstance(given, str):
@@ -220,6 +268,27 @@ class Encoder:
         if self.id_to_token(token_id) is None:
             raise ArgumentError(f"{name}={token_id}: the vocabulary has no such id{self._candidates()}")
         return token_id
+
+    def _id_of_option(self, name: str, token: str | None) -> int | None:
+        if token is None:
+            return None
+        found = self.token_to_id(_arguments.text(name, token))
+        if found is None:
+            raise ArgumentError(f"{name}={token!r}: the vocabulary has no such token{self._candidates()}")
+        return found
+
+    def _take_special_tokens(self, named: dict[str, list[str]]) -> None:
+        """Takes the first token of each list that the vocabulary has, where no option has named one."""
+        for name, tokens in named.items():
+            option = f"{name}_token"
+            if self._settings[option] is not None or not tokens:
+                continue
+            known = [token for token in tokens if self.token_to_id(token) is not None]
+            if known:
+                self._settings[option] = known[0]
+                setattr(self, f"{name}_id", self.token_to_id(known[0]))
+            else:
+                self._unknown[name] = tokens[0]
 
     def _candidates(self) -> str:
         added = json.loads(self._core.json).get("added_tokens") or []
@@ -247,32 +316,41 @@ def as_encoder(tokenizer: "Encoder | Pathish") -> Encoder:
     if isinstance(tokenizer, Encoder):
         return tokenizer
     if isinstance(tokenizer, (str, os.PathLike)):
-        path = Path(tokenizer)
-        return Encoder.from_file(path / "tokenizer.json" if path.is_dir() else path)
+        return Encoder.from_file(_arguments.tokenizer_file(tokenizer))
     raise ArgumentTypeError(
         f"tokenizer={tokenizer!r}: expected the path of a tokenizer.json or an Encoder, got {type(tokenizer).__name__}"
     )
+
+
+def _inflated(json_bytes: bytes) -> bytes:
+    if not json_bytes.startswith(_GZIP_MAGIC):
+        return json_bytes
+    try:
+        return gzip.decompress(json_bytes)
+    except (OSError, EOFError, zlib.error) as error:
+        raise TokenizerError(f"expected gzip data because it begins with 1f 8b: {error}") from None
 
 
 def _rebuild(json_bytes: bytes, settings: dict[str, Any]) -> Encoder:
     return Encoder(json_bytes, **settings)
 
 
-def _special_tokens_beside(path: Path) -> dict[str, str | None]:
-    found: dict[str, str | None] = {"eos_token": None, "bos_token": None}
+def _special_tokens_beside(path: Path) -> dict[str, list[str]]:
+    """For "eos" and "bos" the tokens that the files beside a tokenizer.json name, the most trusted first."""
+    found: dict[str, list[str]] = {"eos": [], "bos": []}
     for name in _SPECIAL_TOKEN_FILES:
         beside = path.parent / name
         if not beside.is_file():
             continue
         try:
             settings = json.loads(beside.read_bytes())
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise TokenizerError(f"{beside} is not JSON: {error}") from None
-        for key in found:
-            value = settings.get(key) if isinstance(settings, dict) else None
+        for key, tokens in found.items():
+            value = settings.get(f"{key}_token") if isinstance(settings, dict) else None
             token = value.get("content") if isinstance(value, dict) else value
-            if found[key] is None and isinstance(token, str):
-                found[key] = token
+            if isinstance(token, str):
+                tokens.append(token)
     return found
 
 
@@ -281,16 +359,15 @@ def _download(name: str, revision: str) -> Path:
         from huggingface_hub import hf_hub_download
         from huggingface_hub.errors import EntryNotFoundError
     except ImportError as error:
-        raise GristmillError(
+        raise MissingExtraError(
             f"{name!r} is no local folder, and the hub needs huggingface_hub: pip install 'gristmill[hf]'"
         ) from error
-    try:
-        path = hf_hub_download(name, "tokenizer.json", revision=revision)
-    except (OSError, ValueError) as error:
-        raise TokenizerError(f"cannot get tokenizer.json of {name!r} at {revision!r} from the hub: {error}") from error
-    for beside in _SPECIAL_TOKEN_FILES:
+    paths = {}
+    for file in ("tokenizer.json", *_SPECIAL_TOKEN_FILES):
         try:
-            hf_hub_download(name, beside, revision=revision)
-        except EntryNotFoundError:
-            continue
-    return Path(path)
+            paths[file] = hf_hub_download(name, file, revision=revision)
+        except (OSError, ValueError) as error:
+            if file != "tokenizer.json" and isinstance(error, EntryNotFoundError):
+                continue
+            raise TokenizerError(f"cannot get {file} of {name!r} at {revision!r} from the hub: {error}") from error
+    return Path(paths["tokenizer.json"])

@@ -76,7 +76,7 @@ class GlobalBatches(_state_files.LoadsAnyProcessCount, grain.DatasetIterator[Glo
         self._vote = exchange(frozenset(sharding.device_set)).any if _must_vote(dataset, sharding) else None
         self._goes_on: Callable[[], bool] | None = None
         self._ahead: _Batch | None = None
-        self._state = self._iterator.get_state()
+        self._state = self._iterator._place()
         self._counts = self._iterator.stats()
         self._started = 0.0
         self._vote_seconds = 0.0
@@ -115,6 +115,7 @@ class GlobalBatches(_state_files.LoadsAnyProcessCount, grain.DatasetIterator[Glo
 
     def get_state(self) -> "State":
         """Where the stream stands behind the last batch handed out, for the lanes of this process."""
+        self._iterator._sync()
         return copy.deepcopy(self._state)
 
     def set_state(self, state: "State") -> None:
@@ -169,7 +170,7 @@ class GlobalBatches(_state_files.LoadsAnyProcessCount, grain.DatasetIterator[Glo
     def _go_to(self, state: "State") -> None:
         self._iterator.set_state(state)
         self._ahead = None
-        self._state = self._iterator.get_state()
+        self._state = self._iterator._place()
         self._counts = self._iterator.stats()
 
     def _exists(self, batch: "_Batch") -> bool:
@@ -200,7 +201,7 @@ class GlobalBatches(_state_files.LoadsAnyProcessCount, grain.DatasetIterator[Glo
         if element is None:
             element = self._iterator._padding()
         more = has_rows and self._iterator._pipeline.more()
-        return _Batch(self._move(element), has_rows, more, self._iterator.get_state(), self._iterator.stats())
+        return _Batch(self._move(element), has_rows, more, self._iterator._place(), self._iterator.stats())
 
     def _move(self, element: "Element") -> GlobalBatch:
         """Begins to move this process's rows to its devices."""

@@ -8,9 +8,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
-from gristmill import _state, _state_files, _table
+from gristmill import _arguments, _fingerprint, _state, _state_files, _table
 from gristmill._core import CURSOR_FIELDS
 from gristmill._encoder import Encoder
 from gristmill._errors import MissingShardError, ShardError, StateError
@@ -41,8 +40,7 @@ def inspect(path: Path, *, records: int = 1000, text: str | None = None) -> dict
         return explain.inspect(path)
     if path.is_dir() and any(path.glob("process_*-of-*.json")):
         return _saved_state(path, _state_files.read_merged(path))
-    if path.is_dir():
-        path /= "tokenizer.json"
+    path = _arguments.tokenizer_file(path)
     if not path.is_file():
         raise MissingShardError(f"no such file: {str(path)!r}")
     value = _whole_value(path)
@@ -263,9 +261,7 @@ def _saved_state(path: Path, value: dict[str, Any]) -> dict[str, Any]:
         "version": state["version"],
         "step": state["step"],
         "row": state["row"],
-        "stream": {
-            name: unquote(value) for name, _, value in (part.partition("=") for part in state["fingerprint"].split(" "))
-        },
+        "stream": _fingerprint.parse(state["fingerprint"]),
         "lanes": cursors,
         "totals": {name: sum(cursor[name] for cursor in cursors.values()) for name in totals},
     }

@@ -10,8 +10,8 @@ import grain
 import numpy as np
 import numpy.typing as npt
 
-from gristmill import _core, _state, _state_files
-from gristmill._errors import GristmillError, StateError
+from gristmill import _core, _fingerprint, _state, _state_files
+from gristmill._errors import ArgumentError, ArgumentTypeError, GristmillError, StateError
 
 if TYPE_CHECKING:
     from gristmill._dataset import PackedDataset
@@ -48,7 +48,7 @@ class PackedDatasetIterator(Source, _state_files.LoadsAnyProcessCount, grain.Dat
           StopIteration: all epochs of the lanes of this iterator have been given.
           ShardError: a record cannot be used. What lies before it has been given; each further call raises
             the same error, and the state stays behind the last element.
-          ValueError: the iterator was closed.
+          ArgumentError: the iterator was closed.
         """
         self._assert_not_closed()
         self._set_threads()
@@ -68,7 +68,14 @@ class PackedDatasetIterator(Source, _state_files.LoadsAnyProcessCount, grain.Dat
 
     def get_state(self) -> _state.State:
         """Where the stream stands behind the last element given: a fresh dict of integers and strings."""
+        self._sync()
+        return self._place()
+
+    def _sync(self) -> None:
+        """Before a state is saved: the quarantine file must not lose what the state counts."""
         self._pipeline.sync_quarantine_file()
+
+    def _place(self) -> _state.State:
         step, row, lanes = self._pipeline.state()
         return {
             "version": _state.VERSION,
@@ -83,7 +90,9 @@ class PackedDatasetIterator(Source, _state_files.LoadsAnyProcessCount, grain.Dat
 
         Args:
           state: a state of this dataset that holds at least the lanes of this iterator: its own, one of
-            an iterator with more lanes, or one made by `merge_states`.
+            an iterator with more lanes, or one made by `merge_states`. The dataset may have another `on_error` and
+            `max_error_rate` than the one that saved it and, if no record was left out until then, a larger
+            `max_document_bytes`: what was given so far is the same.
 
         Raises:
           StateError: the state belongs to another stream, lacks lanes, or is damaged. What only the
@@ -91,10 +100,11 @@ class PackedDatasetIterator(Source, _state_files.LoadsAnyProcessCount, grain.Dat
         """
         self._assert_not_closed()
         checked = _state.check(state)
-        if checked["fingerprint"] != self._dataset.fingerprint:
+        saved, current = checked["fingerprint"], self._dataset.fingerprint
+        if saved != current and not _fingerprint.goes_on(saved, current, _state.quarantined(checked)):
             raise StateError(
                 "the state was saved by another dataset: "
-                + _state.differences(checked["fingerprint"], self._dataset.fingerprint)
+                + _fingerprint.differences(saved, current)
                 + ". Use the same shards, tokenizer and arguments as the run that saved it; to add shards, finish the "
                 "epoch on the old ones and start anew on the new"
             )
@@ -115,6 +125,8 @@ class PackedDatasetIterator(Source, _state_files.LoadsAnyProcessCount, grain.Dat
 
     def close(self) -> None:
         """Stops and joins the threads. Elements already given stay valid."""
+        if not hasattr(self, "_reporter"):
+            return  # it could not be made, and Grain's `__del__` closes what there is
         try:
             if not self._closed:
                 self._reporter.report()
@@ -131,7 +143,7 @@ class PackedDatasetIterator(Source, _state_files.LoadsAnyProcessCount, grain.Dat
         state = self.get_state()
         epochs = self._dataset._epochs
         return [
-            {"exhausted": cursor[0] == epochs, "state": {**state, "lanes": {lane: cursor}}}
+            {"exhausted": _state.number("epoch", cursor) == epochs, "state": {**state, "lanes": {lane: cursor}}}
             for lane, cursor in state["lanes"].items()
         ]
 
@@ -169,6 +181,16 @@ class PackedDatasetIterator(Source, _state_files.LoadsAnyProcessCount, grain.Dat
         """
         return self._pipeline.quarantine()
 
+    def __reduce__(self) -> Any:
+        raise ArgumentTypeError(
+            "an iterator has threads, and is neither pickled nor copied: save its get_state(), and give that to "
+            "set_state() of another iterator of the dataset"
+        )
+
+    def _assert_not_closed(self) -> None:
+        if self._closed:
+            raise ArgumentError("this iterator was closed: make a new one with iter(dataset)")
+
     def _padding(self) -> Element:
         """Behind the end, rows of padding for a step of which other hosts still have rows."""
         element = self._pipeline.padding()
@@ -195,6 +217,7 @@ class _Reporter:
         self._pipeline = iterator._pipeline
         self._on_stats = on_stats
         self._due = time.monotonic() + _REPORT_SECONDS
+        self._is_reporting = False
         self.restored()
 
     def restored(self) -> None:
@@ -206,8 +229,15 @@ class _Reporter:
             self.report()
 
     def report(self) -> None:
-        if self._is_ending():
+        if self._is_ending() or self._is_reporting:  # `on_stats` may close the iterator
             return
+        self._is_reporting = True
+        try:
+            self._report()
+        finally:
+            self._is_reporting = False
+
+    def _report(self) -> None:
         self._due = time.monotonic() + _REPORT_SECONDS
         stats = self._pipeline.stats()
         all_now = stats["quarantined"]

@@ -10,9 +10,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
-from gristmill import _state, _state_files, _table
+from gristmill import _fingerprint, _state, _state_files, _table
 from gristmill._dataset import PROVENANCE, PackedDataset
 from gristmill._errors import ArgumentError, ArgumentTypeError, StateError
 from gristmill._iterator import Element, PackedDatasetIterator
@@ -109,10 +108,9 @@ def _from_settings(settings: Iterable[str]) -> dict[str, Any]:
 
 def _from_fingerprint(fingerprint: str) -> dict[str, Any]:
     """The arguments that a state was made with. One that its packing does not use is None there, or left out."""
-    values = {name: unquote(value) for name, _, value in (part.partition("=") for part in fingerprint.split(" "))}
     arguments = {
         name: value if name in _STRINGS else _literal(value)
-        for name, value in values.items()
+        for name, value in _fingerprint.parse(fingerprint).items()
         if name not in _NO_ARGUMENTS and (value != "None" or name in _NONE_MEANS)
     }
     return arguments | {name: False for name in ("eos", "bos") if arguments.get(name) is None}

@@ -7,10 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from gristmill._arguments import wrong_type
+from gristmill._arguments import integer, wrong_type
 from gristmill._errors import ArgumentError, MissingShardError
 
 Pathish: TypeAlias = "str | os.PathLike[str]"
+
+_LARGEST_SIZE = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,9 @@ class Manifest:
             raise ArgumentError(f"a manifest of {len(self.paths)} paths has {len(self.sizes)} sizes")
         if not self.paths:
             raise ArgumentError("a manifest needs at least one shard")
+        for path, size in zip(self.paths, self.sizes, strict=True):
+            _check_name(path)
+            integer(f"the size of {path!r}", size, 0, _LARGEST_SIZE)
         order = sorted(range(len(self.paths)), key=lambda i: os.fsencode(self.paths[i]))
         object.__setattr__(self, "paths", tuple(self.paths[i] for i in order))
         object.__setattr__(self, "sizes", tuple(int(self.sizes[i]) for i in order))
@@ -53,7 +58,7 @@ class Manifest:
         """
         if isinstance(shards, Manifest):
             return shards
-        if isinstance(shards, (str, os.PathLike)):
+        if isinstance(shards, (str, bytes, os.PathLike)):
             shards = [shards]
         try:
             patterns = list(shards)
@@ -62,6 +67,8 @@ class Manifest:
         if not patterns:
             raise ArgumentError("shards=[]: expected at least one path or glob")
         paths = sorted({path for pattern in patterns for path in _matches(pattern)})
+        for path in paths:
+            _check_name(path)  # before the message of another error has to spell it
         return cls(tuple(paths), tuple(os.stat(path).st_size for path in paths))
 
     @property
@@ -95,8 +102,35 @@ def _matches(pattern: object) -> Sequence[str]:
         raise MissingShardError(
             f"{name!r} is a folder: name its shards, for example {os.path.join(name, '*.json.gz')!r}"
         )
-    found = [path for path in glob.glob(name, recursive=True) if os.path.isfile(path)]
-    if found:
-        return found
+    if os.path.lexists(name):
+        raise MissingShardError(f"{name!r} is {_what_it_is(name)}: a shard is a regular file, or a link to one")
+    matches = [path for path in glob.glob(name, recursive=True) if not os.path.isdir(path)]
+    for path in matches:
+        if not os.path.isfile(path):
+            raise MissingShardError(
+                f"{path!r}, which matches {name!r}, is {_what_it_is(path)}: bring its file back, or name the shards so "
+                "that it is not among them"
+            )
+    if matches:
+        return matches
     what = "no file matches the glob" if glob.has_magic(name) else "no such file:"
-    raise MissingShardError(f"{what} {name!r} (working folder: {os.getcwd()!r})")
+    raise MissingShardError(f"{what} {name!r} (working folder: {os.getcwd()!r}){_hint(name)}")
+
+
+def _what_it_is(path: str) -> str:
+    return "a link that leads to no file" if os.path.islink(path) else "a pipe, a socket or a device"
+
+
+def _hint(name: str) -> str:
+    if "://" in name:
+        return "; shards are local files: mount the bucket, or fetch them"
+    return "; ~ is taken as it is: use os.path.expanduser" if name.startswith("~") else ""
+
+
+def _check_name(path: object) -> None:
+    if not isinstance(path, str):
+        raise wrong_type("shards", path, "paths as strings")
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise ArgumentError(f"the name of the shard {path!r} is not UTF-8: rename it") from None

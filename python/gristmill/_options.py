@@ -4,11 +4,14 @@ The table repeats no more than names, defaults and a line of help, and loads no 
 holds it against the signature of `PackedDataset`.
 """
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+
+from gristmill import _arguments
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -61,7 +64,15 @@ TABLE: Mapping[str, tuple[Any, Any, str]] = {
     "verify": (_SHARE, 0.0, "Share of the documents to compare with the reference while running."),
 }  # fmt: skip
 
-tokenizer_file = click.Path(exists=True, path_type=Path)
+
+class _TokenizerFile(click.Path):
+    """The path of a tokenizer.json, given by its own name or by that of its folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        return Path(os.fsdecode(super().convert(_arguments.tokenizer_file(value), param, ctx)))
+
+
+tokenizer_file = _TokenizerFile(exists=True)
 
 
 def dataset_options(*names: str, **defaults: Any) -> Callable[[Command], Command]:

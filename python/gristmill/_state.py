@@ -11,6 +11,7 @@ values are plain integers and strings, and the form never changes in a run.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from gristmill import _fingerprint
 from gristmill._core import CURSOR_FIELDS
 from gristmill._errors import StateError
 
@@ -44,7 +45,7 @@ def merge_states(states: Iterable[Mapping[str, Any]]) -> State:
         if state["fingerprint"] != first["fingerprint"]:
             raise StateError(
                 "merge_states: the states come from different streams: "
-                + differences(state["fingerprint"], first["fingerprint"])
+                + _fingerprint.differences(state["fingerprint"], first["fingerprint"])
             )
         if state["row"]:
             raise StateError(
@@ -86,7 +87,7 @@ def check(state: Any) -> State:
     if set(state) != _KEYS:
         raise StateError(f"a state has the keys {sorted(_KEYS)}, got {sorted(map(str, state))}")
     # An array would compare item by item.
-    if not isinstance(state["version"], int) or state["version"] != VERSION:
+    if type(state["version"]) is not int or state["version"] != VERSION:
         raise StateError(f"this release reads states of version {VERSION}, got {state['version']!r}")
     if not isinstance(state["fingerprint"], str):
         raise StateError("a state's fingerprint is a string")
@@ -96,7 +97,7 @@ def check(state: Any) -> State:
     if not isinstance(lanes, Mapping):
         raise StateError(f"a state's lanes are a dict, got {type(lanes).__name__}")
     for lane, cursor in lanes.items():
-        if not (isinstance(lane, str) and lane.isascii() and lane.isdigit()):
+        if not (isinstance(lane, str) and lane.isascii() and lane.isdigit() and lane == str(int(lane))):
             raise StateError(f"a state's lanes are named by their numbers as strings, got {lane!r}")
         if not isinstance(cursor, Sequence) or len(cursor) != len(CURSOR_FIELDS):
             raise StateError(f"the state of lane {lane} is a list of {len(CURSOR_FIELDS)} integers, got {cursor!r}")
@@ -105,15 +106,14 @@ def check(state: Any) -> State:
     return dict(state)
 
 
-def differences(saved: str, current: str) -> str:
-    """What two fingerprints do not share, in words."""
-    before, after = (dict(part.split("=", 1) for part in text.split(" ") if "=" in part) for text in (saved, current))
-    changed = [
-        f"{name} was {before.get(name, 'not there')} and is {after.get(name, 'not there')}"
-        for name in sorted(before.keys() | after.keys())
-        if before.get(name) != after.get(name)
-    ]
-    return ", ".join(changed) or f"{saved!r} and {current!r}"
+def number(name: str, cursor: Sequence[int]) -> int:
+    """One of a lane's numbers, by its name in `CURSOR_FIELDS`."""
+    return cursor[CURSOR_FIELDS.index(name)]
+
+
+def quarantined(state: State) -> int:
+    """How many records all lanes have left out."""
+    return sum(number("quarantined", cursor) for cursor in state["lanes"].values())
 
 
 def _check_number(name: str, value: Any) -> None:
@@ -122,5 +122,5 @@ def _check_number(name: str, value: Any) -> None:
 
 
 def _has_ended(state: State) -> bool:
-    epochs = dict(part.split("=", 1) for part in state["fingerprint"].split(" ") if "=" in part).get("epochs")
-    return all(str(cursor[0]) == epochs for cursor in state["lanes"].values())
+    epochs = _fingerprint.parse(state["fingerprint"]).get("epochs")
+    return all(str(number("epoch", cursor)) == epochs for cursor in state["lanes"].values())

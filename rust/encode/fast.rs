@@ -36,7 +36,7 @@ pub struct FastEncoder {
 /// How text becomes pieces.
 enum TextRules {
     ByteLevel { cut: ByteCut, add_prefix_space: bool, nfc: Option<&'static Nfc> },
-    SentencePiece { prefix: Prefix, normalizes: bool, cutter: Cutter },
+    SentencePiece { prefix: Prefix, normalizer_marks: bool, cutter: Cutter },
 }
 
 /// How byte-level text is cut before pieces are looked up.
@@ -92,7 +92,7 @@ impl FastEncoder {
                 let text = TextRules::ByteLevel { cut, add_prefix_space, nfc: nfc.then(Nfc::get) };
                 (text, Pieces::Bytes(Box::new(bytes)))
             }
-            Style::SentencePiece { prefix, normalizes, before_each_space } => {
+            Style::SentencePiece { prefix, normalizer_marks, before_each_space } => {
                 let characters = Characters::new(
                     &vocab,
                     &rules,
@@ -107,7 +107,7 @@ impl FastEncoder {
                     Cutter::whole(before_each_space, kernel)
                 };
                 (
-                    TextRules::SentencePiece { prefix, normalizes, cutter },
+                    TextRules::SentencePiece { prefix, normalizer_marks, cutter },
                     Pieces::Characters(Box::new(characters)),
                 )
             }
@@ -208,14 +208,14 @@ impl TextRules {
             Self::SentencePiece { prefix: Prefix::Prepend, .. } => {
                 format!(" {}", content.replace(MARKER, " "))
             }
-            Self::SentencePiece { normalizes: true, .. } => content.replace(MARKER, " "),
+            Self::SentencePiece { normalizer_marks: true, .. } => content.replace(MARKER, " "),
             _ => content.to_owned(),
         }
     }
 
     /// Whether the normalizer, not the pre-tokenizer, turns spaces into markers.
     fn normalizes_spaces(&self) -> bool {
-        matches!(self, Self::SentencePiece { normalizes: true, .. })
+        matches!(self, Self::SentencePiece { normalizer_marks: true, .. })
     }
 }
 

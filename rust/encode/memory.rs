@@ -8,7 +8,7 @@
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-use memmap2::MmapMut;
+use memmap2::{MmapMut, MmapOptions};
 
 /// The size of a large page on most systems; smaller tables are not worth a mapping.
 const LARGE_PAGE: usize = 2 << 20;
@@ -42,18 +42,20 @@ unsafe impl Send for Lines {}
 unsafe impl Sync for Lines {}
 
 impl Lines {
-    pub fn zeroed(len: usize) -> Self {
-        let large = if len * size_of::<Line>() >= LARGE_PAGE { Self::mapped(len) } else { None };
-        large.unwrap_or_else(|| {
-            let mut lines = vec![Line::EMPTY; len].into_boxed_slice();
-            let start = NonNull::from(&mut *lines).cast();
-            Self { start, len, _memory: Memory::Small { _lines: lines } }
-        })
+    /// None where the system does not give that much.
+    pub fn zeroed(len: usize) -> Option<Self> {
+        if len * size_of::<Line>() >= LARGE_PAGE {
+            return Self::mapped(len);
+        }
+        let mut lines = vec![Line::EMPTY; len].into_boxed_slice();
+        let start = NonNull::from(&mut *lines).cast();
+        Some(Self { start, len, _memory: Memory::Small { _lines: lines } })
     }
 
-    /// None where the system has no memory to map.
     fn mapped(len: usize) -> Option<Self> {
-        let mut map = MmapMut::map_anon(len * size_of::<Line>() + LARGE_PAGE).ok()?;
+        let bytes = len * size_of::<Line>() + LARGE_PAGE;
+        // Most of it may never be touched: it need not be there now.
+        let mut map = MmapOptions::new().len(bytes).no_reserve_swap().map_anon().ok()?;
         #[cfg(target_os = "linux")]
         // No more than advice: without large pages everything works, slower.
         let _ = map.advise(memmap2::Advice::HugePage);
@@ -89,7 +91,7 @@ mod tests {
     fn lines_are_zeroed_aligned_and_kept() {
         let large = LARGE_PAGE / size_of::<Line>();
         for len in [0, 1, 1000, large, large * 3 + 5] {
-            let mut lines = Lines::zeroed(len);
+            let mut lines = Lines::zeroed(len).unwrap();
             assert_eq!((lines.len(), lines.as_ptr() as usize % size_of::<Line>()), (len, 0));
             assert!(lines.iter().all(|line| *line == Line::EMPTY));
             let full = Line([u64::MAX; 8]);

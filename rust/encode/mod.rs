@@ -42,8 +42,9 @@ mod vocab;
 mod windows;
 mod words;
 
+use std::num::NonZero;
 use std::panic::resume_unwind;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, TryLockError};
 
 use crate::error::{Error, Result};
 use fast::{FastEncoder, FastWorker};
@@ -137,6 +138,7 @@ struct Shared {
     /// Workers without work: those of earlier calls of [`Encoder::encode_batch`], whose caches are warm, and one
     /// that is made at load.
     idle: Mutex<Vec<FastWorker>>,
+    cores: usize,
 }
 
 /// What one thread needs to encode; make one per thread with [`Encoder::worker`].
@@ -165,7 +167,9 @@ impl Encoder {
         let fast = fast.map(Arc::new);
         let first_worker = fast.iter().map(|fast| FastWorker::new(Arc::clone(fast)));
         let idle = Mutex::new(first_worker.collect());
-        let shared = Shared { json: json.into(), options, fast, reference: OnceLock::new(), reason, idle };
+        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let reference = OnceLock::new();
+        let shared = Shared { json: json.into(), options, fast, reference, reason, idle, cores };
         if !is_fast {
             // Whatever the fast engine found odd may be what the reference refuses.
             shared.reference()?;
@@ -306,7 +310,7 @@ impl Encoder {
             worker.encode(text.as_ref(), &mut ids)?;
             ends.push(ids.len());
         }
-        self.shared.idle().extend(worker.fast);
+        self.shared.keep(worker.fast);
         ids.shrink_to_fit();
         Ok((ids, ends))
     }
@@ -314,7 +318,7 @@ impl Encoder {
     /// What one thread needs to encode.
     pub fn worker(&self) -> EncodeWorker {
         let new = || self.shared.fast.as_ref().map(|fast| FastWorker::new(Arc::clone(fast)));
-        let idle = self.shared.idle().pop();
+        let idle = self.shared.idle().and_then(|mut idle| idle.pop());
         EncodeWorker { shared: Arc::clone(&self.shared), fast: idle.or_else(new) }
     }
 }
@@ -335,8 +339,27 @@ impl EncodeWorker {
 }
 
 impl Shared {
-    fn idle(&self) -> MutexGuard<'_, Vec<FastWorker>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The workers without work, if they can be had. In a process that was forked while another thread held the
+    /// lock, nobody will ever let go of it.
+    fn idle(&self) -> Option<MutexGuard<'_, Vec<FastWorker>>> {
+        // It is held for a few instructions.
+        const PATIENCE: usize = 1000;
+        for _ in 0..PATIENCE {
+            match self.idle.try_lock() {
+                Ok(idle) => return Some(idle),
+                Err(TryLockError::Poisoned(idle)) => return Some(idle.into_inner()),
+                Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+            }
+        }
+        None
+    }
+
+    /// Keeps workers for later calls: as many as can run at a time.
+    fn keep(&self, workers: Option<FastWorker>) {
+        if let Some(mut idle) = self.idle() {
+            idle.extend(workers);
+            idle.truncate(self.cores);
+        }
     }
 
     fn reference(&self) -> Result<&Reference> {

@@ -22,7 +22,7 @@ pub enum Style {
         prefix: Prefix,
         /// Whether the normalizer makes the markers: then they are in what added tokens are compared with.
         /// Metaspace comes behind that.
-        normalizes: bool,
+        normalizer_marks: bool,
         before_each_space: bool,
     },
 }
@@ -127,7 +127,7 @@ fn byte_level(normalizers: &[Normalizer], pre_tokenizer: &Value) -> Result<Plan,
 
 fn sentence_piece(normalizers: &[Normalizer], pre_tokenizer: &Value) -> Result<Plan, String> {
     use Normalizer::{PrependMarker, SpacesToMarkers};
-    let normalizes = !normalizers.is_empty();
+    let normalizer_marks = !normalizers.is_empty();
     let (prefix, before_each_space) = match (normalizers, pre_tokenizer["type"].as_str()) {
         ([], Some("Metaspace")) => metaspace(pre_tokenizer)?,
         (_, Some("Metaspace")) => return Err("it has a normalizer before Metaspace".into()),
@@ -148,7 +148,7 @@ fn sentence_piece(normalizers: &[Normalizer], pre_tokenizer: &Value) -> Result<P
         },
         if before_each_space { ", split before each marker" } else { "" }
     );
-    Ok(Plan { style: Style::SentencePiece { prefix, normalizes, before_each_space }, description })
+    Ok(Plan { style: Style::SentencePiece { prefix, normalizer_marks, before_each_space }, description })
 }
 
 fn metaspace(value: &Value) -> Result<(Prefix, bool), String> {

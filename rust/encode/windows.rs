@@ -150,7 +150,7 @@ fn common(left: &[Token], right: &[Token]) -> Option<(usize, usize)> {
 /// Consecutive windows of a word, merged.
 #[derive(Default)]
 struct Windows {
-    windows: Vec<Window>,
+    list: Vec<Window>,
     tokens: Vec<Token>,
     words: SideBySide<LONGEST>,
 }
@@ -164,12 +164,12 @@ struct Window {
 
 impl Windows {
     fn clear(&mut self) {
-        self.windows.clear();
+        self.list.clear();
         self.tokens.clear();
     }
 
     fn iter(&self) -> impl Iterator<Item = &[Token]> {
-        self.windows.iter().map(|window| &self.tokens[window.tokens.clone()])
+        self.list.iter().map(|window| &self.tokens[window.tokens.clone()])
     }
 
     /// Merges up to `count` windows, in place of those before, and gives where the next one starts.
@@ -181,17 +181,17 @@ impl Windows {
         first: usize,
         count: usize,
     ) -> usize {
-        let mut before = self.windows.pop();
+        let mut before = self.list.pop();
         if let Some(window) = &mut before {
             self.tokens.drain(..window.tokens.start);
             window.tokens = 0..self.tokens.len();
         }
-        self.windows.clear();
+        self.list.clear();
         self.words.clear();
         let mut start = first;
-        while self.windows.len() < count && start < word.len() {
+        while self.list.len() < count && start < word.len() {
             let part = Part { word, start, len: size.min(word.len() - start) };
-            let is_repeat = self.windows.last().or(before.as_ref()).is_some_and(|before| {
+            let is_repeat = self.list.last().or(before.as_ref()).is_some_and(|before| {
                 part.len == size
                     && (0..size).all(|place| part.symbol(place) == word.symbol(before.start + place))
             });
@@ -201,20 +201,20 @@ impl Windows {
                     true
                 });
             }
-            self.windows.push(Window { start, is_repeat, tokens: 0..0 });
+            self.list.push(Window { start, is_repeat, tokens: 0..0 });
             start = if start + part.len == word.len() { word.len() } else { start + size - size / 4 };
         }
         table.merge_all(&mut self.words);
-        self.gather(table, word, size, before);
+        self.gather(table, word, size, before.as_ref());
         start
     }
 
-    /// Takes the tokens of all windows. `before` is the window before them, whose tokens are still there.
-    fn gather(&mut self, table: &MergeTable, word: &impl Word, size: usize, before: Option<Window>) {
-        let Self { windows, tokens, words } = self;
+    /// Takes the tokens of all windows. `earlier` is the window before them, whose tokens are still there.
+    fn gather(&mut self, table: &MergeTable, word: &impl Word, size: usize, earlier: Option<&Window>) {
+        let Self { list, tokens, words } = self;
         let mut merged = words.iter();
-        let mut before = before.as_ref();
-        for window in windows {
+        let mut before = earlier;
+        for window in list {
             let begin = tokens.len();
             let start = window.start;
             let token =
@@ -226,10 +226,9 @@ impl Windows {
                     tokens.push(Token { id, start: moved(start), end: moved(end) });
                 }
             } else if size <= LONGEST {
-                let merged = merged.next();
-                merged.into_iter().for_each(|merged| {
+                if let Some(merged) = merged.next() {
                     merged.emit(|symbol, from, to| tokens.push(token(symbol, from, to)));
-                });
+                }
             } else {
                 let end = word.len().min(start + size);
                 let symbols: Vec<u32> = (start..end).map(|place| word.symbol(place)).collect();

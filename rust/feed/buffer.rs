@@ -1,9 +1,11 @@
 //! The memory of batches: one buffer per batch, lent to the consumer, reused when it is done.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::error::{Error, Result};
 
 /// Alignment of every array in bytes: a cache line, and what JAX asks of memory it can use in
 /// place on CPU.
@@ -69,19 +71,16 @@ unsafe impl Send for Buffer {}
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
-    fn new(items: usize) -> Self {
+    fn new(items: usize) -> Option<Self> {
         // Alignment is made here rather than asked for: at the allocator's own alignment, zeroed
         // memory comes from the kernel page by page as lanes first write, not all at once.
-        let layout = Layout::array::<i32>(items + ALIGNMENT_ITEMS).unwrap_or_else(|_| {
-            unreachable!("the shape's size was checked when the pipeline was configured")
-        });
+        let layout = Layout::array::<i32>(items.checked_add(ALIGNMENT_ITEMS)?).ok()?;
         // SAFETY: the size is not zero.
-        let allocation = unsafe { alloc_zeroed(layout) };
-        let Some(allocation) = NonNull::new(allocation) else { handle_alloc_error(layout) };
+        let allocation = NonNull::new(unsafe { alloc_zeroed(layout) })?;
         let padding = allocation.align_offset(ALIGNMENT);
         // SAFETY: `padding` is less than ALIGNMENT, and that much was added to the size.
         let items = unsafe { allocation.add(padding) }.cast();
-        Self { allocation, layout, items }
+        Some(Self { allocation, layout, items })
     }
 
     /// The first item of the first array. Whoever owns the buffer, or the row it points to, may
@@ -118,10 +117,17 @@ impl Pool {
         self.shape
     }
 
-    /// A buffer that nobody else has: an idle one, else a new one.
-    pub fn get(&self) -> Buffer {
+    /// A buffer that nobody else has: an idle one, else a new one, if there is memory for it.
+    pub fn get(&self) -> Result<Buffer> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        idle.unwrap_or_else(|| Buffer::new(self.shape.items()))
+        idle.or_else(|| Buffer::new(self.shape.items())).ok_or_else(|| {
+            let Shape { rows, length, .. } = self.shape;
+            let gigabytes = self.shape.items() as f64 * size_of::<i32>() as f64 / 1e9;
+            Error::System(format!(
+                "there is no memory for a batch of {rows} rows of {length} tokens, which takes {gigabytes:.1} GB: \
+                 lower batch_size=, sequence_length= or prefetch="
+            ))
+        })
     }
 
     fn put(&self, buffer: Buffer) {
@@ -197,7 +203,7 @@ mod tests {
 
     #[test]
     fn arrays_are_aligned_and_do_not_overlap() {
-        let buffer = Buffer::new(SHAPE.items());
+        let buffer = Buffer::new(SHAPE.items()).unwrap();
         let first = buffer.as_ptr() as usize;
         for array in 0..SHAPE.arrays {
             assert_eq!((first + 4 * SHAPE.offset(array, 0)) % ALIGNMENT, 0);
@@ -213,12 +219,19 @@ mod tests {
     #[test]
     fn a_dropped_lease_is_used_again_up_to_the_bound() {
         let pool = Pool::new(SHAPE, 1);
-        let leases: Vec<Lease> = (0..2).map(|_| Lease::new(pool.get(), Arc::clone(&pool))).collect();
+        let leases: Vec<Lease> = (0..2).map(|_| Lease::new(pool.get().unwrap(), Arc::clone(&pool))).collect();
         let addresses: Vec<_> = leases.iter().map(Lease::as_ptr).collect();
         assert_ne!(addresses[0], addresses[1]);
         drop(leases);
         assert_eq!(pool.idle.lock().unwrap().len(), 1);
-        assert!(addresses.contains(&pool.get().as_ptr()));
+        assert!(addresses.contains(&pool.get().unwrap().as_ptr()));
         assert!(pool.idle.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_batch_that_no_memory_holds_is_an_error() {
+        let shape = Shape { rows: 1 << 30, length: 1 << 27, ..SHAPE };
+        let error = Pool::new(shape, 1).get().unwrap_err().to_string();
+        assert!(error.starts_with("there is no memory for a batch of 1073741824 rows of 134217728 tokens"));
     }
 }

@@ -45,7 +45,6 @@ struct Shared {
     board: Board,
     busy: Arc<Busy>,
     ids: Arc<IdsPool>,
-    quarantine_file: Option<Arc<QuarantineFile>>,
 }
 
 /// A lane's two ends. The schedule lets one worker at a time into each, so the locks never wait.
@@ -73,21 +72,20 @@ impl Crew {
         config: &Arc<StreamConfig>,
         encoder: &Encoder,
         host: &HostConfig,
-        cursors: &[Cursor],
-        writers: Vec<LaneWriter<Report>>,
+        ends: Vec<(Cursor, LaneWriter<Report>)>,
         open_until: u64,
         busy: &Arc<Busy>,
+        quarantine_file: Option<&Arc<QuarantineFile>>,
     ) -> Result<Self> {
         let threads = host.threads;
-        let quarantine_file = open_quarantine_file(host, cursors)?;
-        let schedule = Schedule::new(writers.iter().map(LaneWriter::step), open_until, threads);
-        let lanes = host.lanes.iter().zip(cursors).zip(writers).map(|((&lane, cursor), writer)| Lane {
+        let schedule = Schedule::new(ends.iter().map(|(_, writer)| writer.step()), open_until, threads);
+        let lanes = host.lanes.iter().zip(ends).map(|(&lane, (cursor, writer))| Lane {
             number: lane,
             source: Mutex::new(
-                Source::new(Arc::clone(config), lane, cursor).list_in(quarantine_file.clone()),
+                Source::new(Arc::clone(config), lane, &cursor).list_in(quarantine_file.cloned()),
             ),
             packing: Mutex::new(Packing {
-                documents: Documents::new(Arc::clone(config), lane, *cursor),
+                documents: Documents::new(Arc::clone(config), lane, cursor),
                 packer: Packer::new(config, lane, writer),
             }),
         });
@@ -99,7 +97,6 @@ impl Crew {
             board: Board::new(schedule),
             busy: Arc::clone(busy),
             ids: IdsPool::new(4 * threads),
-            quarantine_file,
         });
         let mut crew = Self { shared, threads: Vec::with_capacity(threads) };
         for number in 0..threads {
@@ -116,11 +113,6 @@ impl Crew {
     /// Tells the workers that the consumer took a slot.
     pub fn open(&self, open_until: u64) {
         self.shared.board.open(open_until);
-    }
-
-    /// Returns once the file of the records left out is on the disk.
-    pub fn sync_quarantine_file(&self) -> Result<()> {
-        self.shared.quarantine_file.as_ref().map_or(Ok(()), |file| file.sync())
     }
 
     /// What a worker panicked with, if one did.
@@ -189,13 +181,6 @@ impl Shared {
         timed(&self.busy.encode, || encoder.encode(&mut block, text, self.lanes[lane].number));
         self.board.encoded(lane, number, block);
     }
-}
-
-fn open_quarantine_file(host: &HostConfig, cursors: &[Cursor]) -> Result<Option<Arc<QuarantineFile>>> {
-    let Some(config) = &host.quarantine_file else { return Ok(None) };
-    let listed = cursors.iter().map(|cursor| cursor.totals.quarantined);
-    let lanes: Vec<_> = host.lanes.iter().copied().zip(listed).collect();
-    QuarantineFile::open(config, &lanes).map(|file| Some(Arc::new(file)))
 }
 
 fn timed<T>(nanos: &AtomicU64, work: impl FnOnce() -> T) -> T {

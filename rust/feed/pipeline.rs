@@ -12,6 +12,7 @@ use crate::config::{HostConfig, StreamConfig};
 use crate::encode::Encoder;
 use crate::error::{Error, Result, ShardError};
 use crate::lane::cursor::{Cursor, Place, Totals};
+use crate::lane::quarantine_file::QuarantineFile;
 use crate::lane::report::{Report, Rows};
 
 /// Records left out that are kept in detail: some megabytes at most.
@@ -24,6 +25,8 @@ pub struct Pipeline {
     encoder: Encoder,
     delivered: Delivered,
     quarantine: VecDeque<ShardError>,
+    /// The newest crew's. Kept when that is gone: a state may be saved behind the end.
+    quarantine_file: Option<Arc<QuarantineFile>>,
     pool: Arc<Pool>,
     busy: Arc<Busy>,
     waited: Duration,
@@ -105,6 +108,7 @@ impl Pipeline {
             encoder,
             delivered,
             quarantine: VecDeque::new(),
+            quarantine_file: None,
             busy: Arc::default(),
             waited: Duration::ZERO,
             running: None,
@@ -241,7 +245,7 @@ impl Pipeline {
             let start = Instant::now();
             let is_full = running.consumer.wait(timeout);
             self.waited += start.elapsed();
-            let taken = if is_full { running.consumer.take(|| self.pool.get()) } else { None };
+            let taken = if is_full { running.consumer.take(self.pool.get()?) } else { None };
             let Some((buffer, reports)) = taken else {
                 return running.crew.panicked().map_or(Ok(None), |message| Err(Error::Bug(message)));
             };
@@ -288,11 +292,13 @@ impl Pipeline {
             return Ok(());
         }
         let Delivered { step, row, cursors } = &self.delivered;
-        let buffers: Vec<_> = (0..self.host.prefetch).map(|_| self.pool.get()).collect();
+        let buffers: Vec<_> = (0..self.host.prefetch).map(|_| self.pool.get()).collect::<Result<_>>()?;
         let open_until = step + buffers.len() as u64;
         let (consumer, writers) = ring(self.pool.shape(), cursors.len(), buffers, *step, *row);
-        let crew =
-            Crew::start(&self.config, &self.encoder, &self.host, cursors, writers, open_until, &self.busy)?;
+        self.quarantine_file = open_quarantine_file(&self.host, cursors)?;
+        let ends = cursors.iter().copied().zip(writers).collect();
+        let file = self.quarantine_file.as_ref();
+        let crew = Crew::start(&self.config, &self.encoder, &self.host, ends, open_until, &self.busy, file)?;
         self.running = Some(Running { crew, consumer, step: None, process: std::process::id() });
         Ok(())
     }
@@ -340,12 +346,7 @@ impl Pipeline {
     /// Returns once the file of the records left out is on the disk. Before a state is saved: it must
     /// not count what the file may lose.
     pub fn sync_quarantine_file(&self) -> Result<()> {
-        match &self.running {
-            Some(Running { crew, process, .. }) if *process == std::process::id() => {
-                crew.sync_quarantine_file()
-            }
-            _ => Ok(()),
-        }
+        self.quarantine_file.as_ref().map_or(Ok(()), |file| file.sync())
     }
 
     /// How long the consumer has waited for batches.
@@ -362,6 +363,13 @@ impl Pipeline {
     pub fn ready(&self) -> usize {
         self.running.as_ref().map_or(0, |running| running.consumer.ready())
     }
+}
+
+fn open_quarantine_file(host: &HostConfig, cursors: &[Cursor]) -> Result<Option<Arc<QuarantineFile>>> {
+    let Some(config) = &host.quarantine_file else { return Ok(None) };
+    let listed = cursors.iter().map(|cursor| cursor.totals.quarantined);
+    let lanes: Vec<_> = host.lanes.iter().copied().zip(listed).collect();
+    QuarantineFile::open(config, &lanes).map(|file| Some(Arc::new(file)))
 }
 
 impl Drop for Pipeline {

@@ -228,11 +228,10 @@ impl<R> Consumer<R> {
 
     /// Takes the next slot if it is full: its buffer, and the report of each lane (`None` for a
     /// lane that skipped the first step). `fresh` gives the buffer that takes its place.
-    pub fn take(&mut self, fresh: impl FnOnce() -> Buffer) -> Option<(Buffer, Vec<Option<R>>)> {
+    pub fn take(&mut self, fresh: Buffer) -> Option<(Buffer, Vec<Option<R>>)> {
         if !self.ring.is_full(self.step) {
             return None;
         }
-        let fresh = fresh();
         let slot = self.ring.slot(self.step);
         // SAFETY: the slot is full, so every lane has published and none touches it again before
         // `taken` is stored below.

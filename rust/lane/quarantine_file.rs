@@ -9,6 +9,7 @@ use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
@@ -31,6 +32,8 @@ pub struct QuarantineFileConfig {
 /// A file of entries, appended to by all lanes of a pipeline.
 pub struct QuarantineFile {
     config: QuarantineFileConfig,
+    /// In a forked child the lock is as it happened to be.
+    process: u32,
     state: Mutex<State>,
 }
 
@@ -42,6 +45,8 @@ struct State {
     /// process was just writing it.
     was_torn: bool,
     is_synced: bool,
+    /// Why it could not be synced. It is not tried again: what was lost then, a later try would not tell.
+    lost: Option<Error>,
 }
 
 /// A line of the file.
@@ -70,12 +75,16 @@ impl QuarantineFile {
     /// Opens the file for lanes of which so many entries each lie before the place where they start.
     pub fn open(config: &QuarantineFileConfig, lanes: &[(usize, u64)]) -> Result<Self> {
         let open = || {
+            let is_new = !Path::new(&config.path).exists();
             let file = OpenOptions::new().read(true).append(true).create(true).open(&config.path)?;
             let (known, was_torn) = read_known(&file, &config.stream, lanes)?;
-            Ok(State { file, known, was_torn, is_synced: true })
+            if is_new {
+                sync_folder(Path::new(&config.path))?;
+            }
+            Ok(State { file, known, was_torn, is_synced: true, lost: None })
         };
         let state = open().map_err(|error| failed(config, "open", &error))?;
-        Ok(Self { config: config.clone(), state: Mutex::new(state) })
+        Ok(Self { config: config.clone(), process: std::process::id(), state: Mutex::new(state) })
     }
 
     /// Writes an entry, unless it stands there already.
@@ -100,11 +109,17 @@ impl QuarantineFile {
 
     /// Returns once all that was written is on the disk.
     pub fn sync(&self) -> Result<()> {
-        let mut state = self.lock();
-        if !std::mem::replace(&mut state.is_synced, true) {
-            state.file.sync_data().map_err(|error| failed(&self.config, "write to", &error))?;
+        if self.process != std::process::id() {
+            return Ok(());
         }
-        Ok(())
+        let mut state = self.lock();
+        if !state.is_synced && state.lost.is_none() {
+            match state.file.sync_data() {
+                Ok(()) => state.is_synced = true,
+                Err(error) => state.lost = Some(failed(&self.config, "write to", &error)),
+            }
+        }
+        state.lost.clone().map_or(Ok(()), Err)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -137,6 +152,12 @@ fn read_known(file: &File, stream: &str, lanes: &[(usize, u64)]) -> io::Result<(
         line.clear();
     }
     Ok((known, is_torn))
+}
+
+/// The name of a new file lasts only when its folder is on the disk too.
+fn sync_folder(path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder)?.sync_all()
 }
 
 fn lacks_end(file: &mut File) -> io::Result<bool> {

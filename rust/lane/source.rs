@@ -278,8 +278,8 @@ impl Source {
             record: Some(self.place.record),
             byte: Some(self.place.byte),
             reason: format!(
-                "{what} max_error_rate={max_error_rate} allows{last}. Mend these shards or leave them out, or raise \
-                 max_error_rate="
+                "{what} max_error_rate={max_error_rate} allows{last}. Go on from the last state with a higher \
+                 max_error_rate=, or mend these shards, or leave them out, and begin anew"
             ),
         })
     }

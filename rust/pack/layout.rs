@@ -143,7 +143,7 @@ mod tests {
     fn row(layout: Layout, length: usize, write: impl FnOnce(&mut LaneWriter<()>)) -> Vec<Vec<i32>> {
         let shape = Shape { arrays: layout.names().len(), rows: 1, length, entries: 0 };
         let pool = Pool::new(shape, 1);
-        let (_consumer, mut writers) = ring(shape, 1, vec![pool.get()], 0, 0);
+        let (_consumer, mut writers) = ring(shape, 1, vec![pool.get().unwrap()], 0, 0);
         write(&mut writers[0]);
         match layout {
             Layout::MaxText => writers[0].row::<6>(0).map(|array| array.to_vec()).to_vec(),

@@ -19,20 +19,24 @@ impl ShardFile {
     /// Opens the file if it is the one of the manifest; otherwise says what differs.
     pub(super) fn open(shard: &Shard) -> Result<Self, String> {
         let open = || {
+            // Before it is opened, too: opening a pipe waits for who writes to it.
+            if !std::fs::metadata(&*shard.path)?.is_file() {
+                return Ok(None);
+            }
             let file = File::open(&*shard.path)?;
             let metadata = file.metadata()?;
-            Ok((file, metadata))
+            Ok(Some((file, metadata)).filter(|(_, metadata)| metadata.is_file()))
         };
-        let (file, metadata) = open().map_err(|error: io::Error| match error.kind() {
+        let opened = open().map_err(|error: io::Error| match error.kind() {
             io::ErrorKind::NotFound => {
                 "expected the file of the manifest, found none; restore it, or make the dataset anew"
                     .to_owned()
             }
             _ => format!("expected a readable file, found: {error}"),
         })?;
-        if !metadata.is_file() {
-            return Err("expected a regular file, found a directory or a device".to_owned());
-        }
+        let Some((file, metadata)) = opened else {
+            return Err("expected a regular file, found a directory, a pipe or a device".to_owned());
+        };
         if metadata.len() != shard.size {
             return Err(format!(
                 "expected the {} bytes of the manifest, found {}: the file has changed since; restore it, or \

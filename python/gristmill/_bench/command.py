@@ -21,7 +21,9 @@ _NEEDED = ("datasets", "tokenizers")
 @click.command()
 @click.option("--shards", help="A glob of your own shards.  [default: the demo's text]")
 @_options.dataset_options("text_field")
-@click.option("--tokenizer", type=_options.tokenizer_file, help="A tokenizer.json.  [default: the demo's]")
+@click.option(
+    "--tokenizer", type=_options.tokenizer_file, help="A tokenizer.json or its folder.  [default: the demo's]"
+)
 @click.option("--eos", help="Token behind each document.  [default: the one named beside the tokenizer]")
 @click.option(
     "--folder",

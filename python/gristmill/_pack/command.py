@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from gristmill import _options, _table
+from gristmill import _arguments, _options, _table
 from gristmill._output import as_json_option, print_json
 
 # What `verify` exits with when files and source differ.
@@ -128,8 +128,7 @@ def verify(
 
     packed = Folder.open(folder)
     source = packed.index["source"]
-    tokenizer = tokenizer or Path(source["tokenizer"])
-    definition = tokenizer / "tokenizer.json" if tokenizer.is_dir() else tokenizer
+    definition = _arguments.tokenizer_file(tokenizer or source["tokenizer"])
     dataset = PackedDataset(
         list(shards) or source["shards"],
         tokenizer=Encoder.from_file(definition, engine="reference"),

@@ -2,12 +2,11 @@
 
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import numpy as np
 
-from gristmill import _table
-from gristmill._encoder import Encoder
+from gristmill import _fingerprint, _table
+from gristmill._encoder import as_encoder
 from gristmill._errors import TokenizerError
 from gristmill._pack import files, folder, megatron
 from gristmill._pack.formats import FORMATS
@@ -46,9 +45,7 @@ def inspect(path: Path) -> dict[str, Any]:
         "quarantined": sum(part["quarantined"] for part in parts),
         "quarantine_file": index["source"]["arguments"].get("quarantine_file"),
         "parts": parts,
-        "stream": {
-            name: unquote(value) for name, _, value in (pair.partition("=") for pair in index["fingerprint"].split(" "))
-        },
+        "stream": _fingerprint.parse(index["fingerprint"]),
         "first": _first(packed, parts),
     }
 
@@ -92,15 +89,11 @@ def _first(packed: folder.Folder, parts: list[dict[str, Any]]) -> dict[str, Any]
     item = FORMATS[index["format"]].read(packed.part_path(0), index["dtype"], shape)[0]
     ids = np.atleast_2d(item)[0, :_IDS_SHOWN].tolist()
     try:
-        encoder = Encoder.from_file(_tokenizer_json(Path(index["source"]["tokenizer"])))
+        encoder = as_encoder(index["source"]["tokenizer"])
         text = encoder.decode(ids)
     except TokenizerError:
         text = None  # It is no longer where it was.
     return {"ids": ids, "text": text}
-
-
-def _tokenizer_json(path: Path) -> Path:
-    return path / "tokenizer.json" if path.is_dir() else path
 
 
 def _megatron(path: Path) -> dict[str, Any]:

@@ -6,18 +6,21 @@ part-00000.json   what the part holds, and the state of the stream behind it: wr
 quarantine.jsonl  the records that were left out, if that is allowed
 """
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gristmill import _core, _state
+from gristmill import _core, _fingerprint
 from gristmill._errors import GristmillError, MissingShardError
 from gristmill._pack import files
 
 INDEX = "index.json"
 PART = "part-"
+_PART_FILE = re.compile(PART + r"(\d{5,})\.")
 QUARANTINE = "quarantine.jsonl"
 VERSION = 1
+_BEHIND = ("state", "pending")
 _HOLDS = ("files", "batches", "items", "tokens", "quarantined")
 
 
@@ -62,7 +65,13 @@ class Folder:
             folder = cls.open(path)
             changed = [name for name in wanted if name != "source" and folder.index.get(name) != wanted[name]]
             if changed == ["fingerprint"]:
-                reason = _state.differences(folder.index["fingerprint"], wanted["fingerprint"])
+                saved, current = folder.index["fingerprint"], wanted["fingerprint"]
+                quarantined = sum(part["quarantined"] for part in folder.parts())
+                if _fingerprint.goes_on(saved, current, quarantined):
+                    folder = cls(path, {**folder.index, **wanted})
+                    files.write_json(path / INDEX, folder.index)
+                    return folder
+                reason = _fingerprint.differences(saved, current)
             else:
                 reason = ", ".join(f"{name} was {folder.index.get(name)} and is {wanted[name]}" for name in changed)
             if changed:
@@ -80,6 +89,11 @@ class Folder:
         found: list[dict[str, Any]] = []
         while self.note_path(len(found)).is_file():
             note = self.note(len(found))
+            if not isinstance(note, dict) or not note.keys() >= {*_HOLDS, *_BEHIND}:
+                raise GristmillError(
+                    f"{self.note_path(len(found))} is not the note of a packed part: it lacks some of "
+                    + ", ".join((*_HOLDS, *_BEHIND))
+                )
             found.append({name: note[name] for name in _HOLDS})
         return found
 
@@ -103,9 +117,8 @@ class Folder:
     def remove_unfinished(self, finished: int) -> None:
         """Removes what a killed run has left behind its last finished part."""
         for path in self.path.iterdir():
-            is_part = path.name.startswith(PART)
-            number = int(path.name.removeprefix(PART).split(".")[0]) if is_part else 0
-            if path.name.endswith(files.UNFINISHED) or (is_part and number >= finished):
+            part = _PART_FILE.match(path.name)
+            if path.name.endswith(files.UNFINISHED) or (part and int(part[1]) >= finished):
                 path.unlink()
 
     def complete(self, parts: list[dict[str, Any]]) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from gristmill import _state
+from gristmill import _fingerprint
 from gristmill._dataset import PROVENANCE, PackedDataset
 from gristmill._errors import GristmillError
 from gristmill._pack.folder import Folder
@@ -30,7 +30,7 @@ def verify(folder: Folder, dataset: PackedDataset, only: int | None = None) -> d
       GristmillError: the dataset is of another stream, there is no such part, or the files cannot be read.
     """
     if dataset.fingerprint != folder.index["fingerprint"]:
-        reason = _state.differences(folder.index["fingerprint"], dataset.fingerprint)
+        reason = _fingerprint.differences(folder.index["fingerprint"], dataset.fingerprint)
         raise GristmillError(f"{folder.path} was packed from another source: {reason}")
     parts = folder.parts()
     if only is not None and only >= len(parts):

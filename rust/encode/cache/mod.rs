@@ -75,19 +75,21 @@ pub struct PieceCache {
 }
 
 impl PieceCache {
-    /// An empty cache that stays within about `bound` bytes, with room for `pieces` to begin with.
-    pub fn new(bound: usize, pieces: usize) -> Self {
-        // Half for tiny and short pieces, a quarter for medium ones, an eighth each for long ones and spilled ids.
+    /// An empty cache that stays within about `bound` bytes, or within what the system gives, with room for
+    /// `pieces` to begin with.
+    pub fn new(mut bound: usize, pieces: usize) -> Self {
         let pieces = pieces.next_power_of_two().max(FIRST_PIECES);
-        let short = Stretch::new(0, 1, pieces * 2, bound / 2);
-        let medium = Stretch::new(short.end(), 2, pieces / 4, bound / 4);
-        Self {
-            lines: Lines::zeroed(medium.end()),
-            short: ShortTable(short),
-            medium: MediumTable(medium),
-            long: LongPieces::default(),
-            spilled: Vec::new(),
-            bound,
+        loop {
+            // Half for tiny and short pieces, a quarter for medium ones, an eighth each for long ones and spilled
+            // ids.
+            let short = Stretch::new(0, 1, pieces * 2, bound / 2);
+            let medium = Stretch::new(short.end(), 2, pieces / 4, bound / 4);
+            if let Some(lines) = Lines::zeroed(medium.end()) {
+                let (short, medium) = (ShortTable(short), MediumTable(medium));
+                let (long, spilled) = (LongPieces::default(), Vec::new());
+                return Self { lines, short, medium, long, spilled, bound };
+            }
+            bound /= 2;
         }
     }
 

@@ -62,7 +62,8 @@ impl Crew {
 fn take(consumer: &mut Consumer<u64>, pool: &Pool, lanes: usize) {
     let step = consumer.step();
     while !consumer.wait(Duration::MAX) {}
-    let (buffer, reports) = consumer.take(|| pool.get()).expect("it waited until the slot was full");
+    let (buffer, reports) =
+        consumer.take(pool.get().expect("memory")).expect("it waited until the slot was full");
     assert_eq!(reports, vec![Some(step); lanes]);
     for row in 0..lanes {
         // SAFETY: in bounds, and this thread owns the buffer.
@@ -75,7 +76,7 @@ fn explore(slots: u64, lanes: usize, workers: usize, steps: u64, taken: u64) {
     loom::model(move || {
         let shape = Shape { arrays: 1, rows: lanes, length: 1, entries: 0 };
         let pool = Pool::new(shape, 4);
-        let buffers = (0..slots).map(|_| pool.get()).collect();
+        let buffers = (0..slots).map(|_| pool.get().expect("memory")).collect();
         let (mut consumer, writers) = ring(shape, lanes, buffers, 0, 0);
         let lane = |writer| Mutex::new(Lane { writer, unread: steps, rows: 0 });
         let crew = Arc::new(Crew {

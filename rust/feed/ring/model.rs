@@ -44,7 +44,7 @@ fn run_lane(mut writer: LaneWriter<u64>, gate: &Gate, steps: u64) {
 
 fn take(consumer: &mut Consumer<u64>, gate: &Gate, fresh: Buffer) -> (Buffer, Vec<Option<u64>>) {
     while !consumer.wait(FOREVER) {}
-    let taken = consumer.take(|| fresh).expect("it waited until the slot was full");
+    let taken = consumer.take(fresh).expect("it waited until the slot was full");
     *gate.open_until.lock().unwrap() += 1;
     gate.opened.notify_all();
     taken
@@ -60,7 +60,7 @@ fn check(buffer: &Buffer, step: u64) {
 fn explore(slots: usize, lanes: usize, steps: u64, already_given: usize) {
     loom::model(move || {
         let pool = Pool::new(SHAPE, 4);
-        let buffers = (0..slots).map(|_| pool.get()).collect();
+        let buffers = (0..slots).map(|_| pool.get().expect("memory")).collect();
         let (mut consumer, writers) = ring(SHAPE, lanes, buffers, 0, already_given);
         let gate = gate(slots as u64);
         let threads: Vec<_> = writers
@@ -73,7 +73,8 @@ fn explore(slots: usize, lanes: usize, steps: u64, already_given: usize) {
         // All buffers are kept to the end, but the first, which goes round again.
         let mut kept: Vec<(u64, Buffer)> = Vec::new();
         for step in 0..steps {
-            let fresh = if step == 1 && already_given == 0 { kept.remove(0).1 } else { pool.get() };
+            let fresh =
+                if step == 1 && already_given == 0 { kept.remove(0).1 } else { pool.get().expect("memory") };
             let (buffer, reports) = take(&mut consumer, &gate, fresh);
             let given = if step == 0 { already_given } else { 0 };
             assert!(reports[..given].iter().all(Option::is_none));

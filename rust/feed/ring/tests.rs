@@ -5,7 +5,7 @@ const SHAPE: Shape = Shape { arrays: 2, rows: 6, length: 5, entries: 1 };
 
 fn small(slots: usize, first_step: u64, given: usize) -> (Consumer<u64>, Vec<LaneWriter<u64>>, Arc<Pool>) {
     let pool = Pool::new(SHAPE, 4);
-    let buffers = (0..slots).map(|_| pool.get()).collect();
+    let buffers = (0..slots).map(|_| pool.get().expect("memory")).collect();
     let (consumer, writers) = ring(SHAPE, 3, buffers, first_step, given);
     (consumer, writers, pool)
 }
@@ -41,7 +41,7 @@ fn lanes_stop_at_a_full_ring_and_go_on_when_a_slot_is_taken() {
         assert_eq!(writer.step(), 9);
     }
     assert_eq!(consumer.ready(), 2);
-    let (buffer, reports) = consumer.take(|| pool.get()).unwrap();
+    let (buffer, reports) = consumer.take(pool.get().expect("memory")).unwrap();
     assert_eq!(reports, [Some(70), Some(71), Some(72)]);
     check(&Lease::new(buffer, Arc::clone(&pool)), 7);
     assert!(writers[1].has_room());
@@ -54,15 +54,15 @@ fn lanes_stop_at_a_full_ring_and_go_on_when_a_slot_is_taken() {
 fn lanes_that_gave_their_rows_before_skip_the_first_step() {
     let (mut consumer, mut writers, pool) = small(2, 4, 2);
     assert_eq!(writers.iter().map(LaneWriter::step).collect::<Vec<_>>(), [5, 5, 4]);
-    assert!(consumer.take(|| pool.get()).is_none());
+    assert!(consumer.take(pool.get().expect("memory")).is_none());
     assert!(writers[2].has_room());
     write(&mut writers[2]);
-    assert_eq!(consumer.take(|| pool.get()).unwrap().1, [None, None, Some(42)]);
+    assert_eq!(consumer.take(pool.get().expect("memory")).unwrap().1, [None, None, Some(42)]);
     for writer in &mut writers {
         assert!(writer.has_room());
         write(writer);
     }
-    check(&Lease::new(consumer.take(|| pool.get()).unwrap().0, Arc::clone(&pool)), 5);
+    check(&Lease::new(consumer.take(pool.get().expect("memory")).unwrap().0, Arc::clone(&pool)), 5);
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn threads_of_any_speed_give_every_step_in_order() {
         let mut kept = Vec::new();
         for step in 0..500 {
             while !consumer.wait(Duration::from_secs(10)) {}
-            let (buffer, _) = consumer.take(|| pool.get()).unwrap();
+            let (buffer, _) = consumer.take(pool.get().expect("memory")).unwrap();
             let lease = Lease::new(buffer, Arc::clone(&pool));
             check(&lease, step);
             if step % 7 == 0 {

@@ -1,0 +1,57 @@
+"""Fingerprints: what defines a stream, as a readable string of names and values.
+
+    manifest=8a1f... tokenizer=04d2... text_field=text sequence_length=1024 ...
+
+Values are percent-encoded, so that a space parts two of them and nothing else.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote, unquote
+
+# They say when a run stops, not what it gives until then.
+_POLICY = frozenset({"on_error", "max_error_rate"})
+
+
+def make(parts: Mapping[str, Any]) -> str:
+    """The fingerprint of these values."""
+    return " ".join(f"{name}={quote(str(value), safe='')}" for name, value in parts.items())
+
+
+def parse(fingerprint: str) -> dict[str, str]:
+    """The values of a fingerprint as strings; anything that does not look like one is left out."""
+    return {name: unquote(value) for name, _, value in _pairs(fingerprint)}
+
+
+def without_policy(fingerprint: str) -> str:
+    """What it says of the stream, and not of what stops it."""
+    return " ".join(f"{name}={value}" for name, _, value in _pairs(fingerprint) if name not in _POLICY)
+
+
+def goes_on(saved: str, current: str, quarantined: int) -> bool:
+    """Whether a stream can go on as another one: whether the two are equal up to where the first was saved.
+
+    Errors may be handled in another way from there on. Longer lines may be accepted if none were left out before.
+    """
+    before, after = parse(saved), parse(current)
+    changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+    if "max_document_bytes" in changed and quarantined == 0:
+        old, new = before.get("max_document_bytes", ""), after.get("max_document_bytes", "")
+        if old.isdecimal() and new.isdecimal() and int(old) < int(new):
+            changed.remove("max_document_bytes")
+    return changed <= _POLICY
+
+
+def differences(saved: str, current: str) -> str:
+    """What two fingerprints do not share, in words."""
+    before, after = parse(saved), parse(current)
+    changed = [
+        f"{name} was {before.get(name, 'not there')} and is {after.get(name, 'not there')}"
+        for name in sorted(before.keys() | after.keys())
+        if before.get(name) != after.get(name)
+    ]
+    return ", ".join(changed) or f"{saved!r} and {current!r}"
+
+
+def _pairs(fingerprint: str) -> list[tuple[str, str, str]]:
+    return [part.partition("=") for part in fingerprint.split(" ") if "=" in part]
