@@ -31,9 +31,11 @@ def commands(page):
 @pytest.fixture
 def workplace(tmp_path, shard_folder, tokenizer_file, monkeypatch):
     """A folder as the pages assume it."""
-    for name in ("demo-data", "red_pajama"):
-        (tmp_path / name).symlink_to(shard_folder)
-    (tmp_path / "tokenizer").symlink_to(tokenizer_file.parent)
+    (tmp_path / "demo-data").mkdir()
+    for path in shard_folder.iterdir():
+        (tmp_path / "demo-data" / path.name).symlink_to(path)
+    (tmp_path / "demo-data/tokenizer").symlink_to(tokenizer_file.parent)
+    (tmp_path / "red_pajama").symlink_to(shard_folder)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (tmp_path / name).symlink_to(tokenizer_file.parent / name)
     monkeypatch.chdir(tmp_path)

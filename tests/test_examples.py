@@ -175,8 +175,10 @@ def test_every_block_of_the_guide_runs(tmp_path, shard_folder, tokenizer_file):
     text = (EXAMPLES.parent / "docs" / "training.md").read_text()
     code = "".join(re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE))
     assert code.count("gm.") > 5
-    (tmp_path / "demo-data").symlink_to(shard_folder)
-    (tmp_path / "tokenizer").symlink_to(tokenizer_file.parent)
+    (tmp_path / "demo-data").mkdir()
+    for path in shard_folder.iterdir():
+        (tmp_path / "demo-data" / path.name).symlink_to(path)
+    (tmp_path / "demo-data/tokenizer").symlink_to(tokenizer_file.parent)
     script = tmp_path / "guide.py"
     script.write_text(code.replace("/tmp/gristmill-guide", str(tmp_path / "checkpoints")))
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}

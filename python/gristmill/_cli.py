@@ -93,7 +93,7 @@ def demo(
     """Pack real text and show what comes out.
 
     The text is what every machine with Python has: its sources, notes, licences and language reference,
-    written into gzipped shards in the shape of RedPajama-v2.
+    written into gzipped shards in the shape of RedPajama-v2. The tokenizer is copied beside them.
 
     \b
     Examples:
@@ -104,10 +104,10 @@ def demo(
     # Loaded here: Grain takes half a second, which --help need not wait for.
     from gristmill import _demo
 
-    tokenizer = tokenizer or _sample.tokenizer()
     folder = folder or _sample.default_folder()
     click.echo(f"sample text in {folder} ...", err=True)
     sample = _sample.prepare(folder, megabytes)
+    tokenizer = tokenizer or _sample.keep_tokenizer(folder)
     result = _demo.run(
         sample, tokenizer, batch_size=batch_size, sequence_length=sequence_length, rows=rows, threads=threads
     )

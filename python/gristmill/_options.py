@@ -56,7 +56,7 @@ TABLE: Mapping[str, tuple[Any, Any, str]] = {
     "shard_index": (click.IntRange(0), 0, "Which of the hosts this is."),
     "shard_count": (_COUNT, 1, "Number of hosts."),
     "on_error": (click.Choice(["raise", "quarantine"]), "raise", "What a record that cannot be used does."),
-    "max_error_rate": (_SHARE, 0.01, "Share of a lane's records that may be quarantined."),
+    "max_error_rate": (_SHARE, 0.01, "Share of a lane's records, and of its shards, that may be lost."),
     "quarantine_file": (click.Path(dir_okay=False), None, "File to which each of them is appended."),
     "max_document_bytes": (_COUNT, 2**27, "Longest accepted line of a shard."),
     "threads": (_COUNT, None, "Worker threads, by default one for each core."),

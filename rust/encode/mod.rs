@@ -197,24 +197,6 @@ impl Encoder {
         &self.shared.reason
     }
 
-    /// Some lines for people: the engine, what was recognised, the tables' sizes.
-    pub fn describe(&self) -> String {
-        let mut lines =
-            vec![format!("engine: {:?} ({})", self.engine(), self.engine_reason()).to_lowercase()];
-        lines.push(format!("ids: {}", self.vocab_size()));
-        if let Some(fast) = &self.shared.fast {
-            lines.push(format!("instructions: {}", fast.kernel().name()));
-        }
-        let EncoderMemory { shared, worker, worker_bound } = self.memory();
-        lines.push(format!(
-            "memory: {:.1} MB shared, {:.1} MB growing to {:.1} MB for each thread",
-            megabytes(shared),
-            megabytes(worker),
-            megabytes(worker_bound)
-        ));
-        lines.join("\n")
-    }
-
     /// What the encoder takes, and each of its workers.
     pub fn memory(&self) -> EncoderMemory {
         let shared = self.shared.json.len();
@@ -382,8 +364,4 @@ fn make_fast(json: &[u8], options: &EncoderOptions) -> std::result::Result<FastE
         .unwrap_or_else(|error| Err(error.to_string()))
         .and_then(|file| FastEncoder::new(file, options))
         .map_err(|reason| format!("not for the fast engine: {}", file::other_model(json).unwrap_or(reason)))
-}
-
-fn megabytes(bytes: usize) -> f64 {
-    bytes as f64 / 1e6
 }

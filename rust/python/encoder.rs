@@ -46,11 +46,6 @@ impl Encoder {
         PyBytes::new(py, self.inner.json())
     }
 
-    /// Some lines for people.
-    fn describe(&self) -> String {
-        self.inner.describe()
-    }
-
     /// Bytes shared by all threads, bytes of a thread at first, and the bound on those.
     fn memory(&self) -> (usize, usize, usize) {
         let memory = self.inner.memory();

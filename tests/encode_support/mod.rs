@@ -209,7 +209,7 @@ impl Compared {
                 assert!(
                     ids == *expected,
                     "{text:?}\n  gave     {ids:?}\n  expected {expected:?}\n  {}",
-                    encoder.describe()
+                    encoder.engine_reason()
                 );
             }
         }
