@@ -30,6 +30,7 @@ impl Kernel {
         Self::Portable
     }
 
+    #[cfg(feature = "python")]
     pub fn name(self) -> &'static str {
         match self {
             Self::Portable => "portable",
