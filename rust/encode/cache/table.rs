@@ -1,6 +1,7 @@
 //! Two hash tables of pieces, in stretches of the cache's lines. A line is four words of values and four words
 //! of keys.
 
+use std::hint::select_unpredictable;
 use std::ops::Range;
 
 use super::Line;
@@ -64,23 +65,51 @@ impl Stretch {
 /// piece, or up to two tiny ones.
 pub struct ShortTable(pub Stretch);
 
+/// For short pieces and for tiny ones: the first free word, or one behind all, by how many words are used of
+/// either half.
+static FREE: [[u8; 9]; 2] = {
+    let mut free = [[WORDS as u8; 9]; 2];
+    let mut at = 0;
+    while at < 9 {
+        let (first, second) = (at / 3, at % 3);
+        if first == 0 {
+            free[0][at] = 0;
+        } else if second == 0 {
+            free[0][at] = 2;
+        }
+        if first < 2 {
+            free[1][at] = first as u8;
+        } else if second < 2 {
+            free[1][at] = 2 + second as u8;
+        }
+        at += 1;
+    }
+    free
+};
+
 impl ShortTable {
     /// Puts a piece into free words, or into the first half, which then pushes out the second.
     pub fn insert(&mut self, lines: &mut [Line], place: usize, key: ShortKey, value: [u64; 2]) {
         let (values, keys) = lines[place].0.split_at_mut(WORDS);
-        // The second word of a short piece's key is never zero.
-        let is_free = |word: usize| keys[word] == 0 && word.is_multiple_of(2) == (keys[word ^ 1] == 0);
-        let width = if is_tiny(key) { 1 } else { 2 };
-        let free = (0..WORDS).step_by(width).find(|word| is_free(*word));
-        if free.is_none() {
+        // Without branches: which words are free is as good as random. The second word of a half is never zero
+        // when the half is full, and else it holds at most a tiny piece, in the first.
+        let used =
+            |half: usize| select_unpredictable(keys[2 * half + 1] != 0, 2, usize::from(keys[2 * half] != 0));
+        let is_tiny = usize::from(is_tiny(key));
+        let mut word = usize::from(FREE[is_tiny][3 * used(0) + used(1)]);
+        if word == WORDS {
             self.0.pushed_out += 1;
             values.copy_within(..2, 2);
             keys.copy_within(..2, 2);
             keys[1] = 0;
+            word = 0;
         }
-        let word = free.unwrap_or(0);
-        values[word..][..width].copy_from_slice(&value[..width]);
-        keys[word..][..width].copy_from_slice(&[key as u64, (key >> 64) as u64][..width]);
+        // Both words of a tiny piece's key are the same, and go to the same place.
+        let last = word + 1 - is_tiny;
+        keys[word] = key as u64;
+        keys[last] = (key >> 64) as u64;
+        values[last] = value[1];
+        values[word] = value[0];
     }
 
     pub fn grow_if_due(&mut self, lines: &mut [Line], hash: impl Fn(ShortKey) -> u64) {
