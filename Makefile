@@ -96,7 +96,7 @@ HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 .PHONY: sanitize
 sanitize: ## The Rust tests under AddressSanitizer; needs a nightly toolchain
 	$(call say,AddressSanitizer)
-	RUSTFLAGS="-Zsanitizer=address" PROPTEST_CASES=32 cargo +nightly test --locked --target $(HOST) \
+	ASAN_OPTIONS=allocator_may_return_null=1 RUSTFLAGS="-Zsanitizer=address" PROPTEST_CASES=32 cargo +nightly test --locked --target $(HOST) \
 		--target-dir target/sanitize-address --lib --tests
 
 .PHONY: deny

@@ -131,6 +131,35 @@ fn unknown_characters() {
     }
 }
 
+/// Byte-level vocabularies that were trained without the whole alphabet.
+#[test]
+fn unknown_bytes() {
+    let mut model = Model::byte_level(300);
+    let spelling = encode_support::byte_spelling();
+    let missing: Vec<String> = [b'z', b'Q', b'7', 0xA0, 0x9F, 0xE3, b'\n', 0]
+        .map(|byte| spelling[usize::from(byte)].to_string())
+        .to_vec();
+    let lacks = |token: &String| missing.iter().any(|byte| token.contains(byte.as_str()));
+    model.vocab.retain(|token| !lacks(token));
+    model.merges.retain(|(left, right)| !lacks(left) && !lacks(right));
+    model.vocab.push("<unk>".into());
+    let texts_of_unknown =
+        ["z", "zz", "azzb", "thze", "tzhe", "zQ7", "a7b7z c", "日本zです", "\n\n", "QQ the Qthe", "é\u{a0}z"];
+    for options in [
+        json!({}),
+        json!({"unk_token": "<unk>", "fuse_unk": true}),
+        json!({"unk_token": "<unk>"}),
+        json!({"ignore_merges": true}),
+    ] {
+        for pre_tokenizer in [byte_level(), steps()] {
+            let compared =
+                Compared::new(&model.tokenizer(options.clone(), Value::Null, pre_tokenizer, json!([])));
+            compared.check(texts_of_unknown);
+            compared.check(texts());
+        }
+    }
+}
+
 #[test]
 fn duplicate_merges_and_merges_in_any_order() {
     for shuffle in 0..6 {

@@ -9,19 +9,23 @@
 use ahash::{AHashMap, AHashSet};
 
 use super::cache::{PieceCache, Probe, Size, medium_key, medium_part_key, packed, short_part_key};
+use super::file::BpeModel;
 use super::kernel::Plain;
 use super::merge::MergeTable;
 use super::merging::Merging;
 use super::pairs::NONE;
 use super::rules::MergeRules;
 use super::split::{SplitScratch, Splitter};
+use super::unknown::Unknown;
 use super::utf8::decode;
 use super::vocab::Vocab;
-use super::words::{ByteSymbols, Scratch};
+use super::words::{ByteSymbols, Scratch, occurs};
 
 /// The bytes of a vocabulary.
 pub struct Bytes {
     symbols: ByteSymbols,
+    /// What the bytes become that have no token, as in vocabularies trained without the whole alphabet.
+    unknown: Unknown,
     /// For `ignore_merges`, by their bytes: tokens that their merges do not give. A piece that is a token is
     /// that token, whatever its merges give.
     whole: AHashMap<Box<[u8]>, u32>,
@@ -64,7 +68,7 @@ impl Bytes {
         vocab: &Vocab,
         rules: &MergeRules,
         table: &MergeTable,
-        ignore_merges: bool,
+        model: &BpeModel,
     ) -> Result<Self, String> {
         let spelling = Spelling::new();
         let mut ids = [NONE; 256];
@@ -73,11 +77,15 @@ impl Bytes {
             let token = spelling.chars[byte].encode_utf8(&mut buffer);
             *id = vocab.id(token).unwrap_or(NONE);
         }
-        // These bytes are in no UTF-8 text.
-        let occurs = |byte: &usize| !matches!(byte, 0xC0 | 0xC1 | 0xF5..);
-        if let Some(byte) = (0..256).filter(occurs).find(|byte| ids[*byte] == NONE) {
-            return Err(format!("its vocabulary lacks the byte 0x{byte:02X}"));
-        }
+        let missing = (0..256).find(|byte| ids[*byte] == NONE && occurs(*byte));
+        let unknown = match missing {
+            None => Unknown::Never,
+            Some(byte) if model.byte_fallback() => {
+                return Err(format!("its vocabulary lacks the byte 0x{byte:02X}, and it has byte fallback"));
+            }
+            Some(_) => Unknown::new(vocab, model.unk_token.as_deref(), model.fuse_unk())?,
+        };
+        unknown.check_apart(&rules.all, |_| false)?;
         let mut contexts = Contexts::new();
         for rule in &rules.live {
             let product = vocab.token(rule.product).unwrap_or_default();
@@ -88,12 +96,12 @@ impl Bytes {
         }
         let whole = vocab
             .entries()
-            .filter(|(_, id)| ignore_merges && !rules.makes(*id))
+            .filter(|(_, id)| model.ignore_merges() && !rules.makes(*id))
             .filter_map(|(token, id)| Some((spelling.bytes(token)?.into_boxed_slice(), id)))
             .collect();
         let symbols = ByteSymbols::new(&ids, table);
         let characters = characters(&symbols, table);
-        Ok(Self { symbols, whole, splitter: None, contexts, characters })
+        Ok(Self { symbols, unknown, whole, splitter: None, contexts, characters })
     }
 
     /// Pieces are to be split before they are merged.
@@ -150,6 +158,9 @@ impl Bytes {
         let piece = &text[start..end];
         if let Some(id) = self.whole.get(piece) {
             ids.push(*id);
+        } else if self.lacks(piece) {
+            self.read_symbols(piece, &mut workspace.scratch.symbols);
+            workspace.scratch.merge_symbols(table, ids);
         } else if may_be_cut(piece) {
             self.encode_groups(table, text, (start, end), was_looked_up, workspace, ids);
         } else if was_looked_up {
@@ -162,11 +173,36 @@ impl Bytes {
     /// Starts to merge a piece of up to `W` bytes, if it is merged as a whole.
     #[inline]
     pub fn start<const W: usize>(&self, table: &MergeTable, piece: &[u8], merging: &mut Merging<W>) -> bool {
-        let whole = !self.splits_first() && !may_be_cut(piece) && !self.whole.contains_key(piece);
+        let whole = !self.splits_first()
+            && !may_be_cut(piece)
+            && !self.whole.contains_key(piece)
+            && !self.lacks(piece);
         if whole {
             self.symbols.start(table, piece, merging);
         }
         whole
+    }
+
+    /// Whether a piece holds a byte that has no token.
+    fn lacks(&self, piece: &[u8]) -> bool {
+        self.unknown != Unknown::Never
+            && piece.iter().any(|byte| self.symbols.ids[usize::from(*byte)] == NONE)
+    }
+
+    /// The symbols of a piece that holds such bytes. What stands beside a dropped one may merge.
+    fn read_symbols(&self, piece: &[u8], symbols: &mut Vec<u32>) {
+        symbols.clear();
+        let mut waiting = None;
+        for byte in piece {
+            match self.symbols.ids[usize::from(*byte)] {
+                NONE => self.unknown.meet(&mut waiting, symbols),
+                id => {
+                    symbols.extend(waiting.take());
+                    symbols.push(id);
+                }
+            }
+        }
+        symbols.extend(waiting);
     }
 
     fn encode_groups(
@@ -276,8 +312,10 @@ fn characters(symbols: &ByteSymbols, table: &MergeTable) -> Box<[[u64; 1]]> {
     (0..1 << 16)
         .map(|c| {
             ids.clear();
-            if let Some(c) = char::from_u32(c).filter(|c| c.len_utf8() == 3) {
-                symbols.merge(table, c.encode_utf8(&mut [0; 4]).as_bytes(), &mut scratch, &mut ids);
+            let mut buffer = [0; 4];
+            let c = char::from_u32(c).map_or(&[][..], |c| c.encode_utf8(&mut buffer).as_bytes());
+            if c.len() == 3 && c.iter().all(|byte| symbols.ids[usize::from(*byte)] != NONE) {
+                symbols.merge(table, c, &mut scratch, &mut ids);
             }
             // Three bytes are three ids at most.
             packed::pack(&ids).unwrap_or_default()

@@ -77,7 +77,7 @@ impl FastEncoder {
         let (text, pieces) = match plan.style {
             Style::ByteLevel { splitter, nfc } => {
                 let splitter = if options.portable { splitter.portable() } else { splitter };
-                let mut bytes = Bytes::new(&vocab, &rules, &table, model.ignore_merges())?;
+                let mut bytes = Bytes::new(&vocab, &rules, &table, model)?;
                 let add_prefix_space = splitter.add_prefix_space();
                 let words =
                     splitter.is_stepwise().then(|| Cutter::new(&splitter.joined_pairs(), false, kernel));

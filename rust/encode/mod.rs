@@ -37,6 +37,7 @@ mod rules;
 mod seed;
 pub mod split;
 mod spm;
+mod unknown;
 mod utf8;
 mod vocab;
 mod windows;

@@ -13,10 +13,11 @@ use super::cut::JoinedPairs;
 use super::merge::MergeTable;
 use super::merging::Merging;
 use super::pairs::NONE;
-use super::rules::{MergeRule, MergeRules};
+use super::rules::MergeRules;
+use super::unknown::Unknown;
 use super::utf8::decode;
 use super::vocab::{self, MAX_IDS, Vocab};
-use super::words::{ByteSymbols, Scratch};
+use super::words::{ByteSymbols, Scratch, occurs};
 
 /// What these tokenizers write for a space.
 pub const MARKER: char = '\u{2581}';
@@ -43,18 +44,6 @@ pub struct Characters {
     unknown: Unknown,
 }
 
-/// What becomes of a character that the vocabulary lacks and that byte tokens cannot spell.
-#[derive(Clone, Copy, PartialEq)]
-enum Unknown {
-    /// There is none: all byte tokens are there.
-    Never,
-    Dropped,
-    Token {
-        id: u32,
-        fuse: bool,
-    },
-}
-
 impl Characters {
     /// Reads the characters off a vocabulary, or says why it is not for the fast engine.
     pub fn new(
@@ -71,7 +60,11 @@ impl Characters {
                 *id = vocab.id(&format!("<0x{byte:02X}>")).unwrap_or(NONE);
             }
         }
-        let unknown = unknown(vocab, &fallback, unk_token, fuse_unk)?;
+        let unknown = match fallback.iter().enumerate().any(|(byte, id)| *id == NONE && occurs(byte)) {
+            false => Unknown::Never,
+            true => Unknown::new(vocab, unk_token, fuse_unk)?,
+        };
+        unknown.check_apart(&rules.all, |id| fallback.contains(&id))?;
         let mut basic = vec![UNKNOWN; 1 << 16].into_boxed_slice();
         let mut astral = AHashMap::new();
         for (token, id) in vocab.entries() {
@@ -94,7 +87,6 @@ impl Characters {
             pairs: JoinedPairs::new(),
             unknown,
         };
-        characters.check_parts(&rules.all)?;
         for rule in &rules.live {
             characters.add_product(vocab.token(rule.product).unwrap_or_default());
         }
@@ -112,19 +104,6 @@ impl Characters {
     /// it. Otherwise unknown tokens may fuse over any distance, or what stood apart meet.
     pub fn can_cut(&self) -> bool {
         self.unknown == Unknown::Never
-    }
-
-    /// Symbols that no character but one outside the vocabulary gives must not take part in merges: cuts
-    /// beside them would not be exact, and what merges can happen would not follow from spellings.
-    fn check_parts(&self, rules: &[MergeRule]) -> Result<(), String> {
-        let apart = |id: u32| {
-            self.fallback.contains(&id)
-                || matches!(self.unknown, Unknown::Token { id: unknown, .. } if unknown == id)
-        };
-        if rules.iter().any(|rule| [rule.left, rule.right, rule.product].into_iter().any(apart)) {
-            return Err("one of its merges joins or makes a byte token or the unknown token".into());
-        }
-        Ok(())
     }
 
     fn add_product(&mut self, product: &str) {
@@ -233,8 +212,7 @@ impl Characters {
     }
 
     /// The symbols of a text whose unknown characters become a token or nothing, as the reference makes
-    /// them: an unknown token waits, to be fused with the next, and is not written before byte tokens
-    /// that come up meanwhile.
+    /// them: the token is not written before byte tokens that come up meanwhile.
     fn read_symbols(&self, text: &[u8], symbols: &mut Vec<u32>) {
         symbols.clear();
         let mut waiting = None;
@@ -249,11 +227,8 @@ impl Characters {
                 symbols.push(entry & ID);
             } else if bytes.iter().all(|byte| self.fallback[usize::from(*byte)] != NONE) {
                 symbols.extend(bytes.iter().map(|byte| self.fallback[usize::from(*byte)]));
-            } else if let Unknown::Token { id, fuse } = self.unknown {
-                if !fuse {
-                    symbols.extend(waiting.take());
-                }
-                waiting = Some(id);
+            } else {
+                self.unknown.meet(&mut waiting, symbols);
             }
         }
         symbols.extend(waiting);
@@ -261,26 +236,6 @@ impl Characters {
 
     pub fn bytes(&self) -> usize {
         self.ascii.bytes() + size_of_val(&*self.basic) + self.joined.capacity() * size_of::<u64>()
-    }
-}
-
-fn unknown(
-    vocab: &Vocab,
-    fallback: &[u32; 256],
-    unk_token: Option<&str>,
-    fuse: bool,
-) -> Result<Unknown, String> {
-    // These bytes are in no UTF-8 text.
-    let occurs = |byte: &usize| !matches!(byte, 0xC0 | 0xC1 | 0xF5..);
-    if (0..256).filter(occurs).all(|byte| fallback[byte] != NONE) {
-        return Ok(Unknown::Never);
-    }
-    match unk_token {
-        None => Ok(Unknown::Dropped),
-        Some(token) => match vocab.id(token) {
-            Some(id) => Ok(Unknown::Token { id, fuse }),
-            None => Err(format!("its unknown token {token:?} is not in its vocabulary")),
-        },
     }
 }
 

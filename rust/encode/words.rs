@@ -7,6 +7,11 @@ use super::merging::{LONGEST, Merges, Merging, Word};
 use super::pairs::NONE;
 use super::windows::WindowMerger;
 
+/// Whether a byte is in any UTF-8 text.
+pub fn occurs(byte: usize) -> bool {
+    !matches!(byte, 0xC0 | 0xC1 | 0xF5..)
+}
+
 /// Scratch space of one worker, kept between words.
 #[derive(Default)]
 pub struct Scratch {
