@@ -60,10 +60,8 @@ impl Characters {
                 *id = vocab.id(&format!("<0x{byte:02X}>")).unwrap_or(NONE);
             }
         }
-        let unknown = match fallback.iter().enumerate().any(|(byte, id)| *id == NONE && occurs(byte)) {
-            false => Unknown::Never,
-            true => Unknown::new(vocab, unk_token, fuse_unk)?,
-        };
+        let has_all = fallback.iter().enumerate().all(|(byte, id)| *id != NONE || !occurs(byte));
+        let unknown = if has_all { Unknown::Never } else { Unknown::new(vocab, unk_token, fuse_unk)? };
         unknown.check_apart(&rules.all, |id| fallback.contains(&id))?;
         let mut basic = vec![UNKNOWN; 1 << 16].into_boxed_slice();
         let mut astral = AHashMap::new();
