@@ -123,7 +123,8 @@ def test_an_error_is_one_line_and_exits_with_1(tmp_path, capsys):
 def test_interrupting_ends_quietly_with_130(tmp_path):
     with command("demo", "--folder", tmp_path, "--megabytes", "40", "--threads", "1") as process:
         assert process.stderr.readline().startswith("sample text")
-        time.sleep(0.5)
+        while not (tmp_path / "0007/en_head.json.gz").exists():  # while it writes the text
+            time.sleep(0.01)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err.strip()) == (130, "", "")
