@@ -18,6 +18,9 @@ import argparse
 import functools
 import itertools
 import json
+import os
+import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +55,7 @@ def main() -> None:
         text_field=arguments.text_field,
         sequence_length=arguments.length,
         batch_size=arguments.batch,
+        lanes=arguments.lanes,
         epochs=arguments.epochs,
         seed=0,
         shuffle_window=64,  # small: a lane gives its first row when a whole window is encoded
@@ -76,14 +80,36 @@ def main() -> None:
             saved = ocp.args.Composite(model=ocp.args.StandardRestore(state), data=gm.CheckpointRestore(batches))
             state = manager.restore(start, args=saved)["model"]
         log = LossLog(folder / "losses.jsonl", start)
-        for step, batch in zip(range(start + 1, arguments.steps + 1), batches, strict=False):
+        step = saved_step = start
+        for batch in until_an_error(itertools.islice(batches, max(0, arguments.steps - start))):
+            step += 1
             state, loss = step_function(state, batch)
             log.add(step, loss)
-            if step % arguments.save_every == 0 or step == arguments.steps:
-                model = ocp.args.StandardSave(state)
-                manager.save(step, args=ocp.args.Composite(model=model, data=gm.CheckpointSave(batches)))
-        log.close()
+            if step % arguments.save_every == 0:
+                save(manager, step, state, batches, log)
+                saved_step = step
+        if step > saved_step:
+            save(manager, step, state, batches, log)
         report(log.path, batches.stats())
+
+
+def until_an_error(batches: Iterator[Batch]) -> Iterator[Batch]:
+    """The batches. An error of this host's shards ends the process at once: the other hosts wait in a collective
+    until it has gone, and everything else that it did would wait for them."""
+    try:
+        yield from batches
+    except gm.GristmillError:
+        traceback.print_exc()
+        os._exit(1)
+
+
+def save(
+    manager: ocp.CheckpointManager, step: int, state: dict[str, Any], batches: gm.GlobalBatches, log: "LossLog"
+) -> None:
+    """Saves model and data together, behind all that was logged."""
+    log.close()
+    model = ocp.args.StandardSave(state)
+    manager.save(step, args=ocp.args.Composite(model=model, data=gm.CheckpointSave(batches)))
 
 
 def init_state(key: jax.Array, arguments: argparse.Namespace, vocabulary: int, optimizer: Any) -> dict[str, Any]:
@@ -267,6 +293,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--save-every", type=int, default=50)
     parser.add_argument("--epochs", type=int, help="without it, the text is read again and again")
     parser.add_argument("--batch", type=int, default=16, help="rows of the global batch")
+    parser.add_argument("--lanes", type=int, help="a multiple of every number of hosts that the run may ever have")
     parser.add_argument("--length", type=int, default=256, help="tokens of a row")
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--layers", type=int, default=4)

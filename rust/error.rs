@@ -56,7 +56,7 @@ pub enum Error {
     )]
     Forked,
     /// The iterator was closed.
-    #[error("this iterator was closed: make a new one with iter(dataset)")]
+    #[error("this iterator was closed: make a new one of the dataset")]
     Closed,
     /// A worker panicked.
     #[error("a worker thread failed with a bug in gristmill, please report it: {0}")]

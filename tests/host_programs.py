@@ -1,5 +1,6 @@
 """What the processes of `hosts.run_hosts` do: checks inside a real multi-process JAX program."""
 
+import contextlib
 import itertools
 import os
 import pickle
@@ -59,9 +60,11 @@ def first_difference(batches: list[dict[str, jax.Array]], expected: list[dict[st
 def stream(dataset: gm.PackedDataset, expected: list, states: list, meshes: list[str], restore: list[int]) -> dict:
     """Takes the whole stream on each mesh, and from some steps on; keeps all arrays until the end."""
     outcomes: dict[str, Any] = {}
-    for mesh in meshes:
+    for number, mesh in enumerate(meshes):
         sharding = make_sharding(mesh)
-        with gm.global_batches(dataset, sharding) as batches:
+        # A training script may be under a mesh of its own, whose devices are in another order.
+        context = contextlib.nullcontext() if number % 2 else jax.set_mesh(sharding.mesh)
+        with context, gm.global_batches(dataset, sharding) as batches:
             kept, own_states = [], [batches.get_state()]
             for batch in batches:
                 kept.append(batch)

@@ -1,6 +1,7 @@
 """Lanes from shardings and global batches, in one process: the meshes of many hosts are played by stand-ins."""
 
 import copy
+import gc
 import itertools
 import pickle
 from dataclasses import dataclass
@@ -309,9 +310,9 @@ def test_close_ends_it_and_leaves_the_arrays(dataset, sharding, thread_count):
     batches.close()
     assert thread_count() == before
     assert same(kept, copied)
-    with pytest.raises(ValueError, match="closed iterator"):
+    with pytest.raises(ValueError, match="this iterator was closed"):
         next(batches)
-    with pytest.raises(ValueError, match="closed iterator"):
+    with pytest.raises(ValueError, match="this iterator was closed"):
         batches.set_state({})
 
 
@@ -321,3 +322,11 @@ def test_a_vote_is_asked_for_only_where_hosts_can_differ(dataset, shards, encode
     assert _global._must_vote(dataset, halves)
     assert not _global._must_vote(dataset, replicas)
     assert not _global._must_vote(endless, halves)
+
+
+def test_what_could_not_be_made_says_so_once(dataset, mesh, capfd):
+    """Grain closes what was half made, in `__del__`: that must not print another error behind the first."""
+    with pytest.raises(gm.ArgumentError):
+        gm.global_batches(gm.PackedDataset(dataset.manifest, tokenizer=dataset.encoder), NamedSharding(mesh, PartitionSpec()))
+    gc.collect()
+    assert "ignored" not in capfd.readouterr().err

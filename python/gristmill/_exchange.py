@@ -22,20 +22,22 @@ class Exchange:
         # All devices, not one of each process: any backend can run a computation over those that the training
         # step runs over. In the order of their ids, so that all processes agree.
         self._devices = sorted(devices, key=lambda device: device.id)
-        mesh = Mesh(np.array(self._devices), ("device",))
-        self._one_each = NamedSharding(mesh, PartitionSpec("device"))
-        everywhere = NamedSharding(mesh, PartitionSpec())
+        self._mesh = Mesh(np.array(self._devices), ("device",))
+        self._one_each = NamedSharding(self._mesh, PartitionSpec("device"))
+        everywhere = NamedSharding(self._mesh, PartitionSpec())
         self._largest = jax.jit(jnp.max, out_shardings=everywhere)
         self._all = jax.jit(lambda values: values, out_shardings=everywhere)
 
     def any(self, yes: bool) -> Callable[[], bool]:
         """Asks whether any process says yes; only calling the result waits for the answer."""
-        answer = self._largest(self._give(lambda _: np.array([yes], np.int32)))
+        with jax.set_mesh(self._mesh):  # the caller may be under another one
+            answer = self._largest(self._give(lambda _: np.array([yes], np.int32)))
         return lambda: bool(answer.addressable_data(0))
 
     def gather(self, give: Callable[[Any], npt.NDArray[np.uint32]]) -> dict[Any, npt.NDArray[np.uint32]]:
         """What `give` returns for each device on the process that has it: arrays of one shape."""
-        values = np.asarray(self._all(self._give(lambda device: give(device)[np.newaxis])).addressable_data(0))
+        with jax.set_mesh(self._mesh):
+            values = np.asarray(self._all(self._give(lambda device: give(device)[np.newaxis])).addressable_data(0))
         return dict(zip(self._devices, values, strict=True))
 
     def _give(self, give: Callable[[Any], npt.NDArray[Any]]) -> jax.Array:

@@ -25,7 +25,7 @@ from gristmill import _sharding, _state_files
 from gristmill._dataset import PROVENANCE, PackedDataset
 from gristmill._errors import ArgumentTypeError, GristmillError
 from gristmill._exchange import exchange
-from gristmill._iterator import Element
+from gristmill._iterator import Element, SaysWhenClosed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +42,9 @@ def global_batches(dataset: PackedDataset, sharding: jax.sharding.Sharding) -> "
     """The batches of `dataset` as global arrays that are laid out by `sharding`.
 
     Each process loads the lanes of the rows that its devices hold. All processes of the sharding must take the
-    batches in step, as they take part in each training step; they end together.
+    batches in step, as they take part in each training step; they end together. With finite `epochs`, `next`
+    runs a computation of all processes: call it in the thread that runs the training steps, in the same order
+    among them everywhere.
 
     Args:
       dataset: a `PackedDataset` with `batch_size`.
@@ -64,7 +66,7 @@ def global_batches(dataset: PackedDataset, sharding: jax.sharding.Sharding) -> "
     return GlobalBatches(dataset, sharding)
 
 
-class GlobalBatches(_state_files.LoadsAnyProcessCount, grain.DatasetIterator[GlobalBatch]):
+class GlobalBatches(SaysWhenClosed, _state_files.LoadsAnyProcessCount, grain.DatasetIterator[GlobalBatch]):
     """Iterates over global batches; made by `global_batches`."""
 
     def __init__(self, dataset: PackedDataset, sharding: jax.sharding.Sharding) -> None:
@@ -87,8 +89,8 @@ class GlobalBatches(_state_files.LoadsAnyProcessCount, grain.DatasetIterator[Glo
         Raises:
           StopIteration: every lane of every host has given all its epochs.
           ShardError: a record of this host's shards cannot be used. Other hosts learn of it only when this
-            process ends.
-          ValueError: the iterator was closed.
+            process has ended, which must not wait for them: see the guide on training.
+          ArgumentError: the iterator was closed.
         """
         self._assert_not_closed()
         self._started = self._started or time.perf_counter()
@@ -155,6 +157,8 @@ class GlobalBatches(_state_files.LoadsAnyProcessCount, grain.DatasetIterator[Glo
 
     def close(self) -> None:
         """Stops and joins the threads. Batches already given stay valid."""
+        if not hasattr(self, "_iterator"):
+            return  # it could not be made, and Grain's `__del__` closes what there is
         self._iterator.close()
         self._ahead = None
         super().close()

@@ -31,7 +31,17 @@ class Source:
         raise AttributeError("a source has no parent")
 
 
-class PackedDatasetIterator(Source, _state_files.LoadsAnyProcessCount, grain.DatasetIterator[Element]):
+class SaysWhenClosed:
+    """An iterator whose error after its end is one of the package's, and says what to do."""
+
+    _closed: bool
+
+    def _assert_not_closed(self) -> None:
+        if self._closed:
+            raise ArgumentError("this iterator was closed: make a new one of the dataset")
+
+
+class PackedDatasetIterator(SaysWhenClosed, Source, _state_files.LoadsAnyProcessCount, grain.DatasetIterator[Element]):
     """Iterates over a `PackedDataset`. Its threads start with the first `next` or `start_prefetch`."""
 
     def __init__(self, dataset: "PackedDataset") -> None:
@@ -186,10 +196,6 @@ class PackedDatasetIterator(Source, _state_files.LoadsAnyProcessCount, grain.Dat
             "an iterator has threads, and is neither pickled nor copied: save its get_state(), and give that to "
             "set_state() of another iterator of the dataset"
         )
-
-    def _assert_not_closed(self) -> None:
-        if self._closed:
-            raise ArgumentError("this iterator was closed: make a new one with iter(dataset)")
 
     def _padding(self) -> Element:
         """Behind the end, rows of padding for a step of which other hosts still have rows."""

@@ -10,9 +10,9 @@ import re
 from typing import Any
 
 from gristmill._errors import StateError
-from gristmill._state import State, merge_states
+from gristmill._state import State, check, merge_states
 
-_NAME = re.compile(r"process_(\d+)-of-(\d+)\.json")
+_NAME = re.compile(r"process_(\d+)-of-([1-9]\d*)\.json")
 
 
 def name_of(process: int, processes: int) -> str:
@@ -58,8 +58,8 @@ class LoadsAnyProcessCount:
         return load()
 
 
-def _read(path: Any) -> Any:
+def _read(path: Any) -> State:
     try:
-        return json.loads(path.read_text())
-    except ValueError as error:
+        return check(json.loads(path.read_text()))
+    except (ValueError, RecursionError) as error:
         raise StateError(f"{path}: not a saved state: {error}") from error
