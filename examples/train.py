@@ -9,6 +9,8 @@ in several processes on one, start it once for each:
     python examples/train.py --folder runs/two --hosts 2 --host 0 --coordinator 127.0.0.1:7777 &
     python examples/train.py --folder runs/two --hosts 2 --host 1 --coordinator 127.0.0.1:7777
 
+Beside gristmill it takes `optax` and, unless --tokenizer names one, `tokenizers`.
+
 The model is as plain as it can be: RMSNorm, rotary positions, one matrix for input and output. What is worth
 reading are the places where packed rows matter: attention stays within a segment, positions start at 0 in each,
 and the loss counts only where there is a target.
@@ -94,8 +96,10 @@ def main() -> None:
 
 
 def until_an_error(batches: Iterator[Batch]) -> Iterator[Batch]:
-    """The batches. An error of this host's shards ends the process at once: the other hosts wait in a collective
-    until it has gone, and everything else that it did would wait for them."""
+    """The batches. An error of this host's shards ends the process at once.
+
+    The other hosts wait in a collective until it has gone, and all else that it did would wait for them.
+    """
     try:
         yield from batches
     except gm.GristmillError:

@@ -1,5 +1,6 @@
 //! Errors of the core: one enum, and the located error of a shard.
 
+use std::any::Any;
 use std::sync::Arc;
 
 /// What went wrong with the data of a shard, and where.
@@ -58,9 +59,22 @@ pub enum Error {
     /// The iterator was closed.
     #[error("this iterator was closed: make a new one of the dataset")]
     Closed,
-    /// A worker panicked.
-    #[error("a worker thread failed with a bug in gristmill, please report it: {0}")]
+    /// Something panicked.
+    #[error("this is a bug in gristmill, please report it: {0}")]
     Bug(String),
+}
+
+impl Error {
+    /// The error for a panic that was caught.
+    pub fn of_panic(panic: &(dyn Any + Send)) -> Self {
+        Self::Bug(panic_message(panic))
+    }
+}
+
+/// What a panic said.
+pub fn panic_message(panic: &(dyn Any + Send)) -> String {
+    let message = panic.downcast_ref::<&str>().map(ToString::to_string);
+    message.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "unknown panic".into())
 }
 
 /// The core's result type.

@@ -130,6 +130,16 @@ def test_interrupting_ends_quietly_with_130(tmp_path):
     assert (process.returncode, out, err.strip()) == (130, "", "")
 
 
+@pytest.mark.parametrize("delay", [0.35, 0.5, 0.7, 0.9, 1.2])
+def test_interrupting_the_imports_ends_it_too(tmp_path, delay):
+    with command("demo", "--folder", tmp_path, "--megabytes", "400", "--threads", "1") as process:
+        time.sleep(delay)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    # Python's own start, before any of this package, has other ends.
+    assert process.returncode in (130, -signal.SIGINT, 1)
+
+
 def test_a_closed_pipe_ends_quietly(tmp_path):
     with command("inspect", shard_of(tmp_path, '{"text": "a"}')) as process:
         process.stdout.close()

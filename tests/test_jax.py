@@ -327,6 +327,8 @@ def test_a_vote_is_asked_for_only_where_hosts_can_differ(dataset, shards, encode
 def test_what_could_not_be_made_says_so_once(dataset, mesh, capfd):
     """Grain closes what was half made, in `__del__`: that must not print another error behind the first."""
     with pytest.raises(gm.ArgumentError):
-        gm.global_batches(gm.PackedDataset(dataset.manifest, tokenizer=dataset.encoder), NamedSharding(mesh, PartitionSpec()))
+        gm.global_batches(
+            gm.PackedDataset(dataset.manifest, tokenizer=dataset.encoder), NamedSharding(mesh, PartitionSpec())
+        )
     gc.collect()
     assert "ignored" not in capfd.readouterr().err

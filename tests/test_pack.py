@@ -281,6 +281,51 @@ def test_a_folder_s_other_files_are_left_alone_and_a_damaged_note_is_named(tmp_p
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
 
 
+def test_parts_that_are_gone_or_cut_are_not_taken_for_whole(tmp_path, pack, packing, capsys):
+    pack(tmp_path / "a")
+    for change in (lambda path: os.truncate(path, 1000), Path.unlink):
+        change(tmp_path / "a/part-00000.npy")
+        code, message = checked(capsys, *packing(tmp_path / "a"))
+        assert code == 1
+        assert re.search(r"part-00000\.npy has (1,000|no) bytes, and had [\d,]+: bring it back, or remove", message)
+    for path in (tmp_path / "a").glob("part-*.json"):
+        path.unlink()
+    index = json.loads((tmp_path / "a/index.json").read_text())
+    del index["complete"], index["parts"]
+    (tmp_path / "a/index.json").write_text(json.dumps(index))
+    pack(tmp_path / "a")
+    pack(tmp_path / "b")
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+
+
+def test_a_folder_without_a_part_may_become_another_packing(tmp_path, pack, packing, capsys):
+    wrong = [word for word in packing(tmp_path / "a") if word not in ("--text-field", "raw_content")]
+    code, message = checked(capsys, *wrong)
+    assert (code, "text_field=" in message) == (1, True)
+    code, found = checked(capsys, "verify", tmp_path / "a")
+    assert (code, found["complete"]) == (3, False)
+    pack(tmp_path / "a")
+    assert checked(capsys, "verify", tmp_path / "a")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda index: index.pop("source"), "index.json is damaged: it lacks source"),
+        (lambda index: index["source"]["arguments"].update(sead=1), "is damaged: .*unexpected keyword argument 'sead'"),
+        (lambda index: index["parts"][0].update(items=1), "lists other parts than their notes: it is damaged"),
+    ],
+)
+def test_a_damaged_index_is_named(tmp_path, pack, capsys, change, message):
+    pack(tmp_path / "a")
+    index = json.loads((tmp_path / "a/index.json").read_text())
+    change(index)
+    (tmp_path / "a/index.json").write_text(json.dumps(index))
+    code, found = checked(capsys, "verify", tmp_path / "a")
+    assert code == 1
+    assert re.search(message, found)
+
+
 def test_records_left_out_are_listed(tmp_path, tokenizer_file, capsys):
     lines = [json.dumps({"text": f"document {n} " * 20}) if n % 50 else '{"text": 1}' for n in range(400)]
     (tmp_path / "a.jsonl").write_text("\n".join(lines))

@@ -16,10 +16,8 @@ from gristmill._bench.command import bench
 from gristmill._core import __version__, build_info
 from gristmill._errors import GristmillError
 from gristmill._options import dataset_options, tokenizer_file
-from gristmill._output import as_json_option, print_json
+from gristmill._output import INTERRUPTED, as_json_option, importing, print_json
 from gristmill._pack.command import pack, verify
-
-_INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -40,7 +38,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
     except (KeyboardInterrupt, click.Abort):
-        return _INTERRUPTED
+        return INTERRUPTED
 
 
 def _describe_build() -> str:
@@ -102,7 +100,8 @@ def demo(
       gristmill demo --folder demo-data --rows 64 --json
     """
     # Loaded here: Grain takes half a second, which --help need not wait for.
-    from gristmill import _demo
+    with importing():
+        from gristmill import _demo
 
     folder = folder or _sample.default_folder()
     click.echo(f"sample text in {folder} ...", err=True)
@@ -162,13 +161,15 @@ def inspect(
     if row is None:
         if step is not None or shards or tokenizer or settings:
             raise click.UsageError("--step, --shards, --tokenizer and --set say where a --row is; which one?")
-        from gristmill import _inspect
+        with importing():
+            from gristmill import _inspect
 
         found, describe = _inspect.inspect(path, records=records, text=text), _inspect.describe
     else:
         if tokenizer is None:
             raise click.UsageError("--row needs --tokenizer")
-        from gristmill import _locate
+        with importing():
+            from gristmill import _locate
 
         found = _locate.locate(path, row=row, step=step, shards=shards, tokenizer=tokenizer, settings=settings)
         describe = _locate.describe

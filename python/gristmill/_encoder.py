@@ -95,14 +95,14 @@ class Encoder:
 
     @classmethod
     def from_file(cls, path: Pathish, **options: Any) -> Self:
-        """The encoder of a tokenizer.json, gzipped or not.
+        """The encoder of a tokenizer.json, gzipped or not, or of the one in a folder.
 
         `eos_id` and `bos_id` come from the tokenizer_config.json or special_tokens_map.json in its folder.
 
         Raises:
           TokenizerError: the file is missing, or the `tokenizers` library cannot load it.
         """
-        path = Path(_arguments.path("path", path))
+        path = _arguments.tokenizer_file(_arguments.path("path", path))
         try:
             json_bytes = path.read_bytes()
         except OSError as error:
@@ -129,7 +129,7 @@ class Encoder:
         """
         name = _arguments.path("name", name)
         if Path(name).exists():
-            return cls.from_file(_arguments.tokenizer_file(name), **options)
+            return cls.from_file(name, **options)
         if name.startswith((".", "~", os.sep)) or name.count("/") > 1:
             raise TokenizerError(f"no such folder: {name!r} (working folder: {str(Path.cwd())!r})")
         return cls.from_file(_download(name, revision), **options)
@@ -316,7 +316,7 @@ def as_encoder(tokenizer: "Encoder | Pathish") -> Encoder:
     if isinstance(tokenizer, Encoder):
         return tokenizer
     if isinstance(tokenizer, (str, os.PathLike)):
-        return Encoder.from_file(_arguments.tokenizer_file(tokenizer))
+        return Encoder.from_file(tokenizer)
     raise ArgumentTypeError(
         f"tokenizer={tokenizer!r}: expected the path of a tokenizer.json or an Encoder, got {type(tokenizer).__name__}"
     )

@@ -1,11 +1,35 @@
 """What commands print for other programs."""
 
+import contextlib
 import json
+import os
+import signal
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import click
 
 as_json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+
+
+INTERRUPTED = 130
+
+
+@contextlib.contextmanager
+def importing() -> Iterator[None]:
+    """While large packages are imported, Ctrl-C ends the process at once.
+
+    A `KeyboardInterrupt` in the middle of it may be lost in a callback of theirs, or break their C++ code.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def print_json(value: Any) -> None:

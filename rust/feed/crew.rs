@@ -1,6 +1,5 @@
 //! The worker threads: a fixed number, from the first batch that is wanted until the crew is dropped.
 
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +11,7 @@ use super::ring::LaneWriter;
 use super::schedule::{Job, Schedule};
 use crate::config::{HostConfig, StreamConfig};
 use crate::encode::Encoder;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, panic_message};
 use crate::lane::block::Block;
 use crate::lane::block_encoder::BlockEncoder;
 use crate::lane::cursor::Cursor;
@@ -143,7 +142,7 @@ impl Shared {
     fn run(&self) {
         let outcome = catch_unwind(AssertUnwindSafe(|| self.work()));
         if let Err(panic) = outcome {
-            self.board.fail(message_of(&*panic));
+            self.board.fail(panic_message(&*panic));
         }
     }
 
@@ -188,9 +187,4 @@ fn timed<T>(nanos: &AtomicU64, work: impl FnOnce() -> T) -> T {
     let result = work();
     nanos.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
     result
-}
-
-fn message_of(panic: &(dyn Any + Send)) -> String {
-    let message = panic.downcast_ref::<&str>().map(ToString::to_string);
-    message.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "unknown panic".into())
 }

@@ -1,11 +1,14 @@
 //! `_core.Encoder`.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::types::PyBytes;
 
 use crate::encode::{self, EncoderOptions, Engine, SpecialTokens};
+use crate::error::{Error, Result};
 
 /// A tokenizer that gives the ids of the `tokenizers` library.
 #[pyclass(frozen, module = "gristmill._core")]
@@ -36,7 +39,7 @@ impl Encoder {
             cache_bytes,
             ..EncoderOptions::default()
         };
-        let inner = py.detach(|| encode::Encoder::with_options(json, options))?;
+        let inner = guarded(py, || encode::Encoder::with_options(json, options))?;
         Ok(Self { inner })
     }
 
@@ -53,7 +56,7 @@ impl Encoder {
     }
 
     fn encode<'py>(&self, py: Python<'py>, text: &str) -> PyResult<Ids<'py>> {
-        let (ids, _) = py.detach(|| self.inner.encode_batch(&[text], 1))?;
+        let (ids, _) = guarded(py, || self.inner.encode_batch(&[text], 1))?;
         Ok(PyArray1::from_vec(py, as_i32(ids)))
     }
 
@@ -64,13 +67,13 @@ impl Encoder {
         texts: Vec<PyBackedStr>,
         threads: usize,
     ) -> PyResult<(Ids<'py>, Offsets<'py>)> {
-        let (ids, offsets) = py.detach(|| self.inner.encode_batch(&texts, threads))?;
+        let (ids, offsets) = guarded(py, || self.inner.encode_batch(&texts, threads))?;
         Ok((PyArray1::from_vec(py, as_i32(ids)), PyArray1::from_vec(py, offsets)))
     }
 
     fn decode(&self, py: Python<'_>, ids: PyReadonlyArray1<'_, i64>) -> PyResult<String> {
         let ids: Vec<u32> = ids.as_array().iter().map(|&id| u32::try_from(id).unwrap_or(u32::MAX)).collect();
-        Ok(py.detach(|| self.inner.decode(&ids))?)
+        Ok(guarded(py, || self.inner.decode(&ids))?)
     }
 
     fn token_to_id(&self, token: &str) -> Option<u32> {
@@ -105,6 +108,11 @@ impl Encoder {
     pub fn inner(&self) -> &encode::Encoder {
         &self.inner
     }
+}
+
+/// Does work without the GIL. Should it panic, that is an error like others: a panic in Python is no `Exception`.
+fn guarded<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    py.detach(|| catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(Error::of_panic(&*panic))))
 }
 
 fn as_i32(ids: Vec<u32>) -> Vec<i32> {

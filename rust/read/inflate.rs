@@ -14,6 +14,9 @@ const INPUT_BYTES: usize = 256 << 10;
 
 const MAGIC: [u8; 2] = [0x1f, 0x8b];
 
+/// Formats that are taken for ours now and then, by their first bytes, which begin no line of text.
+const OTHERS: [([u8; 2], &str); 2] = [([0x28, 0xb5], "Zstandard"), ([0xfd, b'7'], "xz")];
+
 /// The inflated bytes of a shard.
 pub(super) struct Inflated {
     input: Input,
@@ -34,7 +37,12 @@ impl Inflated {
         source.by_ref().take(2).read_to_end(&mut head).map_err(|error| read_failed(&error))?;
         let format = match (head == MAGIC, named_gz) {
             (true, _) => Format::Gzip(Box::default()),
-            (false, false) => Format::Plain,
+            (false, false) => match OTHERS.iter().find(|(magic, _)| head == *magic) {
+                None => Format::Plain,
+                Some((_, other)) => {
+                    return Err(format!("expected gzip data or plain JSON lines, found {other}: convert it"));
+                }
+            },
             (false, true) if head.is_empty() => {
                 return Err(
                     "expected gzip data, found an empty file: it was cut off; fetch it again".to_owned()

@@ -173,3 +173,15 @@ fn files_of_other_writers() {
         }
     }
 }
+
+#[test]
+fn other_formats_are_named() {
+    for (head, name) in [(&b"\x28\xb5\x2f\xfd"[..], "Zstandard"), (b"\xfd7zXZ", "xz")] {
+        let seen = read("s.jsonl", head);
+        assert_eq!(seen.len(), 1);
+        assert_eq!(
+            reason(&seen),
+            format!("expected gzip data or plain JSON lines, found {name}: convert it")
+        );
+    }
+}

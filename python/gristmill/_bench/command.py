@@ -11,7 +11,7 @@ from gristmill import _options, _sample
 from gristmill._encoder import Encoder
 from gristmill._errors import GristmillError
 from gristmill._manifest import Manifest
-from gristmill._output import as_json_option, print_json
+from gristmill._output import as_json_option, importing, print_json
 
 # What delays are measured on: a small share of a machine, as beside a training loop.
 _LATENCY_THREADS = 2
@@ -79,15 +79,16 @@ def bench(
       gristmill bench --threads 2 --rounds 5 --latency --output results
       gristmill bench --shards 'pile/*.jsonl.gz' --tokenizer llama/tokenizer.json --only gigatoken --only inflate
     """
-    from gristmill._bench import latency as delays
-    from gristmill._bench import report
-    from gristmill._bench import rounds as running
-    from gristmill._bench.contenders import CONTENDERS, Job
+    with importing():
+        from gristmill._bench import latency as delays
+        from gristmill._bench import report
+        from gristmill._bench import rounds as running
+        from gristmill._bench.contenders import CONTENDERS, Job
 
-    if missing := [name for name in _NEEDED if importlib.util.find_spec(name) is None]:
-        raise GristmillError(f"{' and '.join(missing)} not installed: pip install 'gristmill[bench]'")
     if unknown := set(only) - CONTENDERS.keys():
         raise click.BadParameter(f"{min(unknown)!r}: expected one of {', '.join(CONTENDERS)}", param_hint="--only")
+    if missing := [name for name in _NEEDED if importlib.util.find_spec(name) is None]:
+        raise GristmillError(f"{' and '.join(missing)} not installed: pip install 'gristmill[bench]'")
     if output is not None:
         _make_folder(output)
     if shards is None:

@@ -5,8 +5,9 @@ from typing import Any
 
 import click
 
-from gristmill import _arguments, _options, _table
-from gristmill._output import as_json_option, print_json
+from gristmill import _options, _table
+from gristmill._errors import GristmillError
+from gristmill._output import as_json_option, importing, print_json
 
 # What `verify` exits with when files and source differ.
 DIFFERENT = 3
@@ -57,9 +58,10 @@ def pack(
     if file_format == "megatron" and (arguments["boundary_targets"] or arguments["max_segments"] or fields):
         raise click.UsageError("--format megatron has neither targets nor segments nor other fields")
     # Loaded here: Grain takes half a second, which --help need not wait for.
-    from gristmill._dataset import PackedDataset
-    from gristmill._pack.folder import QUARANTINE
-    from gristmill._pack.run import pack as run
+    with importing():
+        from gristmill._dataset import PackedDataset
+        from gristmill._pack.folder import QUARANTINE
+        from gristmill._pack.run import pack as run
 
     if arguments["on_error"] == "quarantine":
         output.mkdir(parents=True, exist_ok=True)
@@ -112,7 +114,8 @@ def verify(
     """Check packed files against their source.
 
     Reads the shards again, encodes them with the `tokenizers` library whatever the tokenizer, packs, and compares with
-    what is in FOLDER. Exit code 0: equal; 3: different, and the first difference is shown with the record it comes
+    what is in FOLDER. Exit code 0: equal and, unless a --part was asked
+    for, complete; 3: different, and the first difference is shown with the record it comes
     from; 1: it could not be told.
 
     \b
@@ -121,22 +124,25 @@ def verify(
       gristmill verify packed --part 7 --json
       gristmill verify packed --shards '/new/place/*.jsonl.gz' --tokenizer llama
     """
-    from gristmill._dataset import PackedDataset
-    from gristmill._encoder import Encoder
-    from gristmill._pack import verify as checking
-    from gristmill._pack.folder import Folder
+    with importing():
+        from gristmill._dataset import PackedDataset
+        from gristmill._encoder import Encoder
+        from gristmill._pack import verify as checking
+        from gristmill._pack.folder import Folder
 
     packed = Folder.open(folder)
     source = packed.index["source"]
-    definition = _arguments.tokenizer_file(tokenizer or source["tokenizer"])
-    dataset = PackedDataset(
-        list(shards) or source["shards"],
-        tokenizer=Encoder.from_file(definition, engine="reference"),
-        **{**source["arguments"], "threads": threads, "verify": 0.0, "quarantine_file": None, "provenance": True},
-    )
+    other = {"threads": threads, "verify": 0.0, "quarantine_file": None, "provenance": True}
+    try:
+        encoder = Encoder.from_file(tokenizer or source["tokenizer"], engine="reference")
+        dataset = PackedDataset(list(shards) or source["shards"], tokenizer=encoder, **{**source["arguments"], **other})
+    except GristmillError:
+        raise
+    except (KeyError, TypeError) as error:
+        raise GristmillError(f"the index of {folder} is damaged: {error}") from error
     found = checking.verify(packed, dataset, part)
     if as_json:
         print_json(found)
     else:
         click.echo(checking.describe(found))
-    return 0 if found["equal"] else DIFFERENT
+    return 0 if found["equal"] and (found["complete"] or part is not None) else DIFFERENT

@@ -20,6 +20,7 @@ PART = "part-"
 _PART_FILE = re.compile(PART + r"(\d{5,})\.")
 QUARANTINE = "quarantine.jsonl"
 VERSION = 1
+_SAYS = ("format", "dtype", "fields", "sequence_length", "rows_per_file", "own_lanes", "fingerprint", "source")
 _BEHIND = ("state", "pending")
 _HOLDS = ("files", "batches", "items", "tokens", "quarantined")
 
@@ -49,8 +50,10 @@ class Folder:
         found = files.read_json(index)
         if not is_index(found):
             raise GristmillError(f"{index} is not the index of packed files")
-        if found["version"] != VERSION:
-            raise GristmillError(f"{index} has version {found['version']}, and this gristmill knows {VERSION}")
+        if found.get("version") != VERSION:
+            raise GristmillError(f"{index} has version {found.get('version')}, and this gristmill knows {VERSION}")
+        if missing := [name for name in _SAYS if name not in found]:
+            raise GristmillError(f"{index} is damaged: it lacks {', '.join(missing)}")
         return cls(index.parent, found)
 
     @classmethod
@@ -74,6 +77,10 @@ class Folder:
                 reason = _fingerprint.differences(saved, current)
             else:
                 reason = ", ".join(f"{name} was {folder.index.get(name)} and is {wanted[name]}" for name in changed)
+            if changed and not folder.note_path(0).exists():
+                changed = []  # nothing was packed yet
+                folder = cls(path, {**folder.index, **wanted})
+                files.write_json(path / INDEX, folder.index)
             if changed:
                 raise GristmillError(f"{path} holds other packed files: {reason}. Name another folder, or remove it")
             return folder
@@ -84,8 +91,15 @@ class Folder:
         files.write_json(path / INDEX, wanted)
         return cls(path, wanted)
 
-    def parts(self) -> list[dict[str, Any]]:
-        """What each finished part holds, in order: its note without the state behind it, which may be large."""
+    def parts(self, *, are_whole: bool = False) -> list[dict[str, Any]]:
+        """What each finished part holds, in order: its note without the state behind it, which may be large.
+
+        Args:
+          are_whole: whether the sizes of the files must be those that were written.
+
+        Raises:
+          GristmillError: a note or, if asked for, a file is damaged.
+        """
         found: list[dict[str, Any]] = []
         while self.note_path(len(found)).is_file():
             note = self.note(len(found))
@@ -94,8 +108,20 @@ class Folder:
                     f"{self.note_path(len(found))} is not the note of a packed part: it lacks some of "
                     + ", ".join((*_HOLDS, *_BEHIND))
                 )
+            if are_whole:
+                self._check_sizes(note["files"], self.note_path(len(found)).name)
             found.append({name: note[name] for name in _HOLDS})
         return found
+
+    def _check_sizes(self, sizes: dict[str, int], note: str) -> None:
+        for name, size in sizes.items():
+            path = self.path / name
+            found = path.stat().st_size if path.is_file() else None
+            if found != size:
+                raise GristmillError(
+                    f"{path} has {'no' if found is None else f'{found:,}'} bytes, and had {size:,}: bring it back, or "
+                    f"remove {note} and all later notes to have these parts written again"
+                )
 
     def note(self, number: int) -> dict[str, Any]:
         """All that is noted of a finished part: what it holds, and `state` and `pending` behind it."""

@@ -51,7 +51,7 @@ def pack(
         path.mkdir(parents=True, exist_ok=True)
         with files.locked(path):
             folder = Folder.create(path, _index(dataset, file_format, rows_per_file, source, fields))
-            parts = folder.parts()
+            parts = folder.parts(are_whole=True)
             resumed = len(parts)
             if not folder.index.get("complete"):
                 folder.remove_unfinished(resumed)

@@ -8,7 +8,7 @@ import numpy as np
 from gristmill import _fingerprint
 from gristmill._dataset import PROVENANCE, PackedDataset
 from gristmill._errors import GristmillError
-from gristmill._pack.folder import Folder
+from gristmill._pack.folder import INDEX, Folder
 from gristmill._pack.formats import FORMATS
 from gristmill._pack.run import make_unit
 from gristmill._progress import Progress
@@ -33,6 +33,8 @@ def verify(folder: Folder, dataset: PackedDataset, only: int | None = None) -> d
         reason = _fingerprint.differences(folder.index["fingerprint"], dataset.fingerprint)
         raise GristmillError(f"{folder.path} was packed from another source: {reason}")
     parts = folder.parts()
+    if folder.index.get("complete") and folder.index.get("parts") != parts:
+        raise GristmillError(f"{folder.path / INDEX} lists other parts than their notes: it is damaged")
     if only is not None and only >= len(parts):
         raise GristmillError(f"{folder.path} has {len(parts)} finished parts, and none with the number {only}")
     chosen = range(len(parts)) if only is None else [only]
