@@ -22,8 +22,9 @@ def importing() -> Iterator[None]:
 
     A `KeyboardInterrupt` in the middle of it may be lost in a callback of theirs, or break their C++ code.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield  # whoever called this sees to interrupts, or wants none
         return
     before = signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
     try:
