@@ -66,6 +66,16 @@ def test_a_batch_is_its_texts(encoder, texts, threads):
         np.testing.assert_array_equal(ids[start:end], encoder.encode(text))
 
 
+@pytest.mark.parametrize("threads", [1, 2, 7])
+def test_a_large_batch_of_unequal_texts_is_shared_out(encoder, texts, threads):
+    many = ["", *texts * 3, "".join(texts), "", *texts[:5], ""]
+    ids, offsets = encoder.encode_batch(many, threads=threads)
+    assert len(offsets) == len(many) + 1
+    expected = [encoder.encode(text) for text in many]
+    assert offsets.tolist() == [0, *np.cumsum([len(own) for own in expected]).tolist()]
+    np.testing.assert_array_equal(ids, np.concatenate(expected))
+
+
 def test_memory_is_that_of_the_options(tokenizer_json):
     encoder = gm.Encoder.from_bytes(tokenizer_json, cache_bytes=10**6)
     memory = encoder.memory

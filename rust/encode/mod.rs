@@ -255,15 +255,15 @@ impl Encoder {
         texts: &[T],
         threads: usize,
     ) -> Result<(Vec<u32>, Vec<i64>)> {
-        let share = texts.len().div_ceil(threads.max(1)).max(1);
-        if share >= texts.len() {
+        let shares = shares(texts, threads);
+        if shares.len() <= 1 {
             // On this thread: a new one would begin on another core, far from the cache's memory.
             let (ids, ends) = self.encode_part(texts)?;
             return Ok((ids, std::iter::once(0).chain(ends.iter().map(|end| *end as i64)).collect()));
         }
         let parts: Vec<Result<(Vec<u32>, Vec<usize>)>> = std::thread::scope(|scope| {
             let threads: Vec<_> =
-                texts.chunks(share).map(|texts| scope.spawn(|| self.encode_part(texts))).collect();
+                shares.into_iter().map(|texts| scope.spawn(|| self.encode_part(texts))).collect();
             threads
                 .into_iter()
                 .map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
@@ -352,6 +352,24 @@ impl Shared {
         });
         made.as_ref().map_err(|message| Error::Tokenizer(message.clone()))
     }
+}
+
+/// Texts in order, in shares of about the same number of bytes: one for each thread, or fewer.
+fn shares<T: AsRef<str>>(texts: &[T], threads: usize) -> Vec<&[T]> {
+    /// Fewer bytes are encoded in the time that starting a thread takes.
+    const LEAST: usize = 16 << 10;
+    let bytes: usize = texts.iter().map(|text| text.as_ref().len()).sum();
+    let share = bytes.div_ceil(threads.max(1)).max(LEAST);
+    let (mut shares, mut first, mut filled) = (Vec::new(), 0, 0);
+    for (place, text) in texts.iter().enumerate() {
+        if filled >= share {
+            shares.push(&texts[first..place]);
+            (first, filled) = (place, 0);
+        }
+        filled += text.as_ref().len();
+    }
+    shares.push(&texts[first..]);
+    shares
 }
 
 /// The fast engine, or a sentence that says why it is not to be had.
