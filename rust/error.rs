@@ -64,13 +64,6 @@ pub enum Error {
     Bug(String),
 }
 
-impl Error {
-    /// The error for a panic that was caught.
-    pub fn of_panic(panic: &(dyn Any + Send)) -> Self {
-        Self::Bug(panic_message(panic))
-    }
-}
-
 /// What a panic said.
 pub fn panic_message(panic: &(dyn Any + Send)) -> String {
     let message = panic.downcast_ref::<&str>().map(ToString::to_string);

@@ -1,11 +1,10 @@
 //! The reference engine: the pinned `tokenizers` crate, set up to give plain ids.
 
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use tokenizers::Tokenizer;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, panic_message};
 
 /// The `tokenizers` crate with truncation and padding off.
 pub struct Reference {
@@ -57,13 +56,8 @@ impl Reference {
 /// What `tokenizers` gives, with a panic of it as an error: some odd files make it panic where they are
 /// read, or with the first text.
 pub fn guarded<T>(call: impl FnOnce() -> tokenizers::Result<T>) -> tokenizers::Result<T> {
-    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| Err(message_of(&*panic).into()))
-}
-
-fn message_of(panic: &(dyn Any + Send)) -> String {
-    let message = panic.downcast_ref::<&str>().map(ToString::to_string);
-    let message = message.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-    format!("it panicked: {message}")
+    catch_unwind(AssertUnwindSafe(call))
+        .unwrap_or_else(|panic| Err(format!("it panicked: {}", panic_message(&*panic)).into()))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use pyo3::pybacked::PyBackedStr;
 use pyo3::types::PyBytes;
 
 use crate::encode::{self, EncoderOptions, Engine, SpecialTokens};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, panic_message};
 
 /// A tokenizer that gives the ids of the `tokenizers` library.
 #[pyclass(frozen, module = "gristmill._core")]
@@ -112,7 +112,9 @@ impl Encoder {
 
 /// Does work without the GIL. Should it panic, that is an error like others: a panic in Python is no `Exception`.
 fn guarded<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
-    py.detach(|| catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(Error::of_panic(&*panic))))
+    py.detach(|| {
+        catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(Error::Bug(panic_message(&*panic))))
+    })
 }
 
 fn as_i32(ids: Vec<u32>) -> Vec<i32> {

@@ -114,9 +114,8 @@ def verify(
     """Check packed files against their source.
 
     Reads the shards again, encodes them with the `tokenizers` library whatever the tokenizer, packs, and compares with
-    what is in FOLDER. Exit code 0: equal and, unless a --part was asked
-    for, complete; 3: different, and the first difference is shown with the record it comes
-    from; 1: it could not be told.
+    what is in FOLDER. Exit code 0: equal and, unless a --part was asked for, complete; 3: different, and the first
+    difference is shown with the record it comes from; 1: it could not be told.
 
     \b
     Examples:

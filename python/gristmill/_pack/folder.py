@@ -67,29 +67,26 @@ class Folder:
         if (path / INDEX).exists():
             folder = cls.open(path)
             changed = [name for name in wanted if name != "source" and folder.index.get(name) != wanted[name]]
-            if changed == ["fingerprint"]:
-                saved, current = folder.index["fingerprint"], wanted["fingerprint"]
-                quarantined = sum(part["quarantined"] for part in folder.parts())
-                if _fingerprint.goes_on(saved, current, quarantined):
-                    folder = cls(path, {**folder.index, **wanted})
-                    files.write_json(path / INDEX, folder.index)
-                    return folder
-                reason = _fingerprint.differences(saved, current)
-            else:
-                reason = ", ".join(f"{name} was {folder.index.get(name)} and is {wanted[name]}" for name in changed)
-            if changed and not folder.note_path(0).exists():
-                changed = []  # nothing was packed yet
-                folder = cls(path, {**folder.index, **wanted})
-                files.write_json(path / INDEX, folder.index)
-            if changed:
-                raise GristmillError(f"{path} holds other packed files: {reason}. Name another folder, or remove it")
-            return folder
-        begun = {files.LOCK, INDEX + files.UNFINISHED}  # by a run that was killed at once
-        if any(child.name not in begun for child in path.iterdir()):
-            raise GristmillError(f"{path} is not empty, and holds no packed files: name another folder")
-        wanted["gristmill"] = _core.__version__
+            if not changed:
+                return folder
+            if parts := folder.parts():
+                folder._check_goes_on(wanted, changed, sum(part["quarantined"] for part in parts))
+                wanted = {**folder.index, **wanted}
+            # Else nothing was packed yet, and it may as well become another packing.
+        else:
+            _check_empty(path)
+        wanted.setdefault("gristmill", _core.__version__)
         files.write_json(path / INDEX, wanted)
         return cls(path, wanted)
+
+    def _check_goes_on(self, wanted: dict[str, Any], changed: list[str], quarantined: int) -> None:
+        reason = ", ".join(f"{name} was {self.index.get(name)} and is {wanted[name]}" for name in changed)
+        if changed == ["fingerprint"]:
+            saved, current = self.index["fingerprint"], wanted["fingerprint"]
+            if _fingerprint.goes_on(saved, current, quarantined):
+                return
+            reason = _fingerprint.differences(saved, current)
+        raise GristmillError(f"{self.path} holds other packed files: {reason}. Name another folder, or remove it")
 
     def parts(self, *, are_whole: bool = False) -> list[dict[str, Any]]:
         """What each finished part holds, in order: its note without the state behind it, which may be large.
@@ -108,20 +105,22 @@ class Folder:
                     f"{self.note_path(len(found))} is not the note of a packed part: it lacks some of "
                     + ", ".join((*_HOLDS, *_BEHIND))
                 )
-            if are_whole:
-                self._check_sizes(note["files"], self.note_path(len(found)).name)
+            if are_whole and (wrong := self.wrong_size(note["files"])):
+                raise GristmillError(
+                    f"{self.path}: {wrong}: bring it back, or remove {self.note_path(len(found)).name} and all later "
+                    "notes to have these parts written again"
+                )
             found.append({name: note[name] for name in _HOLDS})
         return found
 
-    def _check_sizes(self, sizes: dict[str, int], note: str) -> None:
+    def wrong_size(self, sizes: dict[str, int]) -> str | None:
+        """What is wrong with the size of a part's files, given what it was when they were written."""
         for name, size in sizes.items():
             path = self.path / name
             found = path.stat().st_size if path.is_file() else None
             if found != size:
-                raise GristmillError(
-                    f"{path} has {'no' if found is None else f'{found:,}'} bytes, and had {size:,}: bring it back, or "
-                    f"remove {note} and all later notes to have these parts written again"
-                )
+                return f"{name} has {'no' if found is None else f'{found:,}'} bytes, and had {size:,}"
+        return None
 
     def note(self, number: int) -> dict[str, Any]:
         """All that is noted of a finished part: what it holds, and `state` and `pending` behind it."""
@@ -150,6 +149,12 @@ class Folder:
     def complete(self, parts: list[dict[str, Any]]) -> None:
         """Writes the list of all parts into the index."""
         files.write_json(self.path / INDEX, {**self.index, "complete": True, "parts": parts})
+
+
+def _check_empty(path: Path) -> None:
+    begun = {files.LOCK, INDEX + files.UNFINISHED}  # by a run that was killed at once
+    if any(child.name not in begun for child in path.iterdir()):
+        raise GristmillError(f"{path} is not empty, and holds no packed files: name another folder")
 
 
 def is_index(value: Any) -> bool:

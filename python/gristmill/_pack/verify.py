@@ -70,10 +70,8 @@ def _part_difference(
     index = folder.index
     shape = (len(index["fields"]), index["sequence_length"])
     where = {"files": list(part["files"])}
-    for name, size in part["files"].items():
-        found = (folder.path / name).stat().st_size if (folder.path / name).is_file() else None
-        if found != size:
-            return {**where, "what": f"{name} has {'no' if found is None else f'{found:,}'} bytes, and had {size:,}"}
+    if wrong := folder.wrong_size(part["files"]):
+        return {**where, "what": wrong}
     try:
         packed = FORMATS[index["format"]].read(folder.part_path(number), index["dtype"], shape)
     except (GristmillError, OSError, RuntimeError, ValueError) as error:
