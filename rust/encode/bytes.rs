@@ -253,36 +253,26 @@ impl Bytes {
         workspace: &mut Workspace,
         ids: &mut Vec<u32>,
     ) {
-        let part = &text[start..end];
-        let begin = ids.len();
+        let len = end - start;
         // The same bytes, when they are looked up as a whole, may be a token or be split first.
         let has_other_ids = !self.whole.is_empty() || self.splits_first();
         let Workspace { cache, scratch, .. } = workspace;
-        match Size::of(part.len()) {
+        let mut merge = |ids: &mut Vec<u32>| self.symbols.merge(table, &text[start..end], scratch, ids);
+        match Size::of(len) {
             Size::Short => {
                 let key = if has_other_ids {
-                    short_part_key(text, start, part.len())
+                    short_part_key(text, start, len)
                 } else {
-                    Plain.key(text, start, part.len())
+                    Plain.key(text, start, len)
                 };
-                let place = cache.short().place(key);
-                if let Some(words) = cache.short().find(Plain, key, place) {
-                    return cache.append(words, ids);
-                }
-                self.symbols.merge(table, part, scratch, ids);
-                cache.insert_short(key, place, &ids[begin..]);
+                cache.short_or(key, cache.short().place(key), ids, |_, ids| merge(ids));
             }
             Size::Medium => {
                 let key = if has_other_ids { medium_part_key } else { medium_key };
-                let key = key(text, start, part.len());
-                let place = cache.medium_place(&key);
-                if let Some(words) = cache.find_medium(&key, place) {
-                    return cache.append(words, ids);
-                }
-                self.symbols.merge(table, part, scratch, ids);
-                cache.insert_medium(&key, place, &ids[begin..]);
+                let key = key(text, start, len);
+                cache.medium_or(&key, cache.medium_place(&key), ids, |_, ids| merge(ids));
             }
-            Size::Long | Size::TooLong => self.symbols.merge(table, part, scratch, ids),
+            Size::Long | Size::TooLong => merge(ids),
         }
     }
 

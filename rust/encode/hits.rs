@@ -64,6 +64,12 @@ impl Batch {
             }
     }
 
+    /// Whether the cache lacks a piece that has a key.
+    pub fn is_miss(&self, cache: &PieceCache, index: usize) -> bool {
+        let (key, place) = (self.keys[index], self.places[index]);
+        key != NO_KEY && cache.short().find(Plain, key, place).is_none()
+    }
+
     /// Which of the pieces from `index` to `end` the cache lacks, of those that have a key.
     pub fn misses(&self, kernel: Kernel, cache: &PieceCache, index: usize, end: usize) -> Misses {
         match kernel {

@@ -1,7 +1,7 @@
 //! From pieces to ids: batches of look-ups in the cache, and what happens on a miss.
 
 use super::bytes::{Bytes, PairMemo, Spelling, Workspace};
-use super::cache::{NO_KEY, PieceCache, Probe, SHORT, Size, medium_key};
+use super::cache::{PieceCache, Probe, SHORT, Size, medium_key};
 use super::hits::{BATCH, Batch};
 use super::kernel::{Kernel, Plain};
 use super::merge::MergeTable;
@@ -118,7 +118,7 @@ impl PieceWorker {
             let mut learned = !pieces.can_start();
             let mut done = batch.write_hits(kernel, &self.cache, 0, ends.len(), ids);
             while done < ends.len() {
-                if !learned && batch.keys[done] != NO_KEY {
+                if !learned && batch.is_miss(&self.cache, done) {
                     learned = true;
                     self.learn(kernel, &context, ends, &batch, done);
                 }
@@ -153,41 +153,23 @@ impl PieceWorker {
     /// A piece that is new, long, or has many ids.
     #[inline(never)]
     fn rare(&mut self, context: &Context, (start, end): (usize, usize), place: usize, ids: &mut Vec<u32>) {
-        let len = end - start;
-        let begin = ids.len();
-        match Size::of(len) {
+        let Self { cache, scratch, memo, split, .. } = self;
+        let mut encode = |cache: &mut PieceCache, ids: &mut Vec<u32>| {
+            let mut workspace = Workspace { cache, scratch, memo, split };
+            context.pieces.encode(context.table, context.text, (start, end), &mut workspace, ids);
+        };
+        match Size::of(end - start) {
             Size::Short => {
-                let key = Plain.key(context.text, start, len);
-                if let Some(words) = self.cache.short().find(Plain, key, place) {
-                    return self.cache.append(words, ids);
-                }
-                self.miss(context, (start, end), ids);
-                self.cache.insert_short(key, place, &ids[begin..]);
+                let key = Plain.key(context.text, start, end - start);
+                cache.short_or(key, place, ids, encode);
             }
             Size::Medium => {
-                let key = medium_key(context.text, start, len);
-                if let Some(words) = self.cache.find_medium(&key, place) {
-                    return self.cache.append(words, ids);
-                }
-                self.miss(context, (start, end), ids);
-                self.cache.insert_medium(&key, place, &ids[begin..]);
+                let key = medium_key(context.text, start, end - start);
+                cache.medium_or(&key, place, ids, encode);
             }
-            Size::Long => {
-                let piece = &context.text[start..end];
-                if let Some(found) = self.cache.find_long(piece) {
-                    return ids.extend_from_slice(found);
-                }
-                self.miss(context, (start, end), ids);
-                self.cache.insert_long(piece, &ids[begin..]);
-            }
-            Size::TooLong => self.miss(context, (start, end), ids),
+            Size::Long => cache.long_or(&context.text[start..end], ids, encode),
+            Size::TooLong => encode(cache, ids),
         }
-    }
-
-    fn miss(&mut self, context: &Context, piece: (usize, usize), ids: &mut Vec<u32>) {
-        let Self { cache, scratch, memo, split, .. } = self;
-        let mut workspace = Workspace { cache, scratch, memo, split };
-        context.pieces.encode(context.table, context.text, piece, &mut workspace, ids);
     }
 }
 

@@ -2,51 +2,50 @@
 
 use ahash::{AHashMap, RandomState};
 
-/// Pieces and their ids, one behind the other, and where each begins, by a hash of the piece. When two pieces
-/// have one hash, the newer one stays.
+/// Pieces, and where each is kept, by a hash of the piece. When two pieces have one hash, the newer one stays.
 #[derive(Default)]
 pub struct LongPieces {
     entries: AHashMap<u64, Entry>,
     hasher: RandomState,
-    text: Vec<u8>,
-    ids: Vec<u32>,
+    /// Each piece with its ids behind it, so that a look-up waits for memory in one place and not in two.
+    kept: Vec<u8>,
 }
 
 #[derive(Clone, Copy)]
 struct Entry {
-    text: u32,
-    text_len: u32,
-    ids: u32,
-    ids_len: u32,
+    start: u32,
+    piece_bytes: u32,
+    end: u32,
 }
 
 impl LongPieces {
-    pub fn find(&self, piece: &[u8]) -> Option<&[u32]> {
-        let entry = self.entries.get(&self.hasher.hash_one(piece))?;
-        let text = &self.text[entry.text as usize..][..entry.text_len as usize];
-        (text == piece).then(|| &self.ids[entry.ids as usize..][..entry.ids_len as usize])
+    /// Appends the ids of a piece; false if it is not kept.
+    pub fn append(&self, piece: &[u8], ids: &mut Vec<u32>) -> bool {
+        let Some(entry) = self.entries.get(&self.hasher.hash_one(piece)) else { return false };
+        let kept = &self.kept[entry.start as usize..entry.end as usize];
+        let (kept_piece, kept_ids) = kept.split_at(entry.piece_bytes as usize);
+        let is_kept = kept_piece == piece;
+        if is_kept {
+            ids.extend(kept_ids.as_chunks().0.iter().map(|id| u32::from_ne_bytes(*id)));
+        }
+        is_kept
     }
 
     pub fn insert(&mut self, piece: &[u8], ids: &[u32]) {
-        let entry = Entry {
-            text: self.text.len() as u32,
-            text_len: piece.len() as u32,
-            ids: self.ids.len() as u32,
-            ids_len: ids.len() as u32,
-        };
-        self.text.extend_from_slice(piece);
-        self.ids.extend_from_slice(ids);
+        let start = self.kept.len() as u32;
+        self.kept.extend_from_slice(piece);
+        self.kept.extend(ids.iter().flat_map(|id| id.to_ne_bytes()));
+        let entry = Entry { start, piece_bytes: piece.len() as u32, end: self.kept.len() as u32 };
         self.entries.insert(self.hasher.hash_one(piece), entry);
     }
 
     pub fn clear(&mut self) {
         self.entries.clear();
-        self.text.clear();
-        self.ids.clear();
+        self.kept.clear();
     }
 
     /// Bytes in use.
     pub fn bytes(&self) -> usize {
-        self.entries.len() * size_of::<(u64, Entry)>() + self.text.len() + self.ids.len() * size_of::<u32>()
+        self.entries.len() * size_of::<(u64, Entry)>() + self.kept.len()
     }
 }

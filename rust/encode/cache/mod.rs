@@ -6,7 +6,7 @@
 //! - The key is the piece itself and is compared as a whole, so a hit is never wrong.
 //! - A hit touches one cache line: four words of values, and four of keys behind them. A tiny piece (up to 7
 //!   bytes, six of seven pieces of most texts) takes one word of each: its bytes with their number, and up to
-//!   three ids. A short one (up to 15 bytes, six ids) takes two. So a line holds two to four pieces, and the
+//!   three ids. A short one (up to 15 bytes), or one with up to six ids, takes two. So a line holds two to four pieces, and the
 //!   table is half as large as one with room for 15 bytes and five ids everywhere.
 //! - Tiny and short pieces are found by the same instructions, as which comes next cannot be foreseen. The key
 //!   of a tiny piece is its word twice; the four words of keys are compared with the two of the key in turn,
@@ -27,7 +27,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use super::kernel::prefetch;
+use super::kernel::{Plain, prefetch};
 use super::memory::{Line, Lines};
 use long::LongPieces;
 pub use probe::{
@@ -136,7 +136,7 @@ impl PieceCache {
     }
 
     /// The packed ids of a medium piece.
-    pub fn find_medium(&self, key: &MediumKey, place: usize) -> Option<&[u64]> {
+    fn find_medium(&self, key: &MediumKey, place: usize) -> Option<&[u64]> {
         let (values, _) = self.lines[place..][..2]
             .iter()
             .map(|line| line.0.split_at(4))
@@ -144,35 +144,73 @@ impl PieceCache {
         Some(values)
     }
 
-    pub fn find_long(&self, piece: &[u8]) -> Option<&[u32]> {
-        self.long.find(piece)
+    /// Appends the ids that a look-up has found; the hot loop has a quicker way.
+    fn append(&self, words: &[u64], ids: &mut Vec<u32>) {
+        if let Some(range) = packed::range(words) {
+            return append_few(&self.spilled[range], ids);
+        }
+        let len = ids.len() + packed::count(words);
+        for pair in words.as_chunks().0 {
+            ids.extend_from_slice(&packed::unpack(pair)[..2 * packed::PER_WORD]);
+        }
+        ids.truncate(len);
     }
 
-    /// Appends the ids that a look-up has found, one by one; the hot loop has a quicker way.
-    pub fn append(&self, words: &[u64], ids: &mut Vec<u32>) {
-        match packed::range(words) {
-            Some(range) => ids.extend_from_slice(&self.spilled[range]),
-            None => ids.extend(packed::ids(words)),
+    /// Appends the ids of a short piece: those that are kept, or else those that `encode` appends, which then are.
+    pub fn short_or(
+        &mut self,
+        key: ShortKey,
+        place: usize,
+        ids: &mut Vec<u32>,
+        encode: impl FnOnce(&mut Self, &mut Vec<u32>),
+    ) {
+        if let Some(words) = self.short().find(Plain, key, place) {
+            return self.append(words, ids);
         }
+        let begin = ids.len();
+        encode(self, ids);
+        self.insert_short(key, place, &ids[begin..]);
+    }
+
+    /// The same for a medium piece.
+    pub fn medium_or(
+        &mut self,
+        key: &MediumKey,
+        place: usize,
+        ids: &mut Vec<u32>,
+        encode: impl FnOnce(&mut Self, &mut Vec<u32>),
+    ) {
+        if let Some(words) = self.find_medium(key, place) {
+            return self.append(words, ids);
+        }
+        let begin = ids.len();
+        encode(self, ids);
+        self.insert_medium(key, place, &ids[begin..]);
+    }
+
+    /// The same for a long piece.
+    pub fn long_or(
+        &mut self,
+        piece: &[u8],
+        ids: &mut Vec<u32>,
+        encode: impl FnOnce(&mut Self, &mut Vec<u32>),
+    ) {
+        if self.long.append(piece, ids) {
+            return;
+        }
+        let begin = ids.len();
+        encode(self, ids);
+        self.long.insert(piece, &ids[begin..]);
     }
 
     pub fn insert_short(&mut self, key: ShortKey, place: usize, ids: &[u32]) {
-        let value = if probe::is_tiny(key) {
-            let [value] = self.pack(ids);
-            [value, 0]
-        } else {
-            self.pack(ids)
-        };
+        let value = self.pack(ids);
         self.short.insert(&mut self.lines, place, key, value);
     }
 
     pub fn insert_medium(&mut self, key: &MediumKey, place: usize, ids: &[u32]) {
         let value = self.pack(ids);
         self.medium.insert(&mut self.lines, place, key, value);
-    }
-
-    pub fn insert_long(&mut self, piece: &[u8], ids: &[u32]) {
-        self.long.insert(piece, ids);
     }
 
     fn pack<const W: usize>(&mut self, ids: &[u32]) -> [u64; W] {
@@ -182,6 +220,16 @@ impl PieceCache {
             packed::pack_range(start, ids.len())
         })
     }
+}
+
+/// Appends ids a few at a time: they are seldom more than a dozen, for which `memcpy` takes longer.
+fn append_few(more: &[u32], ids: &mut Vec<u32>) {
+    let (chunks, rest) = more.as_chunks::<8>();
+    ids.reserve(more.len());
+    for chunk in chunks {
+        ids.extend_from_slice(chunk);
+    }
+    ids.extend(rest.iter().copied());
 }
 
 /// The tiny and short pieces of a cache.

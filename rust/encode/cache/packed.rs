@@ -28,6 +28,12 @@ pub fn pack<const W: usize>(ids: &[u32]) -> Option<[u64; W]> {
     Some(words)
 }
 
+/// Whether the first number holds all there is to say.
+#[inline(always)]
+pub fn is_in_one(first: u64) -> bool {
+    !(PER_WORD + 1..=2 * PER_WORD).contains(&((first >> COUNT_SHIFT) as usize))
+}
+
 /// Packs where to find the ids, `len` of them from `start` on.
 pub fn pack_range<const W: usize>(start: usize, len: usize) -> [u64; W] {
     let mut words = [0; W];

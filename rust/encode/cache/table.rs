@@ -4,8 +4,8 @@
 use std::hint::select_unpredictable;
 use std::ops::Range;
 
-use super::Line;
 use super::probe::{MediumKey, ShortKey, is_tiny, is_tiny_word};
+use super::{Line, packed};
 
 /// Words of keys in a line, behind as many of values.
 const WORDS: usize = 4;
@@ -62,10 +62,10 @@ impl Stretch {
 }
 
 /// Tiny and short pieces. Each half of a line, two words of keys with their values, holds nothing, a short
-/// piece, or up to two tiny ones.
+/// piece, up to two tiny ones, or one tiny piece with more ids than one word has room for: its key is in both.
 pub struct ShortTable(pub Stretch);
 
-/// For short pieces and for tiny ones: the first free word, or one behind all, by how many words are used of
+/// For pieces that take two words and for those that take one: the first free word, or one behind all, by how many words are used of
 /// either half.
 static FREE: [[u8; 9]; 2] = {
     let mut free = [[WORDS as u8; 9]; 2];
@@ -95,8 +95,8 @@ impl ShortTable {
         // when the half is full, and else it holds at most a tiny piece, in the first.
         let used =
             |half: usize| select_unpredictable(keys[2 * half + 1] != 0, 2, usize::from(keys[2 * half] != 0));
-        let is_tiny = usize::from(is_tiny(key));
-        let mut word = usize::from(FREE[is_tiny][3 * used(0) + used(1)]);
+        let takes_one = usize::from(is_tiny(key) & packed::is_in_one(value[0]));
+        let mut word = usize::from(FREE[takes_one][3 * used(0) + used(1)]);
         if word == WORDS {
             self.0.pushed_out += 1;
             values.copy_within(..2, 2);
@@ -104,8 +104,8 @@ impl ShortTable {
             keys[1] = 0;
             word = 0;
         }
-        // Both words of a tiny piece's key are the same, and go to the same place.
-        let last = word + 1 - is_tiny;
+        // Both words of a tiny piece's key are the same.
+        let last = word + 1 - takes_one;
         keys[word] = key as u64;
         keys[last] = (key >> 64) as u64;
         values[last] = value[1];
@@ -119,7 +119,7 @@ impl ShortTable {
             let mut put = |key, value| self.insert(lines, self.0.place(hash(key)), key, value);
             // The second half is the older one.
             for (keys, values) in [([c, d], [values[2], values[3]]), ([a, b], [values[0], values[1]])] {
-                if is_tiny_word(keys[0]) {
+                if is_tiny_word(keys[0]) && keys[0] != keys[1] {
                     for (key, value) in keys.into_iter().zip(values).filter(|(key, _)| *key != 0) {
                         put(u128::from(key) << 64 | u128::from(key), [value, 0]);
                     }

@@ -13,6 +13,7 @@ fn ids_of(piece: &[u8]) -> Vec<u32> {
 
 fn find(cache: &PieceCache, piece: &[u8]) -> Option<Vec<u32>> {
     let text = [piece, &[b'x'; 64]].concat();
+    let mut ids = Vec::new();
     let words: &[u64] = match Size::of(piece.len()) {
         Size::Short => {
             let key = Plain.key(&text, 0, piece.len());
@@ -22,9 +23,8 @@ fn find(cache: &PieceCache, piece: &[u8]) -> Option<Vec<u32>> {
             let key = medium_key(&text, 0, piece.len());
             cache.find_medium(&key, cache.medium_place(&key))?
         }
-        _ => return cache.find_long(piece).map(<[u32]>::to_vec),
+        _ => return cache.long.append(piece, &mut ids).then_some(ids),
     };
-    let mut ids = Vec::new();
     cache.append(words, &mut ids);
     Some(ids)
 }
@@ -41,7 +41,7 @@ fn insert(cache: &mut PieceCache, piece: &[u8]) {
             let key = medium_key(&text, 0, piece.len());
             cache.insert_medium(&key, cache.medium_place(&key), &ids);
         }
-        _ => cache.insert_long(piece, &ids),
+        _ => cache.long.insert(piece, &ids),
     }
 }
 
