@@ -8,7 +8,7 @@ import pytest
 
 import gristmill as gm
 from gristmill import _cli, _sample
-from gristmill._bench import contenders, latency, report, rounds
+from gristmill._bench import contenders, latency, report, rounds, run
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def test_all_contenders_do_the_same_work(job):
 
 def test_memory_is_that_of_the_contender_alone(job):
     held = np.ones(400_000_000, np.uint8)  # what this process holds is not the contender's
-    measured = rounds._run("copy", job)
+    measured = run.in_child("copy", job)
     assert measured["peak_bytes"] < held.nbytes // 2
 
 
@@ -78,7 +78,7 @@ def paper(monkeypatch):
             "notes": notes if name == "gristmill" else {},
         }
 
-    monkeypatch.setattr(rounds, "_run", run)
+    monkeypatch.setattr(rounds, "in_child", run)
     monkeypatch.setattr(rounds, "available", lambda: list(seconds))
     return ran
 
@@ -190,14 +190,14 @@ def test_a_contender_that_fails_is_named(job):
 
 
 def test_another_contender_that_fails_is_left_out(job, paper, monkeypatch):
-    run = rounds._run
+    run = rounds.in_child
 
     def failing(name, job):
         if name == "grain":
             raise gm.GristmillError("the contender grain failed with exit code 1: no grain")
         return run(name, job)
 
-    monkeypatch.setattr(rounds, "_run", failing)
+    monkeypatch.setattr(rounds, "in_child", failing)
     result = rounds.compare(job, 2, [1, 2], PAPER)
     assert result["failed"] == {"grain": "the contender grain failed with exit code 1: no grain"}
     assert [set(entry["summary"]) for entry in result["by_threads"]] == [{"gristmill", "datasets", "inflate"}] * 2

@@ -206,6 +206,13 @@ def test_inspect_says_where_a_shard_is_damaged(tmp_path, capsys):
 
 def test_inspect_of_nothing(tmp_path, capsys):
     assert "no such file" in fails(capsys, "inspect", tmp_path / "none.json")
+    assert "packed files or saved states" in fails(capsys, "inspect", tmp_path)
+
+
+def test_inspect_of_an_empty_shard(tmp_path, capsys):
+    path = tmp_path / "shard.json.gz"
+    path.touch()
+    assert "found an empty file" in fails(capsys, "inspect", path)
 
 
 @pytest.fixture

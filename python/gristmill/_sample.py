@@ -24,10 +24,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from gristmill._errors import GristmillError
+from gristmill._errors import ArgumentError, GristmillError
 
 TEXT_FIELD = "raw_content"
 SHARDS = 8
+_MOST_MEGABYTES = 10**6
 # Raise it when the text or the shape of the shards changes: older folders are then written anew.
 _VERSION = 1
 _SUFFIXES = (".py", ".pyi", ".md", ".rst", ".txt")
@@ -62,7 +63,11 @@ def prepare(folder: Path, megabytes: float) -> Sample:
 
     Raises:
       GristmillError: the folder holds something else, or cannot be written.
+      ArgumentError: `megabytes` is no number, or so many are not meant.
     """
+    # Not left to the command line's range, which lets NaN pass.
+    if not 0 < megabytes <= _MOST_MEGABYTES:
+        raise ArgumentError(f"megabytes={megabytes}: expected a number above 0, up to {_MOST_MEGABYTES}")
     wanted = {"version": _VERSION, "megabytes": megabytes, "shards": SHARDS}
     try:
         written = _written(folder)

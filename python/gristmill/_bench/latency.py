@@ -7,8 +7,6 @@ import contextlib
 import itertools
 import json
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -16,8 +14,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from gristmill._bench import child
 from gristmill._bench.contenders import Job
-from gristmill._errors import GristmillError
 
 LANES = 64
 _STARTS = 7
@@ -42,13 +40,7 @@ def measure(job: Job) -> dict[str, Any]:
     Raises:
       GristmillError: it failed.
     """
-    arguments = [sys.executable, "-m", "gristmill._bench.latency", json.dumps(asdict(job))]
-    finished = subprocess.run(arguments, capture_output=True, text=True, check=False)
-    if finished.returncode:
-        last = (finished.stderr.strip().splitlines() or ["no message"])[-1]
-        raise GristmillError(f"measuring delays failed with exit code {finished.returncode}: {last}")
-    found: dict[str, Any] = json.loads(finished.stdout.splitlines()[-1])
-    return found
+    return child.measure("measuring delays", "gristmill._bench.latency", json.dumps(asdict(job)))
 
 
 def quantiles(seconds: Sequence[float]) -> dict[str, float]:
@@ -123,14 +115,5 @@ def _measure(job: Job) -> dict[str, Any]:
         }
 
 
-def _main() -> int:
-    try:
-        print(json.dumps(_measure(Job(**json.loads(sys.argv[1])))))
-    except Exception as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(_main())
+    child.main(lambda job: _measure(Job(**json.loads(job))))

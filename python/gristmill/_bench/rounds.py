@@ -2,9 +2,7 @@
 
 import importlib.util
 import itertools
-import json
 import statistics
-import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -12,7 +10,7 @@ from typing import Any
 
 from gristmill._bench import machine
 from gristmill._bench.contenders import CONTENDERS, Job, Work
-from gristmill._bench.run import command
+from gristmill._bench.run import in_child
 from gristmill._errors import GristmillError
 from gristmill._progress import Progress
 
@@ -91,7 +89,7 @@ def _round(
             continue
         progress.show(done + place, f"{name}, {job.threads} threads")
         try:
-            results[name] = _run(name, job)
+            results[name] = in_child(name, job)
         except GristmillError as error:
             # Not every tokenizer or shard is one that all others can read.
             if name == OURS:
@@ -102,16 +100,6 @@ def _round(
         for speed, time in (("tokens_per_second", "seconds"), ("tokens_per_cpu_second", "cpu_seconds")):
             result[speed] = tokens / max(result[time], 1e-9)
     return results
-
-
-def _run(name: str, job: Job) -> dict[str, Any]:
-    arguments, environment = command(name, job)
-    finished = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=False)
-    if finished.returncode:
-        last = (finished.stderr.strip().splitlines() or ["no message"])[-1]
-        raise GristmillError(f"the contender {name} failed with exit code {finished.returncode}: {last}")
-    result: dict[str, Any] = json.loads(finished.stdout.splitlines()[-1])
-    return result
 
 
 def _summary(

@@ -10,11 +10,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from gristmill._bench import child
 from gristmill._bench.contenders import CONTENDERS, Batches, Job
 
 
-def command(name: str, job: Job) -> tuple[list[str], dict[str, str]]:
-    """The command and the environment that run a contender."""
+def in_child(name: str, job: Job) -> dict[str, Any]:
+    """`measure` in a process of its own.
+
+    Raises:
+      GristmillError: it failed.
+    """
     environment = {
         **os.environ,
         # The threads that the `tokenizers` library makes.
@@ -24,7 +29,8 @@ def command(name: str, job: Job) -> tuple[list[str], dict[str, str]]:
         "HF_HUB_OFFLINE": "1",
         "HF_DATASETS_OFFLINE": "1",
     }
-    return [sys.executable, "-m", "gristmill._bench.run", name, json.dumps(asdict(job))], environment
+    what, arguments = f"the contender {name}", (name, json.dumps(asdict(job)))
+    return child.measure(what, "gristmill._bench.run", *arguments, environment=environment)
 
 
 def measure(name: str, job: Job) -> dict[str, Any]:
@@ -101,15 +107,5 @@ class _Noted:
         self.notes = (yield from self._batches) or {}
 
 
-def _main() -> int:
-    try:
-        print(json.dumps(measure(sys.argv[1], Job(**json.loads(sys.argv[2])))))
-    except Exception as error:
-        # One line, which `rounds` shows; Grain's notes on its tracebacks would only hide it.
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(_main())
+    child.main(lambda name, job: measure(name, Job(**json.loads(job))))
