@@ -65,7 +65,7 @@ def paper(monkeypatch):
         ran.append(name)
         spent = seconds[name][(ran.count(name) - 1) % 3]
         packs = name != "inflate"
-        notes = {"busy_seconds": {"read": 1.0, "encode": 2.0, "pack": 1.0}, "wait_seconds": 0.5, "text_bytes": 9000}
+        notes = {"busy_seconds": {"read": 1.0, "encode": 2.0, "pack": 1.0}, "wait_seconds": 0.5, "text_bytes": 9000, "padding_tokens": 5001}
         return {
             "seconds": float(spent),
             "cpu_seconds": spent / 2 if name == "gristmill" else float(spent),
@@ -102,6 +102,7 @@ def test_rounds_alternate_and_ratios_are_of_pairs(job, paper):
     assert "6.0 times as fast" in shown
     assert "3.0 times slower" in shown
     assert "gristmill's time: read 25%, encode 50%, pack 25%" in shown
+    assert "50% padding" in shown
 
 
 def test_every_number_of_threads_has_its_rounds(job, paper):

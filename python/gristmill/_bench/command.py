@@ -33,7 +33,7 @@ _NEEDED = ("datasets", "tokenizers")
 @click.option(
     "--megabytes", type=click.FloatRange(0.01), default=32.0, show_default=True, help="How much of the demo's text."
 )
-@_options.dataset_options("batch_size", "sequence_length", batch_size=32)
+@_options.dataset_options("batch_size", "sequence_length", "lanes", batch_size=32)
 @click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="How often to run each.")
 @click.option(
     "--threads",
@@ -58,6 +58,7 @@ def bench(
     megabytes: float,
     batch_size: int,
     sequence_length: int,
+    lanes: int | None,
     rounds: int,
     threads: tuple[int, ...],
     only: tuple[str, ...],
@@ -103,6 +104,7 @@ def bench(
         batch_size=batch_size,
         sequence_length=sequence_length,
         threads=_LATENCY_THREADS,
+        lanes=lanes,
     )
     result = running.compare(job, rounds, threads or (1, 2, 4), [*only] or running.available())
     if latency:

@@ -44,6 +44,7 @@ class Job:
       batch_size: rows of a batch.
       sequence_length: tokens of a row.
       threads: threads that may encode at once.
+      lanes: lanes of gristmill's stream; None: its default.
     """
 
     shards: list[str]
@@ -53,6 +54,7 @@ class Job:
     batch_size: int
     sequence_length: int
     threads: int
+    lanes: int | None = None
 
 
 def gristmill(job: Job) -> Batches:
@@ -67,6 +69,7 @@ def gristmill(job: Job) -> Batches:
         batch_size=job.batch_size,
         sequence_length=job.sequence_length,
         threads=job.threads,
+        lanes=job.lanes,
     )
 
     def batches() -> Batches:

@@ -62,6 +62,9 @@ def _threads(result: dict[str, Any], entry: dict[str, Any]) -> str:
     if busy := summary[OURS].get("busy_seconds"):
         whole = sum(busy.values()) or 1.0
         lines.append("gristmill's time: " + ", ".join(f"{name} {spent / whole:.0%}" for name, spent in busy.items()))
+        padding, tokens = summary[OURS]["padding_tokens"], summary[OURS]["tokens"]
+        share = padding / ((padding + tokens) or 1)
+        lines.append(f"gristmill's rows: {share:.0%} padding, behind lanes that end before others")
     return "\n".join(lines)
 
 

@@ -117,7 +117,7 @@ def _summary(
     )
     if busy := [result["notes"]["busy_seconds"] for result in own if "busy_seconds" in result.get("notes", {})]:
         summary["busy_seconds"] = {stage: statistics.median(each[stage] for each in busy) for stage in _STAGES}
-        for key in ("wait_seconds", "text_bytes"):
+        for key in ("wait_seconds", "text_bytes", "padding_tokens"):
             summary[key] = statistics.median(result["notes"][key] for result in own)
     return summary
 
