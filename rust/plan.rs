@@ -44,8 +44,8 @@ pub fn deal(sizes: &[u64], lanes: usize, seed: Option<u64>, epoch: u64) -> Dealt
     }
 }
 
-/// Deals once an epoch for all lanes that ask, and remembers the last two epochs: lanes are never
-/// all in the same one.
+/// Deals once an epoch for all lanes that ask, and remembers the last two epochs: some lanes are in the next
+/// one before all have left the last.
 pub struct Plan {
     sizes: Vec<u64>,
     lanes: usize,

@@ -9,9 +9,8 @@ use ahash::{AHashMap, AHashSet};
 use aho_corasick::{AhoCorasick, MatchKind};
 
 use super::file::AddedTokenEntry;
+use super::spm::MARKER_TEXT;
 use super::vocab::Vocab;
-
-const MARKER: &str = "\u{2581}";
 
 /// The added tokens of a file.
 pub struct AddedTokens {
@@ -80,7 +79,8 @@ impl AddedTokens {
             }
             if entry.normalized {
                 let spelling = (rules.normalize)(&entry.content);
-                let marked = if rules.spaces_are_markers { spelling.replace(' ', MARKER) } else { spelling };
+                let marked =
+                    if rules.spaces_are_markers { spelling.replace(' ', MARKER_TEXT) } else { spelling };
                 if marked != entry.content {
                     spellings.insert(id, marked);
                 }

@@ -15,6 +15,7 @@ use super::merge::MergeTable;
 use super::merging::Merging;
 use super::pairs::NONE;
 use super::rules::MergeRules;
+use super::spelling;
 use super::split::{SplitScratch, Splitter};
 use super::unknown::Unknown;
 use super::utf8::decode;
@@ -70,11 +71,10 @@ impl Bytes {
         table: &MergeTable,
         model: &BpeModel,
     ) -> Result<Self, String> {
-        let spelling = Spelling::new();
         let mut ids = [NONE; 256];
         for (byte, id) in ids.iter_mut().enumerate() {
             let mut buffer = [0; 4];
-            let token = spelling.chars[byte].encode_utf8(&mut buffer);
+            let token = spelling::CHARACTERS[byte].encode_utf8(&mut buffer);
             *id = vocab.id(token).unwrap_or(NONE);
         }
         let missing = (0..256).find(|byte| ids[*byte] == NONE && occurs(*byte));
@@ -89,15 +89,14 @@ impl Bytes {
         let mut contexts = Contexts::new();
         for rule in &rules.live {
             let product = vocab.token(rule.product).unwrap_or_default();
-            let bytes = spelling
-                .bytes(product)
+            let bytes = spelling::bytes(product)
                 .ok_or_else(|| format!("the merge product {product:?} is not made of bytes"))?;
             boundaries(&bytes).for_each(|at| contexts.add(&bytes[..at], &bytes[at..]));
         }
         let whole = vocab
             .entries()
             .filter(|(_, id)| model.ignore_merges() && !rules.makes(*id))
-            .filter_map(|(token, id)| Some((spelling.bytes(token)?.into_boxed_slice(), id)))
+            .filter_map(|(token, id)| Some((spelling::bytes(token)?.into_boxed_slice(), id)))
             .collect();
         let symbols = ByteSymbols::new(&ids, table);
         let characters = characters(&symbols, table);
@@ -385,32 +384,4 @@ fn context(left: &[u8], right: &[u8]) -> u64 {
 
 fn three_bytes(c: u32) -> [u8; 3] {
     [0xE0 | (c >> 12) as u8, 0x80 | (c >> 6 & 0x3F) as u8, 0x80 | (c & 0x3F) as u8]
-}
-
-/// How byte-level tokenizers spell bytes: those that print as themselves, the others from U+0100 on.
-pub struct Spelling {
-    chars: [char; 256],
-}
-
-impl Spelling {
-    pub fn new() -> Self {
-        let mut others = '\u{100}'..;
-        let chars = std::array::from_fn(|byte| match byte as u8 {
-            b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF => char::from(byte as u8),
-            _ => others.next().unwrap_or_default(),
-        });
-        Self { chars }
-    }
-
-    /// The bytes that a token spells; none when it holds a character that spells no byte.
-    pub fn bytes(&self, token: &str) -> Option<Vec<u8>> {
-        token
-            .chars()
-            .map(|c| match c {
-                '!'..='~' | '\u{A1}'..='\u{AC}' | '\u{AE}'..='\u{FF}' => Some(c as u8),
-                '\u{100}'..='\u{143}' => self.chars.iter().position(|other| *other == c).map(|at| at as u8),
-                _ => None,
-            })
-            .collect()
-    }
 }

@@ -14,7 +14,7 @@ use super::recognise::{Prefix, Style, recognise};
 use super::rules::MergeRules;
 use super::seed::Seeds;
 use super::split::{PADDING, SplitScratch, Splitter};
-use super::spm::{Characters, MARKER};
+use super::spm::{Characters, MARKER, MARKER_TEXT};
 use super::vocab::Vocab;
 use super::{EncoderOptions, SpecialTokens};
 use crate::error::{Error, Result};
@@ -226,8 +226,8 @@ impl FastWorker {
 
     /// Appends the ids of a text.
     pub fn encode(&mut self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
-        // Places in a text are 32-bit numbers in the hot loops.
-        const LONGEST: usize = u32::MAX as usize - 2 * PADDING;
+        // Places in a text are 32-bit numbers in the hot loops. A normalizer may make it three times as long.
+        const LONGEST: usize = (u32::MAX as usize - 2 * PADDING) / 3;
         if text.len() > LONGEST {
             return Err(Error::Tokenizer(format!(
                 "a text has {} bytes; the fast engine takes up to {LONGEST}",
@@ -241,6 +241,7 @@ impl FastWorker {
         });
         if self.buffers.text.capacity() > KEPT_TEXT {
             (self.buffers, self.normalized) = Default::default();
+            self.pieces.shrink();
         }
         Ok(())
     }
@@ -321,12 +322,11 @@ impl TextRules {
 
 /// Appends text with a space for each marker.
 fn push_markers_as_spaces(text: &str, padded: &mut Vec<u8>) {
-    let marker = MARKER.encode_utf8(&mut [0; 4]).len();
     let mut done = 0;
-    for place in memchr::memmem::find_iter(text.as_bytes(), "\u{2581}") {
+    for place in memchr::memmem::find_iter(text.as_bytes(), MARKER_TEXT) {
         padded.extend_from_slice(&text.as_bytes()[done..place]);
         padded.push(b' ');
-        done = place + marker;
+        done = place + MARKER_TEXT.len();
     }
     padded.extend_from_slice(&text.as_bytes()[done..]);
 }

@@ -10,7 +10,7 @@ use std::ptr::NonNull;
 
 use memmap2::{MmapMut, MmapOptions};
 
-/// The size of a large page on most systems; smaller tables are not worth a mapping.
+/// The size of a large page on most systems.
 const LARGE_PAGE: usize = 2 << 20;
 
 /// A cache line.
@@ -24,16 +24,10 @@ impl Line {
 
 /// A fixed number of cache lines, zero to begin with.
 pub struct Lines {
-    /// Into `_memory`, kept apart from it so that no access asks which kind it is.
+    /// Into `_map`, which does not move it when it is moved itself.
     start: NonNull<Line>,
     len: usize,
-    _memory: Memory,
-}
-
-/// What the lines are in; neither kind moves them when it is moved itself.
-enum Memory {
-    Small { _lines: Box<[Line]> },
-    Mapped { _map: MmapMut },
+    _map: MmapMut,
 }
 
 // SAFETY: `Lines` owns its memory and hands it out by the rules of references only.
@@ -44,24 +38,17 @@ unsafe impl Sync for Lines {}
 impl Lines {
     /// None where the system does not give that much.
     pub fn zeroed(len: usize) -> Option<Self> {
-        if len * size_of::<Line>() >= LARGE_PAGE {
-            return Self::mapped(len);
-        }
-        let mut lines = vec![Line::EMPTY; len].into_boxed_slice();
-        let start = NonNull::from(&mut *lines).cast();
-        Some(Self { start, len, _memory: Memory::Small { _lines: lines } })
-    }
-
-    fn mapped(len: usize) -> Option<Self> {
-        let bytes = len * size_of::<Line>() + LARGE_PAGE;
+        let bytes = len * size_of::<Line>();
         // Most of it may never be touched: it need not be there now.
-        let mut map = MmapOptions::new().len(bytes).no_reserve_swap().map_anon().ok()?;
+        let mut map = MmapOptions::new().len(bytes + LARGE_PAGE).no_reserve_swap().map_anon().ok()?;
         #[cfg(target_os = "linux")]
-        // No more than advice: without large pages everything works, slower.
-        let _ = map.advise(memmap2::Advice::HugePage);
+        if bytes >= LARGE_PAGE {
+            // No more than advice: without large pages everything works, slower.
+            let _ = map.advise(memmap2::Advice::HugePage);
+        }
         let offset = map.as_ptr().align_offset(LARGE_PAGE).min(LARGE_PAGE);
         let start = NonNull::from(&mut map[offset..]).cast();
-        Some(Self { start, len, _memory: Memory::Mapped { _map: map } })
+        Some(Self { start, len, _map: map })
     }
 }
 
@@ -70,7 +57,7 @@ impl Deref for Lines {
 
     #[inline(always)]
     fn deref(&self) -> &[Line] {
-        // SAFETY: `len` lines from `start` lie in `_memory`, aligned, and any bytes are numbers.
+        // SAFETY: `len` lines from `start` lie in `_map`, aligned, and any bytes are numbers.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }

@@ -35,6 +35,7 @@ mod recognise;
 mod reference;
 mod rules;
 mod seed;
+mod spelling;
 pub mod split;
 mod spm;
 mod unknown;
@@ -104,7 +105,7 @@ impl Default for EncoderOptions {
 pub struct EncoderMemory {
     /// Shared by all workers: vocabulary, merges, tables, and the file itself.
     pub shared: usize,
-    /// What the cache of one worker begins with and the bound it grows to.
+    /// What the cache of one worker begins with.
     pub worker: usize,
     /// The bound on the cache of one worker; buffers of a few times its longest text come on top.
     pub worker_bound: usize,
@@ -157,15 +158,13 @@ impl Encoder {
     /// Makes an encoder with other options than the usual ones.
     pub fn with_options(json: &[u8], options: EncoderOptions) -> Result<Self> {
         let (fast, reason) = match make_fast(json, &options) {
-            Ok(fast) => (Some(fast), None),
-            Err(reason) => (None, Some(reason)),
-        };
-        let reason = match (&fast, reason) {
-            (Some(fast), _) => fast.description.clone(),
-            (None, reason) => reason.unwrap_or_default(),
+            Ok(fast) => {
+                let description = fast.description.clone();
+                (Some(Arc::new(fast)), description)
+            }
+            Err(reason) => (None, reason),
         };
         let is_fast = fast.is_some();
-        let fast = fast.map(Arc::new);
         let first_worker = fast.iter().map(|fast| FastWorker::new(Arc::clone(fast)));
         let idle = Mutex::new(first_worker.collect());
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);

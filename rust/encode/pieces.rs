@@ -1,11 +1,12 @@
 //! From pieces to ids: batches of look-ups in the cache, and what happens on a miss.
 
-use super::bytes::{Bytes, PairMemo, Spelling, Workspace};
+use super::bytes::{Bytes, PairMemo, Workspace};
 use super::cache::{PieceCache, Probe, SHORT, Size, medium_key};
 use super::hits::{BATCH, Batch};
 use super::kernel::{Kernel, Plain};
 use super::merge::MergeTable;
 use super::merging::{Merging, SideBySide};
+use super::spelling;
 use super::split::SplitScratch;
 use super::spm::{Characters, MARKER};
 use super::words::Scratch;
@@ -62,7 +63,7 @@ impl Pieces {
     /// A token's bytes as they stand in pieces, none if no text can hold them.
     pub fn token_as_piece(&self, token: &str) -> Option<Vec<u8>> {
         match self {
-            Self::Bytes(_) => Spelling::new().bytes(token),
+            Self::Bytes(_) => spelling::bytes(token),
             Self::Characters(_) => (!token.contains(' ')).then(|| token.replace(MARKER, " ").into_bytes()),
         }
     }
@@ -98,6 +99,11 @@ impl PieceWorker {
 
     pub fn bytes(&self) -> usize {
         self.cache.bytes() + self.memo.bytes()
+    }
+
+    /// Lets go of what a long text has left behind.
+    pub fn shrink(&mut self) {
+        (self.scratch, self.split) = Default::default();
     }
 
     /// Appends the ids of all pieces of a padded text, given where each ends.

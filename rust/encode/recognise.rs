@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::file::BpeModel;
 use super::split::Splitter;
+use super::spm::MARKER_TEXT;
 
 /// What to do with text before it is merged.
 pub struct Plan {
@@ -96,15 +97,13 @@ fn normalizers(value: &Value) -> Result<Vec<Normalizer>, String> {
             Ok(list.iter().map(normalizers).collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
         }
         Some("NFC") => Ok(vec![Normalizer::Nfc]),
-        Some("Prepend") if value["prepend"] == MARKER => Ok(vec![Normalizer::PrependMarker]),
-        Some("Replace") if value["pattern"]["String"] == " " && value["content"] == MARKER => {
+        Some("Prepend") if value["prepend"] == MARKER_TEXT => Ok(vec![Normalizer::PrependMarker]),
+        Some("Replace") if value["pattern"]["String"] == " " && value["content"] == MARKER_TEXT => {
             Ok(vec![Normalizer::SpacesToMarkers])
         }
         _ => unknown(),
     }
 }
-
-const MARKER: &str = "\u{2581}";
 
 fn pre_tokenizer_is_byte_level(value: &Value) -> bool {
     value["type"] == "ByteLevel"
@@ -152,7 +151,7 @@ fn sentence_piece(normalizers: &[Normalizer], pre_tokenizer: &Value) -> Result<P
 }
 
 fn metaspace(value: &Value) -> Result<(Prefix, bool), String> {
-    if value["replacement"] != MARKER {
+    if value["replacement"] != MARKER_TEXT {
         return Err("its Metaspace has another marker than U+2581".into());
     }
     // The older form of the option; the reference refuses it together with another scheme.

@@ -21,6 +21,7 @@ use super::words::{ByteSymbols, Scratch, occurs};
 
 /// What these tokenizers write for a space.
 pub const MARKER: char = '\u{2581}';
+pub const MARKER_TEXT: &str = "\u{2581}";
 
 /// Flags beside the id of a character: whether any product joins it to its left or right neighbour.
 const JOINS_LEFT: u32 = 1 << 30;

@@ -6,8 +6,8 @@ use ahash::AHashMap;
 
 use super::file::Token;
 
-/// Ids must be below this: the merge table packs two ids and a rank into 64 bits, the piece cache five
-/// ids into 15 bytes. The last one is kept for "no neighbour" while merging.
+/// Ids must be below this: the merge table packs two ids and a rank into 64 bits, the piece cache three
+/// ids and their number. The last one is kept for "no neighbour" while merging.
 pub const MAX_IDS: u32 = 1 << ID_BITS;
 pub const ID_BITS: u32 = 20;
 

@@ -157,6 +157,14 @@ impl Lease {
         self.buffer.as_ptr()
     }
 
+    /// Other memory of the same pool with the same content.
+    pub fn copy(&self) -> Result<Self> {
+        let buffer = self.pool.get()?;
+        // SAFETY: both hold as many items, and nobody has the new ones yet.
+        unsafe { self.as_ptr().copy_to_nonoverlapping(buffer.as_ptr(), self.shape().items()) };
+        Ok(Self::new(buffer, Arc::clone(&self.pool)))
+    }
+
     /// The dimensions of the memory.
     pub fn shape(&self) -> Shape {
         self.pool.shape()

@@ -1,7 +1,7 @@
 //! The worker threads: a fixed number, from the first batch that is wanted until the crew is dropped.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -26,6 +26,8 @@ use crate::pack::Packer;
 pub struct Crew {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
+    /// Ends what is being read: skipping to a place in a shard may take long.
+    stop: Arc<AtomicBool>,
 }
 
 /// Time that workers have spent, in nanoseconds over all threads.
@@ -59,6 +61,9 @@ struct Packing {
     packer: Packer,
 }
 
+/// Text that a worker keeps the memory of: that of any block but those with an enormous document.
+const KEPT_TEXT: usize = 4 << 20;
+
 /// What a worker owns and uses for one block after another.
 struct Tools {
     encoder: BlockEncoder,
@@ -78,10 +83,13 @@ impl Crew {
     ) -> Result<Self> {
         let threads = host.threads;
         let schedule = Schedule::new(ends.iter().map(|(_, writer)| writer.step()), open_until, threads);
+        let stop = Arc::new(AtomicBool::new(false));
         let lanes = host.lanes.iter().zip(ends).map(|(&lane, (cursor, writer))| Lane {
             number: lane,
             source: Mutex::new(
-                Source::new(Arc::clone(config), lane, &cursor).list_in(quarantine_file.cloned()),
+                Source::new(Arc::clone(config), lane, &cursor)
+                    .list_in(quarantine_file.cloned())
+                    .stopped_by(&stop),
             ),
             packing: Mutex::new(Packing {
                 documents: Documents::new(Arc::clone(config), lane, cursor),
@@ -97,7 +105,7 @@ impl Crew {
             busy: Arc::clone(busy),
             ids: IdsPool::new(4 * threads),
         });
-        let mut crew = Self { shared, threads: Vec::with_capacity(threads) };
+        let mut crew = Self { shared, threads: Vec::with_capacity(threads), stop };
         for number in 0..threads {
             let shared = Arc::clone(&crew.shared);
             let thread = std::thread::Builder::new()
@@ -122,6 +130,7 @@ impl Crew {
 
 impl Drop for Crew {
     fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
         self.shared.board.close();
         for thread in self.threads.drain(..) {
             // A worker catches its panics: there is nothing to learn from the result.
@@ -178,6 +187,9 @@ impl Shared {
         drop(source);
         let number = self.board.read(lane, read_all);
         timed(&self.busy.encode, || encoder.encode(&mut block, text, self.lanes[lane].number));
+        if text.capacity() > KEPT_TEXT {
+            *text = String::new();
+        }
         self.board.encoded(lane, number, block);
     }
 }

@@ -24,6 +24,8 @@ pub struct Pipeline {
     host: HostConfig,
     encoder: Encoder,
     delivered: Delivered,
+    /// What was delivered before the last batch, until that is accepted.
+    before: Option<Delivered>,
     quarantine: VecDeque<ShardError>,
     /// The newest crew's. Kept when that is gone: a state may be saved behind the end.
     quarantine_file: Option<Arc<QuarantineFile>>,
@@ -107,6 +109,7 @@ impl Pipeline {
             host,
             encoder,
             delivered,
+            before: None,
             quarantine: VecDeque::new(),
             quarantine_file: None,
             busy: Arc::default(),
@@ -140,6 +143,10 @@ impl Pipeline {
 
     /// Goes to another place of the stream, clears what ended or failed, and starts no thread.
     pub fn restore(&mut self, delivered: Delivered) -> Result<()> {
+        let (found, expected) = (delivered.cursors.len(), self.host.lanes.len());
+        if found != expected {
+            return Err(Error::State(format!("the state has {found} lanes, expected {expected}")));
+        }
         for (&lane, cursor) in self.host.lanes.iter().zip(&delivered.cursors) {
             self.check_cursor(lane, cursor)?;
         }
@@ -155,7 +162,19 @@ impl Pipeline {
         self.more = true;
         self.quarantine.clear();
         self.delivered = delivered;
+        self.before = None;
         Ok(())
+    }
+
+    /// The last batch has reached its consumer: it cannot be taken back any more.
+    pub fn accept(&mut self) {
+        self.before = None;
+    }
+
+    /// Goes back before the last batch, unless that was accepted: an interrupt has come between handing it out
+    /// and its reaching the consumer.
+    pub fn take_back(&mut self) -> Result<()> {
+        self.before.take().map_or(Ok(()), |before| self.restore(before))
     }
 
     /// A state from outside may hold any numbers: what is checked here, and at the first document,
@@ -220,15 +239,16 @@ impl Pipeline {
         }
     }
 
-    /// A batch of padding behind the end, for a step of which other hosts still have rows: all of
-    /// them share one memory. `None` when the end was not met, or when single rows are handed out.
-    pub fn padding(&mut self) -> Option<Batch> {
+    /// A batch of padding behind the end, for a step of which other hosts still have rows. `None` when the end
+    /// was not met, or when single rows are handed out.
+    pub fn padding(&mut self) -> Result<Option<Batch>> {
+        let Some(padding) = &self.padding else { return Ok(None) };
         if self.host.single_rows || !matches!(self.outcome, Some(Outcome::End)) {
-            return None;
+            return Ok(None);
         }
-        let lease = Arc::clone(self.padding.as_ref()?);
+        let lease = Arc::new(padding.copy()?);
         self.delivered.step += 1;
-        Some(Batch { lease, row: None })
+        Ok(Some(Batch { lease, row: None }))
     }
 
     /// Whether the next step will have rows of these lanes that are not all padding.
@@ -251,17 +271,26 @@ impl Pipeline {
             };
             running.crew.open(running.consumer.step() + self.host.prefetch as u64);
             let lease = Arc::new(Lease::new(buffer, Arc::clone(&self.pool)));
-            running.step = Some(Step::new(lease, reports)?);
+            running.step = Some(Step::new(lease, reports));
         }
-        Ok(self.deliver())
+        self.deliver()
     }
 
-    /// Hands out the current step, or its next row, and moves the state with it.
-    fn deliver(&mut self) -> Option<Batch> {
-        let step = self.running.as_mut()?.step.as_mut()?;
+    /// Hands out the current step, or its next row, and moves the state with it; or the error of the first lane
+    /// that failed in it.
+    fn deliver(&mut self) -> Result<Option<Batch>> {
+        let Some(running) = &mut self.running else { return Ok(None) };
+        let Some(step) = &mut running.step else { return Ok(None) };
+        let before = self.delivered.clone();
         let Delivered { step: number, row, cursors } = &mut self.delivered;
         let given = if self.host.single_rows { *row..*row + 1 } else { 0..cursors.len() };
         let given = if step.is_end { 0..cursors.len() } else { given };
+        for report in step.reports[given.clone()].iter().flatten() {
+            if let Rows::Failed(error) = &report.rows {
+                return Err(error.clone());
+            }
+        }
+        self.before = Some(before);
         for lane in given.clone() {
             if let Some(report) = step.reports[lane].take() {
                 cursors[lane] = report.cursor;
@@ -274,16 +303,16 @@ impl Pipeline {
         if step.is_end {
             self.outcome = Some(Outcome::End);
             self.padding = Some(lease);
-            return None;
+            return Ok(None);
         }
         let batch = Batch { lease, row: self.host.single_rows.then_some(*row) };
         *row = given.end;
         if *row == cursors.len() {
             *row = 0;
             *number += 1;
-            self.running.as_mut()?.step = None;
+            running.step = None;
         }
-        Some(batch)
+        Ok(Some(batch))
     }
 
     /// Starts the workers if they do not run yet.
@@ -379,19 +408,11 @@ impl Drop for Pipeline {
 }
 
 impl Step {
-    /// The step of these reports, or the error of the first lane that failed in it.
-    fn new(lease: Arc<Lease>, reports: Vec<Option<Report>>) -> Result<Self> {
+    fn new(lease: Arc<Lease>, reports: Vec<Option<Report>>) -> Self {
         let rows = || reports.iter().map(|report| report.as_ref().map(|report| &report.rows));
-        let failed = rows().find_map(|rows| match rows {
-            Some(Rows::Failed(error)) => Some(error.clone()),
-            _ => None,
-        });
-        if let Some(error) = failed {
-            return Err(error);
-        }
         let more = rows().any(|rows| matches!(rows, Some(Rows::Tokens { more: true })));
         // A lane without a report gave its row before the restore: then the step was begun.
         let is_end = rows().all(|rows| matches!(rows, Some(Rows::Padding)));
-        Ok(Self { lease, reports, more, is_end })
+        Self { lease, reports, more, is_end }
     }
 }

@@ -16,7 +16,6 @@ pub struct BlockEncoder {
     worker: EncodeWorker,
     /// Share of the documents that are encoded by the reference too.
     verify: f64,
-    expected: Vec<u32>,
     ids: Arc<IdsPool>,
 }
 
@@ -24,14 +23,7 @@ impl BlockEncoder {
     /// An encoder for one thread. `verify` is the share of documents, 0 to 1, whose ids are compared
     /// with those of the reference. Blocks get memory of `ids`.
     pub fn new(config: &Arc<StreamConfig>, encoder: &Encoder, verify: f64, ids: Arc<IdsPool>) -> Self {
-        Self {
-            config: Arc::clone(config),
-            encoder: encoder.clone(),
-            worker: encoder.worker(),
-            verify,
-            expected: Vec::new(),
-            ids,
-        }
+        Self { config: Arc::clone(config), encoder: encoder.clone(), worker: encoder.worker(), verify, ids }
     }
 
     /// Fills in the ids of a block of `lane`. `text` holds its documents' texts one after another. A
@@ -62,18 +54,18 @@ impl BlockEncoder {
         if !is_sampled(place, self.verify) {
             return Ok(());
         }
-        self.expected.clear();
-        self.encoder.encode_with_reference(text, &mut self.expected).map_err(|error| error.to_string())?;
+        let mut expected = Vec::new();
+        self.encoder.encode_with_reference(text, &mut expected).map_err(|error| error.to_string())?;
         let found = &ids[before..];
-        if found == self.expected {
+        if found == expected {
             return Ok(());
         }
-        let equal = found.iter().zip(&self.expected).take_while(|(a, b)| a == b).count();
+        let equal = found.iter().zip(&expected).take_while(|(a, b)| a == b).count();
         Err(format!(
             "expected the ids of the reference, found others from token {equal} on: {:?} instead of {:?}. This is a \
              bug in the fast engine, please report it; Encoder(..., engine=\"reference\") goes on without it",
             found[equal..].first(),
-            self.expected[equal..].first(),
+            expected[equal..].first(),
         ))
     }
 
@@ -99,7 +91,39 @@ fn is_sampled(place: Place, share: f64) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::cursor::Cursor;
+    use super::super::source::Source;
+    use super::super::tests::{folder_of, lines};
     use super::*;
+
+    /// An encoder of two letters.
+    fn encoder(vocab: &str) -> Encoder {
+        let pre_tokenizer = r#"{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true}"#;
+        let model = format!(r#"{{"type": "BPE", "vocab": {vocab}, "merges": []}}"#);
+        Encoder::from_bytes(
+            format!(r#"{{"pre_tokenizer": {pre_tokenizer}, "model": {model}, "added_tokens": []}}"#)
+                .as_bytes(),
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn a_document_that_the_reference_encodes_otherwise_ends_the_block() {
+        let shard = lines(&["aa", "aab", "aa"]);
+        let folder = folder_of([("0.jsonl".to_owned(), shard)].into_iter());
+        let config = Arc::new(folder.config);
+        let mut text = String::new();
+        let mut block = Source::new(Arc::clone(&config), 0, &Cursor::default()).read(&mut text);
+        let new = |vocab| BlockEncoder::new(&config, &encoder(vocab), 1.0, IdsPool::new(1));
+        // As if the fast engine had a bug.
+        let worker = encoder(r#"{"a": 0, "b": 2}"#).worker();
+        BlockEncoder { worker, ..new(r#"{"a": 0, "b": 1}"#) }.encode(&mut block, &text, 0);
+        assert_eq!((block.documents.len(), &**block.ids), (1, &[0, 0][..]));
+        let Then::Failed(failure) = &block.then else { panic!("{:?}", block.then) };
+        let error = failure.error.to_string();
+        assert!(error.contains("0.jsonl: record 1, byte 15: "), "{error}");
+        assert!(error.contains("from token 2 on: Some(2) instead of Some(1)"), "{error}");
+    }
 
     #[test]
     fn the_sample_is_the_share_that_was_asked_for() {

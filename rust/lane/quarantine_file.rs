@@ -20,6 +20,9 @@ use crate::error::{Error, Result, ShardError};
 /// twice, never left out.
 const REMEMBERED: usize = 1 << 20;
 
+/// What every line begins with.
+const HEAD: &[u8] = br#"{"shard":"#;
+
 /// Where the list is written, and of which stream it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QuarantineFileConfig {
@@ -81,7 +84,9 @@ impl QuarantineFile {
             if is_new {
                 sync_folder(Path::new(&config.path))?;
             }
-            Ok(State { file, known, was_torn, is_synced: true, lost: None })
+            // What will be met again and not written may be of a run that was killed before it was on the disk.
+            let is_synced = known.is_empty();
+            Ok(State { file, known, was_torn, is_synced, lost: None })
         };
         let state = open().map_err(|error| failed(config, "open", &error))?;
         Ok(Self { config: config.clone(), process: std::process::id(), state: Mutex::new(state) })
@@ -133,14 +138,18 @@ fn read_known(file: &File, stream: &str, lanes: &[(usize, u64)]) -> io::Result<(
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("expected a regular file"));
     }
+    let other = || Err(io::Error::other("it holds something else than quarantined records"));
     let (mut known, mut line, mut is_torn, mut is_first) = (HashSet::new(), Vec::new(), false, true);
     let mut reader = BufReader::new(file);
+    // A slip of the path must not spoil other data, nor read a line without end.
+    if reader.fill_buf()?.iter().zip(HEAD).any(|(found, expected)| found != expected) {
+        return other();
+    }
     while reader.read_until(b'\n', &mut line)? > 0 {
         is_torn = line.pop_if(|last| *last == b'\n').is_none();
         let entry = serde_json::from_slice::<Known>(&line).ok();
         if std::mem::take(&mut is_first) && entry.is_none() && !is_torn {
-            // A slip of the path must not spoil other data.
-            return Err(io::Error::other("it holds something else than quarantined records"));
+            return other();
         }
         let is_ahead = entry.is_some_and(|entry| {
             entry.stream == stream
@@ -223,6 +232,21 @@ mod tests {
     }
 
     #[test]
+    fn entries_that_another_run_wrote_are_synced_with_the_state_that_counts_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = config(&folder, "s1");
+        // Killed before it was synced.
+        QuarantineFile::open(&config, &[(0, 0)]).unwrap().append(0, 1, 0, &entry(1)).unwrap();
+        let file = QuarantineFile::open(&config, &[(0, 0)]).unwrap();
+        file.append(0, 1, 0, &entry(1)).unwrap();
+        assert!(!file.lock().is_synced);
+        file.sync().unwrap();
+        assert!(file.lock().is_synced);
+        // Restored behind it: it was synced before the state was saved.
+        assert!(QuarantineFile::open(&config, &[(0, 1)]).unwrap().lock().is_synced);
+    }
+
+    #[test]
     fn streams_share_a_file_and_a_torn_line_is_written_again() {
         let folder = tempfile::tempdir().unwrap();
         let config1 = config(&folder, "s1");
@@ -251,9 +275,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let shard = folder.path().join("shard.jsonl");
         std::fs::write(&shard, "{\"text\": \"a\"}\n").unwrap();
+        let state = folder.path().join("state.json");
+        std::fs::write(&state, "{\"version\": 1}").unwrap();
         for (path, reason) in [
             ("/dev/full", "expected a regular file"),
             (shard.to_str().unwrap(), "it holds something else than quarantined records"),
+            // No end of its line either: it is not an entry that was cut off.
+            (state.to_str().unwrap(), "it holds something else than quarantined records"),
             ("/nowhere/q.jsonl", "No such file or directory"),
         ] {
             let config = QuarantineFileConfig { path: path.into(), stream: "s".into() };

@@ -1,6 +1,7 @@
 //! The reading end of a lane: its shards' documents in stream order, epoch after epoch.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::block::{Block, Document, Failure, Then};
 use super::cursor::{Cursor, Place};
@@ -41,6 +42,8 @@ pub struct Source {
     left_out: LeftOut,
     left_out_in_a_row: LeftOut,
     listed_in: Option<Arc<QuarantineFile>>,
+    /// Set when nobody waits for what is read any more.
+    stop: Arc<AtomicBool>,
     done: bool,
 }
 
@@ -83,6 +86,7 @@ impl Source {
             left_out: LeftOut { records: cursor.totals.quarantined, shards: cursor.totals.lost_shards },
             left_out_in_a_row: LeftOut::default(),
             listed_in: None,
+            stop: Arc::default(),
             done: false,
         }
     }
@@ -91,6 +95,13 @@ impl Source {
     #[must_use]
     pub fn list_in(mut self, file: Option<Arc<QuarantineFile>>) -> Self {
         self.listed_in = file;
+        self
+    }
+
+    /// Has reading end with an error soon after `stop` is set.
+    #[must_use]
+    pub fn stopped_by(mut self, stop: &Arc<AtomicBool>) -> Self {
+        self.stop = Arc::clone(stop);
         self
     }
 
@@ -210,7 +221,7 @@ impl Source {
     fn open(&self) -> Result<ShardReader> {
         let shard = self.config.shard(self.lane, self.place);
         let position = Position { record: self.place.record, byte: self.place.byte };
-        ShardReader::open_at(shard, &self.config.read, position)
+        ShardReader::open_at(shard, &self.config.read, position, &self.stop)
     }
 
     fn shard_end(&self) -> Result<Record> {
@@ -221,6 +232,10 @@ impl Source {
     /// Decides about a record that cannot be used: stops there, or counts it. `lost` says that the rest
     /// of its shard goes with it.
     fn bad_record(&mut self, error: ShardError, lost: bool) -> Result<Record> {
+        if self.stop.load(Ordering::Relaxed) {
+            // It may be the stop that looks like damage.
+            return Err(Error::Closed);
+        }
         if self.config.on_error == OnError::Raise {
             return Err(Error::Shard(error));
         }

@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -307,6 +308,21 @@ fn a_document_that_cannot_be_encoded_is_counted_with_what_lies_before_it_only() 
     assert_eq!(trace.error.as_deref(), Some("no"));
     assert_eq!((trace.end.totals.records, trace.end.totals.quarantined, trace.quarantined.len()), (3, 2, 2));
     assert_eq!(trace.end.window.record, 3);
+}
+
+#[test]
+fn reading_that_nobody_waits_for_ends_and_leaves_nothing_out() {
+    let shard = lines(&["a", "b", "c"]);
+    let folder = folder(&[&shard, &shard]);
+    let config = Arc::new(folder.config);
+    let stop = Arc::new(AtomicBool::new(true));
+    let window = Place { record: 2, byte: 2 * line("a").len() as u64, ..Place::default() };
+    for cursor in [Cursor::default(), Cursor { window, ..Cursor::default() }] {
+        let block = Source::new(Arc::clone(&config), 0, &cursor).stopped_by(&stop).read(&mut String::new());
+        let Then::Failed(failure) = &block.then else { panic!("{:?}", block.then) };
+        assert!(matches!(failure.error, Error::Closed), "{}", failure.error);
+        assert_eq!(block.quarantined.count().records, 0);
+    }
 }
 
 #[test]

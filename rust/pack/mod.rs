@@ -92,7 +92,7 @@ impl Packer {
                 Packing::Concat => Ok(concat::write(&mut self.step, &run, self.config.max_segments)),
                 Packing::BestFit { .. } => Ok(best_fit::write(&mut self.step, &run)),
                 Packing::Pad(truncation) => {
-                    let path = &self.config.shard(self.lane, run.place).path;
+                    let path = || Arc::clone(&self.config.shard(self.lane, run.place).path);
                     pad::write(&mut self.step, &run, truncation, path)
                 }
             };

@@ -17,12 +17,12 @@ use crate::config::Truncation;
 use crate::error::ShardError;
 use crate::lane::documents::Run;
 
-/// Writes one row of a document that lies in the shard `path`.
+/// Writes one row of a document. `path` gives that of its shard.
 pub(super) fn write(
     step: &mut StepWriter,
     run: &Run,
     truncation: Truncation,
-    path: &Arc<str>,
+    path: impl FnOnce() -> Arc<str>,
 ) -> Result<Taken, ShardError> {
     let (count, length) = (run.tokens.len(), step.free());
     let kept = count.min(length);
@@ -37,16 +37,16 @@ pub(super) fn write(
         }
         Truncation::Left | Truncation::Middle => step.write(run, count - kept..count, None),
         Truncation::Split => step.write(run, 0..kept, Some(run.tokens[kept])),
-        Truncation::Error => return Err(too_long(run, length, path)),
+        Truncation::Error => return Err(too_long(run, length, path())),
     }
     step.close_row();
     let dropped = if truncation == Truncation::Split { 0 } else { count - kept };
     Ok(Taken { given: kept, dropped })
 }
 
-fn too_long(run: &Run, length: usize, path: &Arc<str>) -> ShardError {
+fn too_long(run: &Run, length: usize, shard: Arc<str>) -> ShardError {
     ShardError {
-        shard: Arc::clone(path),
+        shard,
         record: Some(run.place.record),
         byte: Some(run.place.byte),
         reason: format!(

@@ -17,6 +17,8 @@ use pyo3::prelude::*;
 /// gristmill's core. Not a public interface: use the names of the `gristmill` package.
 #[pymodule]
 mod _core {
+    use numpy::PyArray1;
+
     use super::{Bound, PyModule, PyModuleMethods, PyResult};
 
     #[pymodule_export]
@@ -30,6 +32,8 @@ mod _core {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        // NumPy's interface is asked for with the first array. An interrupt then would be a panic.
+        drop(PyArray1::<i32>::zeros(module.py(), 0, false));
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         module.add("TOKENIZERS_VERSION", crate::encode::TOKENIZERS_VERSION)?;
         module.add("CURSOR_FIELDS", crate::lane::cursor::Cursor::FIELDS)

@@ -1,7 +1,7 @@
 //! `_core.Pipeline`: what a `PackedDataset` iterator is made of.
 
 use std::num::NonZero;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use numpy::PyArray;
@@ -111,9 +111,19 @@ impl Pipeline {
         }
     }
 
+    /// The last batch has reached its consumer.
+    fn accept(&self, py: Python<'_>) {
+        self.lock_detached(py).accept();
+    }
+
+    /// Goes back before the last batch, unless it was accepted.
+    fn take_back(&self, py: Python<'_>) -> PyResult<()> {
+        Ok(py.detach(|| self.lock().take_back())?)
+    }
+
     /// A batch of padding behind the end, or None if these lanes have not met theirs.
     fn padding<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
-        let batch = self.lock_detached(py).padding();
+        let batch = self.lock_detached(py).padding()?;
         batch.map(|batch| self.arrays(py, batch)).transpose()
     }
 
@@ -213,10 +223,11 @@ impl Pipeline {
     fn lock_detached(&self, py: Python<'_>) -> MutexGuard<'_, pipeline::Pipeline> {
         // A guard must not cross `detach`, so wait there and take it here.
         loop {
-            if let Ok(guard) = self.inner.try_lock() {
-                return guard;
+            match self.inner.try_lock() {
+                Ok(guard) => return guard,
+                Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => py.detach(|| drop(self.lock())),
             }
-            py.detach(|| drop(self.lock()));
         }
     }
 
@@ -263,7 +274,7 @@ impl<'py> Memory<'py> {
     /// The array must lie inside the memory.
     unsafe fn array(&self, offset: usize, dimensions: &[usize]) -> Bound<'py, PyAny> {
         // SAFETY: inside the memory, which the loan, the array's base, keeps alive for as long as the array
-        // exists. Nobody else has the lease.
+        // exists. A lease is handed out once, or row by row, so no two arrays share a place.
         unsafe {
             let view = ArrayViewD::from_shape_ptr(dimensions, self.start.add(offset));
             PyArray::borrow_from_array(&view, self.loan.clone()).into_any()

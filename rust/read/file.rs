@@ -2,6 +2,8 @@
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use super::Shard;
@@ -13,11 +15,13 @@ pub(super) struct ShardFile {
     size: u64,
     consumed: u64,
     modified: Option<SystemTime>,
+    stop: Arc<AtomicBool>,
 }
 
 impl ShardFile {
-    /// Opens the file if it is the one of the manifest; otherwise says what differs.
-    pub(super) fn open(shard: &Shard) -> Result<Self, String> {
+    /// Opens the file if it is the one of the manifest; otherwise says what differs. Reading fails once `stop` is
+    /// set.
+    pub(super) fn open(shard: &Shard, stop: &Arc<AtomicBool>) -> Result<Self, String> {
         let open = || {
             // Before it is opened, too: opening a pipe waits for who writes to it.
             if !std::fs::metadata(&*shard.path)?.is_file() {
@@ -45,7 +49,8 @@ impl ShardFile {
                 metadata.len()
             ));
         }
-        Ok(Self { file, size: shard.size, consumed: 0, modified: metadata.modified().ok() })
+        let modified = metadata.modified().ok();
+        Ok(Self { file, size: shard.size, consumed: 0, modified, stop: Arc::clone(stop) })
     }
 
     fn check_unchanged(&self, now: &Metadata) -> io::Result<()> {
@@ -65,6 +70,9 @@ impl ShardFile {
 
 impl Read for ShardFile {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(io::Error::other("nobody waits for it any more"));
+        }
         let length = self.file.read(out)?;
         // After the read: what was read is then known to be unchanged. One fstat a buffer.
         self.check_unchanged(&self.file.metadata()?)?;

@@ -2,6 +2,7 @@
 
 use std::io::Read;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use super::file::ShardFile;
 use super::inflate::Inflated;
@@ -23,9 +24,13 @@ pub struct ShardReader {
 
 impl ShardReader {
     /// Opens a shard at its first record. A file that is missing or has not the manifest's size is an
-    /// error.
-    pub fn open(shard: &Shard, options: &Arc<ReadOptions>) -> std::result::Result<Self, ReadError> {
-        match ShardFile::open(shard) {
+    /// error. Once `stop` is set, by another thread, the shard is as one that cannot be read on.
+    pub fn open(
+        shard: &Shard,
+        options: &Arc<ReadOptions>,
+        stop: &Arc<AtomicBool>,
+    ) -> std::result::Result<Self, ReadError> {
+        match ShardFile::open(shard, stop) {
             Ok(file) => Self::from_source(&shard.path, Box::new(file), options),
             Err(reason) => Err(ReadError {
                 error: ShardError { shard: Arc::clone(&shard.path), record: None, byte: None, reason },
@@ -38,8 +43,13 @@ impl ShardReader {
     /// Opens a shard at a place that [`position`](Self::position) gave earlier. All before it is
     /// inflated and its lines are counted, but nothing is parsed. A place that is not the start of that
     /// very line is an [`Error::State`].
-    pub fn open_at(shard: &Shard, options: &Arc<ReadOptions>, position: Position) -> Result<Self> {
-        let mut reader = Self::open(shard, options)?;
+    pub fn open_at(
+        shard: &Shard,
+        options: &Arc<ReadOptions>,
+        position: Position,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<Self> {
+        let mut reader = Self::open(shard, options, stop)?;
         reader.skip_to(position)?;
         Ok(reader)
     }

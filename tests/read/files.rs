@@ -9,7 +9,7 @@ use super::resume::shard_file;
 use super::*;
 
 fn open_error(shard: &Shard) -> ReadError {
-    let error = ShardReader::open(shard, &options(1000)).err().unwrap();
+    let error = ShardReader::open(shard, &options(1000), &Arc::default()).err().unwrap();
     assert_eq!((error.at, error.rest), (Position::default(), Rest::Lost));
     assert_eq!((error.error.record, error.error.byte), (None, None));
     error
@@ -58,8 +58,8 @@ fn changed_while_read(compressed: bool, change: impl Fn(&File)) -> (Vec<Seen>, V
     let file = OpenOptions::new().write(true).open(&*shard.path).unwrap();
     // A time that cannot be that of the change.
     file.set_modified(SystemTime::now() - Duration::from_secs(1000)).unwrap();
-    let whole = read_on(&mut ShardReader::open(&shard, &options(1000)).unwrap());
-    let mut reader = ShardReader::open(&shard, &options(1000)).unwrap();
+    let whole = read_on(&mut ShardReader::open(&shard, &options(1000), &Arc::default()).unwrap());
+    let mut reader = ShardReader::open(&shard, &options(1000), &Arc::default()).unwrap();
     reader.next(&mut String::new()).unwrap();
     change(&file);
     (read_on(&mut reader), whole)
@@ -92,7 +92,7 @@ fn changes_while_it_is_read() {
 fn vanishes_while_it_is_read() {
     let folder = tempfile::tempdir().unwrap();
     let shard = shard_file(&folder, "s.jsonl", &sound_shard());
-    let mut reader = ShardReader::open(&shard, &options(1000)).unwrap();
+    let mut reader = ShardReader::open(&shard, &options(1000), &Arc::default()).unwrap();
     std::fs::remove_file(&*shard.path).unwrap();
     assert_eq!(read_on(&mut reader), read("s.jsonl", &sound_shard()));
 }
@@ -102,7 +102,7 @@ fn vanishes_while_it_is_read() {
 #[test]
 fn ends_elsewhere_than_its_size_says() {
     let shard = Shard { path: "/proc/self/status".into(), size: 0 };
-    let Ok(mut reader) = ShardReader::open(&shard, &options(1000)) else { panic!("opens") };
+    let Ok(mut reader) = ShardReader::open(&shard, &options(1000), &Arc::default()) else { panic!("opens") };
     let seen = read_on(&mut reader);
     let reason = &seen.last().unwrap().error().unwrap().error.reason;
     assert!(reason.contains("found: its end after ") && reason.contains(" of 0 bytes"), "{reason}");

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use super::kinds::{KindMask, Kinds, MAX_KINDS};
 use super::pattern::Node;
 use super::recognise::Domain;
+use crate::encode::spelling::CHARACTERS;
 
 /// The end of the text, as a symbol in masks.
 const END_BIT: usize = MAX_KINDS + 1;
@@ -72,7 +73,7 @@ impl Automaton {
             }
             state += 1;
         }
-        let characters = byte_level_characters();
+        let characters = &CHARACTERS;
         let on_byte = |state: usize, byte: u8| {
             let c = match domain {
                 Domain::Bytes => characters[usize::from(byte)],
@@ -268,19 +269,4 @@ impl Build<'_> {
             state.push(at);
         }
     }
-}
-
-/// The character that stands for each byte behind a `ByteLevel`: printable Latin-1 for itself, the
-/// others in order from U+0100 on.
-pub fn byte_level_characters() -> [char; 256] {
-    let mut next = 0x100;
-    std::array::from_fn(|byte| {
-        let byte = byte as u8;
-        if matches!(byte, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF) {
-            return char::from(byte);
-        }
-        let stand_in = char::from_u32(next).unwrap_or_default();
-        next += 1;
-        stand_in
-    })
 }

@@ -27,7 +27,7 @@ use shape::Shape;
 use super::cut::JoinedPairs;
 
 #[cfg(target_arch = "x86_64")]
-use {avx2::Kernel, classes::Classes};
+use {avx2::SplitKernel, classes::Classes};
 
 /// How many bytes behind the text must be readable.
 pub const PADDING: usize = 64;
@@ -36,7 +36,7 @@ pub const PADDING: usize = 64;
 pub struct Splitter {
     steps: Vec<Step>,
     #[cfg(target_arch = "x86_64")]
-    kernel: Option<(Kernel, &'static Classes)>,
+    kernel: Option<(SplitKernel, &'static Classes)>,
     add_prefix_space: bool,
     description: String,
 }

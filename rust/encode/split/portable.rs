@@ -1,8 +1,9 @@
 //! The splitter for every pattern and every processor: one automaton a step, character by
 //! character. It is the fallback of the vector kernels and what they are tested against.
 
-use super::automaton::{Automaton, DEAD, START, byte_level_characters};
+use super::automaton::{Automaton, DEAD, START};
 use super::recognise::{Domain, RecognisedStep};
+use crate::encode::spelling::CHARACTERS;
 
 /// An attempt that has run this many bytes past its last match leaves a trail.
 const TRAIL_AFTER: usize = 64;
@@ -25,7 +26,7 @@ pub struct Trail {
 impl Step {
     pub fn new(step: &RecognisedStep) -> Result<Self, String> {
         let certain = step.pattern.certain();
-        let spelled = byte_level_characters();
+        let spelled = &CHARACTERS;
         let is_certain = |byte: u8| {
             let c = match step.domain {
                 Domain::Bytes => spelled[usize::from(byte)],

@@ -16,6 +16,7 @@ use self::classify::classify;
 use self::starts::Starts;
 use super::classes::Classes;
 use super::shape::Shape;
+use crate::encode::kernel::Kernel;
 use crate::encode::positions::push_ones;
 
 /// The shapes that kernels are compiled for.
@@ -36,19 +37,14 @@ const BLOCK: usize = 64;
 /// # Safety
 ///
 /// The processor has the features that [`kernel`] asked for.
-pub type Kernel = unsafe fn(&[u8], usize, &Classes, &mut Vec<u32>);
+pub type SplitKernel = unsafe fn(&[u8], usize, &Classes, &mut Vec<u32>);
 
 /// The kernel for a shape, if there is one that this processor can run.
-pub fn kernel(shape: Shape) -> Option<Kernel> {
-    const KERNELS: [Kernel; SHAPES.len()] =
+pub fn kernel(shape: Shape) -> Option<SplitKernel> {
+    const KERNELS: [SplitKernel; SHAPES.len()] =
         [split::<0>, split::<1>, split::<2>, split::<3>, split::<4>, split::<5>, split::<6>];
-    let able = is_x86_feature_detected!("avx2")
-        && is_x86_feature_detected!("bmi1")
-        && is_x86_feature_detected!("bmi2")
-        && is_x86_feature_detected!("lzcnt")
-        && is_x86_feature_detected!("popcnt");
     let number = SHAPES.iter().position(|&known| known == shape)?;
-    able.then_some(KERNELS[number])
+    (Kernel::detect() == Kernel::Avx2).then_some(KERNELS[number])
 }
 
 /// Appends the ends of the pieces of `text[..n]`, `n` > 0, behind which a block is readable.
