@@ -1,6 +1,7 @@
 import gzip
 import importlib.util
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +56,12 @@ def test_memory_is_that_of_the_contender_alone(job):
     assert measured["peak_bytes"] < held.nbytes // 2
 
 
+def test_a_contender_takes_thousands_of_shards(job):
+    many = replace(job, shards=(job.shards * 3000)[:3000])
+    assert sum(map(len, many.shards)) > 2**17  # more than an argument of a process may have
+    assert run.in_child("copy", many)["notes"]["bytes"] > 0
+
+
 @pytest.fixture
 def paper(monkeypatch):
     """Contenders that only say they ran, with given seconds; gives the list of those that ran."""
@@ -65,7 +72,12 @@ def paper(monkeypatch):
         ran.append(name)
         spent = seconds[name][(ran.count(name) - 1) % 3]
         packs = name != "inflate"
-        notes = {"busy_seconds": {"read": 1.0, "encode": 2.0, "pack": 1.0}, "wait_seconds": 0.5, "text_bytes": 9000, "padding_tokens": 5001}
+        notes = {
+            "busy_seconds": {"read": 1.0, "encode": 2.0, "pack": 1.0},
+            "wait_seconds": 0.5,
+            "text_bytes": 9000,
+            "padding_tokens": 5001,
+        }
         return {
             "seconds": float(spent),
             "cpu_seconds": spent / 2 if name == "gristmill" else float(spent),

@@ -164,6 +164,13 @@ def test_the_files_of_all_processes_are_joined(tmp_path, dataset, states):
         checkpointer.save(tmp_path / "y", args=gm.CheckpointSave(restored))
     assert json.loads((tmp_path / "y" / "process_0-of-1.json").read_text()) == restored.get_state()
 
+    async def save(folder):  # in a program that runs an event loop, such as a notebook
+        folder.mkdir()
+        gm.CheckpointHandler().save(folder, gm.CheckpointSave(restored))
+
+    asyncio.run(save(tmp_path / "z"))
+    assert json.loads((tmp_path / "z" / "process_0-of-1.json").read_text()) == restored.get_state()
+
     async def load(iterator, folder):  # what Orbax's newer interface calls
         await (await iterator.load(folder))
 

@@ -130,14 +130,21 @@ def test_interrupting_ends_quietly_with_130(tmp_path):
     assert (process.returncode, out, err.strip()) == (130, "", "")
 
 
-@pytest.mark.parametrize("delay", [0.35, 0.5, 0.7, 0.9, 1.2])
-def test_interrupting_the_imports_ends_it_too(tmp_path, delay):
-    with command("demo", "--folder", tmp_path, "--megabytes", "400", "--threads", "1") as process:
-        time.sleep(delay)
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
-    # Python's own start, before any of this package, has other ends.
-    assert process.returncode in (130, -signal.SIGINT, 1)
+def test_interrupting_the_imports_ends_it_too(tmp_path):
+    """Also while a package is imported that loses the `KeyboardInterrupt`."""
+    (tmp_path / "grain").mkdir()
+    (tmp_path / "grain/__init__.py").write_text(
+        "import os, signal, time\n"
+        "try:\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    time.sleep(5)\n"
+        "except BaseException:\n"
+        "    pass\n"
+    )
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    with command("demo", "--folder", tmp_path / "demo", env={**os.environ, "PYTHONPATH": path}) as process:
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, "", "")
 
 
 def test_a_closed_pipe_ends_quietly(tmp_path):
@@ -198,6 +205,18 @@ def test_inspect_says_where_a_record_is_malformed(lines, says, tmp_path, capsys)
     assert says in fails(capsys, "inspect", shard_of(tmp_path, *lines))
 
 
+def test_inspect_reads_what_the_core_reads(tmp_path, capsys):
+    deep = '{"text": "b", "meta": ' + "[" * 30_000 + "]" * 30_000 + "}"
+    path = shard_of(tmp_path, '{"text": "a"}', deep, '{"text": "c", "id": ' + "9" * 5000 + "}")
+    assert len(list(gm.PackedDataset(path, tokenizer=_sample.tokenizer(), sequence_length=8))) == 1
+    found = run_json(capsys, "inspect", path)
+    assert (found["records_read"], found["records_too_deep"]) == (3, 1)
+    assert found["keys"]["id"] == {"types": {"number": 1}, "characters": 0}
+    assert _cli.run(["inspect", str(path)]) == 0
+    assert "not shown  1 of them, nested deeper than Python reads" in capsys.readouterr().out
+    assert run_json(capsys, "inspect", shard_of(tmp_path, deep))["records_too_deep"] == 1
+
+
 def test_inspect_says_where_a_shard_is_damaged(tmp_path, capsys):
     path = shard_of(tmp_path, *(json.dumps({"text": str(number)}) for number in range(5000)))
     path.write_bytes(path.read_bytes()[:-100])
@@ -213,6 +232,11 @@ def test_inspect_of_an_empty_shard(tmp_path, capsys):
     path = tmp_path / "shard.json.gz"
     path.touch()
     assert "found an empty file" in fails(capsys, "inspect", path)
+
+
+def test_an_error_of_the_system_is_one_line_too(tmp_path, capsys):
+    (tmp_path / "process_0-of-1.json").mkdir()
+    assert "Is a directory" in fails(capsys, "inspect", tmp_path)
 
 
 @pytest.fixture
@@ -241,6 +265,32 @@ def test_inspect_state(state, capsys):
     assert found["totals"]["tokens"] == 2 * 16 * 64
     assert _cli.run(["inspect", str(state)]) == 0
     assert "behind step 2" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["state", "state.txt", "state.json.gz"])
+def test_a_state_is_known_by_what_it_holds(state, folder, capsys, name):
+    other = state.with_name(name)
+    other.write_bytes(gzip.compress(state.read_bytes()) if name.endswith(".gz") else state.read_bytes())
+    assert run_json(capsys, "inspect", other)["step"] == 2
+    rows = [run_json(capsys, "inspect", path, "--row", 5, *of_state(folder)) for path in (state, other)]
+    assert rows[0] == rows[1]
+    assert "--shards must name its shards" in fails(
+        capsys, "inspect", other, "--row", 0, "--tokenizer", _sample.tokenizer()
+    )
+
+
+@pytest.mark.parametrize("row", [[], ["--row", 0]])
+def test_a_state_that_was_cut_off_is_no_shard(state, folder, capsys, row):
+    os.truncate(state, 200)
+    options = [*row, *of_state(folder)] if row else []
+    assert "is no saved state: it begins as one" in fails(capsys, "inspect", state, *options)
+
+
+def test_shards_go_with_a_state_alone(folder, tmp_path, capsys):
+    shard = shard_of(tmp_path, '{"text": "a"}')
+    for path, found in ((shard, "another file"), (tmp_path / "none.json", "no such file")):
+        said = fails(capsys, "inspect", path, "--row", 0, *of_state(folder))
+        assert f"is no saved state: expected one, since --shards names the shards of a state, found {found}" in said
 
 
 def test_inspect_names_what_is_wrong_with_a_state(state, capsys):
@@ -373,6 +423,9 @@ def test_inspect_row_of_a_checkpoint_folder(tmp_path, folder, capsys):
         (["--row", 16], "--row 16: a global batch has the rows 0 to 15"),
         (["--row", 0, "--step", 1], "--step 1: the state stands behind it, at 2"),
         (["--row", 0, "--set", "seed=1"], "it knows the arguments, so --set is not for it"),
+        (["--row", 0, "--set", "prefetch=2"], "--set prefetch=2: expected each argument once"),
+        (["--row", 0, "--set", "seed=1", "--set", "seed=2"], "--set seed=2: expected each argument once"),
+        (["--row", 0, "--special-tokens-in-text", "text"], "give --special-tokens-in-text as its Encoder had it"),
     ],
 )
 def test_inspect_row_says_what_does_not_fit(state, folder, arguments, says, capsys):
@@ -386,7 +439,57 @@ def test_inspect_row_of_other_shards_names_what_differs(state, folder, tmp_path,
     assert "another dataset: manifest was" in fails(capsys, "inspect", state, "--row", 0, *of_state(others))
 
 
+def test_inspect_row_of_an_encoder_with_another_option(tmp_path, capsys):
+    encoder = gm.Encoder.from_file(_sample.tokenizer(), special_tokens_in_text="text")
+    path = shard_of(tmp_path, json.dumps({"text": f"a {encoder.id_to_token(encoder.eos_id)} b"}))
+    iterator = iter(gm.PackedDataset(path, tokenizer=encoder, sequence_length=32))
+    (tmp_path / "state").write_text(json.dumps(iterator.get_state()))
+    length = int((next(iterator)["inputs_segmentation"] > 0).sum())
+    options = ["--row", 0, "--tokenizer", _sample.tokenizer()]
+    for way in ([tmp_path / "state", "--shards", path], [path, "--set", "sequence_length=32"]):
+        found = run_json(capsys, "inspect", *way, *options, "--special-tokens-in-text", "text")
+        assert [part["length"] for part in found["segments"]] == [length]
+    said = fails(capsys, "inspect", tmp_path / "state", "--shards", path, *options)
+    assert "another special_tokens_in_text=, which counts into its fingerprint" in said
+
+
 @pytest.mark.parametrize("arguments", [["--row", "1"], ["--step", "1"], ["--row", "1", "--tokenizer", "none"]])
 def test_inspect_row_needs_its_options(state, arguments, capsys):
     assert _cli.run(["inspect", str(state), *arguments]) == 2
     assert "Usage: gristmill" in capsys.readouterr().err
+
+
+# The benchmark's arguments
+
+
+def test_bench_takes_the_end_of_a_document_as_pack_does(tmp_path, monkeypatch, capsys):
+    from gristmill._bench import rounds
+
+    path = shard_of(tmp_path, '{"text": "a"}')
+    seen = []
+    monkeypatch.setattr(rounds, "compare", lambda job, *rest: seen.append(job.eos) or {})
+    for eos in ("auto", "none", "5", "!"):
+        run_json(capsys, "bench", "--shards", path, "--eos", eos)
+    encoder = gm.Encoder.from_file(_sample.tokenizer())
+    assert seen == [encoder.eos_id, None, 5, encoder.token_to_id("!")]
+
+
+def test_bench_asks_only_for_what_it_is_to_run(tmp_path, monkeypatch, capsys):
+    import importlib.util
+
+    from gristmill._bench import rounds
+
+    path = shard_of(tmp_path, '{"text": "a"}')
+    monkeypatch.setattr(rounds, "compare", lambda *arguments: {"names": arguments[-1]})
+    find = importlib.util.find_spec
+    absent = ("datasets", "tokenizers", "gigatoken")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name in absent else find(name, *more))
+    assert run_json(capsys, "bench", "--shards", path, "--only", "inflate")["names"] == ["inflate"]
+    assert "gigatoken not installed" in fails(capsys, "bench", "--shards", path, "--only", "gigatoken")
+    assert "datasets and tokenizers not installed" in fails(capsys, "bench", "--shards", path)
+
+
+def test_stderr_may_be_closed(folder):
+    command = f"{sys.executable} -m gristmill inspect '{folder}/nowhere' 2>&-"
+    process = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    assert (process.returncode, process.stdout) == (1, "")

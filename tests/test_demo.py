@@ -69,6 +69,29 @@ def test_other_shards_are_not_overwritten(tmp_path):
     assert own.read_bytes() == b"precious"
 
 
+@pytest.mark.parametrize("note", ['{"name": "mine"}', "[]", '"wanted"', "no JSON"])
+def test_a_folder_with_another_s_note_is_not_the_sample_s(tmp_path, note):
+    (tmp_path / "0003").mkdir()
+    own = tmp_path / "0003" / "en_head.json.gz"
+    own.write_bytes(b"precious")
+    (tmp_path / "sample.json").write_text(note)
+    with pytest.raises(gm.GristmillError, match="is not sample text: name another folder"):
+        _sample.prepare(tmp_path, MEGABYTES)
+    assert (own.read_bytes(), (tmp_path / "sample.json").read_text()) == (b"precious", note)
+
+
+def test_the_note_is_written_whole_or_not_at_all(sample, tmp_path, monkeypatch):
+    def killed(self, target):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        _sample.prepare(tmp_path, MEGABYTES)
+    assert not (tmp_path / "sample.json").exists()
+    monkeypatch.undo()
+    assert _sample.prepare(tmp_path, MEGABYTES).documents == sample.documents
+
+
 def test_the_demo_gives_every_document(sample):
     result = _demo.run(sample, _sample.tokenizer(), batch_size=16, sequence_length=256, threads=2)
     stats = result["stats"]

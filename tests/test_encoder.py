@@ -8,6 +8,7 @@ import os
 import pickle
 import subprocess
 import sys
+import textwrap
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -263,6 +264,7 @@ class Hub(BaseHTTPRequestHandler):
     """As much of the hub's protocol as `huggingface_hub` needs to get a file."""
 
     files: ClassVar[dict[str, bytes]] = {}
+    broken: ClassVar[set[str]] = set()  # paths that the hub cannot answer for
 
     def do_HEAD(self):
         self.answer(body=False)
@@ -272,8 +274,11 @@ class Hub(BaseHTTPRequestHandler):
 
     def answer(self, *, body):
         data = self.files.get(self.path)
-        self.send_response(200 if data is not None else 404)
-        if data is None:
+        # Not 500, which the client asks for again and again for half a minute.
+        self.send_response(501 if self.path in self.broken else 200 if data is not None else 404)
+        if self.path in self.broken:
+            data = b""
+        elif data is None:
             known = any(path.startswith(self.path.split("/resolve/")[0] + "/") for path in self.files)
             self.send_header("X-Error-Code", "EntryNotFound" if known else "RepoNotFound")
             data = b""
@@ -288,38 +293,79 @@ class Hub(BaseHTTPRequestHandler):
         pass
 
 
-def test_from_pretrained_gets_the_hubs_files(tmp_path, tokenizer_json, encoder):
-    """In a process of its own, because the hub's address is read when its client is imported."""
+@pytest.fixture
+def hub(tmp_path, tokenizer_json):
+    """A hub with a model, and a function that runs code with it; what that prints comes back in lines.
+
+    In a process of its own, because the hub's address is read when its client is imported.
+    """
     pytest.importorskip("huggingface_hub")
     Hub.files = {
         "/org/model/resolve/main/tokenizer.json": tokenizer_json,
         "/org/model/resolve/main/tokenizer_config.json": b'{"eos_token": "</s>"}',
     }
+    Hub.broken = set()
     server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    code = """if True:
-        import gristmill as gm
+
+    def run(code, **more):
+        environment = {key: value for key, value in os.environ.items() if "proxy" not in key.lower()}
+        environment |= {
+            "HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}",
+            "HF_HOME": str(tmp_path),
+            "HF_HUB_DISABLE_TELEMETRY": "1",
+        }
+        command = [sys.executable, "-c", "import gristmill as gm\n" + textwrap.dedent(code)]
+        done = subprocess.run(command, env=environment | more, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    yield run
+    server.shutdown()
+    server.server_close()
+
+
+FILES = ["tokenizer.json", "tokenizer_config.json"]
+EOS_OR_ERROR = """
+    try:
+        print(gm.Encoder.from_pretrained("org/model").eos_id)
+    except gm.TokenizerError as error:
+        print(error)
+"""
+
+
+def test_from_pretrained_gets_the_hubs_files(hub, encoder):
+    lines = hub("""
         encoder = gm.Encoder.from_pretrained("org/model")
         print(encoder.fingerprint, encoder.eos_id)
         try:
             gm.Encoder.from_pretrained("org/other")
         except gm.TokenizerError as error:
             print(error)
-    """
-    environment = {key: value for key, value in os.environ.items() if "proxy" not in key.lower()}
-    environment |= {
-        "HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}",
-        "HF_HOME": str(tmp_path),
-        "HF_HUB_DISABLE_TELEMETRY": "1",
-    }
-    try:
-        done = subprocess.run(
-            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=False
-        )
-    finally:
-        server.shutdown()
-        server.server_close()
-    assert done.returncode == 0, done.stderr
-    first, second = done.stdout.splitlines()[:2]
-    assert first == f"{encoder.fingerprint} 1"
-    assert "cannot get tokenizer.json of 'org/other' at 'main' from the hub" in second
+    """)
+    assert lines[0] == f"{encoder.fingerprint} 1"
+    assert "cannot get tokenizer.json of 'org/other' at 'main' from the hub" in lines[1]
+
+
+@pytest.mark.parametrize("file", ["tokenizer_config.json", "special_tokens_map.json"])
+def test_a_file_that_the_hub_cannot_give_is_not_taken_for_one_that_does_not_exist(hub, file):
+    Hub.files["/org/model/resolve/main/special_tokens_map.json"] = b'{"eos_token": "<s>"}'
+    Hub.broken = {f"/org/model/resolve/main/{file}"}
+    assert f"cannot get {file} of 'org/model' at 'main' from the hub" in hub(EOS_OR_ERROR)[0]
+    Hub.broken = set()
+    assert hub(EOS_OR_ERROR) == ["1"]
+
+
+def test_a_model_in_the_cache_needs_no_hub(hub):
+    assert hub(EOS_OR_ERROR) == ["1"]  # the hub says that there is no special_tokens_map.json, and the cache keeps that
+    assert hub(EOS_OR_ERROR, HF_HUB_OFFLINE="1") == ["1"]
+    Hub.broken = {f"/org/model/resolve/main/{file}" for file in [*FILES, "special_tokens_map.json"]}
+    assert hub(EOS_OR_ERROR) == ["1"]
+
+
+def test_a_cache_that_another_program_filled_serves_offline(hub):
+    fetch = "import huggingface_hub\nfor file in {}: huggingface_hub.hf_hub_download('org/model', file)"
+    hub(fetch.format(FILES[:1]))
+    assert "cannot get tokenizer_config.json" in hub(EOS_OR_ERROR, HF_HUB_OFFLINE="1")[0]
+    hub(fetch.format(FILES))
+    assert hub(EOS_OR_ERROR, HF_HUB_OFFLINE="1") == ["1"]

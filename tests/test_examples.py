@@ -21,6 +21,7 @@ import pytest
 from jax.sharding import Mesh
 
 import gristmill as gm
+from conftest import write_shard
 
 pytestmark = pytest.mark.timeout(400)  # each program that is started has its own deadline
 
@@ -39,6 +40,13 @@ def start(folder, shards, tokenizer_file, steps, *more, devices=1):
         "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
     }
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
+
+
+def start_two_hosts(*arguments):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    return [start(*arguments, "--hosts", "2", "--host", str(host), "--coordinator", address) for host in range(2)]
 
 
 def finish(*processes, deadline=100):
@@ -84,15 +92,8 @@ def test_a_training_run_that_was_killed_goes_on_to_the_last_bit(tmp_path, shards
 
 
 def test_it_trains_on_two_hosts_and_goes_on_with_one(tmp_path, shards, tokenizer_file):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
     folder = tmp_path / "run"
-    both = [
-        start(folder, shards, tokenizer_file, 4, "--hosts", "2", "--host", str(host), "--coordinator", address)
-        for host in range(2)
-    ]
-    outputs = finish(*both)
+    outputs = finish(*start_two_hosts(folder, shards, tokenizer_file, 4))
     assert "step     4" in outputs[0]
     assert "step" not in outputs[1]
     finish(start(folder, shards, tokenizer_file, 8, devices=2))
@@ -100,6 +101,18 @@ def test_it_trains_on_two_hosts_and_goes_on_with_one(tmp_path, shards, tokenizer
     together, alone = losses(folder), losses(tmp_path / "one")
     assert [entry["step"] for entry in together] == list(range(1, 9))
     np.testing.assert_allclose([e["loss"] for e in together], [e["loss"] for e in alone], rtol=1e-4)
+
+
+def test_an_error_in_one_host_s_shards_ends_both(tmp_path, texts, tokenizer_file):
+    for number in range(2):
+        write_shard(tmp_path / f"{number}.jsonl", texts[:80])
+    with (tmp_path / "1.jsonl").open("a") as shard:
+        shard.write("bad\n")
+    both = start_two_hosts(tmp_path / "run", str(tmp_path / "*.jsonl"), tokenizer_file, 10**6, "--lanes", "2")
+    with pytest.raises(AssertionError, match="ShardError"):  # of their exit codes: none had to be killed
+        finish(*both)
+    assert all(process.returncode not in (0, -signal.SIGKILL) for process in both)
+    assert len(losses(tmp_path / "run")) > 2
 
 
 @pytest.fixture

@@ -33,6 +33,32 @@ def run(code, *arguments, **environment):
     )  # fmt: skip
 
 
+def test_rows_of_lanes_before_one_that_failed_are_given(tmp_path, encoder):
+    (tmp_path / "0.jsonl").write_text(json.dumps({"text": "sound " * 99}))
+    (tmp_path / "1.jsonl").write_text("not JSON")
+    dataset = gm.PackedDataset(
+        [str(tmp_path / f"{number}.jsonl") for number in range(2)],
+        tokenizer=encoder, sequence_length=16, lanes=2, eos=False,
+    )  # fmt: skip
+    # Single rows, lane after lane: the first needs nothing of the second shard.
+    iterator = iter(dataset)
+    assert next(iterator)["inputs_segmentation"].all()
+    state = iterator.get_state()
+    for _ in range(2):
+        with pytest.raises(gm.ShardError, match=r"1\.jsonl: record 0, byte 0"):
+            next(iterator)
+    assert iterator.get_state() == state
+
+
+def test_what_a_consumer_writes_into_padding_is_in_no_other(shards, encoder):
+    iterator = iter(gm.PackedDataset(shards, tokenizer=encoder, text_field="raw_content", batch_size=8))
+    assert sum(1 for _ in iterator)
+    padding = iterator._padding()
+    assert not padding["inputs_segmentation"].any()
+    padding["inputs_segmentation"][:] = 1
+    assert not iterator._padding()["inputs_segmentation"].any()
+
+
 @pytest.fixture
 def folder(tmp_path, texts):
     """Six gzipped shards, each with a bad line, and one cut off."""

@@ -92,7 +92,7 @@ VARIANTS = [
 
 @pytest.fixture(scope="module")
 def streams(texts, encoder, tmp_path_factory):
-    """Small datasets, each with an iterator, all states of its stream, and the set of all rows."""
+    """Small datasets, each with an iterator, all states of its stream, and the rows behind each."""
     folder = tmp_path_factory.mktemp("states")
     for number in range(3):
         write_shard(folder / f"{number}.json.gz", [text[:120] for text in texts[number * 9 : number * 9 + 9]])
@@ -110,13 +110,41 @@ def streams(texts, encoder, tmp_path_factory):
         for element in iterator:
             states.append(iterator.get_state())
             rows.append(element["inputs"].tobytes())
-        streams.append((iter(dataset), states, rows))
+        streams.append((dataset, iter(dataset), states, rows))
     return streams
+
+
+def two_of(iterator):
+    """The next two elements, and what ended them before that."""
+    elements = []
+    try:
+        for _ in range(2):
+            elements.append(next(iterator))
+    except (gm.StateError, gm.ShardError, StopIteration) as error:
+        return elements, error
+    return elements, None
+
+
+def check_rows(element, vocab_size):
+    """That the rows are such as any state gives: segments 1, 2 and so on, positions from 0 in each, then padding."""
+    rows = {name: np.atleast_2d(array) for name, array in element.items()}
+    learnt, targets = rows["targets_segmentation"], rows["targets"]
+    assert ((learnt == 0) | (learnt == rows["inputs_segmentation"])).all()
+    assert 0 <= targets.min() <= targets.max() < vocab_size
+    names = ("inputs", "inputs_segmentation", "inputs_position")
+    for ids, segments, positions in zip(*(rows[name] for name in names), strict=True):
+        filled = np.count_nonzero(segments)
+        assert not any(array[filled:].any() for array in (ids, segments, positions))
+        steps = np.diff(segments[:filled], prepend=0)
+        assert set(steps) <= {0, 1}
+        places = np.arange(filled)
+        assert (positions[:filled] == places - np.maximum.accumulate(places * steps)).all()
+        assert 0 <= ids.min() <= ids.max() < vocab_size
 
 
 def test_mutated_states_are_refused_or_give_the_stream(streams):
     def case(rng):
-        iterator, states, rows = rng.choice(streams)
+        dataset, iterator, states, rows = rng.choice(streams)
         step = rng.randrange(len(states))
         state = states[step]
         for _ in range(rng.choice([0, 1, 1, 1, 2, 5])):
@@ -138,16 +166,22 @@ def test_mutated_states_are_refused_or_give_the_stream(streams):
             after = rows[step + 1] if step + 1 < len(rows) else None
             assert after == (element and element["inputs"].tobytes())
             return "as saved"
-        try:
-            for _ in range(2):
-                next(iterator)
-        except gm.StateError:
-            return "refused when read"
-        except gm.ShardError as error:
-            assert "max_error_rate" in error.reason
-            return "counts that stop the run"
-        except StopIteration:
-            return "ended"
+        fresh = iter(dataset)
+        fresh.set_state(kept)
+        (elements, end), (others, other_end) = two_of(iterator), two_of(fresh)
+        fresh.close()
+        assert repr(end) == repr(other_end)
+        for element, other in zip(elements, others, strict=True):
+            assert all(np.array_equal(element[name], other[name]) for name in element)
+            check_rows(element, dataset.encoder.vocab_size)
+        match end:
+            case gm.StateError():
+                return "refused when read"
+            case gm.ShardError():
+                assert "max_error_rate" in end.reason
+                return "counts that stop the run"
+            case StopIteration():
+                return "ended"
         return "another place"
 
     check_all(case)

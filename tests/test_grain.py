@@ -266,6 +266,19 @@ def test_on_stats_reaches_users_of_wrapped_iterators(shards, encoder, monkeypatc
         gm.PackedDataset(shards, tokenizer=encoder, on_stats=5)
 
 
+def test_the_end_is_reported_once(shards, encoder):
+    seen = []
+    ds = gm.PackedDataset(shards, tokenizer=encoder, text_field="raw_content", batch_size=8, on_stats=seen.append)
+    iterator = iter(ds)
+    start = iterator.get_state()
+    for reports in (1, 2):
+        steps = len(list(iterator))
+        for _ in range(3):
+            assert next(iterator, None) is None
+        assert [stats["batches"] for stats in seen] == [steps] * reports
+        iterator.set_state(start)
+
+
 def test_an_error_of_on_stats_loses_nothing(shards, encoder, monkeypatch):
     monkeypatch.setattr(_iterator, "_REPORT_SECONDS", 0.0)
     calls = itertools.count()

@@ -316,6 +316,16 @@ def test_close_ends_it_and_leaves_the_arrays(dataset, sharding, thread_count):
         batches.set_state({})
 
 
+def test_global_batches_are_neither_pickled_nor_copied(dataset, sharding):
+    with gm.global_batches(dataset, sharding) as batches:
+        next(batches)
+        for way in (pickle.dumps, copy.copy, copy.deepcopy):
+            with pytest.raises(gm.ArgumentTypeError, match="save its get_state"):
+                way(batches)
+        gc.collect()  # of what a copy might have been: that must not close the original
+        next(batches)
+
+
 def test_a_vote_is_asked_for_only_where_hosts_can_differ(dataset, shards, encoder):
     halves, replicas = sharding_of([(0, 4)], [(4, 8)]), sharding_of([(0, 8)], [(0, 8)])
     endless = gm.PackedDataset(shards, tokenizer=encoder, batch_size=8, lanes=4, epochs=None)

@@ -2,6 +2,7 @@
 
 import copy
 import gzip
+import itertools
 import json
 import os
 import pickle
@@ -11,6 +12,7 @@ import sys
 import textwrap
 import threading
 import time
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -180,10 +182,12 @@ def test_shards_must_exist_and_stay_as_they_are(tmp_path, encoder):
         list(ds)
 
 
-def test_threads_end_with_the_iterator(shards, encoder, thread_count):
+def test_threads_end_with_the_iterator(tmp_path, shards, encoder, thread_count):
+    bad = tmp_path / "a.jsonl"
+    bad.write_bytes(b"".join([*GOOD, b"bad\n", *GOOD]))
     before = thread_count()
     for end in ("close", "drop", "exhaust", "fail"):
-        iterator = iter(make(shards, encoder, threads=3))
+        iterator = iter(make(bad if end == "fail" else shards, encoder, sequence_length=64, threads=3))
         next(iterator)
         assert thread_count() == before + 3
         if end == "close":
@@ -191,6 +195,9 @@ def test_threads_end_with_the_iterator(shards, encoder, thread_count):
         elif end == "exhaust":
             for _ in iterator:
                 pass
+        elif end == "fail":
+            with pytest.raises(gm.ShardError):
+                list(iterator)
         del iterator
         assert thread_count() == before, end
 
@@ -264,7 +271,7 @@ def test_signals_end_a_wait_at_once(shards, tokenizer_file, number):
         assert process.returncode == -signal.SIGTERM
 
 
-def test_close_from_another_thread_ends_a_wait(shards, encoder):
+def test_close_from_another_thread_ends_a_wait(shards, encoder, thread_count):
     iterator = iter(make(shards, encoder, batch_size=2**18, sequence_length=2**10, epochs=None, prefetch=1, threads=1))
     outcome = []
 
@@ -274,9 +281,13 @@ def test_close_from_another_thread_ends_a_wait(shards, encoder):
         except gm.GristmillError as error:
             outcome.append(error)
 
+    before = thread_count()
     thread = threading.Thread(target=consume)
     thread.start()
-    time.sleep(0.3)
+    deadline = time.monotonic() + 20
+    while thread_count() < before + 2 and time.monotonic() < deadline:  # itself and the one that it waits for
+        time.sleep(0.01)
+    assert thread_count() == before + 2
     iterator.close()
     thread.join(timeout=20)
     assert not thread.is_alive()
@@ -431,3 +442,18 @@ def test_verify_compares_with_the_reference_and_changes_nothing(shards, encoder,
     assert verified.fingerprint == plain.fingerprint
     for a, b in zip(verified, plain, strict=True):
         np.testing.assert_array_equal(a["inputs"], b["inputs"])
+
+
+def test_an_interrupt_between_core_and_caller_loses_no_element(shards, encoder, monkeypatch):
+    expected = [element["inputs"].tolist() for element in itertools.islice(make(shards, encoder, batch_size=4), 3)]
+    iterator = iter(make(shards, encoder, batch_size=4))
+    got = [next(iterator)["inputs"].tolist()]
+    state = iterator.get_state()
+    with monkeypatch.context() as patch:
+        patch.setattr(iterator._stats, "record_output_spec", Mock(side_effect=KeyboardInterrupt))
+        for _ in range(2):
+            with pytest.raises(KeyboardInterrupt):
+                next(iterator)
+            assert iterator.get_state() == state
+    got += [next(iterator)["inputs"].tolist() for _ in range(2)]
+    assert got == expected

@@ -35,6 +35,19 @@ def test_a_list_of_globs_and_paths_names_each_shard_once(folder):
     assert gm.Manifest.find(manifest) is manifest
 
 
+def test_a_shard_that_is_spelled_in_several_ways_is_listed_once(folder, monkeypatch):
+    monkeypatch.chdir(folder / "a")
+    assert gm.Manifest.find(["x.jsonl", "./x.jsonl", folder / "a/*.jsonl"]).paths == (
+        str(folder / "a/Z.jsonl"),
+        str(folder / "a/é.jsonl"),
+        "x.jsonl",
+    )
+    (folder / "a/link.jsonl").symlink_to("x.jsonl")
+    assert gm.Manifest.find(["./x.jsonl", "link.jsonl", "deep/../x.jsonl"]).paths == ("./x.jsonl", "link.jsonl")
+    with pytest.raises(gm.ArgumentError, match=r"'x\.jsonl' is listed twice"):
+        gm.Manifest(("x.jsonl", "./x.jsonl"), (1, 1))
+
+
 def test_a_name_with_glob_characters_that_exists_is_a_path(tmp_path):
     (tmp_path / "part[1].jsonl").touch()
     assert gm.Manifest.find(tmp_path / "part[1].jsonl").paths == (str(tmp_path / "part[1].jsonl"),)
@@ -94,6 +107,14 @@ def test_names_that_are_not_utf_8_and_odd_sizes_are_refused(folder):
         gm.Manifest(("a",), (-1,))
     with pytest.raises(gm.ArgumentTypeError, match="paths as strings"):
         gm.Manifest((5,), (1,))
+
+
+def test_a_link_to_a_folder_gives_its_shards_no_second_name(folder):
+    found = gm.Manifest.find(f"{folder}/**/*.jsonl").paths
+    (folder / "a/latest").symlink_to(".")
+    (folder / "c").symlink_to("b")
+    assert gm.Manifest.find(f"{folder}/**/*.jsonl").paths == found
+    assert names(gm.Manifest.find([f"{folder}/c/*.jsonl", f"{folder}/b/*.jsonl"]), folder) == ["c/x.jsonl"]
 
 
 def test_a_shard_twice_is_an_error():

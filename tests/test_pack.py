@@ -161,6 +161,23 @@ def test_an_index_of_megatron_s_that_is_damaged_is_named(tmp_path, pack, capsys)
         assert "is no index of Megatron's, or is damaged" in checked(capsys, "inspect", index)[1]
 
 
+def test_a_pair_of_megatron_s_is_named_by_its_whole_name(tmp_path, pack, capsys):
+    pack(tmp_path, "--format", "megatron")
+    expected = checked(capsys, "inspect", tmp_path / "part-00000.idx")[1]
+    for suffix in (".bin", ".idx"):
+        (tmp_path / f"part-00000{suffix}").rename(tmp_path / f"data-v1.0_text{suffix}")
+    index = tmp_path / "data-v1.0_text.idx"
+    assert checked(capsys, "inspect", index)[1] == {**expected, "path": str(index)}
+    os.truncate(index.with_suffix(".bin"), 1001)
+    assert re.search(r"data-v1.0_text.bin is cut off: it has 1,001 bytes", checked(capsys, "inspect", index)[1])
+    index.with_suffix(".bin").unlink()
+    for missing in (".bin", ".idx"):
+        code, said = checked(capsys, "inspect", index)
+        assert code == 1
+        assert f"cannot read '{index.with_suffix(missing)}': No such file" in said
+        index.unlink(missing_ok=True)
+
+
 class KilledError(BaseException):
     """Like a kill: nothing in the package expects it."""
 
@@ -206,7 +223,7 @@ def test_a_killed_process_goes_on_and_a_complete_folder_stays_as_it_is(tmp_path,
     while not (folder / "part-00001.json").exists() and process.poll() is None and time.monotonic() < until:
         time.sleep(0.001)
     process.send_signal(signal.SIGKILL)
-    process.wait()
+    assert process.wait() == -signal.SIGKILL
     resumed = pack(folder, "--epochs", 6)
     assert resumed["parts_of_earlier_runs"] >= 2
     assert contents(folder) == contents(tmp_path / "whole")
@@ -262,6 +279,21 @@ def test_what_it_refuses(tmp_path, pack, packing, capsys):
     assert not (tmp_path / "new").exists()
 
 
+def test_a_folder_is_not_made_before_all_else_is_right(tmp_path, packing, tokenizer_file, capsys):
+    quarantine = ["--on-error", "quarantine"]
+    (tmp_path / "file").touch()
+    code, said = checked(capsys, *packing(tmp_path / "file" / "packed", *quarantine))
+    assert (code, said.count("\n")) == (1, 1)
+    assert f"cannot write into '{tmp_path}/file/packed': Not a directory; name another --output" in said
+    no_shards = ["pack", tmp_path / "none.gz", "--tokenizer", tokenizer_file, "--output", tmp_path / "new"]
+    assert "no such file" in checked(capsys, *no_shards, *quarantine)[1]
+    assert "lanes=5" in checked(capsys, *packing(tmp_path / "new", *quarantine, "--lanes", 5))[1]
+    assert checked(capsys, *packing(tmp_path / "new", *quarantine, "--field", "nothing"))[0] == 2
+    assert not (tmp_path / "new").exists()
+    listed = ["--quarantine-file", tmp_path / "new" / "bad.jsonl"]
+    assert checked(capsys, *packing(tmp_path / "new", *quarantine, *listed))[0] == 0
+
+
 def test_a_folder_s_other_files_are_left_alone_and_a_damaged_note_is_named(tmp_path, pack, packing, capsys):
     pack(tmp_path / "a")
     stray = tmp_path / "a/part-notes.txt"
@@ -312,6 +344,7 @@ def test_a_folder_without_a_part_may_become_another_packing(tmp_path, pack, pack
     ("change", "message"),
     [
         (lambda index: index.pop("source"), "index.json is damaged: it lacks source"),
+        (lambda index: index.update(source={"shards": []}), "it lacks source.tokenizer, source.arguments"),
         (lambda index: index["source"]["arguments"].update(sead=1), "is damaged: .*unexpected keyword argument 'sead'"),
         (lambda index: index["parts"][0].update(items=1), "lists other parts than their notes: it is damaged"),
     ],
@@ -378,6 +411,23 @@ def test_verify_says_where_a_token_differs(tmp_path, pack, capsys, encoder):
     text = text_of(source)
     assert [*encoder.encode(text), encoder.eos_id][source["token"]] == was
     assert checked(capsys, "verify", tmp_path, "--part", 0)[0] == 0
+
+
+def test_verify_locates_a_difference_behind_many_documents(tmp_path, tokenizer_file, encoder, capsys):
+    """More of them in a row than `provenance=True` has entries for."""
+    lines = [json.dumps({"raw_content": chr(ord("a") + number % 26)}) for number in range(400)]
+    (tmp_path / "tiny.jsonl.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
+    packed = tmp_path / "packed"
+    arguments = [tmp_path / "tiny.jsonl.gz", "--tokenizer", tokenizer_file, "--text-field", "raw_content"]
+    arguments += ["--output", packed, "--sequence-length", 64, "--batch-size", 1]
+    assert _cli.run(["pack", *map(str, arguments)]) == 0
+    capsys.readouterr()
+    rows = np.load(packed / "part-00000.npy", mmap_mode="r+")
+    rows[1, 0, 60] = 77
+    rows.flush()
+    source = checked(capsys, "verify", packed)[1]["difference"]["source"]
+    # Each document is its letter and EOS.
+    assert (source["record"], source["token"]) == ((64 + 60) // 2, 0)
 
 
 def test_verify_locates_a_difference_in_a_document(tmp_path, pack, capsys, encoder):
@@ -456,6 +506,39 @@ def test_inspect_explains_a_packed_folder(tmp_path, pack, capsys, encoder):
         assert checked(capsys, "inspect", tmp_path / name)[1] == told
     assert _cli.run(["inspect", str(tmp_path)]) == 0
     assert "part-00000.npy" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("file_format", "suffix"), [("npy", ".npy"), ("megatron", ".bin")])
+def test_inspect_names_a_first_part_that_is_gone_or_damaged(tmp_path, pack, capsys, file_format, suffix):
+    pack(tmp_path, "--format", file_format)
+    part = tmp_path / f"part-00000{suffix}"
+    changes = [lambda: os.truncate(part, 1000), part.unlink]
+    if suffix == ".npy":
+        changes.insert(0, lambda: part.write_bytes(b"x" * part.stat().st_size))
+    for change in changes:
+        change()
+        code, said = checked(capsys, "inspect", tmp_path)
+        assert (code, said.count("\n")) == (1, 1)
+        assert f"{tmp_path}/part-00000: " in said
+        assert re.search("(has (no|1,000) bytes|cannot be read).*; bring the part back", said)
+
+
+def test_a_file_of_a_packed_folder_stands_for_the_folder(tmp_path, pack, capsys):
+    pack(tmp_path)
+    for name in ("index.json", "part-00000.npy", "part-00001.json"):
+        assert checked(capsys, "verify", tmp_path / name)[1]["equal"]
+    (tmp_path.parent / "stray.txt").touch()
+    assert "it has no index.json" in checked(capsys, "verify", tmp_path.parent / "stray.txt")[1]
+
+
+def test_special_tokens_in_text(tmp_path, tokenizer_file, encoder, capsys):
+    (tmp_path / "a.jsonl").write_text('{"text": "a </s> b"}\n')
+    arguments = ["pack", tmp_path / "a.jsonl", "--tokenizer", tokenizer_file, "--sequence-length", "16"]
+    for way, known in (("id", 2), ("text", 1)):
+        output = tmp_path / way
+        assert checked(capsys, *arguments, "--output", output, "--special-tokens-in-text", way)[0] == 0
+        assert np.count_nonzero(np.load(output / "part-00000.npy")[0, 0] == encoder.eos_id) == known
+        assert checked(capsys, "verify", output)[1]["equal"]
 
 
 def test_the_options_are_the_arguments_of_the_dataset():

@@ -27,18 +27,17 @@ class CheckpointHandler(ocp.AsyncCheckpointHandler):
 
     async def async_save(self, directory: Any, args: "CheckpointSave") -> list[ocp.future.Future]:
         """Takes the state now, and writes it while training goes on."""
-        text = json.dumps(args.item.get_state())
-        name = _state_files.name_of(jax.process_index(), jax.process_count())
+        path, text = _file_of(directory, args)
 
         async def write() -> None:
-            await asyncio.to_thread((directory / name).write_text, text)
+            await asyncio.to_thread(path.write_text, text)
 
         return [ocp.future.CommitFutureAwaitingContractedSignals(write(), name="gristmill_state")]
 
     def save(self, directory: Any, args: "CheckpointSave") -> None:
         """Takes the state and writes it before it returns."""
-        for future in asyncio.run(self.async_save(directory, args)):
-            future.result()
+        path, text = _file_of(directory, args)
+        path.write_text(text)
 
     def restore(self, directory: Any, args: "CheckpointRestore") -> _Iterator:
         """Joins the states of all processes that saved, and sets the iterator to it."""
@@ -74,6 +73,12 @@ class CheckpointRestore(ocp.args.CheckpointArgs):
 
     def __post_init__(self) -> None:
         _check_item(self.item, "CheckpointRestore")
+
+
+def _file_of(directory: Any, args: CheckpointSave) -> tuple[Any, str]:
+    """The file that this process writes, and what it holds: the state of now."""
+    text = json.dumps(args.item.get_state())
+    return directory / _state_files.name_of(jax.process_index(), jax.process_count()), text
 
 
 def _check_item(item: Any, name: str) -> None:

@@ -1,9 +1,10 @@
 """The command line. Results go to stdout, progress and errors to stderr.
 
-Exit codes: 0 done, 1 a GristmillError, 2 wrong usage, 3 `verify` found a difference, 130 interrupted.
+Exit codes: 0 done, 1 an error, 2 wrong usage, 3 `verify` found a difference, 130 interrupted.
 """
 
 import logging
+import os
 import platform
 import sys
 from collections.abc import Sequence
@@ -17,11 +18,13 @@ from gristmill._core import __version__, build_info
 from gristmill._errors import GristmillError
 from gristmill._options import dataset_options, tokenizer_file
 from gristmill._output import INTERRUPTED, as_json_option, importing, print_json
-from gristmill._pack.command import pack, verify
+from gristmill._pack.command import pack, special_tokens_option, verify
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line and exits."""
+    if sys.stderr is None:  # closed before Python began, as some daemons do
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115
     sys.exit(run(arguments))
 
 
@@ -34,7 +37,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except GristmillError as error:
+    except (GristmillError, OSError) as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
     except (KeyboardInterrupt, click.Abort):
@@ -130,6 +133,7 @@ def demo(
 @click.option("--step", type=click.IntRange(0), help="Its batch, from 0.  [default: the one behind the state]")
 @click.option("--shards", multiple=True, help="With --row and a state: its shards, paths or globs.")
 @click.option("--tokenizer", type=click.Path(exists=True, path_type=Path), help="With --row: the tokenizer.json.")
+@special_tokens_option
 @click.option("--set", "settings", multiple=True, help="With --row and shards: an argument of PackedDataset.")
 @as_json_option
 def inspect(
@@ -140,13 +144,14 @@ def inspect(
     step: int | None,
     shards: tuple[str, ...],
     tokenizer: Path | None,
+    special_tokens_in_text: str,
     settings: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Explain a tokenizer, a shard, a saved state, packed files, or a row of a run.
 
-    A state is one saved as JSON, or a checkpoint's folder of process_0-of-N.json. With --row, PATH is a state or
-    the shards, and the row's lane is played to its step to tell which records its text comes from.
+    A state is one saved as JSON, gzipped or not, or a checkpoint's folder of process_0-of-N.json. With --row, PATH
+    is a state or the shards, and the row's lane is played to its step to tell which records its text comes from.
 
     \b
     Examples:
@@ -159,8 +164,10 @@ def inspect(
         --set batch_size=64 --set sequence_length=2048 --set text_field=raw_content
     """
     if row is None:
-        if step is not None or shards or tokenizer or settings:
-            raise click.UsageError("--step, --shards, --tokenizer and --set say where a --row is; which one?")
+        if step is not None or shards or tokenizer or settings or special_tokens_in_text != "id":
+            raise click.UsageError(
+                "--step, --shards, --tokenizer, --special-tokens-in-text and --set say where a --row is; which one?"
+            )
         with importing():
             from gristmill import _inspect
 
@@ -171,7 +178,15 @@ def inspect(
         with importing():
             from gristmill import _locate
 
-        found = _locate.locate(path, row=row, step=step, shards=shards, tokenizer=tokenizer, settings=settings)
+        found = _locate.locate(
+            path,
+            row=row,
+            step=step,
+            shards=shards,
+            tokenizer=tokenizer,
+            special_tokens_in_text=special_tokens_in_text,
+            settings=settings,
+        )
         describe = _locate.describe
     if as_json:
         print_json(found)

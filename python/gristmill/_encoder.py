@@ -316,7 +316,7 @@ def as_encoder(tokenizer: "Encoder | Pathish") -> Encoder:
     if isinstance(tokenizer, Encoder):
         return tokenizer
     if isinstance(tokenizer, (str, os.PathLike)):
-        return Encoder.from_file(tokenizer)
+        return Encoder.from_file(_arguments.path("tokenizer", tokenizer))
     raise ArgumentTypeError(
         f"tokenizer={tokenizer!r}: expected the path of a tokenizer.json or an Encoder, got {type(tokenizer).__name__}"
     )
@@ -356,18 +356,29 @@ def _special_tokens_beside(path: Path) -> dict[str, list[str]]:
 
 def _download(name: str, revision: str) -> Path:
     try:
-        from huggingface_hub import hf_hub_download
-        from huggingface_hub.errors import EntryNotFoundError
+        from huggingface_hub import constants, hf_hub_download
+        from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+        from huggingface_hub.file_download import _CACHED_NO_EXIST, try_to_load_from_cache
     except ImportError as error:
         raise MissingExtraError(
             f"{name!r} is no local folder, and the hub needs huggingface_hub: pip install 'gristmill[hf]'"
         ) from error
-    paths = {}
+    paths: dict[str, str] = {}
+
+    def is_absent(file: str, error: Exception) -> bool:
+        """Whether the repository lacks the file: one that could not be asked for may name another EOS."""
+        if not isinstance(error, LocalEntryNotFoundError):
+            return isinstance(error, EntryNotFoundError)
+        if try_to_load_from_cache(name, file, revision=revision) is _CACHED_NO_EXIST:
+            return True
+        # A cache that other programs filled does not say what the repository lacks. Behind the file that is believed
+        # first, another can only add tokens that this one does not name, and asking for those fails aloud.
+        return constants.HF_HUB_OFFLINE and _SPECIAL_TOKEN_FILES[0] in paths
+
     for file in ("tokenizer.json", *_SPECIAL_TOKEN_FILES):
         try:
             paths[file] = hf_hub_download(name, file, revision=revision)
         except (OSError, ValueError) as error:
-            if file != "tokenizer.json" and isinstance(error, EntryNotFoundError):
-                continue
-            raise TokenizerError(f"cannot get {file} of {name!r} at {revision!r} from the hub: {error}") from error
+            if file == "tokenizer.json" or not is_absent(file, error):
+                raise TokenizerError(f"cannot get {file} of {name!r} at {revision!r} from the hub: {error}") from error
     return Path(paths["tokenizer.json"])

@@ -25,7 +25,7 @@ from gristmill import _sharding, _state_files
 from gristmill._dataset import PROVENANCE, PackedDataset
 from gristmill._errors import ArgumentTypeError, GristmillError
 from gristmill._exchange import exchange
-from gristmill._iterator import Element, SaysWhenClosed
+from gristmill._iterator import Element, HasThreads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,7 +66,7 @@ def global_batches(dataset: PackedDataset, sharding: jax.sharding.Sharding) -> "
     return GlobalBatches(dataset, sharding)
 
 
-class GlobalBatches(SaysWhenClosed, _state_files.LoadsAnyProcessCount, grain.DatasetIterator[GlobalBatch]):
+class GlobalBatches(HasThreads, _state_files.LoadsAnyProcessCount, grain.DatasetIterator[GlobalBatch]):
     """Iterates over global batches; made by `global_batches`."""
 
     def __init__(self, dataset: PackedDataset, sharding: jax.sharding.Sharding) -> None:

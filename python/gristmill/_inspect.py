@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import time
 import zlib
 from collections import Counter
@@ -19,14 +20,15 @@ _GZIP_MAGIC = b"\x1f\x8b"
 # A shard's records are lines; a tokenizer or a state is one value, and none is larger than this.
 _LARGEST_VALUE = 2**28
 _DAMAGED = (EOFError, OSError, zlib.error)
+_BEGINS_AS_STATE = re.compile(rb'"fingerprint":\s*"manifest=')
 
 
 def inspect(path: Path, *, records: int = 1000, text: str | None = None) -> dict[str, Any]:
     """What is in a file.
 
     Args:
-      path: a tokenizer.json or a folder with one, a shard, a state saved as JSON, a checkpoint's folder with
-        those of all processes, or packed files.
+      path: a tokenizer.json or a folder with one, a shard, a state saved as JSON (gzipped or not), a checkpoint's
+        folder with those of all processes, or packed files.
       records: how many records of a shard to look at.
       text: something for a tokenizer to encode.
 
@@ -39,7 +41,7 @@ def inspect(path: Path, *, records: int = 1000, text: str | None = None) -> dict
     if explain.is_packed(path):
         return explain.inspect(path)
     if path.is_dir() and any(path.glob("process_*-of-*.json")):
-        return _saved_state(path, _state_files.read_merged(path))
+        return _summary(path, _state_files.read_merged(path))
     folder, path = path, _arguments.tokenizer_file(path)
     if not path.is_file():
         held = ": expected tokenizer.json, packed files or saved states in this folder" if folder.is_dir() else ""
@@ -47,9 +49,8 @@ def inspect(path: Path, *, records: int = 1000, text: str | None = None) -> dict
     value = _whole_value(path)
     if value is not None and "model" in value:
         return _tokenizer(path, value, text)
-    if value is not None and {"fingerprint", "lanes"} <= value.keys():
-        return _saved_state(path, value)
-    return _shard(path, records)
+    state = _as_state(path, value)
+    return _shard(path, records) if state is None else _summary(path, state)
 
 
 def describe(found: dict[str, Any]) -> str:
@@ -58,15 +59,40 @@ def describe(found: dict[str, Any]) -> str:
     return describers.get(found["kind"], explain.describe)(found)
 
 
+def saved_state(path: Path) -> _state.State | None:
+    """The state in a file of any name, gzipped or not, or in a checkpoint's folder; None if another thing is there.
+
+    Raises:
+      StateError: it is damaged.
+    """
+    if path.is_dir():
+        return _state_files.read_merged(path)
+    return _as_state(path, _whole_value(path)) if path.is_file() else None
+
+
+def _as_state(path: Path, value: dict[str, Any] | None) -> _state.State | None:
+    if value is None or not {"fingerprint", "lanes"} <= value.keys():
+        return None
+    try:
+        return _state.check(value)
+    except StateError as error:
+        raise StateError(f"{path}: {error}") from None
+
+
 def _whole_value(path: Path) -> dict[str, Any] | None:
     """The file as one JSON object, if it is one."""
+    start = b""
     try:
         with _open(path) as file:
             start = file.read(1 << 20)
             if start[:1] != b"{" or _is_record(start):
                 return None
             value = json.loads(start + file.read(_LARGEST_VALUE))
-    except (*_DAMAGED, ValueError):
+    except (*_DAMAGED, ValueError, RecursionError) as error:
+        if _BEGINS_AS_STATE.search(start):
+            raise StateError(
+                f"{path} is no saved state: it begins as one, and cannot be read to its end: {error}; use another one"
+            ) from None
         return None
     return value if isinstance(value, dict) else None
 
@@ -77,9 +103,11 @@ def _is_record(start: bytes) -> bool:
     if not rest.strip():
         return False
     try:
-        json.loads(line)
+        json.loads(line, parse_int=float)
     except ValueError:
         return False
+    except RecursionError:
+        return True  # Neither a tokenizer nor a state is so deep.
     return True
 
 
@@ -164,14 +192,16 @@ def _describe_memory(found: dict[str, Any]) -> str:
 def _shard(path: Path, records: int) -> dict[str, Any]:
     kinds: dict[str, Counter[str]] = {}
     characters: Counter[str] = Counter()
-    seen = inflated = blank = 0
+    seen = inflated = blank = deep = 0
     at_end = True
     for number, line in enumerate(_lines(path)):
         if seen == records:
             at_end = False
             break
         if line.strip():
-            for key, value in _record(path, number, inflated, line).items():
+            record = _record(path, number, inflated, line)
+            deep += record is None
+            for key, value in (record or {}).items():
                 kinds.setdefault(key, Counter())[_kind(value)] += 1
                 characters[key] += len(value) if isinstance(value, str) else 0
             seen += 1
@@ -188,6 +218,7 @@ def _shard(path: Path, records: int) -> dict[str, Any]:
         "compression": compression,
         "records_read": seen,
         "blank_lines": blank,
+        "records_too_deep": deep,
         "inflated_bytes_read": inflated,
         "whole_file_read": at_end,
         "keys": {
@@ -211,9 +242,12 @@ def _lines(path: Path) -> Iterator[bytes]:
         raise ShardError(str(path), record, byte, f"the file cannot be read any further: {error}") from error
 
 
-def _record(path: Path, number: int, byte: int, line: bytes) -> dict[str, Any]:
+def _record(path: Path, number: int, byte: int, line: bytes) -> dict[str, Any] | None:
+    """A line's record; None if it is nested deeper than Python can read, which is no fault of it."""
     try:
-        record = json.loads(line)
+        record = json.loads(line, parse_int=float)  # Python's integers end at 4300 digits.
+    except RecursionError:
+        return None
     except ValueError as error:
         raise ShardError(str(path), number, byte, f"expected a JSON object: {error}") from None
     if not isinstance(record, dict):
@@ -228,16 +262,14 @@ def _kind(value: Any) -> str:
 
 def _describe_shard(found: dict[str, Any]) -> str:
     read = "all" if found["whole_file_read"] else "the first"
-    summary = _table.fields(
-        [
-            ("shard", found["path"]),
-            ("size", f"{found['bytes']:,} bytes, compression {found['compression']}"),
-            (
-                "looked at",
-                f"{read} {found['records_read']:,} records, {found['inflated_bytes_read']:,} bytes inflated",
-            ),
-        ]
-    )
+    pairs: list[tuple[str, object]] = [
+        ("shard", found["path"]),
+        ("size", f"{found['bytes']:,} bytes, compression {found['compression']}"),
+        ("looked at", f"{read} {found['records_read']:,} records, {found['inflated_bytes_read']:,} bytes inflated"),
+    ]
+    if found["records_too_deep"]:
+        pairs.append(("not shown", f"{found['records_too_deep']:,} of them, nested deeper than Python reads"))
+    summary = _table.fields(pairs)
     if not found["keys"]:
         return summary
     rows = [("key", "in records", "types", "characters a record")]
@@ -248,11 +280,7 @@ def _describe_shard(found: dict[str, Any]) -> str:
     return f"{summary}\n\n{_table.columns(rows, right=(1, 3))}\n\nThe most text is under text_field={longest!r}."
 
 
-def _saved_state(path: Path, value: dict[str, Any]) -> dict[str, Any]:
-    try:
-        state = _state.check(value)
-    except StateError as error:
-        raise StateError(f"{path}: {error}") from None
+def _summary(path: Path, state: _state.State) -> dict[str, Any]:
     cursors = {
         lane: dict(zip(CURSOR_FIELDS, cursor, strict=True))
         for lane, cursor in sorted(state["lanes"].items(), key=lambda item: int(item[0]))

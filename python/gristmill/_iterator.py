@@ -31,17 +31,23 @@ class Source:
         raise AttributeError("a source has no parent")
 
 
-class SaysWhenClosed:
-    """An iterator whose error after its end is one of the package's, and says what to do."""
+class HasThreads:
+    """An iterator that can be closed, and neither pickled nor copied. Its errors say what to do instead."""
 
     _closed: bool
+
+    def __reduce__(self) -> Any:
+        raise ArgumentTypeError(
+            "an iterator has threads, and is neither pickled nor copied: save its get_state(), and give that to "
+            "set_state() of another iterator of the dataset"
+        )
 
     def _assert_not_closed(self) -> None:
         if self._closed:
             raise ArgumentError("this iterator was closed: make a new one of the dataset")
 
 
-class PackedDatasetIterator(SaysWhenClosed, Source, _state_files.LoadsAnyProcessCount, grain.DatasetIterator[Element]):
+class PackedDatasetIterator(HasThreads, Source, _state_files.LoadsAnyProcessCount, grain.DatasetIterator[Element]):
     """Iterates over a `PackedDataset`. Its threads start with the first `next` or `start_prefetch`."""
 
     def __init__(self, dataset: "PackedDataset") -> None:
@@ -63,12 +69,20 @@ class PackedDatasetIterator(SaysWhenClosed, Source, _state_files.LoadsAnyProcess
         self._assert_not_closed()
         self._set_threads()
         self._reporter.tick()
-        with self._stats.record_self_time():
-            element = self._pipeline.next()
-            if element is None:
-                self._reporter.report()
-                raise StopIteration
-            return self._stats.record_output_spec(element)
+        self._pipeline.accept()
+        try:
+            with self._stats.record_self_time():
+                element = self._pipeline.next()
+                if element is None:
+                    self._reporter.end()
+                    raise StopIteration
+                return self._stats.record_output_spec(element)
+        except (StopIteration, GristmillError):
+            raise
+        except BaseException:
+            # Interrupted between taking an element and handing it out: it must come again.
+            self._pipeline.take_back()
+            raise
 
     def start_prefetch(self) -> None:
         """Starts the threads, which fill the ring while the caller does something else."""
@@ -191,12 +205,6 @@ class PackedDatasetIterator(SaysWhenClosed, Source, _state_files.LoadsAnyProcess
         """
         return self._pipeline.quarantine()
 
-    def __reduce__(self) -> Any:
-        raise ArgumentTypeError(
-            "an iterator has threads, and is neither pickled nor copied: save its get_state(), and give that to "
-            "set_state() of another iterator of the dataset"
-        )
-
     def _padding(self) -> Element:
         """Behind the end, rows of padding for a step of which other hosts still have rows."""
         element = self._pipeline.padding()
@@ -229,9 +237,16 @@ class _Reporter:
     def restored(self) -> None:
         """Records left out before a restored place were told of by the run that saved it."""
         self._quarantined = self._pipeline.stats()["quarantined"]
+        self._has_ended = False
 
     def tick(self) -> None:
         if time.monotonic() >= self._due:
+            self.report()
+
+    def end(self) -> None:
+        """Reports at the first `next` behind the end; those after it, until a restore, have nothing to add."""
+        if not self._has_ended:
+            self._has_ended = True
             self.report()
 
     def report(self) -> None:

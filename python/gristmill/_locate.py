@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gristmill import _fingerprint, _state, _state_files, _table
+from gristmill import _fingerprint, _inspect, _state, _table
 from gristmill._dataset import PROVENANCE, PackedDataset
+from gristmill._encoder import Encoder
 from gristmill._errors import ArgumentError, ArgumentTypeError, StateError
 from gristmill._iterator import Element, PackedDatasetIterator
 from gristmill._progress import Progress
@@ -22,29 +23,47 @@ _NO_ARGUMENTS = frozenset({"manifest", "tokenizer"})
 _STRINGS = frozenset({"text_field", "packing", "truncation", "layout", "on_error"})
 # Arguments for which None says something else than leaving them out.
 _NONE_MEANS = frozenset({"epochs"})
+# Arguments that others than --set are for.
+_SET_ALREADY = frozenset({"shards", "tokenizer", "prefetch", "provenance"})
 _EXCERPT = 60
 
 
 def locate(
-    path: Path, *, row: int, step: int | None, shards: Sequence[str], tokenizer: Path, settings: Iterable[str]
+    path: Path,
+    *,
+    row: int,
+    step: int | None,
+    shards: Sequence[str],
+    tokenizer: Path,
+    special_tokens_in_text: str,
+    settings: Iterable[str],
 ) -> dict[str, Any]:
     """Where a row's text comes from.
 
     Args:
-      path: a state saved as JSON, a checkpoint's folder with those of all processes, or shards (path or glob).
+      path: a state saved as JSON (gzipped or not), a checkpoint's folder with those of all processes, or shards
+        (path or glob).
       row: of the global batch, from 0.
       step: of the batch, from 0. None: the one behind the state, or the first.
-      shards: those of the state; more of them if `path` names shards.
+      shards: those of the state; none if `path` names shards.
       tokenizer: the tokenizer.json.
+      special_tokens_in_text: as for `Encoder`.
       settings: further arguments of `PackedDataset`, each as `name=value`.
 
     Raises:
       GristmillError: they do not fit each other, or there is no such row.
     """
-    state = _saved_state(path)
-    arguments: dict[str, Any] = _from_settings(settings)
+    state = _inspect.saved_state(path)
+    arguments = _from_settings(settings)
+    encoder = Encoder.from_file(tokenizer, special_tokens_in_text=special_tokens_in_text)
+    if state is None and shards:
+        raise StateError(
+            f"{path} is no saved state: expected one, since --shards names the shards of a state, found "
+            f"{'another file' if path.is_file() else 'no such file'}; to start without a state, name the shards "
+            "as PATH, and no --shards"
+        )
     if state is None:
-        dataset = _dataset([str(path), *shards], tokenizer, arguments)
+        dataset = _dataset([str(path)], encoder, arguments)
         state = iter(dataset).get_state()
     elif not shards or arguments:
         raise ArgumentError(
@@ -52,7 +71,8 @@ def locate(
             "shards"
         )
     else:
-        dataset = _dataset(list(shards), tokenizer, _from_fingerprint(state["fingerprint"]))
+        _check_tokenizer(path, state, tokenizer, encoder)
+        dataset = _dataset(list(shards), encoder, _from_fingerprint(state["fingerprint"]))
     step = state["step"] if step is None else step
     lane, element = _play(dataset, state, step, row)
     return {"kind": "row", "step": step, "row": row, "lane": lane, **_found(dataset, element)}
@@ -83,25 +103,24 @@ def describe(found: dict[str, Any]) -> str:
     return f"{summary}\n\n{_table.columns(rows, right=(0, 2, 3))}"
 
 
-def _saved_state(path: Path) -> _state.State | None:
-    """The state in a file or a checkpoint's folder; None if the path is another thing."""
-    if path.is_dir():
-        return _state_files.read_merged(path)
-    if path.suffix != ".json" or not path.is_file():
-        return None
-    try:
-        value = json.loads(path.read_text())
-    except ValueError:
-        return None
-    return _state.check(value) if isinstance(value, dict) and {"fingerprint", "lanes"} <= value.keys() else None
+def _check_tokenizer(path: Path, state: _state.State, tokenizer: Path, encoder: Encoder) -> None:
+    saved = _fingerprint.parse(state["fingerprint"]).get("tokenizer")
+    if saved != encoder.fingerprint:
+        raise StateError(
+            f"{path} was saved with another tokenizer than {tokenizer}, or with another special_tokens_in_text=, which "
+            f"counts into its fingerprint: expected {saved}, found {encoder.fingerprint}; name the tokenizer of the "
+            "run, and give --special-tokens-in-text as its Encoder had it"
+        )
 
 
 def _from_settings(settings: Iterable[str]) -> dict[str, Any]:
-    arguments = {}
+    arguments: dict[str, Any] = {}
     for setting in settings:
         name, equals, value = setting.partition("=")
         if not equals:
             raise ArgumentError(f"--set {setting}: expected name=value, such as sequence_length=2048")
+        if name in _SET_ALREADY or name in arguments:
+            raise ArgumentError(f"--set {setting}: expected each argument once, {name} is set already; leave this out")
         arguments[name] = value if name in _STRINGS else _literal(value)
     return arguments
 
@@ -124,9 +143,9 @@ def _literal(value: str) -> Any:
         return value
 
 
-def _dataset(shards: list[str], tokenizer: Path, arguments: Mapping[str, Any]) -> PackedDataset:
+def _dataset(shards: list[str], encoder: Encoder, arguments: Mapping[str, Any]) -> PackedDataset:
     try:
-        dataset = PackedDataset(shards, tokenizer=tokenizer, prefetch=1, **arguments)
+        dataset = PackedDataset(shards, tokenizer=encoder, prefetch=1, **arguments)
     except ArgumentTypeError:
         raise
     except TypeError as error:

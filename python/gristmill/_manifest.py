@@ -41,16 +41,20 @@ class Manifest:
         order = sorted(range(len(self.paths)), key=lambda i: os.fsencode(self.paths[i]))
         object.__setattr__(self, "paths", tuple(self.paths[i] for i in order))
         object.__setattr__(self, "sizes", tuple(int(self.sizes[i]) for i in order))
-        for before, path in zip(self.paths, self.paths[1:], strict=False):
-            if before == path:
+        listed: set[str] = set()
+        for path in self.paths:
+            absolute = os.path.abspath(path)  # links are followed nowhere: two names of one file may be meant
+            if absolute in listed:
                 raise ArgumentError(f"shard {path!r} is listed twice: name each file once")
+            listed.add(absolute)
 
     @classmethod
     def find(cls, shards: "Pathish | Iterable[Pathish] | Manifest") -> "Manifest":
         """The manifest of a glob, a path, or several of either.
 
         A name that exists is taken as it is; any other is a glob, in which `**` matches folders of any
-        depth. A shard that several of them match is listed once.
+        depth. A shard that several of them match, or one over links to its folder, is listed once, as the first of
+        them spells it; a link to a file is a file of its own.
 
         Raises:
           MissingShardError: a path does not exist, or a glob matches no file.
@@ -66,9 +70,14 @@ class Manifest:
             raise wrong_type("shards", shards, "a glob, a path, a list of either, or a Manifest") from None
         if not patterns:
             raise ArgumentError("shards=[]: expected at least one path or glob")
-        paths = sorted({path for pattern in patterns for path in _matches(pattern)})
-        for path in paths:
-            _check_name(path)  # before the message of another error has to spell it
+        spelled: dict[str, str] = {}
+        for pattern in patterns:
+            # In one pattern only a folder's link gives a file several names, and the shortest without it.
+            for path in sorted(_matches(pattern), key=lambda path: (path.count(os.sep), path)):
+                _check_name(path)  # before the message of another error has to spell it
+                folder, name = os.path.split(path)
+                spelled.setdefault(os.path.join(os.path.realpath(folder), name), path)
+        paths = spelled.values()
         return cls(tuple(paths), tuple(os.stat(path).st_size for path in paths))
 
     @property

@@ -20,11 +20,12 @@ import os
 import shutil
 import sysconfig
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gristmill._errors import ArgumentError, GristmillError
+from gristmill._pack import files
 
 TEXT_FIELD = "raw_content"
 SHARDS = 8
@@ -121,14 +122,14 @@ def keep_tokenizer(folder: Path) -> Path:
 
 
 def _written(folder: Path) -> dict[str, Any]:
+    """What the note of the sample in `folder` says; nothing if a run was interrupted, or there was none."""
     note = folder / _NOTE
-    if note.is_file():
-        try:
-            written = json.loads(note.read_bytes())
-        except ValueError:
-            return {}
-        return written if isinstance(written, dict) else {}
-    for path in _shard_paths(folder):
+    written = None
+    with contextlib.suppress(FileNotFoundError, ValueError, RecursionError):
+        written = json.loads(note.read_bytes())
+    if isinstance(written, dict) and (not written or "wanted" in written):
+        return written
+    for path in (note, *_shard_paths(folder)):
         if path.exists():
             raise GristmillError(f"{path} is not sample text: name another folder, or remove that file")
     return {}
@@ -137,7 +138,7 @@ def _written(folder: Path) -> dict[str, Any]:
 def _write(folder: Path, megabytes: float, wanted: dict[str, Any]) -> Sample:
     folder.mkdir(parents=True, exist_ok=True)
     note = folder / _NOTE
-    note.write_text("{}\n")  # Ours, and not complete: an interrupted run is repeated.
+    files.write_json(note, {})  # Ours, and not complete: an interrupted run is repeated.
     documents = 0
     text_bytes = [0] * SHARDS
     with contextlib.ExitStack() as stack:
@@ -148,9 +149,8 @@ def _write(folder: Path, megabytes: float, wanted: dict[str, Any]) -> Sample:
             shards[lightest].write(_record(source, text))
             text_bytes[lightest] += len(text.encode())
             documents += 1
-    sample = Sample(str(folder), documents, sum(text_bytes))
-    note.write_text(json.dumps({"wanted": wanted, **asdict(sample)}) + "\n")
-    return sample
+    files.write_json(note, {"wanted": wanted, "documents": documents, "text_bytes": sum(text_bytes)})
+    return Sample(str(folder), documents, sum(text_bytes))
 
 
 def _shard_paths(folder: Path) -> list[Path]:

@@ -9,13 +9,13 @@ from typing import Any
 from gristmill._errors import GristmillError
 
 
-def measure(what: str, module: str, *arguments: str, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
+def measure(what: str, module: str, request: Any, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Runs a module that ends with `main`.
 
     Args:
       what: what is measured, for the error's message.
       module: its name.
-      arguments: the module's arguments.
+      request: what it is asked for, as JSON on its stdin: an argument has no room for thousands of shards.
       environment: its environment; None is this process's.
 
     Returns:
@@ -24,8 +24,10 @@ def measure(what: str, module: str, *arguments: str, environment: Mapping[str, s
     Raises:
       GristmillError: it failed.
     """
-    command = [sys.executable, "-m", module, *arguments]
-    finished = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    finished = subprocess.run(
+        [sys.executable, "-m", module],
+        input=json.dumps(request), env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
     if finished.returncode:
         last = (finished.stderr.strip().splitlines() or ["no message"])[-1]
         raise GristmillError(f"{what} failed with exit code {finished.returncode}: {last}")
@@ -33,10 +35,10 @@ def measure(what: str, module: str, *arguments: str, environment: Mapping[str, s
     return found
 
 
-def main(find: Callable[..., dict[str, Any]]) -> None:
-    """Prints what `find` gives for the arguments of this process, and ends it."""
+def main(find: Callable[[Any], dict[str, Any]]) -> None:
+    """Prints what `find` gives for the request on stdin; on an error ends this process with its message."""
     try:
-        print(json.dumps(find(*sys.argv[1:])))
+        print(json.dumps(find(json.load(sys.stdin))))
     except Exception as error:
         # One line, which `measure` shows; Grain's notes on its tracebacks would only hide it.
         sys.exit(f"{type(error).__name__}: {error}")

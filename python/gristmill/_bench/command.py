@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -15,7 +14,6 @@ from gristmill._output import as_json_option, importing, print_json
 
 # What delays are measured on: a small share of a machine, as beside a training loop.
 _LATENCY_THREADS = 2
-_NEEDED = ("datasets", "tokenizers")
 
 
 @click.command()
@@ -24,7 +22,7 @@ _NEEDED = ("datasets", "tokenizers")
 @click.option(
     "--tokenizer", type=_options.tokenizer_file, help="A tokenizer.json or its folder.  [default: the demo's]"
 )
-@click.option("--eos", help="Token behind each document.  [default: the one named beside the tokenizer]")
+@_options.dataset_options("eos")
 @click.option(
     "--folder",
     type=click.Path(file_okay=False, path_type=Path),
@@ -53,7 +51,7 @@ def bench(
     shards: str | None,
     text_field: str,
     tokenizer: Path | None,
-    eos: str | None,
+    eos: str | int | bool,
     folder: Path | None,
     megabytes: float,
     batch_size: int,
@@ -71,8 +69,8 @@ def bench(
     Tokens a second from gzipped JSONL to packed batches: of gristmill; of `datasets` streaming with `tokenizers`
     and packing in NumPy; of Grain with `tokenizers`; of Grain on what was tokenized before; of gigatoken, which packs
     nothing; and of inflating and of reading the files alone, the limits. Each runs in a process of its own, once a
-    round, in alternating order. Shown are medians, and the median of the rounds' ratios. What is not installed is
-    left out.
+    round, in alternating order. Shown are medians, and the median of the rounds' ratios. Without --only,
+    `datasets` and `tokenizers` must be installed, and of the others those are left out that are not.
 
     \b
     Examples:
@@ -88,7 +86,8 @@ def bench(
 
     if unknown := set(only) - CONTENDERS.keys():
         raise click.BadParameter(f"{min(unknown)!r}: expected one of {', '.join(CONTENDERS)}", param_hint="--only")
-    if missing := [name for name in _NEEDED if importlib.util.find_spec(name) is None]:
+    needed = dict.fromkeys(package for name in only or ("datasets",) for package in CONTENDERS[name].needs)
+    if missing := [name for name in needed if importlib.util.find_spec(name) is None]:
         raise GristmillError(f"{' and '.join(missing)} not installed: pip install 'gristmill[bench]'")
     if output is not None:
         _make_folder(output)
@@ -108,7 +107,7 @@ def bench(
     )
     result = running.compare(job, rounds, threads or (1, 2, 4), [*only] or running.available())
     if latency:
-        result["latency"] = delays.measure(replace(job, threads=_LATENCY_THREADS))
+        result["latency"] = delays.measure(job)
     if output is not None:
         _write(result, output)
     if as_json:

@@ -1,11 +1,10 @@
 """How long a consumer waits: for the first batch, under continuous consumption, and when it takes one now and then.
 
-`python -m gristmill._bench.latency JOB` prints it as JSON, in a process of its own.
+`python -m gristmill._bench.latency` prints it as JSON, for a job on stdin, in a process of its own.
 """
 
 import contextlib
 import itertools
-import json
 import statistics
 import tempfile
 import time
@@ -40,7 +39,7 @@ def measure(job: Job) -> dict[str, Any]:
     Raises:
       GristmillError: it failed.
     """
-    return child.measure("measuring delays", "gristmill._bench.latency", json.dumps(asdict(job)))
+    return child.measure("measuring delays", "gristmill._bench.latency", asdict(job))
 
 
 def quantiles(seconds: Sequence[float]) -> dict[str, float]:
@@ -116,4 +115,4 @@ def _measure(job: Job) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    child.main(lambda job: _measure(Job(**json.loads(job))))
+    child.main(lambda job: _measure(Job(**job)))

@@ -1,6 +1,5 @@
-"""One contender, once, in this process: `python -m gristmill._bench.run NAME JOB` prints what it did as JSON."""
+"""One contender, once, in this process: `python -m gristmill._bench.run` prints what it did as JSON."""
 
-import json
 import os
 import resource
 import sys
@@ -31,8 +30,8 @@ def in_child(name: str, job: Job) -> dict[str, Any]:
         "HF_HUB_OFFLINE": "1",
         "HF_DATASETS_OFFLINE": "1",
     }
-    what, arguments = f"the contender {name}", (name, json.dumps(asdict(job)))
-    return child.measure(what, "gristmill._bench.run", *arguments, environment=environment)
+    request = {"name": name, "job": asdict(job)}
+    return child.measure(f"the contender {name}", "gristmill._bench.run", request, environment)
 
 
 def measure(name: str, job: Job) -> dict[str, Any]:
@@ -111,4 +110,4 @@ class _Noted:
 
 
 if __name__ == "__main__":
-    child.main(lambda name, job: measure(name, Job(**json.loads(job))))
+    child.main(lambda request: measure(request["name"], Job(**request["job"])))

@@ -9,8 +9,18 @@ from gristmill import _options, _table
 from gristmill._errors import GristmillError
 from gristmill._output import as_json_option, importing, print_json
 
+# Of a row's provenance, while verifying: 16 bytes each.
+_MOST_ENTRIES = 4096
 # What `verify` exits with when files and source differ.
 DIFFERENT = 3
+
+special_tokens_option = click.option(
+    "--special-tokens-in-text",
+    type=click.Choice(["id", "text"]),
+    default="id",
+    show_default=True,
+    help="What a special token spelled out in a text becomes.",
+)
 
 
 @click.command()
@@ -27,6 +37,7 @@ DIFFERENT = 3
 )
 @click.option("--rows-per-file", type=click.IntRange(1), default=65536, show_default=True, help="When a part ends.")
 @click.option("--field", "fields", multiple=True, help="Write this field; give it several times.  [default: all]")
+@special_tokens_option
 @_options.dataset_options(batch_size=64)
 @as_json_option
 def pack(
@@ -36,6 +47,7 @@ def pack(
     file_format: str,
     rows_per_file: int,
     fields: tuple[str, ...],
+    special_tokens_in_text: str,
     as_json: bool,
     **arguments: Any,
 ) -> None:
@@ -60,23 +72,31 @@ def pack(
     # Loaded here: Grain takes half a second, which --help need not wait for.
     with importing():
         from gristmill._dataset import PackedDataset
+        from gristmill._encoder import Encoder
         from gristmill._pack.folder import QUARANTINE
         from gristmill._pack.run import pack as run
 
+    quarantine_file = arguments["quarantine_file"]
     if arguments["on_error"] == "quarantine":
-        output.mkdir(parents=True, exist_ok=True)
-        arguments["quarantine_file"] = str(Path.cwd() / (arguments["quarantine_file"] or output / QUARANTINE))
-    # Relative names would mean something else wherever `verify` is called.
-    source = {
-        "shards": [str(Path.cwd() / shard) for shard in shards],
-        "tokenizer": str(Path.cwd() / tokenizer),
-        "arguments": arguments,
-    }
-    dataset = PackedDataset(list(shards), tokenizer=tokenizer, **arguments)
+        # It may lie in the folder, which is not made before all else is known to be right.
+        arguments["quarantine_file"] = None
+    encoder = Encoder.from_file(tokenizer, special_tokens_in_text=special_tokens_in_text)
+    dataset = PackedDataset(list(shards), tokenizer=encoder, **arguments)
     if unknown := [name for name in fields if name not in dataset._element_spec]:
         raise click.BadParameter(
             f"{unknown[0]!r}: expected one of {', '.join(dataset._element_spec)}", param_hint="--field"
         )
+    if arguments["on_error"] == "quarantine":
+        _make_folder(output)
+        arguments["quarantine_file"] = str(Path.cwd() / (quarantine_file or output / QUARANTINE))
+        dataset = PackedDataset(dataset.manifest, tokenizer=encoder, **arguments)
+    # Relative names would mean something else wherever `verify` is called.
+    source = {
+        "shards": [str(Path.cwd() / shard) for shard in shards],
+        "tokenizer": str(Path.cwd() / tokenizer),
+        "special_tokens_in_text": special_tokens_in_text,
+        "arguments": arguments,
+    }
     found = run(dataset, output, fields=fields, file_format=file_format, rows_per_file=rows_per_file, source=source)
     if as_json:
         print_json(found)
@@ -131,9 +151,15 @@ def verify(
 
     packed = Folder.open(folder)
     source = packed.index["source"]
-    other = {"threads": threads, "verify": 0.0, "quarantine_file": None, "provenance": True}
+    # An index made before there was the option lacks it.
+    special = source.get("special_tokens_in_text", "id")
+    # An entry for each token, within reason: of what lies behind the last one the record is not known.
+    entries = min(packed.index["sequence_length"], _MOST_ENTRIES)
+    other = {"threads": threads, "verify": 0.0, "quarantine_file": None, "provenance": entries}
     try:
-        encoder = Encoder.from_file(tokenizer or source["tokenizer"], engine="reference")
+        encoder = Encoder.from_file(
+            tokenizer or source["tokenizer"], engine="reference", special_tokens_in_text=special
+        )
         dataset = PackedDataset(list(shards) or source["shards"], tokenizer=encoder, **{**source["arguments"], **other})
     except GristmillError:
         raise
@@ -145,3 +171,10 @@ def verify(
     else:
         click.echo(checking.describe(found))
     return 0 if found["equal"] and (found["complete"] or part is not None) else DIFFERENT
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise GristmillError(f"cannot write into {str(folder)!r}: {error.strerror}; name another --output") from error

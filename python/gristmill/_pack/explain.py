@@ -7,9 +7,9 @@ import numpy as np
 
 from gristmill import _fingerprint, _table
 from gristmill._encoder import as_encoder
-from gristmill._errors import TokenizerError
+from gristmill._errors import GristmillError, TokenizerError
 from gristmill._pack import files, folder, megatron
-from gristmill._pack.formats import FORMATS
+from gristmill._pack.formats import read_part
 
 _IDS_SHOWN = 32
 _PARTS_SHOWN = 20
@@ -32,7 +32,7 @@ def inspect(path: Path) -> dict[str, Any]:
     """
     if path.suffix == ".idx":
         return _megatron(path)
-    packed = folder.Folder.open(path if path.is_dir() else path.parent)
+    packed = folder.Folder.open(path)
     parts, index = packed.parts(), packed.index
     return {
         "kind": "packed",
@@ -84,12 +84,13 @@ def _first(packed: folder.Folder, parts: list[dict[str, Any]]) -> dict[str, Any]
     """How the first item begins."""
     if not parts or not parts[0]["items"]:
         return None
-    index = packed.index
-    shape = (len(index["fields"]), index["sequence_length"])
-    item = FORMATS[index["format"]].read(packed.part_path(0), index["dtype"], shape)[0]
+    try:
+        item = read_part(packed, 0, parts[0])[0]
+    except GristmillError as error:
+        raise GristmillError(f"{packed.part_path(0)}: {error}; bring the part back") from error
     ids = np.atleast_2d(item)[0, :_IDS_SHOWN].tolist()
     try:
-        encoder = as_encoder(index["source"]["tokenizer"])
+        encoder = as_encoder(packed.index["source"]["tokenizer"])
         text = encoder.decode(ids)
     except TokenizerError:
         text = None  # It is no longer where it was.
@@ -97,7 +98,7 @@ def _first(packed: folder.Folder, parts: list[dict[str, Any]]) -> dict[str, Any]
 
 
 def _megatron(path: Path) -> dict[str, Any]:
-    documents = megatron.read(path.with_suffix(""))
+    documents = megatron.read(path)
     return {
         "kind": "megatron",
         "path": str(path),

@@ -48,7 +48,7 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_bytes())
     except OSError as error:
         raise GristmillError(f"cannot read {str(path)!r}: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise GristmillError(f"{path} is damaged: {error}") from error
 
 

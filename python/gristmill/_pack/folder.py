@@ -21,6 +21,7 @@ _PART_FILE = re.compile(PART + r"(\d{5,})\.")
 QUARANTINE = "quarantine.jsonl"
 VERSION = 1
 _SAYS = ("format", "dtype", "fields", "sequence_length", "rows_per_file", "own_lanes", "fingerprint", "source")
+_SOURCE = ("shards", "tokenizer", "arguments")
 _BEHIND = ("state", "pending")
 _HOLDS = ("files", "batches", "items", "tokens", "quarantined")
 
@@ -39,12 +40,12 @@ class Folder:
 
     @classmethod
     def open(cls, path: Path) -> "Folder":
-        """The packed folder at `path` (or with the index at `path`).
+        """The packed folder at `path`, or the one that the file at `path` lies in.
 
         Raises:
-          GristmillError: there is none.
+          GristmillError: there is none, or its index is damaged.
         """
-        index = path if path.is_file() else path / INDEX
+        index = (path.parent if path.is_file() else path) / INDEX
         if not index.is_file():
             raise MissingShardError(f"no packed files in {str(path)!r}: it has no {INDEX}")
         found = files.read_json(index)
@@ -52,7 +53,8 @@ class Folder:
             raise GristmillError(f"{index} is not the index of packed files")
         if found.get("version") != VERSION:
             raise GristmillError(f"{index} has version {found.get('version')}, and this gristmill knows {VERSION}")
-        if missing := [name for name in _SAYS if name not in found]:
+        missing = [name for name in _SAYS if name not in found]
+        if missing := missing or [f"source.{name}" for name in _SOURCE if name not in (found["source"] or {})]:
             raise GristmillError(f"{index} is damaged: it lacks {', '.join(missing)}")
         return cls(index.parent, found)
 

@@ -3,15 +3,18 @@
 A writer writes under names that `files.unfinished` makes; `close` completes its files, and `paths` names them.
 """
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
+from gristmill._errors import GristmillError
 from gristmill._pack import megatron
 from gristmill._pack.files import unfinished
+from gristmill._pack.folder import Folder
 from gristmill._pack.units import Documents, Rows
 
 
@@ -72,12 +75,23 @@ class ArrayRecordWriter:
 
     def write(self, items: Any) -> None:
         """Appends rows."""
-        for row in items:
-            self._library.write(np.ascontiguousarray(row, self._dtype).tobytes())
+        with _as_os_errors():
+            for row in items:
+                self._library.write(np.ascontiguousarray(row, self._dtype).tobytes())
 
     def close(self) -> None:
         """Writes the footer."""
-        self._library.close()
+        with _as_os_errors():
+            self._library.close()
+
+
+@contextlib.contextmanager
+def _as_os_errors() -> Iterator[None]:
+    """The library raises RuntimeError when a disk is full."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise OSError(*error.args) from error
 
 
 def _read_npy(part: Path, dtype: str, shape: Sequence[int]) -> Any:
@@ -97,7 +111,7 @@ def _read_array_record(part: Path, dtype: str, shape: Sequence[int]) -> Any:
 
 def _read_megatron(part: Path, dtype: str, shape: Sequence[int]) -> Any:
     del dtype, shape
-    return megatron.read(part)
+    return megatron.read(part.with_suffix(".idx"))
 
 
 @dataclass(frozen=True)
@@ -120,3 +134,27 @@ FORMATS = {
     "megatron": Format(Documents, megatron.Writer, _read_megatron),
     "array_record": Format(Rows, ArrayRecordWriter, _read_array_record),
 }
+
+
+def read_part(folder: Folder, number: int, part: dict[str, Any]) -> Any:
+    """The items of a finished part.
+
+    Args:
+      folder: where it is.
+      number: its number.
+      part: what its note says that it holds.
+
+    Raises:
+      GristmillError: a file of it is gone, cut off or damaged.
+    """
+    if wrong := folder.wrong_size(part["files"]):
+        raise GristmillError(wrong)
+    index = folder.index
+    shape = (len(index["fields"]), index["sequence_length"])
+    try:
+        items = FORMATS[index["format"]].read(folder.part_path(number), index["dtype"], shape)
+    except (GristmillError, OSError, RuntimeError, ValueError) as error:
+        raise GristmillError(f"cannot be read: {' '.join(str(error).split())}") from error
+    if len(items) != part["items"]:
+        raise GristmillError(f"{len(items):,} items are in the file, and {part['items']:,} were written")
+    return items

@@ -64,20 +64,32 @@ class Writer:
             index.write(np.arange(len(lengths) + 1, dtype="<i8").data)
 
 
-def read(part: Path) -> list[Any]:
-    """The documents of a pair of files, mapped into memory."""
-    index = part.with_suffix(".idx").read_bytes()
+def read(index: Path) -> list[Any]:
+    """The documents of an index and of the `.bin` beside it, mapped into memory.
+
+    Raises:
+      GristmillError: either cannot be read, or is damaged.
+    """
+    path = index.with_suffix(".bin")
     try:
-        magic, version, code, count, entries = _HEADER.unpack_from(index)
+        data, size = index.read_bytes(), path.stat().st_size
+    except OSError as error:
+        raise GristmillError(
+            f"cannot read {str(error.filename)!r}: {error.strerror}; expected an .idx with its .bin beside it"
+        ) from error
+    try:
+        magic, version, code, count, entries = _HEADER.unpack_from(data)
         dtype = next(dtype for dtype, known in _CODES.items() if (magic, version, known) == (_MAGIC, 1, code))
-        lengths = np.frombuffer(index, "<i4", count, _HEADER.size)
-        begins = np.frombuffer(index, "<i8", count, _HEADER.size + 4 * count)
-        documents = np.frombuffer(index, "<i8", entries, _HEADER.size + 12 * count)
+        lengths = np.frombuffer(data, "<i4", count, _HEADER.size)
+        begins = np.frombuffer(data, "<i8", count, _HEADER.size + 4 * count)
+        documents = np.frombuffer(data, "<i8", entries, _HEADER.size + 12 * count)
         if documents[0] or documents[-1] != count or (np.diff(documents) < 0).any():
             raise ValueError("documents out of order")
     except (struct.error, StopIteration, ValueError, IndexError, OverflowError) as error:
-        raise GristmillError(f"{part.with_suffix('.idx')} is no index of Megatron's, or is damaged") from error
-    path = part.with_suffix(".bin")
-    ids = np.memmap(path, dtype, "r") if path.stat().st_size else np.zeros(0, dtype)
-    size = np.dtype(dtype).itemsize
-    return [ids[begin // size : begin // size + length] for begin, length in zip(begins, lengths, strict=True)]
+        raise GristmillError(f"{index} is no index of Megatron's, or is damaged") from error
+    width = np.dtype(dtype).itemsize
+    tokens = int((begins // width + lengths).max(initial=0))
+    if size < tokens * width:
+        raise GristmillError(f"{path} is cut off: it has {size:,} bytes, and its index tells of {tokens * width:,}")
+    ids = np.memmap(path, dtype, "r", shape=(tokens,)) if tokens else np.zeros(0, dtype)
+    return [ids[begin // width : begin // width + length] for begin, length in zip(begins, lengths, strict=True)]

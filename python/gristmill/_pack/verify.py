@@ -9,7 +9,7 @@ from gristmill import _fingerprint
 from gristmill._dataset import PROVENANCE, PackedDataset
 from gristmill._errors import GristmillError
 from gristmill._pack.folder import INDEX, Folder
-from gristmill._pack.formats import FORMATS
+from gristmill._pack.formats import read_part
 from gristmill._pack.run import make_unit
 from gristmill._progress import Progress
 
@@ -67,17 +67,11 @@ def verify(folder: Folder, dataset: PackedDataset, only: int | None = None) -> d
 def _part_difference(
     folder: Folder, dataset: PackedDataset, number: int, part: dict[str, Any], iterator: Any, unit: Any
 ) -> dict[str, Any] | None:
-    index = folder.index
-    shape = (len(index["fields"]), index["sequence_length"])
     where = {"files": list(part["files"])}
-    if wrong := folder.wrong_size(part["files"]):
-        return {**where, "what": wrong}
     try:
-        packed = FORMATS[index["format"]].read(folder.part_path(number), index["dtype"], shape)
-    except (GristmillError, OSError, RuntimeError, ValueError) as error:
-        return {**where, "what": f"cannot be read: {' '.join(str(error).split())}"}
-    if len(packed) != part["items"]:
-        return {**where, "what": f"{len(packed):,} items are in the file, and {part['items']:,} were written"}
+        packed = read_part(folder, number, part)
+    except GristmillError as error:
+        return {**where, "what": str(error)}
     given = 0
     for _ in range(part["batches"]):
         batch = next(iterator, None)
@@ -87,7 +81,7 @@ def _part_difference(
         for item, (got, wanted) in enumerate(zip(packed[given : given + len(expected)], expected, strict=False)):
             if not np.array_equal(got, wanted):
                 row, last = unit.places[item]
-                found = _difference(dataset, index["fields"], got, wanted)
+                found = _difference(dataset, folder.index["fields"], got, wanted)
                 at = found.get("place", 0)
                 source = _source(dataset, batch[PROVENANCE][row], at if last is None else last)
                 if last is not None and source is not None:
@@ -113,10 +107,11 @@ def _difference(dataset: PackedDataset, fields: list[str], got: Any, wanted: Any
 
 
 def _source(dataset: PackedDataset, entries: Any, place: int) -> dict[str, Any] | None:
-    """The document of the token at a place of a row, or before it if that is padding."""
+    """The document of the token at a place of a row, or before it if that is padding; None if it is not listed."""
     shard, record, offset, length = entries.T
-    entry = min(np.searchsorted(length.cumsum(), place, side="right"), np.count_nonzero(length) - 1)
-    if entry < 0:
+    listed = np.count_nonzero(length)
+    entry = min(np.searchsorted(length.cumsum(), place, side="right"), listed - 1)
+    if entry < 0 or (listed == len(entries) and place >= length.sum()):
         return None
     token = offset[entry] + place - length[:entry].sum()
     return {"shard": dataset.manifest.paths[shard[entry]], "record": int(record[entry]), "token": int(token)}
