@@ -369,3 +369,19 @@ def test_a_cache_that_another_program_filled_serves_offline(hub):
     assert "cannot get tokenizer_config.json" in hub(EOS_OR_ERROR, HF_HUB_OFFLINE="1")[0]
     hub(fetch.format(FILES))
     assert hub(EOS_OR_ERROR, HF_HUB_OFFLINE="1") == ["1"]
+
+
+def test_an_interrupt_of_a_process_s_first_encode_is_no_panic(tokenizer_file):
+    code = """
+        import os, signal, sys, threading, gristmill as gm
+        encoder = gm.Encoder.from_file(sys.argv[1])
+        text = "the quick " * 10_000_000
+        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
+        try:
+            encoder.encode(text)
+        except KeyboardInterrupt:
+            print("interrupted")
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code), str(tokenizer_file)]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert (process.stdout, process.stderr) == ("interrupted\n", "")
