@@ -16,9 +16,9 @@ from gristmill import _sample
 from gristmill._bench.command import bench
 from gristmill._core import __version__, build_info
 from gristmill._errors import GristmillError
-from gristmill._options import dataset_options, tokenizer_file
+from gristmill._options import dataset_options, special_tokens, tokenizer_file
 from gristmill._output import INTERRUPTED, as_json_option, importing, print_json
-from gristmill._pack.command import pack, special_tokens_option, verify
+from gristmill._pack.command import pack, verify
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -133,7 +133,7 @@ def demo(
 @click.option("--step", type=click.IntRange(0), help="Its batch, from 0.  [default: the one behind the state]")
 @click.option("--shards", multiple=True, help="With --row and a state: its shards, paths or globs.")
 @click.option("--tokenizer", type=click.Path(exists=True, path_type=Path), help="With --row: the tokenizer.json.")
-@special_tokens_option
+@special_tokens
 @click.option("--set", "settings", multiple=True, help="With --row and shards: an argument of PackedDataset.")
 @as_json_option
 def inspect(

@@ -73,6 +73,14 @@ class _TokenizerFile(click.Path):
 
 
 tokenizer_file = _TokenizerFile(exists=True)
+# An argument of `Encoder`, as commands take it that make one.
+special_tokens = click.option(
+    "--special-tokens-in-text",
+    type=click.Choice(["id", "text"]),
+    default="id",
+    show_default=True,
+    help="What a special token spelled out in a text becomes.",
+)
 
 
 def dataset_options(*names: str, **defaults: Any) -> Callable[[Command], Command]:

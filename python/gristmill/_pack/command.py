@@ -14,14 +14,6 @@ _MOST_ENTRIES = 4096
 # What `verify` exits with when files and source differ.
 DIFFERENT = 3
 
-special_tokens_option = click.option(
-    "--special-tokens-in-text",
-    type=click.Choice(["id", "text"]),
-    default="id",
-    show_default=True,
-    help="What a special token spelled out in a text becomes.",
-)
-
 
 @click.command()
 @click.argument("shards", nargs=-1, required=True)
@@ -37,7 +29,7 @@ special_tokens_option = click.option(
 )
 @click.option("--rows-per-file", type=click.IntRange(1), default=65536, show_default=True, help="When a part ends.")
 @click.option("--field", "fields", multiple=True, help="Write this field; give it several times.  [default: all]")
-@special_tokens_option
+@_options.special_tokens
 @_options.dataset_options(batch_size=64)
 @as_json_option
 def pack(
