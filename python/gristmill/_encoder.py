@@ -255,8 +255,8 @@ class Encoder:
                     else f"the files beside the tokenizer name {unknown!r}, which its vocabulary lacks"
                 )
                 raise ArgumentError(
-                    f"{name}={given!r}: {reason}; give {name}= a token or an id, or {name}=False for none"
-                    + self._candidates()
+                    f"{name}={given!r}: {reason}; give {name}= a token or an id, or {name}=False (--{name} none) for "
+                    f"none{self._candidates()}"
                 )
             return found
         if isinstance(given, str):
