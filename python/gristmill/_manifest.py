@@ -1,5 +1,6 @@
 """The list of shards that a dataset reads."""
 
+import functools
 import glob
 import hashlib
 import os
@@ -71,12 +72,13 @@ class Manifest:
         if not patterns:
             raise ArgumentError("shards=[]: expected at least one path or glob")
         spelled: dict[str, str] = {}
+        real_folder = functools.cache(os.path.realpath)  # of many shards there are few
         for pattern in patterns:
             # In one pattern only a folder's link gives a file several names, and the shortest without it.
             for path in sorted(_matches(pattern), key=lambda path: (path.count(os.sep), path)):
                 _check_name(path)  # before the message of another error has to spell it
                 folder, name = os.path.split(path)
-                spelled.setdefault(os.path.join(os.path.realpath(folder), name), path)
+                spelled.setdefault(os.path.join(real_folder(folder), name), path)
         paths = spelled.values()
         return cls(tuple(paths), tuple(os.stat(path).st_size for path in paths))
 

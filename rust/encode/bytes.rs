@@ -8,7 +8,7 @@
 
 use ahash::{AHashMap, AHashSet};
 
-use super::cache::{PieceCache, Probe, Size, medium_key, medium_part_key, packed, short_part_key};
+use super::cache::{Lookup, PieceCache, Probe, Size, medium_key, medium_part_key, packed, short_part_key};
 use super::file::BpeModel;
 use super::kernel::Plain;
 use super::merge::MergeTable;
@@ -257,22 +257,23 @@ impl Bytes {
         let has_other_ids = !self.whole.is_empty() || self.splits_first();
         let Workspace { cache, scratch, .. } = workspace;
         let mut merge = |ids: &mut Vec<u32>| self.symbols.merge(table, &text[start..end], scratch, ids);
-        match Size::of(len) {
+        let piece = match Size::of(len) {
             Size::Short => {
                 let key = if has_other_ids {
                     short_part_key(text, start, len)
                 } else {
                     Plain.key(text, start, len)
                 };
-                cache.short_or(key, cache.short().place(key), ids, |_, ids| merge(ids));
+                Lookup::Short(key, cache.short().place(key))
             }
             Size::Medium => {
                 let key = if has_other_ids { medium_part_key } else { medium_key };
                 let key = key(text, start, len);
-                cache.medium_or(&key, cache.medium_place(&key), ids, |_, ids| merge(ids));
+                Lookup::Medium(key, cache.medium_place(&key))
             }
-            Size::Long | Size::TooLong => merge(ids),
-        }
+            Size::Long | Size::TooLong => return merge(ids),
+        };
+        cache.append_or(&piece, ids, |_, ids| merge(ids));
     }
 
     /// Whether some merge may cross from one three-byte character into the next.

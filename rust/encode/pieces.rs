@@ -1,7 +1,7 @@
 //! From pieces to ids: batches of look-ups in the cache, and what happens on a miss.
 
 use super::bytes::{Bytes, PairMemo, Workspace};
-use super::cache::{PieceCache, Probe, SHORT, Size, medium_key};
+use super::cache::{Lookup, PieceCache, Probe, SHORT, Size, medium_key};
 use super::hits::{BATCH, Batch};
 use super::kernel::{Kernel, Plain};
 use super::merge::MergeTable;
@@ -164,18 +164,13 @@ impl PieceWorker {
             let mut workspace = Workspace { cache, scratch, memo, split };
             context.pieces.encode(context.table, context.text, (start, end), &mut workspace, ids);
         };
-        match Size::of(end - start) {
-            Size::Short => {
-                let key = Plain.key(context.text, start, end - start);
-                cache.short_or(key, place, ids, encode);
-            }
-            Size::Medium => {
-                let key = medium_key(context.text, start, end - start);
-                cache.medium_or(&key, place, ids, encode);
-            }
-            Size::Long => cache.long_or(&context.text[start..end], ids, encode),
-            Size::TooLong => encode(cache, ids),
-        }
+        let piece = match Size::of(end - start) {
+            Size::Short => Lookup::Short(Plain.key(context.text, start, end - start), place),
+            Size::Medium => Lookup::Medium(medium_key(context.text, start, end - start), place),
+            Size::Long => Lookup::Long(&context.text[start..end]),
+            Size::TooLong => return encode(cache, ids),
+        };
+        cache.append_or(&piece, ids, encode);
     }
 }
 

@@ -6,8 +6,8 @@
 //! - The key is the piece itself and is compared as a whole, so a hit is never wrong.
 //! - A hit touches one cache line: four words of values, and four of keys behind them. A tiny piece (up to 7
 //!   bytes, six of seven pieces of most texts) takes one word of each: its bytes with their number, and up to
-//!   three ids. A short one (up to 15 bytes), or one with up to six ids, takes two. So a line holds two to four pieces, and the
-//!   table is half as large as one with room for 15 bytes and five ids everywhere.
+//!   three ids. A short one (up to 15 bytes), or one with up to six ids, takes two. So a line holds two to four
+//!   pieces, and the table is half as large as one with room for 15 bytes and five ids everywhere.
 //! - Tiny and short pieces are found by the same instructions, as which comes next cannot be foreseen. The key
 //!   of a tiny piece is its word twice; the four words of keys are compared with the two of the key in turn,
 //!   and a small table tells from the kind and from the words that are equal where the value is.
@@ -34,6 +34,13 @@ pub use probe::{
     MEDIUM, MediumKey, NO_KEY, Probe, SHORT, ShortKey, medium_key, medium_part_key, short_part_key,
 };
 use table::{MediumTable, ShortTable, Stretch};
+
+/// A piece to look up: its key and its place, or its bytes.
+pub enum Lookup<'a> {
+    Short(ShortKey, usize),
+    Medium(MediumKey, usize),
+    Long(&'a [u8]),
+}
 
 /// Longest piece that is kept.
 pub const LONG: usize = 128;
@@ -156,51 +163,30 @@ impl PieceCache {
         ids.truncate(len);
     }
 
-    /// Appends the ids of a short piece: those that are kept, or else those that `encode` appends, which then are.
-    pub fn short_or(
+    /// Appends the ids of a piece: those that are kept, or else those that `encode` appends, which then are.
+    pub fn append_or(
         &mut self,
-        key: ShortKey,
-        place: usize,
+        piece: &Lookup,
         ids: &mut Vec<u32>,
         encode: impl FnOnce(&mut Self, &mut Vec<u32>),
     ) {
-        if let Some(words) = self.short().find(Plain, key, place) {
+        let words: Option<&[u64]> = match piece {
+            Lookup::Short(key, place) => self.short().find(Plain, *key, *place).map(<[u64; 2]>::as_slice),
+            Lookup::Medium(key, place) => self.find_medium(key, *place),
+            Lookup::Long(piece) if self.long.append(piece, ids) => return,
+            Lookup::Long(_) => None,
+        };
+        if let Some(words) = words {
             return self.append(words, ids);
         }
         let begin = ids.len();
         encode(self, ids);
-        self.insert_short(key, place, &ids[begin..]);
-    }
-
-    /// The same for a medium piece.
-    pub fn medium_or(
-        &mut self,
-        key: &MediumKey,
-        place: usize,
-        ids: &mut Vec<u32>,
-        encode: impl FnOnce(&mut Self, &mut Vec<u32>),
-    ) {
-        if let Some(words) = self.find_medium(key, place) {
-            return self.append(words, ids);
+        let ids = &ids[begin..];
+        match piece {
+            Lookup::Short(key, place) => self.insert_short(*key, *place, ids),
+            Lookup::Medium(key, place) => self.insert_medium(key, *place, ids),
+            Lookup::Long(piece) => self.long.insert(piece, ids),
         }
-        let begin = ids.len();
-        encode(self, ids);
-        self.insert_medium(key, place, &ids[begin..]);
-    }
-
-    /// The same for a long piece.
-    pub fn long_or(
-        &mut self,
-        piece: &[u8],
-        ids: &mut Vec<u32>,
-        encode: impl FnOnce(&mut Self, &mut Vec<u32>),
-    ) {
-        if self.long.append(piece, ids) {
-            return;
-        }
-        let begin = ids.len();
-        encode(self, ids);
-        self.long.insert(piece, &ids[begin..]);
     }
 
     pub fn insert_short(&mut self, key: ShortKey, place: usize, ids: &[u32]) {
