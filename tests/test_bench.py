@@ -34,12 +34,11 @@ pytestmark = pytest.mark.timeout(400)  # each contender is a process that loads 
 def test_all_contenders_do_the_same_work(job):
     result = rounds.compare(job, 1, [2], INSTALLED)
     (entry,) = result["by_threads"]
-    assert entry["same_work"], report.describe(result)
+    assert (result["same_work"], result["same_rows"]) == (True, True), report.describe(result)
     assert {"gristmill", "datasets", "grain", "pretokenized", "inflate", "copy"} <= set(entry["rounds"][0])
     for name, measured in entry["rounds"][0].items():
         if contenders.CONTENDERS[name].work is contenders.Work.ROWS:
-            assert measured["tokens"] > 10_000
-            assert measured["rows"] * 128 >= measured["tokens"]
+            assert measured["rows"] * 128 >= entry["summary"][name]["tokens"] > 10_000
         assert 0 < measured["seconds_to_first_batch"] <= measured["seconds"]
         assert measured["peak_bytes"] > 10**7
     inflated = sum(len(gzip.decompress(Path(shard).read_bytes())) for shard in job.shards)
@@ -64,14 +63,18 @@ def test_a_contender_takes_thousands_of_shards(job):
 
 @pytest.fixture
 def paper(monkeypatch):
-    """Contenders that only say they ran, with given seconds; gives the list of those that ran."""
+    """Contenders that only say they ran, with given seconds; gives the list of those whose speed was measured."""
     seconds = {"gristmill": [3, 2, 4], "datasets": [18, 6, 32], "grain": [9, 18, 32], "inflate": [1, 1, 1]}
     ran = []
 
-    def run(name, job):
+    def run(name, job, count):
+        packs = name != "inflate"
+        if count:
+            assert not ran
+            counts = {"tokens": 5001, "eos_tokens": 7, "id_sum": 1} if packs else dict.fromkeys(rounds._COUNTS, 0)
+            return {"rows": 40, **counts}
         ran.append(name)
         spent = seconds[name][(ran.count(name) - 1) % 3]
-        packs = name != "inflate"
         notes = {
             "busy_seconds": {"read": 1.0, "encode": 2.0, "pack": 1.0},
             "wait_seconds": 0.5,
@@ -84,9 +87,7 @@ def paper(monkeypatch):
             "seconds_to_first_batch": 1.0,
             "sleeps": 12,
             "peak_bytes": 10**8,
-            "tokens": (5000 if (name, spent) == ("grain", 9) else 5001) if packs else 0,
-            "eos_tokens": 7 if packs else 0,
-            "id_sum": 1 if packs else 0,
+            "rows": 40,
             "notes": notes if name == "gristmill" else {},
         }
 
@@ -128,10 +129,22 @@ def test_every_number_of_threads_has_its_rounds(job, paper):
     assert "threads" not in result["job"]
 
 
-def test_unequal_work_is_shown(job, paper):
-    result = rounds.compare(job, 1, [1], PAPER)
-    assert not result["by_threads"][0]["same_work"]
-    assert "NO: gristmill 5,001 tokens with 7 EOS; datasets 5,001" in report.describe(result)
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tokens": 5000}, "NO: gristmill 5,001 tokens with 7 EOS; datasets 5,001 tokens with 7 EOS; grain 5,000"),
+        ({"rows": 39}, "NO: some gave another number of rows"),
+        ({}, "yes, all that pack gave the same 5,001 tokens with 7 EOS"),
+    ],
+)
+def test_unequal_work_is_shown(job, paper, monkeypatch, change, message):
+    run = rounds.in_child
+    monkeypatch.setattr(
+        rounds,
+        "in_child",
+        lambda name, job, count: run(name, job, count) | (change if count and name == "grain" else {}),
+    )
+    assert f"Same work: {message}" in report.describe(rounds.compare(job, 1, [1], PAPER))
 
 
 @pytest.mark.parametrize(("eos", "same"), [(0, True), (3, False)])
@@ -205,10 +218,10 @@ def test_a_contender_that_fails_is_named(job):
 def test_another_contender_that_fails_is_left_out(job, paper, monkeypatch):
     run = rounds.in_child
 
-    def failing(name, job):
+    def failing(name, job, count):
         if name == "grain":
             raise gm.GristmillError("the contender grain failed with exit code 1: no grain")
-        return run(name, job)
+        return run(name, job, count)
 
     monkeypatch.setattr(rounds, "in_child", failing)
     result = rounds.compare(job, 2, [1, 2], PAPER)

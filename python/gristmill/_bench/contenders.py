@@ -12,7 +12,6 @@ measured.
 import gzip
 import itertools
 import json
-import tempfile
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -45,6 +44,7 @@ class Job:
       sequence_length: tokens of a row.
       threads: threads that may encode at once.
       lanes: lanes of gristmill's stream; None: its default.
+      scratch: folder for what a contender makes once and finds there in later rounds; None: it is not to be run.
     """
 
     shards: list[str]
@@ -55,6 +55,7 @@ class Job:
     sequence_length: int
     threads: int
     lanes: int | None = None
+    scratch: str | None = None
 
 
 def gristmill(job: Job) -> Batches:
@@ -123,11 +124,15 @@ def grain(job: Job) -> Batches:
 
 
 def pretokenized(job: Job) -> Batches:
-    """Grain over ArrayRecords of token ids, as MaxText trains; making them is not counted."""
+    """Grain over ArrayRecords of token ids, in one process; the round that is not measured makes them."""
     import grain as library
 
-    folder = tempfile.TemporaryDirectory(prefix="gristmill-bench-")
-    files = _write_array_records(job, Path(folder.name))
+    if job.scratch is None:
+        raise ValueError("no folder for token ids")
+    folder = Path(job.scratch, "array_records")
+    if not folder.exists():
+        _write_array_records(job, folder)
+    files = sorted(map(str, folder.iterdir()))
     documents = library.MapDataset.source(library.sources.ArrayRecordDataSource(files))
     documents = documents.map(lambda record: {"tokens": np.frombuffer(record, np.int32)})
     dataset = documents.to_iter_dataset(library.ReadOptions(num_threads=job.threads, prefetch_buffer_size=500))
@@ -135,9 +140,8 @@ def pretokenized(job: Job) -> Batches:
     dataset = dataset.batch(job.batch_size, drop_remainder=False)
 
     def batches() -> Batches:
-        with folder:
-            for batch in dataset:
-                yield batch["tokens"], batch["tokens_segment_ids"]
+        for batch in dataset:
+            yield batch["tokens"], batch["tokens_segment_ids"]
         return None
 
     return batches()
@@ -212,20 +216,18 @@ def _each_shard(job: Job, use: Callable[[str], int]) -> Batches:
     return {"bytes": total}
 
 
-def _write_array_records(job: Job, folder: Path) -> list[str]:
+def _write_array_records(job: Job, folder: Path) -> None:
     from array_record.python.array_record_module import ArrayRecordWriter
 
     encode = _batch_encoder(job)
-    files = []
+    folder.mkdir()
     for number, shard in enumerate(job.shards):
-        files.append(str(folder / f"{number:05}.array_record"))
-        writer = ArrayRecordWriter(files[-1], "group_size:1")
+        writer = ArrayRecordWriter(str(folder / f"{number:05}.array_record"), "group_size:1")
         texts = _texts(shard, job.text_field)
         while some := list(itertools.islice(texts, _DOCUMENTS_A_CALL)):
             for ids in encode(some):
                 writer.write(np.asarray(ids, np.int32).tobytes())
         writer.close()
-    return files
 
 
 def _batch_encoder(job: Job) -> Callable[[list[str]], list[list[int]]]:

@@ -9,6 +9,7 @@ from gristmill._bench.rounds import OURS, SPEEDS
 def describe(result: dict[str, Any]) -> str:
     """Tables, with what they rest on above them."""
     parts = [_facts(result), *(_threads(result, entry) for entry in result["by_threads"])]
+    parts.append(f"Same work: {_same_work(result)}.")
     parts += [f"left out: {reason}" for reason in result["failed"].values()]
     if "latency" in result:
         parts.append(_latency(result["latency"]))
@@ -55,7 +56,6 @@ def _threads(result: dict[str, Any], entry: dict[str, Any]) -> str:
     lines = [
         f"{count} {'thread' if count == 1 else 'threads'}",
         _table.columns(rows, right=range(1, 7)),
-        f"Same work: {_same_work(result, entry)}.",
     ]
     if count != fewest:
         lines.append(f"gristmill's speed: {summary[OURS]['threads_ratio']:.2f} times that on {fewest}")
@@ -72,15 +72,17 @@ def _times(ratio: float) -> str:
     return f"{ratio:.1f} times as fast" if ratio >= 1 else f"{1 / ratio:.1f} times slower"
 
 
-def _same_work(result: dict[str, Any], entry: dict[str, Any]) -> str:
+def _same_work(result: dict[str, Any]) -> str:
     counts = {
-        name: f"{medians['tokens']:,.0f} tokens with {medians['eos_tokens']:,.0f} EOS"
-        for name, medians in entry["summary"].items()
+        name: f"{found['tokens']:,} tokens with {found['eos_tokens']:,} EOS"
+        for name, found in result["by_threads"][0]["summary"].items()
         if result["contenders"][name]["work"] != "bytes"
     }
-    if entry["same_work"]:
-        return f"yes, all that pack gave the same {counts[OURS]}"
-    return "NO: " + "; ".join(f"{name} {count}" for name, count in counts.items())
+    if not result["same_work"]:
+        return "NO: " + "; ".join(f"{name} {count}" for name, count in counts.items())
+    if not result["same_rows"]:
+        return "NO: some gave another number of rows when they were measured"
+    return f"yes, all that pack gave the same {counts[OURS]}, and as many rows each time"
 
 
 def _latency(latency: dict[str, Any]) -> str:

@@ -3,7 +3,8 @@
 import importlib.util
 import itertools
 import statistics
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ from gristmill._progress import Progress
 OURS = "gristmill"
 # By the clock, and by the processor: the latter is steadier where other programs run.
 SPEEDS = ("tokens_per_second", "tokens_per_cpu_second")
-_OTHERS = ("seconds", "cpu_seconds", "seconds_to_first_batch", "sleeps", "peak_bytes", "tokens", "eos_tokens", "id_sum")
+_OTHERS = ("seconds", "cpu_seconds", "seconds_to_first_batch", "sleeps", "peak_bytes")
+_COUNTS = ("tokens", "eos_tokens", "id_sum")
 _STAGES = ("read", "encode", "pack")
 
 
@@ -33,6 +35,8 @@ def available() -> list[str]:
 def compare(job: Job, rounds: int, threads: Sequence[int], names: Sequence[str]) -> dict[str, Any]:
     """Runs contenders on each number of threads and sums up.
 
+    Before that each runs once and every token is looked at, on the most threads.
+
     Args:
       job: what to do; its own number of threads does not count.
       rounds: how often.
@@ -40,12 +44,12 @@ def compare(job: Job, rounds: int, threads: Sequence[int], names: Sequence[str])
       names: the contenders; gristmill is always among them.
 
     Returns:
-      `machine`, `versions`, `job` and `shard_bytes`; `contenders`, what each is; `failed`, why some are not there; and
-      `by_threads`, for each number of threads: `threads`; `rounds`, a list with what each contender did in each;
-      `summary`, for each contender the medians, and the medians over the rounds of gristmill's speed divided by its
-      own and (`threads_ratio`) of its speed divided by that on the first number of threads; and `same_work`, whether
-      all gave the same tokens. The speed of a contender that gives no tokens is that of the same text's tokens in its
-      time.
+      `machine`, `versions`, `job` and `shard_bytes`; `contenders`, what each is; `failed`, why some are not there;
+      `same_work`, whether all gave the same tokens; `same_rows`, whether each gave as many rows in each round; and
+      `by_threads`, for each number of threads: `threads`; `rounds`, a list with what each contender did in each; and
+      `summary`, for each contender what was counted, the medians, and the medians over the rounds of gristmill's speed
+      divided by its own and (`threads_ratio`) of its speed divided by that on the first number of threads. The speed
+      of a contender that gives no tokens is that of the same text's tokens in its time.
 
     Raises:
       GristmillError: gristmill itself failed.
@@ -53,35 +57,47 @@ def compare(job: Job, rounds: int, threads: Sequence[int], names: Sequence[str])
     names = [OURS, *(name for name in names if name != OURS)]
     failed: dict[str, str] = {}
     measured: dict[int, list[dict[str, dict[str, Any]]]] = {count: [] for count in threads}
-    with Progress("benchmark", rounds * len(measured) * len(names), " runs") as progress:
+    with (
+        tempfile.TemporaryDirectory(prefix="gristmill-bench-") as scratch,
+        Progress("benchmark", (1 + rounds * len(measured)) * len(names), " runs") as progress,
+    ):
+        job = replace(job, scratch=scratch)
+        counts = _round(replace(job, threads=max(threads)), names, failed, progress, 0, count=True)
         # All numbers of threads in each round, so that they are compared within it, too.
-        for place, (number, count) in enumerate(itertools.product(range(rounds), measured)):
+        for place, (number, count) in enumerate(itertools.product(range(rounds), measured), start=1):
             order = names if number % 2 == 0 else names[::-1]
-            counted = replace(job, threads=count)
-            measured[count].append(_round(counted, order, failed, progress, place * len(names)))
+            results = _round(replace(job, threads=count), order, failed, progress, place * len(names))
+            for result in results.values():
+                _add_speeds(result, counts[OURS]["tokens"])
+            measured[count].append(results)
     first = next(iter(measured.values()))
     by_threads = [
         {
             "threads": count,
             "rounds": results,
-            "summary": {name: _summary(name, results, first) for name in names if name not in failed},
-            "same_work": all(map(_same_work, results)),
+            "summary": {
+                name: {key: counts[name][key] for key in _COUNTS} | _summary(name, results, first)
+                for name in names
+                if name not in failed
+            },
         }
         for count, results in measured.items()
     ]
     return {
         "machine": machine.facts(),
         "versions": machine.versions(),
-        "job": {key: value for key, value in asdict(job).items() if key != "threads"},
+        "job": {key: value for key, value in asdict(job).items() if key not in ("threads", "scratch")},
         "shard_bytes": sum(Path(shard).stat().st_size for shard in job.shards),
         "contenders": {name: {"title": CONTENDERS[name].title, "work": CONTENDERS[name].work.value} for name in names},
         "by_threads": by_threads,
+        "same_work": _same_work(counts),
+        "same_rows": _same_rows(counts, itertools.chain(*measured.values())),
         "failed": failed,
     }
 
 
 def _round(
-    job: Job, order: Sequence[str], failed: dict[str, str], progress: Progress, done: int
+    job: Job, order: Sequence[str], failed: dict[str, str], progress: Progress, done: int, *, count: bool = False
 ) -> dict[str, dict[str, Any]]:
     results = {}
     for place, name in enumerate(order):
@@ -89,17 +105,18 @@ def _round(
             continue
         progress.show(done + place, f"{name}, {job.threads} threads")
         try:
-            results[name] = in_child(name, job)
+            results[name] = in_child(name, job, count=count)
         except GristmillError as error:
             # Not every tokenizer or shard is one that all others can read.
             if name == OURS:
                 raise
             failed[name] = str(error)
-    tokens = results[OURS]["tokens"]
-    for result in results.values():
-        for speed, time in (("tokens_per_second", "seconds"), ("tokens_per_cpu_second", "cpu_seconds")):
-            result[speed] = tokens / max(result[time], 1e-9)
     return results
+
+
+def _add_speeds(result: dict[str, Any], tokens: int) -> None:
+    for speed, time in zip(SPEEDS, ("seconds", "cpu_seconds"), strict=True):
+        result[speed] = tokens / max(result[time], 1e-9)
 
 
 def _summary(
@@ -122,13 +139,18 @@ def _summary(
     return summary
 
 
-def _same_work(results: dict[str, dict[str, Any]]) -> bool:
+def _same_work(counts: dict[str, dict[str, Any]]) -> bool:
     """Whether those that pack gave the same tokens, and those that only encode the same but for EOS."""
     rows, ids = set(), set()
-    for name, result in results.items():
+    for name, found in counts.items():
         work = CONTENDERS[name].work
         if work is Work.ROWS:
-            rows.add((result["tokens"], result["eos_tokens"]))
+            rows.add((found["tokens"], found["eos_tokens"]))
         if work in (Work.ROWS, Work.IDS):
-            ids.add((result["tokens"] - result["eos_tokens"], result["id_sum"]))
+            ids.add((found["tokens"] - found["eos_tokens"], found["id_sum"]))
     return len(rows) <= 1 and len(ids) <= 1
+
+
+def _same_rows(counts: dict[str, dict[str, Any]], measured: Iterable[dict[str, dict[str, Any]]]) -> bool:
+    """Whether each contender gave as many rows each time as when they were counted."""
+    return all(result["rows"] == counts[name]["rows"] for results in measured for name, result in results.items())

@@ -15,7 +15,7 @@ from gristmill._bench import child
 from gristmill._bench.contenders import CONTENDERS, Batches, Job
 
 
-def in_child(name: str, job: Job) -> dict[str, Any]:
+def in_child(name: str, job: Job, *, count: bool = False) -> dict[str, Any]:
     """`measure` in a process of its own.
 
     Raises:
@@ -30,61 +30,64 @@ def in_child(name: str, job: Job) -> dict[str, Any]:
         "HF_HUB_OFFLINE": "1",
         "HF_DATASETS_OFFLINE": "1",
     }
-    request = {"name": name, "job": asdict(job)}
+    request = {"name": name, "job": asdict(job), "count": count}
     return child.measure(f"the contender {name}", "gristmill._bench.run", request, environment)
 
 
-def measure(name: str, job: Job) -> dict[str, Any]:
+def measure(name: str, job: Job, *, count: bool = False) -> dict[str, Any]:
     """Runs a contender to its end.
 
+    Args:
+      name: which.
+      job: what to do.
+      count: also look at every token, for which there is no time while speed is measured: reading what two threads
+        pack takes a good part of a third.
+
     Returns:
-      `seconds` from asking for the first batch to the end, `seconds_to_first_batch`, `cpu_seconds` (without what is
-      spent here on counting), `sleeps`, how often a thread waited for a lock, for work or for a disk, `peak_bytes` of
-      memory, `rows`, `tokens`, `eos_tokens`; `id_sum` of all ids but EOS, by
-      which one sees that all gave the same tokens; and `notes`, what the contender says of itself.
+      `seconds` from asking for the first batch to the end, `seconds_to_first_batch`, `cpu_seconds`, `sleeps`, how often
+      a thread waited for a lock, for work or for a disk, `peak_bytes` of memory, `rows`, and `notes`, what the
+      contender says of itself; with `count` also `tokens`, `eos_tokens`, and `id_sum` of all ids but EOS, by which one
+      sees that all gave the same tokens.
     """
     batches = _Noted(CONTENDERS[name].run(job))
-    count = _Count(job.eos)
-    first = 0.0
+    counts = _Counts(job.eos)
+    rows, first = 0, 0.0
     sleeps = resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw
     cpu = time.process_time()
     start = time.perf_counter()
     for ids, valid in batches:
         first = first or time.perf_counter() - start
-        count.add(ids, valid)
-    seconds = time.perf_counter() - start
+        rows += len(ids)
+        if count:
+            counts.add(ids, valid)
     return {
-        "seconds": seconds,
+        "seconds": time.perf_counter() - start,
         "seconds_to_first_batch": first,
-        "cpu_seconds": time.process_time() - cpu - count.cpu_seconds,
+        "cpu_seconds": time.process_time() - cpu,
         "sleeps": resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw - sleeps,
         "peak_bytes": peak_bytes(),
-        "rows": count.rows,
-        "tokens": count.tokens,
-        "eos_tokens": count.eos_tokens,
-        "id_sum": count.id_sum,
+        "rows": rows,
         "notes": batches.notes,
+        **(counts.found() if count else {}),
     }
 
 
-class _Count:
-    """Counts what a contender gives, and the time that counting takes, which is none of the contender's."""
+class _Counts:
+    """What is in the batches of a contender."""
 
     def __init__(self, eos: int | None) -> None:
         self._eos = eos
-        self.rows = self.tokens = self.eos_tokens = self.id_sum = 0
-        self.cpu_seconds = 0.0
+        self._tokens = self._eos_tokens = self._id_sum = 0
 
     def add(self, ids: Any, valid: Any) -> None:
-        start = time.thread_time()
-        self.rows += len(ids)
-        # Counting runs beside the contender's threads, so it takes no copy of what has no padding.
-        given = ids.reshape(-1) if valid is None or valid.all() else ids[valid != 0]
+        given = ids.reshape(-1) if valid is None else ids[valid != 0]
         eos = 0 if self._eos is None else int(np.count_nonzero(given == self._eos))
-        self.tokens += given.size
-        self.eos_tokens += eos
-        self.id_sum += int(given.sum(dtype="int64")) - eos * (self._eos or 0)
-        self.cpu_seconds += time.thread_time() - start
+        self._tokens += given.size
+        self._eos_tokens += eos
+        self._id_sum += int(given.sum(dtype="int64")) - eos * (self._eos or 0)
+
+    def found(self) -> dict[str, int]:
+        return {"tokens": self._tokens, "eos_tokens": self._eos_tokens, "id_sum": self._id_sum}
 
 
 def peak_bytes() -> int:
@@ -110,4 +113,4 @@ class _Noted:
 
 
 if __name__ == "__main__":
-    child.main(lambda request: measure(request["name"], Job(**request["job"])))
+    child.main(lambda request: measure(request["name"], Job(**request["job"]), count=request["count"]))
