@@ -52,8 +52,8 @@ pub enum Error {
     System(String),
     /// The iterator was made in another process.
     #[error(
-        "this process was forked from the one whose threads fill this iterator, and has none of them: make the \
-         iterator, or call set_state on it, after the fork"
+        "this process was forked from the one whose threads fill this iterator, and has none of them: make an \
+         iterator of the dataset after the fork, and give it the state with set_state"
     )]
     Forked,
     /// The iterator was closed.

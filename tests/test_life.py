@@ -400,6 +400,39 @@ def test_a_forked_child_gets_an_error_and_no_hang(shards, tokenizer_file):
     assert "parent 0" in out, errors
 
 
+def test_a_child_forked_while_another_thread_waits_gets_errors_and_no_hang(shards, tokenizer_file):
+    """Nobody frees, in the child, what that thread had locked."""
+    code = """
+    import os, signal, threading, time, warnings, gristmill as gm
+    warnings.simplefilter("ignore")
+    ds = gm.PackedDataset({shards!r}, tokenizer={tokenizer!r}, text_field="raw_content", batch_size=2**16, epochs=None,
+                          prefetch=1, threads=1)
+    iterator = iter(ds)
+    thread = threading.Thread(target=lambda: [next(iterator) for _ in iter(int, 1)], daemon=True)
+    thread.start()
+    time.sleep(0.3)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        state = ds.__iter__().get_state()
+        for call in (iterator.stats, iterator.get_state, lambda: iterator.set_state(state), lambda: next(iterator)):
+            try:
+                call()
+                os._exit(3)
+            except gm.GristmillError as error:
+                assert "forked" in str(error), error
+        iterator.close()
+        print("child", flush=True)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    print("parent", os.waitstatus_to_exitcode(status), flush=True)
+    os._exit(0)
+    """
+    process = run(code.format(shards=shards, tokenizer=str(tokenizer_file)))
+    out, errors = process.communicate(timeout=60)
+    assert out == "child\nparent 0\n", out + errors
+
+
 def test_the_interpreter_ends_with_a_live_iterator(shards, tokenizer_file):
     process = run(WAITING.format(shards=shards, tokenizer=str(tokenizer_file), then="iterator.start_prefetch()"))
     _, errors = process.communicate(timeout=60)

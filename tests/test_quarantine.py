@@ -8,6 +8,7 @@ import resource
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import grain
 import numpy as np
@@ -44,6 +45,25 @@ def listed(path: Path):
 
 def places(entries):
     return sorted((entry["shard"], entry["record"], entry["byte"], entry["reason"]) for entry in entries)
+
+
+def test_an_element_that_is_taken_back_takes_its_entries_along(broken, encoder, monkeypatch):
+    iterator = iter(make(broken, encoder))
+    while not iterator.quarantine():
+        next(iterator)
+    before, state = iterator.quarantine(), iterator.get_state()
+    while True:
+        with monkeypatch.context() as patch:
+            patch.setattr(iterator._stats, "record_output_spec", Mock(side_effect=KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                next(iterator)
+        assert (iterator.quarantine(), iterator.get_state()) == (before, state)
+        next(iterator)
+        after, state = iterator.quarantine(), iterator.get_state()
+        if len(after) > len(before):
+            break
+        before = after
+    assert after[: len(before)] == before
 
 
 def test_every_entry_is_in_the_list_the_file_the_state_and_the_counts(broken, encoder, tmp_path):

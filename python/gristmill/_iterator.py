@@ -260,10 +260,13 @@ class _Reporter:
 
     def _report(self) -> None:
         self._due = time.monotonic() + _REPORT_SECONDS
-        stats = self._pipeline.stats()
+        try:
+            stats = self._pipeline.stats()
+        except GristmillError:
+            return  # forked while another thread used the iterator, of which there is nothing to tell here
         all_now = stats["quarantined"]
         new, self._quarantined = all_now - self._quarantined, all_now
-        if new:
+        if new > 0:  # fewer than before: an element was taken back
             entries = self._pipeline.quarantine()
             first = entries[-min(new, len(entries))]
             _LOG.warning(

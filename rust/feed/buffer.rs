@@ -29,8 +29,11 @@ pub struct Shape {
 }
 
 impl Shape {
-    fn items(self) -> usize {
-        self.provenance_offset(self.rows).next_multiple_of(ALIGNMENT_ITEMS)
+    /// Items of a buffer, if there can be so many. All places below are less than that.
+    fn items(self) -> Option<usize> {
+        let array = self.rows.checked_mul(self.length)?.checked_next_multiple_of(ALIGNMENT_ITEMS)?;
+        let provenance = self.rows.checked_mul(self.entries)?.checked_mul(ENTRY_ITEMS)?;
+        array.checked_mul(self.arrays)?.checked_add(provenance)?.checked_next_multiple_of(ALIGNMENT_ITEMS)
     }
 
     /// Items from one array's start to the next one's: padded so that each array is aligned.
@@ -83,6 +86,12 @@ impl Buffer {
         Some(Self { allocation, layout, items })
     }
 
+    /// Whether it has room for a batch of this shape.
+    pub fn holds(&self, shape: Shape) -> bool {
+        let items = self.layout.size() / size_of::<i32>() - ALIGNMENT_ITEMS;
+        shape.items().is_some_and(|needed| needed <= items)
+    }
+
     /// The first item of the first array. Whoever owns the buffer, or the row it points to, may
     /// write through it.
     pub fn as_ptr(&self) -> *mut i32 {
@@ -120,9 +129,9 @@ impl Pool {
     /// A buffer that nobody else has: an idle one, else a new one, if there is memory for it.
     pub fn get(&self) -> Result<Buffer> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        idle.or_else(|| Buffer::new(self.shape.items())).ok_or_else(|| {
-            let Shape { rows, length, .. } = self.shape;
-            let gigabytes = self.shape.items() as f64 * size_of::<i32>() as f64 / 1e9;
+        idle.or_else(|| Buffer::new(self.shape.items()?)).ok_or_else(|| {
+            let Shape { arrays, rows, length, .. } = self.shape;
+            let gigabytes = [arrays, rows, length, size_of::<i32>()].map(|n| n as f64).iter().product::<f64>() / 1e9;
             Error::System(format!(
                 "there is no memory for a batch of {rows} rows of {length} tokens, which takes {gigabytes:.1} GB: \
                  lower batch_size=, sequence_length= or prefetch="
@@ -148,7 +157,12 @@ pub struct Lease {
 
 impl Lease {
     /// Lends `buffer` out of `pool`.
+    ///
+    /// # Panics
+    ///
+    /// If it is too small for the pool's shape.
     pub fn new(buffer: Buffer, pool: Arc<Pool>) -> Self {
+        assert!(buffer.holds(pool.shape()));
         Self { buffer: ManuallyDrop::new(buffer), pool }
     }
 
@@ -160,8 +174,9 @@ impl Lease {
     /// Other memory of the same pool with the same content.
     pub fn copy(&self) -> Result<Self> {
         let buffer = self.pool.get()?;
+        let items = self.shape().items().unwrap_or_default();
         // SAFETY: both hold as many items, and nobody has the new ones yet.
-        unsafe { self.as_ptr().copy_to_nonoverlapping(buffer.as_ptr(), self.shape().items()) };
+        unsafe { self.as_ptr().copy_to_nonoverlapping(buffer.as_ptr(), items) };
         Ok(Self::new(buffer, Arc::clone(&self.pool)))
     }
 
@@ -178,7 +193,7 @@ impl Lease {
     pub fn row(&self, array: usize, row: usize) -> &[i32] {
         let shape = self.shape();
         assert!(array < shape.arrays && row < shape.rows);
-        // SAFETY: in bounds by `Shape`, and the lease owns the buffer.
+        // SAFETY: in bounds by `Shape`, which the buffer holds, and the lease owns that.
         unsafe { std::slice::from_raw_parts(self.as_ptr().add(shape.offset(array, row)), shape.length) }
     }
 
@@ -191,7 +206,7 @@ impl Lease {
         let shape = self.shape();
         assert!(row < shape.rows);
         let start = shape.provenance_offset(row);
-        // SAFETY: in bounds by `Shape`, and the lease owns the buffer.
+        // SAFETY: in bounds by `Shape`, which the buffer holds, and the lease owns that.
         unsafe { std::slice::from_raw_parts(self.as_ptr().add(start), shape.provenance_items()) }
     }
 }
@@ -211,7 +226,7 @@ mod tests {
 
     #[test]
     fn arrays_are_aligned_and_do_not_overlap() {
-        let buffer = Buffer::new(SHAPE.items()).unwrap();
+        let buffer = Buffer::new(SHAPE.items().unwrap()).unwrap();
         let first = buffer.as_ptr() as usize;
         for array in 0..SHAPE.arrays {
             assert_eq!((first + 4 * SHAPE.offset(array, 0)) % ALIGNMENT, 0);
@@ -219,9 +234,9 @@ mod tests {
         assert!(SHAPE.offset(0, 1) + SHAPE.length <= SHAPE.offset(1, 0));
         assert!(SHAPE.offset(2, 1) + SHAPE.length <= SHAPE.provenance_offset(0));
         assert_eq!((first + 4 * SHAPE.provenance_offset(0)) % ALIGNMENT, 0);
-        assert!(SHAPE.provenance_offset(1) + SHAPE.provenance_items() <= SHAPE.items());
+        assert!(SHAPE.provenance_offset(1) + SHAPE.provenance_items() <= SHAPE.items().unwrap());
         let end = buffer.allocation.as_ptr() as usize + buffer.layout.size();
-        assert!(first + 4 * SHAPE.items() <= end);
+        assert!(first + 4 * SHAPE.items().unwrap() <= end);
     }
 
     #[test]
@@ -238,8 +253,18 @@ mod tests {
 
     #[test]
     fn a_batch_that_no_memory_holds_is_an_error() {
-        let shape = Shape { rows: 1 << 30, length: 1 << 27, ..SHAPE };
-        let error = Pool::new(shape, 1).get().unwrap_err().to_string();
-        assert!(error.starts_with("there is no memory for a batch of 1073741824 rows of 134217728 tokens"));
+        for length in [1 << 27, 1 << 40] {
+            let error = Pool::new(Shape { rows: 1 << 30, length, ..SHAPE }, 1).get().unwrap_err().to_string();
+            assert!(error.starts_with(&format!(
+                "there is no memory for a batch of 1073741824 rows of {length} tokens, which takes"
+            )));
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "holds")]
+    fn a_buffer_of_another_shape_is_not_lent() {
+        let small = Pool::new(SHAPE, 1).get().unwrap();
+        drop(Lease::new(small, Pool::new(Shape { rows: 30, ..SHAPE }, 1)));
     }
 }

@@ -6,3 +6,4 @@ mod crew;
 pub mod pipeline;
 pub mod ring;
 mod schedule;
+pub mod turns;

@@ -24,8 +24,8 @@ pub struct Pipeline {
     host: HostConfig,
     encoder: Encoder,
     delivered: Delivered,
-    /// What was delivered before the last batch, until that is accepted.
-    before: Option<Delivered>,
+    /// Until the last batch is accepted: what was delivered before it, and how many records it left out.
+    before: Option<(Delivered, usize)>,
     quarantine: VecDeque<ShardError>,
     /// The newest crew's. Kept when that is gone: a state may be saved behind the end.
     quarantine_file: Option<Arc<QuarantineFile>>,
@@ -51,6 +51,24 @@ pub struct Delivered {
     pub row: usize,
     /// One for each of this host's lanes.
     pub cursors: Vec<Cursor>,
+}
+
+/// What a pipeline tells of itself.
+pub struct Stats {
+    /// Sums over the lanes since the start of the stream.
+    pub totals: Totals,
+    /// Rows delivered since the start of the stream, padding rows included.
+    pub rows: u64,
+    /// Places in those rows that hold no token.
+    pub padding_tokens: u64,
+    /// Whole steps.
+    pub batches: u64,
+    /// How long the consumer has waited for batches.
+    pub waited: Duration,
+    /// Full batches that can be taken without waiting.
+    pub ready: usize,
+    /// Time that workers have spent reading, encoding and packing.
+    pub busy: [Duration; 3],
 }
 
 /// What was asked for.
@@ -126,11 +144,6 @@ impl Pipeline {
         self.host.threads = threads;
     }
 
-    /// What defines the stream.
-    pub fn config(&self) -> &StreamConfig {
-        &self.config
-    }
-
     /// The lanes of this host.
     pub fn lanes(&self) -> &[usize] {
         &self.host.lanes
@@ -157,13 +170,17 @@ impl Pipeline {
                 delivered.row
             )));
         }
+        self.quarantine.clear();
+        self.go_to(delivered);
+        Ok(())
+    }
+
+    fn go_to(&mut self, delivered: Delivered) {
         self.stop();
         self.outcome = None;
         self.more = true;
-        self.quarantine.clear();
         self.delivered = delivered;
         self.before = None;
-        Ok(())
     }
 
     /// The last batch has reached its consumer: it cannot be taken back any more.
@@ -173,8 +190,11 @@ impl Pipeline {
 
     /// Goes back before the last batch, unless that was accepted: an interrupt has come between handing it out
     /// and its reaching the consumer.
-    pub fn take_back(&mut self) -> Result<()> {
-        self.before.take().map_or(Ok(()), |before| self.restore(before))
+    pub fn take_back(&mut self) {
+        if let Some((before, left_out)) = self.before.take() {
+            self.quarantine.truncate(self.quarantine.len().saturating_sub(left_out));
+            self.go_to(before);
+        }
     }
 
     /// A state from outside may hold any numbers: what is checked here, and at the first document,
@@ -290,14 +310,16 @@ impl Pipeline {
                 return Err(error.clone());
             }
         }
-        self.before = Some(before);
+        let mut left_out = 0;
         for lane in given.clone() {
             if let Some(report) = step.reports[lane].take() {
                 cursors[lane] = report.cursor;
+                left_out += report.quarantined.len();
                 self.quarantine.extend(report.quarantined);
                 self.quarantine.drain(..self.quarantine.len().saturating_sub(LISTED));
             }
         }
+        self.before = Some((before, left_out));
         let lease = Arc::clone(&step.lease);
         self.more = step.more;
         if step.is_end {
@@ -350,20 +372,26 @@ impl Pipeline {
         }
     }
 
-    /// Sums over this host's lanes, up to what was delivered.
-    pub fn totals(&self) -> Totals {
+    /// Figures of this host's lanes, up to what was delivered.
+    pub fn stats(&self) -> Stats {
+        let Delivered { step, row, cursors } = &self.delivered;
         let mut totals = Totals::default();
-        for cursor in &self.delivered.cursors {
+        for cursor in cursors {
             totals += cursor.totals;
         }
-        totals
-    }
-
-    /// Rows delivered since the start of the stream, padding rows included.
-    pub fn rows(&self) -> u64 {
-        let Delivered { step, row, cursors } = &self.delivered;
+        // A saved state may hold any numbers.
         let rows = step.saturating_mul(cursors.len() as u64).saturating_add(*row as u64);
-        rows.saturating_mul(self.config.rows_per_lane as u64)
+        let rows = rows.saturating_mul(self.config.rows_per_lane as u64);
+        let places = rows.saturating_mul(self.config.sequence_length as u64);
+        Stats {
+            totals,
+            rows,
+            padding_tokens: places.saturating_sub(totals.tokens),
+            batches: *step,
+            waited: self.waited,
+            ready: self.ready(),
+            busy: self.busy.durations(),
+        }
     }
 
     /// Records left out, of what was delivered since this iterator was made or restored: the newest ten
@@ -376,16 +404,6 @@ impl Pipeline {
     /// not count what the file may lose.
     pub fn sync_quarantine_file(&self) -> Result<()> {
         self.quarantine_file.as_ref().map_or(Ok(()), |file| file.sync())
-    }
-
-    /// How long the consumer has waited for batches.
-    pub fn waited(&self) -> Duration {
-        self.waited
-    }
-
-    /// Time that workers have spent reading, encoding and packing.
-    pub fn busy(&self) -> [Duration; 3] {
-        self.busy.durations()
     }
 
     /// Full batches that can be taken without waiting.

@@ -72,7 +72,8 @@ impl<R> Ring<R> {
 ///
 /// # Panics
 ///
-/// If there are no buffers or no lanes, if the lanes do not divide the rows, or if all lanes skip.
+/// If there are no buffers or no lanes, if a buffer is too small, if the lanes do not divide the rows, or if all
+/// lanes skip.
 pub fn ring<R: Send>(
     shape: Shape,
     lanes: usize,
@@ -81,6 +82,7 @@ pub fn ring<R: Send>(
     already_given: usize,
 ) -> (Consumer<R>, Vec<LaneWriter<R>>) {
     assert!(!buffers.is_empty() && lanes > 0 && shape.rows.is_multiple_of(lanes) && already_given < lanes);
+    assert!(buffers.iter().all(|buffer| buffer.holds(shape)));
     let count = buffers.len() as u64;
     let slots = buffers.into_iter().enumerate().map(|(index, buffer)| {
         let is_first = index as u64 == first_step % count;
@@ -148,7 +150,7 @@ impl<R> LaneWriter<R> {
         let row = self.lane * self.rows + row;
         let start = self.buffer();
         std::array::from_fn(|array| {
-            // SAFETY: in bounds by `Shape`; rows of different arrays and lanes are disjoint, and
+            // SAFETY: in bounds by `Shape`, which the buffer holds; rows of different arrays and lanes are disjoint, and
             // `&mut self` keeps this lane from handing out a row twice. The memory was zeroed
             // when it was allocated, so it is initialised.
             unsafe { std::slice::from_raw_parts_mut(start.add(shape.offset(array, row)), shape.length) }
@@ -228,7 +230,12 @@ impl<R> Consumer<R> {
 
     /// Takes the next slot if it is full: its buffer, and the report of each lane (`None` for a
     /// lane that skipped the first step). `fresh` gives the buffer that takes its place.
+    ///
+    /// # Panics
+    ///
+    /// If that is too small.
     pub fn take(&mut self, fresh: Buffer) -> Option<(Buffer, Vec<Option<R>>)> {
+        assert!(fresh.holds(self.ring.shape));
         if !self.ring.is_full(self.step) {
             return None;
         }

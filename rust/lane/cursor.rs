@@ -150,7 +150,26 @@ mod tests {
     #[test]
     fn arrays_and_cursors_are_the_same_thing() {
         let array = std::array::from_fn(|i| 100 + i as u64);
-        assert_eq!(Cursor::from_array(array).to_array(), array);
-        assert_eq!(Cursor::FIELDS.len(), array.len());
+        let cursor = Cursor::from_array(array);
+        assert_eq!(cursor.to_array(), array);
+        let Cursor { window, given, offset, totals } = cursor;
+        let fields = [
+            ("epoch", window.epoch),
+            ("shard", window.shard),
+            ("record", window.record),
+            ("byte", window.byte),
+            ("given", given),
+            ("offset", offset),
+            ("records", totals.records),
+            ("quarantined", totals.quarantined),
+            ("documents", totals.documents),
+            ("tokens", totals.tokens),
+            ("text_bytes", totals.text_bytes),
+            ("padding", totals.padding),
+            ("dropped", totals.dropped),
+            ("lost_shards", totals.lost_shards),
+        ];
+        assert_eq!(fields.map(|(name, _)| name), Cursor::FIELDS);
+        assert_eq!(fields.map(|(_, number)| number), array);
     }
 }

@@ -1,7 +1,7 @@
 //! `_core.Pipeline`: what a `PackedDataset` iterator is made of.
 
 use std::num::NonZero;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use numpy::PyArray;
@@ -14,7 +14,8 @@ use super::encoder::Encoder;
 use crate::config::{HostConfig, OnError, Packing, Shuffle, StreamConfig, Truncation};
 use crate::error::Error;
 use crate::feed::buffer::{ENTRY_ITEMS, Lease};
-use crate::feed::pipeline::{self, Batch, Delivered, Next};
+use crate::feed::pipeline::{self, Batch, Delivered, Next, Stats};
+use crate::feed::turns::Turns;
 use crate::lane::cursor::Cursor;
 use crate::lane::quarantine_file::QuarantineFileConfig;
 use crate::pack::Layout;
@@ -27,7 +28,7 @@ const SIGNAL_CHECK: Duration = Duration::from_millis(20);
 /// Gives the batches of some lanes.
 #[pyclass(frozen, module = "gristmill._core")]
 pub struct Pipeline {
-    inner: Mutex<pipeline::Pipeline>,
+    inner: Turns<pipeline::Pipeline>,
     names: Vec<Py<PyString>>,
 }
 
@@ -97,13 +98,13 @@ impl Pipeline {
         let config = stream_config(arguments)?;
         let names = config.layout.names().iter().map(|name| PyString::intern(py, name).unbind()).collect();
         let inner = pipeline::Pipeline::new(Arc::new(config), host, encoder.inner().clone());
-        Ok(Self { inner: Mutex::new(inner), names })
+        Ok(Self { inner: Turns::new(inner), names })
     }
 
     /// The next batch or row, or None at the end.
     fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
         loop {
-            match py.detach(|| self.lock().next(SIGNAL_CHECK))? {
+            match self.with(py, |pipeline| pipeline.next(SIGNAL_CHECK))?? {
                 Next::Batch(batch) => return self.arrays(py, batch).map(Some),
                 Next::End => return Ok(None),
                 Next::Pending => py.check_signals()?,
@@ -112,95 +113,103 @@ impl Pipeline {
     }
 
     /// The last batch has reached its consumer.
-    fn accept(&self, py: Python<'_>) {
-        self.lock_detached(py).accept();
+    fn accept(&self, py: Python<'_>) -> PyResult<()> {
+        self.with(py, pipeline::Pipeline::accept)
     }
 
     /// Goes back before the last batch, unless it was accepted.
     fn take_back(&self, py: Python<'_>) -> PyResult<()> {
-        Ok(py.detach(|| self.lock().take_back())?)
+        self.with(py, pipeline::Pipeline::take_back)
     }
 
     /// A batch of padding behind the end, or None if these lanes have not met theirs.
     fn padding<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
-        let batch = self.lock_detached(py).padding()?;
+        let batch = self.with(py, pipeline::Pipeline::padding)??;
         batch.map(|batch| self.arrays(py, batch)).transpose()
     }
 
     /// Whether the next step will have rows of these lanes that are not all padding.
-    fn more(&self, py: Python<'_>) -> bool {
-        self.lock_detached(py).more()
+    fn more(&self, py: Python<'_>) -> PyResult<bool> {
+        self.with(py, |pipeline| pipeline.more())
     }
 
     /// Full batches that can be taken without waiting.
-    fn ready(&self, py: Python<'_>) -> usize {
-        self.lock_detached(py).ready()
+    fn ready(&self, py: Python<'_>) -> PyResult<usize> {
+        self.with(py, |pipeline| pipeline.ready())
     }
 
     /// How many workers to start. They start with the first batch that is wanted.
-    fn set_threads(&self, py: Python<'_>, threads: usize) {
-        self.lock_detached(py).set_threads(threads);
+    fn set_threads(&self, py: Python<'_>, threads: usize) -> PyResult<()> {
+        self.with(py, |pipeline| pipeline.set_threads(threads))
     }
 
     /// Starts the workers.
     fn start(&self, py: Python<'_>) -> PyResult<()> {
-        Ok(py.detach(|| self.lock().start())?)
+        Ok(self.with(py, pipeline::Pipeline::start)??)
     }
 
     /// Stops and joins the workers for good. A `next` that waits in another thread fails.
-    fn close(&self, py: Python<'_>) {
-        py.detach(|| self.lock().close());
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        match py.detach(|| self.inner.lock().map(|mut pipeline| pipeline.close())) {
+            // In a forked child there is nothing to stop.
+            Ok(()) | Err(Error::Forked) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Step, row within it, and for each lane its number and cursor.
     fn state<'py>(&self, py: Python<'py>) -> PyResult<(u64, usize, Bound<'py, PyDict>)> {
-        let pipeline = self.lock_detached(py);
-        let Delivered { step, row, cursors } = pipeline.delivered();
+        let (Delivered { step, row, cursors }, numbers) =
+            self.with(py, |pipeline| (pipeline.delivered().clone(), pipeline.lanes().to_vec()))?;
         let lanes = PyDict::new(py);
-        for (lane, cursor) in pipeline.lanes().iter().zip(cursors) {
+        for (lane, cursor) in numbers.iter().zip(cursors) {
             lanes.set_item(lane.to_string(), PyList::new(py, cursor.to_array())?)?;
         }
-        Ok((*step, *row, lanes))
+        Ok((step, row, lanes))
     }
 
     /// Returns once the file of the records left out is on the disk.
     fn sync_quarantine_file(&self, py: Python<'_>) -> PyResult<()> {
-        Ok(py.detach(|| self.lock().sync_quarantine_file())?)
+        Ok(self.with(py, |pipeline| pipeline.sync_quarantine_file())??)
     }
 
     /// Goes to a saved place: step, row, and the cursor of each own lane in order.
-    fn restore(&self, py: Python<'_>, step: u64, row: usize, cursors: Vec<[u64; 14]>) -> PyResult<()> {
+    fn restore(
+        &self,
+        py: Python<'_>,
+        step: u64,
+        row: usize,
+        cursors: Vec<[u64; Cursor::FIELDS.len()]>,
+    ) -> PyResult<()> {
         let cursors = cursors.into_iter().map(Cursor::from_array).collect();
-        Ok(py.detach(|| self.lock().restore(Delivered { step, row, cursors }))?)
+        Ok(self.with(py, |pipeline| pipeline.restore(Delivered { step, row, cursors }))??)
     }
 
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let pipeline = self.lock_detached(py);
-        let totals = pipeline.totals();
-        let rows = pipeline.rows();
-        let length = pipeline.config().sequence_length as u64;
+        let Stats { totals, rows, padding_tokens, batches, waited, ready, busy } =
+            self.with(py, |pipeline| pipeline.stats())?;
         let stats = PyDict::new(py);
         stats.set_item("documents", totals.documents)?;
         stats.set_item("tokens", totals.tokens)?;
         stats.set_item("text_bytes", totals.text_bytes)?;
         stats.set_item("rows", rows)?;
-        stats.set_item("batches", pipeline.delivered().step)?;
-        stats.set_item("padding_tokens", rows.saturating_mul(length).saturating_sub(totals.tokens))?;
+        stats.set_item("batches", batches)?;
+        stats.set_item("padding_tokens", padding_tokens)?;
         stats.set_item("dropped_tokens", totals.dropped)?;
         stats.set_item("quarantined", totals.quarantined)?;
         stats.set_item("lost_shards", totals.lost_shards)?;
-        stats.set_item("wait_seconds", pipeline.waited().as_secs_f64())?;
-        stats.set_item("ring_ready", pipeline.ready())?;
-        let busy = PyDict::new(py);
-        for (stage, duration) in ["read", "encode", "pack"].into_iter().zip(pipeline.busy()) {
-            busy.set_item(stage, duration.as_secs_f64())?;
+        stats.set_item("wait_seconds", waited.as_secs_f64())?;
+        stats.set_item("ring_ready", ready)?;
+        let by_stage = PyDict::new(py);
+        for (stage, duration) in ["read", "encode", "pack"].into_iter().zip(busy) {
+            by_stage.set_item(stage, duration.as_secs_f64())?;
         }
-        stats.set_item("busy_seconds", busy)?;
+        stats.set_item("busy_seconds", by_stage)?;
         Ok(stats)
     }
 
     fn quarantine<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let entries = self.lock_detached(py).quarantine().clone();
+        let entries = self.with(py, |pipeline| pipeline.quarantine().clone())?;
         let list = PyList::empty(py);
         for entry in entries {
             let item = PyDict::new(py);
@@ -215,20 +224,13 @@ impl Pipeline {
 }
 
 impl Pipeline {
-    fn lock(&self) -> MutexGuard<'_, pipeline::Pipeline> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The lock, waited for without the GIL: its holder may be waiting for a batch.
-    fn lock_detached(&self, py: Python<'_>) -> MutexGuard<'_, pipeline::Pipeline> {
-        // A guard must not cross `detach`, so wait there and take it here.
-        loop {
-            match self.inner.try_lock() {
-                Ok(guard) => return guard,
-                Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
-                Err(TryLockError::WouldBlock) => py.detach(|| drop(self.lock())),
-            }
-        }
+    /// Does something with the core's pipeline, without the GIL: another thread may be waiting with it for a batch.
+    fn with<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl Send + FnOnce(&mut pipeline::Pipeline) -> T,
+    ) -> PyResult<T> {
+        Ok(py.detach(|| self.inner.lock().map(|mut pipeline| work(&mut pipeline)))?)
     }
 
     fn arrays<'py>(&self, py: Python<'py>, batch: Batch) -> PyResult<Bound<'py, PyDict>> {

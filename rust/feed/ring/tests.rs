@@ -82,7 +82,7 @@ fn threads_of_any_speed_give_every_step_in_order() {
         }
         let mut kept = Vec::new();
         for step in 0..500 {
-            while !consumer.wait(Duration::from_secs(10)) {}
+            assert!(consumer.wait(Duration::from_secs(60)), "step {step} was not filled");
             let (buffer, _) = consumer.take(pool.get().expect("memory")).unwrap();
             let lease = Lease::new(buffer, Arc::clone(&pool));
             check(&lease, step);

@@ -1,0 +1,125 @@
+//! A lock for what several threads use while one of them mostly waits with it.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::error::{Error, Result};
+
+/// A value for one thread at a time, in the order in which they ask.
+///
+/// A mutex is unfair: a thread that frees it and takes it again at once, as one that waits for a batch does
+/// between two looks at signals, may keep all others out for as long as it likes. Here it has to pass a second
+/// mutex, which whoever asks next holds meanwhile.
+///
+/// In a forked child a lock that another thread of the parent had is never freed. Who is inside is therefore
+/// counted, with the process they belong to.
+pub struct Turns<T> {
+    turn: Mutex<()>,
+    value: Mutex<T>,
+    /// The process in the upper half, and in the lower one how many of its threads have the value or wait for it.
+    inside: AtomicU64,
+}
+
+const ONE: u64 = 1;
+const COUNT: u64 = u32::MAX as u64;
+
+impl<T> Turns<T> {
+    /// A value that nobody has.
+    pub fn new(value: T) -> Self {
+        Self { turn: Mutex::new(()), value: Mutex::new(value), inside: AtomicU64::new(0) }
+    }
+
+    /// The value, waited for.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`] if this process was forked while another thread was inside.
+    pub fn lock(&self) -> Result<Turn<'_, T>> {
+        let process = u64::from(std::process::id()) << 32;
+        let enter = |inside: u64| match inside & COUNT {
+            0 => Some(process | ONE),
+            _ if inside & !COUNT == process => Some(inside + ONE),
+            _ => None,
+        };
+        self.inside.fetch_update(Ordering::Relaxed, Ordering::Relaxed, enter).map_err(|_| Error::Forked)?;
+        let inside = Inside(&self.inside);
+        let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let value = self.value.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(turn);
+        Ok(Turn { value, _inside: inside })
+    }
+}
+
+/// A value that this thread has: freed first, then the thread is no longer inside.
+pub struct Turn<'a, T> {
+    value: MutexGuard<'a, T>,
+    _inside: Inside<'a>,
+}
+
+impl<T> Deref for Turn<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T> DerefMut for Turn<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.value
+    }
+}
+
+/// One of the threads inside.
+struct Inside<'a>(&'a AtomicU64);
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(ONE, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn who_frees_it_and_asks_again_comes_after_who_waits() {
+        let (turns, stop) = (Turns::new(0), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    let mut value = turns.lock().unwrap();
+                    *value += 1;
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+            });
+            while *turns.lock().unwrap() == 0 {}
+            let mut waited: Vec<i32> = (0..11)
+                .map(|_| {
+                    let before = *turns.lock().unwrap();
+                    *turns.lock().unwrap() - before
+                })
+                .collect();
+            stop.store(true, Ordering::Relaxed);
+            waited.sort_unstable();
+            // Who had it, and who asked before this thread did. The system may keep this thread from asking at times.
+            assert!(waited[5] <= 2, "{waited:?}");
+        });
+    }
+
+    #[test]
+    fn what_a_thread_of_another_process_had_is_not_waited_for() {
+        let turns = Turns::new(());
+        drop(turns.lock().unwrap());
+        let parent = u64::from(std::process::id() + 1) << 32;
+        turns.inside.store(parent, Ordering::Relaxed);
+        drop(turns.lock().unwrap());
+        turns.inside.store(parent | ONE, Ordering::Relaxed);
+        assert!(matches!(turns.lock(), Err(Error::Forked)));
+    }
+}
