@@ -20,7 +20,7 @@ the first token of the next one. `PackedDataset(..., boundary_targets=True)` doe
 
 Run as a program, it shows the shapes of a batch on a mesh of all devices:
 
-    python examples/maxtext_iterator.py 'demo-data/*/en_head.json.gz' tokenizer.json
+    python examples/maxtext_iterator.py 'demo-data/*/en_head.json.gz' demo-data/tokenizer
 """
 
 import sys

@@ -1,6 +1,6 @@
 """gristmill in a PyTorch loop: rows as tensors, without a copy.
 
-    python examples/torch_loop.py 'demo-data/*/en_head.json.gz' tokenizer.json
+    python examples/torch_loop.py 'demo-data/*/en_head.json.gz' demo-data/tokenizer
 
 `batches` is all there is to it. Torch's `DataLoader` is not needed: the threads that a `DataLoader` would replace by
 worker processes are inside gristmill, and a batch is a batch already. Of `world_size` ranks, each gives its own

@@ -1,4 +1,4 @@
-"""Every Python block and every command in README and docs runs."""
+"""Every Python block and every `gristmill` command in README and docs runs, and what else they call is there."""
 
 import os
 import re
@@ -42,8 +42,11 @@ def workplace(tmp_path, shard_folder, tokenizer_file, monkeypatch):
     return tmp_path
 
 
+RUNNING = [page for page in PAGES if page.name != "training.md" and (commands(page) or blocks(page, "python"))]
+
+
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("page", [p for p in PAGES if p.name != "training.md"], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", RUNNING, ids=lambda page: page.name)
 def test_what_a_page_shows_runs(page, workplace, capsys):
     for arguments in commands(page):
         command = _cli.cli.commands.get(arguments[0])
@@ -66,6 +69,18 @@ def test_what_a_page_shows_runs(page, workplace, capsys):
 def test_pages_show_code_and_commands():
     assert sum(len(blocks(page, "python")) for page in PAGES) > 20
     assert {arguments[0] for page in PAGES for arguments in commands(page)} >= set(_cli.cli.commands)
+
+
+def test_targets_and_scripts_are_there():
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    pages = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
+    text = "\n".join(page.read_text() for page in pages)
+    called = set(re.findall(r"(?:^\$ |^ {4}|`)make ([\w-]+)", text, re.MULTILINE))
+    assert called - targets == set()
+    assert called >= {"demo", "test", "bench", "docs", "wheel", "fuzz"}
+    scripts = set(re.findall(r"python ((?:\w+/)+[\w.]+)", text))
+    assert [script for script in scripts if not (ROOT / script).exists()] == []
+    assert scripts >= {"benches/scaling.py", "benches/encoders"}
 
 
 def test_links_lead_somewhere():
