@@ -1,9 +1,11 @@
 //! gristmill's core: gzipped JSONL shards in, packed rows of token ids out.
 //!
-//! The way of the data is `read` (inflate, split lines, extract the text), `encode` (text to ids),
-//! `lane` (the order of documents), `pack` (ids to rows) and `feed` (rows to batches). Everything
-//! here compiles and is tested without Python; `python` alone knows PyO3.
+//! The way of the data is `read` (inflate, split lines, extract the text), `encode` (text to ids), `lane` (the
+//! order of documents), `pack` (ids to rows of a `batch`) and `feed` (the threads that do all that, and what the
+//! consumer takes from). Each knows only those before it, and `config`. Everything here compiles and is tested
+//! without Python; `python` alone knows PyO3.
 
+pub mod batch;
 pub mod config;
 pub mod encode;
 pub mod error;

@@ -7,8 +7,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::board::Board;
-use super::ring::LaneWriter;
 use super::schedule::{Job, Schedule};
+use crate::batch::ring::LaneWriter;
 use crate::config::{HostConfig, StreamConfig};
 use crate::encode::Encoder;
 use crate::error::{Error, Result, panic_message};
@@ -53,10 +53,11 @@ struct Lane {
     /// Its number in the stream, over all hosts.
     number: usize,
     source: Mutex<Source>,
-    packing: Mutex<Packing>,
+    packing: Mutex<PackingEnd>,
 }
 
-struct Packing {
+/// What packs a lane's documents.
+struct PackingEnd {
     documents: Documents,
     packer: Packer,
 }
@@ -91,7 +92,7 @@ impl Crew {
                     .list_in(quarantine_file.cloned())
                     .stopped_by(&stop),
             ),
-            packing: Mutex::new(Packing {
+            packing: Mutex::new(PackingEnd {
                 documents: Documents::new(Arc::clone(config), lane, cursor),
                 packer: Packer::new(config, lane, writer),
             }),
@@ -168,7 +169,7 @@ impl Shared {
 
     fn pack(&self, lane: usize, block: Option<Block>) {
         let mut packing = self.lanes[lane].packing.lock().unwrap_or_else(PoisonError::into_inner);
-        let Packing { documents, packer } = &mut *packing;
+        let PackingEnd { documents, packer } = &mut *packing;
         if let Some(block) = block {
             documents.push(block);
         }

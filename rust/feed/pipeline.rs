@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::buffer::{Lease, Pool, Shape};
 use super::crew::{Busy, Crew};
-use super::ring::{Consumer, ring};
+use crate::batch::buffer::{Lease, Pool, Shape};
+use crate::batch::ring::{Consumer, ring};
 use crate::config::{HostConfig, StreamConfig};
 use crate::encode::Encoder;
 use crate::error::{Error, Result, ShardError};

@@ -5,6 +5,7 @@ pub mod block_encoder;
 pub mod cursor;
 pub mod documents;
 pub mod ids;
+pub mod placement;
 pub mod quarantine;
 pub mod quarantine_file;
 pub mod report;

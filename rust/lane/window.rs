@@ -3,8 +3,8 @@
 
 use super::block::{Block, Document, Then};
 use super::cursor::{Place, Totals};
+use super::placement::{self, Piece};
 use crate::config::{Packing, Shuffle, StreamConfig};
-use crate::pack::best_fit::{self, Piece};
 use crate::random::{Purpose, permutation};
 
 /// Encoded documents, put in order, and how far they are given.
@@ -97,7 +97,7 @@ fn in_stream_order(blocks: &[Block]) -> Vec<Part> {
 
 fn placed<'a>(documents: &'a [Part], config: &StreamConfig) -> impl Iterator<Item = Part> + use<'a> {
     let lengths: Vec<usize> = documents.iter().map(|part| part.to).collect();
-    let pieces = best_fit::place(&lengths, config.sequence_length, config.max_segments);
+    let pieces = placement::place(&lengths, config.sequence_length, config.max_segments);
     pieces.into_iter().map(|Piece { document, tokens, ends_row }| Part {
         from: tokens.start,
         to: tokens.end,

@@ -1,6 +1,6 @@
 //! What the arrays of a batch are called and what stands in them.
 
-use crate::feed::ring::LaneWriter;
+use crate::batch::ring::LaneWriter;
 
 /// A set of int32 arrays `[rows, sequence_length]`, named after the library that reads it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -136,8 +136,8 @@ fn count_up(places: &mut [i32], first: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::feed::buffer::{Pool, Shape};
-    use crate::feed::ring::{LaneWriter, ring};
+    use crate::batch::buffer::{Pool, Shape};
+    use crate::batch::ring::{LaneWriter, ring};
 
     /// What `write` leaves in the arrays of a row of `length` places.
     fn row(layout: Layout, length: usize, write: impl FnOnce(&mut LaneWriter<()>)) -> Vec<Vec<i32>> {

@@ -4,7 +4,7 @@
 //! some of it. They differ in how much of a document goes into a row and in when a row is closed:
 //! that is `concat`, `pad` and `best_fit`. `step` knows where in the step the next token goes.
 
-pub mod best_fit;
+mod best_fit;
 mod concat;
 mod layout;
 mod pad;
@@ -13,8 +13,8 @@ mod step;
 
 use std::sync::Arc;
 
+use crate::batch::ring::LaneWriter;
 use crate::config::{Packing, StreamConfig};
-use crate::feed::ring::LaneWriter;
 use crate::lane::documents::{Documents, Next};
 use crate::lane::report::Report;
 

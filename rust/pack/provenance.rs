@@ -10,7 +10,7 @@
 //! An entry is written for each run of tokens that follow one another in their document. Those that
 //! a row has no place for are left out, which the lengths show: they then do not add up to its tokens.
 
-use crate::feed::buffer::ENTRY_ITEMS;
+use crate::batch::buffer::ENTRY_ITEMS;
 
 /// Tokens of a document that stand together in a row.
 #[derive(Debug, Clone, Copy)]

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::layout::Segment;
 use super::provenance::{self, Entry};
+use crate::batch::ring::LaneWriter;
 use crate::config::StreamConfig;
 use crate::error::Error;
-use crate::feed::ring::LaneWriter;
 use crate::lane::documents::{Documents, Run};
 use crate::lane::report::{Report, Rows};
 

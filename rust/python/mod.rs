@@ -6,7 +6,7 @@
 // PyO3 makes arguments from Python objects: functions own what they are given.
 #![allow(clippy::needless_pass_by_value)]
 
-mod build;
+mod build_info;
 mod encoder;
 mod error;
 mod inflate;
@@ -22,7 +22,7 @@ mod _core {
     use super::{Bound, PyModule, PyModuleMethods, PyResult};
 
     #[pymodule_export]
-    use super::build::build_info;
+    use super::build_info::build_info;
     #[pymodule_export]
     use super::encoder::Encoder;
     #[pymodule_export]

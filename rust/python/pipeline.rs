@@ -11,9 +11,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 
 use super::encoder::Encoder;
+use crate::batch::buffer::{ENTRY_ITEMS, Lease};
 use crate::config::{HostConfig, OnError, Packing, Shuffle, StreamConfig, Truncation};
 use crate::error::Error;
-use crate::feed::buffer::{ENTRY_ITEMS, Lease};
 use crate::feed::pipeline::{self, Batch, Delivered, Next, Stats};
 use crate::feed::turns::Turns;
 use crate::lane::cursor::Cursor;

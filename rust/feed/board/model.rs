@@ -8,8 +8,8 @@ use std::time::Duration;
 use loom::thread;
 
 use super::*;
-use crate::feed::buffer::{Pool, Shape};
-use crate::feed::ring::{Consumer, LaneWriter, ring};
+use crate::batch::buffer::{Pool, Shape};
+use crate::batch::ring::{Consumer, LaneWriter, ring};
 use crate::sync::Arc;
 
 struct Crew {

@@ -7,7 +7,7 @@
 use loom::thread;
 
 use super::*;
-use crate::feed::buffer::Pool;
+use crate::batch::buffer::Pool;
 
 const SHAPE: Shape = Shape { arrays: 1, rows: 2, length: 1, entries: 0 };
 const FOREVER: Duration = Duration::MAX;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::feed::buffer::{Lease, Pool};
+use crate::batch::buffer::{Lease, Pool};
 
 const SHAPE: Shape = Shape { arrays: 2, rows: 6, length: 5, entries: 1 };
 

@@ -1,0 +1,168 @@
+//! The order of `best_fit`: a window of documents placed into as few rows as a greedy rule finds.
+//!
+//! ```text
+//! window      aaaaaaE bbbbbE ccE ddddddddddddE eE         length 8
+//! cut         d d d d d d d d                             full rows first; ddddE is left of d
+//! place       a (7), b (6), d (5), c (3), e (2)           longest first
+//!             aaaaaaE.  bbbbbE..  ddddE...  -> c with d, e with b
+//! rows        aaaaaaE.                                    in the order of their earliest document,
+//!             bbbbbEeE                                    in each row in stream order
+//!             ccEddddE
+//!             dddddddd
+//! ```
+//!
+//! Each goes into the fullest row in which it fits, the oldest among equals. Rows are held by their
+//! free room in an ordered set: O(n log n) for a window of n documents, whatever their lengths.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+/// A part of a document and its place in the order of a window.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Piece {
+    /// Index of the document among those placed together.
+    pub document: usize,
+    /// Which of its tokens.
+    pub tokens: Range<usize>,
+    /// Whether the row is closed behind it.
+    pub ends_row: bool,
+}
+
+/// A row while it is being filled: documents and their tokens.
+type Row = Vec<(usize, Range<usize>)>;
+
+/// Places documents of these lengths into rows of `length` tokens and at most `max_segments`
+/// segments, and gives the pieces row after row. Documents without tokens have none.
+pub fn place(lengths: &[usize], length: usize, max_segments: Option<usize>) -> Vec<Piece> {
+    let (mut rows, mut rests) = cut_full_rows(lengths, length);
+    let first_open = rows.len();
+    // Sorting is stable: equals stay in stream order.
+    rests.sort_by_key(|(_, tokens)| Reverse(tokens.len()));
+    let mut open: BTreeSet<(usize, usize)> = BTreeSet::new();
+    for (document, tokens) in rests {
+        let fullest = open.range((tokens.len(), 0)..).next().copied();
+        let (free, row) = fullest.unwrap_or((length, rows.len()));
+        if fullest.is_some() {
+            open.remove(&(free, row));
+        } else {
+            rows.push(Row::new());
+        }
+        let free = free - tokens.len();
+        rows[row].push((document, tokens));
+        if free > 0 && max_segments.is_none_or(|most| rows[row].len() < most) {
+            open.insert((free, row));
+        }
+    }
+    for row in &mut rows[first_open..] {
+        row.sort_unstable_by_key(|&(document, _)| document);
+    }
+    // Rows that begin with the same document are its full rows and then that with its rest.
+    rows.sort_unstable_by_key(|row| row.first().map(|(document, tokens)| (*document, tokens.start)));
+    rows.into_iter().flat_map(pieces).collect()
+}
+
+/// Cuts full rows from documents longer than a row. What is left, or the whole of shorter ones, is
+/// to be placed.
+fn cut_full_rows(lengths: &[usize], length: usize) -> (Vec<Row>, Row) {
+    let (mut rows, mut rests) = (Vec::new(), Row::new());
+    for (document, &tokens) in lengths.iter().enumerate() {
+        let cut = tokens / length * length;
+        rows.extend((0..cut).step_by(length).map(|start| vec![(document, start..start + length)]));
+        if cut < tokens {
+            rests.push((document, cut..tokens));
+        }
+    }
+    (rows, rests)
+}
+
+fn pieces(row: Row) -> impl Iterator<Item = Piece> {
+    let last = row.len() - 1;
+    row.into_iter().enumerate().map(move |(index, (document, tokens))| Piece {
+        document,
+        tokens,
+        ends_row: index == last,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The rule word for word, by looking at every row for every document.
+    fn naive(lengths: &[usize], length: usize, most: usize) -> Vec<Row> {
+        let mut rows: Vec<Row> = Vec::new();
+        let mut rests = Vec::new();
+        for (document, &tokens) in lengths.iter().enumerate() {
+            let mut start = 0;
+            while tokens - start > length {
+                rows.push(vec![(document, start..start + length)]);
+                start += length;
+            }
+            if tokens > start {
+                rests.push((document, start..tokens));
+            }
+        }
+        rests.sort_by_key(|(document, tokens)| (Reverse(tokens.len()), *document));
+        for (document, tokens) in rests {
+            let filled = |row: &Row| row.iter().map(|(_, tokens)| tokens.len()).sum::<usize>();
+            let mut fullest: Option<usize> = None;
+            for (index, row) in rows.iter().enumerate() {
+                let fits = filled(row) + tokens.len() <= length && row.len() < most;
+                if fits && fullest.is_none_or(|best| filled(row) > filled(&rows[best])) {
+                    fullest = Some(index);
+                }
+            }
+            match fullest {
+                Some(row) => rows[row].push((document, tokens)),
+                None => rows.push(vec![(document, tokens)]),
+            }
+        }
+        for row in &mut rows {
+            row.sort_by_key(|(document, _)| *document);
+        }
+        rows.sort_by_key(|row| (row[0].0, row[0].1.start));
+        rows
+    }
+
+    fn rows(pieces: Vec<Piece>) -> Vec<Row> {
+        let mut rows = vec![Row::new()];
+        for Piece { document, tokens, ends_row } in pieces {
+            rows.last_mut().unwrap().push((document, tokens));
+            if ends_row {
+                rows.push(Row::new());
+            }
+        }
+        assert_eq!(rows.pop(), Some(Row::new()));
+        rows
+    }
+
+    #[test]
+    fn the_window_of_the_module_documentation() {
+        let placed = rows(place(&[7, 6, 3, 13, 2], 8, None));
+        assert_eq!(
+            placed,
+            [vec![(0, 0..7)], vec![(1, 0..6), (4, 0..2)], vec![(2, 0..3), (3, 8..13)], vec![(3, 0..8)]]
+        );
+    }
+
+    #[test]
+    fn no_documents_no_rows() {
+        assert_eq!(place(&[], 8, None), []);
+        assert_eq!(place(&[0, 0], 8, Some(1)), []);
+    }
+
+    proptest! {
+        #[test]
+        fn places_as_the_rule_says(
+            lengths in prop::collection::vec(prop_oneof![4 => 0usize..12, 1 => 0usize..60], 0..40),
+            length in 1usize..20,
+            most in prop::option::of(1usize..5),
+        ) {
+            let expected = naive(&lengths, length, most.unwrap_or(usize::MAX));
+            prop_assert_eq!(rows(place(&lengths, length, most)), expected);
+        }
+    }
+}
