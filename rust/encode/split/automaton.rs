@@ -60,9 +60,9 @@ impl Automaton {
         let row_shift = (kinds.count() + 1).next_power_of_two().trailing_zeros();
         let mut build = Build { code: &program.code, states: vec![vec![]], numbers: HashMap::new() };
         build.numbers.insert(vec![], DEAD);
-        let mut start = Vec::new();
+        let mut start = Places::new(&program.code);
         build.follow(entry, &mut start);
-        build.number(start)?;
+        build.number(start.list)?;
 
         let mut by_kind = vec![Transition(0); 1 << row_shift];
         let mut state = 1;
@@ -209,9 +209,23 @@ impl Program<'_> {
     }
 }
 
+/// Instructions, none of them `Either`, in order of priority.
+struct Places {
+    list: Vec<usize>,
+    /// By instruction, whether it has been followed. Of two ways to one place the first counts, and alternatives that
+    /// may be empty, one behind the other, have more ways than could be walked.
+    followed: Vec<bool>,
+}
+
+impl Places {
+    fn new(code: &[Instruction]) -> Self {
+        Self { list: Vec::new(), followed: vec![false; code.len()] }
+    }
+}
+
 struct Build<'a> {
     code: &'a [Instruction],
-    /// Each state: its instructions, none of them `Either`, in order of priority.
+    /// Each state: its [`Places`].
     states: Vec<Vec<usize>>,
     numbers: HashMap<Vec<usize>, u16>,
 }
@@ -231,15 +245,15 @@ impl Build<'_> {
     }
 
     fn step(&mut self, state: usize, symbol: usize) -> Result<Transition, String> {
-        let mut after = Vec::new();
+        let mut after = Places::new(self.code);
         let mut seen = vec![false; self.code.len()];
         let matched = self.states[state].iter().any(|&at| self.advance(at, symbol, &mut seen, &mut after));
-        Ok(Transition(self.number(after)? << 1 | u16::from(matched)))
+        Ok(Transition(self.number(after.list)? << 1 | u16::from(matched)))
     }
 
     /// Adds to `after` where `symbol` leads from the instruction `at`; true if `at` leads to the
     /// match without it, which ends the list.
-    fn advance(&self, at: usize, symbol: usize, seen: &mut [bool], after: &mut Vec<usize>) -> bool {
+    fn advance(&self, at: usize, symbol: usize, seen: &mut [bool], after: &mut Places) -> bool {
         if std::mem::replace(&mut seen[at], true) {
             return false;
         }
@@ -261,12 +275,15 @@ impl Build<'_> {
     }
 
     /// Adds the instructions reached from `at` without a look at the text.
-    fn follow(&self, at: usize, state: &mut Vec<usize>) {
+    fn follow(&self, at: usize, places: &mut Places) {
+        if std::mem::replace(&mut places.followed[at], true) {
+            return;
+        }
         if let Instruction::Either(first, second) = self.code[at] {
-            self.follow(first, state);
-            self.follow(second, state);
-        } else if !state.contains(&at) {
-            state.push(at);
+            self.follow(first, places);
+            self.follow(second, places);
+        } else {
+            places.list.push(at);
         }
     }
 }

@@ -11,6 +11,9 @@ use super::pattern::{Node, first_of, named_set, single};
 /// The largest count in `{m,n}`; more would only make the automaton large.
 const MAX_COUNT: u32 = 64;
 
+/// The most groups inside each other: reading them, and making them an automaton, is recursive.
+const MAX_DEPTH: usize = 64;
+
 /// Two ASCII letters that fold together into one character outside ASCII (ß, ﬀ, ﬁ, ﬂ, ﬆ), which
 /// Oniguruma would match under `(?i:...)` and a set of single characters cannot express.
 const MULTI_FOLDS: [[char; 2]; 5] = [['s', 's'], ['f', 'f'], ['f', 'i'], ['f', 'l'], ['s', 't']];
@@ -93,7 +96,8 @@ impl Parser {
                     return Err("a repeated look-ahead in a split pattern".into());
                 }
                 Some(Quantifier { min, max, possessive: keeps }) => {
-                    if max.is_none() && atom.may_be_empty() {
+                    // Of bounded ones, nested repetitions of nothing would compile to nothing in 64^n steps.
+                    if max.is_none_or(|max| max > 1) && atom.may_be_empty() {
                         return Err("a repetition of what may be empty in a split pattern".into());
                     }
                     if keeps {
@@ -192,6 +196,9 @@ impl Parser {
             None
         };
         self.depth += 1;
+        if self.depth > MAX_DEPTH {
+            return Err(format!("more than {MAX_DEPTH} groups inside each other in a split pattern"));
+        }
         let node = self.alternation()?;
         self.depth -= 1;
         self.ignore_case = was;

@@ -51,12 +51,30 @@ fn what_is_refused_says_why() {
             "a possessive repetition in a split pattern that is not the same as a greedy one",
         ),
         (
+            before_byte_level(&split(&format!("{}a{}", "(".repeat(65), ")".repeat(65)), "Isolated", false)),
+            "more than 64 groups inside each other in a split pattern",
+        ),
+        (
+            before_byte_level(&split("a(?:(?:(?:){64}){64}){64}", "Isolated", false)),
+            "a repetition of what may be empty in a split pattern",
+        ),
+        (
             before_byte_level(&json!({"type": "ByteLevel", "add_prefix_space": false})),
             "more than one ByteLevel",
         ),
     ] {
         let error = Splitter::recognise(&json).err();
         assert_eq!(error.as_deref(), Some(clause), "{json}");
+    }
+}
+
+/// Each of these patterns is read and made an automaton in time that does not grow with the number of ways to match
+/// it, or with its depth.
+#[test]
+fn deep_and_ambiguous_patterns_are_recognised_at_once() {
+    let deep = format!("{}a{}", "(?:".repeat(64), ")".repeat(64));
+    for pattern in [&deep, &format!("a{}", "(?:b?|c?)".repeat(60)), &format!("a{}", "(?:|)".repeat(60))] {
+        assert!(Splitter::recognise(&before_byte_level(&split(pattern, "Isolated", false))).is_ok());
     }
 }
 
