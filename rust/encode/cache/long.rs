@@ -35,6 +35,10 @@ impl LongPieces {
         let start = self.kept.len() as u32;
         self.kept.extend_from_slice(piece);
         self.kept.extend(ids.iter().flat_map(|id| id.to_ne_bytes()));
+        debug_assert!(
+            u32::try_from(self.kept.len()).is_ok(),
+            "the cache forgets before there are so many bytes"
+        );
         let entry = Entry { start, piece_bytes: piece.len() as u32, end: self.kept.len() as u32 };
         self.entries.insert(self.hasher.hash_one(piece), entry);
     }

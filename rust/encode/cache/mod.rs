@@ -27,6 +27,8 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+use std::alloc::{Layout, handle_alloc_error};
+
 use super::kernel::{Plain, prefetch};
 use super::memory::{Line, Lines};
 use long::LongPieces;
@@ -71,6 +73,10 @@ impl Size {
 /// The least number of seeds that room is made for: for several times as many pieces, as texts bring their own.
 const FIRST_PIECES: usize = 1 << 17;
 
+/// The most bytes of long pieces, and of spilled ids: places among them are 32-bit numbers. What one text adds until
+/// the next look at this, which may be an id for each of its bytes, is still within them.
+const MOST_STORED: usize = 1 << 31;
+
 /// The ids of pieces.
 pub struct PieceCache {
     lines: Lines,
@@ -96,6 +102,11 @@ impl PieceCache {
                 let (long, spilled) = (LongPieces::default(), Vec::new());
                 return Self { lines, short, medium, long, spilled, bound };
             }
+            if bound == 0 {
+                // Not even the smallest tables: as wherever else the system has no memory left.
+                let layout = Layout::array::<Line>(medium.end());
+                handle_alloc_error(layout.unwrap_or(Layout::new::<Line>()));
+            }
             bound /= 2;
         }
     }
@@ -105,13 +116,14 @@ impl PieceCache {
     pub fn maintain(&mut self) {
         self.short.grow_if_due(&mut self.lines, hash);
         self.medium.grow_if_due(&mut self.lines, hash_medium);
-        if self.spilled.len() * size_of::<u32>() > self.bound / 8 {
+        let bound = (self.bound / 8).min(MOST_STORED);
+        if self.spilled.len() * size_of::<u32>() > bound {
             for used in self.used() {
                 self.lines[used].fill(Line::EMPTY);
             }
             self.spilled.clear();
         }
-        if self.long.bytes() > self.bound / 8 {
+        if self.long.bytes() > bound {
             self.long.clear();
         }
     }
