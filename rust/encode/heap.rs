@@ -1,4 +1,5 @@
-//! Merging with a heap of candidates: for the rare word whose windows do not fit together.
+//! Merging with a heap of candidates: for what is too long for a fixed array, which is the rare word whose windows do
+//! not fit together, and at load the spelling of a token of more than 64 symbols.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

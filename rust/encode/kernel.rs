@@ -3,7 +3,8 @@
 //! The crate is compiled for the target's base processor (compiling all of it for newer ones slows
 //! inflating by a fifth). The hot loops exist twice instead: as plain Rust, which is what every
 //! processor without a kernel of its own runs, and compiled with the features of a kernel. Both give
-//! the same ids; tests force the portable one.
+//! the same ids; tests force the portable one. What is compiled into a kernel must be inlined there, or it runs
+//! without the kernel's instructions.
 
 /// The instruction set that the hot loops of one encoder use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,10 +3,10 @@
 #[cfg(target_arch = "x86_64")]
 use super::kernel::Avx2;
 use super::kernel::{Kernel, Plain};
-use super::lanes::Lanes;
 use super::merging::{LONGEST, Merges, Merging, SideBySide, Word};
 use super::pairs::{NONE, PairTable};
 use super::rules::MergeRule;
+use super::vectors::Vectors;
 
 /// The merges that can happen, one for each product.
 ///
@@ -95,34 +95,39 @@ impl MergeTable {
     }
 
     #[inline(always)]
-    fn merge_by_length(&self, lanes: impl Lanes, word: &impl Word, mut emit: impl FnMut(u32, usize, usize)) {
+    fn merge_by_length(
+        &self,
+        vectors: impl Vectors,
+        word: &impl Word,
+        mut emit: impl FnMut(u32, usize, usize),
+    ) {
         match word.len() {
             0 => {}
             1 => emit(self.id(word.symbol(0)), 0, 1),
-            2 => match word.rank(lanes, self, 0) {
+            2 => match word.rank(vectors, self, 0) {
                 NONE => {
                     emit(self.id(word.symbol(0)), 0, 1);
                     emit(self.id(word.symbol(1)), 1, 2);
                 }
                 rank => emit(self.id(rank), 0, 2),
             },
-            3..=8 => self.merge_within::<8>(lanes, word, emit),
-            9..=16 => self.merge_within::<16>(lanes, word, emit),
-            17..=32 => self.merge_within::<32>(lanes, word, emit),
-            _ => self.merge_within::<LONGEST>(lanes, word, emit),
+            3..=8 => self.merge_within::<8>(vectors, word, emit),
+            9..=16 => self.merge_within::<16>(vectors, word, emit),
+            17..=32 => self.merge_within::<32>(vectors, word, emit),
+            _ => self.merge_within::<LONGEST>(vectors, word, emit),
         }
     }
 
     #[inline(always)]
     fn merge_within<const W: usize>(
         &self,
-        lanes: impl Lanes,
+        vectors: impl Vectors,
         word: &impl Word,
         mut emit: impl FnMut(u32, usize, usize),
     ) {
         let mut merging = Merging::<W>::default();
-        merging.start(lanes, self, word);
-        while merging.step(lanes, self) {}
+        merging.start(vectors, self, word);
+        while merging.step(vectors, self) {}
         merging.emit(|symbol, start, end| emit(self.id(symbol), start, end));
     }
 

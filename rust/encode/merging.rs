@@ -11,9 +11,9 @@
 
 use std::hint::select_unpredictable;
 
-use super::lanes::Lanes;
 use super::merge::MergeTable;
 use super::pairs::{NO_SYMBOL, NONE, PairPlace, PairTable};
+use super::vectors::Vectors;
 
 /// The most symbols of a word here; longer ones are in [`windows`](super::windows).
 pub const LONGEST: usize = 64;
@@ -77,14 +77,14 @@ impl<const W: usize> Default for Merging<W> {
 impl<const W: usize> Merging<W> {
     /// Begins with a word of one to `W` symbols.
     #[inline(always)]
-    pub fn start<M: Merges>(&mut self, lanes: impl Lanes, table: &M, word: &impl Word<M>) {
+    pub fn start<M: Merges>(&mut self, vectors: impl Vectors, table: &M, word: &impl Word<M>) {
         let len = word.len().min(W);
         for (place, symbol) in self.symbols[..len].iter_mut().enumerate() {
             *symbol = word.symbol(place);
         }
         self.keys = [NO_KEY; W];
         for (place, entry) in self.keys[..len - 1].iter_mut().enumerate() {
-            *entry = key(word.rank(lanes, table, place), place);
+            *entry = key(word.rank(vectors, table, place), place);
         }
         self.begins = !0u64 >> (64 - len);
         self.len = len;
@@ -102,10 +102,10 @@ impl<const W: usize> Merging<W> {
 
     /// Does the next merge; false if there is none.
     #[inline(always)]
-    pub fn step(&mut self, lanes: impl Lanes, table: &impl Merges) -> bool {
-        let more = self.join(lanes, table);
+    pub fn step(&mut self, vectors: impl Vectors, table: &impl Merges) -> bool {
+        let more = self.join(vectors, table);
         if more {
-            self.rank(lanes, table);
+            self.rank(vectors, table);
         }
         more
     }
@@ -113,8 +113,8 @@ impl<const W: usize> Merging<W> {
     /// Joins the pair that comes next, and asks for the ranks of the pairs that this makes; false if there is
     /// none.
     #[inline(always)]
-    fn join(&mut self, lanes: impl Lanes, table: &impl Merges) -> bool {
-        let least = lanes.least(&self.keys);
+    fn join(&mut self, vectors: impl Vectors, table: &impl Merges) -> bool {
+        let least = vectors.least(&self.keys);
         if least >= NONE << PLACE_BITS {
             return false;
         }
@@ -139,12 +139,12 @@ impl<const W: usize> Merging<W> {
 
     /// Ranks the pairs that the last join has made.
     #[inline(always)]
-    fn rank(&mut self, lanes: impl Lanes, table: &impl Merges) {
+    fn rank(&mut self, vectors: impl Vectors, table: &impl Merges) {
         let Joining { left, right, before, with_after, with_before } = self.joining;
-        let with_after = table.ranks().find(lanes, with_after);
-        let with_before = table.ranks().find(lanes, with_before);
+        let with_after = table.ranks().find(vectors, with_after);
+        let with_before = table.ranks().find(vectors, with_before);
         let changes = [(right, NO_KEY), (left, key(with_after, left)), (before, key(with_before, before))];
-        lanes.put(&mut self.keys, changes.map(|(place, key)| (place as u32, key)));
+        vectors.put(&mut self.keys, changes.map(|(place, key)| (place as u32, key)));
     }
 
     /// Takes what is left: the id of each symbol.
@@ -210,7 +210,7 @@ impl<const W: usize> SideBySide<W> {
     /// A step at a time of each: a merge has to wait for the ranks of the pairs that it makes, and while one
     /// word waits, the processor goes on with the next.
     #[inline(always)]
-    pub fn merge(&mut self, lanes: impl Lanes, table: &impl Merges, until: u32) {
+    pub fn merge(&mut self, vectors: impl Vectors, table: &impl Merges, until: u32) {
         let Self { slots, len, live } = self;
         live.clear();
         live.extend(0..*len as u32);
@@ -221,13 +221,13 @@ impl<const W: usize> SideBySide<W> {
             for place in 0..count {
                 let at = live[place];
                 let word = &mut slots[at as usize];
-                let more = word.count() > until && word.join(lanes, table);
+                let more = word.count() > until && word.join(vectors, table);
                 live[kept] = at;
                 kept += usize::from(more);
             }
             count = kept;
             for at in &live[..count] {
-                slots[*at as usize].rank(lanes, table);
+                slots[*at as usize].rank(vectors, table);
             }
         }
     }
@@ -245,7 +245,7 @@ pub trait Word<M = MergeTable> {
     fn len(&self) -> usize;
     fn symbol(&self, place: usize) -> u32;
     /// The rank of the symbols at `place` and behind it: where there is a quicker way than the table.
-    fn rank(&self, lanes: impl Lanes, table: &M, place: usize) -> u32;
+    fn rank(&self, vectors: impl Vectors, table: &M, place: usize) -> u32;
 }
 
 impl<M: Merges> Word<M> for &[u32] {
@@ -260,7 +260,7 @@ impl<M: Merges> Word<M> for &[u32] {
     }
 
     #[inline(always)]
-    fn rank(&self, lanes: impl Lanes, table: &M, place: usize) -> u32 {
-        table.ranks().get(lanes, self[place], self[place + 1])
+    fn rank(&self, vectors: impl Vectors, table: &M, place: usize) -> u32 {
+        table.ranks().get(vectors, self[place], self[place + 1])
     }
 }

@@ -8,9 +8,6 @@
 //! crate itself, for all the rest. The way of a text through the fast engine is in [`fast`]; the ideas
 //! that make it fast are in docs/encoder.md.
 
-// What is compiled into a kernel must be inlined there, or it runs without the kernel's instructions.
-#![allow(clippy::inline_always)]
-
 mod added;
 mod bytes;
 mod cache;
@@ -20,7 +17,6 @@ mod file;
 mod heap;
 mod hits;
 pub(crate) mod kernel;
-mod lanes;
 mod memory;
 mod merge;
 mod merging;
@@ -40,6 +36,7 @@ pub mod split;
 mod spm;
 mod unknown;
 mod utf8;
+mod vectors;
 mod vocab;
 mod windows;
 mod words;

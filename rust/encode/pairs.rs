@@ -12,7 +12,7 @@
 use std::hint::select_unpredictable;
 
 use super::kernel::{Plain, prefetch};
-use super::lanes::{Lanes, PER_LINE, VALUE_BITS};
+use super::vectors::{PER_LINE, VALUE_BITS, Vectors};
 use super::vocab::{ID_BITS as SYMBOL_BITS, MAX_IDS};
 
 /// "Not there". All values and symbols are below it.
@@ -78,8 +78,8 @@ impl PairTable {
 
     /// The value of a pair, [`NONE`] if it has none.
     #[inline(always)]
-    pub fn get(&self, lanes: impl Lanes, left: u32, right: u32) -> u32 {
-        self.find(lanes, self.place_of(left, right))
+    pub fn get(&self, vectors: impl Vectors, left: u32, right: u32) -> u32 {
+        self.find(vectors, self.place_of(left, right))
     }
 
     /// Where a pair would be, its line asked for.
@@ -95,9 +95,9 @@ impl PairTable {
 
     /// The value of the pair that belongs to a place, [`NONE`] if it has none.
     #[inline(always)]
-    pub fn find(&self, lanes: impl Lanes, PairPlace { key, place }: PairPlace) -> u32 {
+    pub fn find(&self, vectors: impl Vectors, PairPlace { key, place }: PairPlace) -> u32 {
         let Line(entries) = &self.lines[place];
-        let found = lanes.find(entries, key);
+        let found = vectors.find(entries, key);
         let may_be_behind = u32::from(entries[PER_LINE - 1] != EMPTY);
         // One rare branch, not two of which the first is a guess.
         if may_be_behind & u32::from(found == NONE) != 0 { self.find_behind(place, key) } else { found }

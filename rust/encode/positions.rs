@@ -27,13 +27,12 @@ static PLACES: [[u8; 8]; 256] = {
 #[inline]
 #[target_feature(enable = "avx2,popcnt")]
 pub fn push_ones(ones: u64, base: u32, places: &mut Vec<u32>) {
-    // 64 places and what the last eight may reach beyond them.
-    places.reserve(64 + 8);
+    places.reserve(64);
     let mut len = places.len();
     let mut bases = _mm256_set1_epi32(base as i32);
     for byte in ones.to_le_bytes() {
-        // SAFETY: the table's entry is eight bytes long; there is room for eight places behind the at
-        // most 64 that have been counted.
+        // SAFETY: the table's entry is eight bytes long. There is room for 64 places, of which each byte before this
+        // one has counted eight at most, so for eight more.
         unsafe {
             let offsets = _mm_loadl_epi64(PLACES[usize::from(byte)].as_ptr().cast());
             let written = _mm256_add_epi32(_mm256_cvtepu8_epi32(offsets), bases);

@@ -131,10 +131,13 @@ impl Merges for AllRules<'_> {
     }
 }
 
+/// The most symbols of tokens that are merged side by side: nearly all have fewer.
+const LONGEST_OF_SEVERAL: usize = 16;
+
 /// Finds the last merges of tokens, several at a time.
 struct LastMerges<'a> {
     rules: &'a AllRules<'a>,
-    words: SideBySide<16>,
+    words: SideBySide<LONGEST_OF_SEVERAL>,
     products: Vec<u32>,
 }
 
@@ -147,7 +150,7 @@ impl<'a> LastMerges<'a> {
 
     /// Takes a token of two or more symbols; appends ranks of merges that were found to make theirs.
     fn add(&mut self, product: u32, symbols: &[u32], live: &mut Vec<u32>) {
-        if symbols.len() <= 16 {
+        if symbols.len() <= LONGEST_OF_SEVERAL {
             let tag = self.products.len();
             self.products.push(product);
             self.words.add(tag, |word| {

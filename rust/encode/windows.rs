@@ -1,4 +1,4 @@
-//! Merging words of any length, window by window, in linear time and constant memory.
+//! Merging words of any length, window by window: in linear time and constant memory, unless windows must grow.
 //!
 //! Why the result is exact. Call two neighbouring tokens *sound* when merging just their symbols gives
 //! these two tokens again. A sequence of tokens is the encoding of its symbols exactly when every two
@@ -16,19 +16,19 @@
 //! with the token before it in the one and with the token behind it in the other: from the one up to this token
 //! and from the other behind it, all neighbours are sound. Windows at equal distances are merged side by side.
 //! Where two have no token in common, others between them begin where a late token of the first does. When that
-//! does not help, the word is begun again with longer windows, up to the whole word: it takes a vocabulary made
-//! for the purpose, or tokens that are too long for a window.
+//! does not help, the word is begun again with longer windows, merged by a heap, up to the whole word: it takes a
+//! vocabulary made for the purpose, or tokens that are too long for a window.
 //!
-//! Against a heap over the whole word this is many times faster on a megabyte without a cut (a heap
-//! of that size misses the caches at every step) and needs no memory that grows with the word.
+//! Against a heap over the whole word, windows are many times faster on a megabyte without a cut (a heap of that size
+//! misses the caches at every step), and need memory for a few windows only.
 
 use std::cmp::Ordering;
 use std::ops::Range;
 
 use super::heap;
-use super::lanes::Lanes;
 use super::merge::MergeTable;
 use super::merging::{LONGEST, SideBySide, Word};
+use super::vectors::Vectors;
 
 /// How many windows are merged side by side.
 const AT_ONCE: usize = 16;
@@ -264,8 +264,8 @@ impl<W: Word> Word for Part<'_, W> {
     }
 
     #[inline(always)]
-    fn rank(&self, lanes: impl Lanes, table: &MergeTable, place: usize) -> u32 {
-        self.word.rank(lanes, table, self.start + place)
+    fn rank(&self, vectors: impl Vectors, table: &MergeTable, place: usize) -> u32 {
+        self.word.rank(vectors, table, self.start + place)
     }
 }
 

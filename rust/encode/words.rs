@@ -1,10 +1,10 @@
 //! Merging one word whose symbols are single bytes or a list: what both kinds of model share.
 
 use super::kernel::Plain;
-use super::lanes::Lanes;
 use super::merge::MergeTable;
 use super::merging::{LONGEST, Merges, Merging, Word};
 use super::pairs::NONE;
+use super::vectors::Vectors;
 use super::windows::WindowMerger;
 
 /// Whether a byte is in any UTF-8 text.
@@ -92,7 +92,7 @@ impl Word for ByteWord<'_> {
     }
 
     #[inline(always)]
-    fn rank(&self, _: impl Lanes, _: &MergeTable, place: usize) -> u32 {
+    fn rank(&self, _: impl Vectors, _: &MergeTable, place: usize) -> u32 {
         self.symbols.ranks[usize::from(self.word[place]) << 8 | usize::from(self.word[place + 1])]
     }
 }

@@ -65,8 +65,8 @@ impl Stretch {
 /// piece, up to two tiny ones, or one tiny piece with more ids than one word has room for: its key is in both.
 pub struct ShortTable(pub Stretch);
 
-/// For pieces that take two words and for those that take one: the first free word, or one behind all, by how many words are used of
-/// either half.
+/// The first word that is free for a piece, or one behind all: for pieces that take two words, then for those that
+/// take one, by three times the words in use of the first half and those of the second.
 static FREE: [[u8; 9]; 2] = {
     let mut free = [[WORDS as u8; 9]; 2];
     let mut at = 0;

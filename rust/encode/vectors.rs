@@ -14,8 +14,8 @@ pub const PER_LINE: usize = 8;
 /// Low bits of an entry that are its value; those above are its key.
 pub const VALUE_BITS: u32 = 24;
 
-/// What a kernel does on all lanes.
-pub trait Lanes: Copy {
+/// What a kernel does on vectors: several numbers at a time.
+pub trait Vectors: Copy {
     /// The least of the keys.
     fn least<const W: usize>(self, keys: &[u32; W]) -> u32;
 
@@ -32,7 +32,7 @@ fn value(entry: u64) -> u32 {
     select_unpredictable(entry == 0, NONE, entry as u32 & NONE)
 }
 
-impl Lanes for Plain {
+impl Vectors for Plain {
     #[inline(always)]
     fn least<const W: usize>(self, keys: &[u32; W]) -> u32 {
         keys.iter().fold(u32::MAX, |least, key| least.min(*key))
@@ -64,10 +64,10 @@ mod avx2 {
         _mm256_set1_epi32, _mm256_set1_epi64x, _mm256_setr_epi32, _mm256_srli_epi64, _mm256_storeu_si256,
     };
 
-    use super::{Lanes, PER_LINE, VALUE_BITS, value};
+    use super::{PER_LINE, VALUE_BITS, Vectors, value};
     use crate::encode::kernel::Avx2;
 
-    impl Lanes for Avx2 {
+    impl Vectors for Avx2 {
         #[inline(always)]
         fn least<const W: usize>(self, keys: &[u32; W]) -> u32 {
             // SAFETY: who made this value knew that the processor has AVX2.
