@@ -109,8 +109,8 @@ impl Cutter {
         match self.kernel {
             Kernel::Portable => self.cut_portable(&text[..n], ends),
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: this kernel is chosen only where the processor has its features.
-            Kernel::Avx2 => unsafe { self.cut_avx2(text, n, ends) },
+            // SAFETY: having an `Avx2` proves that the processor has these features.
+            Kernel::Avx2(_) => unsafe { self.cut_avx2(text, n, ends) },
         }
         if n > 0 {
             ends.push(n as u32);

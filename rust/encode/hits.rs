@@ -40,8 +40,8 @@ impl Batch {
         match kernel {
             Kernel::Portable => prepare(Plain, self, cache, text, ends),
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: this kernel is chosen only where the processor has its features.
-            Kernel::Avx2 => unsafe { avx2::prepare(self, cache, text, ends) },
+            // SAFETY: having an `Avx2` proves that the processor has these features.
+            Kernel::Avx2(avx2) => unsafe { avx2::prepare(avx2, self, cache, text, ends) },
         }
     }
 
@@ -60,7 +60,7 @@ impl Batch {
                 Kernel::Portable => write_hits(Plain, cache.short(), keys, places, ids),
                 #[cfg(target_arch = "x86_64")]
                 // SAFETY: as above.
-                Kernel::Avx2 => unsafe { avx2::write_hits(cache.short(), keys, places, ids) },
+                Kernel::Avx2(avx2) => unsafe { avx2::write_hits(avx2, cache.short(), keys, places, ids) },
             }
     }
 
@@ -76,7 +76,7 @@ impl Batch {
             Kernel::Portable => misses(Plain, self, cache.short(), index, end),
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.
-            Kernel::Avx2 => unsafe { avx2::misses(self, cache.short(), index, end) },
+            Kernel::Avx2(avx2) => unsafe { avx2::misses(avx2, self, cache.short(), index, end) },
         }
     }
 }
@@ -175,20 +175,23 @@ mod avx2 {
     use crate::encode::kernel::Avx2;
 
     #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-    pub fn prepare(batch: &mut Batch, cache: &PieceCache, text: &[u8], ends: &[u32]) {
-        // SAFETY: the processor has the features of this function.
-        super::prepare(unsafe { Avx2::new() }, batch, cache, text, ends);
+    pub fn prepare(avx2: Avx2, batch: &mut Batch, cache: &PieceCache, text: &[u8], ends: &[u32]) {
+        super::prepare(avx2, batch, cache, text, ends);
     }
 
     #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-    pub fn write_hits(cache: ShortPieces, keys: &[ShortKey], places: &[usize], ids: &mut Vec<u32>) -> usize {
-        // SAFETY: as above.
-        super::write_hits(unsafe { Avx2::new() }, cache, keys, places, ids)
+    pub fn write_hits(
+        avx2: Avx2,
+        cache: ShortPieces,
+        keys: &[ShortKey],
+        places: &[usize],
+        ids: &mut Vec<u32>,
+    ) -> usize {
+        super::write_hits(avx2, cache, keys, places, ids)
     }
 
     #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-    pub fn misses(batch: &Batch, cache: ShortPieces, index: usize, end: usize) -> Misses {
-        // SAFETY: as above.
-        super::misses(unsafe { Avx2::new() }, batch, cache, index, end)
+    pub fn misses(avx2: Avx2, batch: &Batch, cache: ShortPieces, index: usize, end: usize) -> Misses {
+        super::misses(avx2, batch, cache, index, end)
     }
 }

@@ -13,7 +13,7 @@ pub enum Kernel {
     Portable,
     /// x86-64 with AVX2, BMI1, BMI2, LZCNT and POPCNT: everything since Haswell and Zen.
     #[cfg(target_arch = "x86_64")]
-    Avx2,
+    Avx2(Avx2),
 }
 
 impl Kernel {
@@ -26,7 +26,7 @@ impl Kernel {
             && is_x86_feature_detected!("lzcnt")
             && is_x86_feature_detected!("popcnt")
         {
-            return Self::Avx2;
+            return Self::Avx2(Avx2(()));
         }
         Self::Portable
     }
@@ -36,7 +36,7 @@ impl Kernel {
         match self {
             Self::Portable => "portable",
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2 => "AVX2 and BMI2",
+            Self::Avx2(_) => "AVX2 and BMI2",
         }
     }
 }
@@ -45,21 +45,11 @@ impl Kernel {
 #[derive(Clone, Copy)]
 pub struct Plain;
 
-/// To do with the instructions of AVX2: having one proves that the processor has them.
+/// To do with the instructions of that kernel: having one proves that the processor has them, as only
+/// [`Kernel::detect`] makes one.
 #[cfg(target_arch = "x86_64")]
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Avx2(());
-
-#[cfg(target_arch = "x86_64")]
-impl Avx2 {
-    /// # Safety
-    ///
-    /// The processor has AVX2.
-    #[inline(always)]
-    pub unsafe fn new() -> Self {
-        Self(())
-    }
-}
 
 /// Asks for a cache line ahead of its use; a hint without effect on results.
 #[inline(always)]

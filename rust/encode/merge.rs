@@ -82,16 +82,15 @@ impl MergeTable {
         match self.kernel {
             Kernel::Portable => self.merge_by_length(Plain, word, emit),
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: this kernel is chosen only where the processor has its features.
-            Kernel::Avx2 => unsafe { self.merge_avx2(word, emit) },
+            // SAFETY: having an `Avx2` proves that the processor has these features.
+            Kernel::Avx2(avx2) => unsafe { self.merge_avx2(avx2, word, emit) },
         }
     }
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-    fn merge_avx2(&self, word: &impl Word, emit: impl FnMut(u32, usize, usize)) {
-        // SAFETY: the processor has AVX2, as this function says.
-        self.merge_by_length(unsafe { Avx2::new() }, word, emit);
+    fn merge_avx2(&self, avx2: Avx2, word: &impl Word, emit: impl FnMut(u32, usize, usize)) {
+        self.merge_by_length(avx2, word, emit);
     }
 
     #[inline(always)]
@@ -136,16 +135,15 @@ impl MergeTable {
         match self.kernel {
             Kernel::Portable => merging.start(Plain, self, word),
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: this kernel is chosen only where the processor has its features.
-            Kernel::Avx2 => unsafe { self.start_avx2(merging, word) },
+            // SAFETY: having an `Avx2` proves that the processor has these features.
+            Kernel::Avx2(avx2) => unsafe { self.start_avx2(avx2, merging, word) },
         }
     }
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-    fn start_avx2<const W: usize>(&self, merging: &mut Merging<W>, word: &impl Word) {
-        // SAFETY: the processor has AVX2, as this function says.
-        merging.start(unsafe { Avx2::new() }, self, word);
+    fn start_avx2<const W: usize>(&self, avx2: Avx2, merging: &mut Merging<W>, word: &impl Word) {
+        merging.start(avx2, self, word);
     }
 
     /// Merges several words side by side; their tokens are symbols, not ids.
@@ -153,16 +151,15 @@ impl MergeTable {
         match self.kernel {
             Kernel::Portable => words.merge(Plain, self, 1),
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: this kernel is chosen only where the processor has its features.
-            Kernel::Avx2 => unsafe { self.merge_all_avx2(words) },
+            // SAFETY: having an `Avx2` proves that the processor has these features.
+            Kernel::Avx2(avx2) => unsafe { self.merge_all_avx2(avx2, words) },
         }
     }
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-    fn merge_all_avx2<const W: usize>(&self, words: &mut SideBySide<W>) {
-        // SAFETY: the processor has AVX2, as this function says.
-        words.merge(unsafe { Avx2::new() }, self, 1);
+    fn merge_all_avx2<const W: usize>(&self, avx2: Avx2, words: &mut SideBySide<W>) {
+        words.merge(avx2, self, 1);
     }
 }
 

@@ -70,7 +70,7 @@ mod avx2 {
     impl Vectors for Avx2 {
         #[inline(always)]
         fn least<const W: usize>(self, keys: &[u32; W]) -> u32 {
-            // SAFETY: who made this value knew that the processor has AVX2.
+            // SAFETY: having an `Avx2` proves that the processor has AVX2.
             unsafe { least(keys) }
         }
 

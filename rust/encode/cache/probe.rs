@@ -162,7 +162,7 @@ mod avx2 {
     impl Probe for Avx2 {
         #[inline(always)]
         fn key(self, text: &[u8], start: usize, len: usize) -> ShortKey {
-            // SAFETY: who made this value knew that the processor has AVX2.
+            // SAFETY: having an `Avx2` proves that the processor has AVX2.
             unsafe { key(text, start, len) }
         }
 

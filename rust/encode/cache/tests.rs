@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 #[cfg(target_arch = "x86_64")]
-use crate::encode::kernel::Avx2;
+use crate::encode::kernel::Kernel;
 use crate::encode::kernel::Plain;
 
 /// The ids that the tests give a piece: some fit a slot, some do not.
@@ -102,11 +102,7 @@ proptest! {
         mut words in any::<[u64; 8]>(),
         copies in any::<[Option<bool>; 4]>(),
     ) {
-        if !is_x86_feature_detected!("avx2") {
-            return Ok(());
-        }
-        // SAFETY: the processor has just been asked.
-        let avx2 = unsafe { Avx2::new() };
+        let Kernel::Avx2(avx2) = Kernel::detect() else { return Ok(()) };
         let text = [text.as_bytes(), &[b'x'; 16]].concat();
         let key = Plain.key(&text, start, len);
         prop_assert_eq!(avx2.key(&text, start, len), key);

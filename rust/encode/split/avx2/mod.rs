@@ -44,7 +44,7 @@ pub fn kernel(shape: Shape) -> Option<SplitKernel> {
     const KERNELS: [SplitKernel; SHAPES.len()] =
         [split::<0>, split::<1>, split::<2>, split::<3>, split::<4>, split::<5>, split::<6>];
     let number = SHAPES.iter().position(|&known| known == shape)?;
-    (Kernel::detect() == Kernel::Avx2).then_some(KERNELS[number])
+    matches!(Kernel::detect(), Kernel::Avx2(_)).then_some(KERNELS[number])
 }
 
 /// Appends the ends of the pieces of `text[..n]`, `n` > 0, behind which a block is readable.
