@@ -318,6 +318,42 @@ fn truncation_and_padding_are_off() {
     Compared::new(&file).check(["one two three four five six seven", ""]);
 }
 
+/// A template may have the text twice or not at all, and without special tokens too.
+#[test]
+fn templates_that_change_ids_are_for_the_reference() {
+    let text = json!({"Sequence": {"id": "A", "type_id": 0}});
+    let special = json!({"SpecialToken": {"id": "<s>", "type_id": 0}});
+    let template = |single: &[&Value]| {
+        json!({"type": "TemplateProcessing", "single": single, "pair": [text],
+               "special_tokens": {"<s>": {"id": "<s>", "ids": [0], "tokens": ["<s>"]}}})
+    };
+    let bytes =
+        json!({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true});
+    let both = |last: Value| json!({"type": "Sequence", "processors": [bytes, last]});
+    for (processor, engine) in [
+        (bytes.clone(), Engine::Fast),
+        (template(&[&text]), Engine::Fast),
+        (both(template(&[&special, &text, &special])), Engine::Fast),
+        (template(&[&text, &text]), Engine::Reference),
+        (template(&[&special]), Engine::Reference),
+        (both(template(&[])), Engine::Reference),
+    ] {
+        let mut file = Model::byte_level(100).tokenizer(
+            json!({}),
+            Value::Null,
+            byte_level(),
+            json!([added("<s>", &["special"])]),
+        );
+        file["post_processor"] = processor;
+        let encoder = Encoder::from_bytes(file.to_string().as_bytes()).unwrap();
+        assert_eq!(encoder.engine(), engine, "{}", file["post_processor"]);
+        let reference = tokenizers::Tokenizer::from_bytes(file.to_string()).unwrap();
+        let mut ids = Vec::new();
+        encoder.worker().encode("some text <s> here", &mut ids).unwrap();
+        assert_eq!(ids, reference.encode("some text <s> here", false).unwrap().get_ids());
+    }
+}
+
 #[test]
 fn special_tokens_are_text_when_asked() {
     let tokens = json!([added("<s>", &["special"]), added("<t>", &[])]);

@@ -103,6 +103,9 @@ impl<'a> TokenizerFile<'a> {
         check::<TruncationParams>(outline.truncation)?;
         check::<PaddingParams>(outline.padding)?;
         check::<PostProcessorWrapper>(outline.post_processor)?;
+        if !keeps_ids(&value(outline.post_processor)?) {
+            return Err("its post-processor gives a text's tokens not just once".into());
+        }
         check::<DecoderWrapper>(outline.decoder)?;
         check::<NormalizerWrapper>(outline.normalizer)?;
         check::<PreTokenizerWrapper>(outline.pre_tokenizer)?;
@@ -175,6 +178,20 @@ fn check<T: DeserializeOwned>(part: Option<&RawValue>) -> Result<(), String> {
         Some(raw) => {
             serde_json::from_str::<Option<T>>(raw.get()).map(|_| ()).map_err(|error| error.to_string())
         }
+    }
+}
+
+/// Whether a post-processor leaves a text's ids as they are, special tokens left out. A template may have the
+/// text twice or not at all.
+fn keeps_ids(post_processor: &serde_json::Value) -> bool {
+    let list = |key: &str| post_processor[key].as_array().map(Vec::as_slice).unwrap_or_default();
+    match post_processor["type"].as_str() {
+        Some("TemplateProcessing") => {
+            let mut texts = list("single").iter().filter_map(|piece| piece["Sequence"]["id"].as_str());
+            texts.next() == Some("A") && texts.next().is_none()
+        }
+        Some("Sequence") => list("processors").iter().all(keeps_ids),
+        _ => true,
     }
 }
 

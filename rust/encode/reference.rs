@@ -6,6 +6,9 @@ use tokenizers::Tokenizer;
 
 use crate::error::{Error, Result, panic_message};
 
+/// Ids are int32 in every batch.
+const MAX_ID: u32 = i32::MAX as u32;
+
 /// The `tokenizers` crate with truncation and padding off.
 pub struct Reference {
     tokenizer: Tokenizer,
@@ -23,6 +26,12 @@ impl Reference {
             .with_truncation(None)
             .map_err(|error| Error::Tokenizer(format!("cannot switch truncation off: {error}")))?;
         tokenizer.set_encode_special_tokens(special_as_text);
+        if let Some((token, id)) = tokenizer.get_vocab(true).into_iter().find(|(_, id)| *id > MAX_ID) {
+            return Err(Error::Tokenizer(format!(
+                "the token {token:?} of this tokenizer.json has the id {id}: expected ids of at most {MAX_ID}, which \
+                 int32 holds"
+            )));
+        }
         Ok(Self { tokenizer })
     }
 
@@ -63,6 +72,18 @@ pub fn guarded<T>(call: impl FnOnce() -> tokenizers::Result<T>) -> tokenizers::R
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_id_that_int32_does_not_hold_is_refused() {
+        let json = |id: u32| {
+            format!(
+                r#"{{"model": {{"type": "WordLevel", "vocab": {{"a": 0, "b": {id}}}, "unk_token": "a"}}}}"#
+            )
+        };
+        assert!(Reference::from_bytes(json(MAX_ID).as_bytes(), false).is_ok());
+        let error = Reference::from_bytes(json(MAX_ID + 1).as_bytes(), false).err().unwrap().to_string();
+        assert!(error.contains("\"b\"") && error.contains("2147483648"), "{error}");
+    }
 
     #[test]
     fn a_panic_of_the_library_is_an_error() {

@@ -6,7 +6,7 @@ use regex_syntax::hir::ClassUnicode;
 
 use super::pattern::named_set;
 use super::recognise::numeric;
-use super::shape::{ISOLATED_CJK, Shape, Symbols};
+use super::shape::{ISOLATED_CJK, Shape, Symbols, Words};
 use super::table::{Table, memberships};
 
 pub const LETTER: u8 = 1 << 0;
@@ -23,10 +23,14 @@ pub const CJK: u8 = 1 << 7;
 
 /// From regex-syntax's tables, which equal the reference engine's (`tests::classes`). Made at the
 /// first use, in about a millisecond, and shared by all splitters.
-static CLASSES: LazyLock<Classes> = LazyLock::new(|| Classes::new(named(r"\p{N}")));
+static CLASSES: LazyLock<Classes> = LazyLock::new(|| Classes::new(named(r"\p{L}"), named(r"\p{N}")));
 
 /// With the numbers that the step `Digits` takes: the standard library may know a later Unicode.
-static DIGIT_CLASSES: LazyLock<Classes> = LazyLock::new(|| Classes::new(numeric()));
+static DIGIT_CLASSES: LazyLock<Classes> = LazyLock::new(|| Classes::new(named(r"\p{L}"), numeric()));
+
+/// With marks among the letters.
+static MARKED_CLASSES: LazyLock<Classes> =
+    LazyLock::new(|| Classes::new(named(r"[\p{L}\p{M}]"), named(r"\p{N}")));
 
 pub struct Classes {
     pub table: Table,
@@ -38,15 +42,16 @@ pub struct Classes {
 impl Classes {
     /// The classes that a shape goes by.
     pub fn of(shape: Shape) -> &'static Self {
-        match shape.symbols {
-            Symbols::RestWithoutNumbers => &DIGIT_CLASSES,
-            Symbols::Rest | Symbols::Categories => &CLASSES,
+        match (shape.words, shape.symbols) {
+            (Words::AfterAnyMarked, _) => &MARKED_CLASSES,
+            (_, Symbols::RestWithoutNumbers) => &DIGIT_CLASSES,
+            (_, Symbols::Rest | Symbols::Categories) => &CLASSES,
         }
     }
 
-    fn new(numbers: ClassUnicode) -> Self {
+    fn new(letters: ClassUnicode, numbers: ClassUnicode) -> Self {
         let sets = [
-            named(r"\p{L}"),
+            letters,
             named(r"\p{M}"),
             numbers,
             named(r"\s"),

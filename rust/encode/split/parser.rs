@@ -32,15 +32,26 @@ struct Parser {
     chars: Vec<char>,
     at: usize,
     ignore_case: bool,
-    /// Number of open groups.
+    /// Number of open groups, and of classes inside classes.
     depth: usize,
 }
 
-/// A repetition as written: its bounds, and whether it never gives back what it took.
+/// A repetition as written.
 struct Quantifier {
     min: u32,
     max: Option<u32>,
-    possessive: bool,
+    then: Then,
+}
+
+/// What a plus behind a quantifier means.
+#[derive(PartialEq, Eq)]
+enum Then {
+    /// There is none.
+    Nothing,
+    /// Behind `?`, `*` and `+`: what was taken is not given back.
+    Possessive,
+    /// Behind an interval: all of it once or more.
+    Again,
 }
 
 impl Parser {
@@ -95,31 +106,33 @@ impl Parser {
                 Some(_) if matches!(atom, Node::Ahead { .. }) => {
                     return Err("a repeated look-ahead in a split pattern".into());
                 }
-                Some(Quantifier { min, max, possessive: keeps }) => {
-                    // Of bounded ones, nested repetitions of nothing would compile to nothing in 64^n steps.
-                    if max.is_none_or(|max| max > 1) && atom.may_be_empty() {
-                        return Err("a repetition of what may be empty in a split pattern".into());
-                    }
-                    if keeps {
+                Some(Quantifier { min, max, then }) => {
+                    if then == Then::Possessive {
                         possessive.push(nodes.len());
                     }
-                    Node::Repeat { node: Box::new(atom), min, max }
+                    let node = repeated(atom, min, max)?;
+                    if then == Then::Again { repeated(node, 1, None)? } else { node }
                 }
             };
             nodes.push(node);
         }
         for at in possessive {
-            self.check_possessive(&nodes[at], &nodes[at + 1..])?;
+            let (before, rest) = nodes.split_at_mut(at + 1);
+            self.make_greedy(&before[at], rest)?;
         }
         Ok(Node::concat(nodes))
     }
 
     /// A possessive repetition is a greedy one where giving back could not help: nothing that it
     /// takes can open what follows, or what follows cannot fail.
-    fn check_possessive(&self, node: &Node, rest: &[Node]) -> Result<(), String> {
+    fn make_greedy(&self, node: &Node, rest: &mut [Node]) -> Result<(), String> {
         let refused = || "a possessive repetition in a split pattern that is not the same as a greedy one";
-        let Node::Repeat { node, .. } = node else { return Err(refused().into()) };
+        let Node::Repeat { node, max, .. } = node else { return Err(refused().into()) };
         let Node::Class(taken) = &**node else { return Err(refused().into()) };
+        if let (None, Some(Node::Ahead { set, .. })) = (max, rest.first_mut()) {
+            // Behind all that can be taken there is nothing of its kind, and where some was given back there is.
+            set.difference(taken);
+        }
         if self.depth == 0 && rest.iter().all(Node::never_fails) {
             return Ok(());
         }
@@ -129,22 +142,22 @@ impl Parser {
     }
 
     fn quantifier(&mut self) -> Result<Option<Quantifier>, String> {
-        let (min, max, interval) = match self.peek() {
-            Some('?') => (0, Some(1), false),
-            Some('*') => (0, None, false),
-            Some('+') => (1, None, false),
+        let (min, max, plus) = match self.peek() {
+            Some('?') => (0, Some(1), Then::Possessive),
+            Some('*') => (0, None, Then::Possessive),
+            Some('+') => (1, None, Then::Possessive),
             Some('{') => {
                 let (min, max) = self.interval()?;
-                (min, max, true)
+                (min, max, Then::Again)
             }
             _ => return Ok(None),
         };
         self.at += 1;
-        let possessive = !interval && self.eat("+");
+        let then = if self.eat("+") { plus } else { Then::Nothing };
         if matches!(self.peek(), Some('?' | '*' | '+' | '{')) {
             return Err("a lazy or nested repetition in a split pattern".into());
         }
-        Ok(Some(Quantifier { min, max, possessive }))
+        Ok(Some(Quantifier { min, max, then }))
     }
 
     /// Reads `{m}`, `{m,}`, `{m,n}` up to its closing brace.
@@ -195,10 +208,7 @@ impl Parser {
             }
             None
         };
-        self.depth += 1;
-        if self.depth > MAX_DEPTH {
-            return Err(format!("more than {MAX_DEPTH} groups inside each other in a split pattern"));
-        }
+        self.enter()?;
         let node = self.alternation()?;
         self.depth -= 1;
         self.ignore_case = was;
@@ -215,6 +225,15 @@ impl Parser {
             }
             (Some(_), _) => Err("a look-ahead at more than one character in a split pattern".into()),
         }
+    }
+
+    /// Counts a group or class that opens inside those that are open.
+    fn enter(&mut self) -> Result<(), String> {
+        self.depth += 1;
+        if self.depth > MAX_DEPTH {
+            return Err(format!("more than {MAX_DEPTH} groups inside each other in a split pattern"));
+        }
+        Ok(())
     }
 
     /// What a literal character matches.
@@ -267,9 +286,13 @@ impl Parser {
         let mut set = ClassUnicode::empty();
         let mut empty = true;
         while !self.eat("]") {
+            let nested = self.peek() == Some('[');
             let low = self.class_atom()?;
             empty = false;
             let ranged = self.peek() == Some('-') && self.chars.get(self.at + 1) != Some(&']');
+            if ranged && nested {
+                return Err("an unusual range in a split pattern".into());
+            }
             if !ranged {
                 set.union(&low);
                 continue;
@@ -305,10 +328,26 @@ impl Parser {
     fn class_atom(&mut self) -> Result<ClassUnicode, String> {
         match self.next() {
             Some('\\') => self.escape(),
-            Some('[') => Err("a class inside a class in a split pattern".into()),
+            Some('[') if self.ignore_case || self.peek() == Some(':') => {
+                Err("an unusual class inside a class in a split pattern".into())
+            }
+            Some('[') => {
+                self.enter()?;
+                let set = self.class()?;
+                self.depth -= 1;
+                Ok(set)
+            }
             Some('&') if self.peek() == Some('&') => Err("'&&' in a split pattern".into()),
             Some(c) => Ok(single(c)),
             None => Err("an unclosed class in a split pattern".into()),
         }
     }
+}
+
+fn repeated(node: Node, min: u32, max: Option<u32>) -> Result<Node, String> {
+    // Of bounded ones, nested repetitions of nothing would compile to nothing in 64^n steps.
+    if max.is_none_or(|max| max > 1) && node.may_be_empty() {
+        return Err("a repetition of what may be empty in a split pattern".into());
+    }
+    Ok(Node::Repeat { node: Box::new(node), min, max })
 }

@@ -27,6 +27,9 @@ pub enum Words {
     AfterSpace,
     /// `[^\r\n\p{L}\p{N}]?\p{L}+`
     AfterAny,
+    /// `[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+`, and no marks in punctuation: as `AfterAny` if marks were letters, for
+    /// one that stands in front belongs to the same run of them.
+    AfterAnyMarked,
     /// `[^\r\n\p{L}\p{N}]?` and upper-case letters and marks, then lower-case letters and marks.
     Cased,
     /// `[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+`, or one of ASCII's symbols and ASCII letters.
@@ -107,6 +110,7 @@ impl Shape {
         symbols: Symbols::Rest,
     };
     pub const QWEN2: Self = Self { numbers: Numbers::Single, ..Self::CL100K };
+    pub const QWEN3_5: Self = Self { words: Words::AfterAnyMarked, ..Self::QWEN2 };
     pub const O200K: Self = Self {
         words: Words::Cased,
         contractions: Contractions::Suffix,
@@ -153,6 +157,8 @@ impl Shape {
             Words::AfterSpace
         } else if take(r"[^\r\n\p{L}\p{N}]?\p{L}+") {
             Words::AfterAny
+        } else if take(r"[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+") {
+            Words::AfterAnyMarked
         } else if contractions == Contractions::None {
             contractions = cased_words(&mut take)?;
             Words::Cased
@@ -169,6 +175,7 @@ impl Shape {
                 (take(r" ?\p{N}+") && take(r" ?[^\s\p{L}\p{N}]+")).then_some(Newlines::Plain)?
             }
             Words::AfterAny => take(r" ?[^\s\p{L}\p{N}]+[\r\n]*").then_some(Newlines::Kept)?,
+            Words::AfterAnyMarked => take(r" ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*").then_some(Newlines::Kept)?,
             _ => take(r" ?[^\s\p{L}\p{N}]+[\r\n/]*").then_some(Newlines::KeptWithSlash)?,
         };
         let spaces =
@@ -186,6 +193,7 @@ impl Shape {
         let style = match (self.words, self.symbols) {
             (Words::AfterSpace, _) => "GPT-2-style split",
             (Words::AfterAny, _) => "cl100k-style split",
+            (Words::AfterAnyMarked, _) => "cl100k-style split, marks as letters",
             (Words::Cased, _) => "o200k-style split",
             (Words::WithMarks, _) => "DeepSeek-V3-style split",
         };

@@ -152,7 +152,7 @@ unsafe fn add_unicode<const SHAPE: usize>(
     block.space |= maps.of(classes::SPACE);
     block.word |= maps.of(classes::LETTER);
     match shape.words {
-        Words::AfterSpace | Words::AfterAny => {}
+        Words::AfterSpace | Words::AfterAny | Words::AfterAnyMarked => {}
         Words::Cased => {
             block.mark = maps.of(classes::MARK);
             block.upper |= maps.of(classes::UPPER);

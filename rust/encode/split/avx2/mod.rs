@@ -20,11 +20,12 @@ use crate::encode::kernel::Kernel;
 use crate::encode::positions::push_ones;
 
 /// The shapes that kernels are compiled for.
-const SHAPES: [Shape; 7] = [
+const SHAPES: [Shape; 8] = [
     Shape::GPT2,
     Shape::GPT2_SINGLE_NUMBERS,
     Shape::CL100K,
     Shape::QWEN2,
+    Shape::QWEN3_5,
     Shape::O200K,
     Shape::TEKKEN,
     Shape::DEEPSEEK_V3,
@@ -42,7 +43,7 @@ pub type SplitKernel = unsafe fn(&[u8], usize, &Classes, &mut Vec<u32>);
 /// The kernel for a shape, if there is one that this processor can run.
 pub fn kernel(shape: Shape) -> Option<SplitKernel> {
     const KERNELS: [SplitKernel; SHAPES.len()] =
-        [split::<0>, split::<1>, split::<2>, split::<3>, split::<4>, split::<5>, split::<6>];
+        [split::<0>, split::<1>, split::<2>, split::<3>, split::<4>, split::<5>, split::<6>, split::<7>];
     let number = SHAPES.iter().position(|&known| known == shape)?;
     matches!(Kernel::detect(), Kernel::Avx2(_)).then_some(KERNELS[number])
 }

@@ -243,6 +243,8 @@ fn other_patterns() {
         r"a{3,}(?=b)|\S+\s",
         r"[a-zA-Z-]+|\d+|[\-+*/]",
         r"(?:a|ab)(?:c|bcd)?|\p{Lu}\p{Ll}*",
+        r"\s++(?!\S)|\p{L}++(?=[a-m ])|[^\s]++$|[^\n]",
+        r"(?:\p{L}|'){2,3}+|[\p{N}[.,[^ -~]]-]+|[[ab]c[de]]",
     ];
     for pattern in patterns {
         let json = json!({"type": "Sequence", "pretokenizers": [

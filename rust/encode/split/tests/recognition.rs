@@ -37,6 +37,15 @@ fn what_is_refused_says_why() {
             before_byte_level(&split("a+?", "Isolated", false)),
             "a lazy or nested repetition in a split pattern",
         ),
+        (before_byte_level(&split(r"[[a]-z]", "Isolated", false)), "an unusual range in a split pattern"),
+        (
+            before_byte_level(&split(r"[[:alpha:]]", "Isolated", false)),
+            "an unusual class inside a class in a split pattern",
+        ),
+        (
+            before_byte_level(&split(r"\p{N}{0,3}+", "Isolated", false)),
+            "a repetition of what may be empty in a split pattern",
+        ),
         (before_byte_level(&split(r"\bx", "Isolated", false)), r"'\b' in a split pattern"),
         (
             before_byte_level(&split(r"(?<!a)x", "Isolated", false)),
@@ -47,7 +56,7 @@ fn what_is_refused_says_why() {
             "'s' without regard to case in a split pattern",
         ),
         (
-            before_byte_level(&split(r"\s++(?!\S)", "Isolated", false)),
+            before_byte_level(&split(r"\s++\s", "Isolated", false)),
             "a possessive repetition in a split pattern that is not the same as a greedy one",
         ),
         (
@@ -87,6 +96,8 @@ fn a_removed_pattern_that_covers_all_text_is_recognised() {
 #[test]
 fn every_family_is_described_and_its_kernel_found() {
     let expected = [
+        ("bloom", "split by a sequence of 1 patterns"),
+        ("cl100k-possessive", "split by a sequence of 1 patterns"),
         ("deepseek-coder", "split by a sequence of 5 patterns"),
         ("deepseek-llm", "split by a sequence of 6 patterns"),
         ("deepseek-v3", "DeepSeek-V3-style split, numbers in groups of 3"),
@@ -94,9 +105,11 @@ fn every_family_is_described_and_its_kernel_found() {
         ("gpt-oss", "o200k-style split, numbers in groups of 3"),
         ("llama3.1", "cl100k-style split, numbers in groups of 3"),
         ("mistral-nemo", "o200k-style split, no contractions, digits one by one"),
+        ("nanochat", "split by a sequence of 1 patterns"),
         ("olmo-dolma2", "cl100k-style split, numbers in groups of 3"),
         ("phi-2", "GPT-2-style split"),
         ("qwen3", "cl100k-style split, digits one by one"),
+        ("qwen3.5", "cl100k-style split, marks as letters, digits one by one"),
         ("roberta", "GPT-2-style split"),
         ("starcoder", "GPT-2-style split, digits one by one"),
     ];
