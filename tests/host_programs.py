@@ -142,6 +142,15 @@ def replicas_that_differ() -> dict[str, str]:
     return said
 
 
+def streams_that_differ(dataset: gm.PackedDataset, others: dict[int, gm.PackedDataset]) -> str | None:
+    """What `global_batches` says where some hosts have other datasets."""
+    try:
+        gm.global_batches(others.get(jax.process_index(), dataset), make_sharding("data")).close()
+    except gm.GristmillError as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
 def several(programs: list[tuple[str, dict]]) -> list[Any]:
     """Several programs in one start of the processes, which takes seconds."""
     return [globals()[program](**arguments) for program, arguments in programs]

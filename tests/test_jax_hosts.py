@@ -1,6 +1,7 @@
 """Global batches in real multi-process JAX programs, compared with what a single process gives."""
 
 import itertools
+import re
 
 import pytest
 
@@ -49,6 +50,7 @@ def test_all_hosts_give_the_one_stream_and_end_together(tmp_path, dataset, singl
         ("stream", {"dataset": dataset, "expected": batches, "states": states, "meshes": meshes, "restore": restore}),
         ("endless", {"dataset": endless, "expected": list(itertools.islice(endless, 12)), "mesh": "data"}),
         ("replicas_that_differ", {}),
+        ("streams_that_differ", {"dataset": dataset, "others": {1: endless}}),
     ]
     results = run_hosts(tmp_path, "several", {"programs": programs}, hosts=hosts)
     for mesh in meshes:
@@ -65,6 +67,26 @@ def test_all_hosts_give_the_one_stream_and_end_together(tmp_path, dataset, singl
         assert "batch['inputs']: process 0 (device" in result[2]["differ"]
         assert "hold different rows: 5" in result[2]["differ"] or "hold different rows: 14" in result[2]["differ"]
         assert "batch['inputs'] is a ndarray" in result[2]["numpy"]
+        assert "process 1: epochs is None instead of 1, seed is 3 instead of None" in result[3]
+
+
+def test_hosts_that_were_given_different_streams_all_say_so(tmp_path, shards, encoder, tokenizer_json):
+    def dataset(paths=shards, tokenizer=encoder, **arguments):
+        arguments = {"text_field": "raw_content", "batch_size": 16, "eos": "</s>", **arguments}
+        return gm.PackedDataset(paths, tokenizer=tokenizer, **arguments)
+
+    # So few shards that the lanes do not suffice: that, too, is told on all hosts.
+    fewer = dataset(dataset().manifest.paths[:1])
+    other = dataset(tokenizer=gm.Encoder.from_bytes(tokenizer_json, special_tokens_in_text="text"))
+    program = {"dataset": dataset(), "others": {0: fewer, 2: other}}
+    said = run_hosts(tmp_path, "streams_that_differ", program, hosts=4)
+    assert len(set(said)) == 1
+    assert re.fullmatch(
+        r"ArgumentError: the processes of the sharding were given different streams: "
+        r"process 0: lanes is 1 instead of 8, manifest is \w+ instead of \w+; "
+        r"process 2: tokenizer is \w+ instead of \w+; compared with process 1, 3\. Give all of them .*",
+        said[0],
+    ), said[0]
 
 
 def test_a_run_goes_on_with_other_hosts_and_after_the_loss_of_one(tmp_path, dataset, single):

@@ -42,11 +42,11 @@ def goes_on(saved: str, current: str, quarantined: int) -> bool:
     return changed <= _POLICY
 
 
-def differences(saved: str, current: str) -> str:
-    """What two fingerprints do not share, in words."""
+def differences(saved: str, current: str, words: str = "{name} was {before} and is {after}") -> str:
+    """What two fingerprints do not share, each of it in these words."""
     before, after = parse(saved), parse(current)
     changed = [
-        f"{name} was {before.get(name, 'not there')} and is {after.get(name, 'not there')}"
+        words.format(name=name, before=before.get(name, "not there"), after=after.get(name, "not there"))
         for name in sorted(before.keys() | after.keys())
         if before.get(name) != after.get(name)
     ]

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import grain
 import jax
 
-from gristmill import _sharding, _state_files
+from gristmill import _agreement, _sharding, _state_files
 from gristmill._dataset import PROVENANCE, PackedDataset
 from gristmill._errors import ArgumentTypeError, GristmillError
 from gristmill._exchange import exchange
@@ -42,9 +42,9 @@ def global_batches(dataset: PackedDataset, sharding: jax.sharding.Sharding) -> "
     """The batches of `dataset` as global arrays that are laid out by `sharding`.
 
     Each process loads the lanes of the rows that its devices hold. All processes of the sharding must take the
-    batches in step, as they take part in each training step; they end together. With finite `epochs`, `next`
-    runs a computation of all processes: call it in the thread that runs the training steps, in the same order
-    among them everywhere.
+    batches in step, as they take part in each training step; they end together. This call runs a computation of
+    all processes, which compares what they were given, and with finite `epochs` so does `next`: call them in the
+    thread that runs the training steps, in the same order among them everywhere.
 
     Args:
       dataset: a `PackedDataset` with `batch_size`.
@@ -55,7 +55,8 @@ def global_batches(dataset: PackedDataset, sharding: jax.sharding.Sharding) -> "
       An iterator with `get_state`, `set_state`, `stats`, `start_prefetch` and `close`, and a context manager.
 
     Raises:
-      ArgumentError: the rows of this sharding are not whole lanes, see `PackedDataset.for_sharding`.
+      ArgumentError: the rows of this sharding are not whole lanes, see `PackedDataset.for_sharding`; or the
+        processes were given different streams, such as other shards: raised on all of them, naming what differs.
       ArgumentTypeError: `dataset` is no `PackedDataset`.
     """
     if not isinstance(dataset, PackedDataset):
@@ -71,6 +72,8 @@ class GlobalBatches(HasThreads, _state_files.LoadsAnyProcessCount, grain.Dataset
 
     def __init__(self, dataset: PackedDataset, sharding: jax.sharding.Sharding) -> None:
         super().__init__()
+        # Before the lanes, of which other shards may have other numbers: all processes must come here.
+        _agreement.check_same_stream(dataset.fingerprint, sharding)
         self._dataset = dataset.for_sharding(sharding)
         self._sharding = sharding
         self._provenance_sharding = _sharding.of_rows(sharding) if self._dataset._entries else None

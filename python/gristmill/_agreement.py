@@ -1,0 +1,78 @@
+"""Whether all processes of a sharding were given the same stream.
+
+A host whose glob sees other shards, or that was started with another seed or tokenizer, would give its rows of
+another stream, and nothing in the batches would tell. So the processes compare the fingerprints of their datasets
+once, before they load anything: first a hash of each, and only if these differ the fingerprints themselves.
+"""
+
+import hashlib
+from collections import Counter
+from typing import Any
+
+import jax
+import numpy as np
+import numpy.typing as npt
+
+from gristmill import _fingerprint
+from gristmill._errors import ArgumentError
+from gristmill._exchange import Exchange, exchange
+from gristmill._lanes import listed
+
+_DIGEST_BYTES = 16
+_WORD_BYTES = 4
+_WORDS = "{name} is {after} instead of {before}"
+# How many processes with another stream than most a message names.
+_MOST_TOLD = 4
+
+
+def check_same_stream(fingerprint: str, sharding: Any) -> None:
+    """Compares the fingerprints of all processes of a sharding: each of them must call this.
+
+    Args:
+      fingerprint: of the dataset of this process.
+      sharding: a `jax.sharding.Sharding`. What is none, or is of other processes alone, is for others to refuse.
+
+    Raises:
+      ArgumentError: the fingerprints differ; on every process, naming those that differ from most and in what.
+    """
+    devices: frozenset[Any] = frozenset(getattr(sharding, "device_set", ()))
+    processes = {device.process_index for device in devices}
+    if len(processes) < 2 or jax.process_index() not in processes:
+        return
+    fingerprints = _gathered(exchange(devices), fingerprint.encode())
+    if len(set(fingerprints.values())) > 1:
+        raise ArgumentError(f"the processes of the sharding were given different streams: {_told(fingerprints)}")
+
+
+def _gathered(exchange: Exchange, text: bytes) -> dict[int, str]:
+    """For each process its text; the own one for all if they are equal."""
+    digest = hashlib.blake2b(text, digest_size=_DIGEST_BYTES).digest()
+    summaries = exchange.gather(lambda _: _words(len(text).to_bytes(_WORD_BYTES, "little") + digest))
+    if len({summary.tobytes() for summary in summaries.values()}) == 1:
+        return {device.process_index: text.decode() for device in summaries}
+    longest = max(int.from_bytes(summary.tobytes()[:_WORD_BYTES], "little") for summary in summaries.values())
+    padded = text.ljust(-(-longest // _WORD_BYTES) * _WORD_BYTES, b"\0")
+    texts = exchange.gather(lambda _: _words(padded))
+    return {device.process_index: words.tobytes().rstrip(b"\0").decode() for device, words in texts.items()}
+
+
+def _words(data: bytes) -> npt.NDArray[np.uint32]:
+    return np.frombuffer(data, np.uint32)
+
+
+def _told(fingerprints: dict[int, str]) -> str:
+    """Which processes differ from most, and in what."""
+    # Of equally many the one with the first process, so that all say the same.
+    most = Counter(fingerprints[process] for process in sorted(fingerprints)).most_common(1)[0][0]
+    usual = [process for process in sorted(fingerprints) if fingerprints[process] == most]
+    others = [process for process in sorted(fingerprints) if fingerprints[process] != most]
+    told = [
+        f"process {process}: {_fingerprint.differences(most, fingerprints[process], _WORDS)}"
+        for process in others[:_MOST_TOLD]
+    ]
+    if len(others) > _MOST_TOLD:
+        told.append(f"{len(others) - _MOST_TOLD} more processes")
+    return (
+        f"{'; '.join(told)}; compared with process {listed(usual)}. Give all of them the same shards (manifest), "
+        "tokenizer and arguments"
+    )
