@@ -18,7 +18,7 @@ import pytest
 
 import gristmill as gm
 from gristmill import _cli
-from gristmill._pack import files, run
+from gristmill._pack import files, megatron, run
 
 PACKING = [
     [],
@@ -150,6 +150,27 @@ def test_megatron_files_hold_whole_documents(tmp_path, pack, texts, encoder, cap
     assert told["items"] == len(read_as_megatron_does(prefixes[0]))
     assert _cli.run(["inspect", f"{prefixes[0]}.idx"]) == 0
     assert "begins with" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("id_of_eos", "dtype"), [(65_499, np.uint16), (65_500, np.int32), (70_000, np.int32)])
+def test_megatron_files_hold_the_largest_id_of_a_vocabulary_with_holes(
+    tmp_path, pack, tokenizer_json, id_of_eos, dtype
+):
+    definition = json.loads(tokenizer_json)
+    (added,) = [token for token in definition["added_tokens"] if token["content"] == "</s>"]
+    added["id"] = definition["model"]["vocab"]["</s>"] = id_of_eos
+    (tmp_path / "tokenizer.json").write_text(json.dumps(definition))
+    pack(tmp_path / "packed", "--format", "megatron", "--tokenizer", tmp_path / "tokenizer.json", "--eos", "</s>")
+    documents = read_as_megatron_does(tmp_path / "packed" / "part-00000")
+    assert {document.dtype for document in documents} == {np.dtype(dtype)}
+    assert {document[-1] for document in documents} == {id_of_eos}
+
+
+def test_megatron_files_never_hold_another_id(tmp_path):
+    writer = megatron.Writer(tmp_path / "part", "<u2", ())
+    with pytest.raises(gm.GristmillError, match="the id 65536 does not fit into uint16"):
+        writer.write([np.array([1, 2**16], np.int32)])
+    writer.close()
 
 
 def test_an_index_of_megatron_s_that_is_damaged_is_named(tmp_path, pack, capsys):

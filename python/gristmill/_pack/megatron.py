@@ -15,23 +15,30 @@ All is little-endian. Here a document is one sequence.
 import struct
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gristmill._errors import GristmillError
 from gristmill._pack.files import unfinished
 
+if TYPE_CHECKING:
+    from gristmill._encoder import Encoder
+
 _MAGIC = b"MMIDIDX\x00\x00"
 _HEADER = struct.Struct("<9sQBQQ")
 _CODES = {"<u2": 8, "<i4": 4}
-# Megatron's own rule for the dtype.
+# Megatron's own rule for the dtype. It looks at the size of the vocabulary, which may have holes: then its largest id
+# is larger, and would not fit.
 _LARGEST_UINT16_VOCABULARY = 65_500
 
 
-def dtype_for(vocab_size: int) -> str:
-    """How ids are stored."""
-    return "<u2" if vocab_size < _LARGEST_UINT16_VOCABULARY else "<i4"
+def dtype_for(encoder: "Encoder") -> str:
+    """How ids are stored: as uint16 if all ids of the vocabulary fit well."""
+    if encoder.vocab_size >= _LARGEST_UINT16_VOCABULARY:
+        return "<i4"
+    below = sum(encoder.id_to_token(token_id) is not None for token_id in range(_LARGEST_UINT16_VOCABULARY))
+    return "<u2" if below >= encoder.vocab_size else "<i4"
 
 
 class Writer:
@@ -42,13 +49,20 @@ class Writer:
         # The index last: a part whose index is there is whole.
         self.paths = [part.with_suffix(".bin"), part.with_suffix(".idx")]
         self._dtype = dtype
+        self._largest = np.iinfo(dtype).max
         self._lengths: list[int] = []
         self._bin = unfinished(self.paths[0]).open("wb")
 
     def write(self, items: Any) -> None:
-        """Appends documents."""
+        """Appends documents.
+
+        Raises:
+          GristmillError: an id does not fit into the dtype, in which NumPy would store another one.
+        """
         self._lengths.extend(map(len, items))
         for document in items:
+            if document.max(initial=0) > self._largest:
+                raise GristmillError(f"the id {document.max()} does not fit into {np.dtype(self._dtype)}")
             self._bin.write(document.astype(self._dtype))
 
     def close(self) -> None:

@@ -89,7 +89,7 @@ def _index(
     of_documents = file_format == "megatron"
     return {
         "format": file_format,
-        "dtype": megatron.dtype_for(dataset.encoder.vocab_size) if of_documents else "<i4",
+        "dtype": megatron.dtype_for(dataset.encoder) if of_documents else "<i4",
         "fields": ["inputs"] if of_documents else list(fields or dataset._element_spec),
         "sequence_length": dataset._sequence_length,
         "rows_per_file": rows_per_file,
