@@ -228,6 +228,30 @@ def test_special_tokens_come_from_either_file(tmp_path, tokenizer_json):
         gm.Encoder.from_pretrained(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "model",
+    [
+        tokenizers.models.WordLevel({"a": 0, "</s>": 1}, unk_token="<unk>"),
+        tokenizers.models.WordPiece({"a": 0, "</s>": 1}, unk_token="<unk>"),
+        tokenizers.models.Unigram([("a", -1.0), ("</s>", -1.0)], None),
+        tokenizers.models.BPE({"a": 0, "</s>": 1}, [], unk_token="<unk>"),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_a_vocabulary_without_an_unknown_token_has_a_fingerprint(tmp_path, model):
+    """Though no probe of all scripts can be encoded with it."""
+    made = tokenizers.Tokenizer(model)
+    encoder = gm.Encoder.from_bytes(made.to_str().encode())
+    with pytest.raises(gm.TokenizerError, match="cannot encode this text"):
+        encoder.encode("z")
+    assert encoder.fingerprint == pickle.loads(pickle.dumps(encoder)).fingerprint
+    made.add_tokens(["b"])
+    assert gm.Encoder.from_bytes(made.to_str().encode()).fingerprint != encoder.fingerprint
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n')
+    dataset = gm.PackedDataset(tmp_path / "a.jsonl", tokenizer=encoder, eos="</s>", sequence_length=4)
+    assert next(iter(dataset))["inputs"].tolist() == [0, 1, 0, 0]
+
+
 def test_what_cannot_be_encoded_or_decoded_is_named(encoder):
     for call, error, message in [
         (lambda: encoder.encode(b"x"), TypeError, "text=b'x': expected a string"),

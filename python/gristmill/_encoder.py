@@ -226,11 +226,17 @@ class Encoder:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash of tokenizer.json, of the version of `tokenizers`, and of the ids of a probe text."""
+        """Hash of tokenizer.json, of the version of `tokenizers`, and of the ids of a probe text.
+
+        A vocabulary without an unknown token may not have the probe's characters: then the words of the error count.
+        """
         digest = hashlib.sha256(self._core.json)
         digest.update(self._settings["special_tokens_in_text"].encode())
         digest.update(_core.TOKENIZERS_VERSION.encode())
-        digest.update(self.encode(_PROBE).tobytes())
+        try:
+            digest.update(self.encode(_PROBE).tobytes())
+        except TokenizerError as error:
+            digest.update(str(error).encode())
         return digest.hexdigest()[:16]
 
     def special_token_id(self, name: str, given: "str | int | bool | None") -> int | None:
