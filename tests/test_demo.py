@@ -52,6 +52,10 @@ def test_sample_is_the_same_each_time_and_written_once(sample, tmp_path):
     assert sum(map(len, contents(smaller).values())) < sum(map(len, written.values()))
 
 
+def test_a_sample_s_folder_may_look_like_a_glob(tmp_path):
+    assert len(contents(_sample.prepare(tmp_path / "run[1]*", MEGABYTES))) == _sample.SHARDS
+
+
 def test_an_interrupted_sample_is_written_again(sample, tmp_path):
     folder = tmp_path / "shards"
     (folder / "0000").mkdir(parents=True)

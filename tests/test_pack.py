@@ -552,6 +552,18 @@ def test_a_file_of_a_packed_folder_stands_for_the_folder(tmp_path, pack, capsys)
     assert "it has no index.json" in checked(capsys, "verify", tmp_path.parent / "stray.txt")[1]
 
 
+@pytest.mark.parametrize("shards", ["*.jsonl", "a[1].jsonl", "../run[[]1]/a*"])
+def test_a_working_folder_may_look_like_a_glob(tmp_path, tokenizer_file, capsys, monkeypatch, shards):
+    folder = tmp_path / "run[1]"
+    folder.mkdir()
+    (folder / "a[1].jsonl").write_text('{"text": "some words"}\n')
+    monkeypatch.chdir(folder)
+    arguments = ["pack", shards, "--tokenizer", tokenizer_file, "--sequence-length", "16"]
+    assert checked(capsys, *arguments, "--output", "packed")[0] == 0
+    monkeypatch.chdir(tmp_path)
+    assert checked(capsys, "verify", folder / "packed")[1]["equal"]
+
+
 def test_special_tokens_in_text(tmp_path, tokenizer_file, encoder, capsys):
     (tmp_path / "a.jsonl").write_text('{"text": "a </s> b"}\n')
     arguments = ["pack", tmp_path / "a.jsonl", "--tokenizer", tokenizer_file, "--sequence-length", "16"]

@@ -12,6 +12,7 @@ the same machine always gives the same shards:
 
 import base64
 import contextlib
+import glob
 import gzip
 import hashlib
 import importlib.util
@@ -55,8 +56,8 @@ class Sample:
 
     @property
     def glob(self) -> str:
-        """The shards."""
-        return str(Path(self.folder) / "*" / "en_head.json.gz")
+        """The shards, also of a folder whose name looks like a glob."""
+        return str(Path(glob.escape(self.folder)) / "*" / "en_head.json.gz")
 
 
 def prepare(folder: Path, megabytes: float) -> Sample:

@@ -1,5 +1,6 @@
 """`gristmill pack` and `gristmill verify`."""
 
+import glob
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,7 @@ def pack(
         dataset = PackedDataset(dataset.manifest, tokenizer=encoder, **arguments)
     # Relative names would mean something else wherever `verify` is called.
     source = {
-        "shards": [str(Path.cwd() / shard) for shard in shards],
+        "shards": [_from_anywhere(shard) for shard in shards],
         "tokenizer": str(Path.cwd() / tokenizer),
         "special_tokens_in_text": special_tokens_in_text,
         "arguments": arguments,
@@ -163,6 +164,14 @@ def verify(
     else:
         click.echo(checking.describe(found))
     return 0 if found["equal"] and (found["complete"] or part is not None) else DIFFERENT
+
+
+def _from_anywhere(shards: str) -> str:
+    """The path or glob that means in any folder what this one means here."""
+    here = Path.cwd()
+    # What exists is taken as it is; in a glob, the folder's own name may look like one.
+    exists = (here / shards).exists()
+    return str((here if exists else Path(glob.escape(str(here)))) / shards)
 
 
 def _make_folder(folder: Path) -> None:
