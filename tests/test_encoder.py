@@ -226,6 +226,10 @@ def test_special_tokens_come_from_either_file(tmp_path, tokenizer_json):
     (tmp_path / "tokenizer_config.json").write_text("not json")
     with pytest.raises(gm.TokenizerError, match=r"tokenizer_config\.json is not JSON"):
         gm.Encoder.from_pretrained(tmp_path)
+    (tmp_path / "tokenizer_config.json").unlink()
+    (tmp_path / "tokenizer_config.json").mkdir()
+    with pytest.raises(gm.TokenizerError, match=r"cannot read '.*tokenizer_config\.json' beside the tokenizer: Is a d"):
+        gm.Encoder.from_pretrained(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -259,6 +263,8 @@ def test_what_cannot_be_encoded_or_decoded_is_named(encoder):
         (lambda: encoder.encode_batch(["a", 3]), TypeError, r"texts\[1\]=3: expected a string"),
         (lambda: encoder.encode_batch(["a", "\ud800"]), ValueError, r"texts\[1\]=.*without lone surrogates"),
         (lambda: encoder.encode_batch(b"abc"), TypeError, "texts=b'abc': expected a list of strings"),
+        (lambda: encoder.encode_batch(5), TypeError, "texts=5: expected a list of strings"),
+        (lambda: encoder.decode([[1], [2, 3]]), TypeError, "expected integers in lists of one length, got list"),
         (lambda: encoder.decode([1.5]), TypeError, "expected integers, got float64"),
         (lambda: encoder.decode([3, -100]), ValueError, r"ids\[1\]=-100: expected ids from 0"),
         (lambda: encoder.decode([2**32]), ValueError, r"ids\[0\]=4294967296"),
@@ -271,11 +277,15 @@ def test_what_cannot_be_encoded_or_decoded_is_named(encoder):
             ValueError,
             "cache_bytes=18446744073709551616",
         ),
-        (lambda: gm.Encoder.from_pretrained("/nowhere/model"), gm.TokenizerError, "no such folder: '/nowhere/model'"),
+        (lambda: gm.Encoder.from_pretrained("/nowhere/model"), FileNotFoundError, "no such folder: '/nowhere/model'"),
+        (lambda: gm.Encoder.from_file("/nowhere"), FileNotFoundError, "cannot read the tokenizer '/nowhere': No such"),
+        (lambda: gm.Encoder.from_file("x" * 300), gm.TokenizerError, "cannot read the tokenizer 'x+': File name too"),
+        (lambda: gm.Encoder.from_pretrained(f"./{'x' * 300}"), gm.TokenizerError, "no such folder"),
     ]:
         with pytest.raises(error, match=message) as caught:
             call()
         assert isinstance(caught.value, gm.GristmillError)
+        assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
     assert encoder.decode([]) == ""
 
 

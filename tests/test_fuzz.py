@@ -5,6 +5,8 @@ again. `make fuzz` runs these with the other fuzz targets.
 """
 
 import copy
+import decimal
+import fractions
 import json
 import math
 import os
@@ -40,12 +42,16 @@ def check_all(case):
     assert len(outcomes) > 1, "the cases are all alike"
 
 
+# More digits than Python writes.
+LONG_NUMBER = 10**5000
 # Values that nobody expects, of every type that JSON and Python have.
 ODD = [
     None, True, False, 0, 1, -1, 2, 3, 7, 2**31, 2**32, 2**63 - 1, 2**63, 2**64, 2**64 - 1, 10**30, 0.0, 0.5, -0.5, 1.0,
     1e300, math.inf, -math.inf, math.nan, "", "0", "1", "text", "concat", "best_fit", "pad", "middle", "raise", "hf",
     "quarantine", "\0", "\ud800", "é", "</s>", "nowhere", "*", [], [1], [0] * 14, {}, {"a": 1}, (), b"", b"bytes", {1},
     1j, object(), int, len, np.int64(3), np.float32(0.5), np.array([1, 2]), np.array(5), pathlib.Path("nowhere"),
+    LONG_NUMBER, -LONG_NUMBER, "x" * 300, [[1], [2, 3]], [{}], [[]], [None], {"state": {}},
+    [{"state": None}], fractions.Fraction(1, 3), decimal.Decimal("0.5"), [LONG_NUMBER], ["a"], "\n", "/dev/null/x",
 ]  # fmt: skip
 
 
@@ -58,7 +64,7 @@ def mutate(value, rng):
             case 0:
                 del changed[key]
             case 1:
-                changed[rng.choice(["0", "9", "x", "", 5, None, "-1", "٣"])] = changed[key]
+                changed[rng.choice(["0", "9", "x", "", 5, None, "-1", "٣", "9" * 5000])] = changed[key]
             case _:
                 changed[key] = mutate(value[key], rng)
         return changed
@@ -267,7 +273,7 @@ def test_arguments_of_an_encoder_are_refused_or_used(encoder, tokenizer_json):
 
     def case(rng):
         try:
-            match rng.randrange(6):
+            match rng.randrange(8):
                 case 0:
                     gm.Encoder.from_bytes(rng.choice([*ODD, tokenizer_json, tokenizer_json[: rng.randrange(400)]]))
                 case 1:
@@ -281,11 +287,40 @@ def test_arguments_of_an_encoder_are_refused_or_used(encoder, tokenizer_json):
                     assert offsets[-1] == len(ids)
                 case 4:
                     encoder.token_to_id(rng.choice(ODD))
+                case 5:
+                    assert isinstance(encoder.decode(rng.choice(ODD)), str)
+                case 6:
+                    encoder.encode_batch(rng.choice(ODD))
                 case _:
                     encoder.id_to_token(rng.choice(ODD))
         except gm.GristmillError as error:
             assert str(error)
             return f"refused: {type(error).__name__}"
         return "used"
+
+    check_all(case)
+
+
+def test_other_calls_are_refused_or_answered(streams):
+    def case(rng):
+        dataset, iterator, states, _ = rng.choice(streams)
+        odd = mutate(rng.choice(ODD), rng) if rng.random() < 0.3 else rng.choice(ODD)
+        try:
+            match rng.randrange(5):
+                case 0:
+                    assert len(dataset.plan(odd)) == dataset.lanes
+                case 1:
+                    iterator.set_state(rng.choice(states))
+                    iterator.set_shard_states(mutate(iterator.get_shard_states(), rng))
+                case 2:
+                    iterator.set_shard_states(odd)
+                case 3:
+                    gm.merge_states(odd)
+                case _:
+                    dataset.for_sharding(odd)
+        except gm.GristmillError as error:
+            assert 0 < len(str(error)) < 5000
+            return f"refused: {type(error).__name__}"
+        return "answered"
 
     check_all(case)

@@ -248,6 +248,10 @@ def test_elastic_states_inside_a_step_fit_the_same_lanes(rows):
     assert all(np.array_equal(a["inputs"], b["inputs"]) for a, b in zip(again, rest, strict=True))
     with pytest.raises(gm.StateError, match=r"within a step|between the rows of a step"):
         elastic(rows, 2, states)
+    with pytest.raises(gm.StateError, match=r"a dict with the key 'state', got \{\}"):
+        again.set_shard_states([{}])
+    with pytest.raises(gm.ArgumentTypeError, match="shard_states=5: expected a list"):
+        again.set_shard_states(5)
 
 
 def test_on_stats_reaches_users_of_wrapped_iterators(shards, encoder, monkeypatch):

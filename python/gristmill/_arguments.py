@@ -19,7 +19,10 @@ def wrong_type(name: str, value: object, expected: str) -> ArgumentTypeError:
 
 def shortened(value: object) -> str:
     """How Python writes a value, or the start of that."""
-    shown = repr(value)
+    try:
+        shown = repr(value)
+    except ValueError:  # Python writes no integer of more than 4300 digits
+        shown = f"<{type(value).__name__}>"
     return shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "..."
 
 
@@ -33,13 +36,22 @@ def integer(name: str, value: Any, least: int, most: int | None = None) -> int:
     except TypeError:
         raise wrong_type(name, value, expected) from None
     if number < least or (most is not None and number > most):
-        raise ArgumentError(f"{name}={number}: expected {expected}")
+        raise ArgumentError(f"{name}={shortened(number)}: expected {expected}")
     return number
 
 
 def optional_integer(name: str, value: Any, least: int, most: int | None = None) -> int | None:
     """Like `integer`, or None."""
     return None if value is None else integer(name, value, least, most)
+
+
+def items(name: str, value: Any, expected: str) -> list[Any]:
+    """The items of a list or of anything else that has some."""
+    try:
+        found = iter(value)
+    except TypeError:
+        raise wrong_type(name, value, expected) from None
+    return list(found)
 
 
 def boolean(name: str, value: Any) -> bool:
@@ -51,19 +63,19 @@ def boolean(name: str, value: Any) -> bool:
 
 def fraction(name: str, value: Any) -> float:
     """A number from 0 to 1."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not is_number:
         raise wrong_type(name, value, "a number from 0 to 1")
-    number = float(value)
-    if not 0 <= number <= 1:
-        raise ArgumentError(f"{name}={value!r}: expected a number from 0 to 1")
-    return number
+    if not 0 <= value <= 1:
+        raise ArgumentError(f"{name}={shortened(value)}: expected a number from 0 to 1")
+    return float(value)
 
 
 def choice(name: str, value: Any, allowed: Sequence[str]) -> str:
     """One of some words."""
     # An array would compare item by item.
     if not isinstance(value, str) or value not in allowed:
-        raise ArgumentError(f"{name}={value!r}: expected one of {', '.join(map(repr, allowed))}")
+        raise ArgumentError(f"{name}={shortened(value)}: expected one of {', '.join(map(repr, allowed))}")
     return str(value)
 
 
@@ -96,11 +108,11 @@ def path(name: str, value: Any) -> str:
     if not isinstance(found, str):
         raise wrong_type(name, value, "a path of text")
     if not found or "\0" in found:
-        raise ArgumentError(f"{name}={found!r}: expected a path that is not empty and without NUL")
+        raise ArgumentError(f"{name}={shortened(found)}: expected a path that is not empty and without NUL")
     return valid_text(name, found)
 
 
 def tokenizer_file(path: "str | os.PathLike[str]") -> Path:
     """The tokenizer.json that a path means: itself, or the one in the folder that it is."""
-    path = Path(path)
-    return path / "tokenizer.json" if path.is_dir() else path
+    # Path.is_dir() raises where a name is too long or a folder is closed; whoever reads the file says so.
+    return Path(path) / "tokenizer.json" if os.path.isdir(path) else Path(path)  # noqa: PTH112

@@ -213,7 +213,7 @@ class PackedDataset(Source, grain.IterDataset[Element]):
 
     def plan(self, epoch: int = 0) -> list[list[str]]:
         """The shards of each lane in an epoch, in the order in which it reads them."""
-        epoch = _arguments.integer("epoch", epoch, 0)
+        epoch = _arguments.integer("epoch", epoch, 0, 2**64 - 1)
         dealt = _core.deal(self._manifest.sizes, self._lanes, self._seed, epoch)
         return [[self._manifest.paths[shard] for shard in share] for share in dealt]
 
@@ -368,6 +368,6 @@ def _quarantine_file(value: "Pathish | None", on_error: str) -> str | None:
         raise ArgumentError(f"quarantine_file={path!r}: nothing is listed with on_error='raise'; use 'quarantine'")
     if not Path(path).absolute().parent.is_dir():
         raise ArgumentError(f"quarantine_file={path!r}: its folder does not exist")
-    if Path(path).is_dir():
+    if os.path.isdir(path):  # noqa: PTH112 - Path.is_dir() raises for names that are too long
         raise ArgumentError(f"quarantine_file={path!r}: expected a file, found a folder")
     return path

@@ -14,7 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from gristmill import _arguments, _core
-from gristmill._errors import ArgumentError, ArgumentTypeError, MissingExtraError, TokenizerError
+from gristmill._errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    MissingExtraError,
+    MissingTokenizerError,
+    TokenizerError,
+)
 from gristmill._manifest import Pathish
 
 Ids: TypeAlias = "npt.NDArray[np.int32]"
@@ -100,13 +106,16 @@ class Encoder:
         `eos_id` and `bos_id` come from the tokenizer_config.json or special_tokens_map.json in its folder.
 
         Raises:
-          TokenizerError: the file is missing, or the `tokenizers` library cannot load it.
+          MissingTokenizerError: there is no such file.
+          TokenizerError: it or a file beside it cannot be read, or the `tokenizers` library cannot load it.
+          ArgumentTypeError: `path` is no path.
         """
         path = _arguments.tokenizer_file(_arguments.path("path", path))
         try:
             json_bytes = path.read_bytes()
         except OSError as error:
-            raise TokenizerError(f"cannot read the tokenizer {str(path)!r}: {error.strerror or error}") from error
+            kind = MissingTokenizerError if isinstance(error, FileNotFoundError) else TokenizerError
+            raise kind(f"cannot read the tokenizer {str(path)!r}: {error.strerror or error}") from error
         try:
             encoder = cls(json_bytes, **options)
         except TokenizerError as error:
@@ -124,14 +133,17 @@ class Encoder:
           options: see the class.
 
         Raises:
-          TokenizerError: there is no tokenizer.json, or the `tokenizers` library cannot load it.
+          MissingTokenizerError: there is no such folder, or no tokenizer.json in it.
+          TokenizerError: a file cannot be got or read, or the `tokenizers` library cannot load it.
           MissingExtraError: `huggingface_hub` is needed and not installed (`pip install 'gristmill[hf]'`).
         """
         name = _arguments.path("name", name)
-        if Path(name).exists():
+        if os.path.exists(name):  # noqa: PTH110 - Path.exists() raises for names that are too long
             return cls.from_file(name, **options)
         if name.startswith((".", "~", os.sep)) or name.count("/") > 1:
-            raise TokenizerError(f"no such folder: {name!r} (working folder: {str(Path.cwd())!r})")
+            raise MissingTokenizerError(
+                f"no such folder: {_arguments.shortened(name)} (working folder: {str(Path.cwd())!r})"
+            )
         return cls.from_file(_download(name, revision), **options)
 
     def encode(self, text: str) -> Ids:
@@ -161,7 +173,7 @@ class Encoder:
         if isinstance(texts, (str, bytes)):
             raise _arguments.wrong_type("texts", texts, "a list of strings")
         threads = _arguments.optional_integer("threads", threads, 1, 1024)
-        texts = list(texts)
+        texts = _arguments.items("texts", texts, "a list of strings")
         try:
             return self._core.encode_batch(texts, threads or _core.usable_cores())
         except (TypeError, UnicodeEncodeError):
@@ -176,7 +188,10 @@ class Encoder:
           ArgumentTypeError: `ids` are no integers.
           ArgumentError: one of them is negative, as labels may be, or larger than 32 bits.
         """
-        array = np.asarray(ids).reshape(-1)
+        try:
+            array = np.asarray(ids).reshape(-1)
+        except ValueError:
+            raise _arguments.wrong_type("ids", ids, "integers in lists of one length") from None
         if array.size and array.dtype.kind not in "iu":
             raise ArgumentTypeError(f"ids: expected integers, got {array.dtype}")
         wrong = np.flatnonzero((array < 0) | (array > _LARGEST_ID))
@@ -268,7 +283,9 @@ class Encoder:
         if isinstance(given, str):
             found = self.token_to_id(_arguments.valid_text(name, given))
             if found is None:
-                raise ArgumentError(f"{name}={given!r}: the vocabulary has no such token{self._candidates()}")
+                raise ArgumentError(
+                    f"{name}={_arguments.shortened(given)}: the vocabulary has no such token{self._candidates()}"
+                )
             return found
         token_id = _arguments.integer(name, given, 0, _LARGEST_ID)
         if self.id_to_token(token_id) is None:
@@ -323,9 +340,7 @@ def as_encoder(tokenizer: "Encoder | Pathish") -> Encoder:
         return tokenizer
     if isinstance(tokenizer, (str, os.PathLike)):
         return Encoder.from_file(_arguments.path("tokenizer", tokenizer))
-    raise ArgumentTypeError(
-        f"tokenizer={tokenizer!r}: expected the path of a tokenizer.json or an Encoder, got {type(tokenizer).__name__}"
-    )
+    raise _arguments.wrong_type("tokenizer", tokenizer, "the path of a tokenizer.json or an Encoder")
 
 
 def _inflated(json_bytes: bytes) -> bytes:
@@ -346,10 +361,12 @@ def _special_tokens_beside(path: Path) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {"eos": [], "bos": []}
     for name in _SPECIAL_TOKEN_FILES:
         beside = path.parent / name
-        if not beside.is_file():
-            continue
         try:
             settings = json.loads(beside.read_bytes())
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise TokenizerError(f"cannot read {str(beside)!r} beside the tokenizer: {error.strerror}") from error
         except (ValueError, RecursionError) as error:
             raise TokenizerError(f"{beside} is not JSON: {error}") from None
         for key, tokens in found.items():

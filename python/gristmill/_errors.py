@@ -19,6 +19,10 @@ class TokenizerError(GristmillError, ValueError):
     """A tokenizer cannot be loaded, or a text cannot be encoded with it."""
 
 
+class MissingTokenizerError(TokenizerError, FileNotFoundError):
+    """A path names no tokenizer.json, and no folder that holds one."""
+
+
 class StateError(GristmillError, ValueError):
     """A saved state does not fit the dataset that it is to be restored on."""
 

@@ -10,7 +10,7 @@ import grain
 import numpy as np
 import numpy.typing as npt
 
-from gristmill import _core, _fingerprint, _state, _state_files
+from gristmill import _arguments, _core, _fingerprint, _state, _state_files
 from gristmill._errors import ArgumentError, ArgumentTypeError, GristmillError, StateError
 
 if TYPE_CHECKING:
@@ -179,10 +179,11 @@ class PackedDatasetIterator(HasThreads, Source, _state_files.LoadsAnyProcessCoun
 
         Raises:
           StateError: as for `set_state` and `merge_states`.
+          ArgumentTypeError: `shard_states` is no list.
         """
-        if not shard_states and not self._dataset._own_lanes:
-            return
-        self.set_state(_state.merge_lanes(entry["state"] for entry in shard_states))
+        entries = _arguments.items("shard_states", shard_states, "a list of what get_shard_states gives")
+        if entries or self._dataset._own_lanes:
+            self.set_state(_state.merge_lanes(entries))
 
     def stats(self) -> dict[str, Any]:
         """Figures of the lanes of this iterator, up to the last element given.

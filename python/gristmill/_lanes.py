@@ -7,6 +7,7 @@ from gristmill._errors import ArgumentError
 
 # More lanes than this cost memory and bring nothing on the machines that most runs have; larger runs say so.
 _LARGEST_DEFAULT = 64
+_LARGEST = 2**32
 
 
 def count(lanes: int | None, batch_size: int | None, shards: int) -> int:
@@ -23,7 +24,7 @@ def count(lanes: int | None, batch_size: int | None, shards: int) -> int:
         while 2 * default <= min(shards, _LARGEST_DEFAULT) and (batch_size or 0) % (2 * default) == 0:
             default *= 2
         return default
-    lanes = _arguments.integer("lanes", lanes, 1)
+    lanes = _arguments.integer("lanes", lanes, 1, _LARGEST)
     if lanes > shards:
         raise ArgumentError(
             f"lanes={lanes}: there are only {shards} shards, and a lane needs at least one; these would do: "
@@ -44,7 +45,7 @@ def of_host(lanes: int, shard_index: int, shard_count: int) -> list[int]:
     Raises:
       ArgumentError: the hosts do not divide the lanes, or there is no such host.
     """
-    shard_count = _arguments.integer("shard_count", shard_count, 1)
+    shard_count = _arguments.integer("shard_count", shard_count, 1, _LARGEST)
     shard_index = _arguments.integer("shard_index", shard_index, 0, shard_count - 1)
     if lanes % shard_count:
         raise ArgumentError(

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from gristmill._arguments import integer, wrong_type
+from gristmill._arguments import integer, items, wrong_type
 from gristmill._errors import ArgumentError, MissingShardError
 
 Pathish: TypeAlias = "str | os.PathLike[str]"
@@ -65,10 +65,7 @@ class Manifest:
             return shards
         if isinstance(shards, (str, bytes, os.PathLike)):
             shards = [shards]
-        try:
-            patterns = list(shards)
-        except TypeError:
-            raise wrong_type("shards", shards, "a glob, a path, a list of either, or a Manifest") from None
+        patterns = items("shards", shards, "a glob, a path, a list of either, or a Manifest")
         if not patterns:
             raise ArgumentError("shards=[]: expected at least one path or glob")
         spelled: dict[str, str] = {}

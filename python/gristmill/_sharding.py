@@ -13,7 +13,8 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gristmill._errors import ArgumentError, ArgumentTypeError
+from gristmill import _arguments
+from gristmill._errors import ArgumentError
 from gristmill._lanes import listed
 
 # First row, and the one behind the last.
@@ -82,9 +83,8 @@ def of_rows(sharding: Any) -> Any:
 def _rows_of_processes(sharding: Any, shape: tuple[int, int]) -> dict[int, tuple[Span, ...]]:
     """The rows of each process as spans in order, joined where they touch."""
     if not hasattr(sharding, "devices_indices_map"):
-        raise ArgumentTypeError(
-            f"sharding={sharding!r}: expected a jax.sharding.Sharding, such as "
-            f"NamedSharding(mesh, PartitionSpec('data')), got {type(sharding).__name__}"
+        raise _arguments.wrong_type(
+            "sharding", sharding, "a jax.sharding.Sharding, such as NamedSharding(mesh, PartitionSpec('data'))"
         )
     try:
         indices = sharding.devices_indices_map(shape)

@@ -8,16 +8,19 @@ out. A lane's list holds the numbers named in `CURSOR_FIELDS`: its place in the 
 values are plain integers and strings, and the form never changes in a run.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from gristmill import _fingerprint
+from gristmill import _arguments, _fingerprint
 from gristmill._core import CURSOR_FIELDS
 from gristmill._errors import StateError
 
 VERSION = 1
 _KEYS = frozenset({"version", "fingerprint", "step", "row", "lanes"})
 _LARGEST = 2**63 - 1
+# Not longer, for Python reads no integer of more than 4300 digits.
+_LANE = re.compile(r"0|[1-9][0-9]{0,18}")
 
 State = dict[str, Any]
 
@@ -35,8 +38,9 @@ def merge_states(states: Iterable[Mapping[str, Any]]) -> State:
     Raises:
       StateError: the states differ in their fingerprint or step, one was saved between the rows of a
         step, or they hold different places for the same lane.
+      ArgumentTypeError: `states` is no list.
     """
-    checked = [check(state) for state in states]
+    checked = [check(state) for state in _arguments.items("states", states, "a list of states")]
     if not checked:
         raise StateError("merge_states: expected at least one state, got none")
     first = max(checked, key=lambda state: state["step"])
@@ -63,13 +67,13 @@ def merge_states(states: Iterable[Mapping[str, Any]]) -> State:
     return {**first, "lanes": lanes}
 
 
-def merge_lanes(states: Iterable[Mapping[str, Any]]) -> State:
-    """The states of single lanes as one. Those of one iterator may stand between the rows of a step.
+def merge_lanes(shard_states: Sequence[Mapping[str, Any]]) -> State:
+    """The `state`s of single lanes as one. Those of one iterator may stand between the rows of a step.
 
     Raises:
-      StateError: they do not belong together, see `merge_states`.
+      StateError: one is none, or they do not belong together, see `merge_states`.
     """
-    checked = [check(state) for state in states]
+    checked = [check(_of_shard(entry)) for entry in shard_states]
     if not checked or not all(state["row"] and state["row"] == checked[0]["row"] for state in checked):
         return merge_states(checked)
     whole = merge_states({**state, "row": 0} for state in checked)
@@ -85,10 +89,12 @@ def check(state: Any) -> State:
     if not isinstance(state, Mapping):
         raise StateError(f"a state is a dict, got {type(state).__name__}")
     if set(state) != _KEYS:
-        raise StateError(f"a state has the keys {sorted(_KEYS)}, got {sorted(map(str, state))}")
+        raise StateError(f"a state has the keys {sorted(_KEYS)}, got {_arguments.shortened(list(state))}")
     # An array would compare item by item.
     if type(state["version"]) is not int or state["version"] != VERSION:
-        raise StateError(f"this release reads states of version {VERSION}, got {state['version']!r}")
+        raise StateError(
+            f"this release reads states of version {VERSION}, got {_arguments.shortened(state['version'])}"
+        )
     if not isinstance(state["fingerprint"], str):
         raise StateError("a state's fingerprint is a string")
     _check_number("step", state["step"])
@@ -97,10 +103,11 @@ def check(state: Any) -> State:
     if not isinstance(lanes, Mapping):
         raise StateError(f"a state's lanes are a dict, got {type(lanes).__name__}")
     for lane, cursor in lanes.items():
-        if not (isinstance(lane, str) and lane.isascii() and lane.isdigit() and lane == str(int(lane))):
-            raise StateError(f"a state's lanes are named by their numbers as strings, got {lane!r}")
+        if not (isinstance(lane, str) and _LANE.fullmatch(lane)):
+            raise StateError(f"a state's lanes are named by their numbers as strings, got {_arguments.shortened(lane)}")
         if not isinstance(cursor, Sequence) or len(cursor) != len(CURSOR_FIELDS):
-            raise StateError(f"the state of lane {lane} is a list of {len(CURSOR_FIELDS)} integers, got {cursor!r}")
+            shown = _arguments.shortened(cursor)
+            raise StateError(f"the state of lane {lane} is a list of {len(CURSOR_FIELDS)} integers, got {shown}")
         for name, value in zip(CURSOR_FIELDS, cursor, strict=True):
             _check_number(f"{name} of lane {lane}", value)
     return dict(state)
@@ -116,9 +123,15 @@ def quarantined(state: State) -> int:
     return sum(number("quarantined", cursor) for cursor in state["lanes"].values())
 
 
+def _of_shard(entry: Any) -> Any:
+    if not isinstance(entry, Mapping) or "state" not in entry:
+        raise StateError(f"a shard's state is a dict with the key 'state', got {_arguments.shortened(entry)}")
+    return entry["state"]
+
+
 def _check_number(name: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LARGEST:
-        raise StateError(f"a state's {name} is an integer from 0 on, got {value!r}")
+        raise StateError(f"a state's {name} is an integer from 0 on, got {_arguments.shortened(value)}")
 
 
 def _has_ended(state: State) -> bool:
