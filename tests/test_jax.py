@@ -4,6 +4,7 @@ import copy
 import gc
 import itertools
 import pickle
+import time
 from dataclasses import dataclass
 
 import cloudpickle
@@ -131,6 +132,14 @@ def dataset(shards, encoder):
     )
 
 
+def fill_ring(batches):
+    batches.start_prefetch()
+    until = time.monotonic() + 60
+    while batches.stats()["ring_ready"] < 3:
+        assert time.monotonic() < until
+        time.sleep(0.001)
+
+
 def same(a, b):
     return list(a) == list(b) and all(np.array_equal(a[key], b[key]) for key in a)
 
@@ -189,9 +198,7 @@ def test_the_next_transfer_begins_before_a_batch_is_handed_out(dataset, sharding
     make = jax.make_array_from_process_local_data
     monkeypatch.setattr(jax, "make_array_from_process_local_data", lambda *args: taken.append(args[1]) or make(*args))
     with gm.global_batches(dataset, sharding) as batches:
-        batches.start_prefetch()
-        while batches.stats()["ring_ready"] < 3:
-            pass
+        fill_ring(batches)
         next(batches)
         assert len(taken) == 2  # this batch and the next one, and no more
         next(batches)
@@ -314,6 +321,22 @@ def test_close_ends_it_and_leaves_the_arrays(dataset, sharding, thread_count):
         next(batches)
     with pytest.raises(ValueError, match="this iterator was closed"):
         batches.set_state({})
+
+
+def test_close_ends_it_though_on_stats_raises(shards, encoder, sharding):
+    def broken(stats):
+        raise RuntimeError("on_stats is broken")
+
+    dataset = gm.PackedDataset(shards, tokenizer=encoder, text_field="raw_content", batch_size=8, on_stats=broken)
+    batches = gm.global_batches(dataset, sharding)
+    fill_ring(batches)
+    next(batches)
+    assert batches._ahead is not None
+    with pytest.raises(RuntimeError, match="on_stats is broken"):
+        batches.close()
+    with pytest.raises(gm.ArgumentError, match="this iterator was closed"):
+        next(batches)
+    batches.close()
 
 
 def test_global_batches_are_neither_pickled_nor_copied(dataset, sharding):

@@ -162,9 +162,11 @@ class GlobalBatches(HasThreads, _state_files.LoadsAnyProcessCount, grain.Dataset
         """Stops and joins the threads. Batches already given stay valid."""
         if not hasattr(self, "_iterator"):
             return  # it could not be made, and Grain's `__del__` closes what there is
-        self._iterator.close()
-        self._ahead = None
-        super().close()
+        try:
+            self._iterator.close()
+        finally:  # `on_stats` is the user's and may raise: this is closed all the same
+            self._ahead = None
+            super().close()
 
     def __enter__(self) -> "GlobalBatches":
         return self
