@@ -4,7 +4,9 @@ import copy
 import gc
 import itertools
 import pickle
+import sys
 import time
+from collections import Counter
 from dataclasses import dataclass
 
 import cloudpickle
@@ -303,6 +305,65 @@ def test_an_interrupt_loses_no_batch(dataset, sharding, monkeypatch):
     assert interrupts >= 2
     assert len(got) == len(expected)
     assert all(map(same, got, expected))
+
+
+def interrupt_at(line):
+    """Interrupts the program before it runs the so-manyth line of `_global` from here on."""
+    lines = itertools.count()
+
+    def local(frame, event, argument):
+        if event == "line" and next(lines) == line:
+            raise KeyboardInterrupt
+        return local
+
+    sys.settrace(lambda frame, event, argument: local if frame.f_code.co_filename == _global.__file__ else None)
+
+
+def test_an_interrupt_at_any_line_leaves_a_host_in_step(shard_folder, encoder, sharding):
+    dataset = gm.PackedDataset(
+        shard_folder / "0002" / "en_head.json.gz", tokenizer=encoder, text_field="raw_content", batch_size=2,
+        sequence_length=32, threads=1,
+    )  # fmt: skip
+    expected = [batch["inputs"] for batch in dataset]
+    assert 2 < len(expected) < 9
+    votes, ends = [], Counter()
+    with gm.global_batches(dataset, sharding) as batches:
+        start = batches.get_state()
+        for line in itertools.count():
+            batches._votes = _global._Votes(lambda yes: votes.append(yes) or (lambda: yes))
+            batches.set_state(start)
+            votes.clear()
+            got, end = take_with_an_interrupt(batches, line)
+            ends[end] += 1
+            assert all(map(np.array_equal, got, expected))
+            assert votes == [True] * len(expected) + [False] if end != "lost" else len(votes) <= len(got) + 1
+            if end == "never interrupted":
+                break
+            assert end == "lost" or len(got) == len(expected), line
+    # A vote before the first batch, and one with each, in two lines whose interrupt may have hidden it.
+    assert 0 < ends["lost"] <= 2 * (len(expected) + 1)
+    assert ends["went on"] > 20 * len(expected)
+
+
+def take_with_an_interrupt(batches, line):
+    """What the batches give with an interrupt before a line, and how it ended."""
+    got, end = [], "never interrupted"
+    interrupt_at(line)
+    try:
+        while True:
+            try:
+                got.append(next(batches)["inputs"])
+            except KeyboardInterrupt:
+                end = "went on"
+            except StopIteration:
+                return got, end
+            except gm.GristmillError:
+                batches.set_state(batches.get_state())
+                with pytest.raises(gm.GristmillError, match="was interrupted while it voted with the others"):
+                    next(batches)
+                return got, "lost"
+    finally:
+        sys.settrace(None)
 
 
 def test_close_ends_it_and_leaves_the_arrays(dataset, sharding, thread_count):

@@ -78,8 +78,8 @@ class GlobalBatches(HasThreads, _state_files.LoadsAnyProcessCount, grain.Dataset
         self._sharding = sharding
         self._provenance_sharding = _sharding.of_rows(sharding) if self._dataset._entries else None
         self._iterator = iter(self._dataset)
-        self._vote = exchange(frozenset(sharding.device_set)).any if _must_vote(dataset, sharding) else None
-        self._goes_on: Callable[[], bool] | None = None
+        must_vote = _must_vote(dataset, sharding)
+        self._votes = _Votes(exchange(frozenset(sharding.device_set)).any) if must_vote else None
         self._ahead: _Batch | None = None
         self._state = self._iterator._place()
         self._counts = self._iterator.stats()
@@ -93,17 +93,19 @@ class GlobalBatches(HasThreads, _state_files.LoadsAnyProcessCount, grain.Dataset
           StopIteration: every lane of every host has given all its epochs.
           ShardError: a record of this host's shards cannot be used. Other hosts learn of it only when this
             process has ended, which must not wait for them: see the guide on training.
+          GristmillError: an earlier call was interrupted while it voted with the other hosts.
           ArgumentError: the iterator was closed.
         """
         self._assert_not_closed()
         self._started = self._started or time.perf_counter()
+        before = self._state
         try:
             return self._next()
         except (StopIteration, GristmillError):
             raise
         except BaseException:
             # Interrupted between taking a batch and handing it out: what was taken must come again.
-            self._go_to(self._state)
+            self._go_to(before)
             raise
 
     def _next(self) -> GlobalBatch:
@@ -112,8 +114,8 @@ class GlobalBatches(HasThreads, _state_files.LoadsAnyProcessCount, grain.Dataset
         if not self._exists(batch):
             raise StopIteration
         self._ahead = self._take_ready()
-        if self._vote:
-            self._goes_on = self._vote(batch.more)
+        if self._votes:
+            self._votes.on(batch.state["step"], batch.more)
         self._state = batch.state
         self._counts = batch.counts
         return batch.arrays
@@ -131,7 +133,8 @@ class GlobalBatches(HasThreads, _state_files.LoadsAnyProcessCount, grain.Dataset
         """
         self._assert_not_closed()
         self._go_to(state)
-        self._goes_on = None
+        if self._votes:
+            self._votes.forget()
 
     def start_prefetch(self) -> None:
         """Starts the threads, which prepare batches while the caller does something else."""
@@ -184,13 +187,12 @@ class GlobalBatches(HasThreads, _state_files.LoadsAnyProcessCount, grain.Dataset
 
     def _exists(self, batch: "_Batch") -> bool:
         """Whether any process has rows in this step."""
-        if self._vote is None:
+        if self._votes is None:
             return batch.has_rows
         # Nothing before the first batch said whether there would be one.
-        goes_on = self._goes_on or self._vote(batch.has_rows)
-        self._goes_on = goes_on
+        vote = self._votes.on(batch.state["step"] - 1, batch.has_rows)
         start = time.perf_counter()
-        answer = goes_on()
+        answer = vote()
         self._vote_seconds += time.perf_counter() - start
         return answer
 
@@ -224,6 +226,40 @@ class GlobalBatches(HasThreads, _state_files.LoadsAnyProcessCount, grain.Dataset
             shape = (rows, *provenance.shape[1:])
             arrays[PROVENANCE] = jax.make_array_from_process_local_data(self._provenance_sharding, provenance, shape)
         return arrays
+
+
+class _Votes:
+    """Votes on whether any process has rows in a step: one on each, also where an interrupt takes a batch back.
+
+    All processes must vote equally often, or one of them would take the answer on one step for that on another.
+    """
+
+    def __init__(self, ask: "Callable[[bool], Callable[[], bool]]") -> None:
+        self._ask = ask
+        self._is_asking = False
+        self._by_step: dict[int, Callable[[], bool]] = {}
+
+    def on(self, step: int, has_rows: bool) -> "Callable[[], bool]":
+        """The vote on a step, in which this process takes part now unless it already has; calling it waits."""
+        if step not in self._by_step:
+            if self._is_asking:  # That call was interrupted, and whether the others were asked is not known.
+                return _lost
+            self._is_asking = True
+            self._by_step[step] = self._ask(has_rows)
+            self._is_asking = False
+            self._by_step.pop(step - 2, None)  # of a batch that was handed out
+        return self._by_step[step]
+
+    def forget(self) -> None:
+        """All processes go to another place, and vote anew."""
+        self._by_step.clear()
+
+
+def _lost() -> bool:
+    raise GristmillError(
+        "this process was interrupted while it voted with the others on the end of the stream, and may be out of step "
+        "with them: end all processes, and go on from a saved state"
+    )
 
 
 def _must_vote(dataset: PackedDataset, sharding: jax.sharding.Sharding) -> bool:
