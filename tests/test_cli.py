@@ -9,6 +9,7 @@ import subprocess
 import sys
 import termios
 import time
+import tracemalloc
 
 import pytest
 
@@ -215,6 +216,27 @@ def test_inspect_reads_what_the_core_reads(tmp_path, capsys):
     assert _cli.run(["inspect", str(path)]) == 0
     assert "not shown  1 of them, nested deeper than Python reads" in capsys.readouterr().out
     assert run_json(capsys, "inspect", shard_of(tmp_path, deep))["records_too_deep"] == 1
+
+
+def test_inspect_does_not_hold_a_line_that_is_too_long(tmp_path, capsys):
+    """Its memory is bounded, though a shard may hold a line without end, and begin with it."""
+    long = '{"text": "' + "a" * 2**25 + '"}'
+    path = shard_of(tmp_path, long, '{"text": "b"}', long)
+    tracemalloc.start()
+    found = run_json(capsys, "inspect", path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2**26
+    assert (found["records_read"], found["records_too_long"], found["whole_file_read"]) == (3, 2, True)
+    assert found["inflated_bytes_read"] == 2 * len(long) + 16
+    assert found["keys"] == {"text": {"types": {"string": 1}, "characters": 1}}
+    assert _cli.run(["inspect", str(path)]) == 0
+    assert "not shown  2 of them, longer than 16,777,216 bytes" in capsys.readouterr().out
+
+
+def test_inspect_says_where_a_record_behind_a_long_one_is_malformed(tmp_path, capsys):
+    path = shard_of(tmp_path, '"' + "a" * 2**25, '{"text": ')
+    assert f"record 1, byte {2**25 + 2}: expected a JSON object" in fails(capsys, "inspect", path)
 
 
 def test_inspect_says_where_a_shard_is_damaged(tmp_path, capsys):

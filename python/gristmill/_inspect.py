@@ -19,8 +19,13 @@ from gristmill._pack import explain
 _GZIP_MAGIC = b"\x1f\x8b"
 # A shard's records are lines; a tokenizer or a state is one value, and none is larger than this.
 _LARGEST_VALUE = 2**28
+# What is read to tell them apart.
+_START = 2**20
+# Longer lines are passed over: Python's objects take many times the bytes they are read from.
+_LONGEST_LINE = 2**24
 _DAMAGED = (EOFError, OSError, zlib.error)
 _BEGINS_AS_STATE = re.compile(rb'"fingerprint":\s*"manifest=')
+_BEGINS_AS_TOKENIZER = re.compile(rb'"(added_tokens|model)"\s*:\s*[\[{]')
 
 
 def inspect(path: Path, *, records: int = 1000, text: str | None = None) -> dict[str, Any]:
@@ -84,7 +89,7 @@ def _whole_value(path: Path) -> dict[str, Any] | None:
     start = b""
     try:
         with _open(path) as file:
-            start = file.read(1 << 20)
+            start = file.read(_START)
             if start[:1] != b"{" or _is_record(start):
                 return None
             value = json.loads(start + file.read(_LARGEST_VALUE))
@@ -101,7 +106,8 @@ def _is_record(start: bytes) -> bool:
     """Whether the first line is a JSON object with more behind it: then the file holds records."""
     line, _, rest = start.partition(b"\n")
     if not rest.strip():
-        return False
+        # A first line that goes on is a long record, if it does not begin as one of the values.
+        return len(start) == _START and not (_BEGINS_AS_STATE.search(start) or _BEGINS_AS_TOKENIZER.search(start))
     try:
         json.loads(line, parse_int=float)
     except ValueError:
@@ -192,13 +198,16 @@ def _describe_memory(found: dict[str, Any]) -> str:
 def _shard(path: Path, records: int) -> dict[str, Any]:
     kinds: dict[str, Counter[str]] = {}
     characters: Counter[str] = Counter()
-    seen = inflated = blank = deep = 0
+    seen = inflated = blank = deep = long = 0
     at_end = True
-    for number, line in enumerate(_lines(path)):
+    for number, (line, length) in enumerate(_lines(path)):
         if seen == records:
             at_end = False
             break
-        if line.strip():
+        if line is None:
+            long += 1
+            seen += 1
+        elif line.strip():
             record = _record(path, number, inflated, line)
             deep += record is None
             for key, value in (record or {}).items():
@@ -207,7 +216,7 @@ def _shard(path: Path, records: int) -> dict[str, Any]:
             seen += 1
         else:
             blank += 1
-        inflated += len(line)
+        inflated += length
     size = path.stat().st_size
     with path.open("rb") as file:
         compression = "gzip" if file.read(2) == _GZIP_MAGIC else "none"
@@ -219,6 +228,7 @@ def _shard(path: Path, records: int) -> dict[str, Any]:
         "records_read": seen,
         "blank_lines": blank,
         "records_too_deep": deep,
+        "records_too_long": long,
         "inflated_bytes_read": inflated,
         "whole_file_read": at_end,
         "keys": {
@@ -228,18 +238,31 @@ def _shard(path: Path, records: int) -> dict[str, Any]:
     }
 
 
-def _lines(path: Path) -> Iterator[bytes]:
+def _lines(path: Path) -> Iterator[tuple[bytes | None, int]]:
+    """The lines of a shard with their lengths; None for one that is too long to be held."""
     record = byte = 0
     if path.suffix == ".gz" and not path.stat().st_size:
         raise ShardError(str(path), record, byte, "expected gzip data, found an empty file: it was cut off")
     try:
         with _open(path) as file:
-            for line in file:
-                yield line
+            while line := file.readline(_LONGEST_LINE + 1):
+                is_long = len(line) > _LONGEST_LINE and not line.endswith(b"\n")
+                length = len(line) + (_pass_over_line(file) if is_long else 0)
+                yield None if is_long else line, length
                 record += 1
-                byte += len(line)
+                byte += length
     except _DAMAGED as error:
         raise ShardError(str(path), record, byte, f"the file cannot be read any further: {error}") from error
+
+
+def _pass_over_line(file: "gzip.GzipFile | Any") -> int:
+    """How many bytes the rest of a line has."""
+    length = 0
+    while part := file.readline(_START):
+        length += len(part)
+        if part.endswith(b"\n"):
+            break
+    return length
 
 
 def _record(path: Path, number: int, byte: int, line: bytes) -> dict[str, Any] | None:
@@ -269,6 +292,8 @@ def _describe_shard(found: dict[str, Any]) -> str:
     ]
     if found["records_too_deep"]:
         pairs.append(("not shown", f"{found['records_too_deep']:,} of them, nested deeper than Python reads"))
+    if found["records_too_long"]:
+        pairs.append(("not shown", f"{found['records_too_long']:,} of them, longer than {_LONGEST_LINE:,} bytes"))
     summary = _table.fields(pairs)
     if not found["keys"]:
         return summary
