@@ -17,6 +17,7 @@ from etils import epath
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import gristmill as gm
+from gristmill import _state_files
 
 
 @pytest.fixture(scope="module")
@@ -177,6 +178,21 @@ def test_the_files_of_all_processes_are_joined(tmp_path, dataset, states):
     restored = iter(dataset)
     asyncio.run(load(restored, tmp_path / "x"))
     assert rest_is_same(restored, expected)
+
+
+def test_the_files_of_all_processes_are_read_together(tmp_path, states, monkeypatch):
+    """Each waits until another one is being read, too."""
+    save_by_hand(tmp_path / "x", states)
+    both = threading.Barrier(len(states), timeout=30)
+    path_type = type(epath.Path(tmp_path))
+    read = path_type.read_text
+
+    def with_another(path):
+        both.wait()
+        return read(path)
+
+    monkeypatch.setattr(path_type, "read_text", with_another)
+    assert _state_files.read_merged(epath.Path(tmp_path / "x")) == gm.merge_states(states)
 
 
 @pytest.mark.parametrize(

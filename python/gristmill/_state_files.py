@@ -7,11 +7,13 @@ read what the other has written; only here the number of processes may change in
 import asyncio
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from gristmill._errors import StateError
 from gristmill._state import State, check, merge_states
 
+_READERS = 16
 _NAME = re.compile(r"process_(\d+)-of-([1-9]\d*)\.json")
 
 
@@ -40,7 +42,9 @@ def read_merged(folder: Any) -> State:
             f"{folder}: {', '.join(missing[:4])} {'is' if len(missing) == 1 else 'are'} missing of the {count} states "
             "saved: the saving was not finished, or the folder is not shared by all hosts"
         )
-    states = [_read(found[name_of(process, count)]) for process in range(count)]
+    # Together: on a shared file system each takes its time, and a thousand hosts each read all of them.
+    with ThreadPoolExecutor(_READERS) as readers:
+        states = list(readers.map(_read, (found[name_of(process, count)] for process in range(count))))
     # A single state may also have been saved between the rows of a step.
     return merge_states(states) if count > 1 else states[0]
 
