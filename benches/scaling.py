@@ -29,8 +29,8 @@ class Costs:
     Attributes:
       read: processor seconds a token, likewise `encode` and `pack`.
       text_bytes: of a token, inflated; `stored_bytes` as stored.
-      batch_tokens: places of a batch.
-      hand_over: seconds that `next` takes when the batch is ready.
+      batch_tokens: places of a batch of those whose delays were measured, which are larger than the job's.
+      hand_over: seconds that `next` takes when such a batch is ready.
       base_bytes: memory of the process on one thread; `thread_bytes` of each further one.
     """
 
@@ -63,7 +63,7 @@ class Costs:
             **{stage: share * token for stage, share in stages.items()},
             text_bytes=one["text_bytes"] / one["tokens"],
             stored_bytes=bench["shard_bytes"] / one["tokens"],
-            batch_tokens=bench["job"]["batch_size"] * bench["job"]["sequence_length"],
+            batch_tokens=bench["latency"]["batch_size"] * bench["job"]["sequence_length"],
             hand_over=bench["latency"]["paced"]["p50"],
             base_bytes=one["peak_bytes"],
             thread_bytes=max(0.0, grown),
@@ -91,6 +91,12 @@ def limits(costs: Costs, machine: Machine, cores: int, lanes: int) -> dict[str, 
         / (PASSES_OVER_TEXT * costs.text_bytes + PASSES_OVER_ROWS * BYTES_PER_PLACE + costs.stored_bytes),
         "storage": machine.storage / costs.stored_bytes,
     }
+
+
+def lanes_needed(costs: Costs, by_part: Mapping[str, float]) -> int:
+    """The fewest lanes that do not hold up the other parts."""
+    rate = min(limit for part, limit in by_part.items() if part != "lanes")
+    return math.ceil(rate * max(costs.read, costs.pack))
 
 
 def main() -> None:
@@ -153,15 +159,15 @@ def one_host(costs: Costs, machine: Machine, lanes: int) -> str:
     """Speed, bottleneck and needs by number of cores."""
     rows = [["cores", "M tokens/s", "first bottleneck", "next", "lanes needed", "GB", "GB/s stored", "files open"]]
     for cores in (1, 2, 4, 8, 16, 32, 64, 128, 200):
-        by_part = sorted(limits(costs, machine, cores, lanes).items(), key=lambda item: item[1])
-        (first, rate), (second, further) = by_part[:2]
+        by_part = limits(costs, machine, cores, lanes)
+        (first, rate), (second, further) = sorted(by_part.items(), key=lambda item: item[1])[:2]
         rows.append(
             [
                 f"{cores}",
                 f"{rate / 1e6:,.0f}",
                 first,
                 f"{second} at {further / 1e6:,.0f}",
-                f"{math.ceil(cores / costs.token * max(costs.read, costs.pack))}",
+                f"{lanes_needed(costs, by_part)}",
                 f"{(costs.base_bytes + (cores - 1) * costs.thread_bytes) / 1e9:.1f}",
                 f"{rate * costs.stored_bytes / 1e9:.2f}",
                 f"{lanes}",

@@ -16,7 +16,7 @@ def bench(threads=(1, 2)):
         "machine": {"usable_cores": 2},
         "job": {"batch_size": 10, "sequence_length": 1000},
         "shard_bytes": 2_000_000,
-        "latency": {"paced": {"p50": 1e-4}},
+        "latency": {"batch_size": 20, "paced": {"p50": 1e-4}},
         "by_threads": [
             {
                 "threads": count,
@@ -49,7 +49,7 @@ def scaling(monkeypatch):
 def test_costs_are_of_one_thread(scaling):
     costs = scaling["Costs"].of(bench())
     assert [round(1e9 * cost, 6) for cost in (costs.read, costs.encode, costs.pack)] == [10, 25, 5]
-    assert (costs.text_bytes, costs.stored_bytes, costs.batch_tokens) == (4, 2, 10_000)
+    assert (costs.text_bytes, costs.stored_bytes, costs.batch_tokens) == (4, 2, 20_000)
     assert (costs.base_bytes, costs.thread_bytes) == (1e9, 1e8)
     with pytest.raises(SystemExit, match="--threads 1 --latency"):
         scaling["Costs"].of(bench(threads=(2,)))
@@ -60,7 +60,7 @@ def test_costs_are_of_one_thread(scaling):
     [
         (2, 8, {}, "cores", 50e6),
         (100, 1, {}, "lanes", 100e6),
-        (100, 8, {}, "consumer", 100e6),
+        (100, 8, {}, "consumer", 200e6),
         (2, 8, {"storage": 10e6}, "storage", 5e6),
         (2, 8, {"memory": 70e6}, "memory bandwidth", 1e6),
         (2, 8, {"lock": 1e-3}, "schedule's lock", (512 << 10) / 4 / 3e-3),
@@ -73,6 +73,22 @@ def test_the_smallest_limit_is_the_bottleneck(scaling, cores, lanes, machine, fi
     # Memory: 5 * 4 bytes of text, 2 * 24 of rows and 2 as stored are 70 bytes a token.
     assert min(limits.values()) == pytest.approx(rate)
     assert limits[first] == pytest.approx(rate)
+
+
+@pytest.mark.parametrize("lanes", [1, 8])
+@pytest.mark.parametrize(
+    ("cores", "machine", "needed"),
+    [
+        (2, {}, 1),  # 50 M tokens/s, at 10 ns each
+        (200, {"storage": 10e6}, 1),
+        (200, {"memory": 70 * 150e6}, 2),  # 150 M tokens/s, however many cores there are
+    ],
+)
+def test_no_more_lanes_are_needed_than_the_other_parts_can_use(scaling, cores, lanes, machine, needed):
+    costs = scaling["Costs"].of(bench())
+    given = scaling["Machine"](**{"memory": 1e12, "storage": 1e12, "lock": 1e-7, **machine})
+    (row,) = [line for line in scaling["one_host"](costs, given, lanes).splitlines() if line.startswith(f"| {cores} |")]
+    assert row.split(" | ")[4] == str(needed)
 
 
 def test_it_prints_the_check_and_both_tables(tmp_path, scaling, monkeypatch, capsys):
