@@ -1,6 +1,5 @@
 """`Encoder`: a tokenizer that gives the ids of Hugging Face `tokenizers`."""
 
-import gzip
 import hashlib
 import json
 import os
@@ -13,7 +12,7 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from gristmill import _arguments, _core
+from gristmill import _arguments, _core, _gzipped
 from gristmill._errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -25,7 +24,6 @@ from gristmill._manifest import Pathish
 
 Ids: TypeAlias = "npt.NDArray[np.int32]"
 
-_GZIP_MAGIC = b"\x1f\x8b"
 _LARGEST_ID = 2**32 - 1
 _LARGEST_CACHE = 2**40
 # Files beside tokenizer.json that name its special tokens, in the order in which they are believed.
@@ -344,10 +342,8 @@ def as_encoder(tokenizer: "Encoder | Pathish") -> Encoder:
 
 
 def _inflated(json_bytes: bytes) -> bytes:
-    if not json_bytes.startswith(_GZIP_MAGIC):
-        return json_bytes
     try:
-        return gzip.decompress(json_bytes)
+        return _gzipped.inflated(json_bytes)
     except (OSError, EOFError, zlib.error) as error:
         raise TokenizerError(f"expected gzip data because it begins with 1f 8b: {error}") from None
 

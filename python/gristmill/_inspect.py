@@ -8,15 +8,14 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from gristmill import _arguments, _fingerprint, _state, _state_files, _table
+from gristmill import _arguments, _fingerprint, _gzipped, _state, _state_files, _table
 from gristmill._core import CURSOR_FIELDS
 from gristmill._encoder import Encoder
 from gristmill._errors import MissingShardError, ShardError, StateError
 from gristmill._pack import explain
 
-_GZIP_MAGIC = b"\x1f\x8b"
 # A shard's records are lines; a tokenizer or a state is one value, and none is larger than this.
 _LARGEST_VALUE = 2**28
 # What is read to tell them apart.
@@ -88,7 +87,7 @@ def _whole_value(path: Path) -> dict[str, Any] | None:
     """The file as one JSON object, if it is one."""
     start = b""
     try:
-        with _open(path) as file:
+        with _gzipped.open_inflated(path) as file:
             start = file.read(_START)
             if start[:1] != b"{" or _is_record(start):
                 return None
@@ -115,12 +114,6 @@ def _is_record(start: bytes) -> bool:
     except RecursionError:
         return True  # Neither a tokenizer nor a state is so deep.
     return True
-
-
-def _open(path: Path) -> "gzip.GzipFile | Any":
-    with path.open("rb") as file:
-        is_gzip = file.read(2) == _GZIP_MAGIC
-    return gzip.open(path, "rb") if is_gzip else path.open("rb")
 
 
 def _tokenizer(path: Path, value: dict[str, Any], text: str | None) -> dict[str, Any]:
@@ -218,13 +211,11 @@ def _shard(path: Path, records: int) -> dict[str, Any]:
             blank += 1
         inflated += length
     size = path.stat().st_size
-    with path.open("rb") as file:
-        compression = "gzip" if file.read(2) == _GZIP_MAGIC else "none"
     return {
         "kind": "shard",
         "path": str(path),
         "bytes": size,
-        "compression": compression,
+        "compression": "gzip" if _gzipped.is_gzip(path) else "none",
         "records_read": seen,
         "blank_lines": blank,
         "records_too_deep": deep,
@@ -244,7 +235,7 @@ def _lines(path: Path) -> Iterator[tuple[bytes | None, int]]:
     if path.suffix == ".gz" and not path.stat().st_size:
         raise ShardError(str(path), record, byte, "expected gzip data, found an empty file: it was cut off")
     try:
-        with _open(path) as file:
+        with _gzipped.open_inflated(path) as file:
             while line := file.readline(_LONGEST_LINE + 1):
                 is_long = len(line) > _LONGEST_LINE and not line.endswith(b"\n")
                 length = len(line) + (_pass_over_line(file) if is_long else 0)
@@ -255,7 +246,7 @@ def _lines(path: Path) -> Iterator[tuple[bytes | None, int]]:
         raise ShardError(str(path), record, byte, f"the file cannot be read any further: {error}") from error
 
 
-def _pass_over_line(file: "gzip.GzipFile | Any") -> int:
+def _pass_over_line(file: "IO[bytes] | gzip.GzipFile") -> int:
     """How many bytes the rest of a line has."""
     length = 0
     while part := file.readline(_START):

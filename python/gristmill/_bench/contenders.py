@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from gristmill import _core
+from gristmill import _core, _gzipped
 
 Tokens: TypeAlias = "npt.NDArray[np.int32]"
 # Rows of token ids, and what is 0 where they hold none (None: nowhere). What it returns at its end is noted.
@@ -233,10 +233,7 @@ def _write_array_records(job: Job, folder: Path) -> None:
 def _batch_encoder(job: Job) -> Callable[[list[str]], list[list[int]]]:
     from tokenizers import Tokenizer
 
-    definition = Path(job.tokenizer).read_bytes()
-    if definition.startswith(b"\x1f\x8b"):
-        definition = gzip.decompress(definition)
-    tokenizer = Tokenizer.from_buffer(definition)
+    tokenizer = Tokenizer.from_buffer(_gzipped.inflated(Path(job.tokenizer).read_bytes()))
     tokenizer.no_truncation()
     tokenizer.no_padding()
     end = [] if job.eos is None else [job.eos]
