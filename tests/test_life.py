@@ -245,11 +245,17 @@ def run(code, **arguments):
     )
 
 
-# So many rows are not read in as long as a test takes: the consumer waits.
+@pytest.fixture(scope="module")
+def blank_shard(tmp_path_factory):
+    """Gigabytes of blank lines, which are not read in as long as a test takes: the consumer waits for the first row."""
+    path = tmp_path_factory.mktemp("blank") / "shard.json.gz"
+    path.write_bytes(64 * gzip.compress(b"\n" * 2**26, mtime=0))
+    return str(path)
+
+
 WAITING = """
     import os, sys, gristmill as gm
-    ds = gm.PackedDataset({shards!r}, tokenizer={tokenizer!r}, text_field="raw_content", batch_size=2**18,
-                          sequence_length=2**10, epochs=None, prefetch=1, threads=1)
+    ds = gm.PackedDataset({shards!r}, tokenizer={tokenizer!r}, text_field="raw_content", threads=1)
     iterator = iter(ds)
     print("waiting", flush=True)
     {then}
@@ -257,8 +263,8 @@ WAITING = """
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signals_end_a_wait_at_once(shards, tokenizer_file, number):
-    process = run(WAITING.format(shards=shards, tokenizer=str(tokenizer_file), then="next(iterator)"))
+def test_signals_end_a_wait_at_once(blank_shard, tokenizer_file, number):
+    process = run(WAITING.format(shards=blank_shard, tokenizer=str(tokenizer_file), then="next(iterator)"))
     assert process.stdout.readline() == "waiting\n"
     time.sleep(0.5)
     start = time.monotonic()
@@ -271,8 +277,8 @@ def test_signals_end_a_wait_at_once(shards, tokenizer_file, number):
         assert process.returncode == -signal.SIGTERM
 
 
-def test_close_from_another_thread_ends_a_wait(shards, encoder, thread_count):
-    iterator = iter(make(shards, encoder, batch_size=2**18, sequence_length=2**10, epochs=None, prefetch=1, threads=1))
+def test_close_from_another_thread_ends_a_wait(blank_shard, encoder, thread_count):
+    iterator = iter(make(blank_shard, encoder, threads=1))
     outcome = []
 
     def consume():
@@ -433,8 +439,8 @@ def test_a_child_forked_while_another_thread_waits_gets_errors_and_no_hang(shard
     assert out == "child\nparent 0\n", out + errors
 
 
-def test_the_interpreter_ends_with_a_live_iterator(shards, tokenizer_file):
-    process = run(WAITING.format(shards=shards, tokenizer=str(tokenizer_file), then="iterator.start_prefetch()"))
+def test_the_interpreter_ends_with_a_live_iterator(blank_shard, tokenizer_file):
+    process = run(WAITING.format(shards=blank_shard, tokenizer=str(tokenizer_file), then="iterator.start_prefetch()"))
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
 
