@@ -12,6 +12,7 @@ import tokenizers
 from absl import flags
 
 import gristmill as gm
+from gristmill import _cli
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -87,6 +88,29 @@ def write_shard(path: Path, documents: list[str]) -> None:
     ]
     data = "".join(lines).encode()
     path.write_bytes(gzip.compress(data, 6, mtime=0) if path.suffix == ".gz" else data)
+
+
+@pytest.fixture
+def packing(shards, tokenizer_file):
+    """The arguments of a `pack` into a folder."""
+
+    def arguments(folder, *more):
+        options = ["--text-field", "raw_content", "--sequence-length", "128", "--batch-size", "16", "--threads", "2"]
+        source = [shards, "--tokenizer", str(tokenizer_file.parent), "--output", str(folder)]
+        return ["pack", *source, "--rows-per-file", "300", *options, *map(str, more)]
+
+    return arguments
+
+
+@pytest.fixture
+def pack(packing, capsys):
+    """Packs into a folder, and gives what the command says of it."""
+
+    def pack(folder, *more):
+        assert _cli.run([*packing(folder, *more), "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    return pack
 
 
 @pytest.fixture

@@ -1,0 +1,302 @@
+"""`gristmill inspect`: tokenizers, shards, saved states, and where a row comes from."""
+
+import gzip
+import json
+import os
+import shutil
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+import gristmill as gm
+from command_line import fails, run_json, shard_of
+from gristmill import _cli, _sample
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The demo's shards."""
+    return Path(_sample.prepare(tmp_path_factory.mktemp("demo"), 0.3).folder)
+
+
+@pytest.fixture
+def state(tmp_path, folder):
+    dataset = gm.PackedDataset(
+        str(folder / "*" / "*.gz"),
+        tokenizer=_sample.tokenizer(),
+        text_field="raw_content",
+        sequence_length=64,
+        batch_size=16,
+    )
+    iterator = iter(dataset)
+    next(iterator)
+    next(iterator)
+    path = tmp_path / "state.json"
+    path.write_text(json.dumps(iterator.get_state()))
+    iterator.close()
+    return path
+
+
+def of_state(folder):
+    return ["--shards", folder / "*" / "*.gz", "--tokenizer", _sample.tokenizer()]
+
+
+def test_inspect_tokenizer(capsys):
+    path = _sample.tokenizer()
+    encoder = gm.Encoder.from_file(path)
+    found = run_json(capsys, "inspect", path, "--text", "Hello world")
+    assert found["kind"] == "tokenizer"
+    assert found["model"] == "BPE"
+    assert found["fingerprint"] == encoder.fingerprint
+    assert [part["id"] for part in found["encoded"]] == encoder.encode("Hello world").tolist()
+    assert found["eos"] == {"id": encoder.eos_id, "token": encoder.id_to_token(encoder.eos_id)}
+    assert run_json(capsys, "inspect", path.parent)["path"] == str(path)
+    assert _cli.run(["inspect", str(path)]) == 0
+    assert f"fingerprint    {encoder.fingerprint}" in capsys.readouterr().out
+
+
+def test_inspect_shard(tmp_path, capsys):
+    path = shard_of(tmp_path, '{"id": 1, "text": "abc"}', "", '{"id": null, "text": "defgh", "meta": {}}')
+    found = run_json(capsys, "inspect", path)
+    assert found["kind"] == "shard"
+    assert (found["records_read"], found["blank_lines"], found["whole_file_read"]) == (2, 1, True)
+    assert found["inflated_bytes_read"] == len(gzip.decompress(path.read_bytes()))
+    assert found["keys"] == {
+        "text": {"types": {"string": 2}, "characters": 8},
+        "id": {"types": {"number": 1, "null": 1}, "characters": 0},
+        "meta": {"types": {"object": 1}, "characters": 0},
+    }
+    part = run_json(capsys, "inspect", path, "--records", 1)
+    assert (part["records_read"], part["whole_file_read"]) == (1, False)
+    assert _cli.run(["inspect", str(path)]) == 0
+    assert "The most text is under text_field='text'." in capsys.readouterr().out
+
+
+def test_inspect_knows_a_shard_of_one_record_and_a_plain_one(tmp_path, capsys):
+    path = tmp_path / "one.jsonl"
+    path.write_text('{"text": "a"}')
+    found = run_json(capsys, "inspect", path)
+    assert (found["kind"], found["compression"], found["records_read"]) == ("shard", "none", 1)
+    path.write_text("")
+    assert run_json(capsys, "inspect", path)["records_read"] == 0
+
+
+@pytest.mark.parametrize(
+    ("lines", "says"),
+    [
+        (['{"text": "a"}', '{"text": '], "record 1, byte 14: expected a JSON object"),
+        (['{"text": "a"}', "[1]"], "record 1, byte 14: expected a JSON object, found array"),
+    ],
+)
+def test_inspect_says_where_a_record_is_malformed(lines, says, tmp_path, capsys):
+    assert says in fails(capsys, "inspect", shard_of(tmp_path, *lines))
+
+
+def test_inspect_reads_what_the_core_reads(tmp_path, capsys):
+    deep = '{"text": "b", "meta": ' + "[" * 30_000 + "]" * 30_000 + "}"
+    path = shard_of(tmp_path, '{"text": "a"}', deep, '{"text": "c", "id": ' + "9" * 5000 + "}")
+    assert len(list(gm.PackedDataset(path, tokenizer=_sample.tokenizer(), sequence_length=8))) == 1
+    found = run_json(capsys, "inspect", path)
+    assert (found["records_read"], found["records_too_deep"]) == (3, 1)
+    assert found["keys"]["id"] == {"types": {"number": 1}, "characters": 0}
+    assert _cli.run(["inspect", str(path)]) == 0
+    assert "not shown  1 of them, nested deeper than Python reads" in capsys.readouterr().out
+    assert run_json(capsys, "inspect", shard_of(tmp_path, deep))["records_too_deep"] == 1
+
+
+def test_inspect_does_not_hold_a_line_that_is_too_long(tmp_path, capsys):
+    """Its memory is bounded, though a shard may hold a line without end, and begin with it."""
+    long = '{"text": "' + "a" * 2**25 + '"}'
+    path = shard_of(tmp_path, long, '{"text": "b"}', long)
+    tracemalloc.start()
+    found = run_json(capsys, "inspect", path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2**26
+    assert (found["records_read"], found["records_too_long"], found["whole_file_read"]) == (3, 2, True)
+    assert found["inflated_bytes_read"] == 2 * len(long) + 16
+    assert found["keys"] == {"text": {"types": {"string": 1}, "characters": 1}}
+    assert _cli.run(["inspect", str(path)]) == 0
+    assert "not shown  2 of them, longer than 16,777,216 bytes" in capsys.readouterr().out
+
+
+def test_inspect_says_where_a_record_behind_a_long_one_is_malformed(tmp_path, capsys):
+    path = shard_of(tmp_path, '"' + "a" * 2**25, '{"text": ')
+    assert f"record 1, byte {2**25 + 2}: expected a JSON object" in fails(capsys, "inspect", path)
+
+
+def test_inspect_says_where_a_shard_is_damaged(tmp_path, capsys):
+    path = shard_of(tmp_path, *(json.dumps({"text": str(number)}) for number in range(5000)))
+    path.write_bytes(path.read_bytes()[:-100])
+    assert "the file cannot be read any further" in fails(capsys, "inspect", path, "--records", 10**6)
+
+
+def test_inspect_of_nothing(tmp_path, capsys):
+    assert "no such file" in fails(capsys, "inspect", tmp_path / "none.json")
+    assert "packed files or saved states" in fails(capsys, "inspect", tmp_path)
+
+
+def test_inspect_of_an_empty_shard(tmp_path, capsys):
+    path = tmp_path / "shard.json.gz"
+    path.touch()
+    assert "found an empty file" in fails(capsys, "inspect", path)
+
+
+def test_inspect_state(state, capsys):
+    found = run_json(capsys, "inspect", state)
+    assert (found["kind"], found["step"]) == ("state", 2)
+    assert found["stream"]["sequence_length"] == "64"
+    assert list(found["lanes"]) == [str(lane) for lane in range(8)]
+    assert found["totals"]["tokens"] == 2 * 16 * 64
+    assert _cli.run(["inspect", str(state)]) == 0
+    assert "behind step 2" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["state", "state.txt", "state.json.gz"])
+def test_a_state_is_known_by_what_it_holds(state, folder, capsys, name):
+    other = state.with_name(name)
+    other.write_bytes(gzip.compress(state.read_bytes()) if name.endswith(".gz") else state.read_bytes())
+    assert run_json(capsys, "inspect", other)["step"] == 2
+    rows = [run_json(capsys, "inspect", path, "--row", 5, *of_state(folder)) for path in (state, other)]
+    assert rows[0] == rows[1]
+    assert "--shards must name its shards" in fails(
+        capsys, "inspect", other, "--row", 0, "--tokenizer", _sample.tokenizer()
+    )
+
+
+@pytest.mark.parametrize("row", [[], ["--row", 0]])
+def test_a_state_that_was_cut_off_is_no_shard(state, folder, capsys, row):
+    os.truncate(state, 200)
+    options = [*row, *of_state(folder)] if row else []
+    assert "is no saved state: it begins as one" in fails(capsys, "inspect", state, *options)
+
+
+def test_shards_go_with_a_state_alone(folder, tmp_path, capsys):
+    shard = shard_of(tmp_path, '{"text": "a"}')
+    for path, found in ((shard, "another file"), (tmp_path / "none.json", "no such file")):
+        said = fails(capsys, "inspect", path, "--row", 0, *of_state(folder))
+        assert f"is no saved state: expected one, since --shards names the shards of a state, found {found}" in said
+
+
+def test_inspect_names_what_is_wrong_with_a_state(state, capsys):
+    saved = json.loads(state.read_text())
+    saved["lanes"]["3"] = [1, 2]
+    state.write_text(json.dumps(saved))
+    assert "the state of lane 3 is a list of" in fails(capsys, "inspect", state)
+
+
+def check_row(found, batches):
+    """Whether each segment's text is what stands at its place of its record, and the row is that of the stream."""
+    encoder = gm.Encoder.from_file(_sample.tokenizer())
+    row = batches[found["step"]]["inputs"][found["row"]].tolist()
+    place = 0
+    for part in found["segments"]:
+        with gzip.open(part["shard"], "rt") as lines:
+            text = json.loads(lines.read().splitlines()[part["record"]])["raw_content"]
+        ids = [*encoder.encode(text).tolist(), encoder.eos_id][part["offset"] :][: part["length"]]
+        assert part["place"] == place
+        assert row[place : place + len(ids)] == ids
+        assert encoder.decode(ids) == part["text"]
+        place += len(ids)
+    assert (place, found["padding"]) == (found["tokens"], len(row) - found["tokens"])
+
+
+@pytest.mark.parametrize("single", [False, True])
+def test_inspect_row(state, folder, tmp_path, capsys, single):
+    # What the state says of the arguments is all there is: packing, seed and the rest.
+    dataset = gm.PackedDataset(
+        str(folder / "*" / "*.gz"), tokenizer=_sample.tokenizer(), text_field="raw_content", sequence_length=64,
+        batch_size=None if single else 16, lanes=8, seed=7, packing="best_fit",
+    )  # fmt: skip
+    iterator = iter(dataset)
+    for _ in range(2 * 8 + 3 if single else 2):
+        next(iterator)
+    state.write_text(json.dumps(iterator.get_state()))
+    iterator.close()
+    batches = list(dataset.batch(8) if single else dataset)
+    for row, step in ((5, None), (7, 2), (6, 3)):
+        found = run_json(capsys, "inspect", state, "--row", row, *(["--step", step] if step else []), *of_state(folder))
+        assert (found["kind"], found["step"], found["row"]) == ("row", step or 2, row)
+        assert found["lane"] == (row if single else row // 2)
+        check_row(found, batches)
+    last = run_json(capsys, "inspect", state, "--row", 0, "--step", 10**6, *of_state(folder))
+    assert (last["segments"], last["padding"]) == ([], 64)
+
+
+def test_inspect_row_of_shards(folder, capsys):
+    dataset = gm.PackedDataset(
+        str(folder / "*" / "*.gz"), tokenizer=_sample.tokenizer(), text_field="raw_content", sequence_length=100,
+        batch_size=4, seed=1,
+    )  # fmt: skip
+    settings = ["text_field=raw_content", "sequence_length=100", "batch_size=4", "seed=1"]
+    arguments = ["inspect", folder / "*" / "*.gz", "--tokenizer", _sample.tokenizer(), "--row", 3, "--step", 2]
+    arguments += [part for setting in settings for part in ("--set", setting)]
+    found = run_json(capsys, *arguments)
+    check_row(found, list(dataset))
+    assert _cli.run(list(map(str, arguments))) == 0
+    shown = capsys.readouterr().out
+    assert "row     3 of the batch of step 2, which lane" in shown
+    assert found["segments"][0]["shard"] in shown
+
+
+def test_inspect_row_of_a_checkpoint_folder(tmp_path, folder, capsys):
+    def dataset(**host):
+        return gm.PackedDataset(
+            str(folder / "*" / "*.gz"), tokenizer=_sample.tokenizer(), text_field="raw_content", sequence_length=64,
+            batch_size=16, **host,
+        )  # fmt: skip
+
+    for process in range(2):
+        iterator = iter(dataset(shard_index=process, shard_count=2))
+        next(iterator)
+        (tmp_path / f"process_{process}-of-2.json").write_text(json.dumps(iterator.get_state()))
+        iterator.close()
+    assert run_json(capsys, "inspect", tmp_path)["step"] == 1
+    check_row(run_json(capsys, "inspect", tmp_path, "--row", 15, *of_state(folder)), list(dataset()))
+    one = tmp_path / "process_0-of-2.json"
+    assert "the row is of lane 7, and the state holds the lanes 0, 1, 2, 3" in fails(
+        capsys, "inspect", one, "--row", 15, *of_state(folder)
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--row", 16], "--row 16: a global batch has the rows 0 to 15"),
+        (["--row", 0, "--step", 1], "--step 1: the state stands behind it, at 2"),
+        (["--row", 0, "--set", "seed=1"], "it knows the arguments, so --set is not for it"),
+        (["--row", 0, "--set", "prefetch=2"], "--set prefetch=2: expected each argument once"),
+        (["--row", 0, "--set", "seed=1", "--set", "seed=2"], "--set seed=2: expected each argument once"),
+        (["--row", 0, "--special-tokens-in-text", "text"], "give --special-tokens-in-text as its Encoder had it"),
+    ],
+)
+def test_inspect_row_says_what_does_not_fit(state, folder, arguments, says, capsys):
+    assert says in fails(capsys, "inspect", state, *arguments, *of_state(folder))
+
+
+def test_inspect_row_of_other_shards_names_what_differs(state, folder, tmp_path, capsys):
+    others = tmp_path / "others"
+    shutil.copytree(folder, others)
+    shutil.copytree(next(others.iterdir()), others / "one more")
+    assert "another dataset: manifest was" in fails(capsys, "inspect", state, "--row", 0, *of_state(others))
+
+
+def test_inspect_row_of_an_encoder_with_another_option(tmp_path, capsys):
+    encoder = gm.Encoder.from_file(_sample.tokenizer(), special_tokens_in_text="text")
+    path = shard_of(tmp_path, json.dumps({"text": f"a {encoder.id_to_token(encoder.eos_id)} b"}))
+    iterator = iter(gm.PackedDataset(path, tokenizer=encoder, sequence_length=32))
+    (tmp_path / "state").write_text(json.dumps(iterator.get_state()))
+    length = int((next(iterator)["inputs_segmentation"] > 0).sum())
+    options = ["--row", 0, "--tokenizer", _sample.tokenizer()]
+    for way in ([tmp_path / "state", "--shards", path], [path, "--set", "sequence_length=32"]):
+        found = run_json(capsys, "inspect", *way, *options, "--special-tokens-in-text", "text")
+        assert [part["length"] for part in found["segments"]] == [length]
+    said = fails(capsys, "inspect", tmp_path / "state", "--shards", path, *options)
+    assert "another special_tokens_in_text=, which counts into its fingerprint" in said
+
+
+@pytest.mark.parametrize("arguments", [["--row", "1"], ["--step", "1"], ["--row", "1", "--tokenizer", "none"]])
+def test_inspect_row_needs_its_options(state, arguments, capsys):
+    assert _cli.run(["inspect", str(state), *arguments]) == 2
+    assert "Usage: gristmill" in capsys.readouterr().err

@@ -1,0 +1,221 @@
+"""`gristmill verify` and `inspect` of packed files: what is equal to its source, and what is said of damage."""
+
+import gzip
+import json
+import os
+import re
+
+import numpy as np
+import pytest
+
+from command_line import checked
+from gristmill import _cli
+from gristmill._pack import run
+from megatron_reader import read_as_megatron_does
+
+
+def text_of(source):
+    """The text of the record that a difference names."""
+    with gzip.open(source["shard"]) as lines:
+        return json.loads(lines.read().splitlines()[source["record"]])["raw_content"]
+
+
+def test_an_index_of_megatron_s_that_is_damaged_is_named(tmp_path, pack, capsys):
+    pack(tmp_path, "--format", "megatron")
+    index = tmp_path / "part-00000.idx"
+    whole = index.read_bytes()
+    for damaged in (whole[:20], b"x" + whole[1:], whole[:-8], whole[:18] + b"\xa5" * 16 + whole[34:]):
+        index.write_bytes(damaged)
+        assert "is no index of Megatron's, or is damaged" in checked(capsys, "inspect", index)[1]
+
+
+def test_a_pair_of_megatron_s_is_named_by_its_whole_name(tmp_path, pack, capsys):
+    pack(tmp_path, "--format", "megatron")
+    expected = checked(capsys, "inspect", tmp_path / "part-00000.idx")[1]
+    for suffix in (".bin", ".idx"):
+        (tmp_path / f"part-00000{suffix}").rename(tmp_path / f"data-v1.0_text{suffix}")
+    index = tmp_path / "data-v1.0_text.idx"
+    assert checked(capsys, "inspect", index)[1] == {**expected, "path": str(index)}
+    os.truncate(index.with_suffix(".bin"), 1001)
+    assert re.search(r"data-v1.0_text.bin is cut off: it has 1,001 bytes", checked(capsys, "inspect", index)[1])
+    index.with_suffix(".bin").unlink()
+    for missing in (".bin", ".idx"):
+        code, said = checked(capsys, "inspect", index)
+        assert code == 1
+        assert f"cannot read '{index.with_suffix(missing)}': No such file" in said
+        index.unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda index: index.pop("source"), "index.json is damaged: it lacks source"),
+        (lambda index: index.update(source={"shards": []}), "it lacks source.tokenizer, source.arguments"),
+        (lambda index: index["source"]["arguments"].update(sead=1), "is damaged: .*unexpected keyword argument 'sead'"),
+        (lambda index: index["parts"][0].update(items=1), "lists other parts than their notes: it is damaged"),
+    ],
+)
+def test_a_damaged_index_is_named(tmp_path, pack, capsys, change, message):
+    pack(tmp_path / "a")
+    index = json.loads((tmp_path / "a/index.json").read_text())
+    change(index)
+    (tmp_path / "a/index.json").write_text(json.dumps(index))
+    code, found = checked(capsys, "verify", tmp_path / "a")
+    assert code == 1
+    assert re.search(message, found)
+
+
+@pytest.mark.parametrize("file_format", ["npy", "megatron", "array_record"])
+def test_verify_finds_what_is_packed_equal_to_its_source(tmp_path, pack, capsys, file_format):
+    found = pack(tmp_path, "--format", file_format, "--seed", 5)
+    code, told = checked(capsys, "verify", tmp_path)
+    assert (code, told["equal"], told["items"], told["parts"]) == (0, True, found["items"], found["parts"])
+    code, told = checked(capsys, "verify", tmp_path, "--part", 1)
+    assert (code, told["equal"], told["parts"]) == (0, True, 1)
+    assert "has 3 finished parts" in checked(capsys, "verify", tmp_path, "--part", 99)[1].replace(
+        str(found["parts"]), "3"
+    )
+    assert _cli.run(["verify", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.startswith("equal: ")
+
+
+def test_verify_says_where_a_token_differs(tmp_path, pack, capsys, encoder):
+    pack(tmp_path)
+    rows = np.load(tmp_path / "part-00001.npy", mmap_mode="r+")
+    was = int(rows[37, 0, 11])
+    rows[37, 0, 11] = 300
+    rows.flush()
+    code, told = checked(capsys, "verify", tmp_path)
+    assert code == 3
+    difference = told["difference"]
+    assert difference["files"] == ["part-00001.npy"]
+    assert {name: difference[name] for name in ("item", "field", "place", "packed", "expected")} == {
+        "item": 37, "field": "inputs", "place": 11, "packed": 300, "expected": was,
+    }  # fmt: skip
+    assert difference["texts"] == {"packed": encoder.id_to_token(300), "expected": encoder.id_to_token(was)}
+    source = difference["source"]
+    assert _cli.run(["verify", str(tmp_path), "--part", "1"]) == 3
+    out = capsys.readouterr().out
+    assert f"inputs[11] is 300 ({encoder.id_to_token(300)!r}), expected {was}" in out
+    assert f"from {source['shard']}: record {source['record']}, token {source['token']}" in out
+    text = text_of(source)
+    assert [*encoder.encode(text), encoder.eos_id][source["token"]] == was
+    assert checked(capsys, "verify", tmp_path, "--part", 0)[0] == 0
+
+
+def test_verify_locates_a_difference_behind_many_documents(tmp_path, tokenizer_file, encoder, capsys):
+    """More of them in a row than `provenance=True` has entries for."""
+    lines = [json.dumps({"raw_content": chr(ord("a") + number % 26)}) for number in range(400)]
+    (tmp_path / "tiny.jsonl.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
+    packed = tmp_path / "packed"
+    arguments = [tmp_path / "tiny.jsonl.gz", "--tokenizer", tokenizer_file, "--text-field", "raw_content"]
+    arguments += ["--output", packed, "--sequence-length", 64, "--batch-size", 1]
+    assert _cli.run(["pack", *map(str, arguments)]) == 0
+    capsys.readouterr()
+    rows = np.load(packed / "part-00000.npy", mmap_mode="r+")
+    rows[1, 0, 60] = 77
+    rows.flush()
+    source = checked(capsys, "verify", packed)[1]["difference"]["source"]
+    # Each document is its letter and EOS.
+    assert (source["record"], source["token"]) == ((64 + 60) // 2, 0)
+
+
+def test_verify_locates_a_difference_in_a_document(tmp_path, pack, capsys, encoder):
+    pack(tmp_path, "--format", "megatron", "--seed", 2)
+    number = 17
+    documents = read_as_megatron_does(tmp_path / "part-00000")
+    begin = sum(map(len, documents[:number])) + 5
+    ids = np.memmap(tmp_path / "part-00000.bin", np.uint16, "r+")
+    was, ids[begin] = int(ids[begin]), 300
+    ids.flush()
+    code, told = checked(capsys, "verify", tmp_path)
+    difference = told["difference"]
+    assert (code, difference["item"], difference["place"], difference["expected"]) == (3, number, 5, was)
+    source = difference["source"]
+    assert source["token"] == 5
+    text = text_of(source)
+    assert [*encoder.encode(text).tolist(), encoder.eos_id] == documents[number].tolist()
+
+
+def test_verify_sees_missing_and_cut_files_and_another_source(tmp_path, pack, capsys, shard_folder, tokenizer_file):
+    pack(tmp_path)
+    part = tmp_path / "part-00000.npy"
+    data = part.read_bytes()
+    part.write_bytes(data[:-4])
+    assert "bytes, and had" in checked(capsys, "verify", tmp_path)[1]["difference"]["what"]
+    part.unlink()
+    assert "has no bytes" in checked(capsys, "verify", tmp_path)[1]["difference"]["what"]
+    part.write_bytes(data)
+    other = checked(capsys, "verify", tmp_path, "--shards", shard_folder / "0003" / "*.gz")
+    assert other[0] == 1
+    assert "was packed from another source: lanes was 8 and is 1" in other[1]
+    assert checked(capsys, "verify", tmp_path, "--tokenizer", tokenizer_file)[0] == 0
+    assert "it has no index.json" in checked(capsys, "verify", tmp_path.parent)[1]
+
+
+# Of an ArrayRecord's own blocks, unlike of its records, some can be lost without harm.
+@pytest.mark.parametrize(
+    ("suffix", "file_format", "places"),
+    [(".npy", "npy", (0, 0.5, 1)), (".idx", "megatron", (0, 0.2, 0.5, 1)), (".array_record", "array_record", (0.5,))],
+)
+def test_verify_reports_a_file_that_is_damaged_in_place(tmp_path, pack, capsys, suffix, file_format, places):
+    pack(tmp_path, "--format", file_format)
+    part = tmp_path / f"part-00001{suffix}"
+    whole = part.read_bytes()
+    for place in places:
+        begin = int(place * (len(whole) - 64))
+        part.write_bytes(whole[:begin] + b"\xa5" * 64 + whole[begin + 64 :])
+        code, told = checked(capsys, "verify", tmp_path, "--part", 1)
+        assert code == 3, (place, told)
+        assert part.name in told["difference"]["files"]
+    part.write_bytes(whole)
+    assert checked(capsys, "verify", tmp_path, "--part", 1)[0] == 0
+
+
+def test_verify_does_not_use_the_engine_that_packed(tmp_path, pack, capsys, monkeypatch):
+    pack(tmp_path)
+    engines = []
+    made = run.make_unit
+    monkeypatch.setattr(
+        "gristmill._pack.verify.make_unit",
+        lambda dataset, index: engines.append(dataset.encoder.engine) or made(dataset, index),
+    )
+    assert checked(capsys, "verify", tmp_path)[0] == 0
+    assert engines == ["reference"]
+
+
+def test_inspect_explains_a_packed_folder(tmp_path, pack, capsys, encoder):
+    found = pack(tmp_path)
+    code, told = checked(capsys, "inspect", tmp_path)
+    assert (code, told["kind"], told["complete"]) == (0, "packed", True)
+    assert (told["items"], told["tokens"]) == (found["items"], found["tokens"])
+    assert told["stream"]["packing"] == "concat"
+    first = np.load(tmp_path / "part-00000.npy")[0, 0, :32]
+    assert told["first"] == {"ids": first.tolist(), "text": encoder.decode(first)}
+    for name in ("index.json", "part-00000.npy", "part-00001.json"):
+        assert checked(capsys, "inspect", tmp_path / name)[1] == told
+    assert _cli.run(["inspect", str(tmp_path)]) == 0
+    assert "part-00000.npy" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("file_format", "suffix"), [("npy", ".npy"), ("megatron", ".bin")])
+def test_inspect_names_a_first_part_that_is_gone_or_damaged(tmp_path, pack, capsys, file_format, suffix):
+    pack(tmp_path, "--format", file_format)
+    part = tmp_path / f"part-00000{suffix}"
+    changes = [lambda: os.truncate(part, 1000), part.unlink]
+    if suffix == ".npy":
+        changes.insert(0, lambda: part.write_bytes(b"x" * part.stat().st_size))
+    for change in changes:
+        change()
+        code, said = checked(capsys, "inspect", tmp_path)
+        assert (code, said.count("\n")) == (1, 1)
+        assert f"{tmp_path}/part-00000: " in said
+        assert re.search("(has (no|1,000) bytes|cannot be read).*; bring the part back", said)
+
+
+def test_a_file_of_a_packed_folder_stands_for_the_folder(tmp_path, pack, capsys):
+    pack(tmp_path)
+    for name in ("index.json", "part-00000.npy", "part-00001.json"):
+        assert checked(capsys, "verify", tmp_path / name)[1]["equal"]
+    (tmp_path.parent / "stray.txt").touch()
+    assert "it has no index.json" in checked(capsys, "verify", tmp_path.parent / "stray.txt")[1]
