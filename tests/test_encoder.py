@@ -248,6 +248,8 @@ def test_a_vocabulary_without_an_unknown_token_has_a_fingerprint(tmp_path, model
     encoder = gm.Encoder.from_bytes(made.to_str().encode())
     with pytest.raises(gm.TokenizerError, match="cannot encode this text"):
         encoder.encode("z")
+    with pytest.raises(gm.TokenizerError, match="cannot encode this text"):
+        encoder.encode_batch(["a", "z"])
     assert encoder.fingerprint == pickle.loads(pickle.dumps(encoder)).fingerprint
     made.add_tokens(["b"])
     assert gm.Encoder.from_bytes(made.to_str().encode()).fingerprint != encoder.fingerprint

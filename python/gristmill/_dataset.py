@@ -212,7 +212,12 @@ class PackedDataset(Source, grain.IterDataset[Element]):
         return self._fingerprint
 
     def plan(self, epoch: int = 0) -> list[list[str]]:
-        """The shards of each lane in an epoch, in the order in which it reads them."""
+        """The shards of each lane in an epoch, in the order in which it reads them.
+
+        Raises:
+          ArgumentError: `epoch` is below 0 or has more than 64 bits.
+          ArgumentTypeError: `epoch` is no integer.
+        """
         epoch = _arguments.integer("epoch", epoch, 0, 2**64 - 1)
         dealt = _core.deal(self._manifest.sizes, self._lanes, self._seed, epoch)
         return [[self._manifest.paths[shard] for shard in share] for share in dealt]
@@ -234,6 +239,7 @@ class PackedDataset(Source, grain.IterDataset[Element]):
           MissingExtraError: JAX is not installed.
           ArgumentError: there is no `batch_size`, two processes share only some of their rows, or the rows of
             a process are not whole lanes; then it names the `lanes` that would do.
+          ArgumentTypeError: `sharding` is none.
         """
         try:
             import jax

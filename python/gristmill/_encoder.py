@@ -150,6 +150,8 @@ class Encoder:
         Raises:
           ArgumentTypeError: `text` is not a string.
           ArgumentError: it holds lone surrogates, which no UTF-8 can express.
+          TokenizerError: the `tokenizers` library cannot encode it, for example because the vocabulary lacks a
+            character and the token for unknown ones.
         """
         try:
             return self._core.encode(text)
@@ -167,6 +169,11 @@ class Encoder:
         Returns:
           The ids of all texts one after another, int32 `[n]`, and where each text's begin with the end at
           last, int64 `[len(texts) + 1]`: text `i` has the ids `ids[offsets[i]:offsets[i + 1]]`.
+
+        Raises:
+          ArgumentTypeError: `texts` is no list of strings.
+          ArgumentError: a text holds lone surrogates, or `threads` is not allowed.
+          TokenizerError: the `tokenizers` library cannot encode a text.
         """
         if isinstance(texts, (str, bytes)):
             raise _arguments.wrong_type("texts", texts, "a list of strings")

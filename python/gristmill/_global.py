@@ -89,6 +89,10 @@ class GlobalBatches(HasThreads, _state_files.LoadsAnyProcessCount, grain.Dataset
     def __next__(self) -> GlobalBatch:
         """The next batch; the transfer of the one after it has begun if its rows are there.
 
+        Returns:
+          A dict of global int32 arrays `[batch_size, sequence_length]` that are laid out by the sharding, with the
+          keys of the `layout`, see `PackedDataset`. With `provenance` also `provenance`, `[batch_size, entries, 4]`.
+
         Raises:
           StopIteration: every lane of every host has given all its epochs.
           ShardError: a record of this host's shards cannot be used. Other hosts learn of it only when this
@@ -158,7 +162,12 @@ class GlobalBatches(HasThreads, _state_files.LoadsAnyProcessCount, grain.Dataset
         }
 
     def quarantine(self) -> list[dict[str, Any]]:
-        """The records left out so far of this process's lanes, as of the batches taken."""
+        """The records left out so far of this process's lanes, as of the batches taken.
+
+        Returns:
+          As `PackedDatasetIterator.quarantine`: dicts of `shard`, `record`, `byte` and `reason`, of which `record` and
+          `byte` may be None.
+        """
         return self._iterator.quarantine()
 
     def close(self) -> None:

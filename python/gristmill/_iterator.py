@@ -60,6 +60,12 @@ class PackedDatasetIterator(HasThreads, Source, _state_files.LoadsAnyProcessCoun
     def __next__(self) -> Element:
         """The next element.
 
+        Returns:
+          A dict of int32 arrays, with the keys of the `layout`, see `PackedDataset`: `[rows, sequence_length]`
+          with `batch_size`, where `rows` are those of the lanes of this iterator, else `[sequence_length]`. With
+          `provenance` also `provenance`, `[rows, entries, 4]` or `[entries, 4]`. The arrays are the caller's to
+          keep and to change.
+
         Raises:
           StopIteration: all epochs of the lanes of this iterator have been given.
           ShardError: a record cannot be used. What lies before it has been given; each further call raises
@@ -193,7 +199,8 @@ class PackedDatasetIterator(HasThreads, Source, _state_files.LoadsAnyProcessCoun
           `rows`, `batches`, `padding_tokens`, `dropped_tokens`, `quarantined` records and `lost_shards`, the
           shards that could not be read to their end, counted since the start of the stream and kept through
           restarts; and of this iterator: `wait_seconds` spent waiting in `next`, `ring_ready` batches that wait
-          to be taken, and `busy_seconds`, the time of the threads by stage.
+          to be taken, and `busy_seconds`, a dict of the seconds that all threads together have spent in each
+          stage: `read` (inflating, splitting and extracting), `encode` and `pack`.
         """
         return self._pipeline.stats()
 
@@ -202,7 +209,8 @@ class PackedDatasetIterator(HasThreads, Source, _state_files.LoadsAnyProcessCoun
 
         Returns:
           The newest of them, each with `shard`, `record`, `byte` and `reason`: at most ten thousand, and of those
-          of one lane within one step at most a thousand. `quarantine_file` lists all.
+          of one lane within one step at most a thousand. `record` and `byte` are None of a shard that could not be
+          opened as the manifest's. `quarantine_file` lists all.
         """
         return self._pipeline.quarantine()
 
