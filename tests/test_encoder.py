@@ -421,3 +421,15 @@ def test_an_interrupt_of_a_process_s_first_encode_is_no_panic(tokenizer_file):
     command = [sys.executable, "-c", textwrap.dedent(code), str(tokenizer_file)]
     process = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert (process.stdout, process.stderr) == ("interrupted\n", "")
+
+
+def test_dropout_is_encoded_but_gives_no_stream(tmp_path):
+    """Its ids are drawn anew each time, so that no run of it could be given again."""
+    json_bytes = tokenizers.Tokenizer(tokenizers.models.BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")], dropout=0.5)).to_str()
+    encoder = gm.Encoder.from_bytes(json_bytes.encode())
+    assert encoder.engine == "reference"
+    assert {len(encoder.encode("ab")) for _ in range(100)} == {1, 2}
+    assert len({gm.Encoder.from_bytes(json_bytes.encode()).fingerprint for _ in range(20)}) == 1
+    (tmp_path / "a.jsonl").write_text('{"text": "ab"}\n')
+    with pytest.raises(gm.ArgumentError, match=r"^tokenizer=: its model has dropout 0\.5, .* set \"dropout\" to null"):
+        gm.PackedDataset(tmp_path / "a.jsonl", tokenizer=encoder, eos=False)

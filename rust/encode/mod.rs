@@ -208,6 +208,11 @@ impl Encoder {
         }
     }
 
+    /// The share of merges that are left out at random, if there are such: then a text has other ids each time.
+    pub fn dropout(&self) -> Option<f32> {
+        if self.shared.fast.is_some() { None } else { self.shared.reference().ok()?.dropout() }
+    }
+
     /// Number of ids, added tokens included.
     pub fn vocab_size(&self) -> usize {
         match &self.shared.fast {

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use tokenizers::Tokenizer;
+use tokenizers::{ModelWrapper, Tokenizer};
 
 use crate::error::{Error, Result, panic_message};
 
@@ -47,6 +47,14 @@ impl Reference {
         guarded(|| self.tokenizer.decode(ids, false)).map_err(|error| {
             Error::Tokenizer(format!("the `tokenizers` library cannot decode these ids: {error}"))
         })
+    }
+
+    /// The share of merges that its model leaves out, drawn anew for each text; none for most.
+    pub fn dropout(&self) -> Option<f32> {
+        match self.tokenizer.get_model() {
+            ModelWrapper::BPE(model) => model.dropout.filter(|dropout| *dropout > 0.0),
+            _ => None,
+        }
     }
 
     pub fn vocab_size(&self) -> usize {

@@ -98,6 +98,11 @@ impl Encoder {
     }
 
     #[getter]
+    fn dropout(&self) -> Option<f32> {
+        self.inner.dropout()
+    }
+
+    #[getter]
     fn vocab_size(&self) -> usize {
         self.inner.vocab_size()
     }
