@@ -73,8 +73,11 @@ impl Reference {
 /// What `tokenizers` gives, with a panic of it as an error: some odd files make it panic where they are
 /// read, or with the first text.
 pub fn guarded<T>(call: impl FnOnce() -> tokenizers::Result<T>) -> tokenizers::Result<T> {
-    catch_unwind(AssertUnwindSafe(call))
-        .unwrap_or_else(|panic| Err(format!("it panicked: {}", panic_message(&*panic)).into()))
+    let result = catch_unwind(AssertUnwindSafe(call))
+        .unwrap_or_else(|panic| Err(format!("it panicked: {}", panic_message(&*panic)).into()));
+    // A `continuing_subword_prefix` is cut off merges by its length, in the middle of a character if need be, and
+    // the token that the message then names is no UTF-8.
+    result.map_err(|error| String::from_utf8_lossy(error.to_string().as_bytes()).into())
 }
 
 #[cfg(test)]
@@ -91,6 +94,15 @@ mod tests {
         assert!(Reference::from_bytes(json(MAX_ID).as_bytes(), false).is_ok());
         let error = Reference::from_bytes(json(MAX_ID + 1).as_bytes(), false).err().unwrap().to_string();
         assert!(error.contains("\"b\"") && error.contains("2147483648"), "{error}");
+    }
+
+    #[test]
+    fn what_the_library_says_is_text() {
+        let json = r##"{"model": {"type": "BPE", "continuing_subword_prefix": "#",
+            "vocab": {"a": 0, "é日": 1, "a\u0000": 2}, "merges": [["a", "é日"]]}}"##;
+        let error = Reference::from_bytes(json.as_bytes(), false).err().unwrap().to_string();
+        assert!(std::str::from_utf8(error.as_bytes()).is_ok());
+        assert!(error.contains("out of vocabulary"), "{error}");
     }
 
     #[test]
