@@ -425,7 +425,9 @@ def test_an_interrupt_of_a_process_s_first_encode_is_no_panic(tokenizer_file):
 
 def test_dropout_is_encoded_but_gives_no_stream(tmp_path):
     """Its ids are drawn anew each time, so that no run of it could be given again."""
-    json_bytes = tokenizers.Tokenizer(tokenizers.models.BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")], dropout=0.5)).to_str()
+    json_bytes = tokenizers.Tokenizer(
+        tokenizers.models.BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")], dropout=0.5)
+    ).to_str()
     encoder = gm.Encoder.from_bytes(json_bytes.encode())
     assert encoder.engine == "reference"
     assert {len(encoder.encode("ab")) for _ in range(100)} == {1, 2}

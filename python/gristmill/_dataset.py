@@ -189,8 +189,8 @@ class PackedDataset(Source, grain.IterDataset[Element]):
         self._encoder = as_encoder(tokenizer)
         if dropout := self._encoder._core.dropout:
             raise ArgumentError(
-                f"tokenizer=: its model has dropout {dropout:g}, which gives a text other ids each time, and a stream must "
-                'be the same each time; set "dropout" to null in its tokenizer.json'
+                f"tokenizer=: its model has dropout {dropout:g}, which gives a text other ids each time, and a stream "
+                'must be the same each time; set "dropout" to null in its tokenizer.json'
             )
         self._eos = self._encoder.special_token_id("eos", eos)
         self._bos = self._encoder.special_token_id("bos", bos)
