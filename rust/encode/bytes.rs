@@ -8,12 +8,13 @@
 
 use ahash::{AHashMap, AHashSet};
 
-use super::cache::{Lookup, PieceCache, Probe, Size, medium_key, medium_part_key, packed, short_part_key};
+use super::cache::{Lookup, MEDIUM, packed};
 use super::file::BpeModel;
-use super::kernel::Plain;
+use super::kernel::Kernel;
 use super::merge::MergeTable;
 use super::merging::Merging;
 use super::pairs::NONE;
+use super::piece::Piece;
 use super::rules::MergeRules;
 use super::spelling;
 use super::split::{SplitScratch, Splitter};
@@ -21,9 +22,11 @@ use super::unknown::Unknown;
 use super::utf8::decode;
 use super::vocab::Vocab;
 use super::words::{ByteSymbols, Scratch, occurs};
+use super::workspace::Workspace;
 
 /// The bytes of a vocabulary.
 pub struct Bytes {
+    table: MergeTable,
     symbols: ByteSymbols,
     /// What the bytes become that have no token, as in vocabularies trained without the whole alphabet.
     unknown: Unknown,
@@ -55,22 +58,9 @@ impl PairMemo {
     }
 }
 
-/// What encoding a piece needs of the worker.
-pub struct Workspace<'a> {
-    pub cache: &'a mut PieceCache,
-    pub scratch: &'a mut Scratch,
-    pub memo: &'a mut PairMemo,
-    pub split: &'a mut SplitScratch,
-}
-
 impl Bytes {
     /// Reads the bytes off a vocabulary, or says why it is not for the fast engine.
-    pub fn new(
-        vocab: &Vocab,
-        rules: &MergeRules,
-        table: &MergeTable,
-        model: &BpeModel,
-    ) -> Result<Self, String> {
+    pub fn new(vocab: &Vocab, rules: &MergeRules, model: &BpeModel, kernel: Kernel) -> Result<Self, String> {
         let mut ids = [NONE; 256];
         for (byte, id) in ids.iter_mut().enumerate() {
             let mut buffer = [0; 4];
@@ -98,9 +88,14 @@ impl Bytes {
             .filter(|(_, id)| model.ignore_merges() && !rules.makes(*id))
             .filter_map(|(token, id)| Some((spelling::bytes(token)?.into_boxed_slice(), id)))
             .collect();
-        let symbols = ByteSymbols::new(&ids, table);
-        let characters = characters(&symbols, table);
-        Ok(Self { symbols, unknown, whole, splitter: None, contexts, characters })
+        let table = MergeTable::new(&rules.live, kernel);
+        let symbols = ByteSymbols::new(&ids, &table);
+        let characters = characters(&symbols, &table);
+        Ok(Self { table, symbols, unknown, whole, splitter: None, contexts, characters })
+    }
+
+    pub fn table(&self) -> &MergeTable {
+        &self.table
     }
 
     /// Pieces are to be split before they are merged.
@@ -122,62 +117,47 @@ impl Bytes {
         is_one
     }
 
-    /// Appends the ids of the piece at `start..end`. The text is padded behind its end.
-    pub fn encode(
-        &self,
-        table: &MergeTable,
-        text: &[u8],
-        (start, end): (usize, usize),
-        workspace: &mut Workspace,
-        ids: &mut Vec<u32>,
-    ) {
+    /// Appends the ids of a piece that the cache lacks.
+    pub fn encode(&self, piece: Piece, workspace: &mut Workspace, ids: &mut Vec<u32>) {
         let Some(splitter) = &self.splitter else {
-            return self.encode_piece(table, text, (start, end), true, workspace, ids);
+            return self.encode_piece(piece, true, workspace, ids);
         };
         let mut ends = std::mem::take(&mut workspace.split.ends);
-        splitter.split(&text[start..], end - start, workspace.split, &mut ends);
-        let mut place = start;
-        for piece_end in ends.iter().map(|end| start + *end as usize) {
-            self.encode_piece(table, text, (place, piece_end), ends.len() == 1, workspace, ids);
-            place = piece_end;
+        splitter.split(piece.padded(), piece.len(), &mut workspace.split, &mut ends);
+        let mut start = 0;
+        for end in ends.iter().map(|end| *end as usize) {
+            self.encode_piece(piece.part(start, end), ends.len() == 1, workspace, ids);
+            start = end;
         }
         workspace.split.ends = ends;
     }
 
     /// `was_looked_up` says that the cache lacks it.
-    fn encode_piece(
-        &self,
-        table: &MergeTable,
-        text: &[u8],
-        (start, end): (usize, usize),
-        was_looked_up: bool,
-        workspace: &mut Workspace,
-        ids: &mut Vec<u32>,
-    ) {
-        let piece = &text[start..end];
-        if let Some(id) = self.whole.get(piece) {
+    fn encode_piece(&self, piece: Piece, was_looked_up: bool, workspace: &mut Workspace, ids: &mut Vec<u32>) {
+        let bytes = piece.bytes();
+        if let Some(id) = self.whole.get(bytes) {
             ids.push(*id);
-        } else if self.lacks(piece) {
-            self.read_symbols(piece, &mut workspace.scratch.symbols);
-            workspace.scratch.merge_symbols(table, ids);
-        } else if may_be_cut(piece) {
-            self.encode_groups(table, text, (start, end), was_looked_up, workspace, ids);
+        } else if self.lacks(bytes) {
+            self.read_symbols(bytes, &mut workspace.scratch.symbols);
+            workspace.scratch.merge_symbols(&self.table, ids);
+        } else if may_be_cut(bytes) {
+            self.encode_groups(piece, was_looked_up, workspace, ids);
         } else if was_looked_up {
-            self.symbols.merge(table, piece, workspace.scratch, ids);
+            self.symbols.merge(&self.table, bytes, &mut workspace.scratch, ids);
         } else {
-            self.encode_part(table, text, (start, end), workspace, ids);
+            self.encode_part(piece, workspace, ids);
         }
     }
 
     /// Starts to merge a piece of up to `W` bytes, if it is merged as a whole.
     #[inline]
-    pub fn start<const W: usize>(&self, table: &MergeTable, piece: &[u8], merging: &mut Merging<W>) -> bool {
+    pub fn start<const W: usize>(&self, piece: &[u8], merging: &mut Merging<W>) -> bool {
         let whole = !self.splits_first()
             && !may_be_cut(piece)
             && !self.whole.contains_key(piece)
             && !self.lacks(piece);
         if whole {
-            self.symbols.start(table, piece, merging);
+            self.symbols.start(&self.table, piece, merging);
         }
         whole
     }
@@ -206,74 +186,55 @@ impl Bytes {
 
     fn encode_groups(
         &self,
-        table: &MergeTable,
-        text: &[u8],
-        (start, end): (usize, usize),
+        piece: Piece,
         was_looked_up: bool,
         workspace: &mut Workspace,
         ids: &mut Vec<u32>,
     ) {
-        let mut encode_group = |(from, to): (usize, usize), workspace: &mut Workspace| {
-            let group = &text[from..to];
-            if group.len() == 3
-                && let (c, 3) = decode(group)
+        let mut encode_group = |start: usize, end: usize, workspace: &mut Workspace| {
+            let group = piece.part(start, end);
+            let bytes = group.bytes();
+            if bytes.len() == 3
+                && let (c, 3) = decode(bytes)
             {
                 ids.extend(packed::ids(&self.characters[c as usize & 0xFFFF]));
-            } else if was_looked_up && (from, to) == (start, end) {
-                self.symbols.merge(table, group, workspace.scratch, ids);
+            } else if was_looked_up && bytes.len() == piece.len() {
+                self.symbols.merge(&self.table, bytes, &mut workspace.scratch, ids);
             } else {
-                self.encode_part(table, text, (from, to), workspace, ids);
+                self.encode_part(group, workspace, ids);
             }
         };
-        let mut group = start;
-        let mut place = start;
+        let bytes = piece.bytes();
+        let mut group = 0;
+        let mut place = 0;
         let mut before = None;
-        while place < end {
-            let (c, len) = decode(&text[place..end]);
+        while place < bytes.len() {
+            let (c, len) = decode(&bytes[place..]);
             let here = (len == 3).then_some(c);
             if let (Some(left), Some(right)) = (before, here)
-                && !self.joins(workspace.memo, left, right)
+                && !self.joins(&mut workspace.memo, left, right)
             {
-                encode_group((group, place), workspace);
+                encode_group(group, place, workspace);
                 group = place;
             }
             before = here;
             place += len;
         }
-        encode_group((group, end), workspace);
+        encode_group(group, bytes.len(), workspace);
     }
 
-    /// Bytes that are part of what was looked up: they are merged as they are, and kept.
-    fn encode_part(
-        &self,
-        table: &MergeTable,
-        text: &[u8],
-        (start, end): (usize, usize),
-        workspace: &mut Workspace,
-        ids: &mut Vec<u32>,
-    ) {
-        let len = end - start;
+    /// Bytes that are part of what was looked up: they are merged as they are, and kept if they are few.
+    fn encode_part(&self, part: Piece, workspace: &mut Workspace, ids: &mut Vec<u32>) {
         // The same bytes, when they are looked up as a whole, may be a token or be split first.
         let has_other_ids = !self.whole.is_empty() || self.splits_first();
-        let Workspace { cache, scratch, .. } = workspace;
-        let mut merge = |ids: &mut Vec<u32>| self.symbols.merge(table, &text[start..end], scratch, ids);
-        let piece = match Size::of(len) {
-            Size::Short => {
-                let key = if has_other_ids {
-                    short_part_key(text, start, len)
-                } else {
-                    Plain.key(text, start, len)
-                };
-                Lookup::Short(key, cache.short().place(key))
-            }
-            Size::Medium => {
-                let key = if has_other_ids { medium_part_key } else { medium_key };
-                let key = key(text, start, len);
-                Lookup::Medium(key, cache.medium_place(&key))
-            }
-            Size::Long | Size::TooLong => return merge(ids),
+        let lookup = match part.len() {
+            ..=MEDIUM if has_other_ids => Lookup::part(&workspace.cache, part),
+            ..=MEDIUM => Lookup::piece(&workspace.cache, part),
+            _ => None,
         };
-        cache.append_or(&piece, ids, |_, ids| merge(ids));
+        workspace.recall_or(lookup.as_ref(), ids, |workspace, ids| {
+            self.symbols.merge(&self.table, part.bytes(), &mut workspace.scratch, ids);
+        });
     }
 
     /// Whether some merge may cross from one three-byte character into the next.
@@ -289,9 +250,13 @@ impl Bytes {
         joins
     }
 
-    pub fn memory(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         let whole = self.whole.capacity() * 40;
-        self.symbols.bytes() + size_of_val(&*self.characters) + self.contexts.bytes() + whole
+        self.table.bytes()
+            + self.symbols.bytes()
+            + size_of_val(&*self.characters)
+            + self.contexts.bytes()
+            + whole
     }
 }
 

@@ -5,8 +5,9 @@
 //! stays in registers: within one large loop they took a quarter more.
 
 use super::cache::packed::{PER_WORD, count};
-use super::cache::{MEDIUM, NO_KEY, PieceCache, Probe, SHORT, ShortKey, ShortPieces, medium_key};
+use super::cache::{Lookup, MEDIUM, NO_KEY, PieceCache, Probe, SHORT, ShortKey, ShortPieces, medium_key};
 use super::kernel::{Kernel, Plain};
+use super::piece::Piece;
 
 /// Pieces in a batch. With fewer the first lines have not come when they are needed, with more those that have
 /// come leave the first-level cache again.
@@ -16,28 +17,40 @@ pub const BATCH: usize = 128;
 const UNPACKED: usize = 2 * PER_WORD;
 const ROOM: usize = 8;
 
-/// A batch of pieces: where it starts, keys of those of up to [`SHORT`] bytes ([`NO_KEY`] for others) and the
-/// places to look at.
+/// A batch of pieces of a text: where it starts and ends, keys of those of up to [`SHORT`] bytes ([`NO_KEY`] for
+/// others) and the places to look at.
 pub struct Batch {
-    pub start: usize,
+    kernel: Kernel,
+    start: usize,
+    end: usize,
     pub keys: [ShortKey; BATCH],
     pub places: [usize; BATCH],
 }
 
 impl Batch {
-    pub fn new() -> Self {
-        Self { start: 0, keys: [NO_KEY; BATCH], places: [0; BATCH] }
+    /// Before the first batch of a text.
+    pub fn new(kernel: Kernel) -> Self {
+        Self { kernel, start: 0, end: 0, keys: [NO_KEY; BATCH], places: [0; BATCH] }
     }
 
-    /// Start and end of a piece.
-    pub fn piece(&self, ends: &[u32], index: usize) -> (usize, usize) {
+    /// One of the pieces, with the same `text` and `ends`.
+    pub fn piece<'a>(&self, text: &'a [u8], ends: &[u32], index: usize) -> Piece<'a> {
         let start = if index == 0 { self.start } else { ends[index - 1] as usize };
-        (start, ends[index] as usize)
+        Piece::new(text, start, ends[index] as usize)
     }
 
-    /// Makes the keys of up to [`BATCH`] pieces from `start` on.
-    pub fn prepare(&mut self, kernel: Kernel, cache: &PieceCache, text: &[u8], ends: &[u32]) {
-        match kernel {
+    /// The same, to look up; none if it is too long to be kept.
+    #[inline(always)]
+    pub fn lookup<'a>(&self, piece: Piece<'a>, index: usize) -> Option<Lookup<'a>> {
+        let (key, place) = (self.keys[index], self.places[index]);
+        if key == NO_KEY { Lookup::longer(piece, |_| place) } else { Some(Lookup::Short(key, place)) }
+    }
+
+    /// Goes on to the next pieces of the text, up to [`BATCH`] of them, and makes their keys.
+    pub fn prepare(&mut self, cache: &PieceCache, text: &[u8], ends: &[u32]) {
+        self.start = self.end;
+        self.end = ends.last().map_or(self.end, |end| *end as usize);
+        match self.kernel {
             Kernel::Portable => prepare(Plain, self, cache, text, ends),
             #[cfg(target_arch = "x86_64")]
             // SAFETY: having an `Avx2` proves that the processor has these features.
@@ -46,17 +59,10 @@ impl Batch {
     }
 
     /// Writes the ids of the pieces from `index` to `end` until one is not a hit, and gives its index, or `end`.
-    pub fn write_hits(
-        &self,
-        kernel: Kernel,
-        cache: &PieceCache,
-        index: usize,
-        end: usize,
-        ids: &mut Vec<u32>,
-    ) -> usize {
+    pub fn write_hits(&self, cache: &PieceCache, index: usize, end: usize, ids: &mut Vec<u32>) -> usize {
         let (keys, places) = (&self.keys[index..end], &self.places[index..end]);
         index
-            + match kernel {
+            + match self.kernel {
                 Kernel::Portable => write_hits(Plain, cache.short(), keys, places, ids),
                 #[cfg(target_arch = "x86_64")]
                 // SAFETY: as above.
@@ -71,8 +77,8 @@ impl Batch {
     }
 
     /// Which of the pieces from `index` to `end` the cache lacks, of those that have a key.
-    pub fn misses(&self, kernel: Kernel, cache: &PieceCache, index: usize, end: usize) -> Misses {
-        match kernel {
+    pub fn misses(&self, cache: &PieceCache, index: usize, end: usize) -> Misses {
+        match self.kernel {
             Kernel::Portable => misses(Plain, self, cache.short(), index, end),
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.
@@ -108,7 +114,7 @@ fn misses(probe: impl Probe, batch: &Batch, cache: ShortPieces, first: usize, en
 #[inline(always)]
 fn prepare(probe: impl Probe, batch: &mut Batch, cache: &PieceCache, text: &[u8], ends: &[u32]) {
     let short = cache.short();
-    let Batch { start, keys, places } = batch;
+    let Batch { start, keys, places, .. } = batch;
     let mut start = *start;
     for ((end, key), place) in ends.iter().zip(keys).zip(places) {
         let len = *end as usize - start;
@@ -160,7 +166,7 @@ fn write_hits(
         }
         // SAFETY: there is room for as many ids for each piece of a batch, and for what is written behind them.
         unsafe {
-            out.cast::<[u32; UNPACKED + 2]>().write(probe.unpack(words));
+            out.cast::<[u32; ROOM]>().write(probe.unpack(words));
             out = out.add(count);
         }
     }

@@ -62,6 +62,11 @@ impl MergeTable {
         Self { products: PairTable::new(pairs), ids, kernel }
     }
 
+    /// What the loops over words that this belongs to run on.
+    pub fn kernel(&self) -> Kernel {
+        self.kernel
+    }
+
     /// The id of a symbol.
     #[inline(always)]
     pub fn id(&self, symbol: u32) -> u32 {

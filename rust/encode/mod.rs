@@ -24,6 +24,7 @@ mod normalize;
 #[cfg(test)]
 mod oracle;
 mod pairs;
+mod piece;
 mod pieces;
 #[cfg(target_arch = "x86_64")]
 mod positions;
@@ -34,12 +35,14 @@ mod seed;
 mod spelling;
 pub mod split;
 mod spm;
+mod text;
 mod unknown;
 mod utf8;
 mod vectors;
 mod vocab;
 mod windows;
 mod words;
+mod workspace;
 
 use std::num::NonZero;
 use std::panic::resume_unwind;

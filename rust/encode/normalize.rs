@@ -104,15 +104,14 @@ fn is_settled(c: char) -> bool {
         && is_nfc_quick(std::iter::once(c)) == IsNormalized::Yes
 }
 
-/// The whole of a short text in NFC.
-pub fn nfc(text: &str) -> String {
-    text.chars().nfc().map(|(c, _)| c).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    fn nfc(text: &str) -> String {
+        text.chars().nfc().map(|(c, _)| c).collect()
+    }
 
     fn normalized(table: &Nfc, text: &str) -> String {
         let mut buffer = "left over".to_owned();

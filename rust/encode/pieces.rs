@@ -1,15 +1,16 @@
 //! From pieces to ids: batches of look-ups in the cache, and what happens on a miss.
 
-use super::bytes::{Bytes, PairMemo, Workspace};
-use super::cache::{Lookup, PieceCache, Probe, SHORT, Size, medium_key};
+use super::bytes::Bytes;
+use super::cache::{Lookup, PieceCache, SHORT};
 use super::hits::{BATCH, Batch};
-use super::kernel::{Kernel, Plain};
+use super::kernel::Plain;
 use super::merge::MergeTable;
 use super::merging::{Merging, SideBySide};
+use super::piece::Piece;
 use super::spelling;
 use super::split::SplitScratch;
 use super::spm::{Characters, MARKER};
-use super::words::Scratch;
+use super::workspace::Workspace;
 
 /// What a piece consists of.
 pub enum Pieces {
@@ -18,20 +19,19 @@ pub enum Pieces {
 }
 
 impl Pieces {
-    /// Appends the ids of the piece at `start..end`, without looking it up.
-    pub fn encode(
-        &self,
-        table: &MergeTable,
-        text: &[u8],
-        (start, end): (usize, usize),
-        workspace: &mut Workspace,
-        ids: &mut Vec<u32>,
-    ) {
+    /// The merges of these.
+    pub fn table(&self) -> &MergeTable {
         match self {
-            Self::Bytes(bytes) => bytes.encode(table, text, (start, end), workspace, ids),
-            Self::Characters(characters) => {
-                characters.encode(table, &text[start..end], workspace.scratch, ids);
-            }
+            Self::Bytes(bytes) => bytes.table(),
+            Self::Characters(characters) => characters.table(),
+        }
+    }
+
+    /// Appends the ids of a piece, without looking it up.
+    pub fn encode(&self, piece: Piece, workspace: &mut Workspace, ids: &mut Vec<u32>) {
+        match self {
+            Self::Bytes(bytes) => bytes.encode(piece, workspace, ids),
+            Self::Characters(characters) => characters.encode(piece.bytes(), &mut workspace.scratch, ids),
         }
     }
 
@@ -45,10 +45,10 @@ impl Pieces {
 
     /// Starts to merge a piece of up to `W` bytes, if it is merged as a whole.
     #[inline]
-    fn start<const W: usize>(&self, table: &MergeTable, piece: &[u8], merging: &mut Merging<W>) -> bool {
+    fn start<const W: usize>(&self, piece: &[u8], merging: &mut Merging<W>) -> bool {
         match self {
-            Self::Bytes(bytes) => bytes.start(table, piece, merging),
-            Self::Characters(characters) => characters.start(table, piece, merging),
+            Self::Bytes(bytes) => bytes.start(piece, merging),
+            Self::Characters(characters) => characters.start(piece, merging),
         }
     }
 
@@ -70,81 +70,63 @@ impl Pieces {
 
     pub fn bytes(&self) -> usize {
         match self {
-            Self::Bytes(bytes) => bytes.memory(),
+            Self::Bytes(bytes) => bytes.bytes(),
             Self::Characters(characters) => characters.bytes(),
         }
     }
 }
 
-/// What one thread keeps from piece to piece.
+/// Encodes pieces on one thread.
 pub struct PieceWorker {
-    cache: PieceCache,
-    scratch: Scratch,
-    memo: PairMemo,
-    split: SplitScratch,
+    workspace: Workspace,
     /// The new pieces of a batch, while they are merged.
     new_pieces: SideBySide<{ SHORT + 1 }>,
 }
 
 impl PieceWorker {
     pub fn new(cache: PieceCache) -> Self {
-        Self {
-            cache,
-            scratch: Scratch::default(),
-            memo: PairMemo::default(),
-            split: SplitScratch::default(),
-            new_pieces: SideBySide::default(),
-        }
+        Self { workspace: Workspace::new(cache), new_pieces: SideBySide::default() }
     }
 
     pub fn bytes(&self) -> usize {
-        self.cache.bytes() + self.memo.bytes()
+        self.workspace.bytes()
     }
 
     /// Lets go of what a long text has left behind.
     pub fn shrink(&mut self) {
-        (self.scratch, self.split) = Default::default();
+        self.workspace.shrink();
     }
 
     /// Appends the ids of all pieces of a padded text, given where each ends.
-    pub fn encode(
-        &mut self,
-        table: &MergeTable,
-        pieces: &Pieces,
-        kernel: Kernel,
-        text: &[u8],
-        ends: &[u32],
-        ids: &mut Vec<u32>,
-    ) {
-        let context = Context { table, pieces, text };
-        let mut batch = Batch::new();
+    pub fn encode(&mut self, pieces: &Pieces, text: &[u8], ends: &[u32], ids: &mut Vec<u32>) {
+        let mut batch = Batch::new(pieces.table().kernel());
         for ends in ends.chunks(BATCH) {
-            self.cache.maintain();
-            batch.prepare(kernel, &self.cache, text, ends);
+            self.workspace.cache.maintain();
+            batch.prepare(&self.workspace.cache, text, ends);
             let mut learned = !pieces.can_start();
-            let mut done = batch.write_hits(kernel, &self.cache, 0, ends.len(), ids);
+            let mut done = batch.write_hits(&self.workspace.cache, 0, ends.len(), ids);
             while done < ends.len() {
-                if !learned && batch.is_miss(&self.cache, done) {
+                if !learned && batch.is_miss(&self.workspace.cache, done) {
                     learned = true;
-                    self.learn(kernel, &context, ends, &batch, done);
+                    self.learn(pieces, text, ends, &batch, done);
                 }
-                self.rare(&context, batch.piece(ends, done), batch.places[done], ids);
-                done = batch.write_hits(kernel, &self.cache, done + 1, ends.len(), ids);
+                let piece = batch.piece(text, ends, done);
+                self.rare(pieces, piece, batch.lookup(piece, done).as_ref(), ids);
+                done = batch.write_hits(&self.workspace.cache, done + 1, ends.len(), ids);
             }
-            batch.start = ends[ends.len() - 1] as usize;
         }
     }
 
     /// Merges the new pieces of a batch from one of them on, side by side. There are five on average while a
     /// text of a new kind begins.
     #[inline(never)]
-    fn learn(&mut self, kernel: Kernel, context: &Context, ends: &[u32], batch: &Batch, first: usize) {
-        let Context { table, pieces, text } = *context;
-        let Self { cache, new_pieces, .. } = self;
+    fn learn(&mut self, pieces: &Pieces, text: &[u8], ends: &[u32], batch: &Batch, first: usize) {
+        let Self { workspace: Workspace { cache, .. }, new_pieces } = self;
+        let table = pieces.table();
         new_pieces.clear();
-        for index in batch.misses(kernel, cache, first, ends.len()).iter() {
-            let (start, end) = batch.piece(ends, index);
-            new_pieces.add(index, |merging| pieces.start(table, &text[start..end], merging));
+        for index in batch.misses(cache, first, ends.len()).iter() {
+            let piece = batch.piece(text, ends, index);
+            new_pieces.add(index, |merging| pieces.start(piece.bytes(), merging));
         }
         table.merge_all(new_pieces);
         for piece in new_pieces.iter() {
@@ -158,25 +140,7 @@ impl PieceWorker {
 
     /// A piece that is new, long, or has many ids.
     #[inline(never)]
-    fn rare(&mut self, context: &Context, (start, end): (usize, usize), place: usize, ids: &mut Vec<u32>) {
-        let Self { cache, scratch, memo, split, .. } = self;
-        let mut encode = |cache: &mut PieceCache, ids: &mut Vec<u32>| {
-            let mut workspace = Workspace { cache, scratch, memo, split };
-            context.pieces.encode(context.table, context.text, (start, end), &mut workspace, ids);
-        };
-        let piece = match Size::of(end - start) {
-            Size::Short => Lookup::Short(Plain.key(context.text, start, end - start), place),
-            Size::Medium => Lookup::Medium(medium_key(context.text, start, end - start), place),
-            Size::Long => Lookup::Long(&context.text[start..end]),
-            Size::TooLong => return encode(cache, ids),
-        };
-        cache.append_or(&piece, ids, encode);
+    fn rare(&mut self, pieces: &Pieces, piece: Piece, lookup: Option<&Lookup>, ids: &mut Vec<u32>) {
+        self.workspace.recall_or(lookup, ids, |workspace, ids| pieces.encode(piece, workspace, ids));
     }
-}
-
-/// What stays the same through a text.
-struct Context<'a> {
-    table: &'a MergeTable,
-    pieces: &'a Pieces,
-    text: &'a [u8],
 }

@@ -3,14 +3,16 @@
 //! Nearly every one of them will be met, and each would be a miss (5 to 18 of 100 misses of a first
 //! pass). A token is kept with what its characters merge to, which need not be itself.
 
-use super::bytes::{PairMemo, Workspace};
-use super::cache::{MEDIUM, NO_KEY, PieceCache, medium_key};
-use super::fast::FastEncoder;
+use super::cache::{MEDIUM, PieceCache};
 use super::hits::{BATCH, Batch};
 use super::kernel::Kernel;
+use super::piece::Piece;
+use super::pieces::Pieces;
 use super::rules::MergeRules;
-use super::split::{PADDING, SplitScratch};
-use super::words::Scratch;
+use super::split::PADDING;
+use super::text::TextRules;
+use super::vocab::Vocab;
+use super::workspace::Workspace;
 
 /// Pieces and their ids, one behind the other. A list takes a tenth of the memory of a cache with them in it.
 #[derive(Default)]
@@ -26,9 +28,9 @@ pub struct Seeds {
 impl Seeds {
     /// The tokens that can be pieces, the later ids first: of the tokens for which a place is too small, those
     /// with lower ids, which are the more frequent, are to stay.
-    pub fn new(encoder: &FastEncoder, rules: &MergeRules) -> Self {
-        let tokens: Vec<(&str, u32)> = encoder.vocab.entries().collect();
-        let mut seeder = Seeder::new(encoder);
+    pub fn new(vocab: &Vocab, rules: &MergeRules, text: &TextRules, pieces: &Pieces) -> Self {
+        let tokens: Vec<(&str, u32)> = vocab.entries().collect();
+        let mut seeder = Seeder::new(text, pieces);
         let mut seeds = Self::default();
         for (token, id) in tokens.iter().rev() {
             seeder.add(token, rules.makes(*id).then_some(*id), &mut seeds);
@@ -45,22 +47,16 @@ impl Seeds {
     /// A cache that stays within about so many bytes, with these in it.
     pub fn cache(&self, kernel: Kernel, bytes: usize) -> PieceCache {
         let mut cache = self.empty_cache(bytes);
-        let mut batch = Batch::new();
+        let mut batch = Batch::new(kernel);
         let mut first_id = 0;
         for (ends, id_ends) in self.ends.chunks(BATCH).zip(self.id_ends.chunks(BATCH)) {
-            batch.prepare(kernel, &cache, &self.text, ends);
+            batch.prepare(&cache, &self.text, ends);
             for (index, last_id) in id_ends.iter().map(|end| *end as usize).enumerate() {
-                let (key, place, ids) =
-                    (batch.keys[index], batch.places[index], &self.ids[first_id..last_id]);
-                if key == NO_KEY {
-                    let (start, end) = batch.piece(ends, index);
-                    cache.insert_medium(&medium_key(&self.text, start, end - start), place, ids);
-                } else {
-                    cache.insert_short(key, place, ids);
+                if let Some(lookup) = batch.lookup(batch.piece(&self.text, ends, index), index) {
+                    cache.insert(&lookup, &self.ids[first_id..last_id]);
                 }
                 first_id = last_id;
             }
-            batch.start = ends[ends.len() - 1] as usize;
         }
         cache
     }
@@ -72,12 +68,10 @@ impl Seeds {
 }
 
 struct Seeder<'a> {
-    encoder: &'a FastEncoder,
-    /// For the parts of pieces, which are not what is wanted in the seeds.
-    parts: PieceCache,
-    scratch: Scratch,
-    memo: PairMemo,
-    split: SplitScratch,
+    text: &'a TextRules,
+    pieces: &'a Pieces,
+    /// Its cache is for the parts of pieces, which are not what is wanted in the seeds.
+    workspace: Workspace,
     ends: Vec<u32>,
 }
 
@@ -85,20 +79,14 @@ struct Seeder<'a> {
 const PARTS_BYTES: usize = 1 << 20;
 
 impl<'a> Seeder<'a> {
-    fn new(encoder: &'a FastEncoder) -> Self {
-        Self {
-            encoder,
-            parts: PieceCache::new(PARTS_BYTES, 0),
-            scratch: Scratch::default(),
-            memo: PairMemo::default(),
-            split: SplitScratch::default(),
-            ends: Vec::new(),
-        }
+    fn new(text: &'a TextRules, pieces: &'a Pieces) -> Self {
+        let workspace = Workspace::new(PieceCache::new(PARTS_BYTES, 0));
+        Self { text, pieces, workspace, ends: Vec::new() }
     }
 
     /// Adds a token, given its id if that is what it merges to.
     fn add(&mut self, token: &str, id: Option<u32>, seeds: &mut Seeds) {
-        let Some(mut text) = self.encoder.token_as_piece(token) else { return };
+        let Some(mut text) = self.pieces.token_as_piece(token) else { return };
         let n = text.len();
         text.resize(n + PADDING, 0);
         if n == 0 || n > MEDIUM || !self.is_piece(&text, n) {
@@ -107,19 +95,21 @@ impl<'a> Seeder<'a> {
         if let Some(id) = id {
             seeds.ids.push(id);
         } else {
-            self.parts.maintain();
-            let Self { parts: cache, scratch, memo, split, .. } = self;
-            let mut workspace = Workspace { cache, scratch, memo, split };
-            self.encoder.encode_piece(&text, (0, n), &mut workspace, &mut seeds.ids);
+            self.workspace.cache.maintain();
+            self.pieces.encode(Piece::new(&text, 0, n), &mut self.workspace, &mut seeds.ids);
         }
         seeds.text.extend_from_slice(&text[..n]);
         seeds.ends.push(seeds.text.len() as u32);
         seeds.id_ends.push(seeds.ids.len() as u32);
     }
 
-    /// Whether text is ever cut so that this is a piece: it is one when it stands alone.
+    /// Whether text is ever cut so that this is a piece: it is one when it stands alone, and is merged as a whole.
     fn is_piece(&mut self, text: &[u8], n: usize) -> bool {
-        std::str::from_utf8(&text[..n]).is_ok()
-            && self.encoder.is_piece(text, n, &mut self.split, &mut self.ends)
+        let Self { text: rules, pieces, workspace, ends } = self;
+        if std::str::from_utf8(&text[..n]).is_err() {
+            return false;
+        }
+        rules.cut(text, n, &mut workspace.split, ends);
+        *ends == [n as u32] && pieces.is_one(text, n, &mut workspace.split)
     }
 }

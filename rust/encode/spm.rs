@@ -10,6 +10,8 @@
 use ahash::{AHashMap, AHashSet};
 
 use super::cut::JoinedPairs;
+use super::file::BpeModel;
+use super::kernel::Kernel;
 use super::merge::MergeTable;
 use super::merging::Merging;
 use super::pairs::NONE;
@@ -32,6 +34,7 @@ const UNKNOWN: u32 = 1 << 29;
 
 /// The characters of a vocabulary.
 pub struct Characters {
+    table: MergeTable,
     /// Symbols of ASCII characters, byte tokens for those that the vocabulary lacks.
     ascii: ByteSymbols,
     /// Byte tokens, [`NONE`] where missing.
@@ -47,22 +50,19 @@ pub struct Characters {
 
 impl Characters {
     /// Reads the characters off a vocabulary, or says why it is not for the fast engine.
-    pub fn new(
-        vocab: &Vocab,
-        rules: &MergeRules,
-        table: &MergeTable,
-        byte_fallback: bool,
-        unk_token: Option<&str>,
-        fuse_unk: bool,
-    ) -> Result<Self, String> {
+    pub fn new(vocab: &Vocab, rules: &MergeRules, model: &BpeModel, kernel: Kernel) -> Result<Self, String> {
         let mut fallback = [NONE; 256];
-        if byte_fallback {
+        if model.byte_fallback() {
             for (byte, id) in fallback.iter_mut().enumerate() {
                 *id = vocab.id(&format!("<0x{byte:02X}>")).unwrap_or(NONE);
             }
         }
         let has_all = fallback.iter().enumerate().all(|(byte, id)| *id != NONE || !occurs(byte));
-        let unknown = if has_all { Unknown::Never } else { Unknown::new(vocab, unk_token, fuse_unk)? };
+        let unknown = if has_all {
+            Unknown::Never
+        } else {
+            Unknown::new(vocab, model.unk_token.as_deref(), model.fuse_unk())?
+        };
         unknown.check_apart(&rules.all, |id| fallback.contains(&id))?;
         let mut basic = vec![UNKNOWN; 1 << 16].into_boxed_slice();
         let mut astral = AHashMap::new();
@@ -77,8 +77,15 @@ impl Characters {
         if basic[' ' as usize] == UNKNOWN {
             return Err("its vocabulary lacks the space marker U+2581".into());
         }
+        let ascii = std::array::from_fn(|byte| match basic[byte] {
+            _ if byte >= 128 => NONE,
+            UNKNOWN => fallback[byte],
+            id => id,
+        });
+        let table = MergeTable::new(&rules.live, kernel);
         let mut characters = Self {
-            ascii: ByteSymbols::new(&[NONE; 256], table),
+            ascii: ByteSymbols::new(&ascii, &table),
+            table,
             fallback,
             basic,
             astral,
@@ -89,14 +96,11 @@ impl Characters {
         for rule in &rules.live {
             characters.add_product(vocab.token(rule.product).unwrap_or_default());
         }
-        let mut ascii = [NONE; 256];
-        for byte in 0..128u8 {
-            let entry = characters.entry(u32::from(byte));
-            ascii[usize::from(byte)] =
-                if entry & UNKNOWN == 0 { entry & ID } else { fallback[usize::from(byte)] };
-        }
-        characters.ascii = ByteSymbols::new(&ascii, table);
         Ok(characters)
+    }
+
+    pub fn table(&self) -> &MergeTable {
+        &self.table
     }
 
     /// Whether a text is the sum of its pieces: each character gives its symbols whatever stands beside
@@ -133,25 +137,25 @@ impl Characters {
     }
 
     /// Appends the ids of a piece.
-    pub fn encode(&self, table: &MergeTable, piece: &[u8], scratch: &mut Scratch, ids: &mut Vec<u32>) {
+    pub fn encode(&self, piece: &[u8], scratch: &mut Scratch, ids: &mut Vec<u32>) {
         if !self.can_cut() {
             self.read_symbols(piece, &mut scratch.symbols);
-            scratch.merge_symbols(table, ids);
+            scratch.merge_symbols(&self.table, ids);
         } else if piece.is_ascii() {
-            self.ascii.merge(table, piece, scratch, ids);
+            self.ascii.merge(&self.table, piece, scratch, ids);
         } else {
-            self.encode_groups(table, piece, scratch, ids);
+            self.encode_groups(piece, scratch, ids);
         }
     }
 
     /// Starts to merge a piece of up to `W` bytes, if it is merged as a whole.
     #[inline]
-    pub fn start<const W: usize>(&self, table: &MergeTable, piece: &[u8], merging: &mut Merging<W>) -> bool {
+    pub fn start<const W: usize>(&self, piece: &[u8], merging: &mut Merging<W>) -> bool {
         if !self.can_cut() {
             return false;
         }
         if piece.is_ascii() {
-            self.ascii.start(table, piece, merging);
+            self.ascii.start(&self.table, piece, merging);
             return true;
         }
         let (mut symbols, mut count) = ([0; W], 0);
@@ -168,13 +172,13 @@ impl Characters {
             before = Some(here);
             place += len;
         }
-        table.start(merging, &&symbols[..count]);
+        self.table.start(merging, &&symbols[..count]);
         true
     }
 
     /// Cuts between characters that no product joins, and merges the groups between the cuts: most are
     /// of one character in the scripts that do not part words.
-    fn encode_groups(&self, table: &MergeTable, piece: &[u8], scratch: &mut Scratch, ids: &mut Vec<u32>) {
+    fn encode_groups(&self, piece: &[u8], scratch: &mut Scratch, ids: &mut Vec<u32>) {
         scratch.symbols.clear();
         let mut place = 0;
         let (mut before, mut before_entry) = (0, UNKNOWN);
@@ -182,7 +186,7 @@ impl Characters {
             let (c, len) = decode(&piece[place..]);
             let entry = self.entry(c);
             if !self.joins((before, before_entry), (c, entry)) {
-                scratch.merge_symbols(table, ids);
+                scratch.merge_symbols(&self.table, ids);
                 scratch.symbols.clear();
             }
             if entry & UNKNOWN == 0 {
@@ -194,7 +198,7 @@ impl Characters {
             (before, before_entry) = (c, entry);
             place += len;
         }
-        scratch.merge_symbols(table, ids);
+        scratch.merge_symbols(&self.table, ids);
     }
 
     #[inline(always)]
@@ -234,7 +238,10 @@ impl Characters {
     }
 
     pub fn bytes(&self) -> usize {
-        self.ascii.bytes() + size_of_val(&*self.basic) + self.joined.capacity() * size_of::<u64>()
+        self.table.bytes()
+            + self.ascii.bytes()
+            + size_of_val(&*self.basic)
+            + self.joined.capacity() * size_of::<u64>()
     }
 }
 

@@ -31,11 +31,14 @@ use std::alloc::{Layout, handle_alloc_error};
 
 use super::kernel::{Plain, prefetch};
 use super::memory::{Line, Lines};
+use super::piece::Piece;
 use long::LongPieces;
-pub use probe::{
-    MEDIUM, MediumKey, NO_KEY, Probe, SHORT, ShortKey, medium_key, medium_part_key, short_part_key,
-};
+pub use probe::{MEDIUM, NO_KEY, Probe, SHORT, ShortKey, medium_key};
+use probe::{MediumKey, medium_part_key, short_part_key};
 use table::{MediumTable, ShortTable, Stretch};
+
+/// Longest piece that is kept.
+const LONG: usize = 128;
 
 /// A piece to look up: its key and its place, or its bytes.
 pub enum Lookup<'a> {
@@ -44,28 +47,33 @@ pub enum Lookup<'a> {
     Long(&'a [u8]),
 }
 
-/// Longest piece that is kept.
-pub const LONG: usize = 128;
+impl<'a> Lookup<'a> {
+    /// A piece as texts are cut; none if it is too long to be kept.
+    pub fn piece(cache: &PieceCache, piece: Piece<'a>) -> Option<Self> {
+        if piece.len() <= SHORT {
+            return Some(cache.short_lookup(Plain.key(piece.padded(), 0, piece.len())));
+        }
+        Self::longer(piece, |key| cache.medium_place(key))
+    }
 
-/// Where a piece is kept.
-pub enum Size {
-    Short,
-    Medium,
-    Long,
-    /// Nowhere.
-    TooLong,
-}
+    /// A piece of more than [`SHORT`] bytes, given the place that it has if it is a medium one.
+    #[inline(always)]
+    pub fn longer(piece: Piece<'a>, place: impl FnOnce(&MediumKey) -> usize) -> Option<Self> {
+        if piece.len() <= MEDIUM {
+            let key = medium_key(piece.padded(), 0, piece.len());
+            return Some(Self::Medium(key, place(&key)));
+        }
+        (piece.len() <= LONG).then_some(Self::Long(piece.bytes()))
+    }
 
-impl Size {
-    pub fn of(len: usize) -> Self {
+    /// A part of a piece, where the same bytes may have other ids as a piece. Long ones are not kept.
+    pub fn part(cache: &PieceCache, part: Piece<'a>) -> Option<Self> {
+        let (text, len) = (part.padded(), part.len());
         if len <= SHORT {
-            Self::Short
-        } else if len <= MEDIUM {
-            Self::Medium
-        } else if len <= LONG {
-            Self::Long
+            Some(cache.short_lookup(short_part_key(text, 0, len)))
         } else {
-            Self::TooLong
+            let key = (len <= MEDIUM).then(|| medium_part_key(text, 0, len))?;
+            Some(Self::Medium(key, cache.medium_place(&key)))
         }
     }
 }
@@ -163,8 +171,26 @@ impl PieceCache {
         Some(values)
     }
 
-    /// Appends the ids that a look-up has found; the hot loop has a quicker way.
-    fn append(&self, words: &[u64], ids: &mut Vec<u32>) {
+    fn short_lookup(&self, key: ShortKey) -> Lookup<'static> {
+        Lookup::Short(key, self.short().place(key))
+    }
+
+    /// Appends the ids of a piece; false if it is not kept. The hot loop has a quicker way.
+    #[inline(always)]
+    pub fn append(&self, piece: &Lookup, ids: &mut Vec<u32>) -> bool {
+        let words: Option<&[u64]> = match piece {
+            Lookup::Short(key, place) => self.short().find(Plain, *key, *place).map(<[u64; 2]>::as_slice),
+            Lookup::Medium(key, place) => self.find_medium(key, *place),
+            Lookup::Long(piece) => return self.long.append(piece, ids),
+        };
+        if let Some(words) = words {
+            self.append_packed(words, ids);
+        }
+        words.is_some()
+    }
+
+    #[inline(never)]
+    fn append_packed(&self, words: &[u64], ids: &mut Vec<u32>) {
         if let Some(range) = packed::range(words) {
             return append_few(&self.spilled[range], ids);
         }
@@ -175,25 +201,8 @@ impl PieceCache {
         ids.truncate(len);
     }
 
-    /// Appends the ids of a piece: those that are kept, or else those that `encode` appends, which then are.
-    pub fn append_or(
-        &mut self,
-        piece: &Lookup,
-        ids: &mut Vec<u32>,
-        encode: impl FnOnce(&mut Self, &mut Vec<u32>),
-    ) {
-        let words: Option<&[u64]> = match piece {
-            Lookup::Short(key, place) => self.short().find(Plain, *key, *place).map(<[u64; 2]>::as_slice),
-            Lookup::Medium(key, place) => self.find_medium(key, *place),
-            Lookup::Long(piece) if self.long.append(piece, ids) => return,
-            Lookup::Long(_) => None,
-        };
-        if let Some(words) = words {
-            return self.append(words, ids);
-        }
-        let begin = ids.len();
-        encode(self, ids);
-        let ids = &ids[begin..];
+    /// Keeps the ids of a piece.
+    pub fn insert(&mut self, piece: &Lookup, ids: &[u32]) {
         match piece {
             Lookup::Short(key, place) => self.insert_short(*key, *place, ids),
             Lookup::Medium(key, place) => self.insert_medium(key, *place, ids),
@@ -206,7 +215,7 @@ impl PieceCache {
         self.short.insert(&mut self.lines, place, key, value);
     }
 
-    pub fn insert_medium(&mut self, key: &MediumKey, place: usize, ids: &[u32]) {
+    fn insert_medium(&mut self, key: &MediumKey, place: usize, ids: &[u32]) {
         let value = self.pack(ids);
         self.medium.insert(&mut self.lines, place, key, value);
     }

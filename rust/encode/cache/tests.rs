@@ -13,36 +13,15 @@ fn ids_of(piece: &[u8]) -> Vec<u32> {
 
 fn find(cache: &PieceCache, piece: &[u8]) -> Option<Vec<u32>> {
     let text = [piece, &[b'x'; 64]].concat();
+    let lookup = Lookup::piece(cache, Piece::new(&text, 0, piece.len()))?;
     let mut ids = Vec::new();
-    let words: &[u64] = match Size::of(piece.len()) {
-        Size::Short => {
-            let key = Plain.key(&text, 0, piece.len());
-            cache.short().find(Plain, key, cache.short().place(key))?
-        }
-        Size::Medium => {
-            let key = medium_key(&text, 0, piece.len());
-            cache.find_medium(&key, cache.medium_place(&key))?
-        }
-        _ => return cache.long.append(piece, &mut ids).then_some(ids),
-    };
-    cache.append(words, &mut ids);
-    Some(ids)
+    cache.append(&lookup, &mut ids).then_some(ids)
 }
 
 fn insert(cache: &mut PieceCache, piece: &[u8]) {
     let text = [piece, &[b'y'; 64]].concat();
-    let ids = ids_of(piece);
-    match Size::of(piece.len()) {
-        Size::Short => {
-            let key = Plain.key(&text, 0, piece.len());
-            cache.insert_short(key, cache.short().place(key), &ids);
-        }
-        Size::Medium => {
-            let key = medium_key(&text, 0, piece.len());
-            cache.insert_medium(&key, cache.medium_place(&key), &ids);
-        }
-        _ => cache.long.insert(piece, &ids),
-    }
+    let lookup = Lookup::piece(cache, Piece::new(&text, 0, piece.len())).unwrap();
+    cache.insert(&lookup, &ids_of(piece));
 }
 
 fn pieces(count: usize) -> impl Iterator<Item = Vec<u8>> {
@@ -82,14 +61,16 @@ fn what_is_found_is_what_was_put_in() {
 
 #[test]
 fn parts_have_keys_of_their_own() {
+    let text = [b'a'; 100];
     let mut cache = PieceCache::new(1 << 20, 0);
-    for len in [4, 12] {
-        let key = Plain.key(b"some text that is padded", 0, len);
-        let part = short_part_key(b"some text that is padded", 0, len);
-        cache.insert_short(part, cache.short().place(part), &[1]);
-        assert!(cache.short().find(Plain, key, cache.short().place(key)).is_none());
-        assert!(cache.short().find(Plain, part, cache.short().place(part)).is_some());
+    for len in [4, 12, 20] {
+        let bytes = Piece::new(&text, 0, len);
+        let part = Lookup::part(&cache, bytes).unwrap();
+        cache.insert(&part, &[1]);
+        assert!(cache.append(&part, &mut Vec::new()));
+        assert!(!cache.append(&Lookup::piece(&cache, bytes).unwrap(), &mut Vec::new()));
     }
+    assert!(Lookup::part(&cache, Piece::new(&text, 0, 32)).is_none());
 }
 
 #[cfg(target_arch = "x86_64")]

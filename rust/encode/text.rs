@@ -1,0 +1,109 @@
+//! From text to pieces: its normalizer, what is put in front of it, and where it is cut.
+
+use super::cut::Cutter;
+use super::normalize::Nfc;
+use super::recognise::Prefix;
+use super::split::{PADDING, SplitScratch, Splitter};
+use super::spm::{MARKER, MARKER_TEXT};
+
+/// How text becomes pieces.
+pub enum TextRules {
+    ByteLevel { cut: ByteCut, add_prefix_space: bool, nfc: Option<&'static Nfc> },
+    SentencePiece { prefix: Prefix, normalizer_marks: bool, cutter: Cutter },
+}
+
+/// How byte-level text is cut before pieces are looked up.
+pub enum ByteCut {
+    /// Into what is merged.
+    Pieces(Splitter),
+    /// Between characters that no piece joins, where the splitter is slow: it only sees what the cache lacks.
+    Words(Cutter),
+}
+
+impl TextRules {
+    /// A text after the normalizer; markers are spaces. The buffer is for what is not as it was.
+    pub fn normalize<'a>(&self, text: &'a str, buffer: &'a mut String) -> &'a str {
+        match self {
+            Self::ByteLevel { nfc: Some(nfc), .. } => nfc.normalize(text, buffer).unwrap_or(text),
+            Self::SentencePiece { prefix, normalizer_marks: true, .. } => {
+                buffer.clear();
+                if *prefix == Prefix::Prepend {
+                    buffer.push(' ');
+                }
+                with_spaces(text, |part| buffer.push_str(part));
+                buffer
+            }
+            _ => text,
+        }
+    }
+
+    /// Whether the normalizer, not the pre-tokenizer, turns spaces into markers.
+    pub fn normalizes_spaces(&self) -> bool {
+        matches!(self, Self::SentencePiece { normalizer_marks: true, .. })
+    }
+
+    /// Whether the normalizer puts a marker in front of each stretch.
+    pub fn prepends(&self) -> bool {
+        matches!(self, Self::SentencePiece { prefix: Prefix::Prepend, .. })
+    }
+
+    /// Whether the pre-tokenizer puts a space or a marker in front of a stretch at this offset.
+    pub fn puts_in_front(&self, text: &str, offset: usize) -> bool {
+        match self {
+            Self::ByteLevel { add_prefix_space, .. } => *add_prefix_space && !text.starts_with(' '),
+            Self::SentencePiece { prefix, .. } => match prefix {
+                Prefix::Never | Prefix::Prepend => false,
+                Prefix::Always => !text.starts_with([' ', MARKER]),
+                Prefix::First => offset == 0 && !text.starts_with([' ', MARKER]),
+            },
+        }
+    }
+
+    /// Replaces `padded` by the text as it stands in pieces, padded, and gives its length without the padding.
+    pub fn pad(&self, text: &str, in_front: bool, padded: &mut Vec<u8>) -> usize {
+        padded.clear();
+        padded.reserve(text.len() + 1 + PADDING);
+        if in_front {
+            padded.push(b' ');
+        }
+        match self {
+            Self::ByteLevel { .. } => padded.extend_from_slice(text.as_bytes()),
+            Self::SentencePiece { .. } => {
+                with_spaces(text, |part| padded.extend_from_slice(part.as_bytes()));
+            }
+        }
+        let n = padded.len();
+        padded.resize(n + PADDING, 0);
+        n
+    }
+
+    /// Replaces `ends` by the ends of the pieces of a padded text, as they are looked up.
+    pub fn cut(&self, text: &[u8], n: usize, split: &mut SplitScratch, ends: &mut Vec<u32>) {
+        ends.clear();
+        match self {
+            Self::ByteLevel { cut: ByteCut::Pieces(splitter), .. } => splitter.split(text, n, split, ends),
+            Self::ByteLevel { cut: ByteCut::Words(cutter), .. } | Self::SentencePiece { cutter, .. } => {
+                cutter.cut(text, n, ends);
+            }
+        }
+    }
+
+    /// Bytes of what is shared.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::ByteLevel { nfc, .. } => nfc.map_or(0, Nfc::bytes),
+            Self::SentencePiece { .. } => 0,
+        }
+    }
+}
+
+/// Gives a text in parts, with a space for each marker.
+fn with_spaces(text: &str, mut take: impl FnMut(&str)) {
+    let mut done = 0;
+    for place in memchr::memmem::find_iter(text.as_bytes(), MARKER_TEXT) {
+        take(&text[done..place]);
+        take(" ");
+        done = place + MARKER_TEXT.len();
+    }
+    take(&text[done..]);
+}

@@ -1,0 +1,49 @@
+//! What one thread keeps from piece to piece.
+
+use super::bytes::PairMemo;
+use super::cache::{Lookup, PieceCache};
+use super::split::SplitScratch;
+use super::words::Scratch;
+
+/// What encoding a piece changes.
+pub struct Workspace {
+    pub cache: PieceCache,
+    pub scratch: Scratch,
+    pub memo: PairMemo,
+    pub split: SplitScratch,
+}
+
+impl Workspace {
+    pub fn new(cache: PieceCache) -> Self {
+        let (scratch, memo, split) = Default::default();
+        Self { cache, scratch, memo, split }
+    }
+
+    /// Appends the ids of a piece: those that are kept, or else those that `encode` appends, which then are, if there
+    /// is a place for them.
+    #[inline(always)]
+    pub fn recall_or(
+        &mut self,
+        piece: Option<&Lookup>,
+        ids: &mut Vec<u32>,
+        encode: impl FnOnce(&mut Self, &mut Vec<u32>),
+    ) {
+        if piece.is_some_and(|piece| self.cache.append(piece, ids)) {
+            return;
+        }
+        let begin = ids.len();
+        encode(self, ids);
+        if let Some(piece) = piece {
+            self.cache.insert(piece, &ids[begin..]);
+        }
+    }
+
+    /// Lets go of what a long text has left behind.
+    pub fn shrink(&mut self) {
+        (self.scratch, self.split) = Default::default();
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.cache.bytes() + self.memo.bytes()
+    }
+}
