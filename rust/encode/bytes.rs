@@ -15,7 +15,7 @@ use super::merge::MergeTable;
 use super::merging::Merging;
 use super::pairs::NONE;
 use super::piece::Piece;
-use super::rules::MergeRules;
+use super::rules::{MergeRules, PRODUCTS};
 use super::spelling;
 use super::split::{SplitScratch, Splitter};
 use super::unknown::Unknown;
@@ -78,7 +78,7 @@ impl Bytes {
         unknown.check_apart(&rules.all, |_| false)?;
         let mut contexts = Contexts::new();
         for rule in &rules.live {
-            let product = vocab.token(rule.product).unwrap_or_default();
+            let product = vocab.token(rule.product).expect(PRODUCTS);
             let bytes = spelling::bytes(product)
                 .ok_or_else(|| format!("the merge product {product:?} is not made of bytes"))?;
             boundaries(&bytes).for_each(|at| contexts.add(&bytes[..at], &bytes[at..]));
@@ -272,8 +272,7 @@ fn characters(symbols: &ByteSymbols, table: &MergeTable) -> Box<[[u64; 1]]> {
             if c.len() == 3 && c.iter().all(|byte| symbols.ids[usize::from(*byte)] != NONE) {
                 symbols.merge(table, c, &mut scratch, &mut ids);
             }
-            // Three bytes are three ids at most.
-            packed::pack(&ids).unwrap_or_default()
+            packed::pack(&ids).expect("three bytes are three ids at most, for which there is room")
         })
         .collect()
 }

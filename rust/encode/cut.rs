@@ -176,6 +176,7 @@ mod avx2 {
             let masks: [[u64; CLASSES]; CLASSES] = self
                 .joined
                 .map(|rights| std::array::from_fn(|right| u64::from(rights >> right & 1).wrapping_neg()));
+            debug_assert!(n + 64 <= text.len(), "texts are padded");
             let mut carries = [0u64; CLASSES];
             let mut at = 0;
             while at < n {

@@ -153,6 +153,7 @@ fn write_hits(
     let begin = ids.as_mut_ptr();
     // SAFETY: the end of the ids.
     let mut out = unsafe { begin.add(ids.len()) };
+    debug_assert!(keys.len() <= BATCH, "there is room for the ids of a batch");
     let mut done = keys.len().min(BATCH);
     for (index, (key, place)) in keys.iter().zip(places).enumerate().take(BATCH) {
         let Some(words) = cache.find(probe, *key, *place) else {

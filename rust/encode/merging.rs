@@ -78,6 +78,9 @@ impl<const W: usize> Merging<W> {
     /// Begins with a word of one to `W` symbols.
     #[inline(always)]
     pub fn start<M: Merges>(&mut self, vectors: impl Vectors, table: &M, word: &impl Word<M>) {
+        // What the places of keys, and the masks of places below, go by.
+        const { assert!(W.is_power_of_two() && W >= 8 && W <= LONGEST) };
+        debug_assert!((1..=W).contains(&word.len()), "{} symbols", word.len());
         let len = word.len().min(W);
         for (place, symbol) in self.symbols[..len].iter_mut().enumerate() {
             *symbol = word.symbol(place);

@@ -28,6 +28,9 @@ pub struct MergeRule {
     pub product: u32,
 }
 
+/// Why every product of a merge has a spelling: without one the file was refused.
+pub const PRODUCTS: &str = "products are tokens of the vocabulary";
+
 /// The merges of a file.
 pub struct MergeRules {
     /// All of them, by rank.
@@ -45,7 +48,7 @@ impl MergeRules {
         let characters: AHashMap<char, u32> =
             vocab.entries().filter_map(|(token, id)| Some((single_char(token)?, id))).collect();
         let live = live(&all, |id, symbols| {
-            let mut chars = vocab.token(id).unwrap_or_default().chars();
+            let mut chars = vocab.token(id).expect(PRODUCTS).chars();
             chars.all(|c| characters.get(&c).map(|id| symbols.push(*id)).is_some())
         });
         let highest = vocab.entries().last().map_or(0, |(_, id)| id as usize);

@@ -15,7 +15,7 @@ use super::kernel::Kernel;
 use super::merge::MergeTable;
 use super::merging::Merging;
 use super::pairs::NONE;
-use super::rules::MergeRules;
+use super::rules::{MergeRules, PRODUCTS};
 use super::unknown::Unknown;
 use super::utf8::decode;
 use super::vocab::{self, MAX_IDS, Vocab};
@@ -94,7 +94,7 @@ impl Characters {
             unknown,
         };
         for rule in &rules.live {
-            characters.add_product(vocab.token(rule.product).unwrap_or_default());
+            characters.add_product(vocab.token(rule.product).expect(PRODUCTS));
         }
         Ok(characters)
     }

@@ -40,8 +40,12 @@ impl Vocab {
         if highest >= MAX_IDS - 1 {
             return Err(format!("its highest id, {highest}, is not below {}", MAX_IDS - 1));
         }
+        let bytes = entries.iter().map(|entry| entry.0.len()).sum();
+        if u32::try_from(bytes).is_err() {
+            return Err(format!("its tokens have {bytes} bytes"));
+        }
         let mut ids = Ids::with_capacity(entries.len());
-        let mut text = String::with_capacity(entries.iter().map(|entry| entry.0.len()).sum());
+        let mut text = String::with_capacity(bytes);
         let mut spans = vec![HOLE; highest as usize + 1];
         for (token, id) in entries {
             if ids.insert(token, *id).is_some() {

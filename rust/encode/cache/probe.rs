@@ -138,7 +138,7 @@ static LENGTH: [u128; MEDIUM + 1] = {
 
 #[inline(always)]
 fn load(text: &[u8], start: usize) -> u128 {
-    // Never too short, as texts are padded.
+    debug_assert!(start + 16 <= text.len(), "texts are padded");
     let Some(last) = text.len().checked_sub(16) else { return 0 };
     // A minimum, not a branch: this is done for each piece.
     let start = start.min(last);
