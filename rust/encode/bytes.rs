@@ -251,12 +251,15 @@ impl Bytes {
     }
 
     pub fn bytes(&self) -> usize {
-        let whole = self.whole.capacity() * 40;
+        let whole = self.whole.capacity() * size_of::<(Box<[u8]>, u32)>()
+            + self.whole.keys().map(|token| token.len()).sum::<usize>();
+        let splitter = self.splitter.as_ref().map_or(0, Splitter::bytes);
         self.table.bytes()
             + self.symbols.bytes()
             + size_of_val(&*self.characters)
             + self.contexts.bytes()
             + whole
+            + splitter
     }
 }
 

@@ -173,6 +173,7 @@ impl FastWorker {
         self.pieces.bytes()
             + self.buffers.text.capacity()
             + self.buffers.ends.capacity() * size_of::<u32>()
+            + self.buffers.split.bytes()
             + self.normalized.capacity()
     }
 }

@@ -89,7 +89,7 @@ impl PieceWorker {
     }
 
     pub fn bytes(&self) -> usize {
-        self.workspace.bytes()
+        self.workspace.bytes() + self.new_pieces.bytes()
     }
 
     /// Lets go of what a long text has left behind.

@@ -238,9 +238,11 @@ impl Characters {
     }
 
     pub fn bytes(&self) -> usize {
-        self.table.bytes()
+        size_of_val(self)
+            + self.table.bytes()
             + self.ascii.bytes()
             + size_of_val(&*self.basic)
+            + self.astral.capacity() * size_of::<(u32, u32)>()
             + self.joined.capacity() * size_of::<u64>()
     }
 }

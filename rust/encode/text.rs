@@ -91,7 +91,13 @@ impl TextRules {
     /// Bytes of what is shared.
     pub fn bytes(&self) -> usize {
         match self {
-            Self::ByteLevel { nfc, .. } => nfc.map_or(0, Nfc::bytes),
+            Self::ByteLevel { cut, nfc, .. } => {
+                let splitter = match cut {
+                    ByteCut::Pieces(splitter) => splitter.bytes(),
+                    ByteCut::Words(_) => 0,
+                };
+                splitter + nfc.map_or(0, Nfc::bytes)
+            }
             Self::SentencePiece { .. } => 0,
         }
     }

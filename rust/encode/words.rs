@@ -55,6 +55,10 @@ impl ByteSymbols {
 }
 
 impl Scratch {
+    pub fn bytes(&self) -> usize {
+        self.symbols.capacity() * size_of::<u32>() + self.windows.bytes()
+    }
+
     /// Appends the tokens of the word in `symbols`.
     pub fn merge_symbols(&mut self, table: &MergeTable, ids: &mut Vec<u32>) {
         let Self { symbols, windows } = self;

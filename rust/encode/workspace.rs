@@ -44,6 +44,6 @@ impl Workspace {
     }
 
     pub fn bytes(&self) -> usize {
-        self.cache.bytes() + self.memo.bytes()
+        self.cache.bytes() + self.scratch.bytes() + self.memo.bytes() + self.split.bytes()
     }
 }

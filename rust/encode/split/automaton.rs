@@ -128,6 +128,11 @@ impl Automaton {
         })
     }
 
+    pub fn bytes(&self) -> usize {
+        let transitions = self.by_kind.capacity() + self.by_byte.capacity();
+        self.kinds.bytes() + transitions * size_of::<Transition>()
+    }
+
     #[inline]
     fn on_byte(&self, state: u16, byte: u8) -> Transition {
         self.by_byte[usize::from(state) << 8 | usize::from(byte)]

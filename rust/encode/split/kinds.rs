@@ -56,6 +56,11 @@ impl Kinds {
         self.count
     }
 
+    /// Bytes of the table; the sets take hardly any.
+    pub fn bytes(&self) -> usize {
+        self.table.bytes()
+    }
+
     /// The kinds of one of the sets that the partition was made of.
     pub fn mask(&self, set: &ClassUnicode) -> KindMask {
         self.sets.iter().find(|(known, _)| known == set).map_or(0, |&(_, mask)| mask)

@@ -50,6 +50,13 @@ pub struct SplitScratch {
     pub ends: Vec<u32>,
 }
 
+impl SplitScratch {
+    /// Bytes in use.
+    pub fn bytes(&self) -> usize {
+        (self.pieces.capacity() + self.ends.capacity()) * size_of::<u32>() + self.trail.bytes()
+    }
+}
+
 impl Splitter {
     /// Recognises the `pre_tokenizer` of a byte-level BPE tokenizer by its structure: a `ByteLevel`
     /// alone, or a `Sequence` of `Split`, `Digits`, `Punctuation` and one `ByteLevel`.
@@ -114,6 +121,11 @@ impl Splitter {
     /// Whether a space is to be put in front of text that has none there, before it is split.
     pub fn add_prefix_space(&self) -> bool {
         self.add_prefix_space
+    }
+
+    /// Bytes of its tables; those of the kernels are shared by all splitters.
+    pub fn bytes(&self) -> usize {
+        self.steps.iter().map(Step::bytes).sum()
     }
 
     /// Replaces `ends` by the exclusive end of each piece of `text[..n]` in ascending order; the

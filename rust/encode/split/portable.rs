@@ -49,6 +49,10 @@ impl Step {
         (self.always_matched >> left | self.always_matched >> right) & 1 == 1
     }
 
+    pub fn bytes(&self) -> usize {
+        self.automaton.bytes()
+    }
+
     /// Cuts `text`, which is cut at `pieces` already, and adds the ends of the parts to `ends`.
     pub fn refine(&self, text: &[u8], pieces: &[u32], trail: &mut Trail, ends: &mut Vec<u32>) {
         let mut start = 0;
@@ -121,6 +125,10 @@ impl Step {
 }
 
 impl Trail {
+    pub fn bytes(&self) -> usize {
+        self.states.capacity() * size_of::<u16>()
+    }
+
     /// Whether an earlier attempt was in `state` in front of `at` and found nothing from there on;
     /// if not, notes the place. `fresh` says that the attempt starts to be noted here.
     #[inline]

@@ -43,6 +43,10 @@ impl Table {
         Self { index, blocks }
     }
 
+    pub fn bytes(&self) -> usize {
+        size_of_val(&*self.index) + self.blocks.capacity() * BLOCK
+    }
+
     /// The value of a code point below 2^21.
     #[inline]
     pub fn of(&self, code: u32) -> u8 {
