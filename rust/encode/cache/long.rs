@@ -31,15 +31,14 @@ impl LongPieces {
         is_kept
     }
 
+    /// Keeps a piece, if there is room for it.
     pub fn insert(&mut self, piece: &[u8], ids: &[u32]) {
-        let start = self.kept.len() as u32;
+        let bytes = piece.len() + size_of_val(ids);
+        let (start, end) = (u32::try_from(self.kept.len()), u32::try_from(self.kept.len() + bytes));
+        let (Ok(start), Ok(end)) = (start, end) else { return };
         self.kept.extend_from_slice(piece);
         self.kept.extend(ids.iter().flat_map(|id| id.to_ne_bytes()));
-        debug_assert!(
-            u32::try_from(self.kept.len()).is_ok(),
-            "the cache forgets before there are so many bytes"
-        );
-        let entry = Entry { start, piece_bytes: piece.len() as u32, end: self.kept.len() as u32 };
+        let entry = Entry { start, piece_bytes: piece.len() as u32, end };
         self.entries.insert(self.hasher.hash_one(piece), entry);
     }
 

@@ -81,8 +81,8 @@ impl<'a> Lookup<'a> {
 /// The least number of seeds that room is made for: for several times as many pieces, as texts bring their own.
 const FIRST_PIECES: usize = 1 << 17;
 
-/// The most bytes of long pieces, and of spilled ids: places among them are 32-bit numbers. What one text adds until
-/// the next look at this, which may be an id for each of its bytes, is still within them.
+/// The most bytes of long pieces, and of spilled ids, before they are forgotten: places among them are 32-bit numbers.
+/// What one batch adds has room behind, or is not kept.
 const MOST_STORED: usize = 1 << 31;
 
 /// The ids of pieces.
@@ -211,20 +211,23 @@ impl PieceCache {
     }
 
     pub fn insert_short(&mut self, key: ShortKey, place: usize, ids: &[u32]) {
-        let value = self.pack(ids);
-        self.short.insert(&mut self.lines, place, key, value);
+        if let Some(value) = self.pack(ids) {
+            self.short.insert(&mut self.lines, place, key, value);
+        }
     }
 
     fn insert_medium(&mut self, key: &MediumKey, place: usize, ids: &[u32]) {
-        let value = self.pack(ids);
-        self.medium.insert(&mut self.lines, place, key, value);
+        if let Some(value) = self.pack(ids) {
+            self.medium.insert(&mut self.lines, place, key, value);
+        }
     }
 
-    fn pack<const W: usize>(&mut self, ids: &[u32]) -> [u64; W] {
-        packed::pack(ids).unwrap_or_else(|| {
-            let start = self.spilled.len();
+    /// The ids packed, or where they are now; none if there is no room for them.
+    fn pack<const W: usize>(&mut self, ids: &[u32]) -> Option<[u64; W]> {
+        packed::pack(ids).or_else(|| {
+            let start = u32::try_from(self.spilled.len()).ok()?;
             self.spilled.extend_from_slice(ids);
-            packed::pack_range(start, ids.len())
+            Some(packed::pack_range(start, ids.len()))
         })
     }
 }

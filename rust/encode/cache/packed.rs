@@ -35,10 +35,9 @@ pub fn is_in_one(first: u64) -> bool {
 }
 
 /// Packs where to find the ids, `len` of them from `start` on.
-pub fn pack_range<const W: usize>(start: usize, len: usize) -> [u64; W] {
-    debug_assert!(u32::try_from(start + len).is_ok(), "the cache forgets before there are so many ids");
+pub fn pack_range<const W: usize>(start: u32, len: usize) -> [u64; W] {
     let mut words = [0; W];
-    words[0] = SPILLED << COUNT_SHIFT | (len as u64) << 32 | u64::from(start as u32);
+    words[0] = SPILLED << COUNT_SHIFT | (len as u64) << 32 | u64::from(start);
     words
 }
 
