@@ -17,50 +17,56 @@ pub const BATCH: usize = 128;
 const UNPACKED: usize = 2 * PER_WORD;
 const ROOM: usize = 8;
 
-/// A batch of pieces of a text: where it starts and ends, keys of those of up to [`SHORT`] bytes ([`NO_KEY`] for
-/// others) and the places to look at.
-pub struct Batch {
+/// A batch of pieces of a padded text: where it starts and each of them ends, keys of those of up to [`SHORT`] bytes
+/// ([`NO_KEY`] for others) and the places to look at.
+pub struct Batch<'a> {
     kernel: Kernel,
+    text: &'a [u8],
     start: usize,
-    end: usize,
+    ends: &'a [u32],
     pub keys: [ShortKey; BATCH],
     pub places: [usize; BATCH],
 }
 
-impl Batch {
-    /// Before the first batch of a text.
-    pub fn new(kernel: Kernel) -> Self {
-        Self { kernel, start: 0, end: 0, keys: [NO_KEY; BATCH], places: [0; BATCH] }
+impl<'a> Batch<'a> {
+    /// Before the first pieces of a text.
+    pub fn new(kernel: Kernel, text: &'a [u8]) -> Self {
+        Self { kernel, text, start: 0, ends: &[], keys: [NO_KEY; BATCH], places: [0; BATCH] }
     }
 
-    /// One of the pieces, with the same `text` and `ends`.
-    pub fn piece<'a>(&self, text: &'a [u8], ends: &[u32], index: usize) -> Piece<'a> {
-        let start = if index == 0 { self.start } else { ends[index - 1] as usize };
-        Piece::new(text, start, ends[index] as usize)
+    /// One of the pieces.
+    pub fn piece(&self, index: usize) -> Piece<'a> {
+        let start = if index == 0 { self.start } else { self.ends[index - 1] as usize };
+        Piece::new(self.text, start, self.ends[index] as usize)
     }
 
-    /// The same, to look up; none if it is too long to be kept.
+    /// One of the pieces, to look up; none if it is too long to be kept.
     #[inline(always)]
-    pub fn lookup<'a>(&self, piece: Piece<'a>, index: usize) -> Option<Lookup<'a>> {
+    pub fn lookup(&self, index: usize) -> Option<Lookup<'a>> {
         let (key, place) = (self.keys[index], self.places[index]);
-        if key == NO_KEY { Lookup::longer(piece, |_| place) } else { Some(Lookup::Short(key, place)) }
-    }
-
-    /// Goes on to the next pieces of the text, up to [`BATCH`] of them, and makes their keys.
-    pub fn prepare(&mut self, cache: &PieceCache, text: &[u8], ends: &[u32]) {
-        self.start = self.end;
-        self.end = ends.last().map_or(self.end, |end| *end as usize);
-        match self.kernel {
-            Kernel::Portable => prepare(Plain, self, cache, text, ends),
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: having an `Avx2` proves that the processor has these features.
-            Kernel::Avx2(avx2) => unsafe { avx2::prepare(avx2, self, cache, text, ends) },
+        if key == NO_KEY {
+            Lookup::longer(self.piece(index), |_| place)
+        } else {
+            Some(Lookup::Short(key, place))
         }
     }
 
-    /// Writes the ids of the pieces from `index` to `end` until one is not a hit, and gives its index, or `end`.
-    pub fn write_hits(&self, cache: &PieceCache, index: usize, end: usize, ids: &mut Vec<u32>) -> usize {
-        let (keys, places) = (&self.keys[index..end], &self.places[index..end]);
+    /// Goes on to the next pieces of the text, up to [`BATCH`] of them, and makes their keys.
+    pub fn prepare(&mut self, cache: &PieceCache, ends: &'a [u32]) {
+        self.start = self.ends.last().map_or(0, |end| *end as usize);
+        self.ends = ends;
+        match self.kernel {
+            Kernel::Portable => prepare(Plain, self, cache),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: having an `Avx2` proves that the processor has these features.
+            Kernel::Avx2(avx2) => unsafe { avx2::prepare(avx2, self, cache) },
+        }
+    }
+
+    /// Writes the ids of the pieces from `index` on until one is not a hit, and gives its index, or their number.
+    pub fn write_hits(&self, cache: &PieceCache, index: usize, ids: &mut Vec<u32>) -> usize {
+        let rest = index..self.ends.len();
+        let (keys, places) = (&self.keys[rest.clone()], &self.places[rest]);
         index
             + match self.kernel {
                 Kernel::Portable => write_hits(Plain, cache.short(), keys, places, ids),
@@ -76,13 +82,13 @@ impl Batch {
         key != NO_KEY && cache.short().find(Plain, key, place).is_none()
     }
 
-    /// Which of the pieces from `index` to `end` the cache lacks, of those that have a key.
-    pub fn misses(&self, cache: &PieceCache, index: usize, end: usize) -> Misses {
+    /// Which of the pieces from `index` on the cache lacks, of those that have a key.
+    pub fn misses(&self, cache: &PieceCache, index: usize) -> Misses {
         match self.kernel {
-            Kernel::Portable => misses(Plain, self, cache.short(), index, end),
+            Kernel::Portable => misses(Plain, self, cache.short(), index),
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.
-            Kernel::Avx2(avx2) => unsafe { avx2::misses(avx2, self, cache.short(), index, end) },
+            Kernel::Avx2(avx2) => unsafe { avx2::misses(avx2, self, cache.short(), index) },
         }
     }
 }
@@ -100,7 +106,8 @@ impl Misses {
 }
 
 #[inline(always)]
-fn misses(probe: impl Probe, batch: &Batch, cache: ShortPieces, first: usize, end: usize) -> Misses {
+fn misses(probe: impl Probe, batch: &Batch, cache: ShortPieces, first: usize) -> Misses {
+    let end = batch.ends.len();
     let mut misses = Misses { indices: [0; BATCH], count: 0 };
     for (index, (key, place)) in batch.keys[..end].iter().zip(&batch.places[..end]).enumerate().skip(first) {
         let is_miss = (*key != NO_KEY) & cache.find(probe, *key, *place).is_none();
@@ -112,10 +119,9 @@ fn misses(probe: impl Probe, batch: &Batch, cache: ShortPieces, first: usize, en
 }
 
 #[inline(always)]
-fn prepare(probe: impl Probe, batch: &mut Batch, cache: &PieceCache, text: &[u8], ends: &[u32]) {
+fn prepare(probe: impl Probe, batch: &mut Batch, cache: &PieceCache) {
     let short = cache.short();
-    let Batch { start, keys, places, .. } = batch;
-    let mut start = *start;
+    let Batch { text, mut start, ends, ref mut keys, ref mut places, .. } = *batch;
     for ((end, key), place) in ends.iter().zip(keys).zip(places) {
         let len = *end as usize - start;
         if len <= SHORT {
@@ -182,8 +188,8 @@ mod avx2 {
     use crate::encode::kernel::Avx2;
 
     #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-    pub fn prepare(avx2: Avx2, batch: &mut Batch, cache: &PieceCache, text: &[u8], ends: &[u32]) {
-        super::prepare(avx2, batch, cache, text, ends);
+    pub fn prepare(avx2: Avx2, batch: &mut Batch, cache: &PieceCache) {
+        super::prepare(avx2, batch, cache);
     }
 
     #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
@@ -198,7 +204,7 @@ mod avx2 {
     }
 
     #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-    pub fn misses(avx2: Avx2, batch: &Batch, cache: ShortPieces, index: usize, end: usize) -> Misses {
-        super::misses(avx2, batch, cache, index, end)
+    pub fn misses(avx2: Avx2, batch: &Batch, cache: ShortPieces, index: usize) -> Misses {
+        super::misses(avx2, batch, cache, index)
     }
 }

@@ -78,7 +78,7 @@ impl<const W: usize> Merging<W> {
     /// Begins with a word of one to `W` symbols.
     #[inline(always)]
     pub fn start<M: Merges>(&mut self, vectors: impl Vectors, table: &M, word: &impl Word<M>) {
-        // What the places of keys, and the masks of places below, go by.
+        // Vectors take eight keys at a time, places are masked, and a key has room for those below `LONGEST`.
         const { assert!(W.is_power_of_two() && W >= 8 && W <= LONGEST) };
         debug_assert!((1..=W).contains(&word.len()), "{} symbols", word.len());
         let len = word.len().min(W);

@@ -1,7 +1,7 @@
 //! From pieces to ids: batches of look-ups in the cache, and what happens on a miss.
 
 use super::bytes::Bytes;
-use super::cache::{Lookup, PieceCache, SHORT};
+use super::cache::{PieceCache, SHORT};
 use super::hits::{BATCH, Batch};
 use super::kernel::Plain;
 use super::merge::MergeTable;
@@ -99,20 +99,19 @@ impl PieceWorker {
 
     /// Appends the ids of all pieces of a padded text, given where each ends.
     pub fn encode(&mut self, pieces: &Pieces, text: &[u8], ends: &[u32], ids: &mut Vec<u32>) {
-        let mut batch = Batch::new(pieces.table().kernel());
+        let mut batch = Batch::new(pieces.table().kernel(), text);
         for ends in ends.chunks(BATCH) {
             self.workspace.cache.maintain();
-            batch.prepare(&self.workspace.cache, text, ends);
+            batch.prepare(&self.workspace.cache, ends);
             let mut learned = !pieces.can_start();
-            let mut done = batch.write_hits(&self.workspace.cache, 0, ends.len(), ids);
+            let mut done = batch.write_hits(&self.workspace.cache, 0, ids);
             while done < ends.len() {
                 if !learned && batch.is_miss(&self.workspace.cache, done) {
                     learned = true;
-                    self.learn(pieces, text, ends, &batch, done);
+                    self.learn(pieces, &batch, done);
                 }
-                let piece = batch.piece(text, ends, done);
-                self.rare(pieces, piece, batch.lookup(piece, done).as_ref(), ids);
-                done = batch.write_hits(&self.workspace.cache, done + 1, ends.len(), ids);
+                self.rare(pieces, &batch, done, ids);
+                done = batch.write_hits(&self.workspace.cache, done + 1, ids);
             }
         }
     }
@@ -120,13 +119,12 @@ impl PieceWorker {
     /// Merges the new pieces of a batch from one of them on, side by side. There are five on average while a
     /// text of a new kind begins.
     #[inline(never)]
-    fn learn(&mut self, pieces: &Pieces, text: &[u8], ends: &[u32], batch: &Batch, first: usize) {
+    fn learn(&mut self, pieces: &Pieces, batch: &Batch, first: usize) {
         let Self { workspace: Workspace { cache, .. }, new_pieces } = self;
         let table = pieces.table();
         new_pieces.clear();
-        for index in batch.misses(cache, first, ends.len()).iter() {
-            let piece = batch.piece(text, ends, index);
-            new_pieces.add(index, |merging| pieces.start(piece.bytes(), merging));
+        for index in batch.misses(cache, first).iter() {
+            new_pieces.add(index, |merging| pieces.start(batch.piece(index).bytes(), merging));
         }
         table.merge_all(new_pieces);
         for piece in new_pieces.iter() {
@@ -140,7 +138,9 @@ impl PieceWorker {
 
     /// A piece that is new, long, or has many ids.
     #[inline(never)]
-    fn rare(&mut self, pieces: &Pieces, piece: Piece, lookup: Option<&Lookup>, ids: &mut Vec<u32>) {
-        self.workspace.recall_or(lookup, ids, |workspace, ids| pieces.encode(piece, workspace, ids));
+    fn rare(&mut self, pieces: &Pieces, batch: &Batch, index: usize, ids: &mut Vec<u32>) {
+        self.workspace.recall_or(batch.lookup(index).as_ref(), ids, |workspace, ids| {
+            pieces.encode(batch.piece(index), workspace, ids);
+        });
     }
 }

@@ -47,12 +47,12 @@ impl Seeds {
     /// A cache that stays within about so many bytes, with these in it.
     pub fn cache(&self, kernel: Kernel, bytes: usize) -> PieceCache {
         let mut cache = self.empty_cache(bytes);
-        let mut batch = Batch::new(kernel);
+        let mut batch = Batch::new(kernel, &self.text);
         let mut first_id = 0;
         for (ends, id_ends) in self.ends.chunks(BATCH).zip(self.id_ends.chunks(BATCH)) {
-            batch.prepare(&cache, &self.text, ends);
+            batch.prepare(&cache, ends);
             for (index, last_id) in id_ends.iter().map(|end| *end as usize).enumerate() {
-                if let Some(lookup) = batch.lookup(batch.piece(&self.text, ends, index), index) {
+                if let Some(lookup) = batch.lookup(index) {
                     cache.insert(&lookup, &self.ids[first_id..last_id]);
                 }
                 first_id = last_id;
