@@ -14,6 +14,10 @@ const MAX_COUNT: u32 = 64;
 /// The most groups inside each other: reading them, and making them an automaton, is recursive.
 const MAX_DEPTH: usize = 64;
 
+/// General categories, and scripts.
+pub const PROPERTIES: &str = "L Lu Ll Lt Lm Lo M Mn Mc Me N Nd Nl No P Pc Pd Ps Pe Pi Pf Po S Sm Sc Sk So Z Zs \
+     Arabic Bengali Cyrillic Devanagari Greek Han Hangul Hebrew Hiragana Katakana Latin Tamil Thai";
+
 /// Two ASCII letters that fold together into one character outside ASCII (ß, ﬀ, ﬁ, ﬂ, ﬆ), which
 /// Oniguruma would match under `(?i:...)` and a set of single characters cannot express.
 const MULTI_FOLDS: [[char; 2]; 5] = [['s', 's'], ['f', 'f'], ['f', 'i'], ['f', 'l'], ['s', 't']];
@@ -262,11 +266,8 @@ impl Parser {
         }
     }
 
-    /// `\p{..}` or `\P{..}` of a general category; scripts and the like are not verified against
-    /// Oniguruma.
+    /// `\p{..}` or `\P{..}` of a general category or a script; others are not verified against Oniguruma.
     fn property(&mut self, letter: char) -> Result<ClassUnicode, String> {
-        const CATEGORIES: &str =
-            "L Lu Ll Lt Lm Lo M Mn Mc Me N Nd Nl No P Pc Pd Ps Pe Pi Pf Po S Sm Sc Sk So Z Zs";
         let refused = || format!("an unusual \\{letter} in a split pattern");
         if !self.eat("{") {
             return Err(refused());
@@ -274,18 +275,39 @@ impl Parser {
         let close = self.chars[self.at..].iter().position(|&c| c == '}').ok_or_else(refused)?;
         let name: String = self.chars[self.at..self.at + close].iter().collect();
         self.at += close + 1;
-        if !CATEGORIES.split(' ').any(|category| category == name) {
+        if !PROPERTIES.split(' ').any(|property| property == name) {
             return Err(format!("\\{letter}{{{name}}} in a split pattern"));
         }
         named_set(&format!("\\{letter}{{{name}}}"))
     }
 
-    /// A bracketed class, its opening bracket already read.
+    /// A bracketed class, its opening bracket already read: of all operators `^` binds the least, then `&&`.
     fn class(&mut self) -> Result<ClassUnicode, String> {
         let negated = self.eat("^");
+        let mut set = self.class_items()?;
+        if self.ignore_case && (negated || !set.is_ascii() || self.peek() == Some('&')) {
+            return Err("a class without regard to case in a split pattern".into());
+        }
+        while self.eat("&&") {
+            set.intersect(&self.class_items()?);
+        }
+        if !self.eat("]") {
+            return Err("an unclosed class in a split pattern".into());
+        }
+        if self.ignore_case {
+            set.case_fold_simple();
+        }
+        if negated {
+            set.negate();
+        }
+        Ok(set)
+    }
+
+    /// What stands in a class, up to its end or an intersection.
+    fn class_items(&mut self) -> Result<ClassUnicode, String> {
         let mut set = ClassUnicode::empty();
         let mut empty = true;
-        while !self.eat("]") {
+        while !matches!(&self.chars[self.at..], [']', ..] | ['&', '&', ..] | []) {
             let nested = self.peek() == Some('[');
             let low = self.class_atom()?;
             empty = false;
@@ -312,15 +334,6 @@ impl Parser {
         }
         if empty {
             return Err("an empty class in a split pattern".into());
-        }
-        if self.ignore_case {
-            if negated || !set.is_ascii() {
-                return Err("a class without regard to case in a split pattern".into());
-            }
-            set.case_fold_simple();
-        }
-        if negated {
-            set.negate();
         }
         Ok(set)
     }

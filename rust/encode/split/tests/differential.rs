@@ -245,6 +245,7 @@ fn other_patterns() {
         r"(?:a|ab)(?:c|bcd)?|\p{Lu}\p{Ll}*",
         r"\s++(?!\S)|\p{L}++(?=[a-m ])|[^\s]++$|[^\n]",
         r"(?:\p{L}|'){2,3}+|[\p{N}[.,[^ -~]]-]+|[[ab]c[de]]",
+        r"[^a-m&&[^x]\p{L}]+|[\p{Latin}&&a-z[A-F]&&[^d-e]]|[&a]&[a&]|\P{Cyrillic}+",
     ];
     for pattern in patterns {
         let json = json!({"type": "Sequence", "pretokenizers": [

@@ -37,6 +37,12 @@ fn what_is_refused_says_why() {
             before_byte_level(&split("a+?", "Isolated", false)),
             "a lazy or nested repetition in a split pattern",
         ),
+        (before_byte_level(&split("[a&&]", "Isolated", false)), "an empty class in a split pattern"),
+        (before_byte_level(&split("[a&&[b]", "Isolated", false)), "an unclosed class in a split pattern"),
+        (
+            before_byte_level(&split("(?i:[a&&b])", "Isolated", false)),
+            "a class without regard to case in a split pattern",
+        ),
         (before_byte_level(&split(r"[[a]-z]", "Isolated", false)), "an unusual range in a split pattern"),
         (
             before_byte_level(&split(r"[[:alpha:]]", "Isolated", false)),
@@ -103,6 +109,7 @@ fn every_family_is_described_and_its_kernel_found() {
         ("deepseek-v3", "DeepSeek-V3-style split, numbers in groups of 3"),
         ("falcon", "split by a sequence of 4 patterns"),
         ("gpt-oss", "o200k-style split, numbers in groups of 3"),
+        ("kimi-k2", "split by a sequence of 1 patterns"),
         ("llama3.1", "cl100k-style split, numbers in groups of 3"),
         ("mistral-nemo", "o200k-style split, no contractions, digits one by one"),
         ("nanochat", "split by a sequence of 1 patterns"),
