@@ -46,13 +46,13 @@ impl Stretch {
         self.start + (hash >> self.shift) as usize * self.lines_per_bucket
     }
 
-    /// Grows twofold if an eighth of the buckets has pushed something out, and gives the places that were in use:
+    /// Grows twofold if a sixteenth of the buckets has pushed something out, and gives the places that were in use:
     /// what is in each belongs into one of two now. From the last on, the new place of none is an old one that is
     /// still to be emptied. In place, since memory that is touched for the first time is what growing costs most.
     fn grow_if_due(&mut self) -> impl Iterator<Item = usize> + use<> {
         let before = self.used();
         let due =
-            self.pushed_out * 8 >= before.len() / self.lines_per_bucket && self.shift > self.least_shift;
+            self.pushed_out * 16 >= before.len() / self.lines_per_bucket && self.shift > self.least_shift;
         if due {
             self.shift -= 1;
             self.pushed_out = 0;
