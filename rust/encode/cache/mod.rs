@@ -79,7 +79,7 @@ impl<'a> Lookup<'a> {
 }
 
 /// The least number of seeds that room is made for: for several times as many pieces, as texts bring their own.
-const FIRST_PIECES: usize = 1 << 18;
+const FIRST_PIECES: usize = 1 << 17;
 
 /// The most bytes of long pieces, and of spilled ids, before they are forgotten: places among them are 32-bit numbers.
 /// What one batch adds has room behind, or is not kept.
