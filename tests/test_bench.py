@@ -1,6 +1,8 @@
 import gzip
 import importlib.util
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,6 +49,22 @@ def test_all_contenders_do_the_same_work(job):
     assert entry["rounds"][0]["copy"]["notes"] == {"bytes": compressed}
     assert set(entry["summary"]["gristmill"]["busy_seconds"]) == {"read", "encode", "pack"}
     json.dumps(result)
+
+
+def test_what_stages_take_is_told(job):
+    """The script of docs/benchmark.md."""
+    shards = str(Path(job.shards[0]).parent.parent / "*" / "*.json.gz")
+    script = Path(__file__).parent.parent / "benches" / "stages.py"
+    command = [sys.executable, str(script), shards, job.tokenizer, "--text-field", job.text_field, "--rounds", "1"]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert [line[:16].strip() for line in told[:-1]] == [
+        "inflate",
+        "lines and JSON",
+        "known pieces",
+        "new pieces",
+        "pack",
+    ]
+    assert told[-1].startswith("all but new pieces take ")
 
 
 def test_memory_is_that_of_the_contender_alone(job):

@@ -1,0 +1,55 @@
+"""What one thread's time goes into, and how much of that is for pieces of text that are new.
+
+    python benches/stages.py 'shards/*.json.gz' tokenizer.json --text-field raw_content
+
+Two epochs of the same shards in one lane, so that one ends before the other begins: the second meets hardly anything
+that the encoder's cache does not hold. Prints seconds of the thread, medians over the rounds.
+"""
+
+import argparse
+import statistics
+import time
+from typing import Any
+
+import gristmill as gm
+from gristmill import _core
+
+_STAGES = ("inflate", "lines and JSON", "known pieces", "new pieces", "pack")
+
+
+def measure(dataset: gm.PackedDataset) -> dict[str, float]:
+    """Seconds by stage of a dataset of one lane, one thread and two epochs."""
+    start = time.thread_time()
+    for path in dataset.manifest.paths:
+        _core.inflate(path)
+    inflate = time.thread_time() - start
+    iterator = iter(dataset)
+    first: dict[str, float] = {}
+    for _ in iterator:
+        if not first and iterator.get_state()["lanes"]["0"][0] == 1:
+            first = iterator.stats()["busy_seconds"]
+    both = iterator.stats()["busy_seconds"]
+    second = {stage: both[stage] - first[stage] for stage in both}
+    new = first["encode"] - second["encode"]
+    return dict(zip(_STAGES, (inflate, second["read"] - inflate, second["encode"], new, second["pack"]), strict=True))
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("shards", help="a glob of gzipped JSONL")
+    parser.add_argument("tokenizer", help="a tokenizer.json or its folder")
+    parser.add_argument("--text-field", default="text")
+    parser.add_argument("--rounds", type=int, default=3)
+    given = parser.parse_args(arguments)
+    stream: dict[str, Any] = {"text_field": given.text_field, "lanes": 1, "batch_size": 64, "epochs": 2}
+    dataset = gm.PackedDataset(given.shards, tokenizer=given.tokenizer, threads=1, prefetch=2, **stream)
+    rounds = [measure(dataset) for _ in range(given.rounds)]
+    medians = {stage: statistics.median(each[stage] for each in rounds) for stage in _STAGES}
+    for stage, seconds in medians.items():
+        print(f"{stage:<16}{seconds:6.2f} s")
+    rest = sum(medians.values()) - medians["new pieces"]
+    print(f"all but new pieces take {rest:.2f} s, {rest / medians['inflate']:.1f} times inflating")
+
+
+if __name__ == "__main__":
+    main()
