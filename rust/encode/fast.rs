@@ -136,7 +136,7 @@ impl FastWorker {
             Part::Token(id) => ids.push(id),
             Part::Text(stretch, offset) => self.encode_stretch(&shared, stretch, offset, ids),
         });
-        if self.buffers.text.capacity() > KEPT_TEXT {
+        if self.buffers.text.capacity().max(self.normalized.capacity()) > KEPT_TEXT {
             (self.buffers, self.normalized) = Default::default();
             self.pieces.shrink();
         }

@@ -47,6 +47,7 @@ mod workspace;
 use std::num::NonZero;
 use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, TryLockError};
+use std::thread::{self, ScopedJoinHandle};
 
 use crate::error::{Error, Result};
 use fast::{FastEncoder, FastWorker};
@@ -167,7 +168,7 @@ impl Encoder {
         let is_fast = fast.is_some();
         let first_worker = fast.iter().map(|fast| FastWorker::new(Arc::clone(fast)));
         let idle = Mutex::new(first_worker.collect());
-        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let cores = thread::available_parallelism().map_or(1, NonZero::get);
         let reference = OnceLock::new();
         let shared = Shared { json: json.into(), options, fast, reference, reason, idle, cores };
         if !is_fast {
@@ -262,27 +263,26 @@ impl Encoder {
         let shares = shares(texts, threads);
         if shares.len() <= 1 {
             // On this thread: a new one would begin on another core, far from the cache's memory.
-            let (ids, ends) = self.encode_part(texts)?;
+            let (mut ids, ends) = self.encode_part(texts)?;
+            ids.shrink_to_fit();
             return Ok((ids, std::iter::once(0).chain(ends.iter().map(|end| *end as i64)).collect()));
         }
-        let parts: Vec<Result<(Vec<u32>, Vec<usize>)>> = std::thread::scope(|scope| {
-            let threads: Vec<_> =
-                shares.into_iter().map(|texts| scope.spawn(|| self.encode_part(texts))).collect();
+        let parts: Vec<(Vec<u32>, Vec<usize>)> = thread::scope(|scope| {
+            let start = |texts| thread::Builder::new().spawn_scoped(scope, move || self.encode_part(texts));
+            let threads: Vec<_> = shares.into_iter().map(start).collect();
+            let join =
+                |thread: ScopedJoinHandle<'_, _>| thread.join().unwrap_or_else(|panic| resume_unwind(panic));
+            let cannot_start = |error| Error::System(format!("cannot start a thread: {error}"));
             threads
                 .into_iter()
-                .map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
-                .collect()
-        });
-        let mut ids: Vec<u32> = Vec::new();
+                .map(|thread| thread.map_err(cannot_start).and_then(join))
+                .collect::<Result<_>>()
+        })?;
+        let mut ids = Vec::with_capacity(parts.iter().map(|(ids, _)| ids.len()).sum());
         let mut offsets = vec![0];
-        for part in parts {
-            let (part, ends) = part?;
+        for (part, ends) in parts {
             offsets.extend(ends.iter().map(|end| (ids.len() + end) as i64));
-            if ids.is_empty() {
-                ids = part;
-            } else {
-                ids.extend(part);
-            }
+            ids.extend(part);
         }
         Ok((ids, offsets))
     }
@@ -298,7 +298,6 @@ impl Encoder {
             ends.push(ids.len());
         }
         self.shared.keep(worker.fast);
-        ids.shrink_to_fit();
         Ok((ids, ends))
     }
 
@@ -335,7 +334,7 @@ impl Shared {
             match self.idle.try_lock() {
                 Ok(idle) => return Some(idle),
                 Err(TryLockError::Poisoned(idle)) => return Some(idle.into_inner()),
-                Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+                Err(TryLockError::WouldBlock) => thread::yield_now(),
             }
         }
         None
@@ -387,4 +386,15 @@ fn make_fast(json: &[u8], options: &EncoderOptions) -> std::result::Result<FastE
         .unwrap_or_else(|error| Err(error.to_string()))
         .and_then(|file| FastEncoder::new(file, options))
         .map_err(|reason| format!("not for the fast engine: {}", file::other_model(json).unwrap_or(reason)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_is_that_of_the_crate() {
+        let locked = format!("name = \"tokenizers\"\nversion = \"{TOKENIZERS_VERSION}\"\n");
+        assert!(include_str!("../../Cargo.lock").contains(&locked));
+    }
 }
