@@ -4,8 +4,8 @@
 //! [`EncodeWorker`], which owns whatever that thread must be able to change.
 //!
 //! There are two engines. The fast one is gristmill's own and takes the tokenizers whose structure it
-//! recognises ([`recognise`]): byte-level BPE and SentencePiece-style BPE. The other is the `tokenizers`
-//! crate itself, for all the rest. The way of a text through the fast engine is in [`fast`]; the ideas
+//! recognises (`recognise.rs`): byte-level BPE and SentencePiece-style BPE. The other is the `tokenizers`
+//! crate itself, for all the rest. The way of a text through the fast engine is in `fast.rs`; the ideas
 //! that make it fast are in docs/encoder.md.
 
 mod added;
