@@ -1,11 +1,15 @@
-//! The two loops that most of the time goes into: they find the pieces that the cache has.
+//! The loops that most of the time goes into: they find the pieces that the cache has.
 //!
 //! First the keys of a batch of pieces are made, and their cache lines asked for; then all are looked up, by
-//! when the lines have come. Both loops do nothing else, and are functions of their own, so that all they need
-//! stays in registers: within one large loop they took a quarter more.
+//! when the lines have come, and their ids written, or kept while a new piece is [waited for](super::waiting). These
+//! loops do nothing else, and are functions of their own, so that all they need stays in registers: within one large
+//! loop they took a quarter more.
 
-use super::cache::packed::{PER_WORD, count};
-use super::cache::{Lookup, MEDIUM, NO_KEY, PieceCache, Probe, SHORT, ShortKey, ShortPieces, medium_key};
+use std::hint::select_unpredictable;
+use std::ops::Range;
+
+use super::cache::packed::{PER_WORD, Value, absent, count};
+use super::cache::{MEDIUM, NO_KEY, PieceCache, Probe, SHORT, ShortKey, ShortPieces, medium_key};
 use super::kernel::{Kernel, Plain};
 use super::piece::Piece;
 
@@ -17,56 +21,67 @@ pub const BATCH: usize = 128;
 const UNPACKED: usize = 2 * PER_WORD;
 const ROOM: usize = 8;
 
-/// A batch of pieces of a padded text: where it starts and each of them ends, keys of those of up to [`SHORT`] bytes
+/// Pieces of a padded text, a batch of them at a time: which they are, their keys if they have up to [`SHORT`] bytes
 /// ([`NO_KEY`] for others) and the places to look at.
 pub struct Batch<'a> {
     kernel: Kernel,
     text: &'a [u8],
-    start: usize,
+    /// Where each piece of the text ends.
     ends: &'a [u32],
-    pub keys: [ShortKey; BATCH],
-    pub places: [usize; BATCH],
+    range: Range<usize>,
+    keys: [ShortKey; BATCH],
+    places: [usize; BATCH],
 }
 
 impl<'a> Batch<'a> {
     /// Before the first pieces of a text.
-    pub fn new(kernel: Kernel, text: &'a [u8]) -> Self {
-        Self { kernel, text, start: 0, ends: &[], keys: [NO_KEY; BATCH], places: [0; BATCH] }
+    pub fn new(kernel: Kernel, text: &'a [u8], ends: &'a [u32]) -> Self {
+        Self { kernel, text, ends, range: 0..0, keys: [NO_KEY; BATCH], places: [0; BATCH] }
     }
 
-    /// One of the pieces.
+    /// The indices of its pieces among those of the text.
+    pub fn range(&self) -> Range<usize> {
+        self.range.clone()
+    }
+
+    /// One of the pieces of the text.
     pub fn piece(&self, index: usize) -> Piece<'a> {
-        let start = if index == 0 { self.start } else { self.ends[index - 1] as usize };
+        let start = if index == 0 { 0 } else { self.ends[index - 1] as usize };
         Piece::new(self.text, start, self.ends[index] as usize)
     }
 
-    /// One of the pieces, to look up; none if it is too long to be kept.
+    /// Where to look for a piece of this batch.
     #[inline(always)]
-    pub fn lookup(&self, index: usize) -> Option<Lookup<'a>> {
-        let (key, place) = (self.keys[index], self.places[index]);
-        if key == NO_KEY {
-            Lookup::longer(self.piece(index), |_| place)
-        } else {
-            Some(Lookup::Short(key, place))
-        }
+    pub fn place(&self, index: usize) -> usize {
+        self.places[index - self.range.start]
     }
 
-    /// Goes on to the next pieces of the text, up to [`BATCH`] of them, and makes their keys.
-    pub fn prepare(&mut self, cache: &PieceCache, ends: &'a [u32]) {
-        self.start = self.ends.last().map_or(0, |end| *end as usize);
-        self.ends = ends;
+    /// The keys and places of its pieces from `index` on.
+    #[inline(always)]
+    fn from(&self, index: usize) -> (&[ShortKey], &[usize]) {
+        let rest = index - self.range.start..self.range.len();
+        (&self.keys[rest.clone()], &self.places[rest])
+    }
+
+    /// Goes on to the next pieces of the text, up to [`BATCH`] of them, and makes their keys; false if there are none.
+    pub fn next(&mut self, cache: &PieceCache) -> bool {
+        self.range = self.range.end..self.ends.len().min(self.range.end + BATCH);
+        if self.range.is_empty() {
+            return false;
+        }
         match self.kernel {
             Kernel::Portable => prepare(Plain, self, cache),
             #[cfg(target_arch = "x86_64")]
             // SAFETY: having an `Avx2` proves that the processor has these features.
             Kernel::Avx2(avx2) => unsafe { avx2::prepare(avx2, self, cache) },
         }
+        true
     }
 
-    /// Writes the ids of the pieces from `index` on until one is not a hit, and gives its index, or their number.
+    /// Writes the ids of the pieces from `index` on until one is not a hit, and gives its index, or the end of the
+    /// batch.
     pub fn write_hits(&self, cache: &PieceCache, index: usize, ids: &mut Vec<u32>) -> usize {
-        let rest = index..self.ends.len();
-        let (keys, places) = (&self.keys[rest.clone()], &self.places[rest]);
+        let (keys, places) = self.from(index);
         index
             + match self.kernel {
                 Kernel::Portable => write_hits(Plain, cache.short(), keys, places, ids),
@@ -78,39 +93,62 @@ impl<'a> Batch<'a> {
 
     /// Whether the cache lacks a piece that has a key.
     pub fn is_miss(&self, cache: &PieceCache, index: usize) -> bool {
-        let (key, place) = (self.keys[index], self.places[index]);
-        key != NO_KEY && cache.short().find(Plain, key, place).is_none()
+        let (keys, places) = self.from(index);
+        keys[0] != NO_KEY && cache.short().find(Plain, keys[0], places[0]).is_none()
     }
 
-    /// Which of the pieces from `index` on the cache lacks, of those that have a key.
-    pub fn misses(&self, cache: &PieceCache, index: usize) -> Misses {
-        match self.kernel {
-            Kernel::Portable => misses(Plain, self, cache.short(), index),
+    /// The values of its pieces from `index` on, [`absent`] for those that the cache lacks. Such as have a key are
+    /// given to `miss`: how many come before it, its key, and its place.
+    pub fn look_up(
+        &self,
+        cache: &PieceCache,
+        index: usize,
+        values: &mut [Value],
+        mut miss: impl FnMut(usize, ShortKey, usize),
+    ) {
+        let (keys, places) = self.from(index);
+        let misses = match self.kernel {
+            Kernel::Portable => look_up(Plain, cache.short(), keys, places, values),
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.
-            Kernel::Avx2(avx2) => unsafe { avx2::misses(avx2, self, cache.short(), index) },
+            Kernel::Avx2(avx2) => unsafe { avx2::look_up(avx2, cache.short(), keys, places, values) },
+        };
+        for index in misses.indices[..misses.count].iter().map(|index| usize::from(*index)) {
+            miss(index, keys[index], places[index]);
         }
     }
 }
 
-/// Indices of pieces of a batch.
-pub struct Misses {
+/// Writes the ids of values until those of one are not in it, and gives how many values come before.
+pub fn write(kernel: Kernel, values: &[Value], ids: &mut Vec<u32>) -> usize {
+    match kernel {
+        Kernel::Portable => write_values(Plain, values.iter().map(Some), ids),
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: having an `Avx2` proves that the processor has these features.
+        Kernel::Avx2(avx2) => unsafe { avx2::write(avx2, values, ids) },
+    }
+}
+
+/// Indices among some pieces of a batch.
+struct Misses {
     indices: [u8; BATCH],
     count: usize,
 }
 
-impl Misses {
-    pub fn iter(&self) -> impl Iterator<Item = usize> {
-        self.indices[..self.count].iter().map(|index| usize::from(*index))
-    }
-}
-
 #[inline(always)]
-fn misses(probe: impl Probe, batch: &Batch, cache: ShortPieces, first: usize) -> Misses {
-    let end = batch.ends.len();
+fn look_up(
+    probe: impl Probe,
+    cache: ShortPieces,
+    keys: &[ShortKey],
+    places: &[usize],
+    values: &mut [Value],
+) -> Misses {
     let mut misses = Misses { indices: [0; BATCH], count: 0 };
-    for (index, (key, place)) in batch.keys[..end].iter().zip(&batch.places[..end]).enumerate().skip(first) {
-        let is_miss = (*key != NO_KEY) & cache.find(probe, *key, *place).is_none();
+    for (index, ((key, place), value)) in keys.iter().zip(places).zip(values).enumerate() {
+        let found = cache.find(probe, *key, *place);
+        let absent = absent(*place);
+        let is_miss = (*key != NO_KEY) & found.is_none();
+        *value = *select_unpredictable(found.is_none(), &absent, found.unwrap_or(&absent));
         // No branch: most batches of a text that is new hold some.
         misses.indices[misses.count % BATCH] = index as u8;
         misses.count += usize::from(is_miss);
@@ -121,8 +159,9 @@ fn misses(probe: impl Probe, batch: &Batch, cache: ShortPieces, first: usize) ->
 #[inline(always)]
 fn prepare(probe: impl Probe, batch: &mut Batch, cache: &PieceCache) {
     let short = cache.short();
-    let Batch { text, mut start, ends, ref mut keys, ref mut places, .. } = *batch;
-    for ((end, key), place) in ends.iter().zip(keys).zip(places) {
+    let Batch { text, ends, ref range, ref mut keys, ref mut places, .. } = *batch;
+    let mut start = if range.start == 0 { 0 } else { ends[range.start - 1] as usize };
+    for ((end, key), place) in ends[range.clone()].iter().zip(keys).zip(places) {
         let len = *end as usize - start;
         if len <= SHORT {
             *key = probe.key(text, start, len);
@@ -155,27 +194,35 @@ fn write_hits(
     places: &[usize],
     ids: &mut Vec<u32>,
 ) -> usize {
-    ids.reserve(BATCH * UNPACKED + ROOM);
+    let values = keys.iter().zip(places).map(|(key, place)| cache.find(probe, *key, *place));
+    write_values(probe, values, ids)
+}
+
+/// Writes the ids of values until one is not there or its ids are not in it, and gives how many come before.
+#[inline(always)]
+fn write_values<'a>(
+    probe: impl Probe,
+    values: impl ExactSizeIterator<Item = Option<&'a Value>>,
+    ids: &mut Vec<u32>,
+) -> usize {
+    let most = values.len();
+    ids.reserve(most * UNPACKED + ROOM);
     let begin = ids.as_mut_ptr();
     // SAFETY: the end of the ids.
     let mut out = unsafe { begin.add(ids.len()) };
-    debug_assert!(keys.len() <= BATCH, "there is room for the ids of a batch");
-    let mut done = keys.len().min(BATCH);
-    for (index, (key, place)) in keys.iter().zip(places).enumerate().take(BATCH) {
-        let Some(words) = cache.find(probe, *key, *place) else {
-            done = index;
-            break;
-        };
-        let count = count(words);
+    let mut done = 0;
+    for value in values.take(most) {
+        let Some(value) = value else { break };
+        let count = count(value);
         if count > UNPACKED {
-            done = index;
             break;
         }
-        // SAFETY: there is room for as many ids for each piece of a batch, and for what is written behind them.
+        // SAFETY: there is room for as many ids for each value, and for what is written behind them.
         unsafe {
-            out.cast::<[u32; ROOM]>().write(probe.unpack(words));
+            out.cast::<[u32; ROOM]>().write(probe.unpack(value));
             out = out.add(count);
         }
+        done += 1;
     }
     // SAFETY: all up to there have been written.
     unsafe { ids.set_len(out.offset_from_unsigned(begin)) };
@@ -184,7 +231,7 @@ fn write_hits(
 
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
-    use super::{Batch, Misses, PieceCache, ShortKey, ShortPieces};
+    use super::{Batch, Misses, PieceCache, ShortKey, ShortPieces, Value};
     use crate::encode::kernel::Avx2;
 
     #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
@@ -204,7 +251,18 @@ mod avx2 {
     }
 
     #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-    pub fn misses(avx2: Avx2, batch: &Batch, cache: ShortPieces, index: usize) -> Misses {
-        super::misses(avx2, batch, cache, index)
+    pub fn look_up(
+        avx2: Avx2,
+        cache: ShortPieces,
+        keys: &[ShortKey],
+        places: &[usize],
+        values: &mut [Value],
+    ) -> Misses {
+        super::look_up(avx2, cache, keys, places, values)
+    }
+
+    #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+    pub fn write(avx2: Avx2, values: &[Value], ids: &mut Vec<u32>) -> usize {
+        super::write_values(avx2, values.iter().map(Some), ids)
     }
 }

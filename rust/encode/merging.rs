@@ -152,13 +152,13 @@ impl<const W: usize> Merging<W> {
 
     /// Takes what is left: the id of each symbol.
     #[inline(always)]
-    pub fn with_ids(&self, id: impl Fn(u32) -> u32, take: impl FnOnce(&[u32])) {
+    pub fn with_ids<T>(&self, id: impl Fn(u32) -> u32, take: impl FnOnce(&[u32]) -> T) -> T {
         let (mut ids, mut count) = ([0; W], 0);
         self.emit(|symbol, _, _| {
             ids[count & (W - 1)] = id(symbol);
             count += 1;
         });
-        take(&ids[..count.min(W)]);
+        take(&ids[..count.min(W)])
     }
 
     /// Gives each symbol that is left with the range of those that it covers.

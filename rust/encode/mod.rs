@@ -40,6 +40,7 @@ mod unknown;
 mod utf8;
 mod vectors;
 mod vocab;
+mod waiting;
 mod windows;
 mod words;
 mod workspace;

@@ -1,8 +1,9 @@
 //! From pieces to ids: batches of look-ups in the cache, and what happens on a miss.
 
 use super::bytes::Bytes;
-use super::cache::{PieceCache, SHORT};
-use super::hits::{BATCH, Batch};
+use super::cache::packed::absent_place;
+use super::cache::{Lookup, PieceCache, SHORT};
+use super::hits::Batch;
 use super::kernel::Plain;
 use super::merge::MergeTable;
 use super::merging::{Merging, SideBySide};
@@ -10,6 +11,7 @@ use super::piece::Piece;
 use super::spelling;
 use super::split::SplitScratch;
 use super::spm::{Characters, MARKER};
+use super::waiting::{Miss, Waiting};
 use super::workspace::Workspace;
 
 /// What a piece consists of.
@@ -79,17 +81,21 @@ impl Pieces {
 /// Encodes pieces on one thread.
 pub struct PieceWorker {
     workspace: Workspace,
-    /// The new pieces of a batch, while they are merged.
+    waiting: Waiting,
     new_pieces: SideBySide<{ SHORT + 1 }>,
 }
 
+/// The most new pieces that are merged side by side: all they need stays in the first-level cache.
+const SIDE_BY_SIDE: usize = 16;
+
 impl PieceWorker {
     pub fn new(cache: PieceCache) -> Self {
-        Self { workspace: Workspace::new(cache), new_pieces: SideBySide::default() }
+        let (waiting, new_pieces) = Default::default();
+        Self { workspace: Workspace::new(cache), waiting, new_pieces }
     }
 
     pub fn bytes(&self) -> usize {
-        self.workspace.bytes() + self.new_pieces.bytes()
+        self.workspace.bytes() + self.waiting.bytes() + self.new_pieces.bytes()
     }
 
     /// Lets go of what a long text has left behind.
@@ -99,48 +105,84 @@ impl PieceWorker {
 
     /// Appends the ids of all pieces of a padded text, given where each ends.
     pub fn encode(&mut self, pieces: &Pieces, text: &[u8], ends: &[u32], ids: &mut Vec<u32>) {
-        let mut batch = Batch::new(pieces.table().kernel(), text);
-        for ends in ends.chunks(BATCH) {
+        let mut batch = Batch::new(pieces.table().kernel(), text, ends);
+        self.workspace.cache.maintain();
+        while batch.next(&self.workspace.cache) {
+            self.encode_batch(pieces, &mut batch, ids);
             self.workspace.cache.maintain();
-            batch.prepare(&self.workspace.cache, ends);
-            let mut learned = !pieces.can_start();
-            let mut done = batch.write_hits(&self.workspace.cache, 0, ids);
-            while done < ends.len() {
-                if !learned && batch.is_miss(&self.workspace.cache, done) {
-                    learned = true;
-                    self.learn(pieces, &batch, done);
-                }
-                self.rare(pieces, &batch, done, ids);
-                done = batch.write_hits(&self.workspace.cache, done + 1, ids);
-            }
         }
     }
 
-    /// Merges the new pieces of a batch from one of them on, side by side. There are five on average while a
-    /// text of a new kind begins.
+    /// Appends the ids of a batch, and of some more if there are new pieces among them.
+    fn encode_batch(&mut self, pieces: &Pieces, batch: &mut Batch, ids: &mut Vec<u32>) {
+        let mut index = batch.range().start;
+        loop {
+            index = batch.write_hits(&self.workspace.cache, index, ids);
+            if index == batch.range().end {
+                return;
+            }
+            if pieces.can_start() && batch.is_miss(&self.workspace.cache, index) {
+                return self.encode_new(pieces, batch, index, ids);
+            }
+            self.encode_rare(pieces, batch.piece(index), batch.place(index), ids);
+            index += 1;
+        }
+    }
+
+    /// Appends the ids of a batch from a new piece on, and of the batches that wait with it.
     #[inline(never)]
+    fn encode_new(&mut self, pieces: &Pieces, batch: &mut Batch, first: usize, ids: &mut Vec<u32>) {
+        self.waiting.clear();
+        self.waiting.add(batch, first, &self.workspace.cache);
+        while self.waiting.takes_more() && batch.next(&self.workspace.cache) {
+            self.waiting.add(batch, batch.range().start, &self.workspace.cache);
+        }
+        self.learn(pieces, batch, first);
+        let mut index = 0;
+        loop {
+            index = self.waiting.write(pieces.table().kernel(), index, ids);
+            if index == self.waiting.len() {
+                return;
+            }
+            let (piece, value) = (batch.piece(first + index), self.waiting.value(index));
+            match absent_place(value) {
+                Some(place) => self.encode_rare(pieces, piece, place, ids),
+                None => self.workspace.cache.append_packed(value, ids),
+            }
+            index += 1;
+        }
+    }
+
+    /// Merges the new ones of the pieces that wait, side by side; `first` is the index of the first that waits.
     fn learn(&mut self, pieces: &Pieces, batch: &Batch, first: usize) {
-        let Self { workspace: Workspace { cache, .. }, new_pieces } = self;
+        let Self { workspace: Workspace { cache, .. }, waiting, new_pieces } = self;
         let table = pieces.table();
-        new_pieces.clear();
-        for index in batch.misses(cache, first).iter() {
-            new_pieces.add(index, |merging| pieces.start(batch.piece(index).bytes(), merging));
-        }
-        table.merge_all(new_pieces);
-        for piece in new_pieces.iter() {
-            let (key, place) = (batch.keys[piece.tag()], batch.places[piece.tag()]);
-            // The same piece may be twice in a batch.
-            if cache.short().find(Plain, key, place).is_none() {
-                piece.with_ids(|symbol| table.id(symbol), |ids| cache.insert_short(key, place, ids));
+        for start in (0..waiting.misses().len()).step_by(SIDE_BY_SIDE) {
+            new_pieces.clear();
+            for (tag, miss) in waiting.misses().iter().enumerate().skip(start).take(SIDE_BY_SIDE) {
+                let piece = batch.piece(first + miss.index).bytes();
+                new_pieces.add(tag, |merging| pieces.start(piece, merging));
+            }
+            table.merge_all(new_pieces);
+            for piece in new_pieces.iter() {
+                let Miss { index, key, place } = waiting.misses()[piece.tag()];
+                // The same piece may wait twice.
+                let kept = cache.short().find(Plain, key, place).copied();
+                let keep =
+                    || piece.with_ids(|symbol| table.id(symbol), |ids| cache.insert_short(key, place, ids));
+                if let Some(value) = kept.or_else(keep) {
+                    waiting.set(index, value);
+                }
             }
         }
     }
 
-    /// A piece that is new, long, or has many ids.
+    /// Appends the ids of a piece that is long, or has many of them, or is new and not merged as a whole.
     #[inline(never)]
-    fn rare(&mut self, pieces: &Pieces, batch: &Batch, index: usize, ids: &mut Vec<u32>) {
-        self.workspace.recall_or(batch.lookup(index).as_ref(), ids, |workspace, ids| {
-            pieces.encode(batch.piece(index), workspace, ids);
+    fn encode_rare(&mut self, pieces: &Pieces, piece: Piece, place: usize, ids: &mut Vec<u32>) {
+        let lookup = Lookup::at(piece, place);
+        self.workspace.recall_or(lookup.as_ref(), ids, |workspace, ids| {
+            pieces.encode(piece, workspace, ids);
         });
     }
 }

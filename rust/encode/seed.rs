@@ -3,8 +3,8 @@
 //! Nearly every one of them will be met, and each would be a miss (5 to 18 of 100 misses of a first
 //! pass). A token is kept with what its characters merge to, which need not be itself.
 
-use super::cache::{MEDIUM, PieceCache};
-use super::hits::{BATCH, Batch};
+use super::cache::{Lookup, MEDIUM, PieceCache};
+use super::hits::Batch;
 use super::kernel::Kernel;
 use super::piece::Piece;
 use super::pieces::Pieces;
@@ -47,12 +47,12 @@ impl Seeds {
     /// A cache that stays within about so many bytes, with these in it.
     pub fn cache(&self, kernel: Kernel, bytes: usize) -> PieceCache {
         let mut cache = self.empty_cache(bytes);
-        let mut batch = Batch::new(kernel, &self.text);
+        let mut batch = Batch::new(kernel, &self.text, &self.ends);
         let mut first_id = 0;
-        for (ends, id_ends) in self.ends.chunks(BATCH).zip(self.id_ends.chunks(BATCH)) {
-            batch.prepare(&cache, ends);
-            for (index, last_id) in id_ends.iter().map(|end| *end as usize).enumerate() {
-                if let Some(lookup) = batch.lookup(index) {
+        while batch.next(&cache) {
+            for index in batch.range() {
+                let last_id = self.id_ends[index] as usize;
+                if let Some(lookup) = Lookup::at(batch.piece(index), batch.place(index)) {
                     cache.insert(&lookup, &self.ids[first_id..last_id]);
                 }
                 first_id = last_id;

@@ -33,6 +33,7 @@ use super::kernel::{Plain, prefetch};
 use super::memory::{Line, Lines};
 use super::piece::Piece;
 use long::LongPieces;
+use packed::Value;
 pub use probe::{MEDIUM, NO_KEY, Probe, SHORT, ShortKey, medium_key};
 use probe::{MediumKey, medium_part_key, short_part_key};
 use table::{MediumTable, ShortTable, Stretch};
@@ -50,27 +51,39 @@ pub enum Lookup<'a> {
 impl<'a> Lookup<'a> {
     /// A piece as texts are cut; none if it is too long to be kept.
     pub fn piece(cache: &PieceCache, piece: Piece<'a>) -> Option<Self> {
-        if piece.len() <= SHORT {
-            return Some(cache.short_lookup(Plain.key(piece.padded(), 0, piece.len())));
-        }
-        Self::longer(piece, |key| cache.medium_place(key))
+        Self::new(piece, |key| cache.short().place(key), |key| cache.medium_place(key))
     }
 
-    /// A piece of more than [`SHORT`] bytes, given the place that it has if it is a medium one.
+    /// The same, given the place if it has one.
     #[inline(always)]
-    pub fn longer(piece: Piece<'a>, place: impl FnOnce(&MediumKey) -> usize) -> Option<Self> {
-        if piece.len() <= MEDIUM {
-            let key = medium_key(piece.padded(), 0, piece.len());
-            return Some(Self::Medium(key, place(&key)));
+    pub fn at(piece: Piece<'a>, place: usize) -> Option<Self> {
+        Self::new(piece, |_| place, |_| place)
+    }
+
+    #[inline(always)]
+    fn new(
+        piece: Piece<'a>,
+        short: impl FnOnce(ShortKey) -> usize,
+        medium: impl FnOnce(&MediumKey) -> usize,
+    ) -> Option<Self> {
+        let (text, len) = (piece.padded(), piece.len());
+        if len <= SHORT {
+            let key = Plain.key(text, 0, len);
+            return Some(Self::Short(key, short(key)));
         }
-        (piece.len() <= LONG).then_some(Self::Long(piece.bytes()))
+        if len <= MEDIUM {
+            let key = medium_key(text, 0, len);
+            return Some(Self::Medium(key, medium(&key)));
+        }
+        (len <= LONG).then_some(Self::Long(piece.bytes()))
     }
 
     /// A part of a piece, where the same bytes may have other ids as a piece. Long ones are not kept.
     pub fn part(cache: &PieceCache, part: Piece<'a>) -> Option<Self> {
         let (text, len) = (part.padded(), part.len());
         if len <= SHORT {
-            Some(cache.short_lookup(short_part_key(text, 0, len)))
+            let key = short_part_key(text, 0, len);
+            Some(Self::Short(key, cache.short().place(key)))
         } else {
             let key = (len <= MEDIUM).then(|| medium_part_key(text, 0, len))?;
             Some(Self::Medium(key, cache.medium_place(&key)))
@@ -171,10 +184,6 @@ impl PieceCache {
         Some(values)
     }
 
-    fn short_lookup(&self, key: ShortKey) -> Lookup<'static> {
-        Lookup::Short(key, self.short().place(key))
-    }
-
     /// Appends the ids of a piece; false if it is not kept. The hot loop has a quicker way.
     #[inline(always)]
     pub fn append(&self, piece: &Lookup, ids: &mut Vec<u32>) -> bool {
@@ -189,8 +198,9 @@ impl PieceCache {
         words.is_some()
     }
 
+    /// Appends the ids that some words are or lead to.
     #[inline(never)]
-    fn append_packed(&self, words: &[u64], ids: &mut Vec<u32>) {
+    pub fn append_packed(&self, words: &[u64], ids: &mut Vec<u32>) {
         if let Some(range) = packed::range(words) {
             return append_few(&self.spilled[range], ids);
         }
@@ -204,16 +214,19 @@ impl PieceCache {
     /// Keeps the ids of a piece.
     pub fn insert(&mut self, piece: &Lookup, ids: &[u32]) {
         match piece {
-            Lookup::Short(key, place) => self.insert_short(*key, *place, ids),
+            Lookup::Short(key, place) => {
+                self.insert_short(*key, *place, ids);
+            }
             Lookup::Medium(key, place) => self.insert_medium(key, *place, ids),
             Lookup::Long(piece) => self.long.insert(piece, ids),
         }
     }
 
-    pub fn insert_short(&mut self, key: ShortKey, place: usize, ids: &[u32]) {
-        if let Some(value) = self.pack(ids) {
-            self.short.insert(&mut self.lines, place, key, value);
-        }
+    /// Keeps the ids of a tiny or short piece, and gives them as they are kept, if there is room for them.
+    pub fn insert_short(&mut self, key: ShortKey, place: usize, ids: &[u32]) -> Option<Value> {
+        let value = self.pack(ids)?;
+        self.short.insert(&mut self.lines, place, key, value);
+        Some(value)
     }
 
     fn insert_medium(&mut self, key: &MediumKey, place: usize, ids: &[u32]) {

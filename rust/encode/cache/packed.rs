@@ -9,6 +9,20 @@ pub const PER_WORD: usize = 3;
 const SPILLED: u64 = 15;
 const COUNT_SHIFT: u32 = 60;
 
+/// Ids of a tiny or short piece.
+pub type Value = [u64; 2];
+
+/// Stands for the ids of a piece that is not there: they are elsewhere, where there can be none. With its place.
+#[inline(always)]
+pub fn absent(place: usize) -> Value {
+    [u64::MAX, place as u64]
+}
+
+/// The place of a piece that is not there.
+pub fn absent_place(value: &Value) -> Option<usize> {
+    (value[0] == u64::MAX).then_some(value[1] as usize)
+}
+
 /// How many ids the numbers hold; more than any of them can hold if they hold where the ids are.
 #[inline(always)]
 pub fn count(words: &[u64]) -> usize {

@@ -1,0 +1,89 @@
+//! Pieces that wait for new ones before them.
+//!
+//! A merge waits for memory most of the time, so new pieces are merged side by side, and a batch of known text with a
+//! few new words in it has too few of them. So the pieces behind a new one are looked up, but not written, for some
+//! batches; then all that are new are merged, and all ids are written in one go.
+
+use super::cache::packed::Value;
+use super::cache::{PieceCache, ShortKey};
+use super::hits::{BATCH, Batch, write};
+use super::kernel::Kernel;
+
+/// The most pieces that wait. Their values stay in the first-level cache.
+const MOST: usize = 4 * BATCH;
+
+/// How many new pieces are worth no more waiting, and how many pieces may wait for each: text of a kind that has been
+/// met before is written as it is looked up.
+const ENOUGH: usize = 12;
+const FOR_EACH: usize = 64;
+
+/// A piece that the cache lacks: its index among those that wait, its key, and its place.
+#[derive(Clone, Copy)]
+pub struct Miss {
+    pub index: usize,
+    pub key: ShortKey,
+    pub place: usize,
+}
+
+/// Pieces that wait: the values of those that are known.
+pub struct Waiting {
+    values: Box<[Value; MOST]>,
+    len: usize,
+    misses: Vec<Miss>,
+}
+
+impl Default for Waiting {
+    fn default() -> Self {
+        Self { values: Box::new([[0; 2]; MOST]), len: 0, misses: Vec::new() }
+    }
+}
+
+impl Waiting {
+    pub fn clear(&mut self) {
+        self.len = 0;
+        self.misses.clear();
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether another batch is to wait as well.
+    pub fn takes_more(&self) -> bool {
+        let misses = self.misses.len();
+        self.len + BATCH <= MOST && misses < ENOUGH && misses * FOR_EACH >= self.len
+    }
+
+    /// Adds the pieces of a batch from `index` on. There must be room for them.
+    pub fn add(&mut self, batch: &Batch, index: usize, cache: &PieceCache) {
+        let (first, misses) = (self.len, &mut self.misses);
+        self.len += batch.range().end - index;
+        batch.look_up(cache, index, &mut self.values[first..self.len], |index, key, place| {
+            misses.push(Miss { index: first + index, key, place });
+        });
+    }
+
+    /// Those of the pieces that the cache lacked and has a place for.
+    pub fn misses(&self) -> &[Miss] {
+        &self.misses
+    }
+
+    /// Gives a piece its value.
+    pub fn set(&mut self, index: usize, value: Value) {
+        self.values[index] = value;
+    }
+
+    pub fn value(&self, index: usize) -> &Value {
+        &self.values[index]
+    }
+
+    /// Writes the ids of the pieces from `index` on until those of one are not at hand, and gives its index, or the
+    /// number of all.
+    pub fn write(&self, kernel: Kernel, index: usize, ids: &mut Vec<u32>) -> usize {
+        index + write(kernel, &self.values[index..self.len], ids)
+    }
+
+    pub fn bytes(&self) -> usize {
+        size_of_val(&*self.values) + self.misses.capacity() * size_of::<Miss>()
+    }
+}
