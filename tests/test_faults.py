@@ -153,7 +153,7 @@ FORKED = """
     import gristmill as gm
     warnings.simplefilter("ignore")
     dataset = gm.PackedDataset(sys.argv[1] + "/[0-3].jsonl.gz", tokenizer=sys.argv[2], sequence_length=64, batch_size=4,
-                               on_error="quarantine", max_error_rate=1.0, epochs=None)
+                               on_error="quarantine", max_error_rate=1.0, epochs=None, seed=1, provenance=True)
     iterator = iter(dataset)
     kept = [next(iterator) for _ in range(3)]
     for what in ("exit", "close", "look", "drop", "restore"):
@@ -174,8 +174,15 @@ FORKED = """
                 gc.collect()
             elif what == "restore":
                 state = iterator.get_state()
-                iterator.set_state(state)
-                assert next(iterator)["inputs"].any()
+                try:
+                    iterator.set_state(state)
+                except gm.GristmillError as error:
+                    assert "after the fork" in str(error)
+                else:
+                    os._exit(3)
+                mine = iter(dataset)
+                mine.set_state(state)
+                assert next(mine)["inputs"].any()
             sys.exit(0)  # not os._exit: the interpreter ends with whatever is alive
         _, status = os.waitpid(child, 0)
         assert status == 0, (what, status)

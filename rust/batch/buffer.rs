@@ -3,7 +3,7 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::error::{Error, Result};
 
@@ -128,7 +128,7 @@ impl Pool {
 
     /// A buffer that nobody else has: an idle one, else a new one, if there is memory for it.
     pub fn get(&self) -> Result<Buffer> {
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let idle = self.idle().and_then(|mut idle| idle.pop());
         idle.or_else(|| Buffer::new(self.shape.items()?)).ok_or_else(|| {
             let Shape { arrays, rows, length, .. } = self.shape;
             let gigabytes = [arrays, rows, length, size_of::<i32>()].map(|n| n as f64).iter().product::<f64>() / 1e9;
@@ -140,10 +140,17 @@ impl Pool {
     }
 
     fn put(&self, buffer: Buffer) {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        if idle.len() < self.kept {
+        if let Some(mut idle) = self.idle()
+            && idle.len() < self.kept
+        {
             idle.push(buffer);
         }
+    }
+
+    /// The idle buffers, if no other thread is just looking at them. In a process that was forked while one was,
+    /// nobody will ever let go of the lock.
+    fn idle(&self) -> Option<MutexGuard<'_, Vec<Buffer>>> {
+        self.idle.try_lock().ok()
     }
 }
 
@@ -249,6 +256,16 @@ mod tests {
         assert_eq!(pool.idle.lock().unwrap().len(), 1);
         assert!(addresses.contains(&pool.get().unwrap().as_ptr()));
         assert!(pool.idle.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_lock_that_nobody_frees_is_not_waited_for() {
+        let pool = Pool::new(SHAPE, 1);
+        let held = pool.idle.lock().unwrap();
+        let lease = Lease::new(pool.get().unwrap(), Arc::clone(&pool));
+        drop(lease.copy().unwrap());
+        drop(lease);
+        assert!(held.is_empty());
     }
 
     #[test]

@@ -156,6 +156,7 @@ impl Pipeline {
 
     /// Goes to another place of the stream, clears what ended or failed, and starts no thread.
     pub fn restore(&mut self, delivered: Delivered) -> Result<()> {
+        self.assert_own_process()?;
         let (found, expected) = (delivered.cursors.len(), self.host.lanes.len());
         if found != expected {
             return Err(Error::State(format!("the state has {found} lanes, expected {expected}")));
@@ -191,6 +192,9 @@ impl Pipeline {
     /// Goes back before the last batch, unless that was accepted: an interrupt has come between handing it out
     /// and its reaching the consumer.
     pub fn take_back(&mut self) {
+        if self.assert_own_process().is_err() {
+            return;
+        }
         if let Some((before, left_out)) = self.before.take() {
             self.quarantine.truncate(self.quarantine.len().saturating_sub(left_out));
             self.go_to(before);
@@ -278,9 +282,6 @@ impl Pipeline {
 
     fn advance(&mut self, timeout: Duration) -> Result<Option<Batch>> {
         let Some(running) = &mut self.running else { return Ok(None) };
-        if running.process != std::process::id() {
-            return Err(Error::Forked);
-        }
         if running.step.is_none() {
             let start = Instant::now();
             let is_full = running.consumer.wait(timeout);
@@ -339,6 +340,7 @@ impl Pipeline {
 
     /// Starts the workers if they do not run yet.
     pub fn start(&mut self) -> Result<()> {
+        self.assert_own_process()?;
         if self.running.is_some() || self.outcome.is_some() || self.host.lanes.is_empty() {
             return Ok(());
         }
@@ -354,6 +356,15 @@ impl Pipeline {
         Ok(())
     }
 
+    /// In a forked child the workers do not exist, and the locks that they share with this thread, that of the
+    /// plan for one, are as they were: it may do nothing but close.
+    fn assert_own_process(&self) -> Result<()> {
+        match &self.running {
+            Some(running) if running.process != std::process::id() => Err(Error::Forked),
+            _ => Ok(()),
+        }
+    }
+
     /// Stops the workers for good.
     pub fn close(&mut self) {
         self.stop();
@@ -362,13 +373,10 @@ impl Pipeline {
 
     /// Stops and joins the workers. What they had prepared is dropped; the state stays.
     fn stop(&mut self) {
-        if let Some(running) = self.running.take() {
-            if running.process == std::process::id() {
-                drop(running);
-            } else {
-                // In a forked child the threads do not exist, and the locks are as they were.
-                std::mem::forget(running);
-            }
+        let is_forked = self.assert_own_process().is_err();
+        let running = self.running.take();
+        if is_forked {
+            std::mem::forget(running);
         }
     }
 
