@@ -49,3 +49,14 @@ def test_a_thousand_shards_are_not_open_at_once(tmp_path, tokenizer_file):
     stats, _, files = read(tmp_path / "*.jsonl", tokenizer_file, batch_size=8, sequence_length=16, threads=2)
     assert stats["documents"] == 1000
     assert files < 40
+
+
+def test_documents_larger_than_a_block_are_not_read_ahead_by_blocks(tmp_path, tokenizer_file):
+    """A block ends with a document of any size, and eight threads read seventeen of them ahead in one lane."""
+    memory = {}
+    for documents, words in (5120, 2**10), (20, 2**18):  # 4 MiB of text, and 16 of ids
+        record = json.dumps({"text": words * "qjxzkvwbqjxzkvwb "}) + "\n"
+        (tmp_path / "shard.jsonl").write_text(documents * record)
+        stats, memory[documents], _ = read(tmp_path / "shard.jsonl", tokenizer_file, batch_size=64, threads=8)
+        assert stats["documents"] == documents
+    assert memory[20] < memory[5120] + 250

@@ -36,11 +36,11 @@ impl Board {
         None
     }
 
-    /// A block of `lane` was read: others may read the next one. Returns its number, for
-    /// [`encoded`](Self::encoded).
-    pub fn read(&self, lane: usize, read_all: bool) -> u64 {
+    /// A block of `lane` with so many bytes of text was read: others may read the next one. Returns its number,
+    /// for [`encoded`](Self::encoded).
+    pub fn read(&self, lane: usize, bytes: usize, read_all: bool) -> u64 {
         let mut schedule = self.lock();
-        let number = schedule.read(lane, read_all);
+        let number = schedule.read(lane, bytes, read_all);
         self.wake_another(&schedule);
         number
     }

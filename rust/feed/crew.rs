@@ -186,7 +186,7 @@ impl Shared {
         let mut block = timed(&self.busy.read, || source.read(text));
         let read_all = source.is_done();
         drop(source);
-        let number = self.board.read(lane, read_all);
+        let number = self.board.read(lane, text.len(), read_all);
         timed(&self.busy.encode, || encoder.encode(&mut block, text, self.lanes[lane].number));
         if text.capacity() > KEPT_TEXT {
             *text = String::new();

@@ -8,6 +8,7 @@
 use std::collections::VecDeque;
 
 use crate::lane::block::Block;
+use crate::lane::source::LARGEST_BLOCK_BYTES;
 use crate::pack::Pause;
 
 /// A piece of work for one worker.
@@ -41,10 +42,19 @@ struct Lane {
     read_all: bool,
     packing: bool,
     pause: Pause,
-    /// Blocks that were read, in order; `None` while being encoded.
-    blocks: VecDeque<Option<Block>>,
+    /// Blocks that were read and not yet packed, in order.
+    blocks: VecDeque<Ahead>,
+    /// Bytes of their text.
+    bytes: usize,
     /// Number of the first of `blocks`.
     first: u64,
+}
+
+/// A block that was read ahead of the packing.
+struct Ahead {
+    bytes: usize,
+    /// `None` while it is being encoded.
+    block: Option<Block>,
 }
 
 enum Kind {
@@ -63,6 +73,7 @@ impl Schedule {
                 packing: false,
                 pause: Pause::Starved,
                 blocks: VecDeque::new(),
+                bytes: 0,
                 first: 0,
             })
             .collect();
@@ -111,12 +122,13 @@ impl Schedule {
         best.map(|(_, lane, kind)| (lane, kind))
     }
 
-    /// A block of `lane` was read. Returns its number, for [`encoded`](Self::encoded).
-    pub fn read(&mut self, lane: usize, read_all: bool) -> u64 {
+    /// A block of `lane` with so many bytes of text was read. Returns its number, for [`encoded`](Self::encoded).
+    pub fn read(&mut self, lane: usize, bytes: usize, read_all: bool) -> u64 {
         let lane = &mut self.lanes[lane];
         lane.reading = false;
         lane.read_all |= read_all;
-        lane.blocks.push_back(None);
+        lane.bytes += bytes;
+        lane.blocks.push_back(Ahead { bytes, block: None });
         lane.first + lane.blocks.len() as u64 - 1
     }
 
@@ -124,8 +136,8 @@ impl Schedule {
     pub fn encoded(&mut self, lane: usize, number: u64, block: Block) {
         let Lane { blocks, first, .. } = &mut self.lanes[lane];
         // A lane that stopped meanwhile has dropped its blocks.
-        if let Some(slot) = number.checked_sub(*first).and_then(|index| blocks.get_mut(index as usize)) {
-            *slot = Some(block);
+        if let Some(ahead) = number.checked_sub(*first).and_then(|index| blocks.get_mut(index as usize)) {
+            ahead.block = Some(block);
         }
     }
 
@@ -139,6 +151,7 @@ impl Schedule {
             lane.read_all = true;
             lane.first += lane.blocks.len() as u64;
             lane.blocks.clear();
+            lane.bytes = 0;
         }
     }
 
@@ -153,19 +166,26 @@ impl Lane {
         !self.packing
             && self.step < open_until
             && match self.pause {
-                Pause::Starved => matches!(self.blocks.front(), Some(Some(_))),
+                Pause::Starved => self.blocks.front().is_some_and(|ahead| ahead.block.is_some()),
                 Pause::NoRoom => true,
                 Pause::Stopped => false,
             }
     }
 
+    /// Bytes count as well as blocks, since a block ends with a document of any size. A lane without a block may
+    /// always read one: else it would stand still.
     fn can_read(&self, read_ahead: usize) -> bool {
-        !self.reading && !self.read_all && self.blocks.len() < read_ahead
+        !self.reading
+            && !self.read_all
+            && self.blocks.len() < read_ahead
+            && self.bytes < read_ahead * LARGEST_BLOCK_BYTES
     }
 
     fn next_block(&mut self) -> Option<Block> {
+        let Ahead { bytes, block } = self.blocks.pop_front()?;
         self.first += 1;
-        self.blocks.pop_front().flatten()
+        self.bytes -= bytes;
+        block
     }
 }
 
@@ -177,16 +197,45 @@ mod tests {
     fn a_lane_that_stops_drops_the_blocks_that_others_are_still_at() {
         let mut schedule = Schedule::new([0].into_iter(), 4, 2);
         assert!(matches!(schedule.take(), Some(Job::Grind { lane: 0 })));
-        let first = schedule.read(0, false);
+        let first = schedule.read(0, 9, false);
         assert!(matches!(schedule.take(), Some(Job::Grind { lane: 0 })));
-        let second = schedule.read(0, false);
+        let second = schedule.read(0, 9, false);
         assert!(matches!(schedule.take(), Some(Job::Grind { lane: 0 })));
         schedule.encoded(0, first, Block::default());
         assert!(matches!(schedule.take(), Some(Job::Pack { lane: 0, block: Some(_) })));
         schedule.packed(0, Pause::Stopped, 1);
         schedule.encoded(0, second, Block::default());
-        let third = schedule.read(0, false);
+        let third = schedule.read(0, 9, false);
         schedule.encoded(0, third, Block::default());
         assert!(schedule.take().is_none());
+    }
+
+    #[test]
+    fn a_lane_reads_ahead_so_many_blocks_or_bytes_and_always_one_block() {
+        let blocks_of = |bytes: usize| {
+            let mut schedule = Schedule::new([0].into_iter(), 4, 2);
+            let mut blocks = 0;
+            while let Some(Job::Grind { lane }) = schedule.take() {
+                schedule.read(lane, bytes, false);
+                blocks += 1;
+            }
+            blocks
+        };
+        assert_eq!([0, 1, LARGEST_BLOCK_BYTES].map(blocks_of), [5; 3]);
+        assert_eq!(blocks_of(2 * LARGEST_BLOCK_BYTES), 3);
+        assert_eq!(blocks_of(100 * LARGEST_BLOCK_BYTES), 1);
+    }
+
+    #[test]
+    fn a_block_that_is_packed_makes_room_for_the_next() {
+        let mut schedule = Schedule::new([0].into_iter(), 4, 2);
+        for _ in 0..3 {
+            assert!(matches!(schedule.take(), Some(Job::Grind { lane: 0 })));
+            let number = schedule.read(0, 100 * LARGEST_BLOCK_BYTES, false);
+            assert!(schedule.take().is_none());
+            schedule.encoded(0, number, Block::default());
+            assert!(matches!(schedule.take(), Some(Job::Pack { lane: 0, block: Some(_) })));
+            schedule.packed(0, Pause::Starved, 0);
+        }
     }
 }

@@ -11,10 +11,11 @@ use crate::config::{OnError, StreamConfig};
 use crate::error::{Error, Result, ShardError};
 use crate::read::{Item, Position, ReadError, Rest, ShardReader};
 
-/// Text in a block: the first is small, so that the first batch comes soon; each further one is
-/// twice the size, up to a size at which taking up a block costs nothing beside encoding it.
+/// Text in the first block: little, so that the first batch comes soon. Each further one is twice the size.
 const FIRST_BLOCK_BYTES: usize = 32 << 10;
-const LARGEST_BLOCK_BYTES: usize = 512 << 10;
+/// Text in a block at most, but for its last document: taking up a block of this size costs nothing beside
+/// encoding it.
+pub const LARGEST_BLOCK_BYTES: usize = 512 << 10;
 /// Records in a block at most, for shards of very short or of bad ones.
 const LARGEST_BLOCK_RECORDS: usize = 16 << 10;
 /// Text in a window at most, but for its last document: bounds the memory that long documents could

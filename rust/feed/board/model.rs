@@ -15,6 +15,8 @@ use crate::sync::Arc;
 struct Crew {
     board: Board,
     lanes: Vec<Mutex<Lane>>,
+    /// Text of a block.
+    block_bytes: usize,
 }
 
 struct Lane {
@@ -39,7 +41,7 @@ impl Crew {
         state.unread -= 1;
         let read_all = state.unread == 0;
         drop(state);
-        let number = self.board.read(lane, read_all);
+        let number = self.board.read(lane, self.block_bytes, read_all);
         self.board.encoded(lane, number, Block::default());
     }
 
@@ -73,6 +75,10 @@ fn take(consumer: &mut Consumer<u64>, pool: &Pool, lanes: usize) {
 
 /// Workers fill a ring of `slots`; the consumer takes `taken` of `steps` steps and closes.
 fn explore(slots: u64, lanes: usize, workers: usize, steps: u64, taken: u64) {
+    explore_blocks(slots, lanes, workers, steps, taken, 0);
+}
+
+fn explore_blocks(slots: u64, lanes: usize, workers: usize, steps: u64, taken: u64, block_bytes: usize) {
     loom::model(move || {
         let shape = Shape { arrays: 1, rows: lanes, length: 1, entries: 0 };
         let pool = Pool::new(shape, 4);
@@ -82,6 +88,7 @@ fn explore(slots: u64, lanes: usize, workers: usize, steps: u64, taken: u64) {
         let crew = Arc::new(Crew {
             board: Board::new(Schedule::new(vec![0; lanes].into_iter(), slots, 1)),
             lanes: writers.into_iter().map(lane).collect(),
+            block_bytes,
         });
         let start = |_| {
             let crew = Arc::clone(&crew);
@@ -102,6 +109,11 @@ fn explore(slots: u64, lanes: usize, workers: usize, steps: u64, taken: u64) {
 #[test]
 fn loom_workers_fill_what_is_opened() {
     explore(1, 1, 2, 2, 2);
+}
+
+#[test]
+fn loom_blocks_too_large_to_read_ahead() {
+    explore_blocks(1, 1, 2, 2, 2, 1 << 30);
 }
 
 #[test]
