@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::lane::cursor::Place;
 use crate::lane::quarantine_file::QuarantineFileConfig;
 use crate::pack::Layout;
 use crate::plan::Plan;
@@ -114,16 +113,6 @@ impl StreamConfig {
             (None, Packing::BestFit { window }) => Some(window),
             (None, Packing::Concat | Packing::Pad(_)) => None,
         }
-    }
-
-    /// The shard in which a place of a lane lies.
-    pub fn shard(&self, lane: usize, place: Place) -> &Shard {
-        &self.shards[self.shard_index(lane, place) as usize]
-    }
-
-    /// The manifest's index of that shard.
-    pub fn shard_index(&self, lane: usize, place: Place) -> u32 {
-        self.plan.epoch(place.epoch)[lane][place.shard as usize]
     }
 }
 

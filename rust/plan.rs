@@ -44,8 +44,8 @@ pub fn deal(sizes: &[u64], lanes: usize, seed: Option<u64>, epoch: u64) -> Dealt
     }
 }
 
-/// Deals once an epoch for all lanes that ask, and remembers the last two epochs: some lanes are in the next
-/// one before all have left the last.
+/// Deals once an epoch for all lanes that ask. Remembers the epochs that some lane is in, which may be any number, as
+/// lanes of unequal size drift apart; and two at least, as what a state's lanes are in is asked for one by one.
 pub struct Plan {
     sizes: Vec<u64>,
     lanes: usize,
@@ -68,8 +68,10 @@ impl Plan {
             return Arc::clone(dealt);
         }
         let dealt = Arc::new(deal(&self.sizes, self.lanes, self.seed, epoch));
-        if recent.len() == 2 {
-            recent.remove(0);
+        while recent.len() >= 2
+            && let Some(unused) = recent.iter().position(|(_, dealt)| Arc::strong_count(dealt) == 1)
+        {
+            recent.remove(unused);
         }
         recent.push((epoch, Arc::clone(&dealt)));
         dealt
@@ -115,5 +117,17 @@ mod tests {
         for epoch in [0, 1, 2, 1, 0] {
             assert_eq!(*plan.epoch(epoch), deal(&[1; 9], 3, Some(1), epoch));
         }
+    }
+
+    #[test]
+    fn plan_remembers_what_is_in_use() {
+        let plan = Plan::new(vec![1; 9], 3, Some(1));
+        let used: Vec<_> = (0..5).map(|epoch| plan.epoch(epoch)).collect();
+        for (epoch, dealt) in used.iter().enumerate() {
+            assert!(Arc::ptr_eq(dealt, &plan.epoch(epoch as u64)));
+        }
+        drop(used);
+        plan.epoch(5);
+        assert_eq!(plan.recent.lock().unwrap().len(), 2);
     }
 }

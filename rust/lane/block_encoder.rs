@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::block::{Block, Document, Failure, Then};
 use super::cursor::Place;
 use super::ids::IdsPool;
+use super::shards::LaneShards;
 use crate::config::StreamConfig;
 use crate::encode::{EncodeWorker, Encoder};
 use crate::error::ShardError;
@@ -72,7 +73,7 @@ impl BlockEncoder {
     fn fail(&self, block: &mut Block, index: usize, lane: usize, reason: String) {
         let Document { place, quarantined_before, .. } = block.documents[index];
         let error = ShardError {
-            shard: Arc::clone(&self.config.shard(lane, place).path),
+            shard: Arc::clone(&LaneShards::new(&self.config, lane).shard(place).path),
             record: Some(place.record),
             byte: Some(place.byte),
             reason,

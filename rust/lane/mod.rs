@@ -9,6 +9,7 @@ pub mod placement;
 pub mod quarantine;
 pub mod quarantine_file;
 pub mod report;
+pub mod shards;
 pub mod source;
 #[cfg(test)]
 mod tests;

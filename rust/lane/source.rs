@@ -7,6 +7,7 @@ use super::block::{Block, Document, Failure, Then};
 use super::cursor::{Cursor, Place};
 use super::quarantine::LeftOut;
 use super::quarantine_file::QuarantineFile;
+use super::shards::LaneShards;
 use crate::config::{OnError, StreamConfig};
 use crate::error::{Error, Result, ShardError};
 use crate::read::{Item, Position, ReadError, Rest, ShardReader};
@@ -28,6 +29,7 @@ const RECORDS_TO_JUDGE: u64 = 100;
 pub struct Source {
     config: Arc<StreamConfig>,
     lane: usize,
+    shards: LaneShards,
     /// The next record to read.
     place: Place,
     /// `place`, as long as no record was quarantined since the last sound one; then where it was
@@ -75,6 +77,7 @@ impl Source {
     pub fn new(config: Arc<StreamConfig>, lane: usize, cursor: &Cursor) -> Self {
         let place = cursor.window;
         Self {
+            shards: LaneShards::new(&config, lane),
             config,
             lane,
             place,
@@ -166,7 +169,7 @@ impl Source {
 
     /// Goes on to the next shard, of the next epoch if need be. Returns whether the epoch ended.
     fn next_shard(&mut self) -> Result<bool> {
-        let shards = self.config.plan.epoch(self.place.epoch)[self.lane].len() as u64;
+        let shards = self.shards.of(self.place.epoch).len() as u64;
         self.shard = OpenShard::Unopened;
         if self.place.shard + 1 < shards {
             self.place = Place { shard: self.place.shard + 1, record: 0, byte: 0, ..self.place };
@@ -219,13 +222,13 @@ impl Source {
         }
     }
 
-    fn open(&self) -> Result<ShardReader> {
-        let shard = self.config.shard(self.lane, self.place);
+    fn open(&mut self) -> Result<ShardReader> {
+        let shard = self.shards.shard(self.place);
         let position = Position { record: self.place.record, byte: self.place.byte };
         ShardReader::open_at(shard, &self.config.read, position, &self.stop)
     }
 
-    fn shard_end(&self) -> Result<Record> {
+    fn shard_end(&mut self) -> Result<Record> {
         self.judge_records(None)?;
         Ok(Record::ShardEnd)
     }
@@ -257,7 +260,7 @@ impl Source {
 
     /// Stops the run when too many of this lane's records are bad. Shards that end early are judged as
     /// shards: one at a lane's start would be all of its records.
-    fn judge_records(&self, last: Option<&ShardError>) -> Result<()> {
+    fn judge_records(&mut self, last: Option<&ShardError>) -> Result<()> {
         let OnError::Quarantine { max_error_rate } = self.config.on_error else { return Ok(()) };
         let bad = self.left_out.records - self.left_out.shards;
         if bad as f64 <= max_error_rate * self.records as f64 {
@@ -271,10 +274,10 @@ impl Source {
 
     /// Stops the run when too many of this lane's shards cannot be read to their end. One in each epoch
     /// is borne at any rate but 0: the smallest number that there can be says nothing about a rate.
-    fn judge_shards(&self, latest: &ShardError) -> Result<()> {
+    fn judge_shards(&mut self, latest: &ShardError) -> Result<()> {
         let OnError::Quarantine { max_error_rate } = self.config.on_error else { return Ok(()) };
         let (epochs, lost, lane) = (self.place.epoch + 1, self.left_out.shards, self.lane);
-        let dealt = self.config.plan.epoch(self.place.epoch)[lane].len();
+        let dealt = self.shards.of(self.place.epoch).len();
         let always = if max_error_rate > 0.0 { 1.0 } else { 0.0 };
         let borne = (max_error_rate * dealt as f64).max(always);
         if lost as f64 <= borne * epochs as f64 {
@@ -287,10 +290,10 @@ impl Source {
         Err(self.too_many(&what, max_error_rate, Some(latest)))
     }
 
-    fn too_many(&self, what: &str, max_error_rate: f64, last: Option<&ShardError>) -> Error {
+    fn too_many(&mut self, what: &str, max_error_rate: f64, last: Option<&ShardError>) -> Error {
         let last = last.map(|error| format!("; the last one: {error}")).unwrap_or_default();
         Error::Shard(ShardError {
-            shard: Arc::clone(&self.config.shard(self.lane, self.place).path),
+            shard: Arc::clone(&self.shards.shard(self.place).path),
             record: Some(self.place.record),
             byte: Some(self.place.byte),
             reason: format!(

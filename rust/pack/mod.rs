@@ -44,14 +44,13 @@ struct Taken {
 /// A lane's packer, with the lane's end of the ring.
 pub struct Packer {
     config: Arc<StreamConfig>,
-    lane: usize,
     step: StepWriter,
 }
 
 impl Packer {
     /// A packer at the start of a step.
     pub fn new(config: &Arc<StreamConfig>, lane: usize, writer: LaneWriter<Report>) -> Self {
-        Self { config: Arc::clone(config), lane, step: StepWriter::new(config, lane, writer) }
+        Self { config: Arc::clone(config), step: StepWriter::new(config, lane, writer) }
     }
 
     /// The step that is written next.
@@ -91,10 +90,7 @@ impl Packer {
             let taken = match packing {
                 Packing::Concat => Ok(concat::write(&mut self.step, &run, self.config.max_segments)),
                 Packing::BestFit { .. } => Ok(best_fit::write(&mut self.step, &run)),
-                Packing::Pad(truncation) => {
-                    let path = || Arc::clone(&self.config.shard(self.lane, run.place).path);
-                    pad::write(&mut self.step, &run, truncation, path)
-                }
+                Packing::Pad(truncation) => pad::write(&mut self.step, &run, truncation),
             };
             match taken {
                 Ok(Taken { given, dropped }) => documents.advance(given, dropped),

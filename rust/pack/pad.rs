@@ -16,14 +16,10 @@ use super::step::StepWriter;
 use crate::config::Truncation;
 use crate::error::ShardError;
 use crate::lane::documents::Run;
+use crate::read::Shard;
 
-/// Writes one row of a document. `path` gives that of its shard.
-pub(super) fn write(
-    step: &mut StepWriter,
-    run: &Run,
-    truncation: Truncation,
-    path: impl FnOnce() -> Arc<str>,
-) -> Result<Taken, ShardError> {
+/// Writes one row of a document.
+pub(super) fn write(step: &mut StepWriter, run: &Run, truncation: Truncation) -> Result<Taken, ShardError> {
     let (count, length) = (run.tokens.len(), step.free());
     let kept = count.min(length);
     match truncation {
@@ -37,16 +33,16 @@ pub(super) fn write(
         }
         Truncation::Left | Truncation::Middle => step.write(run, count - kept..count, None),
         Truncation::Split => step.write(run, 0..kept, Some(run.tokens[kept])),
-        Truncation::Error => return Err(too_long(run, length, path())),
+        Truncation::Error => return Err(too_long(run, length, step.shard(run.place))),
     }
     step.close_row();
     let dropped = if truncation == Truncation::Split { 0 } else { count - kept };
     Ok(Taken { given: kept, dropped })
 }
 
-fn too_long(run: &Run, length: usize, shard: Arc<str>) -> ShardError {
+fn too_long(run: &Run, length: usize, shard: &Shard) -> ShardError {
     ShardError {
-        shard,
+        shard: Arc::clone(&shard.path),
         record: Some(run.place.record),
         byte: Some(run.place.byte),
         reason: format!(

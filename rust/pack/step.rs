@@ -8,13 +8,16 @@ use super::provenance::{self, Entry};
 use crate::batch::ring::LaneWriter;
 use crate::config::StreamConfig;
 use crate::error::Error;
+use crate::lane::cursor::Place;
 use crate::lane::documents::{Documents, Run};
 use crate::lane::report::{Report, Rows};
+use crate::lane::shards::LaneShards;
+use crate::read::Shard;
 
 /// Writes a lane's rows in order, and publishes each step with its cursor.
 pub(super) struct StepWriter {
     config: Arc<StreamConfig>,
-    lane: usize,
+    shards: LaneShards,
     writer: LaneWriter<Report>,
     /// The row that is being filled, how far, by how many segments, and with how many entries of its
     /// provenance.
@@ -33,7 +36,7 @@ impl StepWriter {
     pub(super) fn new(config: &Arc<StreamConfig>, lane: usize, writer: LaneWriter<Report>) -> Self {
         Self {
             config: Arc::clone(config),
-            lane,
+            shards: LaneShards::new(config, lane),
             writer,
             row: 0,
             filled: 0,
@@ -72,6 +75,11 @@ impl StepWriter {
     /// Tokens that fit into the row that the next segment goes into.
     pub(super) fn free(&self) -> usize {
         if self.row_is_full() { self.length() } else { self.length() - self.filled }
+    }
+
+    /// The shard in which a place of the lane lies.
+    pub(super) fn shard(&mut self, place: Place) -> &Shard {
+        self.shards.shard(place)
     }
 
     /// Segments of the current row.
@@ -117,7 +125,7 @@ impl StepWriter {
             self.entries = 0;
         }
         let entry = Entry {
-            shard: self.config.shard_index(self.lane, run.place),
+            shard: self.shards.index(run.place),
             record: run.place.record,
             offset: run.offset + part.start,
             length: part.len(),

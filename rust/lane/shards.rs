@@ -1,0 +1,41 @@
+//! The shards of one lane.
+
+use std::sync::Arc;
+
+use super::cursor::Place;
+use crate::config::StreamConfig;
+use crate::plan::Dealt;
+use crate::read::Shard;
+
+/// A lane's shards, of the epoch that was asked for last: the plan, which all lanes share behind a lock, is asked
+/// once an epoch and not for every segment.
+pub struct LaneShards {
+    config: Arc<StreamConfig>,
+    lane: usize,
+    dealt: Option<(u64, Arc<Dealt>)>,
+}
+
+impl LaneShards {
+    /// Those of `lane`.
+    pub fn new(config: &Arc<StreamConfig>, lane: usize) -> Self {
+        Self { config: Arc::clone(config), lane, dealt: None }
+    }
+
+    /// Their indices in the manifest, in the order of `epoch`.
+    pub fn of(&mut self, epoch: u64) -> &[u32] {
+        self.dealt.take_if(|(of, _)| *of != epoch);
+        let (_, dealt) = self.dealt.get_or_insert_with(|| (epoch, self.config.plan.epoch(epoch)));
+        &dealt[self.lane]
+    }
+
+    /// The manifest's index of the shard in which a place lies.
+    pub fn index(&mut self, place: Place) -> u32 {
+        self.of(place.epoch)[place.shard as usize]
+    }
+
+    /// That shard.
+    pub fn shard(&mut self, place: Place) -> &Shard {
+        let index = self.index(place);
+        &self.config.shards[index as usize]
+    }
+}
