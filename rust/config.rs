@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::lane::quarantine_file::QuarantineFileConfig;
-use crate::pack::Layout;
 use crate::plan::Plan;
 use crate::read::{ReadOptions, Shard};
 
@@ -69,6 +67,17 @@ pub enum Truncation {
     Split,
 }
 
+/// A set of int32 arrays `[rows, sequence_length]`, named after the library that reads it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layout {
+    /// `inputs`, `targets` and their segmentations and positions.
+    MaxText,
+    /// `tokens`, `tokens_segment_ids`, `tokens_positions`, as Grain's packers name them.
+    Grain,
+    /// `input_ids`, `attention_mask`, `position_ids`, `labels`, as Hugging Face models take them.
+    Hf,
+}
+
 /// What defines the stream of one dataset, the same on every host.
 pub struct StreamConfig {
     /// The manifest.
@@ -114,6 +123,15 @@ impl StreamConfig {
             (None, Packing::Concat | Packing::Pad(_)) => None,
         }
     }
+}
+
+/// Where the list of the records left out is written, and of which stream it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QuarantineFileConfig {
+    /// Path of the file, which is made when it does not exist.
+    pub path: String,
+    /// Names the stream, so that a file can hold the lists of several runs.
+    pub stream: String,
 }
 
 /// What may differ between hosts and runs without changing the stream.

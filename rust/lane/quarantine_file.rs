@@ -14,6 +14,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
+use crate::config::QuarantineFileConfig;
 use crate::error::{Error, Result, ShardError};
 
 /// Lines behind the restored place that are remembered, 8 bytes each: more than that may be listed
@@ -22,15 +23,6 @@ const REMEMBERED: usize = 1 << 20;
 
 /// What every line begins with.
 const HEAD: &[u8] = br#"{"shard":"#;
-
-/// Where the list is written, and of which stream it is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct QuarantineFileConfig {
-    /// Path of the file, which is made when it does not exist.
-    pub path: String,
-    /// Names the stream, so that a file can hold the lists of several runs.
-    pub stream: String,
-}
 
 /// A file of entries, appended to by all lanes of a pipeline.
 pub struct QuarantineFile {

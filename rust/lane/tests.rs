@@ -15,9 +15,8 @@ use super::block::{Block, Failure, Then};
 use super::cursor::{Cursor, Place};
 use super::documents::{Documents, Next};
 use super::source::Source;
-use crate::config::{OnError, Packing, Shuffle, StreamConfig, Truncation};
+use crate::config::{Layout, OnError, Packing, Shuffle, StreamConfig, Truncation};
 use crate::error::{Error, ShardError};
-use crate::pack::Layout;
 use crate::plan::Plan;
 use crate::read::{ReadOptions, Shard};
 

@@ -1,17 +1,7 @@
 //! What the arrays of a batch are called and what stands in them.
 
 use crate::batch::ring::LaneWriter;
-
-/// A set of int32 arrays `[rows, sequence_length]`, named after the library that reads it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Layout {
-    /// `inputs`, `targets` and their segmentations and positions.
-    MaxText,
-    /// `tokens`, `tokens_segment_ids`, `tokens_positions`, as Grain's packers name them.
-    Grain,
-    /// `input_ids`, `attention_mask`, `position_ids`, `labels`, as Hugging Face models take them.
-    Hf,
-}
+use crate::config::Layout;
 
 /// Tokens of one document that follow one another in a row.
 #[derive(Debug, Clone, Copy)]

@@ -12,13 +12,13 @@ use pyo3::types::{PyDict, PyList, PyString};
 
 use super::encoder::Encoder;
 use crate::batch::buffer::{ENTRY_ITEMS, Lease};
-use crate::config::{HostConfig, OnError, Packing, Shuffle, StreamConfig, Truncation};
+use crate::config::{
+    HostConfig, Layout, OnError, Packing, QuarantineFileConfig, Shuffle, StreamConfig, Truncation,
+};
 use crate::error::Error;
 use crate::feed::pipeline::{self, Batch, Delivered, Next, Stats};
 use crate::feed::turns::Turns;
 use crate::lane::cursor::Cursor;
-use crate::lane::quarantine_file::QuarantineFileConfig;
-use crate::pack::Layout;
 use crate::plan::{self, Plan};
 use crate::read::{ReadOptions, Shard};
 

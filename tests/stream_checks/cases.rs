@@ -5,9 +5,8 @@ use std::io::Write as _;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use _core::config::{OnError, Packing, Shuffle, StreamConfig, Truncation};
+use _core::config::{Layout, OnError, Packing, Shuffle, StreamConfig, Truncation};
 use _core::encode::Encoder;
-use _core::pack::Layout;
 use _core::plan::Plan;
 use _core::read::{ReadOptions, Shard};
 use flate2::{Compression, write::GzEncoder};

@@ -4,9 +4,8 @@ pub mod cases;
 
 use std::collections::HashMap;
 
-use _core::config::{Packing, StreamConfig, Truncation};
+use _core::config::{Layout, Packing, StreamConfig, Truncation};
 use _core::lane::cursor::Totals;
-use _core::pack::Layout;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
