@@ -1,6 +1,7 @@
 //! Errors of the core: one enum, and the located error of a shard.
 
 use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// What went wrong with the data of a shard, and where.
@@ -68,6 +69,11 @@ pub enum Error {
 pub fn panic_message(panic: &(dyn Any + Send)) -> String {
     let message = panic.downcast_ref::<&str>().map(ToString::to_string);
     message.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "unknown panic".into())
+}
+
+/// Does work whose panic is to be an error like others. What it was working on may be half changed then.
+pub fn caught<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(Error::Bug(panic_message(&*panic))))
 }
 
 /// The core's result type.

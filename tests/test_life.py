@@ -19,6 +19,7 @@ import pytest
 
 import gristmill as gm
 from conftest import write_shard
+from gristmill import _core
 
 
 def make(shards, encoder, **arguments):
@@ -439,6 +440,15 @@ def test_a_child_forked_while_another_thread_waits_gets_errors_and_no_hang(blank
     assert set(out.split()) <= {"2", "4"}, out + errors  # going on is refused always, looking while it is locked
 
 
+def test_a_panic_is_an_error_like_others_and_stays(shards, encoder):
+    arguments = {**make(shards, encoder)._pipeline_arguments(), "prefetch": 0}  # which a dataset refuses
+    pipeline = _core.Pipeline(encoder._core, arguments)
+    for _ in range(2):
+        with pytest.raises(gm.GristmillError, match="this is a bug in gristmill, please report it: assertion failed"):
+            pipeline.next()
+    pipeline.close()
+
+
 def test_the_interpreter_ends_with_a_live_iterator(blank_shard, tokenizer_file):
     process = run(WAITING.format(shards=blank_shard, tokenizer=str(tokenizer_file), then="iterator.start_prefetch()"))
     _, errors = process.communicate(timeout=60)
@@ -488,11 +498,13 @@ def test_an_interrupt_between_core_and_caller_loses_no_element(shards, encoder, 
     iterator = iter(make(shards, encoder, batch_size=4))
     got = [next(iterator)["inputs"].tolist()]
     state = iterator.get_state()
-    with monkeypatch.context() as patch:
-        patch.setattr(iterator._stats, "record_output_spec", Mock(side_effect=KeyboardInterrupt))
-        for _ in range(2):
-            with pytest.raises(KeyboardInterrupt):
-                next(iterator)
-            assert iterator.get_state() == state
+    # Behind the core, and before it, where there is nothing to take back but what the caller has.
+    for place in "record_output_spec", "record_self_time":
+        with monkeypatch.context() as patch:
+            patch.setattr(iterator._stats, place, Mock(side_effect=KeyboardInterrupt))
+            for _ in range(2):
+                with pytest.raises(KeyboardInterrupt):
+                    next(iterator)
+                assert iterator.get_state() == state
     got += [next(iterator)["inputs"].tolist() for _ in range(2)]
     assert got == expected

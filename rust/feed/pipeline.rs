@@ -184,7 +184,8 @@ impl Pipeline {
         self.before = None;
     }
 
-    /// The last batch has reached its consumer: it cannot be taken back any more.
+    /// The last batch has reached its consumer: it cannot be taken back any more. Said before [`next`](Self::next),
+    /// since an interrupt may come before that, too.
     pub fn accept(&mut self) {
         self.before = None;
     }
@@ -256,8 +257,7 @@ impl Pipeline {
             }
             Ok(None) => Ok(Next::Pending),
             Err(error) => {
-                self.stop();
-                self.outcome = Some(Outcome::Failed(error.clone()));
+                self.fail(error.clone());
                 Err(error)
             }
         }
@@ -367,8 +367,13 @@ impl Pipeline {
 
     /// Stops the workers for good.
     pub fn close(&mut self) {
+        self.fail(Error::Closed);
+    }
+
+    /// Stops the workers. Each further [`next`](Self::next) gives `error`.
+    pub fn fail(&mut self, error: Error) {
+        self.outcome = Some(Outcome::Failed(error));
         self.stop();
-        self.outcome = Some(Outcome::Failed(Error::Closed));
     }
 
     /// Stops and joins the workers. What they had prepared is dropped; the state stays.

@@ -1,14 +1,12 @@
 //! `_core.Encoder`.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::types::PyBytes;
 
+use super::error::guarded;
 use crate::encode::{self, EncoderOptions, Engine, SpecialTokens};
-use crate::error::{Error, Result, panic_message};
 
 /// A tokenizer that gives the ids of the `tokenizers` library.
 #[pyclass(frozen, module = "gristmill._core")]
@@ -113,13 +111,6 @@ impl Encoder {
     pub fn inner(&self) -> &encode::Encoder {
         &self.inner
     }
-}
-
-/// Does work without the GIL. Should it panic, that is an error like others: a panic in Python is no `Exception`.
-fn guarded<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
-    py.detach(|| {
-        catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(Error::Bug(panic_message(&*panic))))
-    })
 }
 
 fn as_i32(ids: Vec<u32>) -> Vec<i32> {

@@ -1,9 +1,14 @@
-//! The one conversion from the core's errors to Python's exceptions.
+//! The one conversion from the core's errors, and its panics, to Python's exceptions.
 
 use pyo3::call::PyCallArgs;
 use pyo3::prelude::*;
 
-use crate::error::{Error, ShardError};
+use crate::error::{Error, Result, ShardError, caught};
+
+/// Does work without the GIL. Should it panic, that is an error like others: a panic in Python is no `Exception`.
+pub fn guarded<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    py.detach(|| caught(work))
+}
 
 impl From<Error> for PyErr {
     fn from(error: Error) -> Self {

@@ -11,11 +11,12 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 
 use super::encoder::Encoder;
+use super::error::guarded;
 use crate::batch::buffer::{ENTRY_ITEMS, Lease};
 use crate::config::{
     HostConfig, Layout, OnError, Packing, QuarantineFileConfig, Shuffle, StreamConfig, Truncation,
 };
-use crate::error::Error;
+use crate::error::{Error, caught};
 use crate::feed::pipeline::{self, Batch, Delivered, Next, Stats};
 use crate::feed::turns::Turns;
 use crate::lane::cursor::Cursor;
@@ -95,9 +96,12 @@ impl Pipeline {
             quarantine_file: quarantine_file(&arguments),
             provenance: arguments.provenance,
         };
-        let config = stream_config(arguments)?;
-        let names = config.layout.names().iter().map(|name| PyString::intern(py, name).unbind()).collect();
-        let inner = pipeline::Pipeline::new(Arc::new(config), host, encoder.inner().clone());
+        let encoder = encoder.inner().clone();
+        let (layout, inner) = guarded(py, || {
+            let config = stream_config(arguments)?;
+            Ok((config.layout, pipeline::Pipeline::new(Arc::new(config), host, encoder)))
+        })?;
+        let names = layout.names().iter().map(|name| PyString::intern(py, name).unbind()).collect();
         Ok(Self { inner: Turns::new(inner), names })
     }
 
@@ -150,7 +154,7 @@ impl Pipeline {
 
     /// Stops and joins the workers for good. A `next` that waits in another thread fails.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        match py.detach(|| self.inner.lock().map(|mut pipeline| pipeline.close())) {
+        match guarded(py, || self.inner.lock().map(|mut pipeline| pipeline.close())) {
             // In a forked child there is nothing to stop.
             Ok(()) | Err(Error::Forked) => Ok(()),
             Err(error) => Err(error.into()),
@@ -225,12 +229,16 @@ impl Pipeline {
 
 impl Pipeline {
     /// Does something with the core's pipeline, without the GIL: another thread may be waiting with it for a batch.
+    /// Should it panic, the pipeline has failed with that.
     fn with<T: Send>(
         &self,
         py: Python<'_>,
         work: impl Send + FnOnce(&mut pipeline::Pipeline) -> T,
     ) -> PyResult<T> {
-        Ok(py.detach(|| self.inner.lock().map(|mut pipeline| work(&mut pipeline)))?)
+        Ok(guarded(py, || {
+            let mut pipeline = self.inner.lock()?;
+            caught(|| Ok(work(&mut pipeline))).inspect_err(|bug| pipeline.fail(bug.clone()))
+        })?)
     }
 
     fn arrays<'py>(&self, py: Python<'py>, batch: Batch) -> PyResult<Bound<'py, PyDict>> {
