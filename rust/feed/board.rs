@@ -37,27 +37,27 @@ impl Board {
     }
 
     /// A block of `lane` with so many bytes of text was read: others may read the next one. Returns its number,
-    /// for [`encoded`](Self::encoded).
-    pub fn read(&self, lane: usize, bytes: usize, read_all: bool) -> u64 {
+    /// for [`block_encoded`](Self::block_encoded).
+    pub fn block_read(&self, lane: usize, bytes: usize, read_all: bool) -> u64 {
         let mut schedule = self.lock();
-        let number = schedule.read(lane, bytes, read_all);
+        let number = schedule.block_read(lane, bytes, read_all);
         self.wake_another(&schedule);
         number
     }
 
     /// A block of `lane` was encoded, by a worker that takes up work again.
-    pub fn encoded(&self, lane: usize, number: u64, block: Block) {
-        self.lock().encoded(lane, number, block);
+    pub fn block_encoded(&self, lane: usize, number: u64, block: Block) {
+        self.lock().block_encoded(lane, number, block);
     }
 
     /// `lane` was packed up to `step`, by a worker that takes up work again.
-    pub fn packed(&self, lane: usize, pause: Pause, step: u64) {
-        self.lock().packed(lane, pause, step);
+    pub fn lane_packed(&self, lane: usize, pause: Pause, step: u64) {
+        self.lock().lane_packed(lane, pause, step);
     }
 
     /// The consumer took a slot: lanes may write steps below `open_until`.
-    pub fn open(&self, open_until: u64) {
-        self.lock().open(open_until);
+    pub fn slot_taken(&self, open_until: u64) {
+        self.lock().slot_taken(open_until);
         self.work.notify_one();
     }
 

@@ -119,8 +119,8 @@ impl Crew {
     }
 
     /// Tells the workers that the consumer took a slot.
-    pub fn open(&self, open_until: u64) {
-        self.shared.board.open(open_until);
+    pub fn slot_taken(&self, open_until: u64) {
+        self.shared.board.slot_taken(open_until);
     }
 
     /// What a worker panicked with, if one did.
@@ -176,7 +176,7 @@ impl Shared {
         let pause = timed(&self.busy.pack, || packer.pack(documents));
         let step = packer.step();
         drop(packing);
-        self.board.packed(lane, pause, step);
+        self.board.lane_packed(lane, pause, step);
     }
 
     /// Reads a block, lets others read the next one, and encodes it while its text is in the cache.
@@ -186,12 +186,12 @@ impl Shared {
         let mut block = timed(&self.busy.read, || source.read(text));
         let read_all = source.is_done();
         drop(source);
-        let number = self.board.read(lane, text.len(), read_all);
+        let number = self.board.block_read(lane, text.len(), read_all);
         timed(&self.busy.encode, || encoder.encode(&mut block, text, self.lanes[lane].number));
         if text.capacity() > KEPT_TEXT {
             *text = String::new();
         }
-        self.board.encoded(lane, number, block);
+        self.board.block_encoded(lane, number, block);
     }
 }
 

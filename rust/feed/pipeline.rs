@@ -290,7 +290,7 @@ impl Pipeline {
             let Some((buffer, reports)) = taken else {
                 return running.crew.panicked().map_or(Ok(None), |message| Err(Error::Bug(message)));
             };
-            running.crew.open(running.consumer.step() + self.host.prefetch as u64);
+            running.crew.slot_taken(running.consumer.step() + self.host.prefetch as u64);
             let lease = Arc::new(Lease::new(buffer, Arc::clone(&self.pool)));
             running.step = Some(Step::new(lease, reports));
         }

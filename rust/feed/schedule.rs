@@ -122,8 +122,9 @@ impl Schedule {
         best.map(|(_, lane, kind)| (lane, kind))
     }
 
-    /// A block of `lane` with so many bytes of text was read. Returns its number, for [`encoded`](Self::encoded).
-    pub fn read(&mut self, lane: usize, bytes: usize, read_all: bool) -> u64 {
+    /// A block of `lane` with so many bytes of text was read. Returns its number, for
+    /// [`block_encoded`](Self::block_encoded).
+    pub fn block_read(&mut self, lane: usize, bytes: usize, read_all: bool) -> u64 {
         let lane = &mut self.lanes[lane];
         lane.reading = false;
         lane.read_all |= read_all;
@@ -133,7 +134,7 @@ impl Schedule {
     }
 
     /// A block of `lane` was encoded.
-    pub fn encoded(&mut self, lane: usize, number: u64, block: Block) {
+    pub fn block_encoded(&mut self, lane: usize, number: u64, block: Block) {
         let Lane { blocks, first, .. } = &mut self.lanes[lane];
         // A lane that stopped meanwhile has dropped its blocks.
         if let Some(ahead) = number.checked_sub(*first).and_then(|index| blocks.get_mut(index as usize)) {
@@ -142,7 +143,7 @@ impl Schedule {
     }
 
     /// `lane` was packed up to `step`.
-    pub fn packed(&mut self, lane: usize, pause: Pause, step: u64) {
+    pub fn lane_packed(&mut self, lane: usize, pause: Pause, step: u64) {
         let lane = &mut self.lanes[lane];
         lane.packing = false;
         lane.pause = pause;
@@ -156,7 +157,7 @@ impl Schedule {
     }
 
     /// The consumer took a slot: lanes may write steps below `open_until`.
-    pub fn open(&mut self, open_until: u64) {
+    pub fn slot_taken(&mut self, open_until: u64) {
         self.open_until = open_until;
     }
 }
@@ -197,16 +198,16 @@ mod tests {
     fn a_lane_that_stops_drops_the_blocks_that_others_are_still_at() {
         let mut schedule = Schedule::new([0].into_iter(), 4, 2);
         assert!(matches!(schedule.take(), Some(Job::Grind { lane: 0 })));
-        let first = schedule.read(0, 9, false);
+        let first = schedule.block_read(0, 9, false);
         assert!(matches!(schedule.take(), Some(Job::Grind { lane: 0 })));
-        let second = schedule.read(0, 9, false);
+        let second = schedule.block_read(0, 9, false);
         assert!(matches!(schedule.take(), Some(Job::Grind { lane: 0 })));
-        schedule.encoded(0, first, Block::default());
+        schedule.block_encoded(0, first, Block::default());
         assert!(matches!(schedule.take(), Some(Job::Pack { lane: 0, block: Some(_) })));
-        schedule.packed(0, Pause::Stopped, 1);
-        schedule.encoded(0, second, Block::default());
-        let third = schedule.read(0, 9, false);
-        schedule.encoded(0, third, Block::default());
+        schedule.lane_packed(0, Pause::Stopped, 1);
+        schedule.block_encoded(0, second, Block::default());
+        let third = schedule.block_read(0, 9, false);
+        schedule.block_encoded(0, third, Block::default());
         assert!(schedule.take().is_none());
     }
 
@@ -216,7 +217,7 @@ mod tests {
             let mut schedule = Schedule::new([0].into_iter(), 4, 2);
             let mut blocks = 0;
             while let Some(Job::Grind { lane }) = schedule.take() {
-                schedule.read(lane, bytes, false);
+                schedule.block_read(lane, bytes, false);
                 blocks += 1;
             }
             blocks
@@ -231,11 +232,11 @@ mod tests {
         let mut schedule = Schedule::new([0].into_iter(), 4, 2);
         for _ in 0..3 {
             assert!(matches!(schedule.take(), Some(Job::Grind { lane: 0 })));
-            let number = schedule.read(0, 100 * LARGEST_BLOCK_BYTES, false);
+            let number = schedule.block_read(0, 100 * LARGEST_BLOCK_BYTES, false);
             assert!(schedule.take().is_none());
-            schedule.encoded(0, number, Block::default());
+            schedule.block_encoded(0, number, Block::default());
             assert!(matches!(schedule.take(), Some(Job::Pack { lane: 0, block: Some(_) })));
-            schedule.packed(0, Pause::Starved, 0);
+            schedule.lane_packed(0, Pause::Starved, 0);
         }
     }
 }

@@ -1,10 +1,10 @@
 //! A lock for what several threads use while one of them mostly waits with it.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 use crate::error::{Error, Result};
+use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 
 /// A value for one thread at a time, in the order in which they ask.
 ///
@@ -80,7 +80,35 @@ impl Drop for Inside<'_> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "loom"))]
+mod model {
+    use loom::thread;
+
+    use super::*;
+    use crate::sync::Arc;
+
+    #[test]
+    fn loom_who_has_the_value_is_counted() {
+        loom::model(|| {
+            let turns = Arc::new(Turns::new(0));
+            let add = |turns: &Turns<u64>| {
+                let mut value = turns.lock().unwrap();
+                assert!(turns.inside.load(Ordering::Relaxed) & COUNT > 0);
+                *value += 1;
+            };
+            let others =
+                [Arc::clone(&turns), Arc::clone(&turns)].map(|turns| thread::spawn(move || add(&turns)));
+            add(&turns);
+            for other in others {
+                other.join().unwrap();
+            }
+            assert_eq!(*turns.lock().unwrap(), 3);
+            assert_eq!(turns.inside.load(Ordering::Relaxed) & COUNT, 0);
+        });
+    }
+}
+
+#[cfg(all(test, not(feature = "loom")))]
 mod tests {
     use std::sync::atomic::AtomicBool;
     use std::time::Duration;

@@ -41,8 +41,8 @@ impl Crew {
         state.unread -= 1;
         let read_all = state.unread == 0;
         drop(state);
-        let number = self.board.read(lane, self.block_bytes, read_all);
-        self.board.encoded(lane, number, Block::default());
+        let number = self.board.block_read(lane, self.block_bytes, read_all);
+        self.board.block_encoded(lane, number, Block::default());
     }
 
     fn pack(&self, lane: usize, block: bool) {
@@ -57,7 +57,7 @@ impl Crew {
         let pause = if state.rows > 0 { Pause::NoRoom } else { Pause::Starved };
         let step = state.writer.step();
         drop(state);
-        self.board.packed(lane, pause, step);
+        self.board.lane_packed(lane, pause, step);
     }
 }
 
@@ -97,7 +97,7 @@ fn explore_blocks(slots: u64, lanes: usize, workers: usize, steps: u64, taken: u
         let threads: Vec<_> = (0..workers).map(start).collect();
         for _ in 0..taken {
             take(&mut consumer, &pool, lanes);
-            crew.board.open(consumer.step() + slots);
+            crew.board.slot_taken(consumer.step() + slots);
         }
         crew.board.close();
         for thread in threads {
