@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# As in rust/lane/source.rs, and rust/feed/crew.rs: a block is read and encoded, then packed.
+# As in rust/lane/source.rs, and rust/feed/crew.rs: work is taken, a block is read, and encoded; work is taken, and the
+# block is packed.
 BLOCK_BYTES = 512 << 10
-LOCKS_PER_BLOCK = 3
+LOCKS_PER_BLOCK = 5
 # int32 in six arrays.
 BYTES_PER_PLACE = 24
 # Inflating writes the text once and looks back at it; splitting and extracting read it and write it once more;

@@ -1,5 +1,5 @@
-//! What the ring takes from `std::sync`, or from loom when the ring is model-checked
-//! (`make loom`, which turns on the feature).
+//! What the ring, the workers' board and `Turns` take from `std::sync`, or from loom when they are
+//! model-checked (`make loom`, which turns on the feature).
 
 #[cfg(feature = "loom")]
 pub use loom::sync::{

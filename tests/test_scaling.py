@@ -63,7 +63,7 @@ def test_costs_are_of_one_thread(scaling):
         (100, 8, {}, "consumer", 200e6),
         (2, 8, {"storage": 10e6}, "storage", 5e6),
         (2, 8, {"memory": 70e6}, "memory bandwidth", 1e6),
-        (2, 8, {"lock": 1e-3}, "schedule's lock", (512 << 10) / 4 / 3e-3),
+        (2, 8, {"lock": 1e-3}, "schedule's lock", (512 << 10) / 4 / 5e-3),
     ],
 )
 def test_the_smallest_limit_is_the_bottleneck(scaling, cores, lanes, machine, first, rate):
