@@ -116,16 +116,17 @@ impl Documents {
     pub fn peek(&mut self) -> Next<'_> {
         loop {
             while let Some(part) = self.window.part() {
-                if let Err(error) = self.reach(&part.document) {
+                let document = *self.window.document(&part);
+                if let Err(error) = self.reach(&document) {
                     self.window = Window::default();
                     self.end = Some(End::Failed(error));
                     break;
                 }
-                if part.document.tokens > 0 {
-                    self.token_epoch = part.document.place.epoch;
+                if document.tokens > 0 {
+                    self.token_epoch = document.place.epoch;
                     return Next::Tokens(self.run(&part));
                 }
-                self.finish_document(&part.document);
+                self.finish_document(&document);
                 self.window.advance();
             }
             self.close_window();
@@ -144,19 +145,20 @@ impl Documents {
     /// that are not given at all.
     pub fn advance(&mut self, given: usize, dropped: usize) {
         let Some(part) = self.window.part() else { return };
+        let document = *self.window.document(&part);
         self.cursor.totals.tokens += given as u64;
         self.cursor.totals.dropped += dropped as u64;
         if self.is_placed() {
-            if part.to == part.document.tokens {
-                self.count_document(&part.document);
+            if part.to == document.tokens {
+                self.count_document(&document);
             }
             self.cursor.given += u64::from(part.ends_row);
             self.window.advance();
             return;
         }
         self.cursor.offset += (given + dropped) as u64;
-        if self.cursor.offset == part.document.tokens as u64 {
-            self.finish_document(&part.document);
+        if self.cursor.offset == document.tokens as u64 {
+            self.finish_document(&document);
             self.window.advance();
         }
     }
@@ -168,7 +170,7 @@ impl Documents {
             offset: from,
             piece: part.to - from,
             ends_row: part.ends_row,
-            place: part.document.place,
+            place: self.window.document(part).place,
         }
     }
 

@@ -21,17 +21,18 @@ pub struct Window {
     pub then: Then,
 }
 
-/// A document, or in `best_fit` a piece of one, and where its ids are.
+/// A document, or in `best_fit` a piece of one. A window of short documents has very many: they are kept small.
 #[derive(Clone, Copy)]
 pub struct Part {
-    pub document: Document,
+    /// The document: which of the window's blocks, which of that, and where in its ids.
+    block: u32,
+    document: u32,
+    start: usize,
     /// Which of its tokens.
     pub from: usize,
     pub to: usize,
     /// Whether `best_fit` closes the row behind it.
     pub ends_row: bool,
-    block: usize,
-    start: usize,
 }
 
 impl Window {
@@ -47,9 +48,11 @@ impl Window {
             parts = order.into_iter().map(|index| parts[index as usize]).collect();
         }
         if let Packing::BestFit { window } = config.packing {
-            for part in parts.iter().filter(|part| part.document.tokens == 0) {
+            for document in
+                blocks.iter().flat_map(|block| &block.documents).filter(|document| document.tokens == 0)
+            {
                 without_tokens.documents += 1;
-                without_tokens.text_bytes += part.document.text_bytes as u64;
+                without_tokens.text_bytes += document.text_bytes as u64;
             }
             parts = parts.chunks(window).flat_map(|share| placed(share, config)).collect();
         }
@@ -61,9 +64,14 @@ impl Window {
         self.parts.get(self.next).copied()
     }
 
+    /// A part's document.
+    pub fn document(&self, part: &Part) -> &Document {
+        &self.blocks[part.block as usize].documents[part.document as usize]
+    }
+
     /// The tokens of a part's document.
     pub fn tokens(&self, part: &Part) -> &[u32] {
-        &self.blocks[part.block].ids[part.start..][..part.document.tokens]
+        &self.blocks[part.block as usize].ids[part.start..][..self.document(part).tokens]
     }
 
     /// Goes behind the current part.
@@ -85,11 +93,11 @@ impl Window {
 
 fn in_stream_order(blocks: &[Block]) -> Vec<Part> {
     let mut parts = Vec::with_capacity(blocks.iter().map(|block| block.documents.len()).sum());
-    for (block, Block { documents, .. }) in blocks.iter().enumerate() {
+    for (block, Block { documents, .. }) in (0..).zip(blocks) {
         let mut start = 0;
-        for &document in documents {
-            parts.push(Part { document, from: 0, to: document.tokens, ends_row: false, block, start });
-            start += document.tokens;
+        for (document, Document { tokens, .. }) in (0..).zip(documents) {
+            parts.push(Part { block, document, start, from: 0, to: *tokens, ends_row: false });
+            start += tokens;
         }
     }
     parts
