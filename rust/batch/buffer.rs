@@ -194,26 +194,34 @@ impl Lease {
 
     /// A row of an array.
     ///
+    /// # Safety
+    ///
+    /// Nobody may write it meanwhile, as whoever has an array of this memory may.
+    ///
     /// # Panics
     ///
     /// If there is no such row or array.
-    pub fn row(&self, array: usize, row: usize) -> &[i32] {
+    pub unsafe fn row(&self, array: usize, row: usize) -> &[i32] {
         let shape = self.shape();
         assert!(array < shape.arrays && row < shape.rows);
-        // SAFETY: in bounds by `Shape`, which the buffer holds, and the lease owns that.
+        // SAFETY: in bounds by `Shape`, which the buffer holds, and the lease owns that; the caller sees to writers.
         unsafe { std::slice::from_raw_parts(self.as_ptr().add(shape.offset(array, row)), shape.length) }
     }
 
     /// The provenance of a row.
     ///
+    /// # Safety
+    ///
+    /// As for [`row`](Self::row).
+    ///
     /// # Panics
     ///
     /// If there is no such row.
-    pub fn provenance(&self, row: usize) -> &[i32] {
+    pub unsafe fn provenance(&self, row: usize) -> &[i32] {
         let shape = self.shape();
         assert!(row < shape.rows);
         let start = shape.provenance_offset(row);
-        // SAFETY: in bounds by `Shape`, which the buffer holds, and the lease owns that.
+        // SAFETY: in bounds by `Shape`, which the buffer holds, and the lease owns that; the caller sees to writers.
         unsafe { std::slice::from_raw_parts(self.as_ptr().add(start), shape.provenance_items()) }
     }
 }

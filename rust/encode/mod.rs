@@ -184,11 +184,6 @@ impl Encoder {
         &self.shared.json
     }
 
-    /// The options that this was made with.
-    pub fn options(&self) -> &EncoderOptions {
-        &self.shared.options
-    }
-
     /// The engine that was chosen at load.
     pub fn engine(&self) -> Engine {
         if self.shared.fast.is_some() { Engine::Fast } else { Engine::Reference }

@@ -214,7 +214,7 @@ impl Source {
                 Ok(Record::Sound(Document { place, text_bytes: length, tokens: 0, quarantined_before }))
             }
             Ok(Item::End) => self.shard_end(),
-            Err(ReadError { error, rest, .. }) => {
+            Err(ReadError { error, rest }) => {
                 let found = self.bad_record(error, rest == Rest::Lost)?;
                 self.place = Place { record, byte, ..self.place };
                 Ok(found)

@@ -67,11 +67,8 @@ pub enum Item {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{error}")]
 pub struct ReadError {
-    /// What is wrong, for the user.
+    /// What is wrong, for the user, and the first record that is lost.
     pub error: ShardError,
-    /// The first record that is lost. `byte` is where its line starts; for damage to the shard itself
-    /// it is the number of bytes that had been inflated, as in the error.
-    pub at: Position,
     /// Whether the records after it can still be read.
     pub rest: Rest,
 }

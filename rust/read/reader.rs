@@ -34,7 +34,6 @@ impl ShardReader {
             Ok(file) => Self::from_source(&shard.path, Box::new(file), options),
             Err(reason) => Err(ReadError {
                 error: ShardError { shard: Arc::clone(&shard.path), record: None, byte: None, reason },
-                at: Position::default(),
                 rest: Rest::Lost,
             }),
         }
@@ -136,7 +135,7 @@ impl ShardReader {
 
 fn read_error(path: &Arc<str>, at: Position, rest: Rest, reason: String) -> ReadError {
     let error = ShardError { shard: Arc::clone(path), record: Some(at.record), byte: Some(at.byte), reason };
-    ReadError { error, at, rest }
+    ReadError { error, rest }
 }
 
 fn is_blank(line: &[u8]) -> bool {

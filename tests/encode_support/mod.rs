@@ -165,7 +165,7 @@ fn by_reference(encoder: &Encoder, text: &str) -> Vec<u32> {
 
 /// An encoder by each way the fast engine can be had, and the reference beside them.
 pub struct Compared {
-    encoders: Vec<Encoder>,
+    encoders: Vec<(SpecialTokens, Encoder)>,
 }
 
 impl Compared {
@@ -177,7 +177,7 @@ impl Compared {
                 EncoderOptions { portable, cache_bytes, special_tokens_in_text, ..Default::default() };
             let encoder = Encoder::with_options(json.as_bytes(), options).unwrap();
             assert_eq!(encoder.engine(), Engine::Fast, "{}", encoder.engine_reason());
-            encoder
+            (special_tokens_in_text, encoder)
         };
         Self {
             encoders: vec![
@@ -194,12 +194,11 @@ impl Compared {
         let texts: Vec<T> = texts.into_iter().collect();
         let mut expected: Vec<Vec<u32>> = Vec::new();
         let mut expected_for = None;
-        for encoder in &self.encoders {
+        for (special_tokens, encoder) in &self.encoders {
             // The reference is slow, and the first two encoders expect the same of it.
-            let special_tokens = Some(encoder.options().special_tokens_in_text);
-            if expected_for != special_tokens {
+            if expected_for != Some(special_tokens) {
                 expected = texts.iter().map(|text| by_reference(encoder, text.as_ref())).collect();
-                expected_for = special_tokens;
+                expected_for = Some(special_tokens);
             }
             let mut worker = encoder.worker();
             for (text, expected) in texts.iter().zip(&expected).chain(texts.iter().zip(&expected)) {

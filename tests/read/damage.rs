@@ -35,11 +35,11 @@ fn expected_before(prefix: &[u8]) -> (Vec<Seen>, Position) {
 }
 
 fn assert_damaged_after(prefix: &[u8], seen: &[Seen], what: &str) {
-    let (before, place) = expected_before(prefix);
+    let (before, expected) = expected_before(prefix);
     let (last, documents) = seen.split_last().unwrap();
     assert_eq!(documents, before, "{what}");
     let error = last.error().unwrap_or_else(|| panic!("{what}: {last:?}"));
-    assert_eq!((error.at, error.rest), (place, Rest::Lost), "{what}: {error}");
+    assert_eq!((place(error), error.rest), (expected, Rest::Lost), "{what}: {error}");
 }
 
 fn two_members() -> Vec<u8> {
@@ -167,7 +167,7 @@ fn damage_inside_a_line_that_is_too_long() {
     let seen = read("s.gz", &compressed[..compressed.len() - 8]);
     assert_eq!(seen.len(), 2);
     let error = seen[1].error().unwrap();
-    assert_eq!((error.at, error.rest), (Position { record: 1, byte: 2_000_013 }, Rest::Lost));
+    assert_eq!((place(error), error.rest), (Position { record: 1, byte: 2_000_013 }, Rest::Lost));
 }
 
 #[derive(Debug, Clone)]

@@ -45,7 +45,7 @@ fn known_by_magic_and_not_by_name() {
                 )
             );
             let error = seen[0].error().unwrap();
-            assert_eq!((error.at, error.rest), (Position::default(), Rest::Lost));
+            assert_eq!((place(error), error.rest), (Position::default(), Rest::Lost));
         }
         assert_eq!(
             reason(&read(name, b"")),
@@ -118,7 +118,7 @@ fn bytes_behind_the_last_member() {
             assert_eq!(seen[..seen.len() - 1], sound, "{}", tail.escape_ascii());
             assert_eq!(reason(&seen), expected);
             let error = seen.last().unwrap().error().unwrap();
-            assert_eq!(error.at, Position { record: 12, byte: shard.len() as u64 });
+            assert_eq!(place(error), Position { record: 12, byte: shard.len() as u64 });
             assert_eq!(error.rest, Rest::Lost);
         }
     }
@@ -146,7 +146,7 @@ fn wrong_trailers() {
             )
         );
         assert_eq!(
-            seen.last().unwrap().error().unwrap().at,
+            place(seen.last().unwrap().error().unwrap()),
             Position { record: 14, byte: shard.len() as u64 + 2 }
         );
     }

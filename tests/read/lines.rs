@@ -29,7 +29,7 @@ fn simplified(seen: &[Seen]) -> Vec<(Position, Option<String>)> {
             Seen::Document(at, text) => (*at, Some(text.clone())),
             Seen::Error(error) => {
                 assert_eq!(error.rest, Rest::Readable, "{error}");
-                (error.at, None)
+                (place(error), None)
             }
         })
         .collect()
@@ -73,7 +73,7 @@ fn ends_of_shards() {
 fn byte_order_marks_elsewhere() {
     let shard = "\n\u{feff}{\"text\":\"a\"}\n{\"text\":\"b\"}\u{feff}\n\u{feff}\n";
     let seen = read("s.jsonl", shard.as_bytes());
-    let places: Vec<_> = seen.iter().map(|seen| seen.error().unwrap().at.record).collect();
+    let places: Vec<_> = seen.iter().map(|seen| place(seen.error().unwrap()).record).collect();
     assert_eq!(places, [1, 2, 3]);
     let reason = &seen[0].error().unwrap().error.reason;
     assert!(

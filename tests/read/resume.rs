@@ -136,7 +136,8 @@ fn damage_before_and_behind_the_place() {
         }
     }
     // Before the place: the shard's error.
-    let place = Position { record: damage.at.record + 1, byte: damage.at.byte + 1 };
-    let error = ShardReader::open_at(&shard, &options, place, &Arc::default()).err();
+    let Position { record, byte } = place(damage);
+    let behind = Position { record: record + 1, byte: byte + 1 };
+    let error = ShardReader::open_at(&shard, &options, behind, &Arc::default()).err();
     assert_eq!(error, Some(Error::Shard(damage.error.clone())));
 }
