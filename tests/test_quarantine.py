@@ -211,6 +211,21 @@ def test_the_list_in_memory_is_bounded_and_the_file_is_not(tmp_path, encoder, ca
         assert sum(1 for _ in lines) == 600_000
 
 
+def test_an_entry_that_is_counted_may_be_listed_no_more(tmp_path, encoder, caplog):
+    """The details of the first are forgotten for those behind it, which are read together with it."""
+    (tmp_path / "a.jsonl").write_bytes(b"{}\n" + line(0) + b"{}\n" * 1500 + line(1) * 100)
+    iterator = iter(
+        gm.PackedDataset(
+            tmp_path / "a.jsonl", tokenizer=encoder, sequence_length=16, on_error="quarantine", max_error_rate=1.0
+        )
+    )
+    with caplog.at_level(logging.WARNING, logger="gristmill"):
+        next(iterator)
+        iterator.close()
+    assert (iterator.stats()["quarantined"], iterator.quarantine()) == (1, [])
+    assert caplog.messages == ["1 records were left out, 1 in all"]
+
+
 def until_it_fails(iterator):
     """The batches before the error, the error, and the state behind them."""
     given = []

@@ -208,9 +208,10 @@ class PackedDatasetIterator(HasThreads, Source, _state_files.LoadsAnyProcessCoun
         """The records left out since this iterator was made or restored, as of the last element given.
 
         Returns:
-          The newest of them, each with `shard`, `record`, `byte` and `reason`: at most ten thousand, and of those
-          of one lane within one step at most a thousand. `record` and `byte` are None of a shard that could not be
-          opened as the manifest's. `quarantine_file` lists all.
+          The newest of them, each with `shard`, `record`, `byte` and `reason`: at most ten thousand, and of each lane
+          at most a thousand of those that are read together, so there may be fewer than `stats()` counts, or none.
+          `record` and `byte` are None of a shard that could not be opened as the manifest's. `quarantine_file` lists
+          all.
         """
         return self._pipeline.quarantine()
 
@@ -276,11 +277,12 @@ class _Reporter:
         all_now = stats["quarantined"]
         new, self._quarantined = all_now - self._quarantined, all_now
         if new > 0:  # fewer than before: an element was taken back
-            entries = self._pipeline.quarantine()
-            first = entries[-min(new, len(entries))]
-            _LOG.warning(
-                "%d records were left out, %d in all; the first of them: %s: record %s, byte %s: %s",
-                new, all_now, first["shard"], first["record"], first["byte"], first["reason"],
-            )  # fmt: skip
+            _LOG.warning("%d records were left out, %d in all%s", new, all_now, _newest(self._pipeline.quarantine()))
         if self._on_stats is not None:
             self._on_stats(stats)
+
+
+def _newest(entries: "list[dict[str, Any]]") -> str:
+    if not entries:  # what is counted may be listed no more
+        return ""
+    return "; the newest listed: {shard}: record {record}, byte {byte}: {reason}".format(**entries[-1])

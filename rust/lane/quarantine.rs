@@ -59,7 +59,7 @@ impl Quarantined {
         self.forget_oldest();
     }
 
-    /// Takes the first ones, `count` of them.
+    /// Takes the first ones, `count` of them. The details of all of them may be forgotten already.
     #[must_use]
     pub fn take_first(&mut self, count: LeftOut) -> Self {
         let forgotten = self.count.records as usize - self.newest.len();
