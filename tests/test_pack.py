@@ -16,7 +16,8 @@ import pytest
 import gristmill as gm
 from command_line import checked
 from gristmill import _cli
-from gristmill._pack import files, megatron
+from gristmill._iterator import PackedDatasetIterator
+from gristmill._pack import files, megatron, run
 from megatron_reader import read_as_megatron_does
 
 PACKING = [
@@ -39,6 +40,15 @@ def dataset_of(shards, encoder, options, **more):
         text_field="raw_content",
         **{"sequence_length": 128, "batch_size": 16, **arguments, **numbers, **more},
     )
+
+
+def test_the_quarantine_file_is_synced_for_each_part_alone(tmp_path, pack, monkeypatch):
+    """Not where the progress is shown, which happens more often."""
+    syncs = []
+    monkeypatch.setattr(run, "_SHOW_SECONDS", 0)
+    monkeypatch.setattr(PackedDatasetIterator, "_sync", lambda iterator: syncs.append(iterator))
+    parts = pack(tmp_path)["parts"]
+    assert len(syncs) == parts > 2
 
 
 @pytest.mark.parametrize("options", PACKING)

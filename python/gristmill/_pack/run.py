@@ -184,7 +184,7 @@ class _Shown(Progress):
             return
         self._due = now + _SHOW_SECONDS
         done = 0
-        for lane, cursor in iterator.get_state()["lanes"].items():
+        for lane, cursor in iterator._place()["lanes"].items():
             place = dict(zip(CURSOR_FIELDS, cursor, strict=True))
             shards = self._sizes[lane]
             done += place["epoch"] * sum(shards) + sum(shards[: place["shard"]])
