@@ -307,6 +307,39 @@ def test_an_interrupt_loses_no_batch(dataset, sharding, monkeypatch):
     assert all(map(same, got, expected))
 
 
+def test_the_quarantine_is_as_of_the_batches_handed_out(tmp_path, encoder, sharding, monkeypatch):
+    """Ahead of it are batches that were taken and not yet handed out, and behind it may be interrupts."""
+    for number in range(4):
+        lines = [b'{"text": "some words of a document"}\n' * 30, b"bad\n" * (number + 1)] * 3
+        (tmp_path / f"{number}.jsonl").write_bytes(b"".join(lines))
+    ds = gm.PackedDataset(
+        tmp_path / "*.jsonl", tokenizer=encoder, sequence_length=32, batch_size=4, on_error="quarantine",
+        max_error_rate=1.0,
+    )  # fmt: skip
+    plain, make, calls = iter(ds), jax.make_array_from_process_local_data, itertools.count()
+
+    def interrupted(*arguments):
+        if next(calls) % 4 == 3:
+            raise KeyboardInterrupt
+        return make(*arguments)
+
+    monkeypatch.setattr(jax, "make_array_from_process_local_data", interrupted)
+    with gm.global_batches(ds, sharding) as batches:
+        start = batches.get_state()
+        while True:
+            try:
+                next(batches)
+            except KeyboardInterrupt:
+                continue
+            except StopIteration:
+                break
+            next(plain)
+            assert batches.quarantine() == plain.quarantine()
+        assert len(batches.quarantine()) == 30
+        batches.set_state(start)
+        assert batches.quarantine() == []
+
+
 def interrupt_at(line):
     """Interrupts the program before it runs the so-manyth line of `_global` from here on."""
     lines = itertools.count()

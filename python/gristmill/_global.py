@@ -14,14 +14,14 @@ before it could tell, asks and waits. Where every process loads all lanes (one h
 
 import copy
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import grain
 import jax
 
-from gristmill import _agreement, _sharding, _state_files
+from gristmill import _agreement, _core, _sharding, _state_files
 from gristmill._dataset import PROVENANCE, PackedDataset
 from gristmill._errors import ArgumentTypeError, GristmillError
 from gristmill._exchange import exchange
@@ -81,8 +81,7 @@ class GlobalBatches(HasThreads, _state_files.LoadsAnyProcessCount, grain.Dataset
         must_vote = _must_vote(dataset, sharding)
         self._votes = _Votes(exchange(frozenset(sharding.device_set)).any) if must_vote else None
         self._ahead: _Batch | None = None
-        self._state = self._iterator._place()
-        self._counts = self._iterator.stats()
+        self._told = self._tell(_NOTHING_LISTED)
         self._started = 0.0
         self._vote_seconds = 0.0
 
@@ -102,14 +101,14 @@ class GlobalBatches(HasThreads, _state_files.LoadsAnyProcessCount, grain.Dataset
         """
         self._assert_not_closed()
         self._started = self._started or time.perf_counter()
-        before = self._state
+        before = self._told
         try:
             return self._next()
         except (StopIteration, GristmillError):
             raise
         except BaseException:
             # Interrupted between taking a batch and handing it out: what was taken must come again.
-            self._go_to(before)
+            self._go_to(before.state, before.quarantine)
             raise
 
     def _next(self) -> GlobalBatch:
@@ -119,15 +118,14 @@ class GlobalBatches(HasThreads, _state_files.LoadsAnyProcessCount, grain.Dataset
             raise StopIteration
         self._ahead = self._take_ready()
         if self._votes:
-            self._votes.on(batch.state["step"], batch.more)
-        self._state = batch.state
-        self._counts = batch.counts
+            self._votes.on(batch.told.state["step"], batch.more)
+        self._told = batch.told
         return batch.arrays
 
     def get_state(self) -> "State":
         """Where the stream stands behind the last batch handed out, for the lanes of this process."""
         self._iterator._sync()
-        return copy.deepcopy(self._state)
+        return copy.deepcopy(self._told.state)
 
     def set_state(self, state: "State") -> None:
         """Goes to a saved place, on every process alike: see `PackedDatasetIterator.set_state`.
@@ -136,7 +134,7 @@ class GlobalBatches(HasThreads, _state_files.LoadsAnyProcessCount, grain.Dataset
           state: one that this process saved, or one made by `merge_states` from those of all processes.
         """
         self._assert_not_closed()
-        self._go_to(state)
+        self._go_to(state, [])
         if self._votes:
             self._votes.forget()
 
@@ -155,20 +153,20 @@ class GlobalBatches(HasThreads, _state_files.LoadsAnyProcessCount, grain.Dataset
         """
         now = self._iterator.stats()
         return {
-            **self._counts,
+            **self._told.counts,
             **{name: now[name] for name in _OF_THE_MOMENT},
             "vote_seconds": self._vote_seconds,
             "elapsed_seconds": time.perf_counter() - self._started if self._started else 0.0,
         }
 
     def quarantine(self) -> list[dict[str, Any]]:
-        """The records left out so far of this process's lanes, as of the batches taken.
+        """The records left out so far of this process's lanes, as of the last batch handed out.
 
         Returns:
           As `PackedDatasetIterator.quarantine`: dicts of `shard`, `record`, `byte` and `reason`, of which `record` and
           `byte` may be None.
         """
-        return self._iterator.quarantine()
+        return copy.deepcopy(self._told.quarantine)
 
     def close(self) -> None:
         """Stops and joins the threads. Batches already given stay valid."""
@@ -188,18 +186,24 @@ class GlobalBatches(HasThreads, _state_files.LoadsAnyProcessCount, grain.Dataset
     ) -> None:
         self.close()
 
-    def _go_to(self, state: "State") -> None:
+    def _go_to(self, state: "State", quarantine: "list[dict[str, Any]]") -> None:
         self._iterator.set_state(state)
         self._ahead = None
-        self._state = self._iterator._place()
-        self._counts = self._iterator.stats()
+        self._told = replace(self._tell(_NOTHING_LISTED), quarantine=quarantine)
+
+    def _tell(self, before: "_Told") -> "_Told":
+        """What there is to tell behind the last batch taken, given what was told before it."""
+        listed, new = self._iterator._pipeline.quarantine(before.listed)
+        # A list that nothing is added to is shared: a batch without bad records costs nothing here.
+        quarantine = [*before.quarantine, *new][-_core.MOST_LISTED :] if new else before.quarantine
+        return _Told(self._iterator._place(), self._iterator.stats(), quarantine, listed)
 
     def _exists(self, batch: "_Batch") -> bool:
         """Whether any process has rows in this step."""
         if self._votes is None:
             return batch.has_rows
         # Nothing before the first batch said whether there would be one.
-        vote = self._votes.on(batch.state["step"] - 1, batch.has_rows)
+        vote = self._votes.on(batch.told.state["step"] - 1, batch.has_rows)
         start = time.perf_counter()
         answer = vote()
         self._vote_seconds += time.perf_counter() - start
@@ -221,7 +225,8 @@ class GlobalBatches(HasThreads, _state_files.LoadsAnyProcessCount, grain.Dataset
         if element is None:
             element = self._iterator._padding()
         more = has_rows and self._iterator._pipeline.more()
-        return _Batch(self._move(element), has_rows, more, self._iterator._place(), self._iterator.stats())
+        before = self._ahead.told if self._ahead else self._told
+        return _Batch(self._move(element), has_rows, more, self._tell(before))
 
     def _move(self, element: "Element") -> GlobalBatch:
         """Begins to move this process's rows to its devices."""
@@ -277,6 +282,20 @@ def _must_vote(dataset: PackedDataset, sharding: jax.sharding.Sharding) -> bool:
 
 
 @dataclass(frozen=True)
+class _Told:
+    """What is told of the stream behind a batch."""
+
+    state: "State"
+    counts: dict[str, Any]
+    # The records left out, and how many the iterator has listed since it was made or restored.
+    quarantine: list[dict[str, Any]]
+    listed: int
+
+
+_NOTHING_LISTED = _Told(state={}, counts={}, quarantine=[], listed=0)
+
+
+@dataclass(frozen=True)
 class _Batch:
     """A batch that may not have been handed out yet, and what goes with it."""
 
@@ -284,5 +303,4 @@ class _Batch:
     # Whether the step has rows of this process that are not all padding, and whether the next one has.
     has_rows: bool
     more: bool
-    state: "State"
-    counts: dict[str, Any]
+    told: _Told

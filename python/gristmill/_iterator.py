@@ -213,7 +213,7 @@ class PackedDatasetIterator(HasThreads, Source, _state_files.LoadsAnyProcessCoun
           `record` and `byte` are None of a shard that could not be opened as the manifest's. `quarantine_file` lists
           all.
         """
-        return self._pipeline.quarantine()
+        return self._pipeline.quarantine(0)[1]
 
     def _padding(self) -> Element:
         """Behind the end, rows of padding for a step of which other hosts still have rows."""
@@ -247,6 +247,7 @@ class _Reporter:
     def restored(self) -> None:
         """Records left out before a restored place were told of by the run that saved it."""
         self._quarantined = self._pipeline.stats()["quarantined"]
+        self._listed = 0
         self._has_ended = False
 
     def tick(self) -> None:
@@ -277,12 +278,13 @@ class _Reporter:
         all_now = stats["quarantined"]
         new, self._quarantined = all_now - self._quarantined, all_now
         if new > 0:  # fewer than before: an element was taken back
-            _LOG.warning("%d records were left out, %d in all%s", new, all_now, _newest(self._pipeline.quarantine()))
+            self._listed, entries = self._pipeline.quarantine(self._listed)
+            _LOG.warning("%d records were left out, %d in all%s", new, all_now, _first(entries))
         if self._on_stats is not None:
             self._on_stats(stats)
 
 
-def _newest(entries: "list[dict[str, Any]]") -> str:
+def _first(entries: "list[dict[str, Any]]") -> str:
     if not entries:  # what is counted may be listed no more
         return ""
-    return "; the newest listed: {shard}: record {record}, byte {byte}: {reason}".format(**entries[-1])
+    return "; the first listed: {shard}: record {record}, byte {byte}: {reason}".format(**entries[0])

@@ -16,7 +16,7 @@ use crate::lane::quarantine_file::QuarantineFile;
 use crate::lane::report::{Report, Rows};
 
 /// Records left out that are kept in detail: some megabytes at most.
-const LISTED: usize = 10_000;
+pub const LISTED: usize = 10_000;
 
 /// Gives the batches of some lanes. Starts its threads when the first batch is wanted.
 pub struct Pipeline {
@@ -27,6 +27,8 @@ pub struct Pipeline {
     /// Until the last batch is accepted: what was delivered before it, and how many records it left out.
     before: Option<(Delivered, usize)>,
     quarantine: VecDeque<ShardError>,
+    /// How many were listed there, those that are there no more counted.
+    listed: u64,
     /// The newest crew's. Kept when that is gone: a state may be saved behind the end.
     quarantine_file: Option<Arc<QuarantineFile>>,
     pool: Arc<Pool>,
@@ -129,6 +131,7 @@ impl Pipeline {
             delivered,
             before: None,
             quarantine: VecDeque::new(),
+            listed: 0,
             quarantine_file: None,
             busy: Arc::default(),
             waited: Duration::ZERO,
@@ -172,6 +175,7 @@ impl Pipeline {
             )));
         }
         self.quarantine.clear();
+        self.listed = 0;
         self.go_to(delivered);
         Ok(())
     }
@@ -198,6 +202,7 @@ impl Pipeline {
         }
         if let Some((before, left_out)) = self.before.take() {
             self.quarantine.truncate(self.quarantine.len().saturating_sub(left_out));
+            self.listed -= left_out as u64;
             self.go_to(before);
         }
     }
@@ -320,6 +325,7 @@ impl Pipeline {
                 self.quarantine.drain(..self.quarantine.len().saturating_sub(LISTED));
             }
         }
+        self.listed += left_out as u64;
         self.before = Some((before, left_out));
         let lease = Arc::clone(&step.lease);
         self.more = step.more;
@@ -411,6 +417,11 @@ impl Pipeline {
     /// thousand, and of one lane's in one step the newest thousand.
     pub fn quarantine(&self) -> &VecDeque<ShardError> {
         &self.quarantine
+    }
+
+    /// How many records were listed as left out, since this iterator was made or restored.
+    pub fn listed(&self) -> u64 {
+        self.listed
     }
 
     /// Returns once the file of the records left out is on the disk. Before a state is saved: it must

@@ -36,6 +36,7 @@ mod _core {
         drop(PyArray1::<i32>::zeros(module.py(), 0, false));
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         module.add("TOKENIZERS_VERSION", crate::encode::TOKENIZERS_VERSION)?;
+        module.add("MOST_LISTED", crate::feed::pipeline::LISTED)?;
         module.add("CURSOR_FIELDS", crate::lane::cursor::Cursor::FIELDS)
     }
 }

@@ -212,8 +212,14 @@ impl Pipeline {
         Ok(stats)
     }
 
-    fn quarantine<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let entries = self.with(py, |pipeline| pipeline.quarantine().clone())?;
+    /// How many records were listed as left out so far, and those of them that the caller does not know yet; of more
+    /// than `MOST_LISTED` the newest.
+    fn quarantine<'py>(&self, py: Python<'py>, known: u64) -> PyResult<(u64, Bound<'py, PyList>)> {
+        let (listed, entries) = self.with(py, |pipeline| {
+            let (listed, entries) = (pipeline.listed(), pipeline.quarantine());
+            let new = listed.saturating_sub(known).min(entries.len() as u64) as usize;
+            (listed, entries.range(entries.len() - new..).cloned().collect::<Vec<_>>())
+        })?;
         let list = PyList::empty(py);
         for entry in entries {
             let item = PyDict::new(py);
@@ -223,7 +229,7 @@ impl Pipeline {
             item.set_item("reason", entry.reason)?;
             list.append(item)?;
         }
-        Ok(list)
+        Ok((listed, list))
     }
 }
 
