@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import types
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import ClassVar
@@ -376,6 +377,26 @@ def test_from_pretrained_gets_the_hubs_files(hub, encoder):
     """)
     assert lines[0] == f"{encoder.fingerprint} 1"
     assert "cannot get tokenizer.json of 'org/other' at 'main' from the hub" in lines[1]
+
+
+def test_a_hub_client_of_another_version_is_not_taken_for_none(hub, encoder, monkeypatch):
+    without = """
+        import huggingface_hub
+        found = huggingface_hub.__getattr__
+        def without(name):
+            if name.startswith("_CACHED"):
+                raise AttributeError(name)
+            return found(name)
+        huggingface_hub.__getattr__ = without
+    """
+    assert hub(textwrap.dedent(without) + textwrap.dedent(EOS_OR_ERROR)) == ["1"]
+    # One that lacks more fails by what it lacks.
+    monkeypatch.setitem(sys.modules, "huggingface_hub", types.ModuleType("huggingface_hub"))
+    with pytest.raises(ImportError, match="cannot import name 'constants'"):
+        gm.Encoder.from_pretrained("org/model")
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(gm.MissingExtraError, match=r"pip install 'gristmill\[hf\]'"):
+        gm.Encoder.from_pretrained("org/model")
 
 
 @pytest.mark.parametrize("file", ["tokenizer_config.json", "special_tokens_map.json"])

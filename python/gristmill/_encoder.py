@@ -385,20 +385,25 @@ def _special_tokens_beside(path: Path) -> dict[str, list[str]]:
 
 def _download(name: str, revision: str) -> Path:
     try:
-        from huggingface_hub import constants, hf_hub_download
-        from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
-        from huggingface_hub.file_download import _CACHED_NO_EXIST, try_to_load_from_cache
-    except ImportError as error:
+        import huggingface_hub
+    except ModuleNotFoundError as error:
+        if error.name != "huggingface_hub":  # it is installed, and misses something itself
+            raise
         raise MissingExtraError(
             f"{name!r} is no local folder, and the hub needs huggingface_hub: pip install 'gristmill[hf]'"
         ) from error
+    from huggingface_hub import constants, hf_hub_download, try_to_load_from_cache
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
+    # Documented, and yet it looks private. A version without it cannot say from its cache that a file is absent.
+    known_as_absent = getattr(huggingface_hub, "_CACHED_NO_EXIST", object())
     paths: dict[str, str] = {}
 
     def is_absent(file: str, error: Exception) -> bool:
         """Whether the repository lacks the file: one that could not be asked for may name another EOS."""
         if not isinstance(error, LocalEntryNotFoundError):
             return isinstance(error, EntryNotFoundError)
-        if try_to_load_from_cache(name, file, revision=revision) is _CACHED_NO_EXIST:
+        if try_to_load_from_cache(name, file, revision=revision) is known_as_absent:
             return True
         # A cache that other programs filled does not say what the repository lacks. Behind the file that is believed
         # first, another can only add tokens that this one does not name, and asking for those fails aloud.
