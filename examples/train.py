@@ -65,7 +65,7 @@ def main() -> None:
     # Nothing here depends on --steps, so that a run may be started again with more of them.
     optimizer = optax.adamw(optax.linear_schedule(0, 3e-3, 20))
     init = jax.jit(
-        functools.partial(init_state, arguments=arguments, vocabulary=encoder.vocab_size, optimizer=optimizer),
+        functools.partial(init_state, arguments=arguments, vocabulary=encoder.largest_id + 1, optimizer=optimizer),
         out_shardings=NamedSharding(mesh, PartitionSpec()),
     )
     state = init(jax.random.key(0))

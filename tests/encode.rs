@@ -241,6 +241,7 @@ fn ids_and_spellings_of_tokens_are_those_of_the_reference() {
         let reference = Encoder::with_options(json.as_bytes(), options).unwrap();
         assert_eq!((fast.engine(), reference.engine()), (Engine::Fast, Engine::Reference));
         assert_eq!(fast.vocab_size(), reference.vocab_size());
+        assert_eq!(fast.largest_id(), reference.largest_id());
         for id in 0..fast.vocab_size() as u32 + 3 {
             assert_eq!(fast.id_to_token(id), reference.id_to_token(id), "{id}");
             let token = fast.id_to_token(id).unwrap_or_default();

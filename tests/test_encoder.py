@@ -128,6 +128,21 @@ def test_decode_and_names(encoder, texts):
     assert encoder.vocab_size == 600
 
 
+@pytest.mark.parametrize("engine", ["auto", "reference"])
+@pytest.mark.parametrize("added", [0, 3, 9])
+def test_the_largest_id_is_that_of_a_vocabulary_with_holes(engine, added):
+    model = {"type": "BPE", "vocab": {"a": 0, "b": 7}, "merges": []}
+    flags = dict.fromkeys(["single_word", "lstrip", "rstrip", "normalized", "special"], False)
+    tokens = [{"id": 2 + number, "content": f"<{number}>", **flags} for number in range(added)]
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    json_bytes = json.dumps({"model": model, "pre_tokenizer": byte_level, "added_tokens": tokens}).encode()
+    encoder = gm.Encoder.from_bytes(json_bytes, engine=engine)
+    assert encoder.engine == {"auto": "fast"}.get(engine, engine)
+    assert encoder.largest_id == max(reference(json_bytes).get_vocab(True).values()) == max(7, 1 + added)
+    assert encoder.encode("b").tolist() == [7]
+    assert encoder.vocab_size == 2 + added
+
+
 def test_copies_pickles_and_gzip_are_the_same_encoder(encoder, tokenizer_json, tmp_path):
     assert copy.deepcopy(encoder) is encoder
     again = pickle.loads(pickle.dumps(encoder))

@@ -244,6 +244,15 @@ class Encoder:
         """Number of ids, added tokens included."""
         return self._core.vocab_size
 
+    @property
+    def largest_id(self) -> int:
+        """The largest id, added tokens included.
+
+        An embedding needs `largest_id + 1` rows: ids may have holes, and then `vocab_size` is less, and JAX reads
+        another row without a word where an id is beyond the last.
+        """
+        return self._core.largest_id
+
     @cached_property
     def fingerprint(self) -> str:
         """Hash of tokenizer.json, of the version of `tokenizers`, and of the ids of a probe text.

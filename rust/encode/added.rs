@@ -110,6 +110,10 @@ impl AddedTokens {
         self.ids.get(token).copied()
     }
 
+    pub fn largest_id(&self) -> Option<u32> {
+        self.ids.values().copied().max()
+    }
+
     /// The spelling of an added token: the normalized one, where it has such.
     pub fn token(&self, id: u32) -> Option<&str> {
         self.spellings.get(&id).map(String::as_str)

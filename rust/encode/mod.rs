@@ -213,7 +213,7 @@ impl Encoder {
         if self.shared.fast.is_some() { None } else { self.shared.reference().ok()?.dropout() }
     }
 
-    /// Number of ids, added tokens included.
+    /// Number of ids, added tokens included. With holes between them the largest id is not below it.
     pub fn vocab_size(&self) -> usize {
         match &self.shared.fast {
             Some(fast) => {
@@ -221,6 +221,14 @@ impl Encoder {
                 fast.vocab.len() + new.count()
             }
             None => self.shared.reference().map_or(0, Reference::vocab_size),
+        }
+    }
+
+    /// The largest id, added tokens included; 0 where there are none.
+    pub fn largest_id(&self) -> u32 {
+        match &self.shared.fast {
+            Some(fast) => fast.vocab.largest_id().max(fast.added.largest_id().unwrap_or(0)),
+            None => self.shared.reference().map_or(0, Reference::largest_id),
         }
     }
 

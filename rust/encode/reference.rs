@@ -12,6 +12,7 @@ const MAX_ID: u32 = i32::MAX as u32;
 /// The `tokenizers` crate with truncation and padding off.
 pub struct Reference {
     tokenizer: Tokenizer,
+    largest_id: u32,
 }
 
 impl Reference {
@@ -26,13 +27,15 @@ impl Reference {
             .with_truncation(None)
             .map_err(|error| Error::Tokenizer(format!("cannot switch truncation off: {error}")))?;
         tokenizer.set_encode_special_tokens(special_as_text);
-        if let Some((token, id)) = tokenizer.get_vocab(true).into_iter().find(|(_, id)| *id > MAX_ID) {
+        let last = tokenizer.get_vocab(true).into_iter().max_by_key(|(_, id)| *id);
+        let (token, largest_id) = last.unwrap_or_default();
+        if largest_id > MAX_ID {
             return Err(Error::Tokenizer(format!(
-                "the token {token:?} of this tokenizer.json has the id {id}: expected ids of at most {MAX_ID}, which \
+                "the token {token:?} of this tokenizer.json has the id {largest_id}: expected ids of at most {MAX_ID}, which \
                  int32 holds"
             )));
         }
-        Ok(Self { tokenizer })
+        Ok(Self { tokenizer, largest_id })
     }
 
     pub fn encode(&self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
@@ -59,6 +62,10 @@ impl Reference {
 
     pub fn vocab_size(&self) -> usize {
         self.tokenizer.get_vocab_size(true)
+    }
+
+    pub fn largest_id(&self) -> u32 {
+        self.largest_id
     }
 
     pub fn token_to_id(&self, token: &str) -> Option<u32> {

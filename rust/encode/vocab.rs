@@ -65,6 +65,10 @@ impl Vocab {
         self.len
     }
 
+    pub fn largest_id(&self) -> u32 {
+        self.spans.len() as u32 - 1
+    }
+
     pub fn token(&self, id: u32) -> Option<&str> {
         let (start, len) = *self.spans.get(id as usize).filter(|span| **span != HOLE)?;
         self.text.get(start as usize..(start + len) as usize)

@@ -104,6 +104,11 @@ impl Encoder {
     fn vocab_size(&self) -> usize {
         self.inner.vocab_size()
     }
+
+    #[getter]
+    fn largest_id(&self) -> u32 {
+        self.inner.largest_id()
+    }
 }
 
 impl Encoder {

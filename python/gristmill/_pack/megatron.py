@@ -35,10 +35,7 @@ _LARGEST_UINT16_VOCABULARY = 65_500
 
 def dtype_for(encoder: "Encoder") -> str:
     """How ids are stored: as uint16 if all ids of the vocabulary fit well."""
-    if encoder.vocab_size >= _LARGEST_UINT16_VOCABULARY:
-        return "<i4"
-    below = sum(encoder.id_to_token(token_id) is not None for token_id in range(_LARGEST_UINT16_VOCABULARY))
-    return "<u2" if below >= encoder.vocab_size else "<i4"
+    return "<u2" if max(encoder.vocab_size, encoder.largest_id) < _LARGEST_UINT16_VOCABULARY else "<i4"
 
 
 class Writer:
