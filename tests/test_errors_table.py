@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import gristmill as gm
+from gristmill import _inspect
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "errors.md"
 MARK = b"\xef\xbb\xbf"
@@ -70,6 +71,24 @@ LINES = {
 }
 
 
+# Sound records, and yet not what a run was asked for.
+OF_THE_RUN_ALONE = (
+    "longer than `max_document_bytes`", "the key is missing", "the key only inside a nested object",
+    "`null`, a number, `true`, `false`, an array or an object under the key", "a lone surrogate (`",
+)  # fmt: skip
+
+
+def assert_inspect_agrees(path, entries):
+    """`gristmill inspect` refuses a shard where a run has its first entry, with the same words."""
+    try:
+        found = _inspect.inspect(path)
+    except gm.ShardError as error:
+        assert [error.record, error.byte, error.reason] == [entries[0][key] for key in ("record", "byte", "reason")]
+    else:
+        assert found["whole_file_read"]
+        assert not entries
+
+
 def rows(heading):
     section = DOCUMENT.read_text().split(f"## {heading}\n")[1].split("\n## ")[0]
     found = [line.split("|")[1].strip() for line in section.splitlines() if line.startswith("| ")]
@@ -116,6 +135,7 @@ def test_each_row_about_lines(tmp_path, encoder, row):
             if verdict is not None and not line.startswith(MARK):
                 assert json.loads(line.decode().strip(), strict=True)["text"] == verdict
         assert stats["documents"] == len(texts)
+        assert_inspect_agrees(shard, [] if row.startswith(OF_THE_RUN_ALONE) else entries)
         assert ids == [encoder.encode(text).tolist() for text in texts if text]
 
 
@@ -154,6 +174,7 @@ def test_each_row_about_files(tmp_path, encoder, row):
         (tmp_path / name).write_bytes(data)
         _, entries, stats = read(tmp_path / name, encoder)
         assert stats["documents"] == documents
+        assert_inspect_agrees(tmp_path / name, entries)
         assert len(entries) == stats["lost_shards"] == (reason is not None)
         assert not reason or re.search(reason, entries[0]["reason"]), entries[0]["reason"]
 

@@ -85,8 +85,8 @@ def test_inspect_knows_a_shard_of_one_record_and_a_plain_one(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("lines", "says"),
     [
-        (['{"text": "a"}', '{"text": '], "record 1, byte 14: expected a JSON object"),
-        (['{"text": "a"}', "[1]"], "record 1, byte 14: expected a JSON object, found array"),
+        (['{"text": "a"}', '{"text": '], "record 1, byte 14: expected a value, found the end of the line"),
+        (['{"text": "a"}', "[1]"], "record 1, byte 14: expected a JSON object ('{'), found '['"),
     ],
 )
 def test_inspect_says_where_a_record_is_malformed(lines, says, tmp_path, capsys):
@@ -95,41 +95,50 @@ def test_inspect_says_where_a_record_is_malformed(lines, says, tmp_path, capsys)
 
 def test_inspect_reads_what_the_core_reads(tmp_path, capsys):
     deep = '{"text": "b", "meta": ' + "[" * 30_000 + "]" * 30_000 + "}"
-    path = shard_of(tmp_path, '{"text": "a"}', deep, '{"text": "c", "id": ' + "9" * 5000 + "}")
-    assert len(list(gm.PackedDataset(path, tokenizer=_sample.tokenizer(), sequence_length=8))) == 1
+    lines = ['{"text": "a"}', deep, '{"text": "c", "id": ' + "9" * 5000 + "}", '{"text": 1, "text": "\\ud83d\\ude00é"}']
+    path = shard_of(tmp_path, *lines, '{"te\\u0078t": "\\ud800"}')
+    given = iter(gm.PackedDataset(path, tokenizer=_sample.tokenizer(), on_error="quarantine", max_error_rate=1.0))
+    assert len(list(given)) == 1
+    assert given.stats()["documents"] == 4
     found = run_json(capsys, "inspect", path)
-    assert (found["records_read"], found["records_too_deep"]) == (3, 1)
-    assert found["keys"]["id"] == {"types": {"number": 1}, "characters": 0}
-    assert _cli.run(["inspect", str(path)]) == 0
-    assert "not shown  1 of them, nested deeper than Python reads" in capsys.readouterr().out
-    assert run_json(capsys, "inspect", shard_of(tmp_path, deep))["records_too_deep"] == 1
+    assert (found["records_read"], found["whole_file_read"]) == (5, True)
+    assert found["keys"] == {
+        "text": {"types": {"string": 4, "string with lone surrogates": 1}, "characters": 6},
+        "meta": {"types": {"array": 1}, "characters": 0},
+        "id": {"types": {"number": 1}, "characters": 0},
+    }
 
 
-def test_inspect_does_not_hold_a_line_that_is_too_long(tmp_path, capsys):
-    """Its memory is bounded, though a shard may hold a line without end, and begin with it."""
+def test_inspect_looks_no_further_than_the_records_it_was_asked_for(tmp_path, capsys):
+    path = shard_of(tmp_path, '{"text": "a"}', "", '{"text": ')
+    found = run_json(capsys, "inspect", path, "--records", 1)
+    assert (found["records_read"], found["whole_file_read"], found["inflated_bytes_read"]) == (1, False, 14)
+    assert "record 2, byte 15: expected" in fails(capsys, "inspect", path)
+
+
+def test_inspect_holds_no_line_in_python(tmp_path, capsys):
+    """Objects would take many times its bytes; a line may have as many as a run accepts."""
     long = '{"text": "' + "a" * 2**25 + '"}'
     path = shard_of(tmp_path, long, '{"text": "b"}', long)
     tracemalloc.start()
     found = run_json(capsys, "inspect", path)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert peak < 2**26
-    assert (found["records_read"], found["records_too_long"], found["whole_file_read"]) == (3, 2, True)
-    assert found["inflated_bytes_read"] == 2 * len(long) + 16
-    assert found["keys"] == {"text": {"types": {"string": 1}, "characters": 1}}
-    assert _cli.run(["inspect", str(path)]) == 0
-    assert "not shown  2 of them, longer than 16,777,216 bytes" in capsys.readouterr().out
+    assert peak < 2**24
+    assert (found["records_read"], found["whole_file_read"]) == (3, True)
+    assert found["inflated_bytes_read"] == sum(map(len, (long, long))) + 16
+    assert found["keys"] == {"text": {"types": {"string": 3}, "characters": 2**26 + 1}}
 
 
-def test_inspect_says_where_a_record_behind_a_long_one_is_malformed(tmp_path, capsys):
-    path = shard_of(tmp_path, '"' + "a" * 2**25, '{"text": ')
-    assert f"record 1, byte {2**25 + 2}: expected a JSON object" in fails(capsys, "inspect", path)
+def test_inspect_refuses_a_line_that_a_run_refuses(tmp_path, capsys):
+    path = shard_of(tmp_path, '"' + "a" * 2**27, '{"text": "b"}')
+    assert "record 0, byte 0: expected a line of at most 134217728 bytes" in fails(capsys, "inspect", path)
 
 
 def test_inspect_says_where_a_shard_is_damaged(tmp_path, capsys):
     path = shard_of(tmp_path, *(json.dumps({"text": str(number)}) for number in range(5000)))
     path.write_bytes(path.read_bytes()[:-100])
-    assert "the file cannot be read any further" in fails(capsys, "inspect", path, "--records", 10**6)
+    assert "it was cut off" in fails(capsys, "inspect", path, "--records", 10**6)
 
 
 def test_inspect_of_nothing(tmp_path, capsys):

@@ -1,27 +1,24 @@
 """`gristmill inspect`: what a tokenizer, a shard, a saved state or packed files are."""
 
-import gzip
 import json
 import re
 import time
 import zlib
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from gristmill import _arguments, _fingerprint, _gzipped, _state, _state_files, _table
-from gristmill._core import CURSOR_FIELDS
+from gristmill._core import CURSOR_FIELDS, Records
 from gristmill._encoder import Encoder
 from gristmill._errors import MissingShardError, ShardError, StateError
+from gristmill._options import TABLE
 from gristmill._pack import explain
 
 # A shard's records are lines; a tokenizer or a state is one value, and none is larger than this.
 _LARGEST_VALUE = 2**28
 # What is read to tell them apart.
 _START = 2**20
-# Longer lines are passed over: Python's objects take many times the bytes they are read from.
-_LONGEST_LINE = 2**24
 _DAMAGED = (EOFError, OSError, zlib.error)
 _BEGINS_AS_STATE = re.compile(rb'"fingerprint":\s*"manifest=')
 _BEGINS_AS_TOKENIZER = re.compile(rb'"(added_tokens|model)"\s*:\s*[\[{]')
@@ -191,37 +188,26 @@ def _describe_memory(found: dict[str, Any]) -> str:
 def _shard(path: Path, records: int) -> dict[str, Any]:
     kinds: dict[str, Counter[str]] = {}
     characters: Counter[str] = Counter()
-    seen = inflated = blank = deep = long = 0
-    at_end = True
-    for number, (line, length) in enumerate(_lines(path)):
-        if seen == records:
-            at_end = False
-            break
-        if line is None:
-            long += 1
-            seen += 1
-        elif line.strip():
-            record = _record(path, number, inflated, line)
-            deep += record is None
-            for key, value in (record or {}).items():
-                kinds.setdefault(key, Counter())[_kind(value)] += 1
-                characters[key] += len(value) if isinstance(value, str) else 0
-            seen += 1
-        else:
-            blank += 1
-        inflated += length
     size = path.stat().st_size
+    _, longest_line, _ = TABLE["max_document_bytes"]
+    reader = Records(_arguments.path("path", path), size, longest_line)
+    seen = 0
+    while seen < records and (members := reader.next()) is not None:
+        # Of equal keys the last one counts.
+        for key, (kind, length) in {key: (kind, length) for key, kind, length in members}.items():
+            kinds.setdefault(key, Counter())[kind] += 1
+            characters[key] += length
+        seen += 1
+    lines, inflated = reader.position()
     return {
         "kind": "shard",
         "path": str(path),
         "bytes": size,
         "compression": "gzip" if _gzipped.is_gzip(path) else "none",
         "records_read": seen,
-        "blank_lines": blank,
-        "records_too_deep": deep,
-        "records_too_long": long,
+        "blank_lines": lines - seen,
         "inflated_bytes_read": inflated,
-        "whole_file_read": at_end,
+        "whole_file_read": _is_at_end(reader),
         "keys": {
             key: {"types": dict(types), "characters": characters[key]}
             for key, types in sorted(kinds.items(), key=lambda item: -characters[item[0]])
@@ -229,49 +215,11 @@ def _shard(path: Path, records: int) -> dict[str, Any]:
     }
 
 
-def _lines(path: Path) -> Iterator[tuple[bytes | None, int]]:
-    """The lines of a shard with their lengths; None for one that is too long to be held."""
-    record = byte = 0
-    if path.suffix == ".gz" and not path.stat().st_size:
-        raise ShardError(str(path), record, byte, "expected gzip data, found an empty file: it was cut off")
+def _is_at_end(reader: Records) -> bool:
     try:
-        with _gzipped.open_inflated(path) as file:
-            while line := file.readline(_LONGEST_LINE + 1):
-                is_long = len(line) > _LONGEST_LINE and not line.endswith(b"\n")
-                length = len(line) + (_pass_over_line(file) if is_long else 0)
-                yield None if is_long else line, length
-                record += 1
-                byte += length
-    except _DAMAGED as error:
-        raise ShardError(str(path), record, byte, f"the file cannot be read any further: {error}") from error
-
-
-def _pass_over_line(file: "IO[bytes] | gzip.GzipFile") -> int:
-    """How many bytes the rest of a line has."""
-    length = 0
-    while part := file.readline(_START):
-        length += len(part)
-        if part.endswith(b"\n"):
-            break
-    return length
-
-
-def _record(path: Path, number: int, byte: int, line: bytes) -> dict[str, Any] | None:
-    """A line's record; None if it is nested deeper than Python can read, which is no fault of it."""
-    try:
-        record = json.loads(line, parse_int=float)  # Python's integers end at 4300 digits.
-    except RecursionError:
-        return None
-    except ValueError as error:
-        raise ShardError(str(path), number, byte, f"expected a JSON object: {error}") from None
-    if not isinstance(record, dict):
-        raise ShardError(str(path), number, byte, f"expected a JSON object, found {_kind(record)}")
-    return record
-
-
-def _kind(value: Any) -> str:
-    names = {str: "string", dict: "object", list: "array", bool: "boolean", type(None): "null"}
-    return names.get(type(value), "number")
+        return reader.next() is None
+    except ShardError:
+        return False  # of a record that nobody asked for
 
 
 def _describe_shard(found: dict[str, Any]) -> str:
@@ -281,10 +229,6 @@ def _describe_shard(found: dict[str, Any]) -> str:
         ("size", f"{found['bytes']:,} bytes, compression {found['compression']}"),
         ("looked at", f"{read} {found['records_read']:,} records, {found['inflated_bytes_read']:,} bytes inflated"),
     ]
-    if found["records_too_deep"]:
-        pairs.append(("not shown", f"{found['records_too_deep']:,} of them, nested deeper than Python reads"))
-    if found["records_too_long"]:
-        pairs.append(("not shown", f"{found['records_too_long']:,} of them, longer than {_LONGEST_LINE:,} bytes"))
     summary = _table.fields(pairs)
     if not found["keys"]:
         return summary

@@ -11,6 +11,7 @@ mod encoder;
 mod error;
 mod inflate;
 mod pipeline;
+mod records;
 
 use pyo3::prelude::*;
 
@@ -29,6 +30,8 @@ mod _core {
     use super::inflate::inflate;
     #[pymodule_export]
     use super::pipeline::{Pipeline, deal, usable_cores};
+    #[pymodule_export]
+    use super::records::Records;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, ShardError};
 
+pub use json::Member;
 pub use reader::ShardReader;
 
 /// What to read, and how much to accept.

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use super::file::ShardFile;
 use super::inflate::Inflated;
-use super::json;
+use super::json::{self, Fault, Member};
 use super::lines::{Line, Lines, Skipped};
 use super::{Item, Position, ReadError, ReadOptions, Rest, Shard};
 use crate::error::{Error, Result, ShardError};
@@ -74,6 +74,20 @@ impl ShardReader {
 
     /// Appends the text of the next document to `text`. On error `text` is as it was.
     pub fn next(&mut self, text: &mut String) -> std::result::Result<Item, ReadError> {
+        let found = self.next_record(|record, options| json::extract(record, &options.text_field, text))?;
+        Ok(found.map_or(Item::End, |(at, length)| Item::Document { at, length }))
+    }
+
+    /// What the next record holds, whether or not it has a text. None at the end.
+    pub fn next_members(&mut self) -> std::result::Result<Option<Vec<Member>>, ReadError> {
+        Ok(self.next_record(|record, _| json::members(record))?.map(|(_, members)| members))
+    }
+
+    /// What `take` makes of the next record, and where that stands. None at the end.
+    fn next_record<T>(
+        &mut self,
+        take: impl FnOnce(&[u8], &ReadOptions) -> std::result::Result<T, Fault>,
+    ) -> std::result::Result<Option<(Position, T)>, ReadError> {
         while !self.ended {
             let at = self.lines.position();
             let line = match self.lines.next() {
@@ -88,8 +102,8 @@ impl ShardReader {
             if is_blank(record) {
                 continue;
             }
-            return match json::extract(record, &self.options.text_field, text) {
-                Ok(length) => Ok(Item::Document { at, length }),
+            return match take(record, &self.options) {
+                Ok(found) => Ok(Some((at, found))),
                 Err(fault) => {
                     let reason = fault.describe(record, skipped, &self.options.text_field);
                     Err(read_error(&self.path, at, Rest::Readable, reason))
@@ -97,7 +111,7 @@ impl ShardReader {
             };
         }
         self.ended = true;
-        Ok(Item::End)
+        Ok(None)
     }
 
     /// Where the next line starts: after a document the place right behind its line.

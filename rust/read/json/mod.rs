@@ -5,13 +5,17 @@
 //! surrogates. It also tells where a line is wrong and what was expected there.
 
 mod fault;
+mod members;
 mod nesting;
 mod sink;
 mod stop;
 #[cfg(test)]
 mod tests;
 
-use fault::{Fault, Kind};
+pub(super) use fault::Fault;
+use fault::Kind;
+pub use members::Member;
+pub(super) use members::members;
 use nesting::{Container, Nesting};
 use sink::{Append, Match, Sink, Skip};
 use stop::find_stop;
@@ -61,10 +65,9 @@ fn for_each_key<'a>(line: &'a [u8], mut each: impl FnMut(&'a str)) {
 }
 
 fn extract_last(line: &[u8], key: &str, text: &mut String) -> Result<(), Fault> {
-    let line = simdutf8::basic::from_utf8(line).map_err(|_| Fault::utf8(line))?;
+    let mut scanner = open_line(line)?;
     let start = text.len();
     let mut found = Err(Fault { at: 0, kind: Kind::NoSuchKey });
-    let mut scanner = Scanner { line, at: 0 };
     let mut more = scanner.open_object()?;
     while more {
         let mut wanted = Match { rest: Some(key.as_bytes()) };
@@ -77,11 +80,13 @@ fn extract_last(line: &[u8], key: &str, text: &mut String) -> Result<(), Fault> 
         }
         more = scanner.next_member()?;
     }
-    scanner.space();
-    if scanner.at < line.len() {
-        return Err(scanner.expected("the end of the line after the object"));
-    }
+    scanner.end_of_line()?;
     found
+}
+
+fn open_line(line: &[u8]) -> Result<Scanner<'_>, Fault> {
+    let line = simdutf8::basic::from_utf8(line).map_err(|_| Fault::utf8(line))?;
+    Ok(Scanner { line, at: 0 })
 }
 
 /// A place in a line. Each method starts at its token and stops behind it.
@@ -135,6 +140,14 @@ impl<'a> Scanner<'a> {
             }
             _ => Err(self.expected("',' or '}' after a member")),
         }
+    }
+
+    fn end_of_line(&mut self) -> Result<(), Fault> {
+        self.space();
+        if self.at < self.line.len() {
+            return Err(self.expected("the end of the line after the object"));
+        }
+        Ok(())
     }
 
     /// A key and its colon. Returns the key as it is written.

@@ -1,0 +1,44 @@
+//! `_core.Records`: what the records of a shard hold, for `gristmill inspect`.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pyo3::prelude::*;
+
+use crate::error::Error;
+use crate::read::{Member, ReadOptions, Shard, ShardReader};
+
+/// Reads the records of a shard, by the rules by which a run reads them.
+#[pyclass(frozen, module = "gristmill._core")]
+pub struct Records {
+    reader: Mutex<ShardReader>,
+}
+
+#[pymethods]
+impl Records {
+    #[new]
+    fn new(py: Python<'_>, path: String, size: u64, max_document_bytes: u64) -> PyResult<Self> {
+        let shard = Shard { path: path.into(), size };
+        let options = Arc::new(ReadOptions { text_field: String::new(), max_document_bytes });
+        let reader = py.detach(|| ShardReader::open(&shard, &options, &Arc::default()));
+        Ok(Self { reader: Mutex::new(reader.map_err(Error::from)?) })
+    }
+
+    /// Key, kind and characters of each member of the next record, or None at the end.
+    fn next(&self, py: Python<'_>) -> PyResult<Option<Vec<(String, &'static str, usize)>>> {
+        let members = self.with(py, ShardReader::next_members).map_err(Error::from)?;
+        let item = |Member { key, kind, characters }| (key, kind, characters);
+        Ok(members.map(|members| members.into_iter().map(item).collect()))
+    }
+
+    /// Number of lines read, blank ones counted, and of their bytes.
+    fn position(&self, py: Python<'_>) -> (u64, u64) {
+        let position = self.with(py, |reader| reader.position());
+        (position.record, position.byte)
+    }
+}
+
+impl Records {
+    fn with<T: Send>(&self, py: Python<'_>, work: impl Send + FnOnce(&mut ShardReader) -> T) -> T {
+        py.detach(|| work(&mut self.reader.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+}

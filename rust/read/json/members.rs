@@ -1,0 +1,115 @@
+//! What a record holds, by its keys: for people who look at a shard.
+
+use super::fault::Fault;
+use super::sink::{Append, Sink};
+use super::{Scanner, open_line};
+
+/// A key of a record, and what is under it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    /// The key, without lone surrogates.
+    pub key: String,
+    /// What its value is.
+    pub kind: &'static str,
+    /// Of a string, how many characters it has.
+    pub characters: usize,
+}
+
+/// The members of the object that `line` holds, in order. The whole line is validated.
+pub(in crate::read) fn members(line: &[u8]) -> Result<Vec<Member>, Fault> {
+    let mut scanner = open_line(line)?;
+    let mut members = Vec::new();
+    let mut more = scanner.open_object()?;
+    while more {
+        let mut key = String::new();
+        scanner.key(&mut Append { text: &mut key, lone_surrogate: None })?;
+        let (kind, characters) = scanner.kind()?;
+        members.push(Member { key, kind, characters });
+        more = scanner.next_member()?;
+    }
+    scanner.end_of_line()?;
+    Ok(members)
+}
+
+impl Scanner<'_> {
+    /// Any value: what it is, and of a string the number of characters.
+    fn kind(&mut self) -> Result<(&'static str, usize), Fault> {
+        let kind = match self.peek() {
+            Some(b'"') => {
+                let mut count = Count::default();
+                self.string(&mut count)?;
+                // Of these a run makes no text.
+                let kind = if count.lone_surrogates { "string with lone surrogates" } else { "string" };
+                return Ok((kind, count.characters));
+            }
+            Some(b'{') => "object",
+            Some(b'[') => "array",
+            Some(b't' | b'f') => "boolean",
+            Some(b'n') => "null",
+            _ => "number",
+        };
+        self.value()?;
+        Ok((kind, 0))
+    }
+}
+
+/// Content that is counted.
+#[derive(Default)]
+struct Count {
+    characters: usize,
+    lone_surrogates: bool,
+}
+
+impl Sink for Count {
+    fn literal(&mut self, text: &str) {
+        self.characters += text.chars().count();
+    }
+
+    fn char(&mut self, _: char) {
+        self.characters += 1;
+    }
+
+    fn lone_surrogate(&mut self, _: usize) {
+        self.characters += 1;
+        self.lone_surrogates = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_members_are_told_with_what_they_are() {
+        let line = br#" {"a\u0062": "\u00e9\n\ud83d\ude00x", "n": -1.5e3, "n": null, "": [{}], "o": {"a": 1}, "t": true,
+            "s": "\ud800"} "#;
+        let found: Vec<_> =
+            members(line).unwrap().into_iter().map(|m| (m.key, m.kind, m.characters)).collect();
+        let expected = [
+            ("ab", "string", 4),
+            ("n", "number", 0),
+            ("n", "null", 0),
+            ("", "array", 0),
+            ("o", "object", 0),
+            ("t", "boolean", 0),
+            ("s", "string with lone surrogates", 1),
+        ];
+        assert_eq!(found, expected.map(|(key, kind, characters)| (key.to_owned(), kind, characters)));
+        assert_eq!(members(b"{}").unwrap(), []);
+    }
+
+    #[test]
+    fn what_is_no_record_is_refused_as_by_the_reading_of_a_text() {
+        for line in [
+            "",
+            "[]",
+            "{\"text\": NaN}",
+            "{\"text\": \"a\"} x",
+            "{\"text\": \"a\", }",
+            "{\"text\": \"\u{1}\"}",
+        ] {
+            let expected = super::super::extract(line.as_bytes(), "text", &mut String::new()).unwrap_err();
+            assert_eq!(members(line.as_bytes()).unwrap_err(), expected, "{line}");
+        }
+    }
+}
