@@ -9,13 +9,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Literal, get_args, get_origin, get_type_hints
 
+import click
 import numpy as np
 import pytest
 
 import gristmill as gm
 from command_line import checked
-from gristmill import _cli
+from gristmill import _cli, _core, _encoder
 from gristmill._iterator import PackedDatasetIterator
 from gristmill._pack import files, megatron, run
 from megatron_reader import read_as_megatron_does
@@ -339,6 +341,21 @@ def test_the_options_are_the_arguments_of_the_dataset():
     given = {name: default for name, (_, default, _) in TABLE.items()}
     assert list(given) == list(expected)
     assert {**given, "eos": None, "bos": False} == expected
+    # The words are the core's, and those that editors and type checkers show.
+    shown = {
+        name: list(get_args(p.annotation)) for name, p in parameters.items() if get_origin(p.annotation) is Literal
+    }
+    assert shown == {name: list(kind.choices) for name, (kind, *_) in TABLE.items() if isinstance(kind, click.Choice)}
+    words = {"packing": _core.PACKINGS, "truncation": _core.TRUNCATIONS, "layout": list(_core.LAYOUTS)}
+    assert {name: shown[name] for name in words} == words
+
+
+def test_the_options_of_the_encoder_are_those_of_every_way_to_make_one():
+    import inspect
+
+    parameters = inspect.signature(gm.Encoder).parameters.values()
+    by_name = {p.name: p.annotation for p in parameters if p.kind is p.KEYWORD_ONLY}
+    assert by_name == get_type_hints(_encoder.EncoderOptions)
 
 
 def test_special_tokens_by_name_and_number(tmp_path, pack, encoder):

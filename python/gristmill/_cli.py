@@ -15,6 +15,7 @@ import click
 from gristmill import _sample
 from gristmill._bench.command import bench
 from gristmill._core import __version__, build_info
+from gristmill._encoder import SpecialTokensInText
 from gristmill._errors import GristmillError
 from gristmill._options import dataset_options, special_tokens, tokenizer_file
 from gristmill._output import INTERRUPTED, as_json_option, importing, print_json
@@ -144,7 +145,7 @@ def inspect(
     step: int | None,
     shards: tuple[str, ...],
     tokenizer: Path | None,
-    special_tokens_in_text: str,
+    special_tokens_in_text: SpecialTokensInText,
     settings: tuple[str, ...],
     as_json: bool,
 ) -> None:

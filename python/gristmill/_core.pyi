@@ -8,8 +8,12 @@ import numpy.typing as npt
 
 __all__ = [
     "CURSOR_FIELDS",
+    "LAYOUTS",
     "MOST_LISTED",
+    "PACKINGS",
+    "PROVENANCE_NUMBERS",
     "TOKENIZERS_VERSION",
+    "TRUNCATIONS",
     "Encoder",
     "Pipeline",
     "Records",
@@ -24,6 +28,10 @@ __version__: str
 TOKENIZERS_VERSION: str
 CURSOR_FIELDS: list[str]
 MOST_LISTED: int
+PACKINGS: list[str]
+TRUNCATIONS: list[str]
+LAYOUTS: dict[str, list[str]]
+PROVENANCE_NUMBERS: int
 
 def deal(sizes: Sequence[int], lanes: int, seed: int | None, epoch: int) -> list[list[int]]: ...
 def usable_cores() -> int: ...

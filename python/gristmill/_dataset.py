@@ -5,7 +5,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import grain
 import numpy as np
@@ -16,21 +16,11 @@ from gristmill._errors import ArgumentError, MissingExtraError
 from gristmill._iterator import Element, PackedDatasetIterator, Source
 from gristmill._manifest import Manifest, Pathish
 
-_PACKINGS = ("concat", "best_fit", "pad")
-_TRUNCATIONS = ("right", "left", "middle", "error", "split")
-_LAYOUTS = {
-    "maxtext": (
-        "inputs", "inputs_segmentation", "inputs_position", "targets", "targets_segmentation", "targets_position",
-    ),
-    "grain": ("tokens", "tokens_segment_ids", "tokens_positions"),
-    "hf": ("input_ids", "attention_mask", "position_ids", "labels"),
-}  # fmt: skip
 _LARGEST_LENGTH = 2**24
 _LARGEST_BATCH = 2**20
 # Many consumers count the places of an array in 32 bits.
 _MOST_PLACES = 2**31
 PROVENANCE = "provenance"
-_PROVENANCE_NUMBERS = 4
 # Bounds what a window of very short documents holds; the core bounds the bytes of longer ones.
 _LARGEST_WINDOW = 2**20
 
@@ -129,11 +119,11 @@ class PackedDataset(Source, grain.IterDataset[Element]):
         sequence_length: int = 1024,
         batch_size: int | None = None,
         lanes: int | None = None,
-        packing: str = "concat",
+        packing: Literal["concat", "best_fit", "pad"] = "concat",
         fit_window: int = 1024,
-        truncation: str = "right",
+        truncation: Literal["right", "left", "middle", "error", "split"] = "right",
         max_segments: int | None = None,
-        layout: str = "maxtext",
+        layout: Literal["maxtext", "grain", "hf"] = "maxtext",
         boundary_targets: bool = False,
         eos: "str | int | bool | None" = None,
         bos: "str | int | bool" = False,
@@ -142,7 +132,7 @@ class PackedDataset(Source, grain.IterDataset[Element]):
         epochs: int | None = 1,
         shard_index: int = 0,
         shard_count: int = 1,
-        on_error: str = "raise",
+        on_error: Literal["raise", "quarantine"] = "raise",
         max_error_rate: float = 0.01,
         quarantine_file: "Pathish | None" = None,
         max_document_bytes: int = 2**27,
@@ -161,11 +151,11 @@ class PackedDataset(Source, grain.IterDataset[Element]):
                 f"batch_size={self._batch_size}: a batch of rows of sequence_length={self._sequence_length} would have "
                 f"more than {_MOST_PLACES} places"
             )
-        self._packing = _arguments.choice("packing", packing, _PACKINGS)
+        self._packing = _arguments.choice("packing", packing, _core.PACKINGS)
         self._fit_window = _arguments.integer("fit_window", fit_window, 1, _LARGEST_WINDOW)
-        self._truncation = _arguments.choice("truncation", truncation, _TRUNCATIONS)
+        self._truncation = _arguments.choice("truncation", truncation, _core.TRUNCATIONS)
         self._max_segments = _arguments.optional_integer("max_segments", max_segments, 1, _LARGEST_LENGTH)
-        self._layout = _arguments.choice("layout", layout, list(_LAYOUTS))
+        self._layout = _arguments.choice("layout", layout, list(_core.LAYOUTS))
         self._boundary_targets = _arguments.boolean("boundary_targets", boundary_targets)
         self._seed = _arguments.optional_integer("seed", seed, 0, 2**64 - 1)
         self._shuffle_window = _arguments.integer("shuffle_window", shuffle_window, 1, _LARGEST_WINDOW)
@@ -273,9 +263,9 @@ class PackedDataset(Source, grain.IterDataset[Element]):
     @property
     def _element_spec(self) -> Any:
         rows = () if self._batch_size is None else (len(self._own_lanes) * self._rows_per_lane,)
-        shapes = dict.fromkeys(_LAYOUTS[self._layout], (*rows, self._sequence_length))
+        shapes = dict.fromkeys(_core.LAYOUTS[self._layout], (*rows, self._sequence_length))
         if self._entries:
-            shapes[PROVENANCE] = (*rows, self._entries, _PROVENANCE_NUMBERS)
+            shapes[PROVENANCE] = (*rows, self._entries, _core.PROVENANCE_NUMBERS)
         return {name: grain.experimental.ShapeDtypeStruct(shape, np.int32) for name, shape in shapes.items()}
 
     def __iter__(self) -> PackedDatasetIterator:

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self, TypeAlias
+from typing import Any, Literal, Self, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ from gristmill._errors import (
 from gristmill._manifest import Pathish
 
 Ids: TypeAlias = "npt.NDArray[np.int32]"
+SpecialTokensInText: TypeAlias = Literal["id", "text"]
 
 _LARGEST_ID = 2**32 - 1
 _LARGEST_CACHE = 2**40
@@ -33,6 +34,16 @@ _PROBE = (
     "The quick brown fox's 1234567 jumps!\n\n  naïve Ünïcödé\t日本語のテキスト 한국어 हिन्दी "
     "العربية ﬁ Å \u00a0\u3000\u200b <s> </s> 🧑‍🚀\r\n\u0085end"
 )
+
+
+class EncoderOptions(TypedDict, total=False):
+    """The options that every way to make an `Encoder` takes."""
+
+    eos_token: str | None
+    bos_token: str | None
+    special_tokens_in_text: SpecialTokensInText
+    engine: Literal["auto", "reference"]
+    cache_bytes: int
 
 
 class Encoder:
@@ -66,8 +77,8 @@ class Encoder:
         *,
         eos_token: str | None = None,
         bos_token: str | None = None,
-        special_tokens_in_text: str = "id",
-        engine: str = "auto",
+        special_tokens_in_text: SpecialTokensInText = "id",
+        engine: Literal["auto", "reference"] = "auto",
         cache_bytes: int = 2**26,
     ) -> None:
         if not isinstance(json_bytes, (bytes, bytearray, memoryview)):
@@ -89,7 +100,7 @@ class Encoder:
         self._unknown: dict[str, str] = {}
 
     @classmethod
-    def from_bytes(cls, json_bytes: bytes, **options: Any) -> Self:
+    def from_bytes(cls, json_bytes: bytes, **options: Unpack[EncoderOptions]) -> Self:
         """The encoder of a tokenizer.json's bytes, gzipped or not.
 
         Raises:
@@ -98,7 +109,7 @@ class Encoder:
         return cls(json_bytes, **options)
 
     @classmethod
-    def from_file(cls, path: Pathish, **options: Any) -> Self:
+    def from_file(cls, path: Pathish, **options: Unpack[EncoderOptions]) -> Self:
         """The encoder of a tokenizer.json, gzipped or not, or of the one in a folder.
 
         `eos_id` and `bos_id` come from the tokenizer_config.json or special_tokens_map.json in its folder.
@@ -122,7 +133,7 @@ class Encoder:
         return encoder
 
     @classmethod
-    def from_pretrained(cls, name: Pathish, *, revision: str = "main", **options: Any) -> Self:
+    def from_pretrained(cls, name: Pathish, *, revision: str = "main", **options: Unpack[EncoderOptions]) -> Self:
         """The encoder of a local folder, or of a model on the Hugging Face hub.
 
         Args:

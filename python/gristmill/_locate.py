@@ -13,7 +13,7 @@ from typing import Any
 
 from gristmill import _fingerprint, _inspect, _state, _table
 from gristmill._dataset import PROVENANCE, PackedDataset
-from gristmill._encoder import Encoder
+from gristmill._encoder import Encoder, SpecialTokensInText
 from gristmill._errors import ArgumentError, ArgumentTypeError, StateError
 from gristmill._iterator import Element, PackedDatasetIterator
 from gristmill._progress import Progress
@@ -35,7 +35,7 @@ def locate(
     step: int | None,
     shards: Sequence[str],
     tokenizer: Path,
-    special_tokens_in_text: str,
+    special_tokens_in_text: SpecialTokensInText,
     settings: Iterable[str],
 ) -> dict[str, Any]:
     """Where a row's text comes from.

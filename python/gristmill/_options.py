@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
-from gristmill import _arguments
+from gristmill import _arguments, _core
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -40,13 +40,11 @@ TABLE: Mapping[str, tuple[Any, Any, str]] = {
     "sequence_length": (_COUNT, 1024, "Tokens of a row."),
     "batch_size": (_COUNT, None, "Rows of a batch."),
     "lanes": (_COUNT, None, "Ordered streams that the shards are dealt to."),
-    "packing": (click.Choice(["concat", "best_fit", "pad"]), "concat", "How documents become rows."),
+    "packing": (click.Choice(_core.PACKINGS), "concat", "How documents become rows."),
     "fit_window": (_COUNT, 1024, "Documents that best_fit places together."),
-    "truncation": (
-        click.Choice(["right", "left", "middle", "error", "split"]), "right", "What pad cuts from a longer document.",
-    ),
+    "truncation": (click.Choice(_core.TRUNCATIONS), "right", "What pad cuts from a longer document."),
     "max_segments": (_COUNT, None, "Segments of a row at most."),
-    "layout": (click.Choice(["maxtext", "grain", "hf"]), "maxtext", "Names and meaning of a row's fields."),
+    "layout": (click.Choice(list(_core.LAYOUTS)), "maxtext", "Names and meaning of a row's fields."),
     "boundary_targets": (bool, False, "Let a document's end predict the next one's start."),
     "eos": (SpecialToken(), "auto", "Token behind each document."),
     "bos": (SpecialToken(), "none", "Token before each document."),

@@ -10,6 +10,7 @@ mod build_info;
 mod encoder;
 mod error;
 mod inflate;
+mod names;
 mod pipeline;
 mod records;
 
@@ -19,7 +20,9 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _core {
     use numpy::PyArray1;
+    use pyo3::types::IntoPyDict;
 
+    use super::names::{LAYOUTS, PACKINGS, TRUNCATIONS, names};
     use super::{Bound, PyModule, PyModuleMethods, PyResult};
 
     #[pymodule_export]
@@ -39,6 +42,11 @@ mod _core {
         drop(PyArray1::<i32>::zeros(module.py(), 0, false));
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         module.add("TOKENIZERS_VERSION", crate::encode::TOKENIZERS_VERSION)?;
+        module.add("PACKINGS", names(&PACKINGS))?;
+        module.add("TRUNCATIONS", names(&TRUNCATIONS))?;
+        let fields = LAYOUTS.map(|(name, layout)| (name, layout.names()));
+        module.add("LAYOUTS", fields.into_py_dict(module.py())?)?;
+        module.add("PROVENANCE_NUMBERS", crate::batch::buffer::ENTRY_ITEMS)?;
         module.add("MOST_LISTED", crate::feed::pipeline::LISTED)?;
         module.add("CURSOR_FIELDS", crate::lane::cursor::Cursor::FIELDS)
     }

@@ -12,10 +12,9 @@ use pyo3::types::{PyDict, PyList, PyString};
 
 use super::encoder::Encoder;
 use super::error::guarded;
+use super::names::{self, LAYOUTS, PACKINGS, TRUNCATIONS};
 use crate::batch::buffer::{ENTRY_ITEMS, Lease};
-use crate::config::{
-    HostConfig, Layout, OnError, Packing, QuarantineFileConfig, Shuffle, StreamConfig, Truncation,
-};
+use crate::config::{HostConfig, OnError, QuarantineFileConfig, Shuffle, StreamConfig};
 use crate::error::{Error, caught};
 use crate::feed::pipeline::{self, Batch, Delivered, Next, Stats};
 use crate::feed::turns::Turns;
@@ -299,8 +298,10 @@ impl<'py> Memory<'py> {
 }
 
 fn stream_config(arguments: Arguments) -> Result<StreamConfig, Error> {
-    let layout = layout(&arguments.layout)?;
-    let packing = packing(&arguments)?;
+    let layout = names::find("layout", &arguments.layout, &LAYOUTS)?;
+    let truncation = names::find("truncation", &arguments.truncation, &TRUNCATIONS)?;
+    let make_packing = names::find("packing", &arguments.packing, &PACKINGS)?;
+    let packing = make_packing(arguments.fit_window, truncation);
     let paths = arguments.paths.into_iter();
     Ok(StreamConfig {
         shards: paths.zip(&arguments.sizes).map(|(path, &size)| Shard { path: path.into(), size }).collect(),
@@ -328,36 +329,4 @@ fn stream_config(arguments: Arguments) -> Result<StreamConfig, Error> {
 fn quarantine_file(arguments: &Arguments) -> Option<QuarantineFileConfig> {
     let (path, stream) = arguments.quarantine_file.clone()?;
     Some(QuarantineFileConfig { path, stream })
-}
-
-fn packing(arguments: &Arguments) -> Result<Packing, Error> {
-    let truncation = match &*arguments.truncation {
-        "right" => Truncation::Right,
-        "left" => Truncation::Left,
-        "middle" => Truncation::Middle,
-        "error" => Truncation::Error,
-        "split" => Truncation::Split,
-        other => {
-            return Err(unknown("truncation", other, "right, left, middle, error or split"));
-        }
-    };
-    match &*arguments.packing {
-        "concat" => Ok(Packing::Concat),
-        "best_fit" => Ok(Packing::BestFit { window: arguments.fit_window }),
-        "pad" => Ok(Packing::Pad(truncation)),
-        other => Err(unknown("packing", other, "concat, best_fit or pad")),
-    }
-}
-
-fn layout(name: &str) -> Result<Layout, Error> {
-    match name {
-        "maxtext" => Ok(Layout::MaxText),
-        "grain" => Ok(Layout::Grain),
-        "hf" => Ok(Layout::Hf),
-        other => Err(unknown("layout", other, "maxtext, grain or hf")),
-    }
-}
-
-fn unknown(argument: &str, found: &str, expected: &str) -> Error {
-    Error::Argument(format!("{argument}={found:?}: expected {expected}"))
 }

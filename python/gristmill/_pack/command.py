@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from gristmill import _options, _table
+from gristmill._encoder import SpecialTokensInText
 from gristmill._errors import GristmillError
 from gristmill._output import as_json_option, importing, print_json
 
@@ -40,7 +41,7 @@ def pack(
     file_format: str,
     rows_per_file: int,
     fields: tuple[str, ...],
-    special_tokens_in_text: str,
+    special_tokens_in_text: SpecialTokensInText,
     as_json: bool,
     **arguments: Any,
 ) -> None:

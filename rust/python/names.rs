@@ -1,0 +1,35 @@
+//! What the arguments of a dataset may be called: told to Python, and looked up when it gives them.
+
+use crate::config::{Layout, Packing, Truncation};
+use crate::error::Error;
+
+/// How `packing=` is made of the window of `best_fit` and the truncation of `pad`.
+type MakePacking = fn(usize, Truncation) -> Packing;
+
+pub const PACKINGS: [(&str, MakePacking); 3] = [
+    ("concat", |_, _| Packing::Concat),
+    ("best_fit", |window, _| Packing::BestFit { window }),
+    ("pad", |_, truncation| Packing::Pad(truncation)),
+];
+pub const TRUNCATIONS: [(&str, Truncation); 5] = [
+    ("right", Truncation::Right),
+    ("left", Truncation::Left),
+    ("middle", Truncation::Middle),
+    ("error", Truncation::Error),
+    ("split", Truncation::Split),
+];
+pub const LAYOUTS: [(&str, Layout); 3] =
+    [("maxtext", Layout::MaxText), ("grain", Layout::Grain), ("hf", Layout::Hf)];
+
+/// The names in a table.
+pub fn names<T>(table: &[(&'static str, T)]) -> Vec<&'static str> {
+    table.iter().map(|entry| entry.0).collect()
+}
+
+/// What a name stands for.
+pub fn find<T: Copy>(argument: &str, name: &str, table: &[(&'static str, T)]) -> Result<T, Error> {
+    let found = table.iter().find(|entry| entry.0 == name).map(|entry| entry.1);
+    found.ok_or_else(|| {
+        Error::Argument(format!("{argument}={name:?}: expected one of {}", names(table).join(", ")))
+    })
+}
