@@ -13,7 +13,8 @@ import numpy as np
 from gristmill import _arguments, _core, _fingerprint, _lanes, _sharding
 from gristmill._encoder import Encoder, as_encoder
 from gristmill._errors import ArgumentError, MissingExtraError
-from gristmill._iterator import Element, PackedDatasetIterator, Source
+from gristmill._grain import SourceDataset
+from gristmill._iterator import Element, PackedDatasetIterator
 from gristmill._manifest import Manifest, Pathish
 
 _LARGEST_LENGTH = 2**24
@@ -25,7 +26,7 @@ PROVENANCE = "provenance"
 _LARGEST_WINDOW = 2**20
 
 
-class PackedDataset(Source, grain.IterDataset[Element]):
+class PackedDataset(SourceDataset, grain.IterDataset[Element]):
     """Text of gzipped JSONL shards, tokenized and packed into rows, as a `grain.IterDataset`.
 
     The global sequence of batches is a function of the shards, the tokenizer and the arguments alone: threads,
@@ -260,8 +261,7 @@ class PackedDataset(Source, grain.IterDataset[Element]):
         del sequential_slice  # whole lanes either way
         self._own_lanes = self._own_lanes[sl]
 
-    @property
-    def _element_spec(self) -> Any:
+    def _spec(self) -> Any:
         rows = () if self._batch_size is None else (len(self._own_lanes) * self._rows_per_lane,)
         shapes = dict.fromkeys(_core.LAYOUTS[self._layout], (*rows, self._sequence_length))
         if self._entries:

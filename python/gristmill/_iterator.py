@@ -10,7 +10,7 @@ import grain
 import numpy as np
 import numpy.typing as npt
 
-from gristmill import _arguments, _core, _fingerprint, _state, _state_files
+from gristmill import _arguments, _core, _fingerprint, _grain, _state, _state_files
 from gristmill._errors import ArgumentError, ArgumentTypeError, GristmillError, StateError
 
 if TYPE_CHECKING:
@@ -22,19 +22,8 @@ _LOG = logging.getLogger("gristmill")
 _REPORT_SECONDS = 10.0
 
 
-class Source:
-    """A start of a Grain pipeline."""
-
-    @property
-    def _parent(self) -> Any:
-        # Grain fails an assertion here, and MaxText's MultiHostDataLoadIterator.close() asks with hasattr.
-        raise AttributeError("a source has no parent")
-
-
-class HasThreads:
+class HasThreads(_grain.Closable):
     """An iterator that can be closed, and neither pickled nor copied. Its errors say what to do instead."""
-
-    _closed: bool
 
     def __reduce__(self) -> Any:
         raise ArgumentTypeError(
@@ -43,11 +32,13 @@ class HasThreads:
         )
 
     def _assert_not_closed(self) -> None:
-        if self._closed:
+        if self._is_closed():
             raise ArgumentError("this iterator was closed: make a new one of the dataset")
 
 
-class PackedDatasetIterator(HasThreads, Source, _state_files.LoadsAnyProcessCount, grain.DatasetIterator[Element]):
+class PackedDatasetIterator(
+    HasThreads, _grain.Source, _state_files.LoadsAnyProcessCount, grain.DatasetIterator[Element]
+):
     """Iterates over a `PackedDataset`. Its threads start with the first `next` or `start_prefetch`."""
 
     def __init__(self, dataset: "PackedDataset") -> None:
@@ -77,12 +68,12 @@ class PackedDatasetIterator(HasThreads, Source, _state_files.LoadsAnyProcessCoun
         self._reporter.tick()
         self._pipeline.accept()
         try:
-            with self._stats.record_self_time():
+            with _grain.measured(self):
                 element = self._pipeline.next()
                 if element is None:
                     self._reporter.end()
                     raise StopIteration
-                return self._stats.record_output_spec(element)
+                return _grain.recorded(self, element)
         except (StopIteration, GristmillError):
             raise
         except BaseException:
@@ -158,7 +149,7 @@ class PackedDatasetIterator(HasThreads, Source, _state_files.LoadsAnyProcessCoun
         if not hasattr(self, "_reporter"):
             return  # it could not be made, and Grain's `__del__` closes what there is
         try:
-            if not self._closed:
+            if not self._is_closed():
                 self._reporter.report()
         finally:  # `on_stats` is the user's and may raise: the threads end all the same
             self._pipeline.close()
@@ -225,8 +216,7 @@ class PackedDatasetIterator(HasThreads, Source, _state_files.LoadsAnyProcessCoun
     def _set_threads(self) -> None:
         # Known only now: under mp_prefetch the context is filled in after the iterator is made.
         if not self._threads_set:
-            processes = max(1, self._ctx.mp_context.process_count)
-            threads = self._dataset._threads or max(1, _core.usable_cores() // processes)
+            threads = self._dataset._threads or max(1, _core.usable_cores() // _grain.process_count(self))
             self._pipeline.set_threads(threads)
             self._threads_set = True
 
