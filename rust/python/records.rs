@@ -13,6 +13,9 @@ pub struct Records {
     reader: Mutex<ShardReader>,
 }
 
+/// Key, kind and characters of a member.
+type Item = (String, &'static str, usize);
+
 #[pymethods]
 impl Records {
     #[new]
@@ -23,8 +26,8 @@ impl Records {
         Ok(Self { reader: Mutex::new(reader.map_err(Error::from)?) })
     }
 
-    /// Key, kind and characters of each member of the next record, or None at the end.
-    fn next(&self, py: Python<'_>) -> PyResult<Option<Vec<(String, &'static str, usize)>>> {
+    /// The members of the next record, or None at the end.
+    fn next(&self, py: Python<'_>) -> PyResult<Option<Vec<Item>>> {
         let members = self.with(py, ShardReader::next_members).map_err(Error::from)?;
         let item = |Member { key, kind, characters }| (key, kind, characters);
         Ok(members.map(|members| members.into_iter().map(item).collect()))
