@@ -70,3 +70,35 @@ proptest! {
         }
     }
 }
+
+proptest! {
+    // Of texts that are long.
+    #![proptest_config(ProptestConfig { cases: cases().div_ceil(8), ..ProptestConfig::default() })]
+
+    /// Several batches of pieces, of which some, or many, are met for the first time, some of these twice: new
+    /// pieces are held back and merged side by side.
+    #[test]
+    fn a_text_of_known_and_new_words_gives_the_ids_of_the_reference(
+        seed in any::<u64>(),
+        words in 1usize..2000,
+        one_new_in in 1usize..100,
+        letters in prop::sample::select(vec!["abcdefghij", "aeé日本🙂", "0123456789"]),
+    ) {
+        let mut random = mixtures::Random::new(seed);
+        let letters: Vec<char> = letters.chars().collect();
+        let mut known = vec!["the".to_owned()];
+        let mut text = String::new();
+        for _ in 0..words {
+            if random.below(one_new_in) == 0 {
+                let length = 1 + random.below(20);
+                known.push((0..length).map(|_| letters[random.below(letters.len())]).collect());
+            }
+            let word = &known[random.below(known.len())];
+            text.push_str(word);
+            text.push(' ');
+        }
+        for tokenizer in TOKENIZERS.iter() {
+            tokenizer.check([&text]);
+        }
+    }
+}
