@@ -352,6 +352,16 @@ def interrupt_at(line):
     sys.settrace(lambda frame, event, argument: local if frame.f_code.co_filename == _global.__file__ else None)
 
 
+@pytest.fixture
+def no_garbage():
+    """Nothing that other tests have left is collected, and with that closed, in the middle of this one."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_garbage")
 def test_an_interrupt_at_any_line_leaves_a_host_in_step(shard_folder, encoder, sharding, monkeypatch):
     # Always ahead, however fast the threads are: each line then comes at the same place in all rounds.
     monkeypatch.setattr(_global.GlobalBatches, "_take_ready", _global.GlobalBatches._take)
