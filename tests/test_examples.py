@@ -58,7 +58,8 @@ def finish(*processes, deadline=100):
         for process in processes:
             process.kill()
             process.wait()
-    assert [process.returncode for process in processes] == [0] * len(processes), "\n".join(outputs)[-3000:]
+    ends = "\n".join(output[-3000:] for output in outputs)
+    assert [process.returncode for process in processes] == [0] * len(processes), ends
     return outputs
 
 
