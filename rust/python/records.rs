@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::prelude::*;
 
-use crate::error::Error;
+use super::error::guarded;
+use crate::error::Result;
 use crate::read::{Member, ReadOptions, Shard, ShardReader};
 
 /// Reads the records of a shard, by the rules by which a run reads them.
@@ -22,26 +23,30 @@ impl Records {
     fn new(py: Python<'_>, path: String, size: u64, max_document_bytes: u64) -> PyResult<Self> {
         let shard = Shard { path: path.into(), size };
         let options = Arc::new(ReadOptions { text_field: String::new(), max_document_bytes });
-        let reader = py.detach(|| ShardReader::open(&shard, &options, &Arc::default()));
-        Ok(Self { reader: Mutex::new(reader.map_err(Error::from)?) })
+        let reader = guarded(py, || Ok(ShardReader::open(&shard, &options, &Arc::default())?))?;
+        Ok(Self { reader: Mutex::new(reader) })
     }
 
     /// The members of the next record, or None at the end.
     fn next(&self, py: Python<'_>) -> PyResult<Option<Vec<Item>>> {
-        let members = self.with(py, ShardReader::next_members).map_err(Error::from)?;
+        let members = self.with(py, |reader| Ok(reader.next_members()?))?;
         let item = |Member { key, kind, characters }| (key, kind, characters);
         Ok(members.map(|members| members.into_iter().map(item).collect()))
     }
 
     /// Number of lines read, blank ones counted, and of their bytes.
-    fn position(&self, py: Python<'_>) -> (u64, u64) {
-        let position = self.with(py, |reader| reader.position());
-        (position.record, position.byte)
+    fn position(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
+        let position = self.with(py, |reader| Ok(reader.position()))?;
+        Ok((position.record, position.byte))
     }
 }
 
 impl Records {
-    fn with<T: Send>(&self, py: Python<'_>, work: impl Send + FnOnce(&mut ShardReader) -> T) -> T {
-        py.detach(|| work(&mut self.reader.lock().unwrap_or_else(PoisonError::into_inner)))
+    fn with<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl Send + FnOnce(&mut ShardReader) -> Result<T>,
+    ) -> PyResult<T> {
+        Ok(guarded(py, || work(&mut self.reader.lock().unwrap_or_else(PoisonError::into_inner)))?)
     }
 }
