@@ -4,14 +4,13 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::kernel::Plain;
 use super::merging::Merges;
 use super::pairs::NONE;
 
 /// Merges any number of symbols in O(n log n) time, until `until` are left or no merge is. `emit` gets each
 /// symbol that is left with the number of those that it and the ones before it cover.
 pub fn merge(table: &impl Merges, symbols: &[u32], until: usize, mut emit: impl FnMut(u32, usize)) {
-    let ranks = symbols.windows(2).map(|pair| table.ranks().get(Plain, pair[0], pair[1]));
+    let ranks = symbols.windows(2).map(|pair| table.ranks().get(pair[0], pair[1]));
     let mut word = Word {
         ids: symbols.to_vec(),
         ranks: ranks.chain([NONE]).collect(),
@@ -62,14 +61,14 @@ impl Word {
         self.ranks[left] = NONE;
         if after < self.ids.len() {
             self.previous[after] = left;
-            self.ranks[left] = table.ranks().get(Plain, id, self.ids[after]);
+            self.ranks[left] = table.ranks().get(id, self.ids[after]);
             if self.ranks[left] != NONE {
                 candidate((self.ranks[left], left));
             }
         }
         if left > 0 {
             let before = self.previous[left];
-            self.ranks[before] = table.ranks().get(Plain, self.ids[before], id);
+            self.ranks[before] = table.ranks().get(self.ids[before], id);
             if self.ranks[before] != NONE {
                 candidate((self.ranks[before], before));
             }

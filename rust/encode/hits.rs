@@ -5,11 +5,10 @@
 //! loops do nothing else, and are functions of their own, so that all they need stays in registers: within one large
 //! loop they took a quarter more.
 
-use std::hint::select_unpredictable;
 use std::ops::Range;
 
-use super::cache::packed::{PER_WORD, Value, absent, count};
-use super::cache::{MEDIUM, NO_KEY, PieceCache, Probe, SHORT, ShortKey, ShortPieces, medium_key};
+use super::cache::packed::{self, PER_WORD, Value, count};
+use super::cache::{KEY_BYTES, MEDIUM, NO_KEY, PieceCache, Probe, SHORT, ShortKey, ShortPieces, medium_key};
 use super::kernel::{Kernel, Plain};
 use super::piece::Piece;
 
@@ -107,14 +106,17 @@ impl<'a> Batch<'a> {
         mut miss: impl FnMut(usize, ShortKey, usize),
     ) {
         let (keys, places) = self.from(index);
-        let misses = match self.kernel {
+        let absent = match self.kernel {
             Kernel::Portable => look_up(Plain, cache.short(), keys, places, values),
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.
             Kernel::Avx2(avx2) => unsafe { avx2::look_up(avx2, cache.short(), keys, places, values) },
         };
-        for index in misses.indices[..misses.count].iter().map(|index| usize::from(*index)) {
-            miss(index, keys[index], places[index]);
+        for index in absent.iter() {
+            values[index] = packed::absent(places[index]);
+            if keys[index] != NO_KEY {
+                miss(index, keys[index], places[index]);
+            }
         }
     }
 }
@@ -130,9 +132,27 @@ pub fn write(kernel: Kernel, values: &[Value], ids: &mut Vec<u32>) -> usize {
 }
 
 /// Indices among some pieces of a batch.
-struct Misses {
+struct Indices {
     indices: [u8; BATCH],
     count: usize,
+}
+
+impl Default for Indices {
+    fn default() -> Self {
+        Self { indices: [0; BATCH], count: 0 }
+    }
+}
+
+impl Indices {
+    #[inline(always)]
+    fn push_if(&mut self, is_one: bool, index: usize) {
+        self.indices[self.count % BATCH] = index as u8;
+        self.count += usize::from(is_one);
+    }
+
+    fn iter(&self) -> impl Iterator<Item = usize> {
+        self.indices[..self.count].iter().map(|index| usize::from(*index))
+    }
 }
 
 #[inline(always)]
@@ -142,36 +162,45 @@ fn look_up(
     keys: &[ShortKey],
     places: &[usize],
     values: &mut [Value],
-) -> Misses {
-    let mut misses = Misses { indices: [0; BATCH], count: 0 };
+) -> Indices {
+    let mut absent = Indices::default();
     for (index, ((key, place), value)) in keys.iter().zip(places).zip(values).enumerate() {
-        let found = cache.find(probe, *key, *place);
-        let absent = absent(*place);
-        let is_miss = (*key != NO_KEY) & found.is_none();
-        *value = *select_unpredictable(found.is_none(), &absent, found.unwrap_or(&absent));
+        let found;
+        (*value, found) = cache.read(probe, *key, *place);
         // No branch: most batches of a text that is new hold some.
-        misses.indices[misses.count % BATCH] = index as u8;
-        misses.count += usize::from(is_miss);
+        absent.push_if(!found, index);
     }
-    misses
+    absent
 }
 
 #[inline(always)]
 fn prepare(probe: impl Probe, batch: &mut Batch, cache: &PieceCache) {
     let short = cache.short();
     let Batch { text, ends, ref range, ref mut keys, ref mut places, .. } = *batch;
-    let mut start = if range.start == 0 { 0 } else { ends[range.start - 1] as usize };
-    for ((end, key), place) in ends[range.clone()].iter().zip(keys).zip(places) {
+    let first = if range.start == 0 { 0 } else { ends[range.start - 1] };
+    let ends = &ends[range.clone()];
+    let last = ends.iter().fold(first, |last, end| last.max(*end));
+    assert!(last as usize + KEY_BYTES <= text.len(), "texts are padded");
+    let mut longer = Indices::default();
+    let mut start = first as usize;
+    for (index, ((end, key), place)) in ends.iter().zip(&mut *keys).zip(&mut *places).enumerate() {
         let len = *end as usize - start;
         if len <= SHORT {
-            *key = probe.key(text, start, len);
+            // SAFETY: a piece starts at `first` or where another ends, so so many bytes of the text follow there.
+            let bytes = unsafe { &*text.as_ptr().add(start).cast() };
+            *key = probe.key(bytes, len);
             *place = short.place(*key);
             short.prefetch(*place);
         } else {
-            *key = NO_KEY;
-            *place = prepare_longer(cache, text, start, len);
+            longer.push_if(true, index);
         }
         start = *end as usize;
+    }
+    // By themselves: with a call in it, the loop would not keep what it needs in registers.
+    for index in longer.iter() {
+        let start = if index == 0 { first } else { ends[index - 1] };
+        keys[index] = NO_KEY;
+        places[index] = prepare_longer(cache, text, start as usize, (ends[index] - start) as usize);
     }
 }
 
@@ -231,7 +260,7 @@ fn write_values<'a>(
 
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
-    use super::{Batch, Misses, PieceCache, ShortKey, ShortPieces, Value};
+    use super::{Batch, Indices, PieceCache, ShortKey, ShortPieces, Value};
     use crate::encode::kernel::Avx2;
 
     #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
@@ -257,7 +286,7 @@ mod avx2 {
         keys: &[ShortKey],
         places: &[usize],
         values: &mut [Value],
-    ) -> Misses {
+    ) -> Indices {
         super::look_up(avx2, cache, keys, places, values)
     }
 

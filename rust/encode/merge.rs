@@ -108,7 +108,7 @@ impl MergeTable {
         match word.len() {
             0 => {}
             1 => emit(self.id(word.symbol(0)), 0, 1),
-            2 => match word.rank(vectors, self, 0) {
+            2 => match word.rank(self, 0) {
                 NONE => {
                     emit(self.id(word.symbol(0)), 0, 1);
                     emit(self.id(word.symbol(1)), 1, 2);
@@ -130,25 +130,9 @@ impl MergeTable {
         mut emit: impl FnMut(u32, usize, usize),
     ) {
         let mut merging = Merging::<W>::default();
-        merging.start(vectors, self, word);
+        merging.start(self, word);
         while merging.step(vectors, self) {}
         merging.emit(|symbol, start, end| emit(self.id(symbol), start, end));
-    }
-
-    /// Begins with one of several words.
-    pub fn start<const W: usize>(&self, merging: &mut Merging<W>, word: &impl Word) {
-        match self.kernel {
-            Kernel::Portable => merging.start(Plain, self, word),
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: having an `Avx2` proves that the processor has these features.
-            Kernel::Avx2(avx2) => unsafe { self.start_avx2(avx2, merging, word) },
-        }
-    }
-
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-    fn start_avx2<const W: usize>(&self, avx2: Avx2, merging: &mut Merging<W>, word: &impl Word) {
-        merging.start(avx2, self, word);
     }
 
     /// Merges several words side by side; their tokens are symbols, not ids.
@@ -205,7 +189,7 @@ mod tests {
                 let mut merging = SideBySide::<16>::default();
                 for (tag, word) in words.iter().enumerate() {
                     merging.add(tag, |merging| {
-                        table.start(merging, &word.as_slice());
+                        merging.start(&table, &word.as_slice());
                         true
                     });
                 }

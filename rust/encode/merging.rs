@@ -12,7 +12,7 @@
 use std::hint::select_unpredictable;
 
 use super::merge::MergeTable;
-use super::pairs::{NO_SYMBOL, NONE, PairPlace, PairTable};
+use super::pairs::{NO_PAIR, NO_SYMBOL, NONE, Pair, PairPlace, PairTable};
 use super::vectors::Vectors;
 
 /// The most symbols of a word here; longer ones are in [`windows`](super::windows).
@@ -55,6 +55,7 @@ pub struct Merging<const W: usize> {
 struct Joining {
     left: usize,
     right: usize,
+    /// `right` if nothing stands before.
     before: usize,
     with_after: PairPlace,
     with_before: PairPlace,
@@ -77,7 +78,7 @@ impl<const W: usize> Default for Merging<W> {
 impl<const W: usize> Merging<W> {
     /// Begins with a word of one to `W` symbols.
     #[inline(always)]
-    pub fn start<M: Merges>(&mut self, vectors: impl Vectors, table: &M, word: &impl Word<M>) {
+    pub fn start<M: Merges>(&mut self, table: &M, word: &impl Word<M>) {
         // Vectors take eight keys at a time, places are masked, and a key has room for those below `LONGEST`.
         const { assert!(W.is_power_of_two() && W >= 8 && W <= LONGEST) };
         debug_assert!((1..=W).contains(&word.len()), "{} symbols", word.len());
@@ -87,7 +88,7 @@ impl<const W: usize> Merging<W> {
         }
         self.keys = [NO_KEY; W];
         for (place, entry) in self.keys[..len - 1].iter_mut().enumerate() {
-            *entry = key(word.rank(vectors, table, place), place);
+            *entry = key(word.rank(table, place), place);
         }
         self.begins = !0u64 >> (64 - len);
         self.len = len;
@@ -108,7 +109,8 @@ impl<const W: usize> Merging<W> {
     pub fn step(&mut self, vectors: impl Vectors, table: &impl Merges) -> bool {
         let more = self.join(vectors, table);
         if more {
-            self.rank(vectors, table);
+            let changes = self.rank(table);
+            vectors.put(&mut self.keys, changes.map(|(place, key)| (place as u32, key)));
         }
         more
     }
@@ -130,24 +132,25 @@ impl<const W: usize> Merging<W> {
         // One above the place: zero is for none.
         let before = 64 - (self.begins & !(!0 << left)).leading_zeros() as usize;
         self.symbols[left & (W - 1)] = symbol;
-        // No branch at the ends of the word.
-        let neighbour =
-            |place: usize, there: bool| select_unpredictable(there, self.symbols[place & (W - 1)], NO_SYMBOL);
-        let place_before = before.wrapping_sub(1);
-        let with_after = table.ranks().place_of(symbol, neighbour(after, after < 64));
-        let with_before = table.ranks().place_of(neighbour(place_before, before > 0), symbol);
-        self.joining = Joining { left, right, before: place_before, with_after, with_before };
+        // No branch at the ends of the word; and what is asked for there is always the same, so it is at hand.
+        let at = |place: usize| self.symbols[place & (W - 1)];
+        let pair_after = select_unpredictable(after < 64, Pair::new(symbol, at(after)), NO_PAIR);
+        let pair_before = Pair::new(at(before.wrapping_sub(1)), symbol);
+        let pair_before = select_unpredictable(before > 0, pair_before, NO_PAIR);
+        let with_after = table.ranks().place_of(pair_after);
+        let with_before = table.ranks().place_of(pair_before);
+        let before = select_unpredictable(before > 0, before.wrapping_sub(1), right);
+        self.joining = Joining { left, right, before, with_after, with_before };
         true
     }
 
-    /// Ranks the pairs that the last join has made.
+    /// The keys that the last join has changed, in turn, each with its place.
     #[inline(always)]
-    fn rank(&mut self, vectors: impl Vectors, table: &impl Merges) {
+    fn rank(&self, table: &impl Merges) -> [(usize, u32); 3] {
         let Joining { left, right, before, with_after, with_before } = self.joining;
-        let with_after = table.ranks().find(vectors, with_after);
-        let with_before = table.ranks().find(vectors, with_before);
-        let changes = [(right, NO_KEY), (left, key(with_after, left)), (before, key(with_before, before))];
-        vectors.put(&mut self.keys, changes.map(|(place, key)| (place as u32, key)));
+        let with_after = table.ranks().find(with_after);
+        let with_before = table.ranks().find(with_before);
+        [(before, key(with_before, before)), (left, key(with_after, left)), (right, NO_KEY)]
     }
 
     /// Takes what is left: the id of each symbol.
@@ -234,7 +237,11 @@ impl<const W: usize> SideBySide<W> {
             }
             count = kept;
             for at in &live[..count] {
-                slots[*at as usize].rank(vectors, table);
+                let word = &mut slots[*at as usize];
+                // One after another: the other words come before these are looked at.
+                for (place, key) in word.rank(table) {
+                    word.keys[place & (W - 1)] = key;
+                }
             }
         }
     }
@@ -252,7 +259,7 @@ pub trait Word<M = MergeTable> {
     fn len(&self) -> usize;
     fn symbol(&self, place: usize) -> u32;
     /// The rank of the symbols at `place` and behind it: where there is a quicker way than the table.
-    fn rank(&self, vectors: impl Vectors, table: &M, place: usize) -> u32;
+    fn rank(&self, table: &M, place: usize) -> u32;
 }
 
 impl<M: Merges> Word<M> for &[u32] {
@@ -267,7 +274,7 @@ impl<M: Merges> Word<M> for &[u32] {
     }
 
     #[inline(always)]
-    fn rank(&self, vectors: impl Vectors, table: &M, place: usize) -> u32 {
-        table.ranks().get(vectors, self[place], self[place + 1])
+    fn rank(&self, table: &M, place: usize) -> u32 {
+        table.ranks().get(self[place], self[place + 1])
     }
 }

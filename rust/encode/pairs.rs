@@ -1,19 +1,20 @@
-//! A number for each of many pairs of symbols, in a table where a look-up touches one cache line or none.
+//! A number for each of many pairs of symbols, in a perfect hash table: a look-up reads one entry, whether the pair is
+//! there or not.
 //!
-//! Merging is bound by these look-ups: the table is larger than the second-level cache, the pairs come
-//! as good as at random, and most of them are not there, which a processor cannot foresee. So:
+//! Merging is bound by these look-ups. The pairs come as good as at random, and most of them are not there, which a
+//! processor cannot foresee. So there is no second place to look at, no branch, and next to no room between entries.
 //!
-//! - A pair is looked for in the eight entries of one line, all of them compared without a branch. Only
-//!   behind a line that is full, of which there are few, does the search go on in the next. (A cuckoo
-//!   table, the one before, touched two lines each time.)
-//! - A filter of a few bits for each pair, small enough for the second-level cache, tells seven of eight
-//!   pairs that are not there. These look into a line that is always empty: no branch here either.
+//! Pairs are hashed to buckets of a few. Each bucket has a multiplier, found at load, that sends its pairs to entries
+//! of their own: the largest buckets choose first, those of one pair last. (Belazzougui, Botelho and Dietzfelbinger,
+//! "Hash, displace, and compress", 2009.)
 
 use std::hint::select_unpredictable;
 
-use super::kernel::{Plain, prefetch};
-use super::vectors::{PER_LINE, VALUE_BITS, Vectors};
+use super::kernel::prefetch;
 use super::vocab::{ID_BITS as SYMBOL_BITS, MAX_IDS};
+
+/// Low bits of an entry that are its value; those above are its key.
+const VALUE_BITS: u32 = 24;
 
 /// "Not there". All values and symbols are below it.
 pub const NONE: u32 = (1 << VALUE_BITS) - 1;
@@ -21,126 +22,158 @@ pub const NONE: u32 = (1 << VALUE_BITS) - 1;
 /// A symbol that no pair has, for "no neighbour".
 pub const NO_SYMBOL: u32 = MAX_IDS - 1;
 
-/// Entries are never zero: their keys are inverted, and no pair is twice [`NO_SYMBOL`].
-const EMPTY: u64 = 0;
-const KEY: u64 = (1 << (2 * SYMBOL_BITS)) - 1;
+/// An entry that is free.
+const EMPTY: u64 = NO_PAIR.0 | NONE as u64;
 
-/// An entry is 40 bits of key above 24 bits of value.
-#[derive(Clone, Copy)]
-#[repr(align(64))]
-struct Line([u64; PER_LINE]);
+/// Pairs in a bucket, about. With more the search for multipliers takes long, with fewer these take more memory.
+const PER_BUCKET: usize = 4;
+
+/// Small ones would leave the upper bits of a bucket's hashes alike.
+const MULTIPLIERS: std::ops::Range<u16> = 1 << 15..u16::MAX;
 
 /// Values below [`NONE`] by pairs of symbols below [`NO_SYMBOL`].
 pub struct PairTable {
-    /// A power of two of them, and one more that stays empty.
-    lines: Box<[Line]>,
-    /// 32 bits for each line, a bit set for each pair.
-    filter: Box<[u32]>,
+    /// A power of two of them.
+    entries: Box<[u64]>,
     shift: u32,
+    /// One for each bucket, of which there is a power of two.
+    multipliers: Box<[u16]>,
+    factor: u64,
+}
+
+/// Two symbols, as the entry of a pair begins: its value does not matter.
+#[derive(Clone, Copy, Default)]
+pub struct Pair(u64);
+
+/// What is never in a table.
+pub const NO_PAIR: Pair = Pair::new(NO_SYMBOL, NO_SYMBOL);
+
+impl Pair {
+    #[inline(always)]
+    pub const fn new(left: u32, right: u32) -> Self {
+        Self(((left as u64) << SYMBOL_BITS | right as u64) << VALUE_BITS)
+    }
 }
 
 /// Where to find a pair.
 #[derive(Clone, Copy, Default)]
 pub struct PairPlace {
-    key: u64,
+    pair: Pair,
     place: usize,
 }
 
 impl PairTable {
     /// Of a pair that is listed twice the last value counts.
     pub fn new(pairs: impl ExactSizeIterator<Item = ((u32, u32), u32)>) -> Self {
-        // Five entries a line or fewer: one line in ten is full.
-        let size = (pairs.len() / 5).next_power_of_two().max(2);
-        let mut table = Self {
-            lines: vec![Line([EMPTY; PER_LINE]); size + 1].into_boxed_slice(),
-            filter: vec![0; size].into_boxed_slice(),
-            shift: 64 - size.trailing_zeros(),
-        };
-        for ((left, right), value) in pairs {
-            table.insert(key(left, right), value);
+        let pairs: Vec<u64> =
+            pairs.map(|((left, right), value)| Pair::new(left, right).0 | u64::from(value)).collect();
+        let mut factor = 0x9E37_79B9_7F4A_7C15;
+        loop {
+            match Self::build(&pairs, factor) {
+                Some(table) => return table,
+                // Some bucket found no multiplier, which is to be expected of none.
+                None => factor = factor.wrapping_mul(0xD6E8_FEB8_6659_FD93),
+            }
         }
-        table
     }
 
-    fn insert(&mut self, key: u64, value: u32) {
-        let (word, bit) = self.filter_bit(key);
-        self.filter[word] |= bit;
-        let mut place = self.place(key);
-        loop {
-            let mut entries = self.lines[place].0.iter_mut();
-            if let Some(entry) = entries.find(|entry| **entry == EMPTY || **entry >> VALUE_BITS == key) {
-                *entry = key << VALUE_BITS | u64::from(value);
-                return;
-            }
-            place = self.next(place);
+    fn build(pairs: &[u64], factor: u64) -> Option<Self> {
+        // One entry in fifty stays free at least: the last buckets would search for long.
+        let size = (pairs.len() + pairs.len() / 50).next_power_of_two().max(2);
+        let mut table = Self {
+            entries: vec![EMPTY; size].into_boxed_slice(),
+            shift: 64 - size.trailing_zeros(),
+            multipliers: vec![1; (pairs.len() / PER_BUCKET).next_power_of_two()].into_boxed_slice(),
+            factor,
+        };
+        let bucket = |pair: &u64| table.bucket(table.hash(*pair));
+        let mut sizes = vec![0u32; table.multipliers.len()];
+        for pair in pairs {
+            sizes[bucket(pair)] += 1;
         }
+        let mut order: Vec<(u32, u32, u32)> = pairs
+            .iter()
+            .enumerate()
+            .map(|(index, pair)| (u32::MAX - sizes[bucket(pair)], bucket(pair) as u32, index as u32))
+            .collect();
+        order.sort_unstable();
+        let mut members = Vec::new();
+        let mut is_taken = vec![false; size];
+        for bucket in order.chunk_by(|one, other| one.1 == other.1) {
+            members.clear();
+            members.extend(bucket.iter().rev().map(|(.., index)| pairs[*index as usize]));
+            members.sort_by_key(|pair| pair >> VALUE_BITS);
+            members.dedup_by_key(|pair| *pair >> VALUE_BITS);
+            table.multipliers[bucket[0].1 as usize] = table.separate(&members, &mut is_taken)?;
+            for pair in &members {
+                let place = table.place(*pair);
+                table.entries[place] = *pair;
+            }
+        }
+        Some(table)
+    }
+
+    /// Takes an entry that is free for each of some pairs, and gives the multiplier that sends them there.
+    fn separate(&self, pairs: &[u64], is_taken: &mut [bool]) -> Option<u16> {
+        MULTIPLIERS.map(|multiplier| multiplier | 1).step_by(2).find(|multiplier| {
+            let places = || pairs.iter().map(|pair| self.entry(self.hash(*pair), *multiplier));
+            let free = places().take_while(|place| !std::mem::replace(&mut is_taken[*place], true)).count();
+            if free < pairs.len() {
+                places().take(free).for_each(|place| is_taken[place] = false);
+            }
+            free == pairs.len()
+        })
     }
 
     /// The value of a pair, [`NONE`] if it has none.
     #[inline(always)]
-    pub fn get(&self, vectors: impl Vectors, left: u32, right: u32) -> u32 {
-        self.find(vectors, self.place_of(left, right))
+    pub fn get(&self, left: u32, right: u32) -> u32 {
+        self.find(self.place_of(Pair::new(left, right)))
     }
 
     /// Where a pair would be, its line asked for.
     #[inline(always)]
-    pub fn place_of(&self, left: u32, right: u32) -> PairPlace {
-        let key = key(left, right);
-        let (word, bit) = self.filter_bit(key);
-        let perhaps = self.filter[word] & bit != 0;
-        let place = select_unpredictable(perhaps, self.place(key), self.lines.len() - 1);
-        prefetch(&raw const self.lines[place]);
-        PairPlace { key, place }
+    pub fn place_of(&self, pair: Pair) -> PairPlace {
+        let place = self.place(pair.0);
+        prefetch(self.entries.as_ptr().wrapping_add(place));
+        PairPlace { pair, place }
     }
 
     /// The value of the pair that belongs to a place, [`NONE`] if it has none.
     #[inline(always)]
-    pub fn find(&self, vectors: impl Vectors, PairPlace { key, place }: PairPlace) -> u32 {
-        let Line(entries) = &self.lines[place];
-        let found = vectors.find(entries, key);
-        let may_be_behind = u32::from(entries[PER_LINE - 1] != EMPTY);
-        // One rare branch, not two of which the first is a guess.
-        if may_be_behind & u32::from(found == NONE) != 0 { self.find_behind(place, key) } else { found }
+    pub fn find(&self, PairPlace { pair, place }: PairPlace) -> u32 {
+        // Nothing but the value is left of the entry of this pair, and more than any value of another one. The smaller
+        // of this and `NONE`, which the compiler would find with a branch.
+        let rest = self.entries[place] ^ pair.0;
+        select_unpredictable(rest < u64::from(NONE), rest as u32, NONE)
     }
 
-    /// A pair that was not in its line, which is full.
-    #[cold]
-    fn find_behind(&self, mut place: usize, key: u64) -> u32 {
-        loop {
-            place = self.next(place);
-            let Line(entries) = &self.lines[place];
-            let found = Plain.find(entries, key);
-            if found != NONE || entries[PER_LINE - 1] == EMPTY {
-                return found;
-            }
-        }
-    }
-
-    /// Fibonacci hashing: the upper bits of the product depend on all bits of the key.
+    /// The entry for a pair.
     #[inline(always)]
-    fn place(&self, key: u64) -> usize {
-        (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> self.shift) as usize
+    fn place(&self, pair: u64) -> usize {
+        let hash = self.hash(pair);
+        self.entry(hash, self.multipliers[self.bucket(hash)])
     }
 
-    /// With another factor, so that pairs of one line are told from each other.
+    /// The upper bits depend on all bits of the key.
     #[inline(always)]
-    fn filter_bit(&self, key: u64) -> (usize, u32) {
-        let hash = key.wrapping_mul(0xC2B2_AE3D_27D4_EB4F);
-        ((hash >> self.shift) as usize, 1 << (hash >> 32 & 31))
+    fn hash(&self, pair: u64) -> u64 {
+        (pair >> VALUE_BITS).wrapping_mul(self.factor)
     }
 
-    fn next(&self, place: usize) -> usize {
-        (place + 1) & (self.lines.len() - 2)
+    #[inline(always)]
+    fn bucket(&self, hash: u64) -> usize {
+        (hash >> (2 * SYMBOL_BITS)) as usize & (self.multipliers.len() - 1)
+    }
+
+    #[inline(always)]
+    fn entry(&self, hash: u64, multiplier: u16) -> usize {
+        (hash.wrapping_mul(u64::from(multiplier)) >> self.shift) as usize
     }
 
     pub fn bytes(&self) -> usize {
-        size_of_val(&*self.lines) + size_of_val(&*self.filter)
+        size_of_val(&*self.entries) + size_of_val(&*self.multipliers)
     }
-}
-
-#[inline(always)]
-fn key(left: u32, right: u32) -> u64 {
-    (u64::from(left) << SYMBOL_BITS | u64::from(right)) ^ KEY
 }
 
 #[cfg(test)]
@@ -150,6 +183,28 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_table_without_much_room_is_a_map() {
+        let pairs = |count: u32| (0..count).map(|n| ((n % 70_001, n * 7 % 9_973), n));
+        // As many as there is room for before the table becomes twice as large.
+        let count = (1 << 16) * 50 / 51;
+        let table = PairTable::new(pairs(count));
+        assert_eq!(table.entries.len(), 1 << 16);
+        for ((left, right), value) in pairs(count) {
+            assert_eq!(table.get(left, right), value);
+        }
+        for ((left, right), value) in pairs(count + 5_000).skip(count as usize) {
+            assert_eq!(table.get(left, right), NONE, "{value}");
+        }
+    }
+
+    #[test]
+    fn pairs_that_cannot_be_told_apart_need_another_factor() {
+        let pairs = [(1, 2), (2, 1)].map(|(left, right)| Pair::new(left, right).0);
+        assert!(PairTable::build(&pairs, 0).is_none());
+        assert!(PairTable::build(&pairs, 1 << 30 | 1).is_some());
+    }
 
     proptest! {
         #[test]
@@ -161,7 +216,7 @@ mod tests {
             for left in (0..41).chain([NO_SYMBOL]) {
                 for right in (0..41).chain([NO_SYMBOL]) {
                     let expected = map.get(&(left, right)).copied().unwrap_or(NONE);
-                    prop_assert_eq!(table.get(Plain, left, right), expected);
+                    prop_assert_eq!(table.get(left, right), expected);
                 }
             }
         }

@@ -157,7 +157,7 @@ impl<'a> LastMerges<'a> {
             let tag = self.products.len();
             self.products.push(product);
             self.words.add(tag, |word| {
-                word.start(Plain, self.rules, &symbols);
+                word.start(self.rules, &symbols);
                 true
             });
             if self.words.len() == Self::AT_ONCE {
@@ -168,7 +168,7 @@ impl<'a> LastMerges<'a> {
         let mut left = Vec::new();
         if symbols.len() <= LONGEST {
             let mut word = Merging::<LONGEST>::default();
-            word.start(Plain, self.rules, &symbols);
+            word.start(self.rules, &symbols);
             while word.count() > 2 && word.step(Plain, self.rules) {}
             word.emit(|id, _, _| left.push(id));
         } else {
@@ -189,7 +189,7 @@ impl<'a> LastMerges<'a> {
     /// Appends the rank of the merge of the two symbols that are left, if it makes the token.
     fn keep(&self, product: u32, left: &[u32], live: &mut Vec<u32>) {
         if let [left, right] = *left {
-            let rank = self.rules.ranks.get(Plain, left, right);
+            let rank = self.rules.ranks.get(left, right);
             if rank != NONE && self.rules.product(rank) == product {
                 live.push(rank);
             }

@@ -172,7 +172,7 @@ impl Characters {
             before = Some(here);
             place += len;
         }
-        self.table.start(merging, &&symbols[..count]);
+        merging.start(&self.table, &&symbols[..count]);
         true
     }
 

@@ -28,7 +28,6 @@ use std::ops::Range;
 use super::heap;
 use super::merge::MergeTable;
 use super::merging::{LONGEST, SideBySide, Word};
-use super::vectors::Vectors;
 
 /// How many windows are merged side by side.
 const AT_ONCE: usize = 16;
@@ -209,7 +208,7 @@ impl Windows {
             });
             if !is_repeat && size <= LONGEST {
                 self.words.add(0, |merging| {
-                    table.start(merging, &part);
+                    merging.start(table, &part);
                     true
                 });
             }
@@ -275,8 +274,8 @@ impl<W: Word> Word for Part<'_, W> {
     }
 
     #[inline(always)]
-    fn rank(&self, vectors: impl Vectors, table: &MergeTable, place: usize) -> u32 {
-        self.word.rank(vectors, table, self.start + place)
+    fn rank(&self, table: &MergeTable, place: usize) -> u32 {
+        self.word.rank(table, self.start + place)
     }
 }
 

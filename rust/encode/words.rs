@@ -1,10 +1,8 @@
 //! Merging one word whose symbols are single bytes or a list: what both kinds of model share.
 
-use super::kernel::Plain;
 use super::merge::MergeTable;
 use super::merging::{LONGEST, Merges, Merging, Word};
 use super::pairs::NONE;
-use super::vectors::Vectors;
 use super::windows::WindowMerger;
 
 /// Whether a byte is in any UTF-8 text.
@@ -32,7 +30,7 @@ impl ByteSymbols {
         let mut ranks = vec![NONE; 1 << 16];
         for (left, left_id) in ids.iter().enumerate().filter(|(_, id)| **id != NONE) {
             for (right, right_id) in ids.iter().enumerate().filter(|(_, id)| **id != NONE) {
-                ranks[left << 8 | right] = table.ranks().get(Plain, *left_id, *right_id);
+                ranks[left << 8 | right] = table.ranks().get(*left_id, *right_id);
             }
         }
         Self { ids: *ids, ranks: ranks.into_boxed_slice() }
@@ -46,7 +44,7 @@ impl ByteSymbols {
     /// Starts to merge a word of one to `W` bytes.
     #[inline(always)]
     pub fn start<const W: usize>(&self, table: &MergeTable, word: &[u8], merging: &mut Merging<W>) {
-        table.start(merging, &ByteWord { symbols: self, word });
+        merging.start(table, &ByteWord { symbols: self, word });
     }
 
     pub fn bytes(&self) -> usize {
@@ -96,7 +94,7 @@ impl Word for ByteWord<'_> {
     }
 
     #[inline(always)]
-    fn rank(&self, _: impl Vectors, _: &MergeTable, place: usize) -> u32 {
+    fn rank(&self, _: &MergeTable, place: usize) -> u32 {
         self.symbols.ranks[usize::from(self.word[place]) << 8 | usize::from(self.word[place + 1])]
     }
 }

@@ -34,8 +34,8 @@ use super::memory::{Line, Lines};
 use super::piece::Piece;
 use long::LongPieces;
 use packed::Value;
-pub use probe::{MEDIUM, NO_KEY, Probe, SHORT, ShortKey, medium_key};
-use probe::{MediumKey, medium_part_key, short_part_key};
+pub use probe::{KEY_BYTES, MEDIUM, NO_KEY, Probe, SHORT, ShortKey, medium_key};
+use probe::{MediumKey, bytes, medium_part_key, short_part_key};
 use table::{MediumTable, ShortTable, Stretch};
 
 /// Longest piece that is kept.
@@ -68,7 +68,7 @@ impl<'a> Lookup<'a> {
     ) -> Option<Self> {
         let (text, len) = (piece.padded(), piece.len());
         if len <= SHORT {
-            let key = Plain.key(text, 0, len);
+            let key = Plain.key(bytes(text, 0), len);
             return Some(Self::Short(key, short(key)));
         }
         if len <= MEDIUM {
@@ -278,11 +278,18 @@ impl<'a> ShortPieces<'a> {
 
     /// The packed ids of a piece: two words, or one and another that belongs to something else.
     #[inline(always)]
-    pub fn find(self, probe: impl Probe, key: ShortKey, place: usize) -> Option<&'a [u64; 2]> {
-        let line = self.lines.get(place)?;
-        let word = probe::find(probe, line, key);
-        // SAFETY: the two words are among the eight.
-        (word < line.0.len() - 1).then(|| unsafe { &*line.0.as_ptr().add(word).cast() })
+    pub fn find(self, probe: impl Probe, key: ShortKey, place: usize) -> Option<&'a Value> {
+        let (value, found) = probe::find(probe, self.lines.get(place)?, key);
+        found.then_some(value)
+    }
+
+    /// A copy of the same, or something else, and whether it is there. [`NO_KEY`] never is, whatever the place.
+    #[inline(always)]
+    pub fn read(self, probe: impl Probe, key: ShortKey, place: usize) -> (Value, bool) {
+        // SAFETY: the number of lines is a power of two, so what is left of the place is below it.
+        let line = unsafe { self.lines.get_unchecked(place & (self.lines.len() - 1)) };
+        let (value, found) = probe::find(probe, line, key);
+        (*value, found)
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the hot loop does for each piece, for each kernel: its key, a comparison with a cache line, and the
 //! ids of what was found.
 
-use super::packed;
+use super::packed::{self, Value};
 use crate::encode::kernel::Plain;
 use crate::encode::memory::Line;
 
@@ -9,6 +9,9 @@ use crate::encode::memory::Line;
 const TINY: usize = 7;
 pub const SHORT: usize = 15;
 pub const MEDIUM: usize = 31;
+
+/// The bytes of a text that a key is made of, with some behind the piece.
+pub const KEY_BYTES: usize = 16;
 
 /// A piece with its length in the last byte; of a tiny one both words, so that one of them is enough. The
 /// length of a tiny piece has its upper bits set: no text has such a byte, so a word of a longer piece never
@@ -26,8 +29,8 @@ pub const NO_KEY: ShortKey = u128::MAX;
 
 /// What a kernel does for a piece.
 pub trait Probe: Copy {
-    /// The key of the piece of `len` bytes, one to [`SHORT`], at `start`; 16 bytes must follow there.
-    fn key(self, text: &[u8], start: usize, len: usize) -> ShortKey;
+    /// The key of the piece of `len` bytes, one to [`SHORT`], that these begin with.
+    fn key(self, bytes: &[u8; KEY_BYTES], len: usize) -> ShortKey;
 
     /// Which of a line's last four words equal the word of the key that stands over them, one bit each.
     fn equal(self, line: &Line, key: ShortKey) -> usize;
@@ -58,10 +61,13 @@ pub fn medium_part_key(text: &[u8], start: usize, len: usize) -> MediumKey {
     [a, b, c, d | u64::from(PART_TAG) << 56]
 }
 
+/// Behind the words of values. In a line there are two words from here on as well.
+const NO_VALUE: usize = 4;
+
 /// By the upper half of a key's last byte and the words of a line that equal the key's, the word that its
-/// value begins with, or one behind all.
+/// value begins with, or [`NO_VALUE`].
 static VALUES: [u8; 128] = {
-    let mut values = [8; 128];
+    let mut values = [NO_VALUE as u8; 128];
     let mut equal = 1;
     while equal < 16 {
         values[(TINY_TAG & 0x70) as usize | equal] = equal.trailing_zeros() as u8;
@@ -75,11 +81,13 @@ static VALUES: [u8; 128] = {
     values
 };
 
-/// The word of a line with which the value of a key begins, above six if it is not there.
+/// The value of a key, two words of a line, or two other ones; and whether it is there.
 #[inline(always)]
-pub fn find(probe: impl Probe, line: &Line, key: ShortKey) -> usize {
+pub fn find(probe: impl Probe, line: &Line, key: ShortKey) -> (&Value, bool) {
     let kind = (key >> 120) as usize & 0x70;
-    usize::from(VALUES[kind | probe.equal(line, key) & 15])
+    let word = usize::from(VALUES[kind | probe.equal(line, key) & 15]);
+    // SAFETY: no entry of the table is more than `NO_VALUE`, behind which there are two words.
+    (unsafe { &*line.0.as_ptr().add(word).cast() }, word < NO_VALUE)
 }
 
 /// The key of a piece of [`SHORT`] + 1 to [`MEDIUM`] bytes.
@@ -92,8 +100,8 @@ pub fn medium_key(text: &[u8], start: usize, len: usize) -> MediumKey {
 
 impl Probe for Plain {
     #[inline(always)]
-    fn key(self, text: &[u8], start: usize, len: usize) -> ShortKey {
-        let bytes = load(text, start) & BELOW[len & SHORT];
+    fn key(self, bytes: &[u8; KEY_BYTES], len: usize) -> ShortKey {
+        let bytes = u128::from_le_bytes(*bytes) & BELOW[len & SHORT];
         let again = if len <= TINY { bytes << 64 } else { 0 };
         bytes | again | LENGTH[len & SHORT]
     }
@@ -136,14 +144,15 @@ static LENGTH: [u128; MEDIUM + 1] = {
     lengths
 };
 
+/// The bytes of a padded text from `start` on.
+#[inline(always)]
+pub fn bytes(text: &[u8], start: usize) -> &[u8; KEY_BYTES] {
+    text[start..].first_chunk().expect("texts are padded")
+}
+
 #[inline(always)]
 fn load(text: &[u8], start: usize) -> u128 {
-    debug_assert!(start + 16 <= text.len(), "texts are padded");
-    let Some(last) = text.len().checked_sub(16) else { return 0 };
-    // A minimum, not a branch: this is done for each piece.
-    let start = start.min(last);
-    // SAFETY: at least 16 bytes follow `start`.
-    u128::from_le_bytes(unsafe { text.as_ptr().add(start).cast::<[u8; 16]>().read() })
+    u128::from_le_bytes(*bytes(text, start))
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -155,15 +164,15 @@ mod avx2 {
         _mm256_srlv_epi32,
     };
 
-    use super::{LENGTH, Line, Probe, SHORT, ShortKey, TINY, load};
+    use super::{KEY_BYTES, LENGTH, Line, Probe, SHORT, ShortKey, TINY};
     use crate::encode::kernel::Avx2;
     use crate::encode::vocab::MAX_IDS;
 
     impl Probe for Avx2 {
         #[inline(always)]
-        fn key(self, text: &[u8], start: usize, len: usize) -> ShortKey {
+        fn key(self, bytes: &[u8; KEY_BYTES], len: usize) -> ShortKey {
             // SAFETY: having an `Avx2` proves that the processor has AVX2.
-            unsafe { key(text, start, len) }
+            unsafe { key(bytes, len) }
         }
 
         #[inline(always)]
@@ -199,8 +208,8 @@ mod avx2 {
 
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn key(text: &[u8], start: usize, len: usize) -> ShortKey {
-        let bytes = vector(load(text, start));
+    fn key(bytes: &[u8; KEY_BYTES], len: usize) -> ShortKey {
+        let bytes = vector(u128::from_le_bytes(*bytes));
         let kept = _mm_shuffle_epi8(bytes, vector(u128::from_le_bytes(BYTES[len & SHORT])));
         let key = _mm_or_si128(kept, vector(LENGTH[len & SHORT]));
         // SAFETY: both are 16 bytes.
