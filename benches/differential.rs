@@ -6,8 +6,7 @@
 //! For each tokenizer: every text of the corpus, a JSON list of (naughty) strings, every Unicode scalar
 //! value alone and between letters, random mixtures, runs of a million equal characters, added tokens
 //! inside text. Prints how many documents and bytes were compared and how many differ; exits with 1 if
-//! any does. Every document goes through the fast engine twice, by the kernels of this processor and
-//! by the portable ones.
+//! any does. Every document goes through the fast engine by each kernel that this processor has.
 #![allow(clippy::unwrap_used)] // a command for developers: what goes wrong ends it
 
 #[path = "corpus.rs"]
@@ -20,7 +19,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use _core::encode::{EncodeWorker, Encoder, EncoderOptions, Engine};
+use _core::encode::{EncodeWorker, Encoder, EncoderOptions, Engine, Kernel};
 use mixtures::Random;
 
 struct Arguments {
@@ -75,9 +74,10 @@ fn compare(path: &Path, arguments: &Arguments) -> usize {
     if encoder.engine() == Engine::Reference {
         return 0;
     }
-    let portable =
-        Encoder::with_options(&json, EncoderOptions { portable: true, ..Default::default() }).unwrap();
-    let comparison = Comparison::new(name, encoder, portable);
+    let kernels = Kernel::all().into_iter();
+    let encoders = kernels
+        .map(|kernel| Encoder::with_options(&json, EncoderOptions { kernel, ..Default::default() }).unwrap());
+    let comparison = Comparison::new(name, encoders.collect());
     for shard in arguments.corpus.iter().flat_map(|folder| corpus::shards(folder)) {
         comparison.all("corpus", &corpus::texts(&shard));
     }
@@ -109,17 +109,17 @@ fn runs() -> Vec<String> {
 
 struct Comparison {
     name: String,
-    encoder: Encoder,
-    portable: Encoder,
+    /// One for each kernel.
+    encoders: Vec<Encoder>,
     documents: AtomicUsize,
     bytes: AtomicUsize,
     different: AtomicUsize,
 }
 
 impl Comparison {
-    fn new(name: String, encoder: Encoder, portable: Encoder) -> Self {
+    fn new(name: String, encoders: Vec<Encoder>) -> Self {
         let zero = || AtomicUsize::new(0);
-        Self { name, encoder, portable, documents: zero(), bytes: zero(), different: zero() }
+        Self { name, encoders, documents: zero(), bytes: zero(), different: zero() }
     }
 
     /// Compares texts on as many threads as there are processors.
@@ -129,14 +129,14 @@ impl Comparison {
         std::thread::scope(|scope| {
             for _ in 0..threads {
                 scope.spawn(|| {
-                    let (mut fast, mut portable) = (self.encoder.worker(), self.portable.worker());
+                    let mut workers: Vec<_> = self.encoders.iter().map(Encoder::worker).collect();
                     loop {
                         let from = next.fetch_add(64, Ordering::Relaxed);
                         if from >= texts.len() {
                             return;
                         }
                         for text in &texts[from..(from + 64).min(texts.len())] {
-                            self.one(what, text, &mut fast, &mut portable);
+                            self.one(what, text, &mut workers);
                         }
                     }
                 });
@@ -144,11 +144,11 @@ impl Comparison {
         });
     }
 
-    fn one(&self, what: &str, text: &str, fast: &mut EncodeWorker, portable: &mut EncodeWorker) {
+    fn one(&self, what: &str, text: &str, workers: &mut [EncodeWorker]) {
         let mut expected = Vec::new();
-        self.encoder.encode_with_reference(text, &mut expected).expect("the reference encodes any text");
+        self.encoders[0].encode_with_reference(text, &mut expected).expect("the reference encodes any text");
         let mut equal = true;
-        for worker in [fast, portable] {
+        for worker in workers {
             let mut ids = Vec::new();
             worker.encode(text, &mut ids).expect("the fast engine encodes any text");
             equal &= ids == expected;
@@ -162,7 +162,7 @@ impl Comparison {
     }
 
     fn added_token_spellings(&self) -> Vec<String> {
-        let json: serde_json::Value = serde_json::from_slice(self.encoder.json()).unwrap();
+        let json: serde_json::Value = serde_json::from_slice(self.encoders[0].json()).unwrap();
         let tokens = json["added_tokens"].as_array().cloned().unwrap_or_default();
         tokens.iter().filter_map(|token| Some(token["content"].as_str()?.to_owned())).collect()
     }
@@ -186,9 +186,9 @@ impl Comparison {
         let mut random = Random::new(seed);
         let mut more = self.added_token_spellings();
         for _ in 0..3000 {
-            more.extend(self.encoder.id_to_token(random.below(self.encoder.vocab_size()) as u32));
-            let id = random.below(self.encoder.vocab_size()) as u32;
-            more.extend(self.encoder.decode(&[id]).ok());
+            more.extend(self.encoders[0].id_to_token(random.below(self.encoders[0].vocab_size()) as u32));
+            let id = random.below(self.encoders[0].vocab_size()) as u32;
+            more.extend(self.encoders[0].decode(&[id]).ok());
         }
         (0..cases).map(|_| mixtures::mixture(&mut random, &more)).collect()
     }

@@ -1,15 +1,16 @@
 //! How fast the encoder is: first and further passes over the texts of a file, on one thread.
 //!
-//!     cargo run --release --example encode_speed -- tokenizer.json documents.bin [--portable] [--reference] [--passes=2]
+//!     cargo run --release --example encode_speed -- tokenizer.json documents.bin [--kernel=portable] [--reference]
+//!         [--passes=2] [--workers=3]
 //!
 //! The documents are length-prefixed: a little-endian u32, then so many bytes of UTF-8. Prints megabytes
 //! of text per second of the thread's processor time, which other programs disturb less than the clock
-//! on the wall, for three fresh workers.
+//! on the wall, for some fresh workers. A kernel is named by how its name begins: see `gristmill --version`.
 #![allow(clippy::unwrap_used)] // a command for developers: what goes wrong ends it
 
 use std::time::Instant;
 
-use _core::encode::{Encoder, EncoderOptions, Engine};
+use _core::encode::{Encoder, EncoderOptions, Engine, Kernel};
 use cpu_time::ThreadTime;
 
 fn main() {
@@ -17,10 +18,20 @@ fn main() {
         std::env::args().skip(1).partition(|word| word.starts_with("--"));
     let has = |flag: &str| flags.iter().any(|word| word == flag);
     let [tokenizer, documents] = paths.as_slice() else { panic!("a tokenizer.json and a file of documents") };
-    let passes = flags.iter().find_map(|flag| flag.strip_prefix("--passes=")?.parse().ok()).unwrap_or(2);
+    let number = |name: &str, default| {
+        flags.iter().find_map(|flag| flag.strip_prefix(name)?.parse().ok()).unwrap_or(default)
+    };
+    let (passes, workers) = (number("--passes=", 2), number("--workers=", 3));
+    let kernel =
+        flags.iter().find_map(|flag| flag.strip_prefix("--kernel=")).map_or(Kernel::detect(), |name| {
+            Kernel::all()
+                .into_iter()
+                .find(|kernel| kernel.name().starts_with(name))
+                .expect("a kernel of this processor")
+        });
     let began = Instant::now();
     let options = EncoderOptions {
-        portable: has("--portable"),
+        kernel,
         engine: if has("--reference") { Engine::Reference } else { Engine::Fast },
         ..Default::default()
     };
@@ -30,7 +41,7 @@ fn main() {
     let texts = texts(&bytes);
     let total: usize = texts.iter().map(|text| text.len()).sum();
     print!("{} {} load {:.0} ms; MB/s", base(tokenizer), base(documents), load.as_secs_f64() * 1e3);
-    for _ in 0..3 {
+    for _ in 0..workers {
         let began = Instant::now();
         let mut worker = encoder.worker();
         let made = began.elapsed();

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
+use _core::encode::Kernel;
 use _core::encode::split::{PADDING, SplitScratch, Splitter};
 
 /// Enough to leave the caches of the processor.
@@ -26,7 +27,8 @@ fn split(criterion: &mut Criterion) {
         group.throughput(Throughput::Bytes(documents.iter().map(|d| (d.len() - PADDING) as u64).sum()));
         for family in FAMILIES {
             let splitter = || Splitter::recognise(&families[family]).unwrap();
-            for (splitter, how) in [(splitter(), "vector"), (splitter().portable(), "portable")] {
+            for kernel in Kernel::all() {
+                let (splitter, how) = (splitter().on(kernel), kernel.name());
                 let mut scratch = SplitScratch::default();
                 let mut ends = Vec::new();
                 group.bench_function(format!("{family}/{how}"), |bencher| {

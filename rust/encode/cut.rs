@@ -109,8 +109,12 @@ impl Cutter {
         match self.kernel {
             Kernel::Portable => self.cut_portable(&text[..n], ends),
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: having an `Avx2` proves that the processor has these features.
-            Kernel::Avx2(_) => unsafe { self.cut_avx2(text, n, ends) },
+            Kernel::Avx2(avx2) => match avx2.avx512() {
+                // SAFETY: having an `Avx512` proves that the processor has these features.
+                Some(avx512) => unsafe { self.cut_avx512(avx512, text, n, ends) },
+                // SAFETY: the same of an `Avx2`.
+                None => unsafe { self.cut_avx2(avx2, text, n, ends) },
+            },
         }
         if n > 0 {
             ends.push(n as u32);
@@ -161,7 +165,8 @@ mod avx2 {
     };
 
     use super::{CLASSES, Cutter, OTHER, SPACE};
-    use crate::encode::positions::push_ones;
+    use crate::encode::blocks::Blocks;
+    use crate::encode::kernel::Avx2;
 
     /// For one class, by the low half of a byte: one bit for each high half that makes a member.
     type Members = [u8; 16];
@@ -170,7 +175,7 @@ mod avx2 {
         /// 64 bytes at a time: a bitmap of each class by two table look-ups for each byte, then the cuts
         /// with word arithmetic. Eight times the portable loop.
         #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-        pub(super) fn cut_avx2(&self, text: &[u8], n: usize, ends: &mut Vec<u32>) {
+        pub(super) fn cut_avx2(&self, avx2: Avx2, text: &[u8], n: usize, ends: &mut Vec<u32>) {
             let tables: [Members; CLASSES - 1] = std::array::from_fn(|class| self.members(class as u8));
             // All ones where a class must not be cut off the one before it: no branch on the rules below.
             let masks: [[u64; CLASSES]; CLASSES] = self
@@ -202,7 +207,7 @@ mod avx2 {
                 if n - at < 64 {
                     cuts &= (1 << (n - at)) - 1;
                 }
-                push_ones(cuts, at as u32, ends);
+                avx2.push_ones(cuts, at as u32, ends);
                 at += 64;
             }
         }
@@ -261,6 +266,46 @@ mod avx2 {
     }
 }
 
+#[cfg(target_arch = "x86_64")]
+mod avx512 {
+    use super::{CLASSES, Cutter, OTHER, SPACE};
+    use crate::encode::blocks::{Blocks, Bytes};
+    use crate::encode::kernel::Avx512;
+
+    impl Cutter {
+        /// 64 bytes at a time: the class of each byte, as a bit, meets the classes that must not be cut off the
+        /// byte in front of it, or does not.
+        #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,avx512vbmi2,popcnt")]
+        pub(super) fn cut_avx512(&self, avx512: Avx512, text: &[u8], n: usize, ends: &mut Vec<u32>) {
+            let class: &[u8; 128] = self.class.first_chunk().expect("there are 256");
+            let by_class = |bits: [u8; CLASSES]| -> [u8; 16] {
+                std::array::from_fn(|class| bits.get(class).copied().unwrap_or(0))
+            };
+            let joined = by_class(self.joined);
+            let own = by_class(std::array::from_fn(|class| 1 << class));
+            debug_assert!(n + 64 <= text.len(), "texts are padded");
+            let mut before = None;
+            for at in (0..n).step_by(64) {
+                let Some(block) = text.get(at..).and_then(|rest| rest.first_chunk()) else { return };
+                let classes = avx512.load(block).look_up_ascii(class, OTHER);
+                let joined = classes.look_up_half(&joined);
+                let mut cuts = !joined.behind(before.unwrap_or(joined)).meets(classes.look_up_half(&own));
+                before = Some(joined);
+                if self.before_each_space {
+                    cuts |= classes.equal(SPACE);
+                }
+                if at == 0 {
+                    cuts &= !1;
+                }
+                if n - at < 64 {
+                    cuts &= (1 << (n - at)) - 1;
+                }
+                avx512.push_ones(cuts, at as u32, ends);
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -295,7 +340,7 @@ mod tests {
             ("aéa é\n\nx", &["aéa", " é", "\n\n", "x"]),
             ("", &[]),
         ];
-        for kernel in [Kernel::Portable, Kernel::detect()] {
+        for kernel in Kernel::all() {
             let cutter = Cutter::new(&pairs, false, kernel);
             for (text, expected) in cases {
                 assert_eq!(pieces(&cutter, text), expected, "{text:?}");
@@ -311,7 +356,7 @@ mod tests {
 
     #[test]
     fn each_space_begins_a_piece_when_asked() {
-        for kernel in [Kernel::Portable, Kernel::detect()] {
+        for kernel in Kernel::all() {
             let cutter = Cutter::new(&pairs(&["  ", " a"]), true, kernel);
             assert_eq!(pieces(&cutter, "  a b  "), [" ", " a", " b", " ", " "]);
         }
@@ -327,8 +372,9 @@ mod tests {
             let tokens: Vec<&str> = tokens.iter().map(String::as_str).collect();
             let pairs = pairs(&tokens);
             let portable = pieces(&Cutter::new(&pairs, before_each_space, Kernel::Portable), &text);
-            let vector = pieces(&Cutter::new(&pairs, before_each_space, Kernel::detect()), &text);
-            prop_assert_eq!(&portable, &vector);
+            for kernel in Kernel::all() {
+                prop_assert_eq!(&portable, &pieces(&Cutter::new(&pairs, before_each_space, kernel), &text));
+            }
             prop_assert_eq!(portable.concat(), text);
             for (left, right) in portable.iter().zip(portable.iter().skip(1)) {
                 let (left, right) = (left.as_bytes()[left.len() - 1], right.as_bytes()[0]);

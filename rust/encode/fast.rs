@@ -6,7 +6,6 @@ use super::added::{AddedTokens, Part, Rules};
 use super::bytes::Bytes;
 use super::cut::Cutter;
 use super::file::TokenizerFile;
-use super::kernel::Kernel;
 use super::normalize::Nfc;
 use super::pieces::{PieceWorker, Pieces};
 use super::recognise::{Style, recognise};
@@ -52,14 +51,14 @@ impl FastEncoder {
     pub fn new(file: TokenizerFile, options: &EncoderOptions) -> std::result::Result<Self, String> {
         let model = &file.model;
         let plan = recognise(&file.normalizer, &file.pre_tokenizer, model)?;
-        let kernel = if options.portable { Kernel::Portable } else { Kernel::detect() };
+        let kernel = options.kernel;
         let (vocab, ids) = Vocab::new(model.vocab())?;
         let rules = MergeRules::new(model.merges(), &vocab, &ids)?;
         drop(ids);
         let mut description = plan.description;
         let (text, pieces) = match plan.style {
             Style::ByteLevel { splitter, nfc } => {
-                let splitter = if options.portable { splitter.portable() } else { splitter };
+                let splitter = splitter.on(kernel);
                 let mut bytes = Bytes::new(&vocab, &rules, model, kernel)?;
                 let add_prefix_space = splitter.add_prefix_space();
                 let words =

@@ -11,7 +11,8 @@
 pub enum Kernel {
     /// Plain Rust.
     Portable,
-    /// x86-64 with AVX2, BMI1, BMI2, LZCNT and POPCNT: everything since Haswell and Zen.
+    /// x86-64 with AVX2, BMI1, BMI2, LZCNT and POPCNT: everything since Haswell and Zen. Text is cut with AVX-512
+    /// where the processor has that as well; the other loops gain nothing by it.
     #[cfg(target_arch = "x86_64")]
     Avx2(Avx2),
 }
@@ -26,17 +27,34 @@ impl Kernel {
             && is_x86_feature_detected!("lzcnt")
             && is_x86_feature_detected!("popcnt")
         {
-            return Self::Avx2(Avx2(()));
+            let has_avx512 = is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512bw")
+                && is_x86_feature_detected!("avx512vbmi")
+                && is_x86_feature_detected!("avx512vbmi2");
+            return Self::Avx2(Avx2 { avx512: has_avx512.then_some(Avx512(())) });
         }
         Self::Portable
     }
 
-    #[cfg(feature = "python")]
+    /// All that this processor has, from plain Rust to the best: for tests, and to compare.
+    pub fn all() -> Vec<Self> {
+        let mut all = vec![Self::Portable];
+        #[cfg(target_arch = "x86_64")]
+        if let Self::Avx2(avx2) = Self::detect() {
+            all.push(Self::Avx2(Avx2 { avx512: None }));
+            all.extend(avx2.avx512.map(|_| Self::Avx2(avx2)));
+        }
+        all
+    }
+
+    /// For people.
     pub fn name(self) -> &'static str {
         match self {
             Self::Portable => "portable",
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2(_) => "AVX2 and BMI2",
+            Self::Avx2(Avx2 { avx512: None }) => "AVX2 and BMI2",
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2(Avx2 { avx512: Some(_) }) => "AVX-512, AVX2 and BMI2",
         }
     }
 }
@@ -49,7 +67,22 @@ pub struct Plain;
 /// [`Kernel::detect`] makes one.
 #[cfg(target_arch = "x86_64")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Avx2(());
+pub struct Avx2 {
+    avx512: Option<Avx512>,
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Avx2 {
+    pub fn avx512(self) -> Option<Avx512> {
+        self.avx512
+    }
+}
+
+/// The same for AVX-512 with its instructions for bytes (F, BW, VBMI, VBMI2), as since Ice Lake and Zen 4. A processor
+/// with these has all that an [`Avx2`] stands for.
+#[cfg(target_arch = "x86_64")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Avx512(());
 
 /// Asks for a cache line ahead of its use; a hint without effect on results.
 #[inline(always)]

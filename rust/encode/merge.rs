@@ -164,7 +164,7 @@ mod tests {
             rules in oracle::any_rules(),
             words in prop::collection::vec(prop::collection::vec(0u32..4, 1..=LONGEST), 1..10),
         ) {
-            for kernel in [Kernel::Portable, Kernel::detect()] {
+            for kernel in Kernel::all() {
                 let table = MergeTable::new(&oracle::live(&rules), kernel);
                 for symbols in &words {
                     let (mut tokens, mut covered) = (Vec::new(), 0);
@@ -184,7 +184,7 @@ mod tests {
             rules in oracle::any_rules(),
             words in prop::collection::vec(prop::collection::vec(0u32..4, 1..=16), 0..40),
         ) {
-            for kernel in [Kernel::Portable, Kernel::detect()] {
+            for kernel in Kernel::all() {
                 let table = MergeTable::new(&oracle::live(&rules), kernel);
                 let mut merging = SideBySide::<16>::default();
                 for (tag, word) in words.iter().enumerate() {

@@ -9,6 +9,8 @@
 //! that make it fast are in docs/encoder.md.
 
 mod added;
+#[cfg(target_arch = "x86_64")]
+mod blocks;
 mod bytes;
 mod cache;
 mod cut;
@@ -26,8 +28,6 @@ mod oracle;
 mod pairs;
 mod piece;
 mod pieces;
-#[cfg(target_arch = "x86_64")]
-mod positions;
 mod recognise;
 mod reference;
 mod rules;
@@ -53,6 +53,7 @@ use std::thread::{self, ScopedJoinHandle};
 use crate::error::{Error, Result};
 use fast::{FastEncoder, FastWorker};
 use file::TokenizerFile;
+pub use kernel::Kernel;
 use reference::Reference;
 
 /// Version of the `tokenizers` crate whose ids these are; part of a run's identity.
@@ -87,8 +88,8 @@ pub struct EncoderOptions {
     pub engine: Engine,
     /// About how many bytes the cache of one worker may grow to.
     pub cache_bytes: usize,
-    /// Whether to run without kernels for this processor: for tests, and to compare.
-    pub portable: bool,
+    /// What the hot loops run on: another than the best one for tests, and to compare.
+    pub kernel: Kernel,
 }
 
 impl Default for EncoderOptions {
@@ -97,7 +98,7 @@ impl Default for EncoderOptions {
             special_tokens_in_text: SpecialTokens::Id,
             engine: Engine::Fast,
             cache_bytes: 64 << 20,
-            portable: false,
+            kernel: Kernel::detect(),
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use _core::encode::{Encoder, EncoderOptions, Engine, SpecialTokens};
+use _core::encode::{Encoder, EncoderOptions, Engine, Kernel, SpecialTokens};
 use serde_json::{Value, json};
 
 /// A text of many scripts to train on.
@@ -172,21 +172,21 @@ impl Compared {
     /// Loads a tokenizer.json, which must be one for the fast engine.
     pub fn new(file: &Value) -> Self {
         let json = file.to_string();
-        let load = |portable, cache_bytes, special_tokens_in_text| {
+        let load = |kernel, cache_bytes, special_tokens_in_text| {
             let options =
-                EncoderOptions { portable, cache_bytes, special_tokens_in_text, ..Default::default() };
+                EncoderOptions { kernel, cache_bytes, special_tokens_in_text, ..Default::default() };
             let encoder = Encoder::with_options(json.as_bytes(), options).unwrap();
             assert_eq!(encoder.engine(), Engine::Fast, "{}", encoder.engine_reason());
             (special_tokens_in_text, encoder)
         };
-        Self {
-            encoders: vec![
-                load(false, 64 << 20, SpecialTokens::Id),
-                // A cache that is always full.
-                load(true, 1 << 12, SpecialTokens::Id),
-                load(false, 1 << 16, SpecialTokens::Text),
-            ],
-        }
+        // One with a cache that is always full.
+        let mut encoders: Vec<_> = Kernel::all()
+            .into_iter()
+            .zip([64 << 20, 1 << 12, 64 << 20])
+            .map(|(kernel, cache_bytes)| load(kernel, cache_bytes, SpecialTokens::Id))
+            .collect();
+        encoders.push(load(Kernel::detect(), 1 << 16, SpecialTokens::Text));
+        Self { encoders }
     }
 
     /// Encodes the texts by all ways, each worker going through them twice.
@@ -195,7 +195,7 @@ impl Compared {
         let mut expected: Vec<Vec<u32>> = Vec::new();
         let mut expected_for = None;
         for (special_tokens, encoder) in &self.encoders {
-            // The reference is slow, and the first two encoders expect the same of it.
+            // The reference is slow, and all encoders but the last expect the same of it.
             if expected_for != Some(special_tokens) {
                 expected = texts.iter().map(|text| by_reference(encoder, text.as_ref())).collect();
                 expected_for = Some(special_tokens);

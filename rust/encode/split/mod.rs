@@ -3,12 +3,10 @@
 //! A pre-tokenizer is a sequence of steps, each of which cuts the pieces of the one before at the
 //! matches of a pattern. `recognise` reads the steps from tokenizer.json and `parser` their
 //! regular expressions. `portable` runs any of them, each as an `automaton` over `kinds` of
-//! characters; where the steps have a common `shape` and the processor can, `avx2` does all of
+//! characters; where the steps have a common `shape` and the processor can, `vector` does all of
 //! them at once, ten times as fast. Both are tested against the reference's own pre-tokenizers.
 
 mod automaton;
-#[cfg(target_arch = "x86_64")]
-mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod classes;
 mod kinds;
@@ -20,14 +18,17 @@ mod shape;
 mod table;
 #[cfg(test)]
 mod tests;
+#[cfg(target_arch = "x86_64")]
+mod vector;
 
 use portable::{Step, Trail};
 use shape::Shape;
 
 use super::cut::JoinedPairs;
+use super::kernel::Kernel;
 
 #[cfg(target_arch = "x86_64")]
-use {avx2::SplitKernel, classes::Classes};
+use vector::VectorSplitter;
 
 /// How many bytes behind the text must be readable.
 pub const PADDING: usize = 64;
@@ -36,7 +37,7 @@ pub const PADDING: usize = 64;
 pub struct Splitter {
     steps: Vec<Step>,
     #[cfg(target_arch = "x86_64")]
-    kernel: Option<(SplitKernel, &'static Classes)>,
+    vector: Option<VectorSplitter>,
     add_prefix_space: bool,
     description: String,
 }
@@ -68,7 +69,7 @@ impl Splitter {
         Ok(Self {
             steps: recognised.steps.iter().map(Step::new).collect::<Result<_, _>>()?,
             #[cfg(target_arch = "x86_64")]
-            kernel: shape.and_then(|shape| Some((avx2::kernel(shape)?, Classes::of(shape)))),
+            vector: shape.and_then(|shape| VectorSplitter::new(shape, Kernel::detect())),
             add_prefix_space: recognised.add_prefix_space,
             description: shape.map_or_else(
                 || format!("split by a sequence of {} patterns", recognised.steps.len()),
@@ -77,11 +78,12 @@ impl Splitter {
         })
     }
 
-    /// Without the kernels for this processor: the same pieces, by the code that runs everywhere.
+    /// The same pieces by another kernel than the best one.
     #[must_use]
-    pub fn portable(self) -> Self {
+    #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables))]
+    pub fn on(self, kernel: Kernel) -> Self {
         #[cfg(target_arch = "x86_64")]
-        return Self { kernel: None, ..self };
+        return Self { vector: self.vector.and_then(|vector| vector.on(kernel)), ..self };
         #[cfg(not(target_arch = "x86_64"))]
         self
     }
@@ -89,7 +91,7 @@ impl Splitter {
     /// Whether the pieces are found step by step, some times slower than with a vector kernel.
     pub fn is_stepwise(&self) -> bool {
         #[cfg(target_arch = "x86_64")]
-        return self.kernel.is_none();
+        return self.vector.is_none();
         #[cfg(not(target_arch = "x86_64"))]
         true
     }
@@ -139,10 +141,8 @@ impl Splitter {
             return;
         }
         #[cfg(target_arch = "x86_64")]
-        if let Some((kernel, classes)) = self.kernel {
-            // SAFETY: the kernel was chosen for this processor.
-            unsafe { kernel(text, n, classes, ends) };
-            return;
+        if let Some(vector) = self.vector {
+            return vector.split(text, n, ends);
         }
         ends.push(n as u32);
         for step in &self.steps {

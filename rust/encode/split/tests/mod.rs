@@ -52,8 +52,8 @@ impl Oracle {
 struct Pair {
     name: String,
     oracle: Oracle,
-    /// The one for this processor, and the portable one.
-    splitters: [Splitter; 2],
+    /// One for each kernel, the portable one first.
+    splitters: Vec<(Kernel, Splitter)>,
     /// Cuts text into parts that can be split by themselves.
     words: Cutter,
     scratch: SplitScratch,
@@ -64,11 +64,12 @@ struct Pair {
 impl Pair {
     fn new(name: &str, json: &Value) -> Self {
         let splitter = || Splitter::recognise(json).unwrap_or_else(|error| panic!("{name}: {error}"));
-        let splitters = [splitter(), splitter().portable()];
+        let kernels = Kernel::all().into_iter();
+        let splitters: Vec<_> = kernels.map(|kernel| (kernel, splitter().on(kernel))).collect();
         Self {
             name: name.into(),
             oracle: Oracle::new(json),
-            words: Cutter::new(&splitters[1].joined_pairs(), false, Kernel::detect()),
+            words: Cutter::new(&splitters[0].1.joined_pairs(), false, Kernel::detect()),
             splitters,
             scratch: SplitScratch::default(),
             padded: Vec::new(),
@@ -90,13 +91,14 @@ impl Pair {
         self.padded.extend_from_slice(text.as_bytes());
         // What lies behind the text must not matter: letters would prolong a word.
         self.padded.resize(text.len() + PADDING, b"aA1' \n\xE4"[text.len() % 7]);
-        for (splitter, which) in self.splitters.iter().zip(["vector", "portable"]) {
+        for (kernel, splitter) in &self.splitters {
             splitter.split(&self.padded, text.len(), &mut self.scratch, &mut self.ends);
             assert_eq!(
                 self.ends,
                 expected,
-                "{}, {which}, on {text:?}: the reference's pieces are {:?}",
+                "{}, {}, on {text:?}: the reference's pieces are {:?}",
                 self.name,
+                kernel.name(),
                 pieces(text, &expected),
             );
         }
@@ -111,7 +113,12 @@ impl Pair {
         let (mut start, mut all) = (0, Vec::new());
         for end in words {
             let word = (end - start) as usize;
-            self.splitters[1].split(&self.padded[start as usize..], word, &mut self.scratch, &mut self.ends);
+            self.splitters[0].1.split(
+                &self.padded[start as usize..],
+                word,
+                &mut self.scratch,
+                &mut self.ends,
+            );
             all.extend(self.ends.iter().map(|end| start + end));
             start = end;
         }
@@ -119,7 +126,7 @@ impl Pair {
     }
 
     fn expected(&self, text: &str) -> Vec<u32> {
-        if self.splitters[0].add_prefix_space() && !text.starts_with(' ') {
+        if self.splitters[0].1.add_prefix_space() && !text.starts_with(' ') {
             // The reference puts the space in front itself; the encoder does it here.
             let ends = self.oracle.ends(text);
             return ends.into_iter().map(|end| end - 1).filter(|&end| end > 0).collect();

@@ -126,7 +126,7 @@ fn every_family_is_described_and_its_kernel_found() {
         assert!(!splitter.add_prefix_space());
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi2") {
-            assert_eq!(splitter.kernel.is_some(), splitter.describe().contains("style"), "{name}");
+            assert_eq!(splitter.vector.is_some(), splitter.describe().contains("style"), "{name}");
         }
     }
     assert_eq!(families().len(), expected.len());

@@ -1,15 +1,9 @@
 //! 64 bytes of text as bitmaps over characters.
 
-use std::arch::x86_64::{
-    __m256i, _bzhi_u64, _mm_cvtsi32_si128, _mm_loadu_si128, _mm256_and_si256, _mm256_broadcastsi128_si256,
-    _mm256_cmpeq_epi8, _mm256_cmpgt_epi8, _mm256_loadu_si256, _mm256_min_epu8, _mm256_movemask_epi8,
-    _mm256_or_si256, _mm256_set1_epi8, _mm256_shuffle_epi8, _mm256_sll_epi16, _mm256_sub_epi8, _pdep_u64,
-    _pext_u32, _pext_u64,
-};
-
 use super::super::classes::{self, Classes};
 use super::super::shape::{Contractions, Newlines, Symbols, Words};
 use super::{BLOCK, SHAPES};
+use crate::encode::blocks::{Blocks, Bytes};
 
 /// Bit i of each map is the i-th character that begins in the block. Maps that a shape does not
 /// need stay empty.
@@ -45,16 +39,20 @@ pub struct Block {
 /// # Safety
 ///
 /// `text[at..at + 64]` is readable, and `text[n..n + 3]` too.
-#[inline]
-#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-pub unsafe fn classify<const SHAPE: usize>(text: &[u8], at: usize, n: usize, classes: &Classes) -> Block {
+#[inline(always)]
+pub unsafe fn classify<const SHAPE: usize>(
+    blocks: impl Blocks,
+    text: &[u8],
+    at: usize,
+    n: usize,
+    classes: &Classes,
+) -> Block {
     let shape = const { SHAPES[SHAPE] };
     // SAFETY: the caller vouches for 64 bytes.
-    let bytes = unsafe { Bytes::load(text.as_ptr().add(at)) };
+    let bytes = blocks.load(unsafe { &*text.as_ptr().add(at).cast() });
     let valid = if n - at >= BLOCK { !0 } else { (1 << (n - at)) - 1 };
 
-    let lower_case = Bytes(_mm256_or_si256(bytes.0, splat(0x20)), _mm256_or_si256(bytes.1, splat(0x20)));
-    let ascii_letter = lower_case.within(b'a', b'z');
+    let ascii_letter = bytes.within_either_case(b'a', b'z');
     let newline = bytes.equal_either(b'\n', b'\r');
     let blank = bytes.equal(b' ');
     let mut space = bytes.within(b'\t', b'\r') | blank;
@@ -93,13 +91,13 @@ pub unsafe fn classify<const SHAPE: usize>(text: &[u8], at: usize, n: usize, cla
     let high = bytes.high() & valid;
     if high != 0 {
         // SAFETY: as the caller vouches.
-        unsafe { add_unicode::<SHAPE>(&mut block, bytes, high, text.as_ptr().add(at), classes) };
+        unsafe { add_unicode::<SHAPE>(&mut block, blocks, bytes, high, text.as_ptr().add(at), classes) };
     } else if valid != !0 {
-        block.limit();
+        block.limit(blocks.bzhi(!0, block.count));
     }
     if shape.symbols != Symbols::Categories {
         let other = block.word | block.number | block.space | block.newline | block.mark;
-        block.symbol = _bzhi_u64(!other, block.count);
+        block.symbol = blocks.bzhi(!other, block.count);
     }
     block
 }
@@ -110,20 +108,18 @@ pub unsafe fn classify<const SHAPE: usize>(text: &[u8], at: usize, n: usize, cla
 /// # Safety
 ///
 /// `at` points to 64 readable bytes, and three more are readable behind the last of `high`.
-#[inline]
-#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+#[inline(always)]
 unsafe fn add_unicode<const SHAPE: usize>(
     block: &mut Block,
-    bytes: Bytes,
+    blocks: impl Blocks,
+    bytes: impl Bytes,
     high: u64,
     at: *const u8,
     classes: &Classes,
 ) {
     let shape = const { SHAPES[SHAPE] };
     let leads = block.leads & !bytes.continuation();
-    // SAFETY: the table has 16 bytes.
-    let by_first = unsafe { _mm_loadu_si128(classes.by_first_of_three.as_ptr().cast()) };
-    let sure = bytes.look_up_first_of_three(_mm256_broadcastsi128_si256(by_first));
+    let sure = bytes.look_up_first_of_three(&classes.by_first_of_three);
     let mut maps = ClassMaps::default();
     let sure_leads = sure.not_zero();
     if sure_leads != 0 {
@@ -139,13 +135,13 @@ unsafe fn add_unicode<const SHAPE: usize>(
             let offset = rest.trailing_zeros() as usize;
             rest &= rest - 1;
             // SAFETY: `offset` is in the block and before `n`, so four bytes are readable there.
-            let class = classes.table.of(unsafe { decode(at.add(offset)) });
-            gathered |= _pdep_u64(u64::from(class), 0x0101_0101_0101_0101) << place;
+            let class = classes.table.of(decode(blocks, unsafe { *at.add(offset).cast() }));
+            gathered |= blocks.pdep(u64::from(class), 0x0101_0101_0101_0101) << place;
             if rest == 0 {
                 break;
             }
         }
-        maps.spread(gathered, unsure & !rest);
+        maps.spread(blocks, gathered, unsure & !rest);
         unsure = rest;
     }
     block.number |= maps.of(classes::NUMBER);
@@ -164,7 +160,7 @@ unsafe fn add_unicode<const SHAPE: usize>(
             block.cjk = maps.of(classes::CJK);
         }
     }
-    let over_characters = |map: u64| _pext_u64(map, leads);
+    let over_characters = |map: u64| blocks.pext(map, leads);
     block.word = over_characters(block.word);
     block.number = over_characters(block.number);
     block.space = over_characters(block.space);
@@ -189,14 +185,13 @@ unsafe fn add_unicode<const SHAPE: usize>(
 struct ClassMaps([u64; 8]);
 
 impl ClassMaps {
-    #[inline]
+    #[inline(always)]
     fn of(&self, class: u8) -> u64 {
         self.0[class.trailing_zeros() as usize]
     }
 
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn set_all(&mut self, classes: Bytes) {
+    #[inline(always)]
+    fn set_all(&mut self, classes: impl Bytes) {
         self.0 = [
             classes.bit::<0>(),
             classes.bit::<1>(),
@@ -211,20 +206,18 @@ impl ClassMaps {
 
     /// Adds the classes of up to eight characters: byte i of `gathered` has for each in order bit i
     /// of its class.
-    #[inline]
-    #[target_feature(enable = "bmi2")]
-    fn spread(&mut self, gathered: u64, characters: u64) {
+    #[inline(always)]
+    fn spread(&mut self, blocks: impl Blocks, gathered: u64, characters: u64) {
         for (bit, map) in self.0.iter_mut().enumerate() {
-            *map |= _pdep_u64(gathered >> (8 * bit) & 0xFF, characters);
+            *map |= blocks.pdep(gathered >> (8 * bit) & 0xFF, characters);
         }
     }
 }
 
 impl Block {
-    /// Clears what lies behind the last character.
+    /// Leaves nothing behind the last character, with which `until` ends.
     #[cold]
-    #[target_feature(enable = "bmi2")]
-    fn limit(&mut self) {
+    fn limit(&mut self, until: u64) {
         for map in [
             &mut self.word,
             &mut self.number,
@@ -239,114 +232,16 @@ impl Block {
             &mut self.ascii_letter,
             &mut self.ascii_symbol,
         ] {
-            *map = _bzhi_u64(*map, self.count);
+            *map &= until;
         }
     }
 }
 
-/// The code point at `at`, or some number below 2^21 where the bytes are not UTF-8.
-///
-/// # Safety
-///
-/// Four bytes are readable.
-#[inline]
-#[target_feature(enable = "bmi2")]
-unsafe fn decode(at: *const u8) -> u32 {
+/// The code point that some bytes begin with, or some number below 2^21 where they are not UTF-8.
+#[inline(always)]
+fn decode(blocks: impl Blocks, bytes: [u8; 4]) -> u32 {
     /// The payload of two, three and four bytes, by the high half of the first.
-    const PAYLOAD: [u32; 4] = [0x1F3F_0000, 0x1F3F_0000, 0x0F3F_3F00, 0x073F_3F3F];
-    // SAFETY: the caller vouches for four bytes.
-    let word = u32::from_be(unsafe { at.cast::<u32>().read_unaligned() });
-    _pext_u32(word, PAYLOAD[(word >> 28 & 3) as usize])
-}
-
-#[inline]
-#[target_feature(enable = "avx2")]
-fn splat(byte: u8) -> __m256i {
-    _mm256_set1_epi8(byte as i8)
-}
-
-/// 64 bytes.
-#[derive(Clone, Copy)]
-struct Bytes(__m256i, __m256i);
-
-impl Bytes {
-    /// # Safety
-    ///
-    /// 64 bytes are readable at `at`.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    unsafe fn load(at: *const u8) -> Self {
-        // SAFETY: the caller vouches for 64 bytes.
-        unsafe { Self(_mm256_loadu_si256(at.cast()), _mm256_loadu_si256(at.add(32).cast())) }
-    }
-
-    /// The top bit of each byte.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn high(self) -> u64 {
-        let low = u64::from(_mm256_movemask_epi8(self.0) as u32);
-        low | u64::from(_mm256_movemask_epi8(self.1) as u32) << 32
-    }
-
-    /// Bit `BIT` of each byte, counted from the lowest.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn bit<const BIT: i32>(self) -> u64 {
-        let shift = _mm_cvtsi32_si128(7 - BIT);
-        Self(_mm256_sll_epi16(self.0, shift), _mm256_sll_epi16(self.1, shift)).high()
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn equal(self, byte: u8) -> u64 {
-        let byte = splat(byte);
-        Self(_mm256_cmpeq_epi8(self.0, byte), _mm256_cmpeq_epi8(self.1, byte)).high()
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn equal_either(self, one: u8, other: u8) -> u64 {
-        let (one, other) = (splat(one), splat(other));
-        Self(
-            _mm256_or_si256(_mm256_cmpeq_epi8(self.0, one), _mm256_cmpeq_epi8(self.0, other)),
-            _mm256_or_si256(_mm256_cmpeq_epi8(self.1, one), _mm256_cmpeq_epi8(self.1, other)),
-        )
-        .high()
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn not_zero(self) -> u64 {
-        !self.equal(0)
-    }
-
-    /// The bytes from `low` to `high`.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn within(self, low: u8, high: u8) -> u64 {
-        let (low, span) = (splat(low), splat(high - low));
-        let (a, b) = (_mm256_sub_epi8(self.0, low), _mm256_sub_epi8(self.1, low));
-        Self(_mm256_cmpeq_epi8(_mm256_min_epu8(a, span), a), _mm256_cmpeq_epi8(_mm256_min_epu8(b, span), b))
-            .high()
-    }
-
-    /// The bytes that go on a character: 0x80 to 0xBF, which are the lowest as signed numbers.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn continuation(self) -> u64 {
-        let first = splat(0xC0);
-        Self(_mm256_cmpgt_epi8(first, self.0), _mm256_cmpgt_epi8(first, self.1)).high()
-    }
-
-    /// `table` by the low half of the bytes from 0xE0 to 0xEF, 0 for others.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn look_up_first_of_three(self, table: __m256i) -> Self {
-        let first = |bytes| {
-            let high_half = _mm256_and_si256(bytes, splat(0xF0));
-            let looked_up = _mm256_shuffle_epi8(table, _mm256_and_si256(bytes, splat(0x0F)));
-            _mm256_and_si256(looked_up, _mm256_cmpeq_epi8(high_half, splat(0xE0)))
-        };
-        Self(first(self.0), first(self.1))
-    }
+    const PAYLOAD: [u64; 4] = [0x1F3F_0000, 0x1F3F_0000, 0x0F3F_3F00, 0x073F_3F3F];
+    let word = u32::from_be_bytes(bytes);
+    blocks.pext(u64::from(word), PAYLOAD[(word >> 28 & 3) as usize]) as u32
 }

@@ -5,12 +5,11 @@
 //! next, for which the last character of a block waits. Two questions can run on into later blocks
 //! and are then answered by walking the text ahead, once for each run.
 
-use std::arch::x86_64::{_bzhi_u64, _pdep_u64, _pext_u64};
-
 use super::super::classes::{self, Classes};
 use super::super::shape::{Contractions, Newlines, Numbers, Shape, Symbols, Words};
 use super::classify::Block;
 use super::{BLOCK, SHAPES};
+use crate::encode::blocks::Blocks;
 use crate::encode::utf8::decode;
 
 /// A map, and as bit 0 whether the last character of the block before is in it.
@@ -22,7 +21,7 @@ struct Map {
 
 impl Map {
     /// The characters whose predecessor is in the map.
-    #[inline]
+    #[inline(always)]
     fn then(self) -> u64 {
         self.bits << 1 | self.before
     }
@@ -54,7 +53,8 @@ struct History {
 }
 
 /// The starts of pieces, block after block.
-pub struct Starts<'a, const SHAPE: usize> {
+pub struct Starts<'a, K, const SHAPE: usize> {
+    blocks: K,
     text: &'a [u8],
     classes: &'a Classes,
     before: History,
@@ -72,11 +72,12 @@ pub struct Starts<'a, const SHAPE: usize> {
     behind: u64,
 }
 
-impl<'a, const SHAPE: usize> Starts<'a, SHAPE> {
+impl<'a, K: Blocks, const SHAPE: usize> Starts<'a, K, SHAPE> {
     const SHAPE: Shape = SHAPES[SHAPE];
 
-    pub fn new(text: &'a [u8], classes: &'a Classes) -> Self {
+    pub fn new(blocks: K, text: &'a [u8], classes: &'a Classes) -> Self {
         Self {
+            blocks,
             text,
             classes,
             before: History::default(),
@@ -92,8 +93,7 @@ impl<'a, const SHAPE: usize> Starts<'a, SHAPE> {
 
     /// The last character of the block before, if it turns out to begin a piece now that the next
     /// block is known.
-    #[inline]
-    #[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt")]
+    #[inline(always)]
     pub fn late(&self, block: &Block) -> Option<u32> {
         let no_space = !(block.space | block.newline);
         let starts = match Self::SHAPE.symbols {
@@ -110,8 +110,7 @@ impl<'a, const SHAPE: usize> Starts<'a, SHAPE> {
     }
 
     /// The starts in a block, whose first byte is at `at`, but for what [`Starts::late`] adds.
-    #[inline]
-    #[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt")]
+    #[inline(always)]
     pub fn of(&mut self, block: &Block, at: usize) -> u64 {
         let before = self.before;
         let shape = Self::SHAPE;
@@ -124,7 +123,7 @@ impl<'a, const SHAPE: usize> Starts<'a, SHAPE> {
         let mut cut = 0;
         if shape.symbols == Symbols::Categories {
             let cjk = Map { bits: block.cjk, before: before.cjk };
-            cut = _bzhi_u64(cjk.bits ^ cjk.then(), block.count);
+            cut = self.blocks.bzhi(cjk.bits ^ cjk.then(), block.count);
         }
         let joined = !cut;
 
@@ -193,8 +192,7 @@ impl<'a, const SHAPE: usize> Starts<'a, SHAPE> {
     }
 
     /// The marks that punctuation takes along, and the newlines and slashes behind punctuation.
-    #[inline]
-    #[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt")]
+    #[inline(always)]
     fn punctuation(&self, block: &Block, joined: u64) -> (u64, u64) {
         let before = &self.before;
         let shape = Self::SHAPE;
@@ -223,8 +221,7 @@ impl<'a, const SHAPE: usize> Starts<'a, SHAPE> {
         }
     }
 
-    #[inline]
-    #[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt")]
+    #[inline(always)]
     fn numbers(&mut self, number: Map, blank: Map, count: u32, last: u32) -> u64 {
         let first = number.bits & !number.then();
         match Self::SHAPE.numbers {
@@ -255,8 +252,7 @@ impl<'a, const SHAPE: usize> Starts<'a, SHAPE> {
 
     /// White space begins where a run of it does, not counting newlines that punctuation has taken;
     /// behind its last newline; and at its last character if something follows that is none.
-    #[inline]
-    #[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt")]
+    #[inline(always)]
     fn white_space(&mut self, block: &Block, newline: Map, absorbed: Map, at: usize, last: u32) -> u64 {
         let space = block.space;
         let white = space | newline.bits;
@@ -274,7 +270,8 @@ impl<'a, const SHAPE: usize> Starts<'a, SHAPE> {
         let behind_newline = space & newline.then() & !absorbed.then();
         if behind_newline != 0 {
             let ahead = || self.newline_ahead(at + BLOCK);
-            starts |= behind_newline & !runs_before(newline.bits, space, behind_newline, block.count, ahead);
+            starts |= behind_newline
+                & !runs_before(self.blocks, newline.bits, space, behind_newline, block.count, ahead);
         }
         starts
     }
@@ -285,8 +282,7 @@ impl<'a, const SHAPE: usize> Starts<'a, SHAPE> {
     /// An a behind a b, or behind a c that itself follows a b, begins a word, for the word is in
     /// its L part. In the U part, capitals behind a c (`c a`) belong to it if more of the word
     /// follows; if not, L+ must give back until it finds the c, and the capitals are a word.
-    #[inline]
-    #[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt")]
+    #[inline(always)]
     fn cases(&mut self, block: &Block, word: Map, fresh: u64, at: usize, last: u32) -> u64 {
         let lower = Map { bits: block.lower, before: self.before.lower };
         self.before.lower = kept(lower.bits, last);
@@ -303,7 +299,7 @@ impl<'a, const SHAPE: usize> Starts<'a, SHAPE> {
             let unsure = block.upper & in_upper.then();
             if unsure != 0 {
                 let ahead = || self.word_ends_behind_capitals(at + BLOCK);
-                starts |= runs_before(!word.bits, block.upper, unsure, block.count, ahead);
+                starts |= runs_before(self.blocks, !word.bits, block.upper, unsure, block.count, ahead);
             }
         }
         starts
@@ -311,8 +307,7 @@ impl<'a, const SHAPE: usize> Starts<'a, SHAPE> {
 
     /// A symbol of ASCII takes ASCII letters only: where other letters follow these, they begin a
     /// word.
-    #[inline]
-    #[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt")]
+    #[inline(always)]
     fn ascii_words(&mut self, block: &Block, symbol: Map, word: u64, last: u32) -> u64 {
         let letters = block.ascii_letter;
         let first = letters & (symbol.then() | self.ascii_word);
@@ -323,11 +318,10 @@ impl<'a, const SHAPE: usize> Starts<'a, SHAPE> {
 
     /// What no alternative matches is a piece up to the next match; but a word takes the last
     /// such character as its prefix.
-    #[inline]
-    #[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt")]
+    #[inline(always)]
     fn others(&mut self, block: &Block, word: u64, cut: u64, last: u32) -> u64 {
         let matched = word | block.number | block.space | block.newline | block.symbol;
-        let other = Map { bits: _bzhi_u64(!matched, block.count), before: self.before.other };
+        let other = Map { bits: self.blocks.bzhi(!matched, block.count), before: self.before.other };
         self.before.other = kept(other.bits, last);
         let first = other.bits & (!other.then() | cut);
         self.other_waits = other.bits >> last & !(first >> last);
@@ -335,13 +329,12 @@ impl<'a, const SHAPE: usize> Starts<'a, SHAPE> {
     }
 
     /// The places inside contractions that are no starts, and the places right behind contractions.
-    #[inline]
-    #[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt")]
+    #[inline(always)]
     fn contractions(&mut self, block: &Block, mut candidates: u64, at: usize) -> (u64, u64) {
         let (mut inside, mut behind) = (u128::from(self.inside), u128::from(self.behind));
         while candidates != 0 {
             let character = candidates.trailing_zeros();
-            let offset = _pdep_u64(1 << character, block.leads).trailing_zeros() as usize;
+            let offset = self.blocks.pdep(1 << character, block.leads).trailing_zeros() as usize;
             candidates &= candidates - 1;
             let suffix = Self::SHAPE.contractions == Contractions::Suffix;
             if suffix && behind >> character & 1 == 1 {
@@ -385,12 +378,18 @@ impl<'a, const SHAPE: usize> Starts<'a, SHAPE> {
 
 /// Those of the runs of `members` that begin at `runs` behind which one of `wanted` stands. If the
 /// last goes on to the end of the block, `ahead` says so.
-#[inline]
-#[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt")]
-fn runs_before(wanted: u64, members: u64, runs: u64, count: u32, ahead: impl FnOnce() -> bool) -> u64 {
+#[inline(always)]
+fn runs_before(
+    blocks: impl Blocks,
+    wanted: u64,
+    members: u64,
+    runs: u64,
+    count: u32,
+    ahead: impl FnOnce() -> bool,
+) -> u64 {
     // The carry of the addition comes out behind each run; runs and ends are in the same order.
-    let ends = _bzhi_u64(members.wrapping_add(runs) & !members, count);
-    let mut found = _pdep_u64(_pext_u64(wanted, ends), runs);
+    let ends = blocks.bzhi(members.wrapping_add(runs) & !members, count);
+    let mut found = blocks.pdep(blocks.pext(wanted, ends), runs);
     if ends.count_ones() < runs.count_ones() && ahead() {
         found |= 1 << 63 >> (runs.leading_zeros() & 63);
     }
@@ -398,7 +397,7 @@ fn runs_before(wanted: u64, members: u64, runs: u64, count: u32, ahead: impl FnO
 }
 
 /// The letters of a contraction whose apostrophe stands in front of `text`, 0 if there is none.
-#[inline]
+#[inline(always)]
 fn contraction(text: &[u8], any_case: bool) -> u32 {
     let fold = if any_case { 0x20 } else { 0 };
     match *text {
@@ -426,13 +425,13 @@ fn characters_from(text: &[u8], at: usize) -> impl Iterator<Item = (usize, u32)>
 }
 
 /// The last character of a map, as [`History`] keeps it: no map has bits behind it.
-#[inline]
+#[inline(always)]
 fn kept(bits: u64, last: u32) -> u64 {
     bits >> last
 }
 
 /// The runs of `runs` from the first of `seeds` in them on.
-#[inline]
+#[inline(always)]
 fn flood(seeds: u64, runs: u64) -> u64 {
     ((runs.wrapping_add(seeds) ^ runs) | seeds) & runs
 }
