@@ -138,7 +138,7 @@ impl MergeTable {
     /// Merges several words side by side; their tokens are symbols, not ids.
     pub fn merge_all<const W: usize>(&self, words: &mut SideBySide<W>) {
         match self.kernel {
-            Kernel::Portable => words.merge(Plain, self, 1),
+            Kernel::Portable => words.merge::<1>(Plain, self),
             #[cfg(target_arch = "x86_64")]
             // SAFETY: having an `Avx2` proves that the processor has these features.
             Kernel::Avx2(avx2) => unsafe { self.merge_all_avx2(avx2, words) },
@@ -148,7 +148,7 @@ impl MergeTable {
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
     fn merge_all_avx2<const W: usize>(&self, avx2: Avx2, words: &mut SideBySide<W>) {
-        words.merge(avx2, self, 1);
+        words.merge::<1>(avx2, self);
     }
 }
 

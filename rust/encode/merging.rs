@@ -215,12 +215,12 @@ impl<const W: usize> SideBySide<W> {
         self.slots[..self.len].iter()
     }
 
-    /// Merges until so many symbols are left of each word, or no merge is.
+    /// Merges until `UNTIL` symbols are left of each word, or no merge is.
     ///
     /// A step at a time of each: a merge has to wait for the ranks of the pairs that it makes, and while one
     /// word waits, the processor goes on with the next.
     #[inline(always)]
-    pub fn merge(&mut self, vectors: impl Vectors, table: &impl Merges, until: u32) {
+    pub fn merge<const UNTIL: u32>(&mut self, vectors: impl Vectors, table: &impl Merges) {
         let Self { slots, len, live } = self;
         live.clear();
         live.extend(0..*len as u32);
@@ -231,7 +231,8 @@ impl<const W: usize> SideBySide<W> {
             for place in 0..count {
                 let at = live[place];
                 let word = &mut slots[at as usize];
-                let more = word.count() > until && word.join(vectors, table);
+                // One symbol has no merge anyway.
+                let more = (UNTIL == 1 || word.count() > UNTIL) && word.join(vectors, table);
                 live[kept] = at;
                 kept += usize::from(more);
             }
@@ -251,7 +252,8 @@ impl<const W: usize> SideBySide<W> {
 /// cannot be foreseen, and a wrong guess would end the work that goes on in the meantime.
 #[inline(always)]
 fn key(rank: u32, place: usize) -> u32 {
-    rank << PLACE_BITS | place as u32 & PLACE
+    debug_assert!(place < LONGEST, "place {place}");
+    rank << PLACE_BITS | place as u32
 }
 
 /// A word to merge.

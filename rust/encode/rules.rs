@@ -178,7 +178,7 @@ impl<'a> LastMerges<'a> {
     }
 
     fn finish(&mut self, live: &mut Vec<u32>) {
-        self.words.merge(Plain, self.rules, 2);
+        self.words.merge::<2>(Plain, self.rules);
         for word in self.words.iter() {
             word.with_ids(|id| id, |left| self.keep(self.products[word.tag()], left, live));
         }

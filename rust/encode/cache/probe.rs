@@ -188,30 +188,35 @@ mod avx2 {
         }
     }
 
-    /// For each length, which bytes of a text go into a key, the upper bit set for none.
-    static BYTES: [[u8; 16]; SHORT + 1] = {
-        let mut bytes = [[0x80; 16]; SHORT + 1];
+    /// For each length, which bytes of a text go into a key, the upper bit set for none, and what the key says of the
+    /// length.
+    static PARTS: [[[u8; KEY_BYTES]; 2]; SHORT + 1] = {
+        let mut parts = [[[0x80; KEY_BYTES], [0; KEY_BYTES]]; SHORT + 1];
         let mut len = 1;
         while len <= SHORT {
+            let [bytes, length] = &mut parts[len];
             let mut place = 0;
             while place < len {
-                bytes[len][place] = place as u8;
+                bytes[place] = place as u8;
                 if len <= TINY {
-                    bytes[len][8 + place] = place as u8;
+                    bytes[8 + place] = place as u8;
                 }
                 place += 1;
             }
+            *length = LENGTH[len].to_le_bytes();
             len += 1;
         }
-        bytes
+        parts
     };
 
     #[inline]
     #[target_feature(enable = "avx2")]
     fn key(bytes: &[u8; KEY_BYTES], len: usize) -> ShortKey {
-        let bytes = vector(u128::from_le_bytes(*bytes));
-        let kept = _mm_shuffle_epi8(bytes, vector(u128::from_le_bytes(BYTES[len & SHORT])));
-        let key = _mm_or_si128(kept, vector(LENGTH[len & SHORT]));
+        let [bytes, places, length] = {
+            let [places, length] = &PARTS[len & SHORT];
+            [bytes, places, length].map(|bytes| vector(u128::from_le_bytes(*bytes)))
+        };
+        let key = _mm_or_si128(_mm_shuffle_epi8(bytes, places), length);
         // SAFETY: both are 16 bytes.
         unsafe { std::mem::transmute(key) }
     }
