@@ -38,13 +38,15 @@ impl Kernel {
 
     /// All that this processor has, from plain Rust to the best: for tests, and to compare.
     pub fn all() -> Vec<Self> {
-        let mut all = vec![Self::Portable];
-        #[cfg(target_arch = "x86_64")]
-        if let Self::Avx2(avx2) = Self::detect() {
-            all.push(Self::Avx2(Avx2 { avx512: None }));
-            all.extend(avx2.avx512.map(|_| Self::Avx2(avx2)));
+        match Self::detect() {
+            Self::Portable => vec![Self::Portable],
+            #[cfg(target_arch = "x86_64")]
+            best @ Self::Avx2(Avx2 { avx512 }) => {
+                let mut all = vec![Self::Portable, Self::Avx2(Avx2 { avx512: None })];
+                all.extend(avx512.map(|_| best));
+                all
+            }
         }
-        all
     }
 
     /// For people.
