@@ -96,8 +96,8 @@ impl<'a> Batch<'a> {
         keys[0] != NO_KEY && cache.short().find(Plain, keys[0], places[0]).is_none()
     }
 
-    /// The values of its pieces from `index` on, [`absent`](packed::absent) for those that the cache lacks. Such as have a key are
-    /// given to `miss`: how many come before it, its key, and its place.
+    /// The values of its pieces from `index` on, [`absent`](packed::absent) for those that the cache lacks. Such as
+    /// have a key are given to `miss`: how many come before it, its key, and its place.
     pub fn look_up(
         &self,
         cache: &PieceCache,
