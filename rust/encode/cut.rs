@@ -156,6 +156,19 @@ fn crosses(class: u8, other: u8) -> bool {
     }
 }
 
+/// The cuts in the block at `at` that are inside a text of `n` bytes: neither at its first byte nor behind its last.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn inside(mut cuts: u64, at: usize, n: usize) -> u64 {
+    if at == 0 {
+        cuts &= !1;
+    }
+    if n - at < 64 {
+        cuts &= (1 << (n - at)) - 1;
+    }
+    cuts
+}
+
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
     use std::arch::x86_64::{
@@ -164,7 +177,7 @@ mod avx2 {
         _mm256_shuffle_epi8, _mm256_srli_epi16,
     };
 
-    use super::{CLASSES, Cutter, OTHER, SPACE};
+    use super::{CLASSES, Cutter, OTHER, SPACE, inside};
     use crate::encode::blocks::Blocks;
     use crate::encode::kernel::Avx2;
 
@@ -201,13 +214,7 @@ mod avx2 {
                 if self.before_each_space {
                     cuts |= maps[usize::from(SPACE)];
                 }
-                if at == 0 {
-                    cuts &= !1;
-                }
-                if n - at < 64 {
-                    cuts &= (1 << (n - at)) - 1;
-                }
-                avx2.push_ones(cuts, at as u32, ends);
+                avx2.push_ones(inside(cuts, at, n), at as u32, ends);
                 at += 64;
             }
         }
@@ -268,7 +275,7 @@ mod avx2 {
 
 #[cfg(target_arch = "x86_64")]
 mod avx512 {
-    use super::{CLASSES, Cutter, OTHER, SPACE};
+    use super::{CLASSES, Cutter, OTHER, SPACE, inside};
     use crate::encode::blocks::{Blocks, Bytes};
     use crate::encode::kernel::Avx512;
 
@@ -294,13 +301,7 @@ mod avx512 {
                 if self.before_each_space {
                     cuts |= classes.equal(SPACE);
                 }
-                if at == 0 {
-                    cuts &= !1;
-                }
-                if n - at < 64 {
-                    cuts &= (1 << (n - at)) - 1;
-                }
-                avx512.push_ones(cuts, at as u32, ends);
+                avx512.push_ones(inside(cuts, at, n), at as u32, ends);
             }
         }
     }

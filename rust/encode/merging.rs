@@ -11,6 +11,7 @@
 
 use std::hint::select_unpredictable;
 
+use super::kernel::Plain;
 use super::merge::MergeTable;
 use super::pairs::{NO_PAIR, NO_SYMBOL, NONE, Pair, PairPlace, PairTable};
 use super::vectors::Vectors;
@@ -110,7 +111,7 @@ impl<const W: usize> Merging<W> {
         let more = self.join(vectors, table);
         if more {
             let changes = self.rank(table);
-            vectors.put(&mut self.keys, changes.map(|(place, key)| (place as u32, key)));
+            vectors.put(&mut self.keys, changes);
         }
         more
     }
@@ -239,10 +240,9 @@ impl<const W: usize> SideBySide<W> {
             count = kept;
             for at in &live[..count] {
                 let word = &mut slots[*at as usize];
-                // One after another: the other words come before these are looked at.
-                for (place, key) in word.rank(table) {
-                    word.keys[place & (W - 1)] = key;
-                }
+                // Stores do: the other words come before these keys are looked at.
+                let changes = word.rank(table);
+                Plain.put(&mut word.keys, changes);
             }
         }
     }

@@ -11,7 +11,7 @@ pub trait Vectors: Copy {
     fn least<const W: usize>(self, keys: &[u32; W]) -> u32;
 
     /// Puts keys at places below `W`, one after another.
-    fn put<const W: usize>(self, keys: &mut [u32; W], places: [(u32, u32); 3]);
+    fn put<const W: usize>(self, keys: &mut [u32; W], places: [(usize, u32); 3]);
 }
 
 impl Vectors for Plain {
@@ -21,9 +21,9 @@ impl Vectors for Plain {
     }
 
     #[inline(always)]
-    fn put<const W: usize>(self, keys: &mut [u32; W], places: [(u32, u32); 3]) {
+    fn put<const W: usize>(self, keys: &mut [u32; W], places: [(usize, u32); 3]) {
         for (place, key) in places {
-            keys[place as usize & (W - 1)] = key;
+            keys[place & (W - 1)] = key;
         }
     }
 }
@@ -47,7 +47,7 @@ mod avx2 {
         }
 
         #[inline(always)]
-        fn put<const W: usize>(self, keys: &mut [u32; W], places: [(u32, u32); 3]) {
+        fn put<const W: usize>(self, keys: &mut [u32; W], places: [(usize, u32); 3]) {
             // SAFETY: as above.
             unsafe { put(keys, places) }
         }
@@ -69,7 +69,7 @@ mod avx2 {
     /// By comparing and blending, not by three stores: the next search would have to wait for them.
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn put<const W: usize>(keys: &mut [u32; W], places: [(u32, u32); 3]) {
+    fn put<const W: usize>(keys: &mut [u32; W], places: [(usize, u32); 3]) {
         let mut lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
         let places =
             places.map(|(place, key)| (_mm256_set1_epi32(place as i32), _mm256_set1_epi32(key as i32)));

@@ -59,7 +59,8 @@ impl VectorSplitter {
 
     /// The same with another kernel.
     pub fn on(self, kernel: Kernel) -> Option<Self> {
-        Self::new(SHAPES[self.number], kernel)
+        let Kernel::Avx2(avx2) = kernel else { return None };
+        Some(Self { avx2, ..self })
     }
 
     /// Appends the ends of the pieces of `text[..n]`, `n` > 0, behind which 64 bytes are readable.
