@@ -1,8 +1,8 @@
-//! A number for each of many pairs of symbols, in a perfect hash table: a look-up reads one entry, whether the pair is
-//! there or not.
+//! A map from pairs of symbols to numbers, as a perfect hash table: a look-up reads exactly one entry, whether the pair
+//! is in it or not.
 //!
-//! Merging is bound by these look-ups. The pairs come as good as at random, and most of them are not there, which a
-//! processor cannot foresee. So there is no second place to look at, no branch, and next to no room between entries.
+//! Merging is bound by these look-ups. Pairs arrive in effectively random order and most are absent, so a branch on the
+//! result would be mispredicted: there is one probe for each pair, no branch, and a table that is almost full.
 //!
 //! Pairs are hashed to buckets of a few. Each bucket has a multiplier, found at load, that sends its pairs to entries
 //! of their own: the largest buckets choose first, those of one pair last. (Belazzougui, Botelho and Dietzfelbinger,
@@ -16,22 +16,25 @@ use super::vocab::{ID_BITS as SYMBOL_BITS, MAX_IDS};
 /// Low bits of an entry that are its value; those above are its key.
 const VALUE_BITS: u32 = 24;
 
-/// "Not there". All values and symbols are below it.
-pub const NONE: u32 = (1 << VALUE_BITS) - 1;
+/// The number of values: all are below it. Free entries have it instead of one.
+pub const VALUES: u32 = (1 << VALUE_BITS) - 1;
+
+/// "Absent". Above all values and symbols; [`PairTable::find`] says why it is not [`VALUES`].
+pub const NONE: u32 = (1 << (VALUE_BITS + 1)) - 1;
 
 /// A symbol that no pair has, for "no neighbour".
 pub const NO_SYMBOL: u32 = MAX_IDS - 1;
 
 /// An entry that is free.
-const EMPTY: u64 = NO_PAIR.0 | NONE as u64;
+const EMPTY: u64 = NO_PAIR.0 | VALUES as u64;
 
-/// Pairs in a bucket, about. With more the search for multipliers takes long, with fewer these take more memory.
+/// Average pairs in a bucket. More make the search for multipliers slow, fewer make these take more memory.
 const PER_BUCKET: usize = 4;
 
-/// Small ones would leave the upper bits of a bucket's hashes alike.
+/// Small multipliers would leave the upper hash bits of a bucket's pairs equal.
 const MULTIPLIERS: std::ops::Range<u16> = 1 << 15..u16::MAX;
 
-/// Values below [`NONE`] by pairs of symbols below [`NO_SYMBOL`].
+/// Values below [`VALUES`] by pairs of symbols below [`NO_SYMBOL`].
 pub struct PairTable {
     /// A power of two of them.
     entries: Box<[u64]>,
@@ -71,14 +74,14 @@ impl PairTable {
         loop {
             match Self::build(&pairs, factor) {
                 Some(table) => return table,
-                // Some bucket found no multiplier, which is to be expected of none.
+                // Some bucket found no multiplier, which is unlikely for any factor.
                 None => factor = factor.wrapping_mul(0xD6E8_FEB8_6659_FD93),
             }
         }
     }
 
     fn build(pairs: &[u64], factor: u64) -> Option<Self> {
-        // One entry in fifty stays free at least: the last buckets would search for long.
+        // At least one entry in fifty stays free, or the last buckets would search for long.
         let size = (pairs.len() + pairs.len() / 50).next_power_of_two().max(2);
         let mut table = Self {
             entries: vec![EMPTY; size].into_boxed_slice(),
@@ -142,10 +145,10 @@ impl PairTable {
     /// The value of the pair that belongs to a place, [`NONE`] if it has none.
     #[inline(always)]
     pub fn find(&self, PairPlace { pair, place }: PairPlace) -> u32 {
-        // Nothing but the value is left of the entry of this pair, and more than any value of another one. The smaller
-        // of this and `NONE`, which the compiler would find with a branch.
+        // XOR leaves the value if the entry is this pair's, and more than any value otherwise. If `NONE` were the bound
+        // as well, the compiler would see a minimum, and compile that to a branch.
         let rest = self.entries[place] ^ pair.0;
-        select_unpredictable(rest < u64::from(NONE), rest as u32, NONE)
+        select_unpredictable(rest < u64::from(VALUES), rest as u32, NONE)
     }
 
     /// The entry for a pair.
@@ -209,7 +212,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_table_is_a_map(
-            pairs in prop::collection::vec(((0u32..40, 0u32..40), 0..NONE), 0..600),
+            pairs in prop::collection::vec(((0u32..40, 0u32..40), 0..VALUES), 0..600),
         ) {
             let table = PairTable::new(pairs.iter().copied());
             let map: HashMap<_, _> = pairs.into_iter().collect();

@@ -17,7 +17,7 @@ use super::file::Token;
 use super::heap;
 use super::kernel::Plain;
 use super::merging::{LONGEST, Merges, Merging, SideBySide};
-use super::pairs::{NONE, PairTable};
+use super::pairs::{NONE, PairTable, VALUES};
 use super::vocab::{Ids, Vocab, single_char};
 
 /// One merge with ids for tokens.
@@ -68,8 +68,8 @@ impl MergeRules {
 /// A part or a product that the vocabulary lacks makes the reference refuse the file: so the caller
 /// asks it, for its message.
 fn resolve(merges: &[(Token, Token)], ids: &Ids) -> Result<Vec<MergeRule>, String> {
-    if merges.len() >= NONE as usize {
-        return Err(format!("it has {} merges", merges.len()));
+    if merges.len() > VALUES as usize {
+        return Err(format!("it has {} merges, and at most {VALUES} are supported", merges.len()));
     }
     let mut joined = String::new();
     merges
