@@ -1,15 +1,13 @@
 //! Byte-level BPE: symbols are bytes.
 //!
-//! Long runs without a space (Chinese, Japanese) are rarely met twice, so the cache does not help with
-//! them as a whole. They are cut between two three-byte characters where no merge can cross: nowhere in
-//! a product is there a boundary with the same up to three bytes on its left and on its right. The
-//! answer is kept for each pair of characters that was met. The groups between the cuts go through the
-//! cache; this doubled the speed on Japanese.
+//! Pieces are cut into [groups](super::groups) between two three-byte characters where no merge can cross: no product
+//! has a boundary with the same up to three bytes on its left and on its right.
 
 use ahash::{AHashMap, AHashSet};
 
-use super::cache::{Lookup, MEDIUM, packed};
+use super::cache::Lookup;
 use super::file::BpeModel;
+use super::groups::{GroupCutter, WIDTH};
 use super::kernel::Kernel;
 use super::merge::MergeTable;
 use super::merging::Merging;
@@ -19,9 +17,8 @@ use super::rules::{MergeRules, PRODUCTS};
 use super::spelling;
 use super::split::{SplitScratch, Splitter};
 use super::unknown::Unknown;
-use super::utf8::decode;
 use super::vocab::Vocab;
-use super::words::{ByteSymbols, Scratch, occurs};
+use super::words::{ByteSymbols, occurs};
 use super::workspace::Workspace;
 
 /// The bytes of a vocabulary.
@@ -36,26 +33,6 @@ pub struct Bytes {
     /// Where what is looked up is not yet what is merged.
     splitter: Option<Splitter>,
     contexts: Contexts,
-    /// The packed ids of each three-byte character.
-    characters: Box<[[u64; 1]]>,
-}
-
-/// The pairs of characters that a worker has looked up. Direct-mapped: 128 KiB stay in the second-level
-/// cache, and a pair that is pushed out costs nine look-ups.
-pub struct PairMemo(Box<[u64]>);
-
-const MEMO_BITS: u32 = 14;
-
-impl Default for PairMemo {
-    fn default() -> Self {
-        Self(vec![u64::MAX; 1 << MEMO_BITS].into_boxed_slice())
-    }
-}
-
-impl PairMemo {
-    pub fn bytes(&self) -> usize {
-        size_of_val(&*self.0)
-    }
 }
 
 impl Bytes {
@@ -81,17 +58,20 @@ impl Bytes {
             let product = vocab.token(rule.product).expect(PRODUCTS);
             let bytes = spelling::bytes(product)
                 .ok_or_else(|| format!("the merge product {product:?} is not made of bytes"))?;
-            boundaries(&bytes).for_each(|at| contexts.add(&bytes[..at], &bytes[at..]));
+            contexts.add_inside(&bytes);
         }
-        let whole = vocab
+        let whole: AHashMap<Box<[u8]>, u32> = vocab
             .entries()
             .filter(|(_, id)| model.ignore_merges() && !rules.makes(*id))
             .filter_map(|(token, id)| Some((spelling::bytes(token)?.into_boxed_slice(), id)))
             .collect();
+        for bytes in whole.keys() {
+            contexts.add_inside(bytes);
+            contexts.add_edges(bytes);
+        }
         let table = MergeTable::new(&rules.live, kernel);
         let symbols = ByteSymbols::new(&ids, &table);
-        let characters = characters(&symbols, &table);
-        Ok(Self { table, symbols, unknown, whole, splitter: None, contexts, characters })
+        Ok(Self { table, symbols, unknown, whole, splitter: None, contexts })
     }
 
     pub fn table(&self) -> &MergeTable {
@@ -117,6 +97,13 @@ impl Bytes {
         is_one
     }
 
+    /// Adds to the ends of pieces those of the groups in them. A byte without a token is a matter of the whole piece.
+    pub fn cut_groups(&self, text: &[u8], n: usize, groups: &mut GroupCutter, ends: &mut Vec<u32>) {
+        if self.unknown == Unknown::Never {
+            groups.cut(self.table.kernel(), text, n, ends, |left, right| self.contexts.join(left, right));
+        }
+    }
+
     /// Appends the ids of a piece that the cache lacks.
     pub fn encode(&self, piece: Piece, workspace: &mut Workspace, ids: &mut Vec<u32>) {
         let Some(splitter) = &self.splitter else {
@@ -124,6 +111,7 @@ impl Bytes {
         };
         let mut ends = std::mem::take(&mut workspace.split.ends);
         splitter.split(piece.padded(), piece.len(), &mut workspace.split, &mut ends);
+        self.cut_groups(piece.padded(), piece.len(), &mut workspace.groups, &mut ends);
         let mut start = 0;
         for end in ends.iter().map(|end| *end as usize) {
             self.encode_piece(piece.part(start, end), ends.len() == 1, workspace, ids);
@@ -140,8 +128,6 @@ impl Bytes {
         } else if self.lacks(bytes) {
             self.read_symbols(bytes, &mut workspace.scratch.symbols);
             workspace.scratch.merge_symbols(&self.table, ids);
-        } else if may_be_cut(bytes) {
-            self.encode_groups(piece, was_looked_up, workspace, ids);
         } else if was_looked_up {
             self.symbols.merge(&self.table, bytes, &mut workspace.scratch, ids);
         } else {
@@ -152,10 +138,7 @@ impl Bytes {
     /// Starts to merge a piece of up to `W` bytes, if it is merged as a whole.
     #[inline]
     pub fn start<const W: usize>(&self, piece: &[u8], merging: &mut Merging<W>) -> bool {
-        let whole = !self.splits_first()
-            && !may_be_cut(piece)
-            && !self.whole.contains_key(piece)
-            && !self.lacks(piece);
+        let whole = !self.splits_first() && !self.whole.contains_key(piece) && !self.lacks(piece);
         if whole {
             self.symbols.start(&self.table, piece, merging);
         }
@@ -184,120 +167,31 @@ impl Bytes {
         symbols.extend(waiting);
     }
 
-    fn encode_groups(
-        &self,
-        piece: Piece,
-        was_looked_up: bool,
-        workspace: &mut Workspace,
-        ids: &mut Vec<u32>,
-    ) {
-        let mut encode_group = |start: usize, end: usize, workspace: &mut Workspace| {
-            let group = piece.part(start, end);
-            let bytes = group.bytes();
-            if bytes.len() == 3
-                && let (c, 3) = decode(bytes)
-            {
-                ids.extend(packed::ids(&self.characters[c as usize & 0xFFFF]));
-            } else if was_looked_up && bytes.len() == piece.len() {
-                self.symbols.merge(&self.table, bytes, &mut workspace.scratch, ids);
-            } else {
-                self.encode_part(group, workspace, ids);
-            }
-        };
-        let bytes = piece.bytes();
-        let mut group = 0;
-        let mut place = 0;
-        let mut before = None;
-        while place < bytes.len() {
-            let (c, len) = decode(&bytes[place..]);
-            let here = (len == 3).then_some(c);
-            if let (Some(left), Some(right)) = (before, here)
-                && !self.joins(&mut workspace.memo, left, right)
-            {
-                encode_group(group, place, workspace);
-                group = place;
-            }
-            before = here;
-            place += len;
-        }
-        encode_group(group, bytes.len(), workspace);
-    }
-
-    /// Bytes that are part of what was looked up: they are merged as they are, and kept if they are few.
+    /// A part of what was looked up, which is merged as it is. The same bytes, looked up as a whole, may be split.
     fn encode_part(&self, part: Piece, workspace: &mut Workspace, ids: &mut Vec<u32>) {
-        // The same bytes, when they are looked up as a whole, may be a token or be split first.
-        let has_other_ids = !self.whole.is_empty() || self.splits_first();
-        let lookup = match part.len() {
-            ..=MEDIUM if has_other_ids => Lookup::part(&workspace.cache, part),
-            ..=MEDIUM => Lookup::piece(&workspace.cache, part),
-            _ => None,
-        };
+        let lookup = Lookup::part(&workspace.cache, part);
         workspace.recall_or(lookup.as_ref(), ids, |workspace, ids| {
             self.symbols.merge(&self.table, part.bytes(), &mut workspace.scratch, ids);
         });
-    }
-
-    /// Whether some merge may cross from one three-byte character into the next.
-    fn joins(&self, memo: &mut PairMemo, left: u32, right: u32) -> bool {
-        let pair = (u64::from(left) << 16 | u64::from(right)) << 1;
-        let slot = (pair.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - MEMO_BITS)) as usize;
-        let kept = memo.0[slot];
-        if kept & !1 == pair {
-            return kept & 1 == 1;
-        }
-        let joins = self.contexts.join(left, right);
-        memo.0[slot] = pair | u64::from(joins);
-        joins
     }
 
     pub fn bytes(&self) -> usize {
         let whole = self.whole.capacity() * size_of::<(Box<[u8]>, u32)>()
             + self.whole.keys().map(|token| token.len()).sum::<usize>();
         let splitter = self.splitter.as_ref().map_or(0, Splitter::bytes);
-        self.table.bytes()
-            + self.symbols.bytes()
-            + size_of_val(&*self.characters)
-            + self.contexts.bytes()
-            + whole
-            + splitter
+        self.table.bytes() + self.symbols.bytes() + self.contexts.bytes() + whole + splitter
     }
 }
 
-/// What each three-byte character merges to.
-fn characters(symbols: &ByteSymbols, table: &MergeTable) -> Box<[[u64; 1]]> {
-    let mut scratch = Scratch::default();
-    let mut ids = Vec::new();
-    (0..1 << 16)
-        .map(|c| {
-            ids.clear();
-            let mut buffer = [0; 4];
-            let c = char::from_u32(c).map_or(&[][..], |c| c.encode_utf8(&mut buffer).as_bytes());
-            if c.len() == 3 && c.iter().all(|byte| symbols.ids[usize::from(*byte)] != NONE) {
-                symbols.merge(table, c, &mut scratch, &mut ids);
-            }
-            packed::pack(&ids).expect("three bytes are three ids at most, for which there is room")
-        })
-        .collect()
-}
-
-/// The boundaries inside a product that a cut between three-byte characters might be at.
-fn boundaries(product: &[u8]) -> impl Iterator<Item = usize> {
-    (1..product.len())
-        .filter(|at| matches!(product[*at], 0xE0..0xF0) && matches!(product[at - 1], 0x80..0xC0))
-}
-
-/// Whether a piece holds a three-byte character.
-fn may_be_cut(piece: &[u8]) -> bool {
-    piece.iter().any(|byte| matches!(byte, 0xE0..0xF0))
-}
-
-/// Up to three bytes on either side of the boundaries inside products, before three-byte characters.
+/// Up to three bytes on either side of the boundaries before three-byte characters inside tokens.
 struct Contexts {
     pairs: AHashSet<u64>,
-    /// Which ends of a character stand on the left of some boundary, and which beginnings on the right, by
-    /// their number of bytes: most pairs of characters need not be looked up for all nine ways to meet.
-    lefts: [BitMap; 3],
-    rights: [BitMap; 3],
+    /// Which suffixes of a character are on the left of some boundary, and which prefixes on the right, by their length:
+    /// a filter that spares most pairs of characters the nine look-ups of a suffix and a prefix.
+    lefts: [BitMap; WIDTH],
+    rights: [BitMap; WIDTH],
+    /// Suffixes of characters behind which, and prefixes before which, nothing is cut: with nothing on the other side.
+    edges: AHashSet<u64>,
 }
 
 /// One bit for each value of up to 16 bits.
@@ -307,11 +201,25 @@ impl Contexts {
     fn new() -> Self {
         let map = || vec![0; 1 << 10].into_boxed_slice();
         let maps = || std::array::from_fn(|_| map());
-        Self { pairs: AHashSet::new(), lefts: maps(), rights: maps() }
+        Self { pairs: AHashSet::new(), lefts: maps(), rights: maps(), edges: AHashSet::new() }
+    }
+
+    /// Forbids cuts inside a token.
+    fn add_inside(&mut self, token: &[u8]) {
+        for at in 1..token.len() {
+            if matches!(token[at], 0xE0..0xF0) && matches!(token[at - 1], 0x80..0xC0) {
+                self.add(last(&token[..at]), first(&token[at..]));
+            }
+        }
+    }
+
+    /// Forbids cuts that would make a group of a token that only a whole piece becomes.
+    fn add_edges(&mut self, token: &[u8]) {
+        self.edges.insert(context(last(token), &[]));
+        self.edges.insert(context(&[], first(token)));
     }
 
     fn add(&mut self, left: &[u8], right: &[u8]) {
-        let (left, right) = (&left[left.len().saturating_sub(3)..], &right[..right.len().min(3)]);
         self.pairs.insert(context(left, right));
         for (maps, bytes) in [(&mut self.lefts, left), (&mut self.rights, right)] {
             let bits = payload(bytes);
@@ -319,37 +227,51 @@ impl Contexts {
         }
     }
 
-    /// Whether some boundary may lie between two three-byte characters.
-    fn join(&self, left: u32, right: u32) -> bool {
-        let (left, right) = (three_bytes(left), three_bytes(right));
+    /// Whether two three-byte characters must not be cut apart.
+    fn join(&self, left: [u8; WIDTH], right: [u8; WIDTH]) -> bool {
+        let lefts = || (0..WIDTH).map(|from| &left[from..]);
+        let rights = || (1..=WIDTH).map(|to| &right[..to]);
+        let is_edge = |left, right| self.edges.contains(&context(left, right));
+        if !self.edges.is_empty()
+            && (lefts().any(|left| is_edge(left, &[])) || rights().any(|right| is_edge(&[], right)))
+        {
+            return true;
+        }
         let stands = |maps: &[BitMap; 3], bytes: &[u8]| {
             let bits = payload(bytes);
             maps[bytes.len() - 1][bits >> 6] >> (bits & 63) & 1 == 1
         };
-        (0..3).map(|from| &left[from..]).filter(|left| stands(&self.lefts, left)).any(|left| {
-            let mut rights = (1..=3).map(|to| &right[..to]).filter(|right| stands(&self.rights, right));
+        lefts().filter(|left| stands(&self.lefts, left)).any(|left| {
+            let mut rights = rights().filter(|right| stands(&self.rights, right));
             rights.any(|right| self.pairs.contains(&context(left, right)))
         })
     }
 
     fn bytes(&self) -> usize {
-        self.pairs.capacity() * size_of::<u64>() + 6 * size_of_val(&*self.lefts[0])
+        (self.pairs.capacity() + self.edges.capacity()) * size_of::<u64>()
+            + 2 * WIDTH * size_of_val(&*self.lefts[0])
     }
 }
 
-/// The bits of up to three bytes of a three-byte character that are not always the same, 16 at most. Other
-/// bytes, which products may hold on the left, only make more of them look alike.
+/// The last bytes of a token, as many as a character has.
+fn last(token: &[u8]) -> &[u8] {
+    &token[token.len().saturating_sub(WIDTH)..]
+}
+
+/// The first ones.
+fn first(token: &[u8]) -> &[u8] {
+    &token[..token.len().min(WIDTH)]
+}
+
+/// The payload bits of up to three bytes of a three-byte character, 16 at most. Other bytes, which tokens may have on
+/// the left, can only make the filter let more through.
 fn payload(bytes: &[u8]) -> usize {
     bytes.iter().fold(0, |bits, byte| bits << 6 | usize::from(byte & 0x3F)) & 0xFFFF
 }
 
 /// Up to three bytes on either side of a boundary, as a number.
 fn context(left: &[u8], right: &[u8]) -> u64 {
-    // The ones in front keep sides of different lengths apart.
+    // The leading ones tell sides of different lengths apart.
     let number = |bytes: &[u8]| bytes.iter().fold(1, |number, byte| number << 8 | u64::from(*byte));
     number(left) << 32 | number(right)
-}
-
-fn three_bytes(c: u32) -> [u8; 3] {
-    [0xE0 | (c >> 12) as u8, 0x80 | (c >> 6 & 0x3F) as u8, 0x80 | (c & 0x3F) as u8]
 }

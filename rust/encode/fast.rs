@@ -164,6 +164,7 @@ impl FastWorker {
         let Buffers { text: padded, ends, split } = &mut self.buffers;
         let n = shared.text.pad(text, in_front, padded);
         shared.text.cut(padded, n, split, ends);
+        self.pieces.cut_groups(&shared.pieces, padded, n, ends);
         self.pieces.encode(&shared.pieces, padded, ends, ids);
     }
 

@@ -16,6 +16,7 @@ mod cache;
 mod cut;
 mod fast;
 mod file;
+mod groups;
 mod heap;
 mod hits;
 pub(crate) mod kernel;

@@ -3,6 +3,7 @@
 use super::bytes::Bytes;
 use super::cache::packed::absent_place;
 use super::cache::{Lookup, PieceCache, SHORT};
+use super::groups::GroupCutter;
 use super::hits::Batch;
 use super::kernel::Plain;
 use super::merge::MergeTable;
@@ -26,6 +27,15 @@ impl Pieces {
         match self {
             Self::Bytes(bytes) => bytes.table(),
             Self::Characters(characters) => characters.table(),
+        }
+    }
+
+    /// Adds to the ends of the pieces of a padded text those of the groups in them, where pieces are merged as they are.
+    pub fn cut_groups(&self, text: &[u8], n: usize, groups: &mut GroupCutter, ends: &mut Vec<u32>) {
+        match self {
+            Self::Bytes(bytes) if bytes.splits_first() => {}
+            Self::Bytes(bytes) => bytes.cut_groups(text, n, groups, ends),
+            Self::Characters(characters) => characters.cut_groups(text, n, groups, ends),
         }
     }
 
@@ -101,6 +111,11 @@ impl PieceWorker {
     /// Lets go of what a long text has left behind.
     pub fn shrink(&mut self) {
         self.workspace.shrink();
+    }
+
+    /// Adds to the ends of the pieces of a padded text those of the groups in them.
+    pub fn cut_groups(&mut self, pieces: &Pieces, text: &[u8], n: usize, ends: &mut Vec<u32>) {
+        pieces.cut_groups(text, n, &mut self.workspace.groups, ends);
     }
 
     /// Appends the ids of all pieces of a padded text, given where each ends.

@@ -110,6 +110,7 @@ impl<'a> Seeder<'a> {
             return false;
         }
         rules.cut(text, n, &mut workspace.split, ends);
+        pieces.cut_groups(text, n, &mut workspace.groups, ends);
         *ends == [n as u32] && pieces.is_one(text, n, &mut workspace.split)
     }
 }

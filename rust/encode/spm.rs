@@ -11,6 +11,7 @@ use ahash::{AHashMap, AHashSet};
 
 use super::cut::JoinedPairs;
 use super::file::BpeModel;
+use super::groups::{GroupCutter, WIDTH};
 use super::kernel::Kernel;
 use super::merge::MergeTable;
 use super::merging::Merging;
@@ -136,6 +137,13 @@ impl Characters {
         }
     }
 
+    /// Adds to the ends of pieces those of the groups in them.
+    pub fn cut_groups(&self, text: &[u8], n: usize, groups: &mut GroupCutter, ends: &mut Vec<u32>) {
+        if self.can_cut() {
+            groups.cut(self.table.kernel(), text, n, ends, |left, right| self.join(left, right));
+        }
+    }
+
     /// Appends the ids of a piece.
     pub fn encode(&self, piece: &[u8], scratch: &mut Scratch, ids: &mut Vec<u32>) {
         if !self.can_cut() {
@@ -144,7 +152,7 @@ impl Characters {
         } else if piece.is_ascii() {
             self.ascii.merge(&self.table, piece, scratch, ids);
         } else {
-            self.encode_groups(piece, scratch, ids);
+            self.encode_characters(piece, scratch, ids);
         }
     }
 
@@ -160,57 +168,45 @@ impl Characters {
         }
         let (mut symbols, mut count) = ([0; W], 0);
         let mut place = 0;
-        let mut before = None;
         while place < piece.len() {
             let (c, len) = decode(&piece[place..]);
-            let here = (c, self.entry(c));
-            if here.1 & UNKNOWN != 0 || before.is_some_and(|before| !self.joins(before, here)) {
+            let entry = self.entry(c);
+            if entry & UNKNOWN != 0 {
                 return false;
             }
-            symbols[count] = here.1 & ID;
+            symbols[count] = entry & ID;
             count += 1;
-            before = Some(here);
             place += len;
         }
         merging.start(&self.table, &&symbols[..count]);
         true
     }
 
-    /// Cuts between characters that no product joins, and merges the groups between the cuts: most are
-    /// of one character in the scripts that do not part words.
-    fn encode_groups(&self, piece: &[u8], scratch: &mut Scratch, ids: &mut Vec<u32>) {
+    /// Merges what stands between the characters that the vocabulary lacks.
+    fn encode_characters(&self, piece: &[u8], scratch: &mut Scratch, ids: &mut Vec<u32>) {
         scratch.symbols.clear();
         let mut place = 0;
-        let (mut before, mut before_entry) = (0, UNKNOWN);
         while place < piece.len() {
             let (c, len) = decode(&piece[place..]);
             let entry = self.entry(c);
-            if !self.joins((before, before_entry), (c, entry)) {
-                scratch.merge_symbols(&self.table, ids);
-                scratch.symbols.clear();
-            }
             if entry & UNKNOWN == 0 {
                 scratch.symbols.push(entry & ID);
             } else {
+                scratch.merge_symbols(&self.table, ids);
+                scratch.symbols.clear();
                 let bytes = &piece[place..place + len];
                 ids.extend(bytes.iter().map(|byte| self.fallback[usize::from(*byte)]));
             }
-            (before, before_entry) = (c, entry);
             place += len;
         }
         scratch.merge_symbols(&self.table, ids);
     }
 
-    #[inline(always)]
-    fn joins(&self, (left, left_entry): (u32, u32), (right, right_entry): (u32, u32)) -> bool {
-        if (left_entry | right_entry) & UNKNOWN != 0 {
-            return false;
-        }
-        if left < 128 && right < 128 {
-            return true;
-        }
-        left_entry & JOINS_RIGHT != 0
-            && right_entry & JOINS_LEFT != 0
+    /// Whether some product has two characters side by side.
+    fn join(&self, left: [u8; WIDTH], right: [u8; WIDTH]) -> bool {
+        let (left, right) = (decode(&left).0, decode(&right).0);
+        self.entry(left) & JOINS_RIGHT != 0
+            && self.entry(right) & JOINS_LEFT != 0
             && self.joined.contains(&pair_key(left, right))
     }
 

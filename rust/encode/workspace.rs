@@ -1,7 +1,7 @@
 //! What one thread keeps from piece to piece.
 
-use super::bytes::PairMemo;
 use super::cache::{Lookup, PieceCache};
+use super::groups::GroupCutter;
 use super::split::SplitScratch;
 use super::words::Scratch;
 
@@ -9,14 +9,14 @@ use super::words::Scratch;
 pub struct Workspace {
     pub cache: PieceCache,
     pub scratch: Scratch,
-    pub memo: PairMemo,
+    pub groups: GroupCutter,
     pub split: SplitScratch,
 }
 
 impl Workspace {
     pub fn new(cache: PieceCache) -> Self {
-        let (scratch, memo, split) = Default::default();
-        Self { cache, scratch, memo, split }
+        let (scratch, groups, split) = Default::default();
+        Self { cache, scratch, groups, split }
     }
 
     /// Appends the ids of a piece: those that are kept, or else those that `encode` appends, which then are, if there
@@ -41,9 +41,10 @@ impl Workspace {
     /// Lets go of what a long text has left behind.
     pub fn shrink(&mut self) {
         (self.scratch, self.split) = Default::default();
+        self.groups.shrink();
     }
 
     pub fn bytes(&self) -> usize {
-        self.cache.bytes() + self.scratch.bytes() + self.memo.bytes() + self.split.bytes()
+        self.cache.bytes() + self.scratch.bytes() + self.groups.bytes() + self.split.bytes()
     }
 }

@@ -49,31 +49,15 @@ pub enum Lookup<'a> {
 }
 
 impl<'a> Lookup<'a> {
-    /// A piece as texts are cut; none if it is too long to be kept.
-    pub fn piece(cache: &PieceCache, piece: Piece<'a>) -> Option<Self> {
-        Self::new(piece, |key| cache.short().place(key), |key| cache.medium_place(key))
-    }
-
-    /// The same, given the place if it has one.
+    /// A piece as texts are cut, and its place if it has one; none if it is too long to be kept.
     #[inline(always)]
     pub fn at(piece: Piece<'a>, place: usize) -> Option<Self> {
-        Self::new(piece, |_| place, |_| place)
-    }
-
-    #[inline(always)]
-    fn new(
-        piece: Piece<'a>,
-        short: impl FnOnce(ShortKey) -> usize,
-        medium: impl FnOnce(&MediumKey) -> usize,
-    ) -> Option<Self> {
         let (text, len) = (piece.padded(), piece.len());
         if len <= SHORT {
-            let key = Plain.key(bytes(text, 0), len);
-            return Some(Self::Short(key, short(key)));
+            return Some(Self::Short(Plain.key(bytes(text, 0), len), place));
         }
         if len <= MEDIUM {
-            let key = medium_key(text, 0, len);
-            return Some(Self::Medium(key, medium(&key)));
+            return Some(Self::Medium(medium_key(text, 0, len), place));
         }
         (len <= LONG).then_some(Self::Long(piece.bytes()))
     }

@@ -61,11 +61,6 @@ pub fn range(words: &[u64]) -> Option<std::ops::Range<usize>> {
     (count(words) == SPILLED as usize).then_some(start..start + len)
 }
 
-/// The ids that the numbers hold.
-pub fn ids(words: &[u64]) -> impl Iterator<Item = u32> {
-    (0..count(words)).map(|place| id(words, place))
-}
-
 /// The ids of two numbers, as many of them as their count says being of use.
 #[inline(always)]
 pub fn unpack(words: &[u64; 2]) -> [u32; 8] {
