@@ -131,6 +131,23 @@ fn unknown_characters() {
     }
 }
 
+/// As in Gemma's vocabulary, which has a tab in place of its byte token.
+#[test]
+fn a_character_with_a_token_needs_no_byte_token() {
+    let mut model = Model::sentence_piece(200);
+    model.vocab.retain(|token| token != "<0x09>");
+    let lacking = model.tokenizer(fallback(), prepend(), Value::Null, json!([]));
+    model.vocab.push("\t".into());
+    let complete = model.tokenizer(fallback(), prepend(), Value::Null, json!([]));
+    for (file, is_cut) in [(lacking, false), (complete, true)] {
+        let encoder = Encoder::from_bytes(file.to_string().as_bytes()).unwrap();
+        assert_eq!(!encoder.engine_reason().contains("uncut"), is_cut, "{}", encoder.engine_reason());
+        let compared = Compared::new(&file);
+        compared.check(["\t", "a\tb", "\t\t the\t", "½\t½ the"]);
+        compared.check(texts());
+    }
+}
+
 /// Byte-level vocabularies that were trained without the whole alphabet.
 #[test]
 fn unknown_bytes() {

@@ -79,6 +79,7 @@ impl FastEncoder {
                 let cutter = if characters.can_cut() {
                     Cutter::new(&characters.pairs, before_each_space, kernel)
                 } else {
+                    description.push_str(", merged uncut (many times slower), as it lacks byte tokens");
                     Cutter::whole(before_each_space, kernel)
                 };
                 (

@@ -58,13 +58,6 @@ impl Characters {
                 *id = vocab.id(&format!("<0x{byte:02X}>")).unwrap_or(NONE);
             }
         }
-        let has_all = fallback.iter().enumerate().all(|(byte, id)| *id != NONE || !occurs(byte));
-        let unknown = if has_all {
-            Unknown::Never
-        } else {
-            Unknown::new(vocab, model.unk_token.as_deref(), model.fuse_unk())?
-        };
-        unknown.check_apart(&rules.all, |id| fallback.contains(&id))?;
         let mut basic = vec![UNKNOWN; 1 << 16].into_boxed_slice();
         let mut astral = AHashMap::new();
         for (token, id) in vocab.entries() {
@@ -78,6 +71,14 @@ impl Characters {
         if basic[' ' as usize] == UNKNOWN {
             return Err("its vocabulary lacks the space marker U+2581".into());
         }
+        // A byte below 0x80 is a character, and needs no byte token where that has a token: Gemma has a tab, and no <0x09>.
+        let has_token = |byte: usize| fallback[byte] != NONE || byte < 0x80 && basic[byte] != UNKNOWN;
+        let unknown = if (0..256).all(|byte| has_token(byte) || !occurs(byte)) {
+            Unknown::Never
+        } else {
+            Unknown::new(vocab, model.unk_token.as_deref(), model.fuse_unk())?
+        };
+        unknown.check_apart(&rules.all, |id| fallback.contains(&id))?;
         let ascii = std::array::from_fn(|byte| match basic[byte] {
             _ if byte >= 128 => NONE,
             UNKNOWN => fallback[byte],
