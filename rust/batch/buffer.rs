@@ -179,10 +179,15 @@ impl Lease {
     }
 
     /// Other memory of the same pool with the same content.
-    pub fn copy(&self) -> Result<Self> {
+    ///
+    /// # Safety
+    ///
+    /// As for [`row`](Self::row).
+    pub unsafe fn copy(&self) -> Result<Self> {
         let buffer = self.pool.get()?;
         let items = self.shape().items().unwrap_or_default();
-        // SAFETY: both hold as many items, and nobody has the new ones yet.
+        // SAFETY: both buffers hold at least `items`, nobody else has the new one yet, and the caller rules out
+        // writers to this one.
         unsafe { self.as_ptr().copy_to_nonoverlapping(buffer.as_ptr(), items) };
         Ok(Self::new(buffer, Arc::clone(&self.pool)))
     }
@@ -271,7 +276,8 @@ mod tests {
         let pool = Pool::new(SHAPE, 1);
         let held = pool.idle.lock().unwrap();
         let lease = Lease::new(pool.get().unwrap(), Arc::clone(&pool));
-        drop(lease.copy().unwrap());
+        // SAFETY: nothing else refers to the memory.
+        drop(unsafe { lease.copy() }.unwrap());
         drop(lease);
         assert!(held.is_empty());
     }
