@@ -267,9 +267,11 @@ impl Source {
             return Ok(());
         }
         let (records, lane) = (self.records, self.lane);
-        let what =
-            format!("{bad} of the {records} records that lane {lane} has read so far are bad, more than");
-        Err(self.too_many(&what, max_error_rate, last))
+        let what = format!(
+            "{bad} of the {records} records that lane {lane} has read so far are bad, more than \
+             max_error_rate={max_error_rate} allows"
+        );
+        Err(self.too_many(&what, last))
     }
 
     /// Stops the run when too many of this lane's shards cannot be read to their end. One in each epoch
@@ -280,26 +282,34 @@ impl Source {
         let dealt = self.shards.of(self.place.epoch).len();
         let always = if max_error_rate > 0.0 { 1.0 } else { 0.0 };
         let borne = (max_error_rate * dealt as f64).max(always);
-        if lost as f64 <= borne * epochs as f64 {
+        let allowed = (borne * epochs as f64) as u64;
+        if lost <= allowed {
             return Ok(());
         }
+        let [lost, epochs, dealt] =
+            [(lost, "shard"), (epochs, "epoch"), (dealt as u64, "shard")].map(|(n, noun)| counted(n, noun));
         let what = format!(
-            "{lost} shards of lane {lane} could not be read to their end in {epochs} epochs of {dealt} shards, more \
-             than one an epoch and than"
+            "{lost} of lane {lane} could not be read to the end in {epochs} of {dealt}: expected at most {allowed} with \
+             max_error_rate={max_error_rate}"
         );
-        Err(self.too_many(&what, max_error_rate, Some(latest)))
+        Err(self.too_many(&what, Some(latest)))
     }
 
-    fn too_many(&mut self, what: &str, max_error_rate: f64, last: Option<&ShardError>) -> Error {
+    fn too_many(&mut self, what: &str, last: Option<&ShardError>) -> Error {
         let last = last.map(|error| format!("; the last one: {error}")).unwrap_or_default();
         Error::Shard(ShardError {
             shard: Arc::clone(&self.shards.shard(self.place).path),
             record: Some(self.place.record),
             byte: Some(self.place.byte),
             reason: format!(
-                "{what} max_error_rate={max_error_rate} allows{last}. Go on from the last state with a higher \
-                 max_error_rate=, or mend these shards, or leave them out, and begin anew"
+                "{what}{last}. Resume from the last state with a higher max_error_rate=, or repair or remove these \
+                 shards and start over"
             ),
         })
     }
+}
+
+/// A number and what it counts.
+fn counted(number: u64, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }

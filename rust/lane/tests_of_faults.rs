@@ -96,14 +96,20 @@ fn shards_are_judged_apart_from_records() {
     let trace = lost(&[3, 15], 0.01, 1);
     let error = trace.error.unwrap();
     assert!(
-        error.contains("15.json.gz: record") && error.contains("2 shards of lane 0 could not be read"),
+        error.contains("15.json.gz: record")
+            && error.contains("2 shards of lane 0 could not be read to the end in 1 epoch of 20 shards: ")
+            && error.contains(": expected at most 1 with max_error_rate=0.01; the last one: "),
         "{error}"
     );
-    assert!(error.contains("more than one an epoch and than max_error_rate=0.01 allows"), "{error}");
     // At a tenth two of 20 are borne, and a third is not; at no rate none is.
     assert_eq!(lost(&[3, 15], 0.1, 2).error, None);
     assert!(lost(&[3, 15, 16], 0.1, 1).error.is_some());
-    assert!(lost(&[3], 0.0, 1).error.unwrap().contains("1 shards of lane 0"));
+    let error = lost(&[3], 0.0, 1).error.unwrap();
+    assert!(
+        error.contains("1 shard of lane 0 could not be read to the end in 1 epoch of 20 shards: "),
+        "{error}"
+    );
+    assert!(error.contains(": expected at most 0 with max_error_rate=0; the last one: "), "{error}");
 }
 
 /// Any number of bad lines in a row is counted, in bounded memory: only the newest are kept in detail.
