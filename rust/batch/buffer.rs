@@ -130,11 +130,14 @@ impl Pool {
     pub fn get(&self) -> Result<Buffer> {
         let idle = self.idle().and_then(|mut idle| idle.pop());
         idle.or_else(|| Buffer::new(self.shape.items()?)).ok_or_else(|| {
-            let Shape { arrays, rows, length, .. } = self.shape;
-            let gigabytes = [arrays, rows, length, size_of::<i32>()].map(|n| n as f64).iter().product::<f64>() / 1e9;
+            let Shape { arrays, rows, length, entries } = self.shape;
+            // In floating point: the number of items may be too large for an integer.
+            let of_row = arrays as f64 * length as f64 + entries as f64 * ENTRY_ITEMS as f64;
+            let gigabytes = rows as f64 * of_row * size_of::<i32>() as f64 / 1e9;
+            let provenance = if entries > 0 { ", provenance=" } else { "" };
             Error::System(format!(
-                "there is no memory for a batch of {rows} rows of {length} tokens, which takes {gigabytes:.1} GB: \
-                 lower batch_size=, sequence_length= or prefetch="
+                "there is not enough memory for a batch of {rows} rows of {length} tokens, which takes {gigabytes:.1} GB: \
+                 lower batch_size=, sequence_length={provenance} or prefetch="
             ))
         })
     }
@@ -284,11 +287,24 @@ mod tests {
 
     #[test]
     fn a_batch_that_no_memory_holds_is_an_error() {
-        for length in [1 << 27, 1 << 40] {
-            let error = Pool::new(Shape { rows: 1 << 30, length, ..SHAPE }, 1).get().unwrap_err().to_string();
-            assert!(error.starts_with(&format!(
-                "there is no memory for a batch of 1073741824 rows of {length} tokens, which takes"
-            )));
+        // 2^30 rows of three arrays and of entries of four items, all of four bytes.
+        for (length, entries, expected) in [
+            (1 << 27, 0, "1729382256.9 GB: lower batch_size=, sequence_length= or prefetch="),
+            (
+                1 << 27,
+                1 << 27,
+                "4035225266.1 GB: lower batch_size=, sequence_length=, provenance= or prefetch=",
+            ),
+            (1 << 40, 0, "14167099448608.9 GB: lower batch_size=, sequence_length= or prefetch="),
+        ] {
+            let shape = Shape { rows: 1 << 30, length, entries, ..SHAPE };
+            let error = Pool::new(shape, 1).get().unwrap_err().to_string();
+            assert_eq!(
+                error,
+                format!(
+                    "there is not enough memory for a batch of 1073741824 rows of {length} tokens, which takes {expected}"
+                )
+            );
         }
     }
 
