@@ -48,7 +48,7 @@ struct Buffers {
 
 impl FastEncoder {
     /// Takes a file that parses, or says in one clause what is not for the fast engine.
-    pub fn new(file: TokenizerFile, options: &EncoderOptions) -> std::result::Result<Self, String> {
+    pub fn new(file: TokenizerFile, options: &EncoderOptions) -> Result<Self, String> {
         let model = &file.model;
         let plan = recognise(&file.normalizer, &file.pre_tokenizer, model)?;
         let kernel = options.kernel;

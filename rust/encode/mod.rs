@@ -139,7 +139,7 @@ struct Shared {
     options: EncoderOptions,
     fast: Option<Arc<FastEncoder>>,
     /// Made when first needed: it takes as long as all the rest together several times over.
-    reference: OnceLock<std::result::Result<Reference, String>>,
+    reference: OnceLock<Result<Reference, String>>,
     reason: String,
     /// Workers without work: those of earlier calls of [`Encoder::encode_batch`], whose caches are warm, and one
     /// that is made at load.
@@ -382,7 +382,7 @@ fn shares<T: AsRef<str>>(texts: &[T], threads: usize) -> Vec<&[T]> {
 }
 
 /// The fast engine, or a sentence that says why it is not to be had.
-fn make_fast(json: &[u8], options: &EncoderOptions) -> std::result::Result<FastEncoder, String> {
+fn make_fast(json: &[u8], options: &EncoderOptions) -> Result<FastEncoder, String> {
     if options.engine == Engine::Reference {
         return Err("the reference engine was asked for".into());
     }

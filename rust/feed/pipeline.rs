@@ -310,8 +310,7 @@ impl Pipeline {
         let Some(step) = &mut running.step else { return Ok(None) };
         let before = self.delivered.clone();
         let Delivered { step: number, row, cursors } = &mut self.delivered;
-        let given = if self.host.single_rows { *row..*row + 1 } else { 0..cursors.len() };
-        let given = if step.is_end { 0..cursors.len() } else { given };
+        let given = if self.host.single_rows && !step.is_end { *row..*row + 1 } else { 0..cursors.len() };
         for report in step.reports[given.clone()].iter().flatten() {
             if let Rows::Failed(error) = &report.rows {
                 return Err(error.clone());

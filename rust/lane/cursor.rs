@@ -122,11 +122,6 @@ impl Cursor {
             },
         }
     }
-
-    /// The cursor of a lane that has given all its epochs.
-    pub fn ended(epochs: u64, totals: Totals) -> Self {
-        Self { window: Place { epoch: epochs, ..Place::default() }, given: 0, offset: 0, totals }
-    }
 }
 
 impl std::ops::AddAssign for Totals {

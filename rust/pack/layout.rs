@@ -5,7 +5,7 @@ use crate::config::Layout;
 
 /// Tokens of one document that follow one another in a row.
 #[derive(Debug, Clone, Copy)]
-pub struct Segment<'a> {
+pub(super) struct Segment<'a> {
     /// Number of their segment in its row, from 1.
     pub number: i32,
     /// The row's place of its first token.
@@ -41,7 +41,7 @@ impl Layout {
     }
 
     /// Writes a segment into a row of the lane's current step.
-    pub fn write<R>(self, writer: &mut LaneWriter<R>, row: usize, segment: &Segment) {
+    pub(super) fn write<R>(self, writer: &mut LaneWriter<R>, row: usize, segment: &Segment) {
         let Segment { number, at, position: first, tokens, opens, next } = *segment;
         let places = at..at + tokens.len();
         match self {
@@ -83,7 +83,13 @@ impl Layout {
 
     /// Makes `token`, the first of the next document, the target of the token at `at`, the last of
     /// its own. Only `maxtext` has targets; the other layouts stay as they are.
-    pub fn write_boundary_target<R>(self, writer: &mut LaneWriter<R>, row: usize, at: usize, token: u32) {
+    pub(super) fn write_boundary_target<R>(
+        self,
+        writer: &mut LaneWriter<R>,
+        row: usize,
+        at: usize,
+        token: u32,
+    ) {
         if self == Self::MaxText {
             let [_, segmentation, _, targets, targets_segmentation] = writer.row(row);
             targets[at] = token as i32;
@@ -92,7 +98,7 @@ impl Layout {
     }
 
     /// Fills a row with padding from place `from` on.
-    pub fn pad<R>(self, writer: &mut LaneWriter<R>, row: usize, from: usize) {
+    pub(super) fn pad<R>(self, writer: &mut LaneWriter<R>, row: usize, from: usize) {
         match self {
             Self::MaxText => zero_from::<6>(writer.row(row), from),
             Self::Grain => zero_from::<3>(writer.row(row), from),

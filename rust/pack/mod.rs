@@ -18,7 +18,6 @@ use crate::config::{Packing, StreamConfig};
 use crate::lane::documents::{Documents, Next};
 use crate::lane::report::Report;
 
-pub use layout::Segment;
 use step::StepWriter;
 
 /// Why packing paused.

@@ -29,7 +29,7 @@ impl ShardReader {
         shard: &Shard,
         options: &Arc<ReadOptions>,
         stop: &Arc<AtomicBool>,
-    ) -> std::result::Result<Self, ReadError> {
+    ) -> Result<Self, ReadError> {
         match ShardFile::open(shard, stop) {
             Ok(file) => Self::from_source(&shard.path, Box::new(file), options),
             Err(reason) => Err(ReadError {
@@ -59,7 +59,7 @@ impl ShardReader {
         path: &Arc<str>,
         source: Box<dyn Read + Send>,
         options: &Arc<ReadOptions>,
-    ) -> std::result::Result<Self, ReadError> {
+    ) -> Result<Self, ReadError> {
         let named_gz = path.len() >= 3 && path.as_bytes()[path.len() - 3..].eq_ignore_ascii_case(b".gz");
         match Inflated::new(source, named_gz) {
             Ok(input) => Ok(Self {
@@ -73,21 +73,21 @@ impl ShardReader {
     }
 
     /// Appends the text of the next document to `text`. On error `text` is as it was.
-    pub fn next(&mut self, text: &mut String) -> std::result::Result<Item, ReadError> {
+    pub fn next(&mut self, text: &mut String) -> Result<Item, ReadError> {
         let found = self.next_record(|record, options| json::extract(record, &options.text_field, text))?;
         Ok(found.map_or(Item::End, |(at, length)| Item::Document { at, length }))
     }
 
     /// What the next record holds, whether or not it has a text. None at the end.
-    pub fn next_members(&mut self) -> std::result::Result<Option<Vec<Member>>, ReadError> {
+    pub fn next_members(&mut self) -> Result<Option<Vec<Member>>, ReadError> {
         Ok(self.next_record(|record, _| json::members(record))?.map(|(_, members)| members))
     }
 
     /// What `take` makes of the next record, and where that stands. None at the end.
     fn next_record<T>(
         &mut self,
-        take: impl FnOnce(&[u8], &ReadOptions) -> std::result::Result<T, Fault>,
-    ) -> std::result::Result<Option<(Position, T)>, ReadError> {
+        take: impl FnOnce(&[u8], &ReadOptions) -> Result<T, Fault>,
+    ) -> Result<Option<(Position, T)>, ReadError> {
         while !self.ended {
             let at = self.lines.position();
             let line = match self.lines.next() {
@@ -164,7 +164,7 @@ mod tests {
         Arc::new(ReadOptions { text_field: "text".into(), max_document_bytes: 100 })
     }
 
-    fn read_all(path: &str, bytes: &[u8]) -> Vec<std::result::Result<String, String>> {
+    fn read_all(path: &str, bytes: &[u8]) -> Vec<Result<String, String>> {
         let source = Box::new(std::io::Cursor::new(bytes.to_vec()));
         let mut reader = match ShardReader::from_source(&path.into(), source, &options()) {
             Ok(reader) => reader,

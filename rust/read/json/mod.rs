@@ -125,8 +125,13 @@ impl<'a> Scanner<'a> {
         Ok(true)
     }
 
-    /// What stands behind a member; whether another follows.
+    /// What stands behind a member of an object; whether another follows.
     fn next_member(&mut self) -> Result<bool, Fault> {
+        self.next_item(b'}', "',' or '}' after a member")
+    }
+
+    /// What stands behind an item of a container that `close` closes; whether another follows.
+    fn next_item(&mut self, close: u8, expected: &'static str) -> Result<bool, Fault> {
         self.space();
         match self.peek() {
             Some(b',') => {
@@ -134,11 +139,11 @@ impl<'a> Scanner<'a> {
                 self.space();
                 Ok(true)
             }
-            Some(b'}') => {
+            Some(byte) if byte == close => {
                 self.at += 1;
                 Ok(false)
             }
-            _ => Err(self.expected("',' or '}' after a member")),
+            _ => Err(self.expected(expected)),
         }
     }
 
@@ -220,39 +225,19 @@ impl<'a> Scanner<'a> {
     /// What stands behind a value inside of `nesting`: closes what ends there; whether a value follows.
     fn after_value(&mut self, nesting: &mut Nesting) -> Result<bool, Fault> {
         while let Some(container) = nesting.innermost() {
-            match container {
-                Container::Object => {
-                    if self.next_member()? {
-                        self.key(&mut Skip)?;
-                        return Ok(true);
-                    }
+            let more = match container {
+                Container::Object => self.next_member()?,
+                Container::Array => self.next_item(b']', "',' or ']' after an element")?,
+            };
+            if more {
+                if container == Container::Object {
+                    self.key(&mut Skip)?;
                 }
-                Container::Array => {
-                    if self.next_element()? {
-                        return Ok(true);
-                    }
-                }
+                return Ok(true);
             }
             nesting.close();
         }
         Ok(false)
-    }
-
-    /// What stands behind an element of an array; whether another follows.
-    fn next_element(&mut self) -> Result<bool, Fault> {
-        self.space();
-        match self.peek() {
-            Some(b',') => {
-                self.at += 1;
-                self.space();
-                Ok(true)
-            }
-            Some(b']') => {
-                self.at += 1;
-                Ok(false)
-            }
-            _ => Err(self.expected("',' or ']' after an element")),
-        }
     }
 
     fn word(&mut self, word: &'static str) -> Result<(), Fault> {
