@@ -4,6 +4,8 @@
 //! step, a worker that has read a block and leaves the next one to others, and a worker that takes work
 //! while there is more. Each wakes one, who wakes the next.
 
+use std::sync::PoisonError;
+
 use super::schedule::{Job, Schedule};
 use crate::lane::block::Block;
 use crate::pack::Pause;
@@ -11,27 +13,38 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// The workers' shared list of work.
 pub struct Board {
-    schedule: Mutex<Schedule>,
+    state: Mutex<State>,
     work: Condvar,
+}
+
+struct State {
+    schedule: Schedule,
+    /// Workers that wait for work.
+    idle: usize,
+    /// All workers are to stop.
+    closed: bool,
+    /// What a worker panicked with: a bug, reported to the consumer.
+    panicked: Option<String>,
 }
 
 impl Board {
     /// A board on which `schedule` is pinned up.
     pub fn new(schedule: Schedule) -> Self {
-        Self { schedule: Mutex::new(schedule), work: Condvar::new() }
+        let state = State { schedule, idle: 0, closed: false, panicked: None };
+        Self { state: Mutex::new(state), work: Condvar::new() }
     }
 
     /// The most urgent work, waited for if there is none. `None`: all are to stop.
     pub fn take(&self) -> Option<Job> {
-        let mut schedule = self.lock();
-        while !schedule.closed {
-            if let Some(job) = schedule.take() {
-                self.wake_another(&schedule);
+        let mut state = self.lock();
+        while !state.closed {
+            if let Some(job) = state.schedule.take() {
+                self.wake_another(&state);
                 return Some(job);
             }
-            schedule.idle += 1;
-            schedule = self.work.wait(schedule).unwrap_or_else(std::sync::PoisonError::into_inner);
-            schedule.idle -= 1;
+            state.idle += 1;
+            state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.idle -= 1;
         }
         None
     }
@@ -39,25 +52,25 @@ impl Board {
     /// A block of `lane` with so many bytes of text was read: others may read the next one. Returns its number,
     /// for [`block_encoded`](Self::block_encoded).
     pub fn block_read(&self, lane: usize, bytes: usize, read_all: bool) -> u64 {
-        let mut schedule = self.lock();
-        let number = schedule.block_read(lane, bytes, read_all);
-        self.wake_another(&schedule);
+        let mut state = self.lock();
+        let number = state.schedule.block_read(lane, bytes, read_all);
+        self.wake_another(&state);
         number
     }
 
     /// A block of `lane` was encoded, by a worker that takes up work again.
     pub fn block_encoded(&self, lane: usize, number: u64, block: Block) {
-        self.lock().block_encoded(lane, number, block);
+        self.lock().schedule.block_encoded(lane, number, block);
     }
 
     /// `lane` was packed up to `step`, by a worker that takes up work again.
     pub fn lane_packed(&self, lane: usize, pause: Pause, step: u64) {
-        self.lock().lane_packed(lane, pause, step);
+        self.lock().schedule.lane_packed(lane, pause, step);
     }
 
     /// The consumer took a slot: lanes may write steps below `open_until`.
     pub fn slot_taken(&self, open_until: u64) {
-        self.lock().slot_taken(open_until);
+        self.lock().schedule.slot_taken(open_until);
         self.work.notify_one();
     }
 
@@ -78,12 +91,12 @@ impl Board {
         self.lock().panicked.clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Schedule> {
-        self.schedule.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wake_another(&self, schedule: &Schedule) {
-        if schedule.idle > 0 && schedule.has_work() {
+    fn wake_another(&self, state: &State) {
+        if state.idle > 0 && state.schedule.has_work() {
             self.work.notify_one();
         }
     }

@@ -27,12 +27,6 @@ pub struct Schedule {
     open_until: u64,
     /// Blocks of a lane that may be read and not yet packed.
     read_ahead: usize,
-    /// Workers that found nothing to do.
-    pub idle: usize,
-    /// All workers are to stop.
-    pub closed: bool,
-    /// A worker panicked: a bug, told to the consumer rather than kept.
-    pub panicked: Option<String>,
 }
 
 struct Lane {
@@ -79,7 +73,7 @@ impl Schedule {
             .collect();
         // Enough blocks for two per worker, however few lanes there are.
         let read_ahead = 1 + (2 * threads).div_ceil(lanes.len());
-        Self { lanes, open_until, read_ahead, idle: 0, closed: false, panicked: None }
+        Self { lanes, open_until, read_ahead }
     }
 
     /// Takes the most urgent work that can be done now.
