@@ -53,12 +53,12 @@ pub enum Error {
     System(String),
     /// The iterator was made in another process.
     #[error(
-        "this process was forked from the one whose threads fill this iterator, and has none of them: make an \
-         iterator of the dataset after the fork, and give it the state with set_state"
+        "this iterator was created in another process, whose worker threads a forked child does not have: create an \
+         iterator after the fork, and pass the saved state to its set_state"
     )]
     Forked,
     /// The iterator was closed.
-    #[error("this iterator was closed: make a new one of the dataset")]
+    #[error("this iterator was closed: create another one with iter(dataset)")]
     Closed,
     /// Something panicked.
     #[error("this is a bug in gristmill, please report it: {0}")]

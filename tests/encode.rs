@@ -287,7 +287,7 @@ fn other_structures_use_the_reference() {
         (spm.tokenizer(json!({"unk_token": "<none>"}), prepend(), Value::Null, json!([])), "<none>"),
         (bytes.tokenizer(json!({}), prepend(), byte_level(), json!([])), "normalizers"),
         (bytes.tokenizer(json!({}), Value::Null, leftover, json!([])), "Whitespace"),
-        (bytes.tokenizer(json!({}), json!({"type": "NFC"}), byte_level(), one_spelling), "one spelling"),
+        (bytes.tokenizer(json!({}), json!({"type": "NFC"}), byte_level(), one_spelling), "same spelling"),
         (json!({"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}}), "WordLevel"),
     ];
     for (file, expected) in cases {

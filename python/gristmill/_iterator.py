@@ -33,7 +33,7 @@ class HasThreads(_grain.Closable):
 
     def _assert_not_closed(self) -> None:
         if self._is_closed():
-            raise ArgumentError("this iterator was closed: make a new one of the dataset")
+            raise ArgumentError("this iterator was closed: create another one with iter(dataset)")
 
 
 class PackedDatasetIterator(

@@ -139,7 +139,7 @@ impl Matcher {
     fn new(spellings: &[String], tokens: Vec<Flags>, spaces_are_markers: bool) -> Result<Self, String> {
         let distinct: AHashSet<&String> = spellings.iter().collect();
         if distinct.len() < spellings.len() || spellings.iter().any(String::is_empty) {
-            return Err("two of its added tokens have one spelling, or one has none".into());
+            return Err("two of its added tokens have the same spelling, or one is empty".into());
         }
         let automaton = if spellings.is_empty() {
             None

@@ -127,7 +127,8 @@ impl FastWorker {
         const LONGEST: usize = (u32::MAX as usize - 2 * PADDING) / 3;
         if text.len() > LONGEST {
             return Err(Error::Tokenizer(format!(
-                "a text has {} bytes; the fast engine takes up to {LONGEST}",
+                "expected a text of at most {LONGEST} bytes, found one of {}: split it, or leave it out with \
+                 max_document_bytes= and on_error=\"quarantine\"",
                 text.len()
             )));
         }

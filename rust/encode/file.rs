@@ -104,7 +104,7 @@ impl<'a> TokenizerFile<'a> {
         check::<PaddingParams>(outline.padding)?;
         check::<PostProcessorWrapper>(outline.post_processor)?;
         if !keeps_ids(&value(outline.post_processor)?) {
-            return Err("its post-processor gives a text's tokens not just once".into());
+            return Err("its post-processor does not emit the text's tokens exactly once".into());
         }
         check::<DecoderWrapper>(outline.decoder)?;
         check::<NormalizerWrapper>(outline.normalizer)?;

@@ -384,14 +384,16 @@ fn shares<T: AsRef<str>>(texts: &[T], threads: usize) -> Vec<&[T]> {
 /// The fast engine, or a sentence that says why it is not to be had.
 fn make_fast(json: &[u8], options: &EncoderOptions) -> Result<FastEncoder, String> {
     if options.engine == Engine::Reference {
-        return Err("the reference engine was asked for".into());
+        return Err("the reference engine was requested".into());
     }
     // The parts of the file are checked by the types of the reference, which may panic.
     let parsed = reference::guarded(|| Ok(TokenizerFile::parse(json)));
     parsed
         .unwrap_or_else(|error| Err(error.to_string()))
         .and_then(|file| FastEncoder::new(file, options))
-        .map_err(|reason| format!("not for the fast engine: {}", file::other_model(json).unwrap_or(reason)))
+        .map_err(|reason| {
+            format!("not supported by the fast engine: {}", file::other_model(json).unwrap_or(reason))
+        })
 }
 
 #[cfg(test)]

@@ -49,7 +49,7 @@ pub fn recognise(normalizer: &Value, pre_tokenizer: &Value, model: &BpeModel) ->
         return byte_level(&normalizers, pre_tokenizer);
     }
     if model.ignore_merges() {
-        return Err("it ignores merges without a byte-level pre-tokenizer".into());
+        return Err("its model ignores merges and its pre-tokenizer is not byte-level".into());
     }
     sentence_piece(&normalizers, pre_tokenizer)
 }
@@ -116,9 +116,10 @@ fn byte_level(normalizers: &[Normalizer], pre_tokenizer: &Value) -> Result<Plan,
     let nfc = match normalizers {
         [] => false,
         [Normalizer::Nfc] => true,
-        _ => return Err("its normalizers do not go with a byte-level pre-tokenizer".into()),
+        _ => return Err("its normalizers are not supported with a byte-level pre-tokenizer".into()),
     };
-    let splitter = Splitter::recognise(pre_tokenizer)?;
+    let splitter =
+        Splitter::recognise(pre_tokenizer).map_err(|part| format!("its pre-tokenizer has {part}"))?;
     let description =
         format!("byte-level BPE{}, {}", if nfc { " after NFC" } else { "" }, splitter.describe());
     Ok(Plan { style: Style::ByteLevel { splitter, nfc }, description })
@@ -152,7 +153,7 @@ fn sentence_piece(normalizers: &[Normalizer], pre_tokenizer: &Value) -> Result<P
 
 fn metaspace(value: &Value) -> Result<(Prefix, bool), String> {
     if value["replacement"] != MARKER_TEXT {
-        return Err("its Metaspace has another marker than U+2581".into());
+        return Err("its Metaspace has a marker other than U+2581".into());
     }
     // The older form of the option; the reference refuses it together with another scheme.
     let never = value["add_prefix_space"] == false;

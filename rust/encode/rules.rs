@@ -83,7 +83,9 @@ fn resolve(merges: &[(Token, Token)], ids: &Ids) -> Result<Vec<MergeRule>, Strin
             joined.push_str(left);
             joined.push_str(right);
             let id = |token: &str| {
-                ids.get(token).copied().ok_or_else(|| format!("the merge token {token:?} is not a token"))
+                ids.get(token)
+                    .copied()
+                    .ok_or_else(|| format!("the merge token {token:?} is not in its vocabulary"))
             };
             Ok(MergeRule { left: id(left)?, right: id(right)?, product: id(&joined)? })
         })

@@ -33,7 +33,7 @@ impl Unknown {
         let apart =
             |id: u32| is_other(id) || matches!(self, Self::Token { id: unknown, .. } if unknown == id);
         if rules.iter().any(|rule| [rule.left, rule.right, rule.product].into_iter().any(apart)) {
-            return Err("one of its merges joins or makes a byte token or the unknown token".into());
+            return Err("one of its merges takes or produces a byte token or the unknown token".into());
         }
         Ok(())
     }

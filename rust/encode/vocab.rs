@@ -38,11 +38,11 @@ impl Vocab {
     pub fn new<'a>(entries: &'a [(Token<'a>, u32)]) -> Result<(Self, Ids<'a>), String> {
         let highest = entries.iter().map(|entry| entry.1).max().ok_or("its vocabulary is empty")?;
         if highest >= MAX_IDS - 1 {
-            return Err(format!("its highest id, {highest}, is not below {}", MAX_IDS - 1));
+            return Err(format!("its highest id is {highest}, expected one below {}", MAX_IDS - 1));
         }
         let bytes = entries.iter().map(|entry| entry.0.len()).sum();
         if u32::try_from(bytes).is_err() {
-            return Err(format!("its tokens have {bytes} bytes"));
+            return Err(format!("its tokens have {bytes} bytes in total, expected fewer than 2^32"));
         }
         let mut ids = Ids::with_capacity(entries.len());
         let mut text = String::with_capacity(bytes);

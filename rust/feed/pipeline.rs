@@ -226,7 +226,7 @@ impl Pipeline {
             if epoch == epochs {
                 return match (shard, record, byte, cursor.given, cursor.offset) {
                     (0, 0, 0, 0, 0) => Ok(()),
-                    _ => wrong("it has ended, and yet names a record".into()),
+                    _ => wrong("it has ended, but names a record".into()),
                 };
             }
         }

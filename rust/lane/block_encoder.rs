@@ -62,11 +62,12 @@ impl BlockEncoder {
             return Ok(());
         }
         let equal = found.iter().zip(&expected).take_while(|(a, b)| a == b).count();
+        let id = |ids: &[u32]| ids.get(equal).map_or("the end".to_owned(), u32::to_string);
         Err(format!(
-            "expected the ids of the reference, found others from token {equal} on: {:?} instead of {:?}. This is a \
-             bug in the fast engine, please report it; Encoder(..., engine=\"reference\") goes on without it",
-            found[equal..].first(),
-            expected[equal..].first(),
+            "expected the ids of the reference engine, found a difference at token {equal}: {} instead of {}. This is a \
+             bug in the fast engine, please report it; Encoder(..., engine=\"reference\") avoids it",
+            id(found),
+            id(&expected),
         ))
     }
 
@@ -123,7 +124,7 @@ mod tests {
         let Then::Failed(failure) = &block.then else { panic!("{:?}", block.then) };
         let error = failure.error.to_string();
         assert!(error.contains("0.jsonl: record 1, byte 15: "), "{error}");
-        assert!(error.contains("from token 2 on: Some(2) instead of Some(1)"), "{error}");
+        assert!(error.contains("a difference at token 2: 2 instead of 1. "), "{error}");
     }
 
     #[test]

@@ -215,8 +215,8 @@ impl Documents {
             return Ok(());
         }
         Err(Error::Argument(format!(
-            "the documents of lane {} are without tokens for a whole epoch, so that with epochs=None it would read them \
-             for ever: use fewer lanes=, or leave its shards out",
+            "the documents of lane {} are without tokens for a whole epoch: with epochs=None it would loop over them \
+             forever; use fewer lanes=, or leave its shards out",
             self.lane
         )))
     }
@@ -291,7 +291,7 @@ impl Documents {
         if !self.window.skip(given, self.is_placed()) {
             self.window = Window::default();
             self.end = Some(End::Failed(Error::State(format!(
-                "the state has given {given} documents or rows of a window that has fewer: it was saved with other \
+                "the state stands after {given} documents or rows of a window that has fewer: it was saved with other \
                  data or settings"
             ))));
         }

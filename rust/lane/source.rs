@@ -177,8 +177,8 @@ impl Source {
         }
         if !self.found_any && self.config.epochs.is_none() {
             return Err(Error::Argument(format!(
-                "lane {} has no sound document in its {shards} shards, so that with epochs=None it would read \
-                 them for ever: use fewer lanes=, or leave the shards out",
+                "lane {} has no sound document in its {shards} shards: with epochs=None it would loop over them forever; \
+                 use fewer lanes=, or leave these shards out",
                 self.lane
             )));
         }

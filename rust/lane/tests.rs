@@ -338,7 +338,7 @@ fn a_cursor_that_does_not_fit_is_an_error() {
         (None, at(0, 0, 3), "at token 3 of the document at record 0, which has 3 tokens"),
         (None, at(2, 0, 1), "at token 1 of the document at record 2, which has 0 tokens"),
         (None, at(3, 0, 1), "expected record 3 to start at byte 48"),
-        (windowed, at(0, 3, 0), "has given 3 documents or rows"),
+        (windowed, at(0, 3, 0), "after 3 documents or rows of a window"),
         (windowed, at(0, 0, 9), "at token 9"),
         (None, at(1, 0, 1), ""),
         (windowed, at(0, 1, 1), ""),

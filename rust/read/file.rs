@@ -33,7 +33,7 @@ impl ShardFile {
         };
         let opened = open().map_err(|error: io::Error| match error.kind() {
             io::ErrorKind::NotFound => {
-                "expected the file of the manifest, found none; restore it, or make the dataset anew"
+                "expected the file of the manifest, found none; restore it, or create the dataset again"
                     .to_owned()
             }
             _ => format!("expected a readable file, found: {error}"),
@@ -44,7 +44,7 @@ impl ShardFile {
         if metadata.len() != shard.size {
             return Err(format!(
                 "expected the {} bytes of the manifest, found {}: the file has changed since; restore it, or \
-                 make the dataset anew",
+                 create the dataset again",
                 shard.size,
                 metadata.len()
             ));
@@ -71,7 +71,7 @@ impl ShardFile {
 impl Read for ShardFile {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         if self.stop.load(Ordering::Relaxed) {
-            return Err(io::Error::other("nobody waits for it any more"));
+            return Err(io::Error::other("reading was stopped"));
         }
         let length = self.file.read(out)?;
         // After the read: what was read is then known to be unchanged. One fstat a buffer.

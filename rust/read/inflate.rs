@@ -187,10 +187,7 @@ impl Gzip {
 
     /// A member's text is handed out before its checksum can be known.
     fn wrong_text(&self) -> String {
-        format!(
-            "another: some text from byte {} of the inflated shard on is wrong",
-            self.member_inflated_start
-        )
+        format!("another: some text after byte {} of the inflated shard is wrong", self.member_inflated_start)
     }
 
     fn cut_off(&self) -> String {
@@ -203,7 +200,7 @@ impl Gzip {
     fn member_and_advice(&self) -> String {
         format!(
             " (in the gzip member at byte {} of the file); fetch the shard again, or set on_error=\"quarantine\" to \
-             keep what stands before",
+             keep what precedes the damage",
             self.member_start
         )
     }
@@ -222,7 +219,7 @@ fn fill(input: &mut Input) -> Result<&[u8], String> {
 }
 
 fn read_failed(error: &io::Error) -> String {
-    format!("expected to read on in the file, found: {error}; check the disk and fetch the shard again")
+    format!("expected to read more of the file, found: {error}; check the disk and fetch the shard again")
 }
 
 fn trailing_bytes(byte: u8, offset: u64) -> String {

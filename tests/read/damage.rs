@@ -137,7 +137,7 @@ fn every_read_error() {
             assert_damaged_after(&prefix, &seen, &format!("{path} after {length} bytes"));
             let reason = &seen.last().unwrap().error().unwrap().error.reason;
             assert!(
-                reason.starts_with("expected to read on in the file, found: Input/output error"),
+                reason.starts_with("expected to read more of the file, found: Input/output error"),
                 "{reason}"
             );
         }

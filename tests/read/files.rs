@@ -23,15 +23,15 @@ fn missing_or_of_another_size() {
     assert_eq!(
         open_error(&Shard { size: 7, ..shard.clone() }).to_string(),
         format!(
-            "{path}: expected the 7 bytes of the manifest, found 5: the file has changed since; restore it, or make \
-             the dataset anew"
+            "{path}: expected the 7 bytes of the manifest, found 5: the file has changed since; restore it, or create \
+             the dataset again"
         )
     );
     std::fs::remove_file(&**path).unwrap();
     assert_eq!(
         open_error(&shard).to_string(),
         format!(
-            "{path}: expected the file of the manifest, found none; restore it, or make the dataset anew"
+            "{path}: expected the file of the manifest, found none; restore it, or create the dataset again"
         )
     );
     let directory = Shard { path: folder.path().to_str().unwrap().into(), size: 0 };

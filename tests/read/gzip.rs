@@ -102,14 +102,14 @@ fn bytes_behind_the_last_member() {
         (
             b"\x1f",
             format!(
-                "expected more gzip data, found the end of the file at its byte {}: it was cut off (in the gzip member at byte {length} of the file); fetch the shard again, or set on_error=\"quarantine\" to keep what stands before",
+                "expected more gzip data, found the end of the file at its byte {}: it was cut off (in the gzip member at byte {length} of the file); fetch the shard again, or set on_error=\"quarantine\" to keep what precedes the damage",
                 length + 1
             ),
         ),
         (
             b"\x1fx",
             format!(
-                "expected a gzip header, found other bytes (in the gzip member at byte {length} of the file); fetch the shard again, or set on_error=\"quarantine\" to keep what stands before"
+                "expected a gzip header, found other bytes (in the gzip member at byte {length} of the file); fetch the shard again, or set on_error=\"quarantine\" to keep what precedes the damage"
             ),
         ),
     ] {
@@ -139,9 +139,9 @@ fn wrong_trailers() {
         assert_eq!(
             reason(&seen),
             format!(
-                "expected the {field} of the gzip trailer, found another: some text from byte 2 of the inflated \
-                 shard on is wrong (in the gzip member at byte {} of the file); fetch the shard again, or set \
-                 on_error=\"quarantine\" to keep what stands before",
+                "expected the {field} of the gzip trailer, found another: some text after byte 2 of the inflated \
+                 shard is wrong (in the gzip member at byte {} of the file); fetch the shard again, or set \
+                 on_error=\"quarantine\" to keep what precedes the damage",
                 first.len()
             )
         );

@@ -39,7 +39,7 @@ impl Kinds {
             }
             if kinds.len() > MAX_KINDS {
                 return Err(format!(
-                    "a split pattern that tells more than {MAX_KINDS} kinds of characters apart"
+                    "a split pattern that distinguishes more than {MAX_KINDS} kinds of characters"
                 ));
             }
             ranges.push((at, kind as u8));

@@ -62,7 +62,7 @@ impl Splitter {
     /// Recognises the `pre_tokenizer` of a byte-level BPE tokenizer by its structure: a `ByteLevel`
     /// alone, or a `Sequence` of `Split`, `Digits`, `Punctuation` and one `ByteLevel`.
     ///
-    /// The error is one clause that says what was not recognised.
+    /// The error names the part that was not recognised: it completes "the pre-tokenizer has".
     pub fn recognise(pre_tokenizer: &serde_json::Value) -> Result<Self, String> {
         let recognised = recognise::recognise(pre_tokenizer)?;
         let shape = Shape::recognise(&recognised.steps);

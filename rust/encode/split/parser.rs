@@ -108,7 +108,7 @@ impl Parser {
             let node = match self.quantifier()? {
                 None => atom,
                 Some(_) if matches!(atom, Node::Ahead { .. }) => {
-                    return Err("a repeated look-ahead in a split pattern".into());
+                    return Err("a repeated lookahead in a split pattern".into());
                 }
                 Some(Quantifier { min, max, then }) => {
                     if then == Then::Possessive {
@@ -130,7 +130,7 @@ impl Parser {
     /// A possessive repetition is a greedy one where giving back could not help: nothing that it
     /// takes can open what follows, or what follows cannot fail.
     fn make_greedy(&self, node: &Node, rest: &mut [Node]) -> Result<(), String> {
-        let refused = || "a possessive repetition in a split pattern that is not the same as a greedy one";
+        let refused = || "a possessive repetition in a split pattern that is not equivalent to a greedy one";
         let Node::Repeat { node, max, .. } = node else { return Err(refused().into()) };
         let Node::Class(taken) = &**node else { return Err(refused().into()) };
         if let (None, Some(Node::Ahead { set, .. })) = (max, rest.first_mut()) {
@@ -166,7 +166,7 @@ impl Parser {
 
     /// Reads `{m}`, `{m,}`, `{m,n}` up to its closing brace.
     fn interval(&mut self) -> Result<(u32, Option<u32>), String> {
-        let refused = || "an unusual '{' in a split pattern".to_owned();
+        let refused = || "an unsupported '{' in a split pattern".to_owned();
         let close = self.chars[self.at..].iter().position(|&c| c == '}').ok_or_else(refused)?;
         let body: String = self.chars[self.at + 1..self.at + close].iter().collect();
         let number = |text: &str| match text.parse::<u32>() {
@@ -194,7 +194,7 @@ impl Parser {
             Some('$') => Ok(Node::Ahead { set: single('\n'), at_end: true }),
             Some(c @ ('.' | '^' | '*' | '+' | '?' | '{')) => Err(format!("'{c}' in a split pattern")),
             Some(c) => self.folded(c).map(Node::Class),
-            None => Err("a split pattern that ends too early".into()),
+            None => Err("a split pattern that ends unexpectedly".into()),
         }
     }
 
@@ -208,7 +208,7 @@ impl Parser {
             if self.eat("?i:") {
                 self.ignore_case = true;
             } else if !self.eat("?:") && self.peek() == Some('?') {
-                return Err("a group of an unknown kind in a split pattern".into());
+                return Err("an unsupported kind of group in a split pattern".into());
             }
             None
         };
@@ -227,7 +227,7 @@ impl Parser {
                 }
                 Ok(Node::Ahead { set, at_end: negated })
             }
-            (Some(_), _) => Err("a look-ahead at more than one character in a split pattern".into()),
+            (Some(_), _) => Err("a lookahead at more than one character in a split pattern".into()),
         }
     }
 
@@ -235,7 +235,7 @@ impl Parser {
     fn enter(&mut self) -> Result<(), String> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
-            return Err(format!("more than {MAX_DEPTH} groups inside each other in a split pattern"));
+            return Err(format!("more than {MAX_DEPTH} nested groups in a split pattern"));
         }
         Ok(())
     }
@@ -246,7 +246,7 @@ impl Parser {
         if self.ignore_case {
             let after = self.chars.get(self.at).map_or(' ', char::to_ascii_lowercase);
             if !c.is_ascii() || MULTI_FOLDS.contains(&[c.to_ascii_lowercase(), after]) {
-                return Err(format!("'{c}' without regard to case in a split pattern"));
+                return Err(format!("a case-insensitive '{c}' in a split pattern"));
             }
             set.case_fold_simple();
         }
@@ -268,7 +268,7 @@ impl Parser {
 
     /// `\p{..}` or `\P{..}` of a general category or a script; others are not verified against Oniguruma.
     fn property(&mut self, letter: char) -> Result<ClassUnicode, String> {
-        let refused = || format!("an unusual \\{letter} in a split pattern");
+        let refused = || format!("an unsupported \\{letter} in a split pattern");
         if !self.eat("{") {
             return Err(refused());
         }
@@ -286,7 +286,7 @@ impl Parser {
         let negated = self.eat("^");
         let mut set = self.class_items()?;
         if self.ignore_case && (negated || !set.is_ascii() || self.peek() == Some('&')) {
-            return Err("a class without regard to case in a split pattern".into());
+            return Err("an unsupported case-insensitive class in a split pattern".into());
         }
         while self.eat("&&") {
             set.intersect(&self.class_items()?);
@@ -313,7 +313,7 @@ impl Parser {
             empty = false;
             let ranged = self.peek() == Some('-') && self.chars.get(self.at + 1) != Some(&']');
             if ranged && nested {
-                return Err("an unusual range in a split pattern".into());
+                return Err("an unsupported range in a split pattern".into());
             }
             if !ranged {
                 set.union(&low);
@@ -329,7 +329,7 @@ impl Parser {
                 {
                     set.push(ClassUnicodeRange::new(low.start(), high.start()));
                 }
-                _ => return Err("an unusual range in a split pattern".into()),
+                _ => return Err("an unsupported range in a split pattern".into()),
             }
         }
         if empty {
@@ -342,7 +342,7 @@ impl Parser {
         match self.next() {
             Some('\\') => self.escape(),
             Some('[') if self.ignore_case || self.peek() == Some(':') => {
-                Err("an unusual class inside a class in a split pattern".into())
+                Err("an unsupported nested class in a split pattern".into())
             }
             Some('[') => {
                 self.enter()?;
@@ -360,7 +360,7 @@ impl Parser {
 fn repeated(node: Node, min: u32, max: Option<u32>) -> Result<Node, String> {
     // Of bounded ones, nested repetitions of nothing would compile to nothing in 64^n steps.
     if max.is_none_or(|max| max > 1) && node.may_be_empty() {
-        return Err("a repetition of what may be empty in a split pattern".into());
+        return Err("a repetition of a possibly empty match in a split pattern".into());
     }
     Ok(Node::Repeat { node: Box::new(node), min, max })
 }

@@ -35,7 +35,7 @@ pub enum Domain {
 pub fn recognise(pre_tokenizer: &Value) -> Result<Recognised, String> {
     let mut reading = Reading { steps: Vec::new(), byte_level: None };
     reading.read(pre_tokenizer)?;
-    let add_prefix_space = reading.byte_level.ok_or("a pre-tokenizer without ByteLevel")?;
+    let add_prefix_space = reading.byte_level.ok_or("no ByteLevel")?;
     Ok(Recognised { steps: reading.steps, add_prefix_space })
 }
 
@@ -60,7 +60,7 @@ struct Reading {
 
 impl Reading {
     fn read(&mut self, json: &Value) -> Result<(), String> {
-        let kind = json["type"].as_str().ok_or("a pre-tokenizer without a type")?;
+        let kind = json["type"].as_str().ok_or("a step without a type")?;
         match kind {
             "Sequence" => {
                 let parts = json["pretokenizers"].as_array().ok_or("a Sequence without pretokenizers")?;
@@ -87,7 +87,7 @@ impl Reading {
                 self.push(pattern.map_err(|what| format!("a Punctuation with {what}"))?);
                 Ok(())
             }
-            other => Err(format!("the pre-tokenizer {other}")),
+            other => Err(format!("a step of type {other}")),
         }
     }
 
@@ -130,7 +130,7 @@ fn isolated(pattern: Node, behaviour: &str, invert: bool) -> Result<Node, String
         "Contiguous" => match pattern {
             Node::Class(set) => Ok(Node::run(set)),
             Node::Repeat { ref node, min: 1, max: None } if matches!(**node, Node::Class(_)) => Ok(pattern),
-            _ => Err("the behaviour Contiguous and a pattern of more than one class".into()),
+            _ => Err("the behaviour Contiguous and a pattern that is not a single class".into()),
         },
         "Removed" if invert => Err("the behaviour Removed and a pattern that does not cover all text".into()),
         other => Err(format!("the behaviour {other}")),
@@ -141,6 +141,6 @@ fn flag(json: &Value, name: &str, default: Option<bool>) -> Result<bool, String>
     match (&json[name], default) {
         (Value::Bool(value), _) => Ok(*value),
         (Value::Null, Some(default)) => Ok(default),
-        _ => Err(format!("a pre-tokenizer whose {name} is not true or false")),
+        _ => Err(format!("a step whose {name} is neither true nor false")),
     }
 }

@@ -1,4 +1,4 @@
-//! What is recognised, and the clause for what is not.
+//! What is recognised, and how the error names what is not.
 
 use serde_json::{Value, json};
 
@@ -18,8 +18,8 @@ fn before_byte_level(step: &Value) -> Value {
 fn what_is_refused_says_why() {
     let removed = r"\p{L}+|\p{N}+|[^\s\p{L}\p{N}]+";
     for (json, clause) in [
-        (json!({"type": "BertPreTokenizer"}), "the pre-tokenizer BertPreTokenizer"),
-        (json!({"type": "Sequence", "pretokenizers": []}), "a pre-tokenizer without ByteLevel"),
+        (json!({"type": "BertPreTokenizer"}), "a step of type BertPreTokenizer"),
+        (json!({"type": "Sequence", "pretokenizers": []}), "no ByteLevel"),
         (
             before_byte_level(&split(removed, "Removed", true)),
             "a Split with the behaviour Removed and a pattern that does not cover all text",
@@ -41,37 +41,37 @@ fn what_is_refused_says_why() {
         (before_byte_level(&split("[a&&[b]", "Isolated", false)), "an unclosed class in a split pattern"),
         (
             before_byte_level(&split("(?i:[a&&b])", "Isolated", false)),
-            "a class without regard to case in a split pattern",
+            "an unsupported case-insensitive class in a split pattern",
         ),
-        (before_byte_level(&split(r"[[a]-z]", "Isolated", false)), "an unusual range in a split pattern"),
+        (before_byte_level(&split(r"[[a]-z]", "Isolated", false)), "an unsupported range in a split pattern"),
         (
             before_byte_level(&split(r"[[:alpha:]]", "Isolated", false)),
-            "an unusual class inside a class in a split pattern",
+            "an unsupported nested class in a split pattern",
         ),
         (
             before_byte_level(&split(r"\p{N}{0,3}+", "Isolated", false)),
-            "a repetition of what may be empty in a split pattern",
+            "a repetition of a possibly empty match in a split pattern",
         ),
         (before_byte_level(&split(r"\bx", "Isolated", false)), r"'\b' in a split pattern"),
         (
             before_byte_level(&split(r"(?<!a)x", "Isolated", false)),
-            "a group of an unknown kind in a split pattern",
+            "an unsupported kind of group in a split pattern",
         ),
         (
             before_byte_level(&split(r"(?i:ss)", "Isolated", false)),
-            "'s' without regard to case in a split pattern",
+            "a case-insensitive 's' in a split pattern",
         ),
         (
             before_byte_level(&split(r"\s++\s", "Isolated", false)),
-            "a possessive repetition in a split pattern that is not the same as a greedy one",
+            "a possessive repetition in a split pattern that is not equivalent to a greedy one",
         ),
         (
             before_byte_level(&split(&format!("{}a{}", "(".repeat(65), ")".repeat(65)), "Isolated", false)),
-            "more than 64 groups inside each other in a split pattern",
+            "more than 64 nested groups in a split pattern",
         ),
         (
             before_byte_level(&split("a(?:(?:(?:){64}){64}){64}", "Isolated", false)),
-            "a repetition of what may be empty in a split pattern",
+            "a repetition of a possibly empty match in a split pattern",
         ),
         (
             before_byte_level(&json!({"type": "ByteLevel", "add_prefix_space": false})),
