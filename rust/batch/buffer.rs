@@ -136,8 +136,8 @@ impl Pool {
             let gigabytes = rows as f64 * of_row * size_of::<i32>() as f64 / 1e9;
             let provenance = if entries > 0 { ", provenance=" } else { "" };
             Error::System(format!(
-                "there is not enough memory for a batch of {rows} rows of {length} tokens, which takes {gigabytes:.1} GB: \
-                 lower batch_size=, sequence_length={provenance} or prefetch="
+                "there is not enough memory for a batch of {rows} rows of {length} tokens, which takes {gigabytes:.1} \
+                 GB: lower batch_size=, sequence_length={provenance} or prefetch="
             ))
         })
     }
@@ -299,12 +299,8 @@ mod tests {
         ] {
             let shape = Shape { rows: 1 << 30, length, entries, ..SHAPE };
             let error = Pool::new(shape, 1).get().unwrap_err().to_string();
-            assert_eq!(
-                error,
-                format!(
-                    "there is not enough memory for a batch of 1073741824 rows of {length} tokens, which takes {expected}"
-                )
-            );
+            let what = format!("a batch of 1073741824 rows of {length} tokens, which takes {expected}");
+            assert_eq!(error, format!("there is not enough memory for {what}"));
         }
     }
 

@@ -64,8 +64,8 @@ impl BlockEncoder {
         let equal = found.iter().zip(&expected).take_while(|(a, b)| a == b).count();
         let id = |ids: &[u32]| ids.get(equal).map_or("the end".to_owned(), u32::to_string);
         Err(format!(
-            "expected the ids of the reference engine, found a difference at token {equal}: {} instead of {}. This is a \
-             bug in the fast engine, please report it; Encoder(..., engine=\"reference\") avoids it",
+            "expected the ids of the reference engine, found a difference at token {equal}: {} instead of {}. This is \
+             a bug in the fast engine, please report it; Encoder(..., engine=\"reference\") avoids it",
             id(found),
             id(&expected),
         ))

@@ -177,8 +177,8 @@ impl Source {
         }
         if !self.found_any && self.config.epochs.is_none() {
             return Err(Error::Argument(format!(
-                "lane {} has no sound document in its {shards} shards: with epochs=None it would loop over them forever; \
-                 use fewer lanes=, or leave these shards out",
+                "lane {} has no sound document in its {shards} shards: with epochs=None it would loop over them \
+                 forever; use fewer lanes=, or leave these shards out",
                 self.lane
             )));
         }
@@ -289,8 +289,8 @@ impl Source {
         let [lost, epochs, dealt] =
             [(lost, "shard"), (epochs, "epoch"), (dealt as u64, "shard")].map(|(n, noun)| counted(n, noun));
         let what = format!(
-            "{lost} of lane {lane} could not be read to the end in {epochs} of {dealt}: expected at most {allowed} with \
-             max_error_rate={max_error_rate}"
+            "{lost} of lane {lane} could not be read to the end in {epochs} of {dealt}: expected at most {allowed} \
+             with max_error_rate={max_error_rate}"
         );
         Err(self.too_many(&what, Some(latest)))
     }
