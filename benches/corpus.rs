@@ -1,5 +1,5 @@
 //! Reading texts for benchmarks and comparisons: gzipped JSONL shards below a folder.
-#![allow(clippy::unwrap_used)] // a command for developers: what goes wrong ends it
+#![allow(clippy::unwrap_used)] // a developer tool: any failure may abort it
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};

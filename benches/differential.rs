@@ -3,11 +3,11 @@
 //!     cargo run --release --example differential -- tokenizer.json... [--corpus FOLDER]
 //!         [--strings FILE.json] [--cases 100000] [--seed 1] [--skip-runs]
 //!
-//! For each tokenizer: every text of the corpus, a JSON list of (naughty) strings, every Unicode scalar
-//! value alone and between letters, random mixtures, runs of a million equal characters, added tokens
-//! inside text. Prints how many documents and bytes were compared and how many differ; exits with 1 if
-//! any does. Every document goes through the fast engine by each kernel that this processor has.
-#![allow(clippy::unwrap_used)] // a command for developers: what goes wrong ends it
+//! For each tokenizer: every text of the corpus, a JSON list of (naughty) strings, every Unicode scalar value alone and
+//! between letters, random mixtures, runs of a million equal characters, added tokens inside text. Prints how many
+//! documents and bytes were compared and how many differ; exits with 1 if any does. Every document goes through the
+//! fast engine with each kernel that this processor supports.
+#![allow(clippy::unwrap_used)] // a developer tool: any failure may abort it
 
 #[path = "corpus.rs"]
 mod corpus;
@@ -94,7 +94,7 @@ fn compare(path: &Path, arguments: &Arguments) -> usize {
     comparison.report()
 }
 
-/// Every scalar value alone, between letters, and behind a space.
+/// Every scalar value alone, between letters, and after a space.
 fn scalars() -> Vec<String> {
     ('\0'..=char::MAX).flat_map(|c| [c.to_string(), format!("a{c}b"), format!(" {c} x")]).collect()
 }
@@ -167,7 +167,7 @@ impl Comparison {
         tokens.iter().filter_map(|token| Some(token["content"].as_str()?.to_owned())).collect()
     }
 
-    /// Each added token alone, between words, with spaces, twice, cut short.
+    /// Each added token alone, between words, with spaces, twice, truncated.
     fn added_tokens(&self) -> Vec<String> {
         let forms = |token: &String| {
             let short: String = token.chars().skip(1).collect();

@@ -1,14 +1,13 @@
-//! The parts of encoding, each met alone: pieces that the cache has, pieces that it lacks, words without
-//! a cut, and loading.
+//! The parts of encoding, each in isolation: cache hits, cache misses, words without a cut, and loading.
 //!
-//! With a real tokenizer: `GRISTMILL_TOKENIZER=tokenizer.json cargo bench --bench encode`. Without, with a
-//! small one trained on the spot.
+//! With a real tokenizer: `GRISTMILL_TOKENIZER=tokenizer.json cargo bench --bench encode`. Without one, a small
+//! tokenizer is trained first.
 
 #[path = "mixtures.rs"]
 #[allow(dead_code)] // shared with the tests
 mod mixtures;
 #[path = "../tests/encode_support/mod.rs"]
-#[allow(dead_code)] // as above
+#[allow(dead_code)] // shared with the tests
 mod support;
 
 use _core::encode::{EncodeWorker, Encoder};
@@ -25,7 +24,7 @@ fn tokenizer() -> Vec<u8> {
     Model::byte_level(500).tokenizer(json!({}), json!(null), byte_level, json!([])).to_string().into()
 }
 
-/// Random lower-case letters, `break_at` telling how long words are.
+/// Random lower-case letters; `break_at` sets the length of words.
 fn letters(bytes: usize, break_at: usize) -> String {
     let mut random = Random::new(1);
     (0..bytes)

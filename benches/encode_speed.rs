@@ -3,10 +3,10 @@
 //!     cargo run --release --example encode_speed -- tokenizer.json documents.bin [--kernel=portable] [--reference]
 //!         [--passes=2] [--workers=3]
 //!
-//! The documents are length-prefixed: a little-endian u32, then so many bytes of UTF-8. Prints megabytes
-//! of text per second of the thread's processor time, which other programs disturb less than the clock
-//! on the wall, for some fresh workers. A kernel is named by how its name begins: see `gristmill --version`.
-#![allow(clippy::unwrap_used)] // a command for developers: what goes wrong ends it
+//! The documents are length-prefixed: a little-endian u32, then that many bytes of UTF-8. Prints megabytes of text per
+//! second of the thread's CPU time, which other programs disturb less than wall-clock time, for several fresh workers.
+//! A kernel is selected by a prefix of its name: see `gristmill --version`.
+#![allow(clippy::unwrap_used)] // a developer tool: any failure may abort it
 
 use std::time::Instant;
 

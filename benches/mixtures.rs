@@ -1,8 +1,8 @@
-//! Random texts that lean towards what tokenizers get wrong.
+//! Random texts biased towards what tokenizers get wrong.
 
-/// Fragments of texts: each is here for some rule that it tempts an encoder to break.
+/// Fragments of texts, each chosen to tempt an encoder into breaking some rule.
 pub const FRAGMENTS: &[&str] = &[
-    // Spaces of all kinds, and what they stand beside.
+    // Spaces of all kinds, and what they appear next to.
     " ",
     "  ",
     "   ",
@@ -114,7 +114,7 @@ pub const FRAGMENTS: &[&str] = &[
     "\u{20ac}1",
     "_-_",
     "----------------------------------------------------------------",
-    // Scripts that do not part words, joined scripts, marks.
+    // Scripts that do not separate words, joined scripts, marks.
     "日本語",
     "です。",
     "中文",
@@ -137,7 +137,7 @@ pub const FRAGMENTS: &[&str] = &[
     "ࠀ",
     "가",
     "퟿",
-    // Four bytes, joiners, rarely used planes, borders of the code space.
+    // Four-byte characters, joiners, rarely used planes, boundaries of the code space.
     "😀",
     "👩‍👩‍👧",
     "🇩🇪",

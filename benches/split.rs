@@ -1,6 +1,6 @@
 //! Speed of the splitters, in bytes of text a second: `cargo bench --bench split`.
 //!
-//! On a sample of the corpus if `GRISTMILL_SHARED` names a folder with one, else on made-up text.
+//! On a sample of the corpus if `GRISTMILL_SHARED` names a folder with one, else on synthetic text.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark may stop where it cannot go on")]
 
@@ -13,7 +13,7 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use _core::encode::Kernel;
 use _core::encode::split::{PADDING, SplitScratch, Splitter};
 
-/// Enough to leave the caches of the processor.
+/// Larger than the processor's caches.
 const SAMPLE: usize = 16 << 20;
 
 const FAMILIES: [&str; 8] =

@@ -1,4 +1,4 @@
-//! What a pipeline is to produce. Checked where Python makes it; the core trusts it.
+//! What a pipeline is to produce. Validated where Python creates it; the core trusts it.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use crate::read::{ReadOptions, Shard};
 pub enum OnError {
     /// The run stops there.
     Raise,
-    /// The record is listed and left out, as long as no more than this share of a lane's records and of
-    /// its shards is.
+    /// The record is listed and left out, as long as at most this share of a lane's records and of its shards is left
+    /// out.
     Quarantine {
         /// Largest accepted share of bad records, 0 to 1.
         max_error_rate: f64,
@@ -32,7 +32,7 @@ pub struct Shuffle {
 pub enum Packing {
     /// Joined, and cut every `sequence_length` tokens.
     Concat,
-    /// Placed whole, a window of documents at a time, each in the fullest row in which it fits.
+    /// Placed whole, a window of documents at a time, each in the fullest row that has room for it.
     BestFit {
         /// Documents that are placed together.
         window: usize,
@@ -42,7 +42,7 @@ pub enum Packing {
 }
 
 impl Packing {
-    /// Whether a row may end behind `offset` tokens of a document that goes on in the next row.
+    /// Whether a row may end after `offset` tokens of a document that continues in the next row.
     pub fn can_pause_at(self, offset: u64, sequence_length: usize) -> bool {
         match self {
             Self::Concat => true,
@@ -94,13 +94,13 @@ pub struct StreamConfig {
     pub epochs: Option<u64>,
     /// Put before each document.
     pub bos: Option<u32>,
-    /// Put behind each document.
+    /// Put after each document.
     pub eos: Option<u32>,
     /// Tokens in a row.
     pub sequence_length: usize,
     /// How documents become rows.
     pub packing: Packing,
-    /// Segments in a row at most.
+    /// The most segments in a row.
     pub max_segments: Option<usize>,
     /// The arrays of a batch.
     pub layout: Layout,
@@ -111,11 +111,10 @@ pub struct StreamConfig {
 }
 
 impl StreamConfig {
-    /// Documents of a window that is put in order as a whole; `None`: documents are given as they
-    /// are read. A lane has one kind of window, that of the shuffling if there is any: `best_fit` then
-    /// places consecutive shares of the permuted window, so that one place and one count still say
-    /// where the lane stands. Fit windows of their own behind the permutation would straddle the
-    /// windows before it, and a cursor would have to name two of those.
+    /// Documents in a window that is ordered as a whole; `None`: documents are delivered in reading order. A lane has
+    /// one kind of window, that of shuffling if there is any: `best_fit` then places consecutive shares of the permuted
+    /// window, so that one place and one count still say where the lane stands. Separate fit windows after the
+    /// permutation would straddle the shuffle windows, and a cursor would have to name two of those.
     pub fn window(&self) -> Option<usize> {
         match (self.shuffle, self.packing) {
             (Some(shuffle), _) => Some(shuffle.window),
@@ -125,10 +124,10 @@ impl StreamConfig {
     }
 }
 
-/// Where the list of the records left out is written, and of which stream it is.
+/// Where the records left out are listed, and for which stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QuarantineFileConfig {
-    /// Path of the file, which is made when it does not exist.
+    /// Path of the file, which is created if it does not exist.
     pub path: String,
     /// Names the stream, so that a file can hold the lists of several runs.
     pub stream: String,
@@ -137,7 +136,7 @@ pub struct QuarantineFileConfig {
 /// What may differ between hosts and runs without changing the stream.
 #[derive(Debug, Clone)]
 pub struct HostConfig {
-    /// The lanes that this iterator gives, in the order of its rows.
+    /// The lanes that this iterator delivers, in the order of its rows.
     pub lanes: Vec<usize>,
     /// Worker threads.
     pub threads: usize,
@@ -147,8 +146,8 @@ pub struct HostConfig {
     pub verify: f64,
     /// Whether single rows are handed out instead of batches.
     pub single_rows: bool,
-    /// Where every record that is left out is listed.
+    /// Where every record left out is listed.
     pub quarantine_file: Option<QuarantineFileConfig>,
-    /// Entries of each row's provenance; 0: none is given.
+    /// Entries of each row's provenance; 0 for none.
     pub provenance: usize,
 }

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 /// What went wrong with the data of a shard, and where.
 ///
-/// `record` is the 0-based line (blank lines numbered too), `byte` the offset of its first byte in
-/// the inflated shard; for an error of the gzip stream itself, `byte` is the number of bytes that
-/// had been inflated when it was met. Both are `None` when the shard could not be opened.
+/// `record` is the 0-based line (blank lines counted), `byte` the offset of its first byte in the inflated shard; for
+/// an error of the gzip stream itself, `byte` is the number of bytes inflated before the error. Both are `None` when
+/// the shard could not be opened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.message())]
 pub struct ShardError {
-    /// Path of the shard as it stands in the manifest.
+    /// Path of the shard as in the manifest.
     pub shard: Arc<str>,
     /// 0-based line of the record, blank lines counted.
     pub record: Option<u64>,
@@ -48,10 +48,10 @@ pub enum Error {
     /// An argument is out of its range.
     #[error("{0}")]
     Argument(String),
-    /// The operating system refused something that is no shard's fault.
+    /// The operating system refused something, through no fault of a shard.
     #[error("{0}")]
     System(String),
-    /// The iterator was made in another process.
+    /// The iterator was created in another process.
     #[error(
         "this iterator was created in another process, whose worker threads a forked child does not have: create an \
          iterator after the fork, and pass the saved state to its set_state"
@@ -65,13 +65,13 @@ pub enum Error {
     Bug(String),
 }
 
-/// What a panic said.
+/// The message of a panic.
 pub fn panic_message(panic: &(dyn Any + Send)) -> String {
     let message = panic.downcast_ref::<&str>().map(ToString::to_string);
     message.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "unknown panic".into())
 }
 
-/// Does work whose panic is to be an error like others. What it was working on may be half changed then.
+/// Does work, turning a panic into an error. What it was working on may then be in an inconsistent state.
 pub fn caught<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(Error::Bug(panic_message(&*panic))))
 }

@@ -1,10 +1,9 @@
 //! gristmill's core: gzipped JSONL shards in, packed rows of token ids out.
 //!
-//! The way of the data is `read` (inflate, split lines, extract the text), `encode` (text to ids), `lane` (the
-//! order of documents), `pack` (ids to rows of a `batch`) and `feed` (the threads that do all that, and what the
-//! consumer takes from). Each knows only those before it, and from `lane` on two beside them: `config`, what is to
-//! be produced, and `plan`, which lane reads which shards. Everything here compiles and is tested without Python;
-//! `python` alone knows PyO3.
+//! Data flows through `read` (inflate, split lines, extract the text), `encode` (text to ids), `lane` (the order of
+//! documents), `pack` (ids to rows of a `batch`) and `feed` (the threads that do all that, and the consumer's side).
+//! Each depends only on those before it, and from `lane` on also on `config`, what is to be produced, and `plan`, which
+//! lane reads which shards. Everything here compiles and is tested without Python; only `python` uses PyO3.
 
 pub mod batch;
 pub mod config;

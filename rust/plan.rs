@@ -11,11 +11,10 @@ pub type Dealt = Vec<Vec<u32>>;
 
 /// Deals shards to lanes for one epoch: shard indices per lane, in reading order.
 ///
-/// The rule is a pure function of its arguments: shards go largest first to the lane with the
-/// fewest bytes so far (then the fewest shards, then the lowest number), which gives every lane a
-/// shard as long as there are as many shards as lanes. Without a seed, a lane reads its shards in
-/// manifest order. With one, ties in size are broken by the seed, the shares change lanes, and each
-/// lane's order is permuted, anew in every epoch.
+/// The rule is a pure function of its arguments: shards go largest first to the lane with the fewest bytes so far (then
+/// the fewest shards, then the lowest number), which gives every lane a shard as long as there are as many shards as
+/// lanes. Without a seed, a lane reads its shards in manifest order. With one, in every epoch ties in size are broken
+/// by the seed, the shares are permuted among the lanes, and each lane's order is permuted.
 pub fn deal(sizes: &[u64], lanes: usize, seed: Option<u64>, epoch: u64) -> Dealt {
     let rank: Vec<u32> = match seed {
         Some(seed) => permutation(sizes.len(), seed, Purpose::Shards, &[epoch]),
@@ -44,8 +43,8 @@ pub fn deal(sizes: &[u64], lanes: usize, seed: Option<u64>, epoch: u64) -> Dealt
     }
 }
 
-/// Deals once an epoch for all lanes that ask. Remembers the epochs that some lane is in, which may be any number, as
-/// lanes of unequal size drift apart; and two at least, as what a state's lanes are in is asked for one by one.
+/// Deals once per epoch for all lanes. Remembers all epochs that some lane is in, which may be any number, as lanes of
+/// unequal size drift apart; and at least two, since the epochs of a state's lanes are requested one by one.
 pub struct Plan {
     sizes: Vec<u64>,
     lanes: usize,
@@ -84,7 +83,7 @@ mod tests {
 
     #[test]
     fn largest_first_to_the_lightest_lane() {
-        // 9 | 5, then 4 to the 5, then at 9 | 9 the lane with fewer shards, then 1 to the lighter.
+        // 9 | 5, then 4 to the 5, then at 9 | 9 to the lane with fewer shards, then 1 to the lighter one.
         assert_eq!(deal(&[5, 9, 4, 4, 1], 2, None, 0), [vec![1, 3], vec![0, 2, 4]]);
     }
 

@@ -4,7 +4,7 @@
 //! change every run's data, so the generator is fixed here: `SplitMix64` (Steele, Lea and Flood,
 //! 2014) with Lemire's multiply-and-reject for bounded draws (2019).
 
-/// What a permutation is for; part of its key, so that no two uses share one.
+/// The purpose of a permutation; part of its key, so that no two uses share one.
 #[derive(Debug, Clone, Copy)]
 pub enum Purpose {
     /// The order of shards in an epoch.
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn the_order_never_changes_between_releases() {
-        // A changed order changes the data of every seeded run: this pins it.
+        // A different order would change the data of every seeded run: this pins it.
         assert_eq!(permutation(8, 42, Purpose::Shards, &[0]), [6, 1, 3, 7, 5, 2, 0, 4]);
     }
 

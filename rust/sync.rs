@@ -1,5 +1,5 @@
-//! What the ring, the workers' board and `Turns` take from `std::sync`, or from loom when they are
-//! model-checked (`make loom`, which turns on the feature).
+//! What the ring, the workers' board and `Turns` use of `std::sync`, or of loom when they are model-checked (`make
+//! loom`, which enables the feature).
 
 #[cfg(feature = "loom")]
 pub use loom::sync::{
@@ -19,8 +19,8 @@ pub use unchecked::UnsafeCell;
 
 use std::time::Duration;
 
-/// Waits on a condition variable for at most `timeout`. Under loom, which has no clock, for ever:
-/// a lost wake-up is then a deadlock that loom reports.
+/// Waits on a condition variable for at most `timeout`. Under loom, which has no clock, forever: a lost wake-up is then
+/// a deadlock that loom reports.
 pub fn wait_timeout<'a, T>(
     condvar: &Condvar,
     guard: MutexGuard<'a, T>,
@@ -39,7 +39,7 @@ pub fn wait_timeout<'a, T>(
 
 #[cfg(not(feature = "loom"))]
 mod unchecked {
-    /// `std`'s cell in the closure style of loom's, which can then check each access.
+    /// `std`'s cell with the closure interface of loom's, which can thus check each access.
     #[derive(Debug)]
     pub struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 

@@ -7,15 +7,14 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::error::{Error, Result};
 
-/// Alignment of every array in bytes: a cache line, and what JAX asks of memory it can use in
-/// place on CPU.
+/// Alignment of every array in bytes: a cache line, and what JAX requires of memory it can use in place on CPU.
 const ALIGNMENT: usize = 64;
 const ALIGNMENT_ITEMS: usize = ALIGNMENT / size_of::<i32>();
-/// Numbers of an entry of the provenance: shard, record, token offset, length.
+/// Items of a provenance entry: shard, record, token offset, length.
 pub const ENTRY_ITEMS: usize = 4;
 
-/// The dimensions of a batch's buffer: `arrays` arrays of `[rows, length]` int32, one after another,
-/// and behind them one of `[rows, entries, 4]`, the provenance.
+/// The dimensions of a batch's buffer: `arrays` arrays of `[rows, length]` int32, one after another, followed by one of
+/// `[rows, entries, 4]`, the provenance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
     /// How many arrays a batch has.
@@ -24,19 +23,19 @@ pub struct Shape {
     pub rows: usize,
     /// Tokens in a row.
     pub length: usize,
-    /// Entries of a row's provenance; 0: there is none.
+    /// Entries of a row's provenance; 0 for none.
     pub entries: usize,
 }
 
 impl Shape {
-    /// Items of a buffer, if there can be so many. All places below are less than that.
+    /// Items of a buffer, unless their number overflows. All offsets below are less than that.
     fn items(self) -> Option<usize> {
         let array = self.rows.checked_mul(self.length)?.checked_next_multiple_of(ALIGNMENT_ITEMS)?;
         let provenance = self.rows.checked_mul(self.entries)?.checked_mul(ENTRY_ITEMS)?;
         array.checked_mul(self.arrays)?.checked_add(provenance)?.checked_next_multiple_of(ALIGNMENT_ITEMS)
     }
 
-    /// Items from one array's start to the next one's: padded so that each array is aligned.
+    /// Items from the start of one array to the next: padded so that each array is aligned.
     pub fn array_stride(self) -> usize {
         (self.rows * self.length).next_multiple_of(ALIGNMENT_ITEMS)
     }
@@ -57,7 +56,7 @@ impl Shape {
     }
 }
 
-/// One batch's memory. Its content is whatever was last written: every row is always written whole.
+/// One batch's memory. It holds whatever was last written: every row is always written in full.
 ///
 /// It is held by raw pointer because many lanes write it at once, each its own rows: see `ring`.
 #[derive(Debug)]
@@ -68,15 +67,15 @@ pub struct Buffer {
     items: NonNull<i32>,
 }
 
-// SAFETY: a `Buffer` owns its memory, which no thread-bound thing refers to.
+// SAFETY: a `Buffer` owns its memory, which nothing bound to a thread refers to.
 unsafe impl Send for Buffer {}
-// SAFETY: all that a shared `Buffer` gives away is its address.
+// SAFETY: a shared `Buffer` exposes nothing but its address.
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
     fn new(items: usize) -> Option<Self> {
-        // Alignment is made here rather than asked for: at the allocator's own alignment, zeroed
-        // memory comes from the kernel page by page as lanes first write, not all at once.
+        // Aligned here rather than by the allocator: at the allocator's own alignment, zeroed memory comes from the
+        // kernel page by page as lanes first write to it, not all at once.
         let layout = Layout::array::<i32>(items.checked_add(ALIGNMENT_ITEMS)?).ok()?;
         // SAFETY: the size is not zero.
         let allocation = NonNull::new(unsafe { alloc_zeroed(layout) })?;
@@ -92,8 +91,7 @@ impl Buffer {
         shape.items().is_some_and(|needed| needed <= items)
     }
 
-    /// The first item of the first array. Whoever owns the buffer, or the row it points to, may
-    /// write through it.
+    /// The first item of the first array. The owner of the buffer, or of the row it points to, may write through it.
     pub fn as_ptr(&self) -> *mut i32 {
         self.items.as_ptr()
     }
@@ -106,11 +104,11 @@ impl Drop for Buffer {
     }
 }
 
-/// Buffers of one shape that wait to be used again.
+/// Idle buffers of one shape, kept for reuse.
 #[derive(Debug)]
 pub struct Pool {
     shape: Shape,
-    /// How many idle buffers are kept: what a consumer drops beyond that goes back to the system.
+    /// How many idle buffers are kept: those that a consumer drops beyond that are freed.
     kept: usize,
     idle: Mutex<Vec<Buffer>>,
 }
@@ -126,7 +124,7 @@ impl Pool {
         self.shape
     }
 
-    /// A buffer that nobody else has: an idle one, else a new one, if there is memory for it.
+    /// A buffer that nobody else holds: an idle one, or else a new one if there is memory for it.
     pub fn get(&self) -> Result<Buffer> {
         let idle = self.idle().and_then(|mut idle| idle.pop());
         idle.or_else(|| Buffer::new(self.shape.items()?)).ok_or_else(|| {
@@ -150,15 +148,15 @@ impl Pool {
         }
     }
 
-    /// The idle buffers, if no other thread is just looking at them. In a process that was forked while one was,
-    /// nobody will ever let go of the lock.
+    /// The idle buffers, unless another thread holds the lock. In a process that was forked while one did, the lock is
+    /// never released.
     fn idle(&self) -> Option<MutexGuard<'_, Vec<Buffer>>> {
         self.idle.try_lock().ok()
     }
 }
 
-/// A batch's memory while the consumer has it: goes back to the pool when dropped, also after the
-/// iterator itself is gone.
+/// A batch's memory while the consumer holds it: returns to the pool when dropped, even after the iterator itself is
+/// gone.
 #[derive(Debug)]
 pub struct Lease {
     buffer: ManuallyDrop<Buffer>,
@@ -204,7 +202,7 @@ impl Lease {
     ///
     /// # Safety
     ///
-    /// Nobody may write it meanwhile, as whoever has an array of this memory may.
+    /// Nobody may write to it meanwhile, as any holder of a NumPy array of this memory could.
     ///
     /// # Panics
     ///
@@ -236,7 +234,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        // SAFETY: taken once, here; the lease is gone after this.
+        // SAFETY: taken exactly once, here; the lease is not used after this.
         self.pool.put(unsafe { ManuallyDrop::take(&mut self.buffer) });
     }
 }

@@ -1,9 +1,8 @@
 //! The ring of batch slots between the lanes and the consumer.
 //!
-//! Step `t` of the stream lives in slot `t % slots`. Every lane writes its own rows of a slot in
-//! place and then *publishes*; the slot is full when its last lane has published. The consumer
-//! *takes* full slots in order: it swaps the filled buffer for a fresh one, which opens the slot to
-//! the lanes for step `t + slots`.
+//! Step `t` of the stream lives in slot `t % slots`. Every lane writes its own rows of a slot in place and then
+//! *publishes*; the slot is full once its last lane has published. The consumer *takes* full slots in order: it swaps
+//! the filled buffer for a fresh one, which opens the slot to the lanes for step `t + slots`.
 //!
 //! ```text
 //!             taken            taken + slots
@@ -11,26 +10,24 @@
 //!   consumer ──>│ [0 1 2 3] [0 1 _ 3] [_ 1 _ _] [_ _ _ _] │  lanes wait here
 //! ```
 //!
-//! Who may touch what, and why that is sound:
+//! Which thread may access what, and why that is sound:
 //!
 //! - A lane writes step `t` only while `t < taken + slots`, which it reads with Acquire; the
 //!   consumer stores `taken` with Release after it has put the fresh buffer in. So a lane sees the
 //!   fresh buffer, and never one that the consumer has handed out.
 //! - Lanes write disjoint rows and disjoint reports, each through its only [`LaneWriter`].
-//! - A lane's last access to a slot is its decrement of `missing`, with Release. The consumer reads
-//!   zero with Acquire, so it sees all rows and reports, and no lane comes back before `taken`
-//!   moves on.
+//! - A lane's last access to a slot is its decrement of `missing`, with Release. The consumer reads zero with Acquire,
+//!   so it sees all rows and reports, and no lane returns to the slot before `taken` advances.
 //!
-//! Nothing here blocks a lane: [`LaneWriter::has_room`] says whether it may write, and who calls it
-//! decides what to do meanwhile. The consumer can park in [`Consumer::wait`]; the lane that fills
-//! the awaited slot wakes it.
+//! Nothing here blocks a lane: [`LaneWriter::has_room`] says whether it may write, and the caller decides what to do
+//! meanwhile. The consumer can park in [`Consumer::wait`]; the lane that fills the awaited slot wakes it.
 
 use std::time::Duration;
 
 use super::buffer::{Buffer, Shape};
 use crate::sync::{Arc, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, UnsafeCell, wait_timeout};
 
-/// A value on a cache line of its own, so that writers of neighbours do not disturb each other.
+/// A value on a cache line of its own, against false sharing.
 #[repr(align(128))]
 struct CachePadded<T>(T);
 
@@ -51,8 +48,8 @@ struct Slot<R> {
     reports: Box<[UnsafeCell<Option<R>>]>,
 }
 
-// SAFETY: the cells are accessed by the rules in the module's documentation, under which every
-// access is ordered by `missing` and `taken`; reports move between threads, hence `R: Send`.
+// SAFETY: the cells are accessed by the rules in the module documentation, which order every access by `missing` and
+// `taken`; reports move between threads, hence `R: Send`.
 unsafe impl<R: Send> Sync for Ring<R> {}
 
 impl<R> Ring<R> {
@@ -109,7 +106,7 @@ pub fn ring<R: Send>(
     (Consumer { ring: Arc::clone(&ring), step: first_step }, writers.collect())
 }
 
-/// A lane's end of the ring: the only way to its rows.
+/// A lane's end of the ring: the only access to its rows.
 pub struct LaneWriter<R> {
     ring: Arc<Ring<R>>,
     lane: usize,
@@ -138,8 +135,8 @@ impl<R> LaneWriter<R> {
         self.step < self.open_until
     }
 
-    /// The places of this lane's row `row` (of [`rows`](Self::rows)) in the first `N` arrays of the
-    /// current step. They hold leftovers: each must be written.
+    /// This lane's row `row` (of [`rows`](Self::rows)) in the first `N` arrays of the current step. It holds stale
+    /// data: every item must be written.
     ///
     /// # Panics
     ///
@@ -150,15 +147,14 @@ impl<R> LaneWriter<R> {
         let row = self.lane * self.rows + row;
         let start = self.buffer();
         std::array::from_fn(|array| {
-            // SAFETY: in bounds by `Shape`, which the buffer holds; rows of different arrays and lanes are disjoint, and
-            // `&mut self` keeps this lane from handing out a row twice. The memory was zeroed
-            // when it was allocated, so it is initialised.
+            // SAFETY: in bounds by `Shape`, for which the buffer has room; rows of different arrays and lanes are
+            // disjoint, and `&mut self` keeps this lane from handing out a row twice. The memory was zeroed when it was
+            // allocated, so it is initialised.
             unsafe { std::slice::from_raw_parts_mut(start.add(shape.offset(array, row)), shape.length) }
         })
     }
 
-    /// The place of the provenance of this lane's row `row`: empty if none is asked for. It holds
-    /// leftovers, as the rows do.
+    /// The provenance of this lane's row `row`: empty if the batch has none. It holds stale data, as the rows do.
     ///
     /// # Panics
     ///
@@ -168,19 +164,20 @@ impl<R> LaneWriter<R> {
         assert!(self.step < self.open_until && row < self.rows);
         let start = shape.provenance_offset(self.lane * self.rows + row);
         let buffer = self.buffer();
-        // SAFETY: as in `row`; a row's provenance lies in bounds and apart from all else.
+        // SAFETY: in bounds by `Shape`, for which the buffer has room; a row's provenance is disjoint from all arrays
+        // and from that of other rows, `&mut self` keeps this lane from handing it out twice, and the memory is
+        // initialised.
         unsafe { std::slice::from_raw_parts_mut(buffer.add(start), shape.provenance_items()) }
     }
 
-    /// The current step's buffer. Only what is this lane's own may be touched in it, while there is room.
+    /// The current step's buffer. Only this lane's own part of it may be accessed, and only while there is room.
     fn buffer(&self) -> *mut i32 {
-        // SAFETY: the slot is open to this lane (`step < open_until`), so the consumer does not
-        // touch the buffer until this lane has published. Shared access to the cell: all lanes
-        // read the buffer's address at once.
+        // SAFETY: the slot is open to this lane (`step < open_until`), so the consumer does not touch the buffer until
+        // this lane has published. The access to the cell is shared: all lanes may read the buffer's address at once.
         self.ring.slot(self.step).buffer.with(|buffer| unsafe { (*buffer).as_ptr() })
     }
 
-    /// Ends the step: the rows are written, `report` goes to the consumer with them.
+    /// Ends the step: its rows are complete and go to the consumer together with `report`.
     ///
     /// # Panics
     ///
@@ -188,7 +185,7 @@ impl<R> LaneWriter<R> {
     pub fn publish(&mut self, report: R) {
         assert!(self.step < self.open_until);
         let slot = self.ring.slot(self.step);
-        // SAFETY: the slot is open to this lane, whose report this is alone.
+        // SAFETY: the slot is open to this lane, which alone accesses this report.
         slot.reports[self.lane].with_mut(|cell| unsafe { *cell = Some(report) });
         self.step += 1;
         if slot.missing.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -206,7 +203,7 @@ pub struct Consumer<R> {
 }
 
 impl<R> Consumer<R> {
-    /// The step that [`take`](Self::take) gives next.
+    /// The step that [`take`](Self::take) returns next.
     pub fn step(&self) -> u64 {
         self.step
     }
@@ -228,12 +225,12 @@ impl<R> Consumer<R> {
         self.ring.is_full(self.step)
     }
 
-    /// Takes the next slot if it is full: its buffer, and the report of each lane (`None` for a
-    /// lane that skipped the first step). `fresh` gives the buffer that takes its place.
+    /// Takes the next slot if it is full: its buffer, and the report of each lane (`None` for a lane that skipped the
+    /// first step). `fresh` takes the buffer's place.
     ///
     /// # Panics
     ///
-    /// If that is too small.
+    /// If `fresh` is too small.
     pub fn take(&mut self, fresh: Buffer) -> Option<(Buffer, Vec<Option<R>>)> {
         assert!(fresh.holds(self.ring.shape));
         if !self.ring.is_full(self.step) {
@@ -244,7 +241,7 @@ impl<R> Consumer<R> {
         // `taken` is stored below.
         let buffer = slot.buffer.with_mut(|cell| unsafe { std::mem::replace(&mut *cell, fresh) });
         let reports = slot.reports.iter().map(|cell| {
-            // SAFETY: as above.
+            // SAFETY: the slot is full, so no lane accesses its report before `taken` is stored below.
             cell.with_mut(|cell| unsafe { (*cell).take() })
         });
         let reports = reports.collect();

@@ -1,8 +1,8 @@
-//! Where workers get their work: the schedule behind its lock, and the place where they wait for it.
+//! Where workers get their work: the schedule behind its lock, and the condition variable on which they wait.
 //!
-//! A worker that finds nothing to do sleeps. It is woken by whoever makes work: the consumer that opens a
-//! step, a worker that has read a block and leaves the next one to others, and a worker that takes work
-//! while there is more. Each wakes one, who wakes the next.
+//! A worker that finds nothing to do sleeps. It is woken by any thread that creates work: the consumer when it opens a
+//! step, a worker that has read a block and leaves the next one to others, and a worker that takes work while there is
+//! more. Each wakes one worker, which wakes the next.
 
 use std::sync::PoisonError;
 
@@ -21,20 +21,20 @@ struct State {
     schedule: Schedule,
     /// Workers that wait for work.
     idle: usize,
-    /// All workers are to stop.
+    /// All workers must stop.
     closed: bool,
     /// What a worker panicked with: a bug, reported to the consumer.
     panicked: Option<String>,
 }
 
 impl Board {
-    /// A board on which `schedule` is pinned up.
+    /// A board for `schedule`.
     pub fn new(schedule: Schedule) -> Self {
         let state = State { schedule, idle: 0, closed: false, panicked: None };
         Self { state: Mutex::new(state), work: Condvar::new() }
     }
 
-    /// The most urgent work, waited for if there is none. `None`: all are to stop.
+    /// The most urgent work; waits if there is none. `None`: all workers must stop.
     pub fn take(&self) -> Option<Job> {
         let mut state = self.lock();
         while !state.closed {
@@ -49,8 +49,8 @@ impl Board {
         None
     }
 
-    /// A block of `lane` with so many bytes of text was read: others may read the next one. Returns its number,
-    /// for [`block_encoded`](Self::block_encoded).
+    /// A block of `lane` with `bytes` of text was read: others may read the next one. Returns its number, for
+    /// [`block_encoded`](Self::block_encoded).
     pub fn block_read(&self, lane: usize, bytes: usize, read_all: bool) -> u64 {
         let mut state = self.lock();
         let number = state.schedule.block_read(lane, bytes, read_all);
@@ -58,12 +58,12 @@ impl Board {
         number
     }
 
-    /// A block of `lane` was encoded, by a worker that takes up work again.
+    /// A block of `lane` was encoded, by a worker that then takes work again.
     pub fn block_encoded(&self, lane: usize, number: u64, block: Block) {
         self.lock().schedule.block_encoded(lane, number, block);
     }
 
-    /// `lane` was packed up to `step`, by a worker that takes up work again.
+    /// `lane` was packed up to `step`, by a worker that then takes work again.
     pub fn lane_packed(&self, lane: usize, pause: Pause, step: u64) {
         self.lock().schedule.lane_packed(lane, pause, step);
     }
@@ -74,13 +74,13 @@ impl Board {
         self.work.notify_one();
     }
 
-    /// All workers are to stop.
+    /// All workers must stop.
     pub fn close(&self) {
         self.lock().closed = true;
         self.work.notify_all();
     }
 
-    /// A worker panicked: all are to stop.
+    /// A worker panicked: all must stop.
     pub fn fail(&self, message: String) {
         self.lock().panicked = Some(message);
         self.close();

@@ -1,4 +1,4 @@
-//! The worker threads: a fixed number, from the first batch that is wanted until the crew is dropped.
+//! The worker threads: a fixed number, from the first batch requested until the crew is dropped.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,11 +26,11 @@ use crate::pack::Packer;
 pub struct Crew {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
-    /// Ends what is being read: skipping to a place in a shard may take long.
+    /// Ends reading early: skipping to a place in a shard may take long.
     stop: Arc<AtomicBool>,
 }
 
-/// Time that workers have spent, in nanoseconds over all threads.
+/// Time spent by the workers, in nanoseconds, summed over all threads.
 #[derive(Debug, Default)]
 pub struct Busy {
     read: AtomicU64,
@@ -48,9 +48,9 @@ struct Shared {
     ids: Arc<IdsPool>,
 }
 
-/// A lane's two ends. The schedule lets one worker at a time into each, so the locks never wait.
+/// A lane's two ends. The schedule admits one worker at a time to each, so the locks never block.
 struct Lane {
-    /// Its number in the stream, over all hosts.
+    /// Its number in the stream, across all hosts.
     number: usize,
     source: Mutex<Source>,
     packing: Mutex<PackingEnd>,
@@ -62,10 +62,10 @@ struct PackingEnd {
     packer: Packer,
 }
 
-/// Text that a worker keeps the memory of: that of any block but those with an enormous document.
+/// The most text whose memory a worker keeps: that of any block without an enormous document.
 const KEPT_TEXT: usize = 4 << 20;
 
-/// What a worker owns and uses for one block after another.
+/// What a worker owns and reuses for each block.
 struct Tools {
     encoder: BlockEncoder,
     text: String,
@@ -134,7 +134,7 @@ impl Drop for Crew {
         self.stop.store(true, Ordering::Relaxed);
         self.shared.board.close();
         for thread in self.threads.drain(..) {
-            // A worker catches its panics: there is nothing to learn from the result.
+            // A worker catches its own panics, so the result carries no information.
             let _ = thread.join();
         }
     }
@@ -179,7 +179,7 @@ impl Shared {
         self.board.lane_packed(lane, pause, step);
     }
 
-    /// Reads a block, lets others read the next one, and encodes it while its text is in the cache.
+    /// Reads a block, lets others read the next one, and encodes it while its text is in the CPU cache.
     fn grind(&self, lane: usize, tools: &mut Tools) {
         let Tools { encoder, text } = tools;
         let mut source = self.lanes[lane].source.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,5 +1,4 @@
-//! The consumer's side: batches in order, the state that goes with what was delivered, and the life
-//! of the workers.
+//! The consumer's side: batches in order, the state of what was delivered, and the lifetime of the workers.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,10 +14,10 @@ use crate::lane::cursor::{Cursor, Place, Totals};
 use crate::lane::quarantine_file::QuarantineFile;
 use crate::lane::report::{Report, Rows};
 
-/// Records left out that are kept in detail: some megabytes at most.
+/// The most records left out that are kept in detail: a few megabytes.
 pub const LISTED: usize = 10_000;
 
-/// Gives the batches of some lanes. Starts its threads when the first batch is wanted.
+/// Delivers the batches of some lanes. Starts its threads when the first batch is requested.
 pub struct Pipeline {
     config: Arc<StreamConfig>,
     host: HostConfig,
@@ -27,9 +26,9 @@ pub struct Pipeline {
     /// Until the last batch is accepted: what was delivered before it, and how many records it left out.
     before: Option<(Delivered, usize)>,
     quarantine: VecDeque<ShardError>,
-    /// How many were listed there, those that are there no more counted.
+    /// How many were listed in `quarantine`, including those dropped since.
     listed: u64,
-    /// The newest crew's. Kept when that is gone: a state may be saved behind the end.
+    /// That of the newest crew. Outlives it, since a state may be saved after the end.
     quarantine_file: Option<Arc<QuarantineFile>>,
     pool: Arc<Pool>,
     busy: Arc<Busy>,
@@ -37,10 +36,10 @@ pub struct Pipeline {
     running: Option<Running>,
     /// Set when nothing more will come.
     outcome: Option<Outcome>,
-    /// Whether the next step will have rows of these lanes that are not all padding. True before the
-    /// first step, of which nothing is known.
+    /// Whether the next step will have rows of these lanes that are not all padding. True before the first step, about
+    /// which nothing is known.
     more: bool,
-    /// The step behind the end, which the lanes have filled with padding.
+    /// The step after the end, which the lanes have filled with padding.
     padding: Option<Arc<Lease>>,
 }
 
@@ -55,7 +54,7 @@ pub struct Delivered {
     pub cursors: Vec<Cursor>,
 }
 
-/// What a pipeline tells of itself.
+/// Statistics of a pipeline.
 pub struct Stats {
     /// Sums over the lanes since the start of the stream.
     pub totals: Totals,
@@ -73,13 +72,13 @@ pub struct Stats {
     pub busy: [Duration; 3],
 }
 
-/// What was asked for.
+/// The result of [`Pipeline::next`].
 pub enum Next {
     /// A batch, or with `row` one row of it.
     Batch(Batch),
     /// Not there yet.
     Pending,
-    /// There is no more.
+    /// The stream has ended.
     End,
 }
 
@@ -87,7 +86,7 @@ pub enum Next {
 pub struct Batch {
     /// The memory of all arrays.
     pub lease: Arc<Lease>,
-    /// The row to hand out, when single rows are.
+    /// The row to hand out, if single rows are handed out.
     pub row: Option<usize>,
 }
 
@@ -109,7 +108,7 @@ struct Step {
     lease: Arc<Lease>,
     reports: Vec<Option<Report>>,
     more: bool,
-    /// No lane has anything more to give.
+    /// No lane has anything left.
     is_end: bool,
 }
 
@@ -157,7 +156,7 @@ impl Pipeline {
         &self.delivered
     }
 
-    /// Goes to another place of the stream, clears what ended or failed, and starts no thread.
+    /// Moves to another place in the stream, clears an end or a failure, and starts no thread.
     pub fn restore(&mut self, delivered: Delivered) -> Result<()> {
         self.assert_own_process()?;
         let (found, expected) = (delivered.cursors.len(), self.host.lanes.len());
@@ -188,14 +187,14 @@ impl Pipeline {
         self.before = None;
     }
 
-    /// The last batch has reached its consumer: it cannot be taken back any more. Said before [`next`](Self::next),
-    /// since an interrupt may come before that, too.
+    /// The last batch has reached its consumer and can no longer be taken back. Called before [`next`](Self::next),
+    /// since an interrupt may arrive before that, too.
     pub fn accept(&mut self) {
         self.before = None;
     }
 
-    /// Goes back before the last batch, unless that was accepted: an interrupt has come between handing it out
-    /// and its reaching the consumer.
+    /// Returns to before the last batch, unless that was accepted: for an interrupt after it was handed out and before
+    /// it reached the consumer.
     pub fn take_back(&mut self) {
         if self.assert_own_process().is_err() {
             return;
@@ -207,8 +206,8 @@ impl Pipeline {
         }
     }
 
-    /// A state from outside may hold any numbers: what is checked here, and at the first document,
-    /// makes sure that they give either the stream or an error.
+    /// A state from outside may hold any numbers: the checks here, and at the first document, make sure that they lead
+    /// either to the stream or to an error.
     fn check_cursor(&self, lane: usize, cursor: &Cursor) -> Result<()> {
         let Place { epoch, shard, record, byte } = cursor.window;
         let wrong =
@@ -244,12 +243,12 @@ impl Pipeline {
         Ok(())
     }
 
-    /// The next batch, waiting for at most `timeout`. After an error or the end, the same again.
+    /// The next batch; waits for at most `timeout`. After an error or the end, returns the same again.
     pub fn next(&mut self, timeout: Duration) -> Result<Next> {
         match &self.outcome {
             Some(Outcome::End) => return Ok(Next::End),
             Some(Outcome::Failed(error)) => return Err(error.clone()),
-            // Some of many worker processes have no lanes.
+            // With many worker processes, some have no lanes.
             None if self.host.lanes.is_empty() => return Ok(Next::End),
             None => {}
         }
@@ -268,8 +267,8 @@ impl Pipeline {
         }
     }
 
-    /// A batch of padding behind the end, for a step of which other hosts still have rows. `None` when the end
-    /// was not met, or when single rows are handed out.
+    /// A batch of padding after the end, for a step in which other hosts still have rows. `None` if the end was not
+    /// reached, or if single rows are handed out.
     pub fn padding(&mut self) -> Result<Option<Batch>> {
         let Some(padding) = &self.padding else { return Ok(None) };
         if self.host.single_rows || !matches!(self.outcome, Some(Outcome::End)) {
@@ -303,8 +302,8 @@ impl Pipeline {
         self.deliver()
     }
 
-    /// Hands out the current step, or its next row, and moves the state with it; or the error of the first lane
-    /// that failed in it.
+    /// Hands out the current step, or its next row, and advances the state with it; or returns the error of the first
+    /// lane that failed in it.
     fn deliver(&mut self) -> Result<Option<Batch>> {
         let Some(running) = &mut self.running else { return Ok(None) };
         let Some(step) = &mut running.step else { return Ok(None) };
@@ -344,7 +343,7 @@ impl Pipeline {
         Ok(Some(batch))
     }
 
-    /// Starts the workers if they do not run yet.
+    /// Starts the workers unless they are running.
     pub fn start(&mut self) -> Result<()> {
         self.assert_own_process()?;
         if self.running.is_some() || self.outcome.is_some() || self.host.lanes.is_empty() {
@@ -362,8 +361,8 @@ impl Pipeline {
         Ok(())
     }
 
-    /// In a forked child the workers do not exist, and the locks that they share with this thread, that of the
-    /// plan for one, are as they were: it may do nothing but close.
+    /// In a forked child the workers do not exist, and the locks that they share with this thread, such as that of the
+    /// plan, stay as they were: nothing but closing is possible.
     fn assert_own_process(&self) -> Result<()> {
         match &self.running {
             Some(running) if running.process != std::process::id() => Err(Error::Forked),
@@ -376,13 +375,13 @@ impl Pipeline {
         self.fail(Error::Closed);
     }
 
-    /// Stops the workers. Each further [`next`](Self::next) gives `error`.
+    /// Stops the workers. Each further [`next`](Self::next) returns `error`.
     pub fn fail(&mut self, error: Error) {
         self.outcome = Some(Outcome::Failed(error));
         self.stop();
     }
 
-    /// Stops and joins the workers. What they had prepared is dropped; the state stays.
+    /// Stops and joins the workers. What they had prepared is dropped; the state is kept.
     fn stop(&mut self) {
         let is_forked = self.assert_own_process().is_err();
         let running = self.running.take();
@@ -391,7 +390,7 @@ impl Pipeline {
         }
     }
 
-    /// Figures of this host's lanes, up to what was delivered.
+    /// Statistics of this host's lanes, up to what was delivered.
     pub fn stats(&self) -> Stats {
         let Delivered { step, row, cursors } = &self.delivered;
         let mut totals = Totals::default();
@@ -413,19 +412,19 @@ impl Pipeline {
         }
     }
 
-    /// Records left out, of what was delivered since this iterator was made or restored: the newest ten
-    /// thousand, and of one lane's in one step the newest thousand.
+    /// Records left out, as far as delivered since this iterator was created or restored: the newest ten thousand, and
+    /// for each lane and step at most the newest thousand.
     pub fn quarantine(&self) -> &VecDeque<ShardError> {
         &self.quarantine
     }
 
-    /// How many records were listed as left out, since this iterator was made or restored.
+    /// How many records were listed as left out since this iterator was created or restored.
     pub fn listed(&self) -> u64 {
         self.listed
     }
 
-    /// Returns once the file of the records left out is on the disk. Before a state is saved: it must
-    /// not count what the file may lose.
+    /// Returns once the file of the records left out is on disk. Called before a state is saved, which must not count
+    /// what the file may lose.
     pub fn sync_quarantine_file(&self) -> Result<()> {
         self.quarantine_file.as_ref().map_or(Ok(()), |file| file.sync())
     }
@@ -453,7 +452,7 @@ impl Step {
     fn new(lease: Arc<Lease>, reports: Vec<Option<Report>>) -> Self {
         let rows = || reports.iter().map(|report| report.as_ref().map(|report| &report.rows));
         let more = rows().any(|rows| matches!(rows, Some(Rows::Tokens { more: true })));
-        // A lane without a report gave its row before the restore: then the step was begun.
+        // A lane without a report delivered its row before the restore, so the step is not the end.
         let is_end = rows().all(|rows| matches!(rows, Some(Rows::Padding)));
         Self { lease, reports, more, is_end }
     }

@@ -1,9 +1,8 @@
-//! Who does what next: the workers' shared list of lanes, and the rule that picks from it.
+//! What is done next: the workers' shared list of lanes, and the rule that picks from it.
 //!
-//! Two kinds of work exist for a lane. *Grinding* reads its next block, which one worker at a time
-//! may do, and encodes it, which any number may do at once for different blocks. *Packing* takes
-//! encoded blocks in reading order and writes rows, one worker at a time. The lane that is furthest
-//! behind goes first, so that the head batch is finished before any other.
+//! There are two kinds of work for a lane. *Grinding* reads its next block, one worker at a time, and encodes it, any
+//! number of workers at once for different blocks. *Packing* takes encoded blocks in reading order and writes rows, one
+//! worker at a time. The lane that is furthest behind goes first, so that the head batch is finished before any other.
 
 use std::collections::VecDeque;
 
@@ -20,7 +19,7 @@ pub enum Job {
     Pack { lane: usize, block: Option<Block> },
 }
 
-/// What is known of every lane. Lives behind one lock, which is taken a few times per block.
+/// The state of every lane, behind one lock, which is taken a few times per block.
 pub struct Schedule {
     lanes: Vec<Lane>,
     /// Lanes may write steps below this one.
@@ -71,7 +70,7 @@ impl Schedule {
                 first: 0,
             })
             .collect();
-        // Enough blocks for two per worker, however few lanes there are.
+        // Enough for two blocks per worker, however few lanes there are.
         let read_ahead = 1 + (2 * threads).div_ceil(lanes.len());
         Self { lanes, open_until, read_ahead }
     }
@@ -87,7 +86,7 @@ impl Schedule {
             }
             Kind::Pack => {
                 state.packing = true;
-                // What it holds goes first; a block is added only when that is used up.
+                // What the lane holds goes first; a block is added only once that is used up.
                 let block = if state.pause == Pause::Starved { state.next_block() } else { None };
                 Job::Pack { lane, block }
             }
@@ -116,8 +115,7 @@ impl Schedule {
         best.map(|(_, lane, kind)| (lane, kind))
     }
 
-    /// A block of `lane` with so many bytes of text was read. Returns its number, for
-    /// [`block_encoded`](Self::block_encoded).
+    /// A block of `lane` with `bytes` of text was read. Returns its number, for [`block_encoded`](Self::block_encoded).
     pub fn block_read(&mut self, lane: usize, bytes: usize, read_all: bool) -> u64 {
         let lane = &mut self.lanes[lane];
         lane.reading = false;
@@ -130,7 +128,7 @@ impl Schedule {
     /// A block of `lane` was encoded.
     pub fn block_encoded(&mut self, lane: usize, number: u64, block: Block) {
         let Lane { blocks, first, .. } = &mut self.lanes[lane];
-        // A lane that stopped meanwhile has dropped its blocks.
+        // A lane that has stopped in the meantime has dropped its blocks.
         if let Some(ahead) = number.checked_sub(*first).and_then(|index| blocks.get_mut(index as usize)) {
             ahead.block = Some(block);
         }
@@ -167,8 +165,8 @@ impl Lane {
             }
     }
 
-    /// Bytes count as well as blocks, since a block ends with a document of any size. A lane without a block may
-    /// always read one: else it would stand still.
+    /// Bytes count as well as blocks, since a block's last document may be of any size. A lane without a block may
+    /// always read one, or it would stall.
     fn can_read(&self, read_ahead: usize) -> bool {
         !self.reading
             && !self.read_all

@@ -1,4 +1,4 @@
-//! A lock for what several threads use while one of them mostly waits with it.
+//! A lock for a value that several threads use while one of them mostly holds it and waits.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::PoisonError;
@@ -6,18 +6,18 @@ use std::sync::PoisonError;
 use crate::error::{Error, Result};
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 
-/// A value for one thread at a time, in the order in which they ask.
+/// A value for one thread at a time, in the order of their requests.
 ///
-/// A mutex is unfair: a thread that frees it and takes it again at once, as one that waits for a batch does
-/// between two looks at signals, may keep all others out for as long as it likes. Here it has to pass a second
-/// mutex, which whoever asks next holds meanwhile.
+/// A mutex is unfair: a thread that releases it and takes it again at once, as one that waits for a batch does between
+/// two checks for signals, may starve all others. Here it must first take a second mutex, which the next waiting thread
+/// holds meanwhile.
 ///
-/// In a forked child a lock that another thread of the parent had is never freed. Who is inside is therefore
-/// counted, with the process they belong to.
+/// In a forked child a lock that another thread of the parent held is never released. The threads inside are therefore
+/// counted, together with their process.
 pub struct Turns<T> {
     turn: Mutex<()>,
     value: Mutex<T>,
-    /// The process in the upper half, and in the lower one how many of its threads have the value or wait for it.
+    /// The process in the upper half, and in the lower half how many of its threads hold the value or wait for it.
     inside: AtomicU64,
 }
 
@@ -25,12 +25,12 @@ const ONE: u64 = 1;
 const COUNT: u64 = u32::MAX as u64;
 
 impl<T> Turns<T> {
-    /// A value that nobody has.
+    /// A value that nobody holds.
     pub fn new(value: T) -> Self {
         Self { turn: Mutex::new(()), value: Mutex::new(value), inside: AtomicU64::new(0) }
     }
 
-    /// The value, waited for.
+    /// Waits for the value.
     ///
     /// # Errors
     ///
@@ -51,7 +51,7 @@ impl<T> Turns<T> {
     }
 }
 
-/// A value that this thread has: freed first, then the thread is no longer inside.
+/// A value that this thread holds: it is released first, then the thread is no longer counted.
 pub struct Turn<'a, T> {
     value: MutexGuard<'a, T>,
     _inside: Inside<'a>,
@@ -135,7 +135,8 @@ mod tests {
                 .collect();
             stop.store(true, Ordering::Relaxed);
             waited.sort_unstable();
-            // Who had it, and who asked before this thread did. The system may keep this thread from asking at times.
+            // At most the holder, and the thread that requested it before this one. The system may delay this thread's
+            // requests at times.
             assert!(waited[5] <= 2, "{waited:?}");
         });
     }

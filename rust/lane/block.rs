@@ -5,7 +5,7 @@ use super::ids::Ids;
 use super::quarantine::{LeftOut, Quarantined};
 use crate::error::Error;
 
-/// Some documents of a lane, in stream order, with what was met among and behind them.
+/// Some documents of a lane, in stream order, with what was found among and after them.
 #[derive(Debug, Default)]
 pub struct Block {
     /// The sound documents.
@@ -28,13 +28,13 @@ impl Block {
 /// One document of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Document {
-    /// Where its record stands.
+    /// The place of its record.
     pub place: Place,
     /// Bytes of UTF-8 text.
     pub text_bytes: usize,
     /// Number of its ids. Filled by encoding.
     pub tokens: usize,
-    /// What was left out between the document before (also of the block before) and this one.
+    /// What was left out between the previous document (possibly of the previous block) and this one.
     pub quarantined_before: LeftOut,
 }
 
@@ -52,12 +52,12 @@ pub enum Then {
     Failed(Box<Failure>),
 }
 
-/// What stops a lane, and where it can be tried again.
+/// What stops a lane, and where it can be retried.
 #[derive(Debug, Clone)]
 pub struct Failure {
     /// What is wrong.
     pub error: Error,
-    /// Where reading goes on in a run that is restored behind the last sound document.
+    /// Where reading resumes in a run that is restored after the last sound document.
     pub place: Place,
     /// What was left out between that document and `place`.
     pub quarantined_before: LeftOut,

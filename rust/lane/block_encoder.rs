@@ -1,4 +1,4 @@
-//! The encoding of a block: what the workers spend their time on.
+//! The encoding of a block, which takes most of the workers' time.
 
 use std::sync::Arc;
 
@@ -15,20 +15,20 @@ pub struct BlockEncoder {
     config: Arc<StreamConfig>,
     encoder: Encoder,
     worker: EncodeWorker,
-    /// Share of the documents that are encoded by the reference too.
+    /// Share of the documents that are also encoded by the reference.
     verify: f64,
     ids: Arc<IdsPool>,
 }
 
 impl BlockEncoder {
-    /// An encoder for one thread. `verify` is the share of documents, 0 to 1, whose ids are compared
-    /// with those of the reference. Blocks get memory of `ids`.
+    /// An encoder for one thread. `verify` is the share of documents, 0 to 1, whose ids are compared with those of the
+    /// reference. Blocks get their memory from `ids`.
     pub fn new(config: &Arc<StreamConfig>, encoder: &Encoder, verify: f64, ids: Arc<IdsPool>) -> Self {
         Self { config: Arc::clone(config), encoder: encoder.clone(), worker: encoder.worker(), verify, ids }
     }
 
-    /// Fills in the ids of a block of `lane`. `text` holds its documents' texts one after another. A
-    /// document that cannot be encoded, or not as the reference does, ends the block there.
+    /// Fills in the ids of a block of `lane`. `text` holds its documents' texts one after another. A document that
+    /// cannot be encoded, or whose ids differ from the reference's, ends the block.
     pub fn encode(&mut self, block: &mut Block, text: &str, lane: usize) {
         block.ids = self.ids.take();
         let mut start = 0;
@@ -84,7 +84,7 @@ impl BlockEncoder {
     }
 }
 
-/// Whether a document is among the share that is verified: the same ones in every run.
+/// Whether a document is in the share that is verified: the same documents in every run.
 fn is_sampled(place: Place, share: f64) -> bool {
     let Place { epoch, shard, record, .. } = place;
     let mixed = (epoch ^ shard.rotate_left(24) ^ record.rotate_left(48)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -98,7 +98,7 @@ mod tests {
     use super::super::tests::{folder_of, lines};
     use super::*;
 
-    /// An encoder of two letters.
+    /// An encoder for two letters.
     fn encoder(vocab: &str) -> Encoder {
         let pre_tokenizer = r#"{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true}"#;
         let model = format!(r#"{{"type": "BPE", "vocab": {vocab}, "merges": []}}"#);

@@ -1,9 +1,9 @@
-//! A lane's place between two rows, and what it has counted up to there.
+//! A lane's place between two rows, and its counts up to there.
 
-/// Where a record stands in a lane's stream.
+/// The place of a record in a lane's stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Place {
-    /// Epoch, from 0. The number of epochs: the lane has ended.
+    /// Epoch, from 0. Equals the number of epochs once the lane has ended.
     pub epoch: u64,
     /// Index into the lane's shards in this epoch's order.
     pub shard: u64,
@@ -13,14 +13,14 @@ pub struct Place {
     pub byte: u64,
 }
 
-/// Running totals of a lane since the start of the run, kept through restarts.
+/// Running totals of a lane since the start of the run, kept across restarts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Records before [`Cursor::window`], sound and quarantined.
     pub records: u64,
     /// Quarantined records before [`Cursor::window`].
     pub quarantined: u64,
-    /// Documents whose last token was given.
+    /// Documents whose last token was delivered.
     pub documents: u64,
     /// Places in rows that are not padding.
     pub tokens: u64,
@@ -28,23 +28,23 @@ pub struct Totals {
     pub text_bytes: u64,
     /// Places of padding in the lane's rows, up to its last row with a token.
     pub padding: u64,
-    /// Tokens that truncation cut away.
+    /// Tokens dropped by truncation.
     pub dropped: u64,
     /// Shards before [`Cursor::window`] that were not read to their end, once for each epoch.
     pub lost_shards: u64,
 }
 
-/// All that is needed to give a lane's next row: constant in size, whatever the packing.
+/// Everything needed to produce a lane's next row: constant in size, whatever the packing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Cursor {
     /// First record of the current window; without windows, of the next document.
     pub window: Place,
-    /// How many documents of the window, in its permuted order, are wholly given
-    /// (`best_fit`: how many of its rows).
+    /// How many documents of the window, in its permuted order, are completely delivered (`best_fit`: how many of its
+    /// rows).
     pub given: u64,
-    /// How many tokens of the next document are given.
+    /// How many tokens of the next document are delivered.
     pub offset: u64,
-    /// What was counted up to here.
+    /// The counts up to here.
     pub totals: Totals,
 }
 
@@ -67,7 +67,7 @@ impl Cursor {
         "lost_shards",
     ];
 
-    /// The cursor as it stands in a saved state.
+    /// The cursor as stored in a saved state.
     pub fn to_array(&self) -> [u64; 14] {
         let Self { window, given, offset, totals } = *self;
         [

@@ -1,10 +1,8 @@
-//! The packing end of a lane: encoded documents in the order in which they are given, and the
-//! cursor that goes with every place in them.
+//! The packing end of a lane: encoded documents in delivery order, and the cursor for every place in them.
 //!
-//! Without windows, documents are given as they are read, and the cursor names the next one. With
-//! them, whole windows are gathered and put in order, and the cursor names the window and how many
-//! of its documents, or rows, are given. A quarantined record is counted when what lies behind it is
-//! reached: the next document, or the next window.
+//! Without windows, documents are delivered in reading order, and the cursor names the next one. With windows, whole
+//! windows are gathered and put in order, and the cursor names the window and how many of its documents, or rows, are
+//! delivered. A quarantined record is counted when what follows it is reached: the next document, or the next window.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,21 +14,21 @@ use super::window::{Part, Window};
 use crate::config::{Packing, StreamConfig};
 use crate::error::{Error, Result, ShardError};
 
-/// The documents of one lane, to be given token by token.
+/// The documents of one lane, to be delivered token by token.
 pub struct Documents {
     config: Arc<StreamConfig>,
     lane: usize,
-    /// Blocks that are encoded and not begun.
+    /// Encoded blocks that are not begun.
     waiting: VecDeque<Block>,
     window: Window,
     /// The place of the next token.
     cursor: Cursor,
-    /// Records left out that were met, and those of them that were counted and not yet reported.
+    /// Records left out that were not yet counted, and those that were counted but not yet reported.
     quarantined: Quarantined,
     counted: Quarantined,
-    /// The last epoch that gave a token; at first that of the cursor.
+    /// The last epoch that had a token; initially that of the cursor.
     token_epoch: u64,
-    /// Whether `cursor` comes from a saved state whose document was not met yet.
+    /// Whether `cursor` comes from a saved state whose document was not reached yet.
     resuming: bool,
     end: Option<End>,
 }
@@ -42,7 +40,7 @@ pub enum Next<'a> {
     Tokens(Run<'a>),
     /// More blocks must be pushed to know.
     Starved,
-    /// The lane has given its last epoch.
+    /// The lane's last epoch has ended.
     Ended,
     /// A record that stops the run.
     Failed(Error),
@@ -51,15 +49,15 @@ pub enum Next<'a> {
 /// Tokens of a document that come next.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Run<'a> {
-    /// Those that are not given yet, to the document's end.
+    /// Those not yet delivered, to the document's end.
     pub tokens: &'a [u32],
-    /// How many tokens of the document stand before them.
+    /// How many tokens of the document precede them.
     pub offset: usize,
-    /// How many of them come now: all, but where `best_fit` has placed a piece of the document.
+    /// How many of them come now: all, unless `best_fit` has placed only a piece of the document.
     pub piece: usize,
-    /// Whether `best_fit` closes the row behind that piece.
+    /// Whether `best_fit` closes the row after that piece.
     pub ends_row: bool,
-    /// Where the document's record stands.
+    /// The place of the document's record.
     pub place: Place,
 }
 
@@ -70,7 +68,7 @@ enum End {
 }
 
 impl Documents {
-    /// Documents from `cursor` on; the blocks pushed must begin at the cursor's window.
+    /// The documents from `cursor` on; the blocks pushed must begin at the cursor's window.
     pub fn new(config: Arc<StreamConfig>, lane: usize, cursor: Cursor) -> Self {
         Self {
             config,
@@ -88,7 +86,7 @@ impl Documents {
 
     /// Adds the lane's next encoded block.
     pub fn push(&mut self, mut block: Block) {
-        // Blocks of nothing but bad records become one: there may be any number of them in a window.
+        // Consecutive blocks of nothing but bad records become one: a window may have any number of them.
         if self.waiting.back().is_some_and(Block::is_bad) {
             let mut quarantined = self.waiting.pop_back().unwrap_or_default().quarantined;
             quarantined.append(&mut block.quarantined);
@@ -107,12 +105,12 @@ impl Documents {
         &mut self.cursor.totals
     }
 
-    /// The quarantined records counted since the last call: of very many, the newest.
+    /// The quarantined records counted since the last call: the newest ones if there are very many.
     pub fn take_quarantined(&mut self) -> Vec<ShardError> {
         std::mem::take(&mut self.counted).into_newest()
     }
 
-    /// Moves to the next token, over documents without any, and says what is there.
+    /// Moves to the next token, past documents without any, and returns what is there.
     pub fn peek(&mut self) -> Next<'_> {
         loop {
             while let Some(part) = self.window.part() {
@@ -141,8 +139,8 @@ impl Documents {
         }
     }
 
-    /// Goes behind the next `given` tokens that [`peek`](Self::peek) showed, and behind `dropped` more
-    /// that are not given at all.
+    /// Moves past the next `given` tokens that [`peek`](Self::peek) returned, and past `dropped` more that are not
+    /// delivered at all.
     pub fn advance(&mut self, given: usize, dropped: usize) {
         let Some(part) = self.window.part() else { return };
         let document = *self.window.document(&part);
@@ -195,7 +193,7 @@ impl Documents {
         Ok(())
     }
 
-    /// The first time, whether the document at the saved place, of so many tokens, can be gone on with.
+    /// On the first call, checks that the document at the saved place, which has `tokens`, can be resumed.
     fn check_resumed(&mut self, tokens: u64) -> Result<()> {
         let offset = self.cursor.offset;
         if std::mem::take(&mut self.resuming) && offset > 0 && offset >= tokens {
@@ -208,8 +206,8 @@ impl Documents {
         Ok(())
     }
 
-    /// In `epoch`, whether the one before it gave a token, or there is an end: a lane must not look for
-    /// tokens for ever.
+    /// Checks that the epoch before `epoch` had a token, or that epochs are finite: a lane must not look for tokens
+    /// forever.
     fn check_endless(&self, epoch: u64) -> Result<()> {
         if self.config.epochs.is_some() || epoch <= self.token_epoch + 1 {
             return Ok(());
@@ -243,7 +241,7 @@ impl Documents {
         self.cursor.totals.lost_shards += count.shards;
     }
 
-    /// Ends a window, or without windows a block, whose documents are all given.
+    /// Ends a window, or without windows a block, whose documents are all delivered.
     fn close_window(&mut self) {
         let Window { documents, without_tokens, then, .. } = std::mem::take(&mut self.window);
         let all = self.quarantined.count();
@@ -271,14 +269,14 @@ impl Documents {
         self.end = end;
     }
 
-    /// Begins the next window, or without windows the next block. False: it is not all there.
+    /// Begins the next window, or without windows the next block. False if it is not complete.
     fn next_window(&mut self) -> bool {
         let ends_window = |block: &Block| !self.has_windows() || !matches!(block.then, Then::More);
         let Some(last) = self.waiting.iter().position(ends_window) else { return false };
         let mut blocks: Vec<Block> = self.waiting.drain(..=last).collect();
         let then = blocks.last_mut().map(|block| std::mem::take(&mut block.then)).unwrap_or_default();
         if let (true, Then::Failed(failure)) = (self.has_windows(), &then) {
-            // A window that lacks a document has no order: the run stops before it.
+            // A window that lacks a document has no defined order: the run stops before it.
             self.end = Some(End::Failed(failure.error.clone()));
             return true;
         }
@@ -286,7 +284,7 @@ impl Documents {
             self.quarantined.append(&mut block.quarantined);
         }
         self.window = Window::new(blocks, then, &self.config, self.lane, self.cursor.window);
-        // Only a saved state can have given any of a window that just begins.
+        // Only a saved state can have delivered any of a window that just begins.
         let given = self.cursor.given;
         if !self.window.skip(given, self.is_placed()) {
             self.window = Window::default();

@@ -1,13 +1,12 @@
-//! The ids of a block, in memory that is used again.
+//! The ids of a block, in memory that is reused.
 //!
-//! They take up to a MiB, which the allocator gives back to the system and asks for anew with nearly every
-//! block. The system clears it page by page: that was a twentieth of the time of all.
+//! They take up to a MiB, which the allocator would return to the system and request again for nearly every block. The
+//! system zeroes it page by page: that was a twentieth of the total time.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The most ids that memory is kept for: those of a block of the largest size, but not of one enormous
-/// document.
+/// The most ids whose memory is kept: those of a block of the largest size, but not those of one enormous document.
 const MOST_KEPT: usize = 1 << 20;
 
 /// Memory of ids that are no longer needed.
@@ -17,7 +16,7 @@ pub struct IdsPool {
     most: usize,
 }
 
-/// The ids of a block. Their memory goes back to the pool that it came from, if any.
+/// The ids of a block. Their memory returns to the pool that it came from, if any.
 #[derive(Debug, Default)]
 pub struct Ids {
     ids: Vec<u32>,
@@ -30,7 +29,7 @@ impl IdsPool {
         Arc::new(Self { free: Mutex::default(), most })
     }
 
-    /// No ids yet, and room for some.
+    /// An empty list, with memory from the pool if it has any.
     pub fn take(self: &Arc<Self>) -> Ids {
         let ids = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
         Ids { ids: ids.unwrap_or_default(), pool: Some(Arc::clone(self)) }

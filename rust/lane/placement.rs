@@ -11,8 +11,8 @@
 //!             dddddddd
 //! ```
 //!
-//! Each goes into the fullest row in which it fits, the oldest among equals. Rows are held by their
-//! free room in an ordered set: O(n log n) for a window of n documents, whatever their lengths.
+//! Each goes into the fullest row that has room for it, the oldest among equals. Rows are kept by their free room in an
+//! ordered set: O(n log n) for a window of n documents, whatever their lengths.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -25,19 +25,19 @@ pub struct Piece {
     pub document: usize,
     /// Which of its tokens.
     pub tokens: Range<usize>,
-    /// Whether the row is closed behind it.
+    /// Whether the row is closed after it.
     pub ends_row: bool,
 }
 
 /// A row while it is being filled: documents and their tokens.
 type Row = Vec<(usize, Range<usize>)>;
 
-/// Places documents of these lengths into rows of `length` tokens and at most `max_segments`
-/// segments, and gives the pieces row after row. Documents without tokens have none.
+/// Places documents of these lengths into rows of `length` tokens and at most `max_segments` segments, and returns the
+/// pieces row by row. Documents without tokens have none.
 pub fn place(lengths: &[usize], length: usize, max_segments: Option<usize>) -> Vec<Piece> {
     let (mut rows, mut rests) = cut_full_rows(lengths, length);
     let first_open = rows.len();
-    // Sorting is stable: equals stay in stream order.
+    // The sort is stable: equals stay in stream order.
     rests.sort_by_key(|(_, tokens)| Reverse(tokens.len()));
     let mut open: BTreeSet<(usize, usize)> = BTreeSet::new();
     for (document, tokens) in rests {
@@ -57,13 +57,12 @@ pub fn place(lengths: &[usize], length: usize, max_segments: Option<usize>) -> V
     for row in &mut rows[first_open..] {
         row.sort_unstable_by_key(|&(document, _)| document);
     }
-    // Rows that begin with the same document are its full rows and then that with its rest.
+    // Rows that begin with the same document are its full rows, followed by the row with its rest.
     rows.sort_unstable_by_key(|row| row.first().map(|(document, tokens)| (*document, tokens.start)));
     rows.into_iter().flat_map(pieces).collect()
 }
 
-/// Cuts full rows from documents longer than a row. What is left, or the whole of shorter ones, is
-/// to be placed.
+/// Cuts full rows from documents longer than a row. Their rests, and shorter documents as a whole, remain to be placed.
 fn cut_full_rows(lengths: &[usize], length: usize) -> (Vec<Row>, Row) {
     let (mut rows, mut rests) = (Vec::new(), Row::new());
     for (document, &tokens) in lengths.iter().enumerate() {
@@ -91,7 +90,7 @@ mod tests {
 
     use super::*;
 
-    /// The rule word for word, by looking at every row for every document.
+    /// The rule taken literally, looking at every row for every document.
     fn naive(lengths: &[usize], length: usize, most: usize) -> Vec<Row> {
         let mut rows: Vec<Row> = Vec::new();
         let mut rests = Vec::new();

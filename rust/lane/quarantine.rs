@@ -4,14 +4,14 @@ use std::collections::VecDeque;
 
 use crate::error::ShardError;
 
-/// How many records are kept in detail for one lane: what lies between two sound documents may be
-/// millions of bad lines. The file of `quarantine_file` holds all of them.
+/// How many records are kept in detail for one lane: there may be millions of bad lines between two sound documents.
+/// The file of `quarantine_file` holds all of them.
 const NEWEST: usize = 1000;
 
 /// How much was left out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LeftOut {
-    /// Entries: bad records, and one for each shard that could not be read on.
+    /// Entries: bad records, and one for each shard that could not be read to its end.
     pub records: u64,
     /// Those of them that cost the rest of a shard.
     pub shards: u64,
@@ -45,21 +45,21 @@ impl Quarantined {
         self.count
     }
 
-    /// Adds one. `lost` says that the rest of its shard went with it.
+    /// Adds one. `lost` says that the rest of its shard was lost with it.
     pub fn push(&mut self, error: ShardError, lost: bool) {
         self.count += LeftOut { records: 1, shards: u64::from(lost) };
         self.newest.push_back(error);
         self.forget_oldest();
     }
 
-    /// Moves all of `other` behind these.
+    /// Appends all of `other`.
     pub fn append(&mut self, other: &mut Self) {
         self.count += std::mem::take(&mut other.count);
         self.newest.append(&mut other.newest);
         self.forget_oldest();
     }
 
-    /// Takes the first ones, `count` of them. The details of all of them may be forgotten already.
+    /// Takes the first `count`. The details of all of them may already be forgotten.
     #[must_use]
     pub fn take_first(&mut self, count: LeftOut) -> Self {
         let forgotten = self.count.records as usize - self.newest.len();

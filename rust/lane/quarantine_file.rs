@@ -1,9 +1,9 @@
-//! The file that lists every record that was left out: a line of JSON for each.
+//! The file that lists every record left out, one line of JSON each.
 //!
-//! Lines are appended as the lanes read, which is some batches before a batch is handed out without the
-//! record. A restored run reads some records again: the lines that already stand in the file behind the
-//! restored place are not written twice. What a line says depends on the stream alone, so that the files
-//! of several hosts, or of a run that moved between hosts, join with `sort -u`.
+//! Lines are appended as the lanes read, some batches before a batch is handed out without the record. A restored run
+//! reads some records again: lines after the restored place that are already in the file are not written twice. The
+//! content of a line depends on the stream alone, so that the files of several hosts, or of a run that moved between
+//! hosts, can be merged with `sort -u`.
 
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
@@ -17,8 +17,8 @@ use serde::{Deserialize, Serialize};
 use crate::config::QuarantineFileConfig;
 use crate::error::{Error, Result, ShardError};
 
-/// Lines behind the restored place that are remembered, 8 bytes each: more than that may be listed
-/// twice, never left out.
+/// The most lines after the restored place that are remembered, 8 bytes each: beyond that, lines may be listed twice,
+/// but never left out.
 const REMEMBERED: usize = 1 << 20;
 
 /// What every line begins with.
@@ -27,20 +27,20 @@ const HEAD: &[u8] = br#"{"shard":"#;
 /// A file of entries, appended to by all lanes of a pipeline.
 pub struct QuarantineFile {
     config: QuarantineFileConfig,
-    /// In a forked child the lock is as it happened to be.
+    /// The process that opened it: in a forked child the lock may be held forever.
     process: u32,
     state: Mutex<State>,
 }
 
 struct State {
     file: File,
-    /// Hashes of the lines that stand in the file and may be met again.
+    /// Hashes of the lines in the file that may come up again.
     known: HashSet<u64>,
-    /// Whether the file's last line lacked its end when it was opened: a kill cut it off, or another
-    /// process was just writing it.
+    /// Whether the file's last line was incomplete when it was opened: truncated by a kill, or just being written by
+    /// another process.
     was_torn: bool,
     is_synced: bool,
-    /// Why it could not be synced. It is not tried again: what was lost then, a later try would not tell.
+    /// Why it could not be synced. Syncing is not retried: a later attempt would not report what was lost.
     lost: Option<Error>,
 }
 
@@ -58,7 +58,7 @@ struct Line<'a> {
     stream: &'a str,
 }
 
-/// What of a line says whether it lies behind a restored place.
+/// The part of a line that says whether it lies after a restored place.
 #[derive(Deserialize)]
 struct Known {
     lane: usize,
@@ -67,7 +67,7 @@ struct Known {
 }
 
 impl QuarantineFile {
-    /// Opens the file for lanes of which so many entries each lie before the place where they start.
+    /// Opens the file for lanes, each with the number of its entries before the place where it starts.
     pub fn open(config: &QuarantineFileConfig, lanes: &[(usize, u64)]) -> Result<Self> {
         let open = || {
             let is_new = !Path::new(&config.path).exists();
@@ -76,7 +76,7 @@ impl QuarantineFile {
             if is_new {
                 sync_folder(Path::new(&config.path))?;
             }
-            // What will be met again and not written may be of a run that was killed before it was on the disk.
+            // Lines that come up again and are not written may be from a run that was killed before they were on disk.
             let is_synced = known.is_empty();
             Ok(State { file, known, was_torn, is_synced, lost: None })
         };
@@ -84,7 +84,7 @@ impl QuarantineFile {
         Ok(Self { config: config.clone(), process: std::process::id(), state: Mutex::new(state) })
     }
 
-    /// Writes an entry, unless it stands there already.
+    /// Writes an entry unless it is already in the file.
     pub fn append(&self, lane: usize, number: u64, epoch: u64, error: &ShardError) -> Result<()> {
         let ShardError { shard, record, byte, reason } = error;
         let (record, byte, stream) = (*record, *byte, &*self.config.stream);
@@ -104,7 +104,7 @@ impl QuarantineFile {
         write().map_err(|error| failed(&self.config, "write to", &error))
     }
 
-    /// Returns once all that was written is on the disk.
+    /// Returns once everything written is on disk.
     pub fn sync(&self) -> Result<()> {
         if self.process != std::process::id() {
             return Ok(());
@@ -124,8 +124,8 @@ impl QuarantineFile {
     }
 }
 
-/// Hashes of the lines of `stream` that lie behind the places of `lanes`, and whether the last line of
-/// the file lacks its end.
+/// Hashes of the lines of `stream` that lie after the places of `lanes`, and whether the last line of the file is
+/// incomplete.
 fn read_known(file: &File, stream: &str, lanes: &[(usize, u64)]) -> io::Result<(HashSet<u64>, bool)> {
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("expected a regular file"));
@@ -133,7 +133,7 @@ fn read_known(file: &File, stream: &str, lanes: &[(usize, u64)]) -> io::Result<(
     let other = || Err(io::Error::other("it holds something else than quarantined records"));
     let (mut known, mut line, mut is_torn, mut is_first) = (HashSet::new(), Vec::new(), false, true);
     let mut reader = BufReader::new(file);
-    // A slip of the path must not spoil other data, nor read a line without end.
+    // A mistyped path must neither corrupt other data nor make this read an endless line.
     if reader.fill_buf()?.iter().zip(HEAD).any(|(found, expected)| found != expected) {
         return other();
     }
@@ -155,7 +155,7 @@ fn read_known(file: &File, stream: &str, lanes: &[(usize, u64)]) -> io::Result<(
     Ok((known, is_torn))
 }
 
-/// The name of a new file lasts only when its folder is on the disk too.
+/// The name of a new file is durable only once its folder is synced too.
 fn sync_folder(path: &Path) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(folder)?.sync_all()
@@ -209,8 +209,8 @@ mod tests {
             before[0],
             r#"{"shard":"a/b.gz","record":1,"byte":9,"reason":"no \"x\"","epoch":0,"lane":3,"number":1,"stream":"s1"}"#
         );
-        // Restored behind the second entry: the third and the fourth are met again, then one is new, and
-        // one is not what it was.
+        // Restored after the second entry: the third and the fourth come up again, then one is new, and one has
+        // changed.
         let file = QuarantineFile::open(&config, &[(3, 2), (4, 0)]).unwrap();
         for number in 3..=4 {
             file.append(3, number, 0, &entry(number)).unwrap();
@@ -227,14 +227,14 @@ mod tests {
     fn entries_that_another_run_wrote_are_synced_with_the_state_that_counts_them() {
         let folder = tempfile::tempdir().unwrap();
         let config = config(&folder, "s1");
-        // Killed before it was synced.
+        // Killed before the file was synced.
         QuarantineFile::open(&config, &[(0, 0)]).unwrap().append(0, 1, 0, &entry(1)).unwrap();
         let file = QuarantineFile::open(&config, &[(0, 0)]).unwrap();
         file.append(0, 1, 0, &entry(1)).unwrap();
         assert!(!file.lock().is_synced);
         file.sync().unwrap();
         assert!(file.lock().is_synced);
-        // Restored behind it: it was synced before the state was saved.
+        // Restored after it: the file was synced before the state was saved.
         assert!(QuarantineFile::open(&config, &[(0, 1)]).unwrap().lock().is_synced);
     }
 
@@ -253,7 +253,7 @@ mod tests {
             let text = std::fs::read(&config1.path).unwrap();
             assert_eq!(text, [&whole[..cut], b"\n", &whole[..]].concat());
         }
-        // Another process was just writing the line, and has written the rest of it since.
+        // Another process was just writing the line, and has since written the rest of it.
         std::fs::write(&config1.path, &whole[..9]).unwrap();
         let file = QuarantineFile::open(&config1, &[(0, 0)]).unwrap();
         OpenOptions::new().append(true).open(&config1.path).unwrap().write_all(&whole[9..]).unwrap();
@@ -272,7 +272,7 @@ mod tests {
         for (path, reason) in [
             ("/dev/full", "expected a regular file"),
             (shard.to_str().unwrap(), "it holds something else than quarantined records"),
-            // No end of its line either: it is not an entry that was cut off.
+            // No newline at its end either: it is not a truncated entry.
             (state.to_str().unwrap(), "it holds something else than quarantined records"),
             ("/nowhere/q.jsonl", "No such file or directory"),
         ] {

@@ -1,4 +1,4 @@
-//! What a lane tells the consumer with the rows of a step.
+//! What a lane reports to the consumer with the rows of a step.
 
 use super::cursor::Cursor;
 use crate::error::{Error, ShardError};
@@ -8,7 +8,7 @@ use crate::error::{Error, ShardError};
 pub struct Report {
     /// What the rows are.
     pub rows: Rows,
-    /// The lane's place behind these rows.
+    /// The lane's place after these rows.
     pub cursor: Cursor,
     /// Records left out since the lane's last report.
     pub quarantined: Vec<ShardError>,
@@ -19,11 +19,11 @@ pub struct Report {
 pub enum Rows {
     /// Tokens; `more` says whether the next step will have some of this lane too.
     Tokens {
-        /// Whether the lane goes on.
+        /// Whether the lane continues.
         more: bool,
     },
-    /// Padding alone: the lane has ended.
+    /// Nothing but padding: the lane has ended.
     Padding,
-    /// Leftovers: the lane met a record that stops the run.
+    /// Stale data: the lane met a record that stops the run.
     Failed(Error),
 }

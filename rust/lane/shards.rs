@@ -7,8 +7,8 @@ use crate::config::StreamConfig;
 use crate::plan::Dealt;
 use crate::read::Shard;
 
-/// A lane's shards, of the epoch that was asked for last: the plan, which all lanes share behind a lock, is asked
-/// once an epoch and not for every segment.
+/// A lane's shards in the epoch requested last: the plan, which all lanes share behind a lock, is consulted once per
+/// epoch and not for every segment.
 pub struct LaneShards {
     config: Arc<StreamConfig>,
     lane: usize,
@@ -16,7 +16,7 @@ pub struct LaneShards {
 }
 
 impl LaneShards {
-    /// Those of `lane`.
+    /// The shards of `lane`.
     pub fn new(config: &Arc<StreamConfig>, lane: usize) -> Self {
         Self { config: Arc::clone(config), lane, dealt: None }
     }
@@ -28,12 +28,12 @@ impl LaneShards {
         &dealt[self.lane]
     }
 
-    /// The manifest's index of the shard in which a place lies.
+    /// The index in the manifest of the shard that contains a place.
     pub fn index(&mut self, place: Place) -> u32 {
         self.of(place.epoch)[place.shard as usize]
     }
 
-    /// That shard.
+    /// The shard that contains a place.
     pub fn shard(&mut self, place: Place) -> &Shard {
         let index = self.index(place);
         &self.config.shards[index as usize]

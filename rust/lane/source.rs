@@ -12,17 +12,17 @@ use crate::config::{OnError, StreamConfig};
 use crate::error::{Error, Result, ShardError};
 use crate::read::{Item, Position, ReadError, Rest, ShardReader};
 
-/// Text in the first block: little, so that the first batch comes soon. Each further one is twice the size.
+/// Text in the first block: little, so that the first batch arrives soon. Each further one is twice the size.
 const FIRST_BLOCK_BYTES: usize = 32 << 10;
-/// Text in a block at most, but for its last document: taking up a block of this size costs nothing beside
-/// encoding it.
+/// The most text in a block, not counting its last document: at this size, the cost of scheduling a block is negligible
+/// next to that of encoding it.
 pub const LARGEST_BLOCK_BYTES: usize = 512 << 10;
-/// Records in a block at most, for shards of very short or of bad ones.
+/// The most records in a block, for shards of very short or bad ones.
 const LARGEST_BLOCK_RECORDS: usize = 16 << 10;
-/// Text in a window at most, but for its last document: bounds the memory that long documents could
-/// ask for. Part of the stream's definition.
+/// The most text in a window, not counting its last document: bounds the memory that long documents can take. Part of
+/// the stream's definition.
 const LARGEST_WINDOW_BYTES: usize = 16 << 20;
-/// Records after which a lane's share of bad ones says something.
+/// Records after which a lane's share of bad ones is meaningful.
 const RECORDS_TO_JUDGE: u64 = 100;
 
 /// Reads a lane's documents in stream order.
@@ -32,12 +32,12 @@ pub struct Source {
     shards: LaneShards,
     /// The next record to read.
     place: Place,
-    /// `place`, as long as no record was quarantined since the last sound one; then where it was
-    /// before. There, a lane that failed can be taken up with its counts being right.
+    /// `place` or, if records were quarantined since the last sound one, the place of the first of these: a lane that
+    /// failed can be resumed there with correct counts.
     safe: Place,
     /// The shard of `place`.
     shard: OpenShard,
-    /// Whether this epoch gave a document; an epoch that was entered midway is taken to have.
+    /// Whether this epoch had a document; assumed for an epoch entered midway.
     found_any: bool,
     pub(super) block_bytes: usize,
     window: Fill,
@@ -45,7 +45,7 @@ pub struct Source {
     left_out: LeftOut,
     left_out_in_a_row: LeftOut,
     listed_in: Option<Arc<QuarantineFile>>,
-    /// Set when nobody waits for what is read any more.
+    /// Set once nobody waits for what is read.
     stop: Arc<AtomicBool>,
     done: bool,
 }
@@ -95,26 +95,26 @@ impl Source {
         }
     }
 
-    /// Has every record that is left out listed in `file`.
+    /// Lists every record that is left out in `file`.
     #[must_use]
     pub fn list_in(mut self, file: Option<Arc<QuarantineFile>>) -> Self {
         self.listed_in = file;
         self
     }
 
-    /// Has reading end with an error soon after `stop` is set.
+    /// Makes reading end with an error soon after `stop` is set.
     #[must_use]
     pub fn stopped_by(mut self, stop: &Arc<AtomicBool>) -> Self {
         self.stop = Arc::clone(stop);
         self
     }
 
-    /// Whether the last block was given.
+    /// Whether the last block was read.
     pub fn is_done(&self) -> bool {
         self.done
     }
 
-    /// Reads the next block. The documents' texts replace what is in `text`.
+    /// Reads the next block. The documents' texts replace the content of `text`.
     pub fn read(&mut self, text: &mut String) -> Block {
         text.clear();
         let mut block = Block::default();
@@ -143,8 +143,8 @@ impl Source {
                     block.quarantined.push(error, lost);
                     false
                 }
-                // A block ends with its epoch: a lane of little text would otherwise read it thousands of
-                // times to fill one.
+                // A block ends with its epoch: a lane of little text would otherwise be read thousands of times to fill
+                // one.
                 Record::ShardEnd => self.next_shard()?,
             };
             if self.left_out_in_a_row == LeftOut::default() {
@@ -167,7 +167,7 @@ impl Source {
         self.window.documents >= most || self.window.bytes >= LARGEST_WINDOW_BYTES
     }
 
-    /// Goes on to the next shard, of the next epoch if need be. Returns whether the epoch ended.
+    /// Advances to the next shard, if necessary that of the next epoch. Returns whether the epoch ended.
     fn next_shard(&mut self) -> Result<bool> {
         let shards = self.shards.of(self.place.epoch).len() as u64;
         self.shard = OpenShard::Unopened;
@@ -233,11 +233,11 @@ impl Source {
         Ok(Record::ShardEnd)
     }
 
-    /// Decides about a record that cannot be used: stops there, or counts it. `lost` says that the rest
-    /// of its shard goes with it.
+    /// Decides about a record that cannot be used: stops there, or counts it. `lost` says that the rest of its shard is
+    /// lost with it.
     fn bad_record(&mut self, error: ShardError, lost: bool) -> Result<Record> {
         if self.stop.load(Ordering::Relaxed) {
-            // It may be the stop that looks like damage.
+            // What looks like damage may be the stop.
             return Err(Error::Closed);
         }
         if self.config.on_error == OnError::Raise {
@@ -258,8 +258,8 @@ impl Source {
         Ok(Record::Quarantined { error, lost })
     }
 
-    /// Stops the run when too many of this lane's records are bad. Shards that end early are judged as
-    /// shards: one at a lane's start would be all of its records.
+    /// Stops the run when too many of this lane's records are bad. Shards that end early are judged as shards: one at a
+    /// lane's start would make up all of its records.
     fn judge_records(&mut self, last: Option<&ShardError>) -> Result<()> {
         let OnError::Quarantine { max_error_rate } = self.config.on_error else { return Ok(()) };
         let bad = self.left_out.records - self.left_out.shards;
@@ -274,8 +274,8 @@ impl Source {
         Err(self.too_many(&what, last))
     }
 
-    /// Stops the run when too many of this lane's shards cannot be read to their end. One in each epoch
-    /// is borne at any rate but 0: the smallest number that there can be says nothing about a rate.
+    /// Stops the run when too many of this lane's shards cannot be read to their end. One in each epoch is tolerated at
+    /// any rate but 0: the smallest possible number says nothing about a rate.
     fn judge_shards(&mut self, latest: &ShardError) -> Result<()> {
         let OnError::Quarantine { max_error_rate } = self.config.on_error else { return Ok(()) };
         let (epochs, lost, lane) = (self.place.epoch + 1, self.left_out.shards, self.lane);

@@ -1,4 +1,4 @@
-//! A lane's two ends put together, over shards in a folder: its documents, cursors and counts.
+//! A lane's two ends together, over shards in a folder: its documents, cursors and counts.
 //!
 //! In place of a tokenizer, each byte of a text is a token.
 
@@ -66,7 +66,7 @@ pub(super) fn lines(texts: &[&str]) -> String {
     texts.iter().map(|text| line(text)).collect()
 }
 
-/// What a lane gave from some cursor on.
+/// What a lane delivered from some cursor on.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Trace {
     pub(super) given: Vec<Given>,
@@ -85,7 +85,7 @@ pub(super) struct Given {
     pub(super) quarantined: usize,
 }
 
-/// Drives a lane from `cursor` on, at most `steps` times, giving at most `most` tokens at once.
+/// Drives a lane from `cursor` on, at most `steps` times, taking at most `most` tokens at once.
 pub(super) fn run(
     config: &Arc<StreamConfig>,
     cursor: Cursor,
@@ -210,7 +210,7 @@ fn one_document_in_an_epoch_is_enough_to_go_on_for_ever() {
 
 #[test]
 fn a_window_closes_at_its_bytes_too() {
-    // Three documents of 9 MiB: the bound of 16 MiB is passed by each second one.
+    // Three documents of 9 MiB: every second one exceeds the bound of 16 MiB.
     let texts = ["a", "b", "c"].map(|char| char.repeat(9 << 20));
     let mut folder = folder(&[&lines(&[&texts[0], &texts[1], &texts[2]])]);
     folder.config.packing = Packing::BestFit { window: 100 };
@@ -292,7 +292,7 @@ fn a_document_that_cannot_be_encoded_is_counted_with_what_lies_before_it_only() 
     let mut source = Source::new(Arc::clone(&config), 0, &Cursor::default());
     let mut text = String::new();
     let mut block = source.read(&mut text);
-    // As `encode` leaves it when the second document fails.
+    // As `encode` leaves the block when the second document fails.
     let failed = block.documents[1];
     block.documents.truncate(1);
     block.documents[0].tokens = 1;
@@ -397,7 +397,7 @@ fn packing() -> impl Strategy<Value = Packing> {
 }
 
 proptest! {
-    /// Whatever the size of blocks, and from whichever cursor: the same documents and counts.
+    /// The same documents and counts, whatever the size of blocks and from any cursor.
     #[test]
     fn every_cursor_gives_the_same_rest(
         shards in prop::collection::vec(records(), 1..5),
@@ -439,7 +439,7 @@ proptest! {
         }
         prop_assert_eq!(given, expected);
 
-        // From any place where a row may begin, the same rest.
+        // The same rest from any place where a row may begin.
         let places: Vec<usize> = (0..whole.given.len()).filter(|&at| whole.given[at].starts_row).collect();
         if !places.is_empty() {
             let at = *stop.get(&places);

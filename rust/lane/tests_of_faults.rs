@@ -1,4 +1,4 @@
-//! What a lane does about damage: the same whatever the policy and wherever it is taken up.
+//! What a lane does about damage: the same whatever the policy and wherever it is resumed.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -22,8 +22,8 @@ fn around(damaged: &[u8]) -> Folder {
     folder_of(shards.into_iter().enumerate().map(|(number, bytes)| (format!("{number}.json.gz"), bytes)))
 }
 
-/// Every cut, and a flip of each byte: the error stands at the same record and byte under both
-/// policies, and from every place that a state can name.
+/// Every truncation, and a flip of each byte: the error is at the same record and byte under both policies, and from
+/// every place that a state can name.
 #[test]
 fn damage_stands_at_one_place_under_both_policies_and_after_every_restore() {
     let whole =
@@ -68,12 +68,12 @@ fn assert_counts(trace: &Trace) {
     let totals = trace.end.totals;
     assert_eq!(totals.records, totals.documents + totals.quarantined);
     assert_eq!(totals.quarantined, trace.quarantined.len() as u64);
-    // What is no damage of the shard is a bad line.
+    // Entries that are not damage to the shard are bad lines.
     let lost = trace.quarantined.iter().filter(|entry| entry.reason.contains("gzip")).count();
     assert_eq!(totals.lost_shards, lost as u64);
 }
 
-/// Shards that are cut off count as shards, not as the one record that they are listed as.
+/// Truncated shards count as shards, not as the one record that they are listed as.
 #[test]
 fn shards_are_judged_apart_from_records() {
     let sound = gzip(&lines(&["a", "b", "c"]));
@@ -88,7 +88,7 @@ fn shards_are_judged_apart_from_records() {
         folder.config.epochs = Some(epochs);
         all(folder.config)
     };
-    // One of 20 is more than a hundredth, and yet borne: also as the first, and in each epoch.
+    // One of 20 is more than a hundredth, and yet tolerated: even as the first, and in each epoch.
     for shards in [&[0][..], &[7], &[19]] {
         let trace = lost(shards, 0.01, 3);
         assert_eq!((trace.error, trace.end.totals.lost_shards), (None, 3));
@@ -101,7 +101,7 @@ fn shards_are_judged_apart_from_records() {
             && error.contains(": expected at most 1 with max_error_rate=0.01; the last one: "),
         "{error}"
     );
-    // At a tenth two of 20 are borne, and a third is not; at no rate none is.
+    // At a tenth two of 20 are tolerated, and a third is not; at a rate of 0 none is.
     assert_eq!(lost(&[3, 15], 0.1, 2).error, None);
     assert!(lost(&[3, 15, 16], 0.1, 1).error.is_some());
     let error = lost(&[3], 0.0, 1).error.unwrap();
@@ -112,7 +112,7 @@ fn shards_are_judged_apart_from_records() {
     assert!(error.contains(": expected at most 0 with max_error_rate=0; the last one: "), "{error}");
 }
 
-/// Any number of bad lines in a row is counted, in bounded memory: only the newest are kept in detail.
+/// Any number of consecutive bad lines is counted, in bounded memory: only the newest are kept in detail.
 #[test]
 fn very_many_bad_records_in_a_row_are_counted_and_not_all_kept() {
     for packing in [Packing::Concat, Packing::BestFit { window: 4 }] {

@@ -1,5 +1,5 @@
-//! The documents that may be given now, in the order in which they are: a whole window, or without
-//! windows those of a block.
+//! The documents that may be delivered now, in delivery order: those of a whole window, or without windows those of a
+//! block.
 
 use super::block::{Block, Document, Then};
 use super::cursor::{Place, Totals};
@@ -7,31 +7,31 @@ use super::placement::{self, Piece};
 use crate::config::{Packing, Shuffle, StreamConfig};
 use crate::random::{Purpose, permutation};
 
-/// Encoded documents, put in order, and how far they are given.
+/// Encoded documents, put in order, and how far they are delivered.
 #[derive(Default)]
 pub struct Window {
     blocks: Vec<Block>,
     parts: Vec<Part>,
     next: usize,
-    /// All its documents.
+    /// Number of all its documents.
     pub documents: usize,
-    /// What those count that have no tokens and, in `best_fit`, thus no part.
+    /// The totals of those documents that have no tokens and thus, in `best_fit`, no part.
     pub without_tokens: Totals,
-    /// What happens when all are given.
+    /// What happens once all are delivered.
     pub then: Then,
 }
 
-/// A document, or in `best_fit` a piece of one. A window of short documents has very many: they are kept small.
+/// A document, or in `best_fit` a piece of one. Kept small, since a window of short documents has very many.
 #[derive(Clone, Copy)]
 pub struct Part {
-    /// The document: which of the window's blocks, which of that, and where in its ids.
+    /// The document: which of the window's blocks, which document of that, and where in its ids.
     block: u32,
     document: u32,
     start: usize,
     /// Which of its tokens.
     pub from: usize,
     pub to: usize,
-    /// Whether `best_fit` closes the row behind it.
+    /// Whether `best_fit` closes the row after it.
     pub ends_row: bool,
 }
 
@@ -59,7 +59,7 @@ impl Window {
         Self { blocks, parts, next: 0, documents, without_tokens, then }
     }
 
-    /// What is given next.
+    /// What is delivered next.
     pub fn part(&self) -> Option<Part> {
         self.parts.get(self.next).copied()
     }
@@ -74,12 +74,12 @@ impl Window {
         &self.blocks[part.block as usize].ids[part.start..][..self.document(part).tokens]
     }
 
-    /// Goes behind the current part.
+    /// Moves past the current part.
     pub fn advance(&mut self) {
         self.next += 1;
     }
 
-    /// Goes behind the first `count` documents, or with `rows` rows. False: there are not so many.
+    /// Moves past the first `count` documents, or with `rows` past that many rows. False if there are not that many.
     pub fn skip(&mut self, count: u64, rows: bool) -> bool {
         let mut left = count;
         while left > 0 {

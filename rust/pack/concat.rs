@@ -3,8 +3,8 @@
 //! ```text
 //! documents   aaaaaE bbE ccccccccE        length 8
 //! row 0       a a a a a E b b             segments 1 1 1 1 1 1 2 2
-//! row 1       E c c c c c c c             segments 1 2 2 2 2 2 2 2   (b goes on: positions from 0)
-//! row 2       c E . . . . . .             padding only behind a lane's last token
+//! row 1       E c c c c c c c             segments 1 2 2 2 2 2 2 2   (b continues: positions from 0)
+//! row 2       c E . . . . . .             padding only after a lane's last token
 //! ```
 //!
 //! With `max_segments`, padding also closes a row whose last allowed segment has ended. The next

@@ -1,30 +1,30 @@
-//! What the arrays of a batch are called and what stands in them.
+//! The names and contents of a batch's arrays.
 
 use crate::batch::ring::LaneWriter;
 use crate::config::Layout;
 
-/// Tokens of one document that follow one another in a row.
+/// Consecutive tokens of one document in a row.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Segment<'a> {
     /// Number of their segment in its row, from 1.
     pub number: i32,
-    /// The row's place of its first token.
+    /// The place in the row of the first token.
     pub at: usize,
-    /// Position of that token in its segment: not 0 where a cut in the row divides the segment.
+    /// Position of that token in its segment: not 0 after a cut inside a segment.
     pub position: usize,
     /// Its tokens.
     pub tokens: &'a [u32],
-    /// Whether the document begins here, rather than in an earlier row.
+    /// Whether the document begins here rather than in an earlier row.
     pub opens: bool,
-    /// The token of the same document that follows, if it goes on in a later row.
+    /// The token of the same document that follows, if it continues in a later row.
     pub next: Option<u32>,
 }
 
-/// What `hf` labels hold where nothing is to be learnt.
+/// The value of `hf` labels where nothing is learned.
 const IGNORED_LABEL: i32 = -100;
 
 impl Layout {
-    /// The arrays' names, in the order in which they stand in a batch's buffer.
+    /// The arrays' names, in the order of the arrays in a batch's buffer.
     pub fn names(self) -> &'static [&'static str] {
         match self {
             Self::MaxText => &[
@@ -72,8 +72,8 @@ impl Layout {
                 mask.fill(1);
                 count_up(positions, first);
                 copy(labels, tokens);
-                // A label is learnt from the token before it in the row: never from one of another
-                // document, nor from one over a cut.
+                // A label is predicted from the token before it in the row, which must neither belong to another
+                // document nor lie before a cut.
                 if opens || at > 0 {
                     labels[0] = IGNORED_LABEL;
                 }
@@ -148,7 +148,7 @@ mod tests {
         }
     }
 
-    /// The end of a document that began earlier, one whole, and the start of one that goes on.
+    /// The end of a document that began earlier, a whole one, and the start of one that continues.
     fn three_documents(layout: Layout, boundary: bool) -> Vec<Vec<i32>> {
         let segment =
             |number, at, tokens, opens, next| Segment { number, at, position: 0, tokens, opens, next };

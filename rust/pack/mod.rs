@@ -1,8 +1,8 @@
 //! Documents to rows.
 //!
-//! All packings share one loop: look at what comes next, publish the step if it is full, else write
-//! some of it. They differ in how much of a document goes into a row and in when a row is closed:
-//! that is `concat`, `pad` and `best_fit`. `step` knows where in the step the next token goes.
+//! All packings share one loop: look at what comes next, publish the step if it is full, else write some of it.
+//! `concat`, `pad` and `best_fit` differ in how much of a document goes into a row and in when a row is closed. `step`
+//! knows where in the step the next token goes.
 
 mod best_fit;
 mod concat;
@@ -27,20 +27,20 @@ pub enum Pause {
     Starved,
     /// The consumer must take a batch first.
     NoRoom,
-    /// The lane failed: nothing will follow.
+    /// The lane failed: nothing more will follow.
     Stopped,
 }
 
 /// What became of the next tokens of a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Taken {
-    /// Tokens that stand in a row.
+    /// Tokens written into a row.
     given: usize,
-    /// Tokens that were cut away.
+    /// Tokens that were dropped.
     dropped: usize,
 }
 
-/// A lane's packer, with the lane's end of the ring.
+/// A lane's packer, which holds the lane's end of the ring.
 pub struct Packer {
     config: Arc<StreamConfig>,
     step: StepWriter,
@@ -59,8 +59,8 @@ impl Packer {
 
     /// Packs as far as documents and room go.
     ///
-    /// A step is published when the token behind it is known, or the end: only then is the cursor,
-    /// and with `boundary_targets` the last target, what it must be.
+    /// A step is published once the token after it, or the end, is known: only then are the cursor, and with
+    /// `boundary_targets` the last target, final.
     pub fn pack(&mut self, documents: &mut Documents) -> Pause {
         let packing = self.config.packing;
         while !self.step.has_stopped() {
@@ -99,12 +99,12 @@ impl Packer {
         Pause::Stopped
     }
 
-    /// Whether a document that ended just before has the token that comes next as its target.
+    /// Whether a document that has just ended has the next token as its target.
     fn has_boundary_target(&self) -> bool {
         self.config.boundary_targets
             && match self.config.packing {
                 Packing::Concat => true,
-                // The row's last document has nothing behind it that is trained with it.
+                // Nothing is trained together with the row's last document after it.
                 Packing::BestFit { .. } => !self.step.row_is_full(),
                 Packing::Pad(_) => false,
             }

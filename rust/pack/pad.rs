@@ -5,7 +5,7 @@
 //! right       a b c d e f g h             the target of h is 0: nothing is trained over a cut
 //! left        d e f g h i j E
 //! middle      a b c d h i j E             the target of d is 0
-//! split       a b c d e f g h             the target of h is i: the next row goes on
+//! split       a b c d e f g h             the target of h is i: the next row continues
 //!             i j E . . . . .
 //! ```
 
@@ -26,7 +26,7 @@ pub(super) fn write(step: &mut StepWriter, run: &Run, truncation: Truncation) ->
         _ if count <= length => step.write(run, 0..count, None),
         Truncation::Right => step.write(run, 0..kept, None),
         Truncation::Middle if length > 1 => {
-            // The left half is the smaller one, as in veRL: none of a row of one token.
+            // The left half is the smaller one, as in veRL: empty in a row of one token.
             let left = length / 2;
             step.write(run, 0..left, None);
             step.write_behind_cut(run, count - (length - left)..count);

@@ -7,29 +7,29 @@
 //!              entry 2: none                        0      0      0      0
 //! ```
 //!
-//! An entry is written for each run of tokens that follow one another in their document. Those that
-//! a row has no place for are left out, which the lengths show: they then do not add up to its tokens.
+//! An entry is written for each run of tokens that are consecutive in their document. Entries for which a row has no
+//! room are left out, which shows in the lengths: they then do not add up to the row's tokens.
 
 use crate::batch::buffer::ENTRY_ITEMS;
 
-/// Tokens of a document that stand together in a row.
+/// Consecutive tokens of a document in a row.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Entry {
     /// Index into the manifest.
     pub shard: u32,
     /// 0-based line of the shard.
     pub record: u64,
-    /// Tokens of the document before these.
+    /// Number of tokens of the document before these.
     pub offset: usize,
-    /// How many these are.
+    /// Number of these tokens.
     pub length: usize,
 }
 
-/// Writes entry `index` of a row's provenance, if there is a place for it.
+/// Writes entry `index` of a row's provenance, if there is room for it.
 pub(super) fn write(places: &mut [i32], index: usize, entry: Entry) {
     let Some(places) = places.chunks_exact_mut(ENTRY_ITEMS).nth(index) else { return };
     let Entry { shard, record, offset, length } = entry;
-    // Beyond int32 would be a shard of two thousand million lines: the largest number stands for them.
+    // Only a shard of two billion lines goes beyond int32: such numbers saturate.
     let numbers = [u64::from(shard), record, offset as u64, length as u64];
     for (place, number) in places.iter_mut().zip(numbers) {
         *place = i32::try_from(number).unwrap_or(i32::MAX);

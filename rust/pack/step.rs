@@ -19,13 +19,12 @@ pub(super) struct StepWriter {
     config: Arc<StreamConfig>,
     shards: LaneShards,
     writer: LaneWriter<Report>,
-    /// The row that is being filled, how far, by how many segments, and with how many entries of its
-    /// provenance.
+    /// The row being filled, how far, by how many segments, and with how many entries of its provenance.
     row: usize,
     filled: usize,
     segments: usize,
     entries: usize,
-    /// Where in that row the last document ended that may get a boundary target.
+    /// Where in that row the last document that may get a boundary target ended.
     boundary: Option<usize>,
     /// Padding of this step, not yet counted.
     padding: usize,
@@ -77,7 +76,7 @@ impl StepWriter {
         if self.row_is_full() { self.length() } else { self.length() - self.filled }
     }
 
-    /// The shard in which a place of the lane lies.
+    /// The shard that contains a place of the lane.
     pub(super) fn shard(&mut self, place: Place) -> &Shard {
         self.shards.shard(place)
     }
@@ -87,8 +86,8 @@ impl StepWriter {
         self.segments
     }
 
-    /// Writes tokens of a run as a segment behind the one before, in the next row if this one is full.
-    /// `next` is the token of its document that follows in a later row, if one does.
+    /// Writes tokens of a run as the next segment, in the next row if this one is full. `next` is the token of its
+    /// document that follows in a later row, if any.
     pub(super) fn write(&mut self, run: &Run, part: Range<usize>, next: Option<u32>) {
         if self.row_is_full() {
             self.row += 1;
@@ -99,8 +98,7 @@ impl StepWriter {
         self.write_part(run, part, 0, run.offset == 0, next);
     }
 
-    /// Writes more tokens of a run that the row begins with, whose positions go on while its text does
-    /// not: there is a cut between the two.
+    /// Writes more tokens of the run with which the row begins, after a cut: positions continue, the text does not.
     pub(super) fn write_behind_cut(&mut self, run: &Run, part: Range<usize>) {
         self.write_part(run, part, self.filled, false, None);
     }
@@ -134,7 +132,7 @@ impl StepWriter {
         self.entries += 1;
     }
 
-    /// Makes `token` the target of the document's last token that was written last, if one was.
+    /// Makes `token` the target of the last token written, if that ended a document.
     pub(super) fn write_boundary_target(&mut self, token: u32) {
         if let Some(at) = self.boundary.take() {
             self.config.layout.write_boundary_target(&mut self.writer, self.row, at, token);
@@ -148,12 +146,12 @@ impl StepWriter {
         self.filled = self.length();
     }
 
-    /// Publishes a full step of a lane that goes on.
+    /// Publishes a full step of a lane that continues.
     pub(super) fn publish_full(&mut self, documents: &mut Documents) {
         self.publish(documents, Rows::Tokens { more: true });
     }
 
-    /// Publishes the last step of a lane, or one of padding alone when it has ended before.
+    /// Publishes the last step of a lane, or a step of nothing but padding if it has already ended.
     pub(super) fn finish(&mut self, documents: &mut Documents) {
         let is_empty = self.row == 0 && self.filled == 0;
         let first_unused = if is_empty { 0 } else { self.row + 1 };
@@ -167,10 +165,10 @@ impl StepWriter {
         self.publish(documents, if is_empty { Rows::Padding } else { Rows::Tokens { more: false } });
     }
 
-    /// Publishes the failure of the lane, behind the step that was full before it.
+    /// Publishes the failure of the lane, after the step that was full before it.
     pub(super) fn fail(&mut self, documents: &mut Documents, error: Error) {
         if self.is_full() {
-            // What is looked at next fails again, in the step that needs it.
+            // The next look fails again, in the step that needs it.
             return self.publish_full(documents);
         }
         self.publish(documents, Rows::Failed(error));

@@ -8,7 +8,7 @@ use pyo3::types::PyBytes;
 use super::error::guarded;
 use crate::encode::{self, EncoderOptions, Engine, SpecialTokens};
 
-/// A tokenizer that gives the ids of the `tokenizers` library.
+/// A tokenizer that produces the ids of the `tokenizers` library.
 #[pyclass(frozen, module = "gristmill._core")]
 pub struct Encoder {
     inner: encode::Encoder,
@@ -41,13 +41,13 @@ impl Encoder {
         Ok(Self { inner })
     }
 
-    /// The tokenizer.json that it was made from.
+    /// The tokenizer.json that it was created from.
     #[getter]
     fn json<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, self.inner.json())
     }
 
-    /// Bytes shared by all threads, bytes of a thread at first, and the bound on those.
+    /// Bytes shared by all threads, the initial bytes of one thread, and the bound on those.
     fn memory(&self) -> (usize, usize, usize) {
         let memory = self.inner.memory();
         (memory.shared, memory.worker, memory.worker_bound)
@@ -58,7 +58,7 @@ impl Encoder {
         Ok(PyArray1::from_vec(py, as_i32(ids)))
     }
 
-    /// The texts' ids one after another, and where each text's begin.
+    /// The texts' ids one after another, and the offset at which each text's ids begin.
     fn encode_batch<'py>(
         &self,
         py: Python<'py>,
@@ -119,6 +119,6 @@ impl Encoder {
 }
 
 fn as_i32(ids: Vec<u32>) -> Vec<i32> {
-    // The same bits: the standard library turns this into a cast in place.
+    // The bits stay the same: the standard library turns this into an in-place conversion.
     ids.into_iter().map(|id| id as i32).collect()
 }

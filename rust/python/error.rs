@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 
 use crate::error::{Error, Result, ShardError, caught};
 
-/// Does work without the GIL. Should it panic, that is an error like others: a panic in Python is no `Exception`.
+/// Does work without the GIL, turning a panic into an error: in Python, a panic is not an `Exception`.
 pub fn guarded<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     py.detach(|| caught(work))
 }
@@ -29,7 +29,7 @@ impl From<Error> for PyErr {
     }
 }
 
-/// The exception classes are Python's: they need several bases and pickling.
+/// The exception classes are defined in Python: they need several bases and pickling.
 fn exception<'py>(py: Python<'py>, name: &str, arguments: impl PyCallArgs<'py>) -> PyErr {
     let made = || py.import("gristmill._errors")?.getattr(name)?.call1(arguments);
     made().map_or_else(|error| error, PyErr::from_value)

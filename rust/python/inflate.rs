@@ -1,4 +1,4 @@
-//! `_core.inflate`: inflating and nothing else, which the benchmark holds the rest against.
+//! `_core.inflate`: inflating and nothing else, the baseline of the benchmark.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -6,7 +6,7 @@ use std::io::{BufReader, Read};
 use flate2::bufread::MultiGzDecoder;
 use pyo3::prelude::*;
 
-/// The size that reading uses too.
+/// The size that the shard reader uses too.
 const BUFFER_BYTES: usize = 256 * 1024;
 
 /// How many bytes a gzip file inflates to.

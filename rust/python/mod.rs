@@ -1,9 +1,9 @@
-//! The Python extension module `gristmill._core`: the only part of the core that knows PyO3.
+//! The Python extension module `gristmill._core`: the only part of the core that uses PyO3.
 //!
-//! Each function takes typed arguments, does its work with the GIL released, and turns the core's
-//! one error into the matching Python exception.
+//! Each function takes typed arguments, does its work with the GIL released, and turns the core's error into the
+//! matching Python exception.
 
-// PyO3 makes arguments from Python objects: functions own what they are given.
+// PyO3 creates arguments from Python objects: functions own their arguments.
 #![allow(clippy::needless_pass_by_value)]
 
 mod build_info;
@@ -38,7 +38,7 @@ mod _core {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        // NumPy's interface is asked for with the first array. An interrupt then would be a panic.
+        // NumPy's C API is loaded with the first array. An interrupt at that moment would be a panic.
         drop(PyArray1::<i32>::zeros(module.py(), 0, false));
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         module.add("TOKENIZERS_VERSION", crate::encode::TOKENIZERS_VERSION)?;

@@ -1,9 +1,9 @@
-//! What the arguments of a dataset may be called: told to Python, and looked up when it gives them.
+//! The names that arguments of a dataset may have: exported to Python, and looked up when it passes them.
 
 use crate::config::{Layout, Packing, Truncation};
 use crate::error::Error;
 
-/// How `packing=` is made of the window of `best_fit` and the truncation of `pad`.
+/// Creates the value of `packing=` from the window of `best_fit` and the truncation of `pad`.
 type MakePacking = fn(usize, Truncation) -> Packing;
 
 pub const PACKINGS: [(&str, MakePacking); 3] = [

@@ -22,10 +22,10 @@ use crate::lane::cursor::Cursor;
 use crate::plan::{self, Plan};
 use crate::read::{ReadOptions, Shard};
 
-/// How long a wait lasts before signals are looked at, so that Ctrl-C works.
+/// How long a wait lasts before signals are checked, so that Ctrl-C works.
 const SIGNAL_CHECK: Duration = Duration::from_millis(20);
 
-/// Gives the batches of some lanes.
+/// Delivers the batches of some lanes.
 #[pyclass(frozen, module = "gristmill._core")]
 pub struct Pipeline {
     inner: Turns<pipeline::Pipeline>,
@@ -76,7 +76,7 @@ pub fn deal(py: Python<'_>, sizes: Vec<u64>, lanes: usize, seed: Option<u64>, ep
     py.detach(|| plan::deal(&sizes, lanes, seed, epoch))
 }
 
-/// The cores that this process may use: its CPU affinity and its cgroup's quota counted.
+/// The number of cores that this process may use, given its CPU affinity and cgroup quota.
 #[pyfunction]
 pub fn usable_cores() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get)
@@ -120,12 +120,12 @@ impl Pipeline {
         self.with(py, pipeline::Pipeline::accept)
     }
 
-    /// Goes back before the last batch, unless it was accepted.
+    /// Returns to before the last batch, unless it was accepted.
     fn take_back(&self, py: Python<'_>) -> PyResult<()> {
         self.with(py, pipeline::Pipeline::take_back)
     }
 
-    /// A batch of padding behind the end, or None if these lanes have not met theirs.
+    /// A batch of padding after the end, or None if these lanes have not reached theirs.
     fn padding<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
         let batch = self.with(py, pipeline::Pipeline::padding)??;
         batch.map(|batch| self.arrays(py, batch)).transpose()
@@ -141,7 +141,7 @@ impl Pipeline {
         self.with(py, |pipeline| pipeline.ready())
     }
 
-    /// How many workers to start. They start with the first batch that is wanted.
+    /// How many workers to start. They start with the first batch requested.
     fn set_threads(&self, py: Python<'_>, threads: usize) -> PyResult<()> {
         self.with(py, |pipeline| pipeline.set_threads(threads))
     }
@@ -171,12 +171,12 @@ impl Pipeline {
         Ok((step, row, lanes))
     }
 
-    /// Returns once the file of the records left out is on the disk.
+    /// Returns once the file of the records left out is on disk.
     fn sync_quarantine_file(&self, py: Python<'_>) -> PyResult<()> {
         Ok(self.with(py, |pipeline| pipeline.sync_quarantine_file())??)
     }
 
-    /// Goes to a saved place: step, row, and the cursor of each own lane in order.
+    /// Moves to a saved place: step, row, and the cursor of each own lane in order.
     fn restore(
         &self,
         py: Python<'_>,
@@ -211,8 +211,8 @@ impl Pipeline {
         Ok(stats)
     }
 
-    /// How many records were listed as left out so far, and those of them that the caller does not know yet; of more
-    /// than `MOST_LISTED` the newest.
+    /// How many records were listed as left out so far, and those of them that the caller does not know yet; the newest
+    /// if there are more than `MOST_LISTED`.
     fn quarantine<'py>(&self, py: Python<'py>, known: u64) -> PyResult<(u64, Bound<'py, PyList>)> {
         let (listed, entries) = self.with(py, |pipeline| {
             let (listed, entries) = (pipeline.listed(), pipeline.quarantine());
@@ -233,8 +233,8 @@ impl Pipeline {
 }
 
 impl Pipeline {
-    /// Does something with the core's pipeline, without the GIL: another thread may be waiting with it for a batch.
-    /// Should it panic, the pipeline has failed with that.
+    /// Does work on the core's pipeline without the GIL: another thread may hold the pipeline while it waits for a
+    /// batch. If the work panics, the pipeline fails with that error.
     fn with<T: Send>(
         &self,
         py: Python<'_>,
@@ -261,7 +261,7 @@ impl Pipeline {
         if shape.entries > 0 {
             let offset = shape.provenance_offset(row.unwrap_or(0));
             let entry = [shape.entries, ENTRY_ITEMS];
-            // SAFETY: as above.
+            // SAFETY: `Shape` puts the provenance inside the lease's memory.
             let array = unsafe { memory.array(offset, &dimensions(row, shape.rows, &entry)) };
             arrays.set_item(intern!(py, "provenance"), array)?;
         }
@@ -282,7 +282,7 @@ struct Memory<'py> {
 }
 
 impl<'py> Memory<'py> {
-    /// A NumPy array of some of it, `offset` items from its start.
+    /// A NumPy array of part of it, `offset` items from its start.
     ///
     /// # Safety
     ///

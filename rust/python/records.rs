@@ -1,4 +1,4 @@
-//! `_core.Records`: what the records of a shard hold, for `gristmill inspect`.
+//! `_core.Records`: the contents of a shard's records, for `gristmill inspect`.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,7 +8,7 @@ use super::error::guarded;
 use crate::error::Result;
 use crate::read::{Member, ReadOptions, Shard, ShardReader};
 
-/// Reads the records of a shard, by the rules by which a run reads them.
+/// Reads the records of a shard, by the same rules as a run.
 #[pyclass(frozen, module = "gristmill._core")]
 pub struct Records {
     reader: Mutex<ShardReader>,

@@ -1,8 +1,7 @@
 //! Every interleaving of a small ring, checked by loom: `make loom`.
 //!
-//! Loom's cells fail on any access that is not ordered, its condition variable has no time limit, so
-//! that a lost wake-up is a deadlock, and the values show whether a lane wrote into a buffer that was
-//! handed out.
+//! Loom's cells fail on any unordered access, its condition variable has no timeout, so that a lost wake-up is a
+//! deadlock, and the values show whether a lane wrote into a buffer that had been handed out.
 
 use loom::thread;
 
@@ -70,7 +69,7 @@ fn explore(slots: usize, lanes: usize, steps: u64, already_given: usize) {
                 thread::spawn(move || run_lane(writer, &gate, steps))
             })
             .collect();
-        // All buffers are kept to the end, but the first, which goes round again.
+        // All buffers are kept to the end except the first, which is reused.
         let mut kept: Vec<(u64, Buffer)> = Vec::new();
         for step in 0..steps {
             let fresh =

@@ -10,7 +10,7 @@ fn small(slots: usize, first_step: u64, given: usize) -> (Consumer<u64>, Vec<Lan
     (consumer, writers, pool)
 }
 
-/// Writes what can be recognised: step, lane, row, array.
+/// Writes recognisable values made of step, lane, row and array.
 fn write(writer: &mut LaneWriter<u64>) {
     let (step, lane) = (writer.step(), writer.lane);
     for row in 0..writer.rows() {
@@ -25,7 +25,7 @@ fn check(lease: &Lease, step: u64) {
     for row in 0..SHAPE.rows {
         for array in 0..SHAPE.arrays {
             let expected = (step * 1000) as i32 + ((row / 2) * 100 + (row % 2) * 10 + array) as i32;
-            // SAFETY: nobody else has the lease.
+            // SAFETY: nobody else holds the lease.
             assert_eq!(unsafe { lease.row(array, row) }, [expected; 5]);
         }
     }
@@ -91,7 +91,7 @@ fn threads_of_any_speed_give_every_step_in_order() {
                 kept.push((step, lease));
             }
         }
-        // What the consumer keeps, nobody writes.
+        // Nobody writes to what the consumer keeps.
         for (step, lease) in &kept {
             check(lease, *step);
         }

@@ -1,7 +1,7 @@
 //! Every interleaving of a small crew, checked by loom: `make loom`.
 //!
-//! Workers with the real board, schedule and ring, on lanes whose blocks are a row each. A worker that is
-//! not woken is a deadlock: the consumer waits for its row, or `close` for its thread.
+//! Workers with the real board, schedule and ring, on lanes whose blocks are one row each. A lost wake-up is a
+//! deadlock: the consumer waits for the worker's row, or `close` for its thread.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::sync::Arc;
 struct Crew {
     board: Board,
     lanes: Vec<Mutex<Lane>>,
-    /// Text of a block.
+    /// Bytes of text in a block.
     block_bytes: usize,
 }
 
