@@ -8,8 +8,8 @@ use std::time::SystemTime;
 
 use super::Shard;
 
-/// A shard's file. Reading it fails as soon as its size or time of change differs from what it was
-/// at opening, so that a file which is written to gives that sentence and not a puzzle about gzip.
+/// A shard's file. Reading fails as soon as its size or modification time differs from what it was at opening, so that
+/// a file that is being written to gives that error and not a puzzling one about gzip.
 pub(super) struct ShardFile {
     file: File,
     size: u64,
@@ -19,11 +19,10 @@ pub(super) struct ShardFile {
 }
 
 impl ShardFile {
-    /// Opens the file if it is the one of the manifest; otherwise says what differs. Reading fails once `stop` is
-    /// set.
+    /// Opens the file if it is the one in the manifest; otherwise says what differs. Reading fails once `stop` is set.
     pub(super) fn open(shard: &Shard, stop: &Arc<AtomicBool>) -> Result<Self, String> {
         let open = || {
-            // Before it is opened, too: opening a pipe waits for who writes to it.
+            // Checked before opening, too: opening a pipe blocks until there is a writer.
             if !std::fs::metadata(&*shard.path)?.is_file() {
                 return Ok(None);
             }
@@ -74,7 +73,7 @@ impl Read for ShardFile {
             return Err(io::Error::other("reading was stopped"));
         }
         let length = self.file.read(out)?;
-        // After the read: what was read is then known to be unchanged. One fstat a buffer.
+        // After the read, so that what was read is known to be unchanged. One fstat per buffer.
         self.check_unchanged(&self.file.metadata()?)?;
         self.consumed += length as u64;
         if length == 0 && !out.is_empty() && self.consumed != self.size {

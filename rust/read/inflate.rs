@@ -1,4 +1,4 @@
-//! The inflated bytes of a shard: gzip members one after the other, or plain bytes as they are.
+//! The inflated bytes of a shard: gzip members one after another, or plain bytes as they are.
 
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 
@@ -14,7 +14,7 @@ const INPUT_BYTES: usize = 256 << 10;
 
 const MAGIC: [u8; 2] = [0x1f, 0x8b];
 
-/// Formats that are taken for ours now and then, by their first bytes, which begin no line of text.
+/// Formats that are sometimes mistaken for ours, by their first bytes, with which no line of text begins.
 const OTHERS: [([u8; 2], &str); 2] = [([0x28, 0xb5], "Zstandard"), ([0xfd, b'7'], "xz")];
 
 /// The inflated bytes of a shard.
@@ -30,8 +30,8 @@ enum Format {
 }
 
 impl Inflated {
-    /// Looks at the first bytes of `source` to see what it is. `named_gz` says that its name promises
-    /// gzip. The error says what was expected and found.
+    /// Looks at the first bytes of `source` to detect its format. `named_gz` says that its name promises gzip. The
+    /// error says what was expected and found.
     pub(super) fn new(mut source: Source, named_gz: bool) -> Result<Self, String> {
         let mut head = Vec::new();
         source.by_ref().take(2).read_to_end(&mut head).map_err(|error| read_failed(&error))?;
@@ -62,8 +62,8 @@ impl Inflated {
 
     /// Writes the next inflated bytes to `out` and returns their number, 0 at the end of the shard.
     ///
-    /// All bytes that stand before any damage are given first, in whatever pieces the source comes, so
-    /// that the place of an error does not depend on them. Damage is final: each later call repeats it.
+    /// All bytes before any damage are returned first, in whatever pieces the source arrives, so that the place of an
+    /// error does not depend on the pieces. Damage is final: each later call repeats it.
     pub(super) fn read(&mut self, out: &mut [u8]) -> Result<usize, String> {
         if let Some(damage) = &self.damage {
             return Err(damage.clone());
@@ -79,9 +79,9 @@ impl Inflated {
     }
 }
 
-/// Why reading cannot go on.
+/// Why reading cannot continue.
 struct Damage {
-    /// Sound bytes that were written before it was met.
+    /// Sound bytes that were written before the damage.
     written: usize,
     reason: String,
 }
@@ -104,7 +104,7 @@ fn read_plain(input: &mut Input, out: &mut [u8]) -> Result<usize, Damage> {
 /// A chain of gzip members.
 #[derive(Default)]
 struct Gzip {
-    /// The member being inflated; none before the first and between two.
+    /// The member being inflated; none before the first and between members.
     member: Option<Decompress>,
     /// Bytes of the file consumed and bytes inflated, now and before the current member.
     consumed: u64,
@@ -114,7 +114,7 @@ struct Gzip {
 }
 
 impl Gzip {
-    /// Inflates into `out`. No bytes: the end.
+    /// Inflates into `out`. Returns 0 at the end.
     fn read(&mut self, input: &mut Input, out: &mut [u8]) -> Result<usize, Damage> {
         loop {
             if self.member.is_none() && !self.open_member(input)? {
@@ -127,13 +127,13 @@ impl Gzip {
         }
     }
 
-    /// Goes to the next member; whether there is one.
+    /// Advances to the next member; returns whether there is one.
     fn open_member(&mut self, input: &mut Input) -> Result<bool, Damage> {
         loop {
             let chunk = fill(input)?;
             match chunk.first() {
                 None => return Ok(false),
-                // Padding, as tapes and some writers leave it; Python's gzip skips it too.
+                // Padding, as left by tapes and some writers; Python's gzip skips it too.
                 Some(0) => {
                     let zeros = chunk.iter().take_while(|&&byte| byte == 0).count();
                     input.consume(zeros);
@@ -143,14 +143,14 @@ impl Gzip {
                 Some(&byte) => return Err(trailing_bytes(byte, self.consumed).into()),
             }
         }
-        // In gzip mode zlib-rs checks header, CRC-32 and length itself.
+        // In gzip mode zlib-rs itself checks header, CRC-32 and length.
         self.member = Some(Decompress::new_gzip(15));
         self.member_start = self.consumed;
         self.member_inflated_start = self.inflated;
         Ok(true)
     }
 
-    /// Inflates what has been read of the current member, if there is one.
+    /// Inflates the input already read of the current member, if there is one.
     fn inflate(&mut self, input: &mut Input, out: &mut [u8]) -> Result<usize, Damage> {
         let Some(member) = &mut self.member else { return Ok(0) };
         let (total_in, total_out) = (member.total_in(), member.total_out());
@@ -179,13 +179,14 @@ impl Gzip {
             "unknown compression method" | "unknown header flags set" | "header crc mismatch" => {
                 ("a sound gzip header", what.to_owned())
             }
-            // The word for damage inside of the data depends on how it comes in pieces; an error must not.
+            // zlib-rs words damage inside the data differently depending on how the input is split; an error must not
+            // depend on that.
             _ => ("sound deflate data", "damage".to_owned()),
         };
         format!("expected {expected}, found {found}{}", self.member_and_advice())
     }
 
-    /// A member's text is handed out before its checksum can be known.
+    /// A member's text is handed out before its checksum can be verified.
     fn wrong_text(&self) -> String {
         format!("another: some text after byte {} of the inflated shard is wrong", self.member_inflated_start)
     }
@@ -206,7 +207,7 @@ impl Gzip {
     }
 }
 
-/// The bytes that have been read and not consumed, more of them if there are none.
+/// The bytes read but not yet consumed; reads more if there are none.
 fn fill(input: &mut Input) -> Result<&[u8], String> {
     loop {
         match input.fill_buf() {

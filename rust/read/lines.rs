@@ -5,7 +5,7 @@ use memchr::{memchr, memchr_iter};
 use super::Position;
 use super::inflate::Inflated;
 
-/// Inflated bytes asked for at once.
+/// Inflated bytes requested at once.
 const CHUNK_BYTES: usize = 256 << 10;
 
 /// What [`Lines::next`] found.
@@ -13,7 +13,7 @@ const CHUNK_BYTES: usize = 256 << 10;
 pub(super) enum Line<'a> {
     /// A line without its newline.
     Complete(&'a [u8]),
-    /// A line of more than the accepted bytes, which has been passed over.
+    /// A line longer than accepted, which has been skipped.
     TooLong { bytes: u64 },
     /// No more lines.
     End,
@@ -23,7 +23,7 @@ pub(super) enum Line<'a> {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Skipped {
     ToTarget,
-    /// The place is not what it should be but this.
+    /// The place is not the target, for this reason.
     Elsewhere(String),
 }
 
@@ -65,7 +65,7 @@ impl Lines {
         self.inflated
     }
 
-    /// The next line. The error is that of the input; all lines that end before it have been given.
+    /// The next line. Errors are those of the input; all lines that end before an error are returned first.
     pub(super) fn next(&mut self) -> Result<Line<'_>, String> {
         loop {
             if let Some(length) = memchr(b'\n', &self.buffer[self.scanned..self.end]) {
@@ -89,8 +89,8 @@ impl Lines {
         }
     }
 
-    /// Drops everything before `target`, which should be the start of line `target.record`. The error is
-    /// that of the input. Only before the first line has been given.
+    /// Drops everything before `target`, which should be the start of line `target.record`. Errors are those of the
+    /// input. Only allowed before the first line is returned.
     pub(super) fn skip_to(&mut self, target: Position) -> Result<Skipped, String> {
         let mut unfinished = false;
         while self.position.byte < target.byte {
@@ -106,7 +106,7 @@ impl Lines {
             self.scanned = self.start;
         }
         if unfinished {
-            // Only the end of a shard without a last newline is a place behind a line.
+            // Without a newline before it, only the end of the shard is a place after a line.
             if self.start < self.end || self.fill()? > 0 {
                 return Ok(Skipped::Elsewhere(format!("this byte is inside line {}", self.position.record)));
             }
@@ -135,7 +135,7 @@ impl Lines {
         self.scanned = next;
     }
 
-    /// Passes over a line that is too long without holding it.
+    /// Skips a line that is too long without holding it in memory.
     fn pass_over(&mut self) -> Result<Line<'_>, String> {
         let mut bytes = 0;
         let newline = loop {
@@ -154,7 +154,7 @@ impl Lines {
         Ok(Line::TooLong { bytes })
     }
 
-    /// Inflates more bytes behind those held; 0 at the end of the shard.
+    /// Inflates more bytes after those held; returns 0 at the end of the shard.
     fn fill(&mut self) -> Result<usize, String> {
         self.make_room();
         let length = self.input.read(&mut self.buffer[self.end..])?;
@@ -163,8 +163,8 @@ impl Lines {
         Ok(length)
     }
 
-    /// Moves what is held to the front, with at least a chunk of room behind it. The buffer doubles
-    /// while a line outgrows it, up to the accepted length, and shrinks again after that line.
+    /// Moves what is held to the front, with room for at least a chunk after it. The buffer doubles while a line
+    /// outgrows it, up to the accepted length, and shrinks again after that line.
     fn make_room(&mut self) {
         self.buffer.copy_within(self.start..self.end, 0);
         self.end -= self.start;
@@ -172,7 +172,7 @@ impl Lines {
         self.scanned = self.end;
         if self.buffer.len() < self.end + CHUNK_BYTES {
             let doubled = (2 * self.buffer.len()).max(CHUNK_BYTES);
-            // No small last step: growing may hold the old buffer beside the new one.
+            // Not a small last step: growing may hold the old buffer next to the new one.
             let size = if doubled < self.limit { doubled } else { self.limit.saturating_add(CHUNK_BYTES) };
             self.buffer.reserve_exact(size - self.buffer.len());
             self.buffer.resize(size, 0);

@@ -4,11 +4,11 @@
 //! file ──> inflate ──> lines ──> json ──> the document's text
 //! ```
 //!
-//! `file` hands out the bytes on disk and sees when they change, `inflate` knows gzip, `lines` finds
-//! records in bounded memory, `json` validates a line and unescapes one string of it. [`ShardReader`]
-//! puts them together and says where each thing stands.
+//! `file` hands out the bytes on disk and detects when they change, `inflate` handles gzip, `lines` finds records in
+//! bounded memory, `json` validates a line and unescapes one string of it. [`ShardReader`] combines them and tracks
+//! positions.
 //!
-//! Which lines and which files are sound is one rule, in docs/errors.md.
+//! docs/errors.md defines which lines and files are sound.
 
 mod file;
 mod inflate;
@@ -37,11 +37,11 @@ pub struct ReadOptions {
 pub struct Shard {
     /// Path of the file.
     pub path: Arc<str>,
-    /// Its size on disk when the manifest was made.
+    /// Its size on disk when the manifest was created.
     pub size: u64,
 }
 
-/// Where a record stands in its shard, and where reading can go on.
+/// The place of a record in its shard, from which reading can resume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Position {
     /// 0-based line, blank lines counted.
@@ -55,7 +55,7 @@ pub struct Position {
 pub enum Item {
     /// A document, whose text was appended.
     Document {
-        /// Where its record stands.
+        /// The place of its record.
         at: Position,
         /// Bytes of text appended.
         length: usize,
@@ -64,11 +64,11 @@ pub enum Item {
     End,
 }
 
-/// A record, or all records from one on, that cannot be read.
+/// A record, or all records from that one on, cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{error}")]
 pub struct ReadError {
-    /// What is wrong, for the user, and the first record that is lost.
+    /// What is wrong, and the first record that is lost.
     pub error: ShardError,
     /// Whether the records after it can still be read.
     pub rest: Rest,
@@ -77,9 +77,9 @@ pub struct ReadError {
 /// What a [`ReadError`] means for the records after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rest {
-    /// One record is bad; the next call goes on behind it.
+    /// One record is bad; the next call continues after it.
     Readable,
-    /// The shard cannot be read on; the next call gives [`Item::End`].
+    /// The rest of the shard cannot be read; the next call returns [`Item::End`].
     Lost,
 }
 

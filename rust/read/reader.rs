@@ -1,4 +1,4 @@
-//! The reader: one shard, its documents in order, each with its place.
+//! The reader: the documents of one shard in order, each with its place.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ pub struct ShardReader {
     path: Arc<str>,
     options: Arc<ReadOptions>,
     lines: Lines,
-    /// The shard has ended or cannot be read on.
+    /// The shard has ended or cannot be read any further.
     ended: bool,
 }
 
 impl ShardReader {
-    /// Opens a shard at its first record. A file that is missing or has not the manifest's size is an
-    /// error. Once `stop` is set, by another thread, the shard is as one that cannot be read on.
+    /// Opens a shard at its first record. A file that is missing or does not have the manifest's size is an error. Once
+    /// `stop` is set, by another thread, reading the shard fails.
     pub fn open(
         shard: &Shard,
         options: &Arc<ReadOptions>,
@@ -39,9 +39,9 @@ impl ShardReader {
         }
     }
 
-    /// Opens a shard at a place that [`position`](Self::position) gave earlier. All before it is
-    /// inflated and its lines are counted, but nothing is parsed. A place that is not the start of that
-    /// very line is an [`Error::State`].
+    /// Opens a shard at a place that [`position`](Self::position) returned earlier. Everything before it is inflated
+    /// and its lines are counted, but nothing is parsed. A place that is not the start of that line is an
+    /// [`Error::State`].
     pub fn open_at(
         shard: &Shard,
         options: &Arc<ReadOptions>,
@@ -53,8 +53,8 @@ impl ShardReader {
         Ok(reader)
     }
 
-    /// Reads a shard's bytes from anywhere. `path` tells by its ending whether they must be gzip, and
-    /// names the shard in errors.
+    /// Reads a shard's bytes from any source. The extension of `path` says whether they must be gzip, and `path` names
+    /// the shard in errors.
     pub fn from_source(
         path: &Arc<str>,
         source: Box<dyn Read + Send>,
@@ -78,12 +78,12 @@ impl ShardReader {
         Ok(found.map_or(Item::End, |(at, length)| Item::Document { at, length }))
     }
 
-    /// What the next record holds, whether or not it has a text. None at the end.
+    /// The members of the next record, whether or not it has a text. None at the end.
     pub fn next_members(&mut self) -> Result<Option<Vec<Member>>, ReadError> {
         Ok(self.next_record(|record, _| json::members(record))?.map(|(_, members)| members))
     }
 
-    /// What `take` makes of the next record, and where that stands. None at the end.
+    /// The result of `take` on the next record, and the record's place. None at the end.
     fn next_record<T>(
         &mut self,
         take: impl FnOnce(&[u8], &ReadOptions) -> Result<T, Fault>,
@@ -114,7 +114,7 @@ impl ShardReader {
         Ok(None)
     }
 
-    /// Where the next line starts: after a document the place right behind its line.
+    /// Where the next line starts: after a document, the place directly after its line.
     pub fn position(&self) -> Position {
         self.lines.position()
     }
@@ -139,7 +139,7 @@ impl ShardReader {
         read_error(&self.path, at, Rest::Readable, reason)
     }
 
-    /// The shard cannot be read on: the line that could not be completed is lost, and all after it.
+    /// The shard cannot be read any further: the line that could not be completed is lost, and everything after it.
     fn lost(&mut self, reason: String) -> ReadError {
         self.ended = true;
         let at = Position { record: self.lines.position().record, byte: self.lines.inflated() };

@@ -1,6 +1,6 @@
 //! What is wrong with a line, in words.
 
-/// What is wrong with a line, and at which of its bytes.
+/// What is wrong with a line, and at which byte.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::read) struct Fault {
     pub(super) at: usize,
@@ -12,13 +12,13 @@ pub(in crate::read) struct Fault {
 pub(super) enum Kind {
     /// Not UTF-8.
     Utf8,
-    /// Not JSON, or no object: this was expected.
+    /// Not JSON, or not an object: this was expected.
     Expected(&'static str),
     /// The object lacks the wanted key.
     NoSuchKey,
-    /// The wanted key's value is no string.
+    /// The wanted key's value is not a string.
     NotText,
-    /// The wanted string has a surrogate without its other half.
+    /// The wanted string has an unpaired surrogate.
     LoneSurrogate,
 }
 
@@ -35,8 +35,8 @@ impl Fault {
         Self { at, kind: Kind::Utf8 }
     }
 
-    /// What was expected, what was found and where, and what to do. `skipped` bytes stand in the shard's
-    /// line before `line`; `key` is the wanted one.
+    /// What was expected, what was found and where, and what to do. `skipped` bytes precede `line` in the shard's line;
+    /// `key` is the wanted one.
     pub(in crate::read) fn describe(&self, line: &[u8], skipped: usize, key: &str) -> String {
         let at = self.at + skipped;
         let rest = line.get(self.at..).unwrap_or_default();
@@ -72,7 +72,7 @@ impl Fault {
     }
 }
 
-/// What stands at the start of `rest`, for a reader.
+/// Describes the start of `rest` for a person.
 fn found(rest: &[u8]) -> String {
     if let Some(word) = ["NaN", "Infinity"].iter().find(|word| rest.starts_with(word.as_bytes())) {
         return format!("{word}, which is not JSON,");
@@ -103,7 +103,7 @@ fn value_kind(rest: &[u8]) -> &'static str {
     }
 }
 
-/// The line around byte `at`, printable and short.
+/// An excerpt of the line around byte `at`, printable and short.
 fn excerpt(line: &[u8], at: usize) -> String {
     let at = at.min(line.len());
     let from = at.saturating_sub(EXCERPT_BYTES / 2);
@@ -113,7 +113,7 @@ fn excerpt(line: &[u8], at: usize) -> String {
     format!(": {before}{}{after}", printable(&line[from..to]))
 }
 
-/// Bytes as text: what is not printable ASCII is escaped, so that a message is one line on any terminal.
+/// Bytes as text: everything but printable ASCII is escaped, so that a message is one line on any terminal.
 fn printable(bytes: &[u8]) -> String {
     bytes
         .iter()

@@ -1,17 +1,17 @@
-//! What a record holds, by its keys: for people who look at a shard.
+//! What a record contains, by its keys: for people who inspect a shard.
 
 use super::fault::Fault;
 use super::sink::{Append, Sink};
 use super::{Scanner, open_line};
 
-/// A key of a record, and what is under it.
+/// A key of a record, and what its value is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
     /// The key, without lone surrogates.
     pub key: String,
-    /// What its value is.
+    /// The kind of its value.
     pub kind: &'static str,
-    /// Of a string, how many characters it has.
+    /// The number of characters if it is a string.
     pub characters: usize,
 }
 
@@ -32,13 +32,13 @@ pub(in crate::read) fn members(line: &[u8]) -> Result<Vec<Member>, Fault> {
 }
 
 impl Scanner<'_> {
-    /// Any value: what it is, and of a string the number of characters.
+    /// Any value: its kind, and the number of characters if it is a string.
     fn kind(&mut self) -> Result<(&'static str, usize), Fault> {
         let kind = match self.peek() {
             Some(b'"') => {
                 let mut count = Count::default();
                 self.string(&mut count)?;
-                // Of these a run makes no text.
+                // A run does not accept these as text.
                 let kind = if count.lone_surrogates { "string with lone surrogates" } else { "string" };
                 return Ok((kind, count.characters));
             }

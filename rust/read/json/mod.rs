@@ -1,8 +1,8 @@
 //! Validates one line of JSON and extracts the string under one key of its object.
 //!
-//! A scanner of our own, because the rule (docs/errors.md) is not that of any library: the last of
-//! several equal keys counts, whatever the others hold, and what is not wanted may hold lone
-//! surrogates. It also tells where a line is wrong and what was expected there.
+//! A scanner of our own, because no library implements the rule (docs/errors.md): the last of several equal keys
+//! counts, whatever the others hold, and values that are not wanted may hold lone surrogates. It also reports where a
+//! line is wrong and what was expected there.
 
 mod fault;
 mod members;
@@ -20,8 +20,8 @@ use nesting::{Container, Nesting};
 use sink::{Append, Match, Sink, Skip};
 use stop::find_stop;
 
-/// What the character behind a backslash stands for; 0 where it is no simple escape. A table, because a
-/// jump for each kind of escape is guessed wrong too often: 8 % on English text.
+/// What the character after a backslash stands for; 0 if it is not a simple escape. A table, because a branch for each
+/// kind of escape is mispredicted too often: that cost 8 % on English text.
 const UNESCAPED: [u8; 256] = {
     let mut table = [0; 256];
     table[b'"' as usize] = b'"';
@@ -46,8 +46,7 @@ pub(super) fn extract(line: &[u8], key: &str, text: &mut String) -> Result<usize
     result.map(|()| text.len() - start)
 }
 
-/// Calls `each` with the keys of the object that `line` holds, as they are written there, as far as the
-/// line is sound.
+/// Calls `each` with the keys of the object that `line` holds, as written there, as far as the line is sound.
 fn for_each_key<'a>(line: &'a [u8], mut each: impl FnMut(&'a str)) {
     let Ok(line) = simdutf8::basic::from_utf8(line) else { return };
     let mut scanner = Scanner { line, at: 0 };
@@ -60,7 +59,7 @@ fn for_each_key<'a>(line: &'a [u8], mut each: impl FnMut(&'a str)) {
         }
         Ok(())
     };
-    // What is wrong behind the last sound key has been reported by whoever asks for the keys.
+    // The caller has already reported what is wrong after the last sound key.
     let _ = walk();
 }
 
@@ -89,7 +88,7 @@ fn open_line(line: &[u8]) -> Result<Scanner<'_>, Fault> {
     Ok(Scanner { line, at: 0 })
 }
 
-/// A place in a line. Each method starts at its token and stops behind it.
+/// A place in a line. Each method starts at its token and stops after it.
 struct Scanner<'a> {
     line: &'a str,
     at: usize,
@@ -110,7 +109,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// The object's opening; whether a member follows.
+    /// Opens an object; returns whether a member follows.
     fn open_object(&mut self) -> Result<bool, Fault> {
         self.space();
         if self.peek() != Some(b'{') {
@@ -125,12 +124,12 @@ impl<'a> Scanner<'a> {
         Ok(true)
     }
 
-    /// What stands behind a member of an object; whether another follows.
+    /// What follows a member of an object; returns whether there is another one.
     fn next_member(&mut self) -> Result<bool, Fault> {
         self.next_item(b'}', "',' or '}' after a member")
     }
 
-    /// What stands behind an item of a container that `close` closes; whether another follows.
+    /// What follows an item of a container that `close` closes; returns whether there is another one.
     fn next_item(&mut self, close: u8, expected: &'static str) -> Result<bool, Fault> {
         self.space();
         match self.peek() {
@@ -155,7 +154,7 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    /// A key and its colon. Returns the key as it is written.
+    /// A key and its colon. Returns the key as written.
     fn key(&mut self, sink: &mut impl Sink) -> Result<&'a str, Fault> {
         if self.peek() != Some(b'"') {
             return Err(self.expected("a key ('\"')"));
@@ -172,8 +171,8 @@ impl<'a> Scanner<'a> {
         Ok(key)
     }
 
-    /// The value under the wanted key. The inner result says whether it is text; the outer, whether the
-    /// line is sound: a later value under the same key may yet be text.
+    /// The value under the wanted key. The inner result says whether it is text, the outer whether the line is sound: a
+    /// later value under the same key may still be text.
     fn text(&mut self, text: &mut String) -> Result<Result<(), Fault>, Fault> {
         let at = self.at;
         if self.peek() != Some(b'"') {
@@ -188,7 +187,7 @@ impl<'a> Scanner<'a> {
         })
     }
 
-    /// Any value, with all that it holds.
+    /// Any value, with everything in it.
     fn value(&mut self) -> Result<(), Fault> {
         let mut nesting = Nesting::default();
         loop {
@@ -222,7 +221,8 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// What stands behind a value inside of `nesting`: closes what ends there; whether a value follows.
+    /// What follows a value inside `nesting`: closes the containers that end there; returns whether another value
+    /// follows.
     fn after_value(&mut self, nesting: &mut Nesting) -> Result<bool, Fault> {
         while let Some(container) = nesting.innermost() {
             let more = match container {
@@ -281,7 +281,7 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    /// A string, its content given to `sink`.
+    /// A string, whose content goes to `sink`.
     fn string(&mut self, sink: &mut impl Sink) -> Result<(), Fault> {
         self.at += 1;
         loop {
@@ -335,8 +335,8 @@ impl<'a> Scanner<'a> {
         Ok(unit)
     }
 
-    /// The character that the surrogate `high` makes with an escaped low one behind it. If there is none,
-    /// nothing is consumed: what stands there is read for itself.
+    /// The character that the surrogate `high` forms with an escaped low surrogate after it. If there is none, nothing
+    /// is consumed: what follows is read by itself.
     fn low_surrogate(&mut self, high: u32) -> Option<char> {
         let rest = &self.line.as_bytes()[self.at..];
         if !(0xd800..0xdc00).contains(&high) || !rest.starts_with(b"\\u") {

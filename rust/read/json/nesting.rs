@@ -1,12 +1,12 @@
 //! The open containers of a JSON value, one bit each.
 
-/// Which brackets are open. A bit a level and no recursion, so that a line of nothing but `[` costs an
-/// eighth of its own length and no stack.
+/// Which brackets are open. One bit per level and no recursion, so that a line of nothing but `[` costs an eighth of
+/// its own length and no stack.
 #[derive(Default)]
 pub(super) struct Nesting {
-    /// The innermost up to 64 levels, innermost lowest: no allocation for what occurs in practice.
+    /// The innermost levels, up to 64, the innermost lowest: no allocation for depths that occur in practice.
     top: u64,
-    /// Full words of the levels outside of `top`.
+    /// Full words of the levels outside `top`.
     rest: Vec<u64>,
     depth: usize,
 }

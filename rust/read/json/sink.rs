@@ -4,11 +4,11 @@
 pub(super) trait Sink {
     fn literal(&mut self, text: &str);
     fn char(&mut self, char: char);
-    /// An escaped surrogate without its other half, at this byte of the line.
+    /// An escaped unpaired surrogate, at this byte of the line.
     fn lone_surrogate(&mut self, at: usize);
 }
 
-/// Content that is validated only.
+/// Content that is only validated.
 pub(super) struct Skip;
 
 impl Sink for Skip {
@@ -20,7 +20,7 @@ impl Sink for Skip {
 /// Content that is wanted.
 pub(super) struct Append<'a> {
     pub(super) text: &'a mut String,
-    /// Where the first surrogate without its other half stands.
+    /// The place of the first unpaired surrogate.
     pub(super) lone_surrogate: Option<usize>,
 }
 
@@ -38,7 +38,7 @@ impl Sink for Append<'_> {
     }
 }
 
-/// Compares content with a key: `rest` is what must still follow, none if it cannot be equal any more.
+/// Compares content with a key: `rest` is what must still follow, none if they already differ.
 pub(super) struct Match<'a> {
     pub(super) rest: Option<&'a [u8]>,
 }

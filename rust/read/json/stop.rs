@@ -1,4 +1,4 @@
-//! Where plain content of a JSON string stops.
+//! Where the plain content of a JSON string stops.
 
 /// The first byte from `at` on that is a quote, a backslash or a control character; the length of
 /// `bytes` if there is none.
@@ -40,7 +40,7 @@ fn stop_in_block(block: &[u8; 16]) -> Option<usize> {
 #[cfg(not(target_arch = "x86_64"))]
 use portable::stop_in_block;
 
-/// The same for any processor, with the block as one number.
+/// The same for any processor, with the block as one integer.
 #[cfg(any(test, not(target_arch = "x86_64")))]
 mod portable {
     const ONES: u128 = u128::MAX / 255;
@@ -73,7 +73,7 @@ mod tests {
                 for at in 0..length {
                     let mut bytes = vec![b'x'; length];
                     bytes[at] = byte;
-                    // Another stop behind it must not be found first.
+                    // Another stop after it must not be found first.
                     bytes[length - 1] = if at == length - 1 { byte } else { b'"' };
                     let expected = bytes.iter().position(|&byte| is_stop(byte)).unwrap_or(length);
                     assert_eq!(find_stop(&bytes, 0), expected, "byte {byte} at {at} of {length}");

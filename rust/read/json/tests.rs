@@ -59,7 +59,7 @@ fn sound_lines() {
 
 #[test]
 fn digits_without_bound() {
-    // Python stops at 4300 digits, for the conversion's sake; nothing is converted here.
+    // Python stops at 4300 digits because of the conversion; nothing is converted here.
     let line = format!("{{\"x\": {}, \"text\": \"t\"}}", "1".repeat(100_000));
     assert_eq!(read(line.as_bytes()), Ok("t".into()));
 }
@@ -205,8 +205,8 @@ fn faults_in_words() {
     assert!(reason.contains(&format!("\"{}…\"", "\\xc3\\xbc".repeat(32))), "{reason}");
 }
 
-/// Depth has no limit: nothing is built from nested values. It must take neither stack nor more than
-/// linear time: a quadratic scan of these lines would take hours.
+/// Depth is unlimited, since nothing is built from nested values. It must take neither stack nor more than linear time:
+/// a quadratic scan of these lines would take hours.
 #[test]
 fn deep_nesting() {
     const DEPTH: usize = 2_000_000;
@@ -224,15 +224,15 @@ fn deep_nesting() {
     assert!(read("{\"text\":".repeat(DEPTH).as_bytes()).is_err());
 }
 
-/// The reference data beside the repository, if there is any.
+/// The reference data next to the repository, if there is any.
 fn shared(path: &str) -> Option<PathBuf> {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared");
     let root = std::env::var_os("GRISTMILL_SHARED").map_or(beside, PathBuf::from);
     Some(root.join(path)).filter(|path| path.exists())
 }
 
-/// Cases that may go either way by RFC 8259 and are errors here, all because they are not UTF-8. The
-/// others, of numbers without bound, lone surrogates and depth, are sound.
+/// Whether a case is sound. Of those that RFC 8259 leaves open, the ones that are not UTF-8 are errors here; the
+/// others, about unbounded numbers, lone surrogates and depth, are sound.
 fn is_sound(name: &str, case: &[u8]) -> bool {
     let either = std::str::from_utf8(case).is_ok() && name != "i_structure_UTF-8_BOM_empty_object.json";
     name.starts_with("y_") || (name.starts_with("i_") && either)
@@ -255,7 +255,7 @@ fn json_test_suite() {
         let sound = is_sound(&name, &case);
         assert_eq!(read(&embedded).is_ok(), sound, "{name} as a value: {:?}", read(&embedded));
 
-        // As a whole line every case lacks the text; a sound object lacks nothing else.
+        // As a whole line, every case lacks the text; a sound object lacks nothing else.
         let reason = read(&case).unwrap_err();
         let object = sound && case.trim_ascii_start().starts_with(b"{");
         assert_eq!(reason.starts_with("expected the key"), object, "{name} as a line: {reason}");
@@ -263,8 +263,8 @@ fn json_test_suite() {
     assert!(cases > 300, "{cases} cases");
 }
 
-/// Verdicts of Python's `json` (see `tests/read/json_rule.py`). Lines are written as Latin-1: a character
-/// a byte. `GRISTMILL_JSON_RULE` names another table.
+/// Verdicts of Python's `json` (see `tests/read/json_rule.py`). Lines are written as Latin-1, one character per byte.
+/// `GRISTMILL_JSON_RULE` names another table.
 #[test]
 fn same_rule_as_python() {
     let default = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/read/json_rule.jsonl");
@@ -281,8 +281,8 @@ fn same_rule_as_python() {
     assert!(sound > 100 && faulty > 100, "{sound} sound, {faulty} faulty");
 }
 
-/// What `serde_json` makes of a line, where the two rules agree: it refuses numbers beyond a double and
-/// every lone surrogate; Python's table decides there.
+/// The verdict of `serde_json` on a line, where the two rules agree: it refuses numbers out of the range of a double
+/// and all lone surrogates; for those, Python's table decides.
 fn by_serde_json(line: &[u8]) -> Result<Option<String>, NoOracle> {
     match serde_json::from_slice::<serde_json::Value>(line) {
         Ok(value) => Ok(value.get("text").and_then(|text| text.as_str()).map(str::to_owned)),
@@ -325,7 +325,7 @@ fn json_value() -> impl Strategy<Value = serde_json::Value> {
     })
 }
 
-/// A record as it is written, with equal keys and white space, and where applicable its escapes.
+/// A record as written, with equal keys, whitespace, and escapes.
 fn json_line() -> impl Strategy<Value = Vec<u8>> {
     let key = prop_oneof![Just("text".to_owned()), Just("te\\u0078t".to_owned()), "[a-z]{0,5}"];
     let value = prop_oneof![json_text().prop_map(Into::into), json_value()];
