@@ -1,9 +1,8 @@
 //! Added tokens: found in the text before anything else, as the reference finds them.
 //!
-//! There are two rounds. Tokens that are not `normalized` are searched in the text as it is; those that
-//! are, by their normalized spelling in each stretch that the first round leaves, after that is
-//! normalized. In both, the leftmost match counts and among those the longest, and the search goes on
-//! behind it, also when a flag then discards the match.
+//! There are two rounds. Tokens that are not `normalized` are searched for in the raw text; those that are, by their
+//! normalized spelling in each stretch that the first round leaves, once that is normalized. In both, the leftmost
+//! match counts, of several the longest, and the search continues after it even when a flag then discards the match.
 
 use ahash::{AHashMap, AHashSet};
 use aho_corasick::{AhoCorasick, MatchKind};
@@ -16,7 +15,7 @@ use super::vocab::Vocab;
 pub struct AddedTokens {
     ids: AHashMap<String, u32>,
     spellings: AHashMap<u32, String>,
-    /// Those to search in text as it is, and those to search in normalized text.
+    /// Those to search for in raw text, and those to search for in normalized text.
     pub raw: Matcher,
     pub normalized: Matcher,
 }
@@ -26,7 +25,7 @@ pub struct Matcher {
     /// None when there is nothing to find.
     automaton: Option<AhoCorasick>,
     tokens: Vec<Flags>,
-    /// Whether the text has spaces for the marker U+2581, which is no white space.
+    /// Whether the text has spaces in place of the marker U+2581, which is not whitespace.
     spaces_are_markers: bool,
 }
 
@@ -37,7 +36,7 @@ struct Flags {
     single_word: bool,
     lstrip: bool,
     rstrip: bool,
-    /// Special, and to be read as plain text.
+    /// Special, but treated as plain text.
     skipped: bool,
 }
 
@@ -49,18 +48,18 @@ pub enum Part<'a> {
     Token(u32),
 }
 
-/// How the tokens' spellings are made and searched.
+/// How the tokens' spellings are derived and searched for.
 pub struct Rules<'a> {
     pub normalize: &'a dyn Fn(&str) -> String,
-    /// Whether normalized text has spaces for markers.
+    /// Whether normalized text has spaces in place of markers.
     pub spaces_are_markers: bool,
     /// Whether special tokens are left in the text as plain text.
     pub special_as_text: bool,
 }
 
 impl AddedTokens {
-    /// Gives each token its id by the reference's rule: the one it has, else the next after the
-    /// vocabulary's size. An error when the reference might refuse the file.
+    /// Gives each token its id by the reference's rule: the one it has in the vocabulary, else the next one from the
+    /// vocabulary's size on. An error when the reference might refuse the file.
     pub fn new(entries: Vec<AddedTokenEntry>, vocab: &Vocab, rules: &Rules) -> Result<Self, String> {
         let mut ids: AHashMap<String, u32> = AHashMap::new();
         let mut by_id: AHashMap<u32, AddedTokenEntry> = AHashMap::new();
@@ -114,7 +113,7 @@ impl AddedTokens {
         self.ids.values().copied().max()
     }
 
-    /// The spelling of an added token: the normalized one, where it has such.
+    /// The spelling of an added token: the normalized one if it has one.
     pub fn token(&self, id: u32) -> Option<&str> {
         self.spellings.get(&id).map(String::as_str)
     }
@@ -154,10 +153,9 @@ impl Matcher {
         self.automaton.is_none()
     }
 
-    /// Visits the parts of a text in order. They cover it, but for what tokens strip; a token that
-    /// begins in the space that the one before it has stripped ends the stretch where it ends itself, so
-    /// that text may be met twice, and one of which nothing is left is dropped. That is how the reference
-    /// has it.
+    /// Visits the parts of a text in order. They cover it, except for what tokens strip. If a token begins in the space
+    /// that the one before it stripped, the next part begins at its own end, so that text may be visited twice, and a
+    /// token of which nothing is left is dropped. The reference does the same.
     pub fn split<'a>(&self, text: &'a str, mut visit: impl FnMut(Part<'a>)) {
         let Some(automaton) = &self.automaton else {
             if !text.is_empty() {

@@ -1,8 +1,8 @@
-//! 64 bytes of text at a time, in vector registers: what cutting text asks of a processor. A question to each of the
-//! bytes is answered by a bitmap, bit i for byte i.
+//! 64 bytes of text at a time, in vector registers: the operations that cutting text needs. Each one tests all of the
+//! bytes and returns a bitmap, bit i for byte i.
 //!
-//! AVX2 holds a block in two registers and makes a bitmap of each by several instructions; AVX-512 in one, of which a
-//! comparison is a bitmap already.
+//! AVX2 holds a block in two registers and needs several instructions for the bitmap of each; AVX-512 holds it in one,
+//! and its comparisons yield bitmaps directly.
 
 use std::arch::x86_64::{_bzhi_u64, _pdep_u64, _pext_u64};
 
@@ -16,27 +16,27 @@ pub unsafe trait Blocks: Copy {
 
     fn load(self, bytes: &[u8; 64]) -> Self::Bytes;
 
-    /// Appends `base` and the place of each one of `ones`.
+    /// Appends `base` plus the place of each set bit of `ones`.
     fn push_ones(self, ones: u64, base: u32, places: &mut Vec<u32>);
 
-    /// The bits of `map` at the ones of `mask`, side by side.
+    /// The bits of `map` at the set bits of `mask`, packed together.
     #[inline(always)]
     fn pext(self, map: u64, mask: u64) -> u64 {
-        // SAFETY: having a kernel proves it.
+        // SAFETY: having a kernel proves that the processor has BMI2.
         unsafe { _pext_u64(map, mask) }
     }
 
-    /// The bits of `map`, from the lowest on, at the ones of `mask`.
+    /// The lowest bits of `map`, spread to the set bits of `mask`.
     #[inline(always)]
     fn pdep(self, map: u64, mask: u64) -> u64 {
-        // SAFETY: as above.
+        // SAFETY: having a kernel proves that the processor has BMI2.
         unsafe { _pdep_u64(map, mask) }
     }
 
     /// The lowest `count` bits of `map`.
     #[inline(always)]
     fn bzhi(self, map: u64, count: u32) -> u64 {
-        // SAFETY: as above.
+        // SAFETY: having a kernel proves that the processor has BMI2.
         unsafe { _bzhi_u64(map, count) }
     }
 }
@@ -52,11 +52,11 @@ pub trait Bytes: Copy {
     fn not_zero(self) -> u64;
     /// The bytes from `low` to `high`.
     fn within(self, low: u8, high: u8) -> u64;
-    /// The bytes from `low` to `high`, two small letters, and the capitals of these.
+    /// The bytes from `low` to `high`, two lower-case letters, in either case.
     fn within_either_case(self, low: u8, high: u8) -> u64;
-    /// The bytes that go on a character: 0x80 to 0xBF.
+    /// The continuation bytes of UTF-8: 0x80 to 0xBF.
     fn continuation(self) -> u64;
-    /// `table` by the low half of the bytes from 0xE0 to 0xEF, 0 for others.
+    /// `table` indexed by the low half of the bytes from 0xE0 to 0xEF, 0 for others.
     fn look_up_first_of_three(self, table: &[u8; 16]) -> Self;
 }
 
@@ -84,12 +84,12 @@ mod avx2 {
 
         #[inline(always)]
         fn push_ones(self, ones: u64, base: u32, places: &mut Vec<u32>) {
-            // SAFETY: as above; these processors count ones.
+            // SAFETY: having an `Avx2` proves that the processor has AVX2 and POPCNT.
             unsafe { push_ones(ones, base, places) }
         }
     }
 
-    /// Two times 32 bytes. Only an [`Avx2`] makes one, so the processor has what all of this needs.
+    /// Two times 32 bytes. Only an [`Avx2`] creates one, so the processor has the features that all of this needs.
     #[derive(Clone, Copy)]
     pub struct Halves(__m256i, __m256i);
 
@@ -157,7 +157,7 @@ mod avx2 {
 
         #[inline(always)]
         fn continuation(self) -> u64 {
-            // They are the lowest as signed numbers.
+            // As signed numbers, these bytes are the lowest.
             self.map(|half| with_avx2!(_mm256_cmpgt_epi8(splat(0xC0), half))).high()
         }
 
@@ -187,7 +187,7 @@ mod avx2 {
         _mm256_broadcastsi128_si256(unsafe { _mm_loadu_si128(table.as_ptr().cast()) })
     }
 
-    /// For each byte, the places of its ones, low to high.
+    /// For each byte, the places of its set bits, low to high.
     static PLACES: [[u8; 8]; 256] = {
         let mut table = [[0; 8]; 256];
         let mut byte = 0;
@@ -205,7 +205,7 @@ mod avx2 {
         table
     };
 
-    /// Eight bits at a time by a table, and always eight times: a loop over the ones is mispredicted once for each
+    /// Eight bits at a time by a table, and always eight times: a loop over the set bits is mispredicted once per
     /// bitmap, and its writes are scalar.
     #[inline]
     #[target_feature(enable = "avx2,popcnt")]
@@ -215,7 +215,7 @@ mod avx2 {
         let mut bases = _mm256_set1_epi32(base as i32);
         for byte in ones.to_le_bytes() {
             // SAFETY: the table's entry is eight bytes long. There is room for 64 places, of which each byte before
-            // this one has counted eight at most, so for eight more.
+            // this one has used at most eight, so eight more fit.
             unsafe {
                 let offsets = _mm_loadl_epi64(PLACES[usize::from(byte)].as_ptr().cast());
                 let written = _mm256_add_epi32(_mm256_cvtepu8_epi32(offsets), bases);
@@ -253,7 +253,8 @@ mod avx512 {
         places
     };
 
-    /// The place in front of each, as a place in two times 64 bytes: the last one of the first comes first.
+    /// For each place, the one before it, as an index into two times 64 bytes: first comes the last byte of the first
+    /// 64.
     static PLACES_BEFORE: [u8; 64] = {
         let mut places = PLACES;
         let mut place = 0;
@@ -264,7 +265,7 @@ mod avx512 {
         places
     };
 
-    // SAFETY: a processor with these has BMI2, and `Kernel::detect` has asked.
+    // SAFETY: a processor with these features has BMI2, which `Kernel::detect` has checked too.
     unsafe impl Blocks for Avx512 {
         type Bytes = Whole;
 
@@ -276,12 +277,12 @@ mod avx512 {
 
         #[inline(always)]
         fn push_ones(self, ones: u64, base: u32, places: &mut Vec<u32>) {
-            // SAFETY: as above.
+            // SAFETY: having an `Avx512` proves that the processor has these instructions.
             unsafe { push_ones(ones, base, places) }
         }
     }
 
-    /// 64 bytes. Only an [`Avx512`] makes one, so the processor has what all of this needs.
+    /// 64 bytes. Only an [`Avx512`] creates one, so the processor has the features that all of this needs.
     #[derive(Clone, Copy)]
     pub struct Whole(__m512i);
 
@@ -294,13 +295,13 @@ mod avx512 {
     }
 
     impl Whole {
-        /// Those that have a bit in common with the byte of `other` at their place.
+        /// The bytes that share a set bit with the byte of `other` at their place.
         #[inline(always)]
         pub fn meets(self, other: Self) -> u64 {
             with_avx512!(_mm512_test_epi8_mask(self.0, other.0))
         }
 
-        /// `table` by the bytes of ASCII, `other` for others.
+        /// `table` indexed by the ASCII bytes, `other` for the rest.
         #[inline(always)]
         pub fn look_up_ascii(self, table: &[u8; 128], other: u8) -> Self {
             let [low, high] = table.as_chunks().0 else { unreachable!("two times 64 entries") };
@@ -310,13 +311,13 @@ mod avx512 {
             })
         }
 
-        /// `table` by the low half of bytes below 128.
+        /// `table` indexed by the low half of bytes below 128.
         #[inline(always)]
         pub fn look_up_half(self, table: &[u8; 16]) -> Self {
             with_avx512!(Self(_mm512_shuffle_epi8(broadcast(table), self.0)))
         }
 
-        /// Each byte moved up by one place, the last one of `before` in front.
+        /// Each byte moved up by one place, preceded by the last one of `before`.
         #[inline(always)]
         pub fn behind(self, before: Self) -> Self {
             with_avx512!(Self(_mm512_permutex2var_epi8(before.0, load(&PLACES_BEFORE), self.0)))
@@ -361,7 +362,7 @@ mod avx512 {
 
         #[inline(always)]
         fn continuation(self) -> u64 {
-            // They are the lowest as signed numbers.
+            // As signed numbers, these bytes are the lowest.
             with_avx512!(_mm512_cmplt_epi8_mask(self.0, splat(0xC0)))
         }
 
@@ -396,7 +397,7 @@ mod avx512 {
         _mm512_broadcast_i32x4(unsafe { _mm_loadu_si128(table.as_ptr().cast()) })
     }
 
-    /// The places of the ones moved together, and written sixteen at a time.
+    /// The places of the set bits packed together, and written sixteen at a time.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,avx512vbmi2,popcnt")]
     fn push_ones(ones: u64, base: u32, places: &mut Vec<u32>) {
@@ -405,7 +406,7 @@ mod avx512 {
         let count = ones.count_ones() as usize;
         let offsets = _mm512_maskz_compress_epi8(ones, load(&PLACES));
         let bases = _mm512_set1_epi32(base as i32);
-        // SAFETY: there is room for 64 places behind those that are there.
+        // SAFETY: there is room for 64 places after those that are there.
         let out: *mut [u32; 16] = unsafe { places.as_mut_ptr().add(len).cast() };
         let write = |sixteen, offsets| {
             let written = _mm512_add_epi32(_mm512_cvtepu8_epi32(offsets), bases);
@@ -430,7 +431,7 @@ mod tests {
     use super::*;
     use crate::encode::kernel::Kernel;
 
-    /// The same questions, byte by byte.
+    /// The same operations, byte by byte.
     fn check<B: Blocks>(blocks: B, bytes: &[u8; 64], other: u8, table: &[u8; 16], ones: u64) {
         let map = |is: &dyn Fn(u8) -> bool| -> u64 {
             bytes.iter().enumerate().map(|(place, byte)| u64::from(is(*byte)) << place).sum()

@@ -1,20 +1,20 @@
 //! Where no merge can cross: cutting SentencePiece-style text into pieces worth caching.
 //!
-//! Every product of a merge is a token. If no token that a merge makes holds the characters a and b side
-//! by side, no merge ever joins text across a point between a and b, and cutting there changes nothing.
-//! In Llama 2's vocabulary, for one, a space marker stands only at the start of a token, so documents of
-//! megabytes, which the reference merges as one word, fall apart into words.
+//! Every product of a merge is a token. If no token that a merge makes contains the characters a and b side by side, no
+//! merge ever joins text across a point between a and b, and cutting there changes nothing. In Llama 2's vocabulary,
+//! for example, a space marker occurs only at the start of a token, so documents of megabytes, which the reference
+//! merges as one word, fall apart into words.
 //!
-//! The rule is read off the vocabulary at load. For speed it is widened to classes of ASCII characters:
-//! a cut between two classes stays where no pair of their members can be joined. Runs of one class are
-//! never cut, although many could be (digits): fewer pieces are fewer look-ups.
+//! The rule is derived from the vocabulary at load. For speed it is coarsened to classes of ASCII characters: two
+//! classes are cut apart if no pair of their members can be joined. Runs of one class are never cut, although many
+//! could be (digits): fewer pieces mean fewer look-ups.
 //!
 //! The space stands for the marker (U+2581) here and in all pieces: see [`spm`](super::spm).
 
 use super::kernel::Kernel;
 
-/// The classes of bytes. `ODD` has the characters that would forbid cuts for all of their class: Gemma
-/// joins `-` to letters, Llama 2 joins `\r` to punctuation.
+/// The classes of bytes. `ODD` holds the characters that would forbid cuts for all of their class: Gemma joins `-` to
+/// letters, Llama 2 joins `\r` to punctuation.
 const SPACE: u8 = 0;
 const CONTROL: u8 = 1;
 const LETTER: u8 = 2;
@@ -29,7 +29,7 @@ const CLASSES: usize = 7;
 /// ASCII count as one.
 #[derive(Clone)]
 pub struct JoinedPairs {
-    /// By the left character, one bit for each right one.
+    /// Indexed by the left character, with one bit for each right one.
     rows: [u128; 128],
     /// Left characters that are joined to one that is not ASCII, right ones that one is joined to.
     to_other: u128,
@@ -64,7 +64,7 @@ impl JoinedPairs {
 /// Cuts text into pieces by the classes of neighbouring bytes.
 pub struct Cutter {
     class: [u8; 256],
-    /// By the left class, one bit for each right class that must not be cut off.
+    /// Indexed by the left class, with one bit for each right class that must not be cut off.
     joined: [u8; CLASSES],
     /// Whether every space begins a piece: the rule of a splitting Metaspace.
     before_each_space: bool,
@@ -91,20 +91,20 @@ impl Cutter {
         Self { class, joined, before_each_space, kernel }
     }
 
-    /// Cuts nothing, but for the spaces of a splitting Metaspace.
+    /// Cuts nothing except at the spaces of a splitting Metaspace.
     pub fn whole(before_each_space: bool, kernel: Kernel) -> Self {
         let mut cutter = Self::new(&JoinedPairs::new(), before_each_space, kernel);
         cutter.joined = [!0; CLASSES];
         cutter
     }
 
-    /// Whether letters are parted from a space behind them.
+    /// Whether letters are cut from a space after them.
     pub fn ends_words(&self) -> bool {
         let [letter, space] = [b'e', b' '].map(|byte| self.class[usize::from(byte)]);
         self.joined[usize::from(letter)] >> space & 1 == 0
     }
 
-    /// Appends the ends of the pieces of `text[..n]`. Behind `n` there are at least 64 readable bytes.
+    /// Appends the ends of the pieces of `text[..n]`. At least 64 bytes after `n` are readable.
     pub fn cut(&self, text: &[u8], n: usize, ends: &mut Vec<u32>) {
         match self.kernel {
             Kernel::Portable => self.cut_portable(&text[..n], ends),
@@ -112,7 +112,7 @@ impl Cutter {
             Kernel::Avx2(avx2) => match avx2.avx512() {
                 // SAFETY: having an `Avx512` proves that the processor has these features.
                 Some(avx512) => unsafe { self.cut_avx512(avx512, text, n, ends) },
-                // SAFETY: the same of an `Avx2`.
+                // SAFETY: having an `Avx2` proves that the processor has these features.
                 None => unsafe { self.cut_avx2(avx2, text, n, ends) },
             },
         }
@@ -147,7 +147,7 @@ fn plain_class(byte: u8) -> u8 {
     }
 }
 
-/// Whether joining a control or punctuation character to one of the second class makes it odd.
+/// Whether joining a control or punctuation character to one of class `other` makes it odd.
 fn crosses(class: u8, other: u8) -> bool {
     match class {
         CONTROL => matches!(other, LETTER | DIGIT | PUNCTUATION),
@@ -156,7 +156,7 @@ fn crosses(class: u8, other: u8) -> bool {
     }
 }
 
-/// The cuts in the block at `at` that are inside a text of `n` bytes: neither at its first byte nor behind its last.
+/// The cuts in the block at `at` that are inside a text of `n` bytes: neither before its first byte nor after its last.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn inside(mut cuts: u64, at: usize, n: usize) -> u64 {
@@ -181,16 +181,16 @@ mod avx2 {
     use crate::encode::blocks::Blocks;
     use crate::encode::kernel::Avx2;
 
-    /// For one class, by the low half of a byte: one bit for each high half that makes a member.
+    /// For one class, indexed by the low half of a byte: one bit for each high half that makes a member.
     type Members = [u8; 16];
 
     impl Cutter {
-        /// 64 bytes at a time: a bitmap of each class by two table look-ups for each byte, then the cuts
-        /// with word arithmetic. Eight times the portable loop.
+        /// 64 bytes at a time: a bitmap of each class by two table look-ups per byte, then the cuts by word arithmetic.
+        /// Eight times as fast as the portable loop.
         #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
         pub(super) fn cut_avx2(&self, avx2: Avx2, text: &[u8], n: usize, ends: &mut Vec<u32>) {
             let tables: [Members; CLASSES - 1] = std::array::from_fn(|class| self.members(class as u8));
-            // All ones where a class must not be cut off the one before it: no branch on the rules below.
+            // All ones where a class must not be cut off the one before it, so that the rules need no branches below.
             let masks: [[u64; CLASSES]; CLASSES] = self
                 .joined
                 .map(|rights| std::array::from_fn(|right| u64::from(rights >> right & 1).wrapping_neg()));
@@ -256,7 +256,7 @@ mod avx2 {
         _mm256_shuffle_epi8(broadcast(&BITS), high)
     }
 
-    /// A bitmap of the bytes that are not in a class.
+    /// A bitmap of the bytes outside a class.
     #[inline]
     #[target_feature(enable = "avx2")]
     fn absent(bytes: __m256i, bits: __m256i, table: &Members) -> u64 {
@@ -280,8 +280,8 @@ mod avx512 {
     use crate::encode::kernel::Avx512;
 
     impl Cutter {
-        /// 64 bytes at a time: the class of each byte, as a bit, meets the classes that must not be cut off the
-        /// byte in front of it, or does not.
+        /// 64 bytes at a time: the class of each byte, as a bit, is tested against the classes that must not be cut off
+        /// the byte before it.
         #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,avx512vbmi2,popcnt")]
         pub(super) fn cut_avx512(&self, avx512: Avx512, text: &[u8], n: usize, ends: &mut Vec<u32>) {
             let class: &[u8; 128] = self.class.first_chunk().expect("there are 256");

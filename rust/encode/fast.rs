@@ -1,4 +1,4 @@
-//! The fast engine: the way of a text from added tokens over normalizer, pieces and cache to its ids.
+//! The fast engine: from a text, by way of added tokens, normalizer, pieces and cache, to its ids.
 
 use std::sync::Arc;
 
@@ -25,12 +25,12 @@ pub struct FastEncoder {
     pub description: String,
     text: TextRules,
     pieces: Pieces,
-    /// What each worker's cache begins with.
+    /// The initial content of each worker's cache.
     seeds: Seeds,
     cache_bytes: usize,
 }
 
-/// What one thread changes while it encodes.
+/// The state that one thread changes while it encodes.
 pub struct FastWorker {
     shared: Arc<FastEncoder>,
     pieces: PieceWorker,
@@ -40,14 +40,14 @@ pub struct FastWorker {
 
 #[derive(Default)]
 struct Buffers {
-    /// The stretch of text in hand, padded.
+    /// The current stretch of text, padded.
     text: Vec<u8>,
     ends: Vec<u32>,
     split: SplitScratch,
 }
 
 impl FastEncoder {
-    /// Takes a file that parses, or says in one clause what is not for the fast engine.
+    /// Takes a file that parses, or says in one clause what the fast engine does not support.
     pub fn new(file: TokenizerFile, options: &EncoderOptions) -> Result<Self, String> {
         let model = &file.model;
         let plan = recognise(&file.normalizer, &file.pre_tokenizer, model)?;
@@ -106,13 +106,13 @@ impl FastEncoder {
         self.vocab.bytes() + self.added.bytes() + self.text.bytes() + self.pieces.bytes() + self.seeds.bytes()
     }
 
-    /// What a worker takes before its first text.
+    /// Bytes of a worker before its first text.
     pub fn worker_bytes(&self) -> usize {
         PieceWorker::new(self.seeds.empty_cache(self.cache_bytes)).bytes()
     }
 }
 
-/// A longer text, of which there are few, does not leave its buffers behind, which take a few times its size.
+/// Longer texts are rare, and their buffers, which take a few times their size, are freed after use.
 const KEPT_TEXT: usize = 16 << 20;
 
 impl FastWorker {
@@ -123,7 +123,7 @@ impl FastWorker {
 
     /// Appends the ids of a text.
     pub fn encode(&mut self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
-        // Places in a text are 32-bit numbers in the hot loops. A normalizer may make it three times as long.
+        // Offsets in a text are 32-bit in the hot loops. A normalizer may make the text three times as long.
         const LONGEST: usize = (u32::MAX as usize - 2 * PADDING) / 3;
         if text.len() > LONGEST {
             return Err(Error::Tokenizer(format!(
@@ -144,10 +144,10 @@ impl FastWorker {
         Ok(())
     }
 
-    /// A stretch between added tokens that are not normalized: normalize it, and search the others.
+    /// A stretch between added tokens that are not normalized: normalizes it, and searches it for the others.
     fn encode_stretch(&mut self, shared: &FastEncoder, stretch: &str, offset: usize, ids: &mut Vec<u32>) {
         let mut buffer = std::mem::take(&mut self.normalized);
-        // Without tokens to search for in normalized text, markers need not be there yet.
+        // If no tokens are searched for in normalized text, it need not have its markers yet.
         let marks_later = shared.text.normalizes_spaces() && shared.added.normalized.is_empty();
         let put_in_front = marks_later && shared.text.prepends();
         let normalized = if marks_later { stretch } else { shared.text.normalize(stretch, &mut buffer) };
@@ -161,7 +161,7 @@ impl FastWorker {
         self.normalized = buffer;
     }
 
-    /// Text without added tokens: pad it, cut it, look the pieces up.
+    /// Text without added tokens: pads it, cuts it, looks the pieces up.
     fn encode_text(&mut self, shared: &FastEncoder, text: &str, in_front: bool, ids: &mut Vec<u32>) {
         let Buffers { text: padded, ends, split } = &mut self.buffers;
         let n = shared.text.pad(text, in_front, padded);

@@ -1,11 +1,10 @@
 //! tokenizer.json as far as the fast engine reads it.
 //!
-//! Everything small is parsed by the reference's own types, so that a file is refused here exactly
-//! when the reference refuses it. The vocabulary and the merges, which are nearly all of the file,
-//! are read straight into vectors that borrow from it: the reference goes through a tree of
-//! `serde_json` values and takes several times as long.
+//! Everything small is parsed by the reference's own types, so that a file is refused here exactly when the reference
+//! refuses it. The vocabulary and the merges, which are nearly all of the file, are read directly into vectors that
+//! borrow from it: the reference builds a tree of `serde_json` values and takes several times as long.
 //!
-//! Whatever looks odd is an `Err` here; the caller then lets the reference decide.
+//! Anything unusual is an `Err` here; the caller then lets the reference decide.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -26,8 +25,8 @@ pub struct TokenizerFile<'a> {
     pub model: BpeModel<'a>,
 }
 
-/// One entry of `added_tokens`. Its `id` is not read: the reference only warns when it is not the one
-/// that the token gets.
+/// One entry of `added_tokens`. Its `id` is not read: the reference only warns when it differs from the one that the
+/// token gets.
 #[derive(Deserialize)]
 #[allow(clippy::struct_excessive_bools)] // the five flags of the file format
 pub struct AddedTokenEntry {
@@ -41,7 +40,7 @@ pub struct AddedTokenEntry {
     pub special: bool,
 }
 
-/// The `model` of a tokenizer.json. A missing `type` means BPE to the reference when the rest fits.
+/// The `model` of a tokenizer.json. The reference takes a missing `type` for BPE when the rest fits.
 #[derive(Deserialize)]
 pub struct BpeModel<'a> {
     #[serde(rename = "type", default, borrow, deserialize_with = "not_null")]
@@ -66,7 +65,7 @@ pub struct BpeModel<'a> {
     merges: MergeEntries<'a>,
 }
 
-/// A token as it is spelled in the file; borrowed unless it holds an escape.
+/// A token as spelled in the file; borrowed unless it contains an escape.
 pub type Token<'a> = Cow<'a, str>;
 
 impl<'a> BpeModel<'a> {
@@ -137,7 +136,7 @@ pub fn other_model(json: &[u8]) -> Option<String> {
     }
 }
 
-/// A key that the reference does not know makes it refuse the file.
+/// The reference refuses a file with a key that it does not know.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Outline<'a> {
@@ -166,12 +165,12 @@ fn current_version() -> String {
     "1.0".into()
 }
 
-/// A value that may be missing but not null.
+/// A value that may be absent but not null.
 fn not_null<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
 }
 
-/// Whether the reference's own type takes this part of the file.
+/// Checks that the reference's own type accepts this part of the file.
 fn check<T: DeserializeOwned>(part: Option<&RawValue>) -> Result<(), String> {
     match part {
         None => Ok(()),
@@ -181,8 +180,8 @@ fn check<T: DeserializeOwned>(part: Option<&RawValue>) -> Result<(), String> {
     }
 }
 
-/// Whether a post-processor leaves a text's ids as they are, special tokens left out. A template may have the
-/// text twice or not at all.
+/// Whether a post-processor leaves a text's ids unchanged, apart from special tokens. A template may emit the text
+/// twice or not at all.
 fn keeps_ids(post_processor: &serde_json::Value) -> bool {
     let list = |key: &str| post_processor[key].as_array().map(Vec::as_slice).unwrap_or_default();
     match post_processor["type"].as_str() {
@@ -265,7 +264,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for MergeEntries<'a> {
                     match merge {
                         Merge::Pair(left, right) => merges.push((left, right)),
                         Merge::Line(line) => {
-                            // The reference drops these before it numbers the merges.
+                            // The reference drops these before it ranks the merges.
                             if !line.starts_with("#version") {
                                 merges.push(split_line(line).map_err(serde::de::Error::custom)?);
                             }
@@ -279,7 +278,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for MergeEntries<'a> {
     }
 }
 
-/// A file has merges of one form only, or the reference refuses it.
+/// The reference refuses a file with merges of both forms.
 #[derive(Default)]
 struct Forms {
     pairs: bool,

@@ -1,5 +1,5 @@
-//! Merging with a heap of candidates: for what is too long for a fixed array, which is the rare word whose windows do
-//! not fit together, and at load the spelling of a token of more than 64 symbols.
+//! Merging with a heap of candidates, for what is too long for a fixed array: the rare word whose windows cannot be
+//! joined, and at load the spelling of a token of more than 64 symbols.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -7,8 +7,8 @@ use std::collections::BinaryHeap;
 use super::merging::Merges;
 use super::pairs::NONE;
 
-/// Merges any number of symbols in O(n log n) time, until `until` are left or no merge is. `emit` gets each
-/// symbol that is left with the number of those that it and the ones before it cover.
+/// Merges any number of symbols in O(n log n) time, until only `until` symbols, or no merges, are left. `emit` gets
+/// each remaining symbol with the number of original symbols that it and those before it cover.
 pub fn merge(table: &impl Merges, symbols: &[u32], until: usize, mut emit: impl FnMut(u32, usize)) {
     let ranks = symbols.windows(2).map(|pair| table.ranks().get(pair[0], pair[1]));
     let mut word = Word {
@@ -28,7 +28,7 @@ pub fn merge(table: &impl Merges, symbols: &[u32], until: usize, mut emit: impl 
     while remaining > until
         && let Some(Reverse((rank, place))) = heap.pop()
     {
-        // What stood there when this was pushed may since have been merged otherwise.
+        // The pair that was there when this was pushed may have changed since.
         if word.ranks[place] == rank {
             remaining -= 1;
             word.join(table, rank, place, |candidate| heap.push(Reverse(candidate)));
@@ -42,7 +42,7 @@ pub fn merge(table: &impl Merges, symbols: &[u32], until: usize, mut emit: impl 
     }
 }
 
-/// The symbols as a linked list; `ranks[i]` is that of symbol i and the one that follows it.
+/// The symbols as a linked list; `ranks[i]` is the rank of the pair of symbol i and its successor.
 struct Word {
     ids: Vec<u32>,
     ranks: Vec<u32>,

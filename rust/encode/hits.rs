@@ -1,9 +1,9 @@
-//! The loops that most of the time goes into: they find the pieces that the cache has.
+//! The loops that take most of the time: cache hits.
 //!
-//! First the keys of a batch of pieces are made, and their cache lines asked for; then all are looked up, by
-//! when the lines have come, and their ids written, or kept while a new piece is [waited for](super::waiting). These
-//! loops do nothing else, and are functions of their own, so that all they need stays in registers: within one large
-//! loop they took a quarter more.
+//! First the keys of a batch of pieces are made and their cache lines prefetched. Then all are looked up, by which time
+//! the lines have arrived, and their ids are written, or held back while a new piece is [waiting](super::waiting).
+//! These loops do nothing else, and are functions of their own, so that their state stays in registers: as parts of one
+//! large loop they took a quarter longer.
 
 use std::ops::Range;
 
@@ -12,16 +12,16 @@ use super::cache::{KEY_BYTES, MEDIUM, NO_KEY, PieceCache, Probe, SHORT, ShortKey
 use super::kernel::{Kernel, Plain};
 use super::piece::Piece;
 
-/// Pieces in a batch. With fewer the first lines have not come when they are needed, with more those that have
-/// come leave the first-level cache again.
+/// Pieces in a batch. With fewer, the first lines have not arrived when they are needed; with more, lines are evicted
+/// from the L1 cache before they are used.
 pub const BATCH: usize = 128;
 
-/// The most ids that a hit has, and how many are written for it in any case.
+/// The most ids of a hit, and how many are written for each one regardless.
 const UNPACKED: usize = 2 * PER_WORD;
 const ROOM: usize = 8;
 
-/// Pieces of a padded text, a batch of them at a time: which they are, their keys if they have up to [`SHORT`] bytes
-/// ([`NO_KEY`] for others) and the places to look at.
+/// Pieces of a padded text, a batch at a time, with their places in the cache and the keys of those of up to [`SHORT`]
+/// bytes ([`NO_KEY`] for others).
 pub struct Batch<'a> {
     kernel: Kernel,
     text: &'a [u8],
@@ -33,12 +33,12 @@ pub struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
-    /// Before the first pieces of a text.
+    /// A batch before the first pieces of a text.
     pub fn new(kernel: Kernel, text: &'a [u8], ends: &'a [u32]) -> Self {
         Self { kernel, text, ends, range: 0..0, keys: [NO_KEY; BATCH], places: [0; BATCH] }
     }
 
-    /// The indices of its pieces among those of the text.
+    /// The indices of its pieces in the text.
     pub fn range(&self) -> Range<usize> {
         self.range.clone()
     }
@@ -62,7 +62,7 @@ impl<'a> Batch<'a> {
         (&self.keys[rest.clone()], &self.places[rest])
     }
 
-    /// Goes on to the next pieces of the text, up to [`BATCH`] of them, and makes their keys; false if there are none.
+    /// Advances to the next pieces of the text, up to [`BATCH`] of them, and makes their keys; false if there are none.
     pub fn next(&mut self, cache: &PieceCache) -> bool {
         self.range = self.range.end..self.ends.len().min(self.range.end + BATCH);
         if self.range.is_empty() {
@@ -77,15 +77,15 @@ impl<'a> Batch<'a> {
         true
     }
 
-    /// Writes the ids of the pieces from `index` on until one is not a hit, and gives its index, or the end of the
-    /// batch.
+    /// Writes the ids of the pieces from `index` on up to the first that is not a hit, and returns its index, or the
+    /// end of the batch.
     pub fn write_hits(&self, cache: &PieceCache, index: usize, ids: &mut Vec<u32>) -> usize {
         let (keys, places) = self.from(index);
         index
             + match self.kernel {
                 Kernel::Portable => write_hits(Plain, cache.short(), keys, places, ids),
                 #[cfg(target_arch = "x86_64")]
-                // SAFETY: as above.
+                // SAFETY: having an `Avx2` proves that the processor has these features.
                 Kernel::Avx2(avx2) => unsafe { avx2::write_hits(avx2, cache.short(), keys, places, ids) },
             }
     }
@@ -96,8 +96,8 @@ impl<'a> Batch<'a> {
         keys[0] != NO_KEY && cache.short().find(Plain, keys[0], places[0]).is_none()
     }
 
-    /// The values of its pieces from `index` on, [`absent`](packed::absent) for those that the cache lacks. Such as
-    /// have a key are given to `miss`: how many come before it, its key, and its place.
+    /// The values of its pieces from `index` on, [`absent`](packed::absent) for those that the cache lacks. For each of
+    /// these that has a key, `miss` gets the number of pieces before it, its key, and its place.
     pub fn look_up(
         &self,
         cache: &PieceCache,
@@ -109,7 +109,7 @@ impl<'a> Batch<'a> {
         let absent = match self.kernel {
             Kernel::Portable => look_up(Plain, cache.short(), keys, places, values),
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: as above.
+            // SAFETY: having an `Avx2` proves that the processor has these features.
             Kernel::Avx2(avx2) => unsafe { avx2::look_up(avx2, cache.short(), keys, places, values) },
         };
         for index in absent.iter() {
@@ -121,7 +121,8 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// Writes the ids of values until those of one are not in it, and gives how many values come before.
+/// Writes the ids of values up to the first that does not hold its ids itself, and returns the number of values before
+/// it.
 pub fn write(kernel: Kernel, values: &[Value], ids: &mut Vec<u32>) -> usize {
     match kernel {
         Kernel::Portable => write_values(Plain, values.iter().map(Some), ids),
@@ -131,7 +132,7 @@ pub fn write(kernel: Kernel, values: &[Value], ids: &mut Vec<u32>) -> usize {
     }
 }
 
-/// Indices among some pieces of a batch.
+/// Indices of some pieces of a batch.
 struct Indices {
     indices: [u8; BATCH],
     count: usize,
@@ -167,7 +168,7 @@ fn look_up(
     for (index, ((key, place), value)) in keys.iter().zip(places).zip(values).enumerate() {
         let found;
         (*value, found) = cache.read(probe, *key, *place);
-        // No branch: most batches of a text that is new hold some.
+        // Branchless: most batches of new text contain misses.
         absent.push_if(!found, index);
     }
     absent
@@ -186,7 +187,7 @@ fn prepare(probe: impl Probe, batch: &mut Batch, cache: &PieceCache) {
     for (index, ((end, key), place)) in ends.iter().zip(&mut *keys).zip(&mut *places).enumerate() {
         let len = *end as usize - start;
         if len <= SHORT {
-            // SAFETY: a piece starts at `first` or where another ends, so so many bytes of the text follow there.
+            // SAFETY: `start` is `first` or one of the ends, so at most `last`, after which `KEY_BYTES` bytes follow.
             let bytes = unsafe { &*text.as_ptr().add(start).cast() };
             *key = probe.key(bytes, len);
             *place = short.place(*key);
@@ -196,7 +197,7 @@ fn prepare(probe: impl Probe, batch: &mut Batch, cache: &PieceCache) {
         }
         start = *end as usize;
     }
-    // By themselves: with a call in it, the loop would not keep what it needs in registers.
+    // In a separate loop: with a call in it, the one above would not keep its state in registers.
     for index in longer.iter() {
         let start = if index == 0 { first } else { ends[index - 1] };
         keys[index] = NO_KEY;
@@ -227,7 +228,8 @@ fn write_hits(
     write_values(probe, values, ids)
 }
 
-/// Writes the ids of values until one is not there or its ids are not in it, and gives how many come before.
+/// Writes the ids of values up to the first that is absent or does not hold its ids itself, and returns the number of
+/// values before it.
 #[inline(always)]
 fn write_values<'a>(
     probe: impl Probe,
@@ -237,7 +239,7 @@ fn write_values<'a>(
     let most = values.len();
     ids.reserve(most * UNPACKED + ROOM);
     let begin = ids.as_mut_ptr();
-    // SAFETY: the end of the ids.
+    // SAFETY: this is the end of the ids, inside their allocation.
     let mut out = unsafe { begin.add(ids.len()) };
     let mut done = 0;
     for value in values.take(most) {
@@ -246,7 +248,7 @@ fn write_values<'a>(
         if count > UNPACKED {
             break;
         }
-        // SAFETY: there is room for as many ids for each value, and for what is written behind them.
+        // SAFETY: there is room for `UNPACKED` ids for each value, and for what is written past them.
         unsafe {
             out.cast::<[u32; ROOM]>().write(probe.unpack(value));
             out = out.add(count);

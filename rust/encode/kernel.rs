@@ -1,24 +1,23 @@
-//! Which instructions the hot loops may use, found out once at load.
+//! Which instructions the hot loops may use, detected once at load.
 //!
-//! The crate is compiled for the target's base processor (compiling all of it for newer ones slows
-//! inflating by a fifth). The hot loops exist twice instead: as plain Rust, which is what every
-//! processor without a kernel of its own runs, and compiled with the features of a kernel. Both give
-//! the same ids; tests force the portable one. What is compiled into a kernel must be inlined there, or it runs
-//! without the kernel's instructions.
+//! The crate is compiled for the target's baseline processor (compiling all of it for newer ones slows inflating by a
+//! fifth). The hot loops exist twice instead: as plain Rust, which processors without a kernel run, and compiled with
+//! the features of a kernel. Both give the same ids; tests force the portable one. Functions that a kernel calls must
+//! be inlined into it, or they run without its instructions.
 
 /// The instruction set that the hot loops of one encoder use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kernel {
     /// Plain Rust.
     Portable,
-    /// x86-64 with AVX2, BMI1, BMI2, LZCNT and POPCNT: everything since Haswell and Zen. Text is cut with AVX-512
-    /// where the processor has that as well; the other loops gain nothing by it.
+    /// x86-64 with AVX2, BMI1, BMI2, LZCNT and POPCNT: Haswell, Zen and later. Text is cut with AVX-512 where the
+    /// processor has that as well; the other loops gain nothing from it.
     #[cfg(target_arch = "x86_64")]
     Avx2(Avx2),
 }
 
 impl Kernel {
-    /// The best this processor has.
+    /// The best one that this processor supports.
     pub fn detect() -> Self {
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("avx2")
@@ -36,7 +35,7 @@ impl Kernel {
         Self::Portable
     }
 
-    /// All that this processor has, from plain Rust to the best: for tests, and to compare.
+    /// All that this processor supports, from plain Rust to the best: for tests and comparisons.
     pub fn all() -> Vec<Self> {
         match Self::detect() {
             Self::Portable => vec![Self::Portable],
@@ -61,12 +60,12 @@ impl Kernel {
     }
 }
 
-/// Plain Rust, to do with what a kernel does otherwise.
+/// Plain Rust in place of a kernel's instructions.
 #[derive(Clone, Copy)]
 pub struct Plain;
 
-/// To do with the instructions of that kernel: having one proves that the processor has them, as only
-/// [`Kernel::detect`] makes one.
+/// Permission to use the instructions of that kernel: having one proves that the processor has them, since only
+/// [`Kernel::detect`] creates one.
 #[cfg(target_arch = "x86_64")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Avx2 {
@@ -80,17 +79,17 @@ impl Avx2 {
     }
 }
 
-/// The same for AVX-512 with its instructions for bytes (F, BW, VBMI, VBMI2), as since Ice Lake and Zen 4. A processor
-/// with these has all that an [`Avx2`] stands for.
+/// The same for AVX-512 with its byte instructions (F, BW, VBMI, VBMI2): Ice Lake, Zen 4 and later. A processor with
+/// these has everything that an [`Avx2`] stands for.
 #[cfg(target_arch = "x86_64")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Avx512(());
 
-/// Asks for a cache line ahead of its use; a hint without effect on results.
+/// Prefetches a cache line; a hint without effect on results.
 #[inline(always)]
 pub fn prefetch<T>(place: *const T) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: prefetching is in the base instruction set, touches no memory that the program sees, and takes any
+    // SAFETY: prefetching is in the baseline instruction set, has no effect that the program can observe, and takes any
     // address.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};

@@ -1,9 +1,8 @@
 //! Large tables in large pages.
 //!
-//! The tables of the hot loops are accessed at random. With pages of 4 KiB nearly every access to one of
-//! tens of megabytes misses the address cache as well: on a virtual machine large pages make a second
-//! pass 1.2 to 1.5 times faster. Mapped memory is also zeroed when first touched, not ahead, which would
-//! take up to 95 ms for 40 MB.
+//! The tables of the hot loops are accessed at random. With pages of 4 KiB nearly every access to a table of tens of
+//! megabytes misses the TLB as well: on a virtual machine large pages make a second pass 1.2 to 1.5 times faster.
+//! Mapped memory is also zeroed when first touched, not in advance, which would take up to 95 ms for 40 MB.
 
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -22,28 +21,28 @@ impl Line {
     pub const EMPTY: Self = Self([0; 8]);
 }
 
-/// A fixed number of cache lines, zero to begin with.
+/// A fixed number of cache lines, initially zero.
 pub struct Lines {
-    /// Into `_map`, which does not move it when it is moved itself.
+    /// Points into `_map`, whose memory stays in place when the map is moved.
     start: NonNull<Line>,
     len: usize,
     _map: MmapMut,
 }
 
-// SAFETY: `Lines` owns its memory and hands it out by the rules of references only.
+// SAFETY: `Lines` owns its memory and exposes it by references only.
 unsafe impl Send for Lines {}
-// SAFETY: as above; nothing changes it through a shared reference.
+// SAFETY: `Lines` owns its memory, and nothing changes it through a shared reference.
 unsafe impl Sync for Lines {}
 
 impl Lines {
-    /// None where the system does not give that much.
+    /// None if the system cannot provide that much.
     pub fn zeroed(len: usize) -> Option<Self> {
         let bytes = len * size_of::<Line>();
-        // Most of it may never be touched: it need not be there now.
+        // Most of it may never be touched, so it need not be reserved.
         let mut map = MmapOptions::new().len(bytes + LARGE_PAGE).no_reserve_swap().map_anon().ok()?;
         #[cfg(target_os = "linux")]
         if bytes >= LARGE_PAGE {
-            // No more than advice: without large pages everything works, slower.
+            // Only advice: without large pages everything works, but slower.
             let _ = map.advise(memmap2::Advice::HugePage);
         }
         let offset = map.as_ptr().align_offset(LARGE_PAGE).min(LARGE_PAGE);
@@ -57,7 +56,7 @@ impl Deref for Lines {
 
     #[inline(always)]
     fn deref(&self) -> &[Line] {
-        // SAFETY: `len` lines from `start` lie in `_map`, aligned, and any bytes are numbers.
+        // SAFETY: `len` lines from `start` lie in `_map`, aligned, and every bit pattern is valid.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
@@ -65,7 +64,8 @@ impl Deref for Lines {
 impl DerefMut for Lines {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut [Line] {
-        // SAFETY: as in `deref`; `self` is borrowed alone.
+        // SAFETY: `len` lines from `start` lie in `_map`, aligned, every bit pattern is valid, and `self` is borrowed
+        // exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }
@@ -85,7 +85,7 @@ mod tests {
             if let Some(last) = lines.last_mut() {
                 *last = full;
             }
-            // Moving them leaves them where they are.
+            // Moving the value leaves its memory in place.
             let moved = Box::new(lines);
             assert_eq!(moved.last().is_some_and(|last| *last == full), len > 0);
         }

@@ -1,12 +1,12 @@
 //! Text to ids: exactly those of the Hugging Face `tokenizers` crate at its pinned version.
 //!
-//! [`Encoder`] is made once from tokenizer.json and shared; every thread that encodes makes its own
-//! [`EncodeWorker`], which owns whatever that thread must be able to change.
+//! [`Encoder`] is created once from tokenizer.json and shared; every encoding thread creates its own [`EncodeWorker`],
+//! which owns all state that the thread changes.
 //!
-//! There are two engines. The fast one is gristmill's own and takes the tokenizers whose structure it
-//! recognises (`recognise.rs`): byte-level BPE and SentencePiece-style BPE. The other is the `tokenizers`
-//! crate itself, for all the rest. The way of a text through the fast engine is in `fast.rs`; the ideas
-//! that make it fast are in docs/encoder.md.
+//! There are two engines. The fast one is gristmill's own and takes the tokenizers whose structure it recognises
+//! (`recognise.rs`): byte-level BPE and SentencePiece-style BPE. The other is the `tokenizers` crate itself, for
+//! everything else. `fast.rs` shows the path of a text through the fast engine; docs/encoder.md explains what makes it
+//! fast.
 
 mod added;
 #[cfg(target_arch = "x86_64")]
@@ -84,12 +84,12 @@ pub enum SpecialTokens {
 pub struct EncoderOptions {
     /// What special tokens that are spelled out in a text become.
     pub special_tokens_in_text: SpecialTokens,
-    /// [`Engine::Reference`] to have the reference engine whatever the file; [`Engine::Fast`] to have
-    /// the fast one where it can be had.
+    /// [`Engine::Reference`] to use the reference engine whatever the file; [`Engine::Fast`] to use the fast one where
+    /// the file allows.
     pub engine: Engine,
     /// About how many bytes the cache of one worker may grow to.
     pub cache_bytes: usize,
-    /// What the hot loops run on: another than the best one for tests, and to compare.
+    /// What the hot loops run on: other than the best one only for tests and comparisons.
     pub kernel: Kernel,
 }
 
@@ -138,28 +138,28 @@ struct Shared {
     json: Box<[u8]>,
     options: EncoderOptions,
     fast: Option<Arc<FastEncoder>>,
-    /// Made when first needed: it takes as long as all the rest together several times over.
+    /// Created when first needed: it takes several times as long as everything else together.
     reference: OnceLock<Result<Reference, String>>,
     reason: String,
-    /// Workers without work: those of earlier calls of [`Encoder::encode_batch`], whose caches are warm, and one
-    /// that is made at load.
+    /// Idle workers: those of earlier calls of [`Encoder::encode_batch`], whose caches are warm, and one created at
+    /// load.
     idle: Mutex<Vec<FastWorker>>,
     cores: usize,
 }
 
-/// What one thread needs to encode; make one per thread with [`Encoder::worker`].
+/// What one thread needs to encode; create one per thread with [`Encoder::worker`].
 pub struct EncodeWorker {
     shared: Arc<Shared>,
     fast: Option<FastWorker>,
 }
 
 impl Encoder {
-    /// Makes an encoder from the bytes of a tokenizer.json.
+    /// Creates an encoder from the bytes of a tokenizer.json.
     pub fn from_bytes(json: &[u8]) -> Result<Self> {
         Self::with_options(json, EncoderOptions::default())
     }
 
-    /// Makes an encoder with other options than the usual ones.
+    /// Creates an encoder with options other than the defaults.
     pub fn with_options(json: &[u8], options: EncoderOptions) -> Result<Self> {
         let (fast, reason) = match make_fast(json, &options) {
             Ok(fast) => {
@@ -175,13 +175,13 @@ impl Encoder {
         let reference = OnceLock::new();
         let shared = Shared { json: json.into(), options, fast, reference, reason, idle, cores };
         if !is_fast {
-            // Whatever the fast engine found odd may be what the reference refuses.
+            // What the fast engine does not support may be something that the reference refuses.
             shared.reference()?;
         }
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// The bytes of the tokenizer.json that this was made from.
+    /// The bytes of the tokenizer.json that this was created from.
     pub fn json(&self) -> &[u8] {
         &self.shared.json
     }
@@ -191,16 +191,16 @@ impl Encoder {
         if self.shared.fast.is_some() { Engine::Fast } else { Engine::Reference }
     }
 
-    /// One sentence: what was recognised, or what was not.
+    /// One sentence: what was recognised, or why the fast engine does not support it.
     pub fn engine_reason(&self) -> &str {
         &self.shared.reason
     }
 
-    /// What the encoder takes, and each of its workers.
+    /// The memory of the encoder and of each of its workers.
     pub fn memory(&self) -> EncoderMemory {
         let shared = self.shared.json.len();
         match &self.shared.fast {
-            // The reference keeps what it has merged in a cache of each thread, ten thousand words.
+            // Not counted: the reference caches ten thousand merged words per thread.
             None => EncoderMemory { shared, worker: 0, worker_bound: 0 },
             Some(fast) => EncoderMemory {
                 shared: shared + fast.bytes(),
@@ -210,12 +210,12 @@ impl Encoder {
         }
     }
 
-    /// The share of merges that are left out at random, if there are such: then a text has other ids each time.
+    /// The share of merges that dropout skips at random, if any: a text then gets different ids each time.
     pub fn dropout(&self) -> Option<f32> {
         if self.shared.fast.is_some() { None } else { self.shared.reference().ok()?.dropout() }
     }
 
-    /// Number of ids, added tokens included. With holes between them the largest id is not below it.
+    /// Number of ids, added tokens included. If there are gaps between them, the largest id is not below this number.
     pub fn vocab_size(&self) -> usize {
         match &self.shared.fast {
             Some(fast) => {
@@ -255,12 +255,13 @@ impl Encoder {
         self.shared.reference()?.decode(ids)
     }
 
-    /// Appends the ids that the reference gives a text, whatever the engine: to verify with.
+    /// Appends the ids that the reference gives a text, whatever the engine: for verification.
     pub fn encode_with_reference(&self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
         self.shared.reference()?.encode(text, ids)
     }
 
-    /// The ids of all texts one after another, and where each text's begin, with the end at last.
+    /// The ids of all texts one after another, and the offset at which each text's ids begin, followed by their total
+    /// number.
     pub fn encode_batch<T: AsRef<str> + Sync>(
         &self,
         texts: &[T],
@@ -268,7 +269,7 @@ impl Encoder {
     ) -> Result<(Vec<u32>, Vec<i64>)> {
         let shares = shares(texts, threads);
         if shares.len() <= 1 {
-            // On this thread: a new one would begin on another core, far from the cache's memory.
+            // On this thread: a new one would start on another core, whose caches are cold.
             let (mut ids, ends) = self.encode_part(texts)?;
             ids.shrink_to_fit();
             return Ok((ids, std::iter::once(0).chain(ends.iter().map(|end| *end as i64)).collect()));
@@ -295,7 +296,7 @@ impl Encoder {
 
     fn encode_part<T: AsRef<str>>(&self, texts: &[T]) -> Result<(Vec<u32>, Vec<usize>)> {
         let mut worker = self.worker();
-        // Room for what most texts give: growing would touch new memory again and again.
+        // Enough room for most texts: growing would touch new memory repeatedly.
         let bytes: usize = texts.iter().map(|text| text.as_ref().len()).sum();
         let mut ids = Vec::with_capacity(bytes / 3);
         let mut ends = Vec::with_capacity(texts.len());
@@ -324,17 +325,17 @@ impl EncodeWorker {
         }
     }
 
-    /// Bytes that this worker owns at the moment.
+    /// Bytes that this worker currently owns.
     pub fn bytes(&self) -> usize {
         self.fast.as_ref().map_or(0, FastWorker::bytes)
     }
 }
 
 impl Shared {
-    /// The workers without work, if they can be had. In a process that was forked while another thread held the
-    /// lock, nobody will ever let go of it.
+    /// The idle workers, if the lock can be taken. In a process that was forked while another thread held it, it is
+    /// never released.
     fn idle(&self) -> Option<MutexGuard<'_, Vec<FastWorker>>> {
-        // It is held for a few instructions.
+        // The lock is held for a few instructions only.
         const PATIENCE: usize = 1000;
         for _ in 0..PATIENCE {
             match self.idle.try_lock() {
@@ -346,7 +347,7 @@ impl Shared {
         None
     }
 
-    /// Keeps workers for later calls: as many as can run at a time.
+    /// Keeps workers for later calls: as many as can run at once.
     fn keep(&self, workers: Option<FastWorker>) {
         if let Some(mut idle) = self.idle() {
             idle.extend(workers);
@@ -363,9 +364,9 @@ impl Shared {
     }
 }
 
-/// Texts in order, in shares of about the same number of bytes: one for each thread, or fewer.
+/// Texts in order, in shares of about equal size in bytes: one for each thread, or fewer.
 fn shares<T: AsRef<str>>(texts: &[T], threads: usize) -> Vec<&[T]> {
-    /// Fewer bytes are encoded in the time that starting a thread takes.
+    /// Encoding fewer bytes than this takes less time than starting a thread.
     const LEAST: usize = 16 << 10;
     let bytes: usize = texts.iter().map(|text| text.as_ref().len()).sum();
     let share = bytes.div_ceil(threads.max(1)).max(LEAST);
@@ -381,12 +382,12 @@ fn shares<T: AsRef<str>>(texts: &[T], threads: usize) -> Vec<&[T]> {
     shares
 }
 
-/// The fast engine, or a sentence that says why it is not to be had.
+/// The fast engine, or a sentence that says why it is not available.
 fn make_fast(json: &[u8], options: &EncoderOptions) -> Result<FastEncoder, String> {
     if options.engine == Engine::Reference {
         return Err("the reference engine was requested".into());
     }
-    // The parts of the file are checked by the types of the reference, which may panic.
+    // The parts of the file are validated by the reference's types, which may panic.
     let parsed = reference::guarded(|| Ok(TokenizerFile::parse(json)));
     parsed
         .unwrap_or_else(|error| Err(error.to_string()))

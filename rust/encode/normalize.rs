@@ -1,11 +1,10 @@
 //! Normalizers: NFC with the reference's Unicode tables.
 //!
-//! The reference's NFC is of Unicode 9, whatever is current, so its own crate does the work here. But
-//! nearly all text is in NFC already, and that is quickly seen: a character is *settled* when it has
-//! combining class 0, begins with class 0 when taken apart, and never changes or joins what is before
-//! it (`NFC_Quick_Check=Yes`). Text of settled characters is unchanged, and NFC goes no further than to
-//! the next one. So only the stretches between settled characters are normalized, each together with
-//! the settled character before it, on which its marks stand.
+//! The reference's NFC is that of Unicode 9, whatever is current, so its own crate does the work here. But nearly all
+//! text is in NFC already, and that is quick to see: a character is *settled* when it has combining class 0, its
+//! decomposition begins with class 0, and it never changes or composes with what precedes it (`NFC_Quick_Check=Yes`).
+//! Text of settled characters is unchanged, and the effect of NFC ends at the next one. So only the stretches between
+//! settled characters are normalized, each together with the settled character before it, the base of its marks.
 
 use std::sync::LazyLock;
 
@@ -24,7 +23,7 @@ pub struct Nfc {
 }
 
 impl Nfc {
-    /// The one table there is: making it takes tens of milliseconds.
+    /// The only instance: building it takes tens of milliseconds.
     pub fn get() -> &'static Self {
         static TABLE: LazyLock<Nfc> = LazyLock::new(Nfc::new);
         &TABLE
@@ -38,7 +37,7 @@ impl Nfc {
         Self { settled }
     }
 
-    /// The text in NFC, written to `buffer`, or none when `text` is so already.
+    /// The text in NFC, written to `buffer`, or none if `text` is in NFC already.
     pub fn normalize<'a>(&self, text: &str, buffer: &'a mut String) -> Option<&'a str> {
         let mut unsure = self.find(text.as_bytes(), 0, false)?;
         buffer.clear();
@@ -56,7 +55,7 @@ impl Nfc {
         Some(buffer)
     }
 
-    /// The place of the first character, from `place` on, that is settled or that is not.
+    /// The place of the first character from `place` on that is settled, or that is not.
     fn find(&self, text: &[u8], mut place: usize, settled: bool) -> Option<usize> {
         while place < text.len() {
             if !settled && text[place] < FIRST_UNSURE {
@@ -77,8 +76,7 @@ impl Nfc {
     }
 }
 
-/// How many bytes at the start are below [`FIRST_UNSURE`], at least one: 32 at a time, which the
-/// compiler turns into vector instructions.
+/// How many bytes at the start are below [`FIRST_UNSURE`], at least one: 32 at a time, which the compiler vectorizes.
 fn skip(text: &[u8]) -> usize {
     let (blocks, _) = text.as_chunks::<32>();
     let clear = |block: &&[u8; 32]| block.iter().fold(0, |most, byte| most.max(*byte)) < FIRST_UNSURE;
@@ -88,7 +86,7 @@ fn skip(text: &[u8]) -> usize {
 }
 
 fn push_nfc(stretch: &str, buffer: &mut String) {
-    // Marks in order that join with nothing, as in Thai or Arabic.
+    // Marks in canonical order that compose with nothing, as in Thai or Arabic.
     if is_nfc_quick(stretch.chars()) == IsNormalized::Yes {
         buffer.push_str(stretch);
     } else {
@@ -125,7 +123,7 @@ mod tests {
             let text = c.to_string();
             assert_eq!(normalized(table, &text), nfc(&text), "{c:?}");
             assert!(c >= '\u{300}' || is_settled(c), "{c:?}");
-            // What joins what is before it is not settled.
+            // A character that composes with what precedes it is not settled.
             if nfc(&text) == text {
                 for (part, _) in std::iter::once(c).nfd().skip(1) {
                     assert!(!is_settled(part), "{part:?} of {c:?}");
@@ -134,7 +132,7 @@ mod tests {
         }
     }
 
-    /// Texts of characters that move, join, or come apart under NFC, among some that do not.
+    /// Texts of characters that NFC reorders, composes or decomposes, among some that it leaves alone.
     const TRAPS: &str = "[ aeo\u{300}\u{301}\u{323}\u{338}\u{345}\u{c5}\u{1e9b}\u{212b}\u{340}\u{344}\
         \u{3b1}\u{5d9}\u{5b4}\u{5bc}\u{fb1d}\u{64b}\u{651}\u{915}\u{93c}\u{94d}\u{958}\u{e01}\u{e48}\u{e38}\
         \u{1100}\u{1161}\u{11a8}\u{ac00}\u{ac01}\u{f71}\u{f72}\u{f73}\u{2adc}\u{1d157}\u{1d165}\u{1d15e}\

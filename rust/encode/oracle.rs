@@ -1,4 +1,4 @@
-//! The rule of BPE written as plainly as possible, for tests to check the fast ways against.
+//! The rule of BPE written as plainly as possible, for tests to check the fast implementations against.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::rules::{self, MergeRule};
 
-/// Merges by the rule's words: find the lowest rank, leftmost, join, begin again.
+/// Merges literally by the rule: find the lowest rank, of several the leftmost, join, repeat.
 pub fn merge(rules: &[MergeRule], symbols: &[u32]) -> Vec<u32> {
     let ranks: HashMap<(u32, u32), (usize, u32)> = rules
         .iter()
@@ -32,7 +32,7 @@ pub fn merge(rules: &[MergeRule], symbols: &[u32]) -> Vec<u32> {
     }
 }
 
-/// The rules that can happen of those that [`any_rules`] makes.
+/// Those rules of [`any_rules`] that can happen.
 pub fn live(rules: &[MergeRule]) -> Vec<MergeRule> {
     rules::live(rules, |id, symbols| {
         spell(rules, id, symbols);
@@ -40,7 +40,7 @@ pub fn live(rules: &[MergeRule]) -> Vec<MergeRule> {
     })
 }
 
-/// Appends the symbols of an id, by any rule that makes it: the products of all are spelled alike.
+/// Appends the symbols of an id, by any rule that makes it: all of them give the same spelling.
 fn spell(rules: &[MergeRule], id: u32, symbols: &mut Vec<u32>) {
     match rules.iter().find(|rule| rule.product == id) {
         None => symbols.push(id),
@@ -51,8 +51,8 @@ fn spell(rules: &[MergeRule], id: u32, symbols: &mut Vec<u32>) {
     }
 }
 
-/// Merges over the symbols 0 to 3, in any order, some listed twice, some that nothing leads to.
-/// Products get ids by their spelling, so that one spelling has one id.
+/// Merges over the symbols 0 to 3, in any order, some listed twice, some unreachable. Products get ids by their
+/// spelling, so that one spelling has one id.
 pub fn any_rules() -> impl Strategy<Value = Vec<MergeRule>> {
     prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 0..40).prop_map(
         |picks| {
@@ -68,7 +68,7 @@ pub fn any_rules() -> impl Strategy<Value = Vec<MergeRule>> {
                 }
                 rules.push(MergeRule { left: left as u32, right: right as u32, product: product as u32 });
             }
-            // Files list merges in any order of length: what was built last may rank first.
+            // Files list merges in any order of length: the one generated last may rank first.
             if rules.len() % 2 == 1 {
                 rules.reverse();
             }

@@ -1,6 +1,6 @@
-//! A piece where it stands in its text.
+//! A piece in place in its text.
 
-/// A piece of a padded text: [`PADDING`](super::split::PADDING) bytes or more can be read behind it.
+/// A piece of a padded text: at least [`PADDING`](super::split::PADDING) bytes after it are readable.
 #[derive(Clone, Copy)]
 pub struct Piece<'a> {
     /// Begins with the piece.
@@ -29,7 +29,7 @@ impl<'a> Piece<'a> {
         &self.padded[..self.len]
     }
 
-    /// The piece and what stands behind it.
+    /// The piece and what follows it.
     pub fn padded(self) -> &'a [u8] {
         self.padded
     }

@@ -1,5 +1,5 @@
-//! From the structure of a tokenizer.json to the rules of the fast engine, or one clause that says what
-//! was not recognised. Nothing here looks at names of models.
+//! From the structure of a tokenizer.json to the rules of the fast engine, or one clause that says what was not
+//! recognised. Nothing here depends on the names of models.
 
 use serde_json::Value;
 
@@ -21,8 +21,8 @@ pub enum Style {
     },
     SentencePiece {
         prefix: Prefix,
-        /// Whether the normalizer makes the markers: then they are in what added tokens are compared with.
-        /// Metaspace comes behind that.
+        /// Whether the normalizer makes the markers: added tokens are then compared with text that has them. Metaspace
+        /// makes them later than that.
         normalizer_marks: bool,
         before_each_space: bool,
     },
@@ -32,11 +32,11 @@ pub enum Style {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Prefix {
     Never,
-    /// The normalizer does it, for every stretch between added tokens that are not normalized.
+    /// By the normalizer, for every stretch between added tokens that are not normalized.
     Prepend,
-    /// Metaspace does it, for every stretch between added tokens that has no marker there,
+    /// By Metaspace, for every stretch between added tokens that does not begin with a marker.
     Always,
-    /// or only for the one at the start of the text.
+    /// By Metaspace, only for the stretch at the start of the text.
     First,
 }
 
@@ -65,8 +65,8 @@ fn check_model(model: &BpeModel) -> Result<(), String> {
     }
 }
 
-/// A sequence of one pre-tokenizer is that one, a sequence of none is none. The type decides, as in the
-/// reference: another one may hold a list too, which then means nothing.
+/// A sequence of one pre-tokenizer is that one, an empty sequence is none. The type decides, as in the reference:
+/// another type may hold a list too, which then means nothing.
 fn unwrapped(value: &Value) -> &Value {
     if value["type"] != "Sequence" {
         return value;
@@ -85,7 +85,7 @@ enum Normalizer {
     SpacesToMarkers,
 }
 
-/// The normalizers in their order, sequences written out.
+/// The normalizers in order, sequences flattened.
 fn normalizers(value: &Value) -> Result<Vec<Normalizer>, String> {
     if value.is_null() {
         return Ok(Vec::new());
@@ -155,7 +155,7 @@ fn metaspace(value: &Value) -> Result<(Prefix, bool), String> {
     if value["replacement"] != MARKER_TEXT {
         return Err("its Metaspace has a marker other than U+2581".into());
     }
-    // The older form of the option; the reference refuses it together with another scheme.
+    // The older form of the option; the reference refuses it together with a different scheme.
     let never = value["add_prefix_space"] == false;
     let prefix = match value["prepend_scheme"].as_str() {
         _ if never => Prefix::Never,
@@ -167,7 +167,7 @@ fn metaspace(value: &Value) -> Result<(Prefix, bool), String> {
     Ok((prefix, value["split"] != false))
 }
 
-/// A split at spaces does nothing once all spaces are markers (Gemma 3 has one).
+/// A split at spaces has no effect once all spaces are markers (Gemma 3 has one).
 fn splits_at_spaces(value: &Value) -> bool {
     value["type"] == "Split" && value["pattern"]["String"] == " " && value["invert"] == false
 }

@@ -52,7 +52,7 @@ impl Reference {
         })
     }
 
-    /// The share of merges that its model leaves out, drawn anew for each text; none for most.
+    /// The share of merges that its model skips, chosen at random for each text; none for most models.
     pub fn dropout(&self) -> Option<f32> {
         match self.tokenizer.get_model() {
             ModelWrapper::BPE(model) => model.dropout.filter(|dropout| *dropout > 0.0),
@@ -77,13 +77,13 @@ impl Reference {
     }
 }
 
-/// What `tokenizers` gives, with a panic of it as an error: some odd files make it panic where they are
-/// read, or with the first text.
+/// Calls `tokenizers` and turns its panics into errors: some unusual files make it panic when they are loaded, or with
+/// the first text.
 pub fn guarded<T>(call: impl FnOnce() -> tokenizers::Result<T>) -> tokenizers::Result<T> {
     let result = catch_unwind(AssertUnwindSafe(call))
         .unwrap_or_else(|panic| Err(format!("it panicked: {}", panic_message(&*panic)).into()));
-    // A `continuing_subword_prefix` is cut off merges by its length, in the middle of a character if need be, and
-    // the token that the message then names is no UTF-8.
+    // A `continuing_subword_prefix` is stripped from merges by its length, even in the middle of a character, and the
+    // token that the message then names is not UTF-8.
     result.map_err(|error| String::from_utf8_lossy(error.to_string().as_bytes()).into())
 }
 

@@ -1,12 +1,11 @@
-//! The merges of a file: resolved to ids, and of these the ones that can ever happen.
+//! The merges of a file: resolved to ids, and those of them that can ever happen.
 //!
-//! Llama 3 lists 280 thousand merges for 128 thousand tokens, most of which never happen. For take a token
-//! that stands somewhere while a word is being merged. Nothing was joined across its ends (symbols are
-//! never parted again), and of the merges inside it, each was the first in order among those inside when
-//! it was done, as it was the first of all. So they are the merges that its spelling goes through when it
-//! stands alone. A token is thus made by one merge only, the last one when it is merged alone, or, if that
-//! does not give this token, by none. All other merges may be left out, which changes no result: they are
-//! never the first in order.
+//! Llama 3 lists 280 thousand merges for 128 thousand tokens, most of which never happen. To see why, take a token that
+//! exists at some point while a word is being merged. Nothing was joined across its ends (symbols are never split
+//! again), and each merge inside it was the first in order among those inside when it was applied, since it was the
+//! first of all. So they are the merges that its spelling alone goes through. A token is thus made by one merge only,
+//! the last one when its spelling is merged alone, or, if that does not give this token, by none. All other merges may
+//! be dropped without changing any result: they are never the first in order.
 //!
 //! This makes the table half as large, gives every merge a product of its own, and lets text be cut at
 //! more places.
@@ -28,7 +27,7 @@ pub struct MergeRule {
     pub product: u32,
 }
 
-/// Why every product of a merge has a spelling: without one the file was refused.
+/// Why every product of a merge has a spelling: otherwise the file was refused.
 pub const PRODUCTS: &str = "products are tokens of the vocabulary";
 
 /// The merges of a file.
@@ -37,12 +36,12 @@ pub struct MergeRules {
     pub all: Vec<MergeRule>,
     /// Those that can happen, by rank: one for each product.
     pub live: Vec<MergeRule>,
-    /// By id, whether its spelling merges to the token itself.
+    /// Indexed by id: whether the token's spelling merges to the token itself.
     whole: Vec<bool>,
 }
 
 impl MergeRules {
-    /// Resolves the merges, or says why they are not for the fast engine.
+    /// Resolves the merges, or says why the fast engine does not support them.
     pub fn new(merges: &[(Token, Token)], vocab: &Vocab, ids: &Ids) -> Result<Self, String> {
         let all = resolve(merges, ids)?;
         let characters: AHashMap<char, u32> =
@@ -65,8 +64,8 @@ impl MergeRules {
     }
 }
 
-/// A part or a product that the vocabulary lacks makes the reference refuse the file: so the caller
-/// asks it, for its message.
+/// The reference refuses a file whose vocabulary lacks a part or a product of a merge; the caller then uses its
+/// message.
 fn resolve(merges: &[(Token, Token)], ids: &Ids) -> Result<Vec<MergeRule>, String> {
     if merges.len() > VALUES as usize {
         return Err(format!("it has {} merges, and at most {VALUES} are supported", merges.len()));
@@ -75,7 +74,7 @@ fn resolve(merges: &[(Token, Token)], ids: &Ids) -> Result<Vec<MergeRule>, Strin
     merges
         .iter()
         .map(|(left, right)| {
-            // An empty part would make a merge whose product is its other part.
+            // With an empty part, the product of a merge would be its other part.
             if left.is_empty() || right.is_empty() {
                 return Err("one of its merges has an empty part".into());
             }
@@ -92,8 +91,8 @@ fn resolve(merges: &[(Token, Token)], ids: &Ids) -> Result<Vec<MergeRule>, Strin
         .collect()
 }
 
-/// The rules that can happen, in their order. `spell` appends the symbols that spell an id, one for each
-/// character, or is false if no text gives these.
+/// The rules that can happen, in order. `spell` appends the symbols that spell an id, one for each character, or
+/// returns false if no text gives these.
 pub fn live(rules: &[MergeRule], spell: impl Fn(u32, &mut Vec<u32>) -> bool) -> Vec<MergeRule> {
     let all = AllRules {
         ranks: PairTable::new(
@@ -118,7 +117,7 @@ pub fn live(rules: &[MergeRule], spell: impl Fn(u32, &mut Vec<u32>) -> bool) -> 
     live.into_iter().map(|rank| rules[rank as usize]).collect()
 }
 
-/// All rules of a file, several of which may have one product.
+/// All rules of a file, several of which may have the same product.
 struct AllRules<'a> {
     ranks: PairTable,
     rules: &'a [MergeRule],
@@ -136,7 +135,7 @@ impl Merges for AllRules<'_> {
     }
 }
 
-/// The most symbols of tokens that are merged side by side: nearly all have fewer.
+/// The most symbols of a token that is merged side by side with others: nearly all have fewer.
 const LONGEST_OF_SEVERAL: usize = 16;
 
 /// Finds the last merges of tokens, several at a time.
@@ -153,7 +152,7 @@ impl<'a> LastMerges<'a> {
         Self { rules, words: SideBySide::default(), products: Vec::new() }
     }
 
-    /// Takes a token of two or more symbols; appends ranks of merges that were found to make theirs.
+    /// Adds a token of two or more symbols; appends the ranks of the merges found so far that make their tokens.
     fn add(&mut self, product: u32, symbols: &[u32], live: &mut Vec<u32>) {
         if symbols.len() <= LONGEST_OF_SEVERAL {
             let tag = self.products.len();
@@ -188,7 +187,7 @@ impl<'a> LastMerges<'a> {
         self.products.clear();
     }
 
-    /// Appends the rank of the merge of the two symbols that are left, if it makes the token.
+    /// Appends the rank of the merge of the two remaining symbols, if it makes the token.
     fn keep(&self, product: u32, left: &[u32], live: &mut Vec<u32>) {
         if let [left, right] = *left {
             let rank = self.rules.ranks.get(left, right);
@@ -220,7 +219,7 @@ mod tests {
     #[test]
     fn of_two_ways_to_a_token_the_one_that_happens_is_kept() {
         let rule = |left, right, product| MergeRule { left, right, product };
-        // a b c: "bc" comes before "ab", so "abc" is made of "a" and "bc".
+        // a b c: "bc" ranks before "ab", so "abc" is made of "a" and "bc".
         let rules = [rule(1, 2, 4), rule(0, 1, 3), rule(3, 2, 5), rule(0, 4, 5)];
         let spell = |id: u32, symbols: &mut Vec<u32>| {
             symbols.extend_from_slice([&[0, 1][..], &[1, 2], &[0, 1, 2]][id as usize - 3]);

@@ -1,7 +1,7 @@
-//! What a worker's cache holds before the first text: the pieces that are tokens.
+//! What a worker's cache contains before the first text: the pieces that are tokens.
 //!
-//! Nearly every one of them will be met, and each would be a miss (5 to 18 of 100 misses of a first
-//! pass). A token is kept with what its characters merge to, which need not be itself.
+//! Nearly every one of them will occur, and each would be a miss (5 to 18 of 100 misses of a first pass). A token is
+//! cached with what its characters merge to, which need not be itself.
 
 use super::cache::{Lookup, MEDIUM, PieceCache};
 use super::hits::Batch;
@@ -14,7 +14,7 @@ use super::text::TextRules;
 use super::vocab::Vocab;
 use super::workspace::Workspace;
 
-/// Pieces and their ids, one behind the other. A list takes a tenth of the memory of a cache with them in it.
+/// Pieces and their ids, one after another. A list takes a tenth of the memory of a cache that holds them.
 #[derive(Default)]
 pub struct Seeds {
     /// Padded.
@@ -26,8 +26,8 @@ pub struct Seeds {
 }
 
 impl Seeds {
-    /// The tokens that can be pieces, the later ids first: of the tokens for which a place is too small, those
-    /// with lower ids, which are the more frequent, are to stay.
+    /// The tokens that can be pieces, the highest ids first: of the tokens that compete for a place in the cache, those
+    /// with lower ids, which are more frequent, should stay.
     pub fn new(vocab: &Vocab, rules: &MergeRules, text: &TextRules, pieces: &Pieces) -> Self {
         let tokens: Vec<(&str, u32)> = vocab.entries().collect();
         let mut seeder = Seeder::new(text, pieces);
@@ -39,12 +39,12 @@ impl Seeds {
         seeds
     }
 
-    /// An empty cache that stays within about so many bytes, with room for these.
+    /// An empty cache that stays within about `bytes`, with room for these seeds.
     pub fn empty_cache(&self, bytes: usize) -> PieceCache {
         PieceCache::new(bytes, self.ends.len())
     }
 
-    /// A cache that stays within about so many bytes, with these in it.
+    /// A cache that stays within about `bytes` and contains these seeds.
     pub fn cache(&self, kernel: Kernel, bytes: usize) -> PieceCache {
         let mut cache = self.empty_cache(bytes);
         let mut batch = Batch::new(kernel, &self.text, &self.ends);
@@ -70,7 +70,7 @@ impl Seeds {
 struct Seeder<'a> {
     text: &'a TextRules,
     pieces: &'a Pieces,
-    /// Its cache is for the parts of pieces, which are not what is wanted in the seeds.
+    /// Its cache is for parts of pieces, which do not belong in the seeds.
     workspace: Workspace,
     ends: Vec<u32>,
 }
@@ -84,7 +84,7 @@ impl<'a> Seeder<'a> {
         Self { text, pieces, workspace, ends: Vec::new() }
     }
 
-    /// Adds a token, given its id if that is what it merges to.
+    /// Adds a token; `id` is given if that is what the token merges to.
     fn add(&mut self, token: &str, id: Option<u32>, seeds: &mut Seeds) {
         let Some(mut text) = self.pieces.token_as_piece(token) else { return };
         let n = text.len();
@@ -103,7 +103,7 @@ impl<'a> Seeder<'a> {
         seeds.id_ends.push(seeds.ids.len() as u32);
     }
 
-    /// Whether text is ever cut so that this is a piece: it is one when it stands alone, and is merged as a whole.
+    /// Whether text is ever cut so that this is a piece: whether it is one, merged as a whole, when it stands alone.
     fn is_piece(&mut self, text: &[u8], n: usize) -> bool {
         let Self { text: rules, pieces, workspace, ends } = self;
         if std::str::from_utf8(&text[..n]).is_err() {

@@ -1,4 +1,5 @@
-//! How byte-level tokenizers spell bytes: printable Latin-1 for itself, the others in order from U+0100 on.
+//! How byte-level tokenizers spell bytes: printable Latin-1 characters as themselves, the others in order from U+0100
+//! on.
 
 /// Bytes that do not spell themselves.
 const OTHERS: usize = 68;
@@ -15,7 +16,7 @@ const TABLES: ([char; 256], [u8; OTHERS]) = {
     while byte < 256 {
         characters[byte] = byte as u8 as char;
         if !spells_itself(byte as u8) {
-            // No surrogate, so never the other one.
+            // Below the surrogates, so never None.
             characters[byte] = match char::from_u32(FIRST_OTHER + count as u32) {
                 Some(other) => other,
                 None => '\0',
@@ -32,7 +33,7 @@ const TABLES: ([char; 256], [u8; OTHERS]) = {
 pub static CHARACTERS: [char; 256] = TABLES.0;
 static BYTES: [u8; OTHERS] = TABLES.1;
 
-/// The bytes that a token spells; none when it holds a character that spells no byte.
+/// The bytes that a token spells; none if it contains a character that spells no byte.
 pub fn bytes(token: &str) -> Option<Vec<u8>> {
     let byte = |c: char| match u8::try_from(c) {
         Ok(byte) => spells_itself(byte).then_some(byte),

@@ -1,4 +1,4 @@
-//! From text to pieces: its normalizer, what is put in front of it, and where it is cut.
+//! From text to pieces: normalizer, prefix, and cuts.
 
 use super::cut::Cutter;
 use super::normalize::Nfc;
@@ -14,14 +14,14 @@ pub enum TextRules {
 
 /// How byte-level text is cut before pieces are looked up.
 pub enum ByteCut {
-    /// Into what is merged.
+    /// Into the pieces that are merged.
     Pieces(Splitter),
-    /// Between characters that no piece joins, where the splitter is slow: it only sees what the cache lacks.
+    /// Between characters that no piece joins: for slow splitters, which then only see what the cache lacks.
     Words(Cutter),
 }
 
 impl TextRules {
-    /// A text after the normalizer; markers are spaces. The buffer is for what is not as it was.
+    /// A text after the normalizer, with spaces for markers. The buffer is used if the text changes.
     pub fn normalize<'a>(&self, text: &'a str, buffer: &'a mut String) -> &'a str {
         match self {
             Self::ByteLevel { nfc: Some(nfc), .. } => nfc.normalize(text, buffer).unwrap_or(text),
@@ -59,7 +59,7 @@ impl TextRules {
         }
     }
 
-    /// Replaces `padded` by the text as it stands in pieces, padded, and gives its length without the padding.
+    /// Replaces `padded` by the text as it appears in pieces, padded, and returns its length without the padding.
     pub fn pad(&self, text: &str, in_front: bool, padded: &mut Vec<u8>) -> usize {
         padded.clear();
         padded.reserve(text.len() + 1 + PADDING);
@@ -88,7 +88,7 @@ impl TextRules {
         }
     }
 
-    /// Bytes of what is shared.
+    /// Bytes that all workers share.
     pub fn bytes(&self) -> usize {
         match self {
             Self::ByteLevel { cut, nfc, .. } => {
@@ -103,7 +103,7 @@ impl TextRules {
     }
 }
 
-/// Gives a text in parts, with a space for each marker.
+/// Passes on a text in parts, with a space for each marker.
 fn with_spaces(text: &str, mut take: impl FnMut(&str)) {
     let mut done = 0;
     for place in memchr::memmem::find_iter(text.as_bytes(), MARKER_TEXT) {

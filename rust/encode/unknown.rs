@@ -27,8 +27,8 @@ impl Unknown {
         }
     }
 
-    /// Symbols that nothing but something unknown gives must not take part in merges: cuts beside them would not
-    /// be exact, and what merges can happen would not follow from spellings.
+    /// Symbols that only unknown text gives must not take part in merges: cuts next to them would not be exact, and
+    /// which merges can happen would not follow from spellings.
     pub fn check_apart(self, rules: &[MergeRule], is_other: impl Fn(u32) -> bool) -> Result<(), String> {
         let apart =
             |id: u32| is_other(id) || matches!(self, Self::Token { id: unknown, .. } if unknown == id);
@@ -38,8 +38,8 @@ impl Unknown {
         Ok(())
     }
 
-    /// Something unknown was read. As in the reference, a token for it waits, to be fused with the next, until
-    /// something known comes up.
+    /// Something unknown was read. As in the reference, its token waits, to be fused with the next one, until something
+    /// known follows.
     pub fn meet(self, waiting: &mut Option<u32>, symbols: &mut Vec<u32>) {
         if let Self::Token { id, fuse } = self {
             if !fuse {

@@ -1,11 +1,10 @@
-//! The few operations that merging does on all places of a word at once, for each kernel.
+//! The few operations that merging applies to all places of a word at once, for each kernel.
 //!
-//! Left to the compiler, these loops become comparisons with a branch each, and most of those branches are
-//! guessed wrong.
+//! Left to the compiler, these loops become comparisons with a branch each, most of which are mispredicted.
 
 use super::kernel::Plain;
 
-/// What a kernel does on vectors: several numbers at a time.
+/// The vector operations of a kernel.
 pub trait Vectors: Copy {
     /// The least of the keys.
     fn least<const W: usize>(self, keys: &[u32; W]) -> u32;
@@ -48,7 +47,7 @@ mod avx2 {
 
         #[inline(always)]
         fn put<const W: usize>(self, keys: &mut [u32; W], places: [(usize, u32); 3]) {
-            // SAFETY: as above.
+            // SAFETY: having an `Avx2` proves that the processor has AVX2.
             unsafe { put(keys, places) }
         }
     }
@@ -66,7 +65,7 @@ mod avx2 {
         _mm_cvtsi128_si32(least) as u32
     }
 
-    /// By comparing and blending, not by three stores: the next search would have to wait for them.
+    /// By comparing and blending, not by three scalar stores: the next search's vector loads would stall on them.
     #[inline]
     #[target_feature(enable = "avx2")]
     fn put<const W: usize>(keys: &mut [u32; W], places: [(usize, u32); 3]) {

@@ -1,4 +1,4 @@
-//! The vocabulary: tokens as they are spelled in tokenizer.json, and their ids.
+//! The vocabulary: tokens as spelled in tokenizer.json, and their ids.
 
 use std::sync::OnceLock;
 
@@ -6,8 +6,8 @@ use ahash::AHashMap;
 
 use super::file::Token;
 
-/// Ids must be below this: the merge table packs two ids and a rank into 64 bits, the piece cache three
-/// ids and their number. The last one is kept for "no neighbour" while merging.
+/// Ids must be below this: the merge table packs two ids and a rank into 64 bits, the piece cache three ids and their
+/// number. The last one is reserved for "no neighbour" while merging.
 pub const MAX_IDS: u32 = 1 << ID_BITS;
 pub const ID_BITS: u32 = 20;
 
@@ -15,12 +15,12 @@ const HOLE: (u32, u32) = (u32::MAX, 0);
 
 /// The model's vocabulary, added tokens not included.
 pub struct Vocab {
-    /// All tokens, one behind the other.
+    /// All tokens, one after another.
     text: String,
     /// Start and length in `text`, by id.
     spans: Vec<(u32, u32)>,
     len: usize,
-    /// Ids in the order of their tokens, made when a token is first looked up: few callers do.
+    /// Ids in the order of their tokens, built when a token is first looked up: few callers do that.
     sorted: OnceLock<Vec<u32>>,
 }
 
@@ -30,11 +30,11 @@ pub fn single_char(token: &str) -> Option<char> {
     chars.next().filter(|_| chars.next().is_none())
 }
 
-/// The ids by token, for the time of loading; borrows from the file.
+/// The ids by token, used while loading; borrows from the file.
 pub type Ids<'a> = AHashMap<&'a str, u32>;
 
 impl Vocab {
-    /// Takes the entries of a file, or says what the fast engine cannot do with them.
+    /// Takes the entries of a file, or says why the fast engine does not support them.
     pub fn new<'a>(entries: &'a [(Token<'a>, u32)]) -> Result<(Self, Ids<'a>), String> {
         let highest = entries.iter().map(|entry| entry.1).max().ok_or("its vocabulary is empty")?;
         if highest >= MAX_IDS - 1 {

@@ -1,26 +1,25 @@
 //! Merging words of any length, window by window: in linear time and constant memory, unless windows must grow.
 //!
-//! Why the result is exact. Call two neighbouring tokens *sound* when merging just their symbols gives
-//! these two tokens again. A sequence of tokens is the encoding of its symbols exactly when every two
-//! neighbours are sound:
+//! Why the result is exact: Call two neighbouring tokens *sound* if merging just their symbols gives these two tokens
+//! again. A sequence of tokens is the encoding of its symbols if and only if every two neighbours are sound:
 //!
-//! - Merging the whole word never joins across the final boundaries. So inside any stretch between two
-//!   of them, the merges of the whole word are the merges of the stretch alone, in the same order (rank,
-//!   then place): in an encoding all neighbours are sound.
-//! - The other way round, say all neighbours are sound and look at the first merge of the whole word
-//!   that crosses a boundary. Until then the two tokens beside it have gone through the same merges as
-//!   they do alone. Lowest in the whole word, this merge is also lowest among theirs, so it happens when
-//!   they are merged alone, and they are not sound. So no merge crosses any boundary.
+//! - Merging the whole word never joins across the final boundaries. So inside any stretch between two of them, the
+//!   merges of the whole word are those of the stretch alone, in the same order (rank, then place): in an encoding all
+//!   neighbours are sound.
+//! - Conversely, suppose all neighbours are sound, and consider the first merge of the whole word that crosses a
+//!   boundary. Until then the two tokens next to it have gone through the same merges as they do alone. Lowest in the
+//!   whole word, this merge is also the lowest among theirs, so it happens when they are merged alone, and they are not
+//!   sound, a contradiction. So no merge crosses any boundary.
 //!
-//! So windows that overlap are merged as if each stood alone. A token that two of them have in common is sound
-//! with the token before it in the one and with the token behind it in the other: from the one up to this token
-//! and from the other behind it, all neighbours are sound. Windows at equal distances are merged side by side.
-//! Where two have no token in common, others between them begin where a late token of the first does. When that
-//! does not help, the word is begun again with longer windows, merged by a heap, up to the whole word: it takes a
-//! vocabulary made for the purpose, or tokens that are too long for a window.
+//! Overlapping windows are therefore merged independently. A token that two of them have in common is sound with its
+//! predecessor in the one and with its successor in the other, so in the first up to this token followed by the second
+//! after it, all neighbours are sound. Windows at equal distances are merged side by side. If two have no token in
+//! common, further windows between them begin where a late token of the first does. If that does not help, the word is
+//! started over with longer windows, merged by a heap, up to the whole word: this takes a contrived vocabulary, or
+//! tokens that are too long for a window.
 //!
-//! Against a heap over the whole word, windows are many times faster on a megabyte without a cut (a heap of that size
-//! misses the caches at every step), and need memory for a few windows only.
+//! Compared with a heap over the whole word, windows are many times faster on a megabyte without a cut (a heap of that
+//! size misses the caches at every step), and need memory for a few windows only.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -32,7 +31,7 @@ use super::merging::{LONGEST, SideBySide, Word};
 /// How many windows are merged side by side.
 const AT_ONCE: usize = 16;
 
-/// How many places between two windows are tried before all windows grow.
+/// How many places between two windows are tried before all windows are enlarged.
 const TRIES: usize = 8;
 
 /// Scratch space, kept between words.
@@ -63,7 +62,7 @@ impl WindowMerger {
         }
     }
 
-    /// Merges with windows of one size. False: some had no token in common, `ids` holds nothing of use.
+    /// Merges with windows of one size. False if some had no token in common; `ids` is then meaningless.
     fn try_windows(&mut self, table: &MergeTable, word: &impl Word, size: usize, ids: &mut Vec<u32>) -> bool {
         let Self { windows, between, chain } = self;
         chain.tokens.clear();
@@ -98,7 +97,7 @@ struct Token {
     end: usize,
 }
 
-/// Tokens of which all neighbours are sound: the last of them, those before are written.
+/// Tokens of which all neighbours are sound: the last ones; those before are already written.
 #[derive(Default)]
 struct Chain {
     tokens: Vec<Token>,
@@ -109,7 +108,7 @@ impl Chain {
         self.tokens.last().map_or(0, |token| token.end)
     }
 
-    /// Goes on with the tokens of a window, if there is one in common. What comes before it is final.
+    /// Continues with the tokens of a window, if they have one in common. What precedes that is final.
     fn join(&mut self, window: &[Token], ids: &mut Vec<u32>) -> bool {
         let (here, there) = if self.tokens.is_empty() {
             (0, 0)
@@ -124,8 +123,8 @@ impl Chain {
         true
     }
 
-    /// Where late tokens begin, the last first: those within seven eighths of the newest window, as what comes
-    /// behind it decides how its end is merged. A window there reaches further than this one does.
+    /// Where late tokens begin, the last first: those within seven eighths of the newest window, since what follows it
+    /// decides how its end is merged. A window that starts there reaches further than this one.
     fn places_to_go_on(&self, size: usize, word_end: usize) -> Vec<usize> {
         let end = self.end();
         let late = self.tokens.iter().rev().skip_while(|token| token.end + size / 8 > end);
@@ -161,7 +160,7 @@ struct Windows {
 
 struct Window {
     start: usize,
-    /// It has the symbols of the one before: in a run of one character most do.
+    /// It has the same symbols as the one before: in a run of one character most do.
     is_repeat: bool,
     tokens: Range<usize>,
 }
@@ -182,7 +181,7 @@ impl Windows {
         self.list.iter().map(|window| &self.tokens[window.tokens.clone()])
     }
 
-    /// Merges up to `count` windows, in place of those before, and gives where the next one starts.
+    /// Merges up to `count` windows, replacing the previous ones, and returns where the next one starts.
     fn merge_next(
         &mut self,
         table: &MergeTable,
@@ -202,7 +201,7 @@ impl Windows {
         while self.list.len() < count && start < word.len() {
             let part = Part { word, start, len: size.min(word.len() - start) };
             let is_repeat = self.list.last().or(before.as_ref()).is_some_and(|before| {
-                // Neither may be cut short by the end of the word.
+                // Neither may be truncated by the end of the word.
                 start.max(before.start) + size <= word.len()
                     && (0..size).all(|place| part.symbol(place) == word.symbol(before.start + place))
             });
@@ -220,7 +219,7 @@ impl Windows {
         start
     }
 
-    /// Takes the tokens of all windows. `earlier` is the window before them, whose tokens are still there.
+    /// Collects the tokens of all windows. `earlier` is the window before them, whose tokens are still there.
     fn gather(&mut self, table: &MergeTable, word: &impl Word, size: usize, earlier: Option<&Window>) {
         let Self { list, tokens, words } = self;
         let mut merged = words.iter();
@@ -318,8 +317,8 @@ mod tests {
         }
     }
 
-    /// Every pair of this chain ranks below the one before it, so that the word's very last symbol
-    /// decides how all of it is paired: no window but the whole word gives the right tokens.
+    /// Every pair of this chain ranks below the previous one, so that the word's last symbol decides how all of it is
+    /// paired: only a window of the whole word gives the right tokens.
     #[test]
     fn a_word_that_its_end_decides_is_merged_right() {
         for length in [301u32, 302] {

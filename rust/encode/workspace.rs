@@ -1,11 +1,11 @@
-//! What one thread keeps from piece to piece.
+//! The state that one thread keeps from piece to piece.
 
 use super::cache::{Lookup, PieceCache};
 use super::groups::GroupCutter;
 use super::split::SplitScratch;
 use super::words::Scratch;
 
-/// What encoding a piece changes.
+/// The state that encoding a piece changes.
 pub struct Workspace {
     pub cache: PieceCache,
     pub scratch: Scratch,
@@ -19,8 +19,8 @@ impl Workspace {
         Self { cache, scratch, groups, split }
     }
 
-    /// Appends the ids of a piece: those that are kept, or else those that `encode` appends, which then are, if there
-    /// is a place for them.
+    /// Appends the ids of a piece: the cached ones, or else those that `encode` appends, which are then cached if there
+    /// is room for them.
     #[inline(always)]
     pub fn recall_or(
         &mut self,
@@ -38,7 +38,7 @@ impl Workspace {
         }
     }
 
-    /// Lets go of what a long text has left behind.
+    /// Frees what a long text has left behind.
     pub fn shrink(&mut self) {
         (self.scratch, self.split) = Default::default();
         self.groups.shrink();

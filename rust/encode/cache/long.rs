@@ -1,13 +1,13 @@
-//! Long pieces: too long for a slot, and few.
+//! Long pieces, which are too long for a slot, and few.
 
 use ahash::{AHashMap, RandomState};
 
-/// Pieces, and where each is kept, by a hash of the piece. When two pieces have one hash, the newer one stays.
+/// Where each piece is stored, by a hash of the piece. When two pieces have the same hash, the newer one stays.
 #[derive(Default)]
 pub struct LongPieces {
     entries: AHashMap<u64, Entry>,
     hasher: RandomState,
-    /// Each piece with its ids behind it, so that a look-up waits for memory in one place and not in two.
+    /// Each piece followed by its ids, so that a look-up costs one cache miss instead of two.
     kept: Vec<u8>,
 }
 
@@ -19,7 +19,7 @@ struct Entry {
 }
 
 impl LongPieces {
-    /// Appends the ids of a piece; false if it is not kept.
+    /// Appends the ids of a piece; false if it is not cached.
     pub fn append(&self, piece: &[u8], ids: &mut Vec<u32>) -> bool {
         let Some(entry) = self.entries.get(&self.hasher.hash_one(piece)) else { return false };
         let kept = &self.kept[entry.start as usize..entry.end as usize];
@@ -31,7 +31,7 @@ impl LongPieces {
         is_kept
     }
 
-    /// Keeps a piece, if there is room for it.
+    /// Caches a piece, if there is room for it.
     pub fn insert(&mut self, piece: &[u8], ids: &[u32]) {
         let bytes = piece.len() + size_of_val(ids);
         let (start, end) = (u32::try_from(self.kept.len()), u32::try_from(self.kept.len() + bytes));

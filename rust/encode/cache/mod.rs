@@ -1,24 +1,24 @@
-//! The piece cache: what pieces encode to, for the pieces met so far. One for each worker.
+//! The piece cache: the ids of the pieces met so far. One for each worker.
 //!
-//! Text repeats itself: on books 98 of 100 pieces have been met before, so a look-up is what most of the
-//! time goes into, and its layout decides the speed.
+//! Text repeats itself: in books, 98 of 100 pieces have occurred before. Look-ups therefore take most of the time, and
+//! the layout decides the speed.
 //!
-//! - The key is the piece itself and is compared as a whole, so a hit is never wrong.
-//! - A hit touches one cache line: four words of values, and four of keys behind them. A tiny piece (up to 7
-//!   bytes, six of seven pieces of most texts) takes one word of each: its bytes with their number, and up to
-//!   three ids. A short one (up to 15 bytes), or one with up to six ids, takes two. So a line holds two to four
-//!   pieces, and the table is half as large as one with room for 15 bytes and five ids everywhere.
-//! - Tiny and short pieces are found by the same instructions, as which comes next cannot be foreseen. The key
-//!   of a tiny piece is its word twice; the four words of keys are compared with the two of the key in turn,
-//!   and a small table tells from the kind and from the words that are equal where the value is.
-//! - A new piece takes free words, or the first half of the line, which then pushes out the second. Against
-//!   one piece for each place, two were the largest single gain (1.6 times).
-//! - The tables begin with room for what ten megabytes of most texts hold, and grow by the pieces they push
-//!   out, up to a bound.
+//! - The key is the piece itself, compared in full, so a hit is never wrong.
+//! - A hit touches one cache line: four words of values followed by four of keys. A tiny piece (up to 7 bytes, six of
+//!   seven pieces of most texts) takes one word of each: its bytes with their number, and up to three ids. A short one
+//!   (up to 15 bytes), or one with up to six ids, takes two. A line thus holds two to four pieces, and the table is
+//!   half as large as one with room for 15 bytes and five ids in every slot.
+//! - Tiny and short pieces are found by the same instructions, since a branch on which of the two comes next is
+//!   unpredictable. The key of a tiny piece is its word twice; the four words of keys are compared with the two of the
+//!   key alternately, and a small table maps the kind and the equal words to the place of the value.
+//! - A new piece takes free words, or else the first half of the line, whose content moves to the second half, evicting
+//!   that. Two-way instead of direct-mapped was the largest single gain (1.6 times).
+//! - The tables start with room for the pieces of ten megabytes of most texts, and grow with the number of evictions,
+//!   up to a bound.
 //!
-//! Medium pieces (up to 31 bytes) are in buckets of two lines. Longer ones, up to [`LONG`] bytes, are in a hash
-//! map; those above are not kept, for they hardly come again. Ids that a slot has no room for are in `spilled`.
-//! When the map or `spilled` reaches its bound, it is forgotten, with what refers to it: that only costs time.
+//! Medium pieces (up to 31 bytes) are in buckets of two lines. Longer ones, up to [`LONG`] bytes, are in a hash map;
+//! anything above is not cached, since it hardly ever recurs. Ids that a slot has no room for are in `spilled`. When
+//! the map or `spilled` reaches its bound, it is cleared, along with what refers to it: that only costs time.
 
 mod long;
 pub mod packed;
@@ -38,10 +38,10 @@ pub use probe::{KEY_BYTES, MEDIUM, NO_KEY, Probe, SHORT, ShortKey, medium_key};
 use probe::{MediumKey, bytes, medium_part_key, short_part_key};
 use table::{MediumTable, ShortTable, Stretch};
 
-/// Longest piece that is kept.
+/// Longest piece that is cached.
 const LONG: usize = 128;
 
-/// A piece to look up: its key and its place, or its bytes.
+/// A piece to look up: its key and place, or its bytes.
 pub enum Lookup<'a> {
     Short(ShortKey, usize),
     Medium(MediumKey, usize),
@@ -49,7 +49,7 @@ pub enum Lookup<'a> {
 }
 
 impl<'a> Lookup<'a> {
-    /// A piece as texts are cut, and its place if it has one; none if it is too long to be kept.
+    /// A piece of cut text with its place, if it has one; none if it is too long to be cached.
     #[inline(always)]
     pub fn at(piece: Piece<'a>, place: usize) -> Option<Self> {
         let (text, len) = (piece.padded(), piece.len());
@@ -62,7 +62,7 @@ impl<'a> Lookup<'a> {
         (len <= LONG).then_some(Self::Long(piece.bytes()))
     }
 
-    /// A part of a piece, where the same bytes may have other ids as a piece. Long ones are not kept.
+    /// A part of a piece; as a piece of its own, the same bytes may have other ids. Long ones are not cached.
     pub fn part(cache: &PieceCache, part: Piece<'a>) -> Option<Self> {
         let (text, len) = (part.padded(), part.len());
         if len <= SHORT {
@@ -75,11 +75,11 @@ impl<'a> Lookup<'a> {
     }
 }
 
-/// The least number of seeds that room is made for: for several times as many pieces, as texts bring their own.
+/// The least number of seeds to make room for: room for several times as many pieces, as texts bring their own.
 const FIRST_PIECES: usize = 1 << 17;
 
-/// The most bytes of long pieces, and of spilled ids, before they are forgotten: places among them are 32-bit numbers.
-/// What one batch adds has room behind, or is not kept.
+/// The most bytes of long pieces, and of spilled ids, before they are cleared: offsets into them are 32-bit. What one
+/// batch adds fits beyond that, or is not cached.
 const MOST_STORED: usize = 1 << 31;
 
 /// The ids of pieces.
@@ -93,8 +93,8 @@ pub struct PieceCache {
 }
 
 impl PieceCache {
-    /// An empty cache that stays within about `bound` bytes, or within what the system gives, with room for
-    /// `pieces` to begin with.
+    /// An empty cache that stays within about `bound` bytes, or within what the system can provide, with initial room
+    /// for `pieces`.
     pub fn new(mut bound: usize, pieces: usize) -> Self {
         let pieces = pieces.next_power_of_two().max(FIRST_PIECES);
         loop {
@@ -108,7 +108,7 @@ impl PieceCache {
                 return Self { lines, short, medium, long, spilled, bound };
             }
             if bound == 0 {
-                // Not even the smallest tables: as wherever else the system has no memory left.
+                // Not even the smallest tables fit: handled like any other allocation failure.
                 let layout = Layout::array::<Line>(medium.end());
                 handle_alloc_error(layout.unwrap_or(Layout::new::<Line>()));
             }
@@ -116,8 +116,7 @@ impl PieceCache {
         }
     }
 
-    /// Grows or clears what is due. Never between computing a place and using it: call it between
-    /// batches.
+    /// Grows or clears what is due. Must not happen between computing a place and using it: call it between batches.
     pub fn maintain(&mut self) {
         self.short.grow_if_due(&mut self.lines, hash);
         self.medium.grow_if_due(&mut self.lines, hash_medium);
@@ -168,7 +167,7 @@ impl PieceCache {
         Some(values)
     }
 
-    /// Appends the ids of a piece; false if it is not kept. The hot loop has a quicker way.
+    /// Appends the ids of a piece; false if it is not cached. The hot loop has a faster path.
     #[inline(always)]
     pub fn append(&self, piece: &Lookup, ids: &mut Vec<u32>) -> bool {
         let words: Option<&[u64]> = match piece {
@@ -182,7 +181,7 @@ impl PieceCache {
         words.is_some()
     }
 
-    /// Appends the ids that some words are or lead to.
+    /// Appends the ids that some words hold or refer to.
     #[inline(never)]
     pub fn append_packed(&self, words: &[u64], ids: &mut Vec<u32>) {
         if let Some(range) = packed::range(words) {
@@ -195,7 +194,7 @@ impl PieceCache {
         ids.truncate(len);
     }
 
-    /// Keeps the ids of a piece.
+    /// Caches the ids of a piece.
     pub fn insert(&mut self, piece: &Lookup, ids: &[u32]) {
         match piece {
             Lookup::Short(key, place) => {
@@ -206,7 +205,7 @@ impl PieceCache {
         }
     }
 
-    /// Keeps the ids of a tiny or short piece, and gives them as they are kept, if there is room for them.
+    /// Caches the ids of a tiny or short piece, and returns them as stored, if there is room for them.
     pub fn insert_short(&mut self, key: ShortKey, place: usize, ids: &[u32]) -> Option<Value> {
         let value = self.pack(ids)?;
         self.short.insert(&mut self.lines, place, key, value);
@@ -219,7 +218,7 @@ impl PieceCache {
         }
     }
 
-    /// The ids packed, or where they are now; none if there is no room for them.
+    /// The packed ids, or a reference to where they are now stored; none if there is no room for them.
     fn pack<const W: usize>(&mut self, ids: &[u32]) -> Option<[u64; W]> {
         packed::pack(ids).or_else(|| {
             let start = u32::try_from(self.spilled.len()).ok()?;
@@ -229,7 +228,7 @@ impl PieceCache {
     }
 }
 
-/// Appends ids a few at a time: they are seldom more than a dozen, for which `memcpy` takes longer.
+/// Appends ids a few at a time: there are seldom more than a dozen, for which `memcpy` is slower.
 fn append_few(more: &[u32], ids: &mut Vec<u32>) {
     let (chunks, rest) = more.as_chunks::<8>();
     ids.reserve(more.len());
@@ -242,7 +241,7 @@ fn append_few(more: &[u32], ids: &mut Vec<u32>) {
 /// The tiny and short pieces of a cache.
 #[derive(Clone, Copy)]
 pub struct ShortPieces<'a> {
-    /// A power of two of them: one for each value of the upper bits of a hash.
+    /// Their number is a power of two: one for each value of the upper bits of a hash.
     lines: &'a [Line],
     shift: u32,
 }
@@ -256,35 +255,35 @@ impl<'a> ShortPieces<'a> {
 
     #[inline(always)]
     pub fn prefetch(self, place: usize) {
-        // Asking for a line that is not there would do nothing.
+        // Prefetching a line that does not exist would have no effect.
         prefetch(self.lines.as_ptr().wrapping_add(place));
     }
 
-    /// The packed ids of a piece: two words, or one and another that belongs to something else.
+    /// The packed ids of a piece: two words, or one followed by an unrelated one.
     #[inline(always)]
     pub fn find(self, probe: impl Probe, key: ShortKey, place: usize) -> Option<&'a Value> {
         let (value, found) = probe::find(probe, self.lines.get(place)?, key);
         found.then_some(value)
     }
 
-    /// A copy of the same, or something else, and whether it is there. [`NO_KEY`] never is, whatever the place.
+    /// A copy of them, or arbitrary words, and whether the piece is there. [`NO_KEY`] never is, whatever the place.
     #[inline(always)]
     pub fn read(self, probe: impl Probe, key: ShortKey, place: usize) -> (Value, bool) {
-        // SAFETY: the number of lines is a power of two, so what is left of the place is below it.
+        // SAFETY: the number of lines is a power of two, so the masked place is below it.
         let line = unsafe { self.lines.get_unchecked(place & (self.lines.len() - 1)) };
         let (value, found) = probe::find(probe, line, key);
         (*value, found)
     }
 }
 
-/// The upper bits of a sum of products: each of them depends on all bits of the key.
+/// The upper bits of a sum of products: each depends on all bits of the key.
 #[inline(always)]
 fn hash(key: ShortKey) -> u64 {
     let (low, high) = (key as u64, (key >> 64) as u64);
     low.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(high.wrapping_mul(0xD6E8_FEB8_6659_FD93))
 }
 
-/// Both halves count, with different weight.
+/// Both halves contribute, with different weights.
 #[inline(always)]
 fn hash_medium([a, b, c, d]: &MediumKey) -> u64 {
     let halves = [a ^ c.rotate_left(47), b ^ d.rotate_left(47)];

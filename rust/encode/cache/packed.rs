@@ -1,29 +1,29 @@
-//! Ids packed: three to a number of 64 bits, 20 bits each.
+//! Packed ids: three in a 64-bit number, 20 bits each.
 
 use crate::encode::vocab::{ID_BITS, MAX_IDS};
 
-/// Ids that one number holds.
+/// Ids in one number.
 pub const PER_WORD: usize = 3;
 
-/// The upper four bits of the first number are how many ids there are, or this: they are elsewhere.
+/// The upper four bits of the first number are the number of ids, or this value if they are stored elsewhere.
 const SPILLED: u64 = 15;
 const COUNT_SHIFT: u32 = 60;
 
 /// Ids of a tiny or short piece.
 pub type Value = [u64; 2];
 
-/// Stands for the ids of a piece that is not there: they are elsewhere, where there can be none. With its place.
+/// Stands for the ids of a piece that is not cached, with its place: a reference to a range that cannot exist.
 #[inline(always)]
 pub fn absent(place: usize) -> Value {
     [u64::MAX, place as u64]
 }
 
-/// The place of a piece that is not there.
+/// The place of a piece that is not cached.
 pub fn absent_place(value: &Value) -> Option<usize> {
     (value[0] == u64::MAX).then_some(value[1] as usize)
 }
 
-/// How many ids the numbers hold; more than any of them can hold if they hold where the ids are.
+/// How many ids the numbers hold; more than they have room for if the ids are stored elsewhere.
 #[inline(always)]
 pub fn count(words: &[u64]) -> usize {
     (words[0] >> COUNT_SHIFT) as usize
@@ -42,7 +42,7 @@ pub fn pack<const W: usize>(ids: &[u32]) -> Option<[u64; W]> {
     Some(words)
 }
 
-/// Whether the first number holds all there is to say.
+/// Whether the first number suffices.
 #[inline(always)]
 pub fn is_in_one(first: u64) -> bool {
     !(PER_WORD + 1..=2 * PER_WORD).contains(&((first >> COUNT_SHIFT) as usize))
@@ -55,13 +55,13 @@ pub fn pack_range<const W: usize>(start: u32, len: usize) -> [u64; W] {
     words
 }
 
-/// Where the ids are, if they are not here.
+/// Where the ids are, if they are stored elsewhere.
 pub fn range(words: &[u64]) -> Option<std::ops::Range<usize>> {
     let (start, len) = (words[0] as u32 as usize, (words[0] >> 32) as usize & 0x0FFF_FFFF);
     (count(words) == SPILLED as usize).then_some(start..start + len)
 }
 
-/// The ids of two numbers, as many of them as their count says being of use.
+/// The ids of two numbers, of which the first `count` are meaningful.
 #[inline(always)]
 pub fn unpack(words: &[u64; 2]) -> [u32; 8] {
     let id = |place| id(words, place);

@@ -1,5 +1,5 @@
-//! What the hot loop does for each piece, for each kernel: its key, a comparison with a cache line, and the
-//! ids of what was found.
+//! What the hot loop does for each piece, for each kernel: making its key, comparing it with a cache line, and
+//! unpacking the ids found.
 
 use super::packed::{self, Value};
 use crate::encode::kernel::Plain;
@@ -10,42 +10,43 @@ const TINY: usize = 7;
 pub const SHORT: usize = 15;
 pub const MEDIUM: usize = 31;
 
-/// The bytes of a text that a key is made of, with some behind the piece.
+/// The bytes of a text that a key is made from, some of them past the piece's end.
 pub const KEY_BYTES: usize = 16;
 
-/// A piece with its length in the last byte; of a tiny one both words, so that one of them is enough. The
-/// length of a tiny piece has its upper bits set: no text has such a byte, so a word of a longer piece never
-/// looks like a tiny piece.
+/// A piece with its length in the last byte; a tiny piece has it in both words, so that one of them suffices. The
+/// length of a tiny piece has its upper bits set: no text contains such a byte, so a word of a longer piece never looks
+/// like a tiny piece.
 pub type ShortKey = u128;
 /// A medium piece with its length in the last byte.
 pub type MediumKey = [u64; 4];
 
-/// What the last byte of a tiny piece's words begins with.
+/// The upper bits of the last byte of a tiny piece's word.
 const TINY_TAG: u8 = 0xF8;
-/// What the last byte of a key begins with if it is that of a part of a piece, which may have other ids.
+/// The upper bits of a key's last byte if the key is that of a part of a piece, which may have other ids.
 const PART_TAG: u8 = 0x80;
 /// No piece.
 pub const NO_KEY: ShortKey = u128::MAX;
 
-/// What a kernel does for a piece.
+/// The operations of a kernel on a piece.
 pub trait Probe: Copy {
     /// The key of the piece of `len` bytes, one to [`SHORT`], that these begin with.
     fn key(self, bytes: &[u8; KEY_BYTES], len: usize) -> ShortKey;
 
-    /// Which of a line's last four words equal the word of the key that stands over them, one bit each.
+    /// Which of a line's last four words equal their word of the key, one bit each: even ones the first, odd ones the
+    /// second.
     fn equal(self, line: &Line, key: ShortKey) -> usize;
 
     /// The same as [`packed::unpack`].
     fn unpack(self, words: &[u64; 2]) -> [u32; 8];
 }
 
-/// Whether a key's piece is in one word.
+/// Whether a key's piece takes one word.
 #[inline(always)]
 pub fn is_tiny(key: ShortKey) -> bool {
     key >> 126 & 1 == 1
 }
 
-/// Whether a word of a key is all of it.
+/// Whether a word of a key is the whole piece.
 pub fn is_tiny_word(word: u64) -> bool {
     (word >> 56) as u8 > TINY_TAG
 }
@@ -61,11 +62,11 @@ pub fn medium_part_key(text: &[u8], start: usize, len: usize) -> MediumKey {
     [a, b, c, d | u64::from(PART_TAG) << 56]
 }
 
-/// Behind the words of values. In a line there are two words from here on as well.
+/// The place after the words of values. A line has two words from here on as well.
 const NO_VALUE: usize = 4;
 
-/// By the upper half of a key's last byte and the words of a line that equal the key's, the word that its
-/// value begins with, or [`NO_VALUE`].
+/// The word at which a key's value begins, or [`NO_VALUE`], by the upper half of the key's last byte and the words of a
+/// line that equal the key's.
 static VALUES: [u8; 128] = {
     let mut values = [NO_VALUE as u8; 128];
     let mut equal = 1;
@@ -81,12 +82,12 @@ static VALUES: [u8; 128] = {
     values
 };
 
-/// The value of a key, two words of a line, or two other ones; and whether it is there.
+/// The value of a key as two words of a line, or arbitrary ones; and whether the key is there.
 #[inline(always)]
 pub fn find(probe: impl Probe, line: &Line, key: ShortKey) -> (&Value, bool) {
     let kind = (key >> 120) as usize & 0x70;
     let word = usize::from(VALUES[kind | probe.equal(line, key) & 15]);
-    // SAFETY: no entry of the table is more than `NO_VALUE`, behind which there are two words.
+    // SAFETY: no entry of the table exceeds `NO_VALUE`, from which on there are two words.
     (unsafe { &*line.0.as_ptr().add(word).cast() }, word < NO_VALUE)
 }
 
@@ -118,7 +119,7 @@ impl Probe for Plain {
     }
 }
 
-/// Masks of so many low bytes.
+/// Masks of the low bytes, by their number.
 static BELOW: [u128; SHORT + 1] = {
     let mut masks = [0; SHORT + 1];
     let mut len = 1;
@@ -129,7 +130,7 @@ static BELOW: [u128; SHORT + 1] = {
     masks
 };
 
-/// What a key says of the length.
+/// How a key encodes the length.
 static LENGTH: [u128; MEDIUM + 1] = {
     let mut lengths = [0; MEDIUM + 1];
     let mut len = 1;
@@ -177,18 +178,18 @@ mod avx2 {
 
         #[inline(always)]
         fn equal(self, line: &Line, key: ShortKey) -> usize {
-            // SAFETY: as above.
+            // SAFETY: having an `Avx2` proves that the processor has AVX2.
             unsafe { equal(line, key) }
         }
 
         #[inline(always)]
         fn unpack(self, words: &[u64; 2]) -> [u32; 8] {
-            // SAFETY: as above.
+            // SAFETY: having an `Avx2` proves that the processor has AVX2.
             unsafe { unpack(words) }
         }
     }
 
-    /// For each length, which bytes of a text go into a key, the upper bit set for none, and what the key says of the
+    /// For each length, which bytes of a text go into a key (the upper bit set for none), and how the key encodes the
     /// length.
     static PARTS: [[[u8; KEY_BYTES]; 2]; SHORT + 1] = {
         let mut parts = [[[0x80; KEY_BYTES], [0; KEY_BYTES]]; SHORT + 1];
@@ -235,7 +236,7 @@ mod avx2 {
     fn unpack(words: &[u64; 2]) -> [u32; 8] {
         // SAFETY: two words are 16 bytes.
         let words = _mm256_broadcastsi128_si256(unsafe { _mm_loadu_si128(words.as_ptr().cast()) });
-        // The bytes of which each id has 20 bits, then the bits in front and behind go.
+        // Selects the bytes that hold the 20 bits of each id; the surrounding bits are then removed.
         let places = _mm256_setr_epi8(
             0, 1, 2, -1, 2, 3, 4, -1, 5, 6, 7, -1, 8, 9, 10, -1, //
             10, 11, 12, -1, 13, 14, 15, -1, -1, -1, -1, -1, -1, -1, -1, -1,

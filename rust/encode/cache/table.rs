@@ -1,4 +1,4 @@
-//! Two hash tables of pieces, in stretches of the cache's lines. A line is four words of values and four words
+//! Two hash tables of pieces, in stretches of the cache's lines. A line is four words of values followed by four words
 //! of keys.
 
 use std::hint::select_unpredictable;
@@ -7,22 +7,22 @@ use std::ops::Range;
 use super::probe::{MediumKey, ShortKey, is_tiny, is_tiny_word};
 use super::{Line, packed};
 
-/// Words of keys in a line, behind as many of values.
+/// Words of keys in a line, after as many of values.
 const WORDS: usize = 4;
 
-/// A stretch of lines in which buckets are found by a hash.
+/// A stretch of lines whose buckets are found by a hash.
 pub struct Stretch {
     start: usize,
     lines_per_bucket: usize,
-    /// 64 less the logarithm of the number of buckets: the upper bits of a hash are the best.
+    /// 64 minus the binary logarithm of the number of buckets: the upper bits of a hash are the best.
     shift: u32,
-    /// What `shift` may become. Lines behind those in use have never been touched and take no memory.
+    /// The lower bound of `shift`. Lines beyond those in use have never been touched and take no memory.
     least_shift: u32,
     pushed_out: usize,
 }
 
 impl Stretch {
-    /// From line `start` on: room for `buckets` at first, and never more than `most_bytes`.
+    /// Starts at line `start`, with room for `buckets` at first and never more than `most_bytes`.
     pub fn new(start: usize, lines_per_bucket: usize, buckets: usize, most_bytes: usize) -> Self {
         let most = (most_bytes / (lines_per_bucket * size_of::<Line>())).max(2).ilog2();
         let least_shift = 64 - most;
@@ -30,7 +30,7 @@ impl Stretch {
         Self { start, lines_per_bucket, shift, least_shift, pushed_out: 0 }
     }
 
-    /// The first line behind all that this one may ever use.
+    /// The first line after all that this stretch may ever use.
     pub fn end(&self) -> usize {
         self.start + (self.lines_per_bucket << (64 - self.least_shift))
     }
@@ -46,9 +46,9 @@ impl Stretch {
         self.start + (hash >> self.shift) as usize * self.lines_per_bucket
     }
 
-    /// Grows twofold if a sixteenth of the buckets has pushed something out, and gives the places that were in use:
-    /// what is in each belongs into one of two now. From the last on, the new place of none is an old one that is
-    /// still to be emptied. In place, since memory that is touched for the first time is what growing costs most.
+    /// Doubles if evictions have reached a sixteenth of the buckets, and returns the places that were in use: the
+    /// content of each now belongs in one of two. Taken from the last, no new place is an old one that is still to be
+    /// emptied. This is done in place, since touching memory for the first time is the main cost of growing.
     fn grow_if_due(&mut self) -> impl Iterator<Item = usize> + use<> {
         let before = self.used();
         let due =
@@ -65,8 +65,8 @@ impl Stretch {
 /// piece, up to two tiny ones, or one tiny piece with more ids than one word has room for: its key is in both.
 pub struct ShortTable(pub Stretch);
 
-/// The first word that is free for a piece, or one behind all: for pieces that take two words, then for those that
-/// take one, by three times the words in use of the first half and those of the second.
+/// The first free word for a piece, or one past the last: for pieces that take two words, then for those that take one;
+/// indexed by three times the number of words in use in the first half plus that in the second.
 static FREE: [[u8; 9]; 2] = {
     let mut free = [[WORDS as u8; 9]; 2];
     let mut at = 0;
@@ -88,11 +88,11 @@ static FREE: [[u8; 9]; 2] = {
 };
 
 impl ShortTable {
-    /// Puts a piece into free words, or into the first half, which then pushes out the second.
+    /// Puts a piece into free words, or else into the first half, whose content then replaces that of the second.
     pub fn insert(&mut self, lines: &mut [Line], place: usize, key: ShortKey, value: [u64; 2]) {
         let (values, keys) = lines[place].0.split_at_mut(WORDS);
-        // Without branches: which words are free is as good as random. The second word of a half is never zero
-        // when the half is full, and else it holds at most a tiny piece, in the first.
+        // Branchless: which words are free is unpredictable. The second word of a half is never zero when the half is
+        // full; otherwise the half holds at most a tiny piece, in the first word.
         let used =
             |half: usize| select_unpredictable(keys[2 * half + 1] != 0, 2, usize::from(keys[2 * half] != 0));
         let takes_one = usize::from(is_tiny(key) & packed::is_in_one(value[0]));
@@ -131,11 +131,11 @@ impl ShortTable {
     }
 }
 
-/// Medium pieces, whose keys take all words of a line, in buckets of two lines.
+/// Medium pieces, whose keys take all key words of a line, in buckets of two lines.
 pub struct MediumTable(pub Stretch);
 
 impl MediumTable {
-    /// Puts a piece first in its bucket, the one there second.
+    /// Puts a piece first in its bucket, and moves the one there to second place.
     pub fn insert(&mut self, lines: &mut [Line], place: usize, key: &MediumKey, value: [u64; WORDS]) {
         if lines[place] != Line::EMPTY {
             self.0.pushed_out += usize::from(lines[place + 1] != Line::EMPTY);

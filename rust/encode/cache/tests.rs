@@ -5,7 +5,7 @@ use super::*;
 use crate::encode::kernel::Kernel;
 use crate::encode::kernel::Plain;
 
-/// The ids that the tests give a piece: some fit a slot, some do not.
+/// The ids that the tests give a piece: some fit in a slot, some do not.
 fn ids_of(piece: &[u8]) -> Vec<u32> {
     let sum: u32 = piece.iter().map(|byte| u32::from(*byte)).sum();
     (0..piece.len() as u32 * (sum % 3 + 1) / 2).map(|i| (sum * 7919 + i) & 0x000F_FFFF).collect()

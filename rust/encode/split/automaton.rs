@@ -1,8 +1,8 @@
 //! A split pattern as a deterministic automaton over kinds of characters.
 //!
-//! The automaton gives exactly what backtracking gives: its states are lists of the places a
-//! backtracking matcher could be at, in the order in which it would try them, and a match cuts off
-//! the places of lower priority. One step a character, whatever the pattern.
+//! The automaton gives exactly the matches of backtracking: its states are lists of the places at which a backtracking
+//! matcher could be, in the order in which it would try them, and a match cuts off the places of lower priority. It
+//! takes one step per character, whatever the pattern.
 
 use std::collections::HashMap;
 
@@ -18,11 +18,11 @@ const END_BIT: usize = MAX_KINDS + 1;
 const MAX_STATES: usize = 4096;
 const MAX_INSTRUCTIONS: usize = 4096;
 
-/// Which state follows on a kind, and whether the match may end before the character.
+/// The next state for a kind, and whether the match may end before the character.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Transition(u16);
 
-/// In the table by bytes: the character has more of them.
+/// In `by_byte`: the character has more bytes.
 const MORE_BYTES: Transition = Transition(u16::MAX);
 
 impl Transition {
@@ -35,18 +35,18 @@ impl Transition {
     }
 }
 
-/// The state without a way on.
+/// The dead state: no match is possible from here.
 pub const DEAD: u16 = 0;
-/// The state in front of a match.
+/// The initial state.
 pub const START: u16 = 1;
 
 pub struct Automaton {
     kinds: Kinds,
-    /// By state, then by kind; the kind behind the last is the end of the text.
+    /// Indexed by state, then by kind; the kind after the last is the end of the text.
     by_kind: Vec<Transition>,
-    /// Rows of `by_kind` have a power of two of entries.
+    /// Binary logarithm of the length of a row of `by_kind`.
     row_shift: u32,
-    /// By state, then by byte: one look-up instead of two, in more than half of the time.
+    /// Indexed by state, then by byte: one look-up instead of two in more than half of all cases.
     by_byte: Vec<Transition>,
 }
 
@@ -116,8 +116,8 @@ impl Automaton {
         self.on_kind(state, self.kinds.count() as u8).match_ends_here()
     }
 
-    /// Whether a match that takes the character `left` always ends in front of `right`, as it would if that
-    /// were the end of the text. Both are ASCII.
+    /// Whether a match that takes the character `left` always ends before `right`, as if the text ended there. Both are
+    /// ASCII.
     pub fn always_parts(&self, left: u8, right: u8) -> bool {
         let states = 1..(self.by_byte.len() >> 8) as u16;
         let mut behind_left =
@@ -149,7 +149,7 @@ enum Instruction {
     Match,
     /// Consumes one character of these kinds.
     Kinds(KindMask, usize),
-    /// Goes on if the next symbol is of these kinds (or the end), which it leaves.
+    /// Continues if the next symbol is of these kinds (or the end), without consuming it.
     Ahead(KindMask, usize),
     /// Tries the first, then the second.
     Either(usize, usize),
@@ -169,7 +169,7 @@ impl Program<'_> {
         Ok(self.code.len() - 1)
     }
 
-    /// Adds `node` in front of the instruction `next` and returns where it begins.
+    /// Adds `node` before the instruction `next` and returns where it begins.
     fn compile(&mut self, node: &Node, next: usize) -> Result<usize, String> {
         match node {
             Node::Class(set) => self.push(Instruction::Kinds(self.kinds.mask(set), next)),
@@ -217,8 +217,8 @@ impl Program<'_> {
 /// Instructions, none of them `Either`, in order of priority.
 struct Places {
     list: Vec<usize>,
-    /// By instruction, whether it has been followed. Of two ways to one place the first counts, and alternatives that
-    /// may be empty, one behind the other, have more ways than could be walked.
+    /// By instruction, whether it has been followed. Of two paths to the same place the first counts, and consecutive
+    /// alternatives that may be empty have more paths than could be walked.
     followed: Vec<bool>,
 }
 
@@ -256,8 +256,8 @@ impl Build<'_> {
         Ok(Transition(self.number(after.list)? << 1 | u16::from(matched)))
     }
 
-    /// Adds to `after` where `symbol` leads from the instruction `at`; true if `at` leads to the
-    /// match without it, which ends the list.
+    /// Adds to `after` where `symbol` leads from the instruction `at`; true if `at` leads to the match without
+    /// consuming it, which ends the list.
     fn advance(&self, at: usize, symbol: usize, seen: &mut [bool], after: &mut Places) -> bool {
         if std::mem::replace(&mut seen[at], true) {
             return false;
@@ -279,7 +279,7 @@ impl Build<'_> {
         }
     }
 
-    /// Adds the instructions reached from `at` without a look at the text.
+    /// Adds the instructions reached from `at` without looking at the text.
     fn follow(&self, at: usize, places: &mut Places) {
         if std::mem::replace(&mut places.followed[at], true) {
             return;

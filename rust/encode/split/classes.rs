@@ -21,11 +21,11 @@ pub const SYMBOL: u8 = 1 << 6;
 /// What DeepSeek-V3 isolates.
 pub const CJK: u8 = 1 << 7;
 
-/// From regex-syntax's tables, which equal the reference engine's (`tests::classes`). Made at the
-/// first use, in about a millisecond, and shared by all splitters.
+/// From regex-syntax's tables, which equal the reference engine's (`tests::classes`). Built at first use, in about a
+/// millisecond, and shared by all splitters.
 static CLASSES: LazyLock<Classes> = LazyLock::new(|| Classes::new(named(r"\p{L}"), named(r"\p{N}")));
 
-/// With the numbers that the step `Digits` takes: the standard library may know a later Unicode.
+/// With the numbers that the step `Digits` takes: the standard library may follow a later version of Unicode.
 static DIGIT_CLASSES: LazyLock<Classes> = LazyLock::new(|| Classes::new(named(r"\p{L}"), numeric()));
 
 /// With marks among the letters.
@@ -34,13 +34,13 @@ static MARKED_CLASSES: LazyLock<Classes> =
 
 pub struct Classes {
     pub table: Table,
-    /// By the low half of the first byte of three: the class, where it is the same for all
-    /// characters that begin with that byte, else 0. So are most of Han and Hangul.
+    /// Indexed by the low half of the first byte of three: the class, if it is the same for all characters that begin
+    /// with that byte, else 0. It is the same for most of Han and Hangul.
     pub by_first_of_three: [u8; 16],
 }
 
 impl Classes {
-    /// The classes that a shape goes by.
+    /// The classes that a shape uses.
     pub fn of(shape: Shape) -> &'static Self {
         match (shape.words, shape.symbols) {
             (Words::AfterAnyMarked, _) => &MARKED_CLASSES,

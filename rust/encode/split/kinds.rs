@@ -1,4 +1,4 @@
-//! Characters by kind: the coarsest partition of Unicode that some sets can tell apart.
+//! Characters by kind: the coarsest partition of Unicode that some sets distinguish.
 
 use regex_syntax::hir::ClassUnicode;
 
@@ -10,7 +10,7 @@ pub type KindMask = u64;
 
 pub const MAX_KINDS: usize = 60;
 
-/// The partition that the sets of a pattern make.
+/// The partition induced by the sets of a pattern.
 pub struct Kinds {
     table: Table,
     sets: Vec<(ClassUnicode, KindMask)>,
@@ -56,12 +56,12 @@ impl Kinds {
         self.count
     }
 
-    /// Bytes of the table; the sets take hardly any.
+    /// Bytes of the table; the sets are negligible.
     pub fn bytes(&self) -> usize {
         self.table.bytes()
     }
 
-    /// The kinds of one of the sets that the partition was made of.
+    /// The kinds of one of the sets that the partition was built from.
     pub fn mask(&self, set: &ClassUnicode) -> KindMask {
         self.sets.iter().find(|(known, _)| known == set).map_or(0, |&(_, mask)| mask)
     }

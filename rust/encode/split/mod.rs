@@ -1,10 +1,10 @@
 //! How byte-level BPE cuts text into pieces before it merges.
 //!
-//! A pre-tokenizer is a sequence of steps, each of which cuts the pieces of the one before at the
-//! matches of a pattern. `recognise` reads the steps from tokenizer.json and `parser` their
-//! regular expressions. `portable` runs any of them, each as an `automaton` over `kinds` of
-//! characters; where the steps have a common `shape` and the processor can, `vector` does all of
-//! them at once, ten times as fast. Both are tested against the reference's own pre-tokenizers.
+//! A pre-tokenizer is a sequence of steps, each of which cuts the pieces of the previous one at the matches of a
+//! pattern. `recognise` reads the steps from tokenizer.json and `parser` their regular expressions. `portable` runs any
+//! of them, each as an `automaton` over `kinds` of characters; where the steps have a known `shape` and the processor
+//! allows it, `vector` does all of them at once, ten times as fast. Both are tested against the reference's own
+//! pre-tokenizers.
 
 mod automaton;
 #[cfg(target_arch = "x86_64")]
@@ -30,7 +30,7 @@ use super::kernel::Kernel;
 #[cfg(target_arch = "x86_64")]
 use vector::VectorSplitter;
 
-/// How many bytes behind the text must be readable.
+/// How many bytes after the text must be readable.
 pub const PADDING: usize = 64;
 
 /// How text is cut into pieces before merging: the split patterns of one tokenizer.json, recognised.
@@ -47,7 +47,7 @@ pub struct Splitter {
 pub struct SplitScratch {
     pieces: Vec<u32>,
     trail: Trail,
-    /// For the ends of pieces, where they are needed for a moment.
+    /// Scratch space for the ends of pieces.
     pub ends: Vec<u32>,
 }
 
@@ -78,7 +78,7 @@ impl Splitter {
         })
     }
 
-    /// The same pieces by another kernel than the best one.
+    /// The same pieces by a given kernel instead of the best one.
     #[must_use]
     #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables))]
     pub fn on(self, kernel: Kernel) -> Self {
@@ -88,7 +88,7 @@ impl Splitter {
         self
     }
 
-    /// Whether the pieces are found step by step, some times slower than with a vector kernel.
+    /// Whether the pieces are found step by step, several times slower than with a vector kernel.
     pub fn is_stepwise(&self) -> bool {
         #[cfg(target_arch = "x86_64")]
         return self.vector.is_none();
@@ -96,9 +96,9 @@ impl Splitter {
         true
     }
 
-    /// Pairs of characters that may stand in one piece. Between all others text may be cut first, and each part
-    /// split by itself: some step cuts there in any case, and it and the steps before it leave the place out of
-    /// their matches, just as if the text ended there. The steps behind it see that it does.
+    /// Pairs of characters that may be adjacent in one piece. Between all others, text may be cut first and each part
+    /// split by itself: some step always cuts there, and no match of it or of an earlier step crosses the place, just
+    /// as if the text ended there. For later steps it does end there.
     pub fn joined_pairs(&self) -> JoinedPairs {
         let mut joined = JoinedPairs::new();
         let ascii = 0..128u8;
@@ -115,12 +115,12 @@ impl Splitter {
         joined
     }
 
-    /// What was recognised, for people.
+    /// What was recognised, in words.
     pub fn describe(&self) -> String {
         self.description.clone()
     }
 
-    /// Whether a space is to be put in front of text that has none there, before it is split.
+    /// Whether a space is put in front of text that does not begin with one, before it is split.
     pub fn add_prefix_space(&self) -> bool {
         self.add_prefix_space
     }
@@ -133,8 +133,8 @@ impl Splitter {
     /// Replaces `ends` by the exclusive end of each piece of `text[..n]` in ascending order; the
     /// last is `n` (none if `n` is 0).
     ///
-    /// `text[..n]` is valid UTF-8, `n` is below 2^32, and at least [`PADDING`] bytes are readable
-    /// behind it. Pieces may end inside a character where a step follows the `ByteLevel`.
+    /// `text[..n]` is valid UTF-8, `n` is below 2^32, and at least [`PADDING`] bytes after it are readable. Pieces may
+    /// end inside a character if a step follows the `ByteLevel`.
     pub fn split(&self, text: &[u8], n: usize, scratch: &mut SplitScratch, ends: &mut Vec<u32>) {
         ends.clear();
         if n == 0 {

@@ -1,8 +1,8 @@
 //! Reads the regular expressions of split patterns, in the part of Oniguruma's syntax that
 //! tokenizers use.
 //!
-//! Anything whose meaning in Oniguruma is not modelled exactly is refused with a clause that says
-//! what it was; the reference engine then does the work.
+//! Anything whose meaning in Oniguruma is not modelled exactly is refused with a message that names it; the reference
+//! engine then does the work.
 
 use regex_syntax::hir::{ClassUnicode, ClassUnicodeRange};
 
@@ -11,7 +11,7 @@ use super::pattern::{Node, first_of, named_set, single};
 /// The largest count in `{m,n}`; more would only make the automaton large.
 const MAX_COUNT: u32 = 64;
 
-/// The most groups inside each other: reading them, and making them an automaton, is recursive.
+/// The deepest nesting of groups: parsing them, and compiling them to an automaton, is recursive.
 const MAX_DEPTH: usize = 64;
 
 /// General categories, and scripts.
@@ -22,7 +22,7 @@ pub const PROPERTIES: &str = "L Lu Ll Lt Lm Lo M Mn Mc Me N Nd Nl No P Pc Pd Ps 
 /// Oniguruma would match under `(?i:...)` and a set of single characters cannot express.
 const MULTI_FOLDS: [[char; 2]; 5] = [['s', 's'], ['f', 'f'], ['f', 'i'], ['f', 'l'], ['s', 't']];
 
-/// Reads a pattern as Oniguruma's default syntax has it.
+/// Parses a pattern in Oniguruma's default syntax.
 pub fn parse(pattern: &str) -> Result<Node, String> {
     let mut parser = Parser { chars: pattern.chars().collect(), at: 0, ignore_case: false, depth: 0 };
     let node = parser.alternation()?;
@@ -36,7 +36,7 @@ struct Parser {
     chars: Vec<char>,
     at: usize,
     ignore_case: bool,
-    /// Number of open groups, and of classes inside classes.
+    /// Number of open groups and nested classes.
     depth: usize,
 }
 
@@ -47,14 +47,14 @@ struct Quantifier {
     then: Then,
 }
 
-/// What a plus behind a quantifier means.
+/// What a plus after a quantifier means.
 #[derive(PartialEq, Eq)]
 enum Then {
     /// There is none.
     Nothing,
-    /// Behind `?`, `*` and `+`: what was taken is not given back.
+    /// After `?`, `*` and `+`: what was matched is not given back.
     Possessive,
-    /// Behind an interval: all of it once or more.
+    /// After an interval: all of it one or more times.
     Again,
 }
 
@@ -127,14 +127,14 @@ impl Parser {
         Ok(Node::concat(nodes))
     }
 
-    /// A possessive repetition is a greedy one where giving back could not help: nothing that it
-    /// takes can open what follows, or what follows cannot fail.
+    /// A possessive repetition is equivalent to a greedy one if giving back could not help: nothing that it takes can
+    /// begin what follows, or what follows cannot fail.
     fn make_greedy(&self, node: &Node, rest: &mut [Node]) -> Result<(), String> {
         let refused = || "a possessive repetition in a split pattern that is not equivalent to a greedy one";
         let Node::Repeat { node, max, .. } = node else { return Err(refused().into()) };
         let Node::Class(taken) = &**node else { return Err(refused().into()) };
         if let (None, Some(Node::Ahead { set, .. })) = (max, rest.first_mut()) {
-            // Behind all that can be taken there is nothing of its kind, and where some was given back there is.
+            // After all that can be taken, nothing of its kind follows; if some were given back, it would.
             set.difference(taken);
         }
         if self.depth == 0 && rest.iter().all(Node::never_fails) {
@@ -190,7 +190,7 @@ impl Parser {
             Some('(') => self.group(),
             Some('[') => self.class().map(Node::Class),
             Some('\\') => self.escape().map(Node::Class),
-            // In Oniguruma `$` is the end of a line, and the end of the text also after a newline.
+            // In Oniguruma `$` is the end of a line, and the end of the text even after a newline.
             Some('$') => Ok(Node::Ahead { set: single('\n'), at_end: true }),
             Some(c @ ('.' | '^' | '*' | '+' | '?' | '{')) => Err(format!("'{c}' in a split pattern")),
             Some(c) => self.folded(c).map(Node::Class),
@@ -231,7 +231,7 @@ impl Parser {
         }
     }
 
-    /// Counts a group or class that opens inside those that are open.
+    /// Counts a group or class that opens inside the open ones.
     fn enter(&mut self) -> Result<(), String> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
@@ -281,7 +281,7 @@ impl Parser {
         named_set(&format!("\\{letter}{{{name}}}"))
     }
 
-    /// A bracketed class, its opening bracket already read: of all operators `^` binds the least, then `&&`.
+    /// A bracketed class, its opening bracket already read: `^` binds least tightly, then `&&`.
     fn class(&mut self) -> Result<ClassUnicode, String> {
         let negated = self.eat("^");
         let mut set = self.class_items()?;
@@ -303,7 +303,7 @@ impl Parser {
         Ok(set)
     }
 
-    /// What stands in a class, up to its end or an intersection.
+    /// The content of a class, up to its end or an intersection.
     fn class_items(&mut self) -> Result<ClassUnicode, String> {
         let mut set = ClassUnicode::empty();
         let mut empty = true;
@@ -358,7 +358,7 @@ impl Parser {
 }
 
 fn repeated(node: Node, min: u32, max: Option<u32>) -> Result<Node, String> {
-    // Of bounded ones, nested repetitions of nothing would compile to nothing in 64^n steps.
+    // With bounds, nested repetitions of the empty string would take 64^n steps to compile to nothing.
     if max.is_none_or(|max| max > 1) && node.may_be_empty() {
         return Err("a repetition of a possibly empty match in a split pattern".into());
     }

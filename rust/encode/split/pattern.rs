@@ -13,7 +13,7 @@ pub enum Node {
         at_end: bool,
     },
     Concat(Vec<Node>),
-    /// Alternatives, the first that leads to a match wins.
+    /// Alternatives, of which the first that leads to a match wins.
     Alternate(Vec<Node>),
     /// Greedy, with backtracking.
     Repeat {
@@ -34,7 +34,7 @@ impl Node {
         Self::Repeat { node: Box::new(Self::Class(set)), min: 1, max: None }
     }
 
-    /// Whether the pattern finds a match wherever it stands, so that no text lies between matches.
+    /// Whether the pattern matches at every place, so that there are no gaps between matches.
     pub fn covers_all_text(&self) -> bool {
         let mut gaps = self.certain();
         gaps.negate();
@@ -54,7 +54,7 @@ impl Node {
         }
     }
 
-    /// The characters in front of which the node matches whatever follows them.
+    /// The characters at which the node matches whatever follows them.
     pub fn certain(&self) -> ClassUnicode {
         match self {
             Self::Class(set) => set.clone(),
@@ -71,7 +71,7 @@ impl Node {
         }
     }
 
-    /// Whether the node matches at any place, if need be the empty string.
+    /// Whether the node matches at any place, at least the empty string.
     pub fn never_fails(&self) -> bool {
         match self {
             Self::Class(_) | Self::Ahead { .. } => false,
@@ -92,7 +92,7 @@ impl Node {
         }
     }
 
-    /// The characters that a match can look at first, or None if that cannot be said simply.
+    /// The characters that a match can look at first, or None if there is no simple answer.
     fn first(&self) -> Option<ClassUnicode> {
         match self {
             Self::Class(set) | Self::Ahead { set, .. } => Some(set.clone()),
@@ -104,7 +104,7 @@ impl Node {
         }
     }
 
-    /// The nodes one after the other.
+    /// The nodes one after another.
     pub fn concat(mut nodes: Vec<Self>) -> Self {
         match (nodes.pop(), nodes.is_empty()) {
             (Some(only), true) => only,
@@ -117,8 +117,8 @@ impl Node {
     }
 }
 
-/// The set of a character property or Perl class as regex-syntax has it; both engines use
-/// Unicode 16, which `tests::classes` verifies for every code point.
+/// The set of a character property or Perl class according to regex-syntax; both engines use Unicode 16, which
+/// `tests::classes` verifies for every code point.
 pub fn named_set(class: &str) -> Result<ClassUnicode, String> {
     let refused = || format!("the class {class} in a split pattern");
     match regex_syntax::parse(class).map_err(|_| refused())?.into_kind() {

@@ -1,22 +1,22 @@
-//! The splitter for every pattern and every processor: one automaton a step, character by
-//! character. It is the fallback of the vector kernels and what they are tested against.
+//! The splitter for every pattern and every processor: one automaton per step, character by character. It is the
+//! fallback for the vector kernels and what they are tested against.
 
 use super::automaton::{Automaton, DEAD, START};
 use super::recognise::{Domain, RecognisedStep};
 use crate::encode::spelling::CHARACTERS;
 
-/// An attempt that has run this many bytes past its last match leaves a trail.
+/// An attempt that has run this many bytes past its last match starts to leave a trail.
 const TRAIL_AFTER: usize = 64;
 
 /// One step of a pre-tokenizer: cuts each piece at the matches of a pattern and the gaps between.
 pub struct Step {
     automaton: Automaton,
-    /// One bit for each ASCII character with which a match begins wherever it stands outside of one.
+    /// One bit for each ASCII character that begins a match wherever it occurs outside one.
     always_matched: u128,
 }
 
-/// The states of an attempt that ran on without a match, so that later attempts stop where they
-/// join it: without this, `\s+$` is quadratic on a long run of spaces.
+/// The states of an attempt that ran on without a match, so that later attempts stop where they meet it: without this,
+/// `\s+$` is quadratic on a long run of spaces.
 #[derive(Default)]
 pub struct Trail {
     from: usize,
@@ -38,13 +38,13 @@ impl Step {
         Ok(Self { automaton: Automaton::new(&step.pattern, step.domain)?, always_matched: bits.sum() })
     }
 
-    /// Whether no match goes across a place between these two ASCII characters, nor depends on what is behind.
+    /// Whether no match crosses a place between these two ASCII characters, nor depends on what follows it.
     pub fn always_parts(&self, left: u8, right: u8) -> bool {
         self.automaton.always_parts(left, right)
     }
 
-    /// Whether a piece always ends at such a place, given that no match goes across it: one of the two
-    /// characters is never in the gap between matches.
+    /// Whether a piece always ends at such a place, given that no match crosses it: one of the two characters is never
+    /// in a gap between matches.
     pub fn always_cuts(&self, left: u8, right: u8) -> bool {
         (self.always_matched >> left | self.always_matched >> right) & 1 == 1
     }
@@ -53,7 +53,7 @@ impl Step {
         self.automaton.bytes()
     }
 
-    /// Cuts `text`, which is cut at `pieces` already, and adds the ends of the parts to `ends`.
+    /// Cuts `text`, which is already cut at `pieces`, and adds the ends of the parts to `ends`.
     pub fn refine(&self, text: &[u8], pieces: &[u32], trail: &mut Trail, ends: &mut Vec<u32>) {
         let mut start = 0;
         for &end in pieces {
@@ -69,7 +69,7 @@ impl Step {
         let mut at = start;
         let mut cut = start;
         loop {
-            // Most steps but the widest match little: this passes over what they do not.
+            // All but the broadest steps match little: this skips what they do not match.
             while at < text.len() && self.automaton.cannot_start(text[at]) {
                 at += 1;
             }
@@ -129,8 +129,8 @@ impl Trail {
         self.states.capacity() * size_of::<u16>()
     }
 
-    /// Whether an earlier attempt was in `state` in front of `at` and found nothing from there on;
-    /// if not, notes the place. `fresh` says that the attempt starts to be noted here.
+    /// Whether an earlier attempt was in `state` before `at` and found nothing from there on; if not, records the
+    /// place. `fresh` says that this attempt starts to be recorded here.
     #[inline]
     fn joins(&mut self, at: usize, state: u16, fresh: bool) -> bool {
         let known = at.checked_sub(self.from).and_then(|offset| self.states.get(offset));
@@ -141,7 +141,7 @@ impl Trail {
             self.from = at;
             self.states.clear();
         }
-        // Bytes inside a character hold DEAD, which no attempt is ever in.
+        // Bytes inside a character hold DEAD, a state that no attempt is ever in.
         self.states.resize(at - self.from, DEAD);
         self.states.push(state);
         false

@@ -1,4 +1,4 @@
-//! Reads the `pre_tokenizer` of tokenizer.json as a list of patterns that cut one after the other.
+//! Reads the `pre_tokenizer` of tokenizer.json as a list of patterns that cut one after another.
 
 use std::sync::LazyLock;
 
@@ -28,7 +28,7 @@ pub struct RecognisedStep {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Domain {
     Characters,
-    /// Behind the `ByteLevel`: each byte is one.
+    /// After the `ByteLevel`: each byte is one.
     Bytes,
 }
 
@@ -45,8 +45,8 @@ pub fn numeric() -> ClassUnicode {
     NUMERIC.clone()
 }
 
-/// The characters that `Punctuation` takes: ASCII's, and the punctuation of Unicode 8, two of which
-/// later versions count among symbols and marks.
+/// The characters that `Punctuation` takes: ASCII punctuation and that of Unicode 8, two characters of which later
+/// versions classify as symbol and mark.
 pub fn punctuation() -> ClassUnicode {
     named_set(r"[!-/:-@\[-`{-~[\p{P}&&\p{Age:8.0}]\x{166D}\x{111C9}]")
         .expect("regex-syntax knows these classes")
@@ -54,7 +54,7 @@ pub fn punctuation() -> ClassUnicode {
 
 struct Reading {
     steps: Vec<RecognisedStep>,
-    /// The `add_prefix_space` of the `ByteLevel`, once it has come.
+    /// The `add_prefix_space` of the `ByteLevel`, once that was read.
     byte_level: Option<bool>,
 }
 

@@ -1,9 +1,8 @@
-//! The shape that the split patterns in wide use share, and recognising it alternative by
-//! alternative.
+//! The shape that widely used split patterns share, recognised alternative by alternative.
 //!
-//! All of them are words with an optional character in front, numbers, punctuation with an optional
-//! space in front and perhaps newlines behind, and runs of white space that leave their last
-//! character to what follows. One vector kernel, configured by a [`Shape`], splits them all.
+//! All of them match words with an optional preceding character, numbers, punctuation with an optional preceding space
+//! and perhaps trailing newlines, and runs of whitespace that leave their last character to what follows. One vector
+//! kernel, configured by a [`Shape`], splits them all.
 
 use std::collections::VecDeque;
 
@@ -17,7 +16,7 @@ pub struct Shape {
     pub contractions: Contractions,
     pub numbers: Numbers,
     pub newlines: Newlines,
-    /// What punctuation is, and whether CJK runs are cut off first.
+    /// What counts as punctuation, and whether CJK runs are cut off first.
     pub symbols: Symbols,
 }
 
@@ -27,8 +26,8 @@ pub enum Words {
     AfterSpace,
     /// `[^\r\n\p{L}\p{N}]?\p{L}+`
     AfterAny,
-    /// `[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+`, and no marks in punctuation: as `AfterAny` if marks were letters, for
-    /// one that stands in front belongs to the same run of them.
+    /// `[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+`, and no marks in punctuation: like `AfterAny` with marks as letters, since a
+    /// mark as the optional first character belongs to the same run.
     AfterAnyMarked,
     /// `[^\r\n\p{L}\p{N}]?` and upper-case letters and marks, then lower-case letters and marks.
     Cased,
@@ -58,11 +57,11 @@ pub enum Numbers {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Newlines {
-    /// White space like any other.
+    /// Whitespace like any other.
     Plain,
-    /// `[\r\n]*` behind punctuation, and `\s*[\r\n]+`.
+    /// `[\r\n]*` after punctuation, and `\s*[\r\n]+`.
     Kept,
-    /// As `Kept`, with `[\r\n/]*` behind punctuation.
+    /// As `Kept`, with `[\r\n/]*` after punctuation.
     KeptWithSlash,
 }
 
@@ -70,9 +69,9 @@ pub enum Newlines {
 pub enum Symbols {
     /// `[^\s\p{L}\p{N}]`
     Rest,
-    /// As `Rest`, behind a step of its own for the numbers.
+    /// As `Rest`, after a separate step for the numbers.
     RestWithoutNumbers,
-    /// `[\p{P}\p{S}]`, behind steps of their own for the numbers and for runs of CJK.
+    /// `[\p{P}\p{S}]`, after separate steps for the numbers and for runs of CJK.
     Categories,
 }
 
@@ -87,7 +86,7 @@ impl Shape {
         newlines: Newlines::Plain,
         symbols: Symbols::Rest,
     };
-    /// As `StarCoder` and Command-R have it.
+    /// As in `StarCoder` and Command-R.
     pub const GPT2_SINGLE_NUMBERS: Self =
         Self { numbers: Numbers::Single, symbols: Symbols::RestWithoutNumbers, ..Self::GPT2 };
     pub const DEEPSEEK_V3: Self = Self {
@@ -99,7 +98,7 @@ impl Shape {
     };
 }
 
-/// Shapes that only kernels ask for.
+/// Queries that only the kernels need.
 #[cfg(target_arch = "x86_64")]
 impl Shape {
     pub const CL100K: Self = Self {
@@ -211,8 +210,8 @@ impl Shape {
 }
 
 impl Contractions {
-    /// Takes the contractions off the front of some alternatives. None is the beginning of another,
-    /// so their order does not matter.
+    /// Removes the contractions from the front of some alternatives. None is a prefix of another, so their order does
+    /// not matter.
     fn recognise(rest: &mut VecDeque<&Node>) -> Self {
         const LOWER_CASE: [&str; 7] = ["'s", "'t", "'re", "'ve", "'m", "'ll", "'d"];
         const ANY_CASE: [&str; 7] =
@@ -239,7 +238,7 @@ impl Numbers {
     }
 }
 
-/// Takes the two alternatives of words by case; says whether contractions end them.
+/// Takes the two alternatives for words by case, and returns the contractions that end them.
 fn cased_words(take: &mut impl FnMut(&str) -> bool) -> Option<Contractions> {
     const PREFIX: &str = r"[^\r\n\p{L}\p{N}]?";
     const UPPER: &str = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]";

@@ -4,14 +4,14 @@ use std::collections::HashMap;
 
 use regex_syntax::hir::ClassUnicode;
 
-/// 64 code points are what the last byte of UTF-8 tells apart.
+/// The last byte of UTF-8 distinguishes 64 code points.
 const BLOCK: usize = 64;
 
-/// The blocks of all that four bytes of UTF-8 can spell, valid or not: no look-up needs a check.
+/// Blocks for everything that four bytes of UTF-8 can spell, valid or not, so that no look-up needs a check.
 const INDEXED: usize = 0x20_0000 / BLOCK;
 
-/// Equal blocks are stored once: some 20 KiB for the Unicode classes, and 64 KiB of index of which
-/// text touches little.
+/// Equal blocks are stored once: about 20 KiB for the Unicode classes, and 64 KiB of index, little of which a text
+/// touches.
 pub struct Table {
     index: Box<[u16; INDEXED]>,
     blocks: Vec<[u8; BLOCK]>,
@@ -55,8 +55,8 @@ impl Table {
     }
 }
 
-/// The code points at which membership in any of up to 64 sets changes, the first 0, each with the
-/// mask of the sets that hold from there on.
+/// The code points at which membership in any of up to 64 sets changes, starting with 0, each with the mask of the sets
+/// that contain the code points from there on.
 pub fn memberships(sets: &[&ClassUnicode]) -> Vec<(u32, u64)> {
     let mut changes = vec![(0, 0)];
     for (bit, set) in sets.iter().enumerate() {

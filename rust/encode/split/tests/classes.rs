@@ -41,7 +41,7 @@ fn every_letter_folds_as_in_the_reference() {
 
 #[test]
 fn punctuation_is_that_of_the_reference() {
-    // The crate that the reference asks, of Unicode 8.
+    // The crate that the reference uses, which follows Unicode 8.
     let expected = set_where(|c| c.is_ascii_punctuation() || c.is_punctuation());
     assert_eq!(punctuation(), expected);
 }

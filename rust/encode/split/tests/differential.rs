@@ -1,4 +1,4 @@
-//! Texts that try to tell the splitters from the reference.
+//! Texts chosen to expose differences between the splitters and the reference.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -9,14 +9,14 @@ use serde_json::json;
 
 use super::{Pair, environment};
 
-/// Characters that stand for the classes which patterns tell apart, and the known traps.
+/// Representatives of the classes that patterns distinguish, and known traps.
 const TRAPS: &[char] = &[
     'a', 'A', '1', '\'', ' ', '\n', '\r', '\t', '.', '/', 's', 't', 'e', 'l', 'L', 'é', 'É', 'ſ', '\u{212A}',
     '中', 'あ', '\u{301}', '😀', '\u{A0}', '\u{3000}', '\u{85}', '\u{180E}', 'ǅ', 'ʰ', '²', '・', '\u{3040}',
     '\u{1}', '\u{200D}', '가', 'ò', '“', '龦',
 ];
 
-/// Pieces of text in which random texts put the traps.
+/// Phrases into which random texts insert the traps.
 const PHRASES: &[&str] = &[
     "don't",
     "DON'T've",
@@ -82,14 +82,14 @@ impl Random {
         (self.next() % n as u64) as usize
     }
 
-    /// A text with runs and phrases; its start shifts what follows across the borders of blocks.
+    /// A text with runs and phrases; its start shifts what follows across block boundaries.
     fn text(&mut self, text: &mut String) {
         text.clear();
         if self.below(2) == 0 {
             let filler = ["a", " ", "1", "x ", "中", "!", "\n", "A"][self.below(8)];
             text.extend(std::iter::repeat_n(filler, self.below(70)));
         }
-        // A few characters again and again meet in more ways than many do once.
+        // A few characters, repeated, meet in more combinations than many characters do once.
         let few: [char; 5] = std::array::from_fn(|_| TRAPS[self.below(TRAPS.len())]);
         for _ in 0..=self.below(30) {
             match self.below(8) {
@@ -105,7 +105,7 @@ impl Random {
 
 #[test]
 fn every_character_in_every_neighbourhood() {
-    // Without being asked for all: those below Han, and a share of the others.
+    // Unless all are requested: those below Han, and a share of the others.
     let thorough = environment("GRISTMILL_CASES", 0) >= 1_000_000;
     let wanted = |c: char| thorough || c < '\u{3400}' || u32::from(c).is_multiple_of(16);
     let characters: Vec<char> = ('\0'..=char::MAX).filter(|&c| wanted(c)).collect();
@@ -232,7 +232,7 @@ fn files_below(folder: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// Compositions of the same pieces that no family uses.
+/// Combinations of the same parts that no family uses.
 #[test]
 fn other_patterns() {
     let patterns = [

@@ -1,8 +1,8 @@
 //! Every splitter against the pre-tokenizers of the reference, piece by piece.
 //!
-//! `GRISTMILL_CASES` is the number of random texts for each family, `GRISTMILL_LENGTH` the length
-//! up to which all texts over the alphabet of traps are tried, `GRISTMILL_FAMILIES` the names of the
-//! families to try (all without it). As long a run as was made once:
+//! `GRISTMILL_CASES` is the number of random texts for each family, `GRISTMILL_LENGTH` the length up to which all texts
+//! over the alphabet of traps are tried, `GRISTMILL_FAMILIES` the names of the families to try (by default all). The
+//! longest run so far:
 //!
 //! ```text
 //! GRISTMILL_CASES=1000000 cargo test --release --lib -- --nocapture split::tests::differential
@@ -19,7 +19,7 @@ use super::{PADDING, SplitScratch, Splitter};
 use crate::encode::cut::Cutter;
 use crate::encode::kernel::Kernel;
 
-/// The pre-tokenizers of real tokenizers, by name, each structure once.
+/// The pre-tokenizers of real tokenizers, by name, one for each structure.
 fn families() -> Vec<(String, Value)> {
     let all: serde_json::Map<String, Value> = serde_json::from_str(include_str!("families.json")).unwrap();
     all.into_iter().collect()
@@ -33,7 +33,7 @@ impl Oracle {
         Self(serde_json::from_value(json.clone()).unwrap())
     }
 
-    /// The ends of its pieces in bytes: behind a `ByteLevel` each byte is one character.
+    /// The ends of its pieces in bytes: after a `ByteLevel` each byte is one character.
     fn ends(&self, text: &str) -> Vec<u32> {
         let mut pieces = PreTokenizedString::from(text);
         self.0.pre_tokenize(&mut pieces).unwrap();
@@ -89,7 +89,7 @@ impl Pair {
         let expected = self.expected(text);
         self.padded.clear();
         self.padded.extend_from_slice(text.as_bytes());
-        // What lies behind the text must not matter: letters would prolong a word.
+        // What follows the text must not matter: letters would extend a word.
         self.padded.resize(text.len() + PADDING, b"aA1' \n\xE4"[text.len() % 7]);
         for (kernel, splitter) in &self.splitters {
             splitter.split(&self.padded, text.len(), &mut self.scratch, &mut self.ends);
@@ -127,7 +127,7 @@ impl Pair {
 
     fn expected(&self, text: &str) -> Vec<u32> {
         if self.splitters[0].1.add_prefix_space() && !text.starts_with(' ') {
-            // The reference puts the space in front itself; the encoder does it here.
+            // The reference adds the prefix space itself; here the encoder does.
             let ends = self.oracle.ends(text);
             return ends.into_iter().map(|end| end - 1).filter(|&end| end > 0).collect();
         }

@@ -83,8 +83,8 @@ fn what_is_refused_says_why() {
     }
 }
 
-/// Each of these patterns is read and made an automaton in time that does not grow with the number of ways to match
-/// it, or with its depth.
+/// Each of these patterns is parsed and compiled in time that depends neither on the number of ways to match it nor on
+/// its depth.
 #[test]
 fn deep_and_ambiguous_patterns_are_recognised_at_once() {
     let deep = format!("{}a{}", "(?:".repeat(64), ")".repeat(64));

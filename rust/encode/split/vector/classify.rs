@@ -16,11 +16,11 @@ pub struct Block {
     /// Letters; with `Words::WithMarks` marks too.
     pub word: u64,
     pub number: u64,
-    /// White space but for newlines (with `Newlines::Plain` newlines too).
+    /// Whitespace except newlines (with `Newlines::Plain`, newlines too).
     pub space: u64,
     /// `\r` and `\n`.
     pub newline: u64,
-    /// What punctuation takes.
+    /// What counts as punctuation.
     pub symbol: u64,
     /// U+0020.
     pub blank: u64,
@@ -34,7 +34,7 @@ pub struct Block {
     pub ascii_symbol: u64,
 }
 
-/// Classifies the block at `text[at..]`, of which what lies at `n` and behind does not count.
+/// Classifies the block at `text[at..]`, ignoring everything from `n` on.
 ///
 /// # Safety
 ///
@@ -48,7 +48,7 @@ pub unsafe fn classify<const SHAPE: usize>(
     classes: &Classes,
 ) -> Block {
     let shape = const { SHAPES[SHAPE] };
-    // SAFETY: the caller vouches for 64 bytes.
+    // SAFETY: the caller guarantees that 64 bytes are readable.
     let bytes = blocks.load(unsafe { &*text.as_ptr().add(at).cast() });
     let valid = if n - at >= BLOCK { !0 } else { (1 << (n - at)) - 1 };
 
@@ -90,7 +90,8 @@ pub unsafe fn classify<const SHAPE: usize>(
 
     let high = bytes.high() & valid;
     if high != 0 {
-        // SAFETY: as the caller vouches.
+        // SAFETY: the caller guarantees 64 bytes from `at` and three from `n`, and no byte of `high` is at or after
+        // `n`.
         unsafe { add_unicode::<SHAPE>(&mut block, blocks, bytes, high, text.as_ptr().add(at), classes) };
     } else if valid != !0 {
         block.limit(blocks.bzhi(!0, block.count));
@@ -102,12 +103,11 @@ pub unsafe fn classify<const SHAPE: usize>(
     block
 }
 
-/// Adds the characters outside ASCII, which begin or go on at `high`, and turns maps over bytes
-/// into maps over characters.
+/// Adds the characters outside ASCII, whose bytes are `high`, and turns maps over bytes into maps over characters.
 ///
 /// # Safety
 ///
-/// `at` points to 64 readable bytes, and three more are readable behind the last of `high`.
+/// `at` points to 64 readable bytes, and three more after the last of `high` are readable.
 #[inline(always)]
 unsafe fn add_unicode<const SHAPE: usize>(
     block: &mut Block,
@@ -134,7 +134,7 @@ unsafe fn add_unicode<const SHAPE: usize>(
         for place in 0..8 {
             let offset = rest.trailing_zeros() as usize;
             rest &= rest - 1;
-            // SAFETY: `offset` is in the block and before `n`, so four bytes are readable there.
+            // SAFETY: `offset` is one of `high`, so it and the three bytes after it are readable.
             let class = classes.table.of(decode(blocks, unsafe { *at.add(offset).cast() }));
             gathered |= blocks.pdep(u64::from(class), 0x0101_0101_0101_0101) << place;
             if rest == 0 {
@@ -179,8 +179,8 @@ unsafe fn add_unicode<const SHAPE: usize>(
     block.count = leads.count_ones();
 }
 
-/// For each bit of a class, the bytes at which a character of the class begins. After inlining only
-/// the maps that a shape asks for are computed.
+/// For each bit of a class, the bytes at which a character of the class begins. After inlining, only the maps that a
+/// shape uses are computed.
 #[derive(Default)]
 struct ClassMaps([u64; 8]);
 
@@ -204,8 +204,7 @@ impl ClassMaps {
         ];
     }
 
-    /// Adds the classes of up to eight characters: byte i of `gathered` has for each in order bit i
-    /// of its class.
+    /// Adds the classes of up to eight characters: byte i of `gathered` holds bit i of the class of each, in order.
     #[inline(always)]
     fn spread(&mut self, blocks: impl Blocks, gathered: u64, characters: u64) {
         for (bit, map) in self.0.iter_mut().enumerate() {
@@ -215,7 +214,7 @@ impl ClassMaps {
 }
 
 impl Block {
-    /// Leaves nothing behind the last character, with which `until` ends.
+    /// Clears everything after the last character, with which `until` ends.
     #[cold]
     fn limit(&mut self, until: u64) {
         for map in [
@@ -237,7 +236,7 @@ impl Block {
     }
 }
 
-/// The code point that some bytes begin with, or some number below 2^21 where they are not UTF-8.
+/// The code point at the start of some bytes, or some number below 2^21 if they are not UTF-8.
 #[inline(always)]
 fn decode(blocks: impl Blocks, bytes: [u8; 4]) -> u32 {
     /// The payload of two, three and four bytes, by the high half of the first.

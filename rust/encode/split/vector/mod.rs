@@ -1,11 +1,11 @@
-//! The splitter for patterns with a `Shape`, 64 bytes at a time, on x86-64 with AVX2 and BMI2, or AVX-512 as well.
+//! The splitter for patterns with a `Shape`, 64 bytes at a time, on x86-64 with AVX2 and BMI2, optionally AVX-512.
 //!
-//! `classify` turns 64 bytes into bitmaps over the characters that begin in them, `starts`
-//! derives from these by word arithmetic which characters begin a piece, and here the bits become
-//! offsets. Nothing but a few bits goes from block to block, and nothing is stored in between.
+//! `classify` turns 64 bytes into bitmaps over the characters that begin in them, `starts` derives from these by word
+//! arithmetic which characters begin a piece, and here the bits become offsets. Only a few bits are carried from block
+//! to block, and nothing is stored in between.
 //!
-//! `pext` drops the bytes that go on a character, `pdep` puts the starts back. AMD's processors
-//! before Zen 3 have both in microcode and gain little here on text outside ASCII.
+//! `pext` drops continuation bytes, `pdep` maps the starts back to bytes. AMD's processors before Zen 3 implement both
+//! in microcode and gain little here on text outside ASCII.
 
 mod classify;
 mod starts;
@@ -63,13 +63,13 @@ impl VectorSplitter {
         Some(Self { avx2, ..self })
     }
 
-    /// Appends the ends of the pieces of `text[..n]`, `n` > 0, behind which 64 bytes are readable.
+    /// Appends the ends of the pieces of `text[..n]`, `n` > 0, after which 64 bytes are readable.
     pub fn split(self, text: &[u8], n: usize, ends: &mut Vec<u32>) {
         let Self { number, avx2, classes } = self;
         match avx2.avx512() {
             // SAFETY: having an `Avx512` proves that the processor has these features.
             Some(avx512) => unsafe { AVX512[number](avx512, text, n, classes, ends) },
-            // SAFETY: the same of an `Avx2`.
+            // SAFETY: having an `Avx2` proves that the processor has these features.
             None => unsafe { AVX2[number](avx2, text, n, classes, ends) },
         }
     }
@@ -96,12 +96,12 @@ fn split<const SHAPE: usize>(
     assert!(n > 0 && n + BLOCK <= text.len());
     let mut starts = Starts::<_, SHAPE>::new(blocks, &text[..n], classes);
     for at in (0..n).step_by(BLOCK) {
-        // SAFETY: `at` < n, and 64 bytes behind `text[..n]` are readable.
+        // SAFETY: `at` < n, and 64 bytes after `text[..n]` are readable.
         let block = unsafe { classify::<SHAPE>(blocks, text, at, n, classes) };
         let late = starts.late(&block);
         let mut bits = starts.of(&block, at);
         if at == 0 {
-            // A start is the end of the piece before it, which the first one has not.
+            // A start is the end of the piece before it, and the first piece has none.
             bits &= !1;
         }
         if block.leads != !0 {

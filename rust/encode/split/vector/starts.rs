@@ -1,9 +1,9 @@
 //! Which characters begin a piece, by arithmetic on bitmaps over characters.
 //!
-//! The reasoning for each kind of piece stands with its function. All go by what a backtracking
-//! matcher does when it arrives from the left, so a bit depends on earlier ones and sometimes on the
-//! next, for which the last character of a block waits. Two questions can run on into later blocks
-//! and are then answered by walking the text ahead, once for each run.
+//! The reasoning for each kind of piece is given at its function. All of it follows a backtracking matcher that arrives
+//! from the left, so a bit depends on earlier ones and sometimes on the next, for which the last character of a block
+//! waits. Two conditions may depend on later blocks and are then decided by scanning ahead in the text, once for each
+//! run.
 
 use super::super::classes::{self, Classes};
 use super::super::shape::{Contractions, Newlines, Numbers, Shape, Symbols, Words};
@@ -39,14 +39,14 @@ struct History {
     lower: u64,
     cjk: u64,
     other: u64,
-    /// Newlines and slashes behind punctuation.
+    /// Newlines and slashes after punctuation.
     absorbed: u64,
-    /// White space that is not absorbed.
+    /// Whitespace that is not absorbed.
     free_space: u64,
-    /// Uncased letters in the part of a word that lower-case ones have begun, and the others.
+    /// Uncased letters and marks in the part of a word that a lower-case letter has begun; `uncased` has the others.
     after_lower: u64,
     uncased: u64,
-    /// Symbols that no word can have in front: the second of a run, or behind a space.
+    /// Symbols that cannot be the prefix of a word: the second of a run, or after a space.
     settled: u64,
     /// One symbol of ASCII that begins a piece.
     lone_ascii_symbol: u64,
@@ -58,16 +58,16 @@ pub struct Starts<'a, K, const SHAPE: usize> {
     text: &'a [u8],
     classes: &'a Classes,
     before: History,
-    /// How far the group of three numbers that the last block ends in has come, 0 if it does not.
+    /// How many characters of a group of three numbers the last block ends in, 0 if in none.
     grouped: u32,
-    /// The last block ends in ASCII letters that follow a symbol of ASCII.
+    /// Whether the last block ends in ASCII letters that follow an ASCII symbol.
     ascii_word: u64,
-    /// Whether the last block ends in white space that begins a piece if none comes behind it, or in
-    /// a character without a match that does so if a word comes; and where that character is.
+    /// Whether the last block ends in whitespace that begins a piece unless more of it follows, or in an unmatched
+    /// character that does so if a word follows; and where that character is.
     space_waits: u64,
     other_waits: u64,
     last_at: u32,
-    /// What lies in this block of the last block's contractions and behind them.
+    /// What of the last block's contractions, and of the places after them, lies in this block.
     inside: u64,
     behind: u64,
 }
@@ -105,11 +105,11 @@ impl<'a, K: Blocks, const SHAPE: usize> Starts<'a, K, SHAPE> {
                     | self.other_waits & block.word & !(block.cjk ^ self.before.cjk)
             }
         };
-        // In the last bytes of a text there may be no character that begins in them.
+        // No character may begin in the last bytes of a text.
         (starts & 1 != 0 && block.count != 0).then_some(self.last_at)
     }
 
-    /// The starts in a block, whose first byte is at `at`, but for what [`Starts::late`] adds.
+    /// The starts in a block, whose first byte is at `at`, except for what [`Starts::late`] adds.
     #[inline(always)]
     pub fn of(&mut self, block: &Block, at: usize) -> u64 {
         let before = self.before;
@@ -119,7 +119,7 @@ impl<'a, K: Blocks, const SHAPE: usize> Starts<'a, K, SHAPE> {
         let newline = Map { bits: block.newline, before: before.newline };
         let blank = Map { bits: block.blank, before: before.blank };
 
-        // Where an earlier step has cut, between CJK and other text: nothing looks over that border.
+        // Where an earlier step has cut, between CJK and other text: nothing looks across that boundary.
         let mut cut = 0;
         if shape.symbols == Symbols::Categories {
             let cjk = Map { bits: block.cjk, before: before.cjk };
@@ -132,11 +132,11 @@ impl<'a, K: Blocks, const SHAPE: usize> Starts<'a, K, SHAPE> {
         let word = Map { bits: block.word | block.mark & !marks, before: before.word };
         let symbol = Map { bits: (block.symbol | marks) & !absorbed.bits, before: before.symbol };
         let symbol_then = symbol.then() & joined;
-        // Symbols that no word can have in front: the second of a run, or behind a space.
+        // Symbols that cannot be the prefix of a word: the second of a run, or after a space.
         let settled =
             Map { bits: symbol.bits & (symbol_then | blank.then() & joined), before: before.settled };
 
-        // Punctuation begins where no punctuation and no space that it takes along is before it.
+        // Punctuation begins where it follows neither punctuation nor a space that it takes in.
         let mut starts = symbol.bits & !symbol_then & !(blank.then() & joined);
         starts |= self.numbers(number, blank, block.count, last);
         starts |= self.white_space(block, newline, absorbed, at, last);
@@ -191,7 +191,7 @@ impl<'a, K: Blocks, const SHAPE: usize> Starts<'a, K, SHAPE> {
         starts
     }
 
-    /// The marks that punctuation takes along, and the newlines and slashes behind punctuation.
+    /// The marks that punctuation takes in, and the newlines and slashes after punctuation.
     #[inline(always)]
     fn punctuation(&self, block: &Block, joined: u64) -> (u64, u64) {
         let before = &self.before;
@@ -209,8 +209,8 @@ impl<'a, K: Blocks, const SHAPE: usize> Starts<'a, K, SHAPE> {
             if shape.words != Words::Cased || block.mark == 0 {
                 return (0, absorbed);
             }
-            // A mark goes on a word, but punctuation that no word can have in front takes it along,
-            // which may make more punctuation: each round is right for one more character at least.
+            // A mark continues a word, but punctuation that cannot be a word's prefix takes it in, which may make more
+            // punctuation: each round is right for at least one more character.
             let symbol = Map { bits: symbol.bits & !absorbed, before: before.symbol };
             let settled = Map { bits: symbol.bits & (symbol.then() | blank.then()), before: before.settled };
             let taken = flood(block.mark & settled.then(), block.mark);
@@ -230,7 +230,7 @@ impl<'a, K: Blocks, const SHAPE: usize> Starts<'a, K, SHAPE> {
             Numbers::UpToThree => {}
         }
         let mut starts = first;
-        // A run that goes on from the last block first fills the group that it is in.
+        // A run that continues from the last block first fills the group that it is in.
         let missing = 3u32.wrapping_sub(self.grouped);
         if self.grouped != 0 && number.bits.trailing_ones() > missing {
             starts |= 1 << missing;
@@ -250,8 +250,8 @@ impl<'a, K: Blocks, const SHAPE: usize> Starts<'a, K, SHAPE> {
         starts
     }
 
-    /// White space begins where a run of it does, not counting newlines that punctuation has taken;
-    /// behind its last newline; and at its last character if something follows that is none.
+    /// Whitespace begins where a run of it does, not counting newlines that punctuation has taken; after the run's last
+    /// newline; and at its last character if something other than whitespace follows.
     #[inline(always)]
     fn white_space(&mut self, block: &Block, newline: Map, absorbed: Map, at: usize, last: u32) -> u64 {
         let space = block.space;
@@ -262,7 +262,7 @@ impl<'a, K: Blocks, const SHAPE: usize> Starts<'a, K, SHAPE> {
         // The last character waits for the next block.
         let mut kept_whole = white >> 1 | 1 << last;
         if Self::SHAPE.symbols != Symbols::Rest {
-            // An earlier step has cut there, so the look-ahead sees the end of the text.
+            // An earlier step has cut there, so the lookahead sees the end of the text.
             kept_whole |= (block.number | block.cjk) >> 1;
         }
         let mut starts = free.bits & !free.then() | space & !kept_whole;
@@ -276,12 +276,12 @@ impl<'a, K: Blocks, const SHAPE: usize> Starts<'a, K, SHAPE> {
         starts
     }
 
-    /// Words end at capitals: U*L+ or U+L*, where capitals (a) are in U only, small letters (b) in
-    /// L only, and uncased letters and marks (c) in both.
+    /// Words end at capitals: U*L+ or U+L*, where upper-case letters (a) are in U only, lower-case letters (b) in L
+    /// only, and uncased letters and marks (c) in both.
     ///
-    /// An a behind a b, or behind a c that itself follows a b, begins a word, for the word is in
-    /// its L part. In the U part, capitals behind a c (`c a`) belong to it if more of the word
-    /// follows; if not, L+ must give back until it finds the c, and the capitals are a word.
+    /// An a after a b, or after a c that itself follows a b, begins a word, since the previous word is in its L part.
+    /// In the U part, capitals after a c (`c a`) belong to the word if more of it follows; if not, U* must give back
+    /// until L+ can match the c, and the capitals are a word of their own.
     #[inline(always)]
     fn cases(&mut self, block: &Block, word: Map, fresh: u64, at: usize, last: u32) -> u64 {
         let lower = Map { bits: block.lower, before: self.before.lower };
@@ -305,8 +305,7 @@ impl<'a, K: Blocks, const SHAPE: usize> Starts<'a, K, SHAPE> {
         starts
     }
 
-    /// A symbol of ASCII takes ASCII letters only: where other letters follow these, they begin a
-    /// word.
+    /// An ASCII symbol takes ASCII letters only: other letters that follow these begin a word.
     #[inline(always)]
     fn ascii_words(&mut self, block: &Block, symbol: Map, word: u64, last: u32) -> u64 {
         let letters = block.ascii_letter;
@@ -316,8 +315,8 @@ impl<'a, K: Blocks, const SHAPE: usize> Starts<'a, K, SHAPE> {
         ends & word
     }
 
-    /// What no alternative matches is a piece up to the next match; but a word takes the last
-    /// such character as its prefix.
+    /// Characters that no alternative matches form a piece up to the next match, except that a word takes the last of
+    /// them as its prefix.
     #[inline(always)]
     fn others(&mut self, block: &Block, word: u64, cut: u64, last: u32) -> u64 {
         let matched = word | block.number | block.space | block.newline | block.symbol;
@@ -328,7 +327,7 @@ impl<'a, K: Blocks, const SHAPE: usize> Starts<'a, K, SHAPE> {
         first | other.bits & (word & !cut) >> 1
     }
 
-    /// The places inside contractions that are no starts, and the places right behind contractions.
+    /// The places inside contractions, which are not starts, and the places directly after contractions.
     #[inline(always)]
     fn contractions(&mut self, block: &Block, mut candidates: u64, at: usize) -> (u64, u64) {
         let (mut inside, mut behind) = (u128::from(self.inside), u128::from(self.behind));
@@ -338,7 +337,7 @@ impl<'a, K: Blocks, const SHAPE: usize> Starts<'a, K, SHAPE> {
             candidates &= candidates - 1;
             let suffix = Self::SHAPE.contractions == Contractions::Suffix;
             if suffix && behind >> character & 1 == 1 {
-                // The word has its contraction already: this apostrophe begins the next piece.
+                // The word already has its contraction: this apostrophe begins the next piece.
                 continue;
             }
             let any_case = Self::SHAPE.contractions != Contractions::LowerCase;
@@ -355,7 +354,7 @@ impl<'a, K: Blocks, const SHAPE: usize> Starts<'a, K, SHAPE> {
         (inside as u64, behind as u64)
     }
 
-    /// Whether spaces from the first character at or behind `at` on lead to a newline.
+    /// Whether spaces, from the first character at or after `at` on, lead to a newline.
     #[cold]
     fn newline_ahead(&self, at: usize) -> bool {
         let text = self.text;
@@ -367,7 +366,7 @@ impl<'a, K: Blocks, const SHAPE: usize> Starts<'a, K, SHAPE> {
             .is_some_and(|(at, _)| matches!(text[at], b'\n' | b'\r'))
     }
 
-    /// Whether capitals from the first character at or behind `at` on end a word.
+    /// Whether capitals, from the first character at or after `at` on, end a word.
     #[cold]
     fn word_ends_behind_capitals(&self, at: usize) -> bool {
         let class = |(_, code)| self.classes.table.of(code);
@@ -376,8 +375,8 @@ impl<'a, K: Blocks, const SHAPE: usize> Starts<'a, K, SHAPE> {
     }
 }
 
-/// Those of the runs of `members` that begin at `runs` behind which one of `wanted` stands. If the
-/// last goes on to the end of the block, `ahead` says so.
+/// Those of the runs of `members` beginning at `runs` that are followed by one of `wanted`. If the last one extends to
+/// the end of the block, `ahead` decides.
 #[inline(always)]
 fn runs_before(
     blocks: impl Blocks,
@@ -387,7 +386,7 @@ fn runs_before(
     count: u32,
     ahead: impl FnOnce() -> bool,
 ) -> u64 {
-    // The carry of the addition comes out behind each run; runs and ends are in the same order.
+    // The carry of the addition comes out after each run; runs and ends are in the same order.
     let ends = blocks.bzhi(members.wrapping_add(runs) & !members, count);
     let mut found = blocks.pdep(blocks.pext(wanted, ends), runs);
     if ends.count_ones() < runs.count_ones() && ahead() {
@@ -396,7 +395,7 @@ fn runs_before(
     found
 }
 
-/// The letters of a contraction whose apostrophe stands in front of `text`, 0 if there is none.
+/// The number of letters of a contraction whose apostrophe precedes `text`, 0 if there is none.
 #[inline(always)]
 fn contraction(text: &[u8], any_case: bool) -> u32 {
     let fold = if any_case { 0x20 } else { 0 };
@@ -409,7 +408,7 @@ fn contraction(text: &[u8], any_case: bool) -> u32 {
     }
 }
 
-/// The characters that begin at or behind `at`, each with its place.
+/// The characters that begin at or after `at`, each with its place.
 fn characters_from(text: &[u8], at: usize) -> impl Iterator<Item = (usize, u32)> {
     let mut at = at;
     while text.get(at).is_some_and(|byte| byte & 0xC0 == 0x80) {
@@ -424,13 +423,13 @@ fn characters_from(text: &[u8], at: usize) -> impl Iterator<Item = (usize, u32)>
     })
 }
 
-/// The last character of a map, as [`History`] keeps it: no map has bits behind it.
+/// The last character of a map, as [`History`] keeps it: no map has bits after it.
 #[inline(always)]
 fn kept(bits: u64, last: u32) -> u64 {
     bits >> last
 }
 
-/// The runs of `runs` from the first of `seeds` in them on.
+/// Of each run of `runs`, the part from the first of `seeds` in it on.
 #[inline(always)]
 fn flood(seeds: u64, runs: u64) -> u64 {
     ((runs.wrapping_add(seeds) ^ runs) | seeds) & runs
