@@ -1,13 +1,17 @@
 """Data that the tests share: a small tokenizer, and shards of real text that every Python ships."""
 
 import gzip
+import itertools
 import json
 import os
 import sys
 import time
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from pydoc_data import topics
+from typing import Any
 
+import numpy as np
 import pytest
 import tokenizers
 from absl import flags
@@ -89,6 +93,17 @@ def write_shard(path: Path, documents: list[str]) -> None:
     ]
     data = "".join(lines).encode()
     path.write_bytes(gzip.compress(data, 6, mtime=0) if path.suffix == ".gz" else data)
+
+
+def assert_same_batches(found: Iterable[Mapping[str, Any]], expected: Iterable[Mapping[str, Any]]) -> None:
+    """As many batches, with the same fields in the same order, of the same types and values."""
+    for number, (batch, other) in enumerate(itertools.zip_longest(found, expected)):
+        assert batch is not None, f"there is no batch {number}"
+        assert other is not None, f"batch {number} is one too many"
+        assert list(batch) == list(other), f"fields of batch {number}"
+        for name in other:
+            assert batch[name].dtype == other[name].dtype, f"{name} of batch {number}"
+            np.testing.assert_array_equal(batch[name], other[name], err_msg=f"{name} of batch {number}", strict=True)
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from etils import epath
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import gristmill as gm
+from conftest import assert_same_batches
 from gristmill import _state_files
 
 
@@ -30,14 +31,6 @@ def dataset(shards, encoder):
     return gm.PackedDataset(
         shards, tokenizer=encoder, text_field="raw_content", sequence_length=512, batch_size=8, lanes=4, threads=2
     )
-
-
-def same(a, b):
-    return a.keys() == b.keys() and all(np.array_equal(a[key], b[key]) for key in a)
-
-
-def rest_is_same(iterator, expected):
-    return all(same(a, b) for a, b in zip(iterator, expected, strict=True))
 
 
 @pytest.mark.parametrize("kind", ["global", "bare"])
@@ -70,7 +63,7 @@ def test_a_composite_holds_the_model_and_the_stream(tmp_path, dataset, sharding,
             )
             assert restored["model"]["weights"].tolist() == [step] * 4
             assert restored["data"] is again
-            assert rest_is_same(again, expected[step:])
+            assert_same_batches(again, expected[step:])
             again.close()
 
 
@@ -98,7 +91,7 @@ def test_saving_does_not_wait_for_the_disk(tmp_path, dataset, monkeypatch):
         assert json.loads((tmp_path / "x" / "process_0-of-1.json").read_text()) == state
         again = iter(dataset)
         checkpointer.restore(tmp_path / "x", args=gm.CheckpointRestore(again))
-    assert rest_is_same(again, rest)
+    assert_same_batches(again, rest)
 
 
 @pytest.mark.parametrize("kind", ["global", "bare", "batched by grain"])
@@ -117,12 +110,12 @@ def test_grain_s_own_arguments_work_on_an_unchanged_number_of_processes(tmp_path
         rest = list(iterator)
         again = make()
         manager.restore(3, args=ocp.args.Composite(data=grain.checkpoint.CheckpointRestore(again)))
-        assert rest_is_same(again, rest)
+        assert_same_batches(again, rest)
         if kind != "batched by grain":  # and ours reads what Grain's has written
             ours = make()
             manager2 = ocp.Checkpointer(gm.CheckpointHandler())
             manager2.restore(tmp_path / "3" / "data", args=gm.CheckpointRestore(ours))
-            assert rest_is_same(ours, rest)
+            assert_same_batches(ours, rest)
 
 
 def test_wrapped_iterators_are_sent_to_grain(dataset):
@@ -159,7 +152,7 @@ def test_the_files_of_all_processes_are_joined(tmp_path, dataset, states):
     expected = list(dataset)[2:]
     restored = iter(dataset)
     ocp.Checkpointer(gm.CheckpointHandler()).restore(tmp_path / "x", args=gm.CheckpointRestore(restored))
-    assert rest_is_same(restored, expected)
+    assert_same_batches(restored, expected)
 
     with ocp.Checkpointer(gm.CheckpointHandler()) as checkpointer:  # not in the background
         checkpointer.save(tmp_path / "y", args=gm.CheckpointSave(restored))
@@ -177,7 +170,7 @@ def test_the_files_of_all_processes_are_joined(tmp_path, dataset, states):
 
     restored = iter(dataset)
     asyncio.run(load(restored, tmp_path / "x"))
-    assert rest_is_same(restored, expected)
+    assert_same_batches(restored, expected)
 
 
 def test_the_files_of_all_processes_are_read_together(tmp_path, states, monkeypatch):

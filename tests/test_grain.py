@@ -20,6 +20,7 @@ from grain._src.python.dataset import base as grain_base
 from grain._src.python.dataset.transformations import prefetch as grain_prefetch
 
 import gristmill as gm
+from conftest import assert_same_batches
 from gristmill import _core, _iterator
 
 
@@ -86,8 +87,7 @@ def test_element_spec_is_what_comes(rows, batches):
 def test_copies_are_the_same_dataset(batches, again):
     other = again(batches)
     assert other.fingerprint == batches.fingerprint
-    for a, b in itertools.zip_longest(batches, other):
-        assert all(np.array_equal(a[key], b[key]) for key in a)
+    assert_same_batches(other, batches)
 
 
 def test_set_slice_gives_each_lane_to_one_worker(rows):
@@ -171,7 +171,7 @@ def test_mp_prefetch_gives_each_row_once_and_restores(rows, parsed_flags):
         if workers == 2:
             again = iter(multiprocess)
             again.set_state(state)
-            assert all(np.array_equal(a["inputs"], b["inputs"]) for a, b in zip(again, rest, strict=True))
+            assert_same_batches(again, rest)
             again.close()
 
 
@@ -245,7 +245,7 @@ def test_elastic_states_inside_a_step_fit_the_same_lanes(rows):
     again = iter(rows)
     again.set_shard_states(states)
     assert again.get_shard_states() == states
-    assert all(np.array_equal(a["inputs"], b["inputs"]) for a, b in zip(again, rest, strict=True))
+    assert_same_batches(again, rest)
     with pytest.raises(gm.StateError, match=r"within a step|between the rows of a step"):
         elastic(rows, 2, states)
     with pytest.raises(gm.StateError, match=r"a dict with the key 'state', got \{\}"):
@@ -299,7 +299,7 @@ def test_an_error_of_on_stats_loses_nothing(shards, encoder, monkeypatch):
     while len(got) < len(expected):
         with contextlib.suppress(RuntimeError):
             got.append(next(iterator))
-    assert all(np.array_equal(a["inputs"], b["inputs"]) for a, b in zip(got, expected, strict=True))
+    assert_same_batches(got, expected)
 
 
 def test_quarantined_records_are_logged(tmp_path, encoder, caplog):

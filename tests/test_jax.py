@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import gristmill as gm
+from conftest import assert_same_batches
 from gristmill import _global
 from gristmill._sharding import lanes_of_processes
 
@@ -142,10 +143,6 @@ def fill_ring(batches):
         time.sleep(0.001)
 
 
-def same(a, b):
-    return list(a) == list(b) and all(np.array_equal(a[key], b[key]) for key in a)
-
-
 def test_for_sharding_copies_pickles_and_keeps_the_fingerprint(dataset, sharding, monkeypatch):
     monkeypatch.setattr(jax, "process_index", lambda: 2)
     scattered = sharding_of([(0, 2)], [(4, 6)], [(2, 4), (6, 8)])
@@ -156,7 +153,7 @@ def test_for_sharding_copies_pickles_and_keeps_the_fingerprint(dataset, sharding
         assert list(iter(again).get_state()["lanes"]) == ["1", "3"]
         assert again._element_spec["inputs"].shape == (4, 512)
         batch = next(iter(again))
-        assert same(batch, {key: value[[2, 3, 6, 7]] for key, value in whole.items()})
+        assert_same_batches([batch], [{key: value[[2, 3, 6, 7]] for key, value in whole.items()}])
     assert len(iter(dataset).get_state()["lanes"]) == 4  # the dataset itself is as it was
 
 
@@ -182,8 +179,8 @@ def test_states_are_of_what_was_handed_out(dataset, sharding):
     plain = iter(dataset)
     with gm.global_batches(dataset, sharding) as batches:
         assert batches.get_state() == plain.get_state()
-        for step, (batch, expected) in enumerate(itertools.zip_longest(batches, plain)):
-            assert same(batch, expected), step
+        for batch, expected in itertools.zip_longest(batches, plain):
+            assert_same_batches([batch], [expected])
             assert batches.get_state() == plain.get_state()
             assert {k: v for k, v in batches.stats().items() if k in COUNTS} == {
                 k: v for k, v in plain.stats().items() if k in COUNTS
@@ -217,8 +214,7 @@ def test_restores_at_every_step_as_grain_asks(dataset, sharding):
             batches.set_state(states[step])
             assert batches.get_state() == states[step]
             rest = list(batches)
-            assert len(rest) == len(elements) - step
-            assert all(map(same, rest, elements[step:]))
+            assert_same_batches(rest, elements[step:])
             assert batches.get_state() == states[-1]
 
 
@@ -231,7 +227,7 @@ def test_arrays_kept_for_long_do_not_change(dataset, sharding):
             batches.set_state(start)
             for _ in batches:
                 pass
-    assert all(map(same, kept, copies))
+    assert_same_batches(kept, copies)
 
 
 def test_arrays_use_the_ring_s_own_memory(dataset, sharding):
@@ -265,7 +261,7 @@ def test_an_error_comes_after_all_batches_before_it(tmp_path, encoder, sharding)
     with gm.global_batches(ds, sharding) as batches:
         got = _until_error(batches)
         assert len(got) == len(plain) > 10
-        assert all(map(same, got, plain))
+        assert_same_batches(got, plain)
         for _ in range(2):
             with pytest.raises(gm.ShardError) as error:
                 next(batches)
@@ -303,8 +299,7 @@ def test_an_interrupt_loses_no_batch(dataset, sharding, monkeypatch):
             except StopIteration:
                 break
     assert interrupts >= 2
-    assert len(got) == len(expected)
-    assert all(map(same, got, expected))
+    assert_same_batches(got, expected)
 
 
 def test_the_quarantine_is_as_of_the_batches_handed_out(tmp_path, encoder, sharding, monkeypatch):
@@ -422,7 +417,7 @@ def test_close_ends_it_and_leaves_the_arrays(dataset, sharding, thread_count):
     batches.close()
     batches.close()
     assert thread_count() == before
-    assert same(kept, copied)
+    assert_same_batches([kept], [copied])
     with pytest.raises(ValueError, match="this iterator was closed"):
         next(batches)
     with pytest.raises(ValueError, match="this iterator was closed"):

@@ -6,13 +6,13 @@ import json
 from functools import cache
 from pathlib import Path
 
-import numpy as np
 import pytest
 import tokenizers
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import gristmill as gm
+from conftest import assert_same_batches
 from oracle import Model
 
 TRAINING_TEXT = [
@@ -81,14 +81,6 @@ def expected(dataset: gm.PackedDataset, tokenizer, epochs: int, **arguments):
     return model.batches(plans, batch_size // dataset.lanes), model.totals
 
 
-def assert_same(batches, wanted):
-    assert len(batches) == len(wanted)
-    for step, (batch, want) in enumerate(zip(batches, wanted, strict=True)):
-        assert list(batch) == list(want)
-        for name in want:
-            np.testing.assert_array_equal(batch[name], want[name], err_msg=f"{name} of batch {step}")
-
-
 texts = st.one_of(
     st.lists(st.sampled_from(WORDS), max_size=8).map("".join),
     st.lists(st.sampled_from(WORDS), min_size=20, max_size=60).map("".join),
@@ -138,7 +130,7 @@ def check_against_model(folder, source, shards, arguments, epochs, threads):
     iterator = iter(dataset)
     batches = list(iterator)
     wanted, totals = expected(dataset, tokenizer, epochs, **arguments)
-    assert_same(batches, wanted)
+    assert_same_batches(batches, wanted)
     stats = iterator.stats()
     assert (stats["documents"], stats["tokens"], stats["dropped_tokens"]) == (
         totals["documents"],
@@ -257,7 +249,7 @@ def test_every_element_restores_the_rest(tmp_path):
         for step, state in enumerate(states):
             other.set_state(json.loads(state))
             assert other.get_state() == json.loads(state)
-            assert_same(list(other), whole[step:])
+            assert_same_batches(other, whole[step:])
 
 
 ALTERNATIVES = {

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import gristmill as gm
+from conftest import assert_same_batches
 
 
 def dataset(shards, encoder, **arguments):
@@ -127,8 +128,7 @@ def test_it_belongs_to_the_run_and_not_to_the_stream(shards, encoder, packing):
         restored.set_state(states[step])
         batch = next(restored)
         np.testing.assert_array_equal(batch.pop("provenance"), provenance[step])
-        assert batch.keys() == batches[step].keys()
-        assert all(np.array_equal(batch[name], batches[step][name]) for name in batch)
+        assert_same_batches([batch], [batches[step]])
 
 
 def test_padding_comes_from_nowhere(shards, encoder):

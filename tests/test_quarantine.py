@@ -11,10 +11,10 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import grain
-import numpy as np
 import pytest
 
 import gristmill as gm
+from conftest import assert_same_batches
 from gristmill import _state
 
 
@@ -236,12 +236,6 @@ def until_it_fails(iterator):
             return given, error, iterator.get_state()
 
 
-def assert_same(batches, others):
-    assert len(batches) == len(others)
-    for batch, other in zip(batches, others, strict=True):
-        np.testing.assert_equal(batch, other)
-
-
 @pytest.mark.parametrize("seed", [None, 7])
 def test_a_run_that_was_stopped_goes_on_under_another_policy(broken, encoder, tmp_path, seed):
     file = tmp_path / "quarantine.jsonl"
@@ -255,7 +249,7 @@ def test_a_run_that_was_stopped_goes_on_under_another_policy(broken, encoder, tm
     assert "max_error_rate=0" in error.reason
     iterator = iter(make(broken, encoder, lanes=1, seed=seed, max_error_rate=0.5, quarantine_file=file))
     iterator.set_state(state)
-    assert_same(given + more + list(iterator), whole)
+    assert_same_batches(given + more + list(iterator), whole)
     assert len(listed(file)) == iterator.stats()["quarantined"] == 10
 
 
@@ -268,7 +262,7 @@ def test_a_line_that_was_too_long_is_read_by_a_run_that_takes_longer_ones(tmp_pa
     longer = make(tmp_path, encoder, on_error="raise", max_document_bytes=1000)
     iterator = iter(longer)
     iterator.set_state(state)
-    assert_same(given + list(iterator), list(longer))
+    assert_same_batches(given + list(iterator), longer)
     with pytest.raises(gm.StateError, match="max_document_bytes was 400 and is 300"):
         iter(make(tmp_path, encoder, on_error="raise", max_document_bytes=300)).set_state(state)
     # What was left out for its length would be in the other stream.

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import gristmill as gm
+from conftest import assert_same_batches
 
 
 def dataset(shards: str, encoder: gm.Encoder, **arguments: object) -> gm.PackedDataset:
@@ -22,14 +23,6 @@ def dataset(shards: str, encoder: gm.Encoder, **arguments: object) -> gm.PackedD
         "threads": 2,
     }
     return gm.PackedDataset(shards, **{**settings, **arguments})
-
-
-def same(a: dict, b: dict) -> bool:
-    return a.keys() == b.keys() and all(np.array_equal(a[key], b[key]) for key in a)
-
-
-def all_same(xs: list[dict], ys: list[dict]) -> bool:
-    return len(xs) == len(ys) and all(map(same, xs, ys))
 
 
 VARIANTS = [
@@ -54,7 +47,7 @@ def test_every_state_restores_to_the_same_rest(shards, encoder, arguments):
         restored = iter(ds)
         restored.set_state(states[step])
         assert restored.get_state() == states[step]
-        assert all_same(list(restored), elements[step:])
+        assert_same_batches(restored, elements[step:])
         assert restored.get_state() == states[-1]
         assert restored.stats()["tokens"] == iterator.stats()["tokens"]
 
@@ -67,7 +60,7 @@ def test_an_iterator_goes_anywhere_any_number_of_times(shards, encoder):
         states.append(iterator.get_state())
     for step in (3, 0, len(states) - 1, 7):
         iterator.set_state(states[step])
-        assert all_same(list(iterator), elements[step + 1 :])
+        assert_same_batches(iterator, elements[step + 1 :])
         with pytest.raises(StopIteration):
             next(iterator)
 
@@ -94,7 +87,7 @@ def test_a_state_restores_on_any_number_of_hosts(shards, encoder, seed):
         for iterator in iterators:
             iterator.set_state(state)
         got.extend(step(iterators) for _ in range(6))
-    assert all_same(got, expected)
+    assert_same_batches(got, expected)
 
 
 def joined(iterators):
@@ -142,7 +135,7 @@ def test_restoring_about_the_end_of_an_epoch(shards, encoder, packing, seed, hos
         for iterator in iterators:
             iterator.set_state(states[step])
         for batch in batches[step : step + 4]:
-            assert same(joined(iterators), batch)
+            assert_same_batches([joined(iterators)], [batch])
         if epochs and step + 4 >= len(batches):
             assert joined(iterators) is None
             assert joined(iterators) is None
@@ -195,7 +188,7 @@ def test_set_state_clears_the_end_and_starts_no_thread(shards, encoder, thread_c
     before = thread_count()
     iterator.set_state(start)
     assert thread_count() == before
-    assert all_same(list(iterator), elements)
+    assert_same_batches(iterator, elements)
 
 
 def test_a_state_of_another_stream_is_refused_by_name(shards, encoder):
