@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import gristmill as gm
-from conftest import write_shard
+from conftest import assert_same_batches, write_shard
 from gristmill import _core
 
 
@@ -144,7 +144,7 @@ def test_quarantine_leaves_out_lists_and_counts(tmp_path, encoder):
     clean = tmp_path / "clean.jsonl"
     clean.write_bytes(b"".join(GOOD))
     expected = list(make(clean, encoder, sequence_length=64))
-    assert all(np.array_equal(a["inputs"], b["inputs"]) for a, b in zip(rows, expected, strict=True))
+    assert_same_batches(rows, expected)
     stats = iterator.stats()
     assert (stats["documents"], stats["quarantined"]) == (50, 2)
     entries = iterator.quarantine()
@@ -482,15 +482,30 @@ def test_stats_account_for_every_document(shards, encoder, texts):
     assert stats["batches"] == rows // 8
     assert stats["quarantined"] == stats["dropped_tokens"] == 0
     assert set(stats["busy_seconds"]) == {"read", "encode", "pack"}
+    assert stats["elapsed_seconds"] >= stats["wait_seconds"] > 0
 
 
-@pytest.mark.parametrize("share", [0.2, 1.0])
-def test_verify_compares_with_the_reference_and_changes_nothing(shards, encoder, share):
-    verified = make(shards, encoder, sequence_length=256, verify=share)
+def test_no_time_has_passed_before_the_first_next(shards, encoder):
+    iterator = iter(make(shards, encoder))
+    iterator.start_prefetch()
+    assert iterator.stats()["elapsed_seconds"] == iterator.stats()["wait_seconds"] == 0
+
+
+@pytest.mark.parametrize(("share", "least", "most"), [(0.0, 0, 0), (0.2, 40, 100), (1.0, 340, 340)])
+def test_verify_compares_with_the_reference_and_changes_nothing(shards, encoder, share, least, most):
+    dataset = make(shards, encoder, sequence_length=256, verify=share)
     plain = make(shards, encoder, sequence_length=256)
-    assert verified.fingerprint == plain.fingerprint
-    for a, b in zip(verified, plain, strict=True):
-        np.testing.assert_array_equal(a["inputs"], b["inputs"])
+    assert dataset.fingerprint == plain.fingerprint
+    iterator = iter(dataset)
+    assert iterator.stats()["verified"] == 0
+    assert_same_batches(iterator, plain)
+    stats = iterator.stats()
+    assert stats["documents"] == 340
+    assert least <= stats["verified"] <= most
+    # This iterator's own work, as `busy_seconds` is: another one's stays out of a state.
+    again = iter(dataset)
+    again.set_state(iterator.get_state())
+    assert again.stats()["verified"] == 0
 
 
 def test_an_interrupt_between_core_and_caller_loses_no_element(shards, encoder, monkeypatch):

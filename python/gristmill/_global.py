@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 GlobalBatch = dict[str, jax.Array]
 
 # What stats() reports of this moment. All else in it is counted up to the batch that was handed out.
-_OF_THE_MOMENT = ("wait_seconds", "ring_ready", "busy_seconds")
+_OF_THE_MOMENT = ("wait_seconds", "elapsed_seconds", "ring_ready", "busy_seconds", "verified")
 
 
 def global_batches(dataset: PackedDataset, sharding: jax.sharding.Sharding) -> "GlobalBatches":
@@ -82,7 +82,6 @@ class GlobalBatches(HasThreads, _state_files.LoadsAnyProcessCount, grain.Dataset
         self._votes = _Votes(exchange(frozenset(sharding.device_set)).any) if must_vote else None
         self._ahead: _Batch | None = None
         self._told = self._tell(_NOTHING_LISTED)
-        self._started = 0.0
         self._vote_seconds = 0.0
 
     def __next__(self) -> GlobalBatch:
@@ -100,7 +99,6 @@ class GlobalBatches(HasThreads, _state_files.LoadsAnyProcessCount, grain.Dataset
           ArgumentError: the iterator was closed.
         """
         self._assert_not_closed()
-        self._started = self._started or time.perf_counter()
         before = self._told
         try:
             return self._next()
@@ -147,16 +145,15 @@ class GlobalBatches(HasThreads, _state_files.LoadsAnyProcessCount, grain.Dataset
         """Figures of this process's lanes, up to the last batch handed out.
 
         Returns:
-          Those of `PackedDatasetIterator.stats`, and `elapsed_seconds` since the first `next` and `vote_seconds`
-          spent waiting for the other hosts. `wait_seconds` is how long `next` has waited for this host's
-          rows: a run whose `wait_seconds` grows much slower than its `elapsed_seconds` is not bound by its input.
+          Those of `PackedDatasetIterator.stats`, and `vote_seconds` spent waiting for the other hosts. `wait_seconds`
+          is how long `next` has waited for this host's rows: a run whose `wait_seconds` grows much slower than its
+          `elapsed_seconds` is not bound by its input.
         """
         now = self._iterator.stats()
         return {
             **self._told.counts,
             **{name: now[name] for name in _OF_THE_MOMENT},
             "vote_seconds": self._vote_seconds,
-            "elapsed_seconds": time.perf_counter() - self._started if self._started else 0.0,
         }
 
     def quarantine(self) -> list[dict[str, Any]]:

@@ -189,11 +189,13 @@ class PackedDatasetIterator(
           `documents` whose last token was given, `tokens` (BOS and EOS included), `text_bytes` of UTF-8,
           `rows`, `batches`, `padding_tokens`, `dropped_tokens`, `quarantined` records and `lost_shards`, the
           shards that could not be read to their end, counted since the start of the stream and kept through
-          restarts; and of this iterator: `wait_seconds` spent waiting in `next`, `ring_ready` batches that wait
-          to be taken, and `busy_seconds`, a dict of the seconds that all threads together have spent in each
-          stage: `read` (inflating, splitting and extracting), `encode` and `pack`.
+          restarts; and of this iterator: `wait_seconds` spent waiting in `next`, `elapsed_seconds` since the first
+          `next`, `ring_ready` batches that wait to be taken, `busy_seconds`, a dict of the seconds that all threads
+          together have spent in each stage: `read` (inflating, splitting and extracting), `encode` and `pack`; and
+          `verified`, the documents whose ids were compared with the reference's (`verify=`) and found equal, those
+          prepared ahead included.
         """
-        return self._pipeline.stats()
+        return self._reporter.stats()
 
     def quarantine(self) -> list[dict[str, Any]]:
         """The records left out since this iterator was made or restored, as of the last element given.
@@ -232,6 +234,7 @@ class _Reporter:
         self._on_stats = on_stats
         self._due = time.monotonic() + _REPORT_SECONDS
         self._is_reporting = False
+        self._started: float | None = None
         self.restored()
 
     def restored(self) -> None:
@@ -240,7 +243,13 @@ class _Reporter:
         self._listed = 0
         self._has_ended = False
 
+    def stats(self) -> dict[str, Any]:
+        elapsed = 0.0 if self._started is None else time.perf_counter() - self._started
+        return {**self._pipeline.stats(), "elapsed_seconds": elapsed}
+
     def tick(self) -> None:
+        if self._started is None:
+            self._started = time.perf_counter()
         if time.monotonic() >= self._due:
             self.report()
 
@@ -262,7 +271,7 @@ class _Reporter:
     def _report(self) -> None:
         self._due = time.monotonic() + _REPORT_SECONDS
         try:
-            stats = self._pipeline.stats()
+            stats = self.stats()
         except GristmillError:
             return  # forked while another thread used the iterator, of which there is nothing to tell here
         all_now = stats["quarantined"]

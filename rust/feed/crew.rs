@@ -30,12 +30,13 @@ pub struct Crew {
     stop: Arc<AtomicBool>,
 }
 
-/// Time spent by the workers, in nanoseconds, summed over all threads.
+/// Time spent by the workers, in nanoseconds, summed over all threads, and what they have verified.
 #[derive(Debug, Default)]
 pub struct Busy {
     read: AtomicU64,
     encode: AtomicU64,
     pack: AtomicU64,
+    verified: AtomicU64,
 }
 
 struct Shared {
@@ -146,6 +147,11 @@ impl Busy {
         [&self.read, &self.encode, &self.pack]
             .map(|nanos| Duration::from_nanos(nanos.load(Ordering::Relaxed)))
     }
+
+    /// Documents whose ids were compared with the reference's and found equal.
+    pub fn verified(&self) -> u64 {
+        self.verified.load(Ordering::Relaxed)
+    }
 }
 
 impl Shared {
@@ -187,7 +193,8 @@ impl Shared {
         let read_all = source.is_done();
         drop(source);
         let number = self.board.block_read(lane, text.len(), read_all);
-        timed(&self.busy.encode, || encoder.encode(&mut block, text, self.lanes[lane].number));
+        let verified = timed(&self.busy.encode, || encoder.encode(&mut block, text, self.lanes[lane].number));
+        self.busy.verified.fetch_add(verified, Ordering::Relaxed);
         if text.capacity() > KEPT_TEXT {
             *text = String::new();
         }

@@ -70,6 +70,8 @@ pub struct Stats {
     pub ready: usize,
     /// Time that workers have spent reading, encoding and packing.
     pub busy: [Duration; 3],
+    /// Documents that workers have compared with the reference and found equal.
+    pub verified: u64,
 }
 
 /// The result of [`Pipeline::next`].
@@ -409,6 +411,7 @@ impl Pipeline {
             waited: self.waited,
             ready: self.ready(),
             busy: self.busy.durations(),
+            verified: self.busy.verified(),
         }
     }
 

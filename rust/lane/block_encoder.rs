@@ -28,8 +28,10 @@ impl BlockEncoder {
     }
 
     /// Fills in the ids of a block of `lane`. `text` holds its documents' texts one after another. A document that
-    /// cannot be encoded, or whose ids differ from the reference's, ends the block.
-    pub fn encode(&mut self, block: &mut Block, text: &str, lane: usize) {
+    /// cannot be encoded, or whose ids differ from the reference's, ends the block. Returns how many documents were
+    /// compared with the reference and found equal.
+    pub fn encode(&mut self, block: &mut Block, text: &str, lane: usize) -> u64 {
+        let mut verified = 0;
         block.ids = self.ids.take();
         let mut start = 0;
         for index in 0..block.documents.len() {
@@ -37,29 +39,34 @@ impl BlockEncoder {
             let end = start + document.text_bytes;
             let before = block.ids.len();
             block.ids.extend(self.config.bos);
-            if let Err(reason) = self.encode_document(&text[start..end], document.place, &mut block.ids) {
-                block.ids.truncate(before);
-                self.fail(block, index, lane, reason);
-                return;
+            match self.encode_document(&text[start..end], document.place, &mut block.ids) {
+                Ok(compared) => verified += u64::from(compared),
+                Err(reason) => {
+                    block.ids.truncate(before);
+                    self.fail(block, index, lane, reason);
+                    return verified;
+                }
             }
             block.ids.extend(self.config.eos);
             document.tokens = block.ids.len() - before;
             start = end;
         }
+        verified
     }
 
-    /// Appends a document's ids. The error says what is wrong with them.
-    fn encode_document(&mut self, text: &str, place: Place, ids: &mut Vec<u32>) -> Result<(), String> {
+    /// Appends a document's ids, and says whether they were compared with the reference's. The error says
+    /// what is wrong with them.
+    fn encode_document(&mut self, text: &str, place: Place, ids: &mut Vec<u32>) -> Result<bool, String> {
         let before = ids.len();
         self.worker.encode(text, ids).map_err(|error| error.to_string())?;
         if !is_sampled(place, self.verify) {
-            return Ok(());
+            return Ok(false);
         }
         let mut expected = Vec::new();
         self.encoder.encode_with_reference(text, &mut expected).map_err(|error| error.to_string())?;
         let found = &ids[before..];
         if found == expected {
-            return Ok(());
+            return Ok(true);
         }
         let equal = found.iter().zip(&expected).take_while(|(a, b)| a == b).count();
         let id = |ids: &[u32]| ids.get(equal).map_or("the end".to_owned(), u32::to_string);
@@ -119,8 +126,8 @@ mod tests {
         let new = |vocab| BlockEncoder::new(&config, &encoder(vocab), 1.0, IdsPool::new(1));
         // As if the fast engine had a bug.
         let worker = encoder(r#"{"a": 0, "b": 2}"#).worker();
-        BlockEncoder { worker, ..new(r#"{"a": 0, "b": 1}"#) }.encode(&mut block, &text, 0);
-        assert_eq!((block.documents.len(), &**block.ids), (1, &[0, 0][..]));
+        let verified = BlockEncoder { worker, ..new(r#"{"a": 0, "b": 1}"#) }.encode(&mut block, &text, 0);
+        assert_eq!((block.documents.len(), &**block.ids, verified), (1, &[0, 0][..], 1));
         let Then::Failed(failure) = &block.then else { panic!("{:?}", block.then) };
         let error = failure.error.to_string();
         assert!(error.contains("0.jsonl: record 1, byte 15: "), "{error}");

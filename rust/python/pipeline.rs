@@ -189,7 +189,7 @@ impl Pipeline {
     }
 
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let Stats { totals, rows, padding_tokens, batches, waited, ready, busy } =
+        let Stats { totals, rows, padding_tokens, batches, waited, ready, busy, verified } =
             self.with(py, |pipeline| pipeline.stats())?;
         let stats = PyDict::new(py);
         stats.set_item("documents", totals.documents)?;
@@ -208,6 +208,7 @@ impl Pipeline {
             by_stage.set_item(stage, duration.as_secs_f64())?;
         }
         stats.set_item("busy_seconds", by_stage)?;
+        stats.set_item("verified", verified)?;
         Ok(stats)
     }
 
