@@ -64,8 +64,8 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
       sequence_length: tokens in a row.
       batch_size: rows of the global batch, over all hosts. None: single rows, lane after lane.
       lanes: number of ordered streams that the shards are dealt to. None: the largest power of two that
-        divides `batch_size` and is at most the number of shards and 64. It is part of the stream, and the
-        largest number of hosts.
+        divides `batch_size` and is at most the number of shards and 64; so an odd `batch_size` gives one lane. It
+        is part of the stream, and the largest number of hosts. Each lane is read and packed by one thread at a time.
       packing: `"concat"`: documents are joined, and cut every `sequence_length` tokens. `"best_fit"`:
         documents that fit into a row are never cut; of longer ones full rows are cut first, and all the rest of
         a window is placed, longest first, each in the fullest row in which it fits. `"pad"`: one document a row.

@@ -5,8 +5,12 @@ use pyo3::types::PyDict;
 
 use crate::encode::kernel::Kernel;
 
-/// The commit it was built from, if the build named one, the target, and the instructions that the
-/// hot loops use on this processor.
+/// What was built, and what it runs on.
+///
+/// Returns:
+///   A dict: `commit` that it was built from, None if the build named none; `system`, operating system and processor;
+///   `optimised`, whether it is a release build; `instructions` that the hot loops use on this processor; and
+///   `tokenizers_crate`, the version of the reference.
 #[pyfunction]
 pub fn build_info(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let info = PyDict::new(py);
