@@ -121,6 +121,7 @@ def test_truncation_and_padding_in_the_file_are_off(tokenizer_json, texts):
 def test_decode_and_names(encoder, texts):
     assert encoder.decode(encoder.encode(texts[0])) == texts[0]
     assert encoder.decode([encoder.eos_id]) == "</s>"
+    assert encoder.decode([]) == ""
     assert encoder.token_to_id("</s>") == encoder.eos_id == 1
     assert encoder.id_to_token(1) == "</s>"
     assert encoder.token_to_id("no such token") is None
@@ -128,16 +129,16 @@ def test_decode_and_names(encoder, texts):
     assert encoder.vocab_size == 600
 
 
-@pytest.mark.parametrize("engine", ["auto", "reference"])
+@pytest.mark.parametrize(("asked_for", "engine"), [("auto", "fast"), ("reference", "reference")])
 @pytest.mark.parametrize("added", [0, 3, 9])
-def test_the_largest_id_is_that_of_a_vocabulary_with_holes(engine, added):
+def test_the_largest_id_is_that_of_a_vocabulary_with_holes(asked_for, engine, added):
     model = {"type": "BPE", "vocab": {"a": 0, "b": 7}, "merges": []}
     flags = dict.fromkeys(["single_word", "lstrip", "rstrip", "normalized", "special"], False)
     tokens = [{"id": 2 + number, "content": f"<{number}>", **flags} for number in range(added)]
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
     json_bytes = json.dumps({"model": model, "pre_tokenizer": byte_level, "added_tokens": tokens}).encode()
-    encoder = gm.Encoder.from_bytes(json_bytes, engine=engine)
-    assert encoder.engine == {"auto": "fast"}.get(engine, engine)
+    encoder = gm.Encoder.from_bytes(json_bytes, engine=asked_for)
+    assert encoder.engine == engine
     assert encoder.largest_id == max(reference(json_bytes).get_vocab(True).values()) == max(7, 1 + added)
     assert encoder.encode("b").tolist() == [7]
     assert encoder.vocab_size == 2 + added
@@ -212,32 +213,56 @@ def test_files_that_the_reference_refuses_are_refused(tmp_path, data, message):
         gm.Encoder.from_file(tmp_path / "tokenizer.json")
 
 
-def test_special_tokens_come_from_either_file(tmp_path, tokenizer_json):
+@pytest.mark.parametrize(
+    ("files", "eos", "bos"),
+    [
+        ({}, None, None),
+        ({"special_tokens_map": {"eos_token": "</s>", "bos_token": {"content": "<s>"}}}, 1, 0),
+        ({"special_tokens_map": {"eos_token": "</s>", "bos_token": "<s>"}, "config": {"eos_token": "<s>"}}, 0, 0),
+        # One that the vocabulary lacks hides none that it has.
+        (
+            {
+                "special_tokens_map": {"eos_token": "</s>", "bos_token": "<s>"},
+                "config": {"eos_token": "<nope>", "bos_token": "\ud800"},
+            },
+            1,
+            0,
+        ),
+        ({"config": {"eos_token": "<nope>", "bos_token": "<s>"}}, None, 0),
+        ({"config": ["</s>"], "special_tokens_map": {"eos_token": 1}}, None, None),
+    ],
+)
+def test_special_tokens_come_from_either_file(tmp_path, tokenizer_json, files, eos, bos):
     (tmp_path / "tokenizer.json").write_bytes(tokenizer_json)
-    assert gm.Encoder.from_pretrained(tmp_path).eos_id is None
-    (tmp_path / "special_tokens_map.json").write_text('{"eos_token": "</s>", "bos_token": {"content": "<s>"}}')
-    assert gm.Encoder.from_pretrained(tmp_path).eos_id == 1
-    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<s>"}')
-    encoder = gm.Encoder.from_pretrained(tmp_path)
-    assert (encoder.eos_id, encoder.bos_id) == (0, 0)
-    # One that the vocabulary lacks hides none that it has.
-    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<nope>", "bos_token": "\\ud800"}')
-    encoder = gm.Encoder.from_pretrained(tmp_path / "tokenizer.json")
-    assert (encoder.eos_id, encoder.bos_id) == (1, 0)
-    assert pickle.loads(pickle.dumps(encoder)).eos_id == 1
-    (tmp_path / "special_tokens_map.json").unlink()
-    encoder = gm.Encoder.from_pretrained(tmp_path)
+    names = {"config": "tokenizer_config.json", "special_tokens_map": "special_tokens_map.json"}
+    for file, named in files.items():
+        (tmp_path / names[file]).write_text(json.dumps(named))
+    for path in (tmp_path, tmp_path / "tokenizer.json"):
+        encoder = gm.Encoder.from_pretrained(path)
+        assert (encoder.eos_id, encoder.bos_id) == (eos, bos)
+    again = pickle.loads(pickle.dumps(encoder))
+    assert (again.eos_id, again.bos_id) == (eos, bos)
+
+
+def test_special_tokens_that_the_vocabulary_lacks_are_named(tmp_path, tokenizer_json):
+    (tmp_path / "tokenizer.json").write_bytes(tokenizer_json)
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<nope>"}')
     with pytest.raises(gm.ArgumentError, match="name '<nope>', which its vocabulary lacks"):
-        encoder.special_token_id("eos", None)
+        gm.Encoder.from_file(tmp_path).special_token_id("eos", None)
     with pytest.raises(gm.ArgumentError, match="eos_token='<nope>': the vocabulary has no such token"):
-        gm.Encoder.from_file(tmp_path / "tokenizer.json", eos_token="<nope>")
-    (tmp_path / "tokenizer_config.json").write_text("[" * 100_000)
+        gm.Encoder.from_file(tmp_path, eos_token="<nope>")
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "not json", ""])
+def test_a_damaged_file_beside_the_tokenizer_is_named(tmp_path, tokenizer_json, text):
+    (tmp_path / "tokenizer.json").write_bytes(tokenizer_json)
+    (tmp_path / "tokenizer_config.json").write_text(text)
     with pytest.raises(gm.TokenizerError, match=r"tokenizer_config\.json is not JSON"):
         gm.Encoder.from_pretrained(tmp_path)
-    (tmp_path / "tokenizer_config.json").write_text("not json")
-    with pytest.raises(gm.TokenizerError, match=r"tokenizer_config\.json is not JSON"):
-        gm.Encoder.from_pretrained(tmp_path)
-    (tmp_path / "tokenizer_config.json").unlink()
+
+
+def test_a_folder_in_the_place_of_a_file_beside_the_tokenizer_is_named(tmp_path, tokenizer_json):
+    (tmp_path / "tokenizer.json").write_bytes(tokenizer_json)
     (tmp_path / "tokenizer_config.json").mkdir()
     with pytest.raises(gm.TokenizerError, match=r"cannot read '.*tokenizer_config\.json' beside the tokenizer: Is a d"):
         gm.Encoder.from_pretrained(tmp_path)
@@ -269,37 +294,89 @@ def test_a_vocabulary_without_an_unknown_token_has_a_fingerprint(tmp_path, model
     assert next(iter(dataset))["inputs"].tolist() == [0, 1, 0, 0]
 
 
-def test_what_cannot_be_encoded_or_decoded_is_named(encoder):
-    for call, error, message in [
-        (lambda: encoder.encode(b"x"), TypeError, "text=b'x': expected a string"),
-        (lambda: encoder.encode("ab\ud800"), ValueError, r"text=.*found '\\ud800' at character 2"),
-        (lambda: encoder.encode_batch(["a", 3]), TypeError, r"texts\[1\]=3: expected a string"),
-        (lambda: encoder.encode_batch(["a", "\ud800"]), ValueError, r"texts\[1\]=.*without lone surrogates"),
-        (lambda: encoder.encode_batch(b"abc"), TypeError, "texts=b'abc': expected a list of strings"),
-        (lambda: encoder.encode_batch(5), TypeError, "texts=5: expected a list of strings"),
-        (lambda: encoder.decode([[1], [2, 3]]), TypeError, "expected integers in lists of one length, got list"),
-        (lambda: encoder.decode([1.5]), TypeError, "expected integers, got float64"),
-        (lambda: encoder.decode([3, -100]), ValueError, r"ids\[1\]=-100: expected ids from 0"),
-        (lambda: encoder.decode([2**32]), ValueError, r"ids\[0\]=4294967296"),
-        (lambda: encoder.token_to_id(5), TypeError, "token=5: expected a string"),
-        (lambda: gm.Encoder.from_file(5), TypeError, "path=5: expected a path"),
-        (lambda: gm.Encoder.from_bytes("x" * 10**6), TypeError, r"json_bytes='x{100,200}\.\.\.: expected the bytes"),
-        (lambda: gm.Encoder.from_bytes(b"\x1f\x8bx"), gm.TokenizerError, "expected gzip data"),
+class FastTokenizer:
+    """Looks like those of transformers."""
+
+    backend_tokenizer = None
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda e: e.encode(b"x"), TypeError, "text=b'x': expected a string"),
+        (lambda e: e.encode("ab\ud800"), ValueError, r"text=.*found '\\ud800' at character 2"),
+        (lambda e: e.encode_batch(["a", 3]), TypeError, r"texts\[1\]=3: expected a string"),
+        (lambda e: e.encode_batch(["a", "\ud800"]), ValueError, r"texts\[1\]=.*without lone surrogates"),
+        (lambda e: e.encode_batch(b"abc"), TypeError, "texts=b'abc': expected a list of strings"),
+        (lambda e: e.encode_batch(5), TypeError, "texts=5: expected a list of strings"),
+        (lambda e: e.decode([[1], [2, 3]]), TypeError, "expected integers in lists of one length, got list"),
+        (lambda e: e.decode([1.5]), TypeError, "expected integers, got float64"),
+        (lambda e: e.decode([3, -100]), ValueError, r"ids\[1\]=-100: expected ids from 0"),
+        (lambda e: e.decode([2**32]), ValueError, r"ids\[0\]=4294967296"),
+        (lambda e: e.token_to_id(5), TypeError, "token=5: expected a string"),
+    ],
+)
+def test_what_cannot_be_encoded_or_decoded_is_named(encoder, call, error, message):
+    with pytest.raises(error, match=message) as caught:
+        call(encoder)
+    assert isinstance(caught.value, gm.GristmillError)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("make", "source", "error", "message"),
+    [
+        (gm.Encoder.from_file, 5, TypeError, "path=5: expected a path"),
+        (gm.Encoder.from_bytes, "x" * 10**6, TypeError, r"json_bytes='x{100,200}\.\.\.: expected the bytes"),
+        (gm.Encoder.from_bytes, b"\x1f\x8bx", gm.TokenizerError, "expected gzip data"),
+        (gm.Encoder, "t.json", TypeError, r"json_bytes='t.json': .*, got str; for a path: gm\.Encoder\.from_file"),
+        (gm.Encoder, Path("t.json"), TypeError, r", got PosixPath; for a path: gm\.Encoder\.from_file"),
+        (gm.Encoder, '{"model": ', TypeError, r", got str; for those of a string: \.encode\(\)$"),
+        (gm.Encoder, 5, TypeError, "json_bytes=5: expected the bytes of a tokenizer.json, got int$"),
+        (gm.Encoder.from_pretrained, "/nowhere/model", FileNotFoundError, "no such folder: '/nowhere/model'"),
+        (gm.Encoder.from_pretrained, f"./{'x' * 300}", gm.TokenizerError, "no such folder"),
         (
-            lambda: gm.Encoder.from_bytes(b"{}", cache_bytes=2**64),
-            ValueError,
-            "cache_bytes=18446744073709551616",
+            gm.Encoder.from_file,
+            "/nowhere",
+            FileNotFoundError,
+            r"cannot read the tokenizer '/nowhere': No such file or directory \(working folder: '.+'\)$",
         ),
-        (lambda: gm.Encoder.from_pretrained("/nowhere/model"), FileNotFoundError, "no such folder: '/nowhere/model'"),
-        (lambda: gm.Encoder.from_file("/nowhere"), FileNotFoundError, "cannot read the tokenizer '/nowhere': No such"),
-        (lambda: gm.Encoder.from_file("x" * 300), gm.TokenizerError, "cannot read the tokenizer 'x+': File name too"),
-        (lambda: gm.Encoder.from_pretrained(f"./{'x' * 300}"), gm.TokenizerError, "no such folder"),
-    ]:
-        with pytest.raises(error, match=message) as caught:
-            call()
-        assert isinstance(caught.value, gm.GristmillError)
-        assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
-    assert encoder.decode([]) == ""
+        (gm.Encoder.from_file, "org/nowhere.json", FileNotFoundError, r"\(working folder: '.+'\)$"),
+        (gm.Encoder.from_file, "some/folder/nowhere", FileNotFoundError, r"\(working folder: '.+'\)$"),
+        (
+            gm.Encoder.from_file,
+            "org/nowhere",
+            FileNotFoundError,
+            r"hub: gm\.Encoder\.from_pretrained\('org/nowhere'\)$",
+        ),
+        (gm.Encoder.from_file, "x" * 300, gm.TokenizerError, "cannot read the tokenizer 'x+': File name too"),
+    ],
+)
+def test_what_no_encoder_is_made_of_is_named(make, source, error, message):
+    with pytest.raises(error, match=message) as caught:
+        make(source)
+    assert isinstance(caught.value, gm.GristmillError)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+def test_an_option_that_is_not_allowed_is_named(tokenizer_json):
+    with pytest.raises(gm.ArgumentError, match="cache_bytes=18446744073709551616"):
+        gm.Encoder.from_bytes(tokenizer_json, cache_bytes=2**64)
+
+
+def test_tokenizers_of_other_libraries_are_no_encoders(shards, tokenizer_json):
+    made = tokenizers.Tokenizer.from_str(tokenizer_json.decode())
+    with pytest.raises(gm.ArgumentTypeError) as caught:
+        gm.PackedDataset(shards, tokenizer=made)
+    assert str(caught.value) == (
+        "tokenizer=: expected the path of a tokenizer.json or an Encoder, got tokenizers.Tokenizer; use "
+        "gm.Encoder.from_bytes(tokenizer.to_str().encode(), eos_token=...)"
+    )
+    gm.PackedDataset(shards, tokenizer=gm.Encoder.from_bytes(made.to_str().encode(), eos_token="</s>"))
+    with pytest.raises(gm.ArgumentTypeError, match=r"json_bytes=: .*, got tokenizers\.Tokenizer; use gm\.Encoder"):
+        gm.Encoder(made)
+    with pytest.raises(gm.ArgumentTypeError, match=r"FastTokenizer; use .*\(tokenizer\.backend_tokenizer\.to_str\(\)"):
+        gm.PackedDataset(shards, tokenizer=FastTokenizer())
 
 
 def test_a_cache_may_be_said_to_grow_beyond_the_memory(tokenizer_json, texts):

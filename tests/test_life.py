@@ -38,6 +38,8 @@ def make(shards, encoder, **arguments):
             "batch_size=1048576: .* more than 2147483648 places",
         ),
         ({"quarantine_file": "/tmp", "on_error": "quarantine"}, ValueError, "'/tmp': expected a file, found a folder"),
+        ({"batch_size": 0}, ValueError, "batch_size=0: expected an integer from 1 to 1048576, or None"),
+        ({"threads": "2"}, TypeError, "threads='2': expected an integer from 1 to 1024, or None, got str"),
         ({"lanes": 9}, ValueError, "lanes=9: there are only 8 shards.*1, 2, 3, 4, 5, 6, 7, 8"),
         ({"lanes": 3, "batch_size": 8}, ValueError, "lanes=3.*divide batch_size=8.*1, 2, 4, 8"),
         ({"lanes": 4, "shard_count": 3}, ValueError, "shard_count=3.*divide lanes=4.*1, 2, 4"),
@@ -56,6 +58,12 @@ def make(shards, encoder, **arguments):
         ({"bos": None}, TypeError, "bos=None: expected a token"),
         ({"tokenizer": 5}, TypeError, "tokenizer=5: expected the path"),
         ({"tokenizer": "/nowhere/tokenizer.json"}, ValueError, "cannot read the tokenizer '/nowhere/tokenizer.json'"),
+        (
+            {"tokenizer": "org/Model-3.1-8B"},
+            FileNotFoundError,
+            r"'org/Model-3.1-8B': .*\(working folder: '.+'\); for a model on the Hugging Face hub: "
+            r"gm\.Encoder\.from_pretrained\('org/Model-3.1-8B'\)$",
+        ),
     ],
 )
 def test_wrong_arguments_get_one_clear_sentence(shards, encoder, arguments, error, message):

@@ -1,5 +1,6 @@
 """The list of shards."""
 
+import io
 import os
 import pickle
 
@@ -73,6 +74,7 @@ def test_it_pickles_and_compares(folder):
     [
         ([], gm.ArgumentError, r"shards=\[\]"),
         (5, gm.ArgumentTypeError, "shards=5: expected a glob"),
+        (io.StringIO("a.gz\n"), gm.ArgumentTypeError, "shards=<.*>: expected a glob, .*, got StringIO"),
         ([5], gm.ArgumentTypeError, "shards=5: expected paths and globs"),
         ("/nowhere/*.gz", gm.MissingShardError, r"no file matches the glob '/nowhere/\*\.gz'"),
         ("/nowhere/a.gz", gm.MissingShardError, "no such file: '/nowhere/a.gz'"),

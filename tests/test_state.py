@@ -274,6 +274,17 @@ def test_places_that_only_the_shards_can_refute_fail_at_next(shards, encoder, fi
     next(iterator)
 
 
+def test_what_is_no_state_is_refused(shards, encoder):
+    iterator = iter(dataset(shards, encoder))
+    state = iterator.get_state()
+    with pytest.raises(gm.StateError, match=r"a state is a dict, got str: json\.loads it first"):
+        iterator.set_state(json.dumps(state))
+    with pytest.raises(gm.StateError, match=r"a state is a dict, got list$"):
+        iterator.set_state([state])
+    with pytest.raises(gm.ArgumentTypeError, match=r"states={.*expected a list of states, got dict"):
+        gm.merge_states(state)
+
+
 def test_errors_pickle():
     for error in (gm.StateError("x"), gm.ShardError("s", 3, 4, "r"), gm.ArgumentError("a"), gm.MissingShardError("m")):
         again = pickle.loads(pickle.dumps(error))

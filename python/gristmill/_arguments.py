@@ -12,9 +12,9 @@ from gristmill._errors import ArgumentError, ArgumentTypeError
 _SHOWN = 200
 
 
-def wrong_type(name: str, value: object, expected: str) -> ArgumentTypeError:
+def wrong_type(name: str, value: object, expected: str, hint: str = "") -> ArgumentTypeError:
     """The error for a value of a type that `name` does not take."""
-    return ArgumentTypeError(f"{name}={shortened(value)}: expected {expected}, got {type(value).__name__}")
+    return ArgumentTypeError(f"{name}={shortened(value)}: expected {expected}, got {type(value).__name__}{hint}")
 
 
 def shortened(value: object) -> str:
@@ -28,7 +28,17 @@ def shortened(value: object) -> str:
 
 def integer(name: str, value: Any, least: int, most: int | None = None) -> int:
     """An integer of at least `least` (and at most `most`); NumPy integers count, booleans do not."""
+    return _integer(name, value, least, most, or_none="")
+
+
+def optional_integer(name: str, value: Any, least: int, most: int | None = None) -> int | None:
+    """Like `integer`, or None."""
+    return None if value is None else _integer(name, value, least, most, or_none=", or None")
+
+
+def _integer(name: str, value: Any, least: int, most: int | None, or_none: str) -> int:
     expected = f"an integer of at least {least}" if most is None else f"an integer from {least} to {most}"
+    expected += or_none
     if isinstance(value, bool):
         raise wrong_type(name, value, expected)
     try:
@@ -38,11 +48,6 @@ def integer(name: str, value: Any, least: int, most: int | None = None) -> int:
     if number < least or (most is not None and number > most):
         raise ArgumentError(f"{name}={shortened(number)}: expected {expected}")
     return number
-
-
-def optional_integer(name: str, value: Any, least: int, most: int | None = None) -> int | None:
-    """Like `integer`, or None."""
-    return None if value is None else integer(name, value, least, most)
 
 
 def items(name: str, value: Any, expected: str) -> list[Any]:

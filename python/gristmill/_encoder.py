@@ -53,14 +53,15 @@ class Encoder:
     `encode(text, add_special_tokens=False)` with truncation and padding off. It may be used from any
     number of threads, pickles as the bytes of its file, and copies share it.
 
-    Every way to make one takes the same options:
-
-    - `eos_token`, `bos_token`: the tokens that end and begin a document, if not those that a file beside
-      tokenizer.json names.
-    - `special_tokens_in_text`: what a special token that is spelled out in a text, such as `</s>` in a web
-      page, becomes: `"id"`, its id, as in the reference; or `"text"`, the ids of its characters.
-    - `engine`: `"auto"`, or `"reference"` to have the `tokenizers` library whatever the file.
-    - `cache_bytes`: about how far the cache of each thread may grow.
+    Args:
+      json_bytes: the bytes of a tokenizer.json, gzipped or not. Files are read by `from_file` and
+        `from_pretrained`, which take the same options.
+      eos_token: the token that ends a document. None: the one that a file beside tokenizer.json names.
+      bos_token: the token that begins a document. None: likewise.
+      special_tokens_in_text: what a special token that is spelled out in a text, such as `</s>` in a web
+        page, becomes: `"id"`, its id, as in the reference; or `"text"`, the ids of its characters.
+      engine: `"auto"`, or `"reference"` to have the `tokenizers` library whatever the file.
+      cache_bytes: about how far the cache of each thread may grow.
 
     Attributes:
       eos_id: id of the token that ends a document, if a file beside tokenizer.json names one, else None.
@@ -69,6 +70,7 @@ class Encoder:
     Raises:
       TokenizerError: the `tokenizers` library cannot load the file.
       ArgumentError: an option's value is not allowed, or the vocabulary lacks the EOS or BOS token it names.
+      ArgumentTypeError: `json_bytes` are no bytes, or an option is of the wrong type.
     """
 
     def __init__(
@@ -82,7 +84,11 @@ class Encoder:
         cache_bytes: int = 2**26,
     ) -> None:
         if not isinstance(json_bytes, (bytes, bytearray, memoryview)):
-            raise _arguments.wrong_type("json_bytes", json_bytes, "the bytes of a tokenizer.json")
+            if isinstance(json_bytes, str) and json_bytes.lstrip().startswith("{"):
+                hint = "; for those of a string: .encode()"
+            else:
+                hint = "; for a path: gm.Encoder.from_file(...)" if isinstance(json_bytes, (str, os.PathLike)) else ""
+            raise _wrong_tokenizer("json_bytes", json_bytes, "the bytes of a tokenizer.json", hint)
         json_bytes = _inflated(bytes(json_bytes))
         self._settings: dict[str, Any] = {
             "eos_token": eos_token,
@@ -103,8 +109,13 @@ class Encoder:
     def from_bytes(cls, json_bytes: bytes, **options: Unpack[EncoderOptions]) -> Self:
         """The encoder of a tokenizer.json's bytes, gzipped or not.
 
+        Args:
+          json_bytes: the bytes.
+          options: see the class.
+
         Raises:
           TokenizerError: the `tokenizers` library cannot load them.
+          ArgumentTypeError: `json_bytes` are no bytes.
         """
         return cls(json_bytes, **options)
 
@@ -112,7 +123,12 @@ class Encoder:
     def from_file(cls, path: Pathish, **options: Unpack[EncoderOptions]) -> Self:
         """The encoder of a tokenizer.json, gzipped or not, or of the one in a folder.
 
-        `eos_id` and `bos_id` come from the tokenizer_config.json or special_tokens_map.json in its folder.
+        Unless options name them, `eos_id` and `bos_id` come from the tokenizer_config.json or special_tokens_map.json
+        in its folder.
+
+        Args:
+          path: the file, or a folder that holds a tokenizer.json.
+          options: see the class.
 
         Raises:
           MissingTokenizerError: there is no such file.
@@ -122,9 +138,13 @@ class Encoder:
         path = _arguments.tokenizer_file(_arguments.path("path", path))
         try:
             json_bytes = path.read_bytes()
+        except FileNotFoundError as error:
+            raise MissingTokenizerError(
+                f"cannot read the tokenizer {str(path)!r}: {error.strerror} (working folder: {str(Path.cwd())!r})"
+                + _hub_hint(str(path))
+            ) from error
         except OSError as error:
-            kind = MissingTokenizerError if isinstance(error, FileNotFoundError) else TokenizerError
-            raise kind(f"cannot read the tokenizer {str(path)!r}: {error.strerror or error}") from error
+            raise TokenizerError(f"cannot read the tokenizer {str(path)!r}: {error.strerror or error}") from error
         try:
             encoder = cls(json_bytes, **options)
         except TokenizerError as error:
@@ -149,7 +169,7 @@ class Encoder:
         name = _arguments.path("name", name)
         if os.path.exists(name):  # noqa: PTH110 - Path.exists() raises for names that are too long
             return cls.from_file(name, **options)
-        if name.startswith((".", "~", os.sep)) or name.count("/") > 1:
+        if not _may_be_on_hub(name):
             raise MissingTokenizerError(
                 f"no such folder: {_arguments.shortened(name)} (working folder: {str(Path.cwd())!r})"
             )
@@ -368,7 +388,32 @@ def as_encoder(tokenizer: "Encoder | Pathish") -> Encoder:
         return tokenizer
     if isinstance(tokenizer, (str, os.PathLike)):
         return Encoder.from_file(_arguments.path("tokenizer", tokenizer))
-    raise _arguments.wrong_type("tokenizer", tokenizer, "the path of a tokenizer.json or an Encoder")
+    raise _wrong_tokenizer("tokenizer", tokenizer, "the path of a tokenizer.json or an Encoder")
+
+
+def _wrong_tokenizer(name: str, value: object, expected: str, hint: str = "") -> ArgumentTypeError:
+    """The error for what no `Encoder` is made of; of other libraries' tokenizers it says how one is."""
+    kind = type(value)
+    if hasattr(kind, "backend_tokenizer"):  # the fast ones of transformers
+        source = "tokenizer.backend_tokenizer"
+    elif hasattr(kind, "to_str"):
+        source = "tokenizer"
+    else:
+        return _arguments.wrong_type(name, value, expected, hint)
+    return ArgumentTypeError(
+        f"{name}=: expected {expected}, got {kind.__module__.partition('.')[0]}.{kind.__name__}; use "
+        f"gm.Encoder.from_bytes({source}.to_str().encode(), eos_token=...)"
+    )
+
+
+def _may_be_on_hub(name: str) -> bool:
+    return not name.startswith((".", "~", os.sep)) and name.count("/") <= 1
+
+
+def _hub_hint(path: str) -> str:
+    if not _may_be_on_hub(path) or path.endswith((".json", ".gz")):
+        return ""
+    return f"; for a model on the Hugging Face hub: gm.Encoder.from_pretrained({path!r})"
 
 
 def _inflated(json_bytes: bytes) -> bytes:

@@ -65,7 +65,10 @@ class Manifest:
             return shards
         if isinstance(shards, (str, bytes, os.PathLike)):
             shards = [shards]
-        patterns = items("shards", shards, "a glob, a path, a list of either, or a Manifest")
+        expected = "a glob, a path, a list of either, or a Manifest"
+        if hasattr(shards, "read"):  # an open file would be a list of its lines
+            raise wrong_type("shards", shards, expected)
+        patterns = items("shards", shards, expected)
         if not patterns:
             raise ArgumentError("shards=[]: expected at least one path or glob")
         spelled: dict[str, str] = {}

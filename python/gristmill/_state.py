@@ -40,7 +40,10 @@ def merge_states(states: Iterable[Mapping[str, Any]]) -> State:
         step, or they hold different places for the same lane.
       ArgumentTypeError: `states` is no list.
     """
-    checked = [check(state) for state in _arguments.items("states", states, "a list of states")]
+    expected = "a list of states"
+    if isinstance(states, Mapping):  # one state, whose keys are none
+        raise _arguments.wrong_type("states", states, expected)
+    checked = [check(state) for state in _arguments.items("states", states, expected)]
     if not checked:
         raise StateError("merge_states: expected at least one state, got none")
     first = max(checked, key=lambda state: state["step"])
@@ -87,7 +90,8 @@ def check(state: Any) -> State:
       StateError: it has not.
     """
     if not isinstance(state, Mapping):
-        raise StateError(f"a state is a dict, got {type(state).__name__}")
+        hint = ": json.loads it first" if isinstance(state, (str, bytes)) else ""
+        raise StateError(f"a state is a dict, got {type(state).__name__}{hint}")
     if set(state) != _KEYS:
         raise StateError(f"a state has the keys {sorted(_KEYS)}, got {_arguments.shortened(list(state))}")
     # An array would compare item by item.
