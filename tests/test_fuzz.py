@@ -12,6 +12,7 @@ import math
 import os
 import pathlib
 import random
+import re
 import traceback
 from collections import Counter
 
@@ -222,22 +223,35 @@ ARGUMENTS = {
 }
 
 
+# What an error about shards says that does not repeat the argument's name.
+NAMES_SHARDS = r"\bshards?\b|^no such file|^no file matches"
+
+
+def is_made(**arguments):
+    try:
+        gm.PackedDataset(**arguments)
+    except gm.GristmillError:
+        return False
+    return True
+
+
 def test_arguments_are_refused_by_name_or_give_rows(shards, encoder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # an odd value may be the name of a quarantine file
     manifest = gm.Manifest.find(shards)
 
     def case(rng):
         chosen = {name: rng.choice(ARGUMENTS[name]) for name in rng.sample(list(ARGUMENTS), rng.randrange(1, 5))}
-        odd = rng.choice(list(ARGUMENTS)) if rng.random() < 0.7 else None
-        if odd:
-            chosen[odd] = rng.choice(ODD)
+        odd = [rng.choice(list(ARGUMENTS))] if rng.random() < 0.7 else []
+        for name in odd:
+            chosen[name] = rng.choice(ODD)
         chosen.setdefault("text_field", "raw_content")
         if callable(chosen.get("on_stats")):
             chosen["on_stats"] = lambda stats: None  # what is wrong with a user's function is the user's to see
-        sources = {"shards": manifest if rng.random() < 0.9 else shards, "tokenizer": encoder}
+        plain = {"shards": manifest if rng.random() < 0.9 else shards, "tokenizer": encoder}
+        sources = dict(plain)
         if rng.random() < 0.1:
-            odd = rng.choice(list(sources))
-            sources[odd] = rng.choice(ODD)
+            odd.append(rng.choice(list(sources)))
+            sources[odd[-1]] = rng.choice(ODD)
         try:
             dataset = gm.PackedDataset(**sources, **chosen)
         except gm.GristmillError as error:
@@ -245,8 +259,10 @@ def test_arguments_are_refused_by_name_or_give_rows(shards, encoder, tmp_path, m
             assert isinstance(error, (ValueError, TypeError, FileNotFoundError)), type(error)
             assert 0 < len(message) < 2000
             assert "\n" not in message
-            named = [name for name in ("shards", "tokenizer", "file", "tokens", *ARGUMENTS) if name in message]
-            assert named, message
+            assert any(name in message for name in ("shards", "tokenizer", "file", "tokens", *ARGUMENTS)), message
+            others = {name: value for name, value in chosen.items() if name not in odd}
+            if len(odd) == 1 and is_made(**{"text_field": "raw_content", **plain, **others}):
+                assert re.search(NAMES_SHARDS if odd == ["shards"] else rf"\b{odd[0]}\b", message), (odd, message)
             return f"refused: {type(error).__name__}"
         # Batches of a gigabyte are not what is tried here.
         if (chosen.get("batch_size") or 1) * chosen.get("sequence_length", 1024) > 2**16 or rng.random() < 0.97:
