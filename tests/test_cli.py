@@ -39,6 +39,7 @@ def test_demo_prints_results_on_stdout_and_the_rest_on_stderr(folder, capsys):
     captured = capsys.readouterr()
     assert "tokens/s" in captured.out
     assert "place  token" in captured.out
+    assert "filled; the rest is padding of lanes that ended early\n" in captured.out
     assert captured.err.splitlines()[0] == f"sample text in {folder} ..."
     assert all(line.startswith("packing: ") for line in captured.err.splitlines()[1:])
     result = run_json(capsys, *arguments)
@@ -56,6 +57,13 @@ def test_every_command_has_help_with_examples(capsys):
         assert _cli.run([name, "--help"]) == 0
         out = capsys.readouterr().out
         assert f"Examples:\n    gristmill {name}" in out
+
+
+def test_no_summary_of_a_command_is_cut(capsys):
+    assert _cli.run(["--help"]) == 0
+    commands = capsys.readouterr().out.partition("Commands:\n")[2].splitlines()
+    assert len(commands) == len(_cli.cli.commands)
+    assert all(line.endswith(".") and not line.endswith("...") for line in commands)
 
 
 def test_version_says_what_was_built(capsys):

@@ -73,6 +73,15 @@ def test_inspect_shard(tmp_path, capsys):
     assert "The most text is under text_field='text'." in capsys.readouterr().out
 
 
+def test_inspect_recommends_a_key_of_text(tmp_path, capsys):
+    numbers = shard_of(tmp_path, '{"id": 1, "ids": [1, 2]}')
+    assert _cli.run(["inspect", str(numbers)]) == 0
+    assert "text_field=" not in capsys.readouterr().out
+    mixed = shard_of(tmp_path, '{"id": 1, "empty": ""}', name="mixed.json.gz")
+    assert _cli.run(["inspect", str(mixed)]) == 0
+    assert "The most text is under text_field='empty'." in capsys.readouterr().out
+
+
 def test_inspect_knows_a_shard_of_one_record_and_a_plain_one(tmp_path, capsys):
     path = tmp_path / "one.jsonl"
     path.write_text('{"text": "a"}')
@@ -143,7 +152,18 @@ def test_inspect_says_where_a_shard_is_damaged(tmp_path, capsys):
 
 def test_inspect_of_nothing(tmp_path, capsys):
     assert "no such file" in fails(capsys, "inspect", tmp_path / "none.json")
-    assert "packed files or saved states" in fails(capsys, "inspect", tmp_path)
+    said = fails(capsys, "inspect", tmp_path)
+    assert said.endswith("expected tokenizer.json, packed files or saved states in this folder")
+
+
+def test_inspect_of_several_shards_says_to_name_one(folder, capsys):
+    first = folder / "0000" / "en_head.json.gz"
+    said = fails(capsys, "inspect", folder / "*" / "*.gz")
+    assert said.endswith(f": a glob goes with --row alone; to look at a shard, name it, such as '{first}'")
+    for shards, shard in ((folder, first), (first.parent, first)):
+        said = fails(capsys, "inspect", shards)
+        assert said.endswith(f"in this folder; to look at a shard, name it, such as '{shard}'")
+    assert fails(capsys, "inspect", folder / "nothing*").endswith("to look at a shard, name it")
 
 
 def test_inspect_of_an_empty_shard(tmp_path, capsys):
@@ -309,3 +329,12 @@ def test_inspect_row_of_an_encoder_with_another_option(tmp_path, capsys):
 def test_inspect_row_needs_its_options(state, arguments, capsys):
     assert _cli.run(["inspect", str(state), *arguments]) == 2
     assert "Usage: gristmill" in capsys.readouterr().err
+
+
+def test_inspect_encodes_text_with_a_tokenizer_alone(state, folder, tmp_path, capsys):
+    row = ["--row", "0", *map(str, of_state(folder))]
+    for arguments in ([shard_of(tmp_path, '{"text": "a"}')], [state], [state, *row]):
+        assert _cli.run(["inspect", *map(str, arguments), "--text", "a"]) == 2
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert "--text goes with a tokenizer" in captured.err

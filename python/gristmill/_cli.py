@@ -129,7 +129,7 @@ def demo(
     show_default=True,
     help="Records of a shard to look at.",
 )
-@click.option("--text", help="Text for a tokenizer to encode.")
+@click.option("--text", help="With a tokenizer: text to encode.")
 @click.option("--row", type=click.IntRange(0), help="A row of a global batch, from 0: show where its text comes from.")
 @click.option("--step", type=click.IntRange(0), help="Its batch, from 0.  [default: the one behind the state]")
 @click.option("--shards", multiple=True, help="With --row and a state: its shards, paths or globs.")
@@ -149,10 +149,10 @@ def inspect(
     settings: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Explain a tokenizer, a shard, a saved state, packed files, or a row of a run.
+    """Explain a tokenizer, shard, saved state, packed files, or a row.
 
-    A state is one saved as JSON, gzipped or not, or a checkpoint's folder of process_0-of-N.json. With --row, PATH
-    is a state or the shards, and the row's lane is played to its step to tell which records its text comes from.
+    A state is one saved as JSON, gzipped or not, or a checkpoint's folder of process_0-of-N.json. With --row, PATH is
+    a state or the shards of a run, and the row's lane is played to its step to tell which records its text comes from.
 
     \b
     Examples:
@@ -173,7 +173,11 @@ def inspect(
             from gristmill import _inspect
 
         found, describe = _inspect.inspect(path, records=records, text=text), _inspect.describe
+        if text is not None and found["kind"] != "tokenizer":
+            raise click.UsageError(f"--text goes with a tokenizer, and {path} is none")
     else:
+        if text is not None:
+            raise click.UsageError("--text goes with a tokenizer, and not with --row")
         if tokenizer is None:
             raise click.UsageError("--row needs --tokenizer")
         with importing():

@@ -82,6 +82,7 @@ def describe(sample: Sample, result: dict[str, Any]) -> str:
     stats = result["stats"]
     busy = stats["busy_seconds"]
     all_busy = sum(busy.values()) or 1.0
+    padding = "; the rest is padding of lanes that ended early" if stats["padding_tokens"] else ""
     summary = _table.fields(
         [
             ("shards", f"{sample.glob} ({result['shards']} in {result['lanes']} lanes)"),
@@ -92,7 +93,7 @@ def describe(sample: Sample, result: dict[str, Any]) -> str:
             (
                 "rows",
                 f"{stats['rows']:,} of {result['sequence_length']:,} tokens, in {stats['batches']:,} batches of "
-                f"{result['batch_size']}, {result['fill']:.2%} filled",
+                f"{result['batch_size']}, {result['fill']:.2%} filled{padding}",
             ),
             ("first batch", f"after {result['seconds_to_first_batch']:.2f} s"),
             (

@@ -1,5 +1,6 @@
 """`gristmill inspect`: what a tokenizer, a shard, a saved state or packed files are."""
 
+import glob
 import json
 import re
 import time
@@ -19,6 +20,8 @@ from gristmill._pack import explain
 _LARGEST_VALUE = 2**28
 # What is read to tell them apart.
 _START = 2**20
+# Where shards may lie in a folder.
+_SHARDS = ("*.gz", "*.jsonl", "*/*.gz", "*/*.jsonl")
 _DAMAGED = (EOFError, OSError, zlib.error)
 _BEGINS_AS_STATE = re.compile(rb'"fingerprint":\s*"manifest=')
 _BEGINS_AS_TOKENIZER = re.compile(rb'"(added_tokens|model)"\s*:\s*[\[{]')
@@ -45,13 +48,25 @@ def inspect(path: Path, *, records: int = 1000, text: str | None = None) -> dict
         return _summary(path, _state_files.read_merged(path))
     folder, path = path, _arguments.tokenizer_file(path)
     if not path.is_file():
-        held = ": expected tokenizer.json, packed files or saved states in this folder" if folder.is_dir() else ""
-        raise MissingShardError(f"no such file: {str(path)!r}{held}")
+        raise MissingShardError(f"no such file: {str(path)!r}{_hint(folder)}")
     value = _whole_value(path)
     if value is not None and "model" in value:
         return _tokenizer(path, value, text)
     state = _as_state(path, value)
     return _shard(path, records) if state is None else _summary(path, state)
+
+
+def _hint(path: Path) -> str:
+    """What may have been meant by a path that is no file."""
+    if path.is_dir():
+        found = next((shard for shape in _SHARDS for shard in sorted(path.glob(shape))), None)
+        one = f"; to look at a shard, name it, such as {str(found)!r}" if found else ""
+        return f": expected tokenizer.json, packed files or saved states in this folder{one}"
+    if not glob.has_magic(str(path)):
+        return ""
+    shard = min(glob.iglob(str(path), recursive=True), default=None)  # noqa: PTH207 - as a run matches them
+    one = f", such as {shard!r}" if shard else ""
+    return f": a glob goes with --row alone; to look at a shard, name it{one}"
 
 
 def describe(found: dict[str, Any]) -> str:
@@ -236,8 +251,10 @@ def _describe_shard(found: dict[str, Any]) -> str:
     for key, seen in found["keys"].items():
         count = sum(seen["types"].values())
         rows.append((key, f"{count:,}", ", ".join(seen["types"]), f"{seen['characters'] / count:,.0f}"))
-    longest = next(iter(found["keys"]))
-    return f"{summary}\n\n{_table.columns(rows, right=(1, 3))}\n\nThe most text is under text_field={longest!r}."
+    described = f"{summary}\n\n{_table.columns(rows, right=(1, 3))}"
+    # They are in the order of how much text they hold.
+    longest = next((key for key, seen in found["keys"].items() if "string" in seen["types"]), None)
+    return described if longest is None else f"{described}\n\nThe most text is under text_field={longest!r}."
 
 
 def _summary(path: Path, state: _state.State) -> dict[str, Any]:
