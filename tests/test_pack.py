@@ -17,7 +17,7 @@ import pytest
 
 import gristmill as gm
 from command_line import checked
-from gristmill import _cli, _core, _encoder
+from gristmill import _cli, _core, _encoder, _options
 from gristmill._iterator import PackedDatasetIterator
 from gristmill._pack import files, megatron, run
 from megatron_reader import read_as_megatron_does
@@ -215,9 +215,15 @@ def test_what_it_refuses(tmp_path, pack, packing, capsys):
     pack(tmp_path / "packed")
     code, said = checked(capsys, *packing(tmp_path / "packed", "--sequence-length", 64))
     assert code == 1
-    assert re.search("holds other packed files: .*sequence_length was 128 and is 64", said)
+    others = f"error: {tmp_path / 'packed'} holds other packed files: %s. Name another folder, or remove it\n"
+    assert said == others % "sequence_length was 128 and is 64"
     code, said = checked(capsys, *packing(tmp_path / "packed", "--seed", 1))
-    assert "seed was None and is 1" in said
+    assert said == others % "seed was None and is 1, shuffle_window was None and is 1024"
+    code, said = checked(capsys, *packing(tmp_path / "packed", "--lanes", 2, "--layout", "hf", "--rows-per-file", 10))
+    assert said == others % "lanes was 8 and is 2, layout was maxtext and is hf, rows_per_file was 300 and is 10"
+    # What is done about errors may change, and is no difference.
+    code, said = checked(capsys, *packing(tmp_path / "packed", "--on-error", "quarantine", "--format", "array_record"))
+    assert said == others % "format was npy and is array_record"
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").touch()
     assert "is not empty, and holds no packed files" in checked(capsys, *packing(tmp_path / "other"))[1]
@@ -238,7 +244,7 @@ def test_a_folder_is_not_made_before_all_else_is_right(tmp_path, packing, tokeni
     assert f"cannot write into '{tmp_path}/file/packed': Not a directory; name another --output" in said
     no_shards = ["pack", tmp_path / "none.gz", "--tokenizer", tokenizer_file, "--output", tmp_path / "new"]
     assert "no such file" in checked(capsys, *no_shards, *quarantine)[1]
-    assert "lanes=5" in checked(capsys, *packing(tmp_path / "new", *quarantine, "--lanes", 5))[1]
+    assert "--lanes 5: " in checked(capsys, *packing(tmp_path / "new", *quarantine, "--lanes", 5))[1]
     assert checked(capsys, *packing(tmp_path / "new", *quarantine, "--field", "nothing"))[0] == 2
     assert not (tmp_path / "new").exists()
     listed = ["--quarantine-file", tmp_path / "new" / "bad.jsonl"]
@@ -284,7 +290,7 @@ def test_parts_that_are_gone_or_cut_are_not_taken_for_whole(tmp_path, pack, pack
 def test_a_folder_without_a_part_may_become_another_packing(tmp_path, pack, packing, capsys):
     wrong = [word for word in packing(tmp_path / "a") if word not in ("--text-field", "raw_content")]
     code, message = checked(capsys, *wrong)
-    assert (code, "text_field=" in message) == (1, True)
+    assert (code, message.endswith("name the key that holds the text with --text-field\n")) == (1, True)
     code, found = checked(capsys, "verify", tmp_path / "a")
     assert (code, found["complete"]) == (3, False)
     pack(tmp_path / "a")
@@ -327,6 +333,55 @@ def test_special_tokens_in_text(tmp_path, tokenizer_file, encoder, capsys):
         assert checked(capsys, *arguments, "--output", output, "--special-tokens-in-text", way)[0] == 0
         assert np.count_nonzero(np.load(output / "part-00000.npy")[0, 0] == encoder.eos_id) == known
         assert checked(capsys, "verify", output)[1]["equal"]
+
+
+def test_a_complete_folder_leaves_nothing_to_do(tmp_path, packing, capsys):
+    said = []
+    for _ in range(2):
+        assert _cli.run(packing(tmp_path)) == 0
+        said.append(capsys.readouterr().out)
+    assert re.search(r"^speed +[\d,]+ tokens/s, ", said[0], re.MULTILINE)
+    assert re.search(r"^speed +nothing to do$", said[1], re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--lanes", "3"], "--lanes 3: each lane gives .* must divide --batch-size 16; these would do: 1, 2, 4, 8"),
+        (["--sequence-length", "99999999"], "--sequence-length 99999999: expected an integer from 1 to 16777216"),
+        (
+            ["--quarantine-file", "a"],
+            "--quarantine-file 'a': nothing is listed with --on-error 'raise'; use 'quarantine'",
+        ),
+        (["--eos", "<nope>"], "--eos '<nope>': the vocabulary has no such token"),
+    ],
+)
+def test_errors_speak_of_options(tmp_path, packing, capsys, options, says):
+    code, said = checked(capsys, *packing(tmp_path / "new", *options))
+    assert code == 1
+    assert re.match(f"error: {says}", said), said
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        (
+            "a/lanes=4/b.gz: raise max_document_bytes= to read it",
+            "a/lanes=4/b.gz: raise --max-document-bytes to read it",
+        ),
+        ("lower batch_size=, sequence_length= or prefetch=", "lower --batch-size, --sequence-length or --prefetch"),
+        (
+            "eos=None: give eos= a token or an id, or eos=False for none",
+            "--eos auto: give --eos a token or an id, or --eos none for none",
+        ),
+        ("bos=True: the key 'seed=1', \"seed=1\"", "--bos auto: the key 'seed=1', \"seed=1\""),
+        ('set on_error="quarantine" to', 'set --on-error "quarantine" to'),
+        ("verify=-1: expected", "--verify -1: expected"),
+        ("eos='</s>', tokenizer=: its model", "--eos '</s>', tokenizer=: its model"),
+    ],
+)
+def test_arguments_as_options(message, said):
+    assert _options.in_options(message, _options.TABLE) == said
 
 
 def test_the_options_are_the_arguments_of_the_dataset():

@@ -324,7 +324,7 @@ class Encoder:
                     else f"the files beside the tokenizer name {unknown!r}, which its vocabulary lacks"
                 )
                 raise ArgumentError(
-                    f"{name}={given!r}: {reason}; give {name}= a token or an id, or {name}=False (--{name} none) for "
+                    f"{name}={given!r}: {reason}; give {name}= a token or an id, or {name}=False for "
                     f"none{self._candidates()}"
                 )
             return found

@@ -4,14 +4,17 @@ The table repeats no more than names, defaults and a line of help, and loads no 
 holds it against the signature of `PackedDataset`.
 """
 
+import functools
 import os
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 
 from gristmill import _arguments, _core
+from gristmill._errors import GristmillError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -37,29 +40,31 @@ _SHARE = click.FloatRange(0, 1)
 # Name: type, default, help. The order is that of `PackedDataset`.
 TABLE: Mapping[str, tuple[Any, Any, str]] = {
     "text_field": (str, "text", "Key of the record that holds the text."),
-    "sequence_length": (_COUNT, 1024, "Tokens of a row."),
-    "batch_size": (_COUNT, None, "Rows of a batch."),
-    "lanes": (_COUNT, None, "Ordered streams that the shards are dealt to."),
-    "packing": (click.Choice(_core.PACKINGS), "concat", "How documents become rows."),
-    "fit_window": (_COUNT, 1024, "Documents that best_fit places together."),
-    "truncation": (click.Choice(_core.TRUNCATIONS), "right", "What pad cuts from a longer document."),
-    "max_segments": (_COUNT, None, "Segments of a row at most."),
+    "sequence_length": (_COUNT, 1024, "Tokens in a row."),
+    "batch_size": (_COUNT, None, "Rows in a batch."),
+    "lanes": (_COUNT, None, "Ordered streams that the shards are dealt to.  [default: from the batch and the shards]"),
+    "packing": (click.Choice(_core.PACKINGS), "concat", "How documents become rows: joined, whole, or one a row."),
+    "fit_window": (_COUNT, 1024, "With --packing best_fit: documents that are placed together."),
+    "truncation": (click.Choice(_core.TRUNCATIONS), "right", "With --packing pad: where a longer document is cut."),
+    "max_segments": (_COUNT, None, "Segments in a row at most.  [default: any number]"),
     "layout": (click.Choice(list(_core.LAYOUTS)), "maxtext", "Names and meaning of a row's fields."),
-    "boundary_targets": (bool, False, "Let a document's end predict the next one's start."),
-    "eos": (SpecialToken(), "auto", "Token behind each document."),
-    "bos": (SpecialToken(), "none", "Token before each document."),
-    "seed": (click.IntRange(0), None, "Shuffle by it."),
-    "shuffle_window": (_COUNT, 1024, "Documents that are permuted together."),
+    "boundary_targets": (bool, False, "Let a document's last token predict the next one's first."),
+    "eos": (SpecialToken(), "auto", "Token put behind each document; auto: as named beside the tokenizer."),
+    "bos": (SpecialToken(), "none", "Token put before each document; auto: as named beside the tokenizer."),
+    "seed": (click.IntRange(0), None, "Seed for shuffling; without it, no shuffling."),
+    "shuffle_window": (_COUNT, 1024, "With --seed: documents that are shuffled together."),
     "epochs": (_COUNT, 1, "How often the shards are read."),
-    "shard_index": (click.IntRange(0), 0, "Which of the hosts this is."),
-    "shard_count": (_COUNT, 1, "Number of hosts."),
-    "on_error": (click.Choice(["raise", "quarantine"]), "raise", "What a record that cannot be used does."),
-    "max_error_rate": (_SHARE, 0.01, "Share of a lane's records, and of its shards, that may be lost."),
-    "quarantine_file": (click.Path(dir_okay=False), None, "File to which each of them is appended."),
-    "max_document_bytes": (_COUNT, 2**27, "Longest accepted line of a shard."),
-    "threads": (_COUNT, None, "Worker threads, by default one for each core."),
+    "shard_index": (click.IntRange(0), 0, "Which of the hosts this is, from 0."),
+    "shard_count": (_COUNT, 1, "Number of hosts; it must divide the lanes."),
+    "on_error": (click.Choice(["raise", "quarantine"]), "raise", "At a bad record: stop, or leave it out and list it."),
+    "max_error_rate": (_SHARE, 0.01, "Share of a lane's records, and of its shards, that may be left out."),
+    "quarantine_file": (
+        click.Path(dir_okay=False), None, "List of what is left out.  [default: quarantine.jsonl in the folder]"
+    ),
+    "max_document_bytes": (_COUNT, 2**27, "Longest accepted line of a shard, inflated."),
+    "threads": (_COUNT, None, "Worker threads.  [default: one for each core]"),
     "prefetch": (_COUNT, 4, "Batches prepared ahead."),
-    "verify": (_SHARE, 0.0, "Share of the documents to compare with the reference while running."),
+    "verify": (_SHARE, 0.0, "Share of the documents whose ids are compared with the reference's while running."),
 }  # fmt: skip
 
 
@@ -82,23 +87,49 @@ special_tokens = click.option(
 
 
 def dataset_options(*names: str, **defaults: Any) -> Callable[[Command], Command]:
-    """Adds options to a command.
+    """Adds options to a command, whose errors then speak of them instead of the arguments of `PackedDataset`.
 
     Args:
       names: which of the table's; none: all.
       defaults: where a command's default is another one than that of `PackedDataset`.
     """
+    added = names or tuple(TABLE)
 
-    def decorate(command: Command) -> Command:
-        for name in reversed(names or tuple(TABLE)):
+    def decorate(wrapped: Command) -> Command:
+        @functools.wraps(wrapped)
+        def command(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return wrapped(*args, **kwargs)
+            except GristmillError as error:
+                raise GristmillError(in_options(str(error), added)) from error
+
+        for name in reversed(added):
             kind, default, text = TABLE[name]
             default = defaults.get(name, default)
-            flag = f"--{name.replace('_', '-')}"
+            flag = _flag(name)
             if kind is bool:
                 option = click.option(flag, name, is_flag=True, default=default, help=text)
             else:
                 option = click.option(flag, name, type=kind, default=default, show_default=True, help=text)
             command = option(command)
-        return command
+        return cast(Command, command)
 
     return decorate
+
+
+def in_options(message: str, names: Iterable[str]) -> str:
+    """An error's message with options for arguments: `--batch-size 6` for `batch_size=6`."""
+    # Not in the folders of a path, nor in quotes.
+    argument = rf"(?<![\w/'\"=.-])({'|'.join(names)})=(?:(None|True|False)\b)?(?=(\w|['\"-])?)"
+
+    def option(found: re.Match[str]) -> str:
+        name, word, more = found.groups()
+        if word and isinstance(TABLE[name][0], SpecialToken):
+            word = "none" if word == "False" else "auto"
+        return " ".join(filter(None, (_flag(name), word))) + (" " if more else "")
+
+    return re.sub(argument, option, message)
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"

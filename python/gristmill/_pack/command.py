@@ -29,7 +29,13 @@ DIFFERENT = 3
     show_default=True,
     help="File format.",
 )
-@click.option("--rows-per-file", type=click.IntRange(1), default=65536, show_default=True, help="When a part ends.")
+@click.option(
+    "--rows-per-file",
+    type=click.IntRange(1),
+    default=65536,
+    show_default=True,
+    help="Rows after which a new file begins.",
+)
 @click.option("--field", "fields", multiple=True, help="Write this field; give it several times.  [default: all]")
 @_options.special_tokens
 @_options.dataset_options(batch_size=64)
@@ -97,6 +103,10 @@ def pack(
         return
     what = "documents" if file_format == "megatron" else "rows"
     earlier = f", {found['parts_of_earlier_runs']:,} of them by earlier runs" if found["parts_of_earlier_runs"] else ""
+    if 0 < found["parts"] == found["parts_of_earlier_runs"]:
+        speed = "nothing to do"
+    else:
+        speed = f"{found['tokens_per_second']:,.0f} tokens/s, {found['seconds']:.2f} s in all"
     click.echo(
         _table.fields(
             [
@@ -104,7 +114,7 @@ def pack(
                 ("parts", f"{found['parts']:,} of format {found['format']}{earlier}"),
                 (what, f"{found['items']:,}, {found['tokens']:,} tokens, {found['bytes']:,} bytes"),
                 ("left out", f"{found['quarantined']:,} records"),
-                ("speed", f"{found['tokens_per_second']:,.0f} tokens/s, {found['seconds']:.2f} s in all"),
+                ("speed", speed),
             ]
         )
     )
@@ -114,7 +124,7 @@ def pack(
 @click.argument("folder", type=click.Path(exists=True, path_type=Path))
 @click.option("--shards", multiple=True, help="Where the shards are now.  [default: where they were]")
 @click.option("--tokenizer", type=_options.tokenizer_file, help="Where the tokenizer is now.  [default: where it was]")
-@click.option("--part", type=click.IntRange(0), help="Look at this part only.  [default: at all]")
+@click.option("--part", type=click.IntRange(0), help="Look at this part only.  [default: all]")
 @click.option("--threads", type=click.IntRange(1), help="Worker threads.  [default: one for each core]")
 @as_json_option
 def verify(

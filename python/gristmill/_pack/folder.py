@@ -21,6 +21,8 @@ _PART_FILE = re.compile(PART + r"(\d{5,})\.")
 QUARANTINE = "quarantine.jsonl"
 VERSION = 1
 _SAYS = ("format", "dtype", "fields", "sequence_length", "rows_per_file", "own_lanes", "fingerprint", "source")
+# What the fingerprint of another stream says already, or brings with it.
+_OF_STREAM = frozenset({"dtype", "fields", "sequence_length", "own_lanes", "fingerprint"})
 _SOURCE = ("shards", "tokenizer", "arguments")
 _BEHIND = ("state", "pending")
 _HOLDS = ("files", "batches", "items", "tokens", "quarantined")
@@ -82,13 +84,17 @@ class Folder:
         return cls(path, wanted)
 
     def _check_goes_on(self, wanted: dict[str, Any], changed: list[str], quarantined: int) -> None:
-        reason = ", ".join(f"{name} was {self.index.get(name)} and is {wanted[name]}" for name in changed)
-        if changed == ["fingerprint"]:
-            saved, current = self.index["fingerprint"], wanted["fingerprint"]
-            if _fingerprint.goes_on(saved, current, quarantined):
-                return
-            reason = _fingerprint.differences(saved, current)
-        raise GristmillError(f"{self.path} holds other packed files: {reason}. Name another folder, or remove it")
+        saved, current = self.index["fingerprint"], wanted["fingerprint"]
+        if _fingerprint.goes_on(saved, current, quarantined):
+            names = [name for name in changed if name != "fingerprint"]
+            reasons: list[str] = []
+        else:
+            names = [name for name in changed if name not in _OF_STREAM]
+            reasons = [_fingerprint.differences(saved, current)]
+        reasons += [f"{name} was {self.index.get(name)} and is {wanted[name]}" for name in names]
+        if reasons:
+            reason = ", ".join(reasons)
+            raise GristmillError(f"{self.path} holds other packed files: {reason}. Name another folder, or remove it")
 
     def parts(self, *, are_whole: bool = False) -> list[dict[str, Any]]:
         """What each finished part holds, in order: its note without the state behind it, which may be large.
