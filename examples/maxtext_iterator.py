@@ -1,22 +1,23 @@
-"""gristmill where MaxText expects its `MultiHostDataLoadIterator`.
+"""gristmill in place of MaxText's `MultiHostDataLoadIterator`.
 
-MaxText's trainer takes batches with `next(data_iterator)`, begins anew with `reset()`, and checkpoints
+MaxText's trainer calls `next(data_iterator)` for batches and `reset()` to start over, and checkpoints
 `data_iterator.local_iterator` with Grain's handlers into `<step>/iter/process_{i}-of-{n}.json`. `DataLoadIterator`
-has these, and gives what MaxText's model reads: `inputs`, `targets`, and their `_segmentation` and `_position`.
+has all three, and its batches hold what MaxText's models read: `inputs`, `targets`, and the `_segmentation` and
+`_position` of both.
 
     train_iterator = DataLoadIterator(dataset, mesh)        # in place of MultiHostDataLoadIterator(loader, mesh)
 
-Its batches are whole on every host to the end, so that it serves evaluation over a finite set too. There are two
-ways to checkpoint it. MaxText's own works as it is, on an unchanged number of hosts. With `gm.CheckpointSave` and
-`gm.CheckpointRestore` in place of Grain's, the same files restore on any number.
+All hosts get the same number of whole batches, so it also serves evaluation over a finite dataset. MaxText's own
+checkpointing works unchanged while the number of hosts stays the same. With `gm.CheckpointSave` and
+`gm.CheckpointRestore` in place of Grain's handlers, the same files restore on any number of hosts.
 
-MaxText's own class (seen with 0.2.5) works as well, for training with `epochs=None`, where no host ends before another:
+MaxText's own class (as of 0.2.5) works too, for training with `epochs=None`, where no host ends before another:
 
     loader = dataset.for_sharding(input_sharding(mesh))
     train_iterator = MultiHostDataLoadIterator(loader, mesh)
 
 One thing differs from MaxText's pipelines: the last token of a document has no target, where MaxText trains it on
-the first token of the next one. `PackedDataset(..., boundary_targets=True)` does as MaxText does.
+the first token of the next document. `PackedDataset(..., boundary_targets=True)` does as MaxText does.
 
 Run as a program, it shows the shapes of a batch on a mesh of all devices:
 
@@ -46,7 +47,7 @@ class DataLoadIterator:
         self.local_iterator = gm.global_batches(dataset, input_sharding(mesh))
 
     def reset(self) -> None:
-        """Goes back to the start of the stream."""
+        """Returns to the start of the stream."""
         self.local_iterator.close()
         self.local_iterator = gm.global_batches(self.dataloader, input_sharding(self.global_mesh))
 
@@ -59,7 +60,7 @@ class DataLoadIterator:
 
 
 def main(shards: str, tokenizer: str) -> None:
-    """Takes the first of the stream, and shows it."""
+    """Prints the shapes of the first batch."""
     dataset = gm.PackedDataset(
         shards, tokenizer=tokenizer, text_field="raw_content", sequence_length=512, batch_size=8 * jax.device_count()
     )
@@ -69,4 +70,6 @@ def main(shards: str, tokenizer: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit("usage: python examples/maxtext_iterator.py SHARDS TOKENIZER")
     main(*sys.argv[1:])

@@ -2,15 +2,15 @@
 
     python examples/torch_loop.py 'demo-data/*/en_head.json.gz' demo-data/tokenizer
 
-`batches` is all there is to it. Torch's `DataLoader` is not needed: the threads that a `DataLoader` would replace by
-worker processes are inside gristmill, and a batch is a batch already. Of `world_size` ranks, each gives its own
-lanes, and with them its rows of each global batch; `dataset` below is for one rank:
+`batches` is all there is to it. Torch's `DataLoader` is not needed: gristmill has threads where a `DataLoader` has
+worker processes, and delivers whole batches. Each of `world_size` ranks loads its own lanes, and with them its rows of
+each global batch. The dataset of one rank:
 
     dataset = gm.PackedDataset(..., shard_index=rank, shard_count=world_size, epochs=None, layout="hf")
 
-Take `epochs=None` with several ranks: with a finite number, a rank ends when its own lanes have, some steps before the
-others, and knows nothing of theirs. Its state, `iterator.get_state()`, is plain JSON; `gm.merge_states` joins those
-of all ranks for another number of them.
+Use `epochs=None` with several ranks: with a finite number, each rank ends when its own lanes do, which may be some steps
+before the others. The state, `iterator.get_state()`, is plain JSON; `gm.merge_states` joins the states of all ranks, so
+that another number of ranks can restore them.
 """
 
 import sys
@@ -23,9 +23,9 @@ import gristmill as gm
 def batches(iterator: Any) -> Iterator[dict[str, Any]]:
     """The rest of a gristmill iterator as dicts of int32 tensors that share the arrays' memory.
 
-    The memory is the batch's own for as long as a tensor of it lives, so that tensors may be kept, changed in
-    place, and moved to a GPU with `non_blocking=True`. Where int64 is asked for (`embedding` takes int32, a loss's
-    targets may not), `.long()` makes the copy.
+    The memory belongs to the batch for as long as one of its tensors lives, so tensors may be kept, changed in place,
+    and moved to a GPU with `non_blocking=True`. Where int64 is required (`embedding` takes int32, the targets of a loss
+    may not be), `.long()` makes the copy.
     """
     import torch
 
@@ -34,7 +34,7 @@ def batches(iterator: Any) -> Iterator[dict[str, Any]]:
 
 
 def main(shards: str, tokenizer: str) -> None:
-    """Takes the first of the stream, and shows it."""
+    """Prints the shapes of the first batches."""
     dataset = gm.PackedDataset(shards, tokenizer=tokenizer, text_field="raw_content", sequence_length=512, batch_size=8)
     iterator = iter(dataset)
     for step, batch in zip(range(3), batches(iterator), strict=False):
@@ -44,4 +44,6 @@ def main(shards: str, tokenizer: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit("usage: python examples/torch_loop.py SHARDS TOKENIZER")
     main(*sys.argv[1:])

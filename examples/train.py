@@ -2,18 +2,18 @@
 
     python examples/train.py --shards 'demo-data/*/en_head.json.gz' --folder runs/first
 
-Stop it at any time and start it again with the same command: it goes on from the last checkpoint, and the losses
-are those of a run that was never stopped, to the last bit on the same machine. On several hosts, or to try it,
-in several processes on one, start it once for each:
+Stop it at any time and start it again with the same command: it continues from the last checkpoint, and the losses
+are bit for bit those of an uninterrupted run on the same machine. For several hosts (or several processes on one
+machine, to try it), start it once per host:
 
     python examples/train.py --folder runs/two --hosts 2 --host 0 --coordinator 127.0.0.1:7777 &
     python examples/train.py --folder runs/two --hosts 2 --host 1 --coordinator 127.0.0.1:7777
 
-Beside gristmill it takes `optax` and, unless --tokenizer names one, `tokenizers`.
+Besides gristmill it needs `optax` and, unless --tokenizer names a tokenizer, `tokenizers`.
 
-The model is as plain as it can be: RMSNorm, rotary positions, one matrix for input and output. What is worth
-reading are the places where packed rows matter: attention stays within a segment, positions start at 0 in each,
-and the loss counts only where there is a target.
+The model is as plain as it can be: RMSNorm, rotary positions, tied embeddings. The parts worth reading are those
+where packed rows matter: attention stays within a segment, positions start at 0 in each segment, and only places
+with a target count in the loss.
 """
 
 import argparse
@@ -60,7 +60,7 @@ def main() -> None:
         lanes=arguments.lanes,
         epochs=arguments.epochs,
         seed=0,
-        shuffle_window=64,  # small: a lane gives its first row when a whole window is encoded
+        shuffle_window=64,  # small: a lane delivers its first row when a whole window is encoded
     )
     # Nothing here depends on --steps, so that a run may be started again with more of them.
     optimizer = optax.adamw(optax.linear_schedule(0, 3e-3, 20))
@@ -98,7 +98,7 @@ def main() -> None:
 def until_an_error(batches: Iterator[Batch]) -> Iterator[Batch]:
     """The batches. An error of this host's shards ends the process at once.
 
-    The other hosts wait in a collective until it has gone, and all else that it did would wait for them.
+    The other hosts wait in a collective until this process has gone, and an ordinary exit would wait for them.
     """
     try:
         yield from batches
@@ -110,7 +110,7 @@ def until_an_error(batches: Iterator[Batch]) -> Iterator[Batch]:
 def save(
     manager: ocp.CheckpointManager, step: int, state: dict[str, Any], batches: gm.GlobalBatches, log: "LossLog"
 ) -> None:
-    """Saves model and data together, behind all that was logged."""
+    """Saves model and data together, after everything that was logged."""
     log.close()
     model = ocp.args.StandardSave(state)
     manager.save(step, args=ocp.args.Composite(model=model, data=gm.CheckpointSave(batches)))
@@ -201,7 +201,7 @@ class LossLog:
         self.path = path
         self._pending: tuple[int, jax.Array] | None = None
         if jax.process_index() == 0:
-            # What was logged behind the last checkpoint will come again.
+            # Steps logged after the last checkpoint will run again.
             lines = path.read_text().splitlines(keepends=True)[:start] if path.exists() else []
             path.write_text("".join(lines))
 
@@ -232,7 +232,7 @@ def report(path: Path, stats: dict[str, Any]) -> None:
         print(drawn(losses))
     waited, elapsed = stats["wait_seconds"], stats["elapsed_seconds"]
     print(
-        f"this host gave {stats['tokens']:,} tokens of {stats['documents']:,} documents; "
+        f"this host delivered {stats['tokens']:,} tokens of {stats['documents']:,} documents; "
         f"waited for input {waited:.2f} s of {elapsed:.1f} s ({waited / max(elapsed, 1e-9):.1%})"
     )
     try:
@@ -295,9 +295,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--folder", type=Path, default=Path("runs/example"), help="losses and checkpoints")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--save-every", type=int, default=50)
-    parser.add_argument("--epochs", type=int, help="without it, the text is read again and again")
+    parser.add_argument("--epochs", type=int, help="endless without it")
     parser.add_argument("--batch", type=int, default=16, help="rows of the global batch")
-    parser.add_argument("--lanes", type=int, help="a multiple of every number of hosts that the run may ever have")
+    parser.add_argument("--lanes", type=int, help="a multiple of every number of hosts the run may ever have")
     parser.add_argument("--length", type=int, default=256, help="tokens of a row")
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--layers", type=int, default=4)

@@ -175,6 +175,13 @@ def test_torch_s_loop_shares_the_memory(dataset, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["maxtext_iterator.py", "torch_loop.py"])
+def test_examples_without_arguments_show_their_usage(name):
+    done = subprocess.run([sys.executable, str(EXAMPLES / name)], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 1
+    assert done.stderr == f"usage: python examples/{name} SHARDS TOKENIZER\n"
+
+
+@pytest.mark.parametrize("name", ["maxtext_iterator.py", "torch_loop.py"])
 def test_examples_run_as_programs(shards, tokenizer_file, name):
     if name == "torch_loop.py":
         pytest.importorskip("torch")
@@ -194,7 +201,7 @@ def test_every_block_of_the_guide_runs(tmp_path, shard_folder, tokenizer_file):
         (tmp_path / "demo-data" / path.name).symlink_to(path)
     (tmp_path / "demo-data/tokenizer").symlink_to(tokenizer_file.parent)
     script = tmp_path / "guide.py"
-    script.write_text(code.replace("/tmp/gristmill-guide", str(tmp_path / "checkpoints")))
+    script.write_text(code)
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
     done = subprocess.run(
         [sys.executable, str(script)], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100
