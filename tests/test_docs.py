@@ -24,7 +24,7 @@ def blocks(page, language):
 
 
 def commands(page):
-    lines = [line for block in blocks(page, "console") for line in block.splitlines()]
+    lines = [line for block in blocks(page, "console") for line in block.replace("\\\n", " ").splitlines()]
     return [shlex.split(line.partition("#")[0])[2:] for line in lines if line.startswith("$ gristmill ")]
 
 
