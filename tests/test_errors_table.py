@@ -13,7 +13,7 @@ from gristmill import _inspect
 DOCUMENT = Path(__file__).parent.parent / "docs" / "errors.md"
 MARK = b"\xef\xbb\xbf"
 
-# The start of each row of "Which lines are sound", and lines that it speaks of: with the text that they give, or what
+# The start of each row of "Lines", and lines that it speaks of: with the text that they give, or what
 # the error says, or None where there is nothing to read.
 LINES = {
     "empty, or only space, tab, carriage return": [(b"", None), (b" \t\r", None)],
@@ -32,7 +32,7 @@ LINES = {
         (b'{"text": "a", "x": "\xed\xa0\x80"}', re.compile("UTF-8")),
         (b'{"text": "a", "x": "\xc0\xaf"}', re.compile("UTF-8")),
     ],
-    "no object": [(line, re.compile(r"expected a JSON object \('{'\)")) for line in (b"[]", b'"a"', b"1", b"true")],
+    "not an object": [(line, re.compile(r"expected a JSON object \('{'\)")) for line in (b"[]", b'"a"', b"1", b"true")],
     "not JSON": [
         (line, re.compile("expected .* found"))
         for line in (
@@ -46,7 +46,7 @@ LINES = {
         (b'{"text": "a", "x": %b}' % word, re.compile(f"found {word.decode().lstrip('-')}, which is not JSON"))
         for word in (b"NaN", b"Infinity", b"-Infinity")
     ],
-    "bytes behind the object": [(b'{"text": "a"} x', re.compile("expected the end of the line after the object"))],
+    "bytes after the object": [(b'{"text": "a"} x', re.compile("expected the end of the line after the object"))],
     "a raw control character in a string, NUL too": [
         (b'{"text": "%c"}' % code, re.compile("expected control characters in a string to be escaped"))
         for code in (0, 9, 31)
@@ -114,7 +114,7 @@ def read(path, encoder, **arguments):
     return ids, iterator.quarantine(), iterator.stats()
 
 
-@pytest.mark.parametrize("row", rows("Which lines are sound"))
+@pytest.mark.parametrize("row", rows("Lines"))
 def test_each_row_about_lines(tmp_path, encoder, row):
     named = [start for start in LINES if row.startswith(start)]
     assert len(named) == 1, f"no example for the row {row!r}"
@@ -150,11 +150,11 @@ FILES = {
     "anything else": [("a.txt", LINE, 1, None), ("a.txt", b"", 0, None)],
     "several gzip members": [("a.gz", gzip.compress(LINE[:9]) + gzip.compress(LINE[9:]), 1, None)],
     "an empty member": [("a.gz", gzip.compress(b"") + PACKED, 1, None), ("a.gz", gzip.compress(b""), 0, None)],
-    "zero bytes behind or between members": [("a.gz", PACKED + bytes(512) + PACKED + bytes(7), 2, None)],
-    "other bytes behind a member": [
+    "zero bytes after or between members": [("a.gz", PACKED + bytes(512) + PACKED + bytes(7), 2, None)],
+    "other bytes after a member": [
         ("a.gz", PACKED + b"x", 1, rf"after byte {len(PACKED)} of the file, found byte 0x78")
     ],
-    "damaged or cut off inside a member": [("a.gz", PACKED + PACKED[:-20], 1, "it was cut off")],
+    "damaged or truncated inside a member": [("a.gz", PACKED + PACKED[:-20], 1, "it was cut off")],
     "a wrong checksum or length": [("a.gz", PACKED[:-8] + bytes(8), 1, "CRC-32 of the gzip trailer")],
 }
 # What happens while a shard is read is in test_faults.py.
@@ -162,10 +162,10 @@ WHILE_READING = ("missing, or of another size", "changes size or time of modific
 
 
 def test_the_rows_about_files_while_they_are_read_are_there():
-    assert all(any(row.startswith(start) for row in rows("Which files are sound")) for start in WHILE_READING)
+    assert all(any(row.startswith(start) for row in rows("Files")) for start in WHILE_READING)
 
 
-@pytest.mark.parametrize("row", [row for row in rows("Which files are sound") if not row.startswith(WHILE_READING)])
+@pytest.mark.parametrize("row", [row for row in rows("Files") if not row.startswith(WHILE_READING)])
 def test_each_row_about_files(tmp_path, encoder, row):
     named = [start for start in FILES if row.startswith(start)]
     assert len(named) == 1, f"no example for the row {row!r}"
