@@ -157,18 +157,26 @@ def test_a_row_of_one_document_is_shown_from_its_start():
     assert "".join(place["token"] for place in row) == "one two three four five"
 
 
-def test_the_readme_example_runs(sample, tmp_path, monkeypatch):
+def test_the_readme_s_quick_start_runs_on_what_the_demo_leaves(sample, tmp_path, monkeypatch):
     readme = (Path(__file__).parent.parent / "README.md").read_text()
-    (example,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
-    (tmp_path / "red_pajama").symlink_to(sample.folder)
+    single, with_jax = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    folder = tmp_path / "demo-data"
+    (folder / "tokenizer").mkdir(parents=True)
+    for path in Path(sample.folder).iterdir():
+        (folder / path.name).symlink_to(path)
     for name in ("tokenizer.json", "tokenizer_config.json"):
-        (tmp_path / name).symlink_to(_sample.tokenizer().with_name(name))
+        (folder / "tokenizer" / name).symlink_to(_sample.tokenizer().with_name(name))
     monkeypatch.chdir(tmp_path)
     names = {}
-    exec(example, names)
-    assert names["batch"]["inputs"].shape == (32, 1024)
+    exec(single, names)
+    first = names["batch"]
+    assert first["inputs"].shape == (32, 1024)
     assert names["state"] == names["iterator"].get_state()
     names["iterator"].close()
+    exec(with_jax, names)
+    assert names["batch"].keys() == first.keys()
+    assert all((np.asarray(array) == first[name]).all() for name, array in names["batch"].items())
+    names["batches"].close()
 
 
 def test_without_its_tokenizer_the_demo_says_what_to_install(monkeypatch):

@@ -35,9 +35,6 @@ def workplace(tmp_path, shard_folder, tokenizer_file, monkeypatch):
     for path in shard_folder.iterdir():
         (tmp_path / "demo-data" / path.name).symlink_to(path)
     (tmp_path / "demo-data/tokenizer").symlink_to(tokenizer_file.parent)
-    (tmp_path / "red_pajama").symlink_to(shard_folder)
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        (tmp_path / name).symlink_to(tokenizer_file.parent / name)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -68,6 +65,7 @@ def test_what_a_page_shows_runs(page, workplace, capsys):
 
 def test_pages_show_code_and_commands():
     assert sum(len(blocks(page, "python")) for page in PAGES) > 20
+    assert len(blocks(ROOT / "README.md", "python")) == 2
     assert {arguments[0] for page in PAGES for arguments in commands(page)} >= set(_cli.cli.commands)
 
 
@@ -87,6 +85,23 @@ def test_links_lead_somewhere():
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
             assert target.startswith("https://") or (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_lines_are_no_longer_than_120():
+    pages = [*PAGES, ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"]
+    for page in pages:
+        lines = page.read_text().splitlines()
+        assert [line for line in lines if len(line) > 120 and not line.startswith("|")] == [], page.name
+
+
+def test_links_to_headings_lead_to_one():
+    def anchors(page):
+        headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+        return {re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", heading.lower())) for heading in headings}
+
+    for page in PAGES:
+        for target, anchor in re.findall(r"\]\(([^)#:]*)#([^)]*)\)", page.read_text()):
+            assert anchor in anchors(page.parent / target if target else page), f"{page.name}: {target}#{anchor}"
 
 
 def test_every_page_is_in_the_site():
