@@ -8,9 +8,9 @@ each global batch. The dataset of one rank:
 
     dataset = gm.PackedDataset(..., shard_index=rank, shard_count=world_size, epochs=None, layout="hf")
 
-Use `epochs=None` with several ranks: with a finite number, each rank ends when its own lanes do, which may be some steps
-before the others. The state, `iterator.get_state()`, is plain JSON; `gm.merge_states` joins the states of all ranks, so
-that another number of ranks can restore them.
+Use `epochs=None` with several ranks: with a finite number, each rank ends when its own lanes do, which may be some
+steps before the others. The state, `iterator.get_state()`, is plain JSON; `gm.merge_states` joins the states of all
+ranks, so that another number of ranks can restore them.
 """
 
 import sys
