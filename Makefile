@@ -64,7 +64,7 @@ test-python: $(VENV)/.ready-test ## Tests of the Python package
 	$(BIN)/python -m pytest
 
 .PHONY: loom
-loom: ## Check the ring and its workers under every interleaving that loom can think of
+loom: ## Model-check the ring and its workers with loom, up to a bound of preemptions
 	$(call say,Model check of the ring and its workers)
 	LOOM_MAX_PREEMPTIONS=3 cargo test --locked --lib --features loom loom_
 
@@ -102,7 +102,7 @@ sanitize: ## The Rust tests under AddressSanitizer; needs a nightly toolchain
 
 .PHONY: deny
 deny: CHECK ?= advisories licenses bans sources
-deny: ## Licences, known weaknesses and sources of all crates; needs cargo-deny, and the network for advisories
+deny: ## Licences, security advisories and sources of all crates; needs cargo-deny, and the network for advisories
 	$(call say,Crates)
 	cargo deny --locked check $(CHECK)
 

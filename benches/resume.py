@@ -4,7 +4,7 @@ python benches/resume.py
 
 Writes shards of real text (the demo's, repeated with variation) that hold 1 GB inflated in all: once as one shard,
 once as one for each of eight lanes. Takes a state in the middle, and measures in fresh processes the time from
-`set_state` to the first batch. The yardstick is inflating alone up to the same bytes: by zlib, as Python has it,
+`set_state` to the first batch. The yardstick is decompression alone up to the same bytes: by zlib, as Python has it,
 and by the gzip of the system.
 """
 

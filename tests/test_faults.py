@@ -388,7 +388,9 @@ def test_a_disk_that_fails_is_named_and_costs_the_rest_of_the_shard(folder, toke
     done = run(READING, folder / "2.jsonl.gz", tokenizer_file, "raise", **environment)
     shard, record, byte, reason = json.loads(done.stdout or pytest.fail(done.stderr))
     assert Path(shard).name == "2.jsonl.gz"
-    assert reason.startswith("expected to read more of the file, found: Input/output error (os error 5); check the disk")
+    assert reason.startswith(
+        "expected to read more of the file, found: Input/output error (os error 5); check the disk"
+    )
     assert record > 10
     assert byte > 1000
     done = run(READING, folder / "[0-3].jsonl.gz", tokenizer_file, "quarantine", **environment)

@@ -322,7 +322,9 @@ def test_a_batch_for_which_there_is_no_memory_is_an_error(shards, tokenizer_file
     """
     process = run(code.format(shards=shards, tokenizer=str(tokenizer_file)))
     out, errors = process.communicate(timeout=60)
-    assert "not enough memory for a batch of 262144 rows of 1024 tokens, which takes 6.4 GB: lower batch_size=" in out, errors
+    assert (
+        "not enough memory for a batch of 262144 rows of 1024 tokens, which takes 6.4 GB: lower batch_size=" in out
+    ), errors
 
 
 def test_a_shard_that_became_a_pipe_is_an_error_and_no_hang(tmp_path, encoder):

@@ -188,7 +188,9 @@ def test_a_file_that_cannot_be_written_stops_the_run(broken, encoder, tmp_path):
 def test_too_many_lost_shards_end_the_run(broken, encoder):
     # In two lanes of four shards, each loses one: borne. In one lane of eight, two are too many.
     assert len(list(make(broken, encoder, batch_size=2, max_error_rate=0.05))) > 0
-    with pytest.raises(gm.ShardError, match=r"2 shards of lane 0 could not be read to the end.*at most 1 with max_error_rate=0\.05"):
+    with pytest.raises(
+        gm.ShardError, match=r"2 shards of lane 0 could not be read to the end.*at most 1 with max_error_rate=0\.05"
+    ):
         list(make(broken, encoder, batch_size=1, max_error_rate=0.05))
 
 

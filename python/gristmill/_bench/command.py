@@ -67,8 +67,8 @@ def bench(
     """Compare with the pipelines of today, on the same shards.
 
     Tokens a second from gzipped JSONL to packed batches: of gristmill; of `datasets` streaming with `tokenizers`
-    and packing in NumPy; of Grain with `tokenizers`; of Grain on what was tokenized before; of gigatoken, which packs
-    nothing; and of inflating and of reading the files alone, the limits. Each runs in a process of its own, once a
+    and packing in NumPy; of Grain with `tokenizers`; of Grain over pre-tokenized ArrayRecord; of gigatoken, which packs
+    nothing; and of decompression and of reading the files only, the limits. Each runs in a process of its own, once a
     round, in alternating order. Shown are medians, and the median of the rounds' ratios. Without --only,
     `datasets` and `tokenizers` must be installed, and of the others those are left out that are not.
 

@@ -202,10 +202,10 @@ CONTENDERS = {
     "gristmill": Contender("gristmill", gristmill),
     "datasets": Contender("datasets + tokenizers + NumPy", datasets, needs=("datasets", "tokenizers")),
     "grain": Contender("Grain + tokenizers", grain, needs=("tokenizers",)),
-    "pretokenized": Contender("Grain, on tokens made before", pretokenized, needs=("array_record",)),
-    "gigatoken": Contender("gigatoken, without packing", gigatoken, Work.IDS, ("gigatoken",)),
-    "inflate": Contender("inflating alone", inflate, Work.BYTES),
-    "copy": Contender("reading the files alone", copy, Work.BYTES),
+    "pretokenized": Contender("Grain over pre-tokenized ArrayRecord", pretokenized, needs=("array_record",)),
+    "gigatoken": Contender("gigatoken (no packing)", gigatoken, Work.IDS, ("gigatoken",)),
+    "inflate": Contender("decompression only", inflate, Work.BYTES),
+    "copy": Contender("reading the files only", copy, Work.BYTES),
 }
 
 

@@ -39,7 +39,7 @@ def _threads(result: dict[str, Any], entry: dict[str, Any]) -> str:
     count = entry["threads"]
     titles = {name: contender["title"] for name, contender in result["contenders"].items()}
     fewest = result["by_threads"][0]["threads"]
-    rows = [("", "tokens/s", "gristmill is", "tokens/CPU second", "gristmill is", "first batch", "memory")]
+    rows = [("", "tokens/s", "speedup", "tokens/CPU second", "speedup", "first batch", "memory")]
     for name, medians in summary.items():
         faster, cheaper = ("" if name == OURS else _times(medians[f"{speed}_ratio"]) for speed in SPEEDS)
         rows.append(
@@ -64,12 +64,12 @@ def _threads(result: dict[str, Any], entry: dict[str, Any]) -> str:
         lines.append("gristmill's time: " + ", ".join(f"{name} {spent / whole:.0%}" for name, spent in busy.items()))
         padding, tokens = summary[OURS]["padding_tokens"], summary[OURS]["tokens"]
         share = padding / ((padding + tokens) or 1)
-        lines.append(f"gristmill's rows: {share:.0%} padding, behind lanes that end before others")
+        lines.append(f"gristmill's rows: {share:.0%} padding, of lanes that end before others")
     return "\n".join(lines)
 
 
 def _times(ratio: float) -> str:
-    return f"{ratio:.1f} times as fast" if ratio >= 1 else f"{1 / ratio:.1f} times slower"
+    return f"{ratio:.1f}x" if ratio >= 1 else f"{ratio:.2f}x"
 
 
 def _same_work(result: dict[str, Any]) -> str:

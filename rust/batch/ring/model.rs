@@ -1,4 +1,4 @@
-//! Every interleaving of a small ring, checked by loom: `make loom`.
+//! A small ring under all interleavings that loom reaches with few preemptions: `make loom`.
 //!
 //! Loom's cells fail on any unordered access, its condition variable has no timeout, so that a lost wake-up is a
 //! deadlock, and the values show whether a lane wrote into a buffer that had been handed out.

@@ -1,4 +1,4 @@
-//! Every interleaving of a small crew, checked by loom: `make loom`.
+//! A small crew under all interleavings that loom reaches with few preemptions: `make loom`.
 //!
 //! Workers with the real board, schedule and ring, on lanes whose blocks are one row each. A lost wake-up is a
 //! deadlock: the consumer waits for the worker's row, or `close` for its thread.
