@@ -27,10 +27,10 @@ pub struct Bytes {
     symbols: ByteSymbols,
     /// What the bytes become that have no token, as in vocabularies trained without the whole alphabet.
     unknown: Unknown,
-    /// For `ignore_merges`, by their bytes: tokens that their merges do not give. A piece that is a token is
-    /// that token, whatever its merges give.
+    /// For `ignore_merges`, by their bytes: tokens that their merges do not produce. A piece that is a token becomes that
+    /// token, whatever its merges produce.
     whole: AHashMap<Box<[u8]>, u32>,
-    /// Where what is looked up is not yet what is merged.
+    /// For text that is cut into words first: splits what is looked up into what is merged.
     splitter: Option<Splitter>,
     contexts: Contexts,
 }
@@ -151,7 +151,7 @@ impl Bytes {
             && piece.iter().any(|byte| self.symbols.ids[usize::from(*byte)] == NONE)
     }
 
-    /// The symbols of a piece that holds such bytes. What stands beside a dropped one may merge.
+    /// The symbols of a piece that holds such bytes. The neighbours of a dropped one may merge.
     fn read_symbols(&self, piece: &[u8], symbols: &mut Vec<u32>) {
         symbols.clear();
         let mut waiting = None;
@@ -190,7 +190,7 @@ struct Contexts {
     /// a filter that spares most pairs of characters the nine look-ups of a suffix and a prefix.
     lefts: [BitMap; WIDTH],
     rights: [BitMap; WIDTH],
-    /// Suffixes of characters behind which, and prefixes before which, nothing is cut: with nothing on the other side.
+    /// Suffixes of characters after which, and prefixes before which, nothing is cut; the other side is empty.
     edges: AHashSet<u64>,
 }
 

@@ -4,8 +4,7 @@
 //! twice, which makes a cache of them useless. Nearly all their characters take three bytes. Cut where no merge can
 //! join two of them, clauses become groups of a few characters, which are short pieces like any others.
 //!
-//! Which pairs of characters are joined is for the vocabulary to say; each thread keeps the answers for the pairs that
-//! it has met.
+//! The vocabulary decides which pairs of characters are joined; each thread remembers the answers.
 
 use super::kernel::Kernel;
 
@@ -48,7 +47,7 @@ impl GroupCutter {
         }
     }
 
-    /// Lets go of what a long text has left behind.
+    /// Frees the buffers that a long text has grown.
     pub fn shrink(&mut self) {
         (self.cuts, self.merged) = Default::default();
     }
@@ -144,7 +143,7 @@ fn merge(ends: &[u32], cuts: &[u32], merged: &mut Vec<u32>) {
     merged.extend_from_slice(rest);
 }
 
-/// Whether the pairs of characters that were met are joined. Direct-mapped; 128 KiB stay in the second-level cache.
+/// Whether pairs of characters are joined, for those met lately. Direct-mapped; its 128 KiB stay in the L2 cache.
 struct PairMemo(Box<[u64]>);
 
 const MEMO_BITS: u32 = 14;
@@ -200,7 +199,7 @@ mod tests {
                     expected.insert(at as u32);
                 }
             }
-            // What stands behind a text does not count.
+            // What follows a text does not count.
             let padded = [text.as_bytes(), "日".repeat(PADDING).as_bytes()].concat();
             for kernel in Kernel::all() {
                 let (mut cutter, mut found) = (GroupCutter::default(), ends.clone());

@@ -10,12 +10,11 @@ use super::vectors::Vectors;
 
 /// The merges that can happen, one for each product.
 ///
-/// Symbols are the ids of tokens, but those of products are exchanged among themselves so that they stand
-/// in the order of the merges: then a merge's product is its rank as well. In most files they do so from
-/// the start.
+/// Symbols are the ids of tokens, but those of products are permuted among themselves into the order of the merges, so
+/// that a merge's product is also its rank. In most files they are in that order already.
 pub struct MergeTable {
     products: PairTable,
-    /// By symbol, where these differ.
+    /// Ids by symbol, where the two differ.
     ids: Option<Box<[u32]>>,
     kernel: Kernel,
 }
@@ -62,7 +61,7 @@ impl MergeTable {
         Self { products: PairTable::new(pairs), ids, kernel }
     }
 
-    /// What the loops over words that this belongs to run on.
+    /// What the loops over words run on.
     pub fn kernel(&self) -> Kernel {
         self.kernel
     }

@@ -1,13 +1,12 @@
 //! Words on their way to tokens.
 //!
-//! The rule of BPE: of all adjacent pairs that have a merge take the one of lowest rank, the leftmost
-//! among equals, join it, and begin again until no pair has a merge. The rank of a merge is its place
-//! in the file's list, not the id it makes; of a pair that is listed twice the last place counts, as in
-//! the reference.
+//! The rule of BPE: of all adjacent pairs that have a merge, join the one of lowest rank, the leftmost among equals, and
+//! repeat until no pair has a merge. The rank of a merge is its place in the file's list, not the id it makes; of a pair
+//! that is listed twice the last place counts, as in the reference.
 //!
-//! The reference walks a heap and takes an entry as valid when the pair that now stands at its place
-//! has the same product. That is the same rule as long as an id has one spelling: then every symbol stands
-//! for a fixed stretch of spelling, and an entry with the same place and product is the same pair.
+//! The reference pops entries from a heap and accepts one if the pair now at its place has the same product. That is
+//! the same rule as long as an id has one spelling: then a symbol is a fixed stretch of spelling, and an entry with the
+//! same place and product is the same pair.
 
 use std::hint::select_unpredictable;
 
@@ -32,18 +31,16 @@ const PLACE: u32 = LONGEST as u32 - 1;
 /// Above the keys of all merges.
 const NO_KEY: u32 = u32::MAX;
 
-/// A word of one to `W` symbols on its way to tokens, by repeated minimum search over a fixed array: up to
-/// this length that beats a heap, because the search is a few vector instructions and all the rest is in
-/// registers or the first-level cache.
+/// A word of one to `W` symbols on its way to tokens, by repeated minimum search over a fixed array. Up to this length
+/// that beats a heap: the search is a few vector instructions, and all else is in registers or the L1 cache.
 #[derive(Clone)]
 pub struct Merging<const W: usize> {
     /// The symbol that begins at each place, if one does.
     symbols: [u32; W],
-    /// Rank and place of the pair that begins at each place: the smallest is the lowest rank, leftmost
-    /// among equals.
+    /// Rank and place of the pair that begins at each place: the smallest has the lowest rank and is the leftmost among
+    /// equals.
     keys: [u32; W],
-    /// One bit for each place where a symbol begins: neighbours are found by counting zeroes, without lists
-    /// to set up.
+    /// One bit for each place where a symbol begins: neighbours are found by counting zeros, without linked lists.
     begins: u64,
     len: usize,
     /// Tells words side by side from each other.
@@ -51,12 +48,12 @@ pub struct Merging<const W: usize> {
     joining: Joining,
 }
 
-/// A merge of which the ranks of its new pairs are still to be found.
+/// A merge, while the ranks of the pairs that it makes are being fetched.
 #[derive(Clone, Copy, Default)]
 struct Joining {
     left: usize,
     right: usize,
-    /// `right` if nothing stands before.
+    /// `right` if nothing precedes.
     before: usize,
     with_after: PairPlace,
     with_before: PairPlace,
@@ -116,8 +113,7 @@ impl<const W: usize> Merging<W> {
         more
     }
 
-    /// Joins the pair that comes next, and asks for the ranks of the pairs that this makes; false if there is
-    /// none.
+    /// Joins the next pair and prefetches the ranks of the pairs that this makes; false if there is none.
     #[inline(always)]
     fn join(&mut self, vectors: impl Vectors, table: &impl Merges) -> bool {
         let least = vectors.least(&self.keys);
@@ -133,7 +129,7 @@ impl<const W: usize> Merging<W> {
         // One above the place: zero is for none.
         let before = 64 - (self.begins & !(!0 << left)).leading_zeros() as usize;
         self.symbols[left & (W - 1)] = symbol;
-        // No branch at the ends of the word; and what is asked for there is always the same, so it is at hand.
+        // No branch at the word's ends: `NO_PAIR` is looked up there, whose entry is always cached.
         let at = |place: usize| self.symbols[place & (W - 1)];
         let pair_after = select_unpredictable(after < 64, Pair::new(symbol, at(after)), NO_PAIR);
         let pair_before = Pair::new(at(before.wrapping_sub(1)), symbol);
@@ -145,7 +141,7 @@ impl<const W: usize> Merging<W> {
         true
     }
 
-    /// The keys that the last join has changed, in turn, each with its place.
+    /// The keys that the last join changed, in this order, each with its place.
     #[inline(always)]
     fn rank(&self, table: &impl Merges) -> [(usize, u32); 3] {
         let Joining { left, right, before, with_after, with_before } = self.joining;
@@ -218,14 +214,14 @@ impl<const W: usize> SideBySide<W> {
 
     /// Merges until `UNTIL` symbols are left of each word, or no merge is.
     ///
-    /// A step at a time of each: a merge has to wait for the ranks of the pairs that it makes, and while one
-    /// word waits, the processor goes on with the next.
+    /// The words advance in lockstep, one merge each: while the rank look-ups of one word miss the cache, the processor
+    /// works on the next.
     #[inline(always)]
     pub fn merge<const UNTIL: u32>(&mut self, vectors: impl Vectors, table: &impl Merges) {
         let Self { slots, len, live } = self;
         live.clear();
         live.extend(0..*len as u32);
-        // Not `retain`, which the compiler leaves a call, without the kernel's instructions.
+        // Not `retain`: it is not inlined, so it would be compiled without the kernel's instructions.
         let mut count = *len;
         while count > 0 {
             let mut kept = 0;
@@ -240,7 +236,7 @@ impl<const W: usize> SideBySide<W> {
             count = kept;
             for at in &live[..count] {
                 let word = &mut slots[*at as usize];
-                // Stores do: the other words come before these keys are looked at.
+                // Plain stores suffice: these keys are not read again until all other words have advanced.
                 let changes = word.rank(table);
                 Plain.put(&mut word.keys, changes);
             }
@@ -248,8 +244,8 @@ impl<const W: usize> SideBySide<W> {
     }
 }
 
-/// Rank and place in one number. There is no branch from the look-up of a rank on: whether a pair is there
-/// cannot be foreseen, and a wrong guess would end the work that goes on in the meantime.
+/// Rank and place in one number. Nothing branches on a rank: whether a pair has one is unpredictable, and a
+/// misprediction would discard the work in flight for other words.
 #[inline(always)]
 fn key(rank: u32, place: usize) -> u32 {
     debug_assert!(place < LONGEST, "place {place}");
@@ -260,7 +256,7 @@ fn key(rank: u32, place: usize) -> u32 {
 pub trait Word<M = MergeTable> {
     fn len(&self) -> usize;
     fn symbol(&self, place: usize) -> u32;
-    /// The rank of the symbols at `place` and behind it: where there is a quicker way than the table.
+    /// The rank of the symbols at `place` and after it, where there is a quicker way than the table.
     fn rank(&self, table: &M, place: usize) -> u32;
 }
 

@@ -95,7 +95,7 @@ pub struct PieceWorker {
     new_pieces: SideBySide<{ SHORT + 1 }>,
 }
 
-/// The most new pieces that are merged side by side: all they need stays in the first-level cache.
+/// The most new pieces that are merged side by side: their state stays in the L1 cache.
 const SIDE_BY_SIDE: usize = 16;
 
 impl PieceWorker {
@@ -108,7 +108,7 @@ impl PieceWorker {
         self.workspace.bytes() + self.waiting.bytes() + self.new_pieces.bytes()
     }
 
-    /// Lets go of what a long text has left behind.
+    /// Frees the buffers that a long text has grown.
     pub fn shrink(&mut self) {
         self.workspace.shrink();
     }
@@ -128,7 +128,7 @@ impl PieceWorker {
         }
     }
 
-    /// Appends the ids of a batch, and of some more if there are new pieces among them.
+    /// Appends the ids of a batch, and of following batches if it has new pieces.
     fn encode_batch(&mut self, pieces: &Pieces, batch: &mut Batch, ids: &mut Vec<u32>) {
         let mut index = batch.range().start;
         loop {
@@ -144,7 +144,7 @@ impl PieceWorker {
         }
     }
 
-    /// Appends the ids of a batch from a new piece on, and of the batches that wait with it.
+    /// Appends the ids of a batch from a new piece on, and of the batches that wait together with it.
     #[inline(never)]
     fn encode_new(&mut self, pieces: &Pieces, batch: &mut Batch, first: usize, ids: &mut Vec<u32>) {
         self.waiting.clear();

@@ -1,8 +1,8 @@
 //! SentencePiece-style BPE: symbols are characters; what the vocabulary lacks becomes byte tokens.
 //!
-//! These tokenizers replace each space by the marker U+2581 and merge the whole text as one word. Here
-//! the space itself stands for the marker, in text, pieces and tables alike: nothing needs replacing,
-//! and a marker is one byte. A marker in the text (rare) is made a space first.
+//! These tokenizers replace each space by the marker U+2581 and merge the whole text as one word. Here the space itself
+//! is the marker, in text, pieces and tables alike: nothing needs replacing, and a marker is one byte. A marker in the
+//! text (rare) is turned into a space first.
 //!
 //! Byte fallback is all or nothing for a character. Byte tokens take part in no merge (a vocabulary
 //! where they do is refused), so they are cuts on both sides.
@@ -105,8 +105,8 @@ impl Characters {
         &self.table
     }
 
-    /// Whether a text is the sum of its pieces: each character gives its symbols whatever stands beside
-    /// it. Otherwise unknown tokens may fuse over any distance, or what stood apart meet.
+    /// Whether a text is the sum of its pieces: each character has its symbols whatever its neighbours. Otherwise unknown
+    /// tokens may fuse over any distance, or the neighbours of a dropped character meet.
     pub fn can_cut(&self) -> bool {
         self.unknown == Unknown::Never
     }
@@ -183,7 +183,7 @@ impl Characters {
         true
     }
 
-    /// Merges what stands between the characters that the vocabulary lacks.
+    /// Merges the stretches between characters that the vocabulary lacks, which become byte tokens.
     fn encode_characters(&self, piece: &[u8], scratch: &mut Scratch, ids: &mut Vec<u32>) {
         scratch.symbols.clear();
         let mut place = 0;
@@ -203,7 +203,7 @@ impl Characters {
         scratch.merge_symbols(&self.table, ids);
     }
 
-    /// Whether some product has two characters side by side.
+    /// Whether some product holds the two characters side by side.
     fn join(&self, left: [u8; WIDTH], right: [u8; WIDTH]) -> bool {
         let (left, right) = (decode(&left).0, decode(&right).0);
         self.entry(left) & JOINS_RIGHT != 0

@@ -1,19 +1,19 @@
 //! Pieces that wait for new ones before them.
 //!
-//! A merge waits for memory most of the time, so new pieces are merged side by side, and a batch of known text with a
-//! few new words in it has too few of them. So the pieces behind a new one are looked up, but not written, for some
-//! batches; then all that are new are merged, and all ids are written in one go.
+//! A merge waits for memory most of the time, so new pieces are merged side by side. One batch of mostly known text has
+//! too few of them. So the pieces after a new one are looked up, but not written, for some batches; then all new ones
+//! are merged, and all ids are written at once.
 
 use super::cache::packed::Value;
 use super::cache::{PieceCache, ShortKey};
 use super::hits::{BATCH, Batch, write};
 use super::kernel::Kernel;
 
-/// The most pieces that wait. Their values stay in the first-level cache.
+/// The most pieces that wait: their values stay in the L1 cache.
 const MOST: usize = 4 * BATCH;
 
-/// How many new pieces are worth no more waiting, and how many pieces may wait for each: text of a kind that has been
-/// met before is written as it is looked up.
+/// Waiting ends with so many new pieces, or when there is less than one among `FOR_EACH`: text that is mostly known is
+/// written as it is looked up.
 const ENOUGH: usize = 12;
 const FOR_EACH: usize = 64;
 
@@ -77,8 +77,8 @@ impl Waiting {
         &self.values[index]
     }
 
-    /// Writes the ids of the pieces from `index` on until those of one are not at hand, and gives its index, or the
-    /// number of all.
+    /// Writes the ids of the pieces from `index` on, up to one whose value does not hold them, and returns its index, or
+    /// the number of all.
     pub fn write(&self, kernel: Kernel, index: usize, ids: &mut Vec<u32>) -> usize {
         index + write(kernel, &self.values[index..self.len], ids)
     }

@@ -17,8 +17,8 @@ pub struct Scratch {
     windows: WindowMerger,
 }
 
-/// The symbols of single bytes, and the ranks of two of them: a small table of their own, because most
-/// look-ups of a word are for its first, unmerged pairs.
+/// The symbols of single bytes, and the ranks of their pairs: in a small table of their own, because most look-ups of a
+/// word are for its initial pairs.
 pub struct ByteSymbols {
     pub ids: [u32; 256],
     ranks: Box<[u32]>,
