@@ -158,7 +158,10 @@ FILES = {
     "a wrong checksum or length": [("a.gz", PACKED[:-8] + bytes(8), 1, "CRC-32 of the gzip trailer")],
 }
 # What happens while a shard is read is in test_faults.py.
-WHILE_READING = ("missing, or of another size", "changes size or time of modification", "the disk fails")
+WHILE_READING = (
+    "missing, or of another size", "changes size or time of modification", "the disk fails",
+    "cannot be opened because too many files are open",
+)  # fmt: skip
 
 
 def test_the_rows_about_files_while_they_are_read_are_there():

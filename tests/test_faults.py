@@ -398,3 +398,39 @@ def test_a_disk_that_fails_is_named_and_costs_the_rest_of_the_shard(folder, toke
     assert stats["lost_shards"] == 1
     assert [shard, record, byte, reason] in [list(entry.values()) for entry in entries]
     assert stats["quarantined"] == len(entries)
+
+
+TOO_FEW_FILES = """
+    import resource, sys
+    import gristmill as gm
+    dataset = gm.PackedDataset(sys.argv[1] + "/*.jsonl", tokenizer=sys.argv[2], sequence_length=512, lanes=32,
+                               on_error=sys.argv[3])
+    iterator = iter(dataset)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (20, hard))
+    try:
+        for _ in iterator:
+            pass
+    except gm.GristmillError as error:
+        print(type(error).__name__, error)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    iterator.set_state(iterator.get_state())
+    for _ in iterator:
+        pass
+    stats = iterator.stats()
+    print(stats["documents"], stats["quarantined"])
+"""
+
+
+@pytest.mark.parametrize("on_error", ["raise", "quarantine"])
+def test_too_few_files_that_may_be_open_lose_no_shard(tmp_path, tokenizer_file, on_error):
+    for number in range(32):
+        (tmp_path / f"{number:02}.jsonl").write_text((json.dumps({"text": "of a sound shard " * 20}) + "\n") * 400)
+    done = run(TOO_FEW_FILES, tmp_path, tokenizer_file, on_error)
+    error, counts = done.stdout.splitlines() or pytest.fail(done.stderr)
+    assert re.search(
+        r"^GristmillError .*\d\d\.jsonl: expected to open the file, found: Too many open files .*"
+        r"; raise the limit of open files \(ulimit -n\), or use fewer lanes=$",
+        error,
+    ), error
+    assert counts == "12800 0"

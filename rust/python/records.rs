@@ -23,7 +23,7 @@ impl Records {
     fn new(py: Python<'_>, path: String, size: u64, max_document_bytes: u64) -> PyResult<Self> {
         let shard = Shard { path: path.into(), size };
         let options = Arc::new(ReadOptions { text_field: String::new(), max_document_bytes });
-        let reader = guarded(py, || Ok(ShardReader::open(&shard, &options, &Arc::default())?))?;
+        let reader = guarded(py, || ShardReader::open(&shard, &options, &Arc::default()))?;
         Ok(Self { reader: Mutex::new(reader) })
     }
 

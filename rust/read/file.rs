@@ -7,6 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use super::Shard;
+use crate::error::{Error, Result, ShardError};
+
+/// What opening fails with when the process, or the system, has as many files open as it may; Linux and macOS agree.
+const EMFILE: i32 = 24;
+const ENFILE: i32 = 23;
 
 /// A shard's file. Reading fails as soon as its size or modification time differs from what it was at opening, so that
 /// a file that is being written to gives that error and not a puzzling one about gzip.
@@ -20,7 +25,10 @@ pub(super) struct ShardFile {
 
 impl ShardFile {
     /// Opens the file if it is the one in the manifest; otherwise says what differs. Reading fails once `stop` is set.
-    pub(super) fn open(shard: &Shard, stop: &Arc<AtomicBool>) -> Result<Self, String> {
+    pub(super) fn open(shard: &Shard, stop: &Arc<AtomicBool>) -> Result<Self> {
+        let bad = |reason: String| {
+            Error::Shard(ShardError { shard: Arc::clone(&shard.path), record: None, byte: None, reason })
+        };
         let open = || {
             // Checked before opening, too: opening a pipe blocks until there is a writer.
             if !std::fs::metadata(&*shard.path)?.is_file() {
@@ -30,23 +38,28 @@ impl ShardFile {
             let metadata = file.metadata()?;
             Ok(Some((file, metadata)).filter(|(_, metadata)| metadata.is_file()))
         };
-        let opened = open().map_err(|error: io::Error| match error.kind() {
-            io::ErrorKind::NotFound => {
-                "expected the file of the manifest, found none; restore it, or create the dataset again"
-                    .to_owned()
+        let opened = open().map_err(|error: io::Error| match (error.kind(), lacking(&error)) {
+            // Not the shard's fault: if it were left out, the stream would depend on the machine.
+            (_, Some(advice)) => Error::System(format!(
+                "{}: expected to open the file, found: {error}; {advice}, or use fewer lanes=",
+                shard.path
+            )),
+            (io::ErrorKind::NotFound, _) => {
+                bad("expected the file of the manifest, found none; restore it, or create the dataset again"
+                    .to_owned())
             }
-            _ => format!("expected a readable file, found: {error}"),
+            _ => bad(format!("expected a readable file, found: {error}")),
         })?;
         let Some((file, metadata)) = opened else {
-            return Err("expected a regular file, found a directory, a pipe or a device".to_owned());
+            return Err(bad("expected a regular file, found a directory, a pipe or a device".to_owned()));
         };
         if metadata.len() != shard.size {
-            return Err(format!(
+            return Err(bad(format!(
                 "expected the {} bytes of the manifest, found {}: the file has changed since; restore it, or \
                  create the dataset again",
                 shard.size,
                 metadata.len()
-            ));
+            )));
         }
         let modified = metadata.modified().ok();
         Ok(Self { file, size: shard.size, consumed: 0, modified, stop: Arc::clone(stop) })
@@ -81,5 +94,32 @@ impl Read for ShardFile {
             return Err(io::Error::other(format!("its end after {consumed} of {size} bytes")));
         }
         Ok(length)
+    }
+}
+
+/// What to do where it is the system that has too little of something to open a file.
+fn lacking(error: &io::Error) -> Option<&'static str> {
+    match error.raw_os_error()? {
+        EMFILE => Some("raise the limit of open files (ulimit -n)"),
+        ENFILE => Some("raise the system's limit of open files"),
+        _ if error.kind() == io::ErrorKind::OutOfMemory => Some("free memory"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_system_lacks_is_told_from_a_bad_shard() {
+        let lacking = |code| lacking(&io::Error::from_raw_os_error(code));
+        assert!(lacking(EMFILE).unwrap().contains("ulimit -n"));
+        assert!(lacking(ENFILE).unwrap().contains("the system's limit of open files"));
+        assert!(lacking(12).unwrap().contains("free memory"));
+        // ENOENT, EIO, EACCES and Linux's ESTALE.
+        for code in [2, 5, 13, 116] {
+            assert_eq!(lacking(code), None, "{code}");
+        }
     }
 }

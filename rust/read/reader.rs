@@ -23,20 +23,12 @@ pub struct ShardReader {
 }
 
 impl ShardReader {
-    /// Opens a shard at its first record. A file that is missing or does not have the manifest's size is an error. Once
-    /// `stop` is set, by another thread, reading the shard fails.
-    pub fn open(
-        shard: &Shard,
-        options: &Arc<ReadOptions>,
-        stop: &Arc<AtomicBool>,
-    ) -> Result<Self, ReadError> {
-        match ShardFile::open(shard, stop) {
-            Ok(file) => Self::from_source(&shard.path, Box::new(file), options),
-            Err(reason) => Err(ReadError {
-                error: ShardError { shard: Arc::clone(&shard.path), record: None, byte: None, reason },
-                rest: Rest::Lost,
-            }),
-        }
+    /// Opens a shard at its first record. A file that is missing or does not have the manifest's size is an
+    /// [`Error::Shard`]; one that cannot be opened for lack of descriptors or memory is an [`Error::System`]. Once `stop`
+    /// is set, by another thread, reading the shard fails.
+    pub fn open(shard: &Shard, options: &Arc<ReadOptions>, stop: &Arc<AtomicBool>) -> Result<Self> {
+        let file = ShardFile::open(shard, stop)?;
+        Ok(Self::from_source(&shard.path, Box::new(file), options)?)
     }
 
     /// Opens a shard at a place that [`position`](Self::position) returned earlier. Everything before it is inflated

@@ -8,10 +8,12 @@ use _core::read::Shard;
 use super::resume::shard_file;
 use super::*;
 
-fn open_error(shard: &Shard) -> ReadError {
-    let error = ShardReader::open(shard, &options(1000), &Arc::default()).err().unwrap();
-    assert_eq!(error.rest, Rest::Lost);
-    assert_eq!((error.error.record, error.error.byte), (None, None));
+fn open_error(shard: &Shard) -> ShardError {
+    let error = match ShardReader::open(shard, &options(1000), &Arc::default()) {
+        Err(Error::Shard(error)) => error,
+        other => panic!("{:?}", other.err()),
+    };
+    assert_eq!((error.record, error.byte), (None, None));
     error
 }
 

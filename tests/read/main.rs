@@ -13,6 +13,7 @@ use std::io::{self, Read, Write};
 use std::sync::Arc;
 
 use _core::read::{Item, Position, ReadError, ReadOptions, Rest, ShardReader};
+use _core::{Error, ShardError};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 

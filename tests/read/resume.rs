@@ -1,6 +1,5 @@
 //! Resuming at a place gives the rest of the shard, or says why it cannot.
 
-use _core::Error;
 use _core::read::Shard;
 
 use super::*;
