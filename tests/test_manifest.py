@@ -1,12 +1,21 @@
 """The list of shards."""
 
+import errno
+import glob
 import io
 import os
 import pickle
+import re
+import subprocess
+import sys
+import tempfile
+import textwrap
+from pathlib import Path
 
 import pytest
 
 import gristmill as gm
+from gristmill import _glob
 
 
 @pytest.fixture
@@ -122,3 +131,89 @@ def test_a_link_to_a_folder_gives_its_shards_no_second_name(folder):
 def test_a_shard_twice_is_an_error():
     with pytest.raises(gm.ArgumentError, match="'a' is listed twice"):
         gm.Manifest(("a", "b", "a"), (1, 2, 1))
+
+
+PATTERNS = [
+    "**/*.jsonl", "*/*.jsonl", "**", "a/**", "a/**/x.jsonl", "*/deep/*", "[ab]/x.jsonl", "*/.hidden", "*/.*",
+    "**/.hidden", "a/*/", "no/**", "no/**/x.jsonl", "no*/x.jsonl", "a/x.jsonl/*", "**/**/y.jsonl", "?/?.jsonl",
+    "c/**/x.jsonl", "a\0/*", ".*/x.jsonl", "a/../*/x.jsonl", "*", "loop/*", "*/nothing",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("absolute", [True, False])
+def test_globs_match_what_python_s_do(folder, monkeypatch, pattern, absolute):
+    (folder / "a/.hidden").touch()
+    (folder / ".folder").mkdir()
+    (folder / ".folder/x.jsonl").touch()
+    (folder / "c").symlink_to("a")
+    (folder / "loop").symlink_to("loop")
+    (folder / "b/back").symlink_to("..")
+    (folder / "nothing").symlink_to("nowhere")
+    monkeypatch.chdir(folder)
+    pattern = str(folder / pattern) if absolute else pattern
+
+    def shards(paths):
+        return {path for path in paths if Path(path).is_file()}
+
+    try:
+        expected = shards(glob.glob(pattern, recursive=True))  # noqa: PTH207 - what is compared with
+    except ValueError:  # for a NUL
+        expected = set()
+    assert shards(_glob.matches(pattern)) == expected
+
+
+CLOSED = """
+    import os, sys
+    import gristmill as gm
+    if os.geteuid() == 0:
+        os.seteuid(65534)
+    for pattern in sys.argv[1:]:
+        try:
+            print(len(gm.Manifest.find(pattern)))
+        except gm.MissingShardError as error:
+            print(error)
+"""
+
+
+def test_a_folder_that_cannot_be_read_is_an_error_and_not_left_out():
+    # Not in pytest's own folder, which nobody else may enter.
+    with tempfile.TemporaryDirectory() as name:
+        top = Path(name)
+        for folder in ("open", "closed", "listed"):
+            (top / folder).mkdir()
+            (top / folder / "a.gz").touch()
+        patterns = ["*/*.gz", "*/a.gz", "**/a.gz", "closed/*", "closed/a.gz", "listed/*.gz", "listed/a.gz", "[o]*/a.gz"]
+        try:
+            top.chmod(0o755)
+            (top / "closed").chmod(0)
+            (top / "listed").chmod(0o744)
+            code = [sys.executable, "-c", textwrap.dedent(CLOSED), *(str(top / pattern) for pattern in patterns)]
+            done = subprocess.run(code, capture_output=True, text=True, timeout=60, check=False)
+        finally:
+            for folder in ("closed", "listed"):
+                (top / folder).chmod(0o755)
+    said = dict(zip(patterns, done.stdout.splitlines() or pytest.fail(done.stderr), strict=True))
+    closed = {
+        "*/*.gz": "closed", "*/a.gz": "(closed|listed)/a.gz", "**/a.gz": "(closed|listed/a.gz)", "closed/*": "closed",
+        "closed/a.gz": "closed/a.gz", "listed/a.gz": "listed/a.gz",
+    }  # fmt: skip
+    for pattern, path in closed.items():
+        refused = rf"cannot look for shards at '{top}/{path}': Permission denied; mend that, or leave it out"
+        assert re.match(refused, said[pattern]), (pattern, said)
+    assert re.search(r"listed/a.gz', which matches .* is out of reach \(Permission denied\): ", said["listed/*.gz"])
+    assert said["[o]*/a.gz"] == "1"
+
+
+@pytest.mark.parametrize("pattern", ["*/x.jsonl", "a/*.jsonl", "**/*.jsonl", "a*/**"])
+def test_a_folder_that_a_disk_cannot_read_is_an_error(folder, monkeypatch, pattern):
+    scandir = os.scandir
+
+    def failing(path):
+        if str(path).rstrip("/") in (f"{folder}/a", str(folder) if pattern == "*/x.jsonl" else ""):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", failing)
+    with pytest.raises(gm.MissingShardError, match=r"cannot look for shards at '.*data(/a/?)?': Input/output error; "):
+        gm.Manifest.find(f"{folder}/{pattern}")

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from gristmill import _glob
 from gristmill._arguments import integer, items, wrong_type
 from gristmill._errors import ArgumentError, MissingShardError
 
@@ -58,7 +59,8 @@ class Manifest:
         them spells it; a link to a file is a file of its own.
 
         Raises:
-          MissingShardError: a path does not exist, or a glob matches no file.
+          MissingShardError: a path does not exist, a glob matches no file, or a folder that it leads through cannot be
+            read.
           ArgumentTypeError: `shards` is none of these.
         """
         if isinstance(shards, Manifest):
@@ -115,7 +117,7 @@ def _matches(pattern: object) -> Sequence[str]:
         )
     if os.path.lexists(name):
         raise MissingShardError(f"{name!r} is {_what_it_is(name)}: a shard is a regular file, or a link to one")
-    matches = [path for path in glob.glob(name, recursive=True) if not os.path.isdir(path)]
+    matches = [path for path in _glob.matches(name) if os.path.basename(path) and not os.path.isdir(path)]
     for path in matches:
         if not os.path.isfile(path):
             raise MissingShardError(
@@ -129,7 +131,12 @@ def _matches(pattern: object) -> Sequence[str]:
 
 
 def _what_it_is(path: str) -> str:
-    return "a link that leads to no file" if os.path.islink(path) else "a pipe, a socket or a device"
+    try:
+        os.stat(path)
+    except OSError as error:
+        is_gone = error.errno in _glob.NOTHING_THERE
+        return "a link that leads to no file" if is_gone else f"out of reach ({error.strerror})"
+    return "a pipe, a socket or a device"
 
 
 def _hint(name: str) -> str:
