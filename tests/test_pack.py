@@ -287,6 +287,38 @@ def test_parts_that_are_gone_or_cut_are_not_taken_for_whole(tmp_path, pack, pack
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
 
 
+def test_what_a_damaged_part_s_error_advises_writes_the_parts_again(tmp_path, pack, packing, capsys, monkeypatch):
+    whole = pack(tmp_path / "whole")
+    assert whole["parts"] >= 4
+    pack(tmp_path / "a")
+    os.truncate(tmp_path / "a/part-00001.npy", 1000)
+    code, message = checked(capsys, *packing(tmp_path / "a"))
+    assert code == 1
+    assert "or remove part-00001.json and all later notes to have these parts written again" in message
+    for path in tmp_path.glob("a/part-*.json"):
+        if path.name >= "part-00001.json":
+            path.unlink()
+    assert not checked(capsys, "inspect", tmp_path / "a")[1]["complete"]
+
+    finish = files.finish
+
+    def killed(path):
+        if path.name.startswith("part-"):
+            raise KilledError
+        finish(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "finish", killed)
+        with pytest.raises(KilledError):
+            pack(tmp_path / "a")
+    code, found = checked(capsys, "verify", tmp_path / "a")
+    assert (code, found["complete"], found["parts"]) == (3, False, 1)
+    again = pack(tmp_path / "a")
+    assert (again["parts"], again["parts_of_earlier_runs"]) == (whole["parts"], 1)
+    assert contents(tmp_path / "a") == contents(tmp_path / "whole")
+    assert checked(capsys, "verify", tmp_path / "a")[0] == 0
+
+
 def test_a_folder_without_a_part_may_become_another_packing(tmp_path, pack, packing, capsys):
     wrong = [word for word in packing(tmp_path / "a") if word not in ("--text-field", "raw_content")]
     code, message = checked(capsys, *wrong)

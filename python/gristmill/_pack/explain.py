@@ -38,7 +38,7 @@ def inspect(path: Path) -> dict[str, Any]:
         "kind": "packed",
         "path": str(packed.path),
         **{name: index[name] for name in ("format", "dtype", "fields", "sequence_length", "source")},
-        "complete": bool(index.get("complete")),
+        "complete": packed.is_complete(parts),
         "items": sum(part["items"] for part in parts),
         "tokens": sum(part["tokens"] for part in parts),
         "bytes": sum(size for part in parts for size in part["files"].values()),

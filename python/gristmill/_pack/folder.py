@@ -25,6 +25,7 @@ _SAYS = ("format", "dtype", "fields", "sequence_length", "rows_per_file", "own_l
 _OF_STREAM = frozenset({"dtype", "fields", "sequence_length", "own_lanes", "fingerprint"})
 _SOURCE = ("shards", "tokenizer", "arguments")
 _BEHIND = ("state", "pending")
+_AT_THE_END = ("complete", "parts")
 _HOLDS = ("files", "batches", "items", "tokens", "quarantined")
 
 
@@ -153,6 +154,17 @@ class Folder:
             part = _PART_FILE.match(path.name)
             if path.name.endswith(files.UNFINISHED) or (part and int(part[1]) >= finished):
                 path.unlink()
+
+    def is_complete(self, parts: list[dict[str, Any]]) -> bool:
+        """Whether the index says that these parts, which have a note, are all."""
+        return bool(self.index.get("complete")) and self.index.get("parts") == parts
+
+    def begun_again(self) -> "Folder":
+        """The folder with an index that says that parts are still to come."""
+        index = {name: value for name, value in self.index.items() if name not in _AT_THE_END}
+        if index != self.index:
+            files.write_json(self.path / INDEX, index)
+        return Folder(self.path, index)
 
     def complete(self, parts: list[dict[str, Any]]) -> None:
         """Writes the list of all parts into the index."""

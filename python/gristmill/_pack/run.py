@@ -53,7 +53,8 @@ def pack(
             folder = Folder.create(path, _index(dataset, file_format, rows_per_file, source, fields))
             parts = folder.parts(are_whole=True)
             resumed = len(parts)
-            if not folder.index.get("complete"):
+            if not folder.is_complete(parts):
+                folder = folder.begun_again()
                 folder.remove_unfinished(resumed)
                 parts.extend(_write_parts(dataset, folder, resumed))
                 folder.complete(parts)
