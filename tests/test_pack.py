@@ -345,6 +345,20 @@ def test_records_left_out_are_listed(tmp_path, tokenizer_file, capsys):
     assert (tmp_path / "packed" / "quarantine.jsonl").read_text().splitlines() == lines
 
 
+@pytest.mark.parametrize("rows", [0, 100])
+def test_records_left_out_behind_the_last_row_are_counted(tmp_path, tokenizer_file, capsys, rows):
+    sound = [json.dumps({"text": "sound"})] * rows
+    (tmp_path / "a.jsonl").write_text("\n".join(["{}", *sound, *['{"text": 1}'] * 4]))
+    arguments = ["pack", tmp_path / "a.jsonl", "--tokenizer", tokenizer_file, "--output", tmp_path / "packed"]
+    bad = ["--on-error", "quarantine", "--max-error-rate", "1", "--sequence-length", "16", "--packing", "pad"]
+    for _ in range(2):  # the second time as it stands in the index
+        code, found = checked(capsys, *arguments, *bad)
+        assert (code, found["items"], found["quarantined"]) == (0, rows, 5)
+    assert checked(capsys, "inspect", tmp_path / "packed")[1]["quarantined"] == 5
+    assert checked(capsys, "verify", tmp_path / "packed")[0] == 0
+    assert len((tmp_path / "packed" / "quarantine.jsonl").read_text().splitlines()) == 5
+
+
 @pytest.mark.parametrize("shards", ["*.jsonl", "a[1].jsonl", "../run[[]1]/a*"])
 def test_a_working_folder_may_look_like_a_glob(tmp_path, tokenizer_file, capsys, monkeypatch, shards):
     folder = tmp_path / "run[1]"

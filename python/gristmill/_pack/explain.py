@@ -42,7 +42,7 @@ def inspect(path: Path) -> dict[str, Any]:
         "items": sum(part["items"] for part in parts),
         "tokens": sum(part["tokens"] for part in parts),
         "bytes": sum(size for part in parts for size in part["files"].values()),
-        "quarantined": sum(part["quarantined"] for part in parts),
+        "quarantined": packed.quarantined(parts),
         "quarantine_file": index["source"]["arguments"].get("quarantine_file"),
         "parts": parts,
         "stream": _fingerprint.parse(index["fingerprint"]),

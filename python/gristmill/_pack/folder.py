@@ -25,7 +25,7 @@ _SAYS = ("format", "dtype", "fields", "sequence_length", "rows_per_file", "own_l
 _OF_STREAM = frozenset({"dtype", "fields", "sequence_length", "own_lanes", "fingerprint"})
 _SOURCE = ("shards", "tokenizer", "arguments")
 _BEHIND = ("state", "pending")
-_AT_THE_END = ("complete", "parts")
+_AT_THE_END = ("complete", "quarantined", "parts")
 _HOLDS = ("files", "batches", "items", "tokens", "quarantined")
 
 
@@ -75,7 +75,7 @@ class Folder:
             if not changed:
                 return folder
             if parts := folder.parts():
-                folder._check_goes_on(wanted, changed, sum(part["quarantined"] for part in parts))
+                folder._check_goes_on(wanted, changed, folder.quarantined(parts))
                 wanted = {**folder.index, **wanted}
             # Else nothing was packed yet, and it may as well become another packing.
         else:
@@ -166,9 +166,17 @@ class Folder:
             files.write_json(self.path / INDEX, index)
         return Folder(self.path, index)
 
-    def complete(self, parts: list[dict[str, Any]]) -> None:
-        """Writes the list of all parts into the index."""
-        files.write_json(self.path / INDEX, {**self.index, "complete": True, "parts": parts})
+    def complete(self, parts: list[dict[str, Any]], quarantined: int) -> "Folder":
+        """The folder with an index that lists all parts, and says how many records were left out."""
+        index = {**self.index, "complete": True, "quarantined": quarantined, "parts": parts}
+        files.write_json(self.path / INDEX, index)
+        return Folder(self.path, index)
+
+    def quarantined(self, parts: list[dict[str, Any]]) -> int:
+        """How many records were left out: where the folder is complete, also those that no row stands behind."""
+        if self.is_complete(parts) and "quarantined" in self.index:
+            return int(self.index["quarantined"])
+        return sum(part["quarantined"] for part in parts)
 
 
 def _check_empty(path: Path) -> None:

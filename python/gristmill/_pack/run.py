@@ -1,7 +1,7 @@
 """`gristmill pack`: the rows of a dataset into files, part after part."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -56,8 +56,8 @@ def pack(
             if not folder.is_complete(parts):
                 folder = folder.begun_again()
                 folder.remove_unfinished(resumed)
-                parts.extend(_write_parts(dataset, folder, resumed))
-                folder.complete(parts)
+                quarantined = _write_parts(dataset, folder, parts)
+                folder = folder.complete(parts, quarantined)
     except GristmillError:
         raise
     except OSError as error:
@@ -73,7 +73,7 @@ def pack(
         "parts_of_earlier_runs": resumed,
         **{name: sum(part[name] for part in parts) for name in ("items", "tokens")},
         "bytes": sum(size for part in parts for size in part["files"].values()),
-        "quarantined": sum(part["quarantined"] for part in parts),
+        "quarantined": folder.quarantined(parts),
         "seconds": seconds,
         "tokens_per_second": sum(part["tokens"] for part in parts[resumed:]) / seconds,
     }
@@ -100,8 +100,13 @@ def _index(
     }
 
 
-def _write_parts(dataset: PackedDataset, folder: Folder, number: int) -> Iterator[dict[str, Any]]:
-    """Writes the parts from a number on, and gives what each holds."""
+def _write_parts(dataset: PackedDataset, folder: Folder, parts: list[dict[str, Any]]) -> int:
+    """Writes the parts behind those given, and appends what each holds.
+
+    Returns:
+      How many records were left out, also behind the last row.
+    """
+    number = len(parts)
     unit = make_unit(dataset, folder.index)
     part: _Part | None = None
     with closing(iter(dataset)) as iterator, _Shown(dataset) as shown:
@@ -123,10 +128,10 @@ def _write_parts(dataset: PackedDataset, folder: Folder, number: int) -> Iterato
                     whole, part = part, None
                     stats = iterator.stats()
                     counts = {name: stats[name] - before[name] for name in ("tokens", "quarantined")}
-                    yield whole.finish(counts, {"state": iterator.get_state(), "pending": unit.pending})
+                    parts.append(whole.finish(counts, {"state": iterator.get_state(), "pending": unit.pending}))
                     number, before = number + 1, stats
                 if batch is None:
-                    return
+                    return int(iterator.stats()["quarantined"])
         finally:
             if part is not None:
                 part.close()
