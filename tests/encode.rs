@@ -348,6 +348,16 @@ fn templates_that_change_ids_are_for_the_reference() {
     let bytes =
         json!({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true});
     let both = |last: Value| json!({"type": "Sequence", "processors": [bytes, last]});
+    // The reference goes by the fields: the type may be missing, or another one.
+    let typed = |mut processor: Value, name: Value| {
+        processor["type"] = name;
+        processor
+    };
+    let untyped = |mut processor: Value| {
+        processor.as_object_mut().unwrap().remove("type");
+        processor
+    };
+    let unnamed = json!({"Sequence": ["A", 0]});
     for (processor, engine) in [
         (bytes.clone(), Engine::Fast),
         (template(&[&text]), Engine::Fast),
@@ -355,6 +365,11 @@ fn templates_that_change_ids_are_for_the_reference() {
         (template(&[&text, &text]), Engine::Reference),
         (template(&[&special]), Engine::Reference),
         (both(template(&[])), Engine::Reference),
+        (untyped(template(&[&special, &text])), Engine::Fast),
+        (untyped(template(&[&text, &text])), Engine::Reference),
+        (both(untyped(template(&[]))), Engine::Reference),
+        (typed(template(&[&text, &text]), json!("BertProcessing")), Engine::Reference),
+        (template(&[&text, &unnamed]), Engine::Reference),
     ] {
         let mut file = Model::byte_level(100).tokenizer(
             json!({}),
