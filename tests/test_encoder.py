@@ -543,3 +543,29 @@ def test_dropout_is_encoded_but_gives_no_stream(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "ab"}\n')
     with pytest.raises(gm.ArgumentError, match=r"^tokenizer=: its model has dropout 0\.5, .* set \"dropout\" to null"):
         gm.PackedDataset(tmp_path / "a.jsonl", tokenizer=encoder, eos=False)
+
+
+def test_added_tokens_that_normalize_alike_are_encoded_but_give_no_stream(tmp_path):
+    """Which of them the reference finds is drawn anew at each load."""
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel({"x": 0}, unk_token="x"))
+    tokenizer.normalizer = tokenizers.normalizers.Lowercase()
+    tokenizer.add_tokens([tokenizers.AddedToken(token, normalized=True) for token in ("Quick", "quick")])
+    loads = [gm.Encoder.from_bytes(tokenizer.to_str().encode()) for _ in range(60)]
+    assert {tuple(encoder.encode("quick")) for encoder in loads} == {(1,), (2,)}
+    assert len({encoder.fingerprint for encoder in loads}) == 1
+    (tmp_path / "a.jsonl").write_text('{"text": "quick"}\n')
+    message = "^tokenizer=: its added tokens 'Quick' and 'quick' are the same .* set its \"normalized\" to false there$"
+    with pytest.raises(gm.ArgumentError, match=message):
+        gm.PackedDataset(tmp_path / "a.jsonl", tokenizer=loads[0], eos=False)
+
+
+def test_an_added_token_of_which_the_normalizer_leaves_nothing_is_refused(tmp_path):
+    """The reference would not come to an end of the first text."""
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel({"x": 0}, unk_token="x"))
+    tokenizer.normalizer = tokenizers.normalizers.Strip()
+    tokenizer.add_tokens([tokenizers.AddedToken("\n", normalized=True)])
+    (tmp_path / "tokenizer.json").write_text(tokenizer.to_str())
+    with pytest.raises(
+        gm.TokenizerError, match=r'tokenizer\.json: .* added token "\\n" .* set its "normalized" to false'
+    ):
+        gm.Encoder.from_file(tmp_path)

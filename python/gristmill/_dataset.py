@@ -183,6 +183,13 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
                 f"tokenizer=: its model has dropout {dropout:g}, which gives a text other ids each time, and a stream "
                 'must be the same each time; set "dropout" to null in its tokenizer.json'
             )
+        if ambiguous := self._encoder._core.ambiguous_tokens:
+            first, second = map(_arguments.shortened, ambiguous)
+            raise ArgumentError(
+                f"tokenizer=: its added tokens {first} and {second} are the same once normalized, and which of them a "
+                "text gets differs from load to load, while a stream must be the same each time; remove one of them "
+                'from its tokenizer.json, or set its "normalized" to false there'
+            )
         self._eos = self._encoder.special_token_id("eos", eos)
         self._bos = self._encoder.special_token_id("bos", bos)
         self._fingerprint = self._make_fingerprint()

@@ -215,6 +215,11 @@ impl Encoder {
         if self.shared.fast.is_some() { None } else { self.shared.reference().ok()?.dropout() }
     }
 
+    /// Two added tokens that normalize alike, if there are such: which of them a text gets is then random at each load.
+    pub fn ambiguous_tokens(&self) -> Option<(&str, &str)> {
+        if self.shared.fast.is_some() { None } else { self.shared.reference().ok()?.ambiguous_tokens() }
+    }
+
     /// Number of ids, added tokens included. If there are gaps between them, the largest id is not below this number.
     pub fn vocab_size(&self) -> usize {
         match &self.shared.fast {

@@ -2,7 +2,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use tokenizers::{ModelWrapper, Tokenizer};
+use ahash::AHashMap;
+use tokenizers::{AddedToken, ModelWrapper, Tokenizer};
 
 use crate::error::{Error, Result, panic_message};
 
@@ -13,6 +14,7 @@ const MAX_ID: u32 = i32::MAX as u32;
 pub struct Reference {
     tokenizer: Tokenizer,
     largest_id: u32,
+    ambiguous: Option<(String, String)>,
 }
 
 impl Reference {
@@ -35,7 +37,8 @@ impl Reference {
                  int32 holds"
             )));
         }
-        Ok(Self { tokenizer, largest_id })
+        let ambiguous = ambiguous_tokens(&tokenizer)?;
+        Ok(Self { tokenizer, largest_id, ambiguous })
     }
 
     pub fn encode(&self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
@@ -60,6 +63,12 @@ impl Reference {
         }
     }
 
+    /// Two added tokens that normalize alike. The library searches for them in the order of a randomly seeded
+    /// map, so that which of them is found is drawn anew at each load.
+    pub fn ambiguous_tokens(&self) -> Option<(&str, &str)> {
+        self.ambiguous.as_ref().map(|(first, second)| (first.as_str(), second.as_str()))
+    }
+
     pub fn vocab_size(&self) -> usize {
         self.tokenizer.get_vocab_size(true)
     }
@@ -75,6 +84,31 @@ impl Reference {
     pub fn id_to_token(&self, id: u32) -> Option<String> {
         self.tokenizer.id_to_token(id)
     }
+}
+
+/// The first two added tokens that are searched by one normalized spelling, if there are such. An error when
+/// nothing is left of one: the library would find nothing, again and again, in the first text.
+fn ambiguous_tokens(tokenizer: &Tokenizer) -> Result<Option<(String, String)>> {
+    let added = tokenizer.get_added_vocabulary();
+    let mut tokens: Vec<(&u32, &AddedToken)> =
+        added.get_added_tokens_decoder().iter().filter(|(_, token)| token.normalized).collect();
+    tokens.sort_unstable_by_key(|(id, _)| **id);
+    let mut by_spelling: AHashMap<String, &str> = AHashMap::with_capacity(tokens.len());
+    let mut ambiguous = None;
+    for (id, AddedToken { content, .. }) in tokens {
+        // For a normalized token, this is what the library searches for.
+        let spelling = added.simple_id_to_token(*id).unwrap_or_default();
+        if spelling.is_empty() {
+            return Err(Error::Tokenizer(format!(
+                "nothing is left of the added token {content:?} of this tokenizer.json when it is normalized, and the \
+                 `tokenizers` library would search for it without end: set its \"normalized\" to false"
+            )));
+        }
+        if let Some(first) = by_spelling.insert(spelling, content) {
+            ambiguous.get_or_insert_with(|| (first.to_owned(), content.clone()));
+        }
+    }
+    Ok(ambiguous)
 }
 
 /// Calls `tokenizers` and turns its panics into errors: some unusual files make it panic when they are loaded, or with
@@ -101,6 +135,45 @@ mod tests {
         assert!(Reference::from_bytes(json(MAX_ID).as_bytes(), false).is_ok());
         let error = Reference::from_bytes(json(MAX_ID + 1).as_bytes(), false).err().unwrap().to_string();
         assert!(error.contains("\"b\"") && error.contains("2147483648"), "{error}");
+    }
+
+    /// A tokenizer.json with added tokens, each with whether it is normalized.
+    fn with_added_tokens(normalizer: &str, tokens: &[(&str, bool)]) -> String {
+        let entry = |(content, normalized): &(&str, bool)| {
+            serde_json::json!({"id": 0, "content": content, "single_word": false, "lstrip": false, "rstrip": false,
+                               "normalized": normalized, "special": false})
+        };
+        serde_json::json!({
+            "added_tokens": tokens.iter().map(entry).collect::<Vec<_>>(),
+            "normalizer": {"type": normalizer, "strip_left": true, "strip_right": true},
+            "model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}
+        })
+        .to_string()
+    }
+
+    #[test]
+    fn added_tokens_that_normalize_alike_are_found() {
+        let all: [(&[(&str, bool)], _); 4] = [
+            (&[("Apple", true), ("pear", true), ("apple", true)], Some(("Apple", "apple"))),
+            (&[("Apple", false), ("apple", true)], None),
+            (&[("apple", true), ("apple", true)], None),
+            (&[], None),
+        ];
+        for (tokens, expected) in all {
+            let reference =
+                Reference::from_bytes(with_added_tokens("Lowercase", tokens).as_bytes(), false).unwrap();
+            assert_eq!(reference.ambiguous_tokens(), expected);
+        }
+    }
+
+    #[test]
+    fn an_added_token_of_which_the_normalizer_leaves_nothing_is_refused() {
+        let load = |tokens| Reference::from_bytes(with_added_tokens("Strip", tokens).as_bytes(), false);
+        let error = load(&[("b", true), ("\n", true)]).err().unwrap().to_string();
+        assert!(error.contains(r#"added token "\n""#) && error.contains("set its"), "{error}");
+        let mut ids = Vec::new();
+        load(&[("b", true), ("\n", false)]).unwrap().encode("\n b", &mut ids).unwrap();
+        assert_eq!(ids, [2, 1]);
     }
 
     #[test]

@@ -100,6 +100,12 @@ impl Encoder {
         self.inner.dropout()
     }
 
+    /// Two added tokens of which either may be found, if there are such.
+    #[getter]
+    fn ambiguous_tokens(&self) -> Option<(&str, &str)> {
+        self.inner.ambiguous_tokens()
+    }
+
     #[getter]
     fn vocab_size(&self) -> usize {
         self.inner.vocab_size()
