@@ -239,6 +239,29 @@ fn added_tokens_with_all_flags() {
     }
 }
 
+/// Each token of a run of space strips the whole run; to go through it each time would take minutes here. The
+/// reference does, and so it is asked for a short run only.
+#[test]
+fn a_long_run_of_space_tokens_that_strip() {
+    let model = Model::byte_level(0);
+    for (token, flag) in [("\n", "rstrip"), ("\n", "lstrip"), ("  ", "lstrip"), ("  ", "rstrip")] {
+        let tokens = json!([added("<s>", &[]), added(token, &[flag])]);
+        let file = model.tokenizer(json!({}), Value::Null, byte_level(), tokens);
+        let run = |count: usize| format!("a <s>{}b", token.repeat(count));
+        Compared::new(&file).check([run(1), run(2), run(30)]);
+        let encoder = Encoder::from_bytes(file.to_string().as_bytes()).unwrap();
+        let ids = |text: String| {
+            let mut ids = Vec::new();
+            encoder.worker().encode(&text, &mut ids).unwrap();
+            ids
+        };
+        let mut expected = ids(run(2));
+        let place = expected.iter().rposition(|id| *id == 257).expect("the token");
+        expected.splice(place..place, vec![257; 1_000_000 - 2]);
+        assert_eq!(ids(run(1_000_000)), expected, "{token:?} {flag}");
+    }
+}
+
 #[test]
 fn ids_and_spellings_of_tokens_are_those_of_the_reference() {
     let added_tokens = json!([

@@ -164,14 +164,20 @@ impl Matcher {
             return;
         };
         let mut done = 0;
+        // Where the space behind the last token that has stripped some ends: of a long run of it, the next token
+        // may be the next character, and would read the rest of the run again.
+        let mut stripped = 0;
         for found in automaton.find_iter(text) {
             let token = &self.tokens[found.pattern().as_usize()];
             let (before, after) = (&text[..found.start()], &text[found.end()..]);
             if token.skipped || token.single_word && !stands_alone(before, after) {
                 continue;
             }
-            let start = if token.lstrip { self.trimmed_end(before).max(done) } else { found.start() };
-            let end = found.end() + if token.rstrip { self.space_at_start(after) } else { 0 };
+            let start = if token.lstrip { self.trimmed_end(before, done) } else { found.start() };
+            if token.rstrip && stripped < found.end() {
+                stripped = found.end() + self.space_at_start(after);
+            }
+            let end = if token.rstrip { stripped } else { found.end() };
             if done < start {
                 visit(Part::Text(&text[done..start], done));
             }
@@ -185,8 +191,10 @@ impl Matcher {
         }
     }
 
-    fn trimmed_end(&self, text: &str) -> usize {
-        text.trim_end_matches(|c| self.is_space(c)).len()
+    /// Where the space at the end of a text begins, or `least` if that is behind it.
+    fn trimmed_end(&self, text: &str, least: usize) -> usize {
+        let rest = text.get(least..).unwrap_or_default();
+        least + rest.trim_end_matches(|c| self.is_space(c)).len()
     }
 
     fn space_at_start(&self, text: &str) -> usize {
