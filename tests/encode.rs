@@ -300,6 +300,8 @@ fn other_structures_use_the_reference() {
     // The type decides, whatever else stands there.
     let leftover = json!({"type": "Whitespace", "pretokenizers": [byte_level()]});
     let one_spelling = json!([added("e\u{301}", &["normalized"]), added("é", &["normalized"])]);
+    // In "<s>   ", where the reference panics.
+    let stripped_twice = json!([added("<s>", &["rstrip"]), added("  ", &["lstrip"])]);
     let cases = [
         (spm.tokenizer(json!({"dropout": 0.5}), prepend(), Value::Null, json!([])), "dropout"),
         (spm.tokenizer(json!({"end_of_word_suffix": "</w>"}), Value::Null, Value::Null, json!([])), "words"),
@@ -311,6 +313,7 @@ fn other_structures_use_the_reference() {
         (bytes.tokenizer(json!({}), prepend(), byte_level(), json!([])), "normalizers"),
         (bytes.tokenizer(json!({}), Value::Null, leftover, json!([])), "Whitespace"),
         (bytes.tokenizer(json!({}), json!({"type": "NFC"}), byte_level(), one_spelling), "same spelling"),
+        (bytes.tokenizer(json!({}), Value::Null, byte_level(), stripped_twice), "strips space"),
         (json!({"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}}), "WordLevel"),
     ];
     for (file, expected) in cases {

@@ -140,13 +140,22 @@ impl Matcher {
         if distinct.len() < spellings.len() || spellings.iter().any(String::is_empty) {
             return Err("two of its added tokens have the same spelling, or one is empty".into());
         }
+        let matcher = Self { automaton: None, tokens, spaces_are_markers };
+        // Found within the space that a token has stripped, one of these would strip space of that token back to
+        // where it ends, behind its own end. The reference panics there.
+        let is_space = |spelling: &String| spelling.chars().all(|c| matcher.is_space(c));
+        let mut pairs = spellings.iter().zip(&matcher.tokens);
+        let strips_back = pairs.any(|(spelling, token)| token.lstrip && !token.rstrip && is_space(spelling));
+        if strips_back && matcher.tokens.iter().any(|token| token.rstrip) {
+            return Err("one of its added tokens strips space in which another one is found".into());
+        }
         let automaton = if spellings.is_empty() {
             None
         } else {
             let automaton = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(spellings);
             Some(automaton.map_err(|error| format!("its added tokens cannot be searched: {error}"))?)
         };
-        Ok(Self { automaton, tokens, spaces_are_markers })
+        Ok(Self { automaton, ..matcher })
     }
 
     pub fn is_empty(&self) -> bool {
