@@ -379,6 +379,19 @@ def test_tokenizers_of_other_libraries_are_no_encoders(shards, tokenizer_json):
         gm.PackedDataset(shards, tokenizer=FastTokenizer())
 
 
+@pytest.mark.parametrize("threads", [1, 4])
+def test_the_text_of_a_batch_that_cannot_be_encoded_is_named(threads):
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0}, unk_token="?"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    encoder = gm.Encoder.from_bytes(tokenizer.to_str().encode())
+    texts = ["a " * 5_000] * 20
+    texts[13] = texts[17] = "a b"
+    with pytest.raises(gm.TokenizerError, match=r"^texts\[13\]: the `tokenizers` library cannot encode this text"):
+        encoder.encode_batch(texts, threads=threads)
+    with pytest.raises(gm.TokenizerError, match=r"^the `tokenizers` library cannot encode this text"):
+        encoder.encode("a b")
+
+
 def test_a_cache_may_be_said_to_grow_beyond_the_memory(tokenizer_json, texts):
     encoder = gm.Encoder.from_bytes(tokenizer_json, cache_bytes=2**40)
     assert encoder.encode(texts[0]).tolist() == gm.Encoder.from_bytes(tokenizer_json).encode(texts[0]).tolist()

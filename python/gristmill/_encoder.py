@@ -204,7 +204,7 @@ class Encoder:
         Raises:
           ArgumentTypeError: `texts` is no list of strings.
           ArgumentError: a text holds lone surrogates, or `threads` is not allowed.
-          TokenizerError: the `tokenizers` library cannot encode a text.
+          TokenizerError: the `tokenizers` library cannot encode a text; the message says which.
         """
         if isinstance(texts, (str, bytes)):
             raise _arguments.wrong_type("texts", texts, "a list of strings")

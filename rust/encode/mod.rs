@@ -267,8 +267,15 @@ impl Encoder {
         self.shared.reference()?.encode(text, ids)
     }
 
+    /// The ids of a text, on this thread.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
+        let (mut ids, _) = self.encode_part(&[text]).map_err(|(_, error)| error)?;
+        ids.shrink_to_fit();
+        Ok(ids)
+    }
+
     /// The ids of all texts one after another, and the offset at which each text's ids begin, followed by their total
-    /// number.
+    /// number. An error names the first text that cannot be encoded.
     pub fn encode_batch<T: AsRef<str> + Sync>(
         &self,
         texts: &[T],
@@ -277,12 +284,16 @@ impl Encoder {
         let shares = shares(texts, threads);
         if shares.len() <= 1 {
             // On this thread: a new one would start on another core, whose caches are cold.
-            let (mut ids, ends) = self.encode_part(texts)?;
+            let (mut ids, ends) = self.encode_part(texts).map_err(|(place, error)| in_batch(place, error))?;
             ids.shrink_to_fit();
             return Ok((ids, std::iter::once(0).chain(ends.iter().map(|end| *end as i64)).collect()));
         }
         let parts: Vec<(Vec<u32>, Vec<usize>)> = thread::scope(|scope| {
-            let start = |texts| thread::Builder::new().spawn_scoped(scope, move || self.encode_part(texts));
+            let start = |(first, texts)| {
+                let encode =
+                    move || self.encode_part(texts).map_err(|(place, error)| in_batch(first + place, error));
+                thread::Builder::new().spawn_scoped(scope, encode)
+            };
             let threads: Vec<_> = shares.into_iter().map(start).collect();
             let join =
                 |thread: ScopedJoinHandle<'_, _>| thread.join().unwrap_or_else(|panic| resume_unwind(panic));
@@ -301,14 +312,18 @@ impl Encoder {
         Ok((ids, offsets))
     }
 
-    fn encode_part<T: AsRef<str>>(&self, texts: &[T]) -> Result<(Vec<u32>, Vec<usize>)> {
+    /// The ids of texts and where each text's end, or the first text that cannot be encoded and why.
+    fn encode_part<T: AsRef<str>>(
+        &self,
+        texts: &[T],
+    ) -> std::result::Result<(Vec<u32>, Vec<usize>), (usize, Error)> {
         let mut worker = self.worker();
         // Enough room for most texts: growing would touch new memory repeatedly.
         let bytes: usize = texts.iter().map(|text| text.as_ref().len()).sum();
         let mut ids = Vec::with_capacity(bytes / 3);
         let mut ends = Vec::with_capacity(texts.len());
-        for text in texts {
-            worker.encode(text.as_ref(), &mut ids)?;
+        for (place, text) in texts.iter().enumerate() {
+            worker.encode(text.as_ref(), &mut ids).map_err(|error| (place, error))?;
             ends.push(ids.len());
         }
         self.shared.keep(worker.fast);
@@ -371,8 +386,17 @@ impl Shared {
     }
 }
 
-/// Texts in order, in shares of about equal size in bytes: one for each thread, or fewer.
-fn shares<T: AsRef<str>>(texts: &[T], threads: usize) -> Vec<&[T]> {
+/// What is wrong with one text of a batch.
+fn in_batch(place: usize, error: Error) -> Error {
+    match error {
+        Error::Tokenizer(reason) => Error::Tokenizer(format!("texts[{place}]: {reason}")),
+        other => other,
+    }
+}
+
+/// Texts in order, in shares of about equal size in bytes, each with the place of its first text: one for each thread,
+/// or fewer.
+fn shares<T: AsRef<str>>(texts: &[T], threads: usize) -> Vec<(usize, &[T])> {
     /// Encoding fewer bytes than this takes less time than starting a thread.
     const LEAST: usize = 16 << 10;
     let bytes: usize = texts.iter().map(|text| text.as_ref().len()).sum();
@@ -380,12 +404,12 @@ fn shares<T: AsRef<str>>(texts: &[T], threads: usize) -> Vec<&[T]> {
     let (mut shares, mut first, mut filled) = (Vec::new(), 0, 0);
     for (place, text) in texts.iter().enumerate() {
         if filled >= share {
-            shares.push(&texts[first..place]);
+            shares.push((first, &texts[first..place]));
             (first, filled) = (place, 0);
         }
         filled += text.as_ref().len();
     }
-    shares.push(&texts[first..]);
+    shares.push((first, &texts[first..]));
     shares
 }
 

@@ -54,7 +54,7 @@ impl Encoder {
     }
 
     fn encode<'py>(&self, py: Python<'py>, text: &str) -> PyResult<Ids<'py>> {
-        let (ids, _) = guarded(py, || self.inner.encode_batch(&[text], 1))?;
+        let ids = guarded(py, || self.inner.encode(text))?;
         Ok(PyArray1::from_vec(py, as_i32(ids)))
     }
 
