@@ -379,6 +379,12 @@ def test_tokenizers_of_other_libraries_are_no_encoders(shards, tokenizer_json):
         gm.PackedDataset(shards, tokenizer=FastTokenizer())
 
 
+@pytest.mark.parametrize(("revision", "error"), [(5, gm.ArgumentTypeError), ("", gm.ArgumentError)])
+def test_a_revision_that_is_no_string_is_named(revision, error):
+    with pytest.raises(error, match=rf"revision={revision!r}: expected a string"):
+        gm.Encoder.from_pretrained("org/model", revision=revision)
+
+
 @pytest.mark.parametrize("threads", [1, 4])
 def test_the_text_of_a_batch_that_cannot_be_encoded_is_named(threads):
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0}, unk_token="?"))

@@ -167,6 +167,7 @@ class Encoder:
           MissingExtraError: `huggingface_hub` is needed and not installed (`pip install 'gristmill[hf]'`).
         """
         name = _arguments.path("name", name)
+        revision = _arguments.text("revision", revision)
         if os.path.exists(name):  # noqa: PTH110 - Path.exists() raises for names that are too long
             return cls.from_file(name, **options)
         if not _may_be_on_hub(name):

@@ -313,10 +313,7 @@ impl Encoder {
     }
 
     /// The ids of texts and where each text's end, or the first text that cannot be encoded and why.
-    fn encode_part<T: AsRef<str>>(
-        &self,
-        texts: &[T],
-    ) -> std::result::Result<(Vec<u32>, Vec<usize>), (usize, Error)> {
+    fn encode_part<T: AsRef<str>>(&self, texts: &[T]) -> Result<(Vec<u32>, Vec<usize>), (usize, Error)> {
         let mut worker = self.worker();
         // Enough room for most texts: growing would touch new memory repeatedly.
         let bytes: usize = texts.iter().map(|text| text.as_ref().len()).sum();
