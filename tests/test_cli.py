@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import termios
+import textwrap
 import time
 
 import pytest
@@ -116,6 +117,31 @@ def test_interrupting_ends_quietly_with_130(tmp_path):
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err.strip()) == (130, "", "")
+
+
+def test_an_interrupt_that_is_lost_comes_again():
+    """As in a callback of the garbage collector, of which JAX has one."""
+    script = textwrap.dedent(
+        """
+        import gc, os, signal, sys, time
+        import click
+        from gristmill import _cli
+
+        def callback(phase, info):
+            gc.callbacks.remove(callback)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        def wait():
+            gc.callbacks.append(callback)
+            gc.collect()
+            time.sleep(30)
+
+        _cli.cli.add_command(click.Command("wait", callback=wait))
+        sys.exit(_cli.run(["wait"]))
+        """
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", "")
 
 
 def test_interrupting_the_imports_ends_it_too(tmp_path):

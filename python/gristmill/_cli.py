@@ -18,7 +18,7 @@ from gristmill._core import __version__, build_info
 from gristmill._encoder import SpecialTokensInText
 from gristmill._errors import GristmillError
 from gristmill._options import dataset_options, special_tokens, tokenizer_file
-from gristmill._output import INTERRUPTED, as_json_option, importing, print_json
+from gristmill._output import INTERRUPTED, as_json_option, importing, print_json, repeating_lost_interrupts
 from gristmill._pack.command import pack, verify
 
 
@@ -33,7 +33,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code."""
     _silence_missing_jax()
     try:
-        code = cli.main(arguments, prog_name="gristmill", standalone_mode=False)
+        with repeating_lost_interrupts():
+            code = cli.main(arguments, prog_name="gristmill", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except click.ClickException as error:
         error.show()

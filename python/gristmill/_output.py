@@ -1,9 +1,11 @@
 """What commands print for other programs."""
 
+import _thread
 import contextlib
 import json
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +16,30 @@ as_json_option = click.option("--json", "as_json", is_flag=True, help="Print one
 
 
 INTERRUPTED = 130
+
+
+@contextlib.contextmanager
+def repeating_lost_interrupts() -> Iterator[None]:
+    """Raises a `KeyboardInterrupt` again that Python has dropped.
+
+    What is raised in a callback of the garbage collector, of which JAX has one, or in a finalizer only becomes a
+    message on stderr, and the command would go on.
+    """
+    before = sys.unraisablehook
+
+    def hook(unraisable: Any) -> None:
+        if unraisable.exc_type is KeyboardInterrupt:
+            again = threading.Timer(0.01, _thread.interrupt_main)
+            again.daemon = True
+            again.start()
+        else:
+            before(unraisable)
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
 
 
 @contextlib.contextmanager
