@@ -134,13 +134,13 @@ def test_an_interrupt_that_is_lost_comes_again():
         def wait():
             gc.callbacks.append(callback)
             gc.collect()
-            time.sleep(30)
+            time.sleep(60)
 
         _cli.cli.add_command(click.Command("wait", callback=wait))
         sys.exit(_cli.run(["wait"]))
         """
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50)
     assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", "")
 
 

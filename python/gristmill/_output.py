@@ -1,6 +1,5 @@
 """What commands print for other programs."""
 
-import _thread
 import contextlib
 import json
 import os
@@ -25,21 +24,24 @@ def repeating_lost_interrupts() -> Iterator[None]:
     What is raised in a callback of the garbage collector, of which JAX has one, or in a finalizer only becomes a
     message on stderr, and the command would go on.
     """
-    before = sys.unraisablehook
+    if threading.current_thread() is not threading.main_thread():
+        yield  # there are no interrupts here
+        return
 
     def hook(unraisable: Any) -> None:
         if unraisable.exc_type is KeyboardInterrupt:
-            again = threading.Timer(0.01, _thread.interrupt_main)
-            again.daemon = True
-            again.start()
+            signal.setitimer(signal.ITIMER_REAL, 0.01)
         else:
-            before(unraisable)
+            hook_before(unraisable)
 
-    sys.unraisablehook = hook
+    hook_before, sys.unraisablehook = sys.unraisablehook, hook
+    alarm_before = signal.signal(signal.SIGALRM, signal.default_int_handler)
     try:
         yield
     finally:
-        sys.unraisablehook = before
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, alarm_before)
+        sys.unraisablehook = hook_before
 
 
 @contextlib.contextmanager
