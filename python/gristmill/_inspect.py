@@ -1,15 +1,15 @@
 """`gristmill inspect`: what a tokenizer, a shard, a saved state or packed files are."""
 
-import glob
 import json
 import re
 import time
 import zlib
 from collections import Counter
+from glob import has_magic
 from pathlib import Path
 from typing import Any
 
-from gristmill import _arguments, _fingerprint, _gzipped, _state, _state_files, _table
+from gristmill import _arguments, _fingerprint, _glob, _gzipped, _state, _state_files, _table
 from gristmill._core import CURSOR_FIELDS, Records
 from gristmill._encoder import Encoder
 from gristmill._errors import MissingShardError, ShardError, StateError
@@ -62,9 +62,9 @@ def _hint(path: Path) -> str:
         found = next((shard for shape in _SHARDS for shard in sorted(path.glob(shape))), None)
         one = f"; to look at a shard, name it, such as {str(found)!r}" if found else ""
         return f": expected tokenizer.json, packed files or saved states in this folder{one}"
-    if not glob.has_magic(str(path)):
+    if not has_magic(str(path)):
         return ""
-    shard = min(glob.iglob(str(path), recursive=True), default=None)  # noqa: PTH207 - as a run matches them
+    shard = min(_glob.matches(str(path)), default=None)
     one = f", such as {shard!r}" if shard else ""
     return f": a glob goes with --row alone; to look at a shard, name it{one}"
 

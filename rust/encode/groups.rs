@@ -116,7 +116,7 @@ mod vector {
 
 /// Replaces `merged` by the numbers of two ascending lists in ascending order, those in both once.
 fn merge(ends: &[u32], cuts: &[u32], merged: &mut Vec<u32>) {
-    // At a time, without a branch on how many of them come before the next cut.
+    // Ends are copied so many at a time, without a branch on how many of them come before the next cut.
     const EIGHT: usize = 8;
     merged.clear();
     merged.reserve(ends.len() + cuts.len() + EIGHT);
@@ -133,9 +133,9 @@ fn merge(ends: &[u32], cuts: &[u32], merged: &mut Vec<u32>) {
             }
         }
         if rest.len() < EIGHT {
-            let (before, behind) = rest.split_at(rest.partition_point(|end| end < cut));
+            let (before, after) = rest.split_at(rest.partition_point(|end| end < cut));
             merged.extend_from_slice(before);
-            rest = behind;
+            rest = after;
         }
         merged.push(*cut);
         merged.truncate(merged.len() - usize::from(rest.first() == Some(cut)));
