@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
 use _core::encode::Kernel;
-use _core::encode::split::{PADDING, SplitScratch, Splitter};
+use _core::encode::split::{Cuts, PADDING, SplitScratch, Splitter};
 
 /// Larger than the processor's caches.
 const SAMPLE: usize = 16 << 20;
@@ -30,11 +30,11 @@ fn split(criterion: &mut Criterion) {
             for kernel in Kernel::all() {
                 let (splitter, how) = (splitter().on(kernel), kernel.name());
                 let mut scratch = SplitScratch::default();
-                let mut ends = Vec::new();
+                let mut cuts = Cuts::default();
                 group.bench_function(format!("{family}/{how}"), |bencher| {
                     bencher.iter(|| {
                         for document in &documents {
-                            splitter.split(document, document.len() - PADDING, &mut scratch, &mut ends);
+                            splitter.split(document, document.len() - PADDING, &mut scratch, &mut cuts);
                         }
                     });
                 });

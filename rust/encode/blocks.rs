@@ -70,6 +70,7 @@ mod avx2 {
 
     use super::{Blocks, Bytes};
     use crate::encode::kernel::Avx2;
+    use crate::encode::memory::Aligned;
 
     // SAFETY: it stands for BMI2 as well.
     unsafe impl Blocks for Avx2 {
@@ -188,7 +189,7 @@ mod avx2 {
     }
 
     /// For each byte, the places of its set bits, low to high.
-    static PLACES: [[u8; 8]; 256] = {
+    static PLACES: Aligned<[[u8; 8]; 256]> = Aligned({
         let mut table = [[0; 8]; 256];
         let mut byte = 0;
         while byte < 256 {
@@ -203,7 +204,7 @@ mod avx2 {
             byte += 1;
         }
         table
-    };
+    });
 
     /// Eight bits at a time by a table, and always eight times: a loop over the set bits is mispredicted once per
     /// bitmap, and its writes are scalar.
@@ -217,7 +218,7 @@ mod avx2 {
             // SAFETY: the table's entry is eight bytes long. There is room for 64 places, of which each byte before
             // this one has used at most eight, so eight more fit.
             unsafe {
-                let offsets = _mm_loadl_epi64(PLACES[usize::from(byte)].as_ptr().cast());
+                let offsets = _mm_loadl_epi64(PLACES.0[usize::from(byte)].as_ptr().cast());
                 let written = _mm256_add_epi32(_mm256_cvtepu8_epi32(offsets), bases);
                 _mm256_storeu_si256(places.as_mut_ptr().add(len).cast(), written);
             }
@@ -241,9 +242,10 @@ mod avx512 {
 
     use super::{Blocks, Bytes};
     use crate::encode::kernel::Avx512;
+    use crate::encode::memory::Aligned;
 
     /// The places of 64 bytes.
-    static PLACES: [u8; 64] = {
+    static PLACES: Aligned<[u8; 64]> = Aligned({
         let mut places = [0; 64];
         let mut place = 0;
         while place < 64 {
@@ -251,19 +253,19 @@ mod avx512 {
             place += 1;
         }
         places
-    };
+    });
 
     /// For each place, the one before it, as an index into two times 64 bytes: first comes the last byte of the first
     /// 64.
-    static PLACES_BEFORE: [u8; 64] = {
-        let mut places = PLACES;
+    static PLACES_BEFORE: Aligned<[u8; 64]> = Aligned({
+        let mut places = PLACES.0;
         let mut place = 0;
         while place < 64 {
             places[place] += 63;
             place += 1;
         }
         places
-    };
+    });
 
     // SAFETY: a processor with these features has BMI2, which `Kernel::detect` has checked too.
     unsafe impl Blocks for Avx512 {
@@ -320,7 +322,7 @@ mod avx512 {
         /// Each byte moved up by one place, preceded by the last one of `before`.
         #[inline(always)]
         pub fn behind(self, before: Self) -> Self {
-            with_avx512!(Self(_mm512_permutex2var_epi8(before.0, load(&PLACES_BEFORE), self.0)))
+            with_avx512!(Self(_mm512_permutex2var_epi8(before.0, load(&PLACES_BEFORE.0), self.0)))
         }
     }
 
@@ -404,7 +406,7 @@ mod avx512 {
         places.reserve(64);
         let len = places.len();
         let count = ones.count_ones() as usize;
-        let offsets = _mm512_maskz_compress_epi8(ones, load(&PLACES));
+        let offsets = _mm512_maskz_compress_epi8(ones, load(&PLACES.0));
         let bases = _mm512_set1_epi32(base as i32);
         // SAFETY: there is room for 64 places after those that are there.
         let out: *mut [u32; 16] = unsafe { places.as_mut_ptr().add(len).cast() };

@@ -6,6 +6,7 @@
 use ahash::{AHashMap, AHashSet};
 
 use super::cache::Lookup;
+use super::cuts::Cuts;
 use super::file::BpeModel;
 use super::groups::{GroupCutter, WIDTH};
 use super::kernel::Kernel;
@@ -15,7 +16,7 @@ use super::pairs::NONE;
 use super::piece::Piece;
 use super::rules::{MergeRules, PRODUCTS};
 use super::spelling;
-use super::split::{SplitScratch, Splitter};
+use super::split::Splitter;
 use super::unknown::Unknown;
 use super::vocab::Vocab;
 use super::words::{ByteSymbols, occurs};
@@ -88,19 +89,17 @@ impl Bytes {
     }
 
     /// Whether a padded text is merged as a whole.
-    pub fn is_one(&self, text: &[u8], n: usize, split: &mut SplitScratch) -> bool {
+    pub fn is_one(&self, text: &[u8], n: usize, workspace: &mut Workspace) -> bool {
         let Some(splitter) = &self.splitter else { return true };
-        let mut ends = std::mem::take(&mut split.ends);
-        splitter.split(text, n, split, &mut ends);
-        let is_one = ends == [n as u32];
-        split.ends = ends;
-        is_one
+        splitter.split(text, n, &mut workspace.split, &mut workspace.cuts);
+        workspace.cuts.is_empty()
     }
 
-    /// Adds to the ends of pieces those of the groups in them. A byte without a token is a matter of the whole piece.
-    pub fn cut_groups(&self, text: &[u8], n: usize, groups: &mut GroupCutter, ends: &mut Vec<u32>) {
+    /// Adds to the cuts of a padded text those between the groups in its pieces. A byte without a token is a matter of
+    /// the whole piece.
+    pub fn cut_groups(&self, text: &[u8], groups: &mut GroupCutter, cuts: &mut Cuts) {
         if self.unknown == Unknown::Never {
-            groups.cut(self.table.kernel(), text, n, ends, |left, right| self.contexts.join(left, right));
+            groups.cut(self.table.kernel(), text, cuts, |left, right| self.contexts.join(left, right));
         }
     }
 
@@ -109,15 +108,17 @@ impl Bytes {
         let Some(splitter) = &self.splitter else {
             return self.encode_piece(piece, true, workspace, ids);
         };
-        let mut ends = std::mem::take(&mut workspace.split.ends);
-        splitter.split(piece.padded(), piece.len(), &mut workspace.split, &mut ends);
-        self.cut_groups(piece.padded(), piece.len(), &mut workspace.groups, &mut ends);
+        let mut ends = std::mem::take(&mut workspace.ends);
+        let Workspace { groups, split, cuts, .. } = workspace;
+        splitter.split(piece.padded(), piece.len(), split, cuts);
+        self.cut_groups(piece.padded(), groups, cuts);
+        cuts.write_ends(self.table.kernel(), &mut ends);
         let mut start = 0;
         for end in ends.iter().map(|end| *end as usize) {
             self.encode_piece(piece.part(start, end), ends.len() == 1, workspace, ids);
             start = end;
         }
-        workspace.split.ends = ends;
+        workspace.ends = ends;
     }
 
     /// `was_looked_up` says that the cache lacks it.

@@ -11,6 +11,7 @@
 //!
 //! The space stands for the marker (U+2581) here and in all pieces: see [`spm`](super::spm).
 
+use super::cuts::Cuts;
 use super::kernel::Kernel;
 
 /// The classes of bytes. `ODD` holds the characters that would forbid cuts for all of their class: Gemma joins `-` to
@@ -104,34 +105,33 @@ impl Cutter {
         self.joined[usize::from(letter)] >> space & 1 == 0
     }
 
-    /// Appends the ends of the pieces of `text[..n]`. At least 64 bytes after `n` are readable.
-    pub fn cut(&self, text: &[u8], n: usize, ends: &mut Vec<u32>) {
+    /// Replaces `cuts` by those of `text[..n]`. At least 64 bytes after `n` are readable.
+    pub fn cut(&self, text: &[u8], n: usize, cuts: &mut Cuts) {
+        cuts.begin(n);
         match self.kernel {
-            Kernel::Portable => self.cut_portable(&text[..n], ends),
+            Kernel::Portable => self.cut_portable(&text[..n], cuts),
             #[cfg(target_arch = "x86_64")]
             Kernel::Avx2(avx2) => match avx2.avx512() {
                 // SAFETY: having an `Avx512` proves that the processor has these features.
-                Some(avx512) => unsafe { self.cut_avx512(avx512, text, n, ends) },
+                Some(avx512) => unsafe { self.cut_avx512(avx512, text, n, cuts) },
                 // SAFETY: having an `Avx2` proves that the processor has these features.
-                None => unsafe { self.cut_avx2(avx2, text, n, ends) },
+                None => unsafe { self.cut_avx2(text, n, cuts) },
             },
-        }
-        if n > 0 {
-            ends.push(n as u32);
         }
     }
 
-    fn cut_portable(&self, text: &[u8], ends: &mut Vec<u32>) {
+    fn cut_portable(&self, text: &[u8], cuts: &mut Cuts) {
         let splits_spaces = if self.before_each_space { 1 << SPACE } else { 0 };
         let joined = self.joined.map(|rights| rights & !splits_spaces);
-        let Some((first, rest)) = text.split_first() else { return };
-        let mut left = self.class[usize::from(*first)];
-        for (place, byte) in rest.iter().enumerate() {
-            let right = self.class[usize::from(*byte)];
-            if joined[usize::from(left)] >> right & 1 == 0 {
-                ends.push(place as u32 + 1);
+        let mut left = OTHER;
+        for block in text.chunks(64) {
+            let mut word = 0;
+            for (place, byte) in block.iter().enumerate() {
+                let right = self.class[usize::from(*byte)];
+                word |= u64::from(!joined[usize::from(left)] >> right & 1) << place;
+                left = right;
             }
-            left = right;
+            cuts.push(word);
         }
     }
 }
@@ -156,19 +156,6 @@ fn crosses(class: u8, other: u8) -> bool {
     }
 }
 
-/// The cuts in the block at `at` that are inside a text of `n` bytes: neither before its first byte nor after its last.
-#[cfg(target_arch = "x86_64")]
-#[inline(always)]
-fn inside(mut cuts: u64, at: usize, n: usize) -> u64 {
-    if at == 0 {
-        cuts &= !1;
-    }
-    if n - at < 64 {
-        cuts &= (1 << (n - at)) - 1;
-    }
-    cuts
-}
-
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
     use std::arch::x86_64::{
@@ -177,9 +164,7 @@ mod avx2 {
         _mm256_shuffle_epi8, _mm256_srli_epi16,
     };
 
-    use super::{CLASSES, Cutter, OTHER, SPACE, inside};
-    use crate::encode::blocks::Blocks;
-    use crate::encode::kernel::Avx2;
+    use super::{CLASSES, Cuts, Cutter, OTHER, SPACE};
 
     /// For one class, indexed by the low half of a byte: one bit for each high half that makes a member.
     type Members = [u8; 16];
@@ -188,7 +173,7 @@ mod avx2 {
         /// 64 bytes at a time: a bitmap of each class by two table look-ups per byte, then the cuts by word arithmetic.
         /// Eight times as fast as the portable loop.
         #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-        pub(super) fn cut_avx2(&self, avx2: Avx2, text: &[u8], n: usize, ends: &mut Vec<u32>) {
+        pub(super) fn cut_avx2(&self, text: &[u8], n: usize, cuts: &mut Cuts) {
             let tables: [Members; CLASSES - 1] = std::array::from_fn(|class| self.members(class as u8));
             // All ones where a class must not be cut off the one before it, so that the rules need no branches below.
             let masks: [[u64; CLASSES]; CLASSES] = self
@@ -210,11 +195,11 @@ mod avx2 {
                     }
                     kept |= before & followers;
                 }
-                let mut cuts = !kept;
+                let mut word = !kept;
                 if self.before_each_space {
-                    cuts |= maps[usize::from(SPACE)];
+                    word |= maps[usize::from(SPACE)];
                 }
-                avx2.push_ones(inside(cuts, at, n), at as u32, ends);
+                cuts.push(word);
                 at += 64;
             }
         }
@@ -275,7 +260,7 @@ mod avx2 {
 
 #[cfg(target_arch = "x86_64")]
 mod avx512 {
-    use super::{CLASSES, Cutter, OTHER, SPACE, inside};
+    use super::{CLASSES, Cuts, Cutter, OTHER, SPACE};
     use crate::encode::blocks::{Blocks, Bytes};
     use crate::encode::kernel::Avx512;
 
@@ -283,7 +268,7 @@ mod avx512 {
         /// 64 bytes at a time: the class of each byte, as a bit, is tested against the classes that must not be cut off
         /// the byte before it.
         #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,avx512vbmi2,popcnt")]
-        pub(super) fn cut_avx512(&self, avx512: Avx512, text: &[u8], n: usize, ends: &mut Vec<u32>) {
+        pub(super) fn cut_avx512(&self, avx512: Avx512, text: &[u8], n: usize, cuts: &mut Cuts) {
             let class: &[u8; 128] = self.class.first_chunk().expect("there are 256");
             let by_class = |bits: [u8; CLASSES]| -> [u8; 16] {
                 std::array::from_fn(|class| bits.get(class).copied().unwrap_or(0))
@@ -296,12 +281,12 @@ mod avx512 {
                 let Some(block) = text.get(at..).and_then(|rest| rest.first_chunk()) else { return };
                 let classes = avx512.load(block).look_up_ascii(class, OTHER);
                 let joined = classes.look_up_half(&joined);
-                let mut cuts = !joined.behind(before.unwrap_or(joined)).meets(classes.look_up_half(&own));
+                let mut word = !joined.behind(before.unwrap_or(joined)).meets(classes.look_up_half(&own));
                 before = Some(joined);
                 if self.before_each_space {
-                    cuts |= classes.equal(SPACE);
+                    word |= classes.equal(SPACE);
                 }
-                avx512.push_ones(inside(cuts, at, n), at as u32, ends);
+                cuts.push(word);
             }
         }
     }
@@ -324,8 +309,9 @@ mod tests {
 
     fn pieces(cutter: &Cutter, text: &str) -> Vec<String> {
         let padded = [text.as_bytes(), &[b'a'; 64]].concat();
-        let mut ends = Vec::new();
-        cutter.cut(&padded, text.len(), &mut ends);
+        let (mut cuts, mut ends) = (Cuts::default(), Vec::new());
+        cutter.cut(&padded, text.len(), &mut cuts);
+        cuts.write_ends(Kernel::Portable, &mut ends);
         let starts = std::iter::once(0).chain(ends.iter().copied());
         starts.zip(&ends).map(|(start, end)| text[start as usize..*end as usize].to_owned()).collect()
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::added::{AddedTokens, Part, Rules};
 use super::bytes::Bytes;
 use super::cut::Cutter;
+use super::cuts::Cuts;
 use super::file::TokenizerFile;
 use super::normalize::Nfc;
 use super::pieces::{PieceWorker, Pieces};
@@ -42,8 +43,9 @@ pub struct FastWorker {
 struct Buffers {
     /// The current stretch of text, padded.
     text: Vec<u8>,
-    ends: Vec<u32>,
     split: SplitScratch,
+    cuts: Cuts,
+    ends: Vec<u32>,
 }
 
 impl FastEncoder {
@@ -163,10 +165,11 @@ impl FastWorker {
 
     /// Text without added tokens: pads it, cuts it, looks the pieces up.
     fn encode_text(&mut self, shared: &FastEncoder, text: &str, in_front: bool, ids: &mut Vec<u32>) {
-        let Buffers { text: padded, ends, split } = &mut self.buffers;
+        let Buffers { text: padded, split, cuts, ends } = &mut self.buffers;
         let n = shared.text.pad(text, in_front, padded);
-        shared.text.cut(padded, n, split, ends);
-        self.pieces.cut_groups(&shared.pieces, padded, n, ends);
+        shared.text.cut(padded, n, split, cuts);
+        self.pieces.cut_groups(&shared.pieces, padded, cuts);
+        cuts.write_ends(shared.pieces.table().kernel(), ends);
         self.pieces.encode(&shared.pieces, padded, ends, ids);
     }
 
@@ -176,6 +179,7 @@ impl FastWorker {
             + self.buffers.text.capacity()
             + self.buffers.ends.capacity() * size_of::<u32>()
             + self.buffers.split.bytes()
+            + self.buffers.cuts.bytes()
             + self.normalized.capacity()
     }
 }

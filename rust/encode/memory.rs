@@ -1,4 +1,4 @@
-//! Large tables in large pages.
+//! Tables aligned to cache lines, and large ones in large pages.
 //!
 //! The tables of the hot loops are accessed at random. With pages of 4 KiB nearly every access to a table of tens of
 //! megabytes misses the TLB as well: on a virtual machine large pages make a second pass 1.2 to 1.5 times faster.
@@ -11,6 +11,12 @@ use memmap2::{MmapMut, MmapOptions};
 
 /// The size of a large page on most systems.
 const LARGE_PAGE: usize = 2 << 20;
+
+/// What begins a cache line, so that no load of an entry of a table crosses two lines. Wherever the linker puts a table of
+/// bytes otherwise, look-ups can take 5 % longer.
+#[derive(Clone)]
+#[repr(align(64))]
+pub struct Aligned<T>(pub T);
 
 /// A cache line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

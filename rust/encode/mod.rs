@@ -14,6 +14,7 @@ mod blocks;
 mod bytes;
 mod cache;
 mod cut;
+mod cuts;
 mod fast;
 mod file;
 mod groups;

@@ -3,6 +3,7 @@
 use super::bytes::Bytes;
 use super::cache::packed::absent_place;
 use super::cache::{Lookup, PieceCache, SHORT};
+use super::cuts::Cuts;
 use super::groups::GroupCutter;
 use super::hits::Batch;
 use super::kernel::Plain;
@@ -10,7 +11,6 @@ use super::merge::MergeTable;
 use super::merging::{Merging, SideBySide};
 use super::piece::Piece;
 use super::spelling;
-use super::split::SplitScratch;
 use super::spm::{Characters, MARKER};
 use super::waiting::{Miss, Waiting};
 use super::workspace::Workspace;
@@ -30,12 +30,12 @@ impl Pieces {
         }
     }
 
-    /// Adds to the ends of the pieces of a padded text those of the groups in them, where pieces are merged as they are.
-    pub fn cut_groups(&self, text: &[u8], n: usize, groups: &mut GroupCutter, ends: &mut Vec<u32>) {
+    /// Adds to the cuts of a padded text those between the groups in its pieces, where pieces are merged as they are.
+    pub fn cut_groups(&self, text: &[u8], groups: &mut GroupCutter, cuts: &mut Cuts) {
         match self {
             Self::Bytes(bytes) if bytes.splits_first() => {}
-            Self::Bytes(bytes) => bytes.cut_groups(text, n, groups, ends),
-            Self::Characters(characters) => characters.cut_groups(text, n, groups, ends),
+            Self::Bytes(bytes) => bytes.cut_groups(text, groups, cuts),
+            Self::Characters(characters) => characters.cut_groups(text, groups, cuts),
         }
     }
 
@@ -65,9 +65,9 @@ impl Pieces {
     }
 
     /// Whether a padded text, which is looked up as a whole, is merged as a whole.
-    pub fn is_one(&self, text: &[u8], n: usize, split: &mut SplitScratch) -> bool {
+    pub fn is_one(&self, text: &[u8], n: usize, workspace: &mut Workspace) -> bool {
         match self {
-            Self::Bytes(bytes) => bytes.is_one(text, n, split),
+            Self::Bytes(bytes) => bytes.is_one(text, n, workspace),
             Self::Characters(_) => true,
         }
     }
@@ -113,9 +113,9 @@ impl PieceWorker {
         self.workspace.shrink();
     }
 
-    /// Adds to the ends of the pieces of a padded text those of the groups in them.
-    pub fn cut_groups(&mut self, pieces: &Pieces, text: &[u8], n: usize, ends: &mut Vec<u32>) {
-        pieces.cut_groups(text, n, &mut self.workspace.groups, ends);
+    /// Adds to the cuts of a padded text those between the groups in its pieces.
+    pub fn cut_groups(&mut self, pieces: &Pieces, text: &[u8], cuts: &mut Cuts) {
+        pieces.cut_groups(text, &mut self.workspace.groups, cuts);
     }
 
     /// Appends the ids of all pieces of a padded text, given where each ends.

@@ -4,6 +4,7 @@
 //! cached with what its characters merge to, which need not be itself.
 
 use super::cache::{Lookup, MEDIUM, PieceCache};
+use super::cuts::Cuts;
 use super::hits::Batch;
 use super::kernel::Kernel;
 use super::piece::Piece;
@@ -72,7 +73,7 @@ struct Seeder<'a> {
     pieces: &'a Pieces,
     /// Its cache is for parts of pieces, which do not belong in the seeds.
     workspace: Workspace,
-    ends: Vec<u32>,
+    cuts: Cuts,
 }
 
 /// Bounds the cache for parts of pieces.
@@ -81,7 +82,7 @@ const PARTS_BYTES: usize = 1 << 20;
 impl<'a> Seeder<'a> {
     fn new(text: &'a TextRules, pieces: &'a Pieces) -> Self {
         let workspace = Workspace::new(PieceCache::new(PARTS_BYTES, 0));
-        Self { text, pieces, workspace, ends: Vec::new() }
+        Self { text, pieces, workspace, cuts: Cuts::default() }
     }
 
     /// Adds a token; `id` is given if that is what the token merges to.
@@ -105,12 +106,12 @@ impl<'a> Seeder<'a> {
 
     /// Whether text is ever cut so that this is a piece: whether it is one, merged as a whole, when it stands alone.
     fn is_piece(&mut self, text: &[u8], n: usize) -> bool {
-        let Self { text: rules, pieces, workspace, ends } = self;
+        let Self { text: rules, pieces, workspace, cuts } = self;
         if std::str::from_utf8(&text[..n]).is_err() {
             return false;
         }
-        rules.cut(text, n, &mut workspace.split, ends);
-        pieces.cut_groups(text, n, &mut workspace.groups, ends);
-        *ends == [n as u32] && pieces.is_one(text, n, &mut workspace.split)
+        rules.cut(text, n, &mut workspace.split, cuts);
+        pieces.cut_groups(text, &mut workspace.groups, cuts);
+        cuts.is_empty() && pieces.is_one(text, n, workspace)
     }
 }

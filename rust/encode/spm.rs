@@ -10,6 +10,7 @@
 use ahash::{AHashMap, AHashSet};
 
 use super::cut::JoinedPairs;
+use super::cuts::Cuts;
 use super::file::BpeModel;
 use super::groups::{GroupCutter, WIDTH};
 use super::kernel::Kernel;
@@ -138,10 +139,10 @@ impl Characters {
         }
     }
 
-    /// Adds to the ends of pieces those of the groups in them.
-    pub fn cut_groups(&self, text: &[u8], n: usize, groups: &mut GroupCutter, ends: &mut Vec<u32>) {
+    /// Adds to the cuts of a padded text those between the groups in its pieces.
+    pub fn cut_groups(&self, text: &[u8], groups: &mut GroupCutter, cuts: &mut Cuts) {
         if self.can_cut() {
-            groups.cut(self.table.kernel(), text, n, ends, |left, right| self.join(left, right));
+            groups.cut(self.table.kernel(), text, cuts, |left, right| self.join(left, right));
         }
     }
 

@@ -1,6 +1,7 @@
 //! From text to pieces: normalizer, prefix, and cuts.
 
 use super::cut::Cutter;
+use super::cuts::Cuts;
 use super::normalize::Nfc;
 use super::recognise::Prefix;
 use super::split::{PADDING, SplitScratch, Splitter};
@@ -77,13 +78,12 @@ impl TextRules {
         n
     }
 
-    /// Replaces `ends` by the ends of the pieces of a padded text, as they are looked up.
-    pub fn cut(&self, text: &[u8], n: usize, split: &mut SplitScratch, ends: &mut Vec<u32>) {
-        ends.clear();
+    /// Replaces `cuts` by those between the pieces of a padded text.
+    pub fn cut(&self, text: &[u8], n: usize, split: &mut SplitScratch, cuts: &mut Cuts) {
         match self {
-            Self::ByteLevel { cut: ByteCut::Pieces(splitter), .. } => splitter.split(text, n, split, ends),
+            Self::ByteLevel { cut: ByteCut::Pieces(splitter), .. } => splitter.split(text, n, split, cuts),
             Self::ByteLevel { cut: ByteCut::Words(cutter), .. } | Self::SentencePiece { cutter, .. } => {
-                cutter.cut(text, n, ends);
+                cutter.cut(text, n, cuts);
             }
         }
     }

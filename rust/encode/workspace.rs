@@ -1,6 +1,7 @@
 //! The state that one thread keeps from piece to piece.
 
 use super::cache::{Lookup, PieceCache};
+use super::cuts::Cuts;
 use super::groups::GroupCutter;
 use super::split::SplitScratch;
 use super::words::Scratch;
@@ -11,12 +12,15 @@ pub struct Workspace {
     pub scratch: Scratch,
     pub groups: GroupCutter,
     pub split: SplitScratch,
+    /// Where a piece is cut that is split before it is merged, and the ends of its parts.
+    pub cuts: Cuts,
+    pub ends: Vec<u32>,
 }
 
 impl Workspace {
     pub fn new(cache: PieceCache) -> Self {
-        let (scratch, groups, split) = Default::default();
-        Self { cache, scratch, groups, split }
+        let (scratch, groups, split, cuts, ends) = Default::default();
+        Self { cache, scratch, groups, split, cuts, ends }
     }
 
     /// Appends the ids of a piece: the cached ones, or else those that `encode` appends, which are then cached if there
@@ -40,11 +44,15 @@ impl Workspace {
 
     /// Frees what a long text has left behind.
     pub fn shrink(&mut self) {
-        (self.scratch, self.split) = Default::default();
-        self.groups.shrink();
+        (self.scratch, self.split, self.cuts, self.ends) = Default::default();
     }
 
     pub fn bytes(&self) -> usize {
-        self.cache.bytes() + self.scratch.bytes() + self.groups.bytes() + self.split.bytes()
+        self.cache.bytes()
+            + self.scratch.bytes()
+            + self.groups.bytes()
+            + self.split.bytes()
+            + self.cuts.bytes()
+            + self.ends.capacity() * size_of::<u32>()
     }
 }

@@ -3,7 +3,7 @@
 
 use super::packed::{self, Value};
 use crate::encode::kernel::Plain;
-use crate::encode::memory::Line;
+use crate::encode::memory::{Aligned, Line};
 
 /// Longest piece of each kind that the tables hold.
 const TINY: usize = 7;
@@ -67,7 +67,7 @@ const NO_VALUE: usize = 4;
 
 /// The word at which a key's value begins, or [`NO_VALUE`], by the upper half of the key's last byte and the words of a
 /// line that equal the key's.
-static VALUES: [u8; 128] = {
+static VALUES: Aligned<[u8; 128]> = Aligned({
     let mut values = [NO_VALUE as u8; 128];
     let mut equal = 1;
     while equal < 16 {
@@ -80,13 +80,13 @@ static VALUES: [u8; 128] = {
         equal += 1;
     }
     values
-};
+});
 
 /// The value of a key as two words of a line, or arbitrary ones; and whether the key is there.
 #[inline(always)]
 pub fn find(probe: impl Probe, line: &Line, key: ShortKey) -> (&Value, bool) {
     let kind = (key >> 120) as usize & 0x70;
-    let word = usize::from(VALUES[kind | probe.equal(line, key) & 15]);
+    let word = usize::from(VALUES.0[kind | probe.equal(line, key) & 15]);
     // SAFETY: no entry of the table exceeds `NO_VALUE`, from which on there are two words.
     (unsafe { &*line.0.as_ptr().add(word).cast() }, word < NO_VALUE)
 }
@@ -167,6 +167,7 @@ mod avx2 {
 
     use super::{KEY_BYTES, LENGTH, Line, Probe, SHORT, ShortKey, TINY};
     use crate::encode::kernel::Avx2;
+    use crate::encode::memory::Aligned;
     use crate::encode::vocab::MAX_IDS;
 
     impl Probe for Avx2 {
@@ -191,7 +192,7 @@ mod avx2 {
 
     /// For each length, which bytes of a text go into a key (the upper bit set for none), and how the key encodes the
     /// length.
-    static PARTS: [[[u8; KEY_BYTES]; 2]; SHORT + 1] = {
+    static PARTS: Aligned<[[[u8; KEY_BYTES]; 2]; SHORT + 1]> = Aligned({
         let mut parts = [[[0x80; KEY_BYTES], [0; KEY_BYTES]]; SHORT + 1];
         let mut len = 1;
         while len <= SHORT {
@@ -208,13 +209,13 @@ mod avx2 {
             len += 1;
         }
         parts
-    };
+    });
 
     #[inline]
     #[target_feature(enable = "avx2")]
     fn key(bytes: &[u8; KEY_BYTES], len: usize) -> ShortKey {
         let [bytes, places, length] = {
-            let [places, length] = &PARTS[len & SHORT];
+            let [places, length] = &PARTS.0[len & SHORT];
             [bytes, places, length].map(|bytes| vector(u128::from_le_bytes(*bytes)))
         };
         let key = _mm_or_si128(_mm_shuffle_epi8(bytes, places), length);

@@ -25,6 +25,7 @@ use portable::{Step, Trail};
 use shape::Shape;
 
 use super::cut::JoinedPairs;
+pub use super::cuts::Cuts;
 use super::kernel::Kernel;
 
 #[cfg(target_arch = "x86_64")]
@@ -46,15 +47,14 @@ pub struct Splitter {
 #[derive(Default)]
 pub struct SplitScratch {
     pieces: Vec<u32>,
+    parts: Vec<u32>,
     trail: Trail,
-    /// Scratch space for the ends of pieces.
-    pub ends: Vec<u32>,
 }
 
 impl SplitScratch {
     /// Bytes in use.
     pub fn bytes(&self) -> usize {
-        (self.pieces.capacity() + self.ends.capacity()) * size_of::<u32>() + self.trail.bytes()
+        (self.pieces.capacity() + self.parts.capacity()) * size_of::<u32>() + self.trail.bytes()
     }
 }
 
@@ -130,25 +130,29 @@ impl Splitter {
         self.steps.iter().map(Step::bytes).sum()
     }
 
-    /// Replaces `ends` by the exclusive end of each piece of `text[..n]` in ascending order; the
-    /// last is `n` (none if `n` is 0).
+    /// Replaces `cuts` by those between the pieces of `text[..n]`.
     ///
     /// `text[..n]` is valid UTF-8, `n` is below 2^32, and at least [`PADDING`] bytes after it are readable. Pieces may
     /// end inside a character if a step follows the `ByteLevel`.
-    pub fn split(&self, text: &[u8], n: usize, scratch: &mut SplitScratch, ends: &mut Vec<u32>) {
-        ends.clear();
+    pub fn split(&self, text: &[u8], n: usize, scratch: &mut SplitScratch, cuts: &mut Cuts) {
         if n == 0 {
-            return;
+            return cuts.begin(0);
         }
         #[cfg(target_arch = "x86_64")]
         if let Some(vector) = self.vector {
-            return vector.split(text, n, ends);
+            return vector.split(text, n, cuts);
         }
-        ends.push(n as u32);
+        let SplitScratch { pieces, parts, trail } = scratch;
+        pieces.clear();
+        pieces.push(n as u32);
         for step in &self.steps {
-            std::mem::swap(ends, &mut scratch.pieces);
-            ends.clear();
-            step.refine(&text[..n], &scratch.pieces, &mut scratch.trail, ends);
+            parts.clear();
+            step.refine(&text[..n], pieces, trail, parts);
+            std::mem::swap(pieces, parts);
+        }
+        cuts.begin_uncut(n);
+        for end in &pieces[..pieces.len() - 1] {
+            cuts.add(*end as usize);
         }
     }
 }

@@ -15,6 +15,7 @@ mod recognition;
 use serde_json::Value;
 use tokenizers::{OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer, PreTokenizerWrapper};
 
+use super::Cuts;
 use super::{PADDING, SplitScratch, Splitter};
 use crate::encode::cut::Cutter;
 use crate::encode::kernel::Kernel;
@@ -58,7 +59,7 @@ struct Pair {
     words: Cutter,
     scratch: SplitScratch,
     padded: Vec<u8>,
-    ends: Vec<u32>,
+    cuts: Cuts,
 }
 
 impl Pair {
@@ -73,7 +74,7 @@ impl Pair {
             splitters,
             scratch: SplitScratch::default(),
             padded: Vec::new(),
-            ends: Vec::new(),
+            cuts: Cuts::default(),
         }
     }
 
@@ -92,9 +93,9 @@ impl Pair {
         // What follows the text must not matter: letters would extend a word.
         self.padded.resize(text.len() + PADDING, b"aA1' \n\xE4"[text.len() % 7]);
         for (kernel, splitter) in &self.splitters {
-            splitter.split(&self.padded, text.len(), &mut self.scratch, &mut self.ends);
+            splitter.split(&self.padded, text.len(), &mut self.scratch, &mut self.cuts);
             assert_eq!(
-                self.ends,
+                ends(&self.cuts),
                 expected,
                 "{}, {}, on {text:?}: the reference's pieces are {:?}",
                 self.name,
@@ -108,18 +109,17 @@ impl Pair {
 
     /// The ends of the pieces of the padded text, cut into words first.
     fn split_words(&mut self, n: usize) -> Vec<u32> {
-        let mut words = Vec::new();
-        self.words.cut(&self.padded, n, &mut words);
+        self.words.cut(&self.padded, n, &mut self.cuts);
         let (mut start, mut all) = (0, Vec::new());
-        for end in words {
+        for end in ends(&self.cuts) {
             let word = (end - start) as usize;
             self.splitters[0].1.split(
                 &self.padded[start as usize..],
                 word,
                 &mut self.scratch,
-                &mut self.ends,
+                &mut self.cuts,
             );
-            all.extend(self.ends.iter().map(|end| start + end));
+            all.extend(ends(&self.cuts).iter().map(|end| start + end));
             start = end;
         }
         all
@@ -133,6 +133,12 @@ impl Pair {
         }
         self.oracle.ends(text)
     }
+}
+
+fn ends(cuts: &Cuts) -> Vec<u32> {
+    let mut ends = Vec::new();
+    cuts.write_ends(Kernel::Portable, &mut ends);
+    ends
 }
 
 fn pieces(text: &str, ends: &[u32]) -> Vec<String> {

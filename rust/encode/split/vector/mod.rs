@@ -1,7 +1,7 @@
 //! The splitter for patterns with a `Shape`, 64 bytes at a time, on x86-64 with AVX2 and BMI2, optionally AVX-512.
 //!
 //! `classify` turns 64 bytes into bitmaps over the characters that begin in them, `starts` derives from these by word
-//! arithmetic which characters begin a piece, and here the bits become offsets. Only a few bits are carried from block
+//! arithmetic which characters begin a piece, and here they become those of bytes. Only a few bits are carried from block
 //! to block, and nothing is stored in between.
 //!
 //! `pext` drops continuation bytes, `pdep` maps the starts back to bytes. AMD's processors before Zen 3 implement both
@@ -15,6 +15,7 @@ use self::starts::Starts;
 use super::classes::Classes;
 use super::shape::Shape;
 use crate::encode::blocks::Blocks;
+use crate::encode::cuts::Cuts;
 use crate::encode::kernel::{Avx2, Avx512, Kernel};
 
 /// The shapes that kernels are compiled for.
@@ -32,7 +33,7 @@ const SHAPES: [Shape; 8] = [
 const BLOCK: usize = 64;
 
 /// Splits as [`super::Splitter::split`] does, on a processor with the features of a kernel.
-type Split<K> = unsafe fn(K, &[u8], usize, &Classes, &mut Vec<u32>);
+type Split<K> = unsafe fn(K, &[u8], usize, &Classes, &mut Cuts);
 
 const AVX2: [Split<Avx2>; SHAPES.len()] =
     [avx2::<0>, avx2::<1>, avx2::<2>, avx2::<3>, avx2::<4>, avx2::<5>, avx2::<6>, avx2::<7>];
@@ -63,52 +64,46 @@ impl VectorSplitter {
         Some(Self { avx2, ..self })
     }
 
-    /// Appends the ends of the pieces of `text[..n]`, `n` > 0, after which 64 bytes are readable.
-    pub fn split(self, text: &[u8], n: usize, ends: &mut Vec<u32>) {
+    /// Replaces `cuts` by those of `text[..n]`, `n` > 0, after which 64 bytes are readable.
+    pub fn split(self, text: &[u8], n: usize, cuts: &mut Cuts) {
         let Self { number, avx2, classes } = self;
         match avx2.avx512() {
             // SAFETY: having an `Avx512` proves that the processor has these features.
-            Some(avx512) => unsafe { AVX512[number](avx512, text, n, classes, ends) },
+            Some(avx512) => unsafe { AVX512[number](avx512, text, n, classes, cuts) },
             // SAFETY: having an `Avx2` proves that the processor has these features.
-            None => unsafe { AVX2[number](avx2, text, n, classes, ends) },
+            None => unsafe { AVX2[number](avx2, text, n, classes, cuts) },
         }
     }
 }
 
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-fn avx2<const SHAPE: usize>(blocks: Avx2, text: &[u8], n: usize, classes: &Classes, ends: &mut Vec<u32>) {
-    split::<SHAPE>(blocks, text, n, classes, ends);
+fn avx2<const SHAPE: usize>(blocks: Avx2, text: &[u8], n: usize, classes: &Classes, cuts: &mut Cuts) {
+    split::<SHAPE>(blocks, text, n, classes, cuts);
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,avx512vbmi2,avx2,bmi1,bmi2,lzcnt,popcnt")]
-fn avx512<const SHAPE: usize>(blocks: Avx512, text: &[u8], n: usize, classes: &Classes, ends: &mut Vec<u32>) {
-    split::<SHAPE>(blocks, text, n, classes, ends);
+fn avx512<const SHAPE: usize>(blocks: Avx512, text: &[u8], n: usize, classes: &Classes, cuts: &mut Cuts) {
+    split::<SHAPE>(blocks, text, n, classes, cuts);
 }
 
 #[inline(always)]
-fn split<const SHAPE: usize>(
-    blocks: impl Blocks,
-    text: &[u8],
-    n: usize,
-    classes: &Classes,
-    ends: &mut Vec<u32>,
-) {
+fn split<const SHAPE: usize>(blocks: impl Blocks, text: &[u8], n: usize, classes: &Classes, cuts: &mut Cuts) {
     assert!(n > 0 && n + BLOCK <= text.len());
+    cuts.begin(n);
     let mut starts = Starts::<_, SHAPE>::new(blocks, &text[..n], classes);
+    let mut before = 0;
     for at in (0..n).step_by(BLOCK) {
         // SAFETY: `at` < n, and 64 bytes after `text[..n]` are readable.
         let block = unsafe { classify::<SHAPE>(blocks, text, at, n, classes) };
         let late = starts.late(&block);
         let mut bits = starts.of(&block, at);
-        if at == 0 {
-            // A start is the end of the piece before it, and the first piece has none.
-            bits &= !1;
-        }
         if block.leads != !0 {
             bits = blocks.pdep(bits, block.leads);
         }
-        ends.extend(late);
-        blocks.push_ones(bits, at as u32, ends);
+        if at > 0 {
+            cuts.push(before | late);
+        }
+        before = bits;
     }
-    ends.push(n as u32);
+    cuts.push(before);
 }

@@ -63,7 +63,7 @@ pub struct Starts<'a, K, const SHAPE: usize> {
     /// Whether the last block ends in ASCII letters that follow an ASCII symbol.
     ascii_word: u64,
     /// Whether the last block ends in whitespace that begins a piece unless more of it follows, or in an unmatched
-    /// character that does so if a word follows; and where that character is.
+    /// character that does so if a word follows; and which byte of its block that character begins with.
     space_waits: u64,
     other_waits: u64,
     last_at: u32,
@@ -91,10 +91,10 @@ impl<'a, K: Blocks, const SHAPE: usize> Starts<'a, K, SHAPE> {
         }
     }
 
-    /// The last character of the block before, if it turns out to begin a piece now that the next
-    /// block is known.
+    /// A bitmap of the bytes of the block before: its last character, if that turns out to begin a piece now that the
+    /// next block is known.
     #[inline(always)]
-    pub fn late(&self, block: &Block) -> Option<u32> {
+    pub fn late(&self, block: &Block) -> u64 {
         let no_space = !(block.space | block.newline);
         let starts = match Self::SHAPE.symbols {
             Symbols::Rest => self.space_waits & no_space,
@@ -106,7 +106,7 @@ impl<'a, K: Blocks, const SHAPE: usize> Starts<'a, K, SHAPE> {
             }
         };
         // No character may begin in the last bytes of a text.
-        (starts & 1 != 0 && block.count != 0).then_some(self.last_at)
+        (starts & u64::from(block.count != 0)) << self.last_at
     }
 
     /// The starts in a block, whose first byte is at `at`, except for what [`Starts::late`] adds.
@@ -177,7 +177,7 @@ impl<'a, K: Blocks, const SHAPE: usize> Starts<'a, K, SHAPE> {
         }
 
         self.space_waits = block.space >> last & !(starts >> last);
-        self.last_at = (at as u32 + 63).wrapping_sub(block.leads.leading_zeros());
+        self.last_at = 63u32.wrapping_sub(block.leads.leading_zeros()) & 63;
         self.before = History {
             word: kept(word.bits, last),
             number: kept(number.bits, last),

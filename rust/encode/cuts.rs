@@ -1,0 +1,156 @@
+//! Where a text is cut into pieces, as a bitmap: sets of cuts are joined by a word operation for each 64 bytes, where
+//! sorted lists would have to be merged.
+
+use super::kernel::Kernel;
+
+/// One bit for each byte of a text: whether a piece begins there that is not the first.
+#[derive(Default)]
+pub struct Cuts {
+    words: Vec<u64>,
+    /// The bytes of the text.
+    len: usize,
+}
+
+impl Cuts {
+    /// Begins with a text of `len` bytes, whose words are to be pushed.
+    pub fn begin(&mut self, len: usize) {
+        self.len = len;
+        self.words.clear();
+        self.words.reserve(len.div_ceil(64));
+    }
+
+    /// Begins with a text of `len` bytes without cuts.
+    pub fn begin_uncut(&mut self, len: usize) {
+        self.begin(len);
+        self.words.resize(len.div_ceil(64), 0);
+    }
+
+    /// The cuts in the next 64 bytes. What is in front of the text's first byte, or after its last, does not count.
+    #[inline(always)]
+    pub fn push(&mut self, mut word: u64) {
+        let at = self.words.len() * 64;
+        if at == 0 {
+            word &= !1;
+        }
+        if self.len - at < 64 {
+            word &= (1 << (self.len - at)) - 1;
+        }
+        self.words.push(word);
+    }
+
+    /// Adds a cut inside the text, in a word that is there already.
+    #[inline(always)]
+    pub fn add(&mut self, place: usize) {
+        self.words[place / 64] |= 1 << (place % 64);
+    }
+
+    /// The length of the text.
+    pub fn text_len(&self) -> usize {
+        self.len
+    }
+
+    /// The words, to add cuts.
+    pub fn words_mut(&mut self) -> &mut [u64] {
+        &mut self.words
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.words.iter().all(|word| *word == 0)
+    }
+
+    /// Replaces `ends` by the ends of the pieces, in ascending order; there are none in an empty text.
+    pub fn write_ends(&self, kernel: Kernel, ends: &mut Vec<u32>) {
+        ends.clear();
+        match kernel {
+            Kernel::Portable => {
+                for (index, word) in self.words.iter().enumerate() {
+                    let mut rest = *word;
+                    while rest != 0 {
+                        ends.push((index * 64) as u32 + rest.trailing_zeros());
+                        rest &= rest - 1;
+                    }
+                }
+            }
+            #[cfg(target_arch = "x86_64")]
+            Kernel::Avx2(avx2) => match avx2.avx512() {
+                // SAFETY: having an `Avx512` proves that the processor has these features.
+                Some(avx512) => unsafe { vector::avx512(avx512, &self.words, ends) },
+                // SAFETY: the same of an `Avx2`.
+                None => unsafe { vector::avx2(avx2, &self.words, ends) },
+            },
+        }
+        if self.len > 0 {
+            ends.push(self.len as u32);
+        }
+    }
+
+    /// Bytes in use.
+    pub fn bytes(&self) -> usize {
+        self.words.capacity() * size_of::<u64>()
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod vector {
+    use crate::encode::blocks::Blocks;
+    use crate::encode::kernel::{Avx2, Avx512};
+
+    #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+    pub fn avx2(blocks: Avx2, words: &[u64], ends: &mut Vec<u32>) {
+        push(blocks, words, ends);
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,avx512vbmi2,avx2,bmi1,bmi2,lzcnt,popcnt")]
+    pub fn avx512(blocks: Avx512, words: &[u64], ends: &mut Vec<u32>) {
+        push(blocks, words, ends);
+    }
+
+    #[inline(always)]
+    fn push(blocks: impl Blocks, words: &[u64], ends: &mut Vec<u32>) {
+        for (index, word) in words.iter().enumerate() {
+            blocks.push_ones(*word, (index * 64) as u32, ends);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn ends_are_the_cuts_inside_the_text_and_its_end(
+            words in prop::collection::vec(any::<u64>(), 0..5),
+            short_of in 0usize..64,
+            added in prop::collection::vec(any::<prop::sample::Index>(), 0..5),
+        ) {
+            let len = (words.len() * 64).saturating_sub(short_of);
+            let mut cuts = Cuts::default();
+            cuts.begin(len);
+            for word in &words {
+                cuts.push(*word);
+            }
+            let mut expected: Vec<u32> = (1..len as u32)
+                .filter(|place| words[*place as usize / 64] >> (place % 64) & 1 == 1)
+                .chain((len > 0).then_some(len as u32))
+                .collect();
+            prop_assert_eq!(cuts.is_empty(), expected.len() < 2);
+            if len > 1 {
+                for place in added.iter().map(|index| 1 + index.index(len - 1)) {
+                    cuts.add(place);
+                    expected.push(place as u32);
+                }
+            }
+            expected.sort_unstable();
+            expected.dedup();
+            for kernel in Kernel::all() {
+                let mut ends = vec![7];
+                cuts.write_ends(kernel, &mut ends);
+                prop_assert_eq!(&ends, &expected);
+            }
+        }
+    }
+}
