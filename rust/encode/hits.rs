@@ -7,8 +7,10 @@
 
 use std::ops::Range;
 
-use super::cache::packed::{self, PER_WORD, Value, count};
-use super::cache::{KEY_BYTES, MEDIUM, NO_KEY, PieceCache, Probe, SHORT, ShortKey, ShortPieces, medium_key};
+use super::cache::packed::{FEW, Value, count};
+use super::cache::{
+    KEY_BYTES, MEDIUM, MediumKey, NO_KEY, PieceCache, Probe, SHORT, ShortKey, ShortPieces, medium_key,
+};
 use super::kernel::{Kernel, Plain};
 use super::piece::Piece;
 
@@ -16,8 +18,7 @@ use super::piece::Piece;
 /// from the L1 cache before they are used.
 pub const BATCH: usize = 128;
 
-/// The most ids of a hit, and how many are written for each one regardless.
-const UNPACKED: usize = 2 * PER_WORD;
+/// How many ids are written for each hit, however few it has.
 const ROOM: usize = 8;
 
 /// Pieces of a padded text, a batch at a time, with their places in the cache and the keys of those of up to [`SHORT`]
@@ -55,6 +56,19 @@ impl<'a> Batch<'a> {
         self.places[index - self.range.start]
     }
 
+    /// The key of a piece of this batch.
+    #[inline(always)]
+    pub fn key(&self, index: usize) -> ShortKey {
+        self.keys[index - self.range.start]
+    }
+
+    /// The key of a medium piece of this batch.
+    pub fn medium_key(&self, index: usize) -> Option<MediumKey> {
+        let piece = self.piece(index);
+        let is_medium = (SHORT + 1..=MEDIUM).contains(&piece.len());
+        is_medium.then(|| medium_key(piece.padded(), 0, piece.len()))
+    }
+
     /// The keys and places of its pieces from `index` on.
     #[inline(always)]
     fn from(&self, index: usize) -> (&[ShortKey], &[usize]) {
@@ -90,33 +104,24 @@ impl<'a> Batch<'a> {
             }
     }
 
-    /// Whether the cache lacks a piece that has a key.
+    /// Whether the cache lacks a piece that has a place in a table.
     pub fn is_miss(&self, cache: &PieceCache, index: usize) -> bool {
-        let (keys, places) = self.from(index);
-        keys[0] != NO_KEY && cache.short().find(Plain, keys[0], places[0]).is_none()
+        match self.key(index) {
+            NO_KEY => {
+                self.medium_key(index).is_some_and(|key| cache.find_medium(&key, self.place(index)).is_none())
+            }
+            key => cache.short().find(Plain, key, self.place(index)).is_none(),
+        }
     }
 
-    /// The values of its pieces from `index` on, [`absent`](packed::absent) for those that the cache lacks. For each of
-    /// these that has a key, `miss` gets the number of pieces before it, its key, and its place.
-    pub fn look_up(
-        &self,
-        cache: &PieceCache,
-        index: usize,
-        values: &mut [Value],
-        mut miss: impl FnMut(usize, ShortKey, usize),
-    ) {
+    /// Looks up its short pieces from `index` on: the values of those that are found, and which pieces are not.
+    pub fn look_up(&self, cache: &PieceCache, index: usize, values: &mut [Value]) -> Indices {
         let (keys, places) = self.from(index);
-        let absent = match self.kernel {
+        match self.kernel {
             Kernel::Portable => look_up(Plain, cache.short(), keys, places, values),
             #[cfg(target_arch = "x86_64")]
             // SAFETY: having an `Avx2` proves that the processor has these features.
             Kernel::Avx2(avx2) => unsafe { avx2::look_up(avx2, cache.short(), keys, places, values) },
-        };
-        for index in absent.iter() {
-            values[index] = packed::absent(places[index]);
-            if keys[index] != NO_KEY {
-                miss(index, keys[index], places[index]);
-            }
         }
     }
 }
@@ -133,7 +138,7 @@ pub fn write(kernel: Kernel, values: &[Value], ids: &mut Vec<u32>) -> usize {
 }
 
 /// Indices of some pieces of a batch.
-struct Indices {
+pub struct Indices {
     indices: [u8; BATCH],
     count: usize,
 }
@@ -151,7 +156,7 @@ impl Indices {
         self.count += usize::from(is_one);
     }
 
-    fn iter(&self) -> impl Iterator<Item = usize> {
+    pub fn iter(&self) -> impl Iterator<Item = usize> {
         self.indices[..self.count].iter().map(|index| usize::from(*index))
     }
 }
@@ -237,7 +242,7 @@ fn write_values<'a>(
     ids: &mut Vec<u32>,
 ) -> usize {
     let most = values.len();
-    ids.reserve(most * UNPACKED + ROOM);
+    ids.reserve(most * FEW + ROOM);
     let begin = ids.as_mut_ptr();
     // SAFETY: this is the end of the ids, inside their allocation.
     let mut out = unsafe { begin.add(ids.len()) };
@@ -245,10 +250,10 @@ fn write_values<'a>(
     for value in values.take(most) {
         let Some(value) = value else { break };
         let count = count(value);
-        if count > UNPACKED {
+        if count > FEW {
             break;
         }
-        // SAFETY: there is room for `UNPACKED` ids for each value, and for what is written past them.
+        // SAFETY: there is room for `FEW` ids for each value, and for what is written past them.
         unsafe {
             out.cast::<[u32; ROOM]>().write(probe.unpack(value));
             out = out.add(count);

@@ -150,6 +150,20 @@ impl<const W: usize> Merging<W> {
         [(before, key(with_before, before)), (left, key(with_after, left)), (right, NO_KEY)]
     }
 
+    /// The ids of the first symbols that are left, zeros if there are fewer.
+    ///
+    /// No branch on how many are left: that is unpredictable, and a misprediction costs more than all of this.
+    #[inline(always)]
+    pub fn first_ids<const N: usize>(&self, id: impl Fn(u32) -> u32) -> [u32; N] {
+        let mut rest = self.begins;
+        std::array::from_fn(|_| {
+            let id = id(self.symbols[rest.trailing_zeros() as usize & (W - 1)]);
+            let first = select_unpredictable(rest != 0, id, 0);
+            rest &= rest.wrapping_sub(1);
+            first
+        })
+    }
+
     /// Takes what is left: the id of each symbol.
     #[inline(always)]
     pub fn with_ids<T>(&self, id: impl Fn(u32) -> u32, take: impl FnOnce(&[u32]) -> T) -> T {

@@ -1,8 +1,8 @@
 //! From pieces to ids: batches of look-ups in the cache, and what happens on a miss.
 
 use super::bytes::Bytes;
-use super::cache::packed::absent_place;
-use super::cache::{Lookup, PieceCache, SHORT};
+use super::cache::packed::{FEW, Value, absent_place, as_value, pack_few};
+use super::cache::{Lookup, MEDIUM, PieceCache, SHORT};
 use super::cuts::Cuts;
 use super::groups::GroupCutter;
 use super::hits::Batch;
@@ -92,7 +92,8 @@ impl Pieces {
 pub struct PieceWorker {
     workspace: Workspace,
     waiting: Waiting,
-    new_pieces: SideBySide<{ SHORT + 1 }>,
+    short: SideBySide<{ SHORT + 1 }>,
+    medium: SideBySide<{ MEDIUM + 1 }>,
 }
 
 /// The most new pieces that are merged side by side: their state stays in the L1 cache.
@@ -100,12 +101,12 @@ const SIDE_BY_SIDE: usize = 16;
 
 impl PieceWorker {
     pub fn new(cache: PieceCache) -> Self {
-        let (waiting, new_pieces) = Default::default();
-        Self { workspace: Workspace::new(cache), waiting, new_pieces }
+        let (waiting, short, medium) = Default::default();
+        Self { workspace: Workspace::new(cache), waiting, short, medium }
     }
 
     pub fn bytes(&self) -> usize {
-        self.workspace.bytes() + self.waiting.bytes() + self.new_pieces.bytes()
+        self.workspace.bytes() + self.waiting.bytes() + self.short.bytes() + self.medium.bytes()
     }
 
     /// Frees the buffers that a long text has grown.
@@ -168,28 +169,30 @@ impl PieceWorker {
         }
     }
 
-    /// Merges the new ones of the pieces that wait, side by side; `first` is the index of the first that waits.
+    /// Merges the new ones of the pieces that wait; `first` is the index of the first that waits.
     fn learn(&mut self, pieces: &Pieces, batch: &Batch, first: usize) {
-        let Self { workspace: Workspace { cache, .. }, waiting, new_pieces } = self;
-        let table = pieces.table();
-        for start in (0..waiting.misses().len()).step_by(SIDE_BY_SIDE) {
-            new_pieces.clear();
-            for (tag, miss) in waiting.misses().iter().enumerate().skip(start).take(SIDE_BY_SIDE) {
-                let piece = batch.piece(first + miss.index).bytes();
-                new_pieces.add(tag, |merging| pieces.start(piece, merging));
+        let Self { workspace: Workspace { cache, .. }, waiting, short, medium } = self;
+        let id = |symbol| pieces.table().id(symbol);
+        // The same piece may wait twice.
+        learn(pieces, batch, first, waiting, short, Waiting::short, |Miss { key, place, .. }, word| {
+            if let Some(kept) = cache.short().find(Plain, key, place) {
+                return Some(*kept);
             }
-            table.merge_all(new_pieces);
-            for piece in new_pieces.iter() {
-                let Miss { index, key, place } = waiting.misses()[piece.tag()];
-                // The same piece may wait twice.
-                let kept = cache.short().find(Plain, key, place).copied();
-                let keep =
-                    || piece.with_ids(|symbol| table.id(symbol), |ids| cache.insert_short(key, place, ids));
-                if let Some(value) = kept.or_else(keep) {
-                    waiting.set(index, value);
-                }
+            let value = few(word, id).or_else(|| word.with_ids(id, |ids| cache.pack(ids)))?;
+            cache.put_short(key, place, value);
+            Some(value)
+        });
+        learn(pieces, batch, first, waiting, medium, Waiting::medium, |Miss { key, place, .. }, word| {
+            if let Some(kept) = cache.find_medium(&key, place) {
+                return Some(as_value(kept, place));
             }
-        }
+            let value = match few(word, id) {
+                Some([first, second]) => [first, second, 0, 0],
+                None => word.with_ids(id, |ids| cache.pack(ids))?,
+            };
+            cache.put_medium(&key, place, value);
+            Some(as_value(&value, place))
+        });
     }
 
     /// Appends the ids of a piece that is long, or has many of them, or is new and not merged as a whole.
@@ -200,4 +203,37 @@ impl PieceWorker {
             pieces.encode(piece, workspace, ids);
         });
     }
+}
+
+/// Merges some new ones of the pieces that wait side by side, and gives each the value that `keep` makes of it.
+fn learn<const W: usize, K: Copy>(
+    pieces: &Pieces,
+    batch: &Batch,
+    first: usize,
+    waiting: &mut Waiting,
+    words: &mut SideBySide<W>,
+    misses: impl Fn(&Waiting) -> &[Miss<K>],
+    mut keep: impl FnMut(Miss<K>, &Merging<W>) -> Option<Value>,
+) {
+    for start in (0..misses(waiting).len()).step_by(SIDE_BY_SIDE) {
+        words.clear();
+        for (tag, miss) in misses(waiting).iter().enumerate().skip(start).take(SIDE_BY_SIDE) {
+            let piece = batch.piece(first + miss.index).bytes();
+            words.add(tag, |merging| pieces.start(piece, merging));
+        }
+        pieces.table().merge_all(words);
+        for word in words.iter() {
+            let miss = misses(waiting)[word.tag()];
+            if let Some(value) = keep(miss, word) {
+                waiting.set(miss.index, value);
+            }
+        }
+    }
+}
+
+/// The ids of a word, if one value holds them.
+#[inline(always)]
+fn few<const W: usize>(word: &Merging<W>, id: impl Fn(u32) -> u32) -> Option<Value> {
+    let count = word.count() as usize;
+    (count <= FEW).then(|| pack_few(word.first_ids(id), count))
 }

@@ -4,8 +4,8 @@
 //! too few of them. So the pieces after a new one are looked up, but not written, for some batches; then all new ones
 //! are merged, and all ids are written at once.
 
-use super::cache::packed::Value;
-use super::cache::{PieceCache, ShortKey};
+use super::cache::packed::{Value, absent, as_value};
+use super::cache::{MediumKey, NO_KEY, PieceCache, ShortKey};
 use super::hits::{BATCH, Batch, write};
 use super::kernel::Kernel;
 
@@ -19,9 +19,9 @@ const FOR_EACH: usize = 64;
 
 /// A piece that the cache lacks: its index among those that wait, its key, and its place.
 #[derive(Clone, Copy)]
-pub struct Miss {
+pub struct Miss<K> {
     pub index: usize,
-    pub key: ShortKey,
+    pub key: K,
     pub place: usize,
 }
 
@@ -29,19 +29,21 @@ pub struct Miss {
 pub struct Waiting {
     values: Box<[Value; MOST]>,
     len: usize,
-    misses: Vec<Miss>,
+    short: Vec<Miss<ShortKey>>,
+    medium: Vec<Miss<MediumKey>>,
 }
 
 impl Default for Waiting {
     fn default() -> Self {
-        Self { values: Box::new([[0; 2]; MOST]), len: 0, misses: Vec::new() }
+        Self { values: Box::new([[0; 2]; MOST]), len: 0, short: Vec::new(), medium: Vec::new() }
     }
 }
 
 impl Waiting {
     pub fn clear(&mut self) {
         self.len = 0;
-        self.misses.clear();
+        self.short.clear();
+        self.medium.clear();
     }
 
     pub fn len(&self) -> usize {
@@ -50,22 +52,39 @@ impl Waiting {
 
     /// Whether another batch is to wait as well.
     pub fn takes_more(&self) -> bool {
-        let misses = self.misses.len();
+        let misses = self.short.len() + self.medium.len();
         self.len + BATCH <= MOST && misses < ENOUGH && misses * FOR_EACH >= self.len
     }
 
     /// Adds the pieces of a batch from `index` on. There must be room for them.
     pub fn add(&mut self, batch: &Batch, index: usize, cache: &PieceCache) {
-        let (first, misses) = (self.len, &mut self.misses);
+        let first = self.len;
         self.len += batch.range().end - index;
-        batch.look_up(cache, index, &mut self.values[first..self.len], |index, key, place| {
-            misses.push(Miss { index: first + index, key, place });
-        });
+        let values = &mut self.values[first..self.len];
+        for offset in batch.look_up(cache, index, values).iter() {
+            let (place, waiting) = (batch.place(index + offset), first + offset);
+            values[offset] = absent(place);
+            match batch.key(index + offset) {
+                NO_KEY => {
+                    let Some(key) = batch.medium_key(index + offset) else { continue };
+                    match cache.find_medium(&key, place) {
+                        Some(words) => values[offset] = as_value(words, place),
+                        None => self.medium.push(Miss { index: waiting, key, place }),
+                    }
+                }
+                key => self.short.push(Miss { index: waiting, key, place }),
+            }
+        }
     }
 
-    /// Those of the pieces that the cache lacked and has a place for.
-    pub fn misses(&self) -> &[Miss] {
-        &self.misses
+    /// Those of the short pieces that the cache lacked.
+    pub fn short(&self) -> &[Miss<ShortKey>] {
+        &self.short
+    }
+
+    /// Those of the medium pieces.
+    pub fn medium(&self) -> &[Miss<MediumKey>] {
+        &self.medium
     }
 
     /// Gives a piece its value.
@@ -84,6 +103,8 @@ impl Waiting {
     }
 
     pub fn bytes(&self) -> usize {
-        size_of_val(&*self.values) + self.misses.capacity() * size_of::<Miss>()
+        size_of_val(&*self.values)
+            + self.short.capacity() * size_of::<Miss<ShortKey>>()
+            + self.medium.capacity() * size_of::<Miss<MediumKey>>()
     }
 }

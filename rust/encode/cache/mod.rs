@@ -34,8 +34,8 @@ use super::memory::{Line, Lines};
 use super::piece::Piece;
 use long::LongPieces;
 use packed::Value;
-pub use probe::{KEY_BYTES, MEDIUM, NO_KEY, Probe, SHORT, ShortKey, medium_key};
-use probe::{MediumKey, bytes, medium_part_key, short_part_key};
+pub use probe::{KEY_BYTES, MEDIUM, MediumKey, NO_KEY, Probe, SHORT, ShortKey, medium_key};
+use probe::{bytes, medium_part_key, short_part_key};
 use table::{MediumTable, ShortTable, Stretch};
 
 /// Longest piece that is cached.
@@ -159,7 +159,7 @@ impl PieceCache {
     }
 
     /// The packed ids of a medium piece.
-    fn find_medium(&self, key: &MediumKey, place: usize) -> Option<&[u64]> {
+    pub fn find_medium(&self, key: &MediumKey, place: usize) -> Option<&[u64]> {
         let (values, _) = self.lines[place..][..2]
             .iter()
             .map(|line| line.0.split_at(4))
@@ -198,28 +198,31 @@ impl PieceCache {
     pub fn insert(&mut self, piece: &Lookup, ids: &[u32]) {
         match piece {
             Lookup::Short(key, place) => {
-                self.insert_short(*key, *place, ids);
+                if let Some(value) = self.pack(ids) {
+                    self.put_short(*key, *place, value);
+                }
             }
-            Lookup::Medium(key, place) => self.insert_medium(key, *place, ids),
+            Lookup::Medium(key, place) => {
+                if let Some(value) = self.pack(ids) {
+                    self.put_medium(key, *place, value);
+                }
+            }
             Lookup::Long(piece) => self.long.insert(piece, ids),
         }
     }
 
-    /// Caches the ids of a tiny or short piece, and returns them as stored, if there is room for them.
-    pub fn insert_short(&mut self, key: ShortKey, place: usize, ids: &[u32]) -> Option<Value> {
-        let value = self.pack(ids)?;
+    /// Caches the packed ids of a tiny or short piece.
+    pub fn put_short(&mut self, key: ShortKey, place: usize, value: Value) {
         self.short.insert(&mut self.lines, place, key, value);
-        Some(value)
     }
 
-    fn insert_medium(&mut self, key: &MediumKey, place: usize, ids: &[u32]) {
-        if let Some(value) = self.pack(ids) {
-            self.medium.insert(&mut self.lines, place, key, value);
-        }
+    /// Caches the packed ids of a medium piece.
+    pub fn put_medium(&mut self, key: &MediumKey, place: usize, value: [u64; 4]) {
+        self.medium.insert(&mut self.lines, place, key, value);
     }
 
     /// The packed ids, or a reference to where they are now stored; none if there is no room for them.
-    fn pack<const W: usize>(&mut self, ids: &[u32]) -> Option<[u64; W]> {
+    pub fn pack<const W: usize>(&mut self, ids: &[u32]) -> Option<[u64; W]> {
         packed::pack(ids).or_else(|| {
             let start = u32::try_from(self.spilled.len()).ok()?;
             self.spilled.extend_from_slice(ids);

@@ -5,6 +5,9 @@ use crate::encode::vocab::{ID_BITS, MAX_IDS};
 /// Ids in one number.
 pub const PER_WORD: usize = 3;
 
+/// The most ids in a value.
+pub const FEW: usize = 2 * PER_WORD;
+
 /// The upper four bits of the first number are the number of ids, or this value if they are stored elsewhere.
 const SPILLED: u64 = 15;
 const COUNT_SHIFT: u32 = 60;
@@ -12,21 +15,37 @@ const COUNT_SHIFT: u32 = 60;
 /// Ids of a tiny or short piece.
 pub type Value = [u64; 2];
 
-/// Stands for the ids of a piece that is not cached, with its place: a reference to a range that cannot exist.
+/// Stands for ids that are not in a value, with the piece's place: a reference to a range that cannot exist.
 #[inline(always)]
 pub fn absent(place: usize) -> Value {
     [u64::MAX, place as u64]
 }
 
-/// The place of a piece that is not cached.
+/// The place of a piece whose ids are not in its value.
 pub fn absent_place(value: &Value) -> Option<usize> {
     (value[0] == u64::MAX).then_some(value[1] as usize)
+}
+
+/// The ids of a medium piece with its place as a value, [`absent`] if two numbers do not suffice.
+pub fn as_value(words: &[u64], place: usize) -> Value {
+    let &[first, second, ..] = words else { unreachable!("four words") };
+    let too_many = FEW + 1..SPILLED as usize;
+    if too_many.contains(&count(words)) { absent(place) } else { [first, second] }
 }
 
 /// How many ids the numbers hold; more than they have room for if the ids are stored elsewhere.
 #[inline(always)]
 pub fn count(words: &[u64]) -> usize {
     (words[0] >> COUNT_SHIFT) as usize
+}
+
+/// Packs some ids, which zeros follow.
+#[inline(always)]
+pub fn pack_few(ids: [u32; FEW], count: usize) -> Value {
+    let word = |at: usize| {
+        u64::from(ids[at]) | u64::from(ids[at + 1]) << ID_BITS | u64::from(ids[at + 2]) << (2 * ID_BITS)
+    };
+    [word(0) | (count as u64) << COUNT_SHIFT, word(PER_WORD)]
 }
 
 /// Packs the ids if they fit.
@@ -45,7 +64,7 @@ pub fn pack<const W: usize>(ids: &[u32]) -> Option<[u64; W]> {
 /// Whether the first number suffices.
 #[inline(always)]
 pub fn is_in_one(first: u64) -> bool {
-    !(PER_WORD + 1..=2 * PER_WORD).contains(&((first >> COUNT_SHIFT) as usize))
+    !(PER_WORD + 1..=FEW).contains(&((first >> COUNT_SHIFT) as usize))
 }
 
 /// Packs where to find the ids, `len` of them from `start` on.
