@@ -12,9 +12,9 @@ use std::arch::x86_64::{_bzhi_u64, _pdep_u64, _pext_u64};
 ///
 /// Having one proves that the processor has BMI2.
 pub unsafe trait Blocks: Copy {
-    type Bytes: Bytes;
+    type Block: ByteBlock;
 
-    fn load(self, bytes: &[u8; 64]) -> Self::Bytes;
+    fn load(self, bytes: &[u8; 64]) -> Self::Block;
 
     /// Appends `base` plus the place of each set bit of `ones`.
     fn push_ones(self, ones: u64, base: u32, places: &mut Vec<u32>);
@@ -42,7 +42,7 @@ pub unsafe trait Blocks: Copy {
 }
 
 /// 64 bytes.
-pub trait Bytes: Copy {
+pub trait ByteBlock: Copy {
     /// The top bit of each byte.
     fn high(self) -> u64;
     /// Bit `BIT` of each byte, counted from the lowest.
@@ -68,13 +68,13 @@ mod avx2 {
         _mm256_set1_epi32, _mm256_shuffle_epi8, _mm256_sll_epi16, _mm256_storeu_si256, _mm256_sub_epi8,
     };
 
-    use super::{Blocks, Bytes};
+    use super::{Blocks, ByteBlock};
     use crate::encode::kernel::Avx2;
     use crate::encode::memory::Aligned;
 
     // SAFETY: it stands for BMI2 as well.
     unsafe impl Blocks for Avx2 {
-        type Bytes = Halves;
+        type Block = Halves;
 
         #[inline(always)]
         fn load(self, bytes: &[u8; 64]) -> Halves {
@@ -109,7 +109,7 @@ mod avx2 {
         };
     }
 
-    impl Bytes for Halves {
+    impl ByteBlock for Halves {
         #[inline(always)]
         fn high(self) -> u64 {
             let bits = |half| with_avx2!(u64::from(_mm256_movemask_epi8(half) as u32));
@@ -240,7 +240,7 @@ mod avx512 {
         _mm512_storeu_si512, _mm512_sub_epi8, _mm512_test_epi8_mask,
     };
 
-    use super::{Blocks, Bytes};
+    use super::{Blocks, ByteBlock};
     use crate::encode::kernel::Avx512;
     use crate::encode::memory::Aligned;
 
@@ -269,7 +269,7 @@ mod avx512 {
 
     // SAFETY: a processor with these features has BMI2, which `Kernel::detect` has checked too.
     unsafe impl Blocks for Avx512 {
-        type Bytes = Whole;
+        type Block = Whole;
 
         #[inline(always)]
         fn load(self, bytes: &[u8; 64]) -> Whole {
@@ -326,7 +326,7 @@ mod avx512 {
         }
     }
 
-    impl Bytes for Whole {
+    impl ByteBlock for Whole {
         #[inline(always)]
         fn high(self) -> u64 {
             with_avx512!(_mm512_movepi8_mask(self.0))
@@ -438,7 +438,7 @@ mod tests {
         let map = |is: &dyn Fn(u8) -> bool| -> u64 {
             bytes.iter().enumerate().map(|(place, byte)| u64::from(is(*byte)) << place).sum()
         };
-        let read = |got: B::Bytes| -> [u8; 64] {
+        let read = |got: B::Block| -> [u8; 64] {
             std::array::from_fn(|place| {
                 let bits = [got.bit::<0>(), got.bit::<1>(), got.bit::<2>(), got.bit::<3>()];
                 let more = [got.bit::<4>(), got.bit::<5>(), got.bit::<6>(), got.bit::<7>()];

@@ -261,7 +261,7 @@ mod avx2 {
 #[cfg(target_arch = "x86_64")]
 mod avx512 {
     use super::{CLASSES, Cuts, Cutter, OTHER, SPACE};
-    use crate::encode::blocks::{Blocks, Bytes};
+    use crate::encode::blocks::{Blocks, ByteBlock};
     use crate::encode::kernel::Avx512;
 
     impl Cutter {

@@ -103,7 +103,7 @@ fn leads(block: &[u8; 64]) -> u64 {
 #[cfg(target_arch = "x86_64")]
 mod vector {
     use super::{Cuts, GroupCutter, WIDTH};
-    use crate::encode::blocks::{Blocks, Bytes};
+    use crate::encode::blocks::{Blocks, ByteBlock};
     use crate::encode::kernel::{Avx2, Avx512};
 
     #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]

@@ -21,29 +21,29 @@ pub struct Aligned<T>(pub T);
 /// A cache line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C, align(64))]
-pub struct Line(pub [u64; 8]);
+pub struct CacheLine(pub [u64; 8]);
 
-impl Line {
+impl CacheLine {
     pub const EMPTY: Self = Self([0; 8]);
 }
 
 /// A fixed number of cache lines, initially zero.
-pub struct Lines {
+pub struct CacheLines {
     /// Points into `_map`, whose memory stays in place when the map is moved.
-    start: NonNull<Line>,
+    start: NonNull<CacheLine>,
     len: usize,
     _map: MmapMut,
 }
 
-// SAFETY: `Lines` owns its memory and exposes it by references only.
-unsafe impl Send for Lines {}
-// SAFETY: `Lines` owns its memory, and nothing changes it through a shared reference.
-unsafe impl Sync for Lines {}
+// SAFETY: `CacheLines` owns its memory and exposes it by references only.
+unsafe impl Send for CacheLines {}
+// SAFETY: `CacheLines` owns its memory, and nothing changes it through a shared reference.
+unsafe impl Sync for CacheLines {}
 
-impl Lines {
+impl CacheLines {
     /// None if the system cannot provide that much.
     pub fn zeroed(len: usize) -> Option<Self> {
-        let bytes = len * size_of::<Line>();
+        let bytes = len * size_of::<CacheLine>();
         // Most of it may never be touched, so it need not be reserved.
         let mut map = MmapOptions::new().len(bytes + LARGE_PAGE).no_reserve_swap().map_anon().ok()?;
         #[cfg(target_os = "linux")]
@@ -57,19 +57,19 @@ impl Lines {
     }
 }
 
-impl Deref for Lines {
-    type Target = [Line];
+impl Deref for CacheLines {
+    type Target = [CacheLine];
 
     #[inline(always)]
-    fn deref(&self) -> &[Line] {
+    fn deref(&self) -> &[CacheLine] {
         // SAFETY: `len` lines from `start` lie in `_map`, aligned, and every bit pattern is valid.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
 
-impl DerefMut for Lines {
+impl DerefMut for CacheLines {
     #[inline(always)]
-    fn deref_mut(&mut self) -> &mut [Line] {
+    fn deref_mut(&mut self) -> &mut [CacheLine] {
         // SAFETY: `len` lines from `start` lie in `_map`, aligned, every bit pattern is valid, and `self` is borrowed
         // exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
@@ -82,12 +82,12 @@ mod tests {
 
     #[test]
     fn lines_are_zeroed_aligned_and_kept() {
-        let large = LARGE_PAGE / size_of::<Line>();
+        let large = LARGE_PAGE / size_of::<CacheLine>();
         for len in [0, 1, 1000, large, large * 3 + 5] {
-            let mut lines = Lines::zeroed(len).unwrap();
-            assert_eq!((lines.len(), lines.as_ptr() as usize % size_of::<Line>()), (len, 0));
-            assert!(lines.iter().all(|line| *line == Line::EMPTY));
-            let full = Line([u64::MAX; 8]);
+            let mut lines = CacheLines::zeroed(len).unwrap();
+            assert_eq!((lines.len(), lines.as_ptr() as usize % size_of::<CacheLine>()), (len, 0));
+            assert!(lines.iter().all(|line| *line == CacheLine::EMPTY));
+            let full = CacheLine([u64::MAX; 8]);
             if let Some(last) = lines.last_mut() {
                 *last = full;
             }

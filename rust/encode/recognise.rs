@@ -8,7 +8,7 @@ use super::split::Splitter;
 use super::spm::MARKER_TEXT;
 
 /// What to do with text before it is merged.
-pub struct Plan {
+pub struct Recognition {
     pub style: Style,
     /// One clause for people.
     pub description: String,
@@ -41,7 +41,7 @@ pub enum Prefix {
 }
 
 /// Recognises normalizer, pre-tokenizer and model options.
-pub fn recognise(normalizer: &Value, pre_tokenizer: &Value, model: &BpeModel) -> Result<Plan, String> {
+pub fn recognise(normalizer: &Value, pre_tokenizer: &Value, model: &BpeModel) -> Result<Recognition, String> {
     check_model(model)?;
     let normalizers = normalizers(normalizer)?;
     let pre_tokenizer = unwrapped(pre_tokenizer);
@@ -112,7 +112,7 @@ fn pre_tokenizer_is_byte_level(value: &Value) -> bool {
             .is_some_and(|list| list.iter().any(|step| step["type"] == "ByteLevel"))
 }
 
-fn byte_level(normalizers: &[Normalizer], pre_tokenizer: &Value) -> Result<Plan, String> {
+fn byte_level(normalizers: &[Normalizer], pre_tokenizer: &Value) -> Result<Recognition, String> {
     let nfc = match normalizers {
         [] => false,
         [Normalizer::Nfc] => true,
@@ -122,10 +122,10 @@ fn byte_level(normalizers: &[Normalizer], pre_tokenizer: &Value) -> Result<Plan,
         Splitter::recognise(pre_tokenizer).map_err(|part| format!("its pre-tokenizer has {part}"))?;
     let description =
         format!("byte-level BPE{}, {}", if nfc { " after NFC" } else { "" }, splitter.describe());
-    Ok(Plan { style: Style::ByteLevel { splitter, nfc }, description })
+    Ok(Recognition { style: Style::ByteLevel { splitter, nfc }, description })
 }
 
-fn sentence_piece(normalizers: &[Normalizer], pre_tokenizer: &Value) -> Result<Plan, String> {
+fn sentence_piece(normalizers: &[Normalizer], pre_tokenizer: &Value) -> Result<Recognition, String> {
     use Normalizer::{PrependMarker, SpacesToMarkers};
     let normalizer_marks = !normalizers.is_empty();
     let (prefix, before_each_space) = match (normalizers, pre_tokenizer["type"].as_str()) {
@@ -148,7 +148,10 @@ fn sentence_piece(normalizers: &[Normalizer], pre_tokenizer: &Value) -> Result<P
         },
         if before_each_space { ", split before each marker" } else { "" }
     );
-    Ok(Plan { style: Style::SentencePiece { prefix, normalizer_marks, before_each_space }, description })
+    Ok(Recognition {
+        style: Style::SentencePiece { prefix, normalizer_marks, before_each_space },
+        description,
+    })
 }
 
 fn metaspace(value: &Value) -> Result<(Prefix, bool), String> {

@@ -30,7 +30,7 @@ mod tests;
 use std::alloc::{Layout, handle_alloc_error};
 
 use super::kernel::{Plain, prefetch};
-use super::memory::{Line, Lines};
+use super::memory::{CacheLine, CacheLines};
 use super::piece::Piece;
 use long::LongPieces;
 use packed::Value;
@@ -84,7 +84,7 @@ const MOST_STORED: usize = 1 << 31;
 
 /// The ids of pieces.
 pub struct PieceCache {
-    lines: Lines,
+    lines: CacheLines,
     short: ShortTable,
     medium: MediumTable,
     long: LongPieces,
@@ -102,15 +102,15 @@ impl PieceCache {
             // ids.
             let short = Stretch::new(0, 1, pieces * 2, bound / 2);
             let medium = Stretch::new(short.end(), 2, pieces / 4, bound / 4);
-            if let Some(lines) = Lines::zeroed(medium.end()) {
+            if let Some(lines) = CacheLines::zeroed(medium.end()) {
                 let (short, medium) = (ShortTable(short), MediumTable(medium));
                 let (long, spilled) = (LongPieces::default(), Vec::new());
                 return Self { lines, short, medium, long, spilled, bound };
             }
             if bound == 0 {
                 // Not even the smallest tables fit: handled like any other allocation failure.
-                let layout = Layout::array::<Line>(medium.end());
-                handle_alloc_error(layout.unwrap_or(Layout::new::<Line>()));
+                let layout = Layout::array::<CacheLine>(medium.end());
+                handle_alloc_error(layout.unwrap_or(Layout::new::<CacheLine>()));
             }
             bound /= 2;
         }
@@ -123,7 +123,7 @@ impl PieceCache {
         let bound = (self.bound / 8).min(MOST_STORED);
         if self.spilled.len() * size_of::<u32>() > bound {
             for used in self.used() {
-                self.lines[used].fill(Line::EMPTY);
+                self.lines[used].fill(CacheLine::EMPTY);
             }
             self.spilled.clear();
         }
@@ -139,7 +139,7 @@ impl PieceCache {
     /// Bytes in use.
     pub fn bytes(&self) -> usize {
         let lines: usize = self.used().map(|used| used.len()).iter().sum();
-        lines * size_of::<Line>() + self.spilled.capacity() * size_of::<u32>() + self.long.bytes()
+        lines * size_of::<CacheLine>() + self.spilled.capacity() * size_of::<u32>() + self.long.bytes()
     }
 
     /// The table of tiny and short pieces.
@@ -245,7 +245,7 @@ fn append_few(more: &[u32], ids: &mut Vec<u32>) {
 #[derive(Clone, Copy)]
 pub struct ShortPieces<'a> {
     /// Their number is a power of two: one for each value of the upper bits of a hash.
-    lines: &'a [Line],
+    lines: &'a [CacheLine],
     shift: u32,
 }
 

@@ -3,7 +3,7 @@
 
 use super::packed::{self, Value};
 use crate::encode::kernel::Plain;
-use crate::encode::memory::{Aligned, Line};
+use crate::encode::memory::{Aligned, CacheLine};
 
 /// Longest piece of each kind that the tables hold.
 const TINY: usize = 7;
@@ -34,7 +34,7 @@ pub trait Probe: Copy {
 
     /// Which of a line's last four words equal their word of the key, one bit each: even ones the first, odd ones the
     /// second.
-    fn equal(self, line: &Line, key: ShortKey) -> usize;
+    fn equal(self, line: &CacheLine, key: ShortKey) -> usize;
 
     /// The same as [`packed::unpack`].
     fn unpack(self, words: &[u64; 2]) -> [u32; 8];
@@ -84,7 +84,7 @@ static VALUES: Aligned<[u8; 128]> = Aligned({
 
 /// The value of a key as two words of a line, or arbitrary ones; and whether the key is there.
 #[inline(always)]
-pub fn find(probe: impl Probe, line: &Line, key: ShortKey) -> (&Value, bool) {
+pub fn find(probe: impl Probe, line: &CacheLine, key: ShortKey) -> (&Value, bool) {
     let kind = (key >> 120) as usize & 0x70;
     let word = usize::from(VALUES.0[kind | probe.equal(line, key) & 15]);
     // SAFETY: no entry of the table exceeds `NO_VALUE`, from which on there are two words.
@@ -108,7 +108,7 @@ impl Probe for Plain {
     }
 
     #[inline(always)]
-    fn equal(self, line: &Line, key: ShortKey) -> usize {
+    fn equal(self, line: &CacheLine, key: ShortKey) -> usize {
         let words = [key as u64, (key >> 64) as u64];
         (0..4).map(|place| usize::from(line.0[4 + place] == words[place & 1]) << place).sum()
     }
@@ -165,7 +165,7 @@ mod avx2 {
         _mm256_srlv_epi32,
     };
 
-    use super::{KEY_BYTES, LENGTH, Line, Probe, SHORT, ShortKey, TINY};
+    use super::{CacheLine, KEY_BYTES, LENGTH, Probe, SHORT, ShortKey, TINY};
     use crate::encode::kernel::Avx2;
     use crate::encode::memory::Aligned;
     use crate::encode::vocab::MAX_IDS;
@@ -178,7 +178,7 @@ mod avx2 {
         }
 
         #[inline(always)]
-        fn equal(self, line: &Line, key: ShortKey) -> usize {
+        fn equal(self, line: &CacheLine, key: ShortKey) -> usize {
             // SAFETY: having an `Avx2` proves that the processor has AVX2.
             unsafe { equal(line, key) }
         }
@@ -225,7 +225,7 @@ mod avx2 {
 
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn equal(line: &Line, key: ShortKey) -> usize {
+    fn equal(line: &CacheLine, key: ShortKey) -> usize {
         // SAFETY: the last four words of a line are 32 bytes.
         let keys = unsafe { _mm256_loadu_si256(line.0[4..].as_ptr().cast()) };
         let equal = _mm256_cmpeq_epi64(keys, _mm256_broadcastsi128_si256(vector(key)));

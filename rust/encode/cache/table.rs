@@ -5,7 +5,7 @@ use std::hint::select_unpredictable;
 use std::ops::Range;
 
 use super::probe::{MediumKey, ShortKey, is_tiny, is_tiny_word};
-use super::{Line, packed};
+use super::{CacheLine, packed};
 
 /// Words of keys in a line, after as many of values.
 const WORDS: usize = 4;
@@ -24,7 +24,7 @@ pub struct Stretch {
 impl Stretch {
     /// Starts at line `start`, with room for `buckets` at first and never more than `most_bytes`.
     pub fn new(start: usize, lines_per_bucket: usize, buckets: usize, most_bytes: usize) -> Self {
-        let most = (most_bytes / (lines_per_bucket * size_of::<Line>())).max(2).ilog2();
+        let most = (most_bytes / (lines_per_bucket * size_of::<CacheLine>())).max(2).ilog2();
         let least_shift = 64 - most;
         let shift = (64 - buckets.max(2).ilog2()).max(least_shift);
         Self { start, lines_per_bucket, shift, least_shift, pushed_out: 0 }
@@ -89,7 +89,7 @@ static FREE: [[u8; 9]; 2] = {
 
 impl ShortTable {
     /// Puts a piece into free words, or else into the first half, whose content then replaces that of the second.
-    pub fn insert(&mut self, lines: &mut [Line], place: usize, key: ShortKey, value: [u64; 2]) {
+    pub fn insert(&mut self, lines: &mut [CacheLine], place: usize, key: ShortKey, value: [u64; 2]) {
         let (values, keys) = lines[place].0.split_at_mut(WORDS);
         // Branchless: which words are free is unpredictable. The second word of a half is never zero when the half is
         // full; otherwise the half holds at most a tiny piece, in the first word.
@@ -112,10 +112,10 @@ impl ShortTable {
         values[word] = value[0];
     }
 
-    pub fn grow_if_due(&mut self, lines: &mut [Line], hash: impl Fn(ShortKey) -> u64) {
+    pub fn grow_if_due(&mut self, lines: &mut [CacheLine], hash: impl Fn(ShortKey) -> u64) {
         for place in self.0.grow_if_due() {
-            let Line([.., a, b, c, d]) = lines[place];
-            let values = std::mem::replace(&mut lines[place], Line::EMPTY).0;
+            let CacheLine([.., a, b, c, d]) = lines[place];
+            let values = std::mem::replace(&mut lines[place], CacheLine::EMPTY).0;
             let mut put = |key, value| self.insert(lines, self.0.place(hash(key)), key, value);
             // The second half is the older one.
             for (keys, values) in [([c, d], [values[2], values[3]]), ([a, b], [values[0], values[1]])] {
@@ -136,9 +136,9 @@ pub struct MediumTable(pub Stretch);
 
 impl MediumTable {
     /// Puts a piece first in its bucket, and moves the one there to second place.
-    pub fn insert(&mut self, lines: &mut [Line], place: usize, key: &MediumKey, value: [u64; WORDS]) {
-        if lines[place] != Line::EMPTY {
-            self.0.pushed_out += usize::from(lines[place + 1] != Line::EMPTY);
+    pub fn insert(&mut self, lines: &mut [CacheLine], place: usize, key: &MediumKey, value: [u64; WORDS]) {
+        if lines[place] != CacheLine::EMPTY {
+            self.0.pushed_out += usize::from(lines[place + 1] != CacheLine::EMPTY);
             lines[place + 1] = lines[place];
         }
         let (values, keys) = lines[place].0.split_at_mut(WORDS);
@@ -146,10 +146,11 @@ impl MediumTable {
         keys.copy_from_slice(key);
     }
 
-    pub fn grow_if_due(&mut self, lines: &mut [Line], hash: impl Fn(&MediumKey) -> u64) {
+    pub fn grow_if_due(&mut self, lines: &mut [CacheLine], hash: impl Fn(&MediumKey) -> u64) {
         for place in self.0.grow_if_due() {
             for line in [place + 1, place] {
-                let Line([values @ .., a, b, c, d]) = std::mem::replace(&mut lines[line], Line::EMPTY);
+                let CacheLine([values @ .., a, b, c, d]) =
+                    std::mem::replace(&mut lines[line], CacheLine::EMPTY);
                 if d != 0 {
                     let key = [a, b, c, d];
                     self.insert(lines, self.0.place(hash(&key)), &key, values);

@@ -98,7 +98,7 @@ proptest! {
         for (word, copy) in words[4..].iter_mut().zip(copies) {
             *word = copy.map_or(*word, |high| if high { (key >> 64) as u64 } else { key as u64 });
         }
-        let line = Line(words);
+        let line = CacheLine(words);
         prop_assert_eq!(avx2.equal(&line, key), Plain.equal(&line, key));
         prop_assert_eq!(avx2.unpack(&[words[0], words[1]]), Plain.unpack(&[words[0], words[1]]));
     }

@@ -3,7 +3,7 @@
 use super::super::classes::{self, Classes};
 use super::super::shape::{Contractions, Newlines, Symbols, Words};
 use super::{BLOCK, SHAPES};
-use crate::encode::blocks::{Blocks, Bytes};
+use crate::encode::blocks::{Blocks, ByteBlock};
 
 /// Bit i of each map is the i-th character that begins in the block. Maps that a shape does not
 /// need stay empty.
@@ -112,7 +112,7 @@ pub unsafe fn classify<const SHAPE: usize>(
 unsafe fn add_unicode<const SHAPE: usize>(
     block: &mut Block,
     blocks: impl Blocks,
-    bytes: impl Bytes,
+    bytes: impl ByteBlock,
     high: u64,
     at: *const u8,
     classes: &Classes,
@@ -191,7 +191,7 @@ impl ClassMaps {
     }
 
     #[inline(always)]
-    fn set_all(&mut self, classes: impl Bytes) {
+    fn set_all(&mut self, classes: impl ByteBlock) {
         self.0 = [
             classes.bit::<0>(),
             classes.bit::<1>(),
