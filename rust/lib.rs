@@ -11,6 +11,7 @@ pub mod encode;
 pub mod error;
 pub mod feed;
 pub mod lane;
+mod memory;
 pub mod pack;
 pub mod plan;
 #[cfg(feature = "python")]

@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::error::{Error, Result};
+use crate::memory::{CacheLine, CacheLines, LARGE_PAGE};
 
 /// Alignment of every array in bytes: a cache line, and what JAX requires of memory it can use in place on CPU.
 const ALIGNMENT: usize = 64;
@@ -61,10 +62,17 @@ impl Shape {
 /// It is held by raw pointer because many lanes write it at once, each its own rows: see `ring`.
 #[derive(Debug)]
 pub struct Buffer {
-    allocation: NonNull<u8>,
-    layout: Layout,
-    /// The first aligned item.
+    /// The first item, aligned.
     items: NonNull<i32>,
+    len: usize,
+    memory: Memory,
+}
+
+/// What the items are in: large pages, or the heap for buffers that would fill less than half of one.
+#[derive(Debug)]
+enum Memory {
+    Pages { _lines: CacheLines },
+    Heap(NonNull<u8>, Layout),
 }
 
 // SAFETY: a `Buffer` owns its memory, which nothing bound to a thread refers to.
@@ -73,22 +81,27 @@ unsafe impl Send for Buffer {}
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
-    fn new(items: usize) -> Option<Self> {
+    fn new(len: usize) -> Option<Self> {
+        let bytes = len.checked_mul(size_of::<i32>())?;
+        if bytes >= LARGE_PAGE / 2 {
+            let bytes = bytes.checked_next_multiple_of(LARGE_PAGE)?;
+            let lines = CacheLines::zeroed(bytes / size_of::<CacheLine>())?;
+            return Some(Self { items: lines.start().cast(), len, memory: Memory::Pages { _lines: lines } });
+        }
         // Aligned here rather than by the allocator: at the allocator's own alignment, zeroed memory comes from the
         // kernel page by page as lanes first write to it, not all at once.
-        let layout = Layout::array::<i32>(items.checked_add(ALIGNMENT_ITEMS)?).ok()?;
+        let layout = Layout::array::<i32>(len + ALIGNMENT_ITEMS).ok()?;
         // SAFETY: the size is not zero.
         let allocation = NonNull::new(unsafe { alloc_zeroed(layout) })?;
         let padding = allocation.align_offset(ALIGNMENT);
         // SAFETY: `padding` is less than ALIGNMENT, and that much was added to the size.
         let items = unsafe { allocation.add(padding) }.cast();
-        Some(Self { allocation, layout, items })
+        Some(Self { items, len, memory: Memory::Heap(allocation, layout) })
     }
 
     /// Whether it has room for a batch of this shape.
     pub fn holds(&self, shape: Shape) -> bool {
-        let items = self.layout.size() / size_of::<i32>() - ALIGNMENT_ITEMS;
-        shape.items().is_some_and(|needed| needed <= items)
+        shape.items().is_some_and(|needed| needed <= self.len)
     }
 
     /// The first item of the first array. The owner of the buffer, or of the row it points to, may write through it.
@@ -99,8 +112,10 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this layout.
-        unsafe { dealloc(self.allocation.as_ptr(), self.layout) }
+        if let Memory::Heap(allocation, layout) = self.memory {
+            // SAFETY: allocated in `new` with this layout.
+            unsafe { dealloc(allocation.as_ptr(), layout) }
+        }
     }
 }
 
@@ -247,17 +262,21 @@ mod tests {
 
     #[test]
     fn arrays_are_aligned_and_do_not_overlap() {
-        let buffer = Buffer::new(SHAPE.items().unwrap()).unwrap();
-        let first = buffer.as_ptr() as usize;
-        for array in 0..SHAPE.arrays {
-            assert_eq!((first + 4 * SHAPE.offset(array, 0)) % ALIGNMENT, 0);
+        for shape in [SHAPE, Shape { rows: 30_000, ..SHAPE }] {
+            let buffer = Buffer::new(shape.items().unwrap()).unwrap();
+            assert!(buffer.holds(shape));
+            for array in 0..shape.arrays {
+                assert_eq!((buffer.as_ptr() as usize + 4 * shape.offset(array, 0)) % ALIGNMENT, 0);
+            }
+            // SAFETY: nobody else has the buffer.
+            let items = unsafe { std::slice::from_raw_parts_mut(buffer.as_ptr(), shape.items().unwrap()) };
+            assert!(items.iter().all(|item| *item == 0));
+            items.fill(7);
         }
         assert!(SHAPE.offset(0, 1) + SHAPE.length <= SHAPE.offset(1, 0));
         assert!(SHAPE.offset(2, 1) + SHAPE.length <= SHAPE.provenance_offset(0));
-        assert_eq!((first + 4 * SHAPE.provenance_offset(0)) % ALIGNMENT, 0);
+        assert_eq!(4 * SHAPE.provenance_offset(0) % ALIGNMENT, 0);
         assert!(SHAPE.provenance_offset(1) + SHAPE.provenance_items() <= SHAPE.items().unwrap());
-        let end = buffer.allocation.as_ptr() as usize + buffer.layout.size();
-        assert!(first + 4 * SHAPE.items().unwrap() <= end);
     }
 
     #[test]

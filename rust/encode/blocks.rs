@@ -70,7 +70,7 @@ mod avx2 {
 
     use super::{Blocks, ByteBlock};
     use crate::encode::kernel::Avx2;
-    use crate::encode::memory::Aligned;
+    use crate::memory::Aligned;
 
     // SAFETY: it stands for BMI2 as well.
     unsafe impl Blocks for Avx2 {
@@ -242,7 +242,7 @@ mod avx512 {
 
     use super::{Blocks, ByteBlock};
     use crate::encode::kernel::Avx512;
-    use crate::encode::memory::Aligned;
+    use crate::memory::Aligned;
 
     /// The places of 64 bytes.
     static PLACES: Aligned<[u8; 64]> = Aligned({

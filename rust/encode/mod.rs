@@ -22,7 +22,6 @@ mod heap;
 mod hits;
 pub(crate) mod kernel;
 mod lazy;
-mod memory;
 mod merge;
 mod merging;
 mod normalize;

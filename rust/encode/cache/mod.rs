@@ -30,8 +30,8 @@ mod tests;
 use std::alloc::{Layout, handle_alloc_error};
 
 use super::kernel::{Plain, prefetch};
-use super::memory::{CacheLine, CacheLines};
 use super::piece::Piece;
+use crate::memory::{CacheLine, CacheLines};
 use long::LongPieces;
 use packed::Value;
 pub use probe::{KEY_BYTES, MEDIUM, MediumKey, NO_KEY, Probe, SHORT, ShortKey, medium_key};
@@ -102,7 +102,7 @@ impl PieceCache {
             // ids.
             let short = Stretch::new(0, 1, pieces * 2, bound / 2);
             let medium = Stretch::new(short.end(), 2, pieces / 4, bound / 4);
-            if let Some(lines) = CacheLines::zeroed(medium.end()) {
+            if let Some(lines) = CacheLines::sparse(medium.end()) {
                 let (short, medium) = (ShortTable(short), MediumTable(medium));
                 let (long, spilled) = (LongPieces::default(), Vec::new());
                 return Self { lines, short, medium, long, spilled, bound };

@@ -3,7 +3,7 @@
 
 use super::packed::{self, Value};
 use crate::encode::kernel::Plain;
-use crate::encode::memory::{Aligned, CacheLine};
+use crate::memory::{Aligned, CacheLine};
 
 /// Longest piece of each kind that the tables hold.
 const TINY: usize = 7;
@@ -167,8 +167,8 @@ mod avx2 {
 
     use super::{CacheLine, KEY_BYTES, LENGTH, Probe, SHORT, ShortKey, TINY};
     use crate::encode::kernel::Avx2;
-    use crate::encode::memory::Aligned;
     use crate::encode::vocab::MAX_IDS;
+    use crate::memory::Aligned;
 
     impl Probe for Avx2 {
         #[inline(always)]
