@@ -12,10 +12,19 @@ use super::kernel::Kernel;
 /// The bytes of each of these characters.
 pub const WIDTH: usize = 3;
 
-/// Cuts on one thread.
-#[derive(Default)]
+/// Cuts on one thread. It remembers of the pairs of characters met lately whether they are joined: a direct-mapped table
+/// whose 128 KiB stay in the L2 cache.
 pub struct GroupCutter {
-    memo: PairMemo,
+    /// The six bytes of a pair, and one bit for the answer.
+    memo: Box<[u64]>,
+}
+
+const MEMO_BITS: u32 = 14;
+
+impl Default for GroupCutter {
+    fn default() -> Self {
+        Self { memo: vec![u64::MAX; 1 << MEMO_BITS].into_boxed_slice() }
+    }
 }
 
 impl GroupCutter {
@@ -66,7 +75,7 @@ impl GroupCutter {
         }
     }
 
-    /// Those of the places between two characters where they are not joined; bit 0 is the place `at`.
+    /// Those of the places between two characters where no merge joins them; bit 0 is the place `at`.
     #[inline(never)]
     fn parted(
         &mut self,
@@ -81,14 +90,27 @@ impl GroupCutter {
             let place = rest.trailing_zeros();
             rest &= rest - 1;
             // No branch on the answer, which is unpredictable.
-            let joined = self.memo.recall_or(&text[at + place as usize - WIDTH..], &joins);
+            let joined = self.recall_or(&text[at + place as usize - WIDTH..], &joins);
             parted &= !(u64::from(joined) << place);
         }
         parted
     }
 
+    /// Whether the two characters that a padded text begins with are joined.
+    #[inline(always)]
+    fn recall_or(&mut self, text: &[u8], joins: impl Fn([u8; WIDTH], [u8; WIDTH]) -> bool) -> bool {
+        let Some(bytes) = text.first_chunk() else { return true };
+        let pair = u64::from_le_bytes(*bytes) << 16 >> 15;
+        let slot = &mut self.memo[(pair.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - MEMO_BITS)) as usize];
+        if *slot & !1 != pair {
+            let [left, right, ..] = bytes.as_chunks().0 else { unreachable!("eight bytes") };
+            *slot = pair | u64::from(joins(*left, *right));
+        }
+        *slot & 1 == 1
+    }
+
     pub fn bytes(&self) -> usize {
-        size_of_val(&*self.memo.0)
+        size_of_val(&*self.memo)
     }
 }
 
@@ -126,33 +148,6 @@ mod vector {
         joins: impl Fn([u8; WIDTH], [u8; WIDTH]) -> bool,
     ) {
         groups.cut_blocks(|block| blocks.load(block).within(0xE0, 0xEF), text, cuts, joins);
-    }
-}
-
-/// Whether pairs of characters are joined, for those met lately. Direct-mapped; its 128 KiB stay in the L2 cache.
-struct PairMemo(Box<[u64]>);
-
-const MEMO_BITS: u32 = 14;
-
-impl Default for PairMemo {
-    fn default() -> Self {
-        Self(vec![u64::MAX; 1 << MEMO_BITS].into_boxed_slice())
-    }
-}
-
-impl PairMemo {
-    /// Whether the two characters that a padded text begins with are joined.
-    #[inline(always)]
-    fn recall_or(&mut self, text: &[u8], joins: impl Fn([u8; WIDTH], [u8; WIDTH]) -> bool) -> bool {
-        let Some(bytes) = text.first_chunk() else { return true };
-        // The six bytes of the pair, and one bit for the answer.
-        let pair = u64::from_le_bytes(*bytes) << 16 >> 15;
-        let slot = &mut self.0[(pair.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - MEMO_BITS)) as usize];
-        if *slot & !1 != pair {
-            let [left, right, ..] = bytes.as_chunks().0 else { unreachable!("eight bytes") };
-            *slot = pair | u64::from(joins(*left, *right));
-        }
-        *slot & 1 == 1
     }
 }
 
