@@ -3,7 +3,7 @@
 //! The tables of the encoder's hot loops are accessed at random. With pages of 4 KiB nearly every access to a table of
 //! tens of megabytes misses the TLB as well: on a virtual machine large pages make a second pass 1.2 to 1.5 times faster.
 //! Batches are written in order, but a row of 1,024 tokens is a page in each of a batch's arrays: in large pages they are
-//! written a sixth faster. Mapped memory is also zeroed when first touched, not in advance, which would take up to 95 ms
+//! written a fifth faster. Mapped memory is also zeroed when first touched, not in advance, which would take up to 95 ms
 //! for 40 MB.
 
 use std::ops::{Deref, DerefMut};
@@ -16,7 +16,6 @@ pub const LARGE_PAGE: usize = 2 << 20;
 
 /// What begins a cache line, so that no load of an entry of a table crosses two lines. Wherever the linker puts a table of
 /// bytes otherwise, look-ups can take 5 % longer.
-#[derive(Clone)]
 #[repr(align(64))]
 pub struct Aligned<T>(pub T);
 

@@ -32,10 +32,7 @@ impl Cuts {
         if at == 0 {
             word &= !1;
         }
-        if self.len - at < 64 {
-            word &= (1 << (self.len - at)) - 1;
-        }
-        self.words.push(word);
+        self.words.push(inside(word, at, self.len));
     }
 
     /// Adds a cut inside the text, in a word that is there already.
@@ -89,6 +86,12 @@ impl Cuts {
     pub fn bytes(&self) -> usize {
         self.words.capacity() * size_of::<u64>()
     }
+}
+
+/// Of the bits of 64 bytes from `at` on those inside a text of `len` bytes.
+#[inline(always)]
+pub fn inside(word: u64, at: usize, len: usize) -> u64 {
+    if len - at < 64 { word & ((1 << (len - at)) - 1) } else { word }
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -5,14 +5,13 @@ use std::sync::Arc;
 use super::added::{AddedTokens, Part, Rules};
 use super::bytes::Bytes;
 use super::cut::Cutter;
-use super::cuts::Cuts;
 use super::file::TokenizerFile;
 use super::normalize::Nfc;
 use super::pieces::{PieceWorker, Pieces};
 use super::recognise::{Style, recognise};
 use super::rules::MergeRules;
 use super::seed::Seeds;
-use super::split::{PADDING, SplitScratch};
+use super::split::PADDING;
 use super::spm::Characters;
 use super::text::{ByteCut, TextRules};
 use super::vocab::Vocab;
@@ -43,8 +42,6 @@ pub struct FastWorker {
 struct Buffers {
     /// The current stretch of text, padded.
     text: Vec<u8>,
-    split: SplitScratch,
-    cuts: Cuts,
     ends: Vec<u32>,
 }
 
@@ -165,11 +162,9 @@ impl FastWorker {
 
     /// Text without added tokens: pads it, cuts it, looks the pieces up.
     fn encode_text(&mut self, shared: &FastEncoder, text: &str, in_front: bool, ids: &mut Vec<u32>) {
-        let Buffers { text: padded, split, cuts, ends } = &mut self.buffers;
+        let Buffers { text: padded, ends } = &mut self.buffers;
         let n = shared.text.pad(text, in_front, padded);
-        shared.text.cut(padded, n, split, cuts);
-        self.pieces.cut_groups(&shared.pieces, padded, cuts);
-        cuts.write_ends(shared.pieces.table().kernel(), ends);
+        self.pieces.cut(&shared.pieces, &shared.text, padded, n, ends);
         self.pieces.encode(&shared.pieces, padded, ends, ids);
     }
 
@@ -178,8 +173,6 @@ impl FastWorker {
         self.pieces.bytes()
             + self.buffers.text.capacity()
             + self.buffers.ends.capacity() * size_of::<u32>()
-            + self.buffers.split.bytes()
-            + self.buffers.cuts.bytes()
             + self.normalized.capacity()
     }
 }

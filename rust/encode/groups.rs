@@ -6,7 +6,7 @@
 //!
 //! The vocabulary decides which pairs of characters are joined; each thread remembers the answers.
 
-use super::cuts::Cuts;
+use super::cuts::{Cuts, inside};
 use super::kernel::Kernel;
 
 /// The bytes of each of these characters.
@@ -63,10 +63,7 @@ impl GroupCutter {
         for (index, word) in cuts.words_mut().iter_mut().enumerate() {
             let at = index * 64;
             let Some(block) = text.get(at..).and_then(<[u8]>::first_chunk) else { return };
-            let mut leads = leads(block);
-            if n - at < 64 {
-                leads &= (1 << (n - at)) - 1;
-            }
+            let leads = inside(leads(block), at, n);
             let between = leads & (leads << WIDTH | before >> (64 - WIDTH)) & !*word;
             before = leads;
             if between != 0 {

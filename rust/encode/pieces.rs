@@ -3,8 +3,6 @@
 use super::bytes::Bytes;
 use super::cache::packed::{FEW, Value, absent_place, as_value, pack_few};
 use super::cache::{Lookup, MEDIUM, PieceCache, SHORT};
-use super::cuts::Cuts;
-use super::groups::GroupCutter;
 use super::hits::Batch;
 use super::kernel::Plain;
 use super::merge::MergeTable;
@@ -12,6 +10,7 @@ use super::merging::{Merging, SideBySide};
 use super::piece::Piece;
 use super::spelling;
 use super::spm::{Characters, MARKER};
+use super::text::TextRules;
 use super::waiting::{Miss, Waiting};
 use super::workspace::Workspace;
 
@@ -30,8 +29,11 @@ impl Pieces {
         }
     }
 
-    /// Adds to the cuts of a padded text those between the groups in its pieces, where pieces are merged as they are.
-    pub fn cut_groups(&self, text: &[u8], groups: &mut GroupCutter, cuts: &mut Cuts) {
+    /// Cuts a padded text into what is looked up: pieces, or the groups in them where they are merged as they are. The
+    /// cuts are left in the workspace.
+    pub fn cut(&self, rules: &TextRules, text: &[u8], n: usize, workspace: &mut Workspace) {
+        let Workspace { groups, split, cuts, .. } = workspace;
+        rules.cut(text, n, split, cuts);
         match self {
             Self::Bytes(bytes) if bytes.splits_first() => {}
             Self::Bytes(bytes) => bytes.cut_groups(text, groups, cuts),
@@ -114,9 +116,10 @@ impl PieceWorker {
         self.workspace.shrink();
     }
 
-    /// Adds to the cuts of a padded text those between the groups in its pieces.
-    pub fn cut_groups(&mut self, pieces: &Pieces, text: &[u8], cuts: &mut Cuts) {
-        pieces.cut_groups(text, &mut self.workspace.groups, cuts);
+    /// Replaces `ends` by the ends of what is looked up in a padded text.
+    pub fn cut(&mut self, pieces: &Pieces, rules: &TextRules, text: &[u8], n: usize, ends: &mut Vec<u32>) {
+        pieces.cut(rules, text, n, &mut self.workspace);
+        self.workspace.cuts.write_ends(pieces.table().kernel(), ends);
     }
 
     /// Appends the ids of all pieces of a padded text, given where each ends.

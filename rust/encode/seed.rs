@@ -4,7 +4,6 @@
 //! cached with what its characters merge to, which need not be itself.
 
 use super::cache::{Lookup, MEDIUM, PieceCache};
-use super::cuts::Cuts;
 use super::hits::Batch;
 use super::kernel::Kernel;
 use super::piece::Piece;
@@ -73,7 +72,6 @@ struct Seeder<'a> {
     pieces: &'a Pieces,
     /// Its cache is for parts of pieces, which do not belong in the seeds.
     workspace: Workspace,
-    cuts: Cuts,
 }
 
 /// Bounds the cache for parts of pieces.
@@ -82,7 +80,7 @@ const PARTS_BYTES: usize = 1 << 20;
 impl<'a> Seeder<'a> {
     fn new(text: &'a TextRules, pieces: &'a Pieces) -> Self {
         let workspace = Workspace::new(PieceCache::new(PARTS_BYTES, 0));
-        Self { text, pieces, workspace, cuts: Cuts::default() }
+        Self { text, pieces, workspace }
     }
 
     /// Adds a token; `id` is given if that is what the token merges to.
@@ -106,12 +104,11 @@ impl<'a> Seeder<'a> {
 
     /// Whether text is ever cut so that this is a piece: whether it is one, merged as a whole, when it stands alone.
     fn is_piece(&mut self, text: &[u8], n: usize) -> bool {
-        let Self { text: rules, pieces, workspace, cuts } = self;
+        let Self { text: rules, pieces, workspace } = self;
         if std::str::from_utf8(&text[..n]).is_err() {
             return false;
         }
-        rules.cut(text, n, &mut workspace.split, cuts);
-        pieces.cut_groups(text, &mut workspace.groups, cuts);
-        cuts.is_empty() && pieces.is_one(text, n, workspace)
+        pieces.cut(rules, text, n, workspace);
+        workspace.cuts.is_empty() && pieces.is_one(text, n, workspace)
     }
 }

@@ -12,8 +12,9 @@ pub struct Workspace {
     pub scratch: Scratch,
     pub groups: GroupCutter,
     pub split: SplitScratch,
-    /// Where a piece is cut that is split before it is merged, and the ends of its parts.
+    /// Where a text is cut, or a piece that is split before it is merged.
     pub cuts: Cuts,
+    /// The ends of the parts of such a piece.
     pub ends: Vec<u32>,
 }
 
