@@ -1,14 +1,14 @@
 //! Byte-level BPE: symbols are bytes.
 //!
-//! Pieces are cut into [groups](super::groups) between two three-byte characters where no merge can cross: no product
-//! has a boundary with the same up to three bytes on its left and on its right.
+//! Pieces are cut into [groups](super::groups) where no product, nor any other token that a whole piece becomes, can
+//! cross.
 
-use ahash::{AHashMap, AHashSet};
+use ahash::AHashMap;
 
 use super::cache::Lookup;
 use super::cuts::Cuts;
 use super::file::BpeModel;
-use super::groups::{GroupCutter, WIDTH};
+use super::groups::{GroupCutter, JoinedCharacters};
 use super::kernel::Kernel;
 use super::merge::MergeTable;
 use super::merging::Merging;
@@ -33,7 +33,7 @@ pub struct Bytes {
     whole: AHashMap<Box<[u8]>, u32>,
     /// For text that is cut into words first: splits what is looked up into what is merged.
     splitter: Option<Splitter>,
-    contexts: Contexts,
+    groups: GroupCutter,
 }
 
 impl Bytes {
@@ -54,12 +54,12 @@ impl Bytes {
             Some(_) => Unknown::new(vocab, model.unk_token.as_deref(), model.fuse_unk())?,
         };
         unknown.check_apart(&rules.all, |_| false)?;
-        let mut contexts = Contexts::new();
+        let mut joined = JoinedCharacters::default();
         for rule in &rules.live {
             let product = vocab.token(rule.product).expect(PRODUCTS);
             let bytes = spelling::bytes(product)
                 .ok_or_else(|| format!("the merge product {product:?} is not made of bytes"))?;
-            contexts.add_inside(&bytes);
+            joined.add_inside(&bytes);
         }
         let whole: AHashMap<Box<[u8]>, u32> = vocab
             .entries()
@@ -67,12 +67,15 @@ impl Bytes {
             .filter_map(|(token, id)| Some((spelling::bytes(token)?.into_boxed_slice(), id)))
             .collect();
         for bytes in whole.keys() {
-            contexts.add_inside(bytes);
-            contexts.add_edges(bytes);
+            joined.add_inside(bytes);
+            joined.add_edges(bytes);
+        }
+        if unknown != Unknown::Never {
+            joined.add_all();
         }
         let table = MergeTable::new(&rules.live, kernel);
         let symbols = ByteSymbols::new(&ids, &table);
-        Ok(Self { table, symbols, unknown, whole, splitter: None, contexts })
+        Ok(Self { table, symbols, unknown, whole, splitter: None, groups: GroupCutter::new(&joined) })
     }
 
     pub fn table(&self) -> &MergeTable {
@@ -95,12 +98,9 @@ impl Bytes {
         workspace.cuts.is_empty()
     }
 
-    /// Adds to the cuts of a padded text those between the groups in its pieces. A byte without a token is a matter of
-    /// the whole piece.
-    pub fn cut_groups(&self, text: &[u8], groups: &mut GroupCutter, cuts: &mut Cuts) {
-        if self.unknown == Unknown::Never {
-            groups.cut(self.table.kernel(), text, cuts, |left, right| self.contexts.join(left, right));
-        }
+    /// Adds to the cuts of a padded text those between the groups in its pieces.
+    pub fn cut_groups(&self, text: &[u8], cuts: &mut Cuts) {
+        self.groups.cut(self.table.kernel(), text, cuts);
     }
 
     /// Appends the ids of a piece that the cache lacks.
@@ -109,9 +109,9 @@ impl Bytes {
             return self.encode_piece(piece, true, workspace, ids);
         };
         let mut ends = std::mem::take(&mut workspace.ends);
-        let Workspace { groups, split, cuts, .. } = workspace;
+        let Workspace { split, cuts, .. } = workspace;
         splitter.split(piece.padded(), piece.len(), split, cuts);
-        self.cut_groups(piece.padded(), groups, cuts);
+        self.cut_groups(piece.padded(), cuts);
         cuts.write_ends(self.table.kernel(), &mut ends);
         let mut start = 0;
         for end in ends.iter().map(|end| *end as usize) {
@@ -180,99 +180,6 @@ impl Bytes {
         let whole = self.whole.capacity() * size_of::<(Box<[u8]>, u32)>()
             + self.whole.keys().map(|token| token.len()).sum::<usize>();
         let splitter = self.splitter.as_ref().map_or(0, Splitter::bytes);
-        self.table.bytes() + self.symbols.bytes() + self.contexts.bytes() + whole + splitter
+        self.table.bytes() + self.symbols.bytes() + self.groups.bytes() + whole + splitter
     }
-}
-
-/// Up to three bytes on either side of the boundaries before three-byte characters inside tokens.
-struct Contexts {
-    pairs: AHashSet<u64>,
-    /// Which suffixes of a character are on the left of some boundary, and which prefixes on the right, by their length:
-    /// a filter that spares most pairs of characters the nine look-ups of a suffix and a prefix.
-    lefts: [BitMap; WIDTH],
-    rights: [BitMap; WIDTH],
-    /// Suffixes of characters after which, and prefixes before which, nothing is cut; the other side is empty.
-    edges: AHashSet<u64>,
-}
-
-/// One bit for each value of up to 16 bits.
-type BitMap = Box<[u64]>;
-
-impl Contexts {
-    fn new() -> Self {
-        let map = || vec![0; 1 << 10].into_boxed_slice();
-        let maps = || std::array::from_fn(|_| map());
-        Self { pairs: AHashSet::new(), lefts: maps(), rights: maps(), edges: AHashSet::new() }
-    }
-
-    /// Forbids cuts inside a token.
-    fn add_inside(&mut self, token: &[u8]) {
-        for at in 1..token.len() {
-            if matches!(token[at], 0xE0..0xF0) && matches!(token[at - 1], 0x80..0xC0) {
-                self.add(last(&token[..at]), first(&token[at..]));
-            }
-        }
-    }
-
-    /// Forbids cuts that would make a group of a token that only a whole piece becomes.
-    fn add_edges(&mut self, token: &[u8]) {
-        self.edges.insert(context(last(token), &[]));
-        self.edges.insert(context(&[], first(token)));
-    }
-
-    fn add(&mut self, left: &[u8], right: &[u8]) {
-        self.pairs.insert(context(left, right));
-        for (maps, bytes) in [(&mut self.lefts, left), (&mut self.rights, right)] {
-            let bits = payload(bytes);
-            maps[bytes.len() - 1][bits >> 6] |= 1 << (bits & 63);
-        }
-    }
-
-    /// Whether two three-byte characters must not be cut apart.
-    fn join(&self, left: [u8; WIDTH], right: [u8; WIDTH]) -> bool {
-        let lefts = || (0..WIDTH).map(|from| &left[from..]);
-        let rights = || (1..=WIDTH).map(|to| &right[..to]);
-        let is_edge = |left, right| self.edges.contains(&context(left, right));
-        if !self.edges.is_empty()
-            && (lefts().any(|left| is_edge(left, &[])) || rights().any(|right| is_edge(&[], right)))
-        {
-            return true;
-        }
-        let stands = |maps: &[BitMap; 3], bytes: &[u8]| {
-            let bits = payload(bytes);
-            maps[bytes.len() - 1][bits >> 6] >> (bits & 63) & 1 == 1
-        };
-        lefts().filter(|left| stands(&self.lefts, left)).any(|left| {
-            let mut rights = rights().filter(|right| stands(&self.rights, right));
-            rights.any(|right| self.pairs.contains(&context(left, right)))
-        })
-    }
-
-    fn bytes(&self) -> usize {
-        (self.pairs.capacity() + self.edges.capacity()) * size_of::<u64>()
-            + 2 * WIDTH * size_of_val(&*self.lefts[0])
-    }
-}
-
-/// The last bytes of a token, as many as a character has.
-fn last(token: &[u8]) -> &[u8] {
-    &token[token.len().saturating_sub(WIDTH)..]
-}
-
-/// The first ones.
-fn first(token: &[u8]) -> &[u8] {
-    &token[..token.len().min(WIDTH)]
-}
-
-/// The payload bits of up to three bytes of a three-byte character, 16 at most. Other bytes, which tokens may have on
-/// the left, can only make the filter let more through.
-fn payload(bytes: &[u8]) -> usize {
-    bytes.iter().fold(0, |bits, byte| bits << 6 | usize::from(byte & 0x3F)) & 0xFFFF
-}
-
-/// Up to three bytes on either side of a boundary, as a number.
-fn context(left: &[u8], right: &[u8]) -> u64 {
-    // The leading ones tell sides of different lengths apart.
-    let number = |bytes: &[u8]| bytes.iter().fold(1, |number, byte| number << 8 | u64::from(*byte));
-    number(left) << 32 | number(right)
 }

@@ -4,60 +4,155 @@
 //! twice, which makes a cache of them useless. Nearly all their characters take three bytes. Cut where no merge can
 //! join two of them, clauses become groups of a few characters, which are short pieces like any others.
 //!
-//! The vocabulary decides which pairs of characters are joined; each thread remembers the answers.
+//! The vocabulary decides which pairs of characters are joined. A filter answers instead: it never denies a pair that
+//! is joined, and seldom lets through one that is not, which costs a longer group.
+
+use ahash::AHashSet;
 
 use super::cuts::{Cuts, inside};
 use super::kernel::Kernel;
 
 /// The bytes of each of these characters.
-pub const WIDTH: usize = 3;
+const WIDTH: usize = 3;
 
-/// Cuts on one thread. It remembers of the pairs of characters met lately whether they are joined: a direct-mapped table
-/// whose 128 KiB stay in the L2 cache.
-pub struct GroupCutter {
-    /// The six bytes of a pair, and one bit for the answer.
-    memo: Box<[u64]>,
+/// The pairs of characters that are joined.
+#[derive(Default)]
+pub struct JoinedCharacters {
+    keys: AHashSet<u64>,
+    /// Any two may be, as far as is known.
+    all: bool,
 }
 
-const MEMO_BITS: u32 = 14;
+/// With more keys any two characters are taken for joined: the filter would not stay in a cache. Real vocabularies have
+/// a tenth of it.
+const MOST_KEYS: usize = 1 << 19;
 
-impl Default for GroupCutter {
-    fn default() -> Self {
-        Self { memo: vec![u64::MAX; 1 << MEMO_BITS].into_boxed_slice() }
+impl JoinedCharacters {
+    /// Adds all that there are.
+    pub fn add_all(&mut self) {
+        self.all = true;
+    }
+
+    /// Adds those in front of and behind a token that is not to be a group in a longer piece.
+    pub fn add_edges(&mut self, token: &[u8]) {
+        if let (Some(last), Some(0x80..0xC0)) = (token.last_chunk(), token.last()) {
+            self.keys.insert(key(*last, [0; WIDTH]));
+        }
+        if let (Some(first), Some(0xE0..0xF0)) = (token.first_chunk(), token.first()) {
+            self.keys.extend((0x80..0xC0).map(|before| key([0, 0, before], *first)));
+        }
+    }
+
+    /// Adds those that a token holds side by side. Of the first and the last one it may hold a part: then all characters
+    /// are added that may be meant.
+    pub fn add_inside(&mut self, token: &[u8]) {
+        for at in 1..token.len() {
+            if !self.all && matches!(token[at], 0xE0..0xF0) && matches!(token[at - 1], 0x80..0xC0) {
+                let left = token[..at].last_chunk().copied().unwrap_or([0, 0, token[at - 1]]);
+                let right = &token[at..];
+                let continuation = |place: usize| match right.get(place) {
+                    Some(byte) => *byte..=*byte,
+                    None => 0x80..=0xBF,
+                };
+                for second in continuation(1) {
+                    for third in continuation(2) {
+                        self.keys.insert(key(left, [right[0], second, third]));
+                    }
+                }
+                self.all |= self.keys.len() > MOST_KEYS;
+            }
+        }
     }
 }
 
+/// The bytes of a pair, shifted up. Without the first two, or without the last three, it stands for all pairs that have
+/// the others.
+fn key(left: [u8; WIDTH], right: [u8; WIDTH]) -> u64 {
+    let mut bytes = [0; 8];
+    bytes[2..5].copy_from_slice(&left);
+    bytes[5..].copy_from_slice(&right);
+    u64::from_le_bytes(bytes)
+}
+
+/// Of the left character only the last byte.
+#[inline(always)]
+fn without_left(key: u64) -> u64 {
+    key >> 32 << 32
+}
+
+#[inline(always)]
+fn without_right(key: u64) -> u64 {
+    key << 24 >> 24
+}
+
+/// Cuts text between characters that are not joined.
+pub struct GroupCutter {
+    /// One bit for each value of the upper bits of a key's hash, whose number is a power of two: set for the keys of
+    /// pairs that are joined.
+    filter: Box<[u64]>,
+    shift: u32,
+    /// Whether there are keys that stand for more than one pair.
+    has_parts: bool,
+}
+
+/// Bits of the filter for each key. A pair that is not joined asks for three of them.
+const SPARSENESS: usize = 32;
+
 impl GroupCutter {
-    /// Adds to the cuts of a padded text those between two three-byte characters that no merge joins: `joins` says of
-    /// two whether one may.
-    pub fn cut(
-        &mut self,
-        kernel: Kernel,
-        text: &[u8],
-        cuts: &mut Cuts,
-        joins: impl Fn([u8; WIDTH], [u8; WIDTH]) -> bool,
-    ) {
+    pub fn new(joined: &JoinedCharacters) -> Self {
+        if joined.all {
+            return Self { filter: [u64::MAX].into(), shift: 64 - 6, has_parts: false };
+        }
+        let bits = (joined.keys.len() * SPARSENESS).next_power_of_two().max(64);
+        let has_parts = joined.keys.iter().any(|key| [without_left(*key), without_right(*key)].contains(key));
+        let (filter, shift) = (vec![0; bits / 64].into_boxed_slice(), 64 - bits.ilog2());
+        let mut cutter = Self { filter, shift, has_parts };
+        for key in &joined.keys {
+            let bit = cutter.bit(*key);
+            cutter.filter[bit / 64] |= 1 << (bit % 64);
+        }
+        cutter
+    }
+
+    #[inline(always)]
+    fn bit(&self, key: u64) -> usize {
+        (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> self.shift) as usize
+    }
+
+    #[inline(always)]
+    fn may_have(&self, key: u64) -> bool {
+        let bit = self.bit(key);
+        self.filter.get(bit / 64).is_none_or(|word| word >> (bit % 64) & 1 == 1)
+    }
+
+    /// Whether the two characters that a padded text begins with may be joined. `PARTS` says whether there are keys that
+    /// stand for more than one pair.
+    #[inline(always)]
+    fn may_join<const PARTS: bool>(&self, text: &[u8]) -> bool {
+        let Some(bytes) = text.first_chunk() else { return true };
+        let key = u64::from_le_bytes(*bytes) << 16;
+        // No branch on the answers, which are unpredictable.
+        let part = PARTS && self.may_have(without_left(key)) | self.may_have(without_right(key));
+        self.may_have(key) | part
+    }
+
+    /// Adds to the cuts of a padded text those between two three-byte characters that no merge joins, but for a few.
+    pub fn cut(&self, kernel: Kernel, text: &[u8], cuts: &mut Cuts) {
         match kernel {
-            Kernel::Portable => self.cut_blocks(leads, text, cuts, joins),
+            Kernel::Portable => self.cut_blocks(leads, text, cuts),
             #[cfg(target_arch = "x86_64")]
             Kernel::Avx2(avx2) => match avx2.avx512() {
                 // SAFETY: having an `Avx512` proves that the processor has these features.
-                Some(avx512) => unsafe { vector::avx512(avx512, self, text, cuts, joins) },
+                Some(avx512) => unsafe { vector::avx512(avx512, self, text, cuts) },
                 // SAFETY: the same of an `Avx2`.
-                None => unsafe { vector::avx2(avx2, self, text, cuts, joins) },
+                None => unsafe { vector::avx2(avx2, self, text, cuts) },
             },
         }
     }
 
     /// `leads` says which of 64 bytes begin a three-byte character.
     #[inline(always)]
-    fn cut_blocks(
-        &mut self,
-        leads: impl Fn(&[u8; 64]) -> u64,
-        text: &[u8],
-        cuts: &mut Cuts,
-        joins: impl Fn([u8; WIDTH], [u8; WIDTH]) -> bool,
-    ) {
+    fn cut_blocks(&self, leads: impl Fn(&[u8; 64]) -> u64, text: &[u8], cuts: &mut Cuts) {
         let n = cuts.text_len();
         let mut before = 0;
         for (index, word) in cuts.words_mut().iter_mut().enumerate() {
@@ -67,47 +162,31 @@ impl GroupCutter {
             let between = leads & (leads << WIDTH | before >> (64 - WIDTH)) & !*word;
             before = leads;
             if between != 0 {
-                *word |= self.parted(text, at, between, &joins);
+                *word |= if self.has_parts {
+                    self.parted::<true>(text, at, between)
+                } else {
+                    self.parted::<false>(text, at, between)
+                };
             }
         }
     }
 
     /// Those of the places between two characters where no merge joins them; bit 0 is the place `at`.
     #[inline(never)]
-    fn parted(
-        &mut self,
-        text: &[u8],
-        at: usize,
-        between: u64,
-        joins: impl Fn([u8; WIDTH], [u8; WIDTH]) -> bool,
-    ) -> u64 {
+    fn parted<const PARTS: bool>(&self, text: &[u8], at: usize, between: u64) -> u64 {
         let mut parted = between;
         let mut rest = between;
         while rest != 0 {
             let place = rest.trailing_zeros();
             rest &= rest - 1;
-            // No branch on the answer, which is unpredictable.
-            let joined = self.recall_or(&text[at + place as usize - WIDTH..], &joins);
+            let joined = self.may_join::<PARTS>(&text[at + place as usize - WIDTH..]);
             parted &= !(u64::from(joined) << place);
         }
         parted
     }
 
-    /// Whether the two characters that a padded text begins with are joined.
-    #[inline(always)]
-    fn recall_or(&mut self, text: &[u8], joins: impl Fn([u8; WIDTH], [u8; WIDTH]) -> bool) -> bool {
-        let Some(bytes) = text.first_chunk() else { return true };
-        let pair = u64::from_le_bytes(*bytes) << 16 >> 15;
-        let slot = &mut self.memo[(pair.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - MEMO_BITS)) as usize];
-        if *slot & !1 != pair {
-            let [left, right, ..] = bytes.as_chunks().0 else { unreachable!("eight bytes") };
-            *slot = pair | u64::from(joins(*left, *right));
-        }
-        *slot & 1 == 1
-    }
-
     pub fn bytes(&self) -> usize {
-        size_of_val(&*self.memo)
+        size_of_val(&*self.filter)
     }
 }
 
@@ -121,30 +200,18 @@ fn leads(block: &[u8; 64]) -> u64 {
 
 #[cfg(target_arch = "x86_64")]
 mod vector {
-    use super::{Cuts, GroupCutter, WIDTH};
+    use super::{Cuts, GroupCutter};
     use crate::encode::blocks::{Blocks, ByteBlock};
     use crate::encode::kernel::{Avx2, Avx512};
 
     #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-    pub fn avx2(
-        blocks: Avx2,
-        groups: &mut GroupCutter,
-        text: &[u8],
-        cuts: &mut Cuts,
-        joins: impl Fn([u8; WIDTH], [u8; WIDTH]) -> bool,
-    ) {
-        groups.cut_blocks(|block| blocks.load(block).within(0xE0, 0xEF), text, cuts, joins);
+    pub fn avx2(blocks: Avx2, groups: &GroupCutter, text: &[u8], cuts: &mut Cuts) {
+        groups.cut_blocks(|block| blocks.load(block).within(0xE0, 0xEF), text, cuts);
     }
 
     #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,avx512vbmi2,avx2,bmi1,bmi2,lzcnt,popcnt")]
-    pub fn avx512(
-        blocks: Avx512,
-        groups: &mut GroupCutter,
-        text: &[u8],
-        cuts: &mut Cuts,
-        joins: impl Fn([u8; WIDTH], [u8; WIDTH]) -> bool,
-    ) {
-        groups.cut_blocks(|block| blocks.load(block).within(0xE0, 0xEF), text, cuts, joins);
+    pub fn avx512(blocks: Avx512, groups: &GroupCutter, text: &[u8], cuts: &mut Cuts) {
+        groups.cut_blocks(|block| blocks.load(block).within(0xE0, 0xEF), text, cuts);
     }
 }
 
@@ -157,41 +224,92 @@ mod tests {
     use super::*;
     use crate::encode::split::PADDING;
 
+    /// Tokens over a few characters, whole ones and parts of them.
+    fn tokens() -> impl Strategy<Value = Vec<Vec<u8>>> {
+        let token = ("[a日本語のは、😀]{2,4}", 0usize..3, 0usize..3).prop_map(|(text, front, back)| {
+            let bytes = text.as_bytes();
+            bytes[front.min(bytes.len() - 1)..].iter().copied().rev().skip(back).rev().collect()
+        });
+        prop::collection::vec(token, 0..20)
+    }
+
+    /// Whether a token may stand across the boundary between two characters.
+    fn holds(token: &[u8], left: char, right: char) -> bool {
+        let (left, right) = (left.to_string().into_bytes(), right.to_string().into_bytes());
+        (1..token.len()).any(|at| {
+            let (front, back) = token.split_at(at);
+            (front.ends_with(&left) || left.ends_with(front))
+                && (back.starts_with(&right) || right.starts_with(back))
+        })
+    }
+
     proptest! {
         #[test]
-        fn groups_are_cut_where_characters_are_not_joined(
+        fn no_cut_is_inside_a_token(
             text in "[aé日本語のは、😀]{0,200}",
             pieces: [bool; 200],
-            joined in prop::collection::hash_set("[日本語のは、]{2}", 0..20),
+            tokens in tokens(),
         ) {
             let n = text.len();
-            let mut expected: BTreeSet<u32> =
-                text.char_indices().zip(pieces).filter(|(_, is_cut)| *is_cut).map(|((at, _), _)| at as u32).collect();
-            expected.remove(&0);
-            let pieces = expected.clone();
-            expected.extend((n > 0).then_some(n as u32));
-            let joins = |left: [u8; WIDTH], right: [u8; WIDTH]| {
-                joined.contains(std::str::from_utf8(&[left, right].concat()).unwrap())
-            };
-            for ((_, left), (at, right)) in text.char_indices().zip(text.char_indices().skip(1)) {
-                if left.len_utf8() == 3 && right.len_utf8() == 3 && !joined.contains(&format!("{left}{right}")) {
-                    expected.insert(at as u32);
-                }
+            let mut joined = JoinedCharacters::default();
+            for token in &tokens {
+                joined.add_inside(token);
             }
+            let cutter = GroupCutter::new(&joined);
+            let mut pieces: BTreeSet<u32> =
+                text.char_indices().zip(pieces).filter(|(_, is_cut)| *is_cut).map(|((at, _), _)| at as u32).collect();
+            pieces.remove(&0);
             // What follows a text does not count.
             let padded = [text.as_bytes(), "日".repeat(PADDING).as_bytes()].concat();
+            let mut found = None;
             for kernel in Kernel::all() {
-                let (mut cutter, mut cuts, mut ends) = (GroupCutter::default(), Cuts::default(), Vec::new());
+                let (mut cuts, mut ends) = (Cuts::default(), Vec::new());
                 cuts.begin_uncut(n);
                 for place in &pieces {
                     cuts.add(*place as usize);
                 }
-                for _ in 0..2 {
-                    cutter.cut(kernel, &padded, &mut cuts, joins);
-                    cuts.write_ends(kernel, &mut ends);
-                    prop_assert_eq!(&ends, &expected.iter().copied().collect::<Vec<_>>());
+                cutter.cut(kernel, &padded, &mut cuts);
+                cuts.write_ends(kernel, &mut ends);
+                let ends: BTreeSet<u32> = ends.into_iter().collect();
+                prop_assert_eq!(found.get_or_insert(ends.clone()), &ends);
+            }
+            let ends = found.expect("there is a kernel");
+            prop_assert!(ends.is_superset(&pieces));
+            for ((_, left), (at, right)) in text.char_indices().zip(text.char_indices().skip(1)) {
+                let are_wide = left.len_utf8() == WIDTH && right.len_utf8() == WIDTH;
+                if !are_wide || tokens.iter().any(|token| holds(token, left, right)) {
+                    let at = at as u32;
+                    prop_assert_eq!(ends.contains(&at), at as usize == n || pieces.contains(&at), "{:?} {:?}", left, right);
                 }
             }
         }
+    }
+
+    #[test]
+    fn hardly_a_cut_is_missing() {
+        let characters: Vec<char> = ('一'..).take(100).collect();
+        let is_joined = |left: usize, right: usize| (left * 7 + right * 3).is_multiple_of(10);
+        let pairs = || (0..100).flat_map(|left| (0..100).map(move |right| (left, right)));
+        let mut joined = JoinedCharacters::default();
+        for (left, right) in pairs().filter(|(left, right)| is_joined(*left, *right)) {
+            joined.add_inside(String::from_iter([characters[left], characters[right]]).as_bytes());
+        }
+        let cutter = GroupCutter::new(&joined);
+        let missing = pairs().filter(|(left, right)| {
+            let text = String::from_iter([characters[*left], characters[*right], ' ', ' ']);
+            cutter.may_join::<true>(text.as_bytes()) && !is_joined(*left, *right)
+        });
+        assert!(missing.count() < 9000 / 20);
+    }
+
+    #[test]
+    fn a_vocabulary_that_joins_too_many_is_not_cut() {
+        let mut joined = JoinedCharacters::default();
+        for character in ('一'..).take(200) {
+            joined.add_inside(&[character.to_string().as_bytes(), b"\xE3"].concat());
+        }
+        let text = [b'\xE3', 0x81, 0xAE, 0xE3, 0x81, 0xAF, b' ', b' '];
+        assert!(GroupCutter::new(&joined).may_join::<true>(&text));
+        assert!(!GroupCutter::new(&JoinedCharacters::default()).may_join::<true>(&text));
     }
 }

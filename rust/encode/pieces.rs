@@ -32,12 +32,12 @@ impl Pieces {
     /// Cuts a padded text into what is looked up: pieces, or the groups in them where they are merged as they are. The
     /// cuts are left in the workspace.
     pub fn cut(&self, rules: &TextRules, text: &[u8], n: usize, workspace: &mut Workspace) {
-        let Workspace { groups, split, cuts, .. } = workspace;
+        let Workspace { split, cuts, .. } = workspace;
         rules.cut(text, n, split, cuts);
         match self {
             Self::Bytes(bytes) if bytes.splits_first() => {}
-            Self::Bytes(bytes) => bytes.cut_groups(text, groups, cuts),
-            Self::Characters(characters) => characters.cut_groups(text, groups, cuts),
+            Self::Bytes(bytes) => bytes.cut_groups(text, cuts),
+            Self::Characters(characters) => characters.cut_groups(text, cuts),
         }
     }
 

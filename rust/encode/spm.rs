@@ -7,12 +7,12 @@
 //! Byte fallback is all or nothing for a character. Byte tokens take part in no merge (a vocabulary
 //! where they do is refused), so they are cuts on both sides.
 
-use ahash::{AHashMap, AHashSet};
+use ahash::AHashMap;
 
 use super::cut::JoinedPairs;
 use super::cuts::Cuts;
 use super::file::BpeModel;
-use super::groups::{GroupCutter, WIDTH};
+use super::groups::{GroupCutter, JoinedCharacters};
 use super::kernel::Kernel;
 use super::merge::MergeTable;
 use super::merging::Merging;
@@ -20,19 +20,12 @@ use super::pairs::NONE;
 use super::rules::{MergeRules, PRODUCTS};
 use super::unknown::Unknown;
 use super::utf8::decode;
-use super::vocab::{self, MAX_IDS, Vocab};
+use super::vocab::{self, Vocab};
 use super::words::{ByteSymbols, Scratch, occurs};
 
 /// What these tokenizers write for a space.
 pub const MARKER: char = '\u{2581}';
 pub const MARKER_TEXT: &str = "\u{2581}";
-
-/// Flags beside the id of a character: whether any product joins it to its left or right neighbour.
-const JOINS_LEFT: u32 = 1 << 30;
-const JOINS_RIGHT: u32 = 1 << 31;
-const ID: u32 = MAX_IDS - 1;
-/// In place of an id: the character is not in the vocabulary.
-const UNKNOWN: u32 = 1 << 29;
 
 /// The characters of a vocabulary.
 pub struct Characters {
@@ -41,11 +34,10 @@ pub struct Characters {
     ascii: ByteSymbols,
     /// Byte tokens, [`NONE`] where missing.
     fallback: [u32; 256],
-    /// Id and flags of the characters below U+10000, and of the others.
+    /// Ids of the characters below U+10000, [`NONE`] where missing, and of the others.
     basic: Box<[u32]>,
     astral: AHashMap<u32, u32>,
-    /// Pairs of which one at least is not ASCII.
-    joined: AHashSet<u64>,
+    groups: GroupCutter,
     pub pairs: JoinedPairs,
     unknown: Unknown,
 }
@@ -59,7 +51,7 @@ impl Characters {
                 *id = vocab.id(&format!("<0x{byte:02X}>")).unwrap_or(NONE);
             }
         }
-        let mut basic = vec![UNKNOWN; 1 << 16].into_boxed_slice();
+        let mut basic = vec![NONE; 1 << 16].into_boxed_slice();
         let mut astral = AHashMap::new();
         for (token, id) in vocab.entries() {
             if let Some(c) = single_char(token) {
@@ -69,11 +61,11 @@ impl Characters {
                 }
             }
         }
-        if basic[' ' as usize] == UNKNOWN {
+        if basic[' ' as usize] == NONE {
             return Err("its vocabulary lacks the space marker U+2581".into());
         }
         // A byte below 0x80 is a character, and needs no byte token where that has a token: Gemma has a tab, and no <0x09>.
-        let has_token = |byte: usize| fallback[byte] != NONE || byte < 0x80 && basic[byte] != UNKNOWN;
+        let has_token = |byte: usize| fallback[byte] != NONE || byte < 0x80 && basic[byte] != NONE;
         let unknown = if (0..256).all(|byte| has_token(byte) || !occurs(byte)) {
             Unknown::Never
         } else {
@@ -82,24 +74,31 @@ impl Characters {
         unknown.check_apart(&rules.all, |id| fallback.contains(&id))?;
         let ascii = std::array::from_fn(|byte| match basic[byte] {
             _ if byte >= 128 => NONE,
-            UNKNOWN => fallback[byte],
+            NONE => fallback[byte],
             id => id,
         });
+        let (mut joined, mut pairs) = (JoinedCharacters::default(), JoinedPairs::new());
+        for rule in &rules.live {
+            let product = vocab.token(rule.product).expect(PRODUCTS).replace(MARKER, " ");
+            joined.add_inside(product.as_bytes());
+            for (left, right) in product.chars().zip(product.chars().skip(1)) {
+                pairs.add(left, right);
+            }
+        }
+        if unknown != Unknown::Never {
+            joined.add_all();
+        }
         let table = MergeTable::new(&rules.live, kernel);
-        let mut characters = Self {
+        Ok(Self {
             ascii: ByteSymbols::new(&ascii, &table),
             table,
             fallback,
             basic,
             astral,
-            joined: AHashSet::new(),
-            pairs: JoinedPairs::new(),
+            groups: GroupCutter::new(&joined),
+            pairs,
             unknown,
-        };
-        for rule in &rules.live {
-            characters.add_product(vocab.token(rule.product).expect(PRODUCTS));
-        }
-        Ok(characters)
+        })
     }
 
     pub fn table(&self) -> &MergeTable {
@@ -112,38 +111,17 @@ impl Characters {
         self.unknown == Unknown::Never
     }
 
-    fn add_product(&mut self, product: &str) {
-        let characters = || product.chars().map(as_in_pieces);
-        for (left, right) in characters().zip(characters().skip(1)) {
-            self.pairs.add(left, right);
-            if !left.is_ascii() || !right.is_ascii() {
-                self.joined.insert(pair_key(left as u32, right as u32));
-                *self.entry_mut(left as u32) |= JOINS_RIGHT;
-                *self.entry_mut(right as u32) |= JOINS_LEFT;
-            }
-        }
-    }
-
     #[inline(always)]
-    fn entry(&self, c: u32) -> u32 {
+    fn id(&self, c: u32) -> u32 {
         match self.basic.get(c as usize) {
-            Some(entry) => *entry,
-            None => self.astral.get(&c).copied().unwrap_or(UNKNOWN),
-        }
-    }
-
-    fn entry_mut(&mut self, c: u32) -> &mut u32 {
-        match self.basic.get_mut(c as usize) {
-            Some(entry) => entry,
-            None => self.astral.entry(c).or_insert(UNKNOWN),
+            Some(id) => *id,
+            None => self.astral.get(&c).copied().unwrap_or(NONE),
         }
     }
 
     /// Adds to the cuts of a padded text those between the groups in its pieces.
-    pub fn cut_groups(&self, text: &[u8], groups: &mut GroupCutter, cuts: &mut Cuts) {
-        if self.can_cut() {
-            groups.cut(self.table.kernel(), text, cuts, |left, right| self.join(left, right));
-        }
+    pub fn cut_groups(&self, text: &[u8], cuts: &mut Cuts) {
+        self.groups.cut(self.table.kernel(), text, cuts);
     }
 
     /// Appends the ids of a piece.
@@ -172,11 +150,11 @@ impl Characters {
         let mut place = 0;
         while place < piece.len() {
             let (c, len) = decode(&piece[place..]);
-            let entry = self.entry(c);
-            if entry & UNKNOWN != 0 {
+            let id = self.id(c);
+            if id == NONE {
                 return false;
             }
-            symbols[count] = entry & ID;
+            symbols[count] = id;
             count += 1;
             place += len;
         }
@@ -190,26 +168,18 @@ impl Characters {
         let mut place = 0;
         while place < piece.len() {
             let (c, len) = decode(&piece[place..]);
-            let entry = self.entry(c);
-            if entry & UNKNOWN == 0 {
-                scratch.symbols.push(entry & ID);
-            } else {
+            let id = self.id(c);
+            if id == NONE {
                 scratch.merge_symbols(&self.table, ids);
                 scratch.symbols.clear();
                 let bytes = &piece[place..place + len];
                 ids.extend(bytes.iter().map(|byte| self.fallback[usize::from(*byte)]));
+            } else {
+                scratch.symbols.push(id);
             }
             place += len;
         }
         scratch.merge_symbols(&self.table, ids);
-    }
-
-    /// Whether some product holds the two characters side by side.
-    fn join(&self, left: [u8; WIDTH], right: [u8; WIDTH]) -> bool {
-        let (left, right) = (decode(&left).0, decode(&right).0);
-        self.entry(left) & JOINS_RIGHT != 0
-            && self.entry(right) & JOINS_LEFT != 0
-            && self.joined.contains(&pair_key(left, right))
     }
 
     /// The symbols of a text whose unknown characters become a token or nothing, as the reference makes
@@ -220,12 +190,12 @@ impl Characters {
         let mut place = 0;
         while place < text.len() {
             let (c, len) = decode(&text[place..]);
-            let entry = self.entry(c);
+            let id = self.id(c);
             let bytes = &text[place..place + len];
             place += len;
-            if entry & UNKNOWN == 0 {
+            if id != NONE {
                 symbols.extend(waiting.take());
-                symbols.push(entry & ID);
+                symbols.push(id);
             } else if bytes.iter().all(|byte| self.fallback[usize::from(*byte)] != NONE) {
                 symbols.extend(bytes.iter().map(|byte| self.fallback[usize::from(*byte)]));
             } else {
@@ -241,7 +211,7 @@ impl Characters {
             + self.ascii.bytes()
             + size_of_val(&*self.basic)
             + self.astral.capacity() * size_of::<(u32, u32)>()
-            + self.joined.capacity() * size_of::<u64>()
+            + self.groups.bytes()
     }
 }
 
@@ -253,8 +223,4 @@ fn single_char(token: &str) -> Option<char> {
 
 fn as_in_pieces(c: char) -> char {
     if c == MARKER { ' ' } else { c }
-}
-
-fn pair_key(left: u32, right: u32) -> u64 {
-    u64::from(left) << 32 | u64::from(right)
 }

@@ -2,7 +2,6 @@
 
 use super::cache::{Lookup, PieceCache};
 use super::cuts::Cuts;
-use super::groups::GroupCutter;
 use super::split::SplitScratch;
 use super::words::Scratch;
 
@@ -10,7 +9,6 @@ use super::words::Scratch;
 pub struct Workspace {
     pub cache: PieceCache,
     pub scratch: Scratch,
-    pub groups: GroupCutter,
     pub split: SplitScratch,
     /// Where a text is cut, or a piece that is split before it is merged.
     pub cuts: Cuts,
@@ -20,8 +18,8 @@ pub struct Workspace {
 
 impl Workspace {
     pub fn new(cache: PieceCache) -> Self {
-        let (scratch, groups, split, cuts, ends) = Default::default();
-        Self { cache, scratch, groups, split, cuts, ends }
+        let (scratch, split, cuts, ends) = Default::default();
+        Self { cache, scratch, split, cuts, ends }
     }
 
     /// Appends the ids of a piece: the cached ones, or else those that `encode` appends, which are then cached if there
@@ -51,7 +49,6 @@ impl Workspace {
     pub fn bytes(&self) -> usize {
         self.cache.bytes()
             + self.scratch.bytes()
-            + self.groups.bytes()
             + self.split.bytes()
             + self.cuts.bytes()
             + self.ends.capacity() * size_of::<u32>()
