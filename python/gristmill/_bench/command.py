@@ -20,7 +20,9 @@ _LATENCY_THREADS = 2
 @click.option("--shards", help="A glob of your own shards.  [default: the demo's text]")
 @_options.dataset_options("text_field")
 @click.option(
-    "--tokenizer", type=_options.tokenizer_file, help="A tokenizer.json or its folder.  [default: the demo's]"
+    "--tokenizer",
+    type=_options.tokenizer_file,
+    help="A tokenizer.json, its folder, or a hub name.  [default: the demo's]",
 )
 @_options.dataset_options("eos")
 @click.option(

@@ -19,7 +19,9 @@ DIFFERENT = 3
 
 @click.command()
 @click.argument("shards", nargs=-1, required=True)
-@click.option("--tokenizer", type=_options.tokenizer_file, required=True, help="A tokenizer.json or its folder.")
+@click.option(
+    "--tokenizer", type=_options.tokenizer_file, required=True, help="A tokenizer.json, its folder, or a hub name."
+)
 @click.option("--output", type=click.Path(file_okay=False, path_type=Path), required=True, help="Folder to write.")
 @click.option(
     "--format",
