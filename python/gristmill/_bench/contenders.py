@@ -111,16 +111,8 @@ def grain(job: Job) -> Batches:
         return _shard_texts(path, job.text_field).map(lambda text: {"tokens": np.asarray(encode([text])[0], np.int32)})
 
     shards = library.MapDataset.source(job.shards).map(encoded)
-    dataset = library.experimental.InterleaveIterDataset(shards, cycle_length=job.threads, iter_buffer_size=16)
-    dataset = library.experimental.ConcatThenSplitIterDataset(dataset, length_struct={"tokens": job.sequence_length})
-    dataset = dataset.batch(job.batch_size, drop_remainder=False)
-
-    def batches() -> Batches:
-        for batch in dataset:
-            yield batch["tokens"], batch["tokens_segment_ids"]
-        return None
-
-    return batches()
+    documents = library.experimental.InterleaveIterDataset(shards, cycle_length=job.threads, iter_buffer_size=16)
+    return _packed_by_grain(documents, job)
 
 
 def pretokenized(job: Job) -> Batches:
@@ -135,16 +127,17 @@ def pretokenized(job: Job) -> Batches:
     files = sorted(map(str, folder.iterdir()))
     documents = library.MapDataset.source(library.sources.ArrayRecordDataSource(files))
     documents = documents.map(lambda record: {"tokens": np.frombuffer(record, np.int32)})
-    dataset = documents.to_iter_dataset(library.ReadOptions(num_threads=job.threads, prefetch_buffer_size=500))
-    dataset = library.experimental.ConcatThenSplitIterDataset(dataset, length_struct={"tokens": job.sequence_length})
-    dataset = dataset.batch(job.batch_size, drop_remainder=False)
+    options = library.ReadOptions(num_threads=job.threads, prefetch_buffer_size=500)
+    return _packed_by_grain(documents.to_iter_dataset(options), job)
 
-    def batches() -> Batches:
-        for batch in dataset:
-            yield batch["tokens"], batch["tokens_segment_ids"]
-        return None
 
-    return batches()
+def _packed_by_grain(documents: Any, job: Job) -> Batches:
+    from grain.experimental import ConcatThenSplitIterDataset
+
+    rows = ConcatThenSplitIterDataset(documents, length_struct={"tokens": job.sequence_length})
+    for batch in rows.batch(job.batch_size, drop_remainder=False):
+        yield batch["tokens"], batch["tokens_segment_ids"]
+    return None
 
 
 def gigatoken(job: Job) -> Batches:

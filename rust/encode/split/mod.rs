@@ -31,8 +31,9 @@ use super::kernel::Kernel;
 #[cfg(target_arch = "x86_64")]
 use vector::VectorSplitter;
 
-/// How many bytes after the text must be readable.
-pub const PADDING: usize = 64;
+/// How many bytes must follow a text: from its last byte on, kernels read 64 and what a character that begins in these
+/// may have after them.
+pub const PADDING: usize = 64 + 3;
 
 /// How text is cut into pieces before merging: the split patterns of one tokenizer.json, recognised.
 pub struct Splitter {
@@ -132,7 +133,7 @@ impl Splitter {
 
     /// Replaces `cuts` by those between the pieces of `text[..n]`.
     ///
-    /// `text[..n]` is valid UTF-8, `n` is below 2^32, and at least [`PADDING`] bytes after it are readable. Pieces may
+    /// `text[..n]` is valid UTF-8, `n` is below 2^32, and at least [`PADDING`] bytes follow it. Pieces may
     /// end inside a character if a step follows the `ByteLevel`.
     pub fn split(&self, text: &[u8], n: usize, scratch: &mut SplitScratch, cuts: &mut Cuts) {
         if n == 0 {

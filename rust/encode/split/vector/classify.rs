@@ -34,23 +34,20 @@ pub struct Block {
     pub ascii_symbol: u64,
 }
 
-/// Classifies the block at `text[at..]`, ignoring everything from `n` on.
-///
-/// # Safety
-///
-/// `text[at..at + 64]` is readable, and `text[n..n + 3]` too.
+/// A block of text, and what a character that begins in it may have after it.
+type Window = [u8; BLOCK + 3];
+
+/// Classifies the characters that begin in the first 64 bytes of a window, of which `n` belong to the text.
 #[inline(always)]
-pub unsafe fn classify<const SHAPE: usize>(
+pub fn classify<const SHAPE: usize>(
     blocks: impl Blocks,
-    text: &[u8],
-    at: usize,
+    window: &Window,
     n: usize,
     classes: &Classes,
 ) -> Block {
     let shape = const { SHAPES[SHAPE] };
-    // SAFETY: the caller guarantees that 64 bytes are readable.
-    let bytes = blocks.load(unsafe { &*text.as_ptr().add(at).cast() });
-    let valid = if n - at >= BLOCK { !0 } else { (1 << (n - at)) - 1 };
+    let bytes = blocks.load(part(window, 0));
+    let valid = if n >= BLOCK { !0 } else { (1 << n) - 1 };
 
     let ascii_letter = bytes.within_either_case(b'a', b'z');
     let newline = bytes.equal_either(b'\n', b'\r');
@@ -90,9 +87,7 @@ pub unsafe fn classify<const SHAPE: usize>(
 
     let high = bytes.high() & valid;
     if high != 0 {
-        // SAFETY: the caller guarantees 64 bytes from `at` and three from `n`, and no byte of `high` is at or after
-        // `n`.
-        unsafe { add_unicode::<SHAPE>(&mut block, blocks, bytes, high, text.as_ptr().add(at), classes) };
+        add_unicode::<SHAPE>(&mut block, blocks, bytes, high, window, classes);
     } else if valid != !0 {
         block.limit(blocks.bzhi(!0, block.count));
     }
@@ -103,18 +98,21 @@ pub unsafe fn classify<const SHAPE: usize>(
     block
 }
 
-/// Adds the characters outside ASCII, whose bytes are `high`, and turns maps over bytes into maps over characters.
-///
-/// # Safety
-///
-/// `at` points to 64 readable bytes, and three more after the last of `high` are readable.
+/// Some bytes of a window. After inlining, where they fit inside it is known.
 #[inline(always)]
-unsafe fn add_unicode<const SHAPE: usize>(
+fn part<const N: usize>(window: &Window, at: usize) -> &[u8; N] {
+    let Some(bytes) = window[at..].first_chunk() else { unreachable!("a part of the window") };
+    bytes
+}
+
+/// Adds the characters outside ASCII, whose bytes are `high`, and turns maps over bytes into maps over characters.
+#[inline(always)]
+fn add_unicode<const SHAPE: usize>(
     block: &mut Block,
     blocks: impl Blocks,
     bytes: impl ByteBlock,
     high: u64,
-    at: *const u8,
+    window: &Window,
     classes: &Classes,
 ) {
     let shape = const { SHAPES[SHAPE] };
@@ -132,10 +130,9 @@ unsafe fn add_unicode<const SHAPE: usize>(
         let mut gathered = 0;
         let mut rest = unsure;
         for place in 0..8 {
-            let offset = rest.trailing_zeros() as usize;
+            let offset = rest.trailing_zeros() as usize % BLOCK;
             rest &= rest - 1;
-            // SAFETY: `offset` is one of `high`, so it and the three bytes after it are readable.
-            let class = classes.table.of(decode(blocks, unsafe { *at.add(offset).cast() }));
+            let class = classes.table.of(decode(blocks, *part(window, offset)));
             gathered |= blocks.pdep(u64::from(class), 0x0101_0101_0101_0101) << place;
             if rest == 0 {
                 break;

@@ -88,13 +88,12 @@ fn avx512<const SHAPE: usize>(blocks: Avx512, text: &[u8], n: usize, classes: &C
 
 #[inline(always)]
 fn split<const SHAPE: usize>(blocks: impl Blocks, text: &[u8], n: usize, classes: &Classes, cuts: &mut Cuts) {
-    assert!(n > 0 && n + BLOCK <= text.len());
     cuts.begin(n);
     let mut starts = Starts::<_, SHAPE>::new(blocks, &text[..n], classes);
     let mut before = 0;
     for at in (0..n).step_by(BLOCK) {
-        // SAFETY: `at` < n, and 64 bytes after `text[..n]` are readable.
-        let block = unsafe { classify::<SHAPE>(blocks, text, at, n, classes) };
+        let window = text[at..].first_chunk().expect("texts are padded");
+        let block = classify::<SHAPE>(blocks, window, n - at, classes);
         let late = starts.late(&block);
         let mut bits = starts.of(&block, at);
         if block.leads != !0 {
