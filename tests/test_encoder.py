@@ -487,7 +487,7 @@ def test_from_pretrained_gets_the_hubs_files(hub, encoder):
             print(error)
     """)
     assert lines[0] == f"{encoder.fingerprint} 1"
-    assert "cannot get tokenizer.json of 'org/other' at 'main' from the hub" in lines[1]
+    assert "'org/other' is no local folder, and its tokenizer.json at 'main' cannot be got from the hub" in lines[1]
 
 
 def test_the_command_line_takes_a_name_on_the_hub(hub):
@@ -503,7 +503,9 @@ def test_the_command_line_takes_a_name_on_the_hub(hub):
         run("nowhere", "path")
     """)
     assert lines[0].startswith("1 error: no file matches")
-    assert lines[1].startswith("1 error: cannot get tokenizer.json of 'org/other' at 'main' from the hub")
+    assert lines[1].startswith(
+        "1 error: 'org/other' is no local folder, and its tokenizer.json at 'main' cannot be got"
+    )
     assert lines[2].startswith("2 ")
     assert "Path 'nowhere' does not exist" in lines[2]
 
@@ -532,7 +534,7 @@ def test_a_hub_client_of_another_version_is_not_taken_for_none(hub, encoder, mon
 def test_a_file_that_the_hub_cannot_give_is_not_taken_for_one_that_does_not_exist(hub, file):
     Hub.files["/org/model/resolve/main/special_tokens_map.json"] = b'{"eos_token": "<s>"}'
     Hub.broken = {f"/org/model/resolve/main/{file}"}
-    assert f"cannot get {file} of 'org/model' at 'main' from the hub" in hub(EOS_OR_ERROR)[0]
+    assert f"its {file} at 'main' cannot be got from the hub" in hub(EOS_OR_ERROR)[0]
     Hub.broken = set()
     assert hub(EOS_OR_ERROR) == ["1"]
 
@@ -547,7 +549,7 @@ def test_a_model_in_the_cache_needs_no_hub(hub):
 def test_a_cache_that_another_program_filled_serves_offline(hub):
     fetch = "import huggingface_hub\nfor file in {}: huggingface_hub.hf_hub_download('org/model', file)"
     hub(fetch.format(FILES[:1]))
-    assert "cannot get tokenizer_config.json" in hub(EOS_OR_ERROR, HF_HUB_OFFLINE="1")[0]
+    assert "its tokenizer_config.json at 'main' cannot be got" in hub(EOS_OR_ERROR, HF_HUB_OFFLINE="1")[0]
     hub(fetch.format(FILES))
     assert hub(EOS_OR_ERROR, HF_HUB_OFFLINE="1") == ["1"]
 

@@ -488,5 +488,7 @@ def download(name: str, revision: str = "main") -> Path:
             paths[file] = hf_hub_download(name, file, revision=revision)
         except (OSError, ValueError) as error:
             if file == "tokenizer.json" or not is_absent(file, error):
-                raise TokenizerError(f"cannot get {file} of {name!r} at {revision!r} from the hub: {error}") from error
+                raise TokenizerError(
+                    f"{name!r} is no local folder, and its {file} at {revision!r} cannot be got from the hub: {error}"
+                ) from error
     return Path(paths["tokenizer.json"])
