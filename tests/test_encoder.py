@@ -4,16 +4,12 @@ import copy
 import gzip
 import importlib.util
 import json
-import os
 import pickle
 import subprocess
 import sys
 import textwrap
 import threading
-import types
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -197,78 +193,6 @@ def test_many_threads_share_an_encoder(encoder, texts):
 
 
 @pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (b"", "cannot load"),
-        (b"{}", "cannot load"),
-        (b"\xff", "cannot load"),
-        (b'{"model": {"type": "X"}}', "cannot load"),
-    ],
-)
-def test_files_that_the_reference_refuses_are_refused(tmp_path, data, message):
-    with pytest.raises(gm.TokenizerError, match=message):
-        gm.Encoder.from_bytes(data)
-    (tmp_path / "tokenizer.json").write_bytes(data)
-    with pytest.raises(gm.TokenizerError, match=r"tokenizer\.json: .*" + message):
-        gm.Encoder.from_file(tmp_path / "tokenizer.json")
-
-
-@pytest.mark.parametrize(
-    ("files", "eos", "bos"),
-    [
-        ({}, None, None),
-        ({"special_tokens_map": {"eos_token": "</s>", "bos_token": {"content": "<s>"}}}, 1, 0),
-        ({"special_tokens_map": {"eos_token": "</s>", "bos_token": "<s>"}, "config": {"eos_token": "<s>"}}, 0, 0),
-        # One that the vocabulary lacks hides none that it has.
-        (
-            {
-                "special_tokens_map": {"eos_token": "</s>", "bos_token": "<s>"},
-                "config": {"eos_token": "<nope>", "bos_token": "\ud800"},
-            },
-            1,
-            0,
-        ),
-        ({"config": {"eos_token": "<nope>", "bos_token": "<s>"}}, None, 0),
-        ({"config": ["</s>"], "special_tokens_map": {"eos_token": 1}}, None, None),
-    ],
-)
-def test_special_tokens_come_from_either_file(tmp_path, tokenizer_json, files, eos, bos):
-    (tmp_path / "tokenizer.json").write_bytes(tokenizer_json)
-    names = {"config": "tokenizer_config.json", "special_tokens_map": "special_tokens_map.json"}
-    for file, named in files.items():
-        (tmp_path / names[file]).write_text(json.dumps(named))
-    for path in (tmp_path, tmp_path / "tokenizer.json"):
-        encoder = gm.Encoder.from_pretrained(path)
-        assert (encoder.eos_id, encoder.bos_id) == (eos, bos)
-    again = pickle.loads(pickle.dumps(encoder))
-    assert (again.eos_id, again.bos_id) == (eos, bos)
-
-
-def test_special_tokens_that_the_vocabulary_lacks_are_named(tmp_path, tokenizer_json):
-    (tmp_path / "tokenizer.json").write_bytes(tokenizer_json)
-    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<nope>"}')
-    with pytest.raises(gm.ArgumentError, match="name '<nope>', which its vocabulary lacks"):
-        gm.Encoder.from_file(tmp_path).special_token_id("eos", None)
-    with pytest.raises(gm.ArgumentError, match="eos_token='<nope>': the vocabulary has no such token"):
-        gm.Encoder.from_file(tmp_path, eos_token="<nope>")
-
-
-@pytest.mark.parametrize("text", ["[" * 100_000, "not json", ""])
-def test_a_damaged_file_beside_the_tokenizer_is_named(tmp_path, tokenizer_json, text):
-    (tmp_path / "tokenizer.json").write_bytes(tokenizer_json)
-    (tmp_path / "tokenizer_config.json").write_text(text)
-    with pytest.raises(gm.TokenizerError, match=r"tokenizer_config\.json is not JSON"):
-        gm.Encoder.from_pretrained(tmp_path)
-
-
-def test_a_folder_in_the_place_of_a_file_beside_the_tokenizer_is_named(tmp_path, tokenizer_json):
-    (tmp_path / "tokenizer.json").write_bytes(tokenizer_json)
-    (tmp_path / "tokenizer_config.json").mkdir()
-    with pytest.raises(gm.TokenizerError, match=r"cannot read '.*tokenizer_config\.json' beside the tokenizer: Is a d"):
-        gm.Encoder.from_pretrained(tmp_path)
-
-
-@pytest.mark.parametrize(
     "model",
     [
         tokenizers.models.WordLevel({"a": 0, "</s>": 1}, unk_token="<unk>"),
@@ -323,42 +247,6 @@ def test_what_cannot_be_encoded_or_decoded_is_named(encoder, call, error, messag
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("make", "source", "error", "message"),
-    [
-        (gm.Encoder.from_file, 5, TypeError, "path=5: expected a path"),
-        (gm.Encoder.from_bytes, "x" * 10**6, TypeError, r"json_bytes='x{100,200}\.\.\.: expected the bytes"),
-        (gm.Encoder.from_bytes, b"\x1f\x8bx", gm.TokenizerError, "expected gzip data"),
-        (gm.Encoder, "t.json", TypeError, r"json_bytes='t.json': .*, got str; for a path: gm\.Encoder\.from_file"),
-        (gm.Encoder, Path("t.json"), TypeError, r", got PosixPath; for a path: gm\.Encoder\.from_file"),
-        (gm.Encoder, '{"model": ', TypeError, r", got str; for those of a string: \.encode\(\)$"),
-        (gm.Encoder, 5, TypeError, "json_bytes=5: expected the bytes of a tokenizer.json, got int$"),
-        (gm.Encoder.from_pretrained, "/nowhere/model", FileNotFoundError, "no such folder: '/nowhere/model'"),
-        (gm.Encoder.from_pretrained, f"./{'x' * 300}", gm.TokenizerError, "no such folder"),
-        (
-            gm.Encoder.from_file,
-            "/nowhere",
-            FileNotFoundError,
-            r"cannot read the tokenizer '/nowhere': No such file or directory \(working folder: '.+'\)$",
-        ),
-        (gm.Encoder.from_file, "org/nowhere.json", FileNotFoundError, r"\(working folder: '.+'\)$"),
-        (gm.Encoder.from_file, "some/folder/nowhere", FileNotFoundError, r"\(working folder: '.+'\)$"),
-        (
-            gm.Encoder.from_file,
-            "org/nowhere",
-            FileNotFoundError,
-            r"hub: gm\.Encoder\.from_pretrained\('org/nowhere'\)$",
-        ),
-        (gm.Encoder.from_file, "x" * 300, gm.TokenizerError, "cannot read the tokenizer 'x+': File name too"),
-    ],
-)
-def test_what_no_encoder_is_made_of_is_named(make, source, error, message):
-    with pytest.raises(error, match=message) as caught:
-        make(source)
-    assert isinstance(caught.value, gm.GristmillError)
-    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
-
-
 def test_an_option_that_is_not_allowed_is_named(tokenizer_json):
     with pytest.raises(gm.ArgumentError, match="cache_bytes=18446744073709551616"):
         gm.Encoder.from_bytes(tokenizer_json, cache_bytes=2**64)
@@ -379,12 +267,6 @@ def test_tokenizers_of_other_libraries_are_no_encoders(shards, tokenizer_json):
         gm.PackedDataset(shards, tokenizer=FastTokenizer())
 
 
-@pytest.mark.parametrize(("revision", "error"), [(5, gm.ArgumentTypeError), ("", gm.ArgumentError)])
-def test_a_revision_that_is_no_string_is_named(revision, error):
-    with pytest.raises(error, match=rf"revision={revision!r}: expected a string"):
-        gm.Encoder.from_pretrained("org/model", revision=revision)
-
-
 @pytest.mark.parametrize("threads", [1, 4])
 def test_the_text_of_a_batch_that_cannot_be_encoded_is_named(threads):
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0}, unk_token="?"))
@@ -401,157 +283,6 @@ def test_the_text_of_a_batch_that_cannot_be_encoded_is_named(threads):
 def test_a_cache_may_be_said_to_grow_beyond_the_memory(tokenizer_json, texts):
     encoder = gm.Encoder.from_bytes(tokenizer_json, cache_bytes=2**40)
     assert encoder.encode(texts[0]).tolist() == gm.Encoder.from_bytes(tokenizer_json).encode(texts[0]).tolist()
-
-
-class Hub(BaseHTTPRequestHandler):
-    """As much of the hub's protocol as `huggingface_hub` needs to get a file."""
-
-    files: ClassVar[dict[str, bytes]] = {}
-    broken: ClassVar[set[str]] = set()  # paths that the hub cannot answer for
-
-    def do_HEAD(self):
-        self.answer(body=False)
-
-    def do_GET(self):
-        self.answer(body=True)
-
-    def answer(self, *, body):
-        data = self.files.get(self.path)
-        # Not 500, which the client asks for again and again for half a minute.
-        self.send_response(501 if self.path in self.broken else 200 if data is not None else 404)
-        if self.path in self.broken:
-            data = b""
-        elif data is None:
-            known = any(path.startswith(self.path.split("/resolve/")[0] + "/") for path in self.files)
-            self.send_header("X-Error-Code", "EntryNotFound" if known else "RepoNotFound")
-            data = b""
-        self.send_header("ETag", f'"{hash(data) & 0xFFFFFFFF:x}"')
-        self.send_header("X-Repo-Commit", "c" * 40)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        if body:
-            self.wfile.write(data)
-
-    def log_message(self, *arguments):
-        pass
-
-
-@pytest.fixture
-def hub(tmp_path, tokenizer_json):
-    """A hub with a model, and a function that runs code with it; what that prints comes back in lines.
-
-    In a process of its own, because the hub's address is read when its client is imported.
-    """
-    pytest.importorskip("huggingface_hub")
-    Hub.files = {
-        "/org/model/resolve/main/tokenizer.json": tokenizer_json,
-        "/org/model/resolve/main/tokenizer_config.json": b'{"eos_token": "</s>"}',
-    }
-    Hub.broken = set()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-
-    def run(code, **more):
-        environment = {key: value for key, value in os.environ.items() if "proxy" not in key.lower()}
-        environment |= {
-            "HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}",
-            "HF_HOME": str(tmp_path),
-            "HF_HUB_DISABLE_TELEMETRY": "1",
-        }
-        command = [sys.executable, "-c", "import gristmill as gm\n" + textwrap.dedent(code)]
-        done = subprocess.run(command, env=environment | more, capture_output=True, text=True, timeout=60, check=False)
-        assert done.returncode == 0, done.stderr
-        return done.stdout.splitlines()
-
-    yield run
-    server.shutdown()
-    server.server_close()
-
-
-FILES = ["tokenizer.json", "tokenizer_config.json"]
-EOS_OR_ERROR = """
-    try:
-        print(gm.Encoder.from_pretrained("org/model").eos_id)
-    except gm.TokenizerError as error:
-        print(error)
-"""
-
-
-def test_from_pretrained_gets_the_hubs_files(hub, encoder):
-    lines = hub("""
-        encoder = gm.Encoder.from_pretrained("org/model")
-        print(encoder.fingerprint, encoder.eos_id)
-        try:
-            gm.Encoder.from_pretrained("org/other")
-        except gm.TokenizerError as error:
-            print(error)
-    """)
-    assert lines[0] == f"{encoder.fingerprint} 1"
-    assert "'org/other' is no local folder, and its tokenizer.json at 'main' cannot be got from the hub" in lines[1]
-
-
-def test_the_command_line_takes_a_name_on_the_hub(hub):
-    lines = hub("""
-        import sys
-        from gristmill import _cli
-        def run(name, file):
-            with open(file, "w") as sys.stderr:
-                code = _cli.run(["pack", "no*.gz", "--tokenizer", name, "--output", "packed"])
-            print(code, " ".join(open(file).read().split()))
-        run("org/model", "found")
-        run("org/other", "absent")
-        run("nowhere", "path")
-    """)
-    assert lines[0].startswith("1 error: no file matches")
-    assert lines[1].startswith(
-        "1 error: 'org/other' is no local folder, and its tokenizer.json at 'main' cannot be got"
-    )
-    assert lines[2].startswith("2 ")
-    assert "Path 'nowhere' does not exist" in lines[2]
-
-
-def test_a_hub_client_of_another_version_is_not_taken_for_none(hub, encoder, monkeypatch):
-    without = """
-        import huggingface_hub
-        found = huggingface_hub.__getattr__
-        def without(name):
-            if name.startswith("_CACHED"):
-                raise AttributeError(name)
-            return found(name)
-        huggingface_hub.__getattr__ = without
-    """
-    assert hub(textwrap.dedent(without) + textwrap.dedent(EOS_OR_ERROR)) == ["1"]
-    # One that lacks more fails by what it lacks.
-    monkeypatch.setitem(sys.modules, "huggingface_hub", types.ModuleType("huggingface_hub"))
-    with pytest.raises(ImportError, match="cannot import name 'constants'"):
-        gm.Encoder.from_pretrained("org/model")
-    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(gm.MissingExtraError, match=r"pip install 'gristmill\[hf\]'"):
-        gm.Encoder.from_pretrained("org/model")
-
-
-@pytest.mark.parametrize("file", ["tokenizer_config.json", "special_tokens_map.json"])
-def test_a_file_that_the_hub_cannot_give_is_not_taken_for_one_that_does_not_exist(hub, file):
-    Hub.files["/org/model/resolve/main/special_tokens_map.json"] = b'{"eos_token": "<s>"}'
-    Hub.broken = {f"/org/model/resolve/main/{file}"}
-    assert f"its {file} at 'main' cannot be got from the hub" in hub(EOS_OR_ERROR)[0]
-    Hub.broken = set()
-    assert hub(EOS_OR_ERROR) == ["1"]
-
-
-def test_a_model_in_the_cache_needs_no_hub(hub):
-    assert hub(EOS_OR_ERROR) == ["1"]  # the hub says that there is no special_tokens_map.json, and the cache keeps that
-    assert hub(EOS_OR_ERROR, HF_HUB_OFFLINE="1") == ["1"]
-    Hub.broken = {f"/org/model/resolve/main/{file}" for file in [*FILES, "special_tokens_map.json"]}
-    assert hub(EOS_OR_ERROR) == ["1"]
-
-
-def test_a_cache_that_another_program_filled_serves_offline(hub):
-    fetch = "import huggingface_hub\nfor file in {}: huggingface_hub.hf_hub_download('org/model', file)"
-    hub(fetch.format(FILES[:1]))
-    assert "its tokenizer_config.json at 'main' cannot be got" in hub(EOS_OR_ERROR, HF_HUB_OFFLINE="1")[0]
-    hub(fetch.format(FILES))
-    assert hub(EOS_OR_ERROR, HF_HUB_OFFLINE="1") == ["1"]
 
 
 def test_an_interrupt_of_a_process_s_first_encode_is_no_panic(tokenizer_file):
