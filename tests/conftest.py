@@ -4,7 +4,9 @@ import gzip
 import itertools
 import json
 import os
+import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -95,6 +97,18 @@ def write_shard(path: Path, documents: list[str]) -> None:
     path.write_bytes(gzip.compress(data, 6, mtime=0) if path.suffix == ".gz" else data)
 
 
+def start_python(code: str, **arguments: Any) -> "subprocess.Popen[str]":
+    """Starts code in a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "JAX_PLATFORMS": "cpu"},
+        **arguments,
+    )
+
+
 def assert_same_batches(found: Iterable[Mapping[str, Any]], expected: Iterable[Mapping[str, Any]]) -> None:
     """As many batches, with the same fields in the same order, of the same types and values."""
     for number, (batch, other) in enumerate(itertools.zip_longest(found, expected)):
@@ -151,3 +165,11 @@ def parsed_flags():
     yield
     if not was_parsed:
         flags.FLAGS.unparse_flags()
+
+
+@pytest.fixture(scope="session")
+def blank_shard(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Gigabytes of blank lines, which are not read in as long as a test takes: the consumer waits for the first row."""
+    path = tmp_path_factory.mktemp("blank") / "shard.json.gz"
+    path.write_bytes(64 * gzip.compress(b"\n" * 2**26, mtime=0))
+    return str(path)
