@@ -9,15 +9,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Literal, get_args, get_origin, get_type_hints
 
-import click
 import numpy as np
 import pytest
 
 import gristmill as gm
 from command_line import checked
-from gristmill import _cli, _core, _encoder, _options
+from gristmill import _cli
 from gristmill._iterator import PackedDatasetIterator
 from gristmill._pack import files, megatron, run
 from megatron_reader import read_as_megatron_does
@@ -388,79 +386,3 @@ def test_a_complete_folder_leaves_nothing_to_do(tmp_path, packing, capsys):
         said.append(capsys.readouterr().out)
     assert re.search(r"^speed +[\d,]+ tokens/s, ", said[0], re.MULTILINE)
     assert re.search(r"^speed +nothing to do$", said[1], re.MULTILINE)
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        (["--lanes", "3"], "--lanes 3: each lane gives .* must divide --batch-size 16; these would do: 1, 2, 4, 8"),
-        (["--sequence-length", "99999999"], "--sequence-length 99999999: expected an integer from 1 to 16777216"),
-        (
-            ["--quarantine-file", "a"],
-            "--quarantine-file 'a': nothing is listed with --on-error 'raise'; use 'quarantine'",
-        ),
-        (["--eos", "<nope>"], "--eos '<nope>': the vocabulary has no such token"),
-    ],
-)
-def test_errors_speak_of_options(tmp_path, packing, capsys, options, says):
-    code, said = checked(capsys, *packing(tmp_path / "new", *options))
-    assert code == 1
-    assert re.match(f"error: {says}", said), said
-
-
-@pytest.mark.parametrize(
-    ("message", "said"),
-    [
-        (
-            "a/lanes=4/b.gz: raise max_document_bytes= to read it",
-            "a/lanes=4/b.gz: raise --max-document-bytes to read it",
-        ),
-        ("lower batch_size=, sequence_length= or prefetch=", "lower --batch-size, --sequence-length or --prefetch"),
-        (
-            "eos=None: give eos= a token or an id, or eos=False for none",
-            "--eos auto: give --eos a token or an id, or --eos none for none",
-        ),
-        ("bos=True: the key 'seed=1', \"seed=1\"", "--bos auto: the key 'seed=1', \"seed=1\""),
-        ('set on_error="quarantine" to', 'set --on-error "quarantine" to'),
-        ("verify=-1: expected", "--verify -1: expected"),
-        ("eos='</s>', tokenizer=: its model", "--eos '</s>', tokenizer=: its model"),
-    ],
-)
-def test_arguments_as_options(message, said):
-    assert _options.in_options(message, _options.TABLE) == said
-
-
-def test_the_options_are_the_arguments_of_the_dataset():
-    import inspect
-
-    from gristmill._options import TABLE
-
-    parameters = inspect.signature(gm.PackedDataset).parameters
-    # Arguments by position, and what has no place in rows of a file.
-    not_there = ("shards", "tokenizer", "provenance", "on_stats")
-    expected = {name: p.default for name, p in parameters.items() if name not in not_there}
-    given = {name: default for name, (_, default, _) in TABLE.items()}
-    assert list(given) == list(expected)
-    assert {**given, "eos": None, "bos": False} == expected
-    # The words are the core's, and those that editors and type checkers show.
-    shown = {
-        name: list(get_args(p.annotation)) for name, p in parameters.items() if get_origin(p.annotation) is Literal
-    }
-    assert shown == {name: list(kind.choices) for name, (kind, *_) in TABLE.items() if isinstance(kind, click.Choice)}
-    words = {"packing": _core.PACKINGS, "truncation": _core.TRUNCATIONS, "layout": list(_core.LAYOUTS)}
-    assert {name: shown[name] for name in words} == words
-
-
-def test_the_options_of_the_encoder_are_those_of_every_way_to_make_one():
-    import inspect
-
-    parameters = inspect.signature(gm.Encoder).parameters.values()
-    by_name = {p.name: p.annotation for p in parameters if p.kind is p.KEYWORD_ONLY}
-    assert by_name == get_type_hints(_encoder.EncoderOptions)
-
-
-def test_special_tokens_by_name_and_number(tmp_path, pack, encoder):
-    assert pack(tmp_path / "none", "--eos", "none")["tokens"] + 340 == pack(tmp_path / "auto")["tokens"]
-    pack(tmp_path / "token", "--eos", "<s>", "--bos", "1")
-    stream = json.loads((tmp_path / "token" / "index.json").read_text())["fingerprint"]
-    assert f"eos={encoder.token_to_id('<s>')} bos=1" in stream
