@@ -19,6 +19,7 @@ class Hub(BaseHTTPRequestHandler):
 
     files: ClassVar[dict[str, bytes]] = {}
     broken: ClassVar[set[str]] = set()  # paths that the hub cannot answer for
+    asked: ClassVar[list[str]] = []
 
     def do_HEAD(self):
         self.answer(body=False)
@@ -27,6 +28,7 @@ class Hub(BaseHTTPRequestHandler):
         self.answer(body=True)
 
     def answer(self, *, body):
+        self.asked.append(self.path)
         data = self.files.get(self.path)
         # Not 500, which the client asks for again and again for half a minute.
         self.send_response(501 if self.path in self.broken else 200 if data is not None else 404)
@@ -58,7 +60,7 @@ def hub(tmp_path, tokenizer_json):
         "/org/model/resolve/main/tokenizer.json": tokenizer_json,
         "/org/model/resolve/main/tokenizer_config.json": b'{"eos_token": "</s>"}',
     }
-    Hub.broken = set()
+    Hub.broken, Hub.asked = set(), []
     server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
     threading.Thread(target=server.serve_forever, daemon=True).start()
 
@@ -98,6 +100,7 @@ def test_from_pretrained_gets_the_hubs_files(hub, encoder):
             print(error)
     """)
     assert lines[0] == f"{encoder.fingerprint} 1"
+    assert "/org/model/resolve/main/tokenizer.json" in Hub.asked
     assert "'org/other' is no local folder, and its tokenizer.json at 'main' cannot be got from the hub" in lines[1]
 
 
@@ -136,6 +139,13 @@ def test_a_hub_client_of_another_version_is_not_taken_for_none(hub, encoder, mon
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(gm.MissingExtraError, match=r"pip install 'gristmill\[hf\]'"):
         gm.Encoder.from_pretrained("org/model")
+
+
+def test_completing_a_line_asks_the_hub_for_nothing(hub):
+    complete = {"_GRISTMILL_COMPLETE": "bash_complete", "COMP_WORDS": "gristmill pack x --tokenizer org/model --out"}
+    lines = hub("from gristmill import _cli; _cli.run([])", **complete, COMP_CWORD="5")
+    assert lines == ["plain,--output"]
+    assert Hub.asked == []
 
 
 @pytest.mark.parametrize("file", ["tokenizer_config.json", "special_tokens_map.json"])

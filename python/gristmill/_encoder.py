@@ -12,11 +12,10 @@ from typing import Any, Literal, Self, TypeAlias, TypedDict, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from gristmill import _arguments, _core, _gzipped
+from gristmill import _arguments, _core, _gzipped, _hub
 from gristmill._errors import (
     ArgumentError,
     ArgumentTypeError,
-    MissingExtraError,
     MissingTokenizerError,
     TokenizerError,
 )
@@ -27,8 +26,6 @@ SpecialTokensInText: TypeAlias = Literal["id", "text"]
 
 _LARGEST_ID = 2**32 - 1
 _LARGEST_CACHE = 2**40
-# Files beside tokenizer.json that name its special tokens, in the order in which they are believed.
-_SPECIAL_TOKEN_FILES = ("tokenizer_config.json", "special_tokens_map.json")
 # Encoded into the fingerprint: a changed engine or Unicode table shows here, though the file is the same.
 _PROBE = (
     "The quick brown fox's 1234567 jumps!\n\n  naïve Ünïcödé\t日本語のテキスト 한국어 हिन्दी "
@@ -170,11 +167,11 @@ class Encoder:
         revision = _arguments.text("revision", revision)
         if os.path.exists(name):  # noqa: PTH110 - Path.exists() raises for names that are too long
             return cls.from_file(name, **options)
-        if not may_be_on_hub(name):
+        if not _hub.may_have(name):
             raise MissingTokenizerError(
                 f"no such folder: {_arguments.shortened(name)} (working folder: {str(Path.cwd())!r})"
             )
-        return cls.from_file(download(name, revision), **options)
+        return cls.from_file(_hub.download(name, revision), **options)
 
     def encode(self, text: str) -> Ids:
         """The ids of `text`, int32 `[n]`, no special tokens added.
@@ -408,13 +405,8 @@ def _wrong_tokenizer(name: str, value: object, expected: str, hint: str = "") ->
     )
 
 
-def may_be_on_hub(name: str) -> bool:
-    """Whether a path looks like the name of a model on the hub."""
-    return not name.startswith((".", "~", os.sep)) and name.count("/") <= 1
-
-
 def _hub_hint(path: str) -> str:
-    if not may_be_on_hub(path) or path.endswith((".json", ".gz")):
+    if not _hub.looks_like_model(path):
         return ""
     return f"; for a model on the Hugging Face hub: gm.Encoder.from_pretrained({path!r})"
 
@@ -433,7 +425,7 @@ def _rebuild(json_bytes: bytes, settings: dict[str, Any]) -> Encoder:
 def _special_tokens_beside(path: Path) -> dict[str, list[str]]:
     """For "eos" and "bos" the tokens that the files beside a tokenizer.json name, the most trusted first."""
     found: dict[str, list[str]] = {"eos": [], "bos": []}
-    for name in _SPECIAL_TOKEN_FILES:
+    for name in _hub.SPECIAL_TOKEN_FILES:
         beside = path.parent / name
         try:
             settings = json.loads(beside.read_bytes())
@@ -449,46 +441,3 @@ def _special_tokens_beside(path: Path) -> dict[str, list[str]]:
             if isinstance(token, str):
                 tokens.append(token)
     return found
-
-
-def download(name: str, revision: str = "main") -> Path:
-    """The tokenizer.json of a model on the hub, with the files that name its special tokens beside it.
-
-    Raises:
-      TokenizerError: a file cannot be got.
-      MissingExtraError: `huggingface_hub` is not installed.
-    """
-    try:
-        import huggingface_hub
-    except ModuleNotFoundError as error:
-        if error.name != "huggingface_hub":  # it is installed, and misses something itself
-            raise
-        raise MissingExtraError(
-            f"{name!r} is no local folder, and the hub needs huggingface_hub: pip install 'gristmill[hf]'"
-        ) from error
-    from huggingface_hub import constants, hf_hub_download, try_to_load_from_cache
-    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
-
-    # Documented, and yet it looks private. A version without it cannot say from its cache that a file is absent.
-    known_as_absent = getattr(huggingface_hub, "_CACHED_NO_EXIST", object())
-    paths: dict[str, str] = {}
-
-    def is_absent(file: str, error: Exception) -> bool:
-        """Whether the repository lacks the file: one that could not be asked for may name another EOS."""
-        if not isinstance(error, LocalEntryNotFoundError):
-            return isinstance(error, EntryNotFoundError)
-        if try_to_load_from_cache(name, file, revision=revision) is known_as_absent:
-            return True
-        # A cache that other programs filled does not say what the repository lacks. Behind the file that is believed
-        # first, another can only add tokens that this one does not name, and asking for those fails aloud.
-        return constants.HF_HUB_OFFLINE and _SPECIAL_TOKEN_FILES[0] in paths
-
-    for file in ("tokenizer.json", *_SPECIAL_TOKEN_FILES):
-        try:
-            paths[file] = hf_hub_download(name, file, revision=revision)
-        except (OSError, ValueError) as error:
-            if file == "tokenizer.json" or not is_absent(file, error):
-                raise TokenizerError(
-                    f"{name!r} is no local folder, and its {file} at {revision!r} cannot be got from the hub: {error}"
-                ) from error
-    return Path(paths["tokenizer.json"])

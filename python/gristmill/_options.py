@@ -13,8 +13,7 @@ from typing import Any, TypeVar, cast
 
 import click
 
-from gristmill import _arguments, _core
-from gristmill._encoder import download, may_be_on_hub
+from gristmill import _arguments, _core, _hub
 from gristmill._errors import GristmillError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -74,9 +73,10 @@ class _TokenizerFile(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         # A word alone is rather a folder that is misspelled.
-        is_name = isinstance(value, str) and "/" in value and not value.endswith(".json") and may_be_on_hub(value)
-        if is_name and not os.path.exists(value):  # noqa: PTH110
-            return download(value)
+        is_model = isinstance(value, str) and "/" in value and _hub.looks_like_model(value)
+        if is_model and not os.path.exists(value):  # noqa: PTH110
+            # Nothing is fetched while a shell completes a line.
+            return Path(value) if ctx is not None and ctx.resilient_parsing else _hub.download(value)
         return Path(os.fsdecode(super().convert(_arguments.tokenizer_file(value), param, ctx)))
 
 

@@ -4,6 +4,7 @@ use super::super::classes::{self, Classes};
 use super::super::shape::{Contractions, Newlines, Symbols, Words};
 use super::{BLOCK, SHAPES};
 use crate::encode::blocks::{Blocks, ByteBlock};
+use crate::encode::cuts::inside;
 
 /// Bit i of each map is the i-th character that begins in the block. Maps that a shape does not
 /// need stay empty.
@@ -47,7 +48,7 @@ pub fn classify<const SHAPE: usize>(
 ) -> Block {
     let shape = const { SHAPES[SHAPE] };
     let bytes = blocks.load(part(window, 0));
-    let valid = if n >= BLOCK { !0 } else { (1 << n) - 1 };
+    let valid = inside(!0, 0, n);
 
     let ascii_letter = bytes.within_either_case(b'a', b'z');
     let newline = bytes.equal_either(b'\n', b'\r');
