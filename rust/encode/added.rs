@@ -8,7 +8,7 @@ use ahash::{AHashMap, AHashSet};
 use aho_corasick::{AhoCorasick, MatchKind};
 
 use super::file::AddedTokenEntry;
-use super::spm::MARKER_TEXT;
+use super::model::spm::MARKER_TEXT;
 use super::vocab::Vocab;
 
 /// The added tokens of a file.

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use super::added::{AddedTokens, Part, Rules};
-use super::bytes::Bytes;
-use super::cut::Cutter;
+use super::cuts::classes::Cutter;
 use super::file::TokenizerFile;
+use super::merge::rules::MergeRules;
+use super::model::bytes::Bytes;
+use super::model::spm::Characters;
 use super::normalize::Nfc;
+use super::pieces::seed::Seeds;
 use super::pieces::{PieceWorker, Pieces};
 use super::recognise::{Style, recognise};
-use super::rules::MergeRules;
-use super::seed::Seeds;
 use super::split::PADDING;
-use super::spm::Characters;
 use super::text::{ByteCut, TextRules};
 use super::vocab::Vocab;
 use super::{EncoderOptions, SpecialTokens};

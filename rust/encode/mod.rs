@@ -9,43 +9,21 @@
 //! fast.
 
 mod added;
-#[cfg(target_arch = "x86_64")]
-mod blocks;
-mod bytes;
-mod cache;
-mod cut;
 mod cuts;
 mod fast;
 mod file;
-mod groups;
-mod heap;
-mod hits;
 pub(crate) mod kernel;
 mod lazy;
 mod merge;
-mod merging;
+mod model;
 mod normalize;
-#[cfg(test)]
-mod oracle;
-mod pairs;
-mod piece;
 mod pieces;
 mod recognise;
 mod reference;
-mod rules;
-mod seed;
-mod spelling;
 pub mod split;
-mod spm;
 mod text;
-mod unknown;
 mod utf8;
-mod vectors;
 mod vocab;
-mod waiting;
-mod windows;
-mod words;
-mod workspace;
 
 use std::num::NonZero;
 use std::panic::resume_unwind;

@@ -4,8 +4,8 @@
 use serde_json::Value;
 
 use super::file::BpeModel;
+use super::model::spm::MARKER_TEXT;
 use super::split::Splitter;
-use super::spm::MARKER_TEXT;
 
 /// What to do with text before it is merged.
 pub struct Recognition {

@@ -1,11 +1,11 @@
 //! From text to pieces: normalizer, prefix, and cuts.
 
-use super::cut::Cutter;
 use super::cuts::Cuts;
+use super::cuts::classes::Cutter;
+use super::model::spm::{MARKER, MARKER_TEXT};
 use super::normalize::Nfc;
 use super::recognise::Prefix;
 use super::split::{PADDING, SplitScratch, Splitter};
-use super::spm::{MARKER, MARKER_TEXT};
 
 /// How text becomes pieces.
 pub enum TextRules {

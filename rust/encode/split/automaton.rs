@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use super::kinds::{KindMask, Kinds, MAX_KINDS};
 use super::pattern::Node;
 use super::recognise::Domain;
-use crate::encode::spelling::CHARACTERS;
+use crate::encode::model::spelling::CHARACTERS;
 
 /// The end of the text, as a symbol in masks.
 const END_BIT: usize = MAX_KINDS + 1;

@@ -24,8 +24,8 @@ mod vector;
 use portable::{Step, Trail};
 use shape::Shape;
 
-use super::cut::JoinedPairs;
 pub use super::cuts::Cuts;
+use super::cuts::classes::JoinedPairs;
 use super::kernel::Kernel;
 
 #[cfg(target_arch = "x86_64")]

@@ -3,7 +3,7 @@
 
 use super::automaton::{Automaton, DEAD, START};
 use super::recognise::{Domain, RecognisedStep};
-use crate::encode::spelling::CHARACTERS;
+use crate::encode::model::spelling::CHARACTERS;
 
 /// An attempt that has run this many bytes past its last match starts to leave a trail.
 const TRAIL_AFTER: usize = 64;

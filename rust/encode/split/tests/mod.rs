@@ -17,7 +17,7 @@ use tokenizers::{OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer
 
 use super::Cuts;
 use super::{PADDING, SplitScratch, Splitter};
-use crate::encode::cut::Cutter;
+use crate::encode::cuts::classes::Cutter;
 use crate::encode::kernel::Kernel;
 
 /// The pre-tokenizers of real tokenizers, by name, one for each structure.

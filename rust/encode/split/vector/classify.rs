@@ -3,8 +3,8 @@
 use super::super::classes::{self, Classes};
 use super::super::shape::{Contractions, Newlines, Symbols, Words};
 use super::{BLOCK, SHAPES};
-use crate::encode::blocks::{Blocks, ByteBlock};
 use crate::encode::cuts::inside;
+use crate::encode::kernel::blocks::{Blocks, ByteBlock};
 
 /// Bit i of each map is the i-th character that begins in the block. Maps that a shape does not
 /// need stay empty.

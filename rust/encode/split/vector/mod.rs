@@ -14,8 +14,8 @@ use self::classify::classify;
 use self::starts::Starts;
 use super::classes::Classes;
 use super::shape::Shape;
-use crate::encode::blocks::Blocks;
 use crate::encode::cuts::Cuts;
+use crate::encode::kernel::blocks::Blocks;
 use crate::encode::kernel::{Avx2, Avx512, Kernel};
 
 /// The shapes that kernels are compiled for.

@@ -9,7 +9,7 @@ use super::super::classes::{self, Classes};
 use super::super::shape::{Contractions, Newlines, Numbers, Shape, Symbols, Words};
 use super::classify::Block;
 use super::{BLOCK, SHAPES};
-use crate::encode::blocks::Blocks;
+use crate::encode::kernel::blocks::Blocks;
 use crate::encode::utf8::decode;
 
 /// A map, and as bit 0 whether the last character of the block before is in it.

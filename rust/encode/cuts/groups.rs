@@ -9,8 +9,8 @@
 
 use ahash::AHashSet;
 
-use super::cuts::{Cuts, inside};
-use super::kernel::Kernel;
+use super::{Cuts, inside};
+use crate::encode::kernel::Kernel;
 
 /// The bytes of each of these characters.
 const WIDTH: usize = 3;
@@ -201,7 +201,7 @@ fn leads(block: &[u8; 64]) -> u64 {
 #[cfg(target_arch = "x86_64")]
 mod vector {
     use super::{Cuts, GroupCutter};
-    use crate::encode::blocks::{Blocks, ByteBlock};
+    use crate::encode::kernel::blocks::{Blocks, ByteBlock};
     use crate::encode::kernel::{Avx2, Avx512};
 
     #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]

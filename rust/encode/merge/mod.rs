@@ -1,12 +1,21 @@
 //! The merges of a vocabulary, and merging by them.
 
+mod heap;
+#[cfg(test)]
+pub mod oracle;
+pub mod pairs;
+pub mod rules;
+mod vectors;
+pub mod windows;
+pub mod word;
+
 #[cfg(target_arch = "x86_64")]
-use super::kernel::Avx2;
-use super::kernel::{Kernel, Plain};
-use super::merging::{LONGEST, Merges, Merging, SideBySide, Word};
-use super::pairs::{NONE, PairTable};
-use super::rules::MergeRule;
-use super::vectors::Vectors;
+use crate::encode::kernel::Avx2;
+use crate::encode::kernel::{Kernel, Plain};
+use pairs::{NONE, PairTable};
+use rules::MergeRule;
+use vectors::Vectors;
+use word::{LONGEST, Merges, Merging, SideBySide, Word};
 
 /// The merges that can happen, one for each product.
 ///
@@ -154,7 +163,7 @@ impl MergeTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::encode::oracle;
+    use crate::encode::merge::oracle;
     use proptest::prelude::*;
 
     proptest! {

@@ -24,9 +24,9 @@
 use std::cmp::Ordering;
 use std::ops::Range;
 
+use super::MergeTable;
 use super::heap;
-use super::merge::MergeTable;
-use super::merging::{LONGEST, SideBySide, Word};
+use super::word::{LONGEST, SideBySide, Word};
 
 /// How many windows are merged side by side.
 const AT_ONCE: usize = 16;
@@ -282,8 +282,8 @@ impl<W: Word> Word for Part<'_, W> {
 mod tests {
     use super::*;
     use crate::encode::kernel::Kernel;
-    use crate::encode::oracle;
-    use crate::encode::rules::MergeRule;
+    use crate::encode::merge::oracle;
+    use crate::encode::merge::rules::MergeRule;
     use proptest::prelude::*;
 
     fn merged(rules: &[MergeRule], symbols: &[u32], window: usize) -> Vec<u32> {

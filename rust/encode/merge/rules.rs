@@ -12,12 +12,12 @@
 
 use ahash::AHashMap;
 
-use super::file::Token;
 use super::heap;
-use super::kernel::Plain;
-use super::merging::{LONGEST, Merges, Merging, SideBySide};
 use super::pairs::{NONE, PairTable, VALUES};
-use super::vocab::{Ids, Vocab, single_char};
+use super::word::{LONGEST, Merges, Merging, SideBySide};
+use crate::encode::file::Token;
+use crate::encode::kernel::Plain;
+use crate::encode::vocab::{Ids, Vocab, single_char};
 
 /// One merge with ids for tokens.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -205,7 +205,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::encode::oracle;
+    use crate::encode::merge::oracle;
 
     #[test]
     fn merges_that_cannot_be_resolved_are_named() {

@@ -1,9 +1,9 @@
 //! The state that one thread keeps from piece to piece.
 
 use super::cache::{Lookup, PieceCache};
-use super::cuts::Cuts;
-use super::split::SplitScratch;
-use super::words::Scratch;
+use crate::encode::cuts::Cuts;
+use crate::encode::model::words::Scratch;
+use crate::encode::split::SplitScratch;
 
 /// The state that encoding a piece changes.
 pub struct Workspace {

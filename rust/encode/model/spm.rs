@@ -9,19 +9,19 @@
 
 use ahash::AHashMap;
 
-use super::cut::JoinedPairs;
-use super::cuts::Cuts;
-use super::file::BpeModel;
-use super::groups::{GroupCutter, JoinedCharacters};
-use super::kernel::Kernel;
-use super::merge::MergeTable;
-use super::merging::Merging;
-use super::pairs::NONE;
-use super::rules::{MergeRules, PRODUCTS};
 use super::unknown::Unknown;
-use super::utf8::decode;
-use super::vocab::{self, Vocab};
 use super::words::{ByteSymbols, Scratch, occurs};
+use crate::encode::cuts::Cuts;
+use crate::encode::cuts::classes::JoinedPairs;
+use crate::encode::cuts::groups::{GroupCutter, JoinedCharacters};
+use crate::encode::file::BpeModel;
+use crate::encode::kernel::Kernel;
+use crate::encode::merge::MergeTable;
+use crate::encode::merge::pairs::NONE;
+use crate::encode::merge::rules::{MergeRules, PRODUCTS};
+use crate::encode::merge::word::Merging;
+use crate::encode::utf8::decode;
+use crate::encode::vocab::{self, Vocab};
 
 /// What these tokenizers write for a space.
 pub const MARKER: char = '\u{2581}';

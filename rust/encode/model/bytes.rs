@@ -1,26 +1,26 @@
 //! Byte-level BPE: symbols are bytes.
 //!
-//! Pieces are cut into [groups](super::groups) where no product, nor any other token that a whole piece becomes, can
-//! cross.
+//! Pieces are cut into [groups](crate::encode::cuts::groups) where no product, nor any other token that a whole piece
+//! becomes, can cross.
 
 use ahash::AHashMap;
 
-use super::cache::Lookup;
-use super::cuts::Cuts;
-use super::file::BpeModel;
-use super::groups::{GroupCutter, JoinedCharacters};
-use super::kernel::Kernel;
-use super::merge::MergeTable;
-use super::merging::Merging;
-use super::pairs::NONE;
-use super::piece::Piece;
-use super::rules::{MergeRules, PRODUCTS};
 use super::spelling;
-use super::split::Splitter;
 use super::unknown::Unknown;
-use super::vocab::Vocab;
 use super::words::{ByteSymbols, occurs};
-use super::workspace::Workspace;
+use crate::encode::cuts::Cuts;
+use crate::encode::cuts::groups::{GroupCutter, JoinedCharacters};
+use crate::encode::file::BpeModel;
+use crate::encode::kernel::Kernel;
+use crate::encode::merge::MergeTable;
+use crate::encode::merge::pairs::NONE;
+use crate::encode::merge::rules::{MergeRules, PRODUCTS};
+use crate::encode::merge::word::Merging;
+use crate::encode::pieces::cache::Lookup;
+use crate::encode::pieces::piece::Piece;
+use crate::encode::pieces::workspace::Workspace;
+use crate::encode::split::Splitter;
+use crate::encode::vocab::Vocab;
 
 /// The bytes of a vocabulary.
 pub struct Bytes {

@@ -3,16 +3,16 @@
 //! Nearly every one of them will occur, and each would be a miss (5 to 18 of 100 misses of a first pass). A token is
 //! cached with what its characters merge to, which need not be itself.
 
+use super::Pieces;
+use super::batch::Batch;
 use super::cache::{Lookup, MEDIUM, PieceCache};
-use super::hits::Batch;
-use super::kernel::Kernel;
 use super::piece::Piece;
-use super::pieces::Pieces;
-use super::rules::MergeRules;
-use super::split::PADDING;
-use super::text::TextRules;
-use super::vocab::Vocab;
 use super::workspace::Workspace;
+use crate::encode::kernel::Kernel;
+use crate::encode::merge::rules::MergeRules;
+use crate::encode::split::PADDING;
+use crate::encode::text::TextRules;
+use crate::encode::vocab::Vocab;
 
 /// Pieces and their ids, one after another. A list takes a tenth of the memory of a cache that holds them.
 #[derive(Default)]

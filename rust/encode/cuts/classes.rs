@@ -9,10 +9,10 @@
 //! classes are cut apart if no pair of their members can be joined. Runs of one class are never cut, although many
 //! could be (digits): fewer pieces mean fewer look-ups.
 //!
-//! The space stands for the marker (U+2581) here and in all pieces: see [`spm`](super::spm).
+//! The space stands for the marker (U+2581) here and in all pieces: see [`spm`](crate::encode::model::spm).
 
-use super::cuts::Cuts;
-use super::kernel::Kernel;
+use super::Cuts;
+use crate::encode::kernel::Kernel;
 
 /// The classes of bytes. `ODD` holds the characters that would forbid cuts for all of their class: Gemma joins `-` to
 /// letters, Llama 2 joins `\r` to punctuation.
@@ -261,8 +261,8 @@ mod avx2 {
 #[cfg(target_arch = "x86_64")]
 mod avx512 {
     use super::{CLASSES, Cuts, Cutter, OTHER, SPACE};
-    use crate::encode::blocks::{Blocks, ByteBlock};
     use crate::encode::kernel::Avx512;
+    use crate::encode::kernel::blocks::{Blocks, ByteBlock};
 
     impl Cutter {
         /// 64 bytes at a time: the class of each byte, as a bit, is tested against the classes that must not be cut off

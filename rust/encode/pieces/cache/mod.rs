@@ -29,8 +29,8 @@ mod tests;
 
 use std::alloc::{Layout, handle_alloc_error};
 
-use super::kernel::{Plain, prefetch};
 use super::piece::Piece;
+use crate::encode::kernel::{Plain, prefetch};
 use crate::memory::{CacheLine, CacheLines};
 use long::LongPieces;
 use packed::Value;

@@ -10,8 +10,8 @@
 
 use std::hint::select_unpredictable;
 
-use super::kernel::prefetch;
-use super::vocab::{ID_BITS as SYMBOL_BITS, MAX_IDS};
+use crate::encode::kernel::prefetch;
+use crate::encode::vocab::{ID_BITS as SYMBOL_BITS, MAX_IDS};
 
 /// Low bits of an entry that are its value; those above are its key.
 const VALUE_BITS: u32 = 24;

@@ -1,18 +1,25 @@
 //! From pieces to ids: batches of look-ups in the cache, and what happens on a miss.
 
-use super::bytes::Bytes;
-use super::cache::packed::{FEW, Value, absent_place, as_value, pack_few};
-use super::cache::{Lookup, MEDIUM, PieceCache, SHORT};
-use super::hits::Batch;
-use super::kernel::Plain;
-use super::merge::MergeTable;
-use super::merging::{Merging, SideBySide};
-use super::piece::Piece;
-use super::spelling;
-use super::spm::{Characters, MARKER};
-use super::text::TextRules;
-use super::waiting::{Miss, Waiting};
-use super::workspace::Workspace;
+mod batch;
+pub mod cache;
+pub mod piece;
+pub mod seed;
+mod waiting;
+pub mod workspace;
+
+use crate::encode::kernel::Plain;
+use crate::encode::merge::MergeTable;
+use crate::encode::merge::word::{Merging, SideBySide};
+use crate::encode::model::bytes::Bytes;
+use crate::encode::model::spelling;
+use crate::encode::model::spm::{Characters, MARKER};
+use crate::encode::text::TextRules;
+use batch::Batch;
+use cache::packed::{FEW, Value, absent_place, as_value, pack_few};
+use cache::{Lookup, MEDIUM, PieceCache, SHORT};
+use piece::Piece;
+use waiting::{Miss, Waiting};
+use workspace::Workspace;
 
 /// What a piece consists of.
 pub enum Pieces {

@@ -1,9 +1,9 @@
 //! Merging one word whose symbols are single bytes or a list: what both kinds of model share.
 
-use super::merge::MergeTable;
-use super::merging::{LONGEST, Merges, Merging, Word};
-use super::pairs::NONE;
-use super::windows::WindowMerger;
+use crate::encode::merge::MergeTable;
+use crate::encode::merge::pairs::NONE;
+use crate::encode::merge::windows::WindowMerger;
+use crate::encode::merge::word::{LONGEST, Merges, Merging, Word};
 
 /// Whether a byte is in any UTF-8 text.
 pub fn occurs(byte: usize) -> bool {

@@ -2,7 +2,7 @@
 //!
 //! Left to the compiler, these loops become comparisons with a branch each, most of which are mispredicted.
 
-use super::kernel::Plain;
+use crate::encode::kernel::Plain;
 
 /// The vector operations of a kernel.
 pub trait Vectors: Copy {

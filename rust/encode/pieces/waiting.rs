@@ -4,10 +4,10 @@
 //! too few of them. So the pieces after a new one are looked up, but not written, for some batches; then all new ones
 //! are merged, and all ids are written at once.
 
+use super::batch::{BATCH, Batch, write};
 use super::cache::packed::{Value, absent, as_value};
 use super::cache::{MediumKey, NO_KEY, PieceCache, ShortKey};
-use super::hits::{BATCH, Batch, write};
-use super::kernel::Kernel;
+use crate::encode::kernel::Kernel;
 
 /// The most pieces that wait: their values stay in the L1 cache.
 const MOST: usize = 4 * BATCH;

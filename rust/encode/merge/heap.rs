@@ -4,8 +4,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::merging::Merges;
 use super::pairs::NONE;
+use super::word::Merges;
 
 /// Merges any number of symbols in O(n log n) time, until only `until` symbols, or no merges, are left. `emit` gets
 /// each remaining symbol with the number of original symbols that it and those before it cover.
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
     use crate::encode::kernel::Kernel;
     use crate::encode::merge::MergeTable;
-    use crate::encode::oracle;
+    use crate::encode::merge::oracle;
     use proptest::prelude::*;
 
     proptest! {

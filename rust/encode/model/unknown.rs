@@ -1,7 +1,7 @@
 //! What becomes of a symbol that the vocabulary lacks.
 
-use super::rules::MergeRule;
-use super::vocab::Vocab;
+use crate::encode::merge::rules::MergeRule;
+use crate::encode::vocab::Vocab;
 
 /// A byte or character without a token of its own becomes this.
 #[derive(Clone, Copy, PartialEq)]

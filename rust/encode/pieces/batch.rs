@@ -11,8 +11,8 @@ use super::cache::packed::{FEW, Value, count};
 use super::cache::{
     KEY_BYTES, MEDIUM, MediumKey, NO_KEY, PieceCache, Probe, SHORT, ShortKey, ShortPieces, medium_key,
 };
-use super::kernel::{Kernel, Plain};
 use super::piece::Piece;
+use crate::encode::kernel::{Kernel, Plain};
 
 /// Pieces in a batch. With fewer, the first lines have not arrived when they are needed; with more, lines are evicted
 /// from the L1 cache before they are used.

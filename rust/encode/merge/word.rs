@@ -10,10 +10,10 @@
 
 use std::hint::select_unpredictable;
 
-use super::kernel::Plain;
-use super::merge::MergeTable;
+use super::MergeTable;
 use super::pairs::{NO_PAIR, NO_SYMBOL, NONE, Pair, PairPlace, PairTable};
 use super::vectors::Vectors;
+use crate::encode::kernel::Plain;
 
 /// The most symbols of a word here; longer ones are in [`windows`](super::windows).
 pub const LONGEST: usize = 64;

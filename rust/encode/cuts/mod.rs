@@ -1,7 +1,10 @@
 //! Where a text is cut into pieces, as a bitmap: sets of cuts are joined by a word operation for each 64 bytes, where
 //! sorted lists would have to be merged.
 
-use super::kernel::Kernel;
+pub mod classes;
+pub mod groups;
+
+use crate::encode::kernel::Kernel;
 
 /// One bit for each byte of a text: whether a piece begins there that is not the first.
 #[derive(Default)]
@@ -96,7 +99,7 @@ pub fn inside(word: u64, at: usize, len: usize) -> u64 {
 
 #[cfg(target_arch = "x86_64")]
 mod vector {
-    use crate::encode::blocks::Blocks;
+    use crate::encode::kernel::blocks::Blocks;
     use crate::encode::kernel::{Avx2, Avx512};
 
     #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]

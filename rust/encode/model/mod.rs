@@ -1,0 +1,7 @@
+//! What words consist of: bytes ([`bytes`]) or characters ([`spm`]).
+
+pub mod bytes;
+pub mod spelling;
+pub mod spm;
+pub mod unknown;
+pub mod words;
