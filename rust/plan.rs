@@ -58,6 +58,11 @@ impl Plan {
         Self { sizes, lanes, seed, recent: Mutex::new(Vec::new()) }
     }
 
+    /// Number of lanes, over all hosts.
+    pub fn lanes(&self) -> usize {
+        self.lanes
+    }
+
     /// All lanes' shards in an epoch.
     pub fn epoch(&self, epoch: u64) -> Arc<Dealt> {
         // Without a seed all epochs are alike.

@@ -378,7 +378,7 @@ fn shares<T: AsRef<str>>(texts: &[T], threads: usize) -> Vec<(usize, &[T])> {
     let share = bytes.div_ceil(threads.max(1)).max(LEAST);
     let (mut shares, mut first, mut filled) = (Vec::new(), 0, 0);
     for (place, text) in texts.iter().enumerate() {
-        if filled >= share {
+        if filled >= share && shares.len() + 1 < threads {
             shares.push((first, &texts[first..place]));
             (first, filled) = (place, 0);
         }
@@ -406,6 +406,17 @@ fn make_fast(json: &[u8], options: &EncoderOptions) -> Result<FastEncoder, Strin
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn there_are_no_more_shares_than_threads() {
+        let large = "a".repeat(64 << 10);
+        let texts = [&large, "", &large, "", "", &large, ""];
+        for threads in 1..6 {
+            let shares = shares(&texts, threads);
+            assert!(shares.len() <= threads && shares.len() >= threads.min(3), "{threads}: {}", shares.len());
+            assert_eq!(shares.iter().map(|(_, texts)| texts.len()).sum::<usize>(), texts.len());
+        }
+    }
 
     #[test]
     fn the_version_is_that_of_the_crate() {

@@ -36,8 +36,8 @@ struct State {
     file: File,
     /// Hashes of the lines in the file that may come up again.
     known: HashSet<u64>,
-    /// Whether the file's last line was incomplete when it was opened: truncated by a kill, or just being written by
-    /// another process.
+    /// Whether the file's last line may be incomplete: truncated by a kill or a full disk, or, when the file was opened,
+    /// just being written by another process.
     was_torn: bool,
     is_synced: bool,
     /// Why it could not be synced. Syncing is not retried: a later attempt would not report what was lost.
@@ -70,10 +70,10 @@ impl QuarantineFile {
     /// Opens the file for lanes, each with the number of its entries before the place where it starts.
     pub fn open(config: &QuarantineFileConfig, lanes: &[(usize, u64)]) -> Result<Self> {
         let open = || {
-            let is_new = !Path::new(&config.path).exists();
             let file = OpenOptions::new().read(true).append(true).create(true).open(&config.path)?;
             let (known, was_torn) = read_known(&file, &config.stream, lanes)?;
-            if is_new {
+            if file.metadata()?.len() == 0 {
+                // New, or its name was not synced by the process that made it.
                 sync_folder(Path::new(&config.path))?;
             }
             // Lines that come up again and are not written may be from a run that was killed before they were on disk.
@@ -101,7 +101,9 @@ impl QuarantineFile {
             // One write to a file opened for appending: lines of several processes do not mix.
             state.file.write_all(format!("{end}{text}\n").as_bytes())
         };
-        write().map_err(|error| failed(&self.config, "write to", &error))
+        let written = write();
+        state.was_torn = written.is_err();
+        written.map_err(|error| failed(&self.config, "write to", &error))
     }
 
     /// Returns once everything written is on disk.
@@ -163,6 +165,9 @@ fn sync_folder(path: &Path) -> io::Result<()> {
 
 fn lacks_end(file: &mut File) -> io::Result<bool> {
     let mut last = [0];
+    if file.metadata()?.len() == 0 {
+        return Ok(false);
+    }
     file.seek(SeekFrom::End(-1))?;
     file.read_exact(&mut last)?;
     Ok(last != *b"\n")
@@ -260,6 +265,26 @@ mod tests {
         file.append(0, 2, 0, &entry(2)).unwrap();
         assert_eq!(lines(&config1)[0].len() + 1, whole.len());
         assert_eq!(lines(&config1).len(), 2);
+    }
+
+    /// A disk that was full for a moment holds the beginning of an entry, which the next one must not continue.
+    #[test]
+    fn a_line_that_was_written_in_part_is_ended_before_the_next() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = config(&folder, "s1");
+        let file = QuarantineFile::open(&config, &[(0, 0)]).unwrap();
+        for begun in ["", "{\"shard\":\"a/"] {
+            let read_only = File::open(&config.path).unwrap();
+            let writable = std::mem::replace(&mut file.lock().file, read_only);
+            assert!(file.append(0, 1, 0, &entry(1)).is_err());
+            file.lock().file = writable;
+            OpenOptions::new().append(true).open(&config.path).unwrap().write_all(begun.as_bytes()).unwrap();
+            file.append(0, 2, 0, &entry(2)).unwrap();
+        }
+        let lines = lines(&config);
+        assert_eq!(lines.len(), 3);
+        assert_eq!(lines[1], "{\"shard\":\"a/");
+        assert_eq!(lines[0], lines[2]);
     }
 
     #[test]

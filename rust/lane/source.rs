@@ -44,6 +44,8 @@ pub struct Source {
     records: u64,
     left_out: LeftOut,
     left_out_in_a_row: LeftOut,
+    /// The last entry since this source was made.
+    last_left_out: Option<ShardError>,
     listed_in: Option<Arc<QuarantineFile>>,
     /// Set once nobody waits for what is read.
     stop: Arc<AtomicBool>,
@@ -89,6 +91,7 @@ impl Source {
             records: cursor.totals.records,
             left_out: LeftOut { records: cursor.totals.quarantined, shards: cursor.totals.lost_shards },
             left_out_in_a_row: LeftOut::default(),
+            last_left_out: None,
             listed_in: None,
             stop: Arc::default(),
             done: false,
@@ -229,7 +232,7 @@ impl Source {
     }
 
     fn shard_end(&mut self) -> Result<Record> {
-        self.judge_records(None)?;
+        self.judge_records()?;
         Ok(Record::ShardEnd)
     }
 
@@ -247,10 +250,11 @@ impl Source {
         self.records += 1;
         self.left_out += one;
         self.left_out_in_a_row += one;
+        self.last_left_out = Some(error.clone());
         if lost {
-            self.judge_shards(&error)?;
+            self.judge_shards()?;
         } else if self.records >= RECORDS_TO_JUDGE {
-            self.judge_records(Some(&error))?;
+            self.judge_records()?;
         }
         if let Some(file) = &self.listed_in {
             file.append(self.lane, self.left_out.records, self.place.epoch, &error)?;
@@ -260,7 +264,7 @@ impl Source {
 
     /// Stops the run when too many of this lane's records are bad. Shards that end early are judged as shards: one at a
     /// lane's start would make up all of its records.
-    fn judge_records(&mut self, last: Option<&ShardError>) -> Result<()> {
+    fn judge_records(&mut self) -> Result<()> {
         let OnError::Quarantine { max_error_rate } = self.config.on_error else { return Ok(()) };
         let bad = self.left_out.records - self.left_out.shards;
         if bad as f64 <= max_error_rate * self.records as f64 {
@@ -271,41 +275,51 @@ impl Source {
             "{bad} of the {records} records that lane {lane} has read so far are bad, more than \
              max_error_rate={max_error_rate} allows"
         );
-        Err(self.too_many(&what, last))
+        Err(self.too_many(&what))
     }
 
     /// Stops the run when too many of this lane's shards cannot be read to their end. One in each epoch is tolerated at
     /// any rate but 0: the smallest possible number says nothing about a rate.
-    fn judge_shards(&mut self, latest: &ShardError) -> Result<()> {
+    ///
+    /// The rate is applied to an average lane's shards: how many a lane has may vary from epoch to epoch, and the
+    /// verdict must not depend on which epoch comes first.
+    fn judge_shards(&mut self) -> Result<()> {
         let OnError::Quarantine { max_error_rate } = self.config.on_error else { return Ok(()) };
         let (epochs, lost, lane) = (self.place.epoch + 1, self.left_out.shards, self.lane);
-        let dealt = self.shards.of(self.place.epoch).len();
+        let (shards, lanes) = (self.config.shards.len(), self.config.plan.lanes());
         let always = if max_error_rate > 0.0 { 1.0 } else { 0.0 };
-        let borne = (max_error_rate * dealt as f64).max(always);
+        let borne = (max_error_rate * shards as f64 / lanes as f64).max(always);
         let allowed = (borne * epochs as f64) as u64;
         if lost <= allowed {
             return Ok(());
         }
-        let [lost, epochs, dealt] =
-            [(lost, "shard"), (epochs, "epoch"), (dealt as u64, "shard")].map(|(n, noun)| counted(n, noun));
+        let [lost, epochs, shards, lanes] =
+            [(lost, "shard"), (epochs, "epoch"), (shards as u64, "shard"), (lanes as u64, "lane")]
+                .map(|(number, noun)| counted(number, noun));
         let what = format!(
-            "{lost} of lane {lane} could not be read to the end in {epochs} of {dealt}: expected at most {allowed} \
-             with max_error_rate={max_error_rate}"
+            "{lost} of lane {lane} could not be read to the end in {epochs} of {shards} in {lanes}: expected at most \
+             {allowed} with max_error_rate={max_error_rate}"
         );
-        Err(self.too_many(&what, Some(latest)))
+        Err(self.too_many(&what))
     }
 
-    fn too_many(&mut self, what: &str, last: Option<&ShardError>) -> Error {
-        let last = last.map(|error| format!("; the last one: {error}")).unwrap_or_default();
-        Error::Shard(ShardError {
-            shard: Arc::clone(&self.shards.shard(self.place).path),
-            record: Some(self.place.record),
-            byte: Some(self.place.byte),
-            reason: format!(
-                "{what}{last}. Resume from the last state with a higher max_error_rate=, or repair or remove these \
-                 shards and start over"
-            ),
-        })
+    /// The error names the last entry; after a restore behind it, the place where reading stands.
+    fn too_many(&mut self, what: &str) -> Error {
+        let (shard, record, byte, last) = match self.last_left_out.take() {
+            Some(error) => {
+                let last = format!("; the last one: {error}");
+                (error.shard, error.record, error.byte, last)
+            }
+            None => {
+                let shard = Arc::clone(&self.shards.shard(self.place).path);
+                (shard, Some(self.place.record), Some(self.place.byte), String::new())
+            }
+        };
+        let reason = format!(
+            "{what}{last}. Resume from the last state with a higher max_error_rate=, or repair or remove these shards \
+             and start over"
+        );
+        Error::Shard(ShardError { shard, record, byte, reason })
     }
 }
 

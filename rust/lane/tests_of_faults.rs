@@ -9,6 +9,7 @@ use flate2::write::GzEncoder;
 use super::cursor::Cursor;
 use super::tests::{Folder, NO_LIMIT, Trace, all, folder_of, line, lines, run, texts};
 use crate::config::{OnError, Packing, Shuffle};
+use crate::plan::Plan;
 
 fn gzip(text: &str) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
@@ -97,7 +98,9 @@ fn shards_are_judged_apart_from_records() {
     let error = trace.error.unwrap();
     assert!(
         error.contains("15.json.gz: record")
-            && error.contains("2 shards of lane 0 could not be read to the end in 1 epoch of 20 shards: ")
+            && error.contains(
+                "2 shards of lane 0 could not be read to the end in 1 epoch of 20 shards in 1 lane: "
+            )
             && error.contains(": expected at most 1 with max_error_rate=0.01; the last one: "),
         "{error}"
     );
@@ -106,10 +109,57 @@ fn shards_are_judged_apart_from_records() {
     assert!(lost(&[3, 15, 16], 0.1, 1).error.is_some());
     let error = lost(&[3], 0.0, 1).error.unwrap();
     assert!(
-        error.contains("1 shard of lane 0 could not be read to the end in 1 epoch of 20 shards: "),
+        error.contains("1 shard of lane 0 could not be read to the end in 1 epoch of 20 shards in 1 lane: "),
         "{error}"
     );
     assert!(error.contains(": expected at most 0 with max_error_rate=0; the last one: "), "{error}");
+}
+
+/// The verdict may come at the shard's end, or after blank lines: the error names the last bad line all the same.
+#[test]
+fn too_many_bad_records_are_reported_at_the_last_of_them() {
+    let few = [lines(&["a", "b"]), "\n{}\n".into(), lines(&["c", "d"])].concat();
+    let many = [lines(&["a"; 99]), "\n\n{}\n".into(), lines(&["c", "d"])].concat();
+    for (shard, record, counts) in [(few, 3, "1 of the 5 records"), (many, 101, "1 of the 100 records")] {
+        let mut folder = folder_of([("a.jsonl".to_owned(), shard)].into_iter());
+        folder.config.on_error = OnError::Quarantine { max_error_rate: 0.001 };
+        let error = all(folder.config).error.unwrap();
+        let (place, reason) = error.split_once("a.jsonl: record ").unwrap().1.split_once(", byte ").unwrap();
+        assert_eq!(place, record.to_string(), "{error}");
+        assert!(reason.contains(counts) && reason.contains("; the last one: "), "{error}");
+    }
+}
+
+/// A lane's shards vary in number from epoch to epoch; how many it may lose does not depend on which comes first.
+#[test]
+fn lost_shards_are_judged_alike_in_whatever_epoch_they_come() {
+    // One lane gets the large shard, the other the ten small ones, of which two are broken like the large one.
+    let small = gzip(&lines(&["a", "b", "c"]));
+    let large = gzip(&(0..2000).map(|number| line(&format!("{number:x}"))).collect::<String>());
+    let files = || {
+        let small = (0..10).map(|number| {
+            let cut = if number < 2 { 8 } else { 0 };
+            (format!("{number}.json.gz"), small[..small.len() - cut].to_vec())
+        });
+        small.chain([("large.json.gz".to_owned(), large[..large.len() - 8].to_vec())])
+    };
+    let mut verdicts = Vec::new();
+    for seed in 0..16 {
+        let mut folder = folder_of(files());
+        let sizes = folder.config.shards.iter().map(|shard| shard.size).collect();
+        folder.config.plan = Plan::new(sizes, 2, Some(seed));
+        folder.config.on_error = OnError::Quarantine { max_error_rate: 0.2 };
+        folder.config.epochs = Some(2);
+        let shares = [0, 1].map(|epoch| folder.config.plan.epoch(epoch)[0].len());
+        if shares[0] != shares[1] {
+            verdicts.push((shares, all(folder.config).error.is_some()));
+        }
+    }
+    assert!(
+        verdicts.iter().any(|(shares, _)| shares[0] == 1)
+            && verdicts.iter().any(|(shares, _)| shares[0] == 10)
+    );
+    assert!(verdicts.iter().all(|(_, stopped)| *stopped == verdicts[0].1), "{verdicts:?}");
 }
 
 /// Any number of consecutive bad lines is counted, in bounded memory: only the newest are kept in detail.
