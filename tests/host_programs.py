@@ -74,8 +74,9 @@ def stream(dataset: gm.PackedDataset, expected: list, states: list, meshes: list
             gm.check_replicas(kept[-1])
             stats = batches.stats()
             problems = [first_difference(kept, expected)]
-            for step in restore:
-                batches.set_state(states[step])
+            # From the state of all hosts, and from this one's own.
+            for step, known in itertools.product(restore, (states, own_states)):
+                batches.set_state(known[step])
                 problems.append(first_difference(list(batches), expected[step:]))
                 problems.append(None if batches.get_state() == own_states[-1] else f"the state after {step}")
             # Buffers were used again since: arrays of before must not have changed.
@@ -149,6 +150,20 @@ def streams_that_differ(dataset: gm.PackedDataset, others: dict[int, gm.PackedDa
     except gm.GristmillError as error:
         return f"{type(error).__name__}: {error}"
     return None
+
+
+def steps_that_differ(dataset: gm.PackedDataset, expected: list, states: dict[int, dict], state: dict) -> list:
+    """What `next` says where the hosts were restored at different steps, and once they are at one again."""
+    said = []
+    with gm.global_batches(dataset, make_sharding("data")) as batches:
+        batches.set_state(states[jax.process_index() % len(states)])
+        for _ in range(2):
+            try:
+                next(batches)
+            except gm.GristmillError as error:
+                said.append(f"{type(error).__name__}: {error}")
+        batches.set_state(state)
+        return [*said, first_difference(list(batches), expected[state["step"] :])]
 
 
 def several(programs: list[tuple[str, dict]]) -> list[Any]:

@@ -252,3 +252,15 @@ def test_missing_packages_are_named(capsys, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *more: None)
     assert _cli.run(["bench"]) == 1
     assert "datasets and tokenizers not installed: pip install 'gristmill[bench]'" in capsys.readouterr().err
+
+
+def test_too_little_text_for_delays_is_said_and_loses_no_result(tmp_path, job, capsys, monkeypatch):
+    short = tmp_path / "short.jsonl"
+    short.write_text('{"raw_content": "a few words"}\n')
+    with pytest.raises(gm.GristmillError, match="there is a single batch in 64 lanes: give more text"):
+        latency.measure(contenders.Job(**{**vars(job), "shards": [str(short)]}))
+    arguments = ["bench", "--shards", str(short), "--text-field", "raw_content", "--tokenizer", job.tokenizer]
+    arguments += ["--only", "copy", "--rounds", "1", "--threads", "1", "--latency", "--output", str(tmp_path)]
+    assert _cli.run(arguments) == 1
+    assert "give more text" in capsys.readouterr().err
+    assert json.loads((tmp_path / "bench.json").read_text())["by_threads"]

@@ -122,3 +122,23 @@ def test_a_child_forked_while_another_thread_waits_gets_errors_and_no_hang(blank
     out, errors = process.communicate(timeout=60)
     assert len(out.split()) == 5, out + errors
     assert set(out.split()) <= {"2", "4"}, out + errors  # going on is refused always, looking while it is locked
+
+
+def test_a_forked_child_tells_nothing_of_its_parent_s_iterator(shards, tokenizer_file):
+    code = """
+    import os, warnings, gristmill as gm
+    warnings.simplefilter("ignore")
+    told = lambda stats: print("child" if os.getpid() != parent else "parent", stats["batches"], flush=True)
+    ds = gm.PackedDataset({shards!r}, tokenizer={tokenizer!r}, text_field="raw_content", batch_size=8, on_stats=told)
+    parent = os.getpid()
+    iterator = iter(ds)
+    next(iterator)
+    if os.fork() == 0:
+        iterator.close()
+        os._exit(0)
+    os.wait()
+    iterator.close()
+    """
+    process = start_python(code.format(shards=shards, tokenizer=str(tokenizer_file)))
+    out, errors = process.communicate(timeout=60)
+    assert out == "parent 1\n", out + errors

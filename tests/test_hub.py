@@ -176,3 +176,18 @@ def test_a_cache_that_another_program_filled_serves_offline(hub):
 def test_a_revision_that_is_no_string_is_named(revision, error):
     with pytest.raises(error, match=rf"revision={revision!r}: expected a string"):
         gm.Encoder.from_pretrained("org/model", revision=revision)
+
+
+def test_any_error_of_the_hub_s_client_is_one_of_ours(monkeypatch):
+    """What its HTTP client raises depends on the version, and is not always an OSError."""
+    huggingface_hub = pytest.importorskip("huggingface_hub")
+
+    class ProxyError(Exception):
+        pass
+
+    def fails(*arguments, **more):
+        raise ProxyError("403 Forbidden")
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", fails)
+    with pytest.raises(gm.TokenizerError, match=r"tokenizer\.json at 'main' cannot be got from the hub: 403 Forbidden"):
+        gm.Encoder.from_pretrained("org/model")

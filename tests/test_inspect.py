@@ -338,3 +338,17 @@ def test_inspect_encodes_text_with_a_tokenizer_alone(state, folder, tmp_path, ca
         captured = capsys.readouterr()
         assert captured.out == ""
         assert "--text goes with a tokenizer" in captured.err
+
+
+def test_a_record_may_have_a_key_of_a_tokenizer(tmp_path, capsys):
+    for model in ("gpt-4", {"name": "gpt-4"}):
+        found = run_json(capsys, "inspect", shard_of(tmp_path, json.dumps({"model": model, "text": "a"})))
+        assert (found["kind"], found["records_read"]) == ("shard", 1)
+
+
+def test_a_shard_may_lie_beside_the_index_of_something_else(tmp_path, capsys):
+    """Spark names its files as packed parts are."""
+    (tmp_path / "index.json").write_text("no JSON")
+    shard = shard_of(tmp_path, '{"text": "a"}', name="part-00000.json.gz")
+    assert run_json(capsys, "inspect", shard)["kind"] == "shard"
+    assert "index.json is damaged" in fails(capsys, "inspect", tmp_path / "index.json")

@@ -268,22 +268,24 @@ def test_an_interrupt_at_any_line_leaves_a_host_in_step(shard_folder, encoder, s
     )  # fmt: skip
     expected = [batch["inputs"] for batch in dataset]
     assert 2 < len(expected) < 9
-    votes, ends = [], Counter()
+    votes, steps, ends = [], [], Counter()
     with gm.global_batches(dataset, sharding) as batches:
         start = batches.get_state()
         for line in itertools.count():
-            batches._votes = _global._Votes(lambda yes: votes.append(yes) or (lambda: yes))
+            batches._agreement = _global._Agreement(steps.append, lambda yes: votes.append(yes) or (lambda: yes))
             batches.set_state(start)
             votes.clear()
+            steps.clear()
             got, end = take_with_an_interrupt(batches, line)
             ends[end] += 1
             assert all(map(np.array_equal, got, expected))
             assert votes == [True] * len(expected) + [False] if end != "lost" else len(votes) <= len(got) + 1
+            assert steps == [0] if end != "lost" else len(steps) <= 1
             if end == "never interrupted":
                 break
             assert end == "lost" or len(got) == len(expected), line
-    # A vote before the first batch, and one with each, in two lines whose interrupt may have hidden it.
-    assert 0 < ends["lost"] <= 2 * (len(expected) + 1)
+    # The step, a vote before the first batch, and one with each, in lines whose interrupt may have hidden it.
+    assert 0 < ends["lost"] <= 4 + 2 * (len(expected) + 1)
     assert ends["went on"] > 20 * len(expected)
 
 
@@ -301,7 +303,7 @@ def take_with_an_interrupt(batches, line):
                 return got, end
             except gm.GristmillError:
                 batches.set_state(batches.get_state())
-                with pytest.raises(gm.GristmillError, match="was interrupted while it voted with the others"):
+                with pytest.raises(gm.GristmillError, match="was interrupted while it agreed with the others"):
                     next(batches)
                 return got, "lost"
     finally:
@@ -368,3 +370,19 @@ def test_what_could_not_be_made_says_so_once(dataset, mesh, capfd):
         )
     gc.collect()
     assert "ignored" not in capfd.readouterr().err
+
+
+def test_on_stats_tells_of_the_batches_handed_out(shards, encoder, sharding):
+    told = []
+    dataset = gm.PackedDataset(
+        shards, tokenizer=encoder, text_field="raw_content", batch_size=8, on_stats=told.append
+    )  # fmt: skip
+    with gm.global_batches(dataset, sharding) as batches:
+        next(batches)
+        batches._iterator._reporter.report()
+        assert told[-1]["batches"] == 1
+        count = 1 + sum(1 for _ in batches)
+        final = batches.stats()
+    # Also when the iterator inside has ended, a batch ahead, and when all is closed.
+    assert [stats["batches"] for stats in told] == [1, count - 1, count]
+    assert told[-1]["padding_tokens"] == final["padding_tokens"]

@@ -51,6 +51,10 @@ def test_all_hosts_give_the_one_stream_and_end_together(tmp_path, dataset, singl
         ("endless", {"dataset": endless, "expected": list(itertools.islice(endless, 12)), "mesh": "data"}),
         ("replicas_that_differ", {}),
         ("streams_that_differ", {"dataset": dataset, "others": {1: endless}}),
+        (
+            "steps_that_differ",
+            {"dataset": dataset, "expected": batches, "states": {0: states[3], 1: states[5]}, "state": states[4]},
+        ),
     ]
     results = run_hosts(tmp_path, "several", {"programs": programs}, hosts=hosts)
     for mesh in meshes:
@@ -68,6 +72,12 @@ def test_all_hosts_give_the_one_stream_and_end_together(tmp_path, dataset, singl
         assert "hold different rows: 5" in result[2]["differ"] or "hold different rows: 14" in result[2]["differ"]
         assert "batch['inputs'] is a ndarray" in result[2]["numpy"]
         assert "process 1: epochs is None instead of 1, seed is 3 instead of None" in result[3]
+        *said, difference = result[4]
+        assert difference is None
+        even, odd = {2: ("0", "1"), 4: ("0, 2", "1, 3")}[hosts]
+        told = f"go on from different steps: process {even} from step 3, process {odd} from step 5. Restore all of them"
+        assert len(said) == 2
+        assert all(error.startswith(f"StateError: the processes of the sharding {told}") for error in said)
 
 
 def test_hosts_that_were_given_different_streams_all_say_so(tmp_path, shards, encoder, tokenizer_json):

@@ -2,6 +2,7 @@
 
 import copy
 import gzip
+import importlib.util
 import itertools
 import json
 import os
@@ -424,3 +425,12 @@ def test_an_interrupt_between_core_and_caller_loses_no_element(shards, encoder, 
                 assert iterator.get_state() == state
     got += [next(iterator)["inputs"].tolist() for _ in range(2)]
     assert got == expected
+
+
+def test_what_an_extra_is_missing_for_is_not_listed(monkeypatch):
+    """`help` and others get all that is listed, and expect it to be there."""
+    assert {"CheckpointSave", "global_batches", "PackedDataset"} <= set(dir(gm))
+    find = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *more: None if name == "orbax" else find(name, *more))
+    assert "CheckpointSave" not in dir(gm)
+    assert {"global_batches", "PackedDataset"} <= set(dir(gm))

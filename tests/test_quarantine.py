@@ -1,6 +1,7 @@
 """Bad records and broken shards under `on_error="quarantine"`: listed, counted, bounded, right over restores."""
 
 import gzip
+import itertools
 import json
 import logging
 import os
@@ -165,6 +166,11 @@ def test_the_policy_is_refused_where_it_makes_no_sense(broken, encoder, tmp_path
         assert isinstance(caught.value, gm.GristmillError)
 
 
+def test_a_name_that_no_file_can_have_is_named(broken, encoder):
+    with pytest.raises(gm.ArgumentError, match=r"quarantine_file='/x+/q': its folder does not exist"):
+        make(broken, encoder, quarantine_file=f"/{'x' * 5000}/q")
+
+
 def test_a_file_that_is_no_list_is_left_alone(broken, encoder, tmp_path):
     other = tmp_path / "notes.txt"
     other.write_text("do not lose me\n")
@@ -272,6 +278,38 @@ def test_a_line_that_was_too_long_is_read_by_a_run_that_takes_longer_ones(tmp_pa
     list(left_out)
     with pytest.raises(gm.StateError, match="max_document_bytes was 400 and is 1000"):
         iter(make(tmp_path, encoder, max_document_bytes=1000)).set_state(left_out.get_state())
+
+
+@pytest.mark.parametrize("window", [{"packing": "best_fit", "fit_window": 64}, {"seed": 1, "shuffle_window": 64}])
+def test_inside_a_window_nobody_knows_what_was_left_out_of_it(tmp_path, encoder, window):
+    """Its records are counted behind it, and a long line among them would give another order of all others."""
+    lines = [line(number) for number in range(40)]
+    lines[30] = json.dumps({"text": "long " * 100}).encode() + b"\n"
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b"".join(lines)))
+
+    def saved(**arguments):
+        iterator = iter(make(tmp_path, encoder, max_document_bytes=400, **window, **arguments))
+        states = [iterator.get_state()]
+        if arguments.get("on_error") != "raise":
+            next(iterator)
+            states.append(iterator.get_state())
+            assert iterator.stats()["quarantined"] == 0
+        return states
+
+    longer = iter(make(tmp_path, encoder, max_document_bytes=1000, **window))
+    before, inside = saved()
+    longer.set_state(before)
+    with pytest.raises(gm.StateError, match="max_document_bytes was 400 and is 1000"):
+        longer.set_state(inside)
+    longer.set_state(saved(on_error="raise")[0])
+    lines[30] = line(30)
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b"".join(lines)))
+    iterator = iter(make(tmp_path, encoder, max_document_bytes=400, on_error="raise", **window))
+    next(iterator)
+    longer = make(tmp_path, encoder, max_document_bytes=1000, **window)
+    restored = iter(longer)
+    restored.set_state(iterator.get_state())
+    assert_same_batches(restored, itertools.islice(longer, 1, None))
 
 
 def test_a_state_behind_the_end_waits_for_the_file_too(broken, encoder, tmp_path):

@@ -4,13 +4,15 @@ import gzip
 import json
 import os
 import re
+import shutil
 
 import numpy as np
 import pytest
 
-from command_line import checked
+from command_line import checked, shard_of
 from gristmill import _cli
 from gristmill._pack import run
+from gristmill._pack.folder import Folder
 from megatron_reader import read_as_megatron_does
 
 
@@ -219,3 +221,76 @@ def test_a_file_of_a_packed_folder_stands_for_the_folder(tmp_path, pack, capsys)
         assert checked(capsys, "verify", tmp_path / name)[1]["equal"]
     (tmp_path.parent / "stray.txt").touch()
     assert "it has no index.json" in checked(capsys, "verify", tmp_path.parent / "stray.txt")[1]
+
+
+def test_verify_accepts_a_policy_that_changed_in_between(tmp_path, tokenizer_file, capsys, monkeypatch):
+    lines = [json.dumps({"text": f"words of document {number}"}) for number in range(300)]
+    lines[7] = "{"
+    shard = shard_of(tmp_path, *lines)
+    folder = tmp_path / "packed"
+    command = [
+        "pack", shard, "--tokenizer", tokenizer_file, "--output", folder, "--sequence-length", 64, "--batch-size", 1,
+        "--rows-per-file", 20,
+    ]  # fmt: skip
+    write_note = Folder.write_note
+
+    def then_killed(self, number, note):
+        write_note(self, number, note)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Folder, "write_note", then_killed)
+        assert checked(capsys, *command, "--on-error", "quarantine", "--max-error-rate", 0.5)[0] == 130
+    code, found = checked(capsys, *command)
+    assert (code, found["quarantined"], found["parts_of_earlier_runs"]) == (0, 1, 1)
+    assert checked(capsys, "verify", folder)[1]["equal"]
+
+
+def test_a_run_that_goes_on_from_another_place_says_where_its_shards_are(tmp_path, packing, pack, capsys, shard_folder):
+    for name in ("a", "b"):
+        shutil.copytree(shard_folder, tmp_path / name)
+    arguments = [packing(tmp_path / "packed", *more) for more in ([], ["--quarantine-file", tmp_path / "q"])]
+    for name, command in zip(("a", "b"), arguments, strict=True):
+        command[1] = f"{tmp_path / name}/*/*.gz"
+        if name == "b":
+            command[-2:] = ["--threads", "1"]
+        assert checked(capsys, *command)[0] == 0
+    shutil.rmtree(tmp_path / "a")
+    assert checked(capsys, "inspect", tmp_path / "packed")[1]["source"]["shards"] == [arguments[1][1]]
+    assert checked(capsys, "verify", tmp_path / "packed")[1]["equal"]
+
+
+def test_shards_of_which_some_are_spelled_absolute(tmp_path, packing, pack, capsys, shard_folder, monkeypatch):
+    """They sort differently as they are spelled."""
+    paths = sorted(shard_folder.glob("*/*.gz"))
+    monkeypatch.chdir(paths[0].parent)
+    command = packing(tmp_path / "packed")
+    command[1:2] = [paths[0].name, *map(str, paths[1:])]
+    assert checked(capsys, *command)[0] == 0
+    assert checked(capsys, "verify", tmp_path / "packed")[1]["equal"]
+
+
+def test_fields_that_are_no_ids_are_shown_as_they_are(tmp_path, pack, capsys, encoder):
+    pack(tmp_path / "hf", "--layout", "hf", "--field", "labels", "--field", "input_ids")
+    rows = np.load(tmp_path / "hf/part-00000.npy", mmap_mode="r+")
+    first = rows[0, 1, :32].tolist()
+    assert checked(capsys, "inspect", tmp_path / "hf")[1]["first"] == {"ids": first, "text": encoder.decode(first)}
+    row, place = np.argwhere(rows[:, 0] == -100)[0]
+    rows[row, 0, place] = 1
+    rows.flush()
+    told = checked(capsys, "verify", tmp_path / "hf", "--part", 0)[1]["difference"]
+    assert told["texts"] == {"packed": "</s>", "expected": None}
+    assert _cli.run(["verify", str(tmp_path / "hf"), "--part", "0"]) == 3
+    assert "-100" in capsys.readouterr().out
+    pack(tmp_path / "segments", "--field", "inputs_segmentation")
+    assert checked(capsys, "inspect", tmp_path / "segments")[1]["first"] is None
+
+
+def test_a_folder_whose_name_is_not_utf_8(tmp_path, packing, pack, capsys, shard_folder, monkeypatch):
+    folder = tmp_path / os.fsdecode(b"x\xff")
+    shutil.copytree(shard_folder, folder / "shards")
+    monkeypatch.chdir(folder)
+    command = packing(tmp_path / "packed")
+    command[1] = "shards/*/*.gz"
+    assert checked(capsys, *command)[0] == 0
+    assert checked(capsys, "verify", tmp_path / "packed", "--shards", command[1])[1]["equal"]

@@ -4,7 +4,7 @@ A Rust core inflates the shards, tokenizes with exactly the ids of Hugging Face 
 ring of packed batches; `PackedDataset` is the Grain dataset that hands them out.
 """
 
-import importlib
+import importlib.util
 from typing import TYPE_CHECKING, Any
 
 from gristmill._core import __version__, build_info
@@ -66,7 +66,8 @@ _LAZY = {
     "CheckpointRestore": "_checkpoint",
     "CheckpointSave": "_checkpoint",
 }
-_OPTIONAL = ("jax", "orbax")
+# Libraries that these modules need and gristmill itself does not.
+_OPTIONAL = {"_global": "jax", "_replicas": "jax", "_checkpoint": "orbax"}
 
 
 def __getattr__(name: str) -> Any:
@@ -76,7 +77,7 @@ def __getattr__(name: str) -> Any:
         module = importlib.import_module(f"gristmill.{_LAZY[name]}")
     except ModuleNotFoundError as error:
         missing = (error.name or "").split(".")[0]
-        if missing not in _OPTIONAL:
+        if missing not in _OPTIONAL.values():
             raise
         raise MissingExtraError(
             f"gristmill.{name} needs {missing}, which is not installed: pip install 'gristmill[jax]'", name=error.name
@@ -85,4 +86,6 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return __all__
+    """What can be had here: `help` and others get all that is listed."""
+    needs = {name: _OPTIONAL.get(_LAZY.get(name, "")) for name in __all__}
+    return [name for name, library in needs.items() if library is None or importlib.util.find_spec(library)]

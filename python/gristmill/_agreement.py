@@ -1,8 +1,9 @@
-"""Whether all processes of a sharding were given the same stream.
+"""Whether all processes of a sharding were given the same stream, and go on from the same step of it.
 
 A host whose glob sees other shards, or that was started with another seed or tokenizer, would give its rows of
 another stream, and nothing in the batches would tell. So the processes compare the fingerprints of their datasets
-once, before they load anything: first a hash of each, and only if these differ the fingerprints themselves.
+once, before they load anything: first a hash of each, and only if these differ the fingerprints themselves. Nor would
+anything tell that hosts were restored from states of different steps, so they compare these before they go on.
 """
 
 import hashlib
@@ -14,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gristmill import _fingerprint
-from gristmill._errors import ArgumentError
+from gristmill._errors import ArgumentError, StateError
 from gristmill._exchange import Exchange, exchange
 from gristmill._lanes import listed
 
@@ -35,13 +36,40 @@ def check_same_stream(fingerprint: str, sharding: Any) -> None:
     Raises:
       ArgumentError: the fingerprints differ; on every process, naming those that differ from most and in what.
     """
-    devices: frozenset[Any] = frozenset(getattr(sharding, "device_set", ()))
-    processes = {device.process_index for device in devices}
-    if len(processes) < 2 or jax.process_index() not in processes:
+    if not spans_processes(sharding):
         return
-    fingerprints = _gathered(exchange(devices), fingerprint.encode())
+    fingerprints = _gathered(exchange(frozenset(sharding.device_set)), fingerprint.encode())
     if len(set(fingerprints.values())) > 1:
         raise ArgumentError(f"the processes of the sharding were given different streams: {_told(fingerprints)}")
+
+
+def check_same_step(step: int, sharding: Any) -> None:
+    """Compares the steps from which all processes of a sharding go on: each of them must call this.
+
+    Args:
+      step: of the state of this process.
+      sharding: one that `spans_processes`.
+
+    Raises:
+      StateError: the steps differ; on every process.
+    """
+    steps = exchange(frozenset(sharding.device_set)).gather(lambda _: _words(step.to_bytes(2 * _WORD_BYTES, "little")))
+    of_processes = {device.process_index: int.from_bytes(words.tobytes(), "little") for device, words in steps.items()}
+    if len(set(of_processes.values())) > 1:
+        groups: dict[int, list[int]] = {}
+        for process, its_step in sorted(of_processes.items()):
+            groups.setdefault(its_step, []).append(process)
+        told = ", ".join(f"process {listed(group)} from step {its_step}" for its_step, group in groups.items())
+        raise StateError(
+            f"the processes of the sharding go on from different steps: {told}. Restore all of them from one state, "
+            "made by gristmill.merge_states of those that all saved after the same batch"
+        )
+
+
+def spans_processes(sharding: Any) -> bool:
+    """Whether this process is one of several of a sharding."""
+    processes = {device.process_index for device in getattr(sharding, "device_set", ())}
+    return len(processes) > 1 and jax.process_index() in processes
 
 
 def _gathered(exchange: Exchange, text: bytes) -> dict[int, str]:

@@ -28,14 +28,15 @@ def without_policy(fingerprint: str) -> str:
     return " ".join(f"{name}={value}" for name, _, value in _pairs(fingerprint) if name not in _POLICY)
 
 
-def goes_on(saved: str, current: str, quarantined: int) -> bool:
+def goes_on(saved: str, current: str, has_left_out: bool) -> bool:
     """Whether a stream can go on as another one: whether the two are equal up to where the first was saved.
 
-    Errors may be handled in another way from there on. Longer lines may be accepted if none were left out before.
+    Errors may be handled in another way from there on. Longer lines may be accepted if no record was left out
+    before.
     """
     before, after = parse(saved), parse(current)
     changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
-    if "max_document_bytes" in changed and quarantined == 0:
+    if "max_document_bytes" in changed and not has_left_out:
         old, new = before.get("max_document_bytes", ""), after.get("max_document_bytes", "")
         if old.isdecimal() and new.isdecimal() and int(old) < int(new):
             changed.remove("max_document_bytes")

@@ -13,6 +13,7 @@ before it could tell, asks and waits. Where every process loads all lanes (one h
 """
 
 import copy
+import functools
 import time
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -43,8 +44,9 @@ def global_batches(dataset: PackedDataset, sharding: jax.sharding.Sharding) -> "
 
     Each process loads the lanes of the rows that its devices hold. All processes of the sharding must take the
     batches in step, as they take part in each training step; they end together. This call runs a computation of
-    all processes, which compares what they were given, and with finite `epochs` so does `next`: call them in the
-    thread that runs the training steps, in the same order among them everywhere.
+    all processes, which compares what they were given; so does the first `next`, and the first after `set_state`,
+    which compares their steps, and with finite `epochs` every `next`: call them in the thread that runs the training
+    steps, in the same order among them everywhere.
 
     Args:
       dataset: a `PackedDataset` with `batch_size`.
@@ -78,11 +80,14 @@ class GlobalBatches(HasThreads, _state_files.LoadsAnyProcessCount, grain.Dataset
         self._sharding = sharding
         self._provenance_sharding = _sharding.of_rows(sharding) if self._dataset._entries else None
         self._iterator = iter(self._dataset)
-        must_vote = _must_vote(dataset, sharding)
-        self._votes = _Votes(exchange(frozenset(sharding.device_set)).any) if must_vote else None
+        self._agreement: _Agreement | None = None
+        if _agreement.spans_processes(sharding):
+            vote = exchange(frozenset(sharding.device_set)).any if _must_vote(dataset, sharding) else None
+            self._agreement = _Agreement(functools.partial(_agreement.check_same_step, sharding=sharding), vote)
         self._ahead: _Batch | None = None
         self._told = self._tell(_NOTHING_LISTED)
         self._vote_seconds = 0.0
+        self._iterator._reporter.tell(self.stats)
 
     def __next__(self) -> GlobalBatch:
         """The next batch; the transfer of the one after it has begun if its rows are there.
@@ -95,6 +100,7 @@ class GlobalBatches(HasThreads, _state_files.LoadsAnyProcessCount, grain.Dataset
           StopIteration: every lane of every host has given all its epochs.
           ShardError: a record of this host's shards cannot be used. Other hosts learn of it only when this
             process has ended, which must not wait for them: see the guide on training.
+          StateError: the processes go on from different steps: raised on all of them.
           GristmillError: an earlier call was interrupted while it voted with the other hosts.
           ArgumentError: the iterator was closed.
         """
@@ -110,13 +116,15 @@ class GlobalBatches(HasThreads, _state_files.LoadsAnyProcessCount, grain.Dataset
             raise
 
     def _next(self) -> GlobalBatch:
+        if self._agreement:
+            self._agreement.start(self._told.state["step"])
         batch = self._ahead or self._take()
         self._ahead = batch
         if not self._exists(batch):
             raise StopIteration
         self._ahead = self._take_ready()
-        if self._votes:
-            self._votes.on(batch.told.state["step"], batch.more)
+        if self._agreement:
+            self._agreement.on(batch.told.state["step"], batch.more)
         self._told = batch.told
         return batch.arrays
 
@@ -133,8 +141,8 @@ class GlobalBatches(HasThreads, _state_files.LoadsAnyProcessCount, grain.Dataset
         """
         self._assert_not_closed()
         self._go_to(state, [])
-        if self._votes:
-            self._votes.forget()
+        if self._agreement:
+            self._agreement.forget()
 
     def start_prefetch(self) -> None:
         """Starts the threads, which prepare batches while the caller does something else."""
@@ -197,10 +205,10 @@ class GlobalBatches(HasThreads, _state_files.LoadsAnyProcessCount, grain.Dataset
 
     def _exists(self, batch: "_Batch") -> bool:
         """Whether any process has rows in this step."""
-        if self._votes is None:
+        if self._agreement is None:
             return batch.has_rows
         # Nothing before the first batch said whether there would be one.
-        vote = self._votes.on(batch.told.state["step"] - 1, batch.has_rows)
+        vote = self._agreement.on(batch.told.state["step"] - 1, batch.has_rows)
         start = time.perf_counter()
         answer = vote()
         self._vote_seconds += time.perf_counter() - start
@@ -239,37 +247,66 @@ class GlobalBatches(HasThreads, _state_files.LoadsAnyProcessCount, grain.Dataset
         return arrays
 
 
-class _Votes:
-    """Votes on whether any process has rows in a step: one on each, also where an interrupt takes a batch back.
+class _Agreement:
+    """What the processes agree on, each thing asked once, also where an interrupt takes a batch back.
 
-    All processes must vote equally often, or one of them would take the answer on one step for that on another.
+    All processes must ask equally often, or one of them would take the answer to one question for that to another.
     """
 
-    def __init__(self, ask: "Callable[[bool], Callable[[], bool]]") -> None:
-        self._ask = ask
+    def __init__(
+        self, ask_step: "Callable[[int], None]", vote: "Callable[[bool], Callable[[], bool]] | None" = None
+    ) -> None:
+        self._ask_step = ask_step
+        self._vote = vote
         self._is_asking = False
+        self._has_started = False
         self._by_step: dict[int, Callable[[], bool]] = {}
 
+    def start(self, step: int) -> None:
+        """Makes sure that all processes go on from this step.
+
+        Raises:
+          StateError: they do not; on all of them.
+        """
+        if self._has_started:
+            return
+        if self._is_asking:  # That call was interrupted, and whether the others were asked is not known.
+            _lost()
+        self._is_asking = True
+        try:
+            self._ask_step(step)
+        except GristmillError:
+            self._is_asking = False  # all of them know, and will ask again
+            raise
+        self._has_started = True
+        self._is_asking = False
+
     def on(self, step: int, has_rows: bool) -> "Callable[[], bool]":
-        """The vote on a step, in which this process takes part now unless it already has; calling it waits."""
+        """The vote on whether any process has rows in a step, in which this one takes part now unless it already has.
+
+        Calling the result waits for the answer. If all load the same lanes, or never end, there is no vote.
+        """
+        if self._vote is None:
+            return lambda: has_rows
         if step not in self._by_step:
-            if self._is_asking:  # That call was interrupted, and whether the others were asked is not known.
+            if self._is_asking:  # as above
                 return _lost
             self._is_asking = True
-            self._by_step[step] = self._ask(has_rows)
+            self._by_step[step] = self._vote(has_rows)
             self._is_asking = False
             self._by_step.pop(step - 2, None)  # of a batch that was handed out
         return self._by_step[step]
 
     def forget(self) -> None:
-        """All processes go to another place, and vote anew."""
+        """All processes go to another place, and ask anew."""
+        self._has_started = False
         self._by_step.clear()
 
 
 def _lost() -> bool:
     raise GristmillError(
-        "this process was interrupted while it voted with the others on the end of the stream, and may be out of step "
-        "with them: end all processes, and go on from a saved state"
+        "this process was interrupted while it agreed with the others on the start or the end of the stream, and may "
+        "be out of step with them: end all processes, and go on from a saved state"
     )
 
 

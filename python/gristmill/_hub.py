@@ -54,7 +54,7 @@ def download(name: str, revision: str = "main") -> Path:
     for file in ("tokenizer.json", *SPECIAL_TOKEN_FILES):
         try:
             paths[file] = hf_hub_download(name, file, revision=revision)
-        except (OSError, ValueError) as error:
+        except Exception as error:  # some of those of its HTTP client come through, whichever that is
             if file == "tokenizer.json" or not is_absent(file, error):
                 raise TokenizerError(
                     f"{name!r} is no local folder, and its {file} at {revision!r} cannot be got from the hub: {error}"

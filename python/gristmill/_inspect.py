@@ -50,7 +50,7 @@ def inspect(path: Path, *, records: int = 1000, text: str | None = None) -> dict
     if not path.is_file():
         raise MissingShardError(f"no such file: {str(path)!r}{_hint(folder)}")
     value = _whole_value(path)
-    if value is not None and "model" in value:
+    if value is not None and isinstance(model := value.get("model"), dict) and "vocab" in model:
         return _tokenizer(path, value, text)
     state = _as_state(path, value)
     return _shard(path, records) if state is None else _summary(path, state)

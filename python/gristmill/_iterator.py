@@ -1,8 +1,10 @@
 """`PackedDatasetIterator`: what `iter` of a `PackedDataset` gives, and what it tells of itself."""
 
 import logging
+import os
 import sys
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -112,8 +114,9 @@ class PackedDatasetIterator(
         Args:
           state: a state of this dataset that holds at least the lanes of this iterator: its own, one of
             an iterator with more lanes, or one made by `merge_states`. The dataset may have another `on_error` and
-            `max_error_rate` than the one that saved it and, if no record was left out until then, a larger
-            `max_document_bytes`: what was given so far is the same.
+            `max_error_rate` than the one that saved it and, if no record can have been left out until then (inside a
+            window of shuffling or `best_fit` only `on_error="raise"` can tell), a larger `max_document_bytes`: what
+            was given so far is the same.
 
         Raises:
           StateError: the state belongs to another stream, lacks lanes, or is damaged. What only the
@@ -122,7 +125,7 @@ class PackedDatasetIterator(
         self._assert_not_closed()
         checked = _state.check(state)
         saved, current = checked["fingerprint"], self._dataset.fingerprint
-        if saved != current and not _fingerprint.goes_on(saved, current, _state.quarantined(checked)):
+        if saved != current and not _fingerprint.goes_on(saved, current, _state.may_have_left_out(checked)):
             raise StateError(
                 "the state was saved by another dataset: "
                 + _fingerprint.differences(saved, current)
@@ -228,6 +231,7 @@ class _Reporter:
 
     # Bound here: while the interpreter ends, Grain still closes iterators, and this module's names are gone.
     _is_ending = staticmethod(sys.is_finalizing)
+    _process_id = staticmethod(os.getpid)
 
     def __init__(self, iterator: PackedDatasetIterator, on_stats: "Callable[[dict[str, Any]], None] | None") -> None:
         self._pipeline = iterator._pipeline
@@ -235,7 +239,13 @@ class _Reporter:
         self._due = time.monotonic() + _REPORT_SECONDS
         self._is_reporting = False
         self._started: float | None = None
+        self._process = self._process_id()
+        self._source: Callable[[], Callable[[], dict[str, Any]] | None] = lambda: None
         self.restored()
+
+    def tell(self, stats: "Callable[[], dict[str, Any]]") -> None:
+        """Reports the figures of this method, which is held weakly, in place of the iterator's."""
+        self._source = weakref.WeakMethod(stats)
 
     def restored(self) -> None:
         """Records left out before a restored place were told of by the run that saved it."""
@@ -262,6 +272,8 @@ class _Reporter:
     def report(self) -> None:
         if self._is_ending() or self._is_reporting:  # `on_stats` may close the iterator
             return
+        if self._process_id() != self._process:  # a forked child has nothing to tell of its parent's iterator
+            return
         self._is_reporting = True
         try:
             self._report()
@@ -270,10 +282,7 @@ class _Reporter:
 
     def _report(self) -> None:
         self._due = time.monotonic() + _REPORT_SECONDS
-        try:
-            stats = self.stats()
-        except GristmillError:
-            return  # forked while another thread used the iterator, of which there is nothing to tell here
+        stats = (self._source() or self.stats)()
         all_now = stats["quarantined"]
         new, self._quarantined = all_now - self._quarantined, all_now
         if new > 0:  # fewer than before: an element was taken back

@@ -19,7 +19,7 @@ _LARGEST_SIZE = 2**63 - 1
 
 @dataclass(frozen=True)
 class Manifest:
-    """Shards, sorted bytewise by path, with their sizes on disk.
+    """Shards, sorted bytewise by absolute path, with their sizes on disk.
 
     A manifest is part of what defines a stream of batches: keep one (it pickles, and `paths` and `sizes`
     are plain tuples) to be certain that a later run reads the same files.
@@ -40,7 +40,8 @@ class Manifest:
         for path, size in zip(self.paths, self.sizes, strict=True):
             _check_name(path)
             integer(f"the size of {path!r}", size, 0, _LARGEST_SIZE)
-        order = sorted(range(len(self.paths)), key=lambda i: os.fsencode(self.paths[i]))
+        # Absolute, so that the order does not depend on how the paths are spelled.
+        order = sorted(range(len(self.paths)), key=lambda i: os.fsencode(os.path.abspath(self.paths[i])))
         object.__setattr__(self, "paths", tuple(self.paths[i] for i in order))
         object.__setattr__(self, "sizes", tuple(int(self.sizes[i]) for i in order))
         listed: set[str] = set()

@@ -108,10 +108,12 @@ def bench(
         lanes=lanes,
     )
     result = running.compare(job, rounds, threads or (1, 2, 4), [*only] or running.available())
-    if latency:
-        result["latency"] = delays.measure(job)
     if output is not None:
         _write(result, output)
+    if latency:
+        result["latency"] = delays.measure(job)
+        if output is not None:
+            _write(result, output)
     if as_json:
         print_json(result)
     else:
@@ -128,7 +130,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _write(result: dict[str, object], folder: Path) -> None:
-    (folder / "bench.json").write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n")
+    (folder / "bench.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     if importlib.util.find_spec("matplotlib") is None:
         click.echo("no pictures: matplotlib is not installed (pip install 'gristmill[bench]')", err=True)
         return

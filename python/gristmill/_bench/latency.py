@@ -15,6 +15,7 @@ from typing import Any
 
 from gristmill._bench import child
 from gristmill._bench.contenders import Job
+from gristmill._errors import GristmillError
 
 LANES = 64
 _STARTS = 7
@@ -100,6 +101,10 @@ def _measure(job: Job) -> dict[str, Any]:
         )
         first = [_first(dataset) for _ in range(_STARTS)]
         continuous = _delays(dataset, 0.0)
+        if not continuous:
+            raise GristmillError(
+                f"there is a single batch in {LANES} lanes: give more text, with --megabytes or --shards"
+            )
         pace = max(_LEAST_PACE_SECONDS, _PACE * statistics.mean(continuous))
         paced = _delays(dataset, pace)
         return {

@@ -141,7 +141,7 @@ def verify(
 
     Reads the shards again, encodes them with the `tokenizers` library whatever the tokenizer, packs, and compares with
     what is in FOLDER. Exit code 0: equal and, unless a --part was asked for, complete; 3: different, and the first
-    difference is shown with the record it comes from; 1: it could not be told.
+    difference is shown with the record it comes from, or equal and not complete; 1: it could not be told.
 
     \b
     Examples:
@@ -162,6 +162,9 @@ def verify(
     # An entry for each token, within reason: of what lies behind the last one the record is not known.
     entries = min(packed.index["sequence_length"], _MOST_ENTRIES)
     other = {"threads": threads, "verify": 0.0, "quarantine_file": None, "provenance": entries}
+    if packed.quarantined(packed.parts()):
+        # A packing that was gone on with may have a stricter policy by its end than it began with.
+        other |= {"on_error": "quarantine", "max_error_rate": 1.0}
     try:
         encoder = Encoder.from_file(
             tokenizer or source["tokenizer"], engine="reference", special_tokens_in_text=special

@@ -12,6 +12,8 @@ from gristmill._pack import files, folder, megatron
 from gristmill._pack.formats import read_part
 
 _IDS_SHOWN = 32
+# Where each layout has the tokens of a row.
+_OF_TOKENS = ("inputs", "tokens", "input_ids")
 _PARTS_SHOWN = 20
 
 
@@ -20,7 +22,7 @@ def is_packed(path: Path) -> bool:
     if path.suffix == ".idx":
         return True
     index = (path if path.is_dir() else path.parent) / folder.INDEX
-    is_own = path.is_dir() or path == index or path.name.startswith(folder.PART)
+    is_own = path.is_dir() or path == index or folder.is_part(path)
     return is_own and index.is_file() and folder.is_index(files.read_json(index))
 
 
@@ -88,7 +90,12 @@ def _first(packed: folder.Folder, parts: list[dict[str, Any]]) -> dict[str, Any]
         item = read_part(packed, 0, parts[0])[0]
     except GristmillError as error:
         raise GristmillError(f"{packed.part_path(0)}: {error}; bring the part back") from error
-    ids = np.atleast_2d(item)[0, :_IDS_SHOWN].tolist()
+    fields = packed.index["fields"]
+    field = next((field for field in _OF_TOKENS if field in fields), None)
+    if field is None:
+        return None
+    # A document of Megatron's has no fields.
+    ids = np.atleast_2d(item)[fields.index(field) if item.ndim > 1 else 0, :_IDS_SHOWN].tolist()
     try:
         encoder = as_encoder(packed.index["source"]["tokenizer"])
         text = encoder.decode(ids)

@@ -34,7 +34,8 @@ def finish(path: Path) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """Writes a value as JSON, wholly or not at all."""
-    unfinished(path).write_text(json.dumps(value, ensure_ascii=False) + "\n")
+    # ASCII: paths may hold bytes that are no UTF-8.
+    unfinished(path).write_text(json.dumps(value) + "\n", encoding="utf-8")
     finish(path)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gristmill import _core, _fingerprint
+from gristmill import _core, _fingerprint, _state
 from gristmill._errors import GristmillError, MissingShardError
 from gristmill._pack import files
 
@@ -71,11 +71,12 @@ class Folder:
         wanted = {"kind": "gristmill pack", "version": VERSION, **index}
         if (path / INDEX).exists():
             folder = cls.open(path)
-            changed = [name for name in wanted if name != "source" and folder.index.get(name) != wanted[name]]
+            # The same shards and tokenizer may be elsewhere by now.
+            changed = [name for name in wanted if folder.index.get(name) != wanted[name]]
             if not changed:
                 return folder
             if parts := folder.parts():
-                folder._check_goes_on(wanted, changed, folder.quarantined(parts))
+                folder._check_goes_on(wanted, [name for name in changed if name != "source"], len(parts))
                 wanted = {**folder.index, **wanted}
             # Else nothing was packed yet, and it may as well become another packing.
         else:
@@ -84,9 +85,10 @@ class Folder:
         files.write_json(path / INDEX, wanted)
         return cls(path, wanted)
 
-    def _check_goes_on(self, wanted: dict[str, Any], changed: list[str], quarantined: int) -> None:
+    def _check_goes_on(self, wanted: dict[str, Any], changed: list[str], parts: int) -> None:
         saved, current = self.index["fingerprint"], wanted["fingerprint"]
-        if _fingerprint.goes_on(saved, current, quarantined):
+        behind = _state.check(self.note(parts - 1)["state"])
+        if _fingerprint.goes_on(saved, current, _state.may_have_left_out(behind)):
             names = [name for name in changed if name != "fingerprint"]
             reasons: list[str] = []
         else:
@@ -183,6 +185,12 @@ def _check_empty(path: Path) -> None:
     begun = {files.LOCK, INDEX + files.UNFINISHED}  # by a run that was killed at once
     if any(child.name not in begun for child in path.iterdir()):
         raise GristmillError(f"{path} is not empty, and holds no packed files: name another folder")
+
+
+def is_part(path: Path) -> bool:
+    """Whether a file is one of a finished part: others, too, call their shards part-00000."""
+    part = _PART_FILE.match(path.name)
+    return part is not None and path.with_name(f"{PART}{part[1]}.json").is_file()
 
 
 def is_index(value: Any) -> bool:

@@ -29,8 +29,9 @@ def verify(folder: Folder, dataset: PackedDataset, only: int | None = None) -> d
     Raises:
       GristmillError: the dataset is of another stream, there is no such part, or the files cannot be read.
     """
-    if dataset.fingerprint != folder.index["fingerprint"]:
-        reason = _fingerprint.differences(folder.index["fingerprint"], dataset.fingerprint)
+    packed, found_here = (_fingerprint.without_policy(it) for it in (folder.index["fingerprint"], dataset.fingerprint))
+    if packed != found_here:
+        reason = _fingerprint.differences(packed, found_here)
         raise GristmillError(f"{folder.path} was packed from another source: {reason}")
     parts = folder.parts()
     if folder.index.get("complete") and folder.index.get("parts") != parts:
@@ -102,7 +103,9 @@ def _difference(dataset: PackedDataset, fields: list[str], got: Any, wanted: Any
     values = {"packed": int(got[tuple(at)]), "expected": int(wanted[tuple(at)])}
     told: dict[str, Any] = {"field": field, "place": int(at[-1]), **values}
     if field in ("inputs", "targets", "tokens", "input_ids", "labels"):
-        told["texts"] = {name: dataset.encoder.id_to_token(max(0, value)) for name, value in values.items()}
+        # Labels may be negative, where there is no token.
+        tokens = {name: dataset.encoder.id_to_token(value) for name, value in values.items() if value >= 0}
+        told["texts"] = {name: tokens.get(name) for name in values}
     return told
 
 
