@@ -305,15 +305,12 @@ impl Source {
 
     /// The error names the last entry; after a restore behind it, the place where reading stands.
     fn too_many(&mut self, what: &str) -> Error {
-        let (shard, record, byte, last) = match self.last_left_out.take() {
-            Some(error) => {
-                let last = format!("; the last one: {error}");
-                (error.shard, error.record, error.byte, last)
-            }
-            None => {
-                let shard = Arc::clone(&self.shards.shard(self.place).path);
-                (shard, Some(self.place.record), Some(self.place.byte), String::new())
-            }
+        let (shard, record, byte, last) = if let Some(error) = self.last_left_out.take() {
+            let last = format!("; the last one: {error}");
+            (error.shard, error.record, error.byte, last)
+        } else {
+            let shard = Arc::clone(&self.shards.shard(self.place).path);
+            (shard, Some(self.place.record), Some(self.place.byte), String::new())
         };
         let reason = format!(
             "{what}{last}. Resume from the last state with a higher max_error_rate=, or repair or remove these shards \
