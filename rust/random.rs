@@ -25,10 +25,12 @@ pub fn permutation(n: usize, seed: u64, purpose: Purpose, key: &[u64]) -> Vec<u3
     order
 }
 
-struct SplitMix64(u64);
+/// The generator behind the permutations.
+pub struct SplitMix64(u64);
 
 impl SplitMix64 {
-    fn new(seed: u64, purpose: Purpose, key: &[u64]) -> Self {
+    /// One whose numbers depend on the arguments alone.
+    pub fn new(seed: u64, purpose: Purpose, key: &[u64]) -> Self {
         let mut random = Self(seed);
         for &part in [purpose as u64].iter().chain(key) {
             random = Self(random.next() ^ part);
@@ -44,7 +46,8 @@ impl SplitMix64 {
         z ^ (z >> 31)
     }
 
-    fn below(&mut self, bound: u64) -> u64 {
+    /// A number below the bound, all equally likely.
+    pub fn below(&mut self, bound: u64) -> u64 {
         loop {
             let product = u128::from(self.next()) * u128::from(bound);
             let low = product as u64;

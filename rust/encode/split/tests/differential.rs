@@ -8,6 +8,7 @@ use flate2::read::MultiGzDecoder;
 use serde_json::json;
 
 use super::{Pair, environment};
+use crate::random::{Purpose, SplitMix64};
 
 /// Representatives of the classes that patterns distinguish, and known traps.
 const TRAPS: &[char] = &[
@@ -66,20 +67,16 @@ const PHRASES: &[&str] = &[
     "𐐀",
 ];
 
-/// A small deterministic generator (`SplitMix64`).
-struct Random(u64);
+/// Makes texts.
+struct Random(SplitMix64);
 
 impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
+    fn new(seed: u64) -> Self {
+        Self(SplitMix64::new(seed, Purpose::Window, &[]))
     }
 
     fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
+        self.0.below(n as u64) as usize
     }
 
     /// A text with runs and phrases; its start shifts what follows across block boundaries.
@@ -176,7 +173,7 @@ fn every_short_text_across_the_border_of_a_block() {
 fn random_texts() {
     let cases = environment("GRISTMILL_CASES", 2000);
     for mut pair in Pair::all() {
-        let mut random = Random(environment("GRISTMILL_SEED", 1) as u64);
+        let mut random = Random::new(environment("GRISTMILL_SEED", 1) as u64);
         let mut text = String::new();
         for _ in 0..cases {
             random.text(&mut text);
@@ -252,7 +249,7 @@ fn other_patterns() {
             {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false},
             {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false}]});
         let mut pair = Pair::new(pattern, &json);
-        let mut random = Random(7);
+        let mut random = Random::new(7);
         let mut text = String::new();
         for _ in 0..environment("GRISTMILL_CASES", 2000) {
             random.text(&mut text);
