@@ -320,6 +320,10 @@ impl Parser {
                 continue;
             }
             self.at += 1;
+            if self.peek() == Some('[') {
+                // To Oniguruma the hyphen stands for itself there.
+                return Err("an unsupported range in a split pattern".into());
+            }
             let high = self.class_atom()?;
             match (low.ranges(), high.ranges()) {
                 ([low], [high])

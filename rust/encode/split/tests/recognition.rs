@@ -44,6 +44,7 @@ fn what_is_refused_says_why() {
             "an unsupported case-insensitive class in a split pattern",
         ),
         (before_byte_level(&split(r"[[a]-z]", "Isolated", false)), "an unsupported range in a split pattern"),
+        (before_byte_level(&split(r"[a-[z]]", "Isolated", false)), "an unsupported range in a split pattern"),
         (
             before_byte_level(&split(r"[[:alpha:]]", "Isolated", false)),
             "an unsupported nested class in a split pattern",
