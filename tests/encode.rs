@@ -107,6 +107,60 @@ fn ignoring_merges_looks_the_whole_piece_up_first() {
     }
 }
 
+/// Behind the byte level a step may cut inside characters, and `ignore_merges` looks a half one up.
+#[test]
+fn half_a_character_may_be_a_token_that_no_merges_make() {
+    let spelling = encode_support::byte_spelling();
+    for half in [&[0xE3, 0x83_u8][..], &[0x81, 0x82], &[0x83, 0x82, 0x83]] {
+        let mut model = Model::byte_level(20);
+        model.vocab.push(half.iter().map(|byte| spelling[usize::from(*byte)]).collect());
+        // In the spelling of bytes, ¼ is a digit.
+        let behind = json!({"type": "Sequence", "pretokenizers": [byte_level(),
+            {"type": "Split", "pattern": {"Regex": "ã"}, "behavior": "Isolated", "invert": false}]});
+        for pre_tokenizer in [steps(), behind] {
+            let options = json!({"ignore_merges": true});
+            let compared = Compared::new(&model.tokenizer(options, Value::Null, pre_tokenizer, json!([])));
+            compared.check(["アー", "ーア", "あ什", "什あ", "ああ", "アアーー1", "ア", "アメリカーー"]);
+            compared.check(texts());
+        }
+    }
+}
+
+/// Files that the reference reads otherwise than they look at first.
+#[test]
+fn what_the_reference_makes_of_odd_files() {
+    let bytes = Model::byte_level(20);
+    let in_map = json!({"type": "Sequence", "pretokenizers": [
+        {"type": "Punctuation", "behavior": {"Removed": null}}, byte_level()]});
+    let mut files = vec![bytes.tokenizer(json!({}), Value::Null, in_map, json!([])).to_string()];
+    let characters = Model::sentence_piece(20);
+    for scheme in ["first", "never"] {
+        let mut marks = metaspace("always", true);
+        marks["prepend_scheme"] = json!({scheme: null});
+        let added = json!([added("<s>", &["special"])]);
+        files.push(characters.tokenizer(fallback(), Value::Null, marks, added).to_string());
+    }
+    // With its type given twice, a normalizer goes by its fields.
+    let normal = bytes.tokenizer(json!({}), json!({"type": "NFC"}), byte_level(), json!([])).to_string();
+    let twice = r#"{"type":"NFC","type":"NFC","strip_left":true,"strip_right":true}"#;
+    files.push(normal.replace(r#"{"type":"NFC"}"#, twice));
+    // The vocabulary's ids have gaps, and the first added token gets the id of the second.
+    let added = json!([added("e\u{301}", &["normalized"]), added("c@", &["normalized"])]);
+    let mut gaps = bytes.tokenizer(json!({}), json!({"type": "NFC"}), byte_level(), added);
+    let next = bytes.vocab.len() + 2;
+    gaps["model"]["vocab"]["c@"] = json!(next);
+    gaps["model"]["vocab"]["zz"] = json!(next + 50);
+    files.push(gaps.to_string());
+    for file in files {
+        let encoder = Encoder::from_bytes(file.as_bytes()).unwrap();
+        for text in ["a.b", "<s>a", " a ", "a b", "é", "e\u{301}", "c@", "the c@ é", "▁the"] {
+            let mut expected = Vec::new();
+            encoder.encode_with_reference(text, &mut expected).unwrap();
+            assert_eq!(encoder.encode(text).unwrap(), expected, "{text:?} {}", encoder.engine_reason());
+        }
+    }
+}
+
 /// Characters without a byte token, with and without an unknown token to fuse.
 #[test]
 fn unknown_characters() {

@@ -5,11 +5,14 @@
 //! match counts, of several the longest, and the search continues after it even when a flag then discards the match.
 
 use ahash::{AHashMap, AHashSet};
-use aho_corasick::{AhoCorasick, MatchKind};
+use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 
 use super::file::AddedTokenEntry;
 use super::model::spm::MARKER_TEXT;
 use super::vocab::Vocab;
+
+/// Bytes of all spellings that a DFA may be made for.
+const LARGE: usize = 16 << 10;
 
 /// The added tokens of a file.
 pub struct AddedTokens {
@@ -72,6 +75,10 @@ impl AddedTokens {
                 next_id += 1;
                 next_id - 1
             });
+            if known.is_none() && entry.normalized && vocab.token(id).is_some() {
+                // The reference may search for this one's spelling under that one's flags.
+                return Err("one of its added tokens gets the id of another token".into());
+            }
             ids.insert(entry.content.clone(), id);
             if entry.special {
                 special.insert(entry.content.clone());
@@ -152,7 +159,12 @@ impl Matcher {
         let automaton = if spellings.is_empty() {
             None
         } else {
-            let automaton = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(spellings);
+            // Of many long tokens a DFA would take a kilobyte for each byte.
+            let is_large = spellings.iter().map(String::len).sum::<usize>() > LARGE;
+            let automaton = AhoCorasick::builder()
+                .match_kind(MatchKind::LeftmostLongest)
+                .kind(is_large.then_some(AhoCorasickKind::ContiguousNFA))
+                .build(spellings);
             Some(automaton.map_err(|error| format!("its added tokens cannot be searched: {error}"))?)
         };
         Ok(Self { automaton, ..matcher })

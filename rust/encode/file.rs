@@ -105,11 +105,9 @@ impl<'a> TokenizerFile<'a> {
             return Err("its post-processor does not emit the text's tokens exactly once".into());
         }
         check::<DecoderWrapper>(outline.decoder)?;
-        check::<NormalizerWrapper>(outline.normalizer)?;
-        check::<PreTokenizerWrapper>(outline.pre_tokenizer)?;
         Ok(Self {
-            normalizer: value(outline.normalizer)?,
-            pre_tokenizer: value(outline.pre_tokenizer)?,
+            normalizer: as_the_reference_reads::<NormalizerWrapper>(outline.normalizer)?,
+            pre_tokenizer: as_the_reference_reads::<PreTokenizerWrapper>(outline.pre_tokenizer)?,
             added_tokens: outline.added_tokens,
             model: outline.model,
         })
@@ -179,8 +177,8 @@ fn check<T: DeserializeOwned>(part: Option<&RawValue>) -> Result<(), String> {
     }
 }
 
-/// A part of the file as the reference would write it again: it goes by the fields of a post-processor, whatever
-/// type the file gives it.
+/// A part of the file as the reference would write it again: it goes by the fields of a part, whatever type the file
+/// gives it, and takes more than one spelling of a value.
 fn as_the_reference_reads<T: DeserializeOwned + Serialize>(
     part: Option<&RawValue>,
 ) -> Result<serde_json::Value, String> {
@@ -200,12 +198,6 @@ fn keeps_ids(post_processor: &serde_json::Value) -> bool {
         Some("Sequence") => list("processors").iter().all(keeps_ids),
         _ => true,
     }
-}
-
-fn value(part: Option<&RawValue>) -> Result<serde_json::Value, String> {
-    part.map_or(Ok(serde_json::Value::Null), |raw| {
-        serde_json::from_str(raw.get()).map_err(|error| error.to_string())
-    })
 }
 
 /// The vocabulary in the order of the file.

@@ -158,14 +158,11 @@ fn metaspace(value: &Value) -> Result<(Prefix, bool), String> {
     if value["replacement"] != MARKER_TEXT {
         return Err("its Metaspace has a marker other than U+2581".into());
     }
-    // The older form of the option; the reference refuses it together with a different scheme.
-    let never = value["add_prefix_space"] == false;
     let prefix = match value["prepend_scheme"].as_str() {
-        _ if never => Prefix::Never,
-        None | Some("always") => Prefix::Always,
+        Some("always") => Prefix::Always,
         Some("first") => Prefix::First,
         Some("never") => Prefix::Never,
-        Some(other) => return Err(format!("its Metaspace has the prepend scheme {other:?}")),
+        other => return Err(format!("its Metaspace has the prepend scheme {other:?}")),
     };
     Ok((prefix, value["split"] != false))
 }

@@ -70,7 +70,10 @@ impl Bytes {
             joined.add_inside(bytes);
             joined.add_edges(bytes);
         }
-        if unknown != Unknown::Never {
+        // Behind the byte level, text may be cut inside characters, and half a character be such a token: of its
+        // neighbours too little is known.
+        let is_half = |token: &[u8]| token.len() == 2 && std::str::from_utf8(token).is_err();
+        if unknown != Unknown::Never || whole.keys().any(|token| is_half(token)) {
             joined.add_all();
         }
         let table = MergeTable::new(&rules.live, kernel);

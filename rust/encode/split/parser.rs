@@ -178,7 +178,8 @@ impl Parser {
             Some((min, "")) => (number(min)?, None),
             Some((min, max)) => (number(min)?, Some(number(max)?)),
         };
-        if max.is_some_and(|max| max < min || max == 0) {
+        let is_once = (min, max) == (1, Some(1));
+        if max.is_some_and(|max| max < min || max == 0) || is_once && self.ignore_case {
             return Err(refused());
         }
         self.at += close;
@@ -205,6 +206,10 @@ impl Parser {
         } else if self.eat("?=") {
             Some(false)
         } else {
+            if self.ignore_case && self.peek() == Some('?') {
+                // Oniguruma joins the letters in it to those around it, to characters as in `MULTI_FOLDS`.
+                return Err("a group in a case-insensitive one in a split pattern".into());
+            }
             if self.eat("?i:") {
                 self.ignore_case = true;
             } else if !self.eat("?:") && self.peek() == Some('?') {
@@ -321,7 +326,7 @@ impl Parser {
             }
             self.at += 1;
             if self.peek() == Some('[') {
-                // To Oniguruma the hyphen stands for itself there.
+                // To Oniguruma the class alone counts there.
                 return Err("an unsupported range in a split pattern".into());
             }
             let high = self.class_atom()?;

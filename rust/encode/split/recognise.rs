@@ -81,7 +81,7 @@ impl Reading {
                 Ok(())
             }
             "Punctuation" => {
-                let behaviour = json["behavior"].as_str().unwrap_or("Isolated");
+                let behaviour = json["behavior"].as_str().unwrap_or("no behavior");
                 let pattern = isolated(Node::Class(punctuation()), behaviour, false);
                 self.push(pattern.map_err(|what| format!("a Punctuation with {what}"))?);
                 Ok(())

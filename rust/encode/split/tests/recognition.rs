@@ -55,6 +55,11 @@ fn what_is_refused_says_why() {
         ),
         (before_byte_level(&split(r"\bx", "Isolated", false)), r"'\b' in a split pattern"),
         (
+            before_byte_level(&split("(?i:s(?:t))", "Isolated", false)),
+            "a group in a case-insensitive one in a split pattern",
+        ),
+        (before_byte_level(&split("(?i:s{1}t)", "Isolated", false)), "an unsupported '{' in a split pattern"),
+        (
             before_byte_level(&split(r"(?<!a)x", "Isolated", false)),
             "an unsupported kind of group in a split pattern",
         ),
