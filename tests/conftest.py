@@ -127,7 +127,7 @@ def packing(shards, tokenizer_file):
     def arguments(folder, *more):
         options = ["--text-field", "raw_content", "--sequence-length", "128", "--batch-size", "16", "--threads", "2"]
         source = [shards, "--tokenizer", str(tokenizer_file.parent), "--output", str(folder)]
-        return ["pack", *source, "--rows-per-file", "300", *options, *map(str, more)]
+        return ["pack", *source, "--rows-per-file", "50", *options, *map(str, more)]
 
     return arguments
 

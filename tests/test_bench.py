@@ -1,8 +1,10 @@
 import gzip
 import importlib.util
 import json
+import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -264,3 +266,23 @@ def test_too_little_text_for_delays_is_said_and_loses_no_result(tmp_path, job, c
     assert _cli.run(arguments) == 1
     assert "give more text" in capsys.readouterr().err
     assert json.loads((tmp_path / "bench.json").read_text())["by_threads"]
+
+
+def test_a_bench_that_is_terminated_leaves_nothing_behind(tmp_path, blank_shard):
+    command = [sys.executable, "-m", "gristmill", "bench", "--shards", blank_shard, "--only", "copy", "--threads", "1"]
+    process = subprocess.Popen(command, env={**os.environ, "TMPDIR": str(tmp_path)}, stderr=subprocess.PIPE)
+
+    def children():
+        return Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+
+    deadline = time.monotonic() + 60
+    while not (children() and list(tmp_path.iterdir())):
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    workers = children()
+    process.terminate()
+    process.communicate(timeout=30)
+    assert process.returncode == 143
+    assert not list(tmp_path.iterdir())
+    assert not any(Path(f"/proc/{worker}").exists() for worker in workers)

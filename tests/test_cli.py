@@ -240,3 +240,15 @@ def test_stderr_may_be_closed(folder):
     command = f"{sys.executable} -m gristmill inspect '{folder}/nowhere' 2>&-"
     process = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60, check=False)
     assert (process.returncode, process.stdout) == (1, "")
+
+
+def test_a_terminal_that_lacks_characters_of_the_text(tmp_path):
+    shard = shard_of(tmp_path, '{"text": "世界", "ключ": 1}')
+    for arguments in (["inspect", str(shard)], ["inspect", str(shard), "--json"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "gristmill", *arguments],
+            env={**os.environ, "PYTHONIOENCODING": "latin-1"}, capture_output=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert b"\\u043a" in done.stdout
+    assert "ключ" in json.loads(done.stdout)["keys"]

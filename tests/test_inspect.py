@@ -352,3 +352,15 @@ def test_a_shard_may_lie_beside_the_index_of_something_else(tmp_path, capsys):
     shard = shard_of(tmp_path, '{"text": "a"}', name="part-00000.json.gz")
     assert run_json(capsys, "inspect", shard)["kind"] == "shard"
     assert "index.json is damaged" in fails(capsys, "inspect", tmp_path / "index.json")
+
+
+def test_a_row_of_a_field_that_is_called_none(tmp_path, capsys, tokenizer_file):
+    shard = shard_of(tmp_path, *(json.dumps({"None": f"some words {number}"}) for number in range(30)))
+    iterator = iter(
+        gm.PackedDataset(shard, tokenizer=tokenizer_file, sequence_length=16, batch_size=2, text_field="None")
+    )
+    next(iterator)
+    state = tmp_path / "state.json"
+    state.write_text(json.dumps(iterator.get_state()))
+    found = run_json(capsys, "inspect", state, "--row", 1, "--shards", shard, "--tokenizer", tokenizer_file)
+    assert found["segments"]

@@ -8,6 +8,9 @@ import json
 import os
 import pickle
 import signal
+import subprocess
+import sys
+import textwrap
 import threading
 import time
 from unittest.mock import Mock
@@ -302,7 +305,7 @@ def test_a_batch_for_which_there_is_no_memory_is_an_error(shards, tokenizer_file
     process = start_python(code.format(shards=shards, tokenizer=str(tokenizer_file)))
     out, errors = process.communicate(timeout=60)
     assert (
-        "not enough memory for a batch of 262144 rows of 1024 tokens, which takes 6.4 GB: lower batch_size=" in out
+        "not enough memory for a batch of 262144 rows of 1024 tokens, which takes 6442.5 MB: lower batch_size=" in out
     ), errors
 
 
@@ -434,3 +437,38 @@ def test_what_an_extra_is_missing_for_is_not_listed(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *more: None if name == "orbax" else find(name, *more))
     assert "CheckpointSave" not in dir(gm)
     assert {"global_batches", "PackedDataset"} <= set(dir(gm))
+
+
+def test_a_numpy_that_cannot_be_imported_is_an_import_error(tmp_path):
+    (tmp_path / "numpy").mkdir()
+    (tmp_path / "numpy/__init__.py").write_text("raise ImportError('a library is missing')")
+    code = """
+    import sys
+    sys.path.insert(0, {folder!r})
+    try:
+        import gristmill
+    except ImportError as error:
+        print(error)
+    """
+    out, errors = start_python(code.format(folder=str(tmp_path))).communicate(timeout=60)
+    assert out == "a library is missing\n", out + errors
+
+
+def test_names_of_shards_do_not_depend_on_the_locale(tmp_path, tokenizer_file):
+    """Python takes a name's bytes for characters of the locale; the core takes them for UTF-8."""
+    folder = tmp_path / "dätä"
+    write_shard(folder / "ü.json.gz", ["some words"])
+    code = """
+    import os, gristmill as gm
+    folder = os.fsdecode({folder!r})
+    ds = gm.PackedDataset(folder + "/*.gz", tokenizer={tokenizer!r}, text_field="raw_content", sequence_length=16)
+    assert sum(1 for _ in ds) == 1
+    print("done")
+    """
+    code = code.format(folder=os.fsencode(folder), tokenizer=str(tokenizer_file))
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        env=environment, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.stdout == "done\n", done.stderr

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import gristmill as gm
-from command_line import checked
+from command_line import checked, shard_of
 from gristmill import _cli
 from gristmill._iterator import PackedDatasetIterator
 from gristmill._pack import files, megatron, run
@@ -91,7 +91,7 @@ def test_array_records_hold_the_same_rows(tmp_path, pack):
 
 
 def test_megatron_files_hold_whole_documents(tmp_path, pack, texts, encoder, capsys):
-    found = pack(tmp_path, "--format", "megatron", "--rows-per-file", 200)
+    found = pack(tmp_path, "--format", "megatron", "--rows-per-file", 60)
     prefixes = sorted(path.with_suffix("") for path in tmp_path.glob("*.idx"))
     assert len(prefixes) > 2
     documents = [document for prefix in prefixes for document in read_as_megatron_does(prefix)]
@@ -218,7 +218,7 @@ def test_what_it_refuses(tmp_path, pack, packing, capsys):
     code, said = checked(capsys, *packing(tmp_path / "packed", "--seed", 1))
     assert said == others % "seed was None and is 1, shuffle_window was None and is 1024"
     code, said = checked(capsys, *packing(tmp_path / "packed", "--lanes", 2, "--layout", "hf", "--rows-per-file", 10))
-    assert said == others % "lanes was 8 and is 2, layout was maxtext and is hf, rows_per_file was 300 and is 10"
+    assert said == others % "lanes was 8 and is 2, layout was maxtext and is hf, rows_per_file was 50 and is 10"
     # What is done about errors may change, and is no difference.
     code, said = checked(capsys, *packing(tmp_path / "packed", "--on-error", "quarantine", "--format", "array_record"))
     assert said == others % "format was npy and is array_record"
@@ -386,3 +386,22 @@ def test_a_complete_folder_leaves_nothing_to_do(tmp_path, packing, capsys):
         said.append(capsys.readouterr().out)
     assert re.search(r"^speed +[\d,]+ tokens/s, ", said[0], re.MULTILINE)
     assert re.search(r"^speed +nothing to do$", said[1], re.MULTILINE)
+
+
+def test_padding_does_not_count_as_rows_of_a_part(tmp_path, tokenizer_file, capsys):
+    """Seven lanes end long before the eighth."""
+    for number, count in enumerate([100, *[1] * 7]):
+        lines = [json.dumps({"text": "some words " * 20}) for _ in range(count)]
+        shard_of(tmp_path, *lines, name=f"{number}.json.gz")
+    for file_format, rows in (("npy", 100), ("megatron", 100)):
+        folder = tmp_path / file_format
+        code, _ = checked(
+            capsys, "pack", tmp_path / "*.json.gz", "--tokenizer", tokenizer_file, "--output", folder,
+            "--sequence-length", 16, "--batch-size", 8, "--rows-per-file", rows, "--format", file_format,
+        )  # fmt: skip
+        assert code == 0
+        index = json.loads((folder / "index.json").read_text())
+        tokens = [part["tokens"] for part in index["parts"]]
+        assert len(tokens) > 2
+        assert all(rows * 16 * 0.9 < count < (rows + 8) * 16 for count in tokens[:-1]), tokens
+        assert checked(capsys, "verify", folder)[1]["equal"]

@@ -294,3 +294,14 @@ def test_a_folder_whose_name_is_not_utf_8(tmp_path, packing, pack, capsys, shard
     command[1] = "shards/*/*.gz"
     assert checked(capsys, *command)[0] == 0
     assert checked(capsys, "verify", tmp_path / "packed", "--shards", command[1])[1]["equal"]
+
+
+def test_inspect_says_which_parts_are_gone_or_cut(tmp_path, pack, capsys):
+    pack(tmp_path)
+    assert checked(capsys, "inspect", tmp_path)[1]["damaged"] == []
+    (tmp_path / "part-00001.npy").unlink()
+    os.truncate(tmp_path / "part-00002.npy", 1000)
+    damaged = checked(capsys, "inspect", tmp_path)[1]["damaged"]
+    assert [text.partition(" ")[0] for text in damaged] == ["part-00001.npy", "part-00002.npy"]
+    assert _cli.run(["inspect", str(tmp_path)]) == 0
+    assert "part-00002.npy has 1,000 bytes, and had" in capsys.readouterr().out

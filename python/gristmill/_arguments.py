@@ -117,6 +117,14 @@ def path(name: str, value: Any) -> str:
     return valid_text(name, found)
 
 
+def utf8_path(path: str) -> str:
+    """A shard's path as the core takes it: the bytes of its name as UTF-8, whatever the locale takes them for."""
+    try:
+        return os.fsencode(path).decode()
+    except UnicodeError:
+        raise ArgumentError(f"the name of the shard {path!r} is not UTF-8: rename it") from None
+
+
 def tokenizer_file(path: "str | os.PathLike[str]") -> Path:
     """The tokenizer.json that a path means: itself, or the one in the folder that it is."""
     # Path.is_dir() raises where a name is too long or a folder is closed; whoever reads the file says so.

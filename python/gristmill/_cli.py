@@ -3,6 +3,7 @@
 Exit codes: 0 done, 1 an error, 2 wrong usage, 3 `verify` found a difference or parts missing, 130 interrupted.
 """
 
+import io
 import logging
 import os
 import platform
@@ -26,6 +27,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line and exits."""
     if sys.stderr is None:  # closed before Python began, as some daemons do
         sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # what a text holds, the locale may lack
+            stream.reconfigure(errors="backslashreplace")
     sys.exit(run(arguments))
 
 

@@ -337,7 +337,7 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
 
     def _pipeline_arguments(self) -> dict[str, Any]:
         return {
-            "paths": [os.fspath(path) for path in self._manifest.paths],
+            "paths": [_arguments.utf8_path(path) for path in self._manifest.paths],
             "sizes": self._manifest.sizes,
             "text_field": self._text_field,
             "sequence_length": self._sequence_length,

@@ -205,7 +205,7 @@ def _shard(path: Path, records: int) -> dict[str, Any]:
     characters: Counter[str] = Counter()
     size = path.stat().st_size
     _, longest_line, _ = TABLE["max_document_bytes"]
-    reader = Records(_arguments.path("path", path), size, longest_line)
+    reader = Records(_arguments.utf8_path(str(path)), size, longest_line)
     seen = 0
     while seen < records and (members := reader.next()) is not None:
         # Of equal keys the last one counts.

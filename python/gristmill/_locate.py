@@ -21,8 +21,8 @@ from gristmill._progress import Progress
 # Of a fingerprint: what is no argument, and the arguments that are strings.
 _NO_ARGUMENTS = frozenset({"manifest", "tokenizer"})
 _STRINGS = frozenset({"text_field", "packing", "truncation", "layout", "on_error"})
-# Arguments for which None says something else than leaving them out.
-_NONE_MEANS = frozenset({"epochs"})
+# Arguments for which "None" says something else than leaving them out; it may be the name of a field.
+_NONE_MEANS = frozenset({"epochs", "text_field"})
 # Arguments that others than --set are for.
 _SET_ALREADY = frozenset({"shards", "tokenizer", "prefetch", "provenance"})
 _EXCERPT = 60

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from gristmill import _glob
-from gristmill._arguments import integer, items, wrong_type
+from gristmill._arguments import integer, items, utf8_path, wrong_type
 from gristmill._errors import ArgumentError, MissingShardError
 
 Pathish: TypeAlias = "str | os.PathLike[str]"
@@ -149,7 +149,4 @@ def _hint(name: str) -> str:
 def _check_name(path: object) -> None:
     if not isinstance(path, str):
         raise wrong_type("shards", path, "paths as strings")
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        raise ArgumentError(f"the name of the shard {path!r} is not UTF-8: rename it") from None
+    utf8_path(path)

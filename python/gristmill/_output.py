@@ -15,6 +15,7 @@ as_json_option = click.option("--json", "as_json", is_flag=True, help="Print one
 
 
 INTERRUPTED = 130
+TERMINATED = 143
 
 
 @contextlib.contextmanager
@@ -61,6 +62,21 @@ def importing() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
+@contextlib.contextmanager
+def cleaning_up_when_terminated() -> Iterator[None]:
+    """SIGTERM, as schedulers and `timeout` send it, leaves neither processes nor temporary files behind."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield  # whoever called this sees to it
+        return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
 def print_json(value: Any) -> None:
     """Prints a command's result for other programs."""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    is_utf8 = sys.stdout.encoding.lower().replace("-", "") == "utf8"
+    click.echo(json.dumps(value, indent=2, ensure_ascii=not is_utf8))

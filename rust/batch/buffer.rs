@@ -146,11 +146,11 @@ impl Pool {
             let Shape { arrays, rows, length, entries } = self.shape;
             // In floating point: the number of items may be too large for an integer.
             let of_row = arrays as f64 * length as f64 + entries as f64 * ENTRY_ITEMS as f64;
-            let gigabytes = rows as f64 * of_row * size_of::<i32>() as f64 / 1e9;
+            let megabytes = rows as f64 * of_row * size_of::<i32>() as f64 / 1e6;
             let provenance = if entries > 0 { ", provenance=" } else { "" };
             Error::System(format!(
-                "there is not enough memory for a batch of {rows} rows of {length} tokens, which takes {gigabytes:.1} \
-                 GB: lower batch_size=, sequence_length={provenance} or prefetch="
+                "there is not enough memory for a batch of {rows} rows of {length} tokens, which takes {megabytes:.1} \
+                 MB: lower batch_size=, sequence_length={provenance} or prefetch="
             ))
         })
     }
@@ -306,13 +306,13 @@ mod tests {
     fn a_batch_that_no_memory_holds_is_an_error() {
         // 2^30 rows of three arrays and of entries of four items, all of four bytes.
         for (length, entries, expected) in [
-            (1 << 27, 0, "1729382256.9 GB: lower batch_size=, sequence_length= or prefetch="),
+            (1 << 27, 0, "1729382256910.3 MB: lower batch_size=, sequence_length= or prefetch="),
             (
                 1 << 27,
                 1 << 27,
-                "4035225266.1 GB: lower batch_size=, sequence_length=, provenance= or prefetch=",
+                "4035225266124.0 MB: lower batch_size=, sequence_length=, provenance= or prefetch=",
             ),
-            (1 << 40, 0, "14167099448608.9 GB: lower batch_size=, sequence_length= or prefetch="),
+            (1 << 40, 0, "14167099448608936.0 MB: lower batch_size=, sequence_length= or prefetch="),
         ] {
             let shape = Shape { rows: 1 << 30, length, entries, ..SHAPE };
             let error = Pool::new(shape, 1).get().unwrap_err().to_string();

@@ -38,7 +38,9 @@ mod _core {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        // NumPy's C API is loaded with the first array. An interrupt at that moment would be a panic.
+        // NumPy's C API is loaded with the first array. If it cannot be, or is interrupted, that would be a panic: so
+        // NumPy is imported before.
+        module.py().import("numpy")?;
         drop(PyArray1::<i32>::zeros(module.py(), 0, false));
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         module.add("TOKENIZERS_VERSION", crate::encode::TOKENIZERS_VERSION)?;

@@ -10,7 +10,7 @@ from gristmill import _options, _sample
 from gristmill._encoder import Encoder
 from gristmill._errors import GristmillError
 from gristmill._manifest import Manifest
-from gristmill._output import as_json_option, importing, print_json
+from gristmill._output import as_json_option, cleaning_up_when_terminated, importing, print_json
 
 # What delays are measured on: a small share of a machine, as beside a training loop.
 _LATENCY_THREADS = 2
@@ -107,13 +107,14 @@ def bench(
         threads=_LATENCY_THREADS,
         lanes=lanes,
     )
-    result = running.compare(job, rounds, threads or (1, 2, 4), [*only] or running.available())
-    if output is not None:
-        _write(result, output)
-    if latency:
-        result["latency"] = delays.measure(job)
+    with cleaning_up_when_terminated():
+        result = running.compare(job, rounds, threads or (1, 2, 4), [*only] or running.available())
         if output is not None:
             _write(result, output)
+        if latency:
+            result["latency"] = delays.measure(job)
+            if output is not None:
+                _write(result, output)
     if as_json:
         print_json(result)
     else:

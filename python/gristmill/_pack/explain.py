@@ -41,6 +41,7 @@ def inspect(path: Path) -> dict[str, Any]:
         "path": str(packed.path),
         **{name: index[name] for name in ("format", "dtype", "fields", "sequence_length", "source")},
         "complete": packed.is_complete(parts),
+        "damaged": [wrong for part in parts if (wrong := packed.wrong_size(part["files"]))],
         "items": sum(part["items"] for part in parts),
         "tokens": sum(part["tokens"] for part in parts),
         "bytes": sum(size for part in parts for size in part["files"].values()),
@@ -65,6 +66,7 @@ def describe(found: dict[str, Any]) -> str:
     listed = found["quarantine_file"]
     lines: list[tuple[str, object]] = [
         ("packed", f"{found['path']}, format {found['format']}, {'' if found['complete'] else 'not '}complete"),
+        *(("DAMAGED", wrong) for wrong in found["damaged"][:_PARTS_SHOWN]),
         ("holds", f"{found['items']:,} {unit}, {found['tokens']:,} tokens, {found['bytes']:,} bytes"),
         ("fields", f"{', '.join(found['fields'])} ({found['dtype']})"),
         ("shards", ", ".join(found["source"]["shards"])),

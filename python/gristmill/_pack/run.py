@@ -120,7 +120,7 @@ def _write_parts(dataset: PackedDataset, folder: Folder, parts: list[dict[str, A
                 batch = next(iterator, None)
                 if batch is not None:
                     part = part or _Part(folder, number)
-                    part.write(unit.take(batch), len(next(iter(batch.values()))))
+                    part.write(unit.take(batch), unit.rows)
                     shown.show_place(iterator)
                     if part.rows < folder.index["rows_per_file"]:
                         continue
@@ -150,7 +150,7 @@ class _Part:
         self._batches = self._items = self.rows = 0
 
     def write(self, items: Any, rows: int) -> None:
-        """Appends what a batch of so many rows gave."""
+        """Appends what a batch gave, of which so many rows hold tokens."""
         self._writer.write(items)
         self._batches += 1
         self._items += len(items)

@@ -24,6 +24,7 @@ class Rows:
 
     Attributes:
       pending: nothing.
+      rows: how many rows of the batch taken last hold tokens.
       places: of each item taken last, its row in the batch; and None, since any place of the row is one of the item.
     """
 
@@ -32,6 +33,7 @@ class Rows:
         self._fields = fields
         self._is_token = _IS_TOKEN[layout]
         self.pending: list[list[int]] = []
+        self.rows = 0
         self.places: list[tuple[int, int | None]] = []
 
     def take(self, batch: "Element") -> Any:
@@ -39,6 +41,7 @@ class Rows:
         # Tokens stand before padding: a row without one at its first place has none.
         kept = batch[self._is_token][:, 0] != 0
         self.places = [(row, None) for row in np.flatnonzero(kept).tolist()]
+        self.rows = len(self.places)
         return np.stack([batch[name] for name in self._fields], axis=1)[kept]
 
 
@@ -47,12 +50,14 @@ class Documents:
 
     Attributes:
       pending: of each lane, the ids of the document whose end is still to come.
+      rows: how many rows of the batch taken last hold tokens.
       places: of each item taken last, the row in the batch and the place in it of its last token.
     """
 
     def __init__(self, layout: str, fields: Sequence[str], lanes: int) -> None:
         del layout, fields
         self.pending: list[list[int]] = [[] for _ in range(lanes)]
+        self.rows = 0
         self.places: list[tuple[int, int | None]] = []
 
     def take(self, batch: "Element") -> Any:
@@ -60,6 +65,7 @@ class Documents:
         rows_per_lane = len(batch["inputs"]) // len(self.pending)
         documents: list[Any] = []
         self.places = []
+        self.rows = int(np.count_nonzero(batch["inputs_segmentation"][:, 0]))
         for row, ids in enumerate(batch["inputs"]):
             tokens = np.count_nonzero(batch["inputs_segmentation"][row])
             # A token without a target is its document's last.
