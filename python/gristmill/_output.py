@@ -78,5 +78,6 @@ def cleaning_up_when_terminated() -> Iterator[None]:
 
 def print_json(value: Any) -> None:
     """Prints a command's result for other programs."""
-    is_utf8 = sys.stdout.encoding.lower().replace("-", "") == "utf8"
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"  # what is no file has none
+    is_utf8 = encoding.lower().replace("-", "") == "utf8"
     click.echo(json.dumps(value, indent=2, ensure_ascii=not is_utf8))

@@ -29,9 +29,11 @@ def verify(folder: Folder, dataset: PackedDataset, only: int | None = None) -> d
     Raises:
       GristmillError: the dataset is of another stream, there is no such part, or the files cannot be read.
     """
-    packed, found_here = (_fingerprint.without_policy(it) for it in (folder.index["fingerprint"], dataset.fingerprint))
-    if packed != found_here:
-        reason = _fingerprint.differences(packed, found_here)
+    # The policy may have changed while packing.
+    packed = _fingerprint.without_policy(folder.index["fingerprint"])
+    source = _fingerprint.without_policy(dataset.fingerprint)
+    if packed != source:
+        reason = _fingerprint.differences(packed, source)
         raise GristmillError(f"{folder.path} was packed from another source: {reason}")
     parts = folder.parts()
     if folder.index.get("complete") and folder.index.get("parts") != parts:
