@@ -97,14 +97,14 @@ def write_shard(path: Path, documents: list[str]) -> None:
     path.write_bytes(gzip.compress(data, 6, mtime=0) if path.suffix == ".gz" else data)
 
 
-def start_python(code: str, **arguments: Any) -> "subprocess.Popen[str]":
+def start_python(code: str, env: Mapping[str, str] | None = None, **arguments: Any) -> "subprocess.Popen[str]":
     """Starts code in a process of its own."""
     return subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(code)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "JAX_PLATFORMS": "cpu"},
+        env={**os.environ, "JAX_PLATFORMS": "cpu", **(env or {})},
         **arguments,
     )
 

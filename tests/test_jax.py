@@ -16,7 +16,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import gristmill as gm
 from conftest import assert_same_batches
-from gristmill import _global
+from gristmill import _agreement, _global
 from stand_ins import Uneven, sharding_of
 
 
@@ -238,7 +238,7 @@ def test_the_quarantine_is_as_of_the_batches_handed_out(tmp_path, encoder, shard
 
 
 def interrupt_at(line):
-    """Interrupts the program before it runs the so-manyth line of `_global` from here on."""
+    """Interrupts the program before it runs the so-manyth line of `_global` and `_agreement` from here on."""
     lines = itertools.count()
 
     def local(frame, event, argument):
@@ -246,7 +246,8 @@ def interrupt_at(line):
             raise KeyboardInterrupt
         return local
 
-    sys.settrace(lambda frame, event, argument: local if frame.f_code.co_filename == _global.__file__ else None)
+    files = (_global.__file__, _agreement.__file__)
+    sys.settrace(lambda frame, event, argument: local if frame.f_code.co_filename in files else None)
 
 
 @pytest.fixture
@@ -272,7 +273,7 @@ def test_an_interrupt_at_any_line_leaves_a_host_in_step(shard_folder, encoder, s
     with gm.global_batches(dataset, sharding) as batches:
         start = batches.get_state()
         for line in itertools.count():
-            batches._agreement = _global._Agreement(steps.append, lambda yes: votes.append(yes) or (lambda: yes))
+            batches._agreement = _agreement.Agreement(steps.append, lambda yes: votes.append(yes) or (lambda: yes))
             batches.set_state(start)
             votes.clear()
             steps.clear()

@@ -8,9 +8,6 @@ import json
 import os
 import pickle
 import signal
-import subprocess
-import sys
-import textwrap
 import threading
 import time
 from unittest.mock import Mock
@@ -466,9 +463,6 @@ def test_names_of_shards_do_not_depend_on_the_locale(tmp_path, tokenizer_file):
     print("done")
     """
     code = code.format(folder=os.fsencode(folder), tokenizer=str(tokenizer_file))
-    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        env=environment, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert done.stdout == "done\n", done.stderr
+    process = start_python(code, env={"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"})
+    out, errors = process.communicate(timeout=60)
+    assert out == "done\n", errors

@@ -6,8 +6,10 @@ once, before they load anything: first a hash of each, and only if these differ 
 anything tell that hosts were restored from states of different steps, so they compare these before they go on.
 """
 
+import functools
 import hashlib
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -15,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gristmill import _fingerprint
-from gristmill._errors import ArgumentError, StateError
+from gristmill._errors import ArgumentError, GristmillError, StateError
 from gristmill._exchange import Exchange, exchange
 from gristmill._lanes import listed
 
@@ -36,19 +38,83 @@ def check_same_stream(fingerprint: str, sharding: Any) -> None:
     Raises:
       ArgumentError: the fingerprints differ; on every process, naming those that differ from most and in what.
     """
-    if not spans_processes(sharding):
+    if not _spans_processes(sharding):
         return
     fingerprints = _gathered(exchange(frozenset(sharding.device_set)), fingerprint.encode())
     if len(set(fingerprints.values())) > 1:
         raise ArgumentError(f"the processes of the sharding were given different streams: {_told(fingerprints)}")
 
 
-def check_same_step(step: int, sharding: Any) -> None:
+class Agreement:
+    """What the processes agree on, each thing asked once, also where an interrupt takes a batch back.
+
+    All processes must ask equally often, or one of them would take the answer to one question for that to another.
+    """
+
+    def __init__(
+        self, ask_step: Callable[[int], None], vote: Callable[[bool], Callable[[], bool]] | None = None
+    ) -> None:
+        self._ask_step = ask_step
+        self._vote = vote
+        self._is_asking = False
+        self._has_started = False
+        self._by_step: dict[int, Callable[[], bool]] = {}
+
+    def start(self, step: int) -> None:
+        """Makes sure that all processes go on from this step.
+
+        Raises:
+          StateError: they do not; on all of them.
+        """
+        if self._has_started:
+            return
+        if self._is_asking:  # That call was interrupted, and whether the others were asked is not known.
+            _lost()
+        self._is_asking = True
+        try:
+            self._ask_step(step)
+        except GristmillError:
+            self._is_asking = False  # all of them know, and will ask again
+            raise
+        self._has_started = True
+        self._is_asking = False
+
+    def on(self, step: int, has_rows: bool) -> Callable[[], bool]:
+        """The vote on whether any process has rows in a step, in which this one takes part now unless it already has.
+
+        Calling the result waits for the answer. If all load the same lanes, or never end, there is no vote.
+        """
+        if self._vote is None:
+            return lambda: has_rows
+        if step not in self._by_step:
+            if self._is_asking:  # as above
+                return _lost
+            self._is_asking = True
+            self._by_step[step] = self._vote(has_rows)
+            self._is_asking = False
+            self._by_step.pop(step - 2, None)  # of a batch that was handed out
+        return self._by_step[step]
+
+    def forget(self) -> None:
+        """All processes go to another place, and ask anew."""
+        self._has_started = False
+        self._by_step.clear()
+
+
+def of_processes(sharding: jax.sharding.Sharding, *, votes: bool) -> Agreement | None:
+    """The agreement of this process with the others of a sharding, if there are any; `votes` says whether on steps."""
+    if not _spans_processes(sharding):
+        return None
+    vote = exchange(frozenset(sharding.device_set)).any if votes else None
+    return Agreement(functools.partial(_check_same_step, sharding=sharding), vote)
+
+
+def _check_same_step(step: int, sharding: Any) -> None:
     """Compares the steps from which all processes of a sharding go on: each of them must call this.
 
     Args:
       step: of the state of this process.
-      sharding: one that `spans_processes`.
+      sharding: one that `_spans_processes`.
 
     Raises:
       StateError: the steps differ; on every process.
@@ -66,7 +132,7 @@ def check_same_step(step: int, sharding: Any) -> None:
         )
 
 
-def spans_processes(sharding: Any) -> bool:
+def _spans_processes(sharding: Any) -> bool:
     """Whether this process is one of several of a sharding."""
     processes = {device.process_index for device in getattr(sharding, "device_set", ())}
     return len(processes) > 1 and jax.process_index() in processes
@@ -103,4 +169,11 @@ def _told(fingerprints: dict[int, str]) -> str:
     return (
         f"{'; '.join(told)}; compared with process {listed(usual)}. Give all of them the same shards (manifest), "
         "tokenizer and arguments"
+    )
+
+
+def _lost() -> bool:
+    raise GristmillError(
+        "this process was interrupted while it agreed with the others on the start or the end of the stream, and may "
+        "be out of step with them: end all processes, and go on from a saved state"
     )

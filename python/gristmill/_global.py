@@ -13,7 +13,6 @@ before it could tell, asks and waits. Where every process loads all lanes (one h
 """
 
 import copy
-import functools
 import time
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -25,12 +24,9 @@ import jax
 from gristmill import _agreement, _core, _sharding, _state_files
 from gristmill._dataset import PROVENANCE, PackedDataset
 from gristmill._errors import ArgumentTypeError, GristmillError
-from gristmill._exchange import exchange
 from gristmill._iterator import Element, HasThreads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from gristmill._state import State
 
 GlobalBatch = dict[str, jax.Array]
@@ -80,10 +76,7 @@ class GlobalBatches(HasThreads, _state_files.LoadsAnyProcessCount, grain.Dataset
         self._sharding = sharding
         self._provenance_sharding = _sharding.of_rows(sharding) if self._dataset._entries else None
         self._iterator = iter(self._dataset)
-        self._agreement: _Agreement | None = None
-        if _agreement.spans_processes(sharding):
-            vote = exchange(frozenset(sharding.device_set)).any if _must_vote(dataset, sharding) else None
-            self._agreement = _Agreement(functools.partial(_agreement.check_same_step, sharding=sharding), vote)
+        self._agreement = _agreement.of_processes(sharding, votes=_must_vote(dataset, sharding))
         self._ahead: _Batch | None = None
         self._told = self._tell(_NOTHING_LISTED)
         self._vote_seconds = 0.0
@@ -245,69 +238,6 @@ class GlobalBatches(HasThreads, _state_files.LoadsAnyProcessCount, grain.Dataset
             shape = (rows, *provenance.shape[1:])
             arrays[PROVENANCE] = jax.make_array_from_process_local_data(self._provenance_sharding, provenance, shape)
         return arrays
-
-
-class _Agreement:
-    """What the processes agree on, each thing asked once, also where an interrupt takes a batch back.
-
-    All processes must ask equally often, or one of them would take the answer to one question for that to another.
-    """
-
-    def __init__(
-        self, ask_step: "Callable[[int], None]", vote: "Callable[[bool], Callable[[], bool]] | None" = None
-    ) -> None:
-        self._ask_step = ask_step
-        self._vote = vote
-        self._is_asking = False
-        self._has_started = False
-        self._by_step: dict[int, Callable[[], bool]] = {}
-
-    def start(self, step: int) -> None:
-        """Makes sure that all processes go on from this step.
-
-        Raises:
-          StateError: they do not; on all of them.
-        """
-        if self._has_started:
-            return
-        if self._is_asking:  # That call was interrupted, and whether the others were asked is not known.
-            _lost()
-        self._is_asking = True
-        try:
-            self._ask_step(step)
-        except GristmillError:
-            self._is_asking = False  # all of them know, and will ask again
-            raise
-        self._has_started = True
-        self._is_asking = False
-
-    def on(self, step: int, has_rows: bool) -> "Callable[[], bool]":
-        """The vote on whether any process has rows in a step, in which this one takes part now unless it already has.
-
-        Calling the result waits for the answer. If all load the same lanes, or never end, there is no vote.
-        """
-        if self._vote is None:
-            return lambda: has_rows
-        if step not in self._by_step:
-            if self._is_asking:  # as above
-                return _lost
-            self._is_asking = True
-            self._by_step[step] = self._vote(has_rows)
-            self._is_asking = False
-            self._by_step.pop(step - 2, None)  # of a batch that was handed out
-        return self._by_step[step]
-
-    def forget(self) -> None:
-        """All processes go to another place, and ask anew."""
-        self._has_started = False
-        self._by_step.clear()
-
-
-def _lost() -> bool:
-    raise GristmillError(
-        "this process was interrupted while it agreed with the others on the start or the end of the stream, and may "
-        "be out of step with them: end all processes, and go on from a saved state"
-    )
 
 
 def _must_vote(dataset: PackedDataset, sharding: jax.sharding.Sharding) -> bool:

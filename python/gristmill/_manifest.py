@@ -3,6 +3,7 @@
 import functools
 import glob
 import hashlib
+import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -40,16 +41,15 @@ class Manifest:
         for path, size in zip(self.paths, self.sizes, strict=True):
             _check_name(path)
             integer(f"the size of {path!r}", size, 0, _LARGEST_SIZE)
-        # Absolute, so that the order does not depend on how the paths are spelled.
-        order = sorted(range(len(self.paths)), key=lambda i: os.fsencode(os.path.abspath(self.paths[i])))
+        # The order does not depend on how the paths are spelled. Links are followed nowhere: two names of one file may
+        # be meant.
+        absolute = [os.path.abspath(path) for path in self.paths]
+        order = sorted(range(len(self.paths)), key=lambda i: os.fsencode(absolute[i]))
+        for before, after in itertools.pairwise(order):
+            if absolute[before] == absolute[after]:
+                raise ArgumentError(f"shard {self.paths[after]!r} is listed twice: name each file once")
         object.__setattr__(self, "paths", tuple(self.paths[i] for i in order))
         object.__setattr__(self, "sizes", tuple(int(self.sizes[i]) for i in order))
-        listed: set[str] = set()
-        for path in self.paths:
-            absolute = os.path.abspath(path)  # links are followed nowhere: two names of one file may be meant
-            if absolute in listed:
-                raise ArgumentError(f"shard {path!r} is listed twice: name each file once")
-            listed.add(absolute)
 
     @classmethod
     def find(cls, shards: "Pathish | Iterable[Pathish] | Manifest") -> "Manifest":

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import click
@@ -46,34 +46,30 @@ def repeating_lost_interrupts() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def importing() -> Iterator[None]:
+def _handling(number: signal.Signals, default: Any, handler: Callable[..., Any]) -> Iterator[None]:
+    """Handles a signal, unless whoever called this sees to it, or wants none."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(number) is not default:
+        yield
+        return
+    signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        signal.signal(number, default)
+
+
+def importing() -> contextlib.AbstractContextManager[None]:
     """While large packages are imported, Ctrl-C ends the process at once.
 
     A `KeyboardInterrupt` in the middle of it may be lost in a callback of theirs, or break their C++ code.
     """
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield  # whoever called this sees to interrupts, or wants none
-        return
-    before = signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+    return _handling(signal.SIGINT, signal.default_int_handler, lambda *_: os._exit(INTERRUPTED))
 
 
-@contextlib.contextmanager
-def cleaning_up_when_terminated() -> Iterator[None]:
+def cleaning_up_when_terminated() -> contextlib.AbstractContextManager[None]:
     """SIGTERM, as schedulers and `timeout` send it, leaves neither processes nor temporary files behind."""
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        yield  # whoever called this sees to it
-        return
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    return _handling(signal.SIGTERM, signal.SIG_DFL, lambda *_: sys.exit(TERMINATED))
 
 
 def print_json(value: Any) -> None:

@@ -109,10 +109,10 @@ def bench(
     )
     with cleaning_up_when_terminated():
         result = running.compare(job, rounds, threads or (1, 2, 4), [*only] or running.available())
-        if output is not None:
-            _write(result, output)
-        if latency:
-            result["latency"] = delays.measure(job)
+        try:
+            if latency:
+                result["latency"] = delays.measure(job)
+        finally:  # delays that cannot be measured do not lose the rest
             if output is not None:
                 _write(result, output)
     if as_json:

@@ -96,8 +96,8 @@ def _first(packed: folder.Folder, parts: list[dict[str, Any]]) -> dict[str, Any]
     field = next((field for field in _OF_TOKENS if field in fields), None)
     if field is None:
         return None
-    # A document of Megatron's has no fields.
-    ids = np.atleast_2d(item)[fields.index(field) if item.ndim > 1 else 0, :_IDS_SHOWN].tolist()
+    # A document of Megatron's is its only field.
+    ids = np.atleast_2d(item)[fields.index(field), :_IDS_SHOWN].tolist()
     try:
         encoder = as_encoder(packed.index["source"]["tokenizer"])
         text = encoder.decode(ids)

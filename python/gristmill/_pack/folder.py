@@ -71,11 +71,11 @@ class Folder:
         wanted = {"kind": "gristmill pack", "version": VERSION, **index}
         if (path / INDEX).exists():
             folder = cls.open(path)
-            # The same shards and tokenizer may be elsewhere by now.
             changed = [name for name in wanted if folder.index.get(name) != wanted[name]]
             if not changed:
                 return folder
             if parts := folder.parts():
+                # The same shards and tokenizer may be elsewhere by now.
                 folder._check_goes_on(wanted, [name for name in changed if name != "source"], len(parts))
                 wanted = {**folder.index, **wanted}
             # Else nothing was packed yet, and it may as well become another packing.
