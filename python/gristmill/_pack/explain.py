@@ -10,10 +10,9 @@ from gristmill._encoder import as_encoder
 from gristmill._errors import GristmillError, TokenizerError
 from gristmill._pack import files, folder, megatron
 from gristmill._pack.formats import read_part
+from gristmill._pack.units import IDS
 
 _IDS_SHOWN = 32
-# Where each layout has the tokens of a row.
-_OF_TOKENS = ("inputs", "tokens", "input_ids")
 _PARTS_SHOWN = 20
 
 
@@ -93,7 +92,7 @@ def _first(packed: folder.Folder, parts: list[dict[str, Any]]) -> dict[str, Any]
     except GristmillError as error:
         raise GristmillError(f"{packed.part_path(0)}: {error}; bring the part back") from error
     fields = packed.index["fields"]
-    field = next((field for field in _OF_TOKENS if field in fields), None)
+    field = next((tokens for tokens, *_ in IDS.values() if tokens in fields), None)
     if field is None:
         return None
     # A document of Megatron's is its only field.

@@ -15,7 +15,8 @@ import numpy as np
 if TYPE_CHECKING:  # Loads Grain, which `inspect` has no need of.
     from gristmill._iterator import Element
 
-# In every layout this is 0 on padding and nowhere else.
+# The fields of each layout that hold ids, the row's tokens first; and the one that is 0 on padding and nowhere else.
+IDS = {"maxtext": ("inputs", "targets"), "grain": ("tokens",), "hf": ("input_ids", "labels")}
 _IS_TOKEN = {"maxtext": "inputs_segmentation", "grain": "tokens_segment_ids", "hf": "attention_mask"}
 
 

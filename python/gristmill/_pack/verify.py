@@ -11,6 +11,7 @@ from gristmill._errors import GristmillError
 from gristmill._pack.folder import INDEX, Folder
 from gristmill._pack.formats import read_part
 from gristmill._pack.run import make_unit
+from gristmill._pack.units import IDS
 from gristmill._progress import Progress
 
 
@@ -104,7 +105,7 @@ def _difference(dataset: PackedDataset, fields: list[str], got: Any, wanted: Any
     field = fields[at[0] if got.ndim > 1 else 0]
     values = {"packed": int(got[tuple(at)]), "expected": int(wanted[tuple(at)])}
     told: dict[str, Any] = {"field": field, "place": int(at[-1]), **values}
-    if field in ("inputs", "targets", "tokens", "input_ids", "labels"):
+    if field in IDS[dataset._layout]:
         # Labels may be negative, where there is no token.
         tokens = {name: dataset.encoder.id_to_token(value) for name, value in values.items() if value >= 0}
         told["texts"] = {name: tokens.get(name) for name in values}

@@ -1,0 +1,123 @@
+//! 64 bytes of text at a time, in vector registers: the operations that cutting text needs. Each one tests all of the
+//! bytes and returns a bitmap, bit i for byte i.
+//!
+//! AVX2 holds a block in two registers and needs several instructions for the bitmap of each; AVX-512 holds it in one,
+//! and its comparisons yield bitmaps directly.
+
+mod avx2;
+mod avx512;
+
+use std::arch::x86_64::{_bzhi_u64, _pdep_u64, _pext_u64};
+
+/// A kernel that cuts text.
+///
+/// # Safety
+///
+/// Having one proves that the processor has BMI2.
+pub unsafe trait Blocks: Copy {
+    type Block: ByteBlock;
+
+    fn load(self, bytes: &[u8; 64]) -> Self::Block;
+
+    /// Appends `base` plus the place of each set bit of `ones`.
+    fn push_ones(self, ones: u64, base: u32, places: &mut Vec<u32>);
+
+    /// The bits of `map` at the set bits of `mask`, packed together.
+    #[inline(always)]
+    fn pext(self, map: u64, mask: u64) -> u64 {
+        // SAFETY: having a kernel proves that the processor has BMI2.
+        unsafe { _pext_u64(map, mask) }
+    }
+
+    /// The lowest bits of `map`, spread to the set bits of `mask`.
+    #[inline(always)]
+    fn pdep(self, map: u64, mask: u64) -> u64 {
+        // SAFETY: having a kernel proves that the processor has BMI2.
+        unsafe { _pdep_u64(map, mask) }
+    }
+
+    /// The lowest `count` bits of `map`.
+    #[inline(always)]
+    fn bzhi(self, map: u64, count: u32) -> u64 {
+        // SAFETY: having a kernel proves that the processor has BMI2.
+        unsafe { _bzhi_u64(map, count) }
+    }
+}
+
+/// 64 bytes.
+pub trait ByteBlock: Copy {
+    /// The top bit of each byte.
+    fn high(self) -> u64;
+    /// Bit `BIT` of each byte, counted from the lowest.
+    fn bit<const BIT: u32>(self) -> u64;
+    fn equal(self, byte: u8) -> u64;
+    fn equal_either(self, one: u8, other: u8) -> u64;
+    fn not_zero(self) -> u64;
+    /// The bytes from `low` to `high`.
+    fn within(self, low: u8, high: u8) -> u64;
+    /// The bytes from `low` to `high`, two lower-case letters, in either case.
+    fn within_either_case(self, low: u8, high: u8) -> u64;
+    /// The continuation bytes of UTF-8: 0x80 to 0xBF.
+    fn continuation(self) -> u64;
+    /// `table` indexed by the low half of the bytes from 0xE0 to 0xEF, 0 for others.
+    fn look_up_first_of_three(self, table: &[u8; 16]) -> Self;
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::encode::kernel::Kernel;
+
+    /// The same operations, byte by byte.
+    fn check<B: Blocks>(blocks: B, bytes: &[u8; 64], other: u8, table: &[u8; 16], ones: u64) {
+        let map = |is: &dyn Fn(u8) -> bool| -> u64 {
+            bytes.iter().enumerate().map(|(place, byte)| u64::from(is(*byte)) << place).sum()
+        };
+        let read = |got: B::Block| -> [u8; 64] {
+            std::array::from_fn(|place| {
+                let bits = [got.bit::<0>(), got.bit::<1>(), got.bit::<2>(), got.bit::<3>()];
+                let more = [got.bit::<4>(), got.bit::<5>(), got.bit::<6>(), got.bit::<7>()];
+                let bits = bits.into_iter().chain(more).enumerate();
+                bits.map(|(bit, map)| ((map >> place & 1) as u8) << bit).sum()
+            })
+        };
+        let got = blocks.load(bytes);
+        assert_eq!(read(got), *bytes);
+        assert_eq!(got.high(), map(&|byte| byte >= 0x80));
+        assert_eq!(got.continuation(), map(&|byte| (0x80..0xC0).contains(&byte)));
+        assert_eq!(got.not_zero(), map(&|byte| byte != 0));
+        let one = bytes[0];
+        assert_eq!(got.equal(one), map(&|byte| byte == one));
+        assert_eq!(got.equal_either(one, other), map(&|byte| byte == one || byte == other));
+        let (low, high) = (one.min(other), one.max(other));
+        assert_eq!(got.within(low, high), map(&|byte| (low..=high).contains(&byte)));
+        let is_letter = |byte: u8| byte.is_ascii_alphabetic();
+        assert_eq!(got.within_either_case(b'a', b'z'), map(&is_letter));
+        let expected = bytes.map(|byte| if byte >> 4 == 0xE { table[usize::from(byte & 15)] } else { 0 });
+        assert_eq!(read(got.look_up_first_of_three(table)), expected);
+
+        let mut places = vec![7];
+        blocks.push_ones(ones, 1000, &mut places);
+        let expected = (0..64).filter(|bit| ones >> bit & 1 == 1).map(|bit| 1000 + bit);
+        assert_eq!(places, [7].into_iter().chain(expected).collect::<Vec<u32>>());
+    }
+
+    proptest! {
+        #[test]
+        fn the_kernels_do_what_is_said(
+            halves: [[u8; 32]; 2], other: u8, table: [u8; 16], ones: u64, dense in 0usize..3,
+        ) {
+            let bytes: [u8; 64] = halves.concat().try_into().unwrap();
+            let ones = [ones, ones & ones.rotate_left(7), ones | ones.rotate_left(7)][dense];
+            for kernel in Kernel::all() {
+                let Kernel::Avx2(avx2) = kernel else { continue };
+                match avx2.avx512() {
+                    Some(avx512) => check(avx512, &bytes, other, &table, ones),
+                    None => check(avx2, &bytes, other, &table, ones),
+                }
+            }
+        }
+    }
+}
