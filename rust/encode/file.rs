@@ -8,7 +8,9 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::marker::PhantomData;
 
+use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeOwned, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -92,11 +94,13 @@ impl<'a> BpeModel<'a> {
 
 impl<'a> TokenizerFile<'a> {
     pub fn parse(json: &'a [u8]) -> Result<Self, String> {
-        let outline: Outline<'a> = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+        let Object::<Outline<'a>>(outline) =
+            serde_json::from_slice(json).map_err(|error| error.to_string())?;
+        let (added_tokens, Object(model)) = (outline.added_tokens, outline.model);
         if outline.version != "1.0" {
             return Err(format!("its version is {:?}", outline.version));
         }
-        if outline.model.kind.as_ref().is_some_and(|kind| kind.0 != "BPE") {
+        if model.kind.as_ref().is_some_and(|kind| kind.0 != "BPE") {
             return Err("its model is not BPE".into());
         }
         check::<TruncationParams>(outline.truncation)?;
@@ -108,8 +112,8 @@ impl<'a> TokenizerFile<'a> {
         Ok(Self {
             normalizer: as_the_reference_reads::<NormalizerWrapper>(outline.normalizer)?,
             pre_tokenizer: as_the_reference_reads::<PreTokenizerWrapper>(outline.pre_tokenizer)?,
-            added_tokens: outline.added_tokens,
-            model: outline.model,
+            added_tokens: added_tokens.into_iter().map(|Object(entry)| entry).collect(),
+            model,
         })
     }
 }
@@ -144,7 +148,7 @@ struct Outline<'a> {
     #[serde(borrow, default)]
     padding: Option<&'a RawValue>,
     #[serde(default)]
-    added_tokens: Vec<AddedTokenEntry>,
+    added_tokens: Vec<Object<AddedTokenEntry>>,
     #[serde(borrow, default)]
     normalizer: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -154,7 +158,7 @@ struct Outline<'a> {
     #[serde(borrow, default)]
     decoder: Option<&'a RawValue>,
     #[serde(borrow)]
-    model: BpeModel<'a>,
+    model: Object<BpeModel<'a>>,
 }
 
 /// The reference takes a file without a version for the current one.
@@ -197,6 +201,25 @@ fn keeps_ids(post_processor: &serde_json::Value) -> bool {
         }
         Some("Sequence") => list("processors").iter().all(keeps_ids),
         _ => true,
+    }
+}
+
+/// An object. In its place a derived type would take a list of its fields too, which the reference refuses.
+struct Object<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ObjectVisitor<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
+            type Value = Object<T>;
+            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+                f.write_str("an object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(Object)
+            }
+        }
+        deserializer.deserialize_map(ObjectVisitor(PhantomData))
     }
 }
 
@@ -380,6 +403,9 @@ mod tests {
             format!(r#"{{"decoder":{{"type":"NoSuch"}},"model":{sound}}}"#),
             format!(r#"{{"truncation":{{"max_length":"x"}},"model":{sound}}}"#),
             format!(r#"{{"model":{sound},"model":{sound}}}"#),
+            format!(r#"["1.0",null,null,[],null,null,null,null,{sound}]"#),
+            file(r#"["BPE",null,null,null,null,null,null,null,{"a":0},[]]"#),
+            format!(r#"{{"added_tokens":[[1,"x",false,false,false,false,false]],"model":{sound}}}"#),
         ] {
             assert!(TokenizerFile::parse(json.as_bytes()).is_err(), "{json}");
         }
