@@ -290,6 +290,28 @@ def test_an_interrupt_at_any_line_leaves_a_host_in_step(shard_folder, encoder, s
     assert ends["went on"] > 20 * len(expected)
 
 
+@pytest.mark.usefixtures("no_garbage")
+def test_an_interrupt_of_going_back_loses_no_batch(dataset, sharding, monkeypatch):
+    monkeypatch.setattr(_global.GlobalBatches, "_take_ready", _global.GlobalBatches._take)
+    expected = [batch["inputs"] for batch in itertools.islice(dataset, 3)]
+    with gm.global_batches(dataset, sharding) as batches:
+        start = batches.get_state()
+        for first, second in itertools.product(range(0, 60, 5), range(20)):
+            batches.set_state(start)
+            got, interrupts = [], iter([second, -1])
+            interrupt_at(first)
+            try:
+                while len(got) < len(expected):
+                    try:
+                        got.append(next(batches)["inputs"])
+                    except KeyboardInterrupt:
+                        interrupt_at(next(interrupts))
+            finally:
+                sys.settrace(None)
+            assert next(interrupts, None) is None
+            assert all(map(np.array_equal, got, expected)), (first, second)
+
+
 def take_with_an_interrupt(batches, line):
     """What the batches give with an interrupt before a line, and how it ended."""
     got, end = [], "never interrupted"

@@ -79,6 +79,7 @@ class GlobalBatches(HasThreads, _state_files.LoadsAnyProcessCount, grain.Dataset
         self._agreement = _agreement.of_processes(sharding, votes=_must_vote(dataset, sharding))
         self._ahead: _Batch | None = None
         self._told = self._tell(_NOTHING_LISTED)
+        self._going_to: _Told | None = None
         self._vote_seconds = 0.0
         self._iterator._reporter.tell(self.stats)
 
@@ -98,14 +99,18 @@ class GlobalBatches(HasThreads, _state_files.LoadsAnyProcessCount, grain.Dataset
           ArgumentError: the iterator was closed.
         """
         self._assert_not_closed()
-        before = self._told
+        self._arrive()
+        # Interrupted between taking a batch and handing it out: what was taken must come again.
+        self._going_to = before = self._told
         try:
-            return self._next()
+            batch = self._next()
+            self._going_to = None
+            return batch
         except (StopIteration, GristmillError):
+            self._going_to = None
             raise
         except BaseException:
-            # Interrupted between taking a batch and handing it out: what was taken must come again.
-            self._go_to(before.state, before.quarantine)
+            self._going_to = before
             raise
 
     def _next(self) -> GlobalBatch:
@@ -124,7 +129,7 @@ class GlobalBatches(HasThreads, _state_files.LoadsAnyProcessCount, grain.Dataset
     def get_state(self) -> "State":
         """Where the stream stands behind the last batch handed out, for the lanes of this process."""
         self._iterator._sync()
-        return copy.deepcopy(self._told.state)
+        return copy.deepcopy((self._going_to or self._told).state)
 
     def set_state(self, state: "State") -> None:
         """Goes to a saved place, on every process alike: see `PackedDatasetIterator.set_state`.
@@ -133,9 +138,11 @@ class GlobalBatches(HasThreads, _state_files.LoadsAnyProcessCount, grain.Dataset
           state: one that this process saved, or one made by `merge_states` from those of all processes.
         """
         self._assert_not_closed()
-        self._go_to(state, [])
+        self._arrive()
         if self._agreement:
             self._agreement.forget()
+        self._going_to = replace(_NOTHING_LISTED, state=state)
+        self._arrive()
 
     def start_prefetch(self) -> None:
         """Starts the threads, which prepare batches while the caller does something else."""
@@ -184,10 +191,18 @@ class GlobalBatches(HasThreads, _state_files.LoadsAnyProcessCount, grain.Dataset
     ) -> None:
         self.close()
 
-    def _go_to(self, state: "State", quarantine: "list[dict[str, Any]]") -> None:
-        self._iterator.set_state(state)
+    def _arrive(self) -> None:
+        """Goes where an interrupted call has left off; interrupted again, it leaves that to the next call."""
+        if self._going_to is None:
+            return
+        try:
+            self._iterator.set_state(self._going_to.state)
+        except GristmillError:
+            self._going_to = None  # a state of the caller's that is refused: all stays as it was
+            raise
         self._ahead = None
-        self._told = replace(self._tell(_NOTHING_LISTED), quarantine=quarantine)
+        self._told = replace(self._tell(_NOTHING_LISTED), quarantine=self._going_to.quarantine)
+        self._going_to = None
 
     def _tell(self, before: "_Told") -> "_Told":
         """What there is to tell behind the last batch taken, given what was told before it."""
