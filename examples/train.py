@@ -87,9 +87,13 @@ def main() -> None:
             step += 1
             state, loss = step_function(state, batch)
             log.add(step, loss)
-            if step % arguments.save_every == 0:
+            # After a SIGTERM to any host: said to all of them behind the same step. A single process ends at once.
+            is_preempted = manager.reached_preemption(step)
+            if is_preempted or step % arguments.save_every == 0:
                 save(manager, step, state, batches, log)
                 saved_step = step
+            if is_preempted:
+                break
         if step > saved_step:
             save(manager, step, state, batches, log)
         report(log.path, batches.stats())

@@ -129,6 +129,8 @@ def replicas_that_differ() -> dict[str, str]:
     rows = np.arange(16 * 8, dtype=np.int32).reshape(16, 8)
     good = jax.make_array_from_process_local_data(sharding, rows, rows.shape)
     gm.check_replicas(good)
+    everywhere = NamedSharding(sharding.mesh, PartitionSpec())
+    gm.check_replicas({"key": jax.jit(lambda: jax.random.key(0), out_shardings=everywhere)()})
     rows = rows.copy()
     if jax.process_index() == 1:
         rows[5, 3] = -1
@@ -164,6 +166,22 @@ def steps_that_differ(dataset: gm.PackedDataset, expected: list, states: dict[in
                 said.append(f"{type(error).__name__}: {error}")
         batches.set_state(state)
         return [*said, first_difference(list(batches), expected[state["step"] :])]
+
+
+def replicas_that_read_other_bytes(datasets: dict[int, gm.PackedDataset], meshes: list[str]) -> list:
+    """How many steps the hosts take, and what stops them, where one of them leaves out records that others do not."""
+    taken = []
+    for mesh in meshes:
+        with gm.global_batches(datasets[jax.process_index()], make_sharding(mesh)) as batches:
+            steps, said = 0, []
+            for _ in range(2):
+                try:
+                    for _ in batches:
+                        steps += 1
+                except gm.GristmillError as error:
+                    said.append(f"{type(error).__name__}: {error}")
+            taken.append((steps, said))
+    return taken
 
 
 def several(programs: list[tuple[str, dict]]) -> list[Any]:

@@ -104,6 +104,23 @@ def test_it_trains_on_two_hosts_and_goes_on_with_one(tmp_path, shards, tokenizer
     np.testing.assert_allclose([e["loss"] for e in together], [e["loss"] for e in alone], rtol=1e-4)
 
 
+def test_a_terminated_host_ends_both_behind_a_checkpoint(tmp_path, shards, tokenizer_file):
+    folder = tmp_path / "run"
+    both = start_two_hosts(folder, shards, tokenizer_file, 10**6, "--save-every", str(10**6))
+    killers = [threading.Timer(100, process.kill) for process in both]  # should no step ever come
+    for killer in killers:
+        killer.start()
+    for line in both[0].stdout:
+        if line.startswith("step     2"):
+            both[1].send_signal(signal.SIGTERM)
+            break
+    finish(*both)
+    for killer in killers:
+        killer.cancel()
+    last = losses(folder)[-1]["step"]
+    assert [path.name for path in (folder / "checkpoints").iterdir() if path.name.isdigit()] == [str(last)]
+
+
 def test_an_error_in_one_host_s_shards_ends_both(tmp_path, texts, tokenizer_file):
     for number in range(2):
         write_shard(tmp_path / f"{number}.jsonl", texts[:80])

@@ -270,10 +270,15 @@ def test_an_interrupt_at_any_line_leaves_a_host_in_step(shard_folder, encoder, s
     expected = [batch["inputs"] for batch in dataset]
     assert 2 < len(expected) < 9
     votes, steps, ends = [], [], Counter()
+
+    def vote(yes, place):
+        votes.append(yes)
+        return lambda: yes
+
     with gm.global_batches(dataset, sharding) as batches:
         start = batches.get_state()
         for line in itertools.count():
-            batches._agreement = _agreement.Agreement(steps.append, lambda yes: votes.append(yes) or (lambda: yes))
+            batches._agreement = _agreement.Agreement(steps.append, vote)
             batches.set_state(start)
             votes.clear()
             steps.clear()
@@ -377,12 +382,17 @@ def test_global_batches_are_neither_pickled_nor_copied(dataset, sharding):
         next(batches)
 
 
-def test_a_vote_is_asked_for_only_where_hosts_can_differ(dataset, shards, encoder):
-    halves, replicas = sharding_of([(0, 4)], [(4, 8)]), sharding_of([(0, 8)], [(0, 8)])
-    endless = gm.PackedDataset(shards, tokenizer=encoder, batch_size=8, lanes=4, epochs=None)
-    assert _global._must_vote(dataset, halves)
-    assert not _global._must_vote(dataset, replicas)
-    assert not _global._must_vote(endless, halves)
+def test_a_vote_is_asked_for_only_where_hosts_can_differ():
+    halves, replicas, both = {0: [0], 1: [1]}, {0: [0], 1: [0]}, {0: [0], 1: [0], 2: [1]}
+    for lanes, ends, leaves_out, expected in [
+        (halves, True, False, (True, False)),
+        (halves, False, True, (False, False)),
+        (replicas, True, False, (False, False)),
+        (replicas, False, True, (True, True)),
+        (both, False, False, (False, False)),
+        (both, True, True, (True, True)),
+    ]:
+        assert _agreement.questions(lanes, ends=ends, leaves_out=leaves_out) == expected
 
 
 def test_what_could_not_be_made_says_so_once(dataset, mesh, capfd):
@@ -395,7 +405,8 @@ def test_what_could_not_be_made_says_so_once(dataset, mesh, capfd):
     assert "ignored" not in capfd.readouterr().err
 
 
-def test_on_stats_tells_of_the_batches_handed_out(shards, encoder, sharding):
+def test_on_stats_tells_of_the_batches_handed_out(shards, encoder, sharding, monkeypatch):
+    monkeypatch.setattr(_global.GlobalBatches, "_take_ready", _global.GlobalBatches._take)
     told = []
     dataset = gm.PackedDataset(
         shards, tokenizer=encoder, text_field="raw_content", batch_size=8, on_stats=told.append

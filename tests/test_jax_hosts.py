@@ -44,7 +44,7 @@ def test_all_hosts_give_the_one_stream_and_end_together(tmp_path, dataset, singl
     restore = [0, count // 2, count - 1, count]
     endless = gm.PackedDataset(
         dataset.manifest, tokenizer=dataset.encoder, text_field="raw_content", sequence_length=768, batch_size=16,
-        lanes=8, epochs=None, seed=3,
+        lanes=8, epochs=None, seed=3, provenance=5,
     )  # fmt: skip
     programs = [
         ("stream", {"dataset": dataset, "expected": batches, "states": states, "meshes": meshes, "restore": restore}),
@@ -97,6 +97,47 @@ def test_hosts_that_were_given_different_streams_all_say_so(tmp_path, shards, en
         r"process 2: tokenizer is \w+ instead of \w+; compared with process 1, 3\. Give all of them .*",
         said[0],
     ), said[0]
+
+
+def test_hosts_with_other_provenance_all_say_so(tmp_path, shards, encoder):
+    datasets = [
+        gm.PackedDataset(shards, tokenizer=encoder, text_field="raw_content", batch_size=16, provenance=provenance)
+        for provenance in (True, False)
+    ]
+    said = run_hosts(tmp_path, "streams_that_differ", {"dataset": datasets[0], "others": {1: datasets[1]}}, hosts=2)
+    assert len(set(said)) == 1
+    assert "process 1: provenance is 0 instead of 64" in said[0]
+
+
+@pytest.mark.parametrize("epochs", [1, None])
+def test_replicas_that_leave_out_other_records_stop(tmp_path, encoder, epochs):
+    """Copies of the shards with the same sizes; one has a bad line, in the middle of its third shard."""
+    line = b'{"text": "some words of a document that is long enough for some tokens"}\n'
+    for copy, number in itertools.product(range(2), range(8)):
+        lines = [line] * 200
+        if (copy, number) == (1, 2):
+            lines[100] = line.replace(b"{", b"x")
+        (tmp_path / str(copy)).mkdir(exist_ok=True)
+        (tmp_path / str(copy) / f"{number}.jsonl").write_bytes(b"".join(lines))
+    datasets = {
+        copy: gm.PackedDataset(
+            tmp_path / str(copy) / "*.jsonl", tokenizer=encoder, sequence_length=64, batch_size=16, lanes=8,
+            epochs=epochs, threads=1, on_error="quarantine",
+        )
+        for copy in range(2)
+    }  # fmt: skip
+    meshes = ["replicas alone", "data x tensor across hosts", "data"]
+    stopped = [0, 1] if epochs is None else [0, 1, 2]
+    program = {"datasets": datasets, "meshes": [meshes[mesh] for mesh in stopped]}
+    results = run_hosts(tmp_path, "replicas_that_read_other_bytes", program, hosts=2)
+    assert results[0] == results[1]
+    for steps, said in results[0][:2]:
+        assert 0 < steps < 64
+        assert len(set(said)) == 1, "the second call raises the same"
+        assert said[0].startswith("GristmillError: processes 0 and 1 load the same lanes, and are at different places")
+    if epochs:
+        # Without replicas each lane is read once, and what is left out of it is left out of the stream.
+        assert results[0][2][1] == []
 
 
 def test_a_run_goes_on_with_other_hosts_and_after_the_loss_of_one(tmp_path, dataset, single):

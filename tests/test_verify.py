@@ -51,8 +51,13 @@ def test_a_pair_of_megatron_s_is_named_by_its_whole_name(tmp_path, pack, capsys)
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda index: index.pop("source"), "index.json is damaged: it lacks source"),
-        (lambda index: index.update(source={"shards": []}), "it lacks source.tokenizer, source.arguments"),
+        (lambda index: index.pop("source"), "index.json is damaged: what it says of source is"),
+        (lambda index: index.update(source={"shards": []}), "what it says of source.tokenizer, source.arguments is"),
+        (
+            lambda index: index.update(fields=None, fingerprint=5),
+            "what it says of fields, fingerprint is",
+        ),
+        (lambda index: index.update(format="zip"), "index.json is damaged: its format is 'zip'"),
         (lambda index: index["source"]["arguments"].update(sead=1), "is damaged: .*unexpected keyword argument 'sead'"),
         (lambda index: index["parts"][0].update(items=1), "lists other parts than their notes: it is damaged"),
     ],

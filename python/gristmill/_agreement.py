@@ -3,7 +3,9 @@
 A host whose glob sees other shards, or that was started with another seed or tokenizer, would give its rows of
 another stream, and nothing in the batches would tell. So the processes compare the fingerprints of their datasets
 once, before they load anything: first a hash of each, and only if these differ the fingerprints themselves. Nor would
-anything tell that hosts were restored from states of different steps, so they compare these before they go on.
+anything tell that hosts were restored from states of different steps, so they compare these before they go on. And
+processes that load the same lanes may each leave out other records, if a disk of one is bad: where records may be left
+out, such replicas compare their places with each step.
 """
 
 import functools
@@ -52,7 +54,7 @@ class Agreement:
     """
 
     def __init__(
-        self, ask_step: Callable[[int], None], vote: Callable[[bool], Callable[[], bool]] | None = None
+        self, ask_step: Callable[[int], None], vote: Callable[[bool, object], Callable[[], bool]] | None = None
     ) -> None:
         self._ask_step = ask_step
         self._vote = vote
@@ -79,10 +81,11 @@ class Agreement:
         self._has_started = True
         self._is_asking = False
 
-    def on(self, step: int, has_rows: bool) -> Callable[[], bool]:
+    def on(self, step: int, has_rows: bool, place: object) -> Callable[[], bool]:
         """The vote on whether any process has rows in a step, in which this one takes part now unless it already has.
 
-        Calling the result waits for the answer. If all load the same lanes, or never end, there is no vote.
+        Calling the result waits for the answer, and raises GristmillError if replicas stand at different places in
+        front of the step. If all load the same lanes, or never end, there is no vote, unless records may be left out.
         """
         if self._vote is None:
             return lambda: has_rows
@@ -90,7 +93,7 @@ class Agreement:
             if self._is_asking:  # as above
                 return _lost
             self._is_asking = True
-            self._by_step[step] = self._vote(has_rows)
+            self._by_step[step] = self._vote(has_rows, place)
             self._is_asking = False
             self._by_step.pop(step - 2, None)  # of a batch that was handed out
         return self._by_step[step]
@@ -101,12 +104,61 @@ class Agreement:
         self._by_step.clear()
 
 
-def of_processes(sharding: jax.sharding.Sharding, *, votes: bool) -> Agreement | None:
-    """The agreement of this process with the others of a sharding, if there are any; `votes` says whether on steps."""
+def of_processes(
+    sharding: jax.sharding.Sharding, lanes: dict[int, list[int]], *, ends: bool, leaves_out: bool
+) -> Agreement | None:
+    """The agreement of this process with the others of a sharding, if there are any.
+
+    Args:
+      sharding: of the batches.
+      lanes: those of each process.
+      ends: whether the lanes do, at a step that depends on the lane.
+      leaves_out: whether records may be left out.
+    """
     if not _spans_processes(sharding):
         return None
-    vote = exchange(frozenset(sharding.device_set)).any if votes else None
+    votes, compares = questions(lanes, ends=ends, leaves_out=leaves_out)
+    vote = _vote(exchange(frozenset(sharding.device_set)), lanes if compares else None) if votes else None
     return Agreement(functools.partial(_check_same_step, sharding=sharding), vote)
+
+
+def questions(lanes: dict[int, list[int]], *, ends: bool, leaves_out: bool) -> tuple[bool, bool]:
+    """Whether processes with these lanes vote on each step, and whether replicas among them compare their places."""
+    groups = {tuple(own) for own in lanes.values()}
+    compares = leaves_out and len(groups) < len(lanes)
+    return compares or (ends and len(groups) > 1), compares
+
+
+def _vote(exchange: Exchange, replicas: dict[int, list[int]] | None) -> Callable[[bool, object], Callable[[], bool]]:
+    """Votes on whether any process has rows; those that load the same lanes, if given, also say where they stand."""
+    # For each device the first one whose process loads the same lanes.
+    first_with: dict[tuple[int, ...], int] = {}
+    firsts = [
+        first_with.setdefault(tuple(replicas[process]), device) if replicas else device
+        for device, process in enumerate(exchange.processes.tolist())
+    ]
+
+    def vote(has_rows: bool, place: object) -> Callable[[], bool]:
+        digest = hashlib.blake2b(repr(place).encode() if replicas else b"", digest_size=_DIGEST_BYTES).digest()
+        words = _words(has_rows.to_bytes(_WORD_BYTES, "little") + digest)
+        ask = exchange.ask(lambda _: words)
+
+        def answer() -> bool:
+            told = ask()
+            differs = (told[:, 1:] != told[firsts, 1:]).any(axis=1)
+            if differs.any():
+                device = int(differs.argmax())
+                one, other = exchange.processes[[firsts[device], device]]
+                raise GristmillError(
+                    f"processes {one} and {other} load the same lanes, and are at different places of them: they read "
+                    "different bytes, and left out different records. Compare their quarantine files, give both the "
+                    "same shards, and go on from a state that was saved before"
+                )
+            return bool(told[:, 0].any())
+
+        return answer
+
+    return vote
 
 
 def _check_same_step(step: int, sharding: Any) -> None:

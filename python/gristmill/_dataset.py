@@ -86,8 +86,9 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
       shard_index: which of `shard_count` hosts this is.
       shard_count: number of hosts; it must divide `lanes`.
       on_error: `"raise"`: stop at a record that cannot be used. `"quarantine"`: list it and go on.
-      max_error_rate: share of a lane's records, 0 to 1, that may be quarantined, and of its shards that may end
-        before their end; beyond either the run stops. One such shard in each epoch is borne at any rate but 0.
+      max_error_rate: share of a lane's records, 0 to 1, that may be quarantined, and, of as many shards as an average
+        lane has, that may end before their end; beyond either the run stops. One such shard in each epoch is borne
+        at any rate but 0, and anything at 1.
       quarantine_file: path of a file to which every quarantined record is appended as a line of JSON: `shard`,
         `record`, `byte`, `reason`, `epoch`, `lane`, its `number` among the lane's entries, and `stream`, which names
         the run by its fingerprint. A restored run goes on in the same file and lists nothing twice. Each host

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -25,20 +24,23 @@ class Exchange:
         self._mesh = Mesh(np.array(self._devices), ("device",))
         self._one_each = NamedSharding(self._mesh, PartitionSpec("device"))
         everywhere = NamedSharding(self._mesh, PartitionSpec())
-        self._largest = jax.jit(jnp.max, out_shardings=everywhere)
         self._all = jax.jit(lambda values: values, out_shardings=everywhere)
 
-    def any(self, yes: bool) -> Callable[[], bool]:
-        """Asks whether any process says yes; only calling the result waits for the answer."""
+        self.processes = np.array([device.process_index for device in self._devices])
+
+    def ask(self, give: Callable[[Any], npt.NDArray[np.uint32]]) -> Callable[[], npt.NDArray[np.uint32]]:
+        """Asks for what `give` returns for each device on the process that has it: arrays of one shape.
+
+        Returns:
+          What waits for the answer: all these arrays as one, in the order of `processes`, those of the devices.
+        """
         with jax.set_mesh(self._mesh):  # the caller may be under another one
-            answer = self._largest(self._give(lambda _: np.array([yes], np.int32)))
-        return lambda: bool(answer.addressable_data(0))
+            answer = self._all(self._give(lambda device: give(device)[np.newaxis]))
+        return lambda: np.asarray(answer.addressable_data(0))
 
     def gather(self, give: Callable[[Any], npt.NDArray[np.uint32]]) -> dict[Any, npt.NDArray[np.uint32]]:
         """What `give` returns for each device on the process that has it: arrays of one shape."""
-        with jax.set_mesh(self._mesh):
-            values = np.asarray(self._all(self._give(lambda device: give(device)[np.newaxis])).addressable_data(0))
-        return dict(zip(self._devices, values, strict=True))
+        return dict(zip(self._devices, self.ask(give)(), strict=True))
 
     def _give(self, give: Callable[[Any], npt.NDArray[Any]]) -> jax.Array:
         own = [device for device in self._devices if device.process_index == jax.process_index()]

@@ -9,7 +9,7 @@ it has rows for step t+1, and all of them take step t+1 if any has; a host witho
 
 By then the answer has long been there, so no step waits for a vote. The first step alone, of which no batch
 before it could tell, asks and waits. Where every process loads all lanes (one host, or replicas only) and with
-`epochs=None`, nobody is asked.
+`epochs=None`, nobody is asked, unless replicas may leave out records: they also say where they stand.
 """
 
 import copy
@@ -71,12 +71,18 @@ class GlobalBatches(HasThreads, _state_files.LoadsAnyProcessCount, grain.Dataset
     def __init__(self, dataset: PackedDataset, sharding: jax.sharding.Sharding) -> None:
         super().__init__()
         # Before the lanes, of which other shards may have other numbers: all processes must come here.
-        _agreement.check_same_stream(dataset.fingerprint, sharding)
+        # Provenance is not part of the stream, but of what the processes compute on.
+        _agreement.check_same_stream(f"{dataset.fingerprint} provenance={dataset._entries}", sharding)
         self._dataset = dataset.for_sharding(sharding)
         self._sharding = sharding
         self._provenance_sharding = _sharding.of_rows(sharding) if self._dataset._entries else None
         self._iterator = iter(self._dataset)
-        self._agreement = _agreement.of_processes(sharding, votes=_must_vote(dataset, sharding))
+        self._agreement = _agreement.of_processes(
+            sharding,
+            dataset._lanes_of_processes(sharding),
+            ends=dataset._epochs is not None,
+            leaves_out=dataset._on_error == "quarantine",
+        )
         self._ahead: _Batch | None = None
         self._told = self._tell(_NOTHING_LISTED)
         self._going_to: _Told | None = None
@@ -95,6 +101,7 @@ class GlobalBatches(HasThreads, _state_files.LoadsAnyProcessCount, grain.Dataset
           ShardError: a record of this host's shards cannot be used. Other hosts learn of it only when this
             process has ended, which must not wait for them: see the guide on training.
           StateError: the processes go on from different steps: raised on all of them.
+          GristmillError: processes that load the same lanes have left out different records: raised on all of them.
           GristmillError: an earlier call was interrupted while it voted with the other hosts.
           ArgumentError: the iterator was closed.
         """
@@ -122,7 +129,7 @@ class GlobalBatches(HasThreads, _state_files.LoadsAnyProcessCount, grain.Dataset
             raise StopIteration
         self._ahead = self._take_ready()
         if self._agreement:
-            self._agreement.on(batch.told.state["step"], batch.more)
+            self._agreement.on(batch.told.state["step"], batch.more, batch.told.state["lanes"])
         self._told = batch.told
         return batch.arrays
 
@@ -216,7 +223,7 @@ class GlobalBatches(HasThreads, _state_files.LoadsAnyProcessCount, grain.Dataset
         if self._agreement is None:
             return batch.has_rows
         # Nothing before the first batch said whether there would be one.
-        vote = self._agreement.on(batch.told.state["step"] - 1, batch.has_rows)
+        vote = self._agreement.on(batch.told.state["step"] - 1, batch.has_rows, self._told.state["lanes"])
         start = time.perf_counter()
         answer = vote()
         self._vote_seconds += time.perf_counter() - start
@@ -253,11 +260,6 @@ class GlobalBatches(HasThreads, _state_files.LoadsAnyProcessCount, grain.Dataset
             shape = (rows, *provenance.shape[1:])
             arrays[PROVENANCE] = jax.make_array_from_process_local_data(self._provenance_sharding, provenance, shape)
         return arrays
-
-
-def _must_vote(dataset: PackedDataset, sharding: jax.sharding.Sharding) -> bool:
-    groups = {tuple(lanes) for lanes in dataset._lanes_of_processes(sharding).values()}
-    return dataset._epochs is not None and len(groups) > 1
 
 
 @dataclass(frozen=True)

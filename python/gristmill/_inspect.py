@@ -262,7 +262,7 @@ def _summary(path: Path, state: _state.State) -> dict[str, Any]:
         lane: dict(zip(CURSOR_FIELDS, cursor, strict=True))
         for lane, cursor in sorted(state["lanes"].items(), key=lambda item: int(item[0]))
     }
-    totals = ("records", "quarantined", "documents", "tokens", "text_bytes", "padding", "dropped")
+    totals = CURSOR_FIELDS[CURSOR_FIELDS.index("records") :]
     return {
         "kind": "state",
         "path": str(path),

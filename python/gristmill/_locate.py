@@ -139,7 +139,7 @@ def _literal(value: str) -> Any:
     """`value` as Python has it, or as a string: the end-of-text token may be an id or a spelling."""
     try:
         return ast.literal_eval(value)
-    except (ValueError, SyntaxError):
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return value
 
 

@@ -58,6 +58,8 @@ def _check(name: str, array: jax.Array) -> None:
 
 
 def _hash_rows(data: jax.Array) -> npt.NDArray[np.uint32]:
+    if jax.numpy.issubdtype(data.dtype, jax.dtypes.prng_key):
+        data = jax.random.key_data(data)
     rows = np.atleast_1d(np.asarray(data))
     digests = [hashlib.blake2b(row.tobytes(), digest_size=4 * _DIGEST_WORDS).digest() for row in rows]
     return np.frombuffer(b"".join(digests), np.uint32).reshape(len(rows), _DIGEST_WORDS)

@@ -5,6 +5,7 @@ read what the other has written; only here the number of processes may change in
 """
 
 import asyncio
+import itertools
 import json
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -36,11 +37,13 @@ def read_merged(folder: Any) -> State:
             + (", ".join(sorted(found)) or "none")
         )
     (count,) = counts
-    missing = [name_of(process, count) for process in range(count) if name_of(process, count) not in found]
-    if missing:
+    if len(found) < count:
+        missing = (name for process in range(count) if (name := name_of(process, count)) not in found)
+        # Not all of them: a stray name may promise any number.
+        named = ", ".join(itertools.islice(missing, 4))
         raise StateError(
-            f"{folder}: {', '.join(missing[:4])} {'is' if len(missing) == 1 else 'are'} missing of the {count} states "
-            "saved: the saving was not finished, or the folder is not shared by all hosts"
+            f"{folder}: {named} {'is' if count - len(found) == 1 else 'are'} missing of the {count} states saved: the "
+            "saving was not finished, or the folder is not shared by all hosts"
         )
     # Together: on a shared file system each takes its time, and a thousand hosts each read all of them.
     with ThreadPoolExecutor(_READERS) as readers:

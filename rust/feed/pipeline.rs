@@ -184,6 +184,7 @@ impl Pipeline {
     fn go_to(&mut self, delivered: Delivered) {
         self.stop();
         self.outcome = None;
+        self.padding = None;
         self.more = true;
         self.delivered = delivered;
         self.before = None;

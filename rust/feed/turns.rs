@@ -16,7 +16,8 @@ use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 /// counted, together with their process.
 pub struct Turns<T> {
     turn: Mutex<()>,
-    value: Mutex<T>,
+    /// None only while this is dropped.
+    value: Option<Mutex<T>>,
     /// The process in the upper half, and in the lower half how many of its threads hold the value or wait for it.
     inside: AtomicU64,
 }
@@ -27,7 +28,7 @@ const COUNT: u64 = u32::MAX as u64;
 impl<T> Turns<T> {
     /// A value that nobody holds.
     pub fn new(value: T) -> Self {
-        Self { turn: Mutex::new(()), value: Mutex::new(value), inside: AtomicU64::new(0) }
+        Self { turn: Mutex::new(()), value: Some(Mutex::new(value)), inside: AtomicU64::new(0) }
     }
 
     /// Waits for the value.
@@ -36,6 +37,7 @@ impl<T> Turns<T> {
     ///
     /// [`Error::Forked`] if this process was forked while another thread was inside.
     pub fn lock(&self) -> Result<Turn<'_, T>> {
+        let value = self.value.as_ref().ok_or(Error::Closed)?;
         let process = u64::from(std::process::id()) << 32;
         let enter = |inside: u64| match inside & COUNT {
             0 => Some(process | ONE),
@@ -45,9 +47,19 @@ impl<T> Turns<T> {
         self.inside.fetch_update(Ordering::Relaxed, Ordering::Relaxed, enter).map_err(|_| Error::Forked)?;
         let inside = Inside(&self.inside);
         let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let value = self.value.lock().unwrap_or_else(PoisonError::into_inner);
+        let value = value.lock().unwrap_or_else(PoisonError::into_inner);
         drop(turn);
         Ok(Turn { value, _inside: inside })
+    }
+}
+
+impl<T> Drop for Turns<T> {
+    /// Nobody is inside, unless this process was forked: then a thread of the parent may have been half-way through a
+    /// change of the value, which is left alone.
+    fn drop(&mut self) {
+        if self.inside.load(Ordering::Relaxed) & COUNT > 0 {
+            std::mem::forget(self.value.take());
+        }
     }
 }
 
@@ -76,7 +88,8 @@ struct Inside<'a>(&'a AtomicU64);
 
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(ONE, Ordering::Relaxed);
+        // A fork that finds nobody inside must find the value released, too.
+        self.0.fetch_sub(ONE, Ordering::Release);
     }
 }
 
@@ -150,5 +163,14 @@ mod tests {
         drop(turns.lock().unwrap());
         turns.inside.store(parent | ONE, Ordering::Relaxed);
         assert!(matches!(turns.lock(), Err(Error::Forked)));
+    }
+
+    #[test]
+    fn what_a_thread_of_another_process_had_is_not_dropped() {
+        let value = std::sync::Arc::new(());
+        let turns = [Turns::new(value.clone()), Turns::new(value.clone())];
+        turns[0].inside.store(ONE, Ordering::Relaxed);
+        drop(turns);
+        assert_eq!(std::sync::Arc::strong_count(&value), 2);
     }
 }

@@ -18,18 +18,19 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// A part of a document and its place in the order of a window.
+/// A part of a document in its place in the order of a window: one that shares a row with others, or all the full rows
+/// that are cut from a document. They are one piece, since there may be as many as the document has tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
     /// Index of the document among those placed together.
     pub document: usize,
     /// Which of its tokens.
     pub tokens: Range<usize>,
-    /// Whether the row is closed after it.
+    /// Whether the row is closed after it; after each of full rows.
     pub ends_row: bool,
 }
 
-/// A row while it is being filled: documents and their tokens.
+/// A row while it is being filled, or the full rows of a document: documents and their tokens.
 type Row = Vec<(usize, Range<usize>)>;
 
 /// Places documents of these lengths into rows of `length` tokens and at most `max_segments` segments, and returns the
@@ -67,7 +68,9 @@ fn cut_full_rows(lengths: &[usize], length: usize) -> (Vec<Row>, Row) {
     let (mut rows, mut rests) = (Vec::new(), Row::new());
     for (document, &tokens) in lengths.iter().enumerate() {
         let cut = tokens / length * length;
-        rows.extend((0..cut).step_by(length).map(|start| vec![(document, start..start + length)]));
+        if cut > 0 {
+            rows.push(vec![(document, 0..cut)]);
+        }
         if cut < tokens {
             rests.push((document, cut..tokens));
         }
@@ -126,12 +129,14 @@ mod tests {
         rows
     }
 
-    fn rows(pieces: Vec<Piece>) -> Vec<Row> {
+    fn rows(pieces: Vec<Piece>, length: usize) -> Vec<Row> {
         let mut rows = vec![Row::new()];
         for Piece { document, tokens, ends_row } in pieces {
-            rows.last_mut().unwrap().push((document, tokens));
-            if ends_row {
-                rows.push(Row::new());
+            for start in tokens.clone().step_by(length) {
+                rows.last_mut().unwrap().push((document, start..tokens.end.min(start + length)));
+                if ends_row {
+                    rows.push(Row::new());
+                }
             }
         }
         assert_eq!(rows.pop(), Some(Row::new()));
@@ -140,11 +145,16 @@ mod tests {
 
     #[test]
     fn the_window_of_the_module_documentation() {
-        let placed = rows(place(&[7, 6, 3, 13, 2], 8, None));
+        let placed = rows(place(&[7, 6, 3, 13, 2], 8, None), 8);
         assert_eq!(
             placed,
             [vec![(0, 0..7)], vec![(1, 0..6), (4, 0..2)], vec![(2, 0..3), (3, 8..13)], vec![(3, 0..8)]]
         );
+    }
+
+    #[test]
+    fn a_long_document_is_a_piece_or_two_however_short_the_rows() {
+        assert_eq!(place(&[1_000_001], 10, None).len(), 2);
     }
 
     #[test]
@@ -161,7 +171,7 @@ mod tests {
             most in prop::option::of(1usize..5),
         ) {
             let expected = naive(&lengths, length, most.unwrap_or(usize::MAX));
-            prop_assert_eq!(rows(place(&lengths, length, most)), expected);
+            prop_assert_eq!(rows(place(&lengths, length, most), length), expected);
         }
     }
 }

@@ -162,6 +162,24 @@ fn lost_shards_are_judged_alike_in_whatever_epoch_they_come() {
     assert!(verdicts.iter().all(|(_, stopped)| *stopped == verdicts[0].1), "{verdicts:?}");
 }
 
+/// Also that a lane loses all of its shards, of which it has more than the average.
+#[test]
+fn at_a_rate_of_one_nothing_is_too_many() {
+    let cut = |texts: &[&str]| {
+        let whole = gzip(&lines(texts));
+        whole[..whole.len() - 8].to_vec()
+    };
+    let files = (0..5).map(|number| (format!("{number}.json.gz"), cut(&["a"])));
+    let large: Vec<String> = (0..500).map(|number| format!("{number:x}")).collect();
+    let large = cut(&large.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut folder = folder_of(files.chain([("large.json.gz".to_owned(), large)]));
+    let sizes: Vec<u64> = folder.config.shards.iter().map(|shard| shard.size).collect();
+    let mut plans = (0..).map(|seed| Plan::new(sizes.clone(), 2, Some(seed)));
+    folder.config.plan = plans.find(|plan| plan.epoch(0)[0].len() == 5).unwrap();
+    let trace = all(folder.config);
+    assert_eq!((trace.error, trace.end.totals.lost_shards), (None, 5));
+}
+
 /// Any number of consecutive bad lines is counted, in bounded memory: only the newest are kept in detail.
 #[test]
 fn very_many_bad_records_in_a_row_are_counted_and_not_all_kept() {

@@ -11,8 +11,11 @@ use crate::random::{Purpose, permutation};
 #[derive(Default)]
 pub struct Window {
     blocks: Vec<Block>,
+    /// In `best_fit` the full rows of a document are one part here, and delivered as several.
     parts: Vec<Part>,
     next: usize,
+    /// The most tokens that a part has when it is delivered.
+    longest: usize,
     /// Number of all its documents.
     pub documents: usize,
     /// The totals of those documents that have no tokens and thus, in `best_fit`, no part.
@@ -47,7 +50,9 @@ impl Window {
             let order = permutation(documents, seed, Purpose::Window, &key);
             parts = order.into_iter().map(|index| parts[index as usize]).collect();
         }
+        let mut longest = usize::MAX;
         if let Packing::BestFit { window } = config.packing {
+            longest = config.sequence_length;
             for document in
                 blocks.iter().flat_map(|block| &block.documents).filter(|document| document.tokens == 0)
             {
@@ -56,12 +61,13 @@ impl Window {
             }
             parts = parts.chunks(window).flat_map(|share| placed(share, config)).collect();
         }
-        Self { blocks, parts, next: 0, documents, without_tokens, then }
+        Self { blocks, parts, next: 0, longest, documents, without_tokens, then }
     }
 
     /// What is delivered next.
     pub fn part(&self) -> Option<Part> {
-        self.parts.get(self.next).copied()
+        let part = *self.parts.get(self.next)?;
+        Some(Part { to: part.to.min(part.from.saturating_add(self.longest)), ..part })
     }
 
     /// A part's document.
@@ -76,7 +82,12 @@ impl Window {
 
     /// Moves past the current part.
     pub fn advance(&mut self) {
-        self.next += 1;
+        let (Some(given), Some(part)) = (self.part(), self.parts.get_mut(self.next)) else { return };
+        if given.to < part.to {
+            part.from = given.to;
+        } else {
+            self.next += 1;
+        }
     }
 
     /// Moves past the first `count` documents, or with `rows` past that many rows. False if there are not that many.
@@ -85,7 +96,7 @@ impl Window {
         while left > 0 {
             let Some(part) = self.part() else { return false };
             left -= u64::from(!rows || part.ends_row);
-            self.next += 1;
+            self.advance();
         }
         true
     }

@@ -10,6 +10,7 @@ from gristmill import _options, _table
 from gristmill._encoder import SpecialTokensInText
 from gristmill._errors import GristmillError
 from gristmill._output import as_json_option, importing, print_json
+from gristmill._pack.folder import FORMATS
 
 # Of a row's provenance, while verifying: 16 bytes each.
 _MOST_ENTRIES = 4096
@@ -26,7 +27,7 @@ DIFFERENT = 3
 @click.option(
     "--format",
     "file_format",
-    type=click.Choice(["npy", "megatron", "array_record"]),
+    type=click.Choice(FORMATS),
     default="npy",
     show_default=True,
     help="File format.",

@@ -7,6 +7,7 @@ quarantine.jsonl  the records that were left out, if that is allowed
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,23 @@ PART = "part-"
 _PART_FILE = re.compile(PART + r"(\d{5,})\.")
 QUARANTINE = "quarantine.jsonl"
 VERSION = 1
-_SAYS = ("format", "dtype", "fields", "sequence_length", "rows_per_file", "own_lanes", "fingerprint", "source")
+FORMATS = ("npy", "megatron", "array_record")
+_SAYS = {
+    "format": str,
+    "dtype": str,
+    "fields": list,
+    "sequence_length": int,
+    "rows_per_file": int,
+    "own_lanes": list,
+    "fingerprint": str,
+    "source": dict,
+}
 # What the fingerprint of another stream says already, or brings with it.
 _OF_STREAM = frozenset({"dtype", "fields", "sequence_length", "own_lanes", "fingerprint"})
-_SOURCE = ("shards", "tokenizer", "arguments")
-_BEHIND = ("state", "pending")
+_SOURCE = {"shards": list, "tokenizer": str, "arguments": dict}
+_BEHIND = {"state": dict, "pending": list}
 _AT_THE_END = ("complete", "quarantined", "parts")
-_HOLDS = ("files", "batches", "items", "tokens", "quarantined")
+_HOLDS = {"files": dict, "batches": int, "items": int, "tokens": int, "quarantined": int}
 
 
 @dataclass(frozen=True)
@@ -56,9 +67,10 @@ class Folder:
             raise GristmillError(f"{index} is not the index of packed files")
         if found.get("version") != VERSION:
             raise GristmillError(f"{index} has version {found.get('version')}, and this gristmill knows {VERSION}")
-        missing = [name for name in _SAYS if name not in found]
-        if missing := missing or [f"source.{name}" for name in _SOURCE if name not in (found["source"] or {})]:
-            raise GristmillError(f"{index} is damaged: it lacks {', '.join(missing)}")
+        if wrong := _wrong(found, _SAYS) or [f"source.{name}" for name in _wrong(found["source"], _SOURCE)]:
+            raise GristmillError(f"{index} is damaged: what it says of {', '.join(wrong)} is missing or no such thing")
+        if found["format"] not in FORMATS:
+            raise GristmillError(f"{index} is damaged: its format is {found['format']!r}")
         return cls(index.parent, found)
 
     @classmethod
@@ -111,14 +123,14 @@ class Folder:
         found: list[dict[str, Any]] = []
         while self.note_path(len(found)).is_file():
             note = self.note(len(found))
-            if not isinstance(note, dict) or not note.keys() >= {*_HOLDS, *_BEHIND}:
+            if wrong := _wrong(note, {**_HOLDS, **_BEHIND}):
                 raise GristmillError(
-                    f"{self.note_path(len(found))} is not the note of a packed part: it lacks some of "
-                    + ", ".join((*_HOLDS, *_BEHIND))
+                    f"{self.note_path(len(found))} is not the note of a packed part: what it says of "
+                    f"{', '.join(wrong)} is missing or no such thing"
                 )
-            if are_whole and (wrong := self.wrong_size(note["files"])):
+            if are_whole and (changed := self.wrong_size(note["files"])):
                 raise GristmillError(
-                    f"{self.path}: {wrong}: bring it back, or remove {self.note_path(len(found)).name} and all later "
+                    f"{self.path}: {changed}: bring it back, or remove {self.note_path(len(found)).name} and all later "
                     "notes to have these parts written again"
                 )
             found.append({name: note[name] for name in _HOLDS})
@@ -130,7 +142,7 @@ class Folder:
             path = self.path / name
             found = path.stat().st_size if path.is_file() else None
             if found != size:
-                return f"{name} has {'no' if found is None else f'{found:,}'} bytes, and had {size:,}"
+                return f"{name} has {'no' if found is None else f'{found:,}'} bytes, and had {size}"
         return None
 
     def note(self, number: int) -> dict[str, Any]:
@@ -179,6 +191,11 @@ class Folder:
         if self.is_complete(parts) and "quarantined" in self.index:
             return int(self.index["quarantined"])
         return sum(part["quarantined"] for part in parts)
+
+
+def _wrong(found: Any, types: Mapping[str, type]) -> list[str]:
+    """The names under which there is nothing of the type that belongs there."""
+    return [name for name, kind in types.items() if not (isinstance(found, dict) and isinstance(found.get(name), kind))]
 
 
 def _check_empty(path: Path) -> None:

@@ -25,9 +25,10 @@ impl Kinds {
             if !distinct.contains(&set) {
                 distinct.push(set);
             }
-        }
-        if distinct.len() > 64 {
-            return Err("a split pattern with more than 64 classes".into());
+            // Not behind the loop, which takes the square of their number.
+            if distinct.len() > 64 {
+                return Err("a split pattern with more than 64 classes".into());
+            }
         }
         // A kind is one combination of memberships.
         let mut kinds: Vec<u64> = Vec::new();

@@ -11,6 +11,9 @@ use super::pattern::{Node, first_of, named_set, single};
 /// The largest count in `{m,n}`; more would only make the automaton large.
 const MAX_COUNT: u32 = 64;
 
+/// The most possessive repetitions one after another: each is compared with all that follows.
+const MAX_POSSESSIVE: usize = 64;
+
 /// The deepest nesting of groups: parsing them, and compiling them to an automaton, is recursive.
 const MAX_DEPTH: usize = 64;
 
@@ -113,6 +116,11 @@ impl Parser {
                 Some(Quantifier { min, max, then }) => {
                     if then == Then::Possessive {
                         possessive.push(nodes.len());
+                        if possessive.len() > MAX_POSSESSIVE {
+                            return Err(format!(
+                                "more than {MAX_POSSESSIVE} possessive repetitions in a row in a split pattern"
+                            ));
+                        }
                     }
                     let node = repeated(atom, min, max)?;
                     if then == Then::Again { repeated(node, 1, None)? } else { node }

@@ -72,6 +72,14 @@ fn what_is_refused_says_why() {
             "a possessive repetition in a split pattern that is not equivalent to a greedy one",
         ),
         (
+            before_byte_level(&split(&"a?+".repeat(65), "Isolated", false)),
+            "more than 64 possessive repetitions in a row in a split pattern",
+        ),
+        (
+            before_byte_level(&split(&('一'..).take(20_000).collect::<String>(), "Isolated", false)),
+            "a split pattern with more than 64 classes",
+        ),
+        (
             before_byte_level(&split(&format!("{}a{}", "(".repeat(65), ")".repeat(65)), "Isolated", false)),
             "more than 64 nested groups in a split pattern",
         ),
