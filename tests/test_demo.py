@@ -1,6 +1,7 @@
 import gzip
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -155,6 +156,27 @@ def test_a_row_of_one_document_is_shown_from_its_start():
     }
     row = _demo.example_row(batch, encoder)
     assert "".join(place["token"] for place in row) == "one two three four five"
+
+
+def test_two_samples_in_one_folder_wait_for_each_other(tmp_path):
+    sizes = [0.3, 0.2, 0.1]
+    with ThreadPoolExecutor() as threads:
+        made = list(threads.map(_sample.prepare, [tmp_path] * 3, sizes))
+        kept = set(threads.map(_sample.keep_tokenizer, [tmp_path] * 3))
+    assert all(sample.text_bytes >= 1e6 * megabytes for sample, megabytes in zip(made, sizes, strict=True))
+    assert kept == {tmp_path / "tokenizer" / "tokenizer.json"}
+    kept_shards = [gzip.decompress(path.read_bytes()) for path in tmp_path.glob("*/en_head.json.gz")]
+    assert sum(shard.count(b"\n") for shard in kept_shards) in [sample.documents for sample in made]
+    assert not list(tmp_path.rglob("*.unfinished"))
+
+
+def test_a_tokenizer_without_eos_is_shown_too(sample, tokenizer_file, tmp_path):
+    without = tmp_path / "tokenizer.json"
+    without.write_bytes(tokenizer_file.read_bytes())
+    result = _demo.run(sample, without, rows=32)
+    assert gm.Encoder.from_file(without).eos_id is None
+    assert result["stats"]["rows"] == 32
+    assert "tokens/s" in _demo.describe(sample, result)
 
 
 def test_the_readme_s_quick_start_runs_on_what_the_demo_leaves(sample, tmp_path, monkeypatch):

@@ -4,6 +4,7 @@
 """
 
 import gzip
+import itertools
 import json
 import os
 import random
@@ -48,6 +49,33 @@ def test_rows_of_lanes_before_one_that_failed_are_given(tmp_path, encoder):
         with pytest.raises(gm.ShardError, match=r"1\.jsonl: record 0, byte 0"):
             next(iterator)
     assert iterator.get_state() == state
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+@pytest.mark.parametrize("packing", ["concat", "best_fit"])
+def test_a_row_whose_last_target_lies_behind_an_error_comes_after_it(tmp_path, encoder, packing, seed):
+    """The row ends with its document, and the next one, whose first token is that target, cannot be read yet."""
+    documents = ["one and two", "three or four", "five or six"]
+    paths = [tmp_path / f"{number}.jsonl" for number in range(3)]
+    for path, text in zip(paths, documents, strict=True):
+        path.write_text(json.dumps({"text": text}) + "\n")
+    lengths = {len(encoder.encode(text)) + 1 for text in documents}
+    options = {"packing": packing, "seed": seed, "shuffle_window": 1, "fit_window": 1, "batch_size": 1, "lanes": 1}
+    for length, is_away in itertools.product([*lengths, 5, 64], paths):
+        dataset = gm.PackedDataset(
+            paths, tokenizer=encoder, sequence_length=length, boundary_targets=True, **options
+        )  # fmt: skip
+        expected = [batch["targets"].tolist() for batch in dataset]
+        is_away.rename(tmp_path / "away")
+        iterator, got = iter(dataset), []
+        with pytest.raises(gm.ShardError):
+            got.extend(batch["targets"].tolist() for batch in iterator)
+        state = iterator.get_state()
+        iterator.close()
+        (tmp_path / "away").rename(is_away)
+        iterator = iter(dataset)
+        iterator.set_state(state)
+        assert got + [batch["targets"].tolist() for batch in iterator] == expected, (length, is_away)
 
 
 def test_what_a_consumer_writes_into_padding_is_in_no_other(shards, encoder):

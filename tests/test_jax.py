@@ -382,6 +382,23 @@ def test_global_batches_are_neither_pickled_nor_copied(dataset, sharding):
         next(batches)
 
 
+def test_what_is_left_out_of_a_stream_without_any_batch_is_counted(tmp_path, encoder, sharding):
+    (tmp_path / "0.gz").write_bytes(b"no gzip")
+    (tmp_path / "1.jsonl").write_text('{"text": ""}\n')
+    dataset = gm.PackedDataset(
+        tmp_path / "*", tokenizer=encoder, batch_size=8, lanes=1, eos=False, on_error="quarantine", max_error_rate=1.0
+    )
+    plain = iter(dataset)
+    assert list(plain) == []
+    with gm.global_batches(dataset, sharding) as batches:
+        for _ in range(2):
+            assert list(batches) == []
+            assert batches.get_state() == plain.get_state()
+            assert batches.quarantine() == plain.quarantine()
+            for name in ("documents", "quarantined", "lost_shards", "batches"):
+                assert batches.stats()[name] == plain.stats()[name] == {"batches": 0}.get(name, 1)
+
+
 def test_a_vote_is_asked_for_only_where_hosts_can_differ():
     halves, replicas, both = {0: [0], 1: [1]}, {0: [0], 1: [0]}, {0: [0], 1: [0], 2: [1]}
     for lanes, ends, leaves_out, expected in [

@@ -225,8 +225,9 @@ def test_what_it_refuses(tmp_path, pack, packing, capsys):
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").touch()
     assert "is not empty, and holds no packed files" in checked(capsys, *packing(tmp_path / "other"))[1]
+    assert [path.name for path in (tmp_path / "other").iterdir()] == ["thesis.txt"]
     with files.locked(tmp_path / "packed"):
-        assert "another process is packing" in checked(capsys, *packing(tmp_path / "packed"))[1]
+        assert "another process is writing" in checked(capsys, *packing(tmp_path / "packed"))[1]
     for options in (["--packing", "pad"], ["--layout", "hf"], ["--boundary-targets"], ["--max-segments", "2"]):
         assert checked(capsys, *packing(tmp_path / "new", "--format", "megatron", *options))[0] == 2
     assert checked(capsys, *packing(tmp_path / "new", "--format", "megatron", "--field", "inputs"))[0] == 2
@@ -239,7 +240,7 @@ def test_a_folder_is_not_made_before_all_else_is_right(tmp_path, packing, tokeni
     (tmp_path / "file").touch()
     code, said = checked(capsys, *packing(tmp_path / "file" / "packed", *quarantine))
     assert (code, said.count("\n")) == (1, 1)
-    assert f"cannot write into '{tmp_path}/file/packed': Not a directory; name another --output" in said
+    assert f"cannot write into '{tmp_path}/file/packed': Not a directory; name another folder" in said
     no_shards = ["pack", tmp_path / "none.gz", "--tokenizer", tokenizer_file, "--output", tmp_path / "new"]
     assert "no such file" in checked(capsys, *no_shards, *quarantine)[1]
     assert "--lanes 5: " in checked(capsys, *packing(tmp_path / "new", *quarantine, "--lanes", 5))[1]

@@ -186,7 +186,10 @@ def _check_same_step(step: int, sharding: Any) -> None:
 
 def _spans_processes(sharding: Any) -> bool:
     """Whether this process is one of several of a sharding."""
-    processes = {device.process_index for device in getattr(sharding, "device_set", ())}
+    try:
+        processes = {device.process_index for device in sharding.device_set}
+    except (AttributeError, ValueError):  # no sharding, or of no devices: for others to refuse
+        return False
     return len(processes) > 1 and jax.process_index() in processes
 
 

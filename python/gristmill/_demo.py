@@ -43,6 +43,7 @@ def run(
         batch_size=batch_size,
         sequence_length=sequence_length,
         threads=threads,
+        eos=False if encoder.eos_id is None else None,
     )
     first_batch: Element = {}
     seconds_to_first = 0.0

@@ -34,7 +34,8 @@ class Exchange:
         Returns:
           What waits for the answer: all these arrays as one, in the order of `processes`, those of the devices.
         """
-        with jax.set_mesh(self._mesh):  # the caller may be under another one
+        # The caller may be under another mesh, or debug without jit, which alone moves the values.
+        with jax.set_mesh(self._mesh), jax.disable_jit(False):
             answer = self._all(self._give(lambda device: give(device)[np.newaxis]))
         return lambda: np.asarray(answer.addressable_data(0))
 

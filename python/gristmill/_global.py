@@ -68,6 +68,8 @@ def global_batches(dataset: PackedDataset, sharding: jax.sharding.Sharding) -> "
 class GlobalBatches(HasThreads, _state_files.LoadsAnyProcessCount, grain.DatasetIterator[GlobalBatch]):
     """Iterates over global batches; made by `global_batches`."""
 
+    _MADE_BY = "global_batches(dataset, sharding)"
+
     def __init__(self, dataset: PackedDataset, sharding: jax.sharding.Sharding) -> None:
         super().__init__()
         # Before the lanes, of which other shards may have other numbers: all processes must come here.
@@ -126,6 +128,8 @@ class GlobalBatches(HasThreads, _state_files.LoadsAnyProcessCount, grain.Dataset
         batch = self._ahead or self._take()
         self._ahead = batch
         if not self._exists(batch):
+            # Where there was no batch at all, what was left out was not told with one.
+            self._told = batch.before_padding or self._told
             raise StopIteration
         self._ahead = self._take_ready()
         if self._agreement:
@@ -241,12 +245,11 @@ class GlobalBatches(HasThreads, _state_files.LoadsAnyProcessCount, grain.Dataset
     def _take(self) -> "_Batch":
         """Takes this process's rows of the next step, and begins to move them to its devices."""
         element = next(self._iterator, None)
-        has_rows = element is not None
-        if element is None:
-            element = self._iterator._padding()
-        more = has_rows and self._iterator._pipeline.more()
-        before = self._ahead.told if self._ahead else self._told
-        return _Batch(self._move(element), has_rows, more, self._tell(before))
+        told = self._tell(self._ahead.told if self._ahead else self._told)
+        if element is not None:
+            return _Batch(self._move(element), self._iterator._pipeline.more(), told)
+        element = self._iterator._padding()
+        return _Batch(self._move(element), False, self._tell(told), before_padding=told)
 
     def _move(self, element: "Element") -> GlobalBatch:
         """Begins to move this process's rows to its devices."""
@@ -281,7 +284,13 @@ class _Batch:
     """A batch that may not have been handed out yet, and what goes with it."""
 
     arrays: GlobalBatch
-    # Whether the step has rows of this process that are not all padding, and whether the next one has.
-    has_rows: bool
+    # Whether the next step has rows of this process that are not all padding.
     more: bool
     told: _Told
+    # Of a step without such rows: what was to tell in front of it.
+    before_padding: _Told | None = None
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether this step has such rows."""
+        return self.before_padding is None

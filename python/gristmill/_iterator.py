@@ -27,6 +27,8 @@ _REPORT_SECONDS = 10.0
 class HasThreads(_grain.Closable):
     """An iterator that can be closed, and neither pickled nor copied. Its errors say what to do instead."""
 
+    _MADE_BY = "iter(dataset)"
+
     def __reduce__(self) -> Any:
         raise ArgumentTypeError(
             "an iterator has threads, and is neither pickled nor copied: save its get_state(), and give that to "
@@ -35,7 +37,7 @@ class HasThreads(_grain.Closable):
 
     def _assert_not_closed(self) -> None:
         if self._is_closed():
-            raise ArgumentError("this iterator was closed: create another one with iter(dataset)")
+            raise ArgumentError(f"this iterator was closed: create another one with {self._MADE_BY}")
 
 
 class PackedDatasetIterator(

@@ -72,10 +72,11 @@ def prepare(folder: Path, megabytes: float) -> Sample:
         raise ArgumentError(f"megabytes={megabytes}: expected a number above 0, up to {_MOST_MEGABYTES}")
     wanted = {"version": _VERSION, "megabytes": megabytes, "shards": SHARDS}
     try:
-        written = _written(folder)
-        if written.get("wanted") == wanted and all(path.is_file() for path in _shard_paths(folder)):
-            return Sample(str(folder), written["documents"], written["text_bytes"])
-        return _write(folder, megabytes, wanted)
+        if sample := _found(folder, wanted):
+            return sample
+        folder.mkdir(parents=True, exist_ok=True)
+        with files.locked(folder, waits=True):
+            return _found(folder, wanted) or _write(folder, megabytes, wanted)
     except OSError as error:
         raise GristmillError(f"cannot write sample text into {str(folder)!r}: {error}") from error
 
@@ -112,14 +113,23 @@ def keep_tokenizer(folder: Path) -> Path:
     source = tokenizer().parent
     kept = folder / "tokenizer"
     try:
-        kept.mkdir(exist_ok=True)
         for name in ("tokenizer_config.json", "tokenizer.json"):
             if not (kept / name).is_file():
-                shutil.copyfile(source / name, kept / f"{name}.unfinished")
-                (kept / f"{name}.unfinished").replace(kept / name)
+                kept.mkdir(exist_ok=True)
+                with files.locked(folder, waits=True):
+                    shutil.copyfile(source / name, files.unfinished(kept / name))
+                    files.finish(kept / name)
     except OSError as error:
         raise GristmillError(f"cannot write the tokenizer into {str(kept)!r}: {error}") from error
     return kept / "tokenizer.json"
+
+
+def _found(folder: Path, wanted: dict[str, Any]) -> Sample | None:
+    """The sample in `folder`, if it is the one that is wanted."""
+    written = _written(folder)
+    if written.get("wanted") == wanted and all(path.is_file() for path in _shard_paths(folder)):
+        return Sample(str(folder), written["documents"], written["text_bytes"])
+    return None
 
 
 def _written(folder: Path) -> dict[str, Any]:
@@ -137,7 +147,6 @@ def _written(folder: Path) -> dict[str, Any]:
 
 
 def _write(folder: Path, megabytes: float, wanted: dict[str, Any]) -> Sample:
-    folder.mkdir(parents=True, exist_ok=True)
     note = folder / _NOTE
     files.write_json(note, {})  # Ours, and not complete: an interrupted run is repeated.
     documents = 0

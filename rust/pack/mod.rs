@@ -75,7 +75,7 @@ impl Packer {
                     continue;
                 }
                 Next::Failed(error) => {
-                    self.step.fail(documents, error);
+                    self.step.fail(documents, error, self.has_boundary_target());
                     continue;
                 }
             };
@@ -93,7 +93,7 @@ impl Packer {
             };
             match taken {
                 Ok(Taken { given, dropped }) => documents.advance(given, dropped),
-                Err(error) => self.step.fail(documents, error.into()),
+                Err(error) => self.step.fail(documents, error.into(), self.has_boundary_target()),
             }
         }
         Pause::Stopped

@@ -165,9 +165,10 @@ impl StepWriter {
         self.publish(documents, if is_empty { Rows::Padding } else { Rows::Tokens { more: false } });
     }
 
-    /// Publishes the failure of the lane, after the step that was full before it.
-    pub(super) fn fail(&mut self, documents: &mut Documents, error: Error) {
-        if self.is_full() {
+    /// Publishes the failure of the lane, after the step that was full before it. That fails as well if it waits for the
+    /// target of a document that ended with it, should there be `boundary_targets`.
+    pub(super) fn fail(&mut self, documents: &mut Documents, error: Error, boundary_targets: bool) {
+        if self.is_full() && !(boundary_targets && self.boundary.is_some()) {
             // The next look fails again, in the step that needs it.
             return self.publish_full(documents);
         }

@@ -77,6 +77,7 @@ def pack(
         from gristmill._dataset import PackedDataset
         from gristmill._encoder import Encoder
         from gristmill._pack.folder import QUARANTINE
+        from gristmill._pack.run import make_folder
         from gristmill._pack.run import pack as run
 
     quarantine_file = arguments["quarantine_file"]
@@ -90,7 +91,7 @@ def pack(
             f"{unknown[0]!r}: expected one of {', '.join(dataset._element_spec)}", param_hint="--field"
         )
     if arguments["on_error"] == "quarantine":
-        _make_folder(output)
+        make_folder(output)
         arguments["quarantine_file"] = str(Path.cwd() / (quarantine_file or output / QUARANTINE))
         dataset = PackedDataset(dataset.manifest, tokenizer=encoder, **arguments)
     # Relative names would mean something else wherever `verify` is called.
@@ -189,10 +190,3 @@ def _from_anywhere(shards: str) -> str:
     # What exists is taken as it is; in a glob, the folder's own name may look like one.
     exists = (here / shards).exists()
     return str((here if exists else Path(glob.escape(str(here)))) / shards)
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise GristmillError(f"cannot write into {str(folder)!r}: {error.strerror}; name another --output") from error

@@ -54,15 +54,19 @@ def read_json(path: Path) -> Any:
 
 
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path, *, waits: bool = False) -> Iterator[None]:
     """Keeps other processes from writing into a folder; a process that dies lets go of it.
+
+    Args:
+      folder: the folder.
+      waits: whether to wait for another process that is writing there.
 
     Raises:
       GristmillError: another process is writing there.
     """
     with (folder / LOCK).open("w") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
         except BlockingIOError:
-            raise GristmillError(f"{folder}: another process is packing into this folder") from None
+            raise GristmillError(f"{folder}: another process is writing into this folder") from None
         yield

@@ -92,7 +92,7 @@ class Folder:
                 wanted = {**folder.index, **wanted}
             # Else nothing was packed yet, and it may as well become another packing.
         else:
-            _check_empty(path)
+            check_free(path)
         wanted.setdefault("gristmill", _core.__version__)
         files.write_json(path / INDEX, wanted)
         return cls(path, wanted)
@@ -198,7 +198,14 @@ def _wrong(found: Any, types: Mapping[str, type]) -> list[str]:
     return [name for name, kind in types.items() if not (isinstance(found, dict) and isinstance(found.get(name), kind))]
 
 
-def _check_empty(path: Path) -> None:
+def check_free(path: Path) -> None:
+    """Whether packed files may be written into the folder at `path`: it holds some, or nothing.
+
+    Raises:
+      GristmillError: it holds something else.
+    """
+    if (path / INDEX).exists():
+        return
     begun = {files.LOCK, INDEX + files.UNFINISHED}  # by a run that was killed at once
     if any(child.name not in begun for child in path.iterdir()):
         raise GristmillError(f"{path} is not empty, and holds no packed files: name another folder")

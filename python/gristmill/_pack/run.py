@@ -11,7 +11,7 @@ from gristmill._dataset import PackedDataset
 from gristmill._errors import GristmillError
 from gristmill._iterator import PackedDatasetIterator
 from gristmill._pack import files, megatron
-from gristmill._pack.folder import Folder
+from gristmill._pack.folder import Folder, check_free
 from gristmill._pack.formats import FORMATS
 from gristmill._progress import Progress
 
@@ -47,8 +47,9 @@ def pack(
         stay.
     """
     start = time.perf_counter()
+    make_folder(path)
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        check_free(path)  # before a lock is left in it
         with files.locked(path):
             folder = Folder.create(path, _index(dataset, file_format, rows_per_file, source, fields))
             parts = folder.parts(are_whole=True)
@@ -77,6 +78,18 @@ def pack(
         "seconds": seconds,
         "tokens_per_second": sum(part["tokens"] for part in parts[resumed:]) / seconds,
     }
+
+
+def make_folder(path: Path) -> None:
+    """Makes a folder unless it is there.
+
+    Raises:
+      GristmillError: it cannot be made.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise GristmillError(f"cannot write into {str(path)!r}: {error.strerror}; name another folder") from error
 
 
 def make_unit(dataset: PackedDataset, index: dict[str, Any]) -> Any:
