@@ -48,79 +48,48 @@ pub struct Cursor {
     pub totals: Totals,
 }
 
-impl Cursor {
-    /// The names of the numbers of [`Cursor::to_array`], in its order.
-    pub const FIELDS: [&'static str; 14] = [
-        "epoch",
-        "shard",
-        "record",
-        "byte",
-        "given",
-        "offset",
-        "records",
-        "quarantined",
-        "documents",
-        "tokens",
-        "text_bytes",
-        "padding",
-        "dropped",
-        "lost_shards",
-    ];
+/// How many numbers a cursor consists of.
+pub const NUMBERS: usize = 14;
 
-    /// The cursor as stored in a saved state.
-    pub fn to_array(&self) -> [u64; 14] {
-        let Self { window, given, offset, totals } = *self;
+impl Cursor {
+    /// All its numbers with their names, in the order of a saved state.
+    fn numbers(&mut self) -> [(&'static str, &mut u64); NUMBERS] {
+        let Self { window, given, offset, totals } = self;
         [
-            window.epoch,
-            window.shard,
-            window.record,
-            window.byte,
-            given,
-            offset,
-            totals.records,
-            totals.quarantined,
-            totals.documents,
-            totals.tokens,
-            totals.text_bytes,
-            totals.padding,
-            totals.dropped,
-            totals.lost_shards,
+            ("epoch", &mut window.epoch),
+            ("shard", &mut window.shard),
+            ("record", &mut window.record),
+            ("byte", &mut window.byte),
+            ("given", given),
+            ("offset", offset),
+            ("records", &mut totals.records),
+            ("quarantined", &mut totals.quarantined),
+            ("documents", &mut totals.documents),
+            ("tokens", &mut totals.tokens),
+            ("text_bytes", &mut totals.text_bytes),
+            ("padding", &mut totals.padding),
+            ("dropped", &mut totals.dropped),
+            ("lost_shards", &mut totals.lost_shards),
         ]
     }
 
+    /// The names of the numbers of [`Cursor::to_array`], in its order.
+    pub fn names() -> [&'static str; NUMBERS] {
+        Self::default().numbers().map(|(name, _)| name)
+    }
+
+    /// The cursor as stored in a saved state.
+    pub fn to_array(mut self) -> [u64; NUMBERS] {
+        self.numbers().map(|(_, number)| *number)
+    }
+
     /// The cursor of a saved state.
-    pub fn from_array(array: [u64; 14]) -> Self {
-        let [
-            epoch,
-            shard,
-            record,
-            byte,
-            given,
-            offset,
-            records,
-            quarantined,
-            documents,
-            tokens,
-            text_bytes,
-            padding,
-            dropped,
-            lost_shards,
-        ] = array;
-        Self {
-            window: Place { epoch, shard, record, byte },
-            given,
-            offset,
-            totals: Totals {
-                records,
-                quarantined,
-                documents,
-                tokens,
-                text_bytes,
-                padding,
-                dropped,
-                lost_shards,
-            },
+    pub fn from_array(array: [u64; NUMBERS]) -> Self {
+        let mut cursor = Self::default();
+        for ((_, number), value) in cursor.numbers().into_iter().zip(array) {
+            *number = value;
         }
+        cursor
     }
 }
 
@@ -147,24 +116,8 @@ mod tests {
         let array = std::array::from_fn(|i| 100 + i as u64);
         let cursor = Cursor::from_array(array);
         assert_eq!(cursor.to_array(), array);
-        let Cursor { window, given, offset, totals } = cursor;
-        let fields = [
-            ("epoch", window.epoch),
-            ("shard", window.shard),
-            ("record", window.record),
-            ("byte", window.byte),
-            ("given", given),
-            ("offset", offset),
-            ("records", totals.records),
-            ("quarantined", totals.quarantined),
-            ("documents", totals.documents),
-            ("tokens", totals.tokens),
-            ("text_bytes", totals.text_bytes),
-            ("padding", totals.padding),
-            ("dropped", totals.dropped),
-            ("lost_shards", totals.lost_shards),
-        ];
-        assert_eq!(fields.map(|(name, _)| name), Cursor::FIELDS);
-        assert_eq!(fields.map(|(_, number)| number), array);
+        assert_eq!(cursor.window, Place { epoch: 100, shard: 101, record: 102, byte: 103 });
+        assert_eq!((cursor.given, cursor.offset, cursor.totals.lost_shards), (104, 105, 113));
+        assert_eq!(Cursor::names()[13], "lost_shards");
     }
 }

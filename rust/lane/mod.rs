@@ -1,11 +1,11 @@
 //! A lane: one ordered stream of documents with one cursor, read and packed in order.
 
+pub mod best_fit;
 pub mod block;
 pub mod block_encoder;
 pub mod cursor;
 pub mod documents;
 pub mod ids;
-pub mod placement;
 pub mod quarantine;
 pub mod quarantine_file;
 pub mod report;

@@ -1,9 +1,9 @@
 //! The documents that may be delivered now, in delivery order: those of a whole window, or without windows those of a
 //! block.
 
+use super::best_fit::{self, Piece};
 use super::block::{Block, Document, Then};
 use super::cursor::{Place, Totals};
-use super::placement::{self, Piece};
 use crate::config::{Packing, Shuffle, StreamConfig};
 use crate::random::{Purpose, permutation};
 
@@ -116,7 +116,7 @@ fn in_stream_order(blocks: &[Block]) -> Vec<Part> {
 
 fn placed<'a>(documents: &'a [Part], config: &StreamConfig) -> impl Iterator<Item = Part> + use<'a> {
     let lengths: Vec<usize> = documents.iter().map(|part| part.to).collect();
-    let pieces = placement::place(&lengths, config.sequence_length, config.max_segments);
+    let pieces = best_fit::place(&lengths, config.sequence_length, config.max_segments);
     pieces.into_iter().map(|Piece { document, tokens, ends_row }| Part {
         from: tokens.start,
         to: tokens.end,

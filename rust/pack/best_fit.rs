@@ -1,4 +1,4 @@
-//! `best_fit`: rows of whole documents, in the rows and the order determined by [`placement`](crate::lane::placement).
+//! `best_fit`: rows of whole documents, in the rows and the order that [`lane::best_fit`](crate::lane::best_fit) gives.
 
 use super::Taken;
 use super::step::StepWriter;

@@ -50,6 +50,6 @@ mod _core {
         module.add("LAYOUTS", fields.into_py_dict(module.py())?)?;
         module.add("PROVENANCE_NUMBERS", crate::batch::buffer::ENTRY_ITEMS)?;
         module.add("MOST_LISTED", crate::feed::pipeline::LISTED)?;
-        module.add("CURSOR_FIELDS", crate::lane::cursor::Cursor::FIELDS)
+        module.add("CURSOR_FIELDS", crate::lane::cursor::Cursor::names())
     }
 }

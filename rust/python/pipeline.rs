@@ -18,7 +18,7 @@ use crate::config::{HostConfig, OnError, QuarantineFileConfig, Shuffle, StreamCo
 use crate::error::{Error, caught};
 use crate::feed::pipeline::{self, Batch, Delivered, Next, Stats};
 use crate::feed::turns::Turns;
-use crate::lane::cursor::Cursor;
+use crate::lane::cursor::{self, Cursor};
 use crate::plan::{self, Plan};
 use crate::read::{ReadOptions, Shard};
 
@@ -182,7 +182,7 @@ impl Pipeline {
         py: Python<'_>,
         step: u64,
         row: usize,
-        cursors: Vec<[u64; Cursor::FIELDS.len()]>,
+        cursors: Vec<[u64; cursor::NUMBERS]>,
     ) -> PyResult<()> {
         let cursors = cursors.into_iter().map(Cursor::from_array).collect();
         Ok(self.with(py, |pipeline| pipeline.restore(Delivered { step, row, cursors }))??)

@@ -36,10 +36,17 @@ impl JoinedCharacters {
     /// Adds those in front of and behind a token that is not to be a group in a longer piece.
     pub fn add_edges(&mut self, token: &[u8]) {
         if let (Some(last), Some(0x80..0xC0)) = (token.last_chunk(), token.last()) {
-            self.keys.insert(key(*last, [0; WIDTH]));
+            self.add(key(*last, [0; WIDTH]));
         }
         if let (Some(first), Some(0xE0..0xF0)) = (token.first_chunk(), token.first()) {
-            self.keys.extend((0x80..0xC0).map(|before| key([0, 0, before], *first)));
+            (0x80..0xC0).for_each(|before| self.add(key([0, 0, before], *first)));
+        }
+    }
+
+    fn add(&mut self, key: u64) {
+        if !self.all {
+            self.keys.insert(key);
+            self.all = self.keys.len() > MOST_KEYS;
         }
     }
 
@@ -56,10 +63,9 @@ impl JoinedCharacters {
                 };
                 for second in continuation(1) {
                     for third in continuation(2) {
-                        self.keys.insert(key(left, [right[0], second, third]));
+                        self.add(key(left, [right[0], second, third]));
                     }
                 }
-                self.all |= self.keys.len() > MOST_KEYS;
             }
         }
     }
