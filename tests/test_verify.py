@@ -48,6 +48,18 @@ def test_a_pair_of_megatron_s_is_named_by_its_whole_name(tmp_path, pack, capsys)
         index.unlink(missing_ok=True)
 
 
+def test_a_damaged_note_is_named(tmp_path, pack, capsys):
+    pack(tmp_path / "a")
+    path = tmp_path / "a/part-00000.json"
+    note = json.loads(path.read_text())
+    for change, named in [({"items": "x", "state": None}, "items, state"), ({"files": {"a.npy": "x"}}, "a.npy")]:
+        path.write_text(json.dumps({**note, **change}))
+        for command in ("verify", "inspect"):
+            code, found = checked(capsys, command, tmp_path / "a")
+            assert code == 1
+            assert f"part-00000.json is not the note of a packed part: what it says of {named} is missing" in found
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

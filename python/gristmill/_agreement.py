@@ -112,8 +112,8 @@ def of_processes(
     Args:
       sharding: of the batches.
       lanes: those of each process.
-      ends: whether the lanes do, at a step that depends on the lane.
-      leaves_out: whether records may be left out.
+      ends: whether the stream does, each lane at a step of its own.
+      leaves_out: whether bad records are left out, by each process by itself.
     """
     if not _spans_processes(sharding):
         return None

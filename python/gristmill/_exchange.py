@@ -15,18 +15,20 @@ class Exchange:
 
     Every method is a computation of all these processes: each must call it, in the same order among the
     program's other computations.
+
+    Attributes:
+      processes: of each device, in the order of their ids, the process that has it.
     """
 
     def __init__(self, devices: Iterable[Any]) -> None:
         # All devices, not one of each process: any backend can run a computation over those that the training
         # step runs over. In the order of their ids, so that all processes agree.
         self._devices = sorted(devices, key=lambda device: device.id)
+        self.processes = np.array([device.process_index for device in self._devices])
         self._mesh = Mesh(np.array(self._devices), ("device",))
         self._one_each = NamedSharding(self._mesh, PartitionSpec("device"))
         everywhere = NamedSharding(self._mesh, PartitionSpec())
         self._all = jax.jit(lambda values: values, out_shardings=everywhere)
-
-        self.processes = np.array([device.process_index for device in self._devices])
 
     def ask(self, give: Callable[[Any], npt.NDArray[np.uint32]]) -> Callable[[], npt.NDArray[np.uint32]]:
         """Asks for what `give` returns for each device on the process that has it: arrays of one shape.

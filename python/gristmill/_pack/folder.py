@@ -123,7 +123,8 @@ class Folder:
         found: list[dict[str, Any]] = []
         while self.note_path(len(found)).is_file():
             note = self.note(len(found))
-            if wrong := _wrong(note, {**_HOLDS, **_BEHIND}):
+            wrong = _wrong(note, {**_HOLDS, **_BEHIND})
+            if wrong := wrong or _wrong(note["files"], dict.fromkeys(note["files"], int)):
                 raise GristmillError(
                     f"{self.note_path(len(found))} is not the note of a packed part: what it says of "
                     f"{', '.join(wrong)} is missing or no such thing"
@@ -142,7 +143,7 @@ class Folder:
             path = self.path / name
             found = path.stat().st_size if path.is_file() else None
             if found != size:
-                return f"{name} has {'no' if found is None else f'{found:,}'} bytes, and had {size}"
+                return f"{name} has {'no' if found is None else f'{found:,}'} bytes, and had {size:,}"
         return None
 
     def note(self, number: int) -> dict[str, Any]:
