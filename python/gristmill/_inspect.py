@@ -48,7 +48,7 @@ def inspect(path: Path, *, records: int = 1000, text: str | None = None) -> dict
         return _summary(path, _state_files.read_merged(path))
     folder, path = path, _arguments.tokenizer_file(path)
     if not path.is_file():
-        raise MissingShardError(f"no such file: {str(path)!r}{_hint(folder)}")
+        raise MissingShardError(f"{'not a' if path.exists() else 'no such'} file: {str(path)!r}{_hint(folder)}")
     value = _whole_value(path)
     if value is not None and isinstance(model := value.get("model"), dict) and "vocab" in model:
         return _tokenizer(path, value, text)
