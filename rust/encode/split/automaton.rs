@@ -8,8 +8,6 @@ use std::collections::HashMap;
 
 use super::kinds::{KindMask, Kinds, MAX_KINDS};
 use super::pattern::Node;
-use super::recognise::Domain;
-use crate::encode::model::spelling::CHARACTERS;
 
 /// The end of the text, as a symbol in masks.
 const END_BIT: usize = MAX_KINDS + 1;
@@ -21,9 +19,6 @@ const MAX_INSTRUCTIONS: usize = 4096;
 /// The next state for a kind, and whether the match may end before the character.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Transition(u16);
-
-/// In `by_byte`: the character has more bytes.
-const MORE_BYTES: Transition = Transition(u16::MAX);
 
 impl Transition {
     pub fn match_ends_here(self) -> bool {
@@ -41,23 +36,20 @@ pub const DEAD: u16 = 0;
 pub const START: u16 = 1;
 
 pub struct Automaton {
-    kinds: Kinds,
-    /// Indexed by state, then by kind; the kind after the last is the end of the text.
+    /// Indexed by state, then by kind, those for the inside of a character and for the end of the text included.
     by_kind: Vec<Transition>,
-    /// Binary logarithm of the length of a row of `by_kind`.
+    /// Binary logarithm of the length of a row.
     row_shift: u32,
-    /// Indexed by state, then by byte: one look-up instead of two in more than half of all cases.
-    by_byte: Vec<Transition>,
+    /// The kind that stands for the end of the text.
+    end: u8,
 }
 
 impl Automaton {
-    pub fn new(pattern: &Node, domain: Domain) -> Result<Self, String> {
-        let mut sets = Vec::new();
-        pattern.for_each_set(&mut |set| sets.push(set));
-        let kinds = Kinds::new(sets.into_iter())?;
-        let mut program = Program { kinds: &kinds, code: vec![Instruction::Match] };
+    /// The automaton of a pattern whose sets are among those of `kinds`.
+    pub fn new(pattern: &Node, kinds: &Kinds) -> Result<Self, String> {
+        let mut program = Program { kinds, code: vec![Instruction::Match] };
         let entry = program.compile(pattern, 0)?;
-        let row_shift = (kinds.count() + 1).next_power_of_two().trailing_zeros();
+        let row_shift = (usize::from(kinds.end()) + 1).next_power_of_two().trailing_zeros();
         let mut build = Build { code: &program.code, states: vec![vec![]], numbers: HashMap::new() };
         build.numbers.insert(vec![], DEAD);
         let mut start = Places::new(&program.code);
@@ -67,80 +59,54 @@ impl Automaton {
         let mut by_kind = vec![Transition(0); 1 << row_shift];
         let mut state = 1;
         while state < build.states.len() {
-            for kind in 0..1 << row_shift {
-                let symbol = if kind == kinds.count() { END_BIT } else { kind.min(MAX_KINDS) };
-                by_kind.push(build.step(state, symbol)?);
+            for kind in 0..1u8 << row_shift {
+                by_kind.push(match usize::from(kind) {
+                    // Nothing happens inside a character.
+                    _ if kind == kinds.inside() => Transition((state as u16) << 1),
+                    _ if kind == kinds.end() => build.step(state, END_BIT)?,
+                    symbol => build.step(state, symbol.min(MAX_KINDS))?,
+                });
             }
             state += 1;
         }
-        let characters = &CHARACTERS;
-        let on_byte = |state: usize, byte: u8| {
-            let c = match domain {
-                Domain::Bytes => characters[usize::from(byte)],
-                Domain::Characters if byte.is_ascii() => char::from(byte),
-                Domain::Characters => return MORE_BYTES,
-            };
-            by_kind[(state << row_shift) + usize::from(kinds.of(c))]
-        };
-        let states = 0..build.states.len();
-        let by_byte = states.flat_map(|state| (0..=u8::MAX).map(move |byte| (state, byte)));
-        let by_byte = by_byte.map(|(state, byte)| on_byte(state, byte)).collect();
-        let automaton = Self { kinds, by_kind, row_shift, by_byte };
-        let symbols = 0..=automaton.kinds.count() as u8;
-        if symbols.into_iter().any(|kind| automaton.on_kind(START, kind).match_ends_here()) {
+        let automaton = Self { by_kind, row_shift, end: kinds.end() };
+        if (0..=kinds.end()).any(|kind| automaton.step(START, kind).match_ends_here()) {
             return Err("a split pattern that can match the empty string".into());
         }
         Ok(automaton)
     }
 
-    /// The transition on the character of `text` at `at`, and its length in bytes.
+    /// The transition on a character of this kind.
     #[inline]
-    pub fn step(&self, state: u16, text: &[u8], at: usize) -> (Transition, usize) {
-        let transition = self.on_byte(state, text[at]);
-        if transition == MORE_BYTES {
-            let (kind, width) = self.kinds.at(text, at);
-            return (self.on_kind(state, kind), width);
-        }
-        (transition, 1)
+    pub fn step(&self, state: u16, kind: u8) -> Transition {
+        self.by_kind[(usize::from(state) << self.row_shift) + usize::from(kind)]
     }
 
-    /// Whether no match begins with a character of this one byte.
-    #[inline]
-    pub fn cannot_start(&self, byte: u8) -> bool {
-        self.on_byte(START, byte) == Transition(DEAD << 1)
+    /// Whether no match begins with a character of this kind.
+    pub fn cannot_start(&self, kind: u8) -> bool {
+        self.step(START, kind) == Transition(DEAD << 1)
     }
 
     /// Whether a match may end where the text does.
     #[inline]
     pub fn match_ends_with_text(&self, state: u16) -> bool {
-        self.on_kind(state, self.kinds.count() as u8).match_ends_here()
+        self.step(state, self.end).match_ends_here()
     }
 
-    /// Whether a match that takes the character `left` always ends before `right`, as if the text ended there. Both are
-    /// ASCII.
+    /// Whether a match that takes a character of kind `left` always ends before one of kind `right`, as if the text
+    /// ended there.
     pub fn always_parts(&self, left: u8, right: u8) -> bool {
-        let states = 1..(self.by_byte.len() >> 8) as u16;
+        let states = 1..(self.by_kind.len() >> self.row_shift) as u16;
         let mut behind_left =
-            states.map(|state| self.on_byte(state, left).state()).filter(|state| *state != DEAD);
+            states.map(|state| self.step(state, left).state()).filter(|state| *state != DEAD);
         behind_left.all(|state| {
-            let transition = self.on_byte(state, right);
+            let transition = self.step(state, right);
             transition.state() == DEAD && transition.match_ends_here() == self.match_ends_with_text(state)
         })
     }
 
     pub fn bytes(&self) -> usize {
-        let transitions = self.by_kind.capacity() + self.by_byte.capacity();
-        self.kinds.bytes() + transitions * size_of::<Transition>()
-    }
-
-    #[inline]
-    fn on_byte(&self, state: u16, byte: u8) -> Transition {
-        self.by_byte[usize::from(state) << 8 | usize::from(byte)]
-    }
-
-    #[inline]
-    fn on_kind(&self, state: u16, kind: u8) -> Transition {
-        self.by_kind[(usize::from(state) << self.row_shift) + usize::from(kind)]
+        self.by_kind.capacity() * size_of::<Transition>()
     }
 }
 

@@ -2,7 +2,9 @@
 
 use regex_syntax::hir::ClassUnicode;
 
+use super::recognise::{Domain, RecognisedStep};
 use super::table::{Table, memberships};
+use crate::encode::model::spelling::CHARACTERS;
 use crate::encode::utf8::decode;
 
 /// A set of kinds, which are numbered from 0; bits from [`MAX_KINDS`] on are free for other symbols.
@@ -10,16 +12,24 @@ pub type KindMask = u64;
 
 pub const MAX_KINDS: usize = 60;
 
-/// The partition induced by the sets of a pattern.
+/// The partition induced by the sets of some steps that see the same characters.
 pub struct Kinds {
+    domain: Domain,
     table: Table,
+    /// The kinds of characters of one byte.
+    of_byte: [u8; 256],
     sets: Vec<(ClassUnicode, KindMask)>,
     count: usize,
 }
 
 impl Kinds {
-    /// The coarsest partition in which each set is a union of kinds.
-    pub fn new<'a>(sets: impl Iterator<Item = &'a ClassUnicode>) -> Result<Self, String> {
+    /// The coarsest partition in which each set of these steps, whose domain is one, is a union of kinds.
+    pub fn new(steps: &[RecognisedStep]) -> Result<Self, String> {
+        let domain = steps.first().map_or(Domain::Characters, |step| step.domain);
+        let mut sets = Vec::new();
+        for step in steps {
+            step.pattern.for_each_set(&mut |set| sets.push(set));
+        }
         let mut distinct: Vec<&ClassUnicode> = Vec::new();
         for set in sets {
             if !distinct.contains(&set) {
@@ -50,7 +60,11 @@ impl Kinds {
         };
         let sets = distinct.iter().enumerate().map(|(bit, &set)| (set.clone(), mask_of(bit))).collect();
         let table = Table::new(&ranges);
-        Ok(Self { table, sets, count: kinds.len() })
+        let of_byte = std::array::from_fn(|byte| match domain {
+            Domain::Bytes => table.of(u32::from(CHARACTERS[byte])),
+            Domain::Characters => table.of(byte as u32),
+        });
+        Ok(Self { domain, table, of_byte, sets, count: kinds.len() })
     }
 
     pub fn count(&self) -> usize {
@@ -67,15 +81,38 @@ impl Kinds {
         self.sets.iter().find(|(known, _)| known == set).map_or(0, |&(_, mask)| mask)
     }
 
-    /// The kind of the character at `at` and its length in bytes.
-    #[inline]
-    pub fn at(&self, text: &[u8], at: usize) -> (u8, usize) {
-        let (code, width) = decode(&text[at..]);
-        (self.table.of(code), width)
+    /// What stands for the bytes of a character but its first.
+    pub fn inside(&self) -> u8 {
+        self.count as u8
     }
 
-    /// The kind of one character.
-    pub fn of(&self, c: char) -> u8 {
-        self.table.of(u32::from(c))
+    /// What stands for the end of the text.
+    pub fn end(&self) -> u8 {
+        self.count as u8 + 1
+    }
+
+    /// The kind of a character of one byte.
+    pub fn of_byte(&self, byte: u8) -> u8 {
+        self.of_byte[usize::from(byte)]
+    }
+
+    /// Replaces `kinds` by those of the characters of a text, each at its first byte.
+    pub fn read(&self, text: &[u8], kinds: &mut Vec<u8>) {
+        kinds.clear();
+        if self.domain == Domain::Bytes {
+            return kinds.extend(text.iter().map(|byte| self.of_byte(*byte)));
+        }
+        kinds.resize(text.len(), self.inside());
+        let mut at = 0;
+        while at < text.len() {
+            if text[at].is_ascii() {
+                kinds[at] = self.of_byte(text[at]);
+                at += 1;
+            } else {
+                let (code, width) = decode(&text[at..]);
+                kinds[at] = self.table.of(code);
+                at += width;
+            }
+        }
     }
 }

@@ -21,7 +21,7 @@ mod tests;
 #[cfg(target_arch = "x86_64")]
 mod vector;
 
-use portable::{Step, Trail};
+use portable::{StepScratch, Steps};
 use shape::Shape;
 
 pub use super::cuts::Cuts;
@@ -37,7 +37,7 @@ pub const PADDING: usize = 64 + 3;
 
 /// How text is cut into pieces before merging: the split patterns of one tokenizer.json, recognised.
 pub struct Splitter {
-    steps: Vec<Step>,
+    steps: Vec<Steps>,
     #[cfg(target_arch = "x86_64")]
     vector: Option<VectorSplitter>,
     add_prefix_space: bool,
@@ -48,14 +48,13 @@ pub struct Splitter {
 #[derive(Default)]
 pub struct SplitScratch {
     pieces: Vec<u32>,
-    parts: Vec<u32>,
-    trail: Trail,
+    steps: StepScratch,
 }
 
 impl SplitScratch {
     /// Bytes in use.
     pub fn bytes(&self) -> usize {
-        (self.pieces.capacity() + self.parts.capacity()) * size_of::<u32>() + self.trail.bytes()
+        self.pieces.capacity() * size_of::<u32>() + self.steps.bytes()
     }
 }
 
@@ -68,7 +67,7 @@ impl Splitter {
         let recognised = recognise::recognise(pre_tokenizer)?;
         let shape = Shape::recognise(&recognised.steps);
         Ok(Self {
-            steps: recognised.steps.iter().map(Step::new).collect::<Result<_, _>>()?,
+            steps: Steps::grouped(&recognised.steps)?,
             #[cfg(target_arch = "x86_64")]
             vector: shape.and_then(|shape| VectorSplitter::new(shape, Kernel::detect())),
             add_prefix_space: recognised.add_prefix_space,
@@ -104,8 +103,8 @@ impl Splitter {
         let mut joined = JoinedPairs::new();
         let ascii = 0..128u8;
         for (left, right) in ascii.clone().flat_map(|left| ascii.clone().map(move |right| (left, right))) {
-            let mut parting = self.steps.iter().take_while(|step| step.always_parts(left, right));
-            if !parting.any(|step| step.always_cuts(left, right)) {
+            let steps = self.steps.iter().flat_map(|steps| steps.at(left, right));
+            if !steps.take_while(|(parts, _)| *parts).any(|(_, cuts)| cuts) {
                 joined.add(char::from(left), char::from(right));
             }
         }
@@ -128,7 +127,7 @@ impl Splitter {
 
     /// Bytes of its tables; those of the kernels are shared by all splitters.
     pub fn bytes(&self) -> usize {
-        self.steps.iter().map(Step::bytes).sum()
+        self.steps.iter().map(Steps::bytes).sum()
     }
 
     /// Replaces `cuts` by those between the pieces of `text[..n]`.
@@ -143,13 +142,11 @@ impl Splitter {
         if let Some(vector) = self.vector {
             return vector.split(text, n, cuts);
         }
-        let SplitScratch { pieces, parts, trail } = scratch;
+        let SplitScratch { pieces, steps: scratch } = scratch;
         pieces.clear();
         pieces.push(n as u32);
-        for step in &self.steps {
-            parts.clear();
-            step.refine(&text[..n], pieces, trail, parts);
-            std::mem::swap(pieces, parts);
+        for steps in &self.steps {
+            steps.refine(&text[..n], pieces, scratch);
         }
         cuts.begin_uncut(n);
         for end in &pieces[..pieces.len() - 1] {

@@ -1,16 +1,27 @@
 //! The splitter for every pattern and every processor: one automaton per step, character by character. It is the
 //! fallback for the vector kernels and what they are tested against.
+//!
+//! Text is read once, as the kinds of its characters; the automata of all steps then run over these.
 
 use super::automaton::{Automaton, DEAD, START};
+use super::kinds::Kinds;
 use super::recognise::{Domain, RecognisedStep};
 use crate::encode::model::spelling::CHARACTERS;
 
 /// An attempt that has run this many bytes past its last match starts to leave a trail.
 const TRAIL_AFTER: usize = 64;
 
-/// One step of a pre-tokenizer: cuts each piece at the matches of a pattern and the gaps between.
-pub struct Step {
+/// Some steps of a pre-tokenizer that see the same characters, and share the kinds of these.
+pub struct Steps {
+    kinds: Kinds,
+    steps: Vec<Step>,
+}
+
+/// One step: cuts each piece at the matches of a pattern and the gaps between.
+struct Step {
     automaton: Automaton,
+    /// By kind: whether no match begins with it.
+    is_skipped: [bool; 1 << u8::BITS],
     /// One bit for each ASCII character that begins a match wherever it occurs outside one.
     always_matched: u128,
 }
@@ -18,13 +29,77 @@ pub struct Step {
 /// The states of an attempt that ran on without a match, so that later attempts stop where they meet it: without this,
 /// `\s+$` is quadratic on a long run of spaces.
 #[derive(Default)]
-pub struct Trail {
+struct Trail {
     from: usize,
     states: Vec<u16>,
 }
 
+impl Steps {
+    /// All steps, in as few groups as have kinds in common.
+    pub fn grouped(steps: &[RecognisedStep]) -> Result<Vec<Self>, String> {
+        let mut groups = Vec::new();
+        let mut rest = steps;
+        while let Some(first) = rest.first() {
+            let alike = rest.iter().take_while(|step| step.domain == first.domain).count();
+            // Many sets may have more kinds together than there can be.
+            let some = (2..=alike).rev().find_map(|count| Some((Kinds::new(&rest[..count]).ok()?, count)));
+            let (kinds, count) = some.map_or_else(|| Ok::<_, String>((Kinds::new(&rest[..1])?, 1)), Ok)?;
+            let steps = rest[..count].iter().map(|step| Step::new(step, &kinds)).collect::<Result<_, _>>()?;
+            groups.push(Self { kinds, steps });
+            rest = &rest[count..];
+        }
+        Ok(groups)
+    }
+
+    /// For each step, whether no match crosses a place between these two ASCII characters, nor depends on what follows
+    /// it; and whether a piece then always ends there, since one of the two is never in a gap between matches.
+    pub fn at(&self, left: u8, right: u8) -> impl Iterator<Item = (bool, bool)> {
+        self.steps.iter().map(move |step| {
+            let parts = step.automaton.always_parts(self.kinds.of_byte(left), self.kinds.of_byte(right));
+            (parts, (step.always_matched >> left | step.always_matched >> right) & 1 == 1)
+        })
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.kinds.bytes()
+            + self.steps.iter().map(|step| size_of_val(step) + step.automaton.bytes()).sum::<usize>()
+    }
+
+    /// Cuts `text`, which is already cut at `pieces`, and replaces these by the ends of the parts.
+    pub fn refine(&self, text: &[u8], pieces: &mut Vec<u32>, scratch: &mut StepScratch) {
+        let StepScratch { kinds, parts, trail } = scratch;
+        self.kinds.read(text, kinds);
+        for step in &self.steps {
+            parts.clear();
+            let mut start = 0;
+            for &end in &*pieces {
+                step.cut(&kinds[..end as usize], start, trail, parts);
+                start = end as usize;
+            }
+            std::mem::swap(pieces, parts);
+        }
+    }
+}
+
+/// Reusable memory of one thread.
+#[derive(Default)]
+pub struct StepScratch {
+    kinds: Vec<u8>,
+    parts: Vec<u32>,
+    trail: Trail,
+}
+
+impl StepScratch {
+    /// Bytes in use.
+    pub fn bytes(&self) -> usize {
+        self.kinds.capacity()
+            + self.parts.capacity() * size_of::<u32>()
+            + self.trail.states.capacity() * size_of::<u16>()
+    }
+}
+
 impl Step {
-    pub fn new(step: &RecognisedStep) -> Result<Self, String> {
+    fn new(step: &RecognisedStep, kinds: &Kinds) -> Result<Self, String> {
         let certain = step.pattern.certain();
         let spelled = &CHARACTERS;
         let is_certain = |byte: u8| {
@@ -35,48 +110,29 @@ impl Step {
             certain.ranges().iter().any(|range| (range.start()..=range.end()).contains(&c))
         };
         let bits = (0..128).filter(|byte| is_certain(*byte)).map(|byte| 1 << byte);
-        Ok(Self { automaton: Automaton::new(&step.pattern, step.domain)?, always_matched: bits.sum() })
+        let automaton = Automaton::new(&step.pattern, kinds)?;
+        let skipped = |kind: usize| {
+            kind == usize::from(kinds.inside())
+                || (kind < kinds.count() && automaton.cannot_start(kind as u8))
+        };
+        Ok(Self { is_skipped: std::array::from_fn(skipped), automaton, always_matched: bits.sum() })
     }
 
-    /// Whether no match crosses a place between these two ASCII characters, nor depends on what follows it.
-    pub fn always_parts(&self, left: u8, right: u8) -> bool {
-        self.automaton.always_parts(left, right)
-    }
-
-    /// Whether a piece always ends at such a place, given that no match crosses it: one of the two characters is never
-    /// in a gap between matches.
-    pub fn always_cuts(&self, left: u8, right: u8) -> bool {
-        (self.always_matched >> left | self.always_matched >> right) & 1 == 1
-    }
-
-    pub fn bytes(&self) -> usize {
-        self.automaton.bytes()
-    }
-
-    /// Cuts `text`, which is already cut at `pieces`, and adds the ends of the parts to `ends`.
-    pub fn refine(&self, text: &[u8], pieces: &[u32], trail: &mut Trail, ends: &mut Vec<u32>) {
-        let mut start = 0;
-        for &end in pieces {
-            self.cut(&text[..end as usize], start, trail, ends);
-            start = end as usize;
-        }
-    }
-
-    /// Cuts `text[start..]`.
+    /// Cuts a text from `start` on, given the kinds of its characters.
     #[inline]
-    fn cut(&self, text: &[u8], start: usize, trail: &mut Trail, ends: &mut Vec<u32>) {
+    fn cut(&self, kinds: &[u8], start: usize, trail: &mut Trail, ends: &mut Vec<u32>) {
         trail.states.clear();
         let mut at = start;
         let mut cut = start;
         loop {
             // All but the broadest steps match little: this skips what they do not match.
-            while at < text.len() && self.automaton.cannot_start(text[at]) {
+            while at < kinds.len() && self.is_skipped[usize::from(kinds[at])] {
                 at += 1;
             }
-            if at >= text.len() {
+            if at >= kinds.len() {
                 break;
             }
-            if let Some(end) = self.match_at(text, at, trail) {
+            if let Some(end) = self.match_at(kinds, at, trail) {
                 if cut < at {
                     ends.push(at as u32);
                 }
@@ -84,23 +140,22 @@ impl Step {
                 at = end;
                 cut = end;
             } else {
-                at += self.automaton.step(START, text, at).1;
+                at += 1;
             }
         }
-        if cut < text.len() {
-            ends.push(text.len() as u32);
+        if cut < kinds.len() {
+            ends.push(kinds.len() as u32);
         }
     }
 
     /// The end of the match that begins at `start`, by the priorities of the pattern.
     #[inline]
-    fn match_at(&self, text: &[u8], start: usize, trail: &mut Trail) -> Option<usize> {
+    fn match_at(&self, kinds: &[u8], start: usize, trail: &mut Trail) -> Option<usize> {
         let mut found = start;
         let mut noted = false;
         let mut state = START;
-        let mut at = start;
-        while at < text.len() {
-            let (transition, width) = self.automaton.step(state, text, at);
+        for (at, kind) in (start..).zip(&kinds[start..]) {
+            let transition = self.automaton.step(state, *kind);
             if transition.match_ends_here() {
                 found = at;
                 noted = false;
@@ -109,8 +164,7 @@ impl Step {
             if state == DEAD {
                 return (found > start).then_some(found);
             }
-            at += width;
-            if at > found + TRAIL_AFTER {
+            if at >= found + TRAIL_AFTER {
                 if trail.joins(at, state, !noted) {
                     return (found > start).then_some(found);
                 }
@@ -118,19 +172,15 @@ impl Step {
             }
         }
         if self.automaton.match_ends_with_text(state) {
-            found = text.len();
+            found = kinds.len();
         }
         (found > start).then_some(found)
     }
 }
 
 impl Trail {
-    pub fn bytes(&self) -> usize {
-        self.states.capacity() * size_of::<u16>()
-    }
-
-    /// Whether an earlier attempt was in `state` before `at` and found nothing from there on; if not, records the
-    /// place. `fresh` says that this attempt starts to be recorded here.
+    /// Whether an earlier attempt was in `state` behind the byte at `at` and found nothing from there on; if not,
+    /// records it. `fresh` says that this attempt starts to be recorded here.
     #[inline]
     fn joins(&mut self, at: usize, state: u16, fresh: bool) -> bool {
         let known = at.checked_sub(self.from).and_then(|offset| self.states.get(offset));
@@ -141,8 +191,7 @@ impl Trail {
             self.from = at;
             self.states.clear();
         }
-        // Bytes inside a character hold DEAD, a state that no attempt is ever in.
-        self.states.resize(at - self.from, DEAD);
+        debug_assert_eq!(self.states.len(), at - self.from);
         self.states.push(state);
         false
     }
