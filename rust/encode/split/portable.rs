@@ -11,6 +11,9 @@ use crate::encode::model::spelling::CHARACTERS;
 /// An attempt that has run this many bytes past its last match starts to leave a trail.
 const TRAIL_AFTER: usize = 64;
 
+/// The most steps that share their kinds, more than there are in real tokenizers: it is tried with one less each time.
+const MOST_ALIKE: usize = 16;
+
 /// Some steps of a pre-tokenizer that see the same characters, and share the kinds of these.
 pub struct Steps {
     kinds: Kinds,
@@ -40,10 +43,16 @@ impl Steps {
         let mut groups = Vec::new();
         let mut rest = steps;
         while let Some(first) = rest.first() {
-            let alike = rest.iter().take_while(|step| step.domain == first.domain).count();
-            // Many sets may have more kinds together than there can be.
-            let some = (2..=alike).rev().find_map(|count| Some((Kinds::new(&rest[..count]).ok()?, count)));
-            let (kinds, count) = some.map_or_else(|| Ok::<_, String>((Kinds::new(&rest[..1])?, 1)), Ok)?;
+            let alike = rest.iter().take(MOST_ALIKE).take_while(|step| step.domain == first.domain);
+            let mut count = alike.count();
+            let kinds = loop {
+                match Kinds::new(&rest[..count]) {
+                    Ok(kinds) => break kinds,
+                    Err(error) if count == 1 => return Err(error),
+                    // Together they may have more kinds than there can be.
+                    Err(_) => count -= 1,
+                }
+            };
             let steps = rest[..count].iter().map(|step| Step::new(step, &kinds)).collect::<Result<_, _>>()?;
             groups.push(Self { kinds, steps });
             rest = &rest[count..];
