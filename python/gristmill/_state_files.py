@@ -37,13 +37,12 @@ def read_merged(folder: Any) -> State:
             + (", ".join(sorted(found)) or "none")
         )
     (count,) = counts
-    if len(found) < count:
-        missing = (name for process in range(count) if (name := name_of(process, count)) not in found)
-        # Not all of them: a stray name may promise any number.
-        named = ", ".join(itertools.islice(missing, 4))
+    missing = (name for process in range(count) if (name := name_of(process, count)) not in found)
+    # Not all of them: a stray name may promise any number.
+    if named := list(itertools.islice(missing, 4)):
         raise StateError(
-            f"{folder}: {named} {'is' if count - len(found) == 1 else 'are'} missing of the {count} states saved: the "
-            "saving was not finished, or the folder is not shared by all hosts"
+            f"{folder}: {', '.join(named)} {'is' if len(named) == 1 else 'are'} missing of the {count} states "
+            "saved: the saving was not finished, or the folder is not shared by all hosts"
         )
     # Together: on a shared file system each takes its time, and a thousand hosts each read all of them.
     with ThreadPoolExecutor(_READERS) as readers:
