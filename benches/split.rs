@@ -26,12 +26,11 @@ fn split(criterion: &mut Criterion) {
         let mut group = criterion.benchmark_group(name);
         group.throughput(Throughput::Bytes(documents.iter().map(|d| (d.len() - PADDING) as u64).sum()));
         for family in FAMILIES {
-            let splitter = || Splitter::recognise(&families[family]).unwrap();
             for kernel in Kernel::all() {
-                let (splitter, how) = (splitter().on(kernel), kernel.name());
+                let splitter = Splitter::recognise(&families[family], kernel).unwrap();
                 let mut scratch = SplitScratch::default();
                 let mut cuts = Cuts::default();
-                group.bench_function(format!("{family}/{how}"), |bencher| {
+                group.bench_function(format!("{family}/{}", kernel.name()), |bencher| {
                     bencher.iter(|| {
                         for document in &documents {
                             splitter.split(document, document.len() - PADDING, &mut scratch, &mut cuts);

@@ -104,7 +104,7 @@ pub struct StreamConfig {
     pub max_segments: Option<usize>,
     /// The arrays of a batch.
     pub layout: Layout,
-    /// Whether a document's last token has the next document's first as its target.
+    /// Whether a document's last token has the next document's first as its target. Only `maxtext` has targets.
     pub boundary_targets: bool,
     /// Rows of each lane in a step.
     pub rows_per_lane: usize,

@@ -83,7 +83,7 @@ fn play(config: &Arc<StreamConfig>, host: HostConfig, from: Option<Delivered>, e
         }
         stream.states.push(state);
     }
-    stream.quarantined = pipeline.quarantine().iter().map(ToString::to_string).collect();
+    stream.quarantined = pipeline.left_out().since(0).map(ToString::to_string).collect();
     stream
 }
 

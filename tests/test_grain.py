@@ -226,7 +226,7 @@ def test_the_elastic_protocol_moves_lanes_between_hosts(rows):
         iterators = elastic(rows, count, states)
         # The same number of steps on every host that has not ended; a step is one row of each own lane.
         for iterator in iterators:
-            got += itertools.islice(iterator, len(iterator._dataset._own_lanes))
+            got += itertools.islice(iterator, len(iterator._settings.own_lanes))
         states = json.loads(json.dumps(shard_states(iterators)))
         assert [list(state["state"]["lanes"]) for state in states] == [["0"], ["1"], ["2"], ["3"]]
     assert {state["exhausted"] for state in states} == {True, False}
@@ -319,6 +319,17 @@ def test_quarantined_records_are_logged(tmp_path, encoder, caplog):
             list(iterator)
         assert [record.getMessage()[:24] for record in caplog.records] == ["2 records were left out,"]
         iterator.set_state(state)
+
+
+def test_a_shard_that_cannot_be_opened_is_logged_without_a_place(tmp_path, encoder, caplog):
+    for name in ("a.jsonl", "b.jsonl"):
+        (tmp_path / name).write_text('{"text": "some words"}\n')
+    ds = gm.PackedDataset(tmp_path / "*.jsonl", tokenizer=encoder, on_error="quarantine", max_error_rate=0.5)
+    (tmp_path / "a.jsonl").write_text('{"text": "other words"}\n')
+    with caplog.at_level(logging.WARNING, logger="gristmill"):
+        list(ds)
+    assert "a.jsonl: expected the file of the manifest, with 23 bytes, found 24" in caplog.text
+    assert "None" not in caplog.text
 
 
 def test_the_interpreter_ends_in_silence(shards, tokenizer_file):

@@ -286,6 +286,7 @@ def test_an_interrupt_at_any_line_leaves_a_host_in_step(shard_folder, encoder, s
             ends[end] += 1
             assert all(map(np.array_equal, got, expected))
             assert votes == [True] * len(expected) + [False] if end != "lost" else len(votes) <= len(got) + 1
+            assert len(batches._agreement._by_step) <= 3
             assert steps == [0] if end != "lost" else len(steps) <= 1
             if end == "never interrupted":
                 break

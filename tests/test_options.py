@@ -68,7 +68,12 @@ def test_the_options_are_the_arguments_of_the_dataset():
     assert shown == {
         name: list(kind.choices) for name, (kind, *_) in _options.TABLE.items() if isinstance(kind, click.Choice)
     }
-    words = {"packing": _core.PACKINGS, "truncation": _core.TRUNCATIONS, "layout": list(_core.LAYOUTS)}
+    words = {
+        "packing": _core.PACKINGS,
+        "truncation": _core.TRUNCATIONS,
+        "on_error": _core.ON_ERRORS,
+        "layout": list(_core.LAYOUTS),
+    }
     assert {name: shown[name] for name in words} == words
 
 

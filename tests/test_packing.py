@@ -2,6 +2,7 @@
 
 import gzip
 import importlib.util
+import inspect
 import json
 from functools import cache
 from pathlib import Path
@@ -252,33 +253,70 @@ def test_every_element_restores_the_rest(tmp_path):
             assert_same_batches(other, whole[step:])
 
 
+# What changes the stream: another value than the default, and the arguments without which it has no effect.
 ALTERNATIVES = {
-    "packing": "concat",
-    "fit_window": 7,
-    "max_segments": 3,
-    "layout": "hf",
-    "boundary_targets": True,
-    "seed": 1,
+    "text_field": ("content", {}),
+    "sequence_length": (512, {}),
+    "batch_size": (4, {}),
+    "lanes": (2, {}),
+    "packing": ("best_fit", {}),
+    "fit_window": (7, {"packing": "best_fit"}),
+    "truncation": ("left", {"packing": "pad"}),
+    "max_segments": (3, {}),
+    "layout": ("hf", {}),
+    "boundary_targets": (True, {}),
+    "eos": (False, {}),
+    "bos": (2, {}),
+    "seed": (1, {}),
+    "shuffle_window": (7, {"seed": 1}),
+    "epochs": (2, {}),
+    "on_error": ("quarantine", {}),
+    "max_error_rate": (0.5, {"on_error": "quarantine"}),
+    "max_document_bytes": (100, {}),
 }
+# What does not, and what is told by the hashes of the manifest and of the tokenizer.
+OTHERS = {
+    "shards", "tokenizer", "shard_index", "shard_count", "quarantine_file", "threads", "prefetch", "verify",
+    "provenance", "on_stats",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ALTERNATIVES)
 def test_what_changes_the_stream_changes_the_fingerprint(tmp_path, name):
-    base = {"tokenizer": both(trained)[0], "eos": 1, "packing": "best_fit"}
-    paths = write_shards(tmp_path, [["a"]])
-    one = gm.PackedDataset(paths, **base)
-    other = gm.PackedDataset(paths, **base | {name: ALTERNATIVES[name]})
+    value, needed = ALTERNATIVES[name]
+    base = {"tokenizer": both(trained)[0], "eos": 1}
+    paths = write_shards(tmp_path, [["a"], ["b"]])
+    one = gm.PackedDataset(paths, **base | needed)
+    other = gm.PackedDataset(paths, **base | needed | {name: value})
     assert one.fingerprint != other.fingerprint
     iterator = iter(other)
-    with pytest.raises(gm.StateError, match=f"saved by another dataset: .*{name} was"):
-        iterator.set_state(iter(one).get_state())
+    if name not in ("on_error", "max_error_rate"):  # with which a stream may go on
+        with pytest.raises(gm.StateError, match=f"saved by another dataset: .*{name} was"):
+            iterator.set_state(iter(one).get_state())
+    if needed:  # and where it has no effect, it changes nothing
+        assert (
+            gm.PackedDataset(paths, **base).fingerprint == gm.PackedDataset(paths, **base, **{name: value}).fingerprint
+        )
 
 
-def test_arguments_without_effect_do_not_change_the_fingerprint(tmp_path):
+def test_every_argument_is_known_to_change_the_stream_or_not():
+    assert ALTERNATIVES.keys() | OTHERS == inspect.signature(gm.PackedDataset).parameters.keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "without_effect"),
+    [
+        ("max_segments", {"packing": "pad"}),
+        ("boundary_targets", {"packing": "pad"}),
+        ("boundary_targets", {"layout": "hf"}),
+        ("boundary_targets", {"layout": "grain"}),
+    ],
+)
+def test_arguments_without_effect_do_not_change_the_fingerprint(tmp_path, name, without_effect):
+    base = {"tokenizer": both(trained)[0], "eos": 1, **without_effect}
     paths = write_shards(tmp_path, [["a"]])
-    base = {"tokenizer": both(trained)[0], "eos": 1}
-    one = gm.PackedDataset(paths, **base)
-    assert one.fingerprint == gm.PackedDataset(paths, **base, fit_window=7, truncation="left").fingerprint
+    value = ALTERNATIVES[name][0]
+    assert gm.PackedDataset(paths, **base).fingerprint == gm.PackedDataset(paths, **base, **{name: value}).fingerprint
 
 
 @pytest.mark.parametrize(

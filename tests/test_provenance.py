@@ -115,7 +115,7 @@ def test_it_belongs_to_the_run_and_not_to_the_stream(shards, encoder, packing):
     arguments = {"packing": packing, "truncation": "split", "seed": 5}
     bare = iter(dataset(shards, encoder, provenance=False, **arguments))
     full = dataset(shards, encoder, **arguments)
-    assert full.fingerprint == bare._dataset.fingerprint
+    assert full.fingerprint == bare._settings.fingerprint
     provenance = [batch["provenance"] for batch in full]
     # A run that is restored in the middle of documents asks for it from there on.
     states, batches = [bare.get_state()], []

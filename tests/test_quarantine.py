@@ -191,6 +191,27 @@ def test_a_file_that_cannot_be_written_stops_the_run(broken, encoder, tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
+def test_a_state_counts_nothing_that_the_file_may_lose(broken, encoder, monkeypatch):
+    iterator = iter(make(broken, encoder))
+    next(iterator)
+    expected = iterator.get_state()
+    # As a consumer in another thread may.
+    monkeypatch.setattr(iterator, "_sync", lambda: next(iterator))
+    assert iterator.get_state() == expected
+
+
+@pytest.mark.parametrize("bad", [29, 57, 58])
+def test_a_share_that_is_just_the_rate_is_borne(tmp_path, encoder, bad):
+    good = 100 - bad
+    (tmp_path / "a.jsonl").write_text('{"text": "some words"}\n' * good + "bad\n" * bad)
+    arguments = {"tokenizer": encoder, "on_error": "quarantine"}
+    iterator = iter(gm.PackedDataset(tmp_path / "a.jsonl", **arguments, max_error_rate=bad / 100))
+    list(iterator)
+    assert iterator.stats()["quarantined"] == bad
+    with pytest.raises(gm.ShardError, match=f"{bad} of the 100 records"):
+        list(gm.PackedDataset(tmp_path / "a.jsonl", **arguments, max_error_rate=(bad - 0.5) / 100))
+
+
 def test_too_many_lost_shards_end_the_run(broken, encoder):
     # In two lanes of four shards, each loses one: borne. In one lane of eight, two are too many.
     assert len(list(make(broken, encoder, batch_size=2, max_error_rate=0.05))) > 0

@@ -1,15 +1,18 @@
 """gristmill's Rust core. Not a public interface: use the names of the `gristmill` package."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
 
+from gristmill._settings import Settings
+
 __all__ = [
     "CURSOR_FIELDS",
     "LAYOUTS",
     "MOST_LISTED",
+    "ON_ERRORS",
     "PACKINGS",
     "PROVENANCE_NUMBERS",
     "TOKENIZERS_VERSION",
@@ -28,6 +31,7 @@ __version__: str
 TOKENIZERS_VERSION: str
 CURSOR_FIELDS: list[str]
 MOST_LISTED: int
+ON_ERRORS: list[str]
 PACKINGS: list[str]
 TRUNCATIONS: list[str]
 LAYOUTS: dict[str, list[str]]
@@ -66,7 +70,7 @@ class Encoder:
 
 @final
 class Pipeline:
-    def __new__(cls, encoder: Encoder, arguments: Mapping[str, Any]) -> Pipeline: ...
+    def __new__(cls, encoder: Encoder, settings: Settings) -> Pipeline: ...
     def next(self) -> dict[str, npt.NDArray[np.int32]] | None: ...
     def accept(self) -> None: ...
     def take_back(self) -> None: ...

@@ -1,27 +1,27 @@
 """`PackedDataset`: shards of text as a Grain dataset of packed rows."""
 
 import copy
-import hashlib
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import grain
 import numpy as np
 
-from gristmill import _arguments, _core, _fingerprint, _lanes, _sharding
+from gristmill import _arguments, _core, _lanes, _sharding
 from gristmill._encoder import Encoder, as_encoder
 from gristmill._errors import ArgumentError, MissingExtraError
 from gristmill._grain import SourceDataset
 from gristmill._iterator import Element, PackedDatasetIterator
 from gristmill._manifest import Manifest, Pathish
+from gristmill._settings import Settings
 
 _LARGEST_LENGTH = 2**24
 _LARGEST_BATCH = 2**20
 # Many consumers count the places of an array in 32 bits.
 _MOST_PLACES = 2**31
-PROVENANCE = "provenance"
 # Bounds what a window of very short documents holds; the core bounds the bytes of longer ones.
 _LARGEST_WINDOW = 2**20
 
@@ -145,75 +145,75 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         on_stats: "Callable[[dict[str, Any]], None] | None" = None,
     ) -> None:
         super().__init__()
-        self._text_field = _arguments.text("text_field", text_field)
-        self._sequence_length = _arguments.integer("sequence_length", sequence_length, 1, _LARGEST_LENGTH)
-        self._batch_size = _arguments.optional_integer("batch_size", batch_size, 1, _LARGEST_BATCH)
-        if (self._batch_size or 1) * self._sequence_length > _MOST_PLACES:
+        length = _arguments.integer("sequence_length", sequence_length, 1, _LARGEST_LENGTH)
+        rows = _arguments.optional_integer("batch_size", batch_size, 1, _LARGEST_BATCH)
+        if (rows or 1) * length > _MOST_PLACES:
             raise ArgumentError(
-                f"batch_size={self._batch_size}: a batch of rows of sequence_length={self._sequence_length} would have "
-                f"more than {_MOST_PLACES} places"
+                f"batch_size={rows}: a batch of rows of sequence_length={length} would have more than {_MOST_PLACES} "
+                "places"
             )
-        self._packing = _arguments.choice("packing", packing, _core.PACKINGS)
-        self._fit_window = _arguments.integer("fit_window", fit_window, 1, _LARGEST_WINDOW)
-        self._truncation = _arguments.choice("truncation", truncation, _core.TRUNCATIONS)
-        self._max_segments = _arguments.optional_integer("max_segments", max_segments, 1, _LARGEST_LENGTH)
-        self._layout = _arguments.choice("layout", layout, list(_core.LAYOUTS))
-        self._boundary_targets = _arguments.boolean("boundary_targets", boundary_targets)
-        self._seed = _arguments.optional_integer("seed", seed, 0, 2**64 - 1)
-        self._shuffle_window = _arguments.integer("shuffle_window", shuffle_window, 1, _LARGEST_WINDOW)
-        self._epochs = _arguments.optional_integer("epochs", epochs, 1, 2**32)
-        self._on_error = _arguments.choice("on_error", on_error, ["raise", "quarantine"])
-        self._max_error_rate = _arguments.fraction("max_error_rate", max_error_rate)
-        self._quarantine_file = _quarantine_file(quarantine_file, self._on_error)
-        self._max_document_bytes = _arguments.integer("max_document_bytes", max_document_bytes, 1, 2**63 - 1)
-        self._threads = _arguments.optional_integer("threads", threads, 1, 1024)
-        self._prefetch = _arguments.integer("prefetch", prefetch, 1, 1024)
-        self._verify = _arguments.fraction("verify", verify)
-        self._entries = self._provenance_entries(provenance)
+        if not isinstance(provenance, bool):
+            provenance = _arguments.integer("provenance", provenance, 1, length)
         if on_stats is not None and not callable(on_stats):
             raise _arguments.wrong_type("on_stats", on_stats, "a function that takes a dict, or None")
-        self._on_stats = on_stats
         if bos is None:
             raise _arguments.wrong_type("bos", bos, "a token, an id, True for the tokenizer's own, or False for none")
-        self._manifest = Manifest.find(shards)
-        self._lanes = _lanes.count(lanes, self._batch_size, len(self._manifest))
-        self._own_lanes = _lanes.of_host(self._lanes, shard_index, shard_count)
-        self._encoder = as_encoder(tokenizer)
-        if dropout := self._encoder._core.dropout:
-            raise ArgumentError(
-                f"tokenizer=: its model has dropout {dropout:g}, which gives a text other ids each time, and a stream "
-                'must be the same each time; set "dropout" to null in its tokenizer.json'
-            )
-        if ambiguous := self._encoder._core.ambiguous_tokens:
-            first, second = map(_arguments.shortened, ambiguous)
-            raise ArgumentError(
-                f"tokenizer=: its added tokens {first} and {second} are the same once normalized, and which of them a "
-                "text gets differs from load to load, while a stream must be the same each time; remove one of them "
-                'from its tokenizer.json, or set its "normalized" to false there'
-            )
-        self._eos = self._encoder.special_token_id("eos", eos)
-        self._bos = self._encoder.special_token_id("bos", bos)
-        self._fingerprint = self._make_fingerprint()
+        manifest = Manifest.find(shards)
+        lane_count = _lanes.count(lanes, rows, len(manifest))
+        encoder = as_encoder(tokenizer)
+        _check_is_function(encoder)
+        self._settings = Settings(
+            manifest=manifest,
+            encoder=encoder,
+            text_field=_arguments.text("text_field", text_field),
+            sequence_length=length,
+            batch_size=rows,
+            lanes=lane_count,
+            own_lanes=_lanes.of_host(lane_count, shard_index, shard_count),
+            packing=_arguments.choice("packing", packing, _core.PACKINGS),
+            fit_window=_arguments.integer("fit_window", fit_window, 1, _LARGEST_WINDOW),
+            truncation=_arguments.choice("truncation", truncation, _core.TRUNCATIONS),
+            max_segments=_arguments.optional_integer("max_segments", max_segments, 1, _LARGEST_LENGTH),
+            layout=_arguments.choice("layout", layout, list(_core.LAYOUTS)),
+            # Elsewhere it changes nothing.
+            boundary_targets=_arguments.boolean("boundary_targets", boundary_targets)
+            and layout == "maxtext"
+            and packing != "pad",
+            eos=encoder.special_token_id("eos", eos),
+            bos=encoder.special_token_id("bos", bos),
+            seed=_arguments.optional_integer("seed", seed, 0, 2**64 - 1),
+            shuffle_window=_arguments.integer("shuffle_window", shuffle_window, 1, _LARGEST_WINDOW),
+            epochs=_arguments.optional_integer("epochs", epochs, 1, 2**32),
+            on_error=_arguments.choice("on_error", on_error, _core.ON_ERRORS),
+            max_error_rate=_arguments.fraction("max_error_rate", max_error_rate),
+            quarantine_file=_quarantine_file(quarantine_file, on_error),
+            max_document_bytes=_arguments.integer("max_document_bytes", max_document_bytes, 1, 2**63 - 1),
+            threads=_arguments.optional_integer("threads", threads, 1, 1024),
+            prefetch=_arguments.integer("prefetch", prefetch, 1, 1024),
+            verify=_arguments.fraction("verify", verify),
+            provenance=provenance,
+            on_stats=on_stats,
+        )
 
     @property
     def lanes(self) -> int:
         """Number of lanes of the stream, over all hosts."""
-        return self._lanes
+        return self._settings.lanes
 
     @property
     def manifest(self) -> Manifest:
         """The shards that are read."""
-        return self._manifest
+        return self._settings.manifest
 
     @property
     def encoder(self) -> Encoder:
         """The tokenizer."""
-        return self._encoder
+        return self._settings.encoder
 
     @property
     def fingerprint(self) -> str:
         """What defines the stream, readable: shards, tokenizer, and every argument that changes it."""
-        return self._fingerprint
+        return self._settings.fingerprint
 
     def plan(self, epoch: int = 0) -> list[list[str]]:
         """The shards of each lane in an epoch, in the order in which it reads them.
@@ -223,8 +223,8 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
           ArgumentTypeError: `epoch` is no integer.
         """
         epoch = _arguments.integer("epoch", epoch, 0, 2**64 - 1)
-        dealt = _core.deal(self._manifest.sizes, self._lanes, self._seed, epoch)
-        return [[self._manifest.paths[shard] for shard in share] for share in dealt]
+        dealt = _core.deal(self.manifest.sizes, self.lanes, self._settings.seed, epoch)
+        return [[self.manifest.paths[shard] for shard in share] for share in dealt]
 
     def for_sharding(self, sharding: Any) -> "PackedDataset":
         """The same stream, of which this process loads the lanes of the rows that its devices hold.
@@ -250,10 +250,8 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         except ImportError as error:
             raise MissingExtraError("a sharding needs JAX: pip install 'gristmill[jax]'") from error
 
-        own = _sharding.lanes_of_process(self._lanes_of_processes(sharding), jax.process_index())
-        dataset = copy.copy(self)
-        dataset._own_lanes = own
-        return dataset
+        plan = self._settings.lanes_of_processes(sharding)
+        return self._with(own_lanes=_sharding.lanes_of_process(plan, jax.process_index()))
 
     def set_slice(self, sl: slice, sequential_slice: bool = False) -> None:
         """Keeps every n-th of the own lanes: Grain calls this in the workers of `mp_prefetch`.
@@ -261,112 +259,50 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         Raises:
           ArgumentError: the dataset has a `batch_size`, whose batches cannot be cut into those of workers.
         """
-        if self._batch_size is not None:
+        settings = self._settings
+        if settings.batch_size is not None:
             raise ArgumentError(
-                f"batch_size={self._batch_size}: mp_prefetch with several workers needs single rows; leave batch_size "
-                "out, and put .batch() after .mp_prefetch()"
+                f"batch_size={settings.batch_size}: mp_prefetch with several workers needs single rows; leave "
+                "batch_size out, and put .batch() after .mp_prefetch()"
             )
         del sequential_slice  # whole lanes either way
-        self._own_lanes = self._own_lanes[sl]
+        self._settings = replace(settings, own_lanes=settings.own_lanes[sl])
 
     def _spec(self) -> Any:
-        rows = () if self._batch_size is None else (len(self._own_lanes) * self._rows_per_lane,)
-        shapes = dict.fromkeys(_core.LAYOUTS[self._layout], (*rows, self._sequence_length))
-        if self._entries:
-            shapes[PROVENANCE] = (*rows, self._entries, _core.PROVENANCE_NUMBERS)
-        return {name: grain.experimental.ShapeDtypeStruct(shape, np.int32) for name, shape in shapes.items()}
+        shapes = self._settings.shapes.items()
+        return {name: grain.experimental.ShapeDtypeStruct(shape, np.int32) for name, shape in shapes}
 
     def __iter__(self) -> PackedDatasetIterator:
-        return PackedDatasetIterator(self)
+        return PackedDatasetIterator(self._settings)
 
     def __repr__(self) -> str:
+        settings = self._settings
         return (
-            f"<PackedDataset of {len(self._manifest)} shards in {self._lanes} lanes, batch_size={self._batch_size}, "
-            f"sequence_length={self._sequence_length}>"
+            f"<PackedDataset of {len(settings.manifest)} shards in {settings.lanes} lanes, "
+            f"batch_size={settings.batch_size}, sequence_length={settings.sequence_length}>"
         )
 
-    def _lanes_of_processes(self, sharding: Any) -> dict[int, list[int]]:
-        if self._batch_size is None:
-            raise ArgumentError(
-                "batch_size=None: a sharding divides the rows of a global batch; give the dataset its batch_size"
-            )
-        return _sharding.lanes_of_processes(
-            sharding,
-            batch_size=self._batch_size,
-            sequence_length=self._sequence_length,
-            lanes=self._lanes,
-            shards=len(self._manifest),
+    def _with(self, **changes: Any) -> "PackedDataset":
+        """A copy that has other settings."""
+        dataset = copy.copy(self)
+        dataset._settings = replace(self._settings, **changes)
+        return dataset
+
+
+def _check_is_function(encoder: Encoder) -> None:
+    """A stream must be the same each time, so a text must have the same ids each time."""
+    if dropout := encoder._core.dropout:
+        raise ArgumentError(
+            f"tokenizer=: its model has dropout {dropout:g}, which gives a text other ids each time, and a stream "
+            'must be the same each time; set "dropout" to null in its tokenizer.json'
         )
-
-    @property
-    def _rows_per_lane(self) -> int:
-        return 1 if self._batch_size is None else self._batch_size // self._lanes
-
-    def _provenance_entries(self, provenance: bool | int) -> int:
-        if not isinstance(provenance, bool):
-            return _arguments.integer("provenance", provenance, 1, self._sequence_length)
-        if not provenance:
-            return 0
-        if self._packing == "pad":
-            return 2 if self._truncation == "middle" else 1
-        return min(self._max_segments or max(16, self._sequence_length // 16), self._sequence_length)
-
-    def _make_fingerprint(self) -> str:
-        parts = {
-            "manifest": self._manifest.fingerprint,
-            "tokenizer": self._encoder.fingerprint,
-            "text_field": self._text_field,
-            "sequence_length": self._sequence_length,
-            "batch_size": self._batch_size,
-            "lanes": self._lanes,
-            "packing": self._packing,
-            "fit_window": self._fit_window if self._packing == "best_fit" else None,
-            "truncation": self._truncation if self._packing == "pad" else None,
-            "max_segments": self._max_segments,
-            "layout": self._layout,
-            "boundary_targets": self._boundary_targets,
-            "eos": self._eos,
-            "bos": self._bos,
-            "seed": self._seed,
-            "shuffle_window": None if self._seed is None else self._shuffle_window,
-            "epochs": self._epochs,
-            "on_error": self._on_error,
-            "max_error_rate": None if self._on_error == "raise" else self._max_error_rate,
-            "max_document_bytes": self._max_document_bytes,
-        }
-        return _fingerprint.make(parts)
-
-    def _pipeline_arguments(self) -> dict[str, Any]:
-        return {
-            "paths": [_arguments.utf8_path(path) for path in self._manifest.paths],
-            "sizes": self._manifest.sizes,
-            "text_field": self._text_field,
-            "sequence_length": self._sequence_length,
-            "rows_per_lane": self._rows_per_lane,
-            "lanes": self._lanes,
-            "own_lanes": list(self._own_lanes),
-            "packing": self._packing,
-            "fit_window": self._fit_window,
-            "truncation": self._truncation,
-            "max_segments": self._max_segments,
-            "layout": self._layout,
-            "boundary_targets": self._boundary_targets,
-            "eos": self._eos,
-            "bos": self._bos,
-            "seed": self._seed,
-            "shuffle_window": self._shuffle_window,
-            "epochs": self._epochs,
-            "max_error_rate": self._max_error_rate if self._on_error == "quarantine" else None,
-            "max_document_bytes": self._max_document_bytes,
-            "prefetch": self._prefetch,
-            "verify": self._verify,
-            "single_rows": self._batch_size is None,
-            "quarantine_file": self._quarantine_file and (self._quarantine_file, self._stream_name()),
-            "provenance": self._entries,
-        }
-
-    def _stream_name(self) -> str:
-        return hashlib.sha256(_fingerprint.without_policy(self._fingerprint).encode()).hexdigest()[:16]
+    if ambiguous := encoder._core.ambiguous_tokens:
+        first, second = map(_arguments.shortened, ambiguous)
+        raise ArgumentError(
+            f"tokenizer=: its added tokens {first} and {second} are the same once normalized, and which of them a "
+            "text gets differs from load to load, while a stream must be the same each time; remove one of them "
+            'from its tokenizer.json, or set its "normalized" to false there'
+        )
 
 
 def _quarantine_file(value: "Pathish | None", on_error: str) -> str | None:

@@ -22,9 +22,10 @@ import grain
 import jax
 
 from gristmill import _agreement, _core, _sharding, _state_files
-from gristmill._dataset import PROVENANCE, PackedDataset
+from gristmill._dataset import PackedDataset
 from gristmill._errors import ArgumentTypeError, GristmillError
 from gristmill._iterator import Element, HasThreads
+from gristmill._settings import PROVENANCE
 
 if TYPE_CHECKING:
     from gristmill._state import State
@@ -74,16 +75,17 @@ class GlobalBatches(HasThreads, _state_files.LoadsAnyProcessCount, grain.Dataset
         super().__init__()
         # Before the lanes, of which other shards may have other numbers: all processes must come here.
         # Provenance is not part of the stream, but of what the processes compute on.
-        _agreement.check_same_stream(f"{dataset.fingerprint} provenance={dataset._entries}", sharding)
-        self._dataset = dataset.for_sharding(sharding)
+        settings = dataset._settings
+        _agreement.check_same_stream(f"{settings.fingerprint} provenance={settings.provenance_entries}", sharding)
+        self._shape = (settings.batch_size, settings.sequence_length)
         self._sharding = sharding
-        self._provenance_sharding = _sharding.of_rows(sharding) if self._dataset._entries else None
-        self._iterator = iter(self._dataset)
+        self._provenance_sharding = _sharding.of_rows(sharding) if settings.provenance_entries else None
+        self._iterator = iter(dataset.for_sharding(sharding))
         self._agreement = _agreement.of_processes(
             sharding,
-            dataset._lanes_of_processes(sharding),
-            ends=dataset._epochs is not None,
-            leaves_out=dataset._on_error == "quarantine",
+            settings.lanes_of_processes(sharding),
+            ends=settings.epochs is not None,
+            leaves_out=settings.on_error == "quarantine",
         )
         self._ahead: _Batch | None = None
         self._told = self._tell(_NOTHING_LISTED)
@@ -139,8 +141,9 @@ class GlobalBatches(HasThreads, _state_files.LoadsAnyProcessCount, grain.Dataset
 
     def get_state(self) -> "State":
         """Where the stream stands behind the last batch handed out, for the lanes of this process."""
+        state = copy.deepcopy((self._going_to or self._told).state)
         self._iterator._sync()
-        return copy.deepcopy((self._going_to or self._told).state)
+        return state
 
     def set_state(self, state: "State") -> None:
         """Goes to a saved place, on every process alike: see `PackedDatasetIterator.set_state`.
@@ -253,14 +256,12 @@ class GlobalBatches(HasThreads, _state_files.LoadsAnyProcessCount, grain.Dataset
 
     def _move(self, element: "Element") -> GlobalBatch:
         """Begins to move this process's rows to its devices."""
-        rows = self._dataset._batch_size
         provenance = element.pop(PROVENANCE, None)
         # All arrays in one call, 223 us against 339 in six; only that JAX puts a dict's names in another order.
-        shape = (rows, self._dataset._sequence_length)
-        moved = jax.make_array_from_process_local_data(self._sharding, element, shape)
+        moved = jax.make_array_from_process_local_data(self._sharding, element, self._shape)
         arrays = {name: moved[name] for name in element}
         if provenance is not None:
-            shape = (rows, *provenance.shape[1:])
+            shape = (self._shape[0], *provenance.shape[1:])
             arrays[PROVENANCE] = jax.make_array_from_process_local_data(self._provenance_sharding, provenance, shape)
         return arrays
 

@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from gristmill import _arguments, _core, _fingerprint, _grain, _state, _state_files
-from gristmill._errors import ArgumentError, ArgumentTypeError, GristmillError, StateError
+from gristmill._errors import ArgumentError, ArgumentTypeError, GristmillError, ShardError, StateError
 
 if TYPE_CHECKING:
-    from gristmill._dataset import PackedDataset
+    from gristmill._settings import Settings
 
 Element: TypeAlias = "dict[str, npt.NDArray[np.int32]]"
 
@@ -45,12 +45,12 @@ class PackedDatasetIterator(
 ):
     """Iterates over a `PackedDataset`. Its threads start with the first `next` or `start_prefetch`."""
 
-    def __init__(self, dataset: "PackedDataset") -> None:
+    def __init__(self, settings: "Settings") -> None:
         super().__init__()
-        self._dataset = dataset
-        self._pipeline = _core.Pipeline(dataset._encoder._core, dataset._pipeline_arguments())
-        self._threads_set = False
-        self._reporter = _Reporter(self, dataset._on_stats)
+        self._settings = settings
+        self._pipeline = _core.Pipeline(settings.encoder._core, settings)
+        self._shares_cores = False
+        self._reporter = _Reporter(self._pipeline, settings.on_stats)
 
     def __next__(self) -> Element:
         """The next element.
@@ -65,10 +65,12 @@ class PackedDatasetIterator(
           StopIteration: all epochs of the lanes of this iterator have been given.
           ShardError: a record cannot be used. What lies before it has been given; each further call raises
             the same error, and the state stays behind the last element.
-          ArgumentError: the iterator was closed.
+          StateError: the shards show that the state it goes on from is not of this stream.
+          ArgumentError: the iterator was closed; or `epochs=None`, and a lane's shards hold no document at all.
+          GristmillError: the system refuses memory or threads, or this process is a fork of the iterator's own.
         """
         self._assert_not_closed()
-        self._set_threads()
+        self._share_cores()
         self._reporter.tick()
         self._pipeline.accept()
         try:
@@ -88,23 +90,24 @@ class PackedDatasetIterator(
     def start_prefetch(self) -> None:
         """Starts the threads, which fill the ring while the caller does something else."""
         self._assert_not_closed()
-        self._set_threads()
+        self._share_cores()
         self._pipeline.start()
 
     def get_state(self) -> _state.State:
         """Where the stream stands behind the last element given: a fresh dict of integers and strings."""
+        place = self._place()
         self._sync()
-        return self._place()
+        return place
 
     def _sync(self) -> None:
-        """Before a state is saved: the quarantine file must not lose what the state counts."""
+        """Before a state is given out: the quarantine file must not lose what the state counts."""
         self._pipeline.sync_quarantine_file()
 
     def _place(self) -> _state.State:
         step, row, lanes = self._pipeline.state()
         return {
             "version": _state.VERSION,
-            "fingerprint": self._dataset.fingerprint,
+            "fingerprint": self._settings.fingerprint,
             "step": step,
             "row": row,
             "lanes": lanes,
@@ -126,7 +129,7 @@ class PackedDatasetIterator(
         """
         self._assert_not_closed()
         checked = _state.check(state)
-        saved, current = checked["fingerprint"], self._dataset.fingerprint
+        saved, current = checked["fingerprint"], self._settings.fingerprint
         if saved != current and not _fingerprint.goes_on(saved, current, _state.may_have_left_out(checked)):
             raise StateError(
                 "the state was saved by another dataset: "
@@ -134,7 +137,7 @@ class PackedDatasetIterator(
                 + ". Use the same shards, tokenizer and arguments as the run that saved it; to add shards, finish the "
                 "epoch on the old ones and start anew on the new"
             )
-        own = self._dataset._own_lanes
+        own = self._settings.own_lanes
         missing = [lane for lane in own if str(lane) not in checked["lanes"]]
         if missing:
             raise StateError(
@@ -167,7 +170,7 @@ class PackedDatasetIterator(
           A list with a dict for each lane: `exhausted`, whether it has given all its epochs, and `state`.
         """
         state = self.get_state()
-        epochs = self._dataset._epochs
+        epochs = self._settings.epochs
         return [
             {"exhausted": _state.number("epoch", cursor) == epochs, "state": {**state, "lanes": {lane: cursor}}}
             for lane, cursor in state["lanes"].items()
@@ -184,7 +187,7 @@ class PackedDatasetIterator(
           ArgumentTypeError: `shard_states` is no list.
         """
         entries = _arguments.items("shard_states", shard_states, "a list of what get_shard_states gives")
-        if entries or self._dataset._own_lanes:
+        if entries or self._settings.own_lanes:
             self.set_state(_state.merge_lanes(entries))
 
     def stats(self) -> dict[str, Any]:
@@ -220,12 +223,12 @@ class PackedDatasetIterator(
             raise GristmillError("padding was asked for before the end")
         return element
 
-    def _set_threads(self) -> None:
-        # Known only now: under mp_prefetch the context is filled in after the iterator is made.
-        if not self._threads_set:
-            threads = self._dataset._threads or max(1, _core.usable_cores() // _grain.process_count(self))
-            self._pipeline.set_threads(threads)
-            self._threads_set = True
+    def _share_cores(self) -> None:
+        # Under mp_prefetch the context is filled in after the iterator is made.
+        if not self._shares_cores:
+            self._shares_cores = True
+            if self._settings.threads is None:
+                self._pipeline.set_threads(max(1, _core.usable_cores() // _grain.process_count(self)))
 
 
 class _Reporter:
@@ -235,8 +238,8 @@ class _Reporter:
     _is_ending = staticmethod(sys.is_finalizing)
     _process_id = staticmethod(os.getpid)
 
-    def __init__(self, iterator: PackedDatasetIterator, on_stats: "Callable[[dict[str, Any]], None] | None") -> None:
-        self._pipeline = iterator._pipeline
+    def __init__(self, pipeline: _core.Pipeline, on_stats: "Callable[[dict[str, Any]], None] | None") -> None:
+        self._pipeline = pipeline
         self._on_stats = on_stats
         self._due = time.monotonic() + _REPORT_SECONDS
         self._is_reporting = False
@@ -297,4 +300,4 @@ class _Reporter:
 def _first(entries: "list[dict[str, Any]]") -> str:
     if not entries:  # what is counted may be listed no more
         return ""
-    return "; the first listed: {shard}: record {record}, byte {byte}: {reason}".format(**entries[0])
+    return f"; the first listed: {ShardError(**entries[0])}"

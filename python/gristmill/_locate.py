@@ -5,18 +5,18 @@ all arguments of its dataset but the shards and the tokenizer, of which it holds
 """
 
 import ast
-import copy
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from gristmill import _fingerprint, _inspect, _state, _table
-from gristmill._dataset import PROVENANCE, PackedDataset
+from gristmill._dataset import PackedDataset
 from gristmill._encoder import Encoder, SpecialTokensInText
 from gristmill._errors import ArgumentError, ArgumentTypeError, StateError
 from gristmill._iterator import Element, PackedDatasetIterator
 from gristmill._progress import Progress
+from gristmill._settings import PROVENANCE
 
 # Of a fingerprint: what is no argument, and the arguments that are strings.
 _NO_ARGUMENTS = frozenset({"manifest", "tokenizer"})
@@ -151,13 +151,13 @@ def _dataset(shards: list[str], encoder: Encoder, arguments: Mapping[str, Any]) 
     except TypeError as error:
         raise ArgumentError(f"not an argument of PackedDataset: {error}") from None
     # All segments are listed, however many.
-    dataset._entries = dataset._sequence_length
-    return dataset
+    return dataset._with(provenance=dataset._settings.sequence_length)
 
 
 def _play(dataset: PackedDataset, state: _state.State, step: int, row: int) -> "tuple[int, Element | None]":
     """The row's lane, and its arrays; None if the lane has ended."""
-    rows = dataset._batch_size or dataset.lanes
+    batch_size = dataset._settings.batch_size
+    rows = batch_size or dataset.lanes
     if not 0 <= row < rows:
         raise ArgumentError(f"--row {row}: a global batch has the rows 0 to {rows - 1}")
     rows_per_lane = rows // dataset.lanes
@@ -165,15 +165,13 @@ def _play(dataset: PackedDataset, state: _state.State, step: int, row: int) -> "
     start = _lane_state(state, lane)
     if step < start["step"]:
         raise ArgumentError(f"--step {step}: the state stands behind it, at {start['step']}; use an earlier one")
-    one_lane = copy.copy(dataset)
-    one_lane._own_lanes = [lane]
-    iterator = iter(one_lane)
+    iterator = iter(dataset._with(own_lanes=[lane]))
     try:
         iterator.set_state(start)
         element = _element(iterator, step - start["step"], f"lane {lane}")
     finally:
         iterator.close()
-    if element is not None and dataset._batch_size is not None:
+    if element is not None and batch_size is not None:
         element = {name: array[own_row] for name, array in element.items()}
     return lane, element
 
@@ -190,7 +188,7 @@ def _element(iterator: PackedDatasetIterator, ahead: int, what: str) -> "Element
 
 def _found(dataset: PackedDataset, element: "Element | None") -> dict[str, Any]:
     if element is None:
-        return {"tokens": 0, "padding": dataset._sequence_length, "segments": []}
+        return {"tokens": 0, "padding": dataset._settings.sequence_length, "segments": []}
     tokens = next(iter(element.values()))
     segments, place = [], 0
     for shard, record, offset, length in element[PROVENANCE].tolist():

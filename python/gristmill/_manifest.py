@@ -83,7 +83,10 @@ class Manifest:
                 folder, name = os.path.split(path)
                 spelled.setdefault(os.path.join(real_folder(folder), name), path)
         paths = spelled.values()
-        return cls(tuple(paths), tuple(os.stat(path).st_size for path in paths))
+        try:
+            return cls(tuple(paths), tuple(os.stat(path).st_size for path in paths))
+        except FileNotFoundError as error:
+            raise MissingShardError(f"{error.filename!r} was removed while the shards were listed") from error
 
     @property
     def fingerprint(self) -> str:

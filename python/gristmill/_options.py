@@ -56,7 +56,7 @@ TABLE: Mapping[str, tuple[Any, Any, str]] = {
     "epochs": (_COUNT, 1, "How often the shards are read."),
     "shard_index": (click.IntRange(0), 0, "Which of the hosts this is, from 0."),
     "shard_count": (_COUNT, 1, "Number of hosts; it must divide the lanes."),
-    "on_error": (click.Choice(["raise", "quarantine"]), "raise", "At a bad record: stop, or leave it out and list it."),
+    "on_error": (click.Choice(_core.ON_ERRORS), "raise", "At a bad record: stop, or leave it out and list it."),
     "max_error_rate": (_SHARE, 0.01, "Share of a lane's records, and of its shards, that may be left out."),
     "quarantine_file": (
         click.Path(dir_okay=False), None, "List of what is left out.  [default: quarantine.jsonl in the folder]"

@@ -208,6 +208,11 @@ impl<R> Consumer<R> {
         self.step
     }
 
+    /// Lanes may write steps below this one.
+    pub fn open_until(&self) -> u64 {
+        self.step + self.ring.slots.len() as u64
+    }
+
     /// How many slots are full and can be taken without waiting.
     pub fn ready(&self) -> usize {
         (0..self.ring.slots.len()).take_while(|&ahead| self.ring.is_full(self.step + ahead as u64)).count()

@@ -9,7 +9,7 @@ use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 
 use super::file::AddedTokenEntry;
 use super::model::spm::MARKER_TEXT;
-use super::vocab::Vocab;
+use super::vocab::{Ids, Vocab};
 
 /// Bytes of all spellings that a DFA may be made for.
 const LARGE: usize = 16 << 10;
@@ -63,14 +63,19 @@ pub struct Rules<'a> {
 impl AddedTokens {
     /// Gives each token its id by the reference's rule: the one it has in the vocabulary, else the next one from the
     /// vocabulary's size on. An error when the reference might refuse the file.
-    pub fn new(entries: Vec<AddedTokenEntry>, vocab: &Vocab, rules: &Rules) -> Result<Self, String> {
+    pub fn new(
+        entries: Vec<AddedTokenEntry>,
+        vocab: &Vocab,
+        known: &Ids,
+        rules: &Rules,
+    ) -> Result<Self, String> {
         let mut ids: AHashMap<String, u32> = AHashMap::new();
         let mut by_id: AHashMap<u32, AddedTokenEntry> = AHashMap::new();
         let mut special = AHashSet::new();
         let mut spellings = AHashMap::new();
         let mut next_id = vocab.len() as u32;
         for entry in entries.into_iter().filter(|entry| !entry.content.is_empty()) {
-            let known = ids.get(&entry.content).copied().or_else(|| vocab.id(&entry.content));
+            let known = ids.get(&entry.content).or_else(|| known.get(&*entry.content)).copied();
             let id = known.unwrap_or_else(|| {
                 next_id += 1;
                 next_id - 1

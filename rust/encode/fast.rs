@@ -49,16 +49,14 @@ impl FastEncoder {
     /// Takes a file that parses, or says in one clause what the fast engine does not support.
     pub fn new(file: TokenizerFile, options: &EncoderOptions) -> Result<Self, String> {
         let model = &file.model;
-        let plan = recognise(&file.normalizer, &file.pre_tokenizer, model)?;
         let kernel = options.kernel;
+        let plan = recognise(&file.normalizer, &file.pre_tokenizer, model, kernel)?;
         let (vocab, ids) = Vocab::new(model.vocab())?;
         let rules = MergeRules::new(model.merges(), &vocab, &ids)?;
-        drop(ids);
         let mut description = plan.description;
         let (text, pieces) = match plan.style {
             Style::ByteLevel { splitter, nfc } => {
-                let splitter = splitter.on(kernel);
-                let mut bytes = Bytes::new(&vocab, &rules, model, kernel)?;
+                let mut bytes = Bytes::new(&vocab, &ids, &rules, model, kernel)?;
                 let add_prefix_space = splitter.add_prefix_space();
                 let words =
                     splitter.is_stepwise().then(|| Cutter::new(&splitter.joined_pairs(), false, kernel));
@@ -74,7 +72,7 @@ impl FastEncoder {
                 (text, Pieces::Bytes(Box::new(bytes)))
             }
             Style::SentencePiece { prefix, normalizer_marks, before_each_space } => {
-                let characters = Characters::new(&vocab, &rules, model, kernel)?;
+                let characters = Characters::new(&vocab, &ids, &rules, model, kernel)?;
                 let cutter = if characters.can_cut() {
                     Cutter::new(&characters.pairs, before_each_space, kernel)
                 } else {
@@ -90,6 +88,7 @@ impl FastEncoder {
         let added = AddedTokens::new(
             file.added_tokens,
             &vocab,
+            &ids,
             &Rules {
                 normalize: &|content| text.normalize(content, &mut String::new()).to_owned(),
                 spaces_are_markers: text.normalizes_spaces(),

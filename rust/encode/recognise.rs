@@ -4,6 +4,7 @@
 use serde_json::Value;
 
 use super::file::BpeModel;
+use super::kernel::Kernel;
 use super::model::spm::MARKER_TEXT;
 use super::split::Splitter;
 
@@ -40,13 +41,18 @@ pub enum Prefix {
     First,
 }
 
-/// Recognises normalizer, pre-tokenizer and model options.
-pub fn recognise(normalizer: &Value, pre_tokenizer: &Value, model: &BpeModel) -> Result<Recognition, String> {
+/// Recognises normalizer, pre-tokenizer and model options, for a processor with this kernel.
+pub fn recognise(
+    normalizer: &Value,
+    pre_tokenizer: &Value,
+    model: &BpeModel,
+    kernel: Kernel,
+) -> Result<Recognition, String> {
     check_model(model)?;
     let normalizers = normalizers(normalizer)?;
     let pre_tokenizer = unwrapped(pre_tokenizer);
     if pre_tokenizer_is_byte_level(pre_tokenizer) {
-        return byte_level(&normalizers, pre_tokenizer);
+        return byte_level(&normalizers, pre_tokenizer, kernel);
     }
     if model.ignore_merges() {
         return Err("its model ignores merges and its pre-tokenizer is not byte-level".into());
@@ -112,14 +118,18 @@ fn pre_tokenizer_is_byte_level(value: &Value) -> bool {
             .is_some_and(|list| list.iter().any(|step| step["type"] == "ByteLevel"))
 }
 
-fn byte_level(normalizers: &[Normalizer], pre_tokenizer: &Value) -> Result<Recognition, String> {
+fn byte_level(
+    normalizers: &[Normalizer],
+    pre_tokenizer: &Value,
+    kernel: Kernel,
+) -> Result<Recognition, String> {
     let nfc = match normalizers {
         [] => false,
         [Normalizer::Nfc] => true,
         _ => return Err("its normalizers are not supported with a byte-level pre-tokenizer".into()),
     };
     let splitter =
-        Splitter::recognise(pre_tokenizer).map_err(|part| format!("its pre-tokenizer has {part}"))?;
+        Splitter::recognise(pre_tokenizer, kernel).map_err(|part| format!("its pre-tokenizer has {part}"))?;
     let description =
         format!("byte-level BPE{}, {}", if nfc { " after NFC" } else { "" }, splitter.describe());
     Ok(Recognition { style: Style::ByteLevel { splitter, nfc }, description })

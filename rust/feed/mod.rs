@@ -2,6 +2,7 @@
 
 mod board;
 mod crew;
+pub mod left_out;
 pub mod pipeline;
 mod schedule;
 pub mod turns;

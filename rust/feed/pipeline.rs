@@ -1,21 +1,18 @@
 //! The consumer's side: batches in order, the state of what was delivered, and the lifetime of the workers.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::crew::{Busy, Crew};
+use super::left_out::LeftOut;
 use crate::batch::buffer::{Lease, Pool, Shape};
 use crate::batch::ring::{Consumer, ring};
 use crate::config::{HostConfig, StreamConfig};
 use crate::encode::Encoder;
-use crate::error::{Error, Result, ShardError};
-use crate::lane::cursor::{Cursor, Place, Totals};
+use crate::error::{Error, Result};
+use crate::lane::cursor::{Cursor, Totals};
 use crate::lane::quarantine_file::QuarantineFile;
 use crate::lane::report::{Report, Rows};
-
-/// The most records left out that are kept in detail: a few megabytes.
-pub const LISTED: usize = 10_000;
 
 /// Delivers the batches of some lanes. Starts its threads when the first batch is requested.
 pub struct Pipeline {
@@ -23,24 +20,18 @@ pub struct Pipeline {
     host: HostConfig,
     encoder: Encoder,
     delivered: Delivered,
-    /// Until the last batch is accepted: what was delivered before it, and how many records it left out.
-    before: Option<(Delivered, usize)>,
-    quarantine: VecDeque<ShardError>,
-    /// How many were listed in `quarantine`, including those dropped since.
-    listed: u64,
+    left_out: LeftOut,
+    /// Until the last batch is accepted: what was delivered before it, and how many records had been left out.
+    before: Option<(Delivered, u64)>,
     /// That of the newest crew. Outlives it, since a state may be saved after the end.
     quarantine_file: Option<Arc<QuarantineFile>>,
     pool: Arc<Pool>,
     busy: Arc<Busy>,
     waited: Duration,
-    running: Option<Running>,
-    /// Set when nothing more will come.
-    outcome: Option<Outcome>,
+    phase: Phase,
     /// Whether the next step will have rows of these lanes that are not all padding. True before the first step, about
     /// which nothing is known.
     more: bool,
-    /// The step after the end, which the lanes have filled with padding.
-    padding: Option<Arc<Lease>>,
 }
 
 /// What was handed to the consumer, as saved in a state.
@@ -92,9 +83,13 @@ pub struct Batch {
     pub row: Option<usize>,
 }
 
-#[derive(Clone)]
-enum Outcome {
-    End,
+enum Phase {
+    /// No worker was started for the place where the stream stands.
+    Idle,
+    Running(Running),
+    /// All lanes have. Holds the step after the end, which they have filled with padding.
+    Ended(Arc<Lease>),
+    /// Closed, or stopped by an error, which each further call returns.
     Failed(Error),
 }
 
@@ -130,16 +125,13 @@ impl Pipeline {
             host,
             encoder,
             delivered,
+            left_out: LeftOut::default(),
             before: None,
-            quarantine: VecDeque::new(),
-            listed: 0,
             quarantine_file: None,
             busy: Arc::default(),
             waited: Duration::ZERO,
-            running: None,
-            outcome: None,
+            phase: Phase::Idle,
             more: true,
-            padding: None,
         }
     }
 
@@ -161,12 +153,15 @@ impl Pipeline {
     /// Moves to another place in the stream, clears an end or a failure, and starts no thread.
     pub fn restore(&mut self, delivered: Delivered) -> Result<()> {
         self.assert_own_process()?;
+        if let Phase::Failed(Error::Closed) = self.phase {
+            return Err(Error::Closed);
+        }
         let (found, expected) = (delivered.cursors.len(), self.host.lanes.len());
         if found != expected {
             return Err(Error::State(format!("the state has {found} lanes, expected {expected}")));
         }
         for (&lane, cursor) in self.host.lanes.iter().zip(&delivered.cursors) {
-            self.check_cursor(lane, cursor)?;
+            cursor.check(&self.config, lane)?;
         }
         if delivered.row > 0 && (!self.host.single_rows || delivered.row >= self.host.lanes.len()) {
             return Err(Error::State(format!(
@@ -175,16 +170,14 @@ impl Pipeline {
                 delivered.row
             )));
         }
-        self.quarantine.clear();
-        self.listed = 0;
+        self.left_out = LeftOut::default();
         self.go_to(delivered);
         Ok(())
     }
 
     fn go_to(&mut self, delivered: Delivered) {
         self.stop();
-        self.outcome = None;
-        self.padding = None;
+        self.phase = Phase::Idle;
         self.more = true;
         self.delivered = delivered;
         self.before = None;
@@ -203,78 +196,22 @@ impl Pipeline {
             return;
         }
         if let Some((before, left_out)) = self.before.take() {
-            self.quarantine.truncate(self.quarantine.len().saturating_sub(left_out));
-            self.listed -= left_out as u64;
+            self.left_out.take_back(left_out);
             self.go_to(before);
         }
     }
 
-    /// A state from outside may hold any numbers: the checks here, and at the first document, make sure that they lead
-    /// either to the stream or to an error.
-    fn check_cursor(&self, lane: usize, cursor: &Cursor) -> Result<()> {
-        let Place { epoch, shard, record, byte } = cursor.window;
-        let wrong =
-            |what: String| Err(Error::State(format!("the state of lane {lane} does not fit: {what}")));
-        let Totals { records, quarantined, lost_shards, .. } = cursor.totals;
-        if quarantined > records || lost_shards > quarantined {
-            return wrong(format!(
-                "it counts {lost_shards} lost shards, {quarantined} quarantined and {records} read records"
-            ));
-        }
-        if let Some(epochs) = self.config.epochs {
-            if epoch > epochs {
-                return wrong(format!("it is in epoch {epoch}, and epochs={epochs}"));
-            }
-            if epoch == epochs {
-                return match (shard, record, byte, cursor.given, cursor.offset) {
-                    (0, 0, 0, 0, 0) => Ok(()),
-                    _ => wrong("it has ended, but names a record".into()),
-                };
-            }
-        }
-        let shards = self.config.plan.epoch(epoch)[lane].len();
-        if shard >= shards as u64 {
-            return wrong(format!("it is in shard {shard} of {shards}"));
-        }
-        if cursor.given > 0 && self.config.window().is_none() {
-            return wrong("it is inside a window, and this stream has none".into());
-        }
-        let StreamConfig { packing, sequence_length, .. } = *self.config;
-        if cursor.offset > 0 && !packing.can_pause_at(cursor.offset, sequence_length) {
-            return wrong(format!("it is at token {} of a document, where no row ends", cursor.offset));
-        }
-        Ok(())
-    }
-
     /// The next batch; waits for at most `timeout`. After an error or the end, returns the same again.
     pub fn next(&mut self, timeout: Duration) -> Result<Next> {
-        match &self.outcome {
-            Some(Outcome::End) => return Ok(Next::End),
-            Some(Outcome::Failed(error)) => return Err(error.clone()),
-            // With many worker processes, some have no lanes.
-            None if self.host.lanes.is_empty() => return Ok(Next::End),
-            None => {}
-        }
         self.start()?;
-        match self.advance(timeout) {
-            Ok(Some(batch)) => Ok(Next::Batch(batch)),
-            Ok(None) if self.outcome.is_some() => {
-                self.stop();
-                Ok(Next::End)
-            }
-            Ok(None) => Ok(Next::Pending),
-            Err(error) => {
-                self.fail(error.clone());
-                Err(error)
-            }
-        }
+        self.advance(timeout).inspect_err(|error| self.fail(error.clone()))
     }
 
     /// A batch of padding after the end, for a step in which other hosts still have rows. `None` if the end was not
     /// reached, or if single rows are handed out.
     pub fn padding(&mut self) -> Result<Option<Batch>> {
-        let Some(padding) = &self.padding else { return Ok(None) };
-        if self.host.single_rows || !matches!(self.outcome, Some(Outcome::End)) {
+        let Phase::Ended(padding) = &self.phase else { return Ok(None) };
+        if self.host.single_rows {
             return Ok(None);
         }
         // SAFETY: a step of nothing but padding is never handed out, so no array refers to it.
@@ -288,28 +225,28 @@ impl Pipeline {
         self.more
     }
 
-    fn advance(&mut self, timeout: Duration) -> Result<Option<Batch>> {
-        let Some(running) = &mut self.running else { return Ok(None) };
+    /// Hands out the current step, or its next row, and advances the state with it; or returns the error of the first
+    /// lane that failed in it.
+    fn advance(&mut self, timeout: Duration) -> Result<Next> {
+        let running = match &mut self.phase {
+            Phase::Running(running) => running,
+            // With many worker processes, some have no lanes, and nothing was started.
+            Phase::Idle | Phase::Ended(_) => return Ok(Next::End),
+            Phase::Failed(error) => return Err(error.clone()),
+        };
         if running.step.is_none() {
             let start = Instant::now();
             let is_full = running.consumer.wait(timeout);
             self.waited += start.elapsed();
             let taken = if is_full { running.consumer.take(self.pool.get()?) } else { None };
             let Some((buffer, reports)) = taken else {
-                return running.crew.panicked().map_or(Ok(None), |message| Err(Error::Bug(message)));
+                return running.crew.panicked().map_or(Ok(Next::Pending), |message| Err(Error::Bug(message)));
             };
-            running.crew.slot_taken(running.consumer.step() + self.host.prefetch as u64);
+            running.crew.slot_taken(running.consumer.open_until());
             let lease = Arc::new(Lease::new(buffer, Arc::clone(&self.pool)));
             running.step = Some(Step::new(lease, reports));
         }
-        self.deliver()
-    }
-
-    /// Hands out the current step, or its next row, and advances the state with it; or returns the error of the first
-    /// lane that failed in it.
-    fn deliver(&mut self) -> Result<Option<Batch>> {
-        let Some(running) = &mut self.running else { return Ok(None) };
-        let Some(step) = &mut running.step else { return Ok(None) };
+        let Some(step) = &mut running.step else { return Ok(Next::Pending) };
         let before = self.delivered.clone();
         let Delivered { step: number, row, cursors } = &mut self.delivered;
         let given = if self.host.single_rows && !step.is_end { *row..*row + 1 } else { 0..cursors.len() };
@@ -318,23 +255,19 @@ impl Pipeline {
                 return Err(error.clone());
             }
         }
-        let mut left_out = 0;
+        self.before = Some((before, self.left_out.count()));
         for lane in given.clone() {
             if let Some(report) = step.reports[lane].take() {
                 cursors[lane] = report.cursor;
-                left_out += report.quarantined.len();
-                self.quarantine.extend(report.quarantined);
-                self.quarantine.drain(..self.quarantine.len().saturating_sub(LISTED));
+                self.left_out.add(report.quarantined);
             }
         }
-        self.listed += left_out as u64;
-        self.before = Some((before, left_out));
-        let lease = Arc::clone(&step.lease);
         self.more = step.more;
+        let lease = Arc::clone(&step.lease);
         if step.is_end {
-            self.outcome = Some(Outcome::End);
-            self.padding = Some(lease);
-            return Ok(None);
+            self.stop();
+            self.phase = Phase::Ended(lease);
+            return Ok(Next::End);
         }
         let batch = Batch { lease, row: self.host.single_rows.then_some(*row) };
         *row = given.end;
@@ -343,32 +276,32 @@ impl Pipeline {
             *number += 1;
             running.step = None;
         }
-        Ok(Some(batch))
+        Ok(Next::Batch(batch))
     }
 
     /// Starts the workers unless they are running.
     pub fn start(&mut self) -> Result<()> {
         self.assert_own_process()?;
-        if self.running.is_some() || self.outcome.is_some() || self.host.lanes.is_empty() {
+        if !matches!(self.phase, Phase::Idle) || self.host.lanes.is_empty() {
             return Ok(());
         }
         let Delivered { step, row, cursors } = &self.delivered;
         let buffers: Vec<_> = (0..self.host.prefetch).map(|_| self.pool.get()).collect::<Result<_>>()?;
-        let open_until = step + buffers.len() as u64;
         let (consumer, writers) = ring(self.pool.shape(), cursors.len(), buffers, *step, *row);
         self.quarantine_file = open_quarantine_file(&self.host, cursors)?;
         let ends = cursors.iter().copied().zip(writers).collect();
         let file = self.quarantine_file.as_ref();
+        let open_until = consumer.open_until();
         let crew = Crew::start(&self.config, &self.encoder, &self.host, ends, open_until, &self.busy, file)?;
-        self.running = Some(Running { crew, consumer, step: None, process: std::process::id() });
+        self.phase = Phase::Running(Running { crew, consumer, step: None, process: std::process::id() });
         Ok(())
     }
 
     /// In a forked child the workers do not exist, and the locks that they share with this thread, such as that of the
     /// plan, stay as they were: nothing but closing is possible.
     fn assert_own_process(&self) -> Result<()> {
-        match &self.running {
-            Some(running) if running.process != std::process::id() => Err(Error::Forked),
+        match &self.phase {
+            Phase::Running(running) if running.process != std::process::id() => Err(Error::Forked),
             _ => Ok(()),
         }
     }
@@ -380,16 +313,17 @@ impl Pipeline {
 
     /// Stops the workers. Each further [`next`](Self::next) returns `error`.
     pub fn fail(&mut self, error: Error) {
-        self.outcome = Some(Outcome::Failed(error));
+        self.before = None;
         self.stop();
+        self.phase = Phase::Failed(error);
     }
 
     /// Stops and joins the workers. What they had prepared is dropped; the state is kept.
     fn stop(&mut self) {
         let is_forked = self.assert_own_process().is_err();
-        let running = self.running.take();
+        let phase = std::mem::replace(&mut self.phase, Phase::Idle);
         if is_forked {
-            std::mem::forget(running);
+            std::mem::forget(phase);
         }
     }
 
@@ -416,15 +350,10 @@ impl Pipeline {
         }
     }
 
-    /// Records left out, as far as delivered since this iterator was created or restored: the newest ten thousand, and
-    /// for each lane and step at most the newest thousand.
-    pub fn quarantine(&self) -> &VecDeque<ShardError> {
-        &self.quarantine
-    }
-
-    /// How many records were listed as left out since this iterator was created or restored.
-    pub fn listed(&self) -> u64 {
-        self.listed
+    /// The records left out, as far as delivered since this iterator was created or restored. A lane keeps at most the
+    /// newest thousand of each step.
+    pub fn left_out(&self) -> &LeftOut {
+        &self.left_out
     }
 
     /// Returns once the file of the records left out is on disk. Called before a state is saved, which must not count
@@ -435,7 +364,10 @@ impl Pipeline {
 
     /// Full batches that can be taken without waiting.
     pub fn ready(&self) -> usize {
-        self.running.as_ref().map_or(0, |running| running.consumer.ready())
+        match &self.phase {
+            Phase::Running(running) => running.consumer.ready(),
+            Phase::Idle | Phase::Ended(_) | Phase::Failed(_) => 0,
+        }
     }
 }
 

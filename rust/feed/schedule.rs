@@ -204,6 +204,23 @@ mod tests {
     }
 
     #[test]
+    fn the_lane_that_is_furthest_behind_goes_first_and_packing_before_reading() {
+        let mut schedule = Schedule::new([3, 1, 1].into_iter(), 4, 1);
+        let take = |schedule: &mut Schedule| match schedule.take() {
+            Some(Job::Grind { lane }) => format!("read {lane}"),
+            Some(Job::Pack { lane, .. }) => format!("pack {lane}"),
+            None => "none".into(),
+        };
+        assert_eq!([(); 2].map(|()| take(&mut schedule)), ["read 1", "read 2"]);
+        let number = schedule.block_read(2, 9, false);
+        schedule.block_encoded(2, number, Block::default());
+        schedule.block_read(1, 9, false);
+        // Lane 1 holds a block that is being encoded, and lane 2 then none.
+        let expected = ["pack 2", "read 2", "read 1", "read 0"];
+        assert_eq!(expected.map(|_| take(&mut schedule)), expected);
+    }
+
+    #[test]
     fn a_lane_reads_ahead_so_many_blocks_or_bytes_and_always_one_block() {
         let blocks_of = |bytes: usize| {
             let mut schedule = Schedule::new([0].into_iter(), 4, 2);

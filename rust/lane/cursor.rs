@@ -1,5 +1,8 @@
 //! A lane's place between two rows, and its counts up to there.
 
+use crate::config::StreamConfig;
+use crate::error::{Error, Result};
+
 /// The place of a record in a lane's stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Place {
@@ -90,6 +93,43 @@ impl Cursor {
             *number = value;
         }
         cursor
+    }
+
+    /// A state from outside may hold any numbers: the checks here, and at the first document, make sure that they lead
+    /// either to the stream or to an error.
+    pub fn check(&self, config: &StreamConfig, lane: usize) -> Result<()> {
+        let Place { epoch, shard, record, byte } = self.window;
+        let wrong =
+            |what: String| Err(Error::State(format!("the state of lane {lane} does not fit: {what}")));
+        let Totals { records, quarantined, lost_shards, .. } = self.totals;
+        if quarantined > records || lost_shards > quarantined {
+            return wrong(format!(
+                "it counts {lost_shards} lost shards, {quarantined} quarantined and {records} read records"
+            ));
+        }
+        if let Some(epochs) = config.epochs {
+            if epoch > epochs {
+                return wrong(format!("it is in epoch {epoch}, and epochs={epochs}"));
+            }
+            if epoch == epochs {
+                return match (shard, record, byte, self.given, self.offset) {
+                    (0, 0, 0, 0, 0) => Ok(()),
+                    _ => wrong("it has ended, but names a record".into()),
+                };
+            }
+        }
+        let shards = config.plan.epoch(epoch)[lane].len();
+        if shard >= shards as u64 {
+            return wrong(format!("it is in shard {shard} of {shards}"));
+        }
+        if self.given > 0 && config.window().is_none() {
+            return wrong("it is inside a window, and this stream has none".into());
+        }
+        let StreamConfig { packing, sequence_length, .. } = *config;
+        if self.offset > 0 && !packing.can_pause_at(self.offset, sequence_length) {
+            return wrong(format!("it is at token {} of a document, where no row ends", self.offset));
+        }
+        Ok(())
     }
 }
 

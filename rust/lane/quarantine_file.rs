@@ -5,7 +5,7 @@
 //! content of a line depends on the stream alone, so that the files of several hosts, or of a run that moved between
 //! hosts, can be merged with `sort -u`.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs::{File, OpenOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
@@ -132,6 +132,7 @@ fn read_known(file: &File, stream: &str, lanes: &[(usize, u64)]) -> io::Result<(
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("expected a regular file"));
     }
+    let listed: HashMap<usize, u64> = lanes.iter().copied().collect();
     let other = || Err(io::Error::other("it holds something else than quarantined records"));
     let (mut known, mut line, mut is_torn, mut is_first) = (HashSet::new(), Vec::new(), false, true);
     let mut reader = BufReader::new(file);
@@ -146,8 +147,7 @@ fn read_known(file: &File, stream: &str, lanes: &[(usize, u64)]) -> io::Result<(
             return other();
         }
         let is_ahead = entry.is_some_and(|entry| {
-            entry.stream == stream
-                && lanes.iter().any(|&(lane, before)| lane == entry.lane && entry.number > before)
+            entry.stream == stream && listed.get(&entry.lane).is_some_and(|before| entry.number > *before)
         });
         if is_ahead && !is_torn && known.len() < REMEMBERED {
             known.insert(hash(&line));

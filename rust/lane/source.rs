@@ -267,10 +267,10 @@ impl Source {
     fn judge_records(&mut self) -> Result<()> {
         let OnError::Quarantine { max_error_rate } = self.config.on_error else { return Ok(()) };
         let bad = self.left_out.records - self.left_out.shards;
-        if bad as f64 <= max_error_rate * self.records as f64 {
+        let (records, lane) = (self.records, self.lane);
+        if is_within(bad as f64, records as f64, max_error_rate) {
             return Ok(());
         }
-        let (records, lane) = (self.records, self.lane);
         let what = format!(
             "{bad} of the {records} records that lane {lane} has read so far are bad, more than \
              max_error_rate={max_error_rate} allows"
@@ -287,13 +287,13 @@ impl Source {
         let OnError::Quarantine { max_error_rate } = self.config.on_error else { return Ok(()) };
         let (epochs, lost, lane) = (self.place.epoch + 1, self.left_out.shards, self.lane);
         let (shards, lanes) = (self.config.shards.len(), self.config.plan.lanes());
-        let always = if max_error_rate > 0.0 { 1.0 } else { 0.0 };
-        let borne = (max_error_rate * shards as f64 / lanes as f64).max(always);
-        let allowed = (borne * epochs as f64) as u64;
+        let of_lane = shards as f64 * epochs as f64 / lanes as f64;
+        let always = if max_error_rate > 0.0 { epochs } else { 0 };
         // A lane may have more shards than the average.
-        if lost <= allowed || max_error_rate >= 1.0 {
+        if lost <= always || is_within(lost as f64, of_lane, max_error_rate) || max_error_rate >= 1.0 {
             return Ok(());
         }
+        let allowed = ((max_error_rate * of_lane) as u64).max(always);
         let [lost, epochs, shards, lanes] =
             [(lost, "shard"), (epochs, "epoch"), (shards as u64, "shard"), (lanes as u64, "lane")]
                 .map(|(number, noun)| counted(number, noun));
@@ -319,6 +319,12 @@ impl Source {
         );
         Error::Shard(ShardError { shard, record, byte, reason })
     }
+}
+
+/// Whether a share is at most a rate. A quotient is rounded as the rate was: 29 of 100 are 0.29, and 0.29 of 100 are less
+/// than 29.
+fn is_within(part: f64, whole: f64, rate: f64) -> bool {
+    part == 0.0 || part / whole <= rate
 }
 
 /// A number and what it counts.

@@ -75,13 +75,11 @@ impl Packer {
                     continue;
                 }
                 Next::Failed(error) => {
-                    self.step.fail(documents, error, self.has_boundary_target());
+                    self.step.fail(documents, error);
                     continue;
                 }
             };
-            if self.has_boundary_target() {
-                self.step.write_boundary_target(run.tokens[0]);
-            }
+            self.step.write_boundary_target(run.tokens[0]);
             if self.step.is_full() {
                 self.step.publish_full(documents);
                 continue;
@@ -93,20 +91,9 @@ impl Packer {
             };
             match taken {
                 Ok(Taken { given, dropped }) => documents.advance(given, dropped),
-                Err(error) => self.step.fail(documents, error.into(), self.has_boundary_target()),
+                Err(error) => self.step.fail(documents, error.into()),
             }
         }
         Pause::Stopped
-    }
-
-    /// Whether a document that has just ended has the next token as its target.
-    fn has_boundary_target(&self) -> bool {
-        self.config.boundary_targets
-            && match self.config.packing {
-                Packing::Concat => true,
-                // Nothing is trained together with the row's last document after it.
-                Packing::BestFit { .. } => !self.step.row_is_full(),
-                Packing::Pad(_) => false,
-            }
     }
 }

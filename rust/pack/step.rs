@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::layout::Segment;
 use super::provenance::{self, Entry};
 use crate::batch::ring::LaneWriter;
-use crate::config::StreamConfig;
+use crate::config::{Packing, StreamConfig};
 use crate::error::Error;
 use crate::lane::cursor::Place;
 use crate::lane::documents::{Documents, Run};
@@ -132,11 +132,23 @@ impl StepWriter {
         self.entries += 1;
     }
 
-    /// Makes `token` the target of the last token written, if that ended a document.
+    /// Makes `token` the target of the last token written, if that ended a document and has the next token as its target.
     pub(super) fn write_boundary_target(&mut self, token: u32) {
-        if let Some(at) = self.boundary.take() {
+        if let Some(at) = self.boundary_target() {
+            self.boundary = None;
             self.config.layout.write_boundary_target(&mut self.writer, self.row, at, token);
         }
+    }
+
+    /// Where in the row a document ended that has the next token as its target.
+    fn boundary_target(&self) -> Option<usize> {
+        let has_target = match self.config.packing {
+            Packing::Concat => true,
+            // Nothing is trained together with the row's last document after it.
+            Packing::BestFit { .. } => !self.row_is_full(),
+            Packing::Pad(_) => false,
+        };
+        self.boundary.filter(|_| self.config.boundary_targets && has_target)
     }
 
     /// Fills the rest of the current row with padding.
@@ -166,9 +178,9 @@ impl StepWriter {
     }
 
     /// Publishes the failure of the lane, after the step that was full before it. That fails as well if it waits for the
-    /// target of a document that ended with it, should there be `boundary_targets`.
-    pub(super) fn fail(&mut self, documents: &mut Documents, error: Error, boundary_targets: bool) {
-        if self.is_full() && !(boundary_targets && self.boundary.is_some()) {
+    /// target of a document that ended with it.
+    pub(super) fn fail(&mut self, documents: &mut Documents, error: Error) {
+        if self.is_full() && self.boundary_target().is_none() {
             // The next look fails again, in the step that needs it.
             return self.publish_full(documents);
         }

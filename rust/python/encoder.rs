@@ -48,9 +48,9 @@ impl Encoder {
     }
 
     /// Bytes shared by all threads, the initial bytes of one thread, and the bound on those.
-    fn memory(&self) -> (usize, usize, usize) {
-        let memory = self.inner.memory();
-        (memory.shared, memory.worker, memory.worker_bound)
+    fn memory(&self, py: Python<'_>) -> PyResult<(usize, usize, usize)> {
+        let memory = guarded(py, || Ok(self.inner.memory()))?;
+        Ok((memory.shared, memory.worker, memory.worker_bound))
     }
 
     fn encode<'py>(&self, py: Python<'py>, text: &str) -> PyResult<Ids<'py>> {
@@ -74,12 +74,12 @@ impl Encoder {
         Ok(guarded(py, || self.inner.decode(&ids))?)
     }
 
-    fn token_to_id(&self, token: &str) -> Option<u32> {
-        self.inner.token_to_id(token)
+    fn token_to_id(&self, py: Python<'_>, token: &str) -> PyResult<Option<u32>> {
+        Ok(guarded(py, || Ok(self.inner.token_to_id(token)))?)
     }
 
-    fn id_to_token(&self, token_id: u32) -> Option<String> {
-        self.inner.id_to_token(token_id)
+    fn id_to_token(&self, py: Python<'_>, token_id: u32) -> PyResult<Option<String>> {
+        Ok(guarded(py, || Ok(self.inner.id_to_token(token_id)))?)
     }
 
     #[getter]
@@ -96,24 +96,24 @@ impl Encoder {
     }
 
     #[getter]
-    fn dropout(&self) -> Option<f32> {
-        self.inner.dropout()
+    fn dropout(&self, py: Python<'_>) -> PyResult<Option<f32>> {
+        Ok(guarded(py, || Ok(self.inner.dropout()))?)
     }
 
     /// Two added tokens of which either may be found, if there are such.
     #[getter]
-    fn ambiguous_tokens(&self) -> Option<(&str, &str)> {
-        self.inner.ambiguous_tokens()
+    fn ambiguous_tokens(&self, py: Python<'_>) -> PyResult<Option<(&str, &str)>> {
+        Ok(guarded(py, || Ok(self.inner.ambiguous_tokens()))?)
     }
 
     #[getter]
-    fn vocab_size(&self) -> usize {
-        self.inner.vocab_size()
+    fn vocab_size(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(guarded(py, || Ok(self.inner.vocab_size()))?)
     }
 
     #[getter]
-    fn largest_id(&self) -> u32 {
-        self.inner.largest_id()
+    fn largest_id(&self, py: Python<'_>) -> PyResult<u32> {
+        Ok(guarded(py, || Ok(self.inner.largest_id()))?)
     }
 }
 

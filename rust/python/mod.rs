@@ -22,7 +22,7 @@ mod _core {
     use numpy::PyArray1;
     use pyo3::types::IntoPyDict;
 
-    use super::names::{LAYOUTS, PACKINGS, TRUNCATIONS, names};
+    use super::names::{LAYOUTS, ON_ERRORS, PACKINGS, TRUNCATIONS, names};
     use super::{Bound, PyModule, PyModuleMethods, PyResult};
 
     #[pymodule_export]
@@ -46,10 +46,11 @@ mod _core {
         module.add("TOKENIZERS_VERSION", crate::encode::TOKENIZERS_VERSION)?;
         module.add("PACKINGS", names(&PACKINGS))?;
         module.add("TRUNCATIONS", names(&TRUNCATIONS))?;
+        module.add("ON_ERRORS", names(&ON_ERRORS))?;
         let fields = LAYOUTS.map(|(name, layout)| (name, layout.names()));
         module.add("LAYOUTS", fields.into_py_dict(module.py())?)?;
         module.add("PROVENANCE_NUMBERS", crate::batch::buffer::ENTRY_ITEMS)?;
-        module.add("MOST_LISTED", crate::feed::pipeline::LISTED)?;
+        module.add("MOST_LISTED", crate::feed::left_out::MOST_LISTED)?;
         module.add("CURSOR_FIELDS", crate::lane::cursor::Cursor::names())
     }
 }

@@ -1,10 +1,12 @@
 //! The names that arguments of a dataset may have: exported to Python, and looked up when it passes them.
 
-use crate::config::{Layout, Packing, Truncation};
+use crate::config::{Layout, OnError, Packing, Truncation};
 use crate::error::Error;
 
 /// Creates the value of `packing=` from the window of `best_fit` and the truncation of `pad`.
 type MakePacking = fn(usize, Truncation) -> Packing;
+/// Creates the value of `on_error=` from `max_error_rate`.
+type MakeOnError = fn(f64) -> OnError;
 
 pub const PACKINGS: [(&str, MakePacking); 3] = [
     ("concat", |_, _| Packing::Concat),
@@ -20,6 +22,8 @@ pub const TRUNCATIONS: [(&str, Truncation); 5] = [
 ];
 pub const LAYOUTS: [(&str, Layout); 3] =
     [("maxtext", Layout::MaxText), ("grain", Layout::Grain), ("hf", Layout::Hf)];
+pub const ON_ERRORS: [(&str, MakeOnError); 2] =
+    [("raise", |_| OnError::Raise), ("quarantine", |max_error_rate| OnError::Quarantine { max_error_rate })];
 
 /// The names in a table.
 pub fn names<T>(table: &[(&'static str, T)]) -> Vec<&'static str> {

@@ -12,9 +12,9 @@ use pyo3::types::{PyDict, PyList, PyString};
 
 use super::encoder::Encoder;
 use super::error::guarded;
-use super::names::{self, LAYOUTS, PACKINGS, TRUNCATIONS};
+use super::names::{self, LAYOUTS, ON_ERRORS, PACKINGS, TRUNCATIONS};
 use crate::batch::buffer::{ENTRY_ITEMS, Lease};
-use crate::config::{HostConfig, OnError, QuarantineFileConfig, Shuffle, StreamConfig};
+use crate::config::{HostConfig, QuarantineFileConfig, Shuffle, StreamConfig};
 use crate::error::{Error, caught};
 use crate::feed::pipeline::{self, Batch, Delivered, Next, Stats};
 use crate::feed::turns::Turns;
@@ -38,14 +38,14 @@ struct Loan {
     _lease: Arc<Lease>,
 }
 
-/// The arguments of [`Pipeline`], as the dataset has checked them.
+/// The attributes of a dataset's `Settings`, which Python has checked.
 #[derive(FromPyObject)]
-#[pyo3(from_item_all)]
-struct Arguments {
+struct Settings {
     paths: Vec<String>,
     sizes: Vec<u64>,
     text_field: String,
     sequence_length: usize,
+    batch_size: Option<usize>,
     rows_per_lane: usize,
     lanes: usize,
     own_lanes: Vec<usize>,
@@ -60,13 +60,15 @@ struct Arguments {
     seed: Option<u64>,
     shuffle_window: usize,
     epochs: Option<u64>,
-    max_error_rate: Option<f64>,
+    on_error: String,
+    max_error_rate: f64,
+    quarantine_file: Option<String>,
+    stream_name: String,
     max_document_bytes: u64,
+    threads: Option<usize>,
     prefetch: usize,
     verify: f64,
-    single_rows: bool,
-    quarantine_file: Option<(String, String)>,
-    provenance: usize,
+    provenance_entries: usize,
 }
 
 /// Shard indices per lane for an epoch, in reading order.
@@ -85,19 +87,11 @@ pub fn usable_cores() -> usize {
 #[pymethods]
 impl Pipeline {
     #[new]
-    fn new(py: Python<'_>, encoder: &Encoder, arguments: Arguments) -> PyResult<Self> {
-        let host = HostConfig {
-            lanes: arguments.own_lanes.clone(),
-            threads: usable_cores(),
-            prefetch: arguments.prefetch,
-            verify: arguments.verify,
-            single_rows: arguments.single_rows,
-            quarantine_file: quarantine_file(&arguments),
-            provenance: arguments.provenance,
-        };
+    fn new(py: Python<'_>, encoder: &Encoder, settings: Settings) -> PyResult<Self> {
         let encoder = encoder.inner().clone();
         let (layout, inner) = guarded(py, || {
-            let config = stream_config(arguments)?;
+            let host = host_config(&settings);
+            let config = stream_config(settings)?;
             Ok((config.layout, pipeline::Pipeline::new(Arc::new(config), host, encoder)))
         })?;
         let names = layout.names().iter().map(|name| PyString::intern(py, name).unbind()).collect();
@@ -216,9 +210,8 @@ impl Pipeline {
     /// if there are more than `MOST_LISTED`.
     fn quarantine<'py>(&self, py: Python<'py>, known: u64) -> PyResult<(u64, Bound<'py, PyList>)> {
         let (listed, entries) = self.with(py, |pipeline| {
-            let (listed, entries) = (pipeline.listed(), pipeline.quarantine());
-            let new = listed.saturating_sub(known).min(entries.len() as u64) as usize;
-            (listed, entries.range(entries.len() - new..).cloned().collect::<Vec<_>>())
+            let left_out = pipeline.left_out();
+            (left_out.count(), left_out.since(known).cloned().collect::<Vec<_>>())
         })?;
         let list = PyList::empty(py);
         for entry in entries {
@@ -298,36 +291,42 @@ impl<'py> Memory<'py> {
     }
 }
 
-fn stream_config(arguments: Arguments) -> Result<StreamConfig, Error> {
-    let layout = names::find("layout", &arguments.layout, &LAYOUTS)?;
-    let truncation = names::find("truncation", &arguments.truncation, &TRUNCATIONS)?;
-    let make_packing = names::find("packing", &arguments.packing, &PACKINGS)?;
-    let packing = make_packing(arguments.fit_window, truncation);
-    let paths = arguments.paths.into_iter();
-    Ok(StreamConfig {
-        shards: paths.zip(&arguments.sizes).map(|(path, &size)| Shard { path: path.into(), size }).collect(),
-        plan: Plan::new(arguments.sizes, arguments.lanes, arguments.seed),
-        read: Arc::new(ReadOptions {
-            text_field: arguments.text_field,
-            max_document_bytes: arguments.max_document_bytes,
-        }),
-        on_error: arguments
-            .max_error_rate
-            .map_or(OnError::Raise, |max_error_rate| OnError::Quarantine { max_error_rate }),
-        shuffle: arguments.seed.map(|seed| Shuffle { seed, window: arguments.shuffle_window }),
-        epochs: arguments.epochs,
-        bos: arguments.bos,
-        eos: arguments.eos,
-        sequence_length: arguments.sequence_length,
-        packing,
-        max_segments: arguments.max_segments,
-        layout,
-        boundary_targets: arguments.boundary_targets,
-        rows_per_lane: arguments.rows_per_lane,
-    })
+fn host_config(settings: &Settings) -> HostConfig {
+    let stream = settings.stream_name.clone();
+    HostConfig {
+        lanes: settings.own_lanes.clone(),
+        threads: settings.threads.unwrap_or_else(usable_cores),
+        prefetch: settings.prefetch,
+        verify: settings.verify,
+        single_rows: settings.batch_size.is_none(),
+        quarantine_file: settings.quarantine_file.clone().map(|path| QuarantineFileConfig { path, stream }),
+        provenance: settings.provenance_entries,
+    }
 }
 
-fn quarantine_file(arguments: &Arguments) -> Option<QuarantineFileConfig> {
-    let (path, stream) = arguments.quarantine_file.clone()?;
-    Some(QuarantineFileConfig { path, stream })
+fn stream_config(settings: Settings) -> Result<StreamConfig, Error> {
+    let layout = names::find("layout", &settings.layout, &LAYOUTS)?;
+    let truncation = names::find("truncation", &settings.truncation, &TRUNCATIONS)?;
+    let make_packing = names::find("packing", &settings.packing, &PACKINGS)?;
+    let make_on_error = names::find("on_error", &settings.on_error, &ON_ERRORS)?;
+    let paths = settings.paths.into_iter();
+    Ok(StreamConfig {
+        shards: paths.zip(&settings.sizes).map(|(path, &size)| Shard { path: path.into(), size }).collect(),
+        plan: Plan::new(settings.sizes, settings.lanes, settings.seed),
+        read: Arc::new(ReadOptions {
+            text_field: settings.text_field,
+            max_document_bytes: settings.max_document_bytes,
+        }),
+        on_error: make_on_error(settings.max_error_rate),
+        shuffle: settings.seed.map(|seed| Shuffle { seed, window: settings.shuffle_window }),
+        epochs: settings.epochs,
+        bos: settings.bos,
+        eos: settings.eos,
+        sequence_length: settings.sequence_length,
+        packing: make_packing(settings.fit_window, truncation),
+        max_segments: settings.max_segments,
+        layout,
+        boundary_targets: settings.boundary_targets,
+        rows_per_lane: settings.rows_per_lane,
+    })
 }

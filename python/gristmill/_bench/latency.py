@@ -110,7 +110,7 @@ def _measure(job: Job) -> dict[str, Any]:
         return {
             "lanes": LANES,
             "threads": job.threads,
-            "batch_size": dataset._batch_size,
+            "batch_size": dataset._settings.batch_size,
             "pace": pace,
             **{
                 name: {"seconds": seconds, **quantiles(seconds)}

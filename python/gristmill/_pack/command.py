@@ -86,9 +86,9 @@ def pack(
         arguments["quarantine_file"] = None
     encoder = Encoder.from_file(tokenizer, special_tokens_in_text=special_tokens_in_text)
     dataset = PackedDataset(list(shards), tokenizer=encoder, **arguments)
-    if unknown := [name for name in fields if name not in dataset._element_spec]:
+    if unknown := [name for name in fields if name not in dataset._settings.shapes]:
         raise click.BadParameter(
-            f"{unknown[0]!r}: expected one of {', '.join(dataset._element_spec)}", param_hint="--field"
+            f"{unknown[0]!r}: expected one of {', '.join(dataset._settings.shapes)}", param_hint="--field"
         )
     if arguments["on_error"] == "quarantine":
         make_folder(output)

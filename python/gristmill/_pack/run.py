@@ -94,20 +94,22 @@ def make_folder(path: Path) -> None:
 
 def make_unit(dataset: PackedDataset, index: dict[str, Any]) -> Any:
     """What turns the dataset's batches into the items of its files."""
-    return FORMATS[index["format"]].unit(dataset._layout, index["fields"], len(dataset._own_lanes))
+    settings = dataset._settings
+    return FORMATS[index["format"]].unit(settings.layout, index["fields"], len(settings.own_lanes))
 
 
 def _index(
     dataset: PackedDataset, file_format: str, rows_per_file: int, source: dict[str, Any], fields: Sequence[str]
 ) -> dict[str, Any]:
+    settings = dataset._settings
     of_documents = file_format == "megatron"
     return {
         "format": file_format,
         "dtype": megatron.dtype_for(dataset.encoder) if of_documents else "<i4",
-        "fields": ["inputs"] if of_documents else list(fields or dataset._element_spec),
-        "sequence_length": dataset._sequence_length,
+        "fields": ["inputs"] if of_documents else list(fields or settings.shapes),
+        "sequence_length": settings.sequence_length,
         "rows_per_file": rows_per_file,
-        "own_lanes": list(dataset._own_lanes),
+        "own_lanes": list(settings.own_lanes),
         "fingerprint": dataset.fingerprint,
         "source": source,
     }
@@ -190,9 +192,10 @@ class _Shown(Progress):
     def __init__(self, dataset: PackedDataset) -> None:
         sizes = dict(dataset.manifest)
         plan = dataset.plan()
+        settings = dataset._settings
         # With a seed the lanes of later epochs hold other shards, of about the same size.
-        self._sizes = {str(lane): [sizes[path] for path in plan[lane]] for lane in dataset._own_lanes}
-        super().__init__("packing", sum(map(sum, self._sizes.values())) * (dataset._epochs or 1), "B")
+        self._sizes = {str(lane): [sizes[path] for path in plan[lane]] for lane in settings.own_lanes}
+        super().__init__("packing", sum(map(sum, self._sizes.values())) * (settings.epochs or 1), "B")
         self._start = self._due = time.monotonic()
         self._tokens = 0
 

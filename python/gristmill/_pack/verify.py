@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 
 from gristmill import _fingerprint
-from gristmill._dataset import PROVENANCE, PackedDataset
+from gristmill._dataset import PackedDataset
 from gristmill._errors import GristmillError
 from gristmill._pack.folder import INDEX, Folder
 from gristmill._pack.formats import read_part
 from gristmill._pack.run import make_unit
 from gristmill._pack.units import IDS
 from gristmill._progress import Progress
+from gristmill._settings import PROVENANCE
 
 
 def verify(folder: Folder, dataset: PackedDataset, only: int | None = None) -> dict[str, Any]:
@@ -105,7 +106,7 @@ def _difference(dataset: PackedDataset, fields: list[str], got: Any, wanted: Any
     field = fields[at[0] if got.ndim > 1 else 0]
     values = {"packed": int(got[tuple(at)]), "expected": int(wanted[tuple(at)])}
     told: dict[str, Any] = {"field": field, "place": int(at[-1]), **values}
-    if field in IDS[dataset._layout]:
+    if field in IDS[dataset._settings.layout]:
         # Labels may be negative, where there is no token.
         tokens = {name: dataset.encoder.id_to_token(value) for name, value in values.items() if value >= 0}
         told["texts"] = {name: tokens.get(name) for name in values}

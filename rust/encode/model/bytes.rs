@@ -20,7 +20,7 @@ use crate::encode::pieces::cache::Lookup;
 use crate::encode::pieces::piece::Piece;
 use crate::encode::pieces::workspace::Workspace;
 use crate::encode::split::Splitter;
-use crate::encode::vocab::Vocab;
+use crate::encode::vocab::{Ids, Vocab};
 
 /// The bytes of a vocabulary.
 pub struct Bytes {
@@ -38,12 +38,18 @@ pub struct Bytes {
 
 impl Bytes {
     /// Reads the bytes off a vocabulary, or says why it is not for the fast engine.
-    pub fn new(vocab: &Vocab, rules: &MergeRules, model: &BpeModel, kernel: Kernel) -> Result<Self, String> {
+    pub fn new(
+        vocab: &Vocab,
+        known: &Ids,
+        rules: &MergeRules,
+        model: &BpeModel,
+        kernel: Kernel,
+    ) -> Result<Self, String> {
         let mut ids = [NONE; 256];
         for (byte, id) in ids.iter_mut().enumerate() {
             let mut buffer = [0; 4];
             let token = spelling::CHARACTERS[byte].encode_utf8(&mut buffer);
-            *id = vocab.id(token).unwrap_or(NONE);
+            *id = known.get(&*token).copied().unwrap_or(NONE);
         }
         let missing = (0..256).find(|byte| ids[*byte] == NONE && occurs(*byte));
         let unknown = match missing {
@@ -51,7 +57,7 @@ impl Bytes {
             Some(byte) if model.byte_fallback() => {
                 return Err(format!("its vocabulary lacks the byte 0x{byte:02X}, and it has byte fallback"));
             }
-            Some(_) => Unknown::new(vocab, model.unk_token.as_deref(), model.fuse_unk())?,
+            Some(_) => Unknown::new(known, model.unk_token.as_deref(), model.fuse_unk())?,
         };
         unknown.check_apart(&rules.all, |_| false)?;
         let mut joined = JoinedCharacters::default();

@@ -21,7 +21,7 @@ use crate::encode::merge::pairs::NONE;
 use crate::encode::merge::rules::{MergeRules, PRODUCTS};
 use crate::encode::merge::word::Merging;
 use crate::encode::utf8::decode;
-use crate::encode::vocab::{self, Vocab};
+use crate::encode::vocab::{self, Ids, Vocab};
 
 /// What these tokenizers write for a space.
 pub const MARKER: char = '\u{2581}';
@@ -44,11 +44,17 @@ pub struct Characters {
 
 impl Characters {
     /// Reads the characters off a vocabulary, or says why it is not for the fast engine.
-    pub fn new(vocab: &Vocab, rules: &MergeRules, model: &BpeModel, kernel: Kernel) -> Result<Self, String> {
+    pub fn new(
+        vocab: &Vocab,
+        known: &Ids,
+        rules: &MergeRules,
+        model: &BpeModel,
+        kernel: Kernel,
+    ) -> Result<Self, String> {
         let mut fallback = [NONE; 256];
         if model.byte_fallback() {
             for (byte, id) in fallback.iter_mut().enumerate() {
-                *id = vocab.id(&format!("<0x{byte:02X}>")).unwrap_or(NONE);
+                *id = known.get(&*format!("<0x{byte:02X}>")).copied().unwrap_or(NONE);
             }
         }
         let mut basic = vec![NONE; 1 << 16].into_boxed_slice();
@@ -69,7 +75,7 @@ impl Characters {
         let unknown = if (0..256).all(|byte| has_token(byte) || !occurs(byte)) {
             Unknown::Never
         } else {
-            Unknown::new(vocab, model.unk_token.as_deref(), model.fuse_unk())?
+            Unknown::new(known, model.unk_token.as_deref(), model.fuse_unk())?
         };
         unknown.check_apart(&rules.all, |id| fallback.contains(&id))?;
         let ascii = std::array::from_fn(|byte| match basic[byte] {

@@ -1,7 +1,7 @@
 //! What becomes of a symbol that the vocabulary lacks.
 
 use crate::encode::merge::rules::MergeRule;
-use crate::encode::vocab::Vocab;
+use crate::encode::vocab::Ids;
 
 /// A byte or character without a token of its own becomes this.
 #[derive(Clone, Copy, PartialEq)]
@@ -17,11 +17,11 @@ pub enum Unknown {
 
 impl Unknown {
     /// For a vocabulary that lacks something.
-    pub fn new(vocab: &Vocab, unk_token: Option<&str>, fuse: bool) -> Result<Self, String> {
+    pub fn new(known: &Ids, unk_token: Option<&str>, fuse: bool) -> Result<Self, String> {
         match unk_token {
             None => Ok(Self::Dropped),
-            Some(token) => match vocab.id(token) {
-                Some(id) => Ok(Self::Token { id, fuse }),
+            Some(token) => match known.get(token) {
+                Some(&id) => Ok(Self::Token { id, fuse }),
                 None => Err(format!("its unknown token {token:?} is not in its vocabulary")),
             },
         }

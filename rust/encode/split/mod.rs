@@ -63,29 +63,20 @@ impl Splitter {
     /// alone, or a `Sequence` of `Split`, `Digits`, `Punctuation` and one `ByteLevel`.
     ///
     /// The error names the part that was not recognised: it completes "the pre-tokenizer has".
-    pub fn recognise(pre_tokenizer: &serde_json::Value) -> Result<Self, String> {
+    #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables))]
+    pub fn recognise(pre_tokenizer: &serde_json::Value, kernel: Kernel) -> Result<Self, String> {
         let recognised = recognise::recognise(pre_tokenizer)?;
         let shape = Shape::recognise(&recognised.steps);
         Ok(Self {
             steps: Steps::grouped(&recognised.steps)?,
             #[cfg(target_arch = "x86_64")]
-            vector: shape.and_then(|shape| VectorSplitter::new(shape, Kernel::detect())),
+            vector: shape.and_then(|shape| VectorSplitter::new(shape, kernel)),
             add_prefix_space: recognised.add_prefix_space,
             description: shape.map_or_else(
                 || format!("split by a sequence of {} patterns", recognised.steps.len()),
                 Shape::describe,
             ),
         })
-    }
-
-    /// The same pieces by a given kernel instead of the best one.
-    #[must_use]
-    #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables))]
-    pub fn on(self, kernel: Kernel) -> Self {
-        #[cfg(target_arch = "x86_64")]
-        return Self { vector: self.vector.and_then(|vector| vector.on(kernel)), ..self };
-        #[cfg(not(target_arch = "x86_64"))]
-        self
     }
 
     /// Whether the pieces are found step by step, several times slower than with a vector kernel.

@@ -64,9 +64,9 @@ struct Pair {
 
 impl Pair {
     fn new(name: &str, json: &Value) -> Self {
-        let splitter = || Splitter::recognise(json).unwrap_or_else(|error| panic!("{name}: {error}"));
-        let kernels = Kernel::all().into_iter();
-        let splitters: Vec<_> = kernels.map(|kernel| (kernel, splitter().on(kernel))).collect();
+        let splitter =
+            |kernel| Splitter::recognise(json, kernel).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let splitters: Vec<_> = Kernel::all().into_iter().map(|kernel| (kernel, splitter(kernel))).collect();
         Self {
             name: name.into(),
             oracle: Oracle::new(json),

@@ -3,7 +3,12 @@
 use serde_json::{Value, json};
 
 use super::families;
+use crate::encode::kernel::Kernel;
 use crate::encode::split::Splitter;
+
+fn recognise(json: &Value) -> Result<Splitter, String> {
+    Splitter::recognise(json, Kernel::detect())
+}
 
 fn split(regex: &str, behavior: &str, invert: bool) -> Value {
     json!({"type": "Split", "pattern": {"Regex": regex}, "behavior": behavior, "invert": invert})
@@ -92,7 +97,7 @@ fn what_is_refused_says_why() {
             "more than one ByteLevel",
         ),
     ] {
-        let error = Splitter::recognise(&json).err();
+        let error = recognise(&json).err();
         assert_eq!(error.as_deref(), Some(clause), "{json}");
     }
 }
@@ -103,14 +108,14 @@ fn what_is_refused_says_why() {
 fn deep_and_ambiguous_patterns_are_recognised_at_once() {
     let deep = format!("{}a{}", "(?:".repeat(64), ")".repeat(64));
     for pattern in [&deep, &format!("a{}", "(?:b?|c?)".repeat(60)), &format!("a{}", "(?:|)".repeat(60))] {
-        assert!(Splitter::recognise(&before_byte_level(&split(pattern, "Isolated", false))).is_ok());
+        assert!(recognise(&before_byte_level(&split(pattern, "Isolated", false))).is_ok());
     }
 }
 
 #[test]
 fn a_removed_pattern_that_covers_all_text_is_recognised() {
     let covering = r"\s+|\S{1,3}";
-    assert!(Splitter::recognise(&before_byte_level(&split(covering, "Removed", true))).is_ok());
+    assert!(recognise(&before_byte_level(&split(covering, "Removed", true))).is_ok());
 }
 
 #[test]
@@ -135,7 +140,7 @@ fn every_family_is_described_and_its_kernel_found() {
         ("starcoder", "GPT-2-style split, digits one by one"),
     ];
     for ((name, json), expected) in families().iter().zip(expected) {
-        let splitter = Splitter::recognise(json).unwrap();
+        let splitter = recognise(json).unwrap();
         assert_eq!((name.as_str(), splitter.describe().as_str()), expected);
         assert!(!splitter.add_prefix_space());
         #[cfg(target_arch = "x86_64")]

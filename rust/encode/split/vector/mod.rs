@@ -58,13 +58,7 @@ impl VectorSplitter {
         Some(Self { number, avx2, classes: Classes::of(shape) })
     }
 
-    /// The same with another kernel.
-    pub fn on(self, kernel: Kernel) -> Option<Self> {
-        let Kernel::Avx2(avx2) = kernel else { return None };
-        Some(Self { avx2, ..self })
-    }
-
-    /// Replaces `cuts` by those of `text[..n]`, `n` > 0, after which 64 bytes are readable.
+    /// Replaces `cuts` by those of `text[..n]`, `n` > 0, after which [`PADDING`](super::PADDING) bytes follow.
     pub fn split(self, text: &[u8], n: usize, cuts: &mut Cuts) {
         let Self { number, avx2, classes } = self;
         match avx2.avx512() {

@@ -1,0 +1,84 @@
+//! The records that were left out of what the consumer got: how many, and the newest of them in detail.
+
+use std::collections::VecDeque;
+
+use crate::error::ShardError;
+
+/// The most that are kept in detail: a few megabytes.
+pub const MOST_LISTED: usize = 10_000;
+
+/// What was left out since the iterator was created or restored.
+#[derive(Default)]
+pub struct LeftOut {
+    newest: VecDeque<ShardError>,
+    /// How many were added, including those no longer kept.
+    count: u64,
+}
+
+impl LeftOut {
+    /// Adds those that belong to what was just delivered.
+    pub fn add(&mut self, entries: impl IntoIterator<Item = ShardError>) {
+        let before = self.newest.len();
+        self.newest.extend(entries);
+        self.count += (self.newest.len() - before) as u64;
+        self.newest.drain(..self.newest.len().saturating_sub(MOST_LISTED));
+    }
+
+    /// Removes those added since there were `count`: what they belonged to will be delivered again.
+    pub fn take_back(&mut self, count: u64) {
+        let added = (self.count - count) as usize;
+        self.newest.truncate(self.newest.len().saturating_sub(added));
+        self.count = count;
+    }
+
+    /// How many were added.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Those added since there were `count`, in order; the newest if there are more than [`MOST_LISTED`].
+    pub fn since(&self, count: u64) -> impl Iterator<Item = &ShardError> {
+        let new = self.count.saturating_sub(count).min(self.newest.len() as u64) as usize;
+        self.newest.range(self.newest.len() - new..)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entries(records: std::ops::Range<usize>) -> Vec<ShardError> {
+        let entry = |record| ShardError {
+            shard: "a".into(),
+            record: Some(record as u64),
+            byte: Some(0),
+            reason: String::new(),
+        };
+        records.map(entry).collect()
+    }
+
+    fn records(left_out: &LeftOut, since: u64) -> Vec<u64> {
+        left_out.since(since).filter_map(|entry| entry.record).collect()
+    }
+
+    #[test]
+    fn what_was_added_since_a_count_is_listed_and_can_be_taken_back() {
+        let mut left_out = LeftOut::default();
+        left_out.add(entries(0..3));
+        let count = left_out.count();
+        left_out.add(entries(3..5));
+        assert_eq!((count, left_out.count()), (3, 5));
+        assert_eq!(records(&left_out, count), [3, 4]);
+        left_out.take_back(count);
+        assert_eq!((records(&left_out, 0), records(&left_out, count)), (vec![0, 1, 2], vec![]));
+    }
+
+    #[test]
+    fn of_many_the_newest_are_kept() {
+        let mut left_out = LeftOut::default();
+        left_out.add(entries(0..MOST_LISTED + 2));
+        assert_eq!(left_out.count(), MOST_LISTED as u64 + 2);
+        assert_eq!(records(&left_out, 0), (2..MOST_LISTED as u64 + 2).collect::<Vec<_>>());
+        assert_eq!(records(&left_out, left_out.count() - 1), [MOST_LISTED as u64 + 1]);
+    }
+}
