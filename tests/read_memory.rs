@@ -54,8 +54,11 @@ struct Outcome {
 }
 
 fn read(compressed: &[u8], max_document_bytes: usize) -> Outcome {
-    let options =
-        Arc::new(ReadOptions { text_field: "text".into(), max_document_bytes: max_document_bytes as u64 });
+    let options = Arc::new(ReadOptions {
+        folder: std::path::PathBuf::new(),
+        text_field: "text".into(),
+        max_document_bytes: max_document_bytes as u64,
+    });
     let source = Box::new(std::io::Cursor::new(compressed.to_vec()));
     let before = HELD.load(Relaxed);
     PEAK.store(before, Relaxed);

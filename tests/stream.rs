@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use _core::config::{HostConfig, StreamConfig};
-use _core::feed::pipeline::{Batch, Delivered, Next, Pipeline};
+use _core::feed::pipeline::{Batch, Delivered, Delivery, Pipeline};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::FileFailurePersistence;
@@ -52,20 +52,20 @@ fn play(config: &Arc<StreamConfig>, host: HostConfig, from: Option<Delivered>, e
             break;
         }
         match pipeline.next(Duration::from_secs(1)) {
-            Ok(Next::Pending) => {
+            Ok(Delivery::Pending) => {
                 pending += 1;
                 assert!(pending < 60, "no batch in a minute");
                 continue;
             }
-            Ok(Next::Batch(batch)) => {
+            Ok(Delivery::Batch(batch)) => {
                 let given = batch.row.map_or(0..lanes.len(), |lane| lane..lane + 1);
                 for own in given {
                     let rows = lane_rows(&batch, own, config.rows_per_lane);
                     stream.lanes.get_mut(&lanes[own]).unwrap().push(rows);
                 }
             }
-            Ok(Next::End) => {
-                assert!(matches!(pipeline.next(Duration::ZERO), Ok(Next::End)));
+            Ok(Delivery::End) => {
+                assert!(matches!(pipeline.next(Duration::ZERO), Ok(Delivery::End)));
                 // Lanes that gave no row have their last counts only now.
                 let ended = pipeline.delivered().clone();
                 let moved = ended != state;

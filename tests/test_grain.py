@@ -328,7 +328,7 @@ def test_a_shard_that_cannot_be_opened_is_logged_without_a_place(tmp_path, encod
     (tmp_path / "a.jsonl").write_text('{"text": "other words"}\n')
     with caplog.at_level(logging.WARNING, logger="gristmill"):
         list(ds)
-    assert "a.jsonl: expected the file of the manifest, with 23 bytes, found 24" in caplog.text
+    assert "a.jsonl: expected the 23 bytes of the manifest, found 24" in caplog.text
     assert "None" not in caplog.text
 
 

@@ -179,7 +179,19 @@ def test_inspect_state(state, capsys):
     assert list(found["lanes"]) == [str(lane) for lane in range(8)]
     assert found["totals"]["tokens"] == 2 * 16 * 64
     assert _cli.run(["inspect", str(state)]) == 0
-    assert "behind step 2" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "behind step 2" in shown
+    assert "up to the window" not in shown
+
+
+def test_a_state_within_windows_says_what_its_counts_are_of(tmp_path, folder, encoder, capsys):
+    shards = str(folder / "*" / "*.gz")
+    dataset = gm.PackedDataset(shards, tokenizer=encoder, text_field="raw_content", sequence_length=64, seed=1)
+    iterator = iter(dataset)
+    next(iterator)
+    (tmp_path / "state.json").write_text(json.dumps(iterator.get_state()))
+    assert _cli.run(["inspect", str(tmp_path / "state.json")]) == 0
+    assert "records, quarantined and lost_shards: up to the window of documents" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["state", "state.txt", "state.json.gz"])

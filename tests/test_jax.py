@@ -3,10 +3,15 @@
 import copy
 import gc
 import itertools
+import os
 import pickle
+import signal
 import sys
+import threading
 import time
 from collections import Counter
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import cloudpickle
 import jax
@@ -16,7 +21,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import gristmill as gm
 from conftest import assert_same_batches
-from gristmill import _agreement, _global
+from gristmill import _agreement, _exchange, _global
 from stand_ins import Uneven, sharding_of
 
 
@@ -35,6 +40,21 @@ def dataset(shards, encoder):
     return gm.PackedDataset(
         shards, tokenizer=encoder, text_field="raw_content", sequence_length=512, batch_size=8, lanes=4, threads=2
     )
+
+
+def test_a_wait_for_other_processes_hears_signals():
+    never = SimpleNamespace(is_ready=lambda: False)
+    interrupt = threading.Timer(0.1, os.kill, [os.getpid(), signal.SIGINT])
+    interrupt.start()
+    with pytest.raises(KeyboardInterrupt):
+        _exchange._wait(never)
+    interrupt.join()
+
+
+def test_the_failure_of_an_exchange_is_an_error_of_ours():
+    failed = SimpleNamespace(is_ready=Mock(side_effect=ValueError("connection reset")))
+    with pytest.raises(gm.GristmillError, match=r"perhaps because one of them has ended: connection reset\. End all"):
+        _exchange._wait(failed)
 
 
 def fill_ring(batches):
@@ -332,7 +352,7 @@ def take_with_an_interrupt(batches, line):
                 return got, end
             except gm.GristmillError:
                 batches.set_state(batches.get_state())
-                with pytest.raises(gm.GristmillError, match="was interrupted while it agreed with the others"):
+                with pytest.raises(gm.GristmillError, match="was interrupted, or another one ended, while they agreed"):
                     next(batches)
                 return got, "lost"
     finally:

@@ -355,7 +355,7 @@ def test_a_closed_core_pipeline_stays_closed(shards, encoder):
     pipeline.next()
     pipeline.close()
     pipeline.take_back()
-    for call in (pipeline.next, pipeline.start, lambda: pipeline.restore(step, row, list(lanes.values()))):
+    for call in (pipeline.next, lambda: pipeline.restore(step, row, list(lanes.values()))):
         with pytest.raises(gm.ArgumentError, match="closed"):
             call()
 

@@ -3,6 +3,7 @@
 import errno
 import glob
 import io
+import json
 import os
 import pickle
 import re
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import gristmill as gm
+from conftest import assert_same_batches
 from gristmill import _glob
 
 
@@ -37,6 +39,22 @@ def test_sorted_bytewise_with_sizes(folder):
     assert manifest.sizes == (2, 4, 1, 3, 0)
     assert len(manifest) == 5
     assert next(iter(manifest)) == (manifest.paths[0], 2)
+
+
+def test_relative_paths_start_where_the_manifest_was_made(tmp_path, encoder, monkeypatch):
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "s.jsonl").write_text(json.dumps({"text": name * 50}) + "\n")
+    monkeypatch.chdir(tmp_path / "a")
+    dataset = gm.PackedDataset("s.jsonl", tokenizer=encoder, sequence_length=16)
+    expected, fingerprint = list(dataset), dataset.fingerprint
+    monkeypatch.chdir(tmp_path / "b")
+    for again in (dataset, pickle.loads(pickle.dumps(dataset))):
+        assert_same_batches(again, expected)
+        assert (again.fingerprint, again.manifest.paths) == (fingerprint, ("s.jsonl",))
+    (tmp_path / "a" / "s.jsonl").unlink()
+    with pytest.raises(gm.ShardError, match=rf"s\.jsonl: .*, found none at {tmp_path}/a/s\.jsonl"):
+        next(iter(dataset))
 
 
 def test_a_list_of_globs_and_paths_names_each_shard_once(folder):

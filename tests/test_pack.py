@@ -344,6 +344,32 @@ def test_records_left_out_are_listed(tmp_path, tokenizer_file, capsys):
     assert (tmp_path / "packed" / "quarantine.jsonl").read_text().splitlines() == lines
 
 
+@pytest.mark.parametrize("rows_per_file", [4, 1000])
+def test_what_truncation_drops_is_counted_and_shown(tmp_path, tokenizer_file, capsys, rows_per_file):
+    (tmp_path / "a.jsonl").write_text("\n".join(json.dumps({"text": "word " * n}) for n in range(40)))
+    arguments = ["pack", tmp_path / "a.jsonl", "--tokenizer", tokenizer_file, "--output", tmp_path / "packed"]
+    arguments += ["--packing", "pad", "--sequence-length", 16, "--rows-per-file", rows_per_file, "--batch-size", 4]
+    dataset = gm.PackedDataset(
+        tmp_path / "a.jsonl", tokenizer=tokenizer_file, packing="pad", sequence_length=16, batch_size=4
+    )
+    iterator = iter(dataset)
+    assert list(iterator)
+    stats = iterator.stats()
+    assert stats["dropped_tokens"] > 0
+    expected = {name: stats[name] for name in ("documents", "tokens", "dropped_tokens", "quarantined")}
+    for command in (arguments, ["inspect", tmp_path / "packed"]):
+        found = checked(capsys, *command)[1]
+        assert {name: found[name] for name in expected} == expected
+        assert _cli.run(list(map(str, command))) == 0
+        shown = capsys.readouterr().out
+        assert f"{stats['dropped_tokens']:,} tokens dropped by truncation" in shown
+        assert f"{stats['tokens'] / (40 * 16):.1%} of the places" in shown
+    # What is shown of the first row stops where its padding begins.
+    first = np.load(tmp_path / "packed" / "part-00000.npy")[0]
+    length = np.count_nonzero(first[found["fields"].index("inputs_segmentation")])
+    assert found["first"]["ids"] == first[found["fields"].index("inputs")][:length].tolist()
+
+
 @pytest.mark.parametrize("rows", [0, 100])
 def test_records_left_out_behind_the_last_row_are_counted(tmp_path, tokenizer_file, capsys, rows):
     sound = [json.dumps({"text": "sound"})] * rows

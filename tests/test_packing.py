@@ -258,7 +258,7 @@ ALTERNATIVES = {
     "text_field": ("content", {}),
     "sequence_length": (512, {}),
     "batch_size": (4, {}),
-    "lanes": (2, {}),
+    "lanes": (1, {}),
     "packing": ("best_fit", {}),
     "fit_window": (7, {"packing": "best_fit"}),
     "truncation": ("left", {"packing": "pad"}),

@@ -57,6 +57,20 @@ def test_special_tokens_come_from_either_file(tmp_path, tokenizer_json, files, e
     assert (again.eos_id, again.bos_id) == (eos, bos)
 
 
+class Named(gm.Encoder):
+    """One of a user's own."""
+
+
+def test_a_pickle_keeps_its_class_and_what_the_files_beside_it_named(tmp_path, tokenizer_json):
+    (tmp_path / "tokenizer.json").write_bytes(tokenizer_json)
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<nowhere>"}')
+    encoder = Named.from_file(tmp_path)
+    for one in (encoder, pickle.loads(pickle.dumps(encoder))):
+        assert type(one) is Named
+        with pytest.raises(gm.ArgumentError, match="name '<nowhere>', which its vocabulary lacks"):
+            one.special_token_id("eos", None)
+
+
 def test_special_tokens_that_the_vocabulary_lacks_are_named(tmp_path, tokenizer_json):
     (tmp_path / "tokenizer.json").write_bytes(tokenizer_json)
     (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<nope>"}')

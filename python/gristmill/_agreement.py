@@ -229,6 +229,6 @@ def _told(fingerprints: dict[int, str]) -> str:
 
 def _lost() -> bool:
     raise GristmillError(
-        "this process was interrupted while it agreed with the others on the start or the end of the stream, and may "
-        "be out of step with them: end all processes, and go on from a saved state"
+        "this process was interrupted, or another one ended, while they agreed on the start or the end of the stream, "
+        "and they may be out of step: end all processes, and go on from a saved state"
     )

@@ -369,7 +369,7 @@ class Encoder:
         return f". Its special tokens are {shown}" + (f" and {len(special) - 12} more" if len(special) > 12 else "")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self._core.json, self._settings)
+        return _rebuild, (type(self), self._core.json, self._settings, self._unknown)
 
     def __copy__(self) -> Self:
         return self
@@ -418,8 +418,10 @@ def _inflated(json_bytes: bytes) -> bytes:
         raise TokenizerError(f"expected gzip data because it begins with 1f 8b: {error}") from None
 
 
-def _rebuild(json_bytes: bytes, settings: dict[str, Any]) -> Encoder:
-    return Encoder(json_bytes, **settings)
+def _rebuild(kind: type[Encoder], json_bytes: bytes, settings: dict[str, Any], unknown: dict[str, str]) -> Encoder:
+    encoder = kind(json_bytes, **settings)
+    encoder._unknown = unknown
+    return encoder
 
 
 def _special_tokens_beside(path: Path) -> dict[str, list[str]]:

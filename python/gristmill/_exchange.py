@@ -1,6 +1,7 @@
 """Small integers exchanged between the processes of a sharding."""
 
 import functools
+import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -8,6 +9,12 @@ import jax
 import numpy as np
 import numpy.typing as npt
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from gristmill._errors import GristmillError
+
+# Seconds between two looks at whether an answer is there.
+_FIRST_PAUSE = 20e-6
+_LONGEST_PAUSE = 0.005
 
 
 class Exchange:
@@ -39,7 +46,7 @@ class Exchange:
         # The caller may be under another mesh, or debug without jit, which alone moves the values.
         with jax.set_mesh(self._mesh), jax.disable_jit(False):
             answer = self._all(self._give(lambda device: give(device)[np.newaxis]))
-        return lambda: np.asarray(answer.addressable_data(0))
+        return functools.partial(_wait, answer.addressable_data(0))
 
     def gather(self, give: Callable[[Any], npt.NDArray[np.uint32]]) -> dict[Any, npt.NDArray[np.uint32]]:
         """What `give` returns for each device on the process that has it: arrays of one shape."""
@@ -50,6 +57,25 @@ class Exchange:
         parts = [jax.device_put(give(device), device) for device in own]
         shape = (len(self._devices), *parts[0].shape[1:])
         return jax.make_array_from_single_device_arrays(shape, self._one_each, parts)
+
+
+def _wait(answer: jax.Array) -> npt.NDArray[np.uint32]:
+    """The answer, once it is there. NumPy would wait where no signal is heard, and another process may never answer.
+
+    Raises:
+      GristmillError: the computation has failed.
+    """
+    pause = _FIRST_PAUSE
+    try:
+        while not answer.is_ready():  # type: ignore[attr-defined]  # of all arrays, yet not in their stub
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+        return np.asarray(answer)
+    except (RuntimeError, ValueError) as error:
+        raise GristmillError(
+            f"the processes of the sharding could not agree, perhaps because one of them has ended: {error}. End all "
+            "of them, and go on from a saved state"
+        ) from error
 
 
 @functools.lru_cache(maxsize=8)

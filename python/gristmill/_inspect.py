@@ -271,6 +271,7 @@ def _summary(path: Path, state: _state.State) -> dict[str, Any]:
         "row": state["row"],
         "stream": _fingerprint.parse(state["fingerprint"]),
         "lanes": cursors,
+        "counts_records_by_window": _state.has_windows(state),
         "totals": {name: sum(cursor[name] for cursor in cursors.values()) for name in totals},
     }
 
@@ -284,4 +285,7 @@ def _describe_state(found: dict[str, Any]) -> str:
     rows = [["lane", *names]]
     rows += [[lane, *(f"{cursor[name]:,}" for name in names)] for lane, cursor in found["lanes"].items()]
     lanes = _table.columns(rows, right=range(len(rows[0])))
-    return f"{summary}\n\nSo far\n{totals}\n\nOf the stream\n{stream}\n\nEach lane's place\n{lanes}"
+    so_far = "So far"
+    if found["counts_records_by_window"]:
+        so_far += " (records, quarantined and lost_shards: up to the window of documents that each lane is in)"
+    return f"{summary}\n\n{so_far}\n{totals}\n\nOf the stream\n{stream}\n\nEach lane's place\n{lanes}"

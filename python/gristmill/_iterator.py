@@ -195,12 +195,13 @@ class PackedDatasetIterator(
 
         Returns:
           `documents` whose last token was given, `tokens` (BOS and EOS included), `text_bytes` of UTF-8,
-          `rows`, `batches`, `padding_tokens`, `dropped_tokens`, `quarantined` records and `lost_shards`, the
-          shards that could not be read to their end, counted since the start of the stream and kept through
-          restarts; and of this iterator: `wait_seconds` spent waiting in `next`, `elapsed_seconds` since the first
-          `next`, `ring_ready` batches that wait to be taken, `busy_seconds`, a dict of the seconds that all threads
-          together have spent in each stage: `read` (inflating, splitting and extracting), `encode` and `pack`; and
-          `verified`, the documents whose ids were compared with the reference's (`verify=`) and found equal, those
+          `rows`, `batches` (whole steps), `padding_tokens`, `dropped_tokens`, `quarantined` records and
+          `lost_shards`, the shards that could not be read to their end, counted since the start of the stream and
+          kept through restarts (of a window of documents, the last two count once all of it was given); and of this
+          iterator: `wait_seconds` spent waiting in `next`, `elapsed_seconds` since the first `next`, `ring_ready`
+          batches that wait to be taken, `busy_seconds`, a dict of the seconds that all threads together have spent
+          in each stage: `read` (inflating, splitting and extracting), `encode` and `pack`; and `verified`, the
+          documents whose ids were compared with the reference's (`verify=`) and found equal, those
           prepared ahead included.
         """
         return self._reporter.stats()

@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from gristmill import _glob
@@ -28,10 +28,12 @@ class Manifest:
     Attributes:
       paths: path of each shard.
       sizes: size of each shard in bytes, as stored (compressed).
+      folder: what relative paths start from: the working folder when the manifest was made.
     """
 
     paths: tuple[str, ...]
     sizes: tuple[int, ...]
+    folder: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if len(self.paths) != len(self.sizes):
@@ -41,9 +43,10 @@ class Manifest:
         for path, size in zip(self.paths, self.sizes, strict=True):
             _check_name(path)
             integer(f"the size of {path!r}", size, 0, _LARGEST_SIZE)
+        object.__setattr__(self, "folder", "" if all(map(os.path.isabs, self.paths)) else os.getcwd())
         # The order does not depend on how the paths are spelled. Links are followed nowhere: two names of one file may
         # be meant.
-        absolute = [os.path.abspath(path) for path in self.paths]
+        absolute = self._absolute()
         order = sorted(range(len(self.paths)), key=lambda i: os.fsencode(absolute[i]))
         for before, after in itertools.pairwise(order):
             if absolute[before] == absolute[after]:
@@ -91,13 +94,16 @@ class Manifest:
     @property
     def fingerprint(self) -> str:
         """Hash of the paths below their common folder and the sizes: the same wherever the folder lies."""
-        absolute = [os.path.abspath(path) for path in self.paths]
+        absolute = self._absolute()
         folder = os.path.commonpath([os.path.dirname(path) for path in absolute])
         below = len(folder.rstrip(os.sep)) + 1  # not relpath, which takes seconds for a hundred thousand paths
         digest = hashlib.sha256()
         for path, size in zip(absolute, self.sizes, strict=True):
             digest.update(os.fsencode(path[below:]) + b"\0" + str(size).encode() + b"\0")
         return digest.hexdigest()[:16]
+
+    def _absolute(self) -> list[str]:
+        return [os.path.normpath(os.path.join(self.folder, path)) for path in self.paths]
 
     def __iter__(self) -> Iterator[tuple[str, int]]:
         return zip(self.paths, self.sizes, strict=True)

@@ -86,6 +86,11 @@ class Settings:
         return [_arguments.utf8_path(path) for path in self.manifest.paths]
 
     @property
+    def folder(self) -> str:
+        """What relative paths of shards start from."""
+        return self.manifest.folder
+
+    @property
     def sizes(self) -> Sequence[int]:
         """The shards' sizes in bytes."""
         return self.manifest.sizes

@@ -130,10 +130,15 @@ def may_have_left_out(state: State) -> bool:
     cursors = state["lanes"].values()
     if any(number("quarantined", cursor) for cursor in cursors):
         return True
-    stream = _fingerprint.parse(state["fingerprint"])
-    has_windows = stream.get("packing") == "best_fit" or stream.get("seed") != "None"
     is_inside = any(number("given", cursor) or number("offset", cursor) for cursor in cursors)
-    return has_windows and is_inside and stream.get("on_error") == "quarantine"
+    quarantines = _fingerprint.parse(state["fingerprint"]).get("on_error") == "quarantine"
+    return quarantines and is_inside and has_windows(state)
+
+
+def has_windows(state: State) -> bool:
+    """Whether its stream has windows of documents, so that records are counted a window at a time."""
+    stream = _fingerprint.parse(state["fingerprint"])
+    return stream.get("packing") == "best_fit" or stream.get("seed") != "None"
 
 
 def _of_shard(entry: Any) -> Any:

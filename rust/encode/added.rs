@@ -45,7 +45,7 @@ struct Flags {
 
 /// What a text consists of.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Part<'a> {
+pub enum Found<'a> {
     /// Text without tokens, and its offset.
     Text(&'a str, usize),
     Token(u32),
@@ -182,10 +182,10 @@ impl Matcher {
     /// Visits the parts of a text in order. They cover it, except for what tokens strip. If a token begins in the space
     /// that the one before it stripped, the next part begins at its own end, so that text may be visited twice, and a
     /// token of which nothing is left is dropped. The reference does the same.
-    pub fn split<'a>(&self, text: &'a str, mut visit: impl FnMut(Part<'a>)) {
+    pub fn split<'a>(&self, text: &'a str, mut visit: impl FnMut(Found<'a>)) {
         let Some(automaton) = &self.automaton else {
             if !text.is_empty() {
-                visit(Part::Text(text, 0));
+                visit(Found::Text(text, 0));
             }
             return;
         };
@@ -205,15 +205,15 @@ impl Matcher {
             }
             let end = if token.rstrip { stripped } else { found.end() };
             if done < start {
-                visit(Part::Text(&text[done..start], done));
+                visit(Found::Text(&text[done..start], done));
             }
             if start < end {
-                visit(Part::Token(token.id));
+                visit(Found::Token(token.id));
             }
             done = end;
         }
         if done != text.len() {
-            visit(Part::Text(&text[done..], done));
+            visit(Found::Text(&text[done..], done));
         }
     }
 

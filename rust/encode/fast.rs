@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::added::{AddedTokens, Part, Rules};
+use super::added::{AddedTokens, Found, Rules};
 use super::cuts::classes::Cutter;
 use super::file::TokenizerFile;
 use super::merge::rules::MergeRules;
@@ -132,8 +132,8 @@ impl FastWorker {
         }
         let shared = Arc::clone(&self.shared);
         shared.added.raw.split(text, |part| match part {
-            Part::Token(id) => ids.push(id),
-            Part::Text(stretch, offset) => self.encode_stretch(&shared, stretch, offset, ids),
+            Found::Token(id) => ids.push(id),
+            Found::Text(stretch, offset) => self.encode_stretch(&shared, stretch, offset, ids),
         });
         if self.buffers.text.capacity().max(self.normalized.capacity()) > KEPT_TEXT {
             (self.buffers, self.normalized) = Default::default();
@@ -150,8 +150,8 @@ impl FastWorker {
         let put_in_front = marks_later && shared.text.prepends();
         let normalized = if marks_later { stretch } else { shared.text.normalize(stretch, &mut buffer) };
         shared.added.normalized.split(normalized, |part| match part {
-            Part::Token(id) => ids.push(id),
-            Part::Text(text, at) => {
+            Found::Token(id) => ids.push(id),
+            Found::Text(text, at) => {
                 let in_front = put_in_front || shared.text.puts_in_front(text, offset + at);
                 self.encode_text(shared, text, in_front, ids);
             }

@@ -113,9 +113,10 @@ fn normalizers(value: &Value) -> Result<Vec<Normalizer>, String> {
 
 fn pre_tokenizer_is_byte_level(value: &Value) -> bool {
     value["type"] == "ByteLevel"
-        || value["pretokenizers"]
-            .as_array()
-            .is_some_and(|list| list.iter().any(|step| step["type"] == "ByteLevel"))
+        || value["type"] == "Sequence"
+            && value["pretokenizers"]
+                .as_array()
+                .is_some_and(|steps| steps.iter().any(pre_tokenizer_is_byte_level))
 }
 
 fn byte_level(

@@ -43,14 +43,14 @@ struct Shared {
     config: Arc<StreamConfig>,
     encoder: Encoder,
     verify: f64,
-    lanes: Vec<Lane>,
+    lanes: Vec<LaneEnds>,
     board: Board,
     busy: Arc<Busy>,
     ids: Arc<IdsPool>,
 }
 
 /// A lane's two ends. The schedule admits one worker at a time to each, so the locks never block.
-struct Lane {
+struct LaneEnds {
     /// Its number in the stream, across all hosts.
     number: usize,
     source: Mutex<Source>,
@@ -86,7 +86,7 @@ impl Crew {
         let threads = host.threads;
         let schedule = Schedule::new(ends.iter().map(|(_, writer)| writer.step()), open_until, threads);
         let stop = Arc::new(AtomicBool::new(false));
-        let lanes = host.lanes.iter().zip(ends).map(|(&lane, (cursor, writer))| Lane {
+        let lanes = host.lanes.iter().zip(ends).map(|(&lane, (cursor, writer))| LaneEnds {
             number: lane,
             source: Mutex::new(
                 Source::new(Arc::clone(config), lane, &cursor)
@@ -113,7 +113,7 @@ impl Crew {
             let thread = std::thread::Builder::new()
                 .name(format!("gristmill-{number}"))
                 .spawn(move || shared.run())
-                .map_err(|error| Error::System(format!("cannot start {threads} worker threads: {error}")))?;
+                .map_err(|error| Error::System(format!("cannot start {threads} worker threads: {error}; use fewer threads=, or raise what limits them (ulimit -u, ulimit -v)")))?;
             crew.threads.push(thread);
         }
         Ok(crew)

@@ -66,7 +66,7 @@ pub struct Stats {
 }
 
 /// The result of [`Pipeline::next`].
-pub enum Next {
+pub enum Delivery {
     /// A batch, or with `row` one row of it.
     Batch(Batch),
     /// Not there yet.
@@ -97,11 +97,11 @@ struct Running {
     crew: Crew,
     consumer: Consumer<Report>,
     /// The step whose single rows are being handed out.
-    step: Option<Step>,
+    step: Option<OpenStep>,
     process: u32,
 }
 
-struct Step {
+struct OpenStep {
     lease: Arc<Lease>,
     reports: Vec<Option<Report>>,
     more: bool,
@@ -202,7 +202,7 @@ impl Pipeline {
     }
 
     /// The next batch; waits for at most `timeout`. After an error or the end, returns the same again.
-    pub fn next(&mut self, timeout: Duration) -> Result<Next> {
+    pub fn next(&mut self, timeout: Duration) -> Result<Delivery> {
         self.start()?;
         self.advance(timeout).inspect_err(|error| self.fail(error.clone()))
     }
@@ -227,11 +227,11 @@ impl Pipeline {
 
     /// Hands out the current step, or its next row, and advances the state with it; or returns the error of the first
     /// lane that failed in it.
-    fn advance(&mut self, timeout: Duration) -> Result<Next> {
+    fn advance(&mut self, timeout: Duration) -> Result<Delivery> {
         let running = match &mut self.phase {
             Phase::Running(running) => running,
             // With many worker processes, some have no lanes, and nothing was started.
-            Phase::Idle | Phase::Ended(_) => return Ok(Next::End),
+            Phase::Idle | Phase::Ended(_) => return Ok(Delivery::End),
             Phase::Failed(error) => return Err(error.clone()),
         };
         if running.step.is_none() {
@@ -240,13 +240,16 @@ impl Pipeline {
             self.waited += start.elapsed();
             let taken = if is_full { running.consumer.take(self.pool.get()?) } else { None };
             let Some((buffer, reports)) = taken else {
-                return running.crew.panicked().map_or(Ok(Next::Pending), |message| Err(Error::Bug(message)));
+                return running
+                    .crew
+                    .panicked()
+                    .map_or(Ok(Delivery::Pending), |message| Err(Error::Bug(message)));
             };
             running.crew.slot_taken(running.consumer.open_until());
             let lease = Arc::new(Lease::new(buffer, Arc::clone(&self.pool)));
-            running.step = Some(Step::new(lease, reports));
+            running.step = Some(OpenStep::new(lease, reports));
         }
-        let Some(step) = &mut running.step else { return Ok(Next::Pending) };
+        let Some(step) = &mut running.step else { return Ok(Delivery::Pending) };
         let before = self.delivered.clone();
         let Delivered { step: number, row, cursors } = &mut self.delivered;
         let given = if self.host.single_rows && !step.is_end { *row..*row + 1 } else { 0..cursors.len() };
@@ -267,7 +270,7 @@ impl Pipeline {
         if step.is_end {
             self.stop();
             self.phase = Phase::Ended(lease);
-            return Ok(Next::End);
+            return Ok(Delivery::End);
         }
         let batch = Batch { lease, row: self.host.single_rows.then_some(*row) };
         *row = given.end;
@@ -276,7 +279,7 @@ impl Pipeline {
             *number += 1;
             running.step = None;
         }
-        Ok(Next::Batch(batch))
+        Ok(Delivery::Batch(batch))
     }
 
     /// Starts the workers unless they are running.
@@ -384,7 +387,7 @@ impl Drop for Pipeline {
     }
 }
 
-impl Step {
+impl OpenStep {
     fn new(lease: Arc<Lease>, reports: Vec<Option<Report>>) -> Self {
         let rows = || reports.iter().map(|report| report.as_ref().map(|report| &report.rows));
         let more = rows().any(|rows| matches!(rows, Some(Rows::Tokens { more: true })));

@@ -21,14 +21,14 @@ pub enum Job {
 
 /// The state of every lane, behind one lock, which is taken a few times per block.
 pub struct Schedule {
-    lanes: Vec<Lane>,
+    lanes: Vec<LaneWork>,
     /// Lanes may write steps below this one.
     open_until: u64,
     /// Blocks of a lane that may be read and not yet packed.
     read_ahead: usize,
 }
 
-struct Lane {
+struct LaneWork {
     /// The step that it writes next.
     step: u64,
     reading: bool,
@@ -58,8 +58,8 @@ enum Kind {
 impl Schedule {
     /// All lanes at the start; `steps` are those they write first.
     pub fn new(steps: impl Iterator<Item = u64>, open_until: u64, threads: usize) -> Self {
-        let lanes: Vec<Lane> = steps
-            .map(|step| Lane {
+        let lanes: Vec<LaneWork> = steps
+            .map(|step| LaneWork {
                 step,
                 reading: false,
                 read_all: false,
@@ -127,7 +127,7 @@ impl Schedule {
 
     /// A block of `lane` was encoded.
     pub fn block_encoded(&mut self, lane: usize, number: u64, block: Block) {
-        let Lane { blocks, first, .. } = &mut self.lanes[lane];
+        let LaneWork { blocks, first, .. } = &mut self.lanes[lane];
         // A lane that has stopped in the meantime has dropped its blocks.
         if let Some(ahead) = number.checked_sub(*first).and_then(|index| blocks.get_mut(index as usize)) {
             ahead.block = Some(block);
@@ -154,7 +154,7 @@ impl Schedule {
     }
 }
 
-impl Lane {
+impl LaneWork {
     fn can_pack(&self, open_until: u64) -> bool {
         !self.packing
             && self.step < open_until

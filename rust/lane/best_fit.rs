@@ -21,7 +21,7 @@ use std::ops::Range;
 /// A part of a document in its place in the order of a window: one that shares a row with others, or all the full rows
 /// that are cut from a document. They are one piece, since there may be as many as the document has tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Piece {
+pub struct Placed {
     /// Index of the document among those placed together.
     pub document: usize,
     /// Which of its tokens.
@@ -35,7 +35,7 @@ type Row = Vec<(usize, Range<usize>)>;
 
 /// Places documents of these lengths into rows of `length` tokens and at most `max_segments` segments, and returns the
 /// pieces row by row. Documents without tokens have none.
-pub fn place(lengths: &[usize], length: usize, max_segments: Option<usize>) -> Vec<Piece> {
+pub fn place(lengths: &[usize], length: usize, max_segments: Option<usize>) -> Vec<Placed> {
     let (mut rows, mut rests) = cut_full_rows(lengths, length);
     let first_open = rows.len();
     // The sort is stable: equals stay in stream order.
@@ -78,9 +78,9 @@ fn cut_full_rows(lengths: &[usize], length: usize) -> (Vec<Row>, Row) {
     (rows, rests)
 }
 
-fn pieces(row: Row) -> impl Iterator<Item = Piece> {
+fn pieces(row: Row) -> impl Iterator<Item = Placed> {
     let last = row.len() - 1;
-    row.into_iter().enumerate().map(move |(index, (document, tokens))| Piece {
+    row.into_iter().enumerate().map(move |(index, (document, tokens))| Placed {
         document,
         tokens,
         ends_row: index == last,
@@ -129,9 +129,9 @@ mod tests {
         rows
     }
 
-    fn rows(pieces: Vec<Piece>, length: usize) -> Vec<Row> {
+    fn rows(pieces: Vec<Placed>, length: usize) -> Vec<Row> {
         let mut rows = vec![Row::new()];
-        for Piece { document, tokens, ends_row } in pieces {
+        for Placed { document, tokens, ends_row } in pieces {
             for start in tokens.clone().step_by(length) {
                 rows.last_mut().unwrap().push((document, start..tokens.end.min(start + length)));
                 if ends_row {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::block::{Block, Document, Failure, Then};
 use super::cursor::{Cursor, Place, Totals};
 use super::quarantine::{LeftOut, Quarantined};
-use super::window::{Part, Window};
+use super::window::{Share, Window};
 use crate::config::{Packing, StreamConfig};
 use crate::error::{Error, Result, ShardError};
 
@@ -35,7 +35,7 @@ pub struct Documents {
 
 /// What comes next in a lane.
 #[derive(Debug, PartialEq)]
-pub enum Next<'a> {
+pub enum Upcoming<'a> {
     /// Tokens of a document.
     Tokens(Run<'a>),
     /// More blocks must be pushed to know.
@@ -111,7 +111,7 @@ impl Documents {
     }
 
     /// Moves to the next token, past documents without any, and returns what is there.
-    pub fn peek(&mut self) -> Next<'_> {
+    pub fn peek(&mut self) -> Upcoming<'_> {
         loop {
             while let Some(part) = self.window.part() {
                 let document = *self.window.document(&part);
@@ -122,19 +122,19 @@ impl Documents {
                 }
                 if document.tokens > 0 {
                     self.token_epoch = document.place.epoch;
-                    return Next::Tokens(self.run(&part));
+                    return Upcoming::Tokens(self.run(&part));
                 }
                 self.finish_document(&document);
                 self.window.advance();
             }
             self.close_window();
             match &self.end {
-                Some(End::Ended) => return Next::Ended,
-                Some(End::Failed(error)) => return Next::Failed(error.clone()),
+                Some(End::Ended) => return Upcoming::Ended,
+                Some(End::Failed(error)) => return Upcoming::Failed(error.clone()),
                 None => {}
             }
             if !self.next_window() {
-                return Next::Starved;
+                return Upcoming::Starved;
             }
         }
     }
@@ -161,7 +161,7 @@ impl Documents {
         }
     }
 
-    fn run(&self, part: &Part) -> Run<'_> {
+    fn run(&self, part: &Share) -> Run<'_> {
         let from = part.from + self.cursor.offset as usize;
         Run {
             tokens: &self.window.tokens(part)[from..],

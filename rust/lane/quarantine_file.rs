@@ -112,6 +112,10 @@ impl QuarantineFile {
             return Ok(());
         }
         let mut state = self.lock();
+        if state.lost.is_none() && is_removed(&state.file) {
+            let error = io::Error::other("it was removed while it was in use, with what it listed");
+            state.lost = Some(failed(&self.config, "write to", &error));
+        }
         if !state.is_synced && state.lost.is_none() {
             match state.file.sync_data() {
                 Ok(()) => state.is_synced = true,
@@ -157,6 +161,17 @@ fn read_known(file: &File, stream: &str, lanes: &[(usize, u64)]) -> io::Result<(
     Ok((known, is_torn))
 }
 
+/// Whether a file has no name any more, and will be gone when it is closed.
+fn is_removed(file: &File) -> bool {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        file.metadata().is_ok_and(|metadata| metadata.nlink() == 0)
+    }
+    #[cfg(not(unix))]
+    false
+}
+
 /// The name of a new file is durable only once its folder is synced too.
 fn sync_folder(path: &Path) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -180,7 +195,11 @@ fn hash(line: &[u8]) -> u64 {
 }
 
 fn failed(config: &QuarantineFileConfig, what: &str, error: &io::Error) -> Error {
-    Error::System(format!("cannot {what} quarantine_file={:?}: {error}", config.path))
+    Error::System(format!(
+        "cannot {what} quarantine_file={:?}: {error}; once that is mended, go on from the last saved state with a new \
+         iterator",
+        config.path
+    ))
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use super::block::{Block, Failure, Then};
 use super::cursor::{Cursor, Place};
-use super::documents::{Documents, Next};
+use super::documents::{Documents, Upcoming};
 use super::source::Source;
 use crate::config::{Layout, OnError, Packing, Shuffle, StreamConfig, Truncation};
 use crate::error::{Error, ShardError};
@@ -42,7 +42,11 @@ pub(super) fn folder_of(files: impl Iterator<Item = (String, impl AsRef<[u8]>)>)
     let config = StreamConfig {
         shards,
         plan: Plan::new(sizes, 1, None),
-        read: Arc::new(ReadOptions { text_field: "text".into(), max_document_bytes: 1 << 25 }),
+        read: Arc::new(ReadOptions {
+            folder: std::path::PathBuf::new(),
+            text_field: "text".into(),
+            max_document_bytes: 1 << 25,
+        }),
         on_error: OnError::Quarantine { max_error_rate: 1.0 },
         shuffle: None,
         epochs: Some(1),
@@ -118,13 +122,13 @@ fn drive(
     let mut starts_row = true;
     while given.len() < steps {
         let run = match documents.peek() {
-            Next::Starved => {
+            Upcoming::Starved => {
                 documents.push(read());
                 continue;
             }
-            Next::Tokens(run) => run,
-            Next::Ended => break,
-            Next::Failed(failure) => {
+            Upcoming::Tokens(run) => run,
+            Upcoming::Ended => break,
+            Upcoming::Failed(failure) => {
                 error = Some(failure.to_string());
                 break;
             }

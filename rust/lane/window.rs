@@ -1,7 +1,7 @@
 //! The documents that may be delivered now, in delivery order: those of a whole window, or without windows those of a
 //! block.
 
-use super::best_fit::{self, Piece};
+use super::best_fit::{self, Placed};
 use super::block::{Block, Document, Then};
 use super::cursor::{Place, Totals};
 use crate::config::{Packing, Shuffle, StreamConfig};
@@ -12,7 +12,7 @@ use crate::random::{Purpose, permutation};
 pub struct Window {
     blocks: Vec<Block>,
     /// In `best_fit` the full rows of a document are one part here, and delivered as several.
-    parts: Vec<Part>,
+    parts: Vec<Share>,
     next: usize,
     /// The most tokens that a part has when it is delivered.
     longest: usize,
@@ -26,7 +26,7 @@ pub struct Window {
 
 /// A document, or in `best_fit` a piece of one. Kept small, since a window of short documents has very many.
 #[derive(Clone, Copy)]
-pub struct Part {
+pub struct Share {
     /// The document: which of the window's blocks, which document of that, and where in its ids.
     block: u32,
     document: u32,
@@ -65,18 +65,18 @@ impl Window {
     }
 
     /// What is delivered next.
-    pub fn part(&self) -> Option<Part> {
+    pub fn part(&self) -> Option<Share> {
         let part = *self.parts.get(self.next)?;
-        Some(Part { to: part.to.min(part.from.saturating_add(self.longest)), ..part })
+        Some(Share { to: part.to.min(part.from.saturating_add(self.longest)), ..part })
     }
 
     /// A part's document.
-    pub fn document(&self, part: &Part) -> &Document {
+    pub fn document(&self, part: &Share) -> &Document {
         &self.blocks[part.block as usize].documents[part.document as usize]
     }
 
     /// The tokens of a part's document.
-    pub fn tokens(&self, part: &Part) -> &[u32] {
+    pub fn tokens(&self, part: &Share) -> &[u32] {
         &self.blocks[part.block as usize].ids[part.start..][..self.document(part).tokens]
     }
 
@@ -102,22 +102,22 @@ impl Window {
     }
 }
 
-fn in_stream_order(blocks: &[Block]) -> Vec<Part> {
+fn in_stream_order(blocks: &[Block]) -> Vec<Share> {
     let mut parts = Vec::with_capacity(blocks.iter().map(|block| block.documents.len()).sum());
     for (block, Block { documents, .. }) in (0..).zip(blocks) {
         let mut start = 0;
         for (document, Document { tokens, .. }) in (0..).zip(documents) {
-            parts.push(Part { block, document, start, from: 0, to: *tokens, ends_row: false });
+            parts.push(Share { block, document, start, from: 0, to: *tokens, ends_row: false });
             start += tokens;
         }
     }
     parts
 }
 
-fn placed<'a>(documents: &'a [Part], config: &StreamConfig) -> impl Iterator<Item = Part> + use<'a> {
+fn placed<'a>(documents: &'a [Share], config: &StreamConfig) -> impl Iterator<Item = Share> + use<'a> {
     let lengths: Vec<usize> = documents.iter().map(|part| part.to).collect();
     let pieces = best_fit::place(&lengths, config.sequence_length, config.max_segments);
-    pieces.into_iter().map(|Piece { document, tokens, ends_row }| Part {
+    pieces.into_iter().map(|Placed { document, tokens, ends_row }| Share {
         from: tokens.start,
         to: tokens.end,
         ends_row,

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use crate::batch::ring::LaneWriter;
 use crate::config::{Packing, StreamConfig};
-use crate::lane::documents::{Documents, Next};
+use crate::lane::documents::{Documents, Upcoming};
 use crate::lane::report::Report;
 
 use step::StepWriter;
@@ -68,13 +68,13 @@ impl Packer {
                 return Pause::NoRoom;
             }
             let run = match documents.peek() {
-                Next::Starved => return Pause::Starved,
-                Next::Tokens(run) => run,
-                Next::Ended => {
+                Upcoming::Starved => return Pause::Starved,
+                Upcoming::Tokens(run) => run,
+                Upcoming::Ended => {
                     self.step.finish(documents);
                     continue;
                 }
-                Next::Failed(error) => {
+                Upcoming::Failed(error) => {
                     self.step.fail(documents, error);
                     continue;
                 }

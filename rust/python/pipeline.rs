@@ -1,6 +1,7 @@
 //! `_core.Pipeline`: what a `PackedDataset` iterator is made of.
 
 use std::num::NonZero;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use super::names::{self, LAYOUTS, ON_ERRORS, PACKINGS, TRUNCATIONS};
 use crate::batch::buffer::{ENTRY_ITEMS, Lease};
 use crate::config::{HostConfig, QuarantineFileConfig, Shuffle, StreamConfig};
 use crate::error::{Error, caught};
-use crate::feed::pipeline::{self, Batch, Delivered, Next, Stats};
+use crate::feed::pipeline::{self, Batch, Delivered, Delivery, Stats};
 use crate::feed::turns::Turns;
 use crate::lane::cursor::{self, Cursor};
 use crate::plan::{self, Plan};
@@ -41,6 +42,7 @@ struct Loan {
 /// The attributes of a dataset's `Settings`, which Python has checked.
 #[derive(FromPyObject)]
 struct Settings {
+    folder: PathBuf,
     paths: Vec<String>,
     sizes: Vec<u64>,
     text_field: String,
@@ -102,9 +104,9 @@ impl Pipeline {
     fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
         loop {
             match self.with(py, |pipeline| pipeline.next(SIGNAL_CHECK))?? {
-                Next::Batch(batch) => return self.arrays(py, batch).map(Some),
-                Next::End => return Ok(None),
-                Next::Pending => py.check_signals()?,
+                Delivery::Batch(batch) => return self.arrays(py, batch).map(Some),
+                Delivery::End => return Ok(None),
+                Delivery::Pending => py.check_signals()?,
             }
         }
     }
@@ -244,7 +246,7 @@ impl Pipeline {
         let Batch { lease, row } = batch;
         let shape = lease.shape();
         let memory =
-            Memory { start: lease.as_ptr(), loan: Bound::new(py, Loan { _lease: lease })?.into_any() };
+            LeaseView { start: lease.as_ptr(), loan: Bound::new(py, Loan { _lease: lease })?.into_any() };
         let arrays = PyDict::new(py);
         for (index, name) in self.names.iter().enumerate() {
             let offset = shape.offset(index, row.unwrap_or(0));
@@ -270,12 +272,12 @@ fn dimensions(row: Option<usize>, rows: usize, of_row: &[usize]) -> Vec<usize> {
 }
 
 /// A lease's memory, and what keeps it alive.
-struct Memory<'py> {
+struct LeaseView<'py> {
     start: *mut i32,
     loan: Bound<'py, PyAny>,
 }
 
-impl<'py> Memory<'py> {
+impl<'py> LeaseView<'py> {
     /// A NumPy array of part of it, `offset` items from its start.
     ///
     /// # Safety
@@ -314,6 +316,7 @@ fn stream_config(settings: Settings) -> Result<StreamConfig, Error> {
         shards: paths.zip(&settings.sizes).map(|(path, &size)| Shard { path: path.into(), size }).collect(),
         plan: Plan::new(settings.sizes, settings.lanes, settings.seed),
         read: Arc::new(ReadOptions {
+            folder: settings.folder,
             text_field: settings.text_field,
             max_document_bytes: settings.max_document_bytes,
         }),

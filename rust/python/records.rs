@@ -1,5 +1,6 @@
 //! `_core.Records`: the contents of a shard's records, for `gristmill inspect`.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::prelude::*;
@@ -22,7 +23,8 @@ impl Records {
     #[new]
     fn new(py: Python<'_>, path: String, size: u64, max_document_bytes: u64) -> PyResult<Self> {
         let shard = Shard { path: path.into(), size };
-        let options = Arc::new(ReadOptions { text_field: String::new(), max_document_bytes });
+        let options =
+            Arc::new(ReadOptions { folder: PathBuf::new(), text_field: String::new(), max_document_bytes });
         let reader = guarded(py, || ShardReader::open(&shard, &options, &Arc::default()))?;
         Ok(Self { reader: Mutex::new(reader) })
     }

@@ -2,6 +2,7 @@
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
@@ -25,16 +26,17 @@ pub(super) struct ShardFile {
 
 impl ShardFile {
     /// Opens the file if it is the one in the manifest; otherwise says what differs. Reading fails once `stop` is set.
-    pub(super) fn open(shard: &Shard, stop: &Arc<AtomicBool>) -> Result<Self> {
+    pub(super) fn open(shard: &Shard, folder: &Path, stop: &Arc<AtomicBool>) -> Result<Self> {
+        let path = folder.join(&*shard.path);
         let bad = |reason: String| {
             Error::Shard(ShardError { shard: Arc::clone(&shard.path), record: None, byte: None, reason })
         };
         let open = || {
             // Checked before opening, too: opening a pipe blocks until there is a writer.
-            if !std::fs::metadata(&*shard.path)?.is_file() {
+            if !std::fs::metadata(&path)?.is_file() {
                 return Ok(None);
             }
-            let file = File::open(&*shard.path)?;
+            let file = File::open(&path)?;
             let metadata = file.metadata()?;
             Ok(Some((file, metadata)).filter(|(_, metadata)| metadata.is_file()))
         };
@@ -45,13 +47,15 @@ impl ShardFile {
                 shard.path
             )),
             (io::ErrorKind::NotFound, _) => {
-                bad("expected the file of the manifest, found none; restore it, or create the dataset again"
-                    .to_owned())
+                let place = if path.as_os_str() == &*shard.path { String::new() } else { format!(" at {}", path.display()) };
+                bad(format!(
+                    "expected the file of the manifest, found none{place}; restore it, or create the dataset again"
+                ))
             }
-            _ => bad(format!("expected a readable file, found: {error}")),
+            _ => bad(format!("expected a readable file, found: {error}; make it readable, or create the dataset without it")),
         })?;
         let Some((file, metadata)) = opened else {
-            return Err(bad("expected a regular file, found a directory, a pipe or a device".to_owned()));
+            return Err(bad("expected a regular file, found a directory, a pipe or a device; restore it, or create the dataset again".to_owned()));
         };
         if metadata.len() != shard.size {
             return Err(bad(format!(

@@ -5,17 +5,28 @@ use std::io::{self, BufRead, BufReader, Cursor, Read};
 use flate2::{Decompress, FlushDecompress, Status};
 
 /// Where a shard's bytes come from.
-pub(super) type Source = Box<dyn Read + Send>;
+pub(super) type RawBytes = Box<dyn Read + Send>;
 
-type Input = BufReader<io::Chain<Cursor<Vec<u8>>, Source>>;
+type Input = BufReader<io::Chain<Cursor<Vec<u8>>, RawBytes>>;
 
 /// Compressed bytes read at once.
 const INPUT_BYTES: usize = 256 << 10;
 
 const MAGIC: [u8; 2] = [0x1f, 0x8b];
 
-/// Formats that are sometimes mistaken for ours, by their first bytes, with which no line of text begins.
-const OTHERS: [([u8; 2], &str); 2] = [([0x28, 0xb5], "Zstandard"), ([0xfd, b'7'], "xz")];
+/// Formats that are sometimes mistaken for ours, by their first bytes, with which no line of JSON begins.
+const OTHERS: [(&[u8], &str); 7] = [
+    (b"\x28\xb5", "Zstandard"),
+    (b"\xfd7", "xz"),
+    (b"BZh", "bzip2"),
+    (b"PK\x03\x04", "a zip archive"),
+    (b"PAR1", "Parquet"),
+    (b"\xff\xfe", "UTF-16"),
+    (b"\xfe\xff", "UTF-16"),
+];
+
+/// The length of the longest of these.
+const HEAD: u64 = 4;
 
 /// The inflated bytes of a shard.
 pub(super) struct Inflated {
@@ -32,12 +43,12 @@ enum Format {
 impl Inflated {
     /// Looks at the first bytes of `source` to detect its format. `named_gz` says that its name promises gzip. The
     /// error says what was expected and found.
-    pub(super) fn new(mut source: Source, named_gz: bool) -> Result<Self, String> {
+    pub(super) fn new(mut source: RawBytes, named_gz: bool) -> Result<Self, String> {
         let mut head = Vec::new();
-        source.by_ref().take(2).read_to_end(&mut head).map_err(|error| read_failed(&error))?;
-        let format = match (head == MAGIC, named_gz) {
+        source.by_ref().take(HEAD).read_to_end(&mut head).map_err(|error| read_failed(&error))?;
+        let format = match (head.starts_with(&MAGIC), named_gz) {
             (true, _) => Format::Gzip(Box::default()),
-            (false, false) => match OTHERS.iter().find(|(magic, _)| head == *magic) {
+            (false, false) => match OTHERS.iter().find(|(magic, _)| head.starts_with(magic)) {
                 None => Format::Plain,
                 Some((_, other)) => {
                     return Err(format!("expected gzip data or plain JSON lines, found {other}: convert it"));
@@ -52,7 +63,7 @@ impl Inflated {
                 return Err(format!(
                     "expected gzip data (bytes 1f 8b) because the name ends in .gz, found {}; fetch it again, or \
                      rename it if it is plain JSON lines",
-                    hex(&head)
+                    hex(&head[..head.len().min(MAGIC.len())])
                 ));
             }
         };
@@ -200,8 +211,8 @@ impl Gzip {
 
     fn member_and_advice(&self) -> String {
         format!(
-            " (in the gzip member at byte {} of the file); fetch the shard again, or set on_error=\"quarantine\" to \
-             keep what precedes the damage",
+            " (in the gzip member at byte {} of the file); fetch the shard again: until then, \
+             on_error=\"quarantine\" keeps what precedes the damage",
             self.member_start
         )
     }

@@ -16,6 +16,7 @@ mod json;
 mod lines;
 mod reader;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::error::{Error, ShardError};
@@ -26,6 +27,8 @@ pub use reader::ShardReader;
 /// What to read, and how much to accept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadOptions {
+    /// The folder that relative paths of shards start from: the working folder may change while they are read.
+    pub folder: PathBuf,
     /// The key under which a record holds its text.
     pub text_field: String,
     /// The longest line that is read, in inflated bytes without its newline.

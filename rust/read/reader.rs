@@ -27,7 +27,7 @@ impl ShardReader {
     /// [`Error::Shard`]; one that cannot be opened for lack of descriptors or memory is an [`Error::System`]. Once `stop`
     /// is set, by another thread, reading the shard fails.
     pub fn open(shard: &Shard, options: &Arc<ReadOptions>, stop: &Arc<AtomicBool>) -> Result<Self> {
-        let file = ShardFile::open(shard, stop)?;
+        let file = ShardFile::open(shard, &options.folder, stop)?;
         Ok(Self::from_source(&shard.path, Box::new(file), options)?)
     }
 
@@ -153,7 +153,11 @@ mod tests {
     use super::*;
 
     fn options() -> Arc<ReadOptions> {
-        Arc::new(ReadOptions { text_field: "text".into(), max_document_bytes: 100 })
+        Arc::new(ReadOptions {
+            folder: std::path::PathBuf::new(),
+            text_field: "text".into(),
+            max_document_bytes: 100,
+        })
     }
 
     fn read_all(path: &str, bytes: &[u8]) -> Vec<Result<String, String>> {

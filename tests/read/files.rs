@@ -40,7 +40,7 @@ fn missing_or_of_another_size() {
     assert!(
         open_error(&directory)
             .to_string()
-            .ends_with("expected a regular file, found a directory, a pipe or a device")
+            .ends_with("expected a regular file, found a directory, a pipe or a device; restore it, or create the dataset again")
     );
     let no_path = Shard { path: "a\0b".into(), size: 0 };
     assert!(open_error(&no_path).to_string().contains("expected a readable file, found: "));

@@ -102,14 +102,14 @@ fn bytes_behind_the_last_member() {
         (
             b"\x1f",
             format!(
-                "expected more gzip data, found the end of the file at its byte {}: it was cut off (in the gzip member at byte {length} of the file); fetch the shard again, or set on_error=\"quarantine\" to keep what precedes the damage",
+                "expected more gzip data, found the end of the file at its byte {}: it was cut off (in the gzip member at byte {length} of the file); fetch the shard again: until then, on_error=\"quarantine\" keeps what precedes the damage",
                 length + 1
             ),
         ),
         (
             b"\x1fx",
             format!(
-                "expected a gzip header, found other bytes (in the gzip member at byte {length} of the file); fetch the shard again, or set on_error=\"quarantine\" to keep what precedes the damage"
+                "expected a gzip header, found other bytes (in the gzip member at byte {length} of the file); fetch the shard again: until then, on_error=\"quarantine\" keeps what precedes the damage"
             ),
         ),
     ] {
@@ -140,8 +140,8 @@ fn wrong_trailers() {
             reason(&seen),
             format!(
                 "expected the {field} of the gzip trailer, found another: some text after byte 2 of the inflated \
-                 shard is wrong (in the gzip member at byte {} of the file); fetch the shard again, or set \
-                 on_error=\"quarantine\" to keep what precedes the damage",
+                 shard is wrong (in the gzip member at byte {} of the file); fetch the shard again: until then, \
+                 on_error=\"quarantine\" keeps what precedes the damage",
                 first.len()
             )
         );
@@ -176,7 +176,15 @@ fn files_of_other_writers() {
 
 #[test]
 fn other_formats_are_named() {
-    for (head, name) in [(&b"\x28\xb5\x2f\xfd"[..], "Zstandard"), (b"\xfd7zXZ", "xz")] {
+    for (head, name) in [
+        (&b"\x28\xb5\x2f\xfd"[..], "Zstandard"),
+        (b"\xfd7zXZ", "xz"),
+        (b"BZh91AY", "bzip2"),
+        (b"PK\x03\x04\x14", "a zip archive"),
+        (b"PAR1\x15", "Parquet"),
+        (b"\xff\xfe{\0", "UTF-16"),
+        (b"\xfe\xff\0{", "UTF-16"),
+    ] {
         let seen = read("s.jsonl", head);
         assert_eq!(seen.len(), 1);
         assert_eq!(

@@ -39,7 +39,7 @@ fn place(error: &ReadError) -> Position {
 }
 
 fn options(max_document_bytes: u64) -> Arc<ReadOptions> {
-    Arc::new(ReadOptions { text_field: "text".into(), max_document_bytes })
+    Arc::new(ReadOptions { folder: std::path::PathBuf::new(), text_field: "text".into(), max_document_bytes })
 }
 
 /// A source that gives `piece` bytes at a time.

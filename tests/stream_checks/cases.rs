@@ -200,7 +200,11 @@ pub fn build(case: &Case, folder: &Path) -> (Arc<StreamConfig>, Corpus) {
     let config = StreamConfig {
         plan: Plan::new(sizes, lanes, case.shuffle.map(|(seed, _)| seed)),
         shards,
-        read: Arc::new(ReadOptions { text_field: "text".into(), max_document_bytes: 1 << 20 }),
+        read: Arc::new(ReadOptions {
+            folder: std::path::PathBuf::new(),
+            text_field: "text".into(),
+            max_document_bytes: 1 << 20,
+        }),
         on_error: if case.quarantine { OnError::Quarantine { max_error_rate: 1.0 } } else { OnError::Raise },
         shuffle: case.shuffle.map(|(seed, window)| Shuffle { seed, window }),
         epochs: case.epochs,

@@ -10,7 +10,7 @@ from gristmill import _options, _table
 from gristmill._encoder import SpecialTokensInText
 from gristmill._errors import GristmillError
 from gristmill._output import as_json_option, importing, print_json
-from gristmill._pack.folder import FORMATS
+from gristmill._pack.formats import FORMATS
 
 # Of a row's provenance, while verifying: 16 bytes each.
 _MOST_ENTRIES = 4096
@@ -27,7 +27,7 @@ DIFFERENT = 3
 @click.option(
     "--format",
     "file_format",
-    type=click.Choice(FORMATS),
+    type=click.Choice(list(FORMATS)),
     default="npy",
     show_default=True,
     help="File format.",
@@ -76,6 +76,7 @@ def pack(
     with importing():
         from gristmill._dataset import PackedDataset
         from gristmill._encoder import Encoder
+        from gristmill._pack import explain
         from gristmill._pack.folder import QUARANTINE
         from gristmill._pack.run import make_folder
         from gristmill._pack.run import pack as run
@@ -105,7 +106,6 @@ def pack(
     if as_json:
         print_json(found)
         return
-    what = "documents" if file_format == "megatron" else "rows"
     earlier = f", {found['parts_of_earlier_runs']:,} of them by earlier runs" if found["parts_of_earlier_runs"] else ""
     if 0 < found["parts"] == found["parts_of_earlier_runs"]:
         speed = "nothing to do"
@@ -116,8 +116,8 @@ def pack(
             [
                 ("folder", found["folder"]),
                 ("parts", f"{found['parts']:,} of format {found['format']}{earlier}"),
-                (what, f"{found['items']:,}, {found['tokens']:,} tokens, {found['bytes']:,} bytes"),
-                ("left out", f"{found['quarantined']:,} records"),
+                ("holds", explain.holds(found, arguments["sequence_length"])),
+                ("of the source", explain.of_the_source(found)),
                 ("speed", speed),
             ]
         )
@@ -164,7 +164,7 @@ def verify(
     # An entry for each token, within reason: of what lies behind the last one the record is not known.
     entries = min(packed.index["sequence_length"], _MOST_ENTRIES)
     other = {"threads": threads, "verify": 0.0, "quarantine_file": None, "provenance": entries}
-    if packed.quarantined(packed.parts()):
+    if packed.totals(packed.parts())["quarantined"]:
         # A packing that was gone on with may have a stricter policy by its end than it began with.
         other |= {"on_error": "quarantine", "max_error_rate": 1.0}
     try:

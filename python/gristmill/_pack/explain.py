@@ -9,8 +9,7 @@ from gristmill import _fingerprint, _table
 from gristmill._encoder import as_encoder
 from gristmill._errors import GristmillError, TokenizerError
 from gristmill._pack import files, folder, megatron
-from gristmill._pack.formats import read_part
-from gristmill._pack.units import IDS
+from gristmill._pack.units import IDS, IS_TOKEN
 
 _IDS_SHOWN = 32
 _PARTS_SHOWN = 20
@@ -42,9 +41,8 @@ def inspect(path: Path) -> dict[str, Any]:
         "complete": packed.is_complete(parts),
         "damaged": [wrong for part in parts if (wrong := packed.wrong_size(part["files"]))],
         "items": sum(part["items"] for part in parts),
-        "tokens": sum(part["tokens"] for part in parts),
+        **packed.totals(parts),
         "bytes": sum(size for part in parts for size in part["files"].values()),
-        "quarantined": packed.quarantined(parts),
         "quarantine_file": index["source"]["arguments"].get("quarantine_file"),
         "parts": parts,
         "stream": _fingerprint.parse(index["fingerprint"]),
@@ -61,16 +59,17 @@ def describe(found: dict[str, Any]) -> str:
     if found["kind"] == "megatron":
         what = f"{found['items']:,} documents, {found['tokens']:,} tokens of type {found['dtype']}"
         return _table.fields([("Megatron index", found["path"]), ("holds", what), *begins])
-    unit = "documents" if found["format"] == "megatron" else f"rows of {found['sequence_length']:,} tokens"
     listed = found["quarantine_file"]
+    whole = f"{'' if found['complete'] else 'not '}complete{', and damaged' if found['damaged'] else ''}"
     lines: list[tuple[str, object]] = [
-        ("packed", f"{found['path']}, format {found['format']}, {'' if found['complete'] else 'not '}complete"),
+        ("packed", f"{found['path']}, format {found['format']}, {whole}"),
         *(("DAMAGED", wrong) for wrong in found["damaged"][:_PARTS_SHOWN]),
-        ("holds", f"{found['items']:,} {unit}, {found['tokens']:,} tokens, {found['bytes']:,} bytes"),
+        ("holds", holds(found, found["sequence_length"])),
+        ("of the source", of_the_source(found)),
         ("fields", f"{', '.join(found['fields'])} ({found['dtype']})"),
         ("shards", ", ".join(found["source"]["shards"])),
         ("tokenizer", found["source"]["tokenizer"]),
-        ("left out", f"{found['quarantined']:,} records" + (f", listed in {listed}" if listed else "")),
+        *([("left out", f"listed in {listed}")] if listed else []),
         *begins,
     ]
     stream = _table.fields((f"  {name}", value) for name, value in found["stream"].items())
@@ -83,20 +82,40 @@ def describe(found: dict[str, Any]) -> str:
     return f"{_table.fields(lines)}\n\nOf the stream\n{stream}\n\n{_table.columns(rows, right=(1, 2, 3))}"
 
 
+def holds(found: dict[str, Any], sequence_length: int) -> str:
+    """How much is packed, in words."""
+    items, tokens = found["items"], found["tokens"]
+    if found["format"] == "megatron":
+        return f"{items:,} documents, {tokens:,} tokens, {found['bytes']:,} bytes"
+    fill = f", {tokens / (items * sequence_length):.1%} of the places," if items else ""
+    return f"{items:,} rows of {sequence_length:,}, {tokens:,} tokens{fill} {found['bytes']:,} bytes"
+
+
+def of_the_source(found: dict[str, Any]) -> str:
+    """What became of the shards' records, in words."""
+    return (
+        f"{found['documents']:,} documents, {found['dropped_tokens']:,} tokens dropped by truncation, "
+        f"{found['quarantined']:,} records left out"
+    )
+
+
 def _first(packed: folder.Folder, parts: list[dict[str, Any]]) -> dict[str, Any] | None:
     """How the first item begins."""
     if not parts or not parts[0]["items"]:
         return None
     try:
-        item = read_part(packed, 0, parts[0])[0]
+        item = packed.read(0, parts[0])[0]
     except GristmillError as error:
         raise GristmillError(f"{packed.part_path(0)}: {error}; bring the part back") from error
     fields = packed.index["fields"]
-    field = next((tokens for tokens, *_ in IDS.values() if tokens in fields), None)
-    if field is None:
+    layout = next((layout for layout, (tokens, *_) in IDS.items() if tokens in fields), None)
+    if layout is None:
         return None
     # A document of Megatron's is its only field.
-    ids = np.atleast_2d(item)[fields.index(field), :_IDS_SHOWN].tolist()
+    arrays = dict(zip(fields, np.atleast_2d(item), strict=True))
+    is_token = arrays.get(IS_TOKEN[layout])
+    length = None if is_token is None else int(np.count_nonzero(is_token))
+    ids = arrays[IDS[layout][0]][:length][:_IDS_SHOWN].tolist()
     try:
         encoder = as_encoder(packed.index["source"]["tokenizer"])
         text = encoder.decode(ids)

@@ -15,13 +15,13 @@ from typing import Any
 from gristmill import _core, _fingerprint, _state
 from gristmill._errors import GristmillError, MissingShardError
 from gristmill._pack import files
+from gristmill._pack.formats import FORMATS
 
 INDEX = "index.json"
 PART = "part-"
 _PART_FILE = re.compile(PART + r"(\d{5,})\.")
 QUARANTINE = "quarantine.jsonl"
 VERSION = 1
-FORMATS = ("npy", "megatron", "array_record")
 _SAYS = {
     "format": str,
     "dtype": str,
@@ -36,8 +36,10 @@ _SAYS = {
 _OF_STREAM = frozenset({"dtype", "fields", "sequence_length", "own_lanes", "fingerprint"})
 _SOURCE = {"shards": list, "tokenizer": str, "arguments": dict}
 _BEHIND = {"state": dict, "pending": list}
-_AT_THE_END = ("complete", "quarantined", "parts")
-_HOLDS = {"files": dict, "batches": int, "items": int, "tokens": int, "quarantined": int}
+_AT_THE_END = ("complete", "totals", "parts")
+# What is counted of the stream: between the starts of a part and of the next.
+COUNTED = ("documents", "tokens", "dropped_tokens", "quarantined")
+_HOLDS = {"files": dict, "batches": int, "items": int, **dict.fromkeys(COUNTED, int)}
 
 
 @dataclass(frozen=True)
@@ -137,6 +139,27 @@ class Folder:
             found.append({name: note[name] for name in _HOLDS})
         return found
 
+    def read(self, number: int, part: dict[str, Any]) -> Any:
+        """The items of a finished part.
+
+        Args:
+          number: its number.
+          part: what its note says that it holds.
+
+        Raises:
+          GristmillError: a file of it is gone, cut off or damaged.
+        """
+        if wrong := self.wrong_size(part["files"]):
+            raise GristmillError(wrong)
+        shape = (len(self.index["fields"]), self.index["sequence_length"])
+        try:
+            items = FORMATS[self.index["format"]].read(self.part_path(number), self.index["dtype"], shape)
+        except (GristmillError, OSError, RuntimeError, ValueError) as error:
+            raise GristmillError(f"cannot be read: {' '.join(str(error).split())}") from error
+        if len(items) != part["items"]:
+            raise GristmillError(f"{len(items):,} items are in the file, and {part['items']:,} were written")
+        return items
+
     def wrong_size(self, sizes: dict[str, int]) -> str | None:
         """What is wrong with the size of a part's files, given what it was when they were written."""
         for name, size in sizes.items():
@@ -181,17 +204,17 @@ class Folder:
             files.write_json(self.path / INDEX, index)
         return Folder(self.path, index)
 
-    def complete(self, parts: list[dict[str, Any]], quarantined: int) -> "Folder":
-        """The folder with an index that lists all parts, and says how many records were left out."""
-        index = {**self.index, "complete": True, "quarantined": quarantined, "parts": parts}
+    def complete(self, parts: list[dict[str, Any]], totals: dict[str, int]) -> "Folder":
+        """The folder with an index that lists all parts, and what was counted of the whole stream."""
+        index = {**self.index, "complete": True, "totals": totals, "parts": parts}
         files.write_json(self.path / INDEX, index)
         return Folder(self.path, index)
 
-    def quarantined(self, parts: list[dict[str, Any]]) -> int:
-        """How many records were left out: where the folder is complete, also those that no row stands behind."""
-        if self.is_complete(parts) and "quarantined" in self.index:
-            return int(self.index["quarantined"])
-        return sum(part["quarantined"] for part in parts)
+    def totals(self, parts: list[dict[str, Any]]) -> dict[str, int]:
+        """What was counted: where the folder is complete, also what no row stands behind."""
+        if self.is_complete(parts) and not _wrong(self.index.get("totals"), dict.fromkeys(COUNTED, int)):
+            return {name: self.index["totals"][name] for name in COUNTED}
+        return {name: sum(part[name] for part in parts) for name in COUNTED}
 
 
 def _wrong(found: Any, types: Mapping[str, type]) -> list[str]:

@@ -11,10 +11,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from gristmill._errors import GristmillError
 from gristmill._pack import megatron
 from gristmill._pack.files import unfinished
-from gristmill._pack.folder import Folder
 from gristmill._pack.units import Documents, Rows
 
 
@@ -134,27 +132,3 @@ FORMATS = {
     "megatron": Format(Documents, megatron.Writer, _read_megatron),
     "array_record": Format(Rows, ArrayRecordWriter, _read_array_record),
 }
-
-
-def read_part(folder: Folder, number: int, part: dict[str, Any]) -> Any:
-    """The items of a finished part.
-
-    Args:
-      folder: where it is.
-      number: its number.
-      part: what its note says that it holds.
-
-    Raises:
-      GristmillError: a file of it is gone, cut off or damaged.
-    """
-    if wrong := folder.wrong_size(part["files"]):
-        raise GristmillError(wrong)
-    index = folder.index
-    shape = (len(index["fields"]), index["sequence_length"])
-    try:
-        items = FORMATS[index["format"]].read(folder.part_path(number), index["dtype"], shape)
-    except (GristmillError, OSError, RuntimeError, ValueError) as error:
-        raise GristmillError(f"cannot be read: {' '.join(str(error).split())}") from error
-    if len(items) != part["items"]:
-        raise GristmillError(f"{len(items):,} items are in the file, and {part['items']:,} were written")
-    return items

@@ -11,7 +11,7 @@ from gristmill._dataset import PackedDataset
 from gristmill._errors import GristmillError
 from gristmill._iterator import PackedDatasetIterator
 from gristmill._pack import files, megatron
-from gristmill._pack.folder import Folder, check_free
+from gristmill._pack.folder import COUNTED, Folder, check_free
 from gristmill._pack.formats import FORMATS
 from gristmill._progress import Progress
 
@@ -57,8 +57,8 @@ def pack(
             if not folder.is_complete(parts):
                 folder = folder.begun_again()
                 folder.remove_unfinished(resumed)
-                quarantined = _write_parts(dataset, folder, parts)
-                folder = folder.complete(parts, quarantined)
+                totals = _write_parts(dataset, folder, parts)
+                folder = folder.complete(parts, totals)
     except GristmillError:
         raise
     except OSError as error:
@@ -72,9 +72,9 @@ def pack(
         "format": file_format,
         "parts": len(parts),
         "parts_of_earlier_runs": resumed,
-        **{name: sum(part[name] for part in parts) for name in ("items", "tokens")},
+        "items": sum(part["items"] for part in parts),
+        **folder.totals(parts),
         "bytes": sum(size for part in parts for size in part["files"].values()),
-        "quarantined": folder.quarantined(parts),
         "seconds": seconds,
         "tokens_per_second": sum(part["tokens"] for part in parts[resumed:]) / seconds,
     }
@@ -115,11 +115,11 @@ def _index(
     }
 
 
-def _write_parts(dataset: PackedDataset, folder: Folder, parts: list[dict[str, Any]]) -> int:
+def _write_parts(dataset: PackedDataset, folder: Folder, parts: list[dict[str, Any]]) -> dict[str, int]:
     """Writes the parts behind those given, and appends what each holds.
 
     Returns:
-      How many records were left out, also behind the last row.
+      What was counted of the stream, also behind the last row.
     """
     number = len(parts)
     unit = make_unit(dataset, folder.index)
@@ -142,11 +142,12 @@ def _write_parts(dataset: PackedDataset, folder: Folder, parts: list[dict[str, A
                 if part is not None:
                     whole, part = part, None
                     stats = iterator.stats()
-                    counts = {name: stats[name] - before[name] for name in ("tokens", "quarantined")}
+                    counts = {name: stats[name] - before[name] for name in COUNTED}
                     parts.append(whole.finish(counts, {"state": iterator.get_state(), "pending": unit.pending}))
                     number, before = number + 1, stats
                 if batch is None:
-                    return int(iterator.stats()["quarantined"])
+                    stats = iterator.stats()
+                    return {name: int(stats[name]) for name in COUNTED}
         finally:
             if part is not None:
                 part.close()

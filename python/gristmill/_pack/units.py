@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # Loads Grain, which `inspect` has no need of.
 
 # The fields of each layout that hold ids, the row's tokens first; and the one that is 0 on padding and nowhere else.
 IDS = {"maxtext": ("inputs", "targets"), "grain": ("tokens",), "hf": ("input_ids", "labels")}
-_IS_TOKEN = {"maxtext": "inputs_segmentation", "grain": "tokens_segment_ids", "hf": "attention_mask"}
+IS_TOKEN = {"maxtext": "inputs_segmentation", "grain": "tokens_segment_ids", "hf": "attention_mask"}
 
 
 class Rows:
@@ -32,7 +32,7 @@ class Rows:
     def __init__(self, layout: str, fields: Sequence[str], lanes: int) -> None:
         del lanes
         self._fields = fields
-        self._is_token = _IS_TOKEN[layout]
+        self._is_token = IS_TOKEN[layout]
         self.pending: list[list[int]] = []
         self.rows = 0
         self.places: list[tuple[int, int | None]] = []

@@ -9,7 +9,6 @@ from gristmill import _fingerprint
 from gristmill._dataset import PackedDataset
 from gristmill._errors import GristmillError
 from gristmill._pack.folder import INDEX, Folder
-from gristmill._pack.formats import read_part
 from gristmill._pack.run import make_unit
 from gristmill._pack.units import IDS
 from gristmill._progress import Progress
@@ -74,7 +73,7 @@ def _part_difference(
 ) -> dict[str, Any] | None:
     where = {"files": list(part["files"])}
     try:
-        packed = read_part(folder, number, part)
+        packed = folder.read(number, part)
     except GristmillError as error:
         return {**where, "what": str(error)}
     given = 0

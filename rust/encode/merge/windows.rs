@@ -199,7 +199,7 @@ impl Windows {
         self.words.clear();
         let mut start = first;
         while self.list.len() < count && start < word.len() {
-            let part = Part { word, start, len: size.min(word.len() - start) };
+            let part = Subword { word, start, len: size.min(word.len() - start) };
             let is_repeat = self.list.last().or(before.as_ref()).is_some_and(|before| {
                 // Neither may be truncated by the end of the word.
                 start.max(before.start) + size <= word.len()
@@ -255,13 +255,13 @@ impl Windows {
 }
 
 /// Some consecutive symbols of a word.
-struct Part<'a, W> {
+struct Subword<'a, W> {
     word: &'a W,
     start: usize,
     len: usize,
 }
 
-impl<W: Word> Word for Part<'_, W> {
+impl<W: Word> Word for Subword<'_, W> {
     #[inline(always)]
     fn len(&self) -> usize {
         self.len

@@ -23,7 +23,7 @@ const ROOM: usize = 8;
 
 /// Pieces of a padded text, a batch at a time, with their places in the cache and the keys of those of up to [`SHORT`]
 /// bytes ([`NO_KEY`] for others).
-pub struct Batch<'a> {
+pub struct PieceBatch<'a> {
     kernel: Kernel,
     text: &'a [u8],
     /// Where each piece of the text ends.
@@ -33,7 +33,7 @@ pub struct Batch<'a> {
     places: [usize; BATCH],
 }
 
-impl<'a> Batch<'a> {
+impl<'a> PieceBatch<'a> {
     /// A batch before the first pieces of a text.
     pub fn new(kernel: Kernel, text: &'a [u8], ends: &'a [u32]) -> Self {
         Self { kernel, text, ends, range: 0..0, keys: [NO_KEY; BATCH], places: [0; BATCH] }
@@ -180,9 +180,9 @@ fn look_up(
 }
 
 #[inline(always)]
-fn prepare(probe: impl Probe, batch: &mut Batch, cache: &PieceCache) {
+fn prepare(probe: impl Probe, batch: &mut PieceBatch, cache: &PieceCache) {
     let short = cache.short();
-    let Batch { text, ends, ref range, ref mut keys, ref mut places, .. } = *batch;
+    let PieceBatch { text, ends, ref range, ref mut keys, ref mut places, .. } = *batch;
     let first = if range.start == 0 { 0 } else { ends[range.start - 1] };
     let ends = &ends[range.clone()];
     let last = ends.iter().fold(first, |last, end| last.max(*end));
@@ -267,11 +267,11 @@ fn write_values<'a>(
 
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
-    use super::{Batch, Indices, PieceCache, ShortKey, ShortPieces, Value};
+    use super::{Indices, PieceBatch, PieceCache, ShortKey, ShortPieces, Value};
     use crate::encode::kernel::Avx2;
 
     #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-    pub fn prepare(avx2: Avx2, batch: &mut Batch, cache: &PieceCache) {
+    pub fn prepare(avx2: Avx2, batch: &mut PieceBatch, cache: &PieceCache) {
         super::prepare(avx2, batch, cache);
     }
 

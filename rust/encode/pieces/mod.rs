@@ -14,7 +14,7 @@ use crate::encode::model::bytes::Bytes;
 use crate::encode::model::spelling;
 use crate::encode::model::spm::{Characters, MARKER};
 use crate::encode::text::TextRules;
-use batch::Batch;
+use batch::PieceBatch;
 use cache::packed::{FEW, Value, absent_place, as_value, pack_few};
 use cache::{Lookup, MEDIUM, PieceCache, SHORT};
 use piece::Piece;
@@ -131,7 +131,7 @@ impl PieceWorker {
 
     /// Appends the ids of all pieces of a padded text, given where each ends.
     pub fn encode(&mut self, pieces: &Pieces, text: &[u8], ends: &[u32], ids: &mut Vec<u32>) {
-        let mut batch = Batch::new(pieces.table().kernel(), text, ends);
+        let mut batch = PieceBatch::new(pieces.table().kernel(), text, ends);
         self.workspace.cache.maintain();
         while batch.next(&self.workspace.cache) {
             self.encode_batch(pieces, &mut batch, ids);
@@ -140,7 +140,7 @@ impl PieceWorker {
     }
 
     /// Appends the ids of a batch, and of following batches if it has new pieces.
-    fn encode_batch(&mut self, pieces: &Pieces, batch: &mut Batch, ids: &mut Vec<u32>) {
+    fn encode_batch(&mut self, pieces: &Pieces, batch: &mut PieceBatch, ids: &mut Vec<u32>) {
         let mut index = batch.range().start;
         loop {
             index = batch.write_hits(&self.workspace.cache, index, ids);
@@ -157,7 +157,7 @@ impl PieceWorker {
 
     /// Appends the ids of a batch from a new piece on, and of the batches that wait together with it.
     #[inline(never)]
-    fn encode_new(&mut self, pieces: &Pieces, batch: &mut Batch, first: usize, ids: &mut Vec<u32>) {
+    fn encode_new(&mut self, pieces: &Pieces, batch: &mut PieceBatch, first: usize, ids: &mut Vec<u32>) {
         self.waiting.clear();
         self.waiting.add(batch, first, &self.workspace.cache);
         while self.waiting.takes_more() && batch.next(&self.workspace.cache) {
@@ -180,7 +180,7 @@ impl PieceWorker {
     }
 
     /// Merges the new ones of the pieces that wait; `first` is the index of the first that waits.
-    fn learn(&mut self, pieces: &Pieces, batch: &Batch, first: usize) {
+    fn learn(&mut self, pieces: &Pieces, batch: &PieceBatch, first: usize) {
         let Self { workspace: Workspace { cache, .. }, waiting, short, medium } = self;
         let id = |symbol| pieces.table().id(symbol);
         // The same piece may wait twice.
@@ -218,7 +218,7 @@ impl PieceWorker {
 /// Merges some new ones of the pieces that wait side by side, and gives each the value that `keep` makes of it.
 fn learn<const W: usize, K: Copy>(
     pieces: &Pieces,
-    batch: &Batch,
+    batch: &PieceBatch,
     first: usize,
     waiting: &mut Waiting,
     words: &mut SideBySide<W>,

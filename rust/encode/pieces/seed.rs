@@ -4,7 +4,7 @@
 //! cached with what its characters merge to, which need not be itself.
 
 use super::Pieces;
-use super::batch::Batch;
+use super::batch::PieceBatch;
 use super::cache::{Lookup, MEDIUM, PieceCache};
 use super::piece::Piece;
 use super::workspace::Workspace;
@@ -47,7 +47,7 @@ impl Seeds {
     /// A cache that stays within about `bytes` and contains these seeds.
     pub fn cache(&self, kernel: Kernel, bytes: usize) -> PieceCache {
         let mut cache = self.empty_cache(bytes);
-        let mut batch = Batch::new(kernel, &self.text, &self.ends);
+        let mut batch = PieceBatch::new(kernel, &self.text, &self.ends);
         let mut first_id = 0;
         while batch.next(&cache) {
             for index in batch.range() {

@@ -4,7 +4,7 @@
 //! too few of them. So the pieces after a new one are looked up, but not written, for some batches; then all new ones
 //! are merged, and all ids are written at once.
 
-use super::batch::{BATCH, Batch, write};
+use super::batch::{BATCH, PieceBatch, write};
 use super::cache::packed::{Value, absent, as_value};
 use super::cache::{MediumKey, NO_KEY, PieceCache, ShortKey};
 use crate::encode::kernel::Kernel;
@@ -57,7 +57,7 @@ impl Waiting {
     }
 
     /// Adds the pieces of a batch from `index` on. There must be room for them.
-    pub fn add(&mut self, batch: &Batch, index: usize, cache: &PieceCache) {
+    pub fn add(&mut self, batch: &PieceBatch, index: usize, cache: &PieceCache) {
         let first = self.len;
         self.len += batch.range().end - index;
         let values = &mut self.values[first..self.len];

@@ -3,13 +3,15 @@
 //!
 //! Text is read once, as the kinds of its characters; the automata of all steps then run over these.
 
+use ahash::AHashSet;
+
 use super::automaton::{Automaton, DEAD, START};
 use super::kinds::Kinds;
 use super::recognise::{Domain, RecognisedStep};
 use crate::encode::model::spelling::CHARACTERS;
 
-/// An attempt that has run this many bytes past its last match starts to leave a trail.
-const TRAIL_AFTER: usize = 64;
+/// An attempt that has run this many bytes past its last match leaves a trace, and another after as many more.
+const TRACE_EVERY: usize = 32;
 
 /// The most steps that share their kinds, more than there are in real tokenizers: it is tried with one less each time.
 const MOST_ALIKE: usize = 16;
@@ -29,12 +31,14 @@ struct Step {
     always_matched: u128,
 }
 
-/// The states of an attempt that ran on without a match, so that later attempts stop where they meet it: without this,
-/// `\s+$` is quadratic on a long run of spaces.
+/// Where attempts ran on without a match, so that later ones stop where they meet one of them: without this, `\s+$` is
+/// quadratic on a long run of spaces.
 #[derive(Default)]
-struct Trail {
-    from: usize,
-    states: Vec<u16>,
+struct Traces {
+    /// Places, and states behind them from which no match was found.
+    failed: AHashSet<(usize, u16)>,
+    /// Those of the present attempt since its last match.
+    present: Vec<(usize, u16)>,
 }
 
 impl Steps {
@@ -76,13 +80,18 @@ impl Steps {
 
     /// Cuts `text`, which is already cut at `pieces`, and replaces these by the ends of the parts.
     pub fn refine(&self, text: &[u8], pieces: &mut Vec<u32>, scratch: &mut StepScratch) {
-        let StepScratch { kinds, parts, trail } = scratch;
+        let StepScratch { kinds, parts, traces } = scratch;
         self.kinds.read(text, kinds);
         for step in &self.steps {
             parts.clear();
             let mut start = 0;
             for &end in &*pieces {
-                step.cut(&kinds[..end as usize], start, trail, parts);
+                // One byte stays one part.
+                if end as usize == start + 1 {
+                    parts.push(end);
+                } else {
+                    step.cut(&kinds[..end as usize], start, traces, parts);
+                }
                 start = end as usize;
             }
             std::mem::swap(pieces, parts);
@@ -95,7 +104,7 @@ impl Steps {
 pub struct StepScratch {
     kinds: Vec<u8>,
     parts: Vec<u32>,
-    trail: Trail,
+    traces: Traces,
 }
 
 impl StepScratch {
@@ -103,7 +112,7 @@ impl StepScratch {
     pub fn bytes(&self) -> usize {
         self.kinds.capacity()
             + self.parts.capacity() * size_of::<u32>()
-            + self.trail.states.capacity() * size_of::<u16>()
+            + (self.traces.failed.capacity() + self.traces.present.capacity()) * size_of::<(usize, u16)>()
     }
 }
 
@@ -129,8 +138,8 @@ impl Step {
 
     /// Cuts a text from `start` on, given the kinds of its characters.
     #[inline]
-    fn cut(&self, kinds: &[u8], start: usize, trail: &mut Trail, ends: &mut Vec<u32>) {
-        trail.states.clear();
+    fn cut(&self, kinds: &[u8], start: usize, traces: &mut Traces, ends: &mut Vec<u32>) {
+        traces.failed.clear();
         let mut at = start;
         let mut cut = start;
         loop {
@@ -141,7 +150,7 @@ impl Step {
             if at >= kinds.len() {
                 break;
             }
-            if let Some(end) = self.match_at(kinds, at, trail) {
+            if let Some(end) = self.match_at(kinds, at, traces) {
                 if cut < at {
                     ends.push(at as u32);
                 }
@@ -159,49 +168,48 @@ impl Step {
 
     /// The end of the match that begins at `start`, by the priorities of the pattern.
     #[inline]
-    fn match_at(&self, kinds: &[u8], start: usize, trail: &mut Trail) -> Option<usize> {
+    fn match_at(&self, kinds: &[u8], start: usize, traces: &mut Traces) -> Option<usize> {
         let mut found = start;
-        let mut noted = false;
         let mut state = START;
         for (at, kind) in (start..).zip(&kinds[start..]) {
             let transition = self.automaton.step(state, *kind);
             if transition.match_ends_here() {
                 found = at;
-                noted = false;
             }
             state = transition.state();
             if state == DEAD {
-                return (found > start).then_some(found);
+                break;
             }
-            if at >= found + TRAIL_AFTER {
-                if trail.joins(at, state, !noted) {
-                    return (found > start).then_some(found);
-                }
-                noted = true;
+            if at.is_multiple_of(TRACE_EVERY) && at >= found + TRACE_EVERY && traces.meets(at, state) {
+                state = DEAD;
+                break;
             }
         }
-        if self.automaton.match_ends_with_text(state) {
+        if state != DEAD && self.automaton.match_ends_with_text(state) {
             found = kinds.len();
         }
+        traces.keep_behind(found);
         (found > start).then_some(found)
     }
 }
 
-impl Trail {
-    /// Whether an earlier attempt was in `state` behind the byte at `at` and found nothing from there on; if not,
-    /// records it. `fresh` says that this attempt starts to be recorded here.
+impl Traces {
+    /// Whether an earlier attempt was in `state` behind the byte at `at` and found nothing from there on; if not, leaves
+    /// a trace there.
+    #[cold]
+    fn meets(&mut self, at: usize, state: u16) -> bool {
+        let is_known = self.failed.contains(&(at, state));
+        if !is_known {
+            self.present.push((at, state));
+        }
+        is_known
+    }
+
+    /// An attempt has ended, with its last match at `found`.
     #[inline]
-    fn joins(&mut self, at: usize, state: u16, fresh: bool) -> bool {
-        let known = at.checked_sub(self.from).and_then(|offset| self.states.get(offset));
-        if known == Some(&state) {
-            return true;
+    fn keep_behind(&mut self, found: usize) {
+        if !self.present.is_empty() {
+            self.failed.extend(self.present.drain(..).filter(|(at, _)| *at >= found));
         }
-        if fresh {
-            self.from = at;
-            self.states.clear();
-        }
-        debug_assert_eq!(self.states.len(), at - self.from);
-        self.states.push(state);
-        false
     }
 }

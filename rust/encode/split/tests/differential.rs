@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use flate2::read::MultiGzDecoder;
 use serde_json::json;
 
-use super::{Pair, environment};
+use super::{Pair, ends, environment};
+use crate::encode::split::PADDING;
 use crate::random::{Purpose, SplitMix64};
 
 /// Representatives of the classes that patterns distinguish, and known traps.
@@ -255,5 +256,35 @@ fn other_patterns() {
             random.text(&mut text);
             pair.check(&text);
         }
+    }
+}
+
+/// Attempts to match that run on and fail, in states that depend on where they began.
+#[test]
+fn attempts_that_fail_far_behind_their_start() {
+    const LONG: usize = 2 << 20;
+    for (pattern, filler, pieces_of_long) in [
+        (r"(?: {4})+(?=\S)| |\S+|\s", " ", LONG + 1),
+        (r"(?:\p{N}{3})+(?=\.)|\p{N}{1,2}|\D+", "1", LONG / 2 + 1),
+        (r"(?:a{2})+b|(?:a{3})+c|a", "a", LONG + 1),
+        (r"\s+$|\s", " ", 1),
+        (r"\s+\.|\s", " ", LONG + 1),
+    ] {
+        let step =
+            json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false});
+        let byte_level =
+            json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false});
+        let mut pair = Pair::new(pattern, &json!({"type": "Sequence", "pretokenizers": [step, byte_level]}));
+        for count in (0..12).chain((60..200).step_by(5)) {
+            for end in ["", "\n", ".", "b", "c", "x"] {
+                pair.check(&format!("{0}{end}{1}{end}", filler.repeat(count), filler.repeat(count + 37)));
+            }
+        }
+        // If each attempt ran to the end, this would take hours.
+        let long = filler.repeat(LONG) + "\n";
+        pair.padded.clear();
+        pair.padded.extend(long.bytes().chain([b' '; PADDING]));
+        pair.splitters[0].1.split(&pair.padded, long.len(), &mut pair.scratch, &mut pair.cuts);
+        assert_eq!(ends(&pair.cuts).len(), pieces_of_long);
     }
 }

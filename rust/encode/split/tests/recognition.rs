@@ -113,6 +113,21 @@ fn deep_and_ambiguous_patterns_are_recognised_at_once() {
 }
 
 #[test]
+fn a_sequence_in_a_sequence_is_its_steps() {
+    let step = split(r"\s+", "Isolated", false);
+    let inner = |steps: Value| json!({"type": "Sequence", "pretokenizers": steps});
+    let byte_level =
+        json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false});
+    for nested in [
+        json!([step, inner(json!([byte_level]))]),
+        json!([inner(json!([step])), inner(json!([byte_level]))]),
+        json!([inner(json!([])), inner(json!([step, inner(json!([byte_level]))]))]),
+    ] {
+        assert!(recognise(&inner(nested)).is_ok());
+    }
+}
+
+#[test]
 fn a_removed_pattern_that_covers_all_text_is_recognised() {
     let covering = r"\s+|\S{1,3}";
     assert!(recognise(&before_byte_level(&split(covering, "Removed", true))).is_ok());

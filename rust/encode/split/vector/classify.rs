@@ -9,7 +9,7 @@ use crate::encode::kernel::blocks::{Blocks, ByteBlock};
 /// Bit i of each map is the i-th character that begins in the block. Maps that a shape does not
 /// need stay empty.
 #[derive(Clone, Copy, Default)]
-pub struct Block {
+pub struct Bitmaps {
     /// Over bytes: where characters begin.
     pub leads: u64,
     /// The number of characters.
@@ -36,16 +36,16 @@ pub struct Block {
 }
 
 /// A block of text, and what a character that begins in it may have after it.
-type Window = [u8; BLOCK + 3];
+type PaddedBlock = [u8; BLOCK + 3];
 
 /// Classifies the characters that begin in the first 64 bytes of a window, of which `n` belong to the text.
 #[inline(always)]
 pub fn classify<const SHAPE: usize>(
     blocks: impl Blocks,
-    window: &Window,
+    window: &PaddedBlock,
     n: usize,
     classes: &Classes,
-) -> Block {
+) -> Bitmaps {
     let shape = const { SHAPES[SHAPE] };
     let bytes = blocks.load(part(window, 0));
     let valid = inside(!0, 0, n);
@@ -54,14 +54,14 @@ pub fn classify<const SHAPE: usize>(
     let newline = bytes.equal_either(b'\n', b'\r');
     let blank = bytes.equal(b' ');
     let mut space = bytes.within(b'\t', b'\r') | blank;
-    let mut block = Block {
+    let mut block = Bitmaps {
         leads: valid,
         count: valid.count_ones(),
         word: ascii_letter,
         number: bytes.within(b'0', b'9'),
         newline,
         blank,
-        ..Block::default()
+        ..Bitmaps::default()
     };
     if shape.newlines == Newlines::Plain {
         block.newline = 0;
@@ -101,7 +101,7 @@ pub fn classify<const SHAPE: usize>(
 
 /// Some bytes of a window. After inlining, where they fit inside it is known.
 #[inline(always)]
-fn part<const N: usize>(window: &Window, at: usize) -> &[u8; N] {
+fn part<const N: usize>(window: &PaddedBlock, at: usize) -> &[u8; N] {
     let Some(bytes) = window[at..].first_chunk() else { unreachable!("a part of the window") };
     bytes
 }
@@ -109,11 +109,11 @@ fn part<const N: usize>(window: &Window, at: usize) -> &[u8; N] {
 /// Adds the characters outside ASCII, whose bytes are `high`, and turns maps over bytes into maps over characters.
 #[inline(always)]
 fn add_unicode<const SHAPE: usize>(
-    block: &mut Block,
+    block: &mut Bitmaps,
     blocks: impl Blocks,
     bytes: impl ByteBlock,
     high: u64,
-    window: &Window,
+    window: &PaddedBlock,
     classes: &Classes,
 ) {
     let shape = const { SHAPES[SHAPE] };
@@ -211,7 +211,7 @@ impl ClassMaps {
     }
 }
 
-impl Block {
+impl Bitmaps {
     /// Clears everything after the last character, with which `until` ends.
     #[cold]
     fn limit(&mut self, until: u64) {

@@ -7,7 +7,7 @@
 
 use super::super::classes::{self, Classes};
 use super::super::shape::{Contractions, Newlines, Numbers, Shape, Symbols, Words};
-use super::classify::Block;
+use super::classify::Bitmaps;
 use super::{BLOCK, SHAPES};
 use crate::encode::kernel::blocks::Blocks;
 use crate::encode::utf8::decode;
@@ -94,7 +94,7 @@ impl<'a, K: Blocks, const SHAPE: usize> Starts<'a, K, SHAPE> {
     /// A bitmap of the bytes of the block before: its last character, if that turns out to begin a piece now that the
     /// next block is known.
     #[inline(always)]
-    pub fn late(&self, block: &Block) -> u64 {
+    pub fn late(&self, block: &Bitmaps) -> u64 {
         let no_space = !(block.space | block.newline);
         let starts = match Self::SHAPE.symbols {
             Symbols::Rest => self.space_waits & no_space,
@@ -111,7 +111,7 @@ impl<'a, K: Blocks, const SHAPE: usize> Starts<'a, K, SHAPE> {
 
     /// The starts in a block, whose first byte is at `at`, except for what [`Starts::late`] adds.
     #[inline(always)]
-    pub fn of(&mut self, block: &Block, at: usize) -> u64 {
+    pub fn of(&mut self, block: &Bitmaps, at: usize) -> u64 {
         let before = self.before;
         let shape = Self::SHAPE;
         let last = block.count.wrapping_sub(1) & 63;
@@ -193,7 +193,7 @@ impl<'a, K: Blocks, const SHAPE: usize> Starts<'a, K, SHAPE> {
 
     /// The marks that punctuation takes in, and the newlines and slashes after punctuation.
     #[inline(always)]
-    fn punctuation(&self, block: &Block, joined: u64) -> (u64, u64) {
+    fn punctuation(&self, block: &Bitmaps, joined: u64) -> (u64, u64) {
         let before = &self.before;
         let shape = Self::SHAPE;
         if shape.newlines == Newlines::Plain {
@@ -253,7 +253,7 @@ impl<'a, K: Blocks, const SHAPE: usize> Starts<'a, K, SHAPE> {
     /// Whitespace begins where a run of it does, not counting newlines that punctuation has taken; after the run's last
     /// newline; and at its last character if something other than whitespace follows.
     #[inline(always)]
-    fn white_space(&mut self, block: &Block, newline: Map, absorbed: Map, at: usize, last: u32) -> u64 {
+    fn white_space(&mut self, block: &Bitmaps, newline: Map, absorbed: Map, at: usize, last: u32) -> u64 {
         let space = block.space;
         let white = space | newline.bits;
         let free = Map { bits: white & !absorbed.bits, before: self.before.free_space };
@@ -283,7 +283,7 @@ impl<'a, K: Blocks, const SHAPE: usize> Starts<'a, K, SHAPE> {
     /// In the U part, capitals after a c (`c a`) belong to the word if more of it follows; if not, U* must give back
     /// until L+ can match the c, and the capitals are a word of their own.
     #[inline(always)]
-    fn cases(&mut self, block: &Block, word: Map, fresh: u64, at: usize, last: u32) -> u64 {
+    fn cases(&mut self, block: &Bitmaps, word: Map, fresh: u64, at: usize, last: u32) -> u64 {
         let lower = Map { bits: block.lower, before: self.before.lower };
         self.before.lower = kept(lower.bits, last);
         let mut starts = block.upper & lower.then();
@@ -307,7 +307,7 @@ impl<'a, K: Blocks, const SHAPE: usize> Starts<'a, K, SHAPE> {
 
     /// An ASCII symbol takes ASCII letters only: other letters that follow these begin a word.
     #[inline(always)]
-    fn ascii_words(&mut self, block: &Block, symbol: Map, word: u64, last: u32) -> u64 {
+    fn ascii_words(&mut self, block: &Bitmaps, symbol: Map, word: u64, last: u32) -> u64 {
         let letters = block.ascii_letter;
         let first = letters & (symbol.then() | self.ascii_word);
         let ends = letters.wrapping_add(first) & !letters | self.ascii_word & !letters;
@@ -318,7 +318,7 @@ impl<'a, K: Blocks, const SHAPE: usize> Starts<'a, K, SHAPE> {
     /// Characters that no alternative matches form a piece up to the next match, except that a word takes the last of
     /// them as its prefix.
     #[inline(always)]
-    fn others(&mut self, block: &Block, word: u64, cut: u64, last: u32) -> u64 {
+    fn others(&mut self, block: &Bitmaps, word: u64, cut: u64, last: u32) -> u64 {
         let matched = word | block.number | block.space | block.newline | block.symbol;
         let other = Map { bits: self.blocks.bzhi(!matched, block.count), before: self.before.other };
         self.before.other = kept(other.bits, last);
@@ -329,7 +329,7 @@ impl<'a, K: Blocks, const SHAPE: usize> Starts<'a, K, SHAPE> {
 
     /// The places inside contractions, which are not starts, and the places directly after contractions.
     #[inline(always)]
-    fn contractions(&mut self, block: &Block, mut candidates: u64, at: usize) -> (u64, u64) {
+    fn contractions(&mut self, block: &Bitmaps, mut candidates: u64, at: usize) -> (u64, u64) {
         let (mut inside, mut behind) = (u128::from(self.inside), u128::from(self.behind));
         while candidates != 0 {
             let character = candidates.trailing_zeros();
