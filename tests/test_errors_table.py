@@ -1,7 +1,9 @@
 """The tables of docs/errors.md, row by row: each is tried on a shard, and none may be without an example here."""
 
+import bz2
 import gzip
 import json
+import lzma
 import re
 from pathlib import Path
 
@@ -146,6 +148,14 @@ FILES = {
     "is named `*.gz` and does not start so": [
         ("a.gz", LINE, 0, "expected gzip data .*found 7b 22"),
         ("a.gz", b"", 0, "found an empty file: it was cut off"),
+    ],
+    "is Zstandard, xz, bzip2, zip, Parquet or UTF-16 with a mark, and not named `*.gz`": [
+        ("a.zst", b"\x28\xb5\x2f\xfd" + LINE, 0, "found Zstandard: convert it"),
+        ("a.jsonl", lzma.compress(LINE), 0, "found xz: convert it"),
+        ("a.jsonl", bz2.compress(LINE), 0, "found bzip2: convert it"),
+        ("a.zip", b"PK\x03\x04" + LINE, 0, "found a zip archive: convert it"),
+        ("a.parquet", b"PAR1" + LINE, 0, "found Parquet: convert it"),
+        ("a.jsonl", LINE.decode().encode("utf-16"), 0, "found UTF-16: convert it"),
     ],
     "anything else": [("a.txt", LINE, 1, None), ("a.txt", b"", 0, None)],
     "several gzip members": [("a.gz", gzip.compress(LINE[:9]) + gzip.compress(LINE[9:]), 1, None)],

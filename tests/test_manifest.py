@@ -102,6 +102,7 @@ def test_it_pickles_and_compares(folder):
         ([], gm.ArgumentError, r"shards=\[\]"),
         (5, gm.ArgumentTypeError, "shards=5: expected a glob"),
         (io.StringIO("a.gz\n"), gm.ArgumentTypeError, "shards=<.*>: expected a glob, .*, got StringIO"),
+        ({"train": "a.gz"}, gm.ArgumentTypeError, "shards={'train': 'a.gz'}: expected a glob, .*, got dict"),
         ([5], gm.ArgumentTypeError, "shards=5: expected paths and globs"),
         ("/nowhere/*.gz", gm.MissingShardError, r"no file matches the glob '/nowhere/\*\.gz'"),
         ("/nowhere/a.gz", gm.MissingShardError, "no such file: '/nowhere/a.gz'"),

@@ -232,27 +232,6 @@ def test_max_segments_closes_rows(tmp_path):
     assert [spelled(row["tokens"][row["tokens_segment_ids"] > 0]) for row in rows] == ["a/b/", "c/"]
 
 
-def test_every_element_restores_the_rest(tmp_path):
-    shards = [["the mill " * n for n in range(shard, 12, 2)] for shard in range(4)]
-    paths = write_shards(tmp_path, shards)
-    for packing in ("concat", "best_fit", "pad"):
-        dataset = gm.PackedDataset(
-            paths, tokenizer=both(trained)[0], eos="<eos>", packing=packing, fit_window=5, truncation="split",
-            sequence_length=16, batch_size=4, lanes=4, seed=7, shuffle_window=4, epochs=2,
-        )  # fmt: skip
-        whole, states = [], []
-        iterator = iter(dataset)
-        states.append(json.dumps(iterator.get_state()))
-        for batch in iterator:
-            whole.append(batch)
-            states.append(json.dumps(iterator.get_state()))
-        other = iter(dataset)
-        for step, state in enumerate(states):
-            other.set_state(json.loads(state))
-            assert other.get_state() == json.loads(state)
-            assert_same_batches(other, whole[step:])
-
-
 # What changes the stream: another value than the default, and the arguments without which it has no effect.
 ALTERNATIVES = {
     "text_field": ("content", {}),

@@ -31,6 +31,10 @@ VARIANTS = [
     {"epochs": 2, "seed": 5, "shuffle_window": 7},
     {"seed": 1, "batch_size": None},
     {"bos": True, "boundary_targets": True, "lanes": 4},
+    {"packing": "best_fit", "fit_window": 5, "seed": 7, "shuffle_window": 9, "epochs": 2},
+    {"packing": "best_fit", "fit_window": 30},
+    {"packing": "pad", "truncation": "split", "seed": 7, "shuffle_window": 4},
+    {"packing": "pad", "truncation": "middle"},
 ]
 
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from gristmill._errors import ArgumentError, ArgumentTypeError
 
 _SHOWN = 200
@@ -60,10 +62,10 @@ def items(name: str, value: Any, expected: str) -> list[Any]:
 
 
 def boolean(name: str, value: Any) -> bool:
-    """True or False; nothing else, so that a swapped argument is noticed."""
-    if not isinstance(value, bool):
+    """True or False, NumPy's count; nothing else, so that a swapped argument is noticed."""
+    if not isinstance(value, (bool, np.bool_)):
         raise wrong_type(name, value, "True or False")
-    return value
+    return bool(value)
 
 
 def fraction(name: str, value: Any) -> float:

@@ -11,7 +11,7 @@ import grain
 import numpy as np
 
 from gristmill import _arguments, _core, _lanes, _sharding
-from gristmill._encoder import Encoder, as_encoder
+from gristmill._encoder import Encoder, as_encoder, check_is_function
 from gristmill._errors import ArgumentError, MissingExtraError
 from gristmill._grain import SourceDataset
 from gristmill._iterator import Element, PackedDatasetIterator
@@ -161,7 +161,7 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         manifest = Manifest.find(shards)
         lane_count = _lanes.count(lanes, rows, len(manifest))
         encoder = as_encoder(tokenizer)
-        _check_is_function(encoder)
+        check_is_function(encoder)
         self._settings = Settings(
             manifest=manifest,
             encoder=encoder,
@@ -287,22 +287,6 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         dataset = copy.copy(self)
         dataset._settings = replace(self._settings, **changes)
         return dataset
-
-
-def _check_is_function(encoder: Encoder) -> None:
-    """A stream must be the same each time, so a text must have the same ids each time."""
-    if dropout := encoder._core.dropout:
-        raise ArgumentError(
-            f"tokenizer=: its model has dropout {dropout:g}, which gives a text other ids each time, and a stream "
-            'must be the same each time; set "dropout" to null in its tokenizer.json'
-        )
-    if ambiguous := encoder._core.ambiguous_tokens:
-        first, second = map(_arguments.shortened, ambiguous)
-        raise ArgumentError(
-            f"tokenizer=: its added tokens {first} and {second} are the same once normalized, and which of them a "
-            "text gets differs from load to load, while a stream must be the same each time; remove one of them "
-            'from its tokenizer.json, or set its "normalized" to false there'
-        )
 
 
 def _quarantine_file(value: "Pathish | None", on_error: str) -> str | None:

@@ -390,6 +390,26 @@ def as_encoder(tokenizer: "Encoder | Pathish") -> Encoder:
     raise _wrong_tokenizer("tokenizer", tokenizer, "the path of a tokenizer.json or an Encoder")
 
 
+def check_is_function(encoder: Encoder) -> None:
+    """Whether a text has the same ids each time, as it must in a stream that is the same each time.
+
+    Raises:
+      ArgumentError: it has not.
+    """
+    if dropout := encoder._core.dropout:
+        raise ArgumentError(
+            f"tokenizer=: its model has dropout {dropout:g}, which gives a text other ids each time, and a stream "
+            'must be the same each time; set "dropout" to null in its tokenizer.json'
+        )
+    if ambiguous := encoder._core.ambiguous_tokens:
+        first, second = map(_arguments.shortened, ambiguous)
+        raise ArgumentError(
+            f"tokenizer=: its added tokens {first} and {second} are the same once normalized, and which of them a "
+            "text gets differs from load to load, while a stream must be the same each time; remove one of them "
+            'from its tokenizer.json, or set its "normalized" to false there'
+        )
+
+
 def _wrong_tokenizer(name: str, value: object, expected: str, hint: str = "") -> ArgumentTypeError:
     """The error for what no `Encoder` is made of; of other libraries' tokenizers it says how one is."""
     kind = type(value)

@@ -5,7 +5,7 @@ import glob
 import hashlib
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -72,7 +72,7 @@ class Manifest:
         if isinstance(shards, (str, bytes, os.PathLike)):
             shards = [shards]
         expected = "a glob, a path, a list of either, or a Manifest"
-        if hasattr(shards, "read"):  # an open file would be a list of its lines
+        if hasattr(shards, "read") or isinstance(shards, Mapping):  # lists of lines, and of keys
             raise wrong_type("shards", shards, expected)
         patterns = items("shards", shards, expected)
         if not patterns:

@@ -19,6 +19,7 @@ const MAX_DEPTH: usize = 64;
 
 /// General categories, and scripts.
 pub const PROPERTIES: &str = "L Lu Ll Lt Lm Lo M Mn Mc Me N Nd Nl No P Pc Pd Ps Pe Pi Pf Po S Sm Sc Sk So Z Zs \
+     Letter Uppercase_Letter Lowercase_Letter Mark Number Decimal_Number Punctuation Symbol \
      Arabic Bengali Cyrillic Devanagari Greek Han Hangul Hebrew Hiragana Katakana Latin Tamil Thai";
 
 /// Two ASCII letters that fold together into one character outside ASCII (ß, ﬀ, ﬁ, ﬂ, ﬆ), which
