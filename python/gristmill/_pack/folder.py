@@ -21,7 +21,7 @@ INDEX = "index.json"
 PART = "part-"
 _PART_FILE = re.compile(PART + r"(\d{5,})\.")
 QUARANTINE = "quarantine.jsonl"
-VERSION = 1
+VERSION = 2
 _SAYS = {
     "format": str,
     "dtype": str,
