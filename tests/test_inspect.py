@@ -206,6 +206,14 @@ def test_a_state_is_known_by_what_it_holds(state, folder, capsys, name):
     )
 
 
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer.json.gz"])
+def test_a_tokenizer_that_was_cut_off_is_no_shard(tmp_path, tokenizer_json, capsys, name):
+    whole = gzip.compress(tokenizer_json) if name.endswith(".gz") else tokenizer_json
+    (tmp_path / name).write_bytes(whole[: len(whole) * 2 // 3])
+    message = fails(capsys, "inspect", tmp_path / name)
+    assert f"{name} is no tokenizer: it starts as one, and cannot be read to its end" in message
+
+
 @pytest.mark.parametrize("row", [[], ["--row", 0]])
 def test_a_state_that_was_cut_off_is_no_shard(state, folder, capsys, row):
     os.truncate(state, 200)

@@ -12,19 +12,22 @@ from typing import Any
 from gristmill import _arguments, _fingerprint, _glob, _gzipped, _state, _state_files, _table
 from gristmill._core import CURSOR_FIELDS, Records
 from gristmill._encoder import Encoder
-from gristmill._errors import MissingShardError, ShardError, StateError
+from gristmill._errors import MissingShardError, ShardError, StateError, TokenizerError
 from gristmill._options import TABLE
 from gristmill._pack import explain
 
 # A shard's records are lines; a tokenizer or a state is one value, and none is larger than this.
 _LARGEST_VALUE = 2**28
-# What is read to tell them apart.
+# What is read to tell them apart, and how much of it at once.
 _START = 2**20
+_PIECE = 2**12
 # Where shards may lie in a folder.
 _SHARDS = ("*.gz", "*.jsonl", "*/*.gz", "*/*.jsonl")
 _DAMAGED = (EOFError, OSError, zlib.error)
 _BEGINS_AS_STATE = re.compile(rb'"fingerprint":\s*"manifest=')
 _BEGINS_AS_TOKENIZER = re.compile(rb'"(added_tokens|model)"\s*:\s*[\[{]')
+# As the `tokenizers` library writes them, and no record does.
+_STARTS_AS_TOKENIZER = re.compile(rb'\{\s*"version"\s*:\s*"[0-9.]+"\s*,\s*"truncation"\s*:')
 
 
 def inspect(path: Path, *, records: int = 1000, text: str | None = None) -> dict[str, Any]:
@@ -100,7 +103,9 @@ def _whole_value(path: Path) -> dict[str, Any] | None:
     start = b""
     try:
         with _gzipped.open_inflated(path) as file:
-            start = file.read(_START)
+            # In pieces: of one that is cut off, what lies before is known.
+            while len(start) < _START and (piece := file.read(_PIECE)):
+                start += piece
             if start[:1] != b"{" or _is_record(start):
                 return None
             value = json.loads(start + file.read(_LARGEST_VALUE))
@@ -108,6 +113,10 @@ def _whole_value(path: Path) -> dict[str, Any] | None:
         if _BEGINS_AS_STATE.search(start):
             raise StateError(
                 f"{path} is no saved state: it begins as one, and cannot be read to its end: {error}; use another one"
+            ) from None
+        if _STARTS_AS_TOKENIZER.match(start):
+            raise TokenizerError(
+                f"{path} is no tokenizer: it starts as one, and cannot be read to its end: {error}; fetch it again"
             ) from None
         return None
     return value if isinstance(value, dict) else None
