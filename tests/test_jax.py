@@ -52,7 +52,7 @@ def test_a_wait_for_other_processes_hears_signals():
 
 
 def test_the_failure_of_an_exchange_is_an_error_of_ours():
-    failed = SimpleNamespace(is_ready=Mock(side_effect=ValueError("connection reset")))
+    failed = Mock(is_ready=lambda: True, __array__=Mock(side_effect=ValueError("connection reset")))
     with pytest.raises(gm.GristmillError, match=r"perhaps because one of them has ended: connection reset\. End all"):
         _exchange._wait(failed)
 

@@ -77,6 +77,11 @@ def test_the_options_are_the_arguments_of_the_dataset():
     assert {name: shown[name] for name in words} == words
 
 
+def test_arguments_are_checked_before_files_are_looked_at():
+    with pytest.raises(gm.ArgumentError, match="packing='tight': expected one of"):
+        gm.PackedDataset("nowhere/*.gz", tokenizer="nowhere", packing="tight")
+
+
 def test_the_options_of_the_encoder_are_those_of_every_way_to_make_one():
     parameters = inspect.signature(gm.Encoder).parameters.values()
     by_name = {p.name: p.annotation for p in parameters if p.kind is p.KEYWORD_ONLY}

@@ -182,12 +182,17 @@ def test_a_file_that_is_no_list_is_left_alone(broken, encoder, tmp_path):
 def test_no_state_is_given_out_once_the_file_is_gone(broken, encoder, tmp_path):
     file = tmp_path / "quarantine.jsonl"
     iterator = iter(make(broken, encoder, quarantine_file=file))
+    start = iterator.get_state()
     next(iterator)
     file.rename(tmp_path / "moved.jsonl")
     iterator.get_state()  # it goes on under its other name
     (tmp_path / "moved.jsonl").unlink()
     with pytest.raises(gm.GristmillError, match=r"quarantine_file=.* it was removed while it was in use.*go on from"):
         iterator.get_state()
+    iterator.set_state(start)  # which counts nothing of it
+    assert iterator.get_state() == start
+    next(iterator)
+    assert iterator.get_state()["step"] == 1
 
 
 def test_a_file_that_cannot_be_written_stops_the_run(broken, encoder, tmp_path):

@@ -60,13 +60,28 @@ def test_special_tokens_come_from_either_file(tmp_path, tokenizer_json, files, e
 class Named(gm.Encoder):
     """One of a user's own."""
 
+    def __init__(self, *args, name="nobody", **options):
+        super().__init__(*args, **options)
+        self.name = name
+
+
+class FromPath(gm.Encoder):
+    """One that takes other arguments."""
+
+    def __init__(self, path):
+        super().__init__(path.read_bytes())
+
 
 def test_a_pickle_keeps_its_class_and_what_the_files_beside_it_named(tmp_path, tokenizer_json):
     (tmp_path / "tokenizer.json").write_bytes(tokenizer_json)
     (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<nowhere>"}')
     encoder = Named.from_file(tmp_path)
+    encoder.name = "somebody"
+    other = FromPath(tmp_path / "tokenizer.json")
+    assert pickle.loads(pickle.dumps(other)).fingerprint == other.fingerprint
     for one in (encoder, pickle.loads(pickle.dumps(encoder))):
         assert type(one) is Named
+        assert one.name == "somebody"
         with pytest.raises(gm.ArgumentError, match="name '<nowhere>', which its vocabulary lacks"):
             one.special_token_id("eos", None)
 

@@ -158,41 +158,46 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
             raise _arguments.wrong_type("on_stats", on_stats, "a function that takes a dict, or None")
         if bos is None:
             raise _arguments.wrong_type("bos", bos, "a token, an id, True for the tokenizer's own, or False for none")
+        # Before files are looked at.
+        checked: dict[str, Any] = {
+            "text_field": _arguments.text("text_field", text_field),
+            "packing": _arguments.choice("packing", packing, _core.PACKINGS),
+            "fit_window": _arguments.integer("fit_window", fit_window, 1, _LARGEST_WINDOW),
+            "truncation": _arguments.choice("truncation", truncation, _core.TRUNCATIONS),
+            "max_segments": _arguments.optional_integer("max_segments", max_segments, 1, _LARGEST_LENGTH),
+            "layout": _arguments.choice("layout", layout, list(_core.LAYOUTS)),
+            # Elsewhere it changes nothing.
+            "boundary_targets": _arguments.boolean("boundary_targets", boundary_targets)
+            and layout == "maxtext"
+            and packing != "pad",
+            "seed": _arguments.optional_integer("seed", seed, 0, 2**64 - 1),
+            "shuffle_window": _arguments.integer("shuffle_window", shuffle_window, 1, _LARGEST_WINDOW),
+            "epochs": _arguments.optional_integer("epochs", epochs, 1, 2**32),
+            "on_error": _arguments.choice("on_error", on_error, _core.ON_ERRORS),
+            "max_error_rate": _arguments.fraction("max_error_rate", max_error_rate),
+            "quarantine_file": _quarantine_file(quarantine_file, on_error),
+            "max_document_bytes": _arguments.integer("max_document_bytes", max_document_bytes, 1, 2**63 - 1),
+            "threads": _arguments.optional_integer("threads", threads, 1, 1024),
+            "prefetch": _arguments.integer("prefetch", prefetch, 1, 1024),
+            "verify": _arguments.fraction("verify", verify),
+        }
         manifest = Manifest.find(shards)
         lane_count = _lanes.count(lanes, rows, len(manifest))
+        own_lanes = _lanes.of_host(lane_count, shard_index, shard_count)
         encoder = as_encoder(tokenizer)
         check_is_function(encoder)
         self._settings = Settings(
             manifest=manifest,
             encoder=encoder,
-            text_field=_arguments.text("text_field", text_field),
             sequence_length=length,
             batch_size=rows,
             lanes=lane_count,
-            own_lanes=_lanes.of_host(lane_count, shard_index, shard_count),
-            packing=_arguments.choice("packing", packing, _core.PACKINGS),
-            fit_window=_arguments.integer("fit_window", fit_window, 1, _LARGEST_WINDOW),
-            truncation=_arguments.choice("truncation", truncation, _core.TRUNCATIONS),
-            max_segments=_arguments.optional_integer("max_segments", max_segments, 1, _LARGEST_LENGTH),
-            layout=_arguments.choice("layout", layout, list(_core.LAYOUTS)),
-            # Elsewhere it changes nothing.
-            boundary_targets=_arguments.boolean("boundary_targets", boundary_targets)
-            and layout == "maxtext"
-            and packing != "pad",
+            own_lanes=own_lanes,
             eos=encoder.special_token_id("eos", eos),
             bos=encoder.special_token_id("bos", bos),
-            seed=_arguments.optional_integer("seed", seed, 0, 2**64 - 1),
-            shuffle_window=_arguments.integer("shuffle_window", shuffle_window, 1, _LARGEST_WINDOW),
-            epochs=_arguments.optional_integer("epochs", epochs, 1, 2**32),
-            on_error=_arguments.choice("on_error", on_error, _core.ON_ERRORS),
-            max_error_rate=_arguments.fraction("max_error_rate", max_error_rate),
-            quarantine_file=_quarantine_file(quarantine_file, on_error),
-            max_document_bytes=_arguments.integer("max_document_bytes", max_document_bytes, 1, 2**63 - 1),
-            threads=_arguments.optional_integer("threads", threads, 1, 1024),
-            prefetch=_arguments.integer("prefetch", prefetch, 1, 1024),
-            verify=_arguments.fraction("verify", verify),
             provenance=provenance,
             on_stats=on_stats,
+            **checked,
         )
 
     @property

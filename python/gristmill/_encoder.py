@@ -369,7 +369,8 @@ class Encoder:
         return f". Its special tokens are {shown}" + (f" and {len(special) - 12} more" if len(special) > 12 else "")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self._core.json, self._settings, self._unknown)
+        attributes = {name: value for name, value in vars(self).items() if name not in ("_core", "fingerprint")}
+        return _rebuild, (type(self), self._core.json, self._settings), attributes
 
     def __copy__(self) -> Self:
         return self
@@ -438,9 +439,9 @@ def _inflated(json_bytes: bytes) -> bytes:
         raise TokenizerError(f"expected gzip data because it begins with 1f 8b: {error}") from None
 
 
-def _rebuild(kind: type[Encoder], json_bytes: bytes, settings: dict[str, Any], unknown: dict[str, str]) -> Encoder:
-    encoder = kind(json_bytes, **settings)
-    encoder._unknown = unknown
+def _rebuild(kind: type[Encoder], json_bytes: bytes, settings: dict[str, Any]) -> Encoder:
+    encoder = Encoder(json_bytes, **settings)
+    encoder.__class__ = kind  # whose `__init__` may take other arguments
     return encoder
 
 

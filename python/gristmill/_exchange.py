@@ -59,6 +59,14 @@ class Exchange:
         return jax.make_array_from_single_device_arrays(shape, self._one_each, parts)
 
 
+def _is_ready(answer: jax.Array) -> bool:
+    """Whether there is a value, or an error."""
+    try:
+        return bool(answer.is_ready())  # type: ignore[attr-defined]  # of all arrays, yet not in their stub
+    except (RuntimeError, ValueError):
+        return True  # which asking for the value raises again
+
+
 def _wait(answer: jax.Array) -> npt.NDArray[np.uint32]:
     """The answer, once it is there. NumPy would wait where no signal is heard, and another process may never answer.
 
@@ -66,10 +74,11 @@ def _wait(answer: jax.Array) -> npt.NDArray[np.uint32]:
       GristmillError: the computation has failed.
     """
     pause = _FIRST_PAUSE
+    # Outside of what is tried below: a signal's handler may raise errors of its own.
+    while not _is_ready(answer):
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE)
     try:
-        while not answer.is_ready():  # type: ignore[attr-defined]  # of all arrays, yet not in their stub
-            time.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
         return np.asarray(answer)
     except (RuntimeError, ValueError) as error:
         raise GristmillError(

@@ -171,6 +171,8 @@ impl Pipeline {
             )));
         }
         self.left_out = LeftOut::default();
+        // What the new place counts was listed when it was saved.
+        self.quarantine_file = None;
         self.go_to(delivered);
         Ok(())
     }

@@ -293,7 +293,8 @@ impl Source {
         if lost <= always || is_within(lost as f64, of_lane, max_error_rate) || max_error_rate >= 1.0 {
             return Ok(());
         }
-        let allowed = ((max_error_rate * of_lane) as u64).max(always);
+        // As above, it must not be rounded down.
+        let allowed = ((max_error_rate * of_lane + 1e-9) as u64).max(always);
         let [lost, epochs, shards, lanes] =
             [(lost, "shard"), (epochs, "epoch"), (shards as u64, "shard"), (lanes as u64, "lane")]
                 .map(|(number, noun)| counted(number, noun));

@@ -13,6 +13,9 @@ use crate::encode::model::spelling::CHARACTERS;
 /// An attempt that has run this many bytes past its last match leaves a trace, and another after as many more.
 const TRACE_EVERY: usize = 32;
 
+/// Room for so many traces is kept from text to text.
+const MOST_KEPT: usize = 1 << 12;
+
 /// The most steps that share their kinds, more than there are in real tokenizers: it is tried with one less each time.
 const MOST_ALIKE: usize = 16;
 
@@ -96,6 +99,7 @@ impl Steps {
             }
             std::mem::swap(pieces, parts);
         }
+        traces.shrink();
     }
 }
 
@@ -194,6 +198,13 @@ impl Step {
 }
 
 impl Traces {
+    /// Frees the memory of a text that left very many.
+    fn shrink(&mut self) {
+        if self.failed.capacity() > MOST_KEPT {
+            *self = Self::default();
+        }
+    }
+
     /// Whether an earlier attempt was in `state` behind the byte at `at` and found nothing from there on; if not, leaves
     /// a trace there.
     #[cold]
