@@ -91,7 +91,7 @@ class Manifest:
         except FileNotFoundError as error:
             raise MissingShardError(f"{error.filename!r} was removed while the shards were listed") from error
 
-    @property
+    @functools.cached_property
     def fingerprint(self) -> str:
         """Hash of the paths below their common folder and the sizes: the same wherever the folder lies."""
         absolute = self._absolute()

@@ -113,7 +113,12 @@ impl Crew {
             let thread = std::thread::Builder::new()
                 .name(format!("gristmill-{number}"))
                 .spawn(move || shared.run())
-                .map_err(|error| Error::System(format!("cannot start {threads} worker threads: {error}; use fewer threads=, or raise what limits them (ulimit -u, ulimit -v)")))?;
+                .map_err(|error| {
+                    Error::System(format!(
+                        "cannot start {threads} worker threads: {error}; use fewer threads=, or raise what limits them \
+                         (ulimit -u, ulimit -v)"
+                    ))
+                })?;
             crew.threads.push(thread);
         }
         Ok(crew)

@@ -179,7 +179,6 @@ impl Pipeline {
 
     fn go_to(&mut self, delivered: Delivered) {
         self.stop();
-        self.phase = Phase::Idle;
         self.more = true;
         self.delivered = delivered;
         self.before = None;
@@ -323,7 +322,7 @@ impl Pipeline {
         self.phase = Phase::Failed(error);
     }
 
-    /// Stops and joins the workers. What they had prepared is dropped; the state is kept.
+    /// Stops and joins the workers, and is idle. What they had prepared is dropped; the state is kept.
     fn stop(&mut self) {
         let is_forked = self.assert_own_process().is_err();
         let phase = std::mem::replace(&mut self.phase, Phase::Idle);

@@ -47,15 +47,22 @@ impl ShardFile {
                 shard.path
             )),
             (io::ErrorKind::NotFound, _) => {
-                let place = if path.as_os_str() == &*shard.path { String::new() } else { format!(" at {}", path.display()) };
+                let is_as_named = path.as_os_str() == &*shard.path;
+                let place = if is_as_named { String::new() } else { format!(" at {}", path.display()) };
                 bad(format!(
                     "expected the file of the manifest, found none{place}; restore it, or create the dataset again"
                 ))
             }
-            _ => bad(format!("expected a readable file, found: {error}; make it readable, or create the dataset without it")),
+            _ => bad(format!(
+                "expected a readable file, found: {error}; make it readable, or create the dataset without it"
+            )),
         })?;
         let Some((file, metadata)) = opened else {
-            return Err(bad("expected a regular file, found a directory, a pipe or a device; restore it, or create the dataset again".to_owned()));
+            return Err(bad(
+                "expected a regular file, found a directory, a pipe or a device; restore it, or \
+                            create the dataset again"
+                    .to_owned(),
+            ));
         };
         if metadata.len() != shard.size {
             return Err(bad(format!(
