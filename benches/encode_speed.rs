@@ -1,77 +1,126 @@
-//! How fast the encoder is: first and further passes over the texts of a file, on one thread.
+//! How fast the encoder is: first and second passes over the same texts, on one thread.
 //!
-//!     cargo run --release --example encode_speed -- tokenizer.json documents.bin [--kernel=portable] [--reference]
-//!         [--passes=2] [--workers=3]
+//!     cargo run --release --example encode_speed -- tokenizer.json [FOLDER or SHARD.json.gz]... [--kernel=portable]
+//!         [--engine=reference] [--megabytes=10] [--workers=3]
 //!
-//! The documents are length-prefixed: a little-endian u32, then that many bytes of UTF-8. Prints megabytes of text per
-//! second of the thread's CPU time, which other programs disturb less than wall-clock time, for several fresh workers.
-//! A kernel is selected by a prefix of its name: see `gristmill --version`.
+//! Without texts: the worst cases, each a document of as many megabytes. Prints megabytes of text and millions of
+//! tokens per second of the thread's processor time, which other programs disturb less than wall-clock time, as medians
+//! of several fresh workers, and the memory of one. A kernel is selected by a prefix of its name: see
+//! `gristmill --version`.
 #![allow(clippy::unwrap_used)] // a developer tool: any failure may abort it
 
-use std::time::Instant;
+#[path = "corpus.rs"]
+mod corpus;
+#[path = "mixtures.rs"]
+#[allow(dead_code)] // shared with the comparison of ids
+mod mixtures;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use _core::encode::{Encoder, EncoderOptions, Engine, Kernel};
 use cpu_time::ThreadTime;
 
+use mixtures::Random;
+
 fn main() {
     let (flags, paths): (Vec<String>, Vec<String>) =
         std::env::args().skip(1).partition(|word| word.starts_with("--"));
-    let has = |flag: &str| flags.iter().any(|word| word == flag);
-    let [tokenizer, documents] = paths.as_slice() else { panic!("a tokenizer.json and a file of documents") };
-    let number = |name: &str, default| {
-        flags.iter().find_map(|flag| flag.strip_prefix(name)?.parse().ok()).unwrap_or(default)
+    let [tokenizer, shards @ ..] = paths.as_slice() else { panic!("a tokenizer.json") };
+    let value = |name: &str| flags.iter().find_map(|flag| flag.strip_prefix(name)?.strip_prefix('='));
+    let number = |name: &str| value(name).map(|value| value.parse::<usize>().unwrap());
+    let kernel = value("--kernel").map_or(Kernel::detect(), |name| {
+        let mut kernels = Kernel::all().into_iter();
+        kernels.find(|kernel| kernel.name().starts_with(name)).expect("a kernel of this processor")
+    });
+    let engine = match value("--engine") {
+        None | Some("fast") => Engine::Fast,
+        Some("reference") => Engine::Reference,
+        Some(other) => panic!("an engine {other}"),
     };
-    let (passes, workers) = (number("--passes=", 2), number("--workers=", 3));
-    let kernel =
-        flags.iter().find_map(|flag| flag.strip_prefix("--kernel=")).map_or(Kernel::detect(), |name| {
-            Kernel::all()
-                .into_iter()
-                .find(|kernel| kernel.name().starts_with(name))
-                .expect("a kernel of this processor")
-        });
     let began = Instant::now();
-    let options = EncoderOptions {
-        kernel,
-        engine: if has("--reference") { Engine::Reference } else { Engine::Fast },
-        ..Default::default()
+    let options = EncoderOptions { kernel, engine, ..Default::default() };
+    let encoder = Encoder::with_options(&corpus::read(Path::new(tokenizer)), options).unwrap();
+    println!(
+        "{tokenizer}: {}, loaded in {:.0} ms",
+        encoder.engine_reason(),
+        began.elapsed().as_secs_f64() * 1e3
+    );
+
+    let megabytes = number("--megabytes");
+    let workers = number("--workers").unwrap_or(3);
+    if shards.is_empty() {
+        for (name, text) in worst_cases(megabytes.unwrap_or(10) * 1_000_000) {
+            measure(&encoder, name, &[text], workers);
+        }
+    }
+    for path in shards {
+        let most = megabytes.unwrap_or(usize::MAX).saturating_mul(1_000_000);
+        measure(&encoder, path, &read(Path::new(path), most), workers);
+    }
+}
+
+/// Texts of a shard, or of those below a folder, up to some bytes.
+fn read(path: &Path, most: usize) -> Vec<String> {
+    let shards = if path.is_dir() { corpus::shards(path) } else { vec![path.to_owned()] };
+    let mut bytes = 0;
+    let mut is_wanted = |text: &String| {
+        let is_wanted = bytes < most;
+        bytes += text.len();
+        is_wanted
     };
-    let encoder = Encoder::with_options(&std::fs::read(tokenizer).unwrap(), options).unwrap();
-    let load = began.elapsed();
-    let bytes = std::fs::read(documents).unwrap();
-    let texts = texts(&bytes);
-    let total: usize = texts.iter().map(|text| text.len()).sum();
-    print!("{} {} load {:.0} ms; MB/s", base(tokenizer), base(documents), load.as_secs_f64() * 1e3);
+    shards.iter().flat_map(|shard| corpus::texts(shard)).take_while(|text| is_wanted(text)).collect()
+}
+
+/// Documents of about so many bytes in which hardly anything is a word.
+fn worst_cases(bytes: usize) -> Vec<(&'static str, String)> {
+    let mut random = Random::new(1);
+    let mut some = |low: char, high: char| {
+        let mut text = String::with_capacity(bytes + 4);
+        while text.len() < bytes {
+            let code = u32::from(low) + random.below((u32::from(high) - u32::from(low) + 1) as usize) as u32;
+            text.extend(char::from_u32(code));
+        }
+        text
+    };
+    let mut cases = vec![
+        ("random lower-case letters", some('a', 'z')),
+        ("random Latin-1", some('\u{1}', '\u{FF}')),
+        ("random Chinese characters", some('\u{4E00}', '\u{9FA5}')),
+    ];
+    let noise: Vec<u8> = (0..bytes / 2).map(|_| random.below(256) as u8).collect();
+    cases.push(("random bytes as text", String::from_utf8_lossy(&noise).into_owned()));
+    let repeated =
+        [("letters", "a"), ("spaces", " "), ("newlines", "\n"), ("digits", "7"), ("apostrophes", "'")];
+    cases.extend(repeated.map(|(name, unit)| (name, unit.repeat(bytes))));
+    cases
+}
+
+/// Prints the speed on some texts.
+fn measure(encoder: &Encoder, name: &str, texts: &[String], workers: usize) {
+    let bytes: usize = texts.iter().map(String::len).sum();
+    let mut passes = [Vec::new(), Vec::new()];
+    let (mut tokens, mut memory) = (0, 0);
     for _ in 0..workers {
-        let began = Instant::now();
         let mut worker = encoder.worker();
-        let made = began.elapsed();
         let mut ids = Vec::with_capacity(4 << 20);
-        for _ in 0..passes {
+        for pass in &mut passes {
+            tokens = 0;
             let began = ThreadTime::now();
-            let mut count = 0;
-            for text in &texts {
+            for text in texts {
                 ids.clear();
                 worker.encode(text, &mut ids).unwrap();
-                count += ids.len();
+                tokens += ids.len();
             }
-            let seconds = began.elapsed().as_secs_f64();
-            print!(" {:.0} ({:.0} Mtok/s)", total as f64 / seconds / 1e6, count as f64 / seconds / 1e6);
+            pass.push(began.elapsed());
         }
-        print!(" [{:.1} ms, {:.0} MB];", made.as_secs_f64() * 1e3, worker.bytes() as f64 / 1e6);
+        memory = worker.bytes();
     }
-    println!();
-}
-
-fn base(path: &str) -> &str {
-    path.rsplit('/').next().unwrap_or(path)
-}
-
-fn texts(mut bytes: &[u8]) -> Vec<&str> {
-    let mut texts = Vec::new();
-    while let Some((len, rest)) = bytes.split_first_chunk() {
-        let (text, rest) = rest.split_at(u32::from_le_bytes(*len) as usize);
-        texts.push(std::str::from_utf8(text).unwrap());
-        bytes = rest;
-    }
-    texts
+    let [first, second] = passes.map(|mut pass| {
+        pass.sort_unstable();
+        let per_second =
+            |count: usize| count as f64 / 1e6 / pass[workers / 2].max(Duration::from_nanos(1)).as_secs_f64();
+        format!("{:4.0} MB/s ({:3.0} M tokens/s)", per_second(bytes), per_second(tokens))
+    });
+    println!("first {first}, second {second}, worker {:3.0} MB: {name}", memory as f64 / 1e6);
 }

@@ -58,8 +58,7 @@ impl FastEncoder {
             Style::ByteLevel { splitter, nfc } => {
                 let mut bytes = Bytes::new(&vocab, &ids, &rules, model, kernel)?;
                 let add_prefix_space = splitter.add_prefix_space();
-                let words =
-                    splitter.is_stepwise().then(|| Cutter::new(&splitter.joined_pairs(), false, kernel));
+                let words = splitter.joined_pairs().map(|pairs| Cutter::new(&pairs, false, kernel));
                 let cut = match words.filter(Cutter::ends_words) {
                     Some(words) => {
                         description.push_str(", cut into words first");

@@ -14,6 +14,7 @@ pub enum TextRules {
 }
 
 /// How byte-level text is cut before pieces are looked up.
+#[expect(clippy::large_enum_variant)] // a tokenizer has one
 pub enum ByteCut {
     /// Into the pieces that are merged.
     Pieces(Splitter),

@@ -260,7 +260,7 @@ mod avx2 {
 
 #[cfg(target_arch = "x86_64")]
 mod avx512 {
-    use super::{CLASSES, Cuts, Cutter, OTHER, SPACE};
+    use super::{CLASSES, Cuts, Cutter, SPACE};
     use crate::encode::kernel::Avx512;
     use crate::encode::kernel::blocks::{Blocks, ByteBlock};
 
@@ -269,7 +269,6 @@ mod avx512 {
         /// the byte before it.
         #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,avx512vbmi2,popcnt")]
         pub(super) fn cut_avx512(&self, avx512: Avx512, text: &[u8], n: usize, cuts: &mut Cuts) {
-            let class: &[u8; 128] = self.class.first_chunk().expect("there are 256");
             let by_class = |bits: [u8; CLASSES]| -> [u8; 16] {
                 std::array::from_fn(|class| bits.get(class).copied().unwrap_or(0))
             };
@@ -279,7 +278,7 @@ mod avx512 {
             let mut before = None;
             for at in (0..n).step_by(64) {
                 let Some(block) = text.get(at..).and_then(|rest| rest.first_chunk()) else { return };
-                let classes = avx512.load(block).look_up_ascii(class, OTHER);
+                let classes = avx512.load(block).look_up(&self.class);
                 let joined = classes.look_up_half(&joined);
                 let mut word = !joined.behind(before.unwrap_or(joined)).meets(classes.look_up_half(&own));
                 before = Some(joined);

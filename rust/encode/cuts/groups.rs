@@ -11,6 +11,7 @@ use ahash::AHashSet;
 
 use super::{Cuts, inside};
 use crate::encode::kernel::Kernel;
+use crate::encode::kernel::blocks::{Blocks, ByteBlock, Work};
 
 /// The bytes of each of these characters.
 const WIDTH: usize = 3;
@@ -144,37 +145,7 @@ impl GroupCutter {
 
     /// Adds to the cuts of a padded text those between two three-byte characters that no merge joins, but for a few.
     pub fn cut(&self, kernel: Kernel, text: &[u8], cuts: &mut Cuts) {
-        match kernel {
-            Kernel::Portable => self.cut_blocks(leads, text, cuts),
-            #[cfg(target_arch = "x86_64")]
-            Kernel::Avx2(avx2) => match avx2.avx512() {
-                // SAFETY: having an `Avx512` proves that the processor has these features.
-                Some(avx512) => unsafe { vector::avx512(avx512, self, text, cuts) },
-                // SAFETY: the same of an `Avx2`.
-                None => unsafe { vector::avx2(avx2, self, text, cuts) },
-            },
-        }
-    }
-
-    /// `leads` says which of 64 bytes begin a three-byte character.
-    #[inline(always)]
-    fn cut_blocks(&self, leads: impl Fn(&[u8; 64]) -> u64, text: &[u8], cuts: &mut Cuts) {
-        let n = cuts.text_len();
-        let mut before = 0;
-        for (index, word) in cuts.words_mut().iter_mut().enumerate() {
-            let at = index * 64;
-            let Some(block) = text.get(at..).and_then(<[u8]>::first_chunk) else { return };
-            let leads = inside(leads(block), at, n);
-            let between = leads & (leads << WIDTH | before >> (64 - WIDTH)) & !*word;
-            before = leads;
-            if between != 0 {
-                *word |= if self.has_parts {
-                    self.parted::<true>(text, at, between)
-                } else {
-                    self.parted::<false>(text, at, between)
-                };
-            }
-        }
+        kernel.run(CutGroups { groups: self, text, cuts });
     }
 
     /// Those of the places between two characters where no merge joins them; bit 0 is the place `at`.
@@ -196,28 +167,32 @@ impl GroupCutter {
     }
 }
 
-/// Which bytes begin a three-byte character.
-fn leads(block: &[u8; 64]) -> u64 {
-    if block.is_ascii() {
-        return 0;
-    }
-    block.iter().enumerate().map(|(place, byte)| u64::from(byte >> 4 == 0xE) << place).sum()
+struct CutGroups<'a> {
+    groups: &'a GroupCutter,
+    text: &'a [u8],
+    cuts: &'a mut Cuts,
 }
 
-#[cfg(target_arch = "x86_64")]
-mod vector {
-    use super::{Cuts, GroupCutter};
-    use crate::encode::kernel::blocks::{Blocks, ByteBlock};
-    use crate::encode::kernel::{Avx2, Avx512};
-
-    #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-    pub fn avx2(blocks: Avx2, groups: &GroupCutter, text: &[u8], cuts: &mut Cuts) {
-        groups.cut_blocks(|block| blocks.load(block).within(0xE0, 0xEF), text, cuts);
-    }
-
-    #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,avx512vbmi2,avx2,bmi1,bmi2,lzcnt,popcnt")]
-    pub fn avx512(blocks: Avx512, groups: &GroupCutter, text: &[u8], cuts: &mut Cuts) {
-        groups.cut_blocks(|block| blocks.load(block).within(0xE0, 0xEF), text, cuts);
+impl Work for CutGroups<'_> {
+    #[inline(always)]
+    fn run(self, blocks: impl Blocks) {
+        let Self { groups, text, cuts } = self;
+        let n = cuts.text_len();
+        let mut before = 0;
+        for (index, word) in cuts.words_mut().iter_mut().enumerate() {
+            let at = index * 64;
+            let Some(block) = text.get(at..).and_then(<[u8]>::first_chunk) else { return };
+            let leads = inside(blocks.load(block).within(0xE0, 0xEF), at, n);
+            let between = leads & (leads << WIDTH | before >> (64 - WIDTH)) & !*word;
+            before = leads;
+            if between != 0 {
+                *word |= if groups.has_parts {
+                    groups.parted::<true>(text, at, between)
+                } else {
+                    groups.parted::<false>(text, at, between)
+                };
+            }
+        }
     }
 }
 

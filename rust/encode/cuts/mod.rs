@@ -5,6 +5,7 @@ pub mod classes;
 pub mod groups;
 
 use crate::encode::kernel::Kernel;
+use crate::encode::kernel::blocks::{Blocks, Work};
 
 /// One bit for each byte of a text: whether a piece begins there that is not the first.
 #[derive(Default)]
@@ -62,24 +63,7 @@ impl Cuts {
     /// Replaces `ends` by the ends of the pieces, in ascending order; there are none in an empty text.
     pub fn write_ends(&self, kernel: Kernel, ends: &mut Vec<u32>) {
         ends.clear();
-        match kernel {
-            Kernel::Portable => {
-                for (index, word) in self.words.iter().enumerate() {
-                    let mut rest = *word;
-                    while rest != 0 {
-                        ends.push((index * 64) as u32 + rest.trailing_zeros());
-                        rest &= rest - 1;
-                    }
-                }
-            }
-            #[cfg(target_arch = "x86_64")]
-            Kernel::Avx2(avx2) => match avx2.avx512() {
-                // SAFETY: having an `Avx512` proves that the processor has these features.
-                Some(avx512) => unsafe { vector::avx512(avx512, &self.words, ends) },
-                // SAFETY: the same of an `Avx2`.
-                None => unsafe { vector::avx2(avx2, &self.words, ends) },
-            },
-        }
+        kernel.run(PushOnes { words: &self.words, places: ends });
         if self.len > 0 {
             ends.push(self.len as u32);
         }
@@ -97,25 +81,17 @@ pub fn inside(word: u64, at: usize, len: usize) -> u64 {
     if len - at < 64 { word & ((1 << (len - at)) - 1) } else { word }
 }
 
-#[cfg(target_arch = "x86_64")]
-mod vector {
-    use crate::encode::kernel::blocks::Blocks;
-    use crate::encode::kernel::{Avx2, Avx512};
+/// Appends the places of the bits that are set in some words.
+struct PushOnes<'a> {
+    words: &'a [u64],
+    places: &'a mut Vec<u32>,
+}
 
-    #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-    pub fn avx2(blocks: Avx2, words: &[u64], ends: &mut Vec<u32>) {
-        push(blocks, words, ends);
-    }
-
-    #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,avx512vbmi2,avx2,bmi1,bmi2,lzcnt,popcnt")]
-    pub fn avx512(blocks: Avx512, words: &[u64], ends: &mut Vec<u32>) {
-        push(blocks, words, ends);
-    }
-
+impl Work for PushOnes<'_> {
     #[inline(always)]
-    fn push(blocks: impl Blocks, words: &[u64], ends: &mut Vec<u32>) {
-        for (index, word) in words.iter().enumerate() {
-            blocks.push_ones(*word, (index * 64) as u32, ends);
+    fn run(self, blocks: impl Blocks) {
+        for (index, word) in self.words.iter().enumerate() {
+            blocks.push_ones(*word, (index * 64) as u32, self.places);
         }
     }
 }

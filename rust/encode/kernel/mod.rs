@@ -5,7 +5,6 @@
 //! the features of a kernel. Both give the same ids; tests force the portable one. Functions that a kernel calls must
 //! be inlined into it, or they run without its instructions.
 
-#[cfg(target_arch = "x86_64")]
 pub mod blocks;
 
 /// The instruction set that the hot loops of one encoder use.

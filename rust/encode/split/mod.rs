@@ -1,10 +1,10 @@
 //! How byte-level BPE cuts text into pieces before it merges.
 //!
 //! A pre-tokenizer is a sequence of steps, each of which cuts the pieces of the previous one at the matches of a
-//! pattern. `recognise` reads the steps from tokenizer.json and `parser` their regular expressions. `portable` runs any
-//! of them, each as an `automaton` over `kinds` of characters; where the steps have a known `shape` and the processor
-//! allows it, `vector` does all of them at once, ten times as fast. Both are tested against the reference's own
-//! pre-tokenizers.
+//! pattern. `recognise` reads the steps from tokenizer.json and `parser` their regular expressions. Where the steps have
+//! a known `shape` and the processor allows it, `vector` does all of them at once. Where each matches `runs` of a class
+//! of characters, they are done one after another, by bitmaps. All others `stepwise` runs, each as an `automaton` over
+//! `kinds` of characters, at a tenth of that speed. All are tested against the reference's own pre-tokenizers.
 
 mod automaton;
 #[cfg(target_arch = "x86_64")]
@@ -12,17 +12,19 @@ mod classes;
 mod kinds;
 mod parser;
 mod pattern;
-mod portable;
 mod recognise;
+mod runs;
 mod shape;
+mod stepwise;
 mod table;
 #[cfg(test)]
 mod tests;
 #[cfg(target_arch = "x86_64")]
 mod vector;
 
-use portable::{StepScratch, Steps};
+use runs::Runs;
 use shape::Shape;
+use stepwise::{StepScratch, Steps};
 
 pub use super::cuts::Cuts;
 use super::cuts::classes::JoinedPairs;
@@ -37,16 +39,23 @@ pub const PADDING: usize = 64 + 3;
 
 /// How text is cut into pieces before merging: the split patterns of one tokenizer.json, recognised.
 pub struct Splitter {
-    steps: Vec<Steps>,
-    #[cfg(target_arch = "x86_64")]
-    vector: Option<VectorSplitter>,
+    way: Way,
     add_prefix_space: bool,
     description: String,
+}
+
+/// From the fastest to the most general.
+enum Way {
+    #[cfg(target_arch = "x86_64")]
+    Vector(VectorSplitter),
+    Runs(Runs),
+    Stepwise(Vec<Steps>),
 }
 
 /// Reusable memory of one thread.
 #[derive(Default)]
 pub struct SplitScratch {
+    blocks: Vec<runs::Block>,
     pieces: Vec<u32>,
     steps: StepScratch,
 }
@@ -54,7 +63,9 @@ pub struct SplitScratch {
 impl SplitScratch {
     /// Bytes in use.
     pub fn bytes(&self) -> usize {
-        self.pieces.capacity() * size_of::<u32>() + self.steps.bytes()
+        self.blocks.capacity() * size_of::<runs::Block>()
+            + self.pieces.capacity() * size_of::<u32>()
+            + self.steps.bytes()
     }
 }
 
@@ -63,38 +74,38 @@ impl Splitter {
     /// alone, or a `Sequence` of `Split`, `Digits`, `Punctuation` and one `ByteLevel`.
     ///
     /// The error names the part that was not recognised: it completes "the pre-tokenizer has".
-    #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables))]
     pub fn recognise(pre_tokenizer: &serde_json::Value, kernel: Kernel) -> Result<Self, String> {
         let recognised = recognise::recognise(pre_tokenizer)?;
         let shape = Shape::recognise(&recognised.steps);
-        Ok(Self {
-            steps: Steps::grouped(&recognised.steps)?,
-            #[cfg(target_arch = "x86_64")]
-            vector: shape.and_then(|shape| VectorSplitter::new(shape, kernel)),
-            add_prefix_space: recognised.add_prefix_space,
-            description: shape.map_or_else(
-                || format!("split by a sequence of {} patterns", recognised.steps.len()),
-                Shape::describe,
-            ),
-        })
-    }
-
-    /// Whether the pieces are found step by step, several times slower than with a vector kernel.
-    pub fn is_stepwise(&self) -> bool {
+        let runs = || Runs::recognise(&recognised.steps, kernel);
         #[cfg(target_arch = "x86_64")]
-        return self.vector.is_none();
+        let vector = shape.and_then(|shape| VectorSplitter::new(shape, kernel)).map(Way::Vector);
         #[cfg(not(target_arch = "x86_64"))]
-        true
+        let vector = None;
+        let way = match vector.or_else(|| runs().map(Way::Runs)) {
+            Some(way) => way,
+            None => Way::Stepwise(Steps::grouped(&recognised.steps)?),
+        };
+        let description = match (shape, &way) {
+            (Some(shape), _) => shape.describe(),
+            (None, way) => {
+                let what = if matches!(way, Way::Runs(_)) { "into runs " } else { "" };
+                format!("split {what}by a sequence of {} patterns", recognised.steps.len())
+            }
+        };
+        Ok(Self { way, add_prefix_space: recognised.add_prefix_space, description })
     }
 
-    /// Pairs of characters that may be adjacent in one piece. Between all others, text may be cut first and each part
-    /// split by itself: some step always cuts there, and no match of it or of an earlier step crosses the place, just
-    /// as if the text ended there. For later steps it does end there.
-    pub fn joined_pairs(&self) -> JoinedPairs {
+    /// If the pieces are found step by step, several times slower than by other ways: pairs of characters that may be
+    /// adjacent in one piece. Between all others, text may be cut first and each part split by itself: some step always
+    /// cuts there, and no match of it or of an earlier step crosses the place, just as if the text ended there. For
+    /// later steps it does end there.
+    pub fn joined_pairs(&self) -> Option<JoinedPairs> {
+        let Way::Stepwise(all) = &self.way else { return None };
         let mut joined = JoinedPairs::new();
         let ascii = 0..128u8;
         for (left, right) in ascii.clone().flat_map(|left| ascii.clone().map(move |right| (left, right))) {
-            let steps = self.steps.iter().flat_map(|steps| steps.at(left, right));
+            let steps = all.iter().flat_map(|steps| steps.at(left, right));
             if !steps.take_while(|(parts, _)| *parts).any(|(_, cuts)| cuts) {
                 joined.add(char::from(left), char::from(right));
             }
@@ -103,7 +114,7 @@ impl Splitter {
             joined.add(char::from(c), '\u{80}');
             joined.add('\u{80}', char::from(c));
         }
-        joined
+        Some(joined)
     }
 
     /// What was recognised, in words.
@@ -118,7 +129,12 @@ impl Splitter {
 
     /// Bytes of its tables; those of the kernels are shared by all splitters.
     pub fn bytes(&self) -> usize {
-        self.steps.iter().map(Steps::bytes).sum()
+        match &self.way {
+            #[cfg(target_arch = "x86_64")]
+            Way::Vector(_) => 0,
+            Way::Runs(runs) => runs.bytes(),
+            Way::Stepwise(all) => all.iter().map(Steps::bytes).sum(),
+        }
     }
 
     /// Replaces `cuts` by those between the pieces of `text[..n]`.
@@ -129,19 +145,22 @@ impl Splitter {
         if n == 0 {
             return cuts.begin(0);
         }
-        #[cfg(target_arch = "x86_64")]
-        if let Some(vector) = self.vector {
-            return vector.split(text, n, cuts);
-        }
-        let SplitScratch { pieces, steps: scratch } = scratch;
-        pieces.clear();
-        pieces.push(n as u32);
-        for steps in &self.steps {
-            steps.refine(&text[..n], pieces, scratch);
-        }
-        cuts.begin_uncut(n);
-        for end in &pieces[..pieces.len() - 1] {
-            cuts.add(*end as usize);
+        let SplitScratch { blocks, pieces, steps: scratch } = scratch;
+        match &self.way {
+            #[cfg(target_arch = "x86_64")]
+            Way::Vector(vector) => vector.split(text, n, cuts),
+            Way::Runs(runs) => runs.split(text, n, blocks, cuts),
+            Way::Stepwise(all) => {
+                pieces.clear();
+                pieces.push(n as u32);
+                for steps in all {
+                    steps.refine(&text[..n], pieces, scratch);
+                }
+                cuts.begin_uncut(n);
+                for end in &pieces[..pieces.len() - 1] {
+                    cuts.add(*end as usize);
+                }
+            }
         }
     }
 }

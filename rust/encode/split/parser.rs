@@ -274,10 +274,29 @@ impl Parser {
             Some('t') => Ok(single('\t')),
             Some(c @ ('s' | 'S' | 'd' | 'D')) => named_set(&format!("\\{c}")),
             Some(c @ ('p' | 'P')) => self.property(c),
+            Some(c @ ('u' | 'x')) if !self.ignore_case => self.code_point(c).map(single),
             Some(c) if c.is_ascii_punctuation() || c == ' ' => Ok(single(c)),
             Some(c) => Err(format!("'\\{c}' in a split pattern")),
             None => Err("a split pattern that ends in a backslash".into()),
         }
+    }
+
+    /// The rest of `\uHHHH`, `\x{H..}` or, in ASCII, `\xHH`.
+    fn code_point(&mut self, letter: char) -> Result<char, String> {
+        let refused = || format!("an unsupported \\{letter} in a split pattern");
+        let (digits, most) = match (letter, self.eat("{")) {
+            ('x', true) => {
+                (self.chars[self.at..].iter().position(|&c| c == '}').ok_or_else(refused)?, 0x10_FFFF)
+            }
+            ('x', false) => (2, 0x7F),
+            (_, false) => (4, 0xFFFF),
+            (_, true) => return Err(refused()),
+        };
+        let spelled: String = self.chars[self.at..].iter().take(digits).collect();
+        let is_number = spelled.len() == digits && spelled.bytes().all(|byte| byte.is_ascii_hexdigit());
+        self.at += digits + usize::from(most == 0x10_FFFF);
+        let code = u32::from_str_radix(&spelled, 16).ok().filter(|code| is_number && *code <= most);
+        code.and_then(char::from_u32).ok_or_else(refused)
     }
 
     /// `\p{..}` or `\P{..}` of a general category or a script; others are not verified against Oniguruma.

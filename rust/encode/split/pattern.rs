@@ -34,6 +34,17 @@ impl Node {
         Self::Repeat { node: Box::new(Self::Class(set)), min: 1, max: None }
     }
 
+    /// The set of which this is a repetition.
+    pub fn repeated(&self) -> Option<&ClassUnicode> {
+        match self {
+            Self::Repeat { node, .. } => match &**node {
+                Self::Class(set) => Some(set),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
     /// Whether the pattern matches at every place, so that there are no gaps between matches.
     pub fn covers_all_text(&self) -> bool {
         let mut gaps = self.certain();

@@ -1,18 +1,21 @@
 //! Blocks of two AVX2 registers.
 
 use std::arch::x86_64::{
-    __m256i, _mm_cvtsi32_si128, _mm_loadl_epi64, _mm_loadu_si128, _mm256_add_epi32, _mm256_and_si256,
-    _mm256_broadcastsi128_si256, _mm256_cmpeq_epi8, _mm256_cmpgt_epi8, _mm256_cvtepu8_epi32,
-    _mm256_loadu_si256, _mm256_min_epu8, _mm256_movemask_epi8, _mm256_or_si256, _mm256_set1_epi8,
-    _mm256_set1_epi32, _mm256_shuffle_epi8, _mm256_sll_epi16, _mm256_storeu_si256, _mm256_sub_epi8,
+    __m256i, _mm_cvtsi32_si128, _mm_loadl_epi64, _mm_loadu_si128, _mm256_add_epi32, _mm256_adds_epu8,
+    _mm256_and_si256, _mm256_broadcastsi128_si256, _mm256_cmpeq_epi8, _mm256_cmpgt_epi8,
+    _mm256_cvtepu8_epi32, _mm256_loadu_si256, _mm256_min_epu8, _mm256_movemask_epi8, _mm256_or_si256,
+    _mm256_set1_epi8, _mm256_set1_epi32, _mm256_setzero_si256, _mm256_shuffle_epi8, _mm256_sll_epi16,
+    _mm256_storeu_si256, _mm256_sub_epi8, _mm256_xor_si256,
 };
 
-use super::{Blocks, ByteBlock};
+use super::{Blocks, ByteBlock, KernelBlocks};
 use crate::encode::kernel::Avx2;
 use crate::memory::Aligned;
 
 // SAFETY: it stands for BMI2 as well.
-unsafe impl Blocks for Avx2 {
+unsafe impl KernelBlocks for Avx2 {}
+
+impl Blocks for Avx2 {
     type Block = Halves;
 
     #[inline(always)]
@@ -33,19 +36,37 @@ unsafe impl Blocks for Avx2 {
 #[derive(Clone, Copy)]
 pub struct Halves(__m256i, __m256i);
 
-impl Halves {
-    #[inline(always)]
-    fn map(self, change: impl Fn(__m256i) -> __m256i) -> Self {
-        Self(change(self.0), change(self.1))
-    }
-}
-
 /// The body of a method on bytes that an `Avx2` has loaded.
 macro_rules! with_avx2 {
     ($body:expr) => {
         // SAFETY: having loaded bytes with an `Avx2` proves that the processor has AVX2.
         unsafe { $body }
     };
+}
+
+impl Halves {
+    #[inline(always)]
+    fn map(self, change: impl Fn(__m256i) -> __m256i) -> Self {
+        Self(change(self.0), change(self.1))
+    }
+
+    /// `table` indexed by the ASCII bytes, 0 for others.
+    #[inline(always)]
+    fn look_up_ascii(self, table: &[u8; 128]) -> Self {
+        self.map(|half| {
+            with_avx2!({
+                let mut found = _mm256_setzero_si256();
+                let mut rest = half;
+                for row in table.as_chunks().0 {
+                    // From 16 on the sum has its top bit set, and the shuffle gives 0.
+                    let at = _mm256_adds_epu8(rest, splat(0x70));
+                    found = _mm256_or_si256(found, _mm256_shuffle_epi8(broadcast(row), at));
+                    rest = _mm256_sub_epi8(rest, splat(16));
+                }
+                found
+            })
+        })
+    }
 }
 
 impl ByteBlock for Halves {
@@ -102,6 +123,20 @@ impl ByteBlock for Halves {
     }
 
     #[inline(always)]
+    fn look_up(self, table: &[u8; 256]) -> Self {
+        let [ascii, others] = table.as_chunks().0 else { unreachable!("two times 128 entries") };
+        let found = self.look_up_ascii(ascii);
+        if self.high() == 0 {
+            return found;
+        }
+        with_avx2!({
+            let top = splat(0x80);
+            let others = self.map(|half| _mm256_xor_si256(half, top)).look_up_ascii(others);
+            Self(_mm256_or_si256(found.0, others.0), _mm256_or_si256(found.1, others.1))
+        })
+    }
+
+    #[inline(always)]
     fn look_up_first_of_three(self, table: &[u8; 16]) -> Self {
         self.map(|half| {
             with_avx2!({
@@ -110,6 +145,18 @@ impl ByteBlock for Halves {
                 _mm256_and_si256(looked_up, _mm256_cmpeq_epi8(high_half, splat(0xE0)))
             })
         })
+    }
+
+    #[inline(always)]
+    fn bytes(self) -> [u8; 64] {
+        let mut bytes = [0; 64];
+        let at = bytes.as_mut_ptr();
+        // SAFETY: twice 32 bytes are 64, and having loaded some proves that the processor has AVX2.
+        unsafe {
+            _mm256_storeu_si256(at.cast(), self.0);
+            _mm256_storeu_si256(at.add(32).cast(), self.1);
+        }
+        bytes
     }
 }
 

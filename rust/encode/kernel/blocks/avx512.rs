@@ -9,7 +9,7 @@ use std::arch::x86_64::{
     _mm512_sub_epi8, _mm512_test_epi8_mask,
 };
 
-use super::{Blocks, ByteBlock};
+use super::{Blocks, ByteBlock, KernelBlocks};
 use crate::encode::kernel::Avx512;
 use crate::memory::Aligned;
 
@@ -37,7 +37,9 @@ static PLACES_BEFORE: Aligned<[u8; 64]> = Aligned({
 });
 
 // SAFETY: a processor with these features has BMI2, which `Kernel::detect` has checked too.
-unsafe impl Blocks for Avx512 {
+unsafe impl KernelBlocks for Avx512 {}
+
+impl Blocks for Avx512 {
     type Block = Whole;
 
     #[inline(always)]
@@ -70,16 +72,6 @@ impl Whole {
     #[inline(always)]
     pub fn meets(self, other: Self) -> u64 {
         with_avx512!(_mm512_test_epi8_mask(self.0, other.0))
-    }
-
-    /// `table` indexed by the ASCII bytes, `other` for the rest.
-    #[inline(always)]
-    pub fn look_up_ascii(self, table: &[u8; 128], other: u8) -> Self {
-        let [low, high] = table.as_chunks().0 else { unreachable!("two times 64 entries") };
-        with_avx512!({
-            let found = _mm512_permutex2var_epi8(load(low), self.0, load(high));
-            Self(_mm512_mask_blend_epi8(self.high(), found, splat(other)))
-        })
     }
 
     /// `table` indexed by the low half of bytes below 128.
@@ -138,6 +130,16 @@ impl ByteBlock for Whole {
     }
 
     #[inline(always)]
+    fn look_up(self, table: &[u8; 256]) -> Self {
+        let [a, b, c, d] = table.as_chunks().0 else { unreachable!("four times 64 entries") };
+        with_avx512!({
+            let ascii = _mm512_permutex2var_epi8(load(a), self.0, load(b));
+            let others = _mm512_permutex2var_epi8(load(c), self.0, load(d));
+            Self(_mm512_mask_blend_epi8(self.high(), ascii, others))
+        })
+    }
+
+    #[inline(always)]
     fn look_up_first_of_three(self, table: &[u8; 16]) -> Self {
         with_avx512!({
             let high_half = _mm512_and_si512(self.0, splat(0xF0));
@@ -145,6 +147,14 @@ impl ByteBlock for Whole {
             let low_half = _mm512_and_si512(self.0, splat(0x0F));
             Self(_mm512_maskz_shuffle_epi8(is_first, broadcast(table), low_half))
         })
+    }
+
+    #[inline(always)]
+    fn bytes(self) -> [u8; 64] {
+        let mut bytes = [0; 64];
+        // SAFETY: 64 bytes are 512 bits, and having loaded some proves that the processor has these instructions.
+        unsafe { _mm512_storeu_si512(bytes.as_mut_ptr().cast(), self.0) };
+        bytes
     }
 }
 

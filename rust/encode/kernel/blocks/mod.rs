@@ -1,27 +1,39 @@
-//! 64 bytes of text at a time, in vector registers: the operations that cutting text needs. Each one tests all of the
-//! bytes and returns a bitmap, bit i for byte i.
+//! 64 bytes of text at a time: the operations that cutting text needs. Each one tests all of the bytes and returns a
+//! bitmap, bit i for byte i.
 //!
 //! AVX2 holds a block in two registers and needs several instructions for the bitmap of each; AVX-512 holds it in one,
-//! and its comparisons yield bitmaps directly.
+//! and its comparisons yield bitmaps directly. Plain Rust works on what the compiler makes of 64 bytes.
 
+#[cfg(target_arch = "x86_64")]
 mod avx2;
+#[cfg(target_arch = "x86_64")]
 mod avx512;
+mod plain;
 
+#[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{_bzhi_u64, _pdep_u64, _pext_u64};
 
-/// A kernel that cuts text.
-///
-/// # Safety
-///
-/// Having one proves that the processor has BMI2.
-pub unsafe trait Blocks: Copy {
+#[cfg(target_arch = "x86_64")]
+use super::{Avx2, Avx512};
+use super::{Kernel, Plain};
+
+/// The instructions that cut text.
+pub trait Blocks: Copy {
     type Block: ByteBlock;
 
     fn load(self, bytes: &[u8; 64]) -> Self::Block;
 
     /// Appends `base` plus the place of each set bit of `ones`.
     fn push_ones(self, ones: u64, base: u32, places: &mut Vec<u32>);
+}
 
+/// Those of a kernel, which has BMI2 as well.
+///
+/// # Safety
+///
+/// Having one proves that the processor has BMI2.
+#[cfg(target_arch = "x86_64")]
+pub unsafe trait KernelBlocks: Blocks {
     /// The bits of `map` at the set bits of `mask`, packed together.
     #[inline(always)]
     fn pext(self, map: u64, mask: u64) -> u64 {
@@ -44,6 +56,39 @@ pub unsafe trait Blocks: Copy {
     }
 }
 
+/// What is compiled for each kernel: `run` must be inlined, with all that it calls.
+pub trait Work {
+    fn run(self, blocks: impl Blocks);
+}
+
+impl Kernel {
+    /// Does some work by the instructions of this kernel.
+    pub fn run(self, work: impl Work) {
+        match self {
+            Self::Portable => work.run(Plain),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2(avx2) => match avx2.avx512() {
+                // SAFETY: having an `Avx512` proves that the processor has these features.
+                Some(avx512) => unsafe { run_avx512(avx512, work) },
+                // SAFETY: the same of an `Avx2`.
+                None => unsafe { run_avx2(avx2, work) },
+            },
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+fn run_avx2(blocks: Avx2, work: impl Work) {
+    work.run(blocks);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi,avx512vbmi2,avx2,bmi1,bmi2,lzcnt,popcnt")]
+fn run_avx512(blocks: Avx512, work: impl Work) {
+    work.run(blocks);
+}
+
 /// 64 bytes.
 pub trait ByteBlock: Copy {
     /// The top bit of each byte.
@@ -59,8 +104,11 @@ pub trait ByteBlock: Copy {
     fn within_either_case(self, low: u8, high: u8) -> u64;
     /// The continuation bytes of UTF-8: 0x80 to 0xBF.
     fn continuation(self) -> u64;
+    /// `table` indexed by the bytes.
+    fn look_up(self, table: &[u8; 256]) -> Self;
     /// `table` indexed by the low half of the bytes from 0xE0 to 0xEF, 0 for others.
     fn look_up_first_of_three(self, table: &[u8; 16]) -> Self;
+    fn bytes(self) -> [u8; 64];
 }
 
 #[cfg(test)]
@@ -71,7 +119,7 @@ mod tests {
     use crate::encode::kernel::Kernel;
 
     /// The same operations, byte by byte.
-    fn check<B: Blocks>(blocks: B, bytes: &[u8; 64], other: u8, table: &[u8; 16], ones: u64) {
+    fn check<B: Blocks>(blocks: B, bytes: &[u8; 64], other: u8, table: &[u8; 256], ones: u64) {
         let map = |is: &dyn Fn(u8) -> bool| -> u64 {
             bytes.iter().enumerate().map(|(place, byte)| u64::from(is(*byte)) << place).sum()
         };
@@ -95,6 +143,9 @@ mod tests {
         assert_eq!(got.within(low, high), map(&|byte| (low..=high).contains(&byte)));
         let is_letter = |byte: u8| byte.is_ascii_alphabetic();
         assert_eq!(got.within_either_case(b'a', b'z'), map(&is_letter));
+        assert_eq!(read(got.look_up(table)), bytes.map(|byte| table[usize::from(byte)]));
+        assert_eq!(got.bytes(), *bytes);
+        let table = table.first_chunk().unwrap();
         let expected = bytes.map(|byte| if byte >> 4 == 0xE { table[usize::from(byte & 15)] } else { 0 });
         assert_eq!(read(got.look_up_first_of_three(table)), expected);
 
@@ -104,19 +155,32 @@ mod tests {
         assert_eq!(places, [7].into_iter().chain(expected).collect::<Vec<u32>>());
     }
 
+    struct Check<'a> {
+        bytes: &'a [u8; 64],
+        other: u8,
+        table: &'a [u8; 256],
+        ones: u64,
+    }
+
+    impl Work for Check<'_> {
+        fn run(self, blocks: impl Blocks) {
+            check(blocks, self.bytes, self.other, self.table, self.ones);
+        }
+    }
+
     proptest! {
         #[test]
         fn the_kernels_do_what_is_said(
-            halves: [[u8; 32]; 2], other: u8, table: [u8; 16], ones: u64, dense in 0usize..3,
+            halves: [[u8; 32]; 2], ascii: bool, other: u8, table: [[u8; 32]; 8], ones: u64, dense in 0usize..3,
         ) {
-            let bytes: [u8; 64] = halves.concat().try_into().unwrap();
+            let mut bytes: [u8; 64] = halves.concat().try_into().unwrap();
+            if ascii {
+                bytes = bytes.map(|byte| byte & 0x7F);
+            }
+            let table = table.concat().try_into().unwrap();
             let ones = [ones, ones & ones.rotate_left(7), ones | ones.rotate_left(7)][dense];
             for kernel in Kernel::all() {
-                let Kernel::Avx2(avx2) = kernel else { continue };
-                match avx2.avx512() {
-                    Some(avx512) => check(avx512, &bytes, other, &table, ones),
-                    None => check(avx2, &bytes, other, &table, ones),
-                }
+                kernel.run(Check { bytes: &bytes, other, table: &table, ones });
             }
         }
     }

@@ -5,10 +5,10 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 use flate2::read::MultiGzDecoder;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Pair, ends, environment};
-use crate::encode::split::PADDING;
+use crate::encode::split::{PADDING, Way};
 use crate::random::{Purpose, SplitMix64};
 
 /// Representatives of the classes that patterns distinguish, and known traps.
@@ -243,6 +243,7 @@ fn other_patterns() {
         r"(?:a|ab)(?:c|bcd)?|\p{Lu}\p{Ll}*",
         r"\s++(?!\S)|\p{L}++(?=[a-m ])|[^\s]++$|[^\n]",
         r"(?:\p{L}|'){2,3}+|[\p{N}[.,[^ -~]]-]+|[[ab]c[de]]",
+        r"[\u4e00-\u9fa5\x{AC00}-\x{D7A3}]+|\x61[\x41-\x5A\x20]|\u0301|\x{1F600}+",
         r"[^a-m&&[^x]\p{L}]+|[\p{Latin}&&a-z[A-F]&&[^d-e]]|[&a]&[a&]|\P{Cyrillic}+",
     ];
     for pattern in patterns {
@@ -257,6 +258,61 @@ fn other_patterns() {
             pair.check(&text);
         }
     }
+}
+
+/// Sequences of steps that match runs, before and behind the byte level.
+#[test]
+fn sequences_of_runs() {
+    const STEPS: &[&str] = &[
+        r"[\r\n]",
+        r"\s",
+        r"\p{L}",
+        r"[中あ\u0301]",
+        r"\p{L}+",
+        r"[\p{L}\p{M}]+",
+        r"\s+",
+        r"[^\p{L}\s]+",
+        r"\s?\p{L}+",
+        r" ?[^(\s|[.,!?…。,、।۔،])]+",
+        r"[\x{3000}中é]?[a-zA-Z中]+",
+        r"[^\r\n\p{L}]?\p{L}+",
+        r"\s+$",
+        r"[\s中]+$",
+        r"\p{N}{1,3}",
+        r"[\p{L}\p{N}]{2,5}",
+        r"\p{L}{3}",
+        r"[0-9][0-9][0-9]",
+        r"中中",
+    ];
+    let mut random = Random::new(environment("GRISTMILL_SEED", 11) as u64);
+    let mut text = String::new();
+    let mut by_runs = 0;
+    for _ in 0..environment("GRISTMILL_CASES", 2000) / 10 {
+        let mut steps: Vec<Value> = (0..=random.below(5))
+            .map(|_| match random.below(STEPS.len() + 4) {
+                0 => json!({"type": "Digits", "individual_digits": true}),
+                1 => json!({"type": "Digits", "individual_digits": false}),
+                2 => json!({"type": "Punctuation", "behavior": "Contiguous"}),
+                3 => json!({"type": "Punctuation", "behavior": "Isolated"}),
+                number => {
+                    json!({"type": "Split", "pattern": {"Regex": STEPS[number - 4]}, "behavior": "Isolated",
+                                 "invert": false})
+                }
+            })
+            .collect();
+        let byte_level = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true,
+                                "use_regex": random.below(3) == 0});
+        steps.insert(random.below(steps.len() + 1), byte_level);
+        let json = json!({"type": "Sequence", "pretokenizers": steps});
+        let mut pair = Pair::new(&json.to_string(), &json);
+        by_runs += usize::from(matches!(pair.splitters[1].1.way, Way::Runs(_)));
+        for _ in 0..100 {
+            random.text(&mut text);
+            pair.check(&text);
+        }
+    }
+    assert!(by_runs > 0);
+    println!("{by_runs} by runs");
 }
 
 /// Attempts to match that run on and fail, in states that depend on where they began.

@@ -15,8 +15,9 @@ mod recognition;
 use serde_json::Value;
 use tokenizers::{OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer, PreTokenizerWrapper};
 
-use super::Cuts;
-use super::{PADDING, SplitScratch, Splitter};
+use super::recognise::{Recognised, recognise};
+use super::stepwise::Steps;
+use super::{Cuts, PADDING, SplitScratch, Splitter, Way};
 use crate::encode::cuts::classes::Cutter;
 use crate::encode::kernel::Kernel;
 
@@ -53,8 +54,8 @@ impl Oracle {
 struct Pair {
     name: String,
     oracle: Oracle,
-    /// One for each kernel, the portable one first.
-    splitters: Vec<(Kernel, Splitter)>,
+    /// One that goes step by step, and one for each kernel, by name.
+    splitters: Vec<(&'static str, Splitter)>,
     /// Cuts text into parts that can be split by themselves.
     words: Cutter,
     scratch: SplitScratch,
@@ -66,11 +67,13 @@ impl Pair {
     fn new(name: &str, json: &Value) -> Self {
         let splitter =
             |kernel| Splitter::recognise(json, kernel).unwrap_or_else(|error| panic!("{name}: {error}"));
-        let splitters: Vec<_> = Kernel::all().into_iter().map(|kernel| (kernel, splitter(kernel))).collect();
+        let mut splitters = vec![("step by step", stepwise(json))];
+        splitters.extend(Kernel::all().into_iter().map(|kernel| (kernel.name(), splitter(kernel))));
+        let pairs = splitters[0].1.joined_pairs().expect("it is stepwise");
         Self {
             name: name.into(),
             oracle: Oracle::new(json),
-            words: Cutter::new(&splitters[0].1.joined_pairs(), false, Kernel::detect()),
+            words: Cutter::new(&pairs, false, Kernel::detect()),
             splitters,
             scratch: SplitScratch::default(),
             padded: Vec::new(),
@@ -92,14 +95,13 @@ impl Pair {
         self.padded.extend_from_slice(text.as_bytes());
         // What follows the text must not matter: letters would extend a word.
         self.padded.resize(text.len() + PADDING, b"aA1' \n\xE4"[text.len() % 7]);
-        for (kernel, splitter) in &self.splitters {
+        for (name, splitter) in &self.splitters {
             splitter.split(&self.padded, text.len(), &mut self.scratch, &mut self.cuts);
             assert_eq!(
                 ends(&self.cuts),
                 expected,
-                "{}, {}, on {text:?}: the reference's pieces are {:?}",
+                "{}, {name}, on {text:?}: the reference's pieces are {:?}",
                 self.name,
-                kernel.name(),
                 pieces(text, &expected),
             );
         }
@@ -132,6 +134,16 @@ impl Pair {
             return ends.into_iter().map(|end| end - 1).filter(|&end| end > 0).collect();
         }
         self.oracle.ends(text)
+    }
+}
+
+/// The splitter for any pattern, though there may be a faster one.
+fn stepwise(json: &Value) -> Splitter {
+    let Recognised { steps, add_prefix_space } = recognise(json).unwrap();
+    Splitter {
+        way: Way::Stepwise(Steps::grouped(&steps).unwrap()),
+        add_prefix_space,
+        description: String::new(),
     }
 }
 

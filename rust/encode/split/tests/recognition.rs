@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::families;
 use crate::encode::kernel::Kernel;
-use crate::encode::split::Splitter;
+use crate::encode::split::{Splitter, Way};
 
 fn recognise(json: &Value) -> Result<Splitter, String> {
     Splitter::recognise(json, Kernel::detect())
@@ -64,6 +64,15 @@ fn what_is_refused_says_why() {
             "a group in a case-insensitive one in a split pattern",
         ),
         (before_byte_level(&split("(?i:s{1}t)", "Isolated", false)), "an unsupported '{' in a split pattern"),
+        (before_byte_level(&split(r"\x80", "Isolated", false)), r"an unsupported \x in a split pattern"),
+        (
+            before_byte_level(&split(r"\x{110000}", "Isolated", false)),
+            r"an unsupported \x in a split pattern",
+        ),
+        (before_byte_level(&split(r"\x{+61}", "Isolated", false)), r"an unsupported \x in a split pattern"),
+        (before_byte_level(&split(r"\ud800", "Isolated", false)), r"an unsupported \u in a split pattern"),
+        (before_byte_level(&split(r"\u41", "Isolated", false)), r"an unsupported \u in a split pattern"),
+        (before_byte_level(&split(r"(?i:\x61)", "Isolated", false)), r"'\x' in a split pattern"),
         (
             before_byte_level(&split(r"(?<!a)x", "Isolated", false)),
             "an unsupported kind of group in a split pattern",
@@ -136,12 +145,12 @@ fn a_removed_pattern_that_covers_all_text_is_recognised() {
 #[test]
 fn every_family_is_described_and_its_kernel_found() {
     let expected = [
-        ("bloom", "split by a sequence of 1 patterns"),
+        ("bloom", "split into runs by a sequence of 1 patterns"),
         ("cl100k-possessive", "split by a sequence of 1 patterns"),
-        ("deepseek-coder", "split by a sequence of 5 patterns"),
-        ("deepseek-llm", "split by a sequence of 6 patterns"),
+        ("deepseek-coder", "split into runs by a sequence of 5 patterns"),
+        ("deepseek-llm", "split into runs by a sequence of 6 patterns"),
         ("deepseek-v3", "DeepSeek-V3-style split, numbers in groups of 3"),
-        ("falcon", "split by a sequence of 4 patterns"),
+        ("falcon", "split into runs by a sequence of 4 patterns"),
         ("gpt-oss", "o200k-style split, numbers in groups of 3"),
         ("kimi-k2", "split by a sequence of 1 patterns"),
         ("llama3.1", "cl100k-style split, numbers in groups of 3"),
@@ -158,9 +167,10 @@ fn every_family_is_described_and_its_kernel_found() {
         let splitter = recognise(json).unwrap();
         assert_eq!((name.as_str(), splitter.describe().as_str()), expected);
         assert!(!splitter.add_prefix_space());
+        assert_eq!(matches!(splitter.way, Way::Runs(_)), expected.1.contains("into runs"), "{name}");
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi2") {
-            assert_eq!(splitter.vector.is_some(), splitter.describe().contains("style"), "{name}");
+            assert_eq!(matches!(splitter.way, Way::Vector(_)), expected.1.contains("style"), "{name}");
         }
     }
     assert_eq!(families().len(), expected.len());

@@ -4,7 +4,7 @@ use super::super::classes::{self, Classes};
 use super::super::shape::{Contractions, Newlines, Symbols, Words};
 use super::{BLOCK, SHAPES};
 use crate::encode::cuts::inside;
-use crate::encode::kernel::blocks::{Blocks, ByteBlock};
+use crate::encode::kernel::blocks::{ByteBlock, KernelBlocks};
 
 /// Bit i of each map is the i-th character that begins in the block. Maps that a shape does not
 /// need stay empty.
@@ -41,7 +41,7 @@ type PaddedBlock = [u8; BLOCK + 3];
 /// Classifies the characters that begin in the first 64 bytes of a window, of which `n` belong to the text.
 #[inline(always)]
 pub fn classify<const SHAPE: usize>(
-    blocks: impl Blocks,
+    blocks: impl KernelBlocks,
     window: &PaddedBlock,
     n: usize,
     classes: &Classes,
@@ -110,7 +110,7 @@ fn part<const N: usize>(window: &PaddedBlock, at: usize) -> &[u8; N] {
 #[inline(always)]
 fn add_unicode<const SHAPE: usize>(
     block: &mut Bitmaps,
-    blocks: impl Blocks,
+    blocks: impl KernelBlocks,
     bytes: impl ByteBlock,
     high: u64,
     window: &PaddedBlock,
@@ -204,7 +204,7 @@ impl ClassMaps {
 
     /// Adds the classes of up to eight characters: byte i of `gathered` holds bit i of the class of each, in order.
     #[inline(always)]
-    fn spread(&mut self, blocks: impl Blocks, gathered: u64, characters: u64) {
+    fn spread(&mut self, blocks: impl KernelBlocks, gathered: u64, characters: u64) {
         for (bit, map) in self.0.iter_mut().enumerate() {
             *map |= blocks.pdep(gathered >> (8 * bit) & 0xFF, characters);
         }
@@ -236,7 +236,7 @@ impl Bitmaps {
 
 /// The code point at the start of some bytes, or some number below 2^21 if they are not UTF-8.
 #[inline(always)]
-fn decode(blocks: impl Blocks, bytes: [u8; 4]) -> u32 {
+fn decode(blocks: impl KernelBlocks, bytes: [u8; 4]) -> u32 {
     /// The payload of two, three and four bytes, by the high half of the first.
     const PAYLOAD: [u64; 4] = [0x1F3F_0000, 0x1F3F_0000, 0x0F3F_3F00, 0x073F_3F3F];
     let word = u32::from_be_bytes(bytes);

@@ -15,7 +15,7 @@ use self::starts::Starts;
 use super::classes::Classes;
 use super::shape::Shape;
 use crate::encode::cuts::Cuts;
-use crate::encode::kernel::blocks::Blocks;
+use crate::encode::kernel::blocks::KernelBlocks;
 use crate::encode::kernel::{Avx2, Avx512, Kernel};
 
 /// The shapes that kernels are compiled for.
@@ -81,7 +81,13 @@ fn avx512<const SHAPE: usize>(blocks: Avx512, text: &[u8], n: usize, classes: &C
 }
 
 #[inline(always)]
-fn split<const SHAPE: usize>(blocks: impl Blocks, text: &[u8], n: usize, classes: &Classes, cuts: &mut Cuts) {
+fn split<const SHAPE: usize>(
+    blocks: impl KernelBlocks,
+    text: &[u8],
+    n: usize,
+    classes: &Classes,
+    cuts: &mut Cuts,
+) {
     cuts.begin(n);
     let mut starts = Starts::<_, SHAPE>::new(blocks, &text[..n], classes);
     let mut before = 0;

@@ -9,7 +9,7 @@ use super::super::classes::{self, Classes};
 use super::super::shape::{Contractions, Newlines, Numbers, Shape, Symbols, Words};
 use super::classify::Bitmaps;
 use super::{BLOCK, SHAPES};
-use crate::encode::kernel::blocks::Blocks;
+use crate::encode::kernel::blocks::KernelBlocks;
 use crate::encode::utf8::decode;
 
 /// A map, and as bit 0 whether the last character of the block before is in it.
@@ -72,7 +72,7 @@ pub struct Starts<'a, K, const SHAPE: usize> {
     behind: u64,
 }
 
-impl<'a, K: Blocks, const SHAPE: usize> Starts<'a, K, SHAPE> {
+impl<'a, K: KernelBlocks, const SHAPE: usize> Starts<'a, K, SHAPE> {
     const SHAPE: Shape = SHAPES[SHAPE];
 
     pub fn new(blocks: K, text: &'a [u8], classes: &'a Classes) -> Self {
@@ -379,7 +379,7 @@ impl<'a, K: Blocks, const SHAPE: usize> Starts<'a, K, SHAPE> {
 /// the end of the block, `ahead` decides.
 #[inline(always)]
 fn runs_before(
-    blocks: impl Blocks,
+    blocks: impl KernelBlocks,
     wanted: u64,
     members: u64,
     runs: u64,

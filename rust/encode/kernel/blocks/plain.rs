@@ -1,0 +1,97 @@
+//! Blocks in plain Rust.
+
+use super::{Blocks, ByteBlock};
+use crate::encode::kernel::Plain;
+
+impl Blocks for Plain {
+    type Block = Bytes;
+
+    #[inline(always)]
+    fn load(self, bytes: &[u8; 64]) -> Bytes {
+        Bytes(*bytes)
+    }
+
+    #[inline(always)]
+    fn push_ones(self, ones: u64, base: u32, places: &mut Vec<u32>) {
+        let mut rest = ones;
+        while rest != 0 {
+            places.push(base + rest.trailing_zeros());
+            rest &= rest - 1;
+        }
+    }
+}
+
+/// 64 bytes.
+#[derive(Clone, Copy)]
+pub struct Bytes([u8; 64]);
+
+impl Bytes {
+    /// The bytes for which `is` holds, in a form that compilers know to vectorize.
+    #[inline(always)]
+    fn map(self, is: impl Fn(u8) -> bool) -> u64 {
+        let flags = self.0.map(|byte| u8::from(is(byte)));
+        let (words, _) = flags.as_chunks();
+        let eight = |word: &[u8; 8]| {
+            // The highest byte of the product has the lowest bit of each byte.
+            u64::from_le_bytes(*word).wrapping_mul(0x0102_0408_1020_4080) >> 56
+        };
+        words.iter().enumerate().map(|(place, word)| eight(word) << (8 * place)).sum()
+    }
+}
+
+impl ByteBlock for Bytes {
+    #[inline(always)]
+    fn high(self) -> u64 {
+        self.bit::<7>()
+    }
+
+    #[inline(always)]
+    fn bit<const BIT: u32>(self) -> u64 {
+        self.map(|byte| byte >> BIT & 1 == 1)
+    }
+
+    #[inline(always)]
+    fn equal(self, byte: u8) -> u64 {
+        self.map(|other| other == byte)
+    }
+
+    #[inline(always)]
+    fn equal_either(self, one: u8, other: u8) -> u64 {
+        self.map(|byte| byte == one || byte == other)
+    }
+
+    #[inline(always)]
+    fn not_zero(self) -> u64 {
+        self.map(|byte| byte != 0)
+    }
+
+    #[inline(always)]
+    fn within(self, low: u8, high: u8) -> u64 {
+        self.map(|byte| byte.wrapping_sub(low) <= high - low)
+    }
+
+    #[inline(always)]
+    fn within_either_case(self, low: u8, high: u8) -> u64 {
+        self.map(|byte| (byte | 0x20).wrapping_sub(low) <= high - low)
+    }
+
+    #[inline(always)]
+    fn continuation(self) -> u64 {
+        self.map(|byte| byte & 0xC0 == 0x80)
+    }
+
+    #[inline(always)]
+    fn look_up(self, table: &[u8; 256]) -> Self {
+        Self(self.0.map(|byte| table[usize::from(byte)]))
+    }
+
+    #[inline(always)]
+    fn look_up_first_of_three(self, table: &[u8; 16]) -> Self {
+        Self(self.0.map(|byte| if byte >> 4 == 0xE { table[usize::from(byte & 0xF)] } else { 0 }))
+    }
+
+    #[inline(always)]
+    fn bytes(self) -> [u8; 64] {
+        self.0
+    }
+}
