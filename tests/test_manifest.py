@@ -57,6 +57,24 @@ def test_relative_paths_start_where_the_manifest_was_made(tmp_path, encoder, mon
         next(iter(dataset))
 
 
+def test_the_same_names_in_two_folders_are_two_manifests(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    here = gm.Manifest(("s.jsonl",), (1,))
+    assert here == gm.Manifest(("s.jsonl",), (1,))
+    (tmp_path / "a").mkdir()
+    monkeypatch.chdir(tmp_path / "a")
+    assert here != gm.Manifest(("s.jsonl",), (1,))
+
+
+def test_relative_paths_need_a_working_folder(tmp_path, monkeypatch):
+    (tmp_path / "a").mkdir()
+    monkeypatch.chdir(tmp_path / "a")
+    (tmp_path / "a").rmdir()
+    for make in (lambda: gm.Manifest.find("*.jsonl"), lambda: gm.Manifest(("s.jsonl",), (1,))):
+        with pytest.raises(gm.MissingShardError, match="the working folder was removed"):
+            make()
+
+
 def test_a_list_of_globs_and_paths_names_each_shard_once(folder):
     manifest = gm.Manifest.find([folder / "b/x.jsonl", f"{folder}/a/*.jsonl", str(folder / "a/x.jsonl")])
     assert names(manifest, folder) == ["a/Z.jsonl", "a/x.jsonl", "a/é.jsonl", "b/x.jsonl"]

@@ -89,6 +89,15 @@ def test_every_entry_is_in_the_list_the_file_the_state_and_the_counts(broken, en
     assert [Path(entry["shard"]).name[0] for entry in sorted(cut, key=lambda entry: entry["shard"])] == list("2255")
 
 
+def test_a_relative_file_lies_where_the_dataset_was_made(broken, encoder, tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    dataset = make(broken, encoder, quarantine_file="quarantine.jsonl")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert list(dataset)
+    assert listed(tmp_path / "quarantine.jsonl")
+
+
 @pytest.mark.parametrize("seed", [None, 7])
 def test_a_restored_run_lists_nothing_twice_and_nothing_less(broken, encoder, tmp_path, seed):
     def dataset(file):

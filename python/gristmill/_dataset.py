@@ -152,7 +152,9 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
                 f"batch_size={rows}: a batch of rows of sequence_length={length} would have more than {_MOST_PLACES} "
                 "places"
             )
-        if not isinstance(provenance, bool):
+        if isinstance(provenance, (bool, np.bool_)):
+            provenance = bool(provenance)
+        else:
             provenance = _arguments.integer("provenance", provenance, 1, length)
         if on_stats is not None and not callable(on_stats):
             raise _arguments.wrong_type("on_stats", on_stats, "a function that takes a dict, or None")
@@ -305,4 +307,4 @@ def _quarantine_file(value: "Pathish | None", on_error: str) -> str | None:
         raise ArgumentError(f"quarantine_file={path!r}: its folder does not exist")
     if os.path.isdir(path):  # noqa: PTH112
         raise ArgumentError(f"quarantine_file={path!r}: expected a file, found a folder")
-    return path
+    return str(Path(path).absolute())  # iterators may be made in another working folder

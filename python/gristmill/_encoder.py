@@ -311,6 +311,8 @@ class Encoder:
         Raises:
           ArgumentError: there is no such token; the message lists candidates.
         """
+        if isinstance(given, np.bool_):
+            given = bool(given)
         if given is False:
             return None
         if given is None or given is True:

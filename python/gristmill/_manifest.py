@@ -33,7 +33,7 @@ class Manifest:
 
     paths: tuple[str, ...]
     sizes: tuple[int, ...]
-    folder: str = field(init=False, repr=False, compare=False)
+    folder: str = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         if len(self.paths) != len(self.sizes):
@@ -43,7 +43,7 @@ class Manifest:
         for path, size in zip(self.paths, self.sizes, strict=True):
             _check_name(path)
             integer(f"the size of {path!r}", size, 0, _LARGEST_SIZE)
-        object.__setattr__(self, "folder", "" if all(map(os.path.isabs, self.paths)) else os.getcwd())
+        object.__setattr__(self, "folder", "" if all(map(os.path.isabs, self.paths)) else _working_folder())
         # The order does not depend on how the paths are spelled. Links are followed nowhere: two names of one file may
         # be meant.
         absolute = self._absolute()
@@ -137,7 +137,14 @@ def _matches(pattern: object) -> Sequence[str]:
     if matches:
         return matches
     what = "no file matches the glob" if glob.has_magic(name) else "no such file:"
-    raise MissingShardError(f"{what} {name!r} (working folder: {os.getcwd()!r}){_hint(name)}")
+    raise MissingShardError(f"{what} {name!r} (working folder: {_working_folder()!r}){_hint(name)}")
+
+
+def _working_folder() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        raise MissingShardError("the working folder was removed, from which relative paths start") from None
 
 
 def _what_it_is(path: str) -> str:

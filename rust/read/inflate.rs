@@ -15,12 +15,13 @@ const INPUT_BYTES: usize = 256 << 10;
 const MAGIC: [u8; 2] = [0x1f, 0x8b];
 
 /// Formats that are sometimes mistaken for ours, by their first bytes, with which no line of JSON begins.
-const OTHERS: [(&[u8], &str); 7] = [
+const OTHERS: [(&[u8], &str); 8] = [
     (b"\x28\xb5", "Zstandard"),
     (b"\xfd7", "xz"),
     (b"BZh", "bzip2"),
-    (b"PK\x03\x04", "a zip archive"),
+    (b"PK", "a zip archive"),
     (b"PAR1", "Parquet"),
+    (b"\xff\xfe\0\0", "UTF-32"),
     (b"\xff\xfe", "UTF-16"),
     (b"\xfe\xff", "UTF-16"),
 ];

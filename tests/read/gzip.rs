@@ -181,8 +181,10 @@ fn other_formats_are_named() {
         (b"\xfd7zXZ", "xz"),
         (b"BZh91AY", "bzip2"),
         (b"PK\x03\x04\x14", "a zip archive"),
+        (b"PK\x05\x06\0", "a zip archive"),
         (b"PAR1\x15", "Parquet"),
         (b"\xff\xfe{\0", "UTF-16"),
+        (b"\xff\xfe\0\0{\0\0\0", "UTF-32"),
         (b"\xfe\xff\0{", "UTF-16"),
     ] {
         let seen = read("s.jsonl", head);

@@ -291,7 +291,8 @@ fn cut_runs(blocks: &[Block], run: usize, first: Option<usize>, cuts: &mut [u64]
     for (index, block) in blocks.iter().enumerate() {
         let members = block.classes[run];
         let then = before.then(members);
-        let starts = members & (!then | cuts[index]);
+        // Cuts inside a run are there already.
+        let starts = members & !then;
         // A match that begins one character earlier.
         let later = first.map_or(0, |first| starts & !cuts[index] & before_first.then(block.classes[first]));
         cuts[index] |= starts & !later | then & !members;
@@ -354,19 +355,11 @@ fn last_of(bits: u64) -> Option<usize> {
 fn cut_numbered(blocks: &[Block], class: usize, min: u32, max: u32, cuts: &mut [u64]) {
     let has = |bits: u64, at: usize| bits >> (at % BLOCK) & 1 == 1;
     let mut before = Before::default();
-    // The end of the last run.
-    let mut at = 0;
     for (index, block) in blocks.iter().enumerate() {
         let members = block.classes[class];
         let starts = members & (!before.then(members) | cuts[index]);
         for start in ones(starts).map(|place| index * BLOCK + place) {
-            if start < at {
-                // A match of a run that began in the block before.
-                continue;
-            }
-            at = start;
-            let mut begin = start;
-            let mut count = 0;
+            let (mut at, mut begin, mut count) = (start, start, 0);
             while let Some(block) = blocks.get(at / BLOCK) {
                 let is_lead = has(block.leads, at);
                 if !has(block.classes[class], at) || at > start && has(cuts[at / BLOCK], at) {
