@@ -7,7 +7,7 @@
 use regex_syntax::hir::ClassUnicode;
 
 use super::parser::parse;
-use super::pattern::Node;
+use super::pattern::{Node, named_set, single};
 use super::recognise::{BYTE_LEVEL_PATTERN, Domain, RecognisedStep};
 use super::table::{Table, memberships};
 use crate::encode::cuts::{Cuts, inside};
@@ -200,16 +200,12 @@ impl Step {
             })
         };
         if parse(BYTE_LEVEL_PATTERN).as_ref() == Ok(pattern) {
-            let mut named = |spelled: &str| match parse(spelled) {
-                Ok(Node::Class(set)) => Some(class(&set)),
-                _ => None,
-            };
             return Some(Self::ByteLevel(ByteLevel {
-                letter: named(r"\p{L}")?,
-                number: named(r"\p{N}")?,
-                space: named(r"\s")?,
-                blank: named(" ")?,
-                apostrophe: named("'")?,
+                letter: class(&named_set(r"\p{L}").ok()?),
+                number: class(&named_set(r"\p{N}").ok()?),
+                space: class(&named_set(r"\s").ok()?),
+                blank: class(&single(' ')),
+                apostrophe: class(&single('\'')),
             }));
         }
         match pattern {
@@ -228,11 +224,8 @@ impl Step {
                     first @ Node::Repeat { min: 0, max: Some(1), .. },
                     run @ Node::Repeat { min: 1, max: None, .. },
                 ] => {
-                    let run = run.repeated()?;
-                    // What is in both classes is part of the run, wherever the match began.
-                    let mut first = first.repeated()?.clone();
-                    first.difference(run);
-                    Some(Self::RunAfter { first: class(&first), run: class(run) })
+                    // What is in both classes belongs to the run, wherever the match began.
+                    Some(Self::RunAfter { first: class(first.repeated()?), run: class(run.repeated()?) })
                 }
                 [run @ Node::Repeat { min: 1, max: None, .. }, Node::Ahead { set, at_end: true }] => {
                     let mut other = set.clone();

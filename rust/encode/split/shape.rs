@@ -51,8 +51,8 @@ pub enum Numbers {
     AfterSpace,
     /// `\p{N}`
     Single,
-    /// `\p{N}{1,3}`
-    UpToThree,
+    /// `\p{N}{1,n}`
+    UpTo(u32),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,7 +92,7 @@ impl Shape {
     pub const DEEPSEEK_V3: Self = Self {
         words: Words::WithMarks,
         contractions: Contractions::None,
-        numbers: Numbers::UpToThree,
+        numbers: Numbers::UpTo(3),
         newlines: Newlines::Kept,
         symbols: Symbols::Categories,
     };
@@ -104,16 +104,18 @@ impl Shape {
     pub const CL100K: Self = Self {
         words: Words::AfterAny,
         contractions: Contractions::AnyCase,
-        numbers: Numbers::UpToThree,
+        numbers: Numbers::UpTo(3),
         newlines: Newlines::Kept,
         symbols: Symbols::Rest,
     };
     pub const QWEN2: Self = Self { numbers: Numbers::Single, ..Self::CL100K };
+    /// As in nanochat.
+    pub const CL100K_PAIRS: Self = Self { numbers: Numbers::UpTo(2), ..Self::CL100K };
     pub const QWEN3_5: Self = Self { words: Words::AfterAnyMarked, ..Self::QWEN2 };
     pub const O200K: Self = Self {
         words: Words::Cased,
         contractions: Contractions::Suffix,
-        numbers: Numbers::UpToThree,
+        numbers: Numbers::UpTo(3),
         newlines: Newlines::KeptWithSlash,
         symbols: Symbols::Rest,
     };
@@ -168,17 +170,22 @@ impl Shape {
             Words::AfterSpace => Numbers::AfterSpace,
             _ => Numbers::recognise(rest.pop_front()?)?,
         };
-        let mut take = |piece: &str| rest.pop_front().is_some_and(|node| is(node, piece));
+        let mut take = |spellings: &[&str]| {
+            rest.pop_front().is_some_and(|node| spellings.iter().any(|spelling| is(node, spelling)))
+        };
         let newlines = match words {
             Words::AfterSpace => {
-                (take(r" ?\p{N}+") && take(r" ?[^\s\p{L}\p{N}]+")).then_some(Newlines::Plain)?
+                (take(&[r" ?\p{N}+"]) && take(&[r" ?[^\s\p{L}\p{N}]+"])).then_some(Newlines::Plain)?
             }
-            Words::AfterAny => take(r" ?[^\s\p{L}\p{N}]+[\r\n]*").then_some(Newlines::Kept)?,
-            Words::AfterAnyMarked => take(r" ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*").then_some(Newlines::Kept)?,
-            _ => take(r" ?[^\s\p{L}\p{N}]+[\r\n/]*").then_some(Newlines::KeptWithSlash)?,
+            Words::AfterAny => take(&[r" ?[^\s\p{L}\p{N}]+[\r\n]*"]).then_some(Newlines::Kept)?,
+            Words::AfterAnyMarked => take(&[r" ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*"]).then_some(Newlines::Kept)?,
+            _ => take(&[r" ?[^\s\p{L}\p{N}]+[\r\n/]*"]).then_some(Newlines::KeptWithSlash)?,
         };
-        let spaces =
-            (newlines == Newlines::Plain || take(r"\s*[\r\n]+")) && take(r"\s+(?!\S)") && take(r"\s+");
+        // Whitespace that leads to a newline is taken up to the last one either way, and what the last alternative meets
+        // is one character.
+        let spaces = (newlines == Newlines::Plain || take(&[r"\s*[\r\n]+", r"\s*[\r\n]"]))
+            && take(&[r"\s+(?!\S)"])
+            && take(&[r"\s+", r"\s"]);
         (spaces && rest.is_empty()).then_some(Self {
             words,
             contractions,
@@ -203,7 +210,7 @@ impl Shape {
         let numbers = match self.numbers {
             Numbers::AfterSpace => "",
             Numbers::Single => ", digits one by one",
-            Numbers::UpToThree => ", numbers in groups of 3",
+            Numbers::UpTo(count) => &format!(", numbers in groups of {count}"),
         };
         format!("{style}{contractions}{numbers}")
     }
@@ -216,6 +223,10 @@ impl Contractions {
         const LOWER_CASE: [&str; 7] = ["'s", "'t", "'re", "'ve", "'m", "'ll", "'d"];
         const ANY_CASE: [&str; 7] =
             ["(?i:'s)", "(?i:'t)", "(?i:'re)", "(?i:'ve)", "(?i:'m)", "(?i:'ll)", "(?i:'d)"];
+        if rest.front().is_some_and(|node| is(node, "'(?i:[sdmt]|ll|ve|re)")) {
+            rest.pop_front();
+            return Self::AnyCase;
+        }
         for (all, kind) in [(LOWER_CASE, Self::LowerCase), (ANY_CASE, Self::AnyCase)] {
             if rest.len() >= 7 && all.iter().all(|one| rest.iter().take(7).any(|node| is(node, one))) {
                 rest.drain(..7);
@@ -230,10 +241,8 @@ impl Numbers {
     fn recognise(pattern: &Node) -> Option<Self> {
         if is(pattern, r"\p{N}") {
             Some(Self::Single)
-        } else if is(pattern, r"\p{N}{1,3}") {
-            Some(Self::UpToThree)
         } else {
-            None
+            (2..=3).find(|count| is(pattern, &format!(r"\p{{N}}{{1,{count}}}"))).map(Self::UpTo)
         }
     }
 }

@@ -19,10 +19,11 @@ use crate::encode::kernel::blocks::KernelBlocks;
 use crate::encode::kernel::{Avx2, Avx512, Kernel};
 
 /// The shapes that kernels are compiled for.
-const SHAPES: [Shape; 8] = [
+const SHAPES: [Shape; 9] = [
     Shape::GPT2,
     Shape::GPT2_SINGLE_NUMBERS,
     Shape::CL100K,
+    Shape::CL100K_PAIRS,
     Shape::QWEN2,
     Shape::QWEN3_5,
     Shape::O200K,
@@ -36,10 +37,19 @@ const BLOCK: usize = 64;
 type Split<K> = unsafe fn(K, &[u8], usize, &Classes, &mut Cuts);
 
 const AVX2: [Split<Avx2>; SHAPES.len()] =
-    [avx2::<0>, avx2::<1>, avx2::<2>, avx2::<3>, avx2::<4>, avx2::<5>, avx2::<6>, avx2::<7>];
+    [avx2::<0>, avx2::<1>, avx2::<2>, avx2::<3>, avx2::<4>, avx2::<5>, avx2::<6>, avx2::<7>, avx2::<8>];
 
-const AVX512: [Split<Avx512>; SHAPES.len()] =
-    [avx512::<0>, avx512::<1>, avx512::<2>, avx512::<3>, avx512::<4>, avx512::<5>, avx512::<6>, avx512::<7>];
+const AVX512: [Split<Avx512>; SHAPES.len()] = [
+    avx512::<0>,
+    avx512::<1>,
+    avx512::<2>,
+    avx512::<3>,
+    avx512::<4>,
+    avx512::<5>,
+    avx512::<6>,
+    avx512::<7>,
+    avx512::<8>,
+];
 
 /// Splits text by a pattern with a shape.
 #[derive(Clone, Copy)]

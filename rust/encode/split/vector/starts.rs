@@ -58,7 +58,7 @@ pub struct Starts<'a, K, const SHAPE: usize> {
     text: &'a [u8],
     classes: &'a Classes,
     before: History,
-    /// How many characters of a group of three numbers the last block ends in, 0 if in none.
+    /// How many characters of a group of numbers the last block ends in, 0 if in none.
     grouped: u32,
     /// Whether the last block ends in ASCII letters that follow an ASCII symbol.
     ascii_word: u64,
@@ -224,20 +224,21 @@ impl<'a, K: KernelBlocks, const SHAPE: usize> Starts<'a, K, SHAPE> {
     #[inline(always)]
     fn numbers(&mut self, number: Map, blank: Map, count: u32, last: u32) -> u64 {
         let first = number.bits & !number.then();
-        match Self::SHAPE.numbers {
+        let most = match Self::SHAPE.numbers {
             Numbers::AfterSpace => return first & !blank.then(),
             Numbers::Single => return number.bits,
-            Numbers::UpToThree => {}
-        }
+            Numbers::UpTo(most) => most,
+        };
         let mut starts = first;
         // A run that continues from the last block first fills the group that it is in.
-        let missing = 3u32.wrapping_sub(self.grouped);
+        let missing = most.wrapping_sub(self.grouped);
         if self.grouped != 0 && number.bits.trailing_ones() > missing {
             starts |= 1 << missing;
         }
-        let fourth = number.bits & number.bits << 1 & number.bits << 2 & number.bits << 3;
+        // What follows as many others as fill a group.
+        let behind_group = (1..=most).fold(number.bits, |all, before| all & number.bits << before);
         loop {
-            let more = starts << 3 & fourth & !starts;
+            let more = starts << most & behind_group & !starts;
             if more == 0 {
                 break;
             }
