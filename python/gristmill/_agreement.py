@@ -139,13 +139,14 @@ def _vote(exchange: Exchange, replicas: dict[int, list[int]] | None) -> Callable
     ]
 
     def vote(has_rows: bool, place: object) -> Callable[[], bool]:
-        digest = hashlib.blake2b(repr(place).encode() if replicas else b"", digest_size=_DIGEST_BYTES).digest()
-        words = _words(has_rows.to_bytes(_WORD_BYTES, "little") + digest)
-        ask = exchange.ask(lambda _: words)
+        told = has_rows.to_bytes(_WORD_BYTES, "little")
+        if replicas:
+            told += hashlib.blake2b(repr(place).encode(), digest_size=_DIGEST_BYTES).digest()
+        ask = exchange.ask(lambda _: _words(told))
 
         def answer() -> bool:
-            told = ask()
-            differs = (told[:, 1:] != told[firsts, 1:]).any(axis=1)
+            answers = ask()
+            differs = (answers[:, 1:] != answers[firsts, 1:]).any(axis=1)
             if differs.any():
                 device = int(differs.argmax())
                 one, other = exchange.processes[[firsts[device], device]]
@@ -154,7 +155,7 @@ def _vote(exchange: Exchange, replicas: dict[int, list[int]] | None) -> Callable
                     "different bytes, and left out different records. Compare their quarantine files, give both the "
                     "same shards, and go on from a state that was saved before"
                 )
-            return bool(told[:, 0].any())
+            return bool(answers[:, 0].any())
 
         return answer
 

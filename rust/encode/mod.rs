@@ -20,6 +20,7 @@ mod normalize;
 mod pieces;
 mod recognise;
 mod reference;
+mod spelling;
 pub mod split;
 mod text;
 mod utf8;
@@ -297,12 +298,13 @@ impl Encoder {
         let bytes: usize = texts.iter().map(|text| text.as_ref().len()).sum();
         let mut ids = Vec::with_capacity(bytes / 3);
         let mut ends = Vec::with_capacity(texts.len());
-        for (place, text) in texts.iter().enumerate() {
+        let outcome = texts.iter().enumerate().try_for_each(|(place, text)| {
             worker.encode(text.as_ref(), &mut ids).map_err(|error| (place, error))?;
             ends.push(ids.len());
-        }
+            Ok(())
+        });
         self.shared.keep(worker.fast);
-        Ok((ids, ends))
+        outcome.map(|()| (ids, ends))
     }
 
     /// What one thread needs to encode.

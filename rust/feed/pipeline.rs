@@ -14,6 +14,9 @@ use crate::lane::cursor::{Cursor, Totals};
 use crate::lane::quarantine_file::QuarantineFile;
 use crate::lane::report::{Report, Rows};
 
+/// Idle buffers that are kept: of a consumer that drops a batch before it asks for the next, or after.
+const IDLE_BUFFERS: usize = 2;
+
 /// Delivers the batches of some lanes. Starts its threads when the first batch is requested.
 pub struct Pipeline {
     config: Arc<StreamConfig>,
@@ -120,7 +123,7 @@ impl Pipeline {
         };
         let delivered = Delivered { step: 0, row: 0, cursors: vec![Cursor::default(); host.lanes.len()] };
         Self {
-            pool: Pool::new(shape, host.prefetch + 2),
+            pool: Pool::new(shape, IDLE_BUFFERS),
             config,
             host,
             encoder,
@@ -319,6 +322,7 @@ impl Pipeline {
     pub fn fail(&mut self, error: Error) {
         self.before = None;
         self.stop();
+        self.pool.clear();
         self.phase = Phase::Failed(error);
     }
 

@@ -2,7 +2,7 @@
 
 use super::cursor::Place;
 use super::ids::Ids;
-use super::quarantine::{LeftOut, Quarantined};
+use super::quarantine::{Losses, Quarantined};
 use crate::error::Error;
 
 /// Some documents of a lane, in stream order, with what was found among and after them.
@@ -35,7 +35,7 @@ pub struct Document {
     /// Number of its ids. Filled by encoding.
     pub tokens: usize,
     /// What was left out between the previous document (possibly of the previous block) and this one.
-    pub quarantined_before: LeftOut,
+    pub quarantined_before: Losses,
 }
 
 /// What follows the documents of a block.
@@ -60,5 +60,5 @@ pub struct Failure {
     /// Where reading resumes in a run that is restored after the last sound document.
     pub place: Place,
     /// What was left out between that document and `place`.
-    pub quarantined_before: LeftOut,
+    pub quarantined_before: Losses,
 }

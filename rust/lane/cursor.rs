@@ -54,6 +54,9 @@ pub struct Cursor {
 /// How many numbers a cursor consists of.
 pub const NUMBERS: usize = 14;
 
+/// More than any of them can become. What counts further from there does not overflow.
+const MOST: u64 = 1 << 62;
+
 impl Cursor {
     /// All its numbers with their names, in the order of a saved state.
     fn numbers(&mut self) -> [(&'static str, &mut u64); NUMBERS] {
@@ -101,6 +104,9 @@ impl Cursor {
         let Place { epoch, shard, record, byte } = self.window;
         let wrong =
             |what: String| Err(Error::State(format!("the state of lane {lane} does not fit: {what}")));
+        if let Some(number) = self.to_array().into_iter().find(|number| *number > MOST) {
+            return wrong(format!("it holds the number {number}, which no stream reaches"));
+        }
         let Totals { records, quarantined, lost_shards, .. } = self.totals;
         if quarantined > records || lost_shards > quarantined {
             return wrong(format!(
@@ -135,7 +141,7 @@ impl Cursor {
 
 impl std::ops::AddAssign for Totals {
     fn add_assign(&mut self, other: Self) {
-        // A saved state may hold any numbers.
+        // The sum over lanes may be too large, if states hold odd numbers.
         self.records = self.records.saturating_add(other.records);
         self.quarantined = self.quarantined.saturating_add(other.quarantined);
         self.documents = self.documents.saturating_add(other.documents);

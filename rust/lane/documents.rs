@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::block::{Block, Document, Failure, Then};
 use super::cursor::{Cursor, Place, Totals};
-use super::quarantine::{LeftOut, Quarantined};
+use super::quarantine::{Losses, Quarantined};
 use super::window::{Share, Window};
 use crate::config::{Packing, StreamConfig};
 use crate::error::{Error, Result, ShardError};
@@ -234,7 +234,7 @@ impl Documents {
         self.cursor.totals.text_bytes += document.text_bytes as u64;
     }
 
-    fn count_quarantined(&mut self, count: LeftOut) {
+    fn count_quarantined(&mut self, count: Losses) {
         self.counted.append(&mut self.quarantined.take_first(count));
         self.cursor.totals.records += count.records;
         self.cursor.totals.quarantined += count.records;

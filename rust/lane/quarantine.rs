@@ -10,21 +10,21 @@ const NEWEST: usize = 1000;
 
 /// How much was left out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct LeftOut {
+pub struct Losses {
     /// Entries: bad records, and one for each shard that could not be read to its end.
     pub records: u64,
     /// Those of them that cost the rest of a shard.
     pub shards: u64,
 }
 
-impl std::ops::AddAssign for LeftOut {
+impl std::ops::AddAssign for Losses {
     fn add_assign(&mut self, other: Self) {
         self.records += other.records;
         self.shards += other.shards;
     }
 }
 
-impl std::ops::SubAssign for LeftOut {
+impl std::ops::SubAssign for Losses {
     fn sub_assign(&mut self, other: Self) {
         self.records -= other.records;
         self.shards -= other.shards;
@@ -34,20 +34,20 @@ impl std::ops::SubAssign for LeftOut {
 /// Records that were left out, in stream order, in bounded memory.
 #[derive(Debug, Default)]
 pub struct Quarantined {
-    count: LeftOut,
+    count: Losses,
     /// The last of them.
     newest: VecDeque<ShardError>,
 }
 
 impl Quarantined {
     /// How many there are.
-    pub fn count(&self) -> LeftOut {
+    pub fn count(&self) -> Losses {
         self.count
     }
 
     /// Adds one. `lost` says that the rest of its shard was lost with it.
     pub fn push(&mut self, error: ShardError, lost: bool) {
-        self.count += LeftOut { records: 1, shards: u64::from(lost) };
+        self.count += Losses { records: 1, shards: u64::from(lost) };
         self.newest.push_back(error);
         self.forget_oldest();
     }
@@ -61,7 +61,7 @@ impl Quarantined {
 
     /// Takes the first `count`. The details of all of them may already be forgotten.
     #[must_use]
-    pub fn take_first(&mut self, count: LeftOut) -> Self {
+    pub fn take_first(&mut self, count: Losses) -> Self {
         let forgotten = self.count.records as usize - self.newest.len();
         let newest = self.newest.drain(..(count.records as usize).saturating_sub(forgotten)).collect();
         self.count -= count;
@@ -100,9 +100,9 @@ mod tests {
     fn the_first_ones_are_taken_first() {
         let mut all = entries(0..5);
         all.append(&mut entries(5..12));
-        let first = all.take_first(LeftOut { records: 7, shards: 1 });
-        assert_eq!(first.count(), LeftOut { records: 7, shards: 1 });
-        assert_eq!(all.count(), LeftOut { records: 5, shards: 1 });
+        let first = all.take_first(Losses { records: 7, shards: 1 });
+        assert_eq!(first.count(), Losses { records: 7, shards: 1 });
+        assert_eq!(all.count(), Losses { records: 5, shards: 1 });
         assert_eq!((records(first), records(all)), ((0..7).collect(), (7..12).collect()));
     }
 
@@ -110,9 +110,9 @@ mod tests {
     fn only_the_newest_are_known_in_detail() {
         let many = NEWEST as u64 + 50;
         let mut all = entries(0..many);
-        assert_eq!(all.count(), LeftOut { records: many, shards: many.div_ceil(10) });
+        assert_eq!(all.count(), Losses { records: many, shards: many.div_ceil(10) });
         // Of the first 60, 50 are forgotten.
-        let first = all.take_first(LeftOut { records: 60, shards: 6 });
+        let first = all.take_first(Losses { records: 60, shards: 6 });
         assert_eq!(records(first), (50..60).collect::<Vec<_>>());
         assert_eq!(records(all), (60..many).collect::<Vec<_>>());
     }

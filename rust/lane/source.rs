@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::block::{Block, Document, Failure, Then};
 use super::cursor::{Cursor, Place};
-use super::quarantine::LeftOut;
+use super::quarantine::Losses;
 use super::quarantine_file::QuarantineFile;
 use super::shards::LaneShards;
 use crate::config::{OnError, StreamConfig};
@@ -42,8 +42,8 @@ pub struct Source {
     pub(super) block_bytes: usize,
     window: Fill,
     records: u64,
-    left_out: LeftOut,
-    left_out_in_a_row: LeftOut,
+    left_out: Losses,
+    left_out_in_a_row: Losses,
     /// The last entry since this source was made.
     last_left_out: Option<ShardError>,
     listed_in: Option<Arc<QuarantineFile>>,
@@ -89,8 +89,8 @@ impl Source {
             block_bytes: FIRST_BLOCK_BYTES,
             window: Fill::default(),
             records: cursor.totals.records,
-            left_out: LeftOut { records: cursor.totals.quarantined, shards: cursor.totals.lost_shards },
-            left_out_in_a_row: LeftOut::default(),
+            left_out: Losses { records: cursor.totals.quarantined, shards: cursor.totals.lost_shards },
+            left_out_in_a_row: Losses::default(),
             last_left_out: None,
             listed_in: None,
             stop: Arc::default(),
@@ -122,7 +122,7 @@ impl Source {
         text.clear();
         let mut block = Block::default();
         block.then = self.fill(&mut block, text).unwrap_or_else(|error| {
-            let quarantined_before = LeftOut::default();
+            let quarantined_before = Losses::default();
             Then::Failed(Box::new(Failure { error, place: self.safe, quarantined_before }))
         });
         self.done = matches!(block.then, Then::Ended(_) | Then::Failed(..));
@@ -150,7 +150,7 @@ impl Source {
                 // one.
                 Record::ShardEnd => self.next_shard()?,
             };
-            if self.left_out_in_a_row == LeftOut::default() {
+            if self.left_out_in_a_row == Losses::default() {
                 self.safe = self.place;
             }
             if ends {
@@ -246,7 +246,7 @@ impl Source {
         if self.config.on_error == OnError::Raise {
             return Err(Error::Shard(error));
         }
-        let one = LeftOut { records: 1, shards: u64::from(lost) };
+        let one = Losses { records: 1, shards: u64::from(lost) };
         self.records += 1;
         self.left_out += one;
         self.left_out_in_a_row += one;

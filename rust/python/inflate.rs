@@ -6,15 +6,14 @@ use std::io::{BufReader, Read};
 use flate2::bufread::MultiGzDecoder;
 use pyo3::prelude::*;
 
-/// The size that the shard reader uses too.
-const BUFFER_BYTES: usize = 256 * 1024;
+use crate::read::INPUT_BYTES;
 
 /// How many bytes a gzip file inflates to.
 #[pyfunction]
 pub fn inflate(py: Python<'_>, path: String) -> PyResult<u64> {
     py.detach(|| {
-        let mut inflated = MultiGzDecoder::new(BufReader::with_capacity(BUFFER_BYTES, File::open(path)?));
-        let mut buffer = vec![0; BUFFER_BYTES];
+        let mut inflated = MultiGzDecoder::new(BufReader::with_capacity(INPUT_BYTES, File::open(path)?));
+        let mut buffer = vec![0; INPUT_BYTES];
         let mut total = 0;
         loop {
             match inflated.read(&mut buffer)? {

@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, ShardError};
 
+pub use inflate::INPUT_BYTES;
 pub use json::Member;
 pub use reader::ShardReader;
 

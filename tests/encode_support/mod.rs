@@ -179,12 +179,12 @@ impl Compared {
             assert_eq!(encoder.engine(), Engine::Fast, "{}", encoder.engine_reason());
             (special_tokens_in_text, encoder)
         };
-        // One with a cache that is always full.
-        let mut encoders: Vec<_> = Kernel::all()
-            .into_iter()
-            .zip([64 << 20, 1 << 12, 64 << 20])
-            .map(|(kernel, cache_bytes)| load(kernel, cache_bytes, SpecialTokens::Id))
-            .collect();
+        let mut encoders = Vec::new();
+        for kernel in Kernel::all() {
+            // The second cache is always full.
+            encoders
+                .extend([64 << 20, 1 << 12].map(|cache_bytes| load(kernel, cache_bytes, SpecialTokens::Id)));
+        }
         encoders.push(load(Kernel::detect(), 1 << 16, SpecialTokens::Text));
         Self { encoders }
     }

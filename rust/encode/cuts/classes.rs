@@ -165,6 +165,7 @@ mod avx2 {
     };
 
     use super::{CLASSES, Cuts, Cutter, OTHER, SPACE};
+    use crate::encode::kernel::blocks::block_at;
 
     /// For one class, indexed by the low half of a byte: one bit for each high half that makes a member.
     type Members = [u8; 16];
@@ -179,12 +180,10 @@ mod avx2 {
             let masks: [[u64; CLASSES]; CLASSES] = self
                 .joined
                 .map(|rights| std::array::from_fn(|right| u64::from(rights >> right & 1).wrapping_neg()));
-            debug_assert!(n + 64 <= text.len(), "texts are padded");
             let mut carries = [0u64; CLASSES];
             let mut at = 0;
             while at < n {
-                let Some(block) = text.get(at..).and_then(|rest| rest.first_chunk::<64>()) else { return };
-                let maps = classify(block, &tables);
+                let maps = classify(block_at(text, at), &tables);
                 let mut kept = 0;
                 for ((map, carry), masks) in maps.iter().zip(&mut carries).zip(&masks) {
                     let before = map << 1 | *carry;
@@ -262,7 +261,7 @@ mod avx2 {
 mod avx512 {
     use super::{CLASSES, Cuts, Cutter, SPACE};
     use crate::encode::kernel::Avx512;
-    use crate::encode::kernel::blocks::{Blocks, ByteBlock};
+    use crate::encode::kernel::blocks::{Blocks, ByteBlock, block_at};
 
     impl Cutter {
         /// 64 bytes at a time: the class of each byte, as a bit, is tested against the classes that must not be cut off
@@ -274,11 +273,9 @@ mod avx512 {
             };
             let joined = by_class(self.joined);
             let own = by_class(std::array::from_fn(|class| 1 << class));
-            debug_assert!(n + 64 <= text.len(), "texts are padded");
             let mut before = None;
             for at in (0..n).step_by(64) {
-                let Some(block) = text.get(at..).and_then(|rest| rest.first_chunk()) else { return };
-                let classes = avx512.load(block).look_up(&self.class);
+                let classes = avx512.load(block_at(text, at)).look_up(&self.class);
                 let joined = classes.look_up_half(&joined);
                 let mut word = !joined.behind(before.unwrap_or(joined)).meets(classes.look_up_half(&own));
                 before = Some(joined);

@@ -11,7 +11,7 @@ use ahash::AHashSet;
 
 use super::{Cuts, inside};
 use crate::encode::kernel::Kernel;
-use crate::encode::kernel::blocks::{Blocks, ByteBlock, Work};
+use crate::encode::kernel::blocks::{Blocks, ByteBlock, Work, block_at};
 
 /// The bytes of each of these characters.
 const WIDTH: usize = 3;
@@ -181,8 +181,7 @@ impl Work for CutGroups<'_> {
         let mut before = 0;
         for (index, word) in cuts.words_mut().iter_mut().enumerate() {
             let at = index * 64;
-            let Some(block) = text.get(at..).and_then(<[u8]>::first_chunk) else { return };
-            let leads = inside(blocks.load(block).within(0xE0, 0xEF), at, n);
+            let leads = inside(blocks.load(block_at(text, at)).within(0xE0, 0xEF), at, n);
             let between = leads & (leads << WIDTH | before >> (64 - WIDTH)) & !*word;
             before = leads;
             if between != 0 {

@@ -1,9 +1,9 @@
 //! Which instructions the hot loops may use, detected once at load.
 //!
 //! The crate is compiled for the target's baseline processor (compiling all of it for newer ones slows inflating by a
-//! fifth). The hot loops exist twice instead: as plain Rust, which processors without a kernel run, and compiled with
-//! the features of a kernel. Both give the same ids; tests force the portable one. Functions that a kernel calls must
-//! be inlined into it, or they run without its instructions.
+//! fifth). The hot loops are compiled twice or three times instead: as plain Rust, which processors without a kernel
+//! run, and with the features of a kernel. Both give the same ids; tests force the portable one. Functions that a
+//! kernel calls must be inlined into it, or they run without its instructions.
 
 pub mod blocks;
 

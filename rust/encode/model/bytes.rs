@@ -5,7 +5,6 @@
 
 use ahash::AHashMap;
 
-use super::spelling;
 use super::unknown::Unknown;
 use super::words::{ByteSymbols, occurs};
 use crate::encode::cuts::Cuts;
@@ -19,6 +18,7 @@ use crate::encode::merge::word::Merging;
 use crate::encode::pieces::cache::Lookup;
 use crate::encode::pieces::piece::Piece;
 use crate::encode::pieces::workspace::Workspace;
+use crate::encode::spelling;
 use crate::encode::split::Splitter;
 use crate::encode::vocab::{Ids, Vocab};
 

@@ -1,7 +1,6 @@
 //! What words consist of: bytes ([`bytes`]) or characters ([`spm`]).
 
 pub mod bytes;
-pub mod spelling;
 pub mod spm;
 pub mod unknown;
 pub mod words;

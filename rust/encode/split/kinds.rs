@@ -4,7 +4,7 @@ use regex_syntax::hir::ClassUnicode;
 
 use super::recognise::{Domain, RecognisedStep};
 use super::table::{Table, memberships};
-use crate::encode::model::spelling::CHARACTERS;
+use crate::encode::spelling::CHARACTERS;
 use crate::encode::utf8::decode;
 
 /// A set of kinds, which are numbered from 0; bits from [`MAX_KINDS`] on are free for other symbols.

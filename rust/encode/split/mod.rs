@@ -55,7 +55,7 @@ enum Way {
 /// Reusable memory of one thread.
 #[derive(Default)]
 pub struct SplitScratch {
-    blocks: Vec<runs::Block>,
+    blocks: Vec<runs::BlockMaps>,
     pieces: Vec<u32>,
     steps: StepScratch,
 }
@@ -63,7 +63,7 @@ pub struct SplitScratch {
 impl SplitScratch {
     /// Bytes in use.
     pub fn bytes(&self) -> usize {
-        self.blocks.capacity() * size_of::<runs::Block>()
+        self.blocks.capacity() * size_of::<runs::BlockMaps>()
             + self.pieces.capacity() * size_of::<u32>()
             + self.steps.bytes()
     }
@@ -90,7 +90,10 @@ impl Splitter {
             (Some(shape), _) => shape.describe(),
             (None, way) => {
                 let what = if matches!(way, Way::Runs(_)) { "into runs " } else { "" };
-                format!("split {what}by a sequence of {} patterns", recognised.steps.len())
+                match recognised.steps.len() {
+                    1 => format!("split {what}by one pattern"),
+                    count => format!("split {what}by a sequence of {count} patterns"),
+                }
             }
         };
         Ok(Self { way, add_prefix_space: recognised.add_prefix_space, description })
@@ -145,7 +148,7 @@ impl Splitter {
         if n == 0 {
             return cuts.begin(0);
         }
-        let SplitScratch { blocks, pieces, steps: scratch } = scratch;
+        let SplitScratch { blocks, pieces, steps: of_steps } = scratch;
         match &self.way {
             #[cfg(target_arch = "x86_64")]
             Way::Vector(vector) => vector.split(text, n, cuts),
@@ -154,7 +157,7 @@ impl Splitter {
                 pieces.clear();
                 pieces.push(n as u32);
                 for steps in all {
-                    steps.refine(&text[..n], pieces, scratch);
+                    steps.refine(&text[..n], pieces, of_steps);
                 }
                 cuts.begin_uncut(n);
                 for end in &pieces[..pieces.len() - 1] {
@@ -162,5 +165,18 @@ impl Splitter {
                 }
             }
         }
+    }
+}
+
+/// The number of letters of a contraction whose apostrophe precedes `text`, 0 if there is none.
+#[inline(always)]
+fn contraction(text: &[u8], any_case: bool) -> u32 {
+    let fold = if any_case { 0x20 } else { 0 };
+    match *text {
+        [a, ..] if matches!(a | fold, b's' | b't' | b'm' | b'd') => 1,
+        [a, b, ..] if matches!([a | fold, b | fold], [b'r' | b'v', b'e'] | [b'l', b'l']) => 2,
+        // The long s folds to s.
+        [0xC5, 0xBF, ..] if any_case => 1,
+        _ => 0,
     }
 }

@@ -6,17 +6,16 @@
 
 use regex_syntax::hir::ClassUnicode;
 
+use super::contraction;
 use super::parser::parse;
 use super::pattern::{Node, named_set, single};
 use super::recognise::{BYTE_LEVEL_PATTERN, Domain, RecognisedStep};
 use super::table::{Table, memberships};
 use crate::encode::cuts::{Cuts, inside};
 use crate::encode::kernel::Kernel;
-use crate::encode::kernel::blocks::{Blocks, ByteBlock, Work};
-use crate::encode::model::spelling::CHARACTERS;
+use crate::encode::kernel::blocks::{BLOCK, Blocks, ByteBlock, Work, block_at};
+use crate::encode::spelling::CHARACTERS;
 use crate::encode::utf8::decode;
-
-const BLOCK: usize = 64;
 
 /// The classes of a character are the bits of a byte.
 const MOST_CLASSES: usize = 8;
@@ -63,9 +62,9 @@ struct ByteLevel {
     apostrophe: usize,
 }
 
-/// 64 bytes of text.
+/// The bitmaps of 64 bytes of text.
 #[derive(Clone, Copy, Default)]
-pub struct Block {
+pub struct BlockMaps {
     /// The first bytes of characters.
     leads: u64,
     /// The bytes of the characters of each class.
@@ -80,7 +79,7 @@ impl Runs {
     }
 
     /// Replaces `cuts` by those of `text[..n]`, `n` > 0, after which [`PADDING`](super::PADDING) bytes follow.
-    pub fn split(&self, text: &[u8], n: usize, blocks: &mut Vec<Block>, cuts: &mut Cuts) {
+    pub fn split(&self, text: &[u8], n: usize, blocks: &mut Vec<BlockMaps>, cuts: &mut Cuts) {
         cuts.begin_uncut(n);
         let words = cuts.words_mut();
         // The ends of the text are ends of pieces.
@@ -135,19 +134,19 @@ struct Read<'a> {
     group: &'a Group,
     text: &'a [u8],
     n: usize,
-    blocks: &'a mut Vec<Block>,
+    blocks: &'a mut Vec<BlockMaps>,
 }
 
 impl Work for Read<'_> {
     #[inline(always)]
-    fn run(self, kernel: impl Blocks) {
+    fn run(self, loader: impl Blocks) {
         let Self { group, text, n, blocks } = self;
         blocks.clear();
         // Of a block, and behind it of those bytes of the next one that belong to its last character.
         let mut classes = [0; BLOCK + 3];
         for at in (0..n).step_by(BLOCK) {
-            let window: &[u8; BLOCK + 3] = text[at..].first_chunk().expect("texts are padded");
-            let bytes = kernel.load(first(window));
+            let window: &[u8; BLOCK + 3] = block_at(text, at);
+            let bytes = loader.load(first(window));
             let mut found = bytes.look_up(&group.of_byte);
             let mut leads = inside(!0, at, n);
             let high = bytes.high();
@@ -161,10 +160,10 @@ impl Work for Read<'_> {
                     let (code, width) = decode(&window[place..]);
                     classes[place..place + width].fill(group.table.of(code));
                 }
-                found = kernel.load(first(&classes));
+                found = loader.load(first(&classes));
             }
-            let maps = maps(found).map(|map| inside(map, at, n));
-            blocks.push(Block { leads, classes: maps });
+            let maps = found.bits().map(|map| inside(map, at, n));
+            blocks.push(BlockMaps { leads, classes: maps });
         }
     }
 }
@@ -173,21 +172,6 @@ impl Work for Read<'_> {
 #[inline(always)]
 fn first(window: &[u8; BLOCK + 3]) -> &[u8; BLOCK] {
     window.first_chunk().expect("it is longer")
-}
-
-/// One bitmap for each bit.
-#[inline(always)]
-fn maps(block: impl ByteBlock) -> [u64; MOST_CLASSES] {
-    [
-        block.bit::<0>(),
-        block.bit::<1>(),
-        block.bit::<2>(),
-        block.bit::<3>(),
-        block.bit::<4>(),
-        block.bit::<5>(),
-        block.bit::<6>(),
-        block.bit::<7>(),
-    ]
 }
 
 impl Step {
@@ -199,15 +183,6 @@ impl Step {
                 sets.len() - 1
             })
         };
-        if parse(BYTE_LEVEL_PATTERN).as_ref() == Ok(pattern) {
-            return Some(Self::ByteLevel(ByteLevel {
-                letter: class(&named_set(r"\p{L}").ok()?),
-                number: class(&named_set(r"\p{N}").ok()?),
-                space: class(&named_set(r"\s").ok()?),
-                blank: class(&single(' ')),
-                apostrophe: class(&single('\'')),
-            }));
-        }
         match pattern {
             Node::Class(set) => Some(Self::Each(class(set))),
             Node::Repeat { min, max, .. } => {
@@ -240,12 +215,21 @@ impl Step {
                 }
                 _ => None,
             },
-            _ => None,
+            Node::Alternate(_) if parse(BYTE_LEVEL_PATTERN).as_ref() == Ok(pattern) => {
+                Some(Self::ByteLevel(ByteLevel {
+                    letter: class(&named_set(r"\p{L}").ok()?),
+                    number: class(&named_set(r"\p{N}").ok()?),
+                    space: class(&named_set(r"\s").ok()?),
+                    blank: class(&single(' ')),
+                    apostrophe: class(&single('\'')),
+                }))
+            }
+            Node::Alternate(_) | Node::Ahead { .. } => None,
         }
     }
 
     /// Adds the cuts of this step to those of the steps before it, and of both ends of the text.
-    fn cut(self, text: &[u8], blocks: &[Block], cuts: &mut [u64]) {
+    fn cut(self, text: &[u8], blocks: &[BlockMaps], cuts: &mut [u64]) {
         match self {
             Self::Each(class) => cut_each(blocks, class, cuts),
             Self::Run(run) => cut_runs(blocks, run, None, cuts),
@@ -271,7 +255,7 @@ impl Before {
     }
 }
 
-fn cut_each(blocks: &[Block], class: usize, cuts: &mut [u64]) {
+fn cut_each(blocks: &[BlockMaps], class: usize, cuts: &mut [u64]) {
     let mut before = Before::default();
     for (block, cuts) in blocks.iter().zip(cuts) {
         let members = block.classes[class];
@@ -279,7 +263,7 @@ fn cut_each(blocks: &[Block], class: usize, cuts: &mut [u64]) {
     }
 }
 
-fn cut_runs(blocks: &[Block], run: usize, first: Option<usize>, cuts: &mut [u64]) {
+fn cut_runs(blocks: &[BlockMaps], run: usize, first: Option<usize>, cuts: &mut [u64]) {
     let (mut before, mut before_first) = (Before::default(), Before::default());
     for (index, block) in blocks.iter().enumerate() {
         let members = block.classes[run];
@@ -294,7 +278,7 @@ fn cut_runs(blocks: &[Block], run: usize, first: Option<usize>, cuts: &mut [u64]
 }
 
 /// Cuts in front of the characters that end where `places` of a block are.
-fn cut_before_last(blocks: &[Block], index: usize, places: u64, cuts: &mut [u64]) {
+fn cut_before_last(blocks: &[BlockMaps], index: usize, places: u64, cuts: &mut [u64]) {
     let leads_before = if index > 0 { blocks[index - 1].leads >> (BLOCK - 1) } else { 0 };
     let of_one_byte = places & (blocks[index].leads << 1 | leads_before);
     cuts[index] |= of_one_byte >> 1;
@@ -311,6 +295,7 @@ fn cut_before_last(blocks: &[Block], index: usize, places: u64, cuts: &mut [u64]
 }
 
 /// The places of the bits that are set.
+#[inline(always)]
 fn ones(mut bits: u64) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let place = (bits != 0).then_some(bits.trailing_zeros() as usize);
@@ -319,7 +304,7 @@ fn ones(mut bits: u64) -> impl Iterator<Item = usize> {
     })
 }
 
-fn cut_runs_at_end(blocks: &[Block], class: usize, cuts: &mut [u64]) {
+fn cut_runs_at_end(blocks: &[BlockMaps], class: usize, cuts: &mut [u64]) {
     let mut before = Before::default();
     // Where the last run before this block begins.
     let mut start = 0;
@@ -345,7 +330,7 @@ fn last_of(bits: u64) -> Option<usize> {
     bits.checked_ilog2().map(|place| place as usize)
 }
 
-fn cut_numbered(blocks: &[Block], class: usize, min: u32, max: u32, cuts: &mut [u64]) {
+fn cut_numbered(blocks: &[BlockMaps], class: usize, min: u32, max: u32, cuts: &mut [u64]) {
     let has = |bits: u64, at: usize| bits >> (at % BLOCK) & 1 == 1;
     let mut before = Before::default();
     for (index, block) in blocks.iter().enumerate() {
@@ -383,7 +368,7 @@ fn cut_at(cuts: &mut [u64], at: usize) {
 
 /// Runs of letters, of numbers and of what is neither nor whitespace, each with a blank in front if there is one; runs
 /// of whitespace, without their last character if more follows in the piece; and contractions.
-fn cut_byte_level(text: &[u8], blocks: &[Block], classes: ByteLevel, cuts: &mut [u64]) {
+fn cut_byte_level(text: &[u8], blocks: &[BlockMaps], classes: ByteLevel, cuts: &mut [u64]) {
     let mut before: [Before; 5] = Default::default();
     // What of the last block's contractions is in this one, and the places behind them.
     let (mut within, mut behind) = (0, 0);
@@ -401,7 +386,7 @@ fn cut_byte_level(text: &[u8], blocks: &[Block], classes: ByteLevel, cuts: &mut 
 
         let (mut contracted, mut after) = (u128::from(within), u128::from(behind));
         for place in ones(starts & map(classes.apostrophe)) {
-            let letters = contraction(&text[at + place + 1..]);
+            let letters = contraction(&text[at + place + 1..], false) as usize;
             let is_cut = |place: usize| {
                 cuts.get((at + place) / BLOCK).is_some_and(|word| word >> (place % BLOCK) & 1 == 1)
             };
@@ -415,14 +400,5 @@ fn cut_byte_level(text: &[u8], blocks: &[Block], classes: ByteLevel, cuts: &mut 
         let space_then = before_space.then(space);
         cuts[index] |= starts & !contracted as u64 | after as u64 | space & (!space_then | cut);
         cut_before_last(blocks, index, space_then & !cut & (letter | number | other), cuts);
-    }
-}
-
-/// The number of letters of a contraction whose apostrophe precedes `text`, 0 if there is none.
-fn contraction(text: &[u8]) -> usize {
-    match text {
-        [b's' | b't' | b'm' | b'd', ..] => 1,
-        [b'r' | b'v', b'e', ..] | [b'l', b'l', ..] => 2,
-        _ => 0,
     }
 }

@@ -98,7 +98,7 @@ impl Shape {
     };
 }
 
-/// Queries that only the kernels need.
+/// Those that only the kernels know.
 #[cfg(target_arch = "x86_64")]
 impl Shape {
     pub const CL100K: Self = Self {

@@ -1,5 +1,4 @@
-//! The splitter for every pattern and every processor: one automaton per step, character by character. It is the
-//! fallback for the vector kernels and what they are tested against.
+//! The splitter for every pattern and every processor: one automaton per step, character by character.
 //!
 //! Text is read once, as the kinds of its characters; the automata of all steps then run over these.
 
@@ -8,7 +7,7 @@ use ahash::AHashSet;
 use super::automaton::{Automaton, DEAD, START};
 use super::kinds::Kinds;
 use super::recognise::{Domain, RecognisedStep};
-use crate::encode::model::spelling::CHARACTERS;
+use crate::encode::spelling::CHARACTERS;
 
 /// An attempt that has run this many bytes past its last match leaves a trace, and another after as many more.
 const TRACE_EVERY: usize = 32;

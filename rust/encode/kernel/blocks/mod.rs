@@ -17,11 +17,20 @@ use std::arch::x86_64::{_bzhi_u64, _pdep_u64, _pext_u64};
 use super::{Avx2, Avx512};
 use super::{Kernel, Plain};
 
+/// The bytes of a block.
+pub const BLOCK: usize = 64;
+
+/// The block at `at` of a padded text, or with `M` > 64 that and what follows it.
+#[inline(always)]
+pub fn block_at<const M: usize>(text: &[u8], at: usize) -> &[u8; M] {
+    text[at..].first_chunk().expect("texts are padded")
+}
+
 /// The instructions that cut text.
 pub trait Blocks: Copy {
     type Block: ByteBlock;
 
-    fn load(self, bytes: &[u8; 64]) -> Self::Block;
+    fn load(self, bytes: &[u8; BLOCK]) -> Self::Block;
 
     /// Appends `base` plus the place of each set bit of `ones`.
     fn push_ones(self, ones: u64, base: u32, places: &mut Vec<u32>);
@@ -56,7 +65,7 @@ pub unsafe trait KernelBlocks: Blocks {
     }
 }
 
-/// What is compiled for each kernel: `run` must be inlined, with all that it calls.
+/// What is compiled for each kernel: `run` must be inlined, with all that it calls for every block.
 pub trait Work {
     fn run(self, blocks: impl Blocks);
 }
@@ -95,6 +104,22 @@ pub trait ByteBlock: Copy {
     fn high(self) -> u64;
     /// Bit `BIT` of each byte, counted from the lowest.
     fn bit<const BIT: u32>(self) -> u64;
+
+    /// All bits of each byte, the lowest first.
+    #[inline(always)]
+    fn bits(self) -> [u64; 8] {
+        [
+            self.bit::<0>(),
+            self.bit::<1>(),
+            self.bit::<2>(),
+            self.bit::<3>(),
+            self.bit::<4>(),
+            self.bit::<5>(),
+            self.bit::<6>(),
+            self.bit::<7>(),
+        ]
+    }
+
     fn equal(self, byte: u8) -> u64;
     fn equal_either(self, one: u8, other: u8) -> u64;
     fn not_zero(self) -> u64;
@@ -125,9 +150,7 @@ mod tests {
         };
         let read = |got: B::Block| -> [u8; 64] {
             std::array::from_fn(|place| {
-                let bits = [got.bit::<0>(), got.bit::<1>(), got.bit::<2>(), got.bit::<3>()];
-                let more = [got.bit::<4>(), got.bit::<5>(), got.bit::<6>(), got.bit::<7>()];
-                let bits = bits.into_iter().chain(more).enumerate();
+                let bits = got.bits().into_iter().enumerate();
                 bits.map(|(bit, map)| ((map >> place & 1) as u8) << bit).sum()
             })
         };

@@ -4,11 +4,11 @@ use super::{Blocks, ByteBlock};
 use crate::encode::kernel::Plain;
 
 impl Blocks for Plain {
-    type Block = Bytes;
+    type Block = PlainBlock;
 
     #[inline(always)]
-    fn load(self, bytes: &[u8; 64]) -> Bytes {
-        Bytes(*bytes)
+    fn load(self, bytes: &[u8; 64]) -> PlainBlock {
+        PlainBlock(*bytes)
     }
 
     #[inline(always)]
@@ -23,9 +23,9 @@ impl Blocks for Plain {
 
 /// 64 bytes.
 #[derive(Clone, Copy)]
-pub struct Bytes([u8; 64]);
+pub struct PlainBlock([u8; 64]);
 
-impl Bytes {
+impl PlainBlock {
     /// The bytes for which `is` holds, in a form that compilers know to vectorize.
     #[inline(always)]
     fn map(self, is: impl Fn(u8) -> bool) -> u64 {
@@ -39,7 +39,7 @@ impl Bytes {
     }
 }
 
-impl ByteBlock for Bytes {
+impl ByteBlock for PlainBlock {
     #[inline(always)]
     fn high(self) -> u64 {
         self.bit::<7>()

@@ -286,8 +286,9 @@ fn sequences_of_runs() {
     ];
     let mut random = Random::new(environment("GRISTMILL_SEED", 11) as u64);
     let mut text = String::new();
+    let sequences = environment("GRISTMILL_CASES", 2000) / 10;
     let mut by_runs = 0;
-    for _ in 0..environment("GRISTMILL_CASES", 2000) / 10 {
+    for _ in 0..sequences {
         let mut steps: Vec<Value> = (0..=random.below(5))
             .map(|_| match random.below(STEPS.len() + 4) {
                 0 => json!({"type": "Digits", "individual_digits": true}),
@@ -311,8 +312,8 @@ fn sequences_of_runs() {
             pair.check(&text);
         }
     }
-    assert!(by_runs > 0);
-    println!("{by_runs} by runs");
+    // The others have too many classes, or end lines that are no pieces.
+    assert!(by_runs * 2 > sequences, "{by_runs} of {sequences}");
 }
 
 /// Attempts to match that run on and fail, in states that depend on where they began.

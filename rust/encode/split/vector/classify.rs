@@ -2,9 +2,9 @@
 
 use super::super::classes::{self, Classes};
 use super::super::shape::{Contractions, Newlines, Symbols, Words};
-use super::{BLOCK, SHAPES};
+use super::SHAPES;
 use crate::encode::cuts::inside;
-use crate::encode::kernel::blocks::{ByteBlock, KernelBlocks};
+use crate::encode::kernel::blocks::{BLOCK, ByteBlock, KernelBlocks};
 
 /// Bit i of each map is the i-th character that begins in the block. Maps that a shape does not
 /// need stay empty.
@@ -122,7 +122,7 @@ fn add_unicode<const SHAPE: usize>(
     let mut maps = ClassMaps::default();
     let sure_leads = sure.not_zero();
     if sure_leads != 0 {
-        maps.set_all(sure);
+        maps.0 = sure.bits();
     }
     let mut unsure = high & leads & !sure_leads;
     while unsure != 0 {
@@ -186,20 +186,6 @@ impl ClassMaps {
     #[inline(always)]
     fn of(&self, class: u8) -> u64 {
         self.0[class.trailing_zeros() as usize]
-    }
-
-    #[inline(always)]
-    fn set_all(&mut self, classes: impl ByteBlock) {
-        self.0 = [
-            classes.bit::<0>(),
-            classes.bit::<1>(),
-            classes.bit::<2>(),
-            classes.bit::<3>(),
-            classes.bit::<4>(),
-            classes.bit::<5>(),
-            classes.bit::<6>(),
-            classes.bit::<7>(),
-        ];
     }
 
     /// Adds the classes of up to eight characters: byte i of `gathered` holds bit i of the class of each, in order.

@@ -15,7 +15,7 @@ use self::starts::Starts;
 use super::classes::Classes;
 use super::shape::Shape;
 use crate::encode::cuts::Cuts;
-use crate::encode::kernel::blocks::KernelBlocks;
+use crate::encode::kernel::blocks::{BLOCK, KernelBlocks, block_at};
 use crate::encode::kernel::{Avx2, Avx512, Kernel};
 
 /// The shapes that kernels are compiled for.
@@ -30,8 +30,6 @@ const SHAPES: [Shape; 9] = [
     Shape::TEKKEN,
     Shape::DEEPSEEK_V3,
 ];
-
-const BLOCK: usize = 64;
 
 /// Splits as [`super::Splitter::split`] does, on a processor with the features of a kernel.
 type Split<K> = unsafe fn(K, &[u8], usize, &Classes, &mut Cuts);
@@ -102,7 +100,7 @@ fn split<const SHAPE: usize>(
     let mut starts = Starts::<_, SHAPE>::new(blocks, &text[..n], classes);
     let mut before = 0;
     for at in (0..n).step_by(BLOCK) {
-        let window = text[at..].first_chunk().expect("texts are padded");
+        let window = block_at(text, at);
         let block = classify::<SHAPE>(blocks, window, n - at, classes);
         let late = starts.late(&block);
         let mut bits = starts.of(&block, at);

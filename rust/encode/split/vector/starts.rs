@@ -6,10 +6,11 @@
 //! run.
 
 use super::super::classes::{self, Classes};
+use super::super::contraction;
 use super::super::shape::{Contractions, Newlines, Numbers, Shape, Symbols, Words};
+use super::SHAPES;
 use super::classify::Bitmaps;
-use super::{BLOCK, SHAPES};
-use crate::encode::kernel::blocks::KernelBlocks;
+use crate::encode::kernel::blocks::{BLOCK, KernelBlocks};
 use crate::encode::utf8::decode;
 
 /// A map, and as bit 0 whether the last character of the block before is in it.
@@ -394,19 +395,6 @@ fn runs_before(
         found |= 1 << 63 >> (runs.leading_zeros() & 63);
     }
     found
-}
-
-/// The number of letters of a contraction whose apostrophe precedes `text`, 0 if there is none.
-#[inline(always)]
-fn contraction(text: &[u8], any_case: bool) -> u32 {
-    let fold = if any_case { 0x20 } else { 0 };
-    match *text {
-        [a, ..] if matches!(a | fold, b's' | b't' | b'm' | b'd') => 1,
-        [a, b, ..] if matches!([a | fold, b | fold], [b'r' | b'v', b'e'] | [b'l', b'l']) => 2,
-        // The long s folds to s.
-        [0xC5, 0xBF, ..] if any_case => 1,
-        _ => 0,
-    }
 }
 
 /// The characters that begin at or after `at`, each with its place.
