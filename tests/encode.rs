@@ -35,6 +35,7 @@ fn sentence_piece_forms() {
         (prepend(), Value::Null),
         (replace(), Value::Null),
         (json!({"type": "Sequence", "normalizers": [replace()]}), Value::Null),
+        (json!({"type": "Replace", "pattern": {"Regex": " "}, "content": "▁"}), Value::Null),
         (Value::Null, metaspace("first", false)),
         (Value::Null, metaspace("always", false)),
         (Value::Null, metaspace("never", false)),

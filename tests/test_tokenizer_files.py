@@ -26,6 +26,54 @@ def test_files_that_the_reference_refuses_are_refused(tmp_path, data, message):
         gm.Encoder.from_file(tmp_path / "tokenizer.json")
 
 
+WHOLE = {
+    "version": "1.0",
+    "model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"},
+}
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b'{"a": 0, "b": 1}', r"; this is a vocab\.json; transformers writes a tokenizer\.json from it: Auto"),
+        (b'{"tokenizer_class": "X"}', r"; this is a tokenizer_config\.json: give the tokenizer\.json beside it"),
+        (b'{"model_type": "x"}', r"; this is the config\.json of a model"),
+        (b'{"text": "abc"}', "has a key 'model': give that file. This one has the key 'text'$"),
+        (b"{}", "This one has no keys$"),
+        (b'{"text": "abc"}\n{"text": "abc"}\n', "; this holds lines of JSON, as a shard does"),
+        (b"IQ== 0\nIg== 1\n", "; this is a file of tiktoken"),
+        (b"#version: 0.2\na b\n", r"; this is the merges\.txt of a tokenizer"),
+        (b"\n\x0e\n\x05<unk>\x15\0\0\0\0\x18\x02", "; this looks like a SentencePiece model"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "; this is a pointer of Git LFS"),
+        (b"<!DOCTYPE html>", "; this is a web page"),
+        (b"PK\x03\x04", "; this is a zip archive"),
+        (b"\xff\xfe{\0", "; this is UTF-16"),
+        (b"\xef\xbb\xbf" + json.dumps(WHOLE).encode(), "; this is a file with a byte order mark"),
+        (json.dumps(WHOLE).encode()[:-5], "; it may be cut off: fetch it again$"),
+        (b"", "; this is no JSON: fetch the file again$"),
+        (b"[1]", r"; this is JSON, but no object: \[1\]$"),
+        (json.dumps({**WHOLE, "new": 1}).encode(), "; it has the key 'new', which the library does not know; "),
+        (json.dumps({**WHOLE, "decoder": {"type": "X"}}).encode(), "; its decoder is {'type': 'X'}; write it with"),
+        (json.dumps({**WHOLE, "model": {"type": "X"}}).encode(), "; its model is {'type': 'X'}; write it with"),
+        (json.dumps({**WHOLE, "version": "2.0"}).encode(), r"; write it with tokenizers [0-9.]+, or one before it$"),
+        (b"[" * 100_000, "cannot load"),
+    ],
+)
+def test_a_file_of_another_kind_is_named(data, said):
+    with pytest.raises(gm.TokenizerError, match=said) as caught:
+        gm.Encoder.from_bytes(data)
+    assert len(str(caught.value)) < 1000
+
+
+def test_a_folder_of_another_kind_of_tokenizer_is_named(tmp_path):
+    (tmp_path / "vocab.json").write_text("{}")
+    (tmp_path / "merges.txt").write_text("")
+    with pytest.raises(
+        gm.MissingTokenizerError, match=r"; the folder has merges\.txt, vocab\.json: transformers writes"
+    ):
+        gm.Encoder.from_pretrained(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("files", "eos", "bos"),
     [

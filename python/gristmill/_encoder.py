@@ -12,7 +12,7 @@ from typing import Any, Literal, Self, TypeAlias, TypedDict, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from gristmill import _arguments, _core, _gzipped, _hub
+from gristmill import _arguments, _core, _diagnosis, _gzipped, _hub
 from gristmill._errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -96,7 +96,10 @@ class Encoder:
             "engine": _arguments.choice("engine", engine, ["auto", "reference"]),
             "cache_bytes": _arguments.integer("cache_bytes", cache_bytes, 0, _LARGEST_CACHE),
         }
-        self._core = _core.Encoder(json_bytes, special_tokens_in_text == "text", engine == "reference", cache_bytes)
+        try:
+            self._core = _core.Encoder(json_bytes, special_tokens_in_text == "text", engine == "reference", cache_bytes)
+        except TokenizerError as error:
+            raise TokenizerError(f"{error}{_diagnosis.of_bytes(json_bytes, str(error))}") from None
         self.eos_id = self._id_of_option("eos_token", eos_token)
         self.bos_id = self._id_of_option("bos_token", bos_token)
         # Of "eos" and "bos": the tokens that files beside tokenizer.json name and the vocabulary lacks.
@@ -138,7 +141,7 @@ class Encoder:
         except FileNotFoundError as error:
             raise MissingTokenizerError(
                 f"cannot read the tokenizer {str(path)!r}: {error.strerror} (working folder: {str(Path.cwd())!r})"
-                + _hub_hint(str(path))
+                + (_hub_hint(str(path)) or _diagnosis.of_folder(path.parent))
             ) from error
         except OSError as error:
             raise TokenizerError(f"cannot read the tokenizer {str(path)!r}: {error.strerror or error}") from error

@@ -104,7 +104,10 @@ fn normalizers(value: &Value) -> Result<Vec<Normalizer>, String> {
         }
         Some("NFC") => Ok(vec![Normalizer::Nfc]),
         Some("Prepend") if value["prepend"] == MARKER_TEXT => Ok(vec![Normalizer::PrependMarker]),
-        Some("Replace") if value["pattern"]["String"] == " " && value["content"] == MARKER_TEXT => {
+        Some("Replace")
+            if value["content"] == MARKER_TEXT
+                && (value["pattern"]["String"] == " " || value["pattern"]["Regex"] == " ") =>
+        {
             Ok(vec![Normalizer::SpacesToMarkers])
         }
         _ => unknown(),

@@ -10,6 +10,9 @@ use crate::error::{Error, Result, panic_message};
 /// Ids are int32 in every batch.
 const MAX_ID: u32 = i32::MAX as u32;
 
+/// How many characters of its errors are passed on.
+const MOST_WORDS: usize = 400;
+
 /// The `tokenizers` crate with truncation and padding off.
 pub struct Reference {
     tokenizer: Tokenizer,
@@ -118,12 +121,28 @@ pub fn guarded<T>(call: impl FnOnce() -> tokenizers::Result<T>) -> tokenizers::R
         .unwrap_or_else(|panic| Err(format!("it panicked: {}", panic_message(&*panic)).into()));
     // A `continuing_subword_prefix` is stripped from merges by its length, even in the middle of a character, and the
     // token that the message then names is not UTF-8.
-    result.map_err(|error| String::from_utf8_lossy(error.to_string().as_bytes()).into())
+    result.map_err(|error| {
+        let words = error.to_string();
+        let words = String::from_utf8_lossy(words.as_bytes());
+        // It may quote strings of the file whole.
+        match words.char_indices().nth(MOST_WORDS) {
+            Some((end, _)) => format!("{}…", &words[..end]).into(),
+            None => words.into(),
+        }
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_words_of_an_error_are_bounded() {
+        let json = format!(r#"{{"version": "{}"}}"#, "é".repeat(1_000_000));
+        let error = Reference::from_bytes(json.as_bytes(), false).err().unwrap().to_string();
+        assert!(error.contains("Unknown tokenizer version 'éé") && error.ends_with("é…"), "{error}");
+        assert!(error.chars().count() < 500);
+    }
 
     #[test]
     fn an_id_that_int32_does_not_hold_is_refused() {

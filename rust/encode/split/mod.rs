@@ -91,6 +91,7 @@ impl Splitter {
             (None, way) => {
                 let what = if matches!(way, Way::Runs(_)) { "into runs " } else { "" };
                 match recognised.steps.len() {
+                    0 => "not split".to_owned(),
                     1 => format!("split {what}by one pattern"),
                     count => format!("split {what}by a sequence of {count} patterns"),
                 }

@@ -11,6 +11,9 @@ use crate::encode::lazy::Lazy;
 pub const BYTE_LEVEL_PATTERN: &str =
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 
+/// Each may take some hundredths of a second to compile; real tokenizers have up to six.
+const MOST_STEPS: usize = 32;
+
 pub struct Recognised {
     pub steps: Vec<RecognisedStep>,
     pub add_prefix_space: bool,
@@ -72,19 +75,16 @@ impl Reading {
                 let behaviour = json["behavior"].as_str().unwrap_or("no behavior");
                 self.push(
                     isolated(pattern, behaviour, invert).map_err(|what| format!("a Split with {what}"))?,
-                );
-                Ok(())
+                )
             }
             "Digits" => {
                 let individual = flag(json, "individual_digits", None)?;
-                self.push(if individual { Node::Class(numeric()) } else { Node::run(numeric()) });
-                Ok(())
+                self.push(if individual { Node::Class(numeric()) } else { Node::run(numeric()) })
             }
             "Punctuation" => {
                 let behaviour = json["behavior"].as_str().unwrap_or("no behavior");
                 let pattern = isolated(Node::Class(punctuation()), behaviour, false);
-                self.push(pattern.map_err(|what| format!("a Punctuation with {what}"))?);
-                Ok(())
+                self.push(pattern.map_err(|what| format!("a Punctuation with {what}"))?)
             }
             other => Err(format!("a step of type {other}")),
         }
@@ -99,15 +99,19 @@ impl Reading {
             return Err("a ByteLevel that puts a space in front of every piece".into());
         }
         if flag(json, "use_regex", Some(true))? {
-            self.push(parse(BYTE_LEVEL_PATTERN)?);
+            self.push(parse(BYTE_LEVEL_PATTERN)?)?;
         }
         self.byte_level = Some(add_prefix_space);
         Ok(())
     }
 
-    fn push(&mut self, pattern: Node) {
+    fn push(&mut self, pattern: Node) -> Result<(), String> {
+        if self.steps.len() == MOST_STEPS {
+            return Err(format!("more than {MOST_STEPS} steps"));
+        }
         let domain = if self.byte_level.is_some() { Domain::Bytes } else { Domain::Characters };
         self.steps.push(RecognisedStep { pattern, domain });
+        Ok(())
     }
 }
 

@@ -110,12 +110,12 @@ impl Group {
         let mut recognised = Vec::new();
         for step in steps {
             recognised.push(Step::recognise(&step.pattern, &alone, &mut sets)?);
+            if sets.len() > MOST_CLASSES {
+                return None;
+            }
             if let Node::Class(set) = &step.pattern {
                 alone.union(set);
             }
-        }
-        if sets.len() > MOST_CLASSES {
-            return None;
         }
         let ranges = memberships(&sets.iter().collect::<Vec<_>>());
         let table = Table::new(&ranges.iter().map(|&(at, members)| (at, members as u8)).collect::<Vec<_>>());

@@ -105,6 +105,11 @@ fn what_is_refused_says_why() {
             before_byte_level(&json!({"type": "ByteLevel", "add_prefix_space": false})),
             "more than one ByteLevel",
         ),
+        (
+            before_byte_level(&json!({"type": "Sequence", "pretokenizers":
+                vec![split("(?:a|b)*a(?:a|b){10}", "Isolated", false); 33]})),
+            "more than 32 steps",
+        ),
     ] {
         let error = recognise(&json).err();
         assert_eq!(error.as_deref(), Some(clause), "{json}");
