@@ -43,6 +43,13 @@ def test_conformance_bare(rows):
     grain.experimental.assert_equal_output_after_checkpoint(rows)
 
 
+def test_no_frame_of_grain_is_between_an_element_and_its_caller(rows):
+    """A signal that raises there would lose the element."""
+    iterator = iter(rows)
+    next(iterator)
+    assert type(iterator).__next__.__code__.co_filename == _iterator.__file__
+
+
 def test_conformance_in_batches_of_our_own(batches):
     grain.experimental.assert_equal_output_after_checkpoint(batches)
 

@@ -3,12 +3,14 @@
 pyproject.toml bounds the versions, and tests/test_grain.py sees each of these at work.
 """
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 import grain
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Source:
@@ -43,6 +45,15 @@ class Closable:
         # Grain tells it by an error of its own alone, which is no `ArgumentError`. A method, because Grain closes
         # iterators while the interpreter ends, when the names of modules are gone.
         return self._closed
+
+
+def unwrapped(method: F) -> F:
+    """Keeps Grain from putting a frame of its own around an iterator's method, to shorten tracebacks.
+
+    A signal that raises in that frame would lose the element that the method has returned.
+    """
+    method.is_traceback_filtered = True  # type: ignore[attr-defined]
+    return method
 
 
 def process_count(iterator: grain.DatasetIterator) -> int:

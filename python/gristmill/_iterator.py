@@ -52,6 +52,7 @@ class PackedDatasetIterator(
         self._shares_cores = False
         self._reporter = _Reporter(self._pipeline, settings.on_stats)
 
+    @_grain.unwrapped
     def __next__(self) -> Element:
         """The next element.
 

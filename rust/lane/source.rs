@@ -179,10 +179,17 @@ impl Source {
             return Ok(false);
         }
         if !self.found_any && self.config.epochs.is_none() {
+            let last = match &self.last_left_out {
+                Some(error) => {
+                    format!("; {} left out, the last one: {error}", counted(self.left_out.records, "record"))
+                }
+                None => String::new(),
+            };
             return Err(Error::Argument(format!(
-                "lane {} has no sound document in its {shards} shards: with epochs=None it would loop over them \
-                 forever; use fewer lanes=, or leave these shards out",
-                self.lane
+                "lane {} has no sound document in its {}: with epochs=None it would loop over them forever{last}. Leave \
+                 these shards out, or use fewer lanes=",
+                self.lane,
+                counted(shards, "shard")
             )));
         }
         self.found_any = false;
