@@ -4,16 +4,17 @@ A writer writes under names that `files.unfinished` makes; `close` completes its
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from gristmill._pack import megatron
 from gristmill._pack.files import unfinished
-from gristmill._pack.units import Documents, Rows
+from gristmill._pack.units import Documents, Items, Rows, Unit
 
 
 class Writer(Protocol):
@@ -21,7 +22,7 @@ class Writer(Protocol):
 
     paths: list[Path]
 
-    def write(self, items: Any) -> None:
+    def write(self, items: Items) -> None:
         """Appends items."""
 
     def close(self) -> None:
@@ -39,7 +40,7 @@ class NpyWriter:
         self._file = unfinished(self.paths[0]).open("wb")
         self._write_header()
 
-    def write(self, items: Any) -> None:
+    def write(self, items: Items) -> None:
         """Appends rows."""
         self._file.write(np.ascontiguousarray(items, self._dtype).data)
         self._rows += len(items)
@@ -71,7 +72,7 @@ class ArrayRecordWriter:
         # Groups of one record are what Grain reads at random.
         self._library = Library(str(unfinished(self.paths[0])), "group_size:1")
 
-    def write(self, items: Any) -> None:
+    def write(self, items: Items) -> None:
         """Appends rows."""
         with _as_os_errors():
             for row in items:
@@ -92,12 +93,13 @@ def _as_os_errors() -> Iterator[None]:
         raise OSError(*error.args) from error
 
 
-def _read_npy(part: Path, dtype: str, shape: Sequence[int]) -> Any:
+def _read_npy(part: Path, dtype: str, shape: Sequence[int]) -> Items:
     del dtype, shape
-    return np.load(part.with_suffix(".npy"), mmap_mode="r")
+    rows: npt.NDArray[Any] = np.load(part.with_suffix(".npy"), mmap_mode="r")
+    return rows
 
 
-def _read_array_record(part: Path, dtype: str, shape: Sequence[int]) -> Any:
+def _read_array_record(part: Path, dtype: str, shape: Sequence[int]) -> Items:
     from array_record.python.array_record_module import ArrayRecordReader
 
     reader = ArrayRecordReader(str(part.with_suffix(".array_record")))
@@ -107,7 +109,7 @@ def _read_array_record(part: Path, dtype: str, shape: Sequence[int]) -> Any:
         reader.close()
 
 
-def _read_megatron(part: Path, dtype: str, shape: Sequence[int]) -> Any:
+def _read_megatron(part: Path, dtype: str, shape: Sequence[int]) -> Items:
     del dtype, shape
     return megatron.read(part.with_suffix(".idx"))
 
@@ -117,14 +119,14 @@ class Format:
     """A file format.
 
     Attributes:
-      unit: what its files are made of.
+      unit: what its files are made of, from the layout, its fields, and the number of lanes.
       writer: makes the writer of a part, from its path without suffix, the dtype, and the shape of an item.
       read: reads the items of a part, from the same.
     """
 
-    unit: Any
-    writer: Any
-    read: Any
+    unit: Callable[[str, Sequence[str], int], Unit]
+    writer: Callable[[Path, str, Sequence[int]], Writer]
+    read: Callable[[Path, str, Sequence[int]], Items]
 
 
 FORMATS = {

@@ -21,6 +21,7 @@ import numpy as np
 
 from gristmill._errors import GristmillError
 from gristmill._pack.files import unfinished
+from gristmill._pack.units import Items
 
 if TYPE_CHECKING:
     from gristmill._encoder import Encoder
@@ -50,7 +51,7 @@ class Writer:
         self._lengths: list[int] = []
         self._bin = unfinished(self.paths[0]).open("wb")
 
-    def write(self, items: Any) -> None:
+    def write(self, items: Items) -> None:
         """Appends documents.
 
         Raises:
@@ -60,7 +61,7 @@ class Writer:
         for document in items:
             if document.max(initial=0) > self._largest:
                 raise GristmillError(f"the id {document.max()} does not fit into {np.dtype(self._dtype)}")
-            self._bin.write(document.astype(self._dtype))
+            self._bin.write(document.astype(self._dtype).data)
 
     def close(self) -> None:
         """Writes the index."""

@@ -13,6 +13,7 @@ from gristmill._iterator import PackedDatasetIterator
 from gristmill._pack import files, megatron
 from gristmill._pack.folder import COUNTED, Folder, check_free
 from gristmill._pack.formats import FORMATS
+from gristmill._pack.units import Unit
 from gristmill._progress import Progress
 
 _SHOW_SECONDS = 0.2
@@ -92,7 +93,7 @@ def make_folder(path: Path) -> None:
         raise GristmillError(f"cannot write into {str(path)!r}: {error.strerror}; name another folder") from error
 
 
-def make_unit(dataset: PackedDataset, index: dict[str, Any]) -> Any:
+def make_unit(dataset: PackedDataset, index: dict[str, Any]) -> Unit:
     """What turns the dataset's batches into the items of its files."""
     settings = dataset._settings
     return FORMATS[index["format"]].unit(settings.layout, index["fields"], len(settings.own_lanes))

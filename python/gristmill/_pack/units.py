@@ -8,9 +8,10 @@ order has no step to fill.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 if TYPE_CHECKING:  # Loads Grain, which `inspect` has no need of.
     from gristmill._iterator import Element
@@ -20,14 +21,29 @@ IDS = {"maxtext": ("inputs", "targets"), "grain": ("tokens",), "hf": ("input_ids
 IS_TOKEN = {"maxtext": "inputs_segmentation", "grain": "tokens_segment_ids", "hf": "attention_mask"}
 
 
-class Rows:
-    """Rows with all their fields.
+Items: TypeAlias = "npt.NDArray[Any] | list[npt.NDArray[Any]]"
+
+
+class Unit(Protocol):
+    """What batches are taken apart into.
 
     Attributes:
-      pending: nothing.
+      pending: of each lane, the ids of the item whose end is still to come.
       rows: how many rows of the batch taken last hold tokens.
-      places: of each item taken last, its row in the batch; and None, since any place of the row is one of the item.
+      places: of each item taken last, its row in the batch, and the place in it of its last token, or None if any place
+        of the row is one of the item.
     """
+
+    pending: list[list[int]]
+    rows: int
+    places: list[tuple[int, int | None]]
+
+    def take(self, batch: "Element") -> Items:
+        """The items that end in a batch."""
+
+
+class Rows:
+    """Rows with all their fields; none is pending."""
 
     def __init__(self, layout: str, fields: Sequence[str], lanes: int) -> None:
         del lanes
@@ -37,23 +53,18 @@ class Rows:
         self.rows = 0
         self.places: list[tuple[int, int | None]] = []
 
-    def take(self, batch: "Element") -> Any:
+    def take(self, batch: "Element") -> Items:
         """The rows of a batch."""
         # Tokens stand before padding: a row without one at its first place has none.
         kept = batch[self._is_token][:, 0] != 0
         self.places = [(row, None) for row in np.flatnonzero(kept).tolist()]
         self.rows = len(self.places)
-        return np.stack([batch[name] for name in self._fields], axis=1)[kept]
+        rows: npt.NDArray[np.int32] = np.stack([batch[name] for name in self._fields], axis=1)[kept]
+        return rows
 
 
 class Documents:
-    """Documents, EOS included, joined again where rows of `concat` cut them.
-
-    Attributes:
-      pending: of each lane, the ids of the document whose end is still to come.
-      rows: how many rows of the batch taken last hold tokens.
-      places: of each item taken last, the row in the batch and the place in it of its last token.
-    """
+    """Documents, EOS included, joined again where rows of `concat` cut them."""
 
     def __init__(self, layout: str, fields: Sequence[str], lanes: int) -> None:
         del layout, fields
@@ -61,7 +72,7 @@ class Documents:
         self.rows = 0
         self.places: list[tuple[int, int | None]] = []
 
-    def take(self, batch: "Element") -> Any:
+    def take(self, batch: "Element") -> Items:
         """The documents that end in a batch."""
         rows_per_lane = len(batch["inputs"]) // len(self.pending)
         documents: list[Any] = []
