@@ -27,6 +27,10 @@ fn main() {
     let (flags, paths): (Vec<String>, Vec<String>) =
         std::env::args().skip(1).partition(|word| word.starts_with("--"));
     let [tokenizer, shards @ ..] = paths.as_slice() else { panic!("a tokenizer.json") };
+    for flag in &flags {
+        let known = ["--kernel=", "--engine=", "--megabytes=", "--workers="];
+        assert!(known.iter().any(|known| flag.starts_with(known)), "no such option: {flag}");
+    }
     let value = |name: &str| flags.iter().find_map(|flag| flag.strip_prefix(name)?.strip_prefix('='));
     let number = |name: &str| value(name).map(|value| value.parse::<usize>().unwrap());
     let kernel = value("--kernel").map_or(Kernel::detect(), |name| {

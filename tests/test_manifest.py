@@ -70,9 +70,10 @@ def test_relative_paths_need_a_working_folder(tmp_path, monkeypatch):
     (tmp_path / "a").mkdir()
     monkeypatch.chdir(tmp_path / "a")
     (tmp_path / "a").rmdir()
-    for make in (lambda: gm.Manifest.find("*.jsonl"), lambda: gm.Manifest(("s.jsonl",), (1,))):
-        with pytest.raises(gm.MissingShardError, match="the working folder was removed"):
-            make()
+    with pytest.raises(gm.MissingShardError, match="the working folder was removed"):
+        gm.Manifest(("s.jsonl",), (1,))
+    with pytest.raises(gm.MissingShardError, match=r"no file matches .* \(working folder: removed\)"):
+        gm.Manifest.find("*.jsonl")
 
 
 def test_a_list_of_globs_and_paths_names_each_shard_once(folder):

@@ -98,6 +98,19 @@ def test_a_relative_file_lies_where_the_dataset_was_made(broken, encoder, tmp_pa
     assert listed(tmp_path / "quarantine.jsonl")
 
 
+def test_a_relative_file_needs_a_working_folder_of_text(broken, encoder, tmp_path, monkeypatch):
+    folder = tmp_path / os.fsdecode(b"lat\xe9")
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    with pytest.raises(gm.ArgumentError, match=r"quarantine_file=.*lone surrogates"):
+        make(broken, encoder, quarantine_file="q.jsonl")
+    folder.rmdir()
+    with pytest.raises(gm.ArgumentError, match=r"quarantine_file='q\.jsonl': the working folder, .*, was removed"):
+        make(broken, encoder, quarantine_file="q.jsonl")
+    with pytest.raises(gm.MissingTokenizerError, match=r"\(working folder: removed\)"):
+        gm.Encoder.from_file("tokenizer.json")
+
+
 @pytest.mark.parametrize("seed", [None, 7])
 def test_a_restored_run_lists_nothing_twice_and_nothing_less(broken, encoder, tmp_path, seed):
     def dataset(file):

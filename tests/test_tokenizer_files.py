@@ -57,6 +57,13 @@ WHOLE = {
         (json.dumps({**WHOLE, "model": {"type": "X"}}).encode(), "; its model is {'type': 'X'}; write it with"),
         (json.dumps({**WHOLE, "version": "2.0"}).encode(), r"; write it with tokenizers [0-9.]+, or one before it$"),
         (b"[" * 100_000, "cannot load"),
+        # Damaged, refused for another reason, or quoting what the library says elsewhere: no false name.
+        (json.dumps(WHOLE).encode().replace(b'"a"', b'"\xff"'), r"at line 1 column \d+$"),
+        (json.dumps(WHOLE).encode()[:-1] + b",}", r"at line 1 column \d+$"),
+        (json.dumps(WHOLE, indent=1).encode()[:-2] + b",\n}", r"at line \d+ column \d+$"),
+        (json.dumps({**WHOLE, "version": "untagged enum DecoderWrapper "}).encode(), "before it$"),
+        (json.dumps({**WHOLE, "model": {**WHOLE["model"], "vocab": {"a": 3 * 10**9}}}).encode(), "which int32 holds$"),
+        (b"<unk>\nthe\n", "this looks like a SentencePiece|this is no JSON"),
     ],
 )
 def test_a_file_of_another_kind_is_named(data, said):
@@ -72,6 +79,9 @@ def test_a_folder_of_another_kind_of_tokenizer_is_named(tmp_path):
         gm.MissingTokenizerError, match=r"; the folder has merges\.txt, vocab\.json: transformers writes"
     ):
         gm.Encoder.from_pretrained(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(gm.MissingTokenizerError, match=r"; the folder has a tokenizer\.json$"):
+        gm.Encoder.from_file(tmp_path / "tokeniser.json")
 
 
 @pytest.mark.parametrize(

@@ -119,6 +119,23 @@ def path(name: str, value: Any) -> str:
     return valid_text(name, found)
 
 
+def working_folder() -> str:
+    """The working folder, for a message."""
+    try:
+        return repr(str(Path.cwd()))
+    except OSError:
+        return "removed"
+
+
+def absolute(name: str, path: str) -> str:
+    """A path from the root, as a string that the core can use."""
+    try:
+        found = str(Path(path).absolute())
+    except FileNotFoundError:
+        raise ArgumentError(f"{name}={path!r}: the working folder, from which it starts, was removed") from None
+    return valid_text(name, found)
+
+
 def utf8_path(path: str) -> str:
     """A shard's path as the core takes it: the bytes of its name as UTF-8, whatever the locale takes them for."""
     try:

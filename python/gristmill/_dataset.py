@@ -4,7 +4,6 @@ import copy
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Literal
 
 import grain
@@ -303,8 +302,9 @@ def _quarantine_file(value: "Pathish | None", on_error: str) -> str | None:
     if on_error != "quarantine":
         raise ArgumentError(f"quarantine_file={path!r}: nothing is listed with on_error='raise'; use 'quarantine'")
     # Path.is_dir() raises for names that are too long, and for what lies in closed folders.
-    if not os.path.isdir(Path(path).absolute().parent):  # noqa: PTH112
+    absolute = _arguments.absolute("quarantine_file", path)  # iterators may be made in another working folder
+    if not os.path.isdir(os.path.dirname(absolute)):  # noqa: PTH112, PTH120
         raise ArgumentError(f"quarantine_file={path!r}: its folder does not exist")
     if os.path.isdir(path):  # noqa: PTH112
         raise ArgumentError(f"quarantine_file={path!r}: expected a file, found a folder")
-    return str(Path(path).absolute())  # iterators may be made in another working folder
+    return absolute

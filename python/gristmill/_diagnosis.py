@@ -17,8 +17,11 @@ _WRITE_AGAIN = f"; write it with tokenizers {_core.TOKENIZERS_VERSION}, or one b
 # By their first bytes.
 _BEGINNINGS = {
     b"version https://git-lfs": "a pointer of Git LFS: fetch the file that it stands for, with git lfs pull",
-    b"<": "a web page: fetch the file again",
+    b"<!": "a web page: fetch the file again",
+    b"<html": "a web page: fetch the file again",
+    b"<?xml": "XML: fetch the file again",
     b"PK": "a zip archive: unpack it",
+    b"\xff\xfe\0\0": "UTF-32: save it as UTF-8",
     b"\xff\xfe": "UTF-16: save it as UTF-8",
     b"\xfe\xff": "UTF-16: save it as UTF-8",
     b"\xef\xbb\xbf": "a file with a byte order mark: save it as UTF-8 without one",
@@ -49,34 +52,41 @@ _PARTS = {
 # Files of tokenizers that the library does not load.
 _OTHERS = ("tokenizer.model", "spiece.model", "vocab.json", "merges.txt", "vocab.txt", "*.tiktoken")
 
+# Larger files are not looked into: no tokenizer.json is, and parsing takes several times their size.
+_MOST_PARSED = 2**26
+
 
 def of_bytes(data: bytes, message: str) -> str:
-    """What the bytes are that the library refuses with `message`, and what to do; empty if there is nothing to add."""
-    for beginning, what in _BEGINNINGS.items():
-        if data.lstrip().startswith(beginning):
-            return f"; this is {what}"
-    try:
-        found = json.loads(data)
-    except RecursionError:
+    """What the bytes are that the library cannot load, as `message` says, and what to do; empty if that is unknown."""
+    if not message.startswith("the `tokenizers` library cannot load"):
         return ""
-    except ValueError:
-        return _of_other_text(data)
-    if not isinstance(found, dict):
-        return f"; this is JSON, but no object: {_arguments.shortened(found)}"
-    return _of_object(found, message)
-
-
-def _of_other_text(data: bytes) -> str:
-    first = data.lstrip().split(b"\n", 1)[0].rstrip()
+    data = data.lstrip()
+    for beginning, what in _BEGINNINGS.items():
+        if data.startswith(beginning):
+            return f"; this is {what}"
+    first = data[:_MOST_PARSED].split(b"\n", 1)[0].rstrip()
     if re.fullmatch(rb"[A-Za-z0-9+/]+=* [0-9]+", first):
         return f"; this is a file of tiktoken; {_CONVERT}"
-    if b"<unk>" in data[:200]:
-        return f"; this looks like a SentencePiece model; {_CONVERT}"
-    if not first.startswith(b"{"):
-        return "; this is no JSON: fetch the file again"
-    if first.endswith(b"}"):
+    if len(data) > len(first) + 2 and isinstance(_parsed(first), dict):
         return "; this holds lines of JSON, as a shard does: give the tokenizer.json of a model"
-    return "; it may be cut off: fetch it again"
+    found = _parsed(data) if len(data) <= _MOST_PARSED else None
+    if isinstance(found, dict):
+        return _of_object(found, message)
+    if found is not None:
+        return f"; this is JSON, but no object: {_arguments.shortened(found)}"
+    if b"<unk>" in data[:200] and not first.startswith(b"{"):
+        return f"; this looks like a SentencePiece model; {_CONVERT}"
+    if not data.startswith((b"{", b"[")):
+        return "; this is no JSON: fetch the file again"
+    return "; it may be cut off: fetch it again" if "EOF while parsing" in message else ""
+
+
+def _parsed(data: bytes) -> Any:
+    """The value that some JSON stands for, None if it is none."""
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _of_object(found: dict[str, Any], message: str) -> str:
@@ -85,11 +95,11 @@ def _of_object(found: dict[str, Any], message: str) -> str:
     unknown = sorted(found.keys() - _KEYS)
     if unknown:
         return f"; it has {_named(unknown)}, which the library does not know{_WRITE_AGAIN}"
-    refused = re.search(r"untagged enum (\w+)(?:Untagged|Wrapper)\b", message)
-    part = _PARTS.get(refused[1]) if refused else None
-    if part is None:
-        return _WRITE_AGAIN
-    return f"; its {part} is {_arguments.shortened(found[part])}{_WRITE_AGAIN}"
+    refused = re.search(r": data did not match any variant of untagged enum (\w+)(?:Untagged|Wrapper)\b", message)
+    part = _PARTS.get(refused[1], "") if refused else ""
+    if part in found:
+        return f"; its {part} is {_arguments.shortened(found[part])}{_WRITE_AGAIN}"
+    return _WRITE_AGAIN if ": Unknown tokenizer version" in message else ""
 
 
 def _other_object(found: dict[str, Any]) -> str:
@@ -97,7 +107,7 @@ def _other_object(found: dict[str, Any]) -> str:
         return "a tokenizer_config.json: give the tokenizer.json beside it"
     if "model_type" in found or "architectures" in found:
         return "the config.json of a model: give the tokenizer.json beside it"
-    if found and all(isinstance(value, int) for value in found.values()):
+    if found and all(type(value) is int for value in found.values()):
         return f"a vocab.json; {_CONVERT}"
     return f"no tokenizer.json, which has a key 'model': give that file. This one has {_named(found)}"
 
@@ -108,6 +118,8 @@ def _named(keys: Collection[str]) -> str:
 
 
 def of_folder(folder: Path) -> str:
-    """What a folder without tokenizer.json has in its place; empty if nothing."""
+    """What a folder has in place of the tokenizer.json that was asked for; empty if nothing."""
+    if (folder / "tokenizer.json").exists():
+        return "; the folder has a tokenizer.json"
     found = sorted(path.name for pattern in _OTHERS for path in folder.glob(pattern))
     return f"; the folder has {', '.join(found)}: {_CONVERT}" if found else ""

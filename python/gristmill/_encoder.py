@@ -140,7 +140,8 @@ class Encoder:
             json_bytes = path.read_bytes()
         except FileNotFoundError as error:
             raise MissingTokenizerError(
-                f"cannot read the tokenizer {str(path)!r}: {error.strerror} (working folder: {str(Path.cwd())!r})"
+                f"cannot read the tokenizer {str(path)!r}: {error.strerror} (working folder: "
+                + f"{_arguments.working_folder()})"
                 + (_hub_hint(str(path)) or _diagnosis.of_folder(path.parent))
             ) from error
         except OSError as error:
@@ -172,7 +173,7 @@ class Encoder:
             return cls.from_file(name, **options)
         if not _hub.may_have(name):
             raise MissingTokenizerError(
-                f"no such folder: {_arguments.shortened(name)} (working folder: {str(Path.cwd())!r})"
+                f"no such folder: {_arguments.shortened(name)} (working folder: {_arguments.working_folder()})"
             )
         return cls.from_file(_hub.download(name, revision), **options)
 

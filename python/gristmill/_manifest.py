@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from gristmill import _glob
-from gristmill._arguments import integer, items, utf8_path, wrong_type
+from gristmill._arguments import integer, items, utf8_path, working_folder, wrong_type
 from gristmill._errors import ArgumentError, MissingShardError
 
 Pathish: TypeAlias = "str | os.PathLike[str]"
@@ -28,7 +28,8 @@ class Manifest:
     Attributes:
       paths: path of each shard.
       sizes: size of each shard in bytes, as stored (compressed).
-      folder: what relative paths start from: the working folder when the manifest was made.
+      folder: what relative paths start from: the working folder when the manifest was made. Part of what makes two
+        manifests equal; empty if there are no relative paths.
     """
 
     paths: tuple[str, ...]
@@ -137,7 +138,7 @@ def _matches(pattern: object) -> Sequence[str]:
     if matches:
         return matches
     what = "no file matches the glob" if glob.has_magic(name) else "no such file:"
-    raise MissingShardError(f"{what} {name!r} (working folder: {_working_folder()!r}){_hint(name)}")
+    raise MissingShardError(f"{what} {name!r} (working folder: {working_folder()}){_hint(name)}")
 
 
 def _working_folder() -> str:

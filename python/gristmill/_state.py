@@ -18,7 +18,8 @@ from gristmill._errors import StateError
 
 VERSION = 1
 _KEYS = frozenset({"version", "fingerprint", "step", "row", "lanes"})
-_LARGEST = 2**63 - 1
+# More than any number becomes: what counts further from there does not overflow.
+_LARGEST = 2**62
 # Not longer, for Python reads no integer of more than 4300 digits.
 _LANE = re.compile(r"0|[1-9][0-9]{0,18}")
 
@@ -149,7 +150,7 @@ def _of_shard(entry: Any) -> Any:
 
 def _check_number(name: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LARGEST:
-        raise StateError(f"a state's {name} is an integer from 0 on, got {_arguments.shortened(value)}")
+        raise StateError(f"a state's {name} is an integer from 0 to 2**62, got {_arguments.shortened(value)}")
 
 
 def _has_ended(state: State) -> bool:

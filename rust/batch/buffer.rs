@@ -155,13 +155,6 @@ impl Pool {
         })
     }
 
-    /// Frees the idle buffers.
-    pub fn clear(&self) {
-        if let Some(mut idle) = self.idle() {
-            *idle = Vec::new();
-        }
-    }
-
     fn put(&self, buffer: Buffer) {
         if let Some(mut idle) = self.idle()
             && idle.len() < self.kept
@@ -295,9 +288,6 @@ mod tests {
         drop(leases);
         assert_eq!(pool.idle.lock().unwrap().len(), 1);
         assert!(addresses.contains(&pool.get().unwrap().as_ptr()));
-        assert!(pool.idle.lock().unwrap().is_empty());
-        pool.put(pool.get().unwrap());
-        pool.clear();
         assert!(pool.idle.lock().unwrap().is_empty());
     }
 

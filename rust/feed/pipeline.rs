@@ -322,7 +322,8 @@ impl Pipeline {
     pub fn fail(&mut self, error: Error) {
         self.before = None;
         self.stop();
-        self.pool.clear();
+        // Idle buffers go; those that the consumer holds go with the old pool.
+        self.pool = Pool::new(self.pool.shape(), IDLE_BUFFERS);
         self.phase = Phase::Failed(error);
     }
 

@@ -54,9 +54,6 @@ pub struct Cursor {
 /// How many numbers a cursor consists of.
 pub const NUMBERS: usize = 14;
 
-/// More than any of them can become. What counts further from there does not overflow.
-const MOST: u64 = 1 << 62;
-
 impl Cursor {
     /// All its numbers with their names, in the order of a saved state.
     fn numbers(&mut self) -> [(&'static str, &mut u64); NUMBERS] {
@@ -98,15 +95,12 @@ impl Cursor {
         cursor
     }
 
-    /// A state from outside may hold any numbers: the checks here, and at the first document, make sure that they lead
+    /// A state from outside may hold any numbers up to 2^62: the checks here, and at the first document, make sure that they lead
     /// either to the stream or to an error.
     pub fn check(&self, config: &StreamConfig, lane: usize) -> Result<()> {
         let Place { epoch, shard, record, byte } = self.window;
         let wrong =
             |what: String| Err(Error::State(format!("the state of lane {lane} does not fit: {what}")));
-        if let Some(number) = self.to_array().into_iter().find(|number| *number > MOST) {
-            return wrong(format!("it holds the number {number}, which no stream reaches"));
-        }
         let Totals { records, quarantined, lost_shards, .. } = self.totals;
         if quarantined > records || lost_shards > quarantined {
             return wrong(format!(

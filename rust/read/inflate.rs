@@ -15,13 +15,14 @@ pub const INPUT_BYTES: usize = 256 << 10;
 const MAGIC: [u8; 2] = [0x1f, 0x8b];
 
 /// Formats that are sometimes mistaken for ours, by their first bytes, with which no line of JSON begins.
-const OTHERS: [(&[u8], &str); 8] = [
+const OTHERS: [(&[u8], &str); 9] = [
     (b"\x28\xb5", "Zstandard"),
     (b"\xfd7", "xz"),
     (b"BZh", "bzip2"),
     (b"PK", "a zip archive"),
     (b"PAR1", "Parquet"),
     (b"\xff\xfe\0\0", "UTF-32"),
+    (b"\0\0\xfe\xff", "UTF-32"),
     (b"\xff\xfe", "UTF-16"),
     (b"\xfe\xff", "UTF-16"),
 ];

@@ -185,6 +185,7 @@ fn other_formats_are_named() {
         (b"PAR1\x15", "Parquet"),
         (b"\xff\xfe{\0", "UTF-16"),
         (b"\xff\xfe\0\0{\0\0\0", "UTF-32"),
+        (b"\0\0\xfe\xff\0\0\0{", "UTF-32"),
         (b"\xfe\xff\0{", "UTF-16"),
     ] {
         let seen = read("s.jsonl", head);

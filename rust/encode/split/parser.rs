@@ -284,17 +284,17 @@ impl Parser {
     /// The rest of `\uHHHH`, `\x{H..}` or, in ASCII, `\xHH`.
     fn code_point(&mut self, letter: char) -> Result<char, String> {
         let refused = || format!("an unsupported \\{letter} in a split pattern");
-        let (digits, most) = match (letter, self.eat("{")) {
-            ('x', true) => {
+        let is_braced = letter == 'x' && self.eat("{");
+        let (digits, most) = match letter {
+            'x' if is_braced => {
                 (self.chars[self.at..].iter().position(|&c| c == '}').ok_or_else(refused)?, 0x10_FFFF)
             }
-            ('x', false) => (2, 0x7F),
-            (_, false) => (4, 0xFFFF),
-            (_, true) => return Err(refused()),
+            'x' => (2, 0x7F),
+            _ => (4, 0xFFFF),
         };
         let spelled: String = self.chars[self.at..].iter().take(digits).collect();
         let is_number = spelled.len() == digits && spelled.bytes().all(|byte| byte.is_ascii_hexdigit());
-        self.at += digits + usize::from(most == 0x10_FFFF);
+        self.at += digits + usize::from(is_braced);
         let code = u32::from_str_radix(&spelled, 16).ok().filter(|code| is_number && *code <= most);
         code.and_then(char::from_u32).ok_or_else(refused)
     }

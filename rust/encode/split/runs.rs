@@ -13,7 +13,7 @@ use super::recognise::{BYTE_LEVEL_PATTERN, Domain, RecognisedStep};
 use super::table::{Table, memberships};
 use crate::encode::cuts::{Cuts, inside};
 use crate::encode::kernel::Kernel;
-use crate::encode::kernel::blocks::{BLOCK, Blocks, ByteBlock, Work, block_at};
+use crate::encode::kernel::blocks::{BLOCK, Blocks, ByteBlock, Work, block_at, ones};
 use crate::encode::spelling::CHARACTERS;
 use crate::encode::utf8::decode;
 
@@ -82,8 +82,7 @@ impl Runs {
     pub fn split(&self, text: &[u8], n: usize, blocks: &mut Vec<BlockMaps>, cuts: &mut Cuts) {
         cuts.begin_uncut(n);
         let words = cuts.words_mut();
-        // The ends of the text are ends of pieces.
-        cut_at(words, 0);
+        // The end of the text is one of a piece.
         cut_at(words, n);
         for group in &self.groups {
             self.kernel.run(Read { group, text, n, blocks });
@@ -142,6 +141,7 @@ impl Work for Read<'_> {
     fn run(self, loader: impl Blocks) {
         let Self { group, text, n, blocks } = self;
         blocks.clear();
+        blocks.reserve(n.div_ceil(BLOCK));
         // Of a block, and behind it of those bytes of the next one that belong to its last character.
         let mut classes = [0; BLOCK + 3];
         for at in (0..n).step_by(BLOCK) {
@@ -294,16 +294,6 @@ fn cut_before_last(blocks: &[BlockMaps], index: usize, places: u64, cuts: &mut [
     }
 }
 
-/// The places of the bits that are set.
-#[inline(always)]
-fn ones(mut bits: u64) -> impl Iterator<Item = usize> {
-    std::iter::from_fn(move || {
-        let place = (bits != 0).then_some(bits.trailing_zeros() as usize);
-        bits &= bits.wrapping_sub(1);
-        place
-    })
-}
-
 fn cut_runs_at_end(blocks: &[BlockMaps], class: usize, cuts: &mut [u64]) {
     let mut before = Before::default();
     // Where the last run before this block begins.
@@ -311,7 +301,8 @@ fn cut_runs_at_end(blocks: &[BlockMaps], class: usize, cuts: &mut [u64]) {
     for (index, block) in blocks.iter().enumerate() {
         let members = block.classes[class];
         let then = before.then(members);
-        let starts = members & (!then | cuts[index]);
+        // A later piece of a run begins at a cut that is there already.
+        let starts = members & !then;
         for end in ones(then & cuts[index]) {
             let earlier = starts & ((1 << end) - 1);
             let at = last_of(earlier).map_or(start, |place| index * BLOCK + place);

@@ -26,6 +26,16 @@ pub fn block_at<const M: usize>(text: &[u8], at: usize) -> &[u8; M] {
     text[at..].first_chunk().expect("texts are padded")
 }
 
+/// The places of the bits that are set, in ascending order.
+#[inline(always)]
+pub fn ones(mut bits: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let place = (bits != 0).then_some(bits.trailing_zeros() as usize);
+        bits &= bits.wrapping_sub(1);
+        place
+    })
+}
+
 /// The instructions that cut text.
 pub trait Blocks: Copy {
     type Block: ByteBlock;

@@ -1,6 +1,6 @@
 //! Blocks in plain Rust.
 
-use super::{Blocks, ByteBlock};
+use super::{Blocks, ByteBlock, ones};
 use crate::encode::kernel::Plain;
 
 impl Blocks for Plain {
@@ -12,12 +12,8 @@ impl Blocks for Plain {
     }
 
     #[inline(always)]
-    fn push_ones(self, ones: u64, base: u32, places: &mut Vec<u32>) {
-        let mut rest = ones;
-        while rest != 0 {
-            places.push(base + rest.trailing_zeros());
-            rest &= rest - 1;
-        }
+    fn push_ones(self, bits: u64, base: u32, places: &mut Vec<u32>) {
+        places.extend(ones(bits).map(|place| base + place as u32));
     }
 }
 
