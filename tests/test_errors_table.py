@@ -149,7 +149,7 @@ FILES = {
         ("a.gz", LINE, 0, "expected gzip data .*found 7b 22"),
         ("a.gz", b"", 0, "found an empty file: it was cut off"),
     ],
-    "is Zstandard, xz, bzip2, zip, Parquet or UTF-16 with a mark, and not named `*.gz`": [
+    "is Zstandard, xz, bzip2, zip, Parquet, or UTF-16 or UTF-32 with a mark, and not named `*.gz`": [
         ("a.zst", b"\x28\xb5\x2f\xfd" + LINE, 0, "found Zstandard: convert it"),
         ("a.jsonl", lzma.compress(LINE), 0, "found xz: convert it"),
         ("a.jsonl", bz2.compress(LINE), 0, "found bzip2: convert it"),

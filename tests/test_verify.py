@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import struct
 
 import numpy as np
 import pytest
@@ -72,6 +73,13 @@ def test_a_damaged_note_is_named(tmp_path, pack, capsys):
         (lambda index: index.update(format="zip"), "index.json is damaged: its format is 'zip'"),
         (lambda index: index["source"]["arguments"].update(sead=1), "is damaged: .*unexpected keyword argument 'sead'"),
         (lambda index: index["parts"][0].update(items=1), "lists other parts than their notes: it is damaged"),
+        (lambda index: index.update(fields=[7]), "is damaged: what it lists as fields is no such thing"),
+        (lambda index: index["source"].update(shards=[7]), "what it lists as source.shards is no such thing"),
+        (lambda index: index.update(fields=["zzz"]), r"is damaged: its fields is \['zzz'\], and that of its source \["),
+        (lambda index: index.update(dtype="junk"), "is damaged: its dtype is junk, and that of its source <i4"),
+        (lambda index: index.update(own_lanes=[5]), r"is damaged: its own_lanes is \[5\], and that of its source"),
+        (lambda index: index.update(sequence_length=0), "is damaged: its sequence_length is 0"),
+        (lambda index: index.update(sequence_length=32), "is damaged: its sequence_length is 32, and that of its"),
     ],
 )
 def test_a_damaged_index_is_named(tmp_path, pack, capsys, change, message):
@@ -82,6 +90,69 @@ def test_a_damaged_index_is_named(tmp_path, pack, capsys, change, message):
     code, found = checked(capsys, "verify", tmp_path / "a")
     assert code == 1
     assert re.search(message, found)
+
+
+def test_the_note_of_another_part_is_no_note(tmp_path, pack, packing, capsys):
+    pack(tmp_path / "a")
+    one, two = (tmp_path / "a" / f"part-0000{number}.json" for number in (1, 2))
+    was = two.read_text()
+    two.write_text(one.read_text())
+    for command in (("verify", tmp_path / "a"), ("inspect", tmp_path / "a"), packing(tmp_path / "a")):
+        code, said = checked(capsys, *command)
+        assert code == 1
+        assert "part-00002.json is the note of another part: of number 1, with the files part-00001.npy; bring" in said
+    two.write_text(json.dumps({**json.loads(was), "files": {}}))
+    assert "of number 2, with the files none; bring" in checked(capsys, "verify", tmp_path / "a")[1]
+
+
+def test_a_note_that_is_gone_is_named(tmp_path, pack, capsys):
+    found = pack(tmp_path)
+    last = tmp_path / f"part-{found['parts'] - 1:05}.json"
+    last.unlink()
+    code, told = checked(capsys, "verify", tmp_path)
+    assert code == 3
+    assert told["difference"]["what"].startswith(f"{last.name}: missing, and with it the part")
+    assert checked(capsys, "verify", tmp_path, "--part", 0)[0] == 0
+    assert checked(capsys, "inspect", tmp_path)[1]["damaged"] == [f"{last.name} is missing"]
+
+
+def test_a_note_s_state_that_is_none_is_named(tmp_path, pack, capsys):
+    pack(tmp_path)
+    path = tmp_path / "part-00000.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "state": {"a": 1}}))
+    code, said = checked(capsys, "verify", tmp_path, "--part", 1)
+    assert (code, "part-00000.json is damaged: a state has the keys" in said) == (1, True)
+
+
+def test_a_header_that_says_otherwise_is_a_difference(tmp_path, pack, capsys):
+    pack(tmp_path)
+    part = tmp_path / "part-00001.npy"
+    data = part.read_bytes()
+    part.write_bytes(data.replace(b"'<i4'", b"'<u4'", 1))
+    code, told = checked(capsys, "verify", tmp_path)
+    assert code == 3
+    assert "cannot be read: expected items [" in told["difference"]["what"]
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (lambda count: 34 + 12 * count + 8, struct.pack("<q", 0)),  # documents of none and of two sequences
+        (lambda count: 34, struct.pack("<i", -1)),  # a length
+        (lambda count: 34 + 4 * count + 8, struct.pack("<q", -4)),  # begins
+        (lambda count: 34 + 4 * count + 8, struct.pack("<q", 3)),
+    ],
+)
+def test_an_index_of_megatron_s_that_cannot_be_is_damaged(tmp_path, pack, capsys, place, value):
+    pack(tmp_path, "--format", "megatron")
+    path = tmp_path / "part-00001.idx"
+    data = bytearray(path.read_bytes())
+    at = place(struct.unpack_from("<Q", data, 18)[0])
+    data[at : at + len(value)] = value
+    path.write_bytes(data)
+    code, told = checked(capsys, "verify", tmp_path)
+    assert code == 3
+    assert "part-00001.idx is no index of Megatron's, or is damaged" in told["difference"]["what"]
 
 
 @pytest.mark.parametrize("file_format", ["npy", "megatron", "array_record"])
@@ -163,7 +234,7 @@ def test_verify_sees_missing_and_cut_files_and_another_source(tmp_path, pack, ca
     part.write_bytes(data[:-4])
     assert "bytes, and had" in checked(capsys, "verify", tmp_path)[1]["difference"]["what"]
     part.unlink()
-    assert "has no bytes" in checked(capsys, "verify", tmp_path)[1]["difference"]["what"]
+    assert "part-00000.npy is missing" in checked(capsys, "verify", tmp_path)[1]["difference"]["what"]
     part.write_bytes(data)
     other = checked(capsys, "verify", tmp_path, "--shards", shard_folder / "0003" / "*.gz")
     assert other[0] == 1
@@ -229,7 +300,7 @@ def test_inspect_names_a_first_part_that_is_gone_or_damaged(tmp_path, pack, caps
         code, said = checked(capsys, "inspect", tmp_path)
         assert (code, said.count("\n")) == (1, 1)
         assert f"{tmp_path}/part-00000: " in said
-        assert re.search("(has (no|1,000) bytes|cannot be read).*; bring the part back", said)
+        assert re.search("(has 1,000 bytes|is missing|cannot be read).*; bring the part back", said)
 
 
 def test_a_file_of_a_packed_folder_stands_for_the_folder(tmp_path, pack, capsys):

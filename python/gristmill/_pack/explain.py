@@ -39,7 +39,8 @@ def inspect(path: Path) -> dict[str, Any]:
         "path": str(packed.path),
         **{name: index[name] for name in ("format", "dtype", "fields", "sequence_length", "source")},
         "complete": packed.is_complete(parts),
-        "damaged": [wrong for part in parts if (wrong := packed.wrong_size(part["files"]))],
+        "damaged": [wrong for part in parts if (wrong := packed.wrong_size(part["files"]))]
+        + [f"{name} is missing" for name in packed.missing_notes(parts)],
         "items": sum(part["items"] for part in parts),
         **packed.totals(parts),
         "bytes": sum(size for part in parts for size in part["files"].values()),
@@ -87,8 +88,8 @@ def holds(found: dict[str, Any], sequence_length: int) -> str:
     items, tokens = found["items"], found["tokens"]
     if found["format"] == "megatron":
         return f"{items:,} documents, {tokens:,} tokens, {found['bytes']:,} bytes"
-    fill = f", {tokens / (items * sequence_length):.1%} of the places," if items else ""
-    return f"{items:,} rows of {sequence_length:,}, {tokens:,} tokens{fill} {found['bytes']:,} bytes"
+    fill = f", {tokens / (items * sequence_length):.1%} of the places" if items else ""
+    return f"{items:,} rows of {sequence_length:,}, {tokens:,} tokens{fill}, {found['bytes']:,} bytes"
 
 
 def of_the_source(found: dict[str, Any]) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 from gristmill import _core, _fingerprint, _state
 from gristmill._errors import GristmillError, MissingShardError
 from gristmill._pack import files
-from gristmill._pack.formats import FORMATS
+from gristmill._pack.formats import FORMATS, Format
 
 INDEX = "index.json"
 PART = "part-"
@@ -35,6 +35,8 @@ _SAYS = {
 # What the fingerprint of another stream says already, or brings with it.
 _OF_STREAM = frozenset({"dtype", "fields", "sequence_length", "own_lanes", "fingerprint"})
 _SOURCE = {"shards": list, "tokenizer": str, "arguments": dict}
+# What the items of lists are.
+_LISTS = {"fields": str, "own_lanes": int, "source.shards": str}
 _BEHIND = {"state": dict, "pending": list}
 _AT_THE_END = ("complete", "totals", "parts")
 # What is counted of the stream: between the starts of a part and of the next.
@@ -73,6 +75,10 @@ class Folder:
             raise GristmillError(f"{index} is damaged: what it says of {', '.join(wrong)} is missing or no such thing")
         if found["format"] not in FORMATS:
             raise GristmillError(f"{index} is damaged: its format is {found['format']!r}")
+        if wrong := [name for name, kind in _LISTS.items() if any(type(item) is not kind for item in _at(found, name))]:
+            raise GristmillError(f"{index} is damaged: what it lists as {', '.join(wrong)} is no such thing")
+        if found["sequence_length"] < 1:
+            raise GristmillError(f"{index} is damaged: its sequence_length is {found['sequence_length']}")
         return cls(index.parent, found)
 
     @classmethod
@@ -131,6 +137,13 @@ class Folder:
                     f"{self.note_path(len(found))} is not the note of a packed part: what it says of "
                     f"{', '.join(wrong)} is missing or no such thing"
                 )
+            named = {self.part_path(len(found)).with_suffix(suffix).name for suffix in self._format.suffixes}
+            if note.get("number") != len(found) or note["files"].keys() != named:
+                raise GristmillError(
+                    f"{self.note_path(len(found))} is the note of another part: of number {note.get('number')}, with "
+                    f"the files {', '.join(note['files']) or 'none'}; bring the right one back, or remove it and all "
+                    "later notes to have these parts written again"
+                )
             if are_whole and (changed := self.wrong_size(note["files"])):
                 raise GristmillError(
                     f"{self.path}: {changed}: bring it back, or remove {self.note_path(len(found)).name} and all later "
@@ -138,6 +151,10 @@ class Folder:
                 )
             found.append({name: note[name] for name in _HOLDS})
         return found
+
+    @property
+    def _format(self) -> Format:
+        return FORMATS[self.index["format"]]
 
     def read(self, number: int, part: dict[str, Any]) -> Any:
         """The items of a finished part.
@@ -153,7 +170,7 @@ class Folder:
             raise GristmillError(wrong)
         shape = (len(self.index["fields"]), self.index["sequence_length"])
         try:
-            items = FORMATS[self.index["format"]].read(self.part_path(number), self.index["dtype"], shape)
+            items = self._format.read(self.part_path(number), self.index["dtype"], shape)
         except (GristmillError, OSError, RuntimeError, ValueError) as error:
             raise GristmillError(f"cannot be read: {' '.join(str(error).split())}") from error
         if len(items) != part["items"]:
@@ -165,8 +182,10 @@ class Folder:
         for name, size in sizes.items():
             path = self.path / name
             found = path.stat().st_size if path.is_file() else None
+            if found is None:
+                return f"{name} is missing"
             if found != size:
-                return f"{name} has {'no' if found is None else f'{found:,}'} bytes, and had {size:,}"
+                return f"{name} has {found:,} bytes, and had {size:,}"
         return None
 
     def note(self, number: int) -> dict[str, Any]:
@@ -192,6 +211,13 @@ class Folder:
             part = _PART_FILE.match(path.name)
             if path.name.endswith(files.UNFINISHED) or (part and int(part[1]) >= finished):
                 path.unlink()
+
+    def missing_notes(self, parts: list[dict[str, Any]]) -> list[str]:
+        """The notes that are gone: of parts that the index of a complete folder lists, behind those that have one."""
+        listed = self.index.get("parts")
+        if not self.index.get("complete") or not isinstance(listed, list) or listed[: len(parts)] != parts:
+            return []
+        return [self.note_path(number).name for number in range(len(parts), len(listed))]
 
     def is_complete(self, parts: list[dict[str, Any]]) -> bool:
         """Whether the index says that these parts, which have a note, are all."""
@@ -220,6 +246,13 @@ class Folder:
 def _wrong(found: Any, types: Mapping[str, type]) -> list[str]:
     """The names under which there is nothing of the type that belongs there."""
     return [name for name, kind in types.items() if not (isinstance(found, dict) and isinstance(found.get(name), kind))]
+
+
+def _at(found: dict[str, Any], name: str) -> list[Any]:
+    """What stands at a name such as `source.shards`."""
+    for key in name.split("."):
+        found = found[key]
+    return list(found)
 
 
 def check_free(path: Path) -> None:

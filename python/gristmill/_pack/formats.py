@@ -94,8 +94,9 @@ def _as_os_errors() -> Iterator[None]:
 
 
 def _read_npy(part: Path, dtype: str, shape: Sequence[int]) -> Items:
-    del dtype, shape
     rows: npt.NDArray[Any] = np.load(part.with_suffix(".npy"), mmap_mode="r")
+    if (rows.dtype.str, rows.shape[1:]) != (dtype, tuple(shape)):
+        raise ValueError(f"expected items {list(shape)} of {dtype}, found {list(rows.shape[1:])} of {rows.dtype.str}")
     return rows
 
 
@@ -110,8 +111,11 @@ def _read_array_record(part: Path, dtype: str, shape: Sequence[int]) -> Items:
 
 
 def _read_megatron(part: Path, dtype: str, shape: Sequence[int]) -> Items:
-    del dtype, shape
-    return megatron.read(part.with_suffix(".idx"))
+    del shape
+    documents = megatron.read(part.with_suffix(".idx"), one_each=True)
+    if documents and documents[0].dtype.str != dtype:
+        raise ValueError(f"expected ids of {dtype}, found {documents[0].dtype.str}")
+    return documents
 
 
 @dataclass(frozen=True)
@@ -119,18 +123,20 @@ class Format:
     """A file format.
 
     Attributes:
+      suffixes: of the files of a part.
       unit: what its files are made of, from the layout, its fields, and the number of lanes.
       writer: makes the writer of a part, from its path without suffix, the dtype, and the shape of an item.
       read: reads the items of a part, from the same.
     """
 
+    suffixes: tuple[str, ...]
     unit: Callable[[str, Sequence[str], int], Unit]
     writer: Callable[[Path, str, Sequence[int]], Writer]
     read: Callable[[Path, str, Sequence[int]], Items]
 
 
 FORMATS = {
-    "npy": Format(Rows, NpyWriter, _read_npy),
-    "megatron": Format(Documents, megatron.Writer, _read_megatron),
-    "array_record": Format(Rows, ArrayRecordWriter, _read_array_record),
+    "npy": Format((".npy",), Rows, NpyWriter, _read_npy),
+    "megatron": Format((".bin", ".idx"), Documents, megatron.Writer, _read_megatron),
+    "array_record": Format((".array_record",), Rows, ArrayRecordWriter, _read_array_record),
 }

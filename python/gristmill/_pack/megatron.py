@@ -76,8 +76,12 @@ class Writer:
             index.write(np.arange(len(lengths) + 1, dtype="<i8").data)
 
 
-def read(index: Path) -> list[Any]:
-    """The documents of an index and of the `.bin` beside it, mapped into memory.
+def read(index: Path, *, one_each: bool = False) -> list[Any]:
+    """The sequences of an index and of the `.bin` beside it, mapped into memory.
+
+    Args:
+      index: the index.
+      one_each: whether each sequence must be a document of its own, as `Writer` writes them.
 
     Raises:
       GristmillError: either cannot be read, or is damaged.
@@ -95,8 +99,12 @@ def read(index: Path) -> list[Any]:
         lengths = np.frombuffer(data, "<i4", count, _HEADER.size)
         begins = np.frombuffer(data, "<i8", count, _HEADER.size + 4 * count)
         documents = np.frombuffer(data, "<i8", entries, _HEADER.size + 12 * count)
-        if documents[0] or documents[-1] != count or (np.diff(documents) < 0).any():
+        if documents[0] or documents[-1] != count or (np.diff(documents) < one_each).any():
             raise ValueError("documents out of order")
+        if (lengths < 0).any() or (begins < 0).any() or (begins % np.dtype(dtype).itemsize).any():
+            raise ValueError("places that no sequence has")
+        if len(data) != _HEADER.size + 12 * count + 8 * entries:
+            raise ValueError("bytes behind its end")
     except (struct.error, StopIteration, ValueError, IndexError, OverflowError) as error:
         raise GristmillError(f"{index} is no index of Megatron's, or is damaged") from error
     width = np.dtype(dtype).itemsize

@@ -6,6 +6,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from gristmill import _core
 from gristmill._core import CURSOR_FIELDS
 from gristmill._dataset import PackedDataset
 from gristmill._errors import GristmillError
@@ -52,7 +53,14 @@ def pack(
     try:
         check_free(path)  # before a lock is left in it
         with files.locked(path):
-            folder = Folder.create(path, _index(dataset, file_format, rows_per_file, source, fields))
+            index = {
+                "format": file_format,
+                **make_index(dataset, file_format, fields),
+                "rows_per_file": rows_per_file,
+                "fingerprint": dataset.fingerprint,
+                "source": source,
+            }
+            folder = Folder.create(path, index)
             parts = folder.parts(are_whole=True)
             resumed = len(parts)
             if not folder.is_complete(parts):
@@ -99,20 +107,16 @@ def make_unit(dataset: PackedDataset, index: dict[str, Any]) -> Unit:
     return FORMATS[index["format"]].unit(settings.layout, index["fields"], len(settings.own_lanes))
 
 
-def _index(
-    dataset: PackedDataset, file_format: str, rows_per_file: int, source: dict[str, Any], fields: Sequence[str]
-) -> dict[str, Any]:
+def make_index(dataset: PackedDataset, file_format: str, fields: Sequence[str]) -> dict[str, Any]:
+    """What the index of a packed dataset says of its items, with these fields or all."""
     settings = dataset._settings
     of_documents = file_format == "megatron"
+    known = _core.LAYOUTS[settings.layout]
     return {
-        "format": file_format,
         "dtype": megatron.dtype_for(dataset.encoder) if of_documents else "<i4",
-        "fields": ["inputs"] if of_documents else list(fields or settings.shapes),
+        "fields": ["inputs"] if of_documents else [name for name in dict.fromkeys(fields or known) if name in known],
         "sequence_length": settings.sequence_length,
-        "rows_per_file": rows_per_file,
         "own_lanes": list(settings.own_lanes),
-        "fingerprint": dataset.fingerprint,
-        "source": source,
     }
 
 

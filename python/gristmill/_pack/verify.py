@@ -9,7 +9,7 @@ from gristmill import _fingerprint
 from gristmill._dataset import PackedDataset
 from gristmill._errors import GristmillError
 from gristmill._pack.folder import INDEX, Folder
-from gristmill._pack.run import make_unit
+from gristmill._pack.run import make_index, make_unit
 from gristmill._pack.units import IDS
 from gristmill._progress import Progress
 from gristmill._settings import PROVENANCE
@@ -36,8 +36,14 @@ def verify(folder: Folder, dataset: PackedDataset, only: int | None = None) -> d
     if packed != source:
         reason = _fingerprint.differences(packed, source)
         raise GristmillError(f"{folder.path} was packed from another source: {reason}")
+    for name, value in make_index(dataset, folder.index["format"], folder.index["fields"]).items():
+        if folder.index[name] != value:
+            raise GristmillError(
+                f"{folder.path / INDEX} is damaged: its {name} is {folder.index[name]}, and that of its source {value}"
+            )
     parts = folder.parts()
-    if folder.index.get("complete") and folder.index.get("parts") != parts:
+    missing = folder.missing_notes(parts)
+    if folder.index.get("complete") and folder.index.get("parts") != parts and not missing:
         raise GristmillError(f"{folder.path / INDEX} lists other parts than their notes: it is damaged")
     if only is not None and only >= len(parts):
         raise GristmillError(f"{folder.path} has {len(parts)} finished parts, and none with the number {only}")
@@ -54,7 +60,10 @@ def verify(folder: Folder, dataset: PackedDataset, only: int | None = None) -> d
         unit = make_unit(dataset, folder.index)
         if only:
             before = folder.note(only - 1)
-            iterator.set_state(before["state"])
+            try:
+                iterator.set_state(before["state"])
+            except GristmillError as error:
+                raise GristmillError(f"{folder.note_path(only - 1)} is damaged: {error}") from None
             unit.pending = before["pending"]
         for number in chosen:
             difference = _part_difference(folder, dataset, number, parts[number], iterator, unit)
@@ -63,6 +72,9 @@ def verify(folder: Folder, dataset: PackedDataset, only: int | None = None) -> d
             progress.show(found["parts"])
             if difference is not None:
                 return {**found, "equal": False, "difference": difference}
+        if only is None and missing:
+            what = f"{', '.join(missing)}: missing, and with it the part, which the index lists"
+            return {**found, "equal": False, "difference": {"what": what}}
         if only is None and found["complete"] and next(iterator, None) is not None:
             return {**found, "equal": False, "difference": {"what": "the source has more rows than the files"}}
     return found
@@ -133,7 +145,8 @@ def describe(found: dict[str, Any]) -> str:
 
 
 def _lines(difference: dict[str, Any]) -> list[str]:
-    files = ", ".join(difference.get("files", []))
+    named = difference.get("files", [])
+    files = ", ".join(named)
     item = f", item {difference['item']:,}" if "item" in difference else ""
     if "what" in difference:
         head = difference["what"]
@@ -144,7 +157,7 @@ def _lines(difference: dict[str, Any]) -> list[str]:
             for name in ("packed", "expected")
         }
         head = f"{difference['field']}[{difference['place']}] is {said['packed']}, expected {said['expected']}"
-    lines = [f"{files}{item}: {head}" if files else head]
+    lines = [f"{files}{item}: {head}" if files and not head.startswith(tuple(named)) else head]
     if source := difference.get("source"):
         lines.append(f"  from {source['shard']}: record {source['record']}, token {source['token']} of its document")
     return lines
