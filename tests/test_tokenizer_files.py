@@ -63,7 +63,7 @@ WHOLE = {
         (json.dumps(WHOLE, indent=1).encode()[:-2] + b",\n}", r"at line \d+ column \d+$"),
         (json.dumps({**WHOLE, "version": "untagged enum DecoderWrapper "}).encode(), "before it$"),
         (json.dumps({**WHOLE, "model": {**WHOLE["model"], "vocab": {"a": 3 * 10**9}}}).encode(), "which int32 holds$"),
-        (b"<unk>\nthe\n", "this looks like a SentencePiece|this is no JSON"),
+        (b"<unk>\nthe\n", "; this looks like a SentencePiece model"),
     ],
 )
 def test_a_file_of_another_kind_is_named(data, said):

@@ -140,8 +140,8 @@ class Encoder:
             json_bytes = path.read_bytes()
         except FileNotFoundError as error:
             raise MissingTokenizerError(
-                f"cannot read the tokenizer {str(path)!r}: {error.strerror} (working folder: "
-                + f"{_arguments.working_folder()})"
+                f"cannot read the tokenizer {str(path)!r}: {error.strerror} "
+                f"(working folder: {_arguments.working_folder()})"
                 + (_hub_hint(str(path)) or _diagnosis.of_folder(path.parent))
             ) from error
         except OSError as error:

@@ -13,7 +13,7 @@ use super::recognise::{BYTE_LEVEL_PATTERN, Domain, RecognisedStep};
 use super::table::{Table, memberships};
 use crate::encode::cuts::{Cuts, inside};
 use crate::encode::kernel::Kernel;
-use crate::encode::kernel::blocks::{BLOCK, Blocks, ByteBlock, Work, block_at, ones};
+use crate::encode::kernel::blocks::{BLOCK, Blocks, ByteBlock, PaddedBlock, Work, block_at, ones, part};
 use crate::encode::spelling::CHARACTERS;
 use crate::encode::utf8::decode;
 
@@ -143,16 +143,16 @@ impl Work for Read<'_> {
         blocks.clear();
         blocks.reserve(n.div_ceil(BLOCK));
         // Of a block, and behind it of those bytes of the next one that belong to its last character.
-        let mut classes = [0; BLOCK + 3];
+        let mut classes: PaddedBlock = [0; BLOCK + 3];
         for at in (0..n).step_by(BLOCK) {
-            let window: &[u8; BLOCK + 3] = block_at(text, at);
-            let bytes = loader.load(first(window));
+            let window: &PaddedBlock = block_at(text, at);
+            let bytes = loader.load(part(window, 0));
             let mut found = bytes.look_up(&group.of_byte);
             let mut leads = inside(!0, at, n);
             let high = bytes.high();
             if high != 0 && group.domain == Domain::Characters {
                 leads &= !bytes.continuation();
-                let begun: [u8; 3] = *classes.last_chunk().expect("it is longer");
+                let begun: [u8; 3] = *part(&classes, BLOCK);
                 classes[..BLOCK].copy_from_slice(&found.bytes());
                 classes[..3].iter_mut().zip(begun).for_each(|(class, begun)| *class |= begun);
                 classes[BLOCK..].fill(0);
@@ -160,18 +160,12 @@ impl Work for Read<'_> {
                     let (code, width) = decode(&window[place..]);
                     classes[place..place + width].fill(group.table.of(code));
                 }
-                found = loader.load(first(&classes));
+                found = loader.load(part(&classes, 0));
             }
             let maps = found.bits().map(|map| inside(map, at, n));
             blocks.push(BlockMaps { leads, classes: maps });
         }
     }
-}
-
-/// A block of what follows it by some bytes.
-#[inline(always)]
-fn first(window: &[u8; BLOCK + 3]) -> &[u8; BLOCK] {
-    window.first_chunk().expect("it is longer")
 }
 
 impl Step {
@@ -228,7 +222,7 @@ impl Step {
         }
     }
 
-    /// Adds the cuts of this step to those of the steps before it, and of both ends of the text.
+    /// Adds the cuts of this step to those of the steps before it and of the text's end.
     fn cut(self, text: &[u8], blocks: &[BlockMaps], cuts: &mut [u64]) {
         match self {
             Self::Each(class) => cut_each(blocks, class, cuts),

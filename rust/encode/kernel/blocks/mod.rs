@@ -20,6 +20,16 @@ use super::{Kernel, Plain};
 /// The bytes of a block.
 pub const BLOCK: usize = 64;
 
+/// A block of text, and what a character that begins in it may have after it.
+pub type PaddedBlock = [u8; BLOCK + 3];
+
+/// Some bytes of a padded block. After inlining, where they fit inside it is known.
+#[inline(always)]
+pub fn part<const N: usize>(window: &PaddedBlock, at: usize) -> &[u8; N] {
+    let Some(bytes) = window[at..].first_chunk() else { unreachable!("a part of the window") };
+    bytes
+}
+
 /// The block at `at` of a padded text, or with `M` > 64 that and what follows it.
 #[inline(always)]
 pub fn block_at<const M: usize>(text: &[u8], at: usize) -> &[u8; M] {

@@ -4,7 +4,7 @@ use super::super::classes::{self, Classes};
 use super::super::shape::{Contractions, Newlines, Symbols, Words};
 use super::SHAPES;
 use crate::encode::cuts::inside;
-use crate::encode::kernel::blocks::{BLOCK, ByteBlock, KernelBlocks};
+use crate::encode::kernel::blocks::{BLOCK, ByteBlock, KernelBlocks, PaddedBlock, part};
 
 /// Bit i of each map is the i-th character that begins in the block. Maps that a shape does not
 /// need stay empty.
@@ -34,9 +34,6 @@ pub struct Bitmaps {
     pub ascii_letter: u64,
     pub ascii_symbol: u64,
 }
-
-/// A block of text, and what a character that begins in it may have after it.
-type PaddedBlock = [u8; BLOCK + 3];
 
 /// Classifies the characters that begin in the first 64 bytes of a window, of which `n` belong to the text.
 #[inline(always)]
@@ -97,13 +94,6 @@ pub fn classify<const SHAPE: usize>(
         block.symbol = blocks.bzhi(!other, block.count);
     }
     block
-}
-
-/// Some bytes of a window. After inlining, where they fit inside it is known.
-#[inline(always)]
-fn part<const N: usize>(window: &PaddedBlock, at: usize) -> &[u8; N] {
-    let Some(bytes) = window[at..].first_chunk() else { unreachable!("a part of the window") };
-    bytes
 }
 
 /// Adds the characters outside ASCII, whose bytes are `high`, and turns maps over bytes into maps over characters.
