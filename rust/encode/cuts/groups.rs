@@ -11,7 +11,7 @@ use ahash::AHashSet;
 
 use super::{Cuts, inside};
 use crate::encode::kernel::Kernel;
-use crate::encode::kernel::blocks::{Blocks, ByteBlock, Work, block_at, ones};
+use crate::encode::kernel::blocks::{Blocks, ByteBlock, Work, block_at};
 
 /// The bytes of each of these characters.
 const WIDTH: usize = 3;
@@ -152,8 +152,11 @@ impl GroupCutter {
     #[inline(never)]
     fn parted<const PARTS: bool>(&self, text: &[u8], at: usize, between: u64) -> u64 {
         let mut parted = between;
-        for place in ones(between) {
-            let joined = self.may_join::<PARTS>(&text[at + place - WIDTH..]);
+        let mut rest = between;
+        while rest != 0 {
+            let place = rest.trailing_zeros();
+            rest &= rest - 1;
+            let joined = self.may_join::<PARTS>(&text[at + place as usize - WIDTH..]);
             parted &= !(u64::from(joined) << place);
         }
         parted
