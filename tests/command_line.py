@@ -17,9 +17,9 @@ def run_json(capsys, *arguments):
     return json.loads(capsys.readouterr().out)
 
 
-def fails(capsys, *arguments):
+def fails(capsys, *arguments, code=1):
     """The one line on stderr of a command that ends with a GristmillError."""
-    assert _cli.run(list(map(str, arguments))) == 1
+    assert _cli.run(list(map(str, arguments))) == code
     captured = capsys.readouterr()
     assert captured.out == ""
     line = captured.err.splitlines()[-1]

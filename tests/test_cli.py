@@ -10,6 +10,7 @@ import sys
 import termios
 import textwrap
 import time
+from pathlib import Path
 
 import pytest
 
@@ -103,6 +104,13 @@ def test_wrong_usage_exits_with_2(arguments, capsys):
     assert "Usage: gristmill" in captured.err
 
 
+def test_arguments_that_do_not_fit_together_exit_with_2(tmp_path, tokenizer_file, capsys):
+    shard = shard_of(tmp_path, '{"text": "a"}')
+    packing = ["pack", shard, "--tokenizer", tokenizer_file, "--output", tmp_path / "packed"]
+    assert "--lanes 3" in fails(capsys, *packing, "--lanes", 3, "--batch-size", 4, code=2)
+    assert "--eos 'none such'" in fails(capsys, *packing, "--eos", "none such", code=2)
+
+
 def test_an_error_is_one_line_and_exits_with_1(tmp_path, capsys):
     (tmp_path / "tokenizer.json").write_text("{}")
     line = fails(capsys, "demo", "--folder", tmp_path, "--megabytes", 0.01, "--tokenizer", tmp_path / "tokenizer.json")
@@ -182,6 +190,17 @@ def test_progress_is_a_plain_line_now_and_then(capsys, monkeypatch):
             progress.show(done, "fast" if done < 100 else "")
     # After half a second, then after 1, then after 2.
     assert capsys.readouterr().err == "packing: 25%, fast\npacking: 50%\npacking: 75%\n"
+
+
+def test_a_log_that_cannot_be_written_ends_no_work(monkeypatch):
+    full = Path("/dev/full").open("w", buffering=1)  # noqa: SIM115 - to close it is an error, too
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "stderr", full)
+        with Progress("packing", 2, "B") as progress:
+            patched.setattr(progress, "_next_line", 0.0)
+            progress.show(1)
+    with pytest.raises(OSError, match="No space left"):
+        full.close()
 
 
 def read_all(terminal):

@@ -116,6 +116,28 @@ def test_a_note_that_is_gone_is_named(tmp_path, pack, capsys):
     assert checked(capsys, "inspect", tmp_path)[1]["damaged"] == [f"{last.name} is missing"]
 
 
+def test_counts_that_the_source_does_not_give_are_a_difference(tmp_path, pack, capsys):
+    pack(tmp_path)
+    index, note = tmp_path / "index.json", tmp_path / "part-00001.json"
+    was = index.read_text(), note.read_text()
+    told = json.loads(was[0])
+    given = told["totals"]["tokens"]
+    index.write_text(json.dumps({**told, "totals": {**told["totals"], "tokens": given + 1}}))
+    code, found = checked(capsys, "verify", tmp_path)
+    said = f"{index}: tokens is {given + 1:,}, and the source gives {given:,}"
+    assert (code, found["difference"]) == (3, {"what": said})
+    assert checked(capsys, "verify", tmp_path, "--part", 1)[0] == 0
+
+    documents = told["parts"][1]["documents"]
+    told["parts"][1]["documents"] += 2
+    index.write_text(json.dumps(told))
+    note.write_text(json.dumps({**json.loads(was[1]), "documents": documents + 2}))
+    for options in ((), ("--part", 1)):
+        code, found = checked(capsys, "verify", tmp_path, *options)
+        said = f"part-00001.json: documents is {documents + 2:,}, and the source gives {documents:,}"
+        assert (code, found["difference"]["what"]) == (3, said)
+
+
 def test_a_note_s_state_that_is_none_is_named(tmp_path, pack, capsys):
     pack(tmp_path)
     path = tmp_path / "part-00000.json"

@@ -18,10 +18,13 @@ from gristmill import _sample
 from gristmill._bench.command import bench
 from gristmill._core import __version__, build_info
 from gristmill._encoder import SpecialTokensInText
-from gristmill._errors import GristmillError
+from gristmill._errors import ArgumentError, ArgumentTypeError, GristmillError
 from gristmill._options import dataset_options, special_tokens, tokenizer_file
 from gristmill._output import INTERRUPTED, as_json_option, importing, print_json, repeating_lost_interrupts
 from gristmill._pack.command import pack, verify
+
+# What click exits with, too.
+WRONG_USAGE = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -46,7 +49,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     except (GristmillError, OSError) as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 1
+        return WRONG_USAGE if isinstance(error, (ArgumentError, ArgumentTypeError)) else 1
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
 

@@ -5,12 +5,13 @@
 Values are percent-encoded, so that a space parts two of them and nothing else.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import quote, unquote
 
 # They say when a run stops, not what it gives until then.
 _POLICY = frozenset({"on_error", "max_error_rate"})
+_WORDS = "{name} was {before} and is {after}"
 
 
 def make(parts: Mapping[str, Any]) -> str:
@@ -28,30 +29,36 @@ def without_policy(fingerprint: str) -> str:
     return " ".join(f"{name}={value}" for name, _, value in _pairs(fingerprint) if name not in _POLICY)
 
 
-def goes_on(saved: str, current: str, has_left_out: bool) -> bool:
-    """Whether a stream can go on as another one: whether the two are equal up to where the first was saved.
+def hindrances(saved: str, current: str, has_left_out: bool) -> str:
+    """Why a stream cannot go on as another one: what makes the two differ up to where the first was saved.
 
     Errors may be handled in another way from there on. Longer lines may be accepted if no record was left out
-    before.
+    before. Empty if it can go on.
     """
     before, after = parse(saved), parse(current)
-    changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+    changed = _changed(before, after) - _POLICY
     if "max_document_bytes" in changed and not has_left_out:
         old, new = before.get("max_document_bytes", ""), after.get("max_document_bytes", "")
         if old.isdecimal() and new.isdecimal() and int(old) < int(new):
             changed.remove("max_document_bytes")
-    return changed <= _POLICY
+    return _told(before, after, changed, _WORDS)
 
 
-def differences(saved: str, current: str, words: str = "{name} was {before} and is {after}") -> str:
+def differences(one: str, other: str, words: str = _WORDS) -> str:
     """What two fingerprints do not share, each of it in these words."""
-    before, after = parse(saved), parse(current)
-    changed = [
+    before, after = parse(one), parse(other)
+    return _told(before, after, _changed(before, after), words) or f"{one!r} and {other!r}"
+
+
+def _changed(before: Mapping[str, str], after: Mapping[str, str]) -> set[str]:
+    return {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+
+
+def _told(before: Mapping[str, str], after: Mapping[str, str], changed: Iterable[str], words: str) -> str:
+    return ", ".join(
         words.format(name=name, before=before.get(name, "not there"), after=after.get(name, "not there"))
-        for name in sorted(before.keys() | after.keys())
-        if before.get(name) != after.get(name)
-    ]
-    return ", ".join(changed) or f"{saved!r} and {current!r}"
+        for name in sorted(changed)
+    )
 
 
 def _pairs(fingerprint: str) -> list[tuple[str, str, str]]:

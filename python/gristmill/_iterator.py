@@ -131,12 +131,10 @@ class PackedDatasetIterator(
         self._assert_not_closed()
         checked = _state.check(state)
         saved, current = checked["fingerprint"], self._settings.fingerprint
-        if saved != current and not _fingerprint.goes_on(saved, current, _state.may_have_left_out(checked)):
+        if different := _fingerprint.hindrances(saved, current, _state.may_have_left_out(checked)):
             raise StateError(
-                "the state was saved by another dataset: "
-                + _fingerprint.differences(saved, current)
-                + ". Use the same shards, tokenizer and arguments as the run that saved it; to add shards, finish the "
-                "epoch on the old ones and start anew on the new"
+                f"the state was saved by another dataset: {different}. Use the same shards, tokenizer and arguments as "
+                "the run that saved it; to add shards, finish the epoch on the old ones and start anew on the new"
             )
         own = self._settings.own_lanes
         missing = [lane for lane in own if str(lane) not in checked["lanes"]]

@@ -1,5 +1,6 @@
 """Progress on stderr: a bar on a terminal, elsewhere a plain line now and then."""
 
+import contextlib
 import sys
 import time
 from types import TracebackType
@@ -42,7 +43,8 @@ class Progress:
             self._interval = min(2 * self._interval, _LONGEST_SECONDS)
             self._next_line = time.monotonic() + self._interval
             share = min(1.0, done / self._total) if self._total else 1.0
-            print(f"{self._what}: {share:.0%}" + (f", {note}" if note else ""), file=sys.stderr, flush=True)
+            with contextlib.suppress(OSError):  # a log that cannot be written ends no work
+                print(f"{self._what}: {share:.0%}" + (f", {note}" if note else ""), file=sys.stderr, flush=True)
 
     def __enter__(self) -> Self:
         return self

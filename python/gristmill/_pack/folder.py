@@ -108,13 +108,10 @@ class Folder:
     def _check_goes_on(self, wanted: dict[str, Any], changed: list[str], parts: int) -> None:
         saved, current = self.index["fingerprint"], wanted["fingerprint"]
         behind = _state.check(self.note(parts - 1)["state"])
-        if _fingerprint.goes_on(saved, current, _state.may_have_left_out(behind)):
-            names = [name for name in changed if name != "fingerprint"]
-            reasons: list[str] = []
-        else:
-            names = [name for name in changed if name not in _OF_STREAM]
-            reasons = [_fingerprint.differences(saved, current)]
-        reasons += [f"{name} was {self.index.get(name)} and is {wanted[name]}" for name in names]
+        different = _fingerprint.hindrances(saved, current, _state.may_have_left_out(behind))
+        said = _OF_STREAM if different else {"fingerprint"}
+        reasons = [different] if different else []
+        reasons += [f"{name} was {self.index.get(name)} and is {wanted[name]}" for name in changed if name not in said]
         if reasons:
             reason = ", ".join(reasons)
             raise GristmillError(f"{self.path} holds other packed files: {reason}. Name another folder, or remove it")

@@ -1,5 +1,6 @@
 """`gristmill verify`: packed files against their source, encoded again by the reference engine."""
 
+from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
 
@@ -8,7 +9,7 @@ import numpy as np
 from gristmill import _fingerprint
 from gristmill._dataset import PackedDataset
 from gristmill._errors import GristmillError
-from gristmill._pack.folder import INDEX, Folder
+from gristmill._pack.folder import COUNTED, INDEX, Folder
 from gristmill._pack.run import make_index, make_unit
 from gristmill._pack.units import IDS
 from gristmill._progress import Progress
@@ -75,8 +76,11 @@ def verify(folder: Folder, dataset: PackedDataset, only: int | None = None) -> d
         if only is None and missing:
             what = f"{', '.join(missing)}: missing, and with it the part, which the index lists"
             return {**found, "equal": False, "difference": {"what": what}}
-        if only is None and found["complete"] and next(iterator, None) is not None:
-            return {**found, "equal": False, "difference": {"what": "the source has more rows than the files"}}
+        if only is None and found["complete"]:
+            if next(iterator, None) is not None:
+                return {**found, "equal": False, "difference": {"what": "the source has more rows than the files"}}
+            if wrong := _wrong_counts(folder.totals(parts), iterator.stats()):
+                return {**found, "equal": False, "difference": {"what": f"{folder.path / INDEX}: {wrong}"}}
     return found
 
 
@@ -88,7 +92,8 @@ def _part_difference(
         packed = folder.read(number, part)
     except GristmillError as error:
         return {**where, "what": str(error)}
-    given = 0
+    before = iterator.stats()
+    given = rows = 0
     for _ in range(part["batches"]):
         batch = next(iterator, None)
         if batch is None:
@@ -104,9 +109,24 @@ def _part_difference(
                     source["token"] = at
                 return {**where, "item": given + item, **found, "source": source}
         given += len(expected)
+        rows += unit.rows
     if given != len(packed):
         return {**where, "what": f"the file holds {len(packed):,} items, and the source gives {given:,} there"}
+    if rows < folder.index["rows_per_file"] and next(iterator, None) is not None:
+        return {**where, "what": f"the file ends after {rows:,} rows, and the source goes on"}
+    after = iterator.stats()
+    if wrong := _wrong_counts(part, {name: after[name] - before[name] for name in COUNTED}):
+        return {**where, "what": f"{folder.note_path(number).name}: {wrong}"}
     return None
+
+
+def _wrong_counts(noted: Mapping[str, int], counted: Mapping[str, int]) -> str:
+    """What was noted of the stream and is not so; empty if all is."""
+    return ", ".join(
+        f"{name} is {noted[name]:,}, and the source gives {counted[name]:,}"
+        for name in COUNTED
+        if noted[name] != counted[name]
+    )
 
 
 def _difference(dataset: PackedDataset, fields: list[str], got: Any, wanted: Any) -> dict[str, Any]:
