@@ -202,7 +202,7 @@ def test_a_state_is_known_by_what_it_holds(state, folder, capsys, name):
     rows = [run_json(capsys, "inspect", path, "--row", 5, *of_state(folder)) for path in (state, other)]
     assert rows[0] == rows[1]
     assert "--shards must name its shards" in fails(
-        capsys, "inspect", other, "--row", 0, "--tokenizer", _sample.tokenizer()
+        capsys, "inspect", other, "--row", 0, "--tokenizer", _sample.tokenizer(), code=2
     )
 
 
@@ -310,18 +310,18 @@ def test_inspect_row_of_a_checkpoint_folder(tmp_path, folder, capsys):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("code", "arguments", "says"),
     [
-        (["--row", 16], "--row 16: a global batch has the rows 0 to 15"),
-        (["--row", 0, "--step", 1], "--step 1: the state stands behind it, at 2"),
-        (["--row", 0, "--set", "seed=1"], "it knows the arguments, so --set is not for it"),
-        (["--row", 0, "--set", "prefetch=2"], "--set prefetch=2: expected each argument once"),
-        (["--row", 0, "--set", "seed=1", "--set", "seed=2"], "--set seed=2: expected each argument once"),
-        (["--row", 0, "--special-tokens-in-text", "text"], "give --special-tokens-in-text as its Encoder had it"),
+        (2, ["--row", 16], "--row 16: a global batch has the rows 0 to 15"),
+        (2, ["--row", 0, "--step", 1], "--step 1: the state stands behind it, at 2"),
+        (2, ["--row", 0, "--set", "seed=1"], "it knows the arguments, so --set is not for it"),
+        (2, ["--row", 0, "--set", "prefetch=2"], "--set prefetch=2: expected each argument once"),
+        (2, ["--row", 0, "--set", "seed=1", "--set", "seed=2"], "--set seed=2: expected each argument once"),
+        (1, ["--row", 0, "--special-tokens-in-text", "text"], "give --special-tokens-in-text as its Encoder had it"),
     ],
 )
-def test_inspect_row_says_what_does_not_fit(state, folder, arguments, says, capsys):
-    assert says in fails(capsys, "inspect", state, *arguments, *of_state(folder))
+def test_inspect_row_says_what_does_not_fit(state, folder, code, arguments, says, capsys):
+    assert says in fails(capsys, "inspect", state, *arguments, *of_state(folder), code=code)
 
 
 def test_inspect_row_of_other_shards_names_what_differs(state, folder, tmp_path, capsys):

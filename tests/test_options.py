@@ -27,7 +27,7 @@ from gristmill import _core, _encoder, _options
 )
 def test_errors_speak_of_options(tmp_path, packing, capsys, options, says):
     code, said = checked(capsys, *packing(tmp_path / "new", *options))
-    assert code == 1
+    assert code == 2
     assert re.match(f"error: {says}", said), said
 
 
