@@ -8,7 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from pydoc_data import topics
 from typing import Any
@@ -97,15 +97,17 @@ def write_shard(path: Path, documents: list[str]) -> None:
     path.write_bytes(gzip.compress(data, 6, mtime=0) if path.suffix == ".gz" else data)
 
 
-def start_python(code: str, env: Mapping[str, str] | None = None, **arguments: Any) -> "subprocess.Popen[str]":
-    """Starts code in a process of its own."""
+def start_python(
+    code: str, env: Mapping[str, str] | None = None, arguments: Sequence[object] = (), **more: Any
+) -> "subprocess.Popen[str]":
+    """Starts code in a process of its own, with these arguments."""
     return subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(code)],
+        [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "JAX_PLATFORMS": "cpu", **(env or {})},
-        **arguments,
+        **more,
     )
 
 

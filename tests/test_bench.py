@@ -1,9 +1,12 @@
+import contextlib
 import gzip
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +15,7 @@ import numpy as np
 import pytest
 
 import gristmill as gm
-from gristmill import _cli, _sample
+from gristmill import _cli, _output, _sample
 from gristmill._bench import contenders, latency, report, rounds, run
 
 
@@ -232,7 +235,7 @@ def test_a_contender_that_fails_is_named(job):
     ):
         rounds.compare(broken, 1, [1], ["gristmill"])
     with pytest.raises(gm.GristmillError, match=r"measuring delays failed with exit code 1: ShardError: .*nothing"):
-        latency.measure(broken)
+        latency.in_child(broken)
 
 
 def test_another_contender_that_fails_is_left_out(job, paper, monkeypatch):
@@ -260,12 +263,37 @@ def test_too_little_text_for_delays_is_said_and_loses_no_result(tmp_path, job, c
     short = tmp_path / "short.jsonl"
     short.write_text('{"raw_content": "a few words"}\n')
     with pytest.raises(gm.GristmillError, match="there is a single batch in 64 lanes: give more text"):
-        latency.measure(contenders.Job(**{**vars(job), "shards": [str(short)]}))
+        latency.in_child(contenders.Job(**{**vars(job), "shards": [str(short)]}))
     arguments = ["bench", "--shards", str(short), "--text-field", "raw_content", "--tokenizer", job.tokenizer]
     arguments += ["--only", "copy", "--rounds", "1", "--threads", "1", "--latency", "--output", str(tmp_path)]
     assert _cli.run(arguments) == 1
     assert "give more text" in capsys.readouterr().err
     assert json.loads((tmp_path / "bench.json").read_text())["by_threads"]
+
+
+def test_the_delays_folder_goes_when_a_bench_is_terminated(monkeypatch, job, tmp_path):
+    def terminated(what, module, request):
+        assert {Path(shard).parent.parent for shard in request["shards"]} == {tmp_path}
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(latency.child, "measure", terminated)
+    with pytest.raises(SystemExit), _output.cleaning_up_when_terminated():
+        latency.in_child(job)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("is_terminated", [False, True])
+def test_termination_waits_until_a_child_is_known(is_terminated):
+    done = []
+    with contextlib.suppress(SystemExit), _output.cleaning_up_when_terminated():
+        with _output.postponing_termination():
+            if is_terminated:
+                os.kill(os.getpid(), signal.SIGTERM)
+            done.append("started")
+        done.append("known")
+    assert done == (["started"] if is_terminated else ["started", "known"])
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 def test_a_bench_that_is_terminated_leaves_nothing_behind(tmp_path, blank_shard):
@@ -279,7 +307,7 @@ def test_a_bench_that_is_terminated_leaves_nothing_behind(tmp_path, blank_shard)
     while not (children() and list(tmp_path.iterdir())):
         assert process.poll() is None, process.stderr.read()
         assert time.monotonic() < deadline
-        time.sleep(0.05)
+        time.sleep(0.001)  # also while a child is being started
     workers = children()
     process.terminate()
     process.communicate(timeout=30)

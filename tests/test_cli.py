@@ -111,6 +111,15 @@ def test_arguments_that_do_not_fit_together_exit_with_2(tmp_path, tokenizer_file
     assert "--eos 'none such'" in fails(capsys, *packing, "--eos", "none such", code=2)
 
 
+def test_without_a_home_the_demo_asks_for_a_folder(monkeypatch, capsys):
+    def no_home():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    assert "name a folder for the sample text with --folder" in fails(capsys, "demo")
+
+
 def test_an_error_is_one_line_and_exits_with_1(tmp_path, capsys):
     (tmp_path / "tokenizer.json").write_text("{}")
     line = fails(capsys, "demo", "--folder", tmp_path, "--megabytes", 0.01, "--tokenizer", tmp_path / "tokenizer.json")

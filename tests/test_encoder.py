@@ -290,8 +290,8 @@ def test_an_interrupt_of_a_process_s_first_encode_is_no_panic(tokenizer_file):
         import os, signal, sys, threading, gristmill as gm
         encoder = gm.Encoder.from_file(sys.argv[1])
         text = "the quick " * 10_000_000
-        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
         try:
+            threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
             encoder.encode(text)
         except KeyboardInterrupt:
             print("interrupted")

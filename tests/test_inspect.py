@@ -273,6 +273,22 @@ def test_inspect_row(state, folder, tmp_path, capsys, single):
     assert (last["segments"], last["padding"]) == ([], 64)
 
 
+def test_inspect_row_of_a_host_s_state_within_a_step(state, folder, capsys):
+    arguments = {"tokenizer": _sample.tokenizer(), "text_field": "raw_content", "sequence_length": 64, "lanes": 8}
+    dataset = gm.PackedDataset(str(folder / "*" / "*.gz"), **arguments, shard_index=1, shard_count=2)
+    iterator = iter(dataset)
+    for _ in range(2 * 4 + 2):
+        next(iterator)
+    state.write_text(json.dumps(iterator.get_state()))
+    iterator.close()
+    batches = list(gm.PackedDataset(str(folder / "*" / "*.gz"), **arguments).batch(8))
+    for row, first in ((4, 3), (5, 3), (6, 2), (7, 2)):
+        found = run_json(capsys, "inspect", state, "--row", row, "--step", 3, *of_state(folder))
+        check_row(found, batches)
+        options = ["inspect", state, "--row", row, "--step", first - 1, *of_state(folder)]
+        assert f"the state stands behind it, at {first}" in fails(capsys, *map(str, options), code=2)
+
+
 def test_inspect_row_of_shards(folder, capsys):
     dataset = gm.PackedDataset(
         str(folder / "*" / "*.gz"), tokenizer=_sample.tokenizer(), text_field="raw_content", sequence_length=100,

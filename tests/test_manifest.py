@@ -20,6 +20,16 @@ from conftest import assert_same_batches
 from gristmill import _glob
 
 
+class BytesPath:
+    """A path as `os.PathLike` allows it, and no shard is named."""
+
+    def __fspath__(self):
+        return b"a*"
+
+    def __repr__(self):
+        return "BytesPath()"
+
+
 @pytest.fixture
 def folder(tmp_path):
     for number, name in enumerate(["b/x.jsonl", "a/x.jsonl", "a/Z.jsonl", "a/é.jsonl", "a/deep/y.jsonl"]):
@@ -126,6 +136,11 @@ def test_it_pickles_and_compares(folder):
         ("/nowhere/*.gz", gm.MissingShardError, r"no file matches the glob '/nowhere/\*\.gz'"),
         ("/nowhere/a.gz", gm.MissingShardError, "no such file: '/nowhere/a.gz'"),
         ("/", gm.MissingShardError, "is a folder: name its shards"),
+        (
+            BytesPath(),
+            gm.ArgumentTypeError,
+            r"shards=BytesPath\(\): expected paths and globs as strings",
+        ),
         (b"/nowhere", gm.ArgumentTypeError, r"shards=b'/nowhere': expected paths and globs, got bytes"),
         ("/dev/null", gm.MissingShardError, "'/dev/null' is a pipe, a socket or a device: a shard is a regular file"),
         ("gs://bucket/*.gz", gm.MissingShardError, "shards are local files: mount the bucket"),

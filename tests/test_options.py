@@ -23,6 +23,7 @@ from gristmill import _core, _encoder, _options
             "--quarantine-file 'a': nothing is listed with --on-error 'raise'; use 'quarantine'",
         ),
         (["--eos", "<nope>"], "--eos '<nope>': the vocabulary has no such token"),
+        (["--eos", "1" * 5000], "--eos '1{198,200}.*: the vocabulary has no such token"),
     ],
 )
 def test_errors_speak_of_options(tmp_path, packing, capsys, options, says):

@@ -5,9 +5,6 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +12,7 @@ import pytest
 
 import gristmill as gm
 from command_line import checked, shard_of
+from conftest import start_python
 from gristmill import _cli
 from gristmill._iterator import PackedDatasetIterator
 from gristmill._pack import files, megatron, run
@@ -167,14 +165,30 @@ def test_a_run_killed_at_any_file_goes_on_to_the_same_result(tmp_path, pack, pac
 def test_a_killed_process_goes_on_and_a_complete_folder_stays_as_it_is(tmp_path, pack, packing):
     whole = pack(tmp_path / "whole", "--epochs", 6)
     folder = tmp_path / "killed"
-    process = subprocess.Popen([sys.executable, "-m", "gristmill", *packing(folder, "--epochs", 6)])
-    until = time.monotonic() + 60
-    while not (folder / "part-00001.json").exists() and process.poll() is None and time.monotonic() < until:
-        time.sleep(0.001)
+    code = """
+    import sys, time
+    from gristmill import _cli
+    from gristmill._pack import run
+
+    finish = run._Part.finish
+
+    def finish_and_linger(part, *behind):
+        holds = finish(part, *behind)
+        if part._number == 1:
+            print("two parts", flush=True)
+            time.sleep(100)
+        return holds
+
+    run._Part.finish = finish_and_linger
+    _cli.main(sys.argv[1:])
+    """
+    process = start_python(code, arguments=packing(folder, "--epochs", 6))
+    assert process.stdout.readline() == "two parts\n", process.communicate()
     process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
     resumed = pack(folder, "--epochs", 6)
-    assert resumed["parts_of_earlier_runs"] >= 2
+    assert resumed["parts_of_earlier_runs"] == 2
     assert contents(folder) == contents(tmp_path / "whole")
     times = {path: path.stat().st_mtime_ns for path in folder.glob("part*")}
     again = pack(folder, "--epochs", 6)

@@ -146,6 +146,19 @@ def test_a_note_s_state_that_is_none_is_named(tmp_path, pack, capsys):
     assert (code, "part-00000.json is damaged: a state has the keys" in said) == (1, True)
 
 
+def test_what_a_note_says_is_pending_must_be_ids_of_each_lane(tmp_path, pack, capsys):
+    pack(tmp_path, "--format", "megatron", "--rows-per-file", 20)
+    note = tmp_path / "part-00000.json"
+    was = json.loads(note.read_text())
+    lanes = len(was["pending"])
+    assert checked(capsys, "verify", tmp_path, "--part", 1)[0] == 0
+    for pending in ([], was["pending"][1:], [["a"]] * lanes, [1] * lanes):
+        note.write_text(json.dumps({**was, "pending": pending}))
+        code, said = checked(capsys, "verify", tmp_path, "--part", 1)
+        assert code == 1
+        assert f"part-00000.json is damaged: expected the ids of a started document for each of {lanes} lanes" in said
+
+
 def test_a_header_that_says_otherwise_is_a_difference(tmp_path, pack, capsys):
     pack(tmp_path)
     part = tmp_path / "part-00001.npy"

@@ -75,7 +75,7 @@ class Agreement:
         self._is_asking = True
         try:
             self._ask_step(step)
-        except GristmillError:
+        except StateError:
             self._is_asking = False  # all of them know, and will ask again
             raise
         self._has_started = True

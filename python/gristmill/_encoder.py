@@ -5,7 +5,6 @@ import json
 import os
 import zlib
 from collections.abc import Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias, TypedDict, Unpack
 
@@ -13,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gristmill import _arguments, _core, _diagnosis, _gzipped, _hub
+from gristmill._cached import cached_property
 from gristmill._errors import (
     ArgumentError,
     ArgumentTypeError,

@@ -91,7 +91,7 @@ class GlobalBatches(HasThreads, _state_files.LoadsAnyProcessCount, grain.Dataset
         self._told = self._tell(_NOTHING_LISTED)
         self._going_to: _Told | None = None
         self._vote_seconds = 0.0
-        self._iterator._reporter.tell(self.stats)
+        self._iterator._reporter.report_from(self.stats)
 
     def __next__(self) -> GlobalBatch:
         """The next batch; the transfer of the one after it has begun if its rows are there.

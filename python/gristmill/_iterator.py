@@ -171,7 +171,7 @@ class PackedDatasetIterator(
         state = self.get_state()
         epochs = self._settings.epochs
         return [
-            {"exhausted": _state.number("epoch", cursor) == epochs, "state": {**state, "lanes": {lane: cursor}}}
+            {"exhausted": _state.number("epoch", cursor) == epochs, "state": _state.of_lane(state, lane)}
             for lane, cursor in state["lanes"].items()
         ]
 
@@ -187,7 +187,7 @@ class PackedDatasetIterator(
         """
         entries = _arguments.items("shard_states", shard_states, "a list of what get_shard_states gives")
         if entries or self._settings.own_lanes:
-            self.set_state(_state.merge_lanes(entries))
+            self.set_state(_state.merge_lanes(entries, self._settings.own_lanes))
 
     def stats(self) -> dict[str, Any]:
         """Figures of the lanes of this iterator, up to the last element given.
@@ -248,8 +248,8 @@ class _Reporter:
         self._source: Callable[[], Callable[[], dict[str, Any]] | None] = lambda: None
         self.restored()
 
-    def tell(self, stats: "Callable[[], dict[str, Any]]") -> None:
-        """Reports the figures of this method, which is held weakly, in place of the iterator's."""
+    def report_from(self, stats: "Callable[[], dict[str, Any]]") -> None:
+        """Takes the figures from this method, which is held weakly, in place of the iterator's."""
         self._source = weakref.WeakMethod(stats)
 
     def restored(self) -> None:
@@ -294,7 +294,10 @@ class _Reporter:
             self._listed, entries = self._pipeline.quarantine(self._listed)
             _LOG.warning("%d records were left out, %d in all%s", new, all_now, _first(entries))
         if self._on_stats is not None:
-            self._on_stats(stats)
+            try:
+                self._on_stats(stats)
+            except StopIteration as error:  # from `next` it would mean the end of the stream
+                raise RuntimeError("on_stats raised StopIteration") from error
 
 
 def _first(entries: "list[dict[str, Any]]") -> str:

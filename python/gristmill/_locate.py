@@ -162,7 +162,12 @@ def _play(dataset: PackedDataset, state: _state.State, step: int, row: int) -> "
         raise ArgumentError(f"--row {row}: a global batch has the rows 0 to {rows - 1}")
     rows_per_lane = rows // dataset.lanes
     lane, own_row = divmod(row, rows_per_lane)
-    start = _lane_state(state, lane)
+    if str(lane) not in state["lanes"]:
+        raise StateError(
+            f"the row is of lane {lane}, and the state holds the lanes {', '.join(state['lanes'])}: use that of "
+            "another host, or the folder with those of all"
+        )
+    start = _state.of_lane(state, str(lane))
     if step < start["step"]:
         raise ArgumentError(f"--step {step}: the state stands behind it, at {start['step']}; use an earlier one")
     iterator = iter(dataset._with(own_lanes=[lane]))
@@ -206,15 +211,3 @@ def _found(dataset: PackedDataset, element: "Element | None") -> dict[str, Any]:
         )
         place += length
     return {"tokens": place, "padding": len(tokens) - place, "segments": segments}
-
-
-def _lane_state(state: _state.State, lane: int) -> _state.State:
-    """The state of one lane, which may be one row ahead within a step of single rows."""
-    cursor = state["lanes"].get(str(lane))
-    if cursor is None:
-        raise StateError(
-            f"the row is of lane {lane}, and the state holds the lanes {', '.join(state['lanes'])}: use that of "
-            "another host, or the folder with those of all"
-        )
-    ahead = int(lane < state["row"])
-    return {**state, "step": state["step"] + ahead, "row": 0, "lanes": {str(lane): cursor}}

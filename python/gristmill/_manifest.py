@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from gristmill import _glob
 from gristmill._arguments import integer, items, utf8_path, working_folder, wrong_type
+from gristmill._cached import cached_property
 from gristmill._errors import ArgumentError, MissingShardError
 
 Pathish: TypeAlias = "str | os.PathLike[str]"
@@ -92,7 +93,7 @@ class Manifest:
         except FileNotFoundError as error:
             raise MissingShardError(f"{error.filename!r} was removed while the shards were listed") from error
 
-    @functools.cached_property
+    @cached_property
     def fingerprint(self) -> str:
         """Hash of the paths below their common folder and the sizes: the same wherever the folder lies."""
         absolute = self._absolute()
@@ -120,6 +121,8 @@ def _matches(pattern: object) -> Sequence[str]:
     if not isinstance(pattern, (str, os.PathLike)):
         raise wrong_type("shards", pattern, "paths and globs")
     name = os.fspath(pattern)
+    if not isinstance(name, str):
+        raise wrong_type("shards", pattern, "paths and globs as strings")
     if os.path.isfile(name):
         return [name]
     if os.path.isdir(name):

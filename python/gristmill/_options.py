@@ -19,6 +19,9 @@ from gristmill._errors import ArgumentError, ArgumentTypeError, GristmillError
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
+_MOST_DIGITS = 20
+
+
 class SpecialToken(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on
     """A special token: `auto` (the one named beside the tokenizer), `none`, an id, or its spelling."""
 
@@ -31,7 +34,8 @@ class SpecialToken(click.ParamType):  # type: ignore[type-arg]  # generic from c
             return value
         if value in ("auto", "none"):
             return value == "auto"
-        return int(value) if value.isascii() and value.isdigit() else value
+        # More digits than an id has are a spelling, which no vocabulary has.
+        return int(value) if value.isascii() and value.isdigit() and len(value) < _MOST_DIGITS else value
 
 
 _COUNT = click.IntRange(1)

@@ -83,7 +83,10 @@ def prepare(folder: Path, megabytes: float) -> Sample:
 
 def default_folder() -> Path:
     """Where the sample is kept if nobody says where."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gristmill" / "demo"
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gristmill" / "demo"
+    except RuntimeError as error:  # no HOME, and no such user
+        raise GristmillError(f"{error}: name a folder for the sample text with --folder") from error
 
 
 def tokenizer() -> Path:

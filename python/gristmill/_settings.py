@@ -3,10 +3,10 @@
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from gristmill import _arguments, _core, _fingerprint, _sharding
+from gristmill._cached import cached_property
 from gristmill._encoder import Encoder
 from gristmill._errors import ArgumentError
 from gristmill._manifest import Manifest

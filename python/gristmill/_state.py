@@ -71,17 +71,29 @@ def merge_states(states: Iterable[Mapping[str, Any]]) -> State:
     return {**first, "lanes": lanes}
 
 
-def merge_lanes(shard_states: Sequence[Mapping[str, Any]]) -> State:
-    """The `state`s of single lanes as one. Those of one iterator may stand between the rows of a step.
+def of_lane(state: State, lane: str) -> State:
+    """The state of one of its lanes, which within a step of single rows may be one row ahead of others."""
+    is_ahead = sorted(state["lanes"], key=int).index(lane) < state["row"]
+    return {**state, "step": state["step"] + is_ahead, "row": 0, "lanes": {lane: state["lanes"][lane]}}
+
+
+def merge_lanes(shard_states: Sequence[Mapping[str, Any]], own_lanes: Sequence[int]) -> State:
+    """The `state`s of single lanes as one of an iterator that has these lanes, and may stand between rows of a step.
 
     Raises:
       StateError: one is none, or they do not belong together, see `merge_states`.
     """
+    own = list(map(str, own_lanes))
     checked = [check(_of_shard(entry)) for entry in shard_states]
-    if not checked or not all(state["row"] and state["row"] == checked[0]["row"] for state in checked):
-        return merge_states(checked)
-    whole = merge_states({**state, "row": 0} for state in checked)
-    return {**whole, "row": checked[0]["row"]}
+    kept = [state for state in checked if not state["lanes"].keys().isdisjoint(own)] or checked
+    step_of = {lane: state["step"] for state in kept for lane in state["lanes"]}
+    # Rows are given lane after lane: in the last step by the first lanes, up to this one.
+    row = max((place for place, lane in enumerate(own, 1) if step_of.get(lane) == max(step_of.values())), default=0)
+    row %= max(1, len(own))
+    whole = merge_states(
+        {**state, "step": max(0, state["step"] - (not state["lanes"].keys().isdisjoint(own[:row])))} for state in kept
+    )
+    return {**whole, "row": row}
 
 
 def check(state: Any) -> State:

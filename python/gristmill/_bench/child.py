@@ -1,5 +1,6 @@
 """Measurements in processes of their own: how one is started, and how it says what it found."""
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -7,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gristmill._errors import GristmillError
+from gristmill._output import postponing_termination
 
 
 def measure(what: str, module: str, request: Any, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -24,14 +26,20 @@ def measure(what: str, module: str, request: Any, environment: Mapping[str, str]
     Raises:
       GristmillError: it failed.
     """
-    finished = subprocess.run(
-        [sys.executable, "-m", module],
-        input=json.dumps(request), env=environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    if finished.returncode:
-        last = (finished.stderr.strip().splitlines() or ["no message"])[-1]
-        raise GristmillError(f"{what} failed with exit code {finished.returncode}: {last}")
-    found: dict[str, Any] = json.loads(finished.stdout.splitlines()[-1])
+    with contextlib.ExitStack() as ending:
+        with postponing_termination():  # else a child might be left that nobody knows yet
+            process = ending.enter_context(
+                subprocess.Popen(
+                    [sys.executable, "-m", module],
+                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True,
+                )
+            )  # fmt: skip
+            ending.callback(process.kill)
+        output, errors = process.communicate(json.dumps(request))
+    if process.returncode:
+        last = (errors.strip().splitlines() or ["no message"])[-1]
+        raise GristmillError(f"{what} failed with exit code {process.returncode}: {last}")
+    found: dict[str, Any] = json.loads(output.splitlines()[-1])
     return found
 
 

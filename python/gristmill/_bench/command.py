@@ -111,7 +111,7 @@ def bench(
         result = running.compare(job, rounds, threads or (1, 2, 4), [*only] or running.available())
         try:
             if latency:
-                result["latency"] = delays.measure(job)
+                result["latency"] = delays.in_child(job)
         finally:  # delays that cannot be measured do not lose the rest
             if output is not None:
                 _write(result, output)

@@ -9,12 +9,12 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from gristmill._bench import child
-from gristmill._bench.contenders import Job
+from gristmill._bench.contenders import Job, own_dataset
 from gristmill._errors import GristmillError
 
 LANES = 64
@@ -26,11 +26,11 @@ _LEAST_PACE_SECONDS = 0.002
 _BATCHES = 2000
 
 
-def measure(job: Job) -> dict[str, Any]:
+def in_child(job: Job) -> dict[str, Any]:
     """Measures delays in a process of its own.
 
     Args:
-      job: what to do; its `batch_size` is raised to a multiple of 64 rows.
+      job: what to do; its `batch_size` is raised to a multiple of 64 rows, one or more for each of 64 lanes.
 
     Returns:
       `first`, seconds from starting an iterator of 64 lanes to its first batch; `continuous` and `paced`, seconds
@@ -40,7 +40,9 @@ def measure(job: Job) -> dict[str, Any]:
     Raises:
       GristmillError: it failed.
     """
-    return child.measure("measuring delays", "gristmill._bench.latency", asdict(job))
+    with _enough_shards(job.shards) as shards:
+        request = replace(job, shards=shards, lanes=LANES, batch_size=-(-job.batch_size // LANES) * LANES)
+        return child.measure("measuring delays", "gristmill._bench.latency", asdict(request))
 
 
 def quantiles(seconds: Sequence[float]) -> dict[str, float]:
@@ -85,39 +87,26 @@ def _enough_shards(shards: Sequence[str]) -> Iterator[list[str]]:
         yield paths
 
 
-def _measure(job: Job) -> dict[str, Any]:
-    from gristmill._dataset import PackedDataset
-
-    with _enough_shards(job.shards) as shards:
-        dataset = PackedDataset(
-            shards,
-            tokenizer=job.tokenizer,
-            text_field=job.text_field,
-            eos=False if job.eos is None else job.eos,
-            batch_size=-(-job.batch_size // LANES) * LANES,
-            lanes=LANES,
-            sequence_length=job.sequence_length,
-            threads=job.threads,
-        )
-        first = [_first(dataset) for _ in range(_STARTS)]
-        continuous = _delays(dataset, 0.0)
-        if not continuous:
-            raise GristmillError(
-                f"there is a single batch in {LANES} lanes: give more text, with --megabytes or --shards"
-            )
-        pace = max(_LEAST_PACE_SECONDS, _PACE * statistics.mean(continuous))
-        paced = _delays(dataset, pace)
-        return {
-            "lanes": LANES,
-            "threads": job.threads,
-            "batch_size": dataset._settings.batch_size,
-            "pace": pace,
-            **{
-                name: {"seconds": seconds, **quantiles(seconds)}
-                for name, seconds in (("first", first), ("continuous", continuous), ("paced", paced))
-            },
-        }
+def measure(job: Job) -> dict[str, Any]:
+    """Measures delays in this process, see `in_child`."""
+    dataset = own_dataset(job)
+    first = [_first(dataset) for _ in range(_STARTS)]
+    continuous = _delays(dataset, 0.0)
+    if not continuous:
+        raise GristmillError(f"there is a single batch in {LANES} lanes: give more text, with --megabytes or --shards")
+    pace = max(_LEAST_PACE_SECONDS, _PACE * statistics.mean(continuous))
+    paced = _delays(dataset, pace)
+    return {
+        "lanes": LANES,
+        "threads": job.threads,
+        "batch_size": job.batch_size,
+        "pace": pace,
+        **{
+            name: {"seconds": seconds, **quantiles(seconds)}
+            for name, seconds in (("first", first), ("continuous", continuous), ("paced", paced))
+        },
+    }
 
 
 if __name__ == "__main__":
-    child.main(lambda job: _measure(Job(**job)))
+    child.main(lambda job: measure(Job(**job)))

@@ -41,9 +41,7 @@ def inspect(path: Path) -> dict[str, Any]:
         "complete": packed.is_complete(parts),
         "damaged": [wrong for part in parts if (wrong := packed.wrong_size(part["files"]))]
         + [f"{name} is missing" for name in packed.missing_notes(parts)],
-        "items": sum(part["items"] for part in parts),
         **packed.totals(parts),
-        "bytes": sum(size for part in parts for size in part["files"].values()),
         "quarantine_file": index["source"]["arguments"].get("quarantine_file"),
         "parts": parts,
         "stream": _fingerprint.parse(index["fingerprint"]),

@@ -234,10 +234,11 @@ class Folder:
         return Folder(self.path, index)
 
     def totals(self, parts: list[dict[str, Any]]) -> dict[str, int]:
-        """What was counted: where the folder is complete, also what no row stands behind."""
+        """`items` and `bytes` of all parts, and what was counted: if all are there, also what no row stands behind."""
+        of_parts = {name: sum(part[name] for part in parts) for name in ("items", *COUNTED)}
         if self.is_complete(parts) and not _wrong(self.index.get("totals"), dict.fromkeys(COUNTED, int)):
-            return {name: self.index["totals"][name] for name in COUNTED}
-        return {name: sum(part[name] for part in parts) for name in COUNTED}
+            of_parts |= {name: self.index["totals"][name] for name in COUNTED}
+        return {**of_parts, "bytes": sum(size for part in parts for size in part["files"].values())}
 
 
 def _wrong(found: Any, types: Mapping[str, type]) -> list[str]:

@@ -81,9 +81,7 @@ def pack(
         "format": file_format,
         "parts": len(parts),
         "parts_of_earlier_runs": resumed,
-        "items": sum(part["items"] for part in parts),
         **folder.totals(parts),
-        "bytes": sum(size for part in parts for size in part["files"].values()),
         "seconds": seconds,
         "tokens_per_second": sum(part["tokens"] for part in parts[resumed:]) / seconds,
     }
@@ -120,6 +118,20 @@ def make_index(dataset: PackedDataset, file_format: str, fields: Sequence[str]) 
     }
 
 
+def go_behind(folder: Folder, number: int, iterator: PackedDatasetIterator, unit: Unit) -> None:
+    """Takes the iterator of a stream, and what takes its batches apart, to where a finished part ends.
+
+    Raises:
+      GristmillError: the note of the part does not fit them.
+    """
+    note = folder.note(number)
+    try:
+        iterator.set_state(note["state"])
+        unit.set_pending(note["pending"])
+    except GristmillError as error:
+        raise GristmillError(f"{folder.note_path(number)} is damaged: {error}") from None
+
+
 def _write_parts(dataset: PackedDataset, folder: Folder, parts: list[dict[str, Any]]) -> dict[str, int]:
     """Writes the parts behind those given, and appends what each holds.
 
@@ -131,9 +143,7 @@ def _write_parts(dataset: PackedDataset, folder: Folder, parts: list[dict[str, A
     part: _Part | None = None
     with closing(iter(dataset)) as iterator, _Shown(dataset) as shown:
         if number:
-            last = folder.note(number - 1)
-            iterator.set_state(last["state"])
-            unit.pending = last["pending"]
+            go_behind(folder, number - 1, iterator, unit)
         before = iterator.stats()
         try:
             while True:

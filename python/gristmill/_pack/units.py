@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from gristmill._errors import GristmillError
+
 if TYPE_CHECKING:  # Loads Grain, which `inspect` has no need of.
     from gristmill._iterator import Element
 
@@ -41,6 +43,13 @@ class Unit(Protocol):
     def take(self, batch: "Element") -> Items:
         """The items that end in a batch."""
 
+    def set_pending(self, pending: list[Any]) -> None:
+        """Goes on with what was pending elsewhere.
+
+        Raises:
+          GristmillError: it is nothing of this kind.
+        """
+
 
 class Rows:
     """Rows with all their fields; none is pending."""
@@ -61,6 +70,10 @@ class Rows:
         self.rows = len(self.places)
         rows: npt.NDArray[np.int32] = np.stack([batch[name] for name in self._fields], axis=1)[kept]
         return rows
+
+    def set_pending(self, pending: list[Any]) -> None:
+        """There is none."""
+        _check_pending(pending, 0)
 
 
 class Documents:
@@ -91,3 +104,14 @@ class Documents:
             self.places += [(row, end - 1) for end in ends.tolist()]
             self.pending[lane] += rest.tolist()
         return documents
+
+    def set_pending(self, pending: list[Any]) -> None:
+        """Of each lane, the start of a document."""
+        _check_pending(pending, len(self.pending))
+        self.pending = pending
+
+
+def _check_pending(pending: list[Any], lanes: int) -> None:
+    are_ids = all(isinstance(ids, list) and all(type(token_id) is int for token_id in ids) for ids in pending)
+    if len(pending) != lanes or not are_ids:
+        raise GristmillError(f"expected the ids of a started document for each of {lanes} lanes as what is pending")

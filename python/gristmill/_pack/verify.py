@@ -10,7 +10,7 @@ from gristmill import _fingerprint
 from gristmill._dataset import PackedDataset
 from gristmill._errors import GristmillError
 from gristmill._pack.folder import COUNTED, INDEX, Folder
-from gristmill._pack.run import make_index, make_unit
+from gristmill._pack.run import go_behind, make_index, make_unit
 from gristmill._pack.units import IDS
 from gristmill._progress import Progress
 from gristmill._settings import PROVENANCE
@@ -51,7 +51,7 @@ def verify(folder: Folder, dataset: PackedDataset, only: int | None = None) -> d
     chosen = range(len(parts)) if only is None else [only]
     found: dict[str, Any] = {
         "folder": str(folder.path),
-        "complete": bool(folder.index.get("complete")),
+        "complete": folder.is_complete(parts),
         "parts": 0,
         "items": 0,
         "equal": True,
@@ -60,12 +60,7 @@ def verify(folder: Folder, dataset: PackedDataset, only: int | None = None) -> d
     with closing(iter(dataset)) as iterator, Progress("verifying", len(chosen), " parts") as progress:
         unit = make_unit(dataset, folder.index)
         if only:
-            before = folder.note(only - 1)
-            try:
-                iterator.set_state(before["state"])
-            except GristmillError as error:
-                raise GristmillError(f"{folder.note_path(only - 1)} is damaged: {error}") from None
-            unit.pending = before["pending"]
+            go_behind(folder, only - 1, iterator, unit)
         for number in chosen:
             difference = _part_difference(folder, dataset, number, parts[number], iterator, unit)
             found["items"] += parts[number]["items"]
