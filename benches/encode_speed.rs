@@ -5,8 +5,7 @@
 //!
 //! Without texts: the worst cases, each a document of as many megabytes. Prints megabytes of text and millions of
 //! tokens per second of the thread's processor time, which other programs disturb less than wall-clock time, as medians
-//! of several fresh workers, and the memory of one. A kernel is selected by a prefix of its name: see
-//! `gristmill --version`.
+//! of several fresh workers. A kernel is selected by a prefix of its name: see `gristmill --version`.
 #![allow(clippy::unwrap_used)] // a developer tool: any failure may abort it
 
 #[path = "corpus.rs"]
@@ -104,7 +103,7 @@ fn worst_cases(bytes: usize) -> Vec<(&'static str, String)> {
 fn measure(encoder: &Encoder, name: &str, texts: &[String], workers: usize) {
     let bytes: usize = texts.iter().map(String::len).sum();
     let mut passes = [Vec::new(), Vec::new()];
-    let (mut tokens, mut memory) = (0, 0);
+    let mut tokens = 0;
     for _ in 0..workers {
         let mut worker = encoder.worker();
         let mut ids = Vec::with_capacity(4 << 20);
@@ -118,7 +117,6 @@ fn measure(encoder: &Encoder, name: &str, texts: &[String], workers: usize) {
             }
             pass.push(began.elapsed());
         }
-        memory = worker.bytes();
     }
     let [first, second] = passes.map(|mut pass| {
         pass.sort_unstable();
@@ -126,5 +124,5 @@ fn measure(encoder: &Encoder, name: &str, texts: &[String], workers: usize) {
             |count: usize| count as f64 / 1e6 / pass[workers / 2].max(Duration::from_nanos(1)).as_secs_f64();
         format!("{:4.0} MB/s ({:3.0} M tokens/s)", per_second(bytes), per_second(tokens))
     });
-    println!("first {first}, second {second}, worker {:3.0} MB: {name}", memory as f64 / 1e6);
+    println!("first {first}, second {second}: {name}");
 }

@@ -1,4 +1,4 @@
-//! Permutations that are part of the stream's definition.
+//! Permutations and a hash that are part of the stream's definition.
 //!
 //! `rand` promises no stable shuffles between its versions, and a changed shuffle would silently
 //! change every run's data, so the generator is fixed here: `SplitMix64` (Steele, Lea and Flood,
@@ -23,6 +23,15 @@ pub fn permutation(n: usize, seed: u64, purpose: Purpose, key: &[u64]) -> Vec<u3
         order.swap(i, random.below(i as u64 + 1) as usize);
     }
     order
+}
+
+/// A number from 1 to 2^62 - 1 that depends on all of the numbers and on their order.
+pub fn hash(numbers: impl IntoIterator<Item = u64>) -> u64 {
+    let mut random = SplitMix64(0);
+    for number in numbers {
+        random = SplitMix64(random.next() ^ number);
+    }
+    (random.next() >> 2).max(1)
 }
 
 /// The generator behind the permutations.

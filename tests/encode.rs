@@ -483,23 +483,3 @@ fn special_tokens_are_text_when_asked() {
     assert!(count(SpecialTokens::Text, "<s>") > 1);
     assert_eq!(count(SpecialTokens::Text, "<t>"), 1);
 }
-
-/// The memory that is reported stays within its bound, whatever is encoded.
-#[test]
-fn the_cache_of_a_worker_stays_within_its_bound() {
-    let file = Model::byte_level(300).tokenizer(json!({}), Value::Null, byte_level(), json!([]));
-    let bound = 1 << 20;
-    let options = EncoderOptions { cache_bytes: bound, ..Default::default() };
-    let encoder = Encoder::with_options(file.to_string().as_bytes(), options).unwrap();
-    assert_eq!(encoder.memory().worker_bound, bound);
-    let mut worker = encoder.worker();
-    let (mut random, mut ids) = (mixtures::Random::new(1), Vec::new());
-    for _ in 0..3000 {
-        let numbers: Vec<String> =
-            (0..50).map(|_| (random.next() % 10_000_000_000_000).to_string()).collect();
-        let text = numbers.join(" ");
-        ids.clear();
-        worker.encode(&text, &mut ids).unwrap();
-        assert!(worker.bytes() < 2 * bound + (1 << 18), "{}", worker.bytes());
-    }
-}

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use _core::read::{Item, ReadOptions, Rest, ShardReader};
+use _core::read::{ReadOptions, Rest, ShardReader};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
@@ -67,8 +67,8 @@ fn read(compressed: &[u8], max_document_bytes: usize) -> Outcome {
     loop {
         // A text of its own, so that what is left at the end is the reader's.
         match reader.next(&mut String::new()) {
-            Ok(Item::End) => break,
-            Ok(Item::Document { .. }) => documents += 1,
+            Ok(None) => break,
+            Ok(Some(_)) => documents += 1,
             Err(error) => {
                 assert_eq!(error.rest, Rest::Readable, "{error}");
                 assert!(error.to_string().len() < 1000, "{} bytes of message", error.to_string().len());

@@ -89,13 +89,14 @@ fn play(config: &Arc<StreamConfig>, host: HostConfig, from: Option<Delivered>, e
 
 /// The arrays of a lane's rows and their provenance, row after row.
 fn lane_rows(batch: &Batch, own: usize, rows_per_lane: usize) -> Vec<Vec<i32>> {
-    let lease = &batch.lease;
+    let shape = batch.lease.shape();
+    // SAFETY: in bounds by the shape, and nobody writes here what a pipeline gave.
+    let items = |start, count| unsafe { std::slice::from_raw_parts(batch.lease.as_ptr().add(start), count) };
     let rows = own * rows_per_lane..(own + 1) * rows_per_lane;
     rows.flat_map(|row| {
-        // SAFETY: nobody writes here what a pipeline gave.
-        let arrays = (0..lease.shape().arrays).map(move |array| unsafe { lease.row(array, row) });
-        // SAFETY: as above.
-        arrays.chain([unsafe { lease.provenance(row) }]).map(<[i32]>::to_vec)
+        let arrays = (0..shape.arrays).map(move |array| items(shape.offset(array, row), shape.length));
+        let provenance = items(shape.provenance_offset(row), shape.provenance_items());
+        arrays.chain([provenance]).map(<[i32]>::to_vec)
     })
     .collect()
 }

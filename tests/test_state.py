@@ -4,6 +4,7 @@ import copy
 import itertools
 import json
 import pickle
+import re
 import shutil
 
 import numpy as np
@@ -219,7 +220,7 @@ def test_merge_states_refuses_what_does_not_belong_together(shards, encoder):
     with pytest.raises(gm.StateError, match="different steps, 0 and 1"):
         gm.merge_states([ahead, states[1]])
     next(hosts[1])
-    forged = {**ahead, "lanes": {**ahead["lanes"], "0": [1] * 14}}
+    forged = {**ahead, "lanes": {**ahead["lanes"], "0": [1] * 15}}
     with pytest.raises(gm.StateError, match="two states hold different places for lane 0"):
         gm.merge_states([ahead, forged])
     with pytest.raises(gm.StateError, match="got none"):
@@ -249,7 +250,7 @@ def test_a_host_that_has_ended_may_lag(shards, encoder):
         (lambda s: s["lanes"].update({"00": s["lanes"]["0"]}), "named by their numbers as strings, got '00'"),
         (lambda s: s["lanes"].update({"9" * 5000: s["lanes"]["0"]}), "named by their numbers as strings, got '999"),
         (lambda s: s.update(step=10**5000), r"step is an integer from 0 to 2\*\*62, got <int>"),
-        (lambda s: s["lanes"].update({"0": [0] * 12}), "list of 14 integers"),
+        (lambda s: s["lanes"].update({"0": [0] * 12}), "list of 15 integers"),
         (lambda s: s["lanes"]["0"].__setitem__(0, 5), r"epoch 5, and epochs=1"),
         (lambda s: s["lanes"]["0"].__setitem__(1, 9), r"shard 9 of 1"),
         (lambda s: s["lanes"]["0"].__setitem__(4, 9), "inside a window, and this stream has none"),
@@ -293,3 +294,31 @@ def test_errors_pickle():
     for error in (gm.StateError("x"), gm.ShardError("s", 3, 4, "r"), gm.ArgumentError("a"), gm.MissingShardError("m")):
         again = pickle.loads(pickle.dumps(error))
         assert (type(again), str(again), again.__dict__) == (type(error), str(error), error.__dict__)
+
+
+@pytest.mark.parametrize(
+    ("options", "steps", "says"),
+    [
+        ({}, 2, r"the state of lane 0 stands at token 32 of a document, and what is there has 2 tokens: it was saved"),
+        (
+            {"seed": 1, "packing": "best_fit"},
+            2,
+            r"the state of lane 0 is inside the window of documents that begins here, and what is read now is another",
+        ),
+    ],
+)
+def test_a_state_of_other_content_names_lane_and_record(tmp_path, encoder, options, steps, says):
+    """Shards whose sizes stay are taken for the same until they are read."""
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({"text": " a" * 200}) + "\n" + json.dumps({"text": " a" * 10}) + "\n")
+    dataset = gm.PackedDataset(path, tokenizer=encoder, sequence_length=16, batch_size=1, **options)
+    iterator = iter(dataset)
+    for _ in range(steps):
+        next(iterator)
+    state = iterator.get_state()
+    iterator.close()
+    path.write_text('{"text": "a"}'.ljust(path.stat().st_size - 1) + "\n")
+    iterator = iter(dataset)
+    iterator.set_state(state)
+    with pytest.raises(gm.StateError, match=rf"^{re.escape(str(path))}: record 0, byte 0: {says}"):
+        next(iterator)

@@ -24,7 +24,7 @@ import jax
 from gristmill import _agreement, _core, _sharding, _state_files
 from gristmill._dataset import PackedDataset
 from gristmill._errors import ArgumentTypeError, GristmillError
-from gristmill._iterator import Element, HasThreads
+from gristmill._iterator import Element, HasThreads, PackedDatasetIterator
 from gristmill._settings import PROVENANCE
 
 if TYPE_CHECKING:
@@ -80,7 +80,8 @@ class GlobalBatches(HasThreads, _state_files.LoadsAnyProcessCount, grain.Dataset
         self._shape = (settings.batch_size, settings.sequence_length)
         self._sharding = sharding
         self._provenance_sharding = _sharding.of_rows(sharding) if settings.provenance_entries else None
-        self._iterator = iter(dataset.for_sharding(sharding))
+        # Not by iter(), of which Grain may give an iterator of its own around this one.
+        self._iterator = PackedDatasetIterator(dataset.for_sharding(sharding)._settings)
         self._agreement = _agreement.of_processes(
             sharding,
             settings.lanes_of_processes(sharding),

@@ -120,9 +120,8 @@ class PackedDatasetIterator(
         Args:
           state: a state of this dataset that holds at least the lanes of this iterator: its own, one of
             an iterator with more lanes, or one made by `merge_states`. The dataset may have another `on_error` and
-            `max_error_rate` than the one that saved it and, if no record can have been left out until then (inside a
-            window of shuffling or `best_fit` only `on_error="raise"` can tell), a larger `max_document_bytes`: what
-            was given so far is the same.
+            `max_error_rate` than the one that saved it and, if no record was left out until then, a larger
+            `max_document_bytes`: what was given so far is the same.
 
         Raises:
           StateError: the state belongs to another stream, lacks lanes, or is damaged. What only the
@@ -131,7 +130,7 @@ class PackedDatasetIterator(
         self._assert_not_closed()
         checked = _state.check(state)
         saved, current = checked["fingerprint"], self._settings.fingerprint
-        if different := _fingerprint.hindrances(saved, current, _state.may_have_left_out(checked)):
+        if different := _fingerprint.hindrances(saved, current, _state.has_left_out(checked)):
             raise StateError(
                 f"the state was saved by another dataset: {different}. Use the same shards, tokenizer and arguments as "
                 "the run that saved it; to add shards, finish the epoch on the old ones and start anew on the new"

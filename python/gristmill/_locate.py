@@ -170,7 +170,7 @@ def _play(dataset: PackedDataset, state: _state.State, step: int, row: int) -> "
     start = _state.of_lane(state, str(lane))
     if step < start["step"]:
         raise ArgumentError(f"--step {step}: the state stands behind it, at {start['step']}; use an earlier one")
-    iterator = iter(dataset._with(own_lanes=[lane]))
+    iterator = PackedDatasetIterator(dataset._with(own_lanes=[lane])._settings)
     try:
         iterator.set_state(start)
         element = _element(iterator, step - start["step"], f"lane {lane}")

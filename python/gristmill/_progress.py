@@ -25,7 +25,6 @@ class Progress:
     def __init__(self, what: str, total: float, unit: str) -> None:
         self._what = what
         self._total = total
-        self._unit = unit
         self._interval = _FIRST_SECONDS
         self._next_line = time.monotonic() + self._interval
         self._bar = (

@@ -8,6 +8,7 @@ out. A lane's list holds the numbers named in `CURSOR_FIELDS`: its place in the 
 values are plain integers and strings, and the form never changes in a run.
 """
 
+import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -87,13 +88,14 @@ def merge_lanes(shard_states: Sequence[Mapping[str, Any]], own_lanes: Sequence[i
     checked = [check(_of_shard(entry)) for entry in shard_states]
     kept = [state for state in checked if not state["lanes"].keys().isdisjoint(own)] or checked
     step_of = {lane: state["step"] for state in kept for lane in state["lanes"]}
-    # Rows are given lane after lane: in the last step by the first lanes, up to this one.
-    row = max((place for place, lane in enumerate(own, 1) if step_of.get(lane) == max(step_of.values())), default=0)
-    row %= max(1, len(own))
+    last = max(step_of.values(), default=0)
+    is_within = any(state["step"] < last and not _has_ended(state) for state in kept)
+    # Rows are given lane after lane: in the last step by those before the first that has not given its own.
+    given = [*itertools.takewhile(lambda lane: step_of.get(lane) != last - 1, own)] if is_within else []
     whole = merge_states(
-        {**state, "step": max(0, state["step"] - (not state["lanes"].keys().isdisjoint(own[:row])))} for state in kept
+        {**state, "step": max(0, state["step"] - (not state["lanes"].keys().isdisjoint(given)))} for state in kept
     )
-    return {**whole, "row": row}
+    return {**whole, "row": len(given)}
 
 
 def check(state: Any) -> State:
@@ -135,17 +137,12 @@ def number(name: str, cursor: Sequence[int]) -> int:
     return cursor[CURSOR_FIELDS.index(name)]
 
 
-def may_have_left_out(state: State) -> bool:
-    """Whether records may have been left out of what the stream gave up to here.
+def has_left_out(state: State) -> bool:
+    """Whether records were left out of what the stream gave up to here.
 
-    A window's records are counted once all of it was given. Inside one, the counts say nothing of it.
+    Of the window that a place is inside nothing is known: it is read again, and must be the same then.
     """
-    cursors = state["lanes"].values()
-    if any(number("quarantined", cursor) for cursor in cursors):
-        return True
-    is_inside = any(number("given", cursor) or number("offset", cursor) for cursor in cursors)
-    quarantines = _fingerprint.parse(state["fingerprint"]).get("on_error") == "quarantine"
-    return quarantines and is_inside and has_windows(state)
+    return any(number("quarantined", cursor) for cursor in state["lanes"].values())
 
 
 def has_windows(state: State) -> bool:

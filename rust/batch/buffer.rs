@@ -198,7 +198,7 @@ impl Lease {
     ///
     /// # Safety
     ///
-    /// As for [`row`](Self::row).
+    /// Nobody may write to this one meanwhile, as any holder of a NumPy array of it could.
     pub unsafe fn copy(&self) -> Result<Self> {
         let buffer = self.pool.get()?;
         let items = self.shape().items().unwrap_or_default();
@@ -211,39 +211,6 @@ impl Lease {
     /// The dimensions of the memory.
     pub fn shape(&self) -> Shape {
         self.pool.shape()
-    }
-
-    /// A row of an array.
-    ///
-    /// # Safety
-    ///
-    /// Nobody may write to it meanwhile, as any holder of a NumPy array of this memory could.
-    ///
-    /// # Panics
-    ///
-    /// If there is no such row or array.
-    pub unsafe fn row(&self, array: usize, row: usize) -> &[i32] {
-        let shape = self.shape();
-        assert!(array < shape.arrays && row < shape.rows);
-        // SAFETY: in bounds by `Shape`, which the buffer holds, and the lease owns that; the caller sees to writers.
-        unsafe { std::slice::from_raw_parts(self.as_ptr().add(shape.offset(array, row)), shape.length) }
-    }
-
-    /// The provenance of a row.
-    ///
-    /// # Safety
-    ///
-    /// As for [`row`](Self::row).
-    ///
-    /// # Panics
-    ///
-    /// If there is no such row.
-    pub unsafe fn provenance(&self, row: usize) -> &[i32] {
-        let shape = self.shape();
-        assert!(row < shape.rows);
-        let start = shape.provenance_offset(row);
-        // SAFETY: in bounds by `Shape`, which the buffer holds, and the lease owns that; the caller sees to writers.
-        unsafe { std::slice::from_raw_parts(self.as_ptr().add(start), shape.provenance_items()) }
     }
 }
 

@@ -8,7 +8,7 @@ use ahash::{AHashMap, AHashSet};
 use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 
 use super::file::AddedTokenEntry;
-use super::model::spm::MARKER_TEXT;
+use super::spelling::MARKER_TEXT;
 use super::vocab::{Ids, Vocab};
 
 /// Bytes of all spellings that a DFA may be made for.

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use super::added::{AddedTokens, Found, Rules};
-use super::cuts::classes::Cutter;
+use super::cuts::cutter::Cutter;
 use super::file::TokenizerFile;
 use super::merge::rules::MergeRules;
+use super::model::Model;
 use super::model::bytes::Bytes;
 use super::model::spm::Characters;
 use super::normalize::Nfc;
+use super::pieces::PieceWorker;
 use super::pieces::seed::Seeds;
-use super::pieces::{PieceWorker, Pieces};
 use super::recognise::{Style, recognise};
 use super::split::PADDING;
 use super::text::{ByteCut, TextRules};
@@ -24,7 +25,7 @@ pub struct FastEncoder {
     pub added: AddedTokens,
     pub description: String,
     text: TextRules,
-    pieces: Pieces,
+    model: Model,
     /// The initial content of each worker's cache.
     seeds: Seeds,
     cache_bytes: usize,
@@ -48,15 +49,15 @@ struct Buffers {
 impl FastEncoder {
     /// Takes a file that parses, or says in one clause what the fast engine does not support.
     pub fn new(file: TokenizerFile, options: &EncoderOptions) -> Result<Self, String> {
-        let model = &file.model;
+        let bpe = &file.model;
         let kernel = options.kernel;
-        let plan = recognise(&file.normalizer, &file.pre_tokenizer, model, kernel)?;
-        let (vocab, ids) = Vocab::new(model.vocab())?;
-        let rules = MergeRules::new(model.merges(), &vocab, &ids)?;
+        let plan = recognise(&file.normalizer, &file.pre_tokenizer, bpe, kernel)?;
+        let (vocab, ids) = Vocab::new(bpe.vocab())?;
+        let rules = MergeRules::new(bpe.merges(), &vocab, &ids)?;
         let mut description = plan.description;
-        let (text, pieces) = match plan.style {
+        let (text, model) = match plan.style {
             Style::ByteLevel { splitter, nfc } => {
-                let mut bytes = Bytes::new(&vocab, &ids, &rules, model, kernel)?;
+                let mut bytes = Bytes::new(&vocab, &ids, &rules, bpe, kernel)?;
                 let add_prefix_space = splitter.add_prefix_space();
                 let words = splitter.joined_pairs().map(|pairs| Cutter::new(&pairs, false, kernel));
                 let cut = match words.filter(Cutter::ends_words) {
@@ -68,10 +69,10 @@ impl FastEncoder {
                     None => ByteCut::Pieces(splitter),
                 };
                 let text = TextRules::ByteLevel { cut, add_prefix_space, nfc: nfc.then(Nfc::get) };
-                (text, Pieces::Bytes(Box::new(bytes)))
+                (text, Model::Bytes(Box::new(bytes)))
             }
             Style::SentencePiece { prefix, normalizer_marks, before_each_space } => {
-                let characters = Characters::new(&vocab, &ids, &rules, model, kernel)?;
+                let characters = Characters::new(&vocab, &ids, &rules, bpe, kernel)?;
                 let cutter = if characters.can_cut() {
                     Cutter::new(&characters.pairs, before_each_space, kernel)
                 } else {
@@ -80,7 +81,7 @@ impl FastEncoder {
                 };
                 (
                     TextRules::SentencePiece { prefix, normalizer_marks, cutter },
-                    Pieces::Characters(Box::new(characters)),
+                    Model::Characters(Box::new(characters)),
                 )
             }
         };
@@ -94,18 +95,18 @@ impl FastEncoder {
                 special_as_text: options.special_tokens_in_text == SpecialTokens::Text,
             },
         )?;
-        let seeds = Seeds::new(&vocab, &rules, &text, &pieces);
-        Ok(Self { vocab, added, description, text, pieces, seeds, cache_bytes: options.cache_bytes })
+        let seeds = Seeds::new(&vocab, &rules, &text, &model);
+        Ok(Self { vocab, added, description, text, model, seeds, cache_bytes: options.cache_bytes })
     }
 
     /// Bytes that all workers share.
     pub fn bytes(&self) -> usize {
-        self.vocab.bytes() + self.added.bytes() + self.text.bytes() + self.pieces.bytes() + self.seeds.bytes()
+        self.vocab.bytes() + self.added.bytes() + self.text.bytes() + self.model.bytes() + self.seeds.bytes()
     }
 
     /// Bytes of a worker before its first text.
     pub fn worker_bytes(&self) -> usize {
-        PieceWorker::new(self.seeds.empty_cache(self.cache_bytes)).bytes()
+        self.seeds.empty_cache(self.cache_bytes).bytes()
     }
 }
 
@@ -114,7 +115,7 @@ const KEPT_TEXT: usize = 16 << 20;
 
 impl FastWorker {
     pub fn new(shared: Arc<FastEncoder>) -> Self {
-        let pieces = PieceWorker::new(shared.seeds.cache(shared.pieces.table().kernel(), shared.cache_bytes));
+        let pieces = PieceWorker::new(shared.seeds.cache(shared.model.table().kernel(), shared.cache_bytes));
         Self { shared, pieces, buffers: Buffers::default(), normalized: String::new() }
     }
 
@@ -162,15 +163,7 @@ impl FastWorker {
     fn encode_text(&mut self, shared: &FastEncoder, text: &str, in_front: bool, ids: &mut Vec<u32>) {
         let Buffers { text: padded, ends } = &mut self.buffers;
         let n = shared.text.pad(text, in_front, padded);
-        self.pieces.cut(&shared.pieces, &shared.text, padded, n, ends);
-        self.pieces.encode(&shared.pieces, padded, ends, ids);
-    }
-
-    /// Bytes that this worker owns.
-    pub fn bytes(&self) -> usize {
-        self.pieces.bytes()
-            + self.buffers.text.capacity()
-            + self.buffers.ends.capacity() * size_of::<u32>()
-            + self.normalized.capacity()
+        self.pieces.cut(&shared.model, &shared.text, padded, n, ends);
+        self.pieces.encode(&shared.model, padded, ends, ids);
     }
 }

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 
-use serde::de::value::MapAccessDeserializer;
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{DeserializeOwned, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -281,9 +281,13 @@ impl<'de: 'a, 'a> Deserialize<'de> for MergeEntries<'a> {
             }
             fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
                 let mut merges = Vec::new();
-                let mut forms = Forms::default();
+                let mut first_is_line = None;
                 while let Some(merge) = seq.next_element::<Merge<'de>>()? {
-                    forms.note(&merge).map_err(serde::de::Error::custom)?;
+                    // The reference refuses a file with merges of both forms.
+                    let is_line = matches!(merge, Merge::Line(_));
+                    if *first_is_line.get_or_insert(is_line) != is_line {
+                        return Err(serde::de::Error::custom("merges of two forms"));
+                    }
                     match merge {
                         Merge::Pair(left, right) => merges.push((left, right)),
                         Merge::Line(line) => {
@@ -298,23 +302,6 @@ impl<'de: 'a, 'a> Deserialize<'de> for MergeEntries<'a> {
             }
         }
         deserializer.deserialize_seq(MergesVisitor)
-    }
-}
-
-/// The reference refuses a file with merges of both forms.
-#[derive(Default)]
-struct Forms {
-    pairs: bool,
-    lines: bool,
-}
-
-impl Forms {
-    fn note(&mut self, merge: &Merge) -> Result<(), &'static str> {
-        match merge {
-            Merge::Pair(..) => self.pairs = true,
-            Merge::Line(_) => self.lines = true,
-        }
-        if self.pairs && self.lines { Err("merges of two forms") } else { Ok(()) }
     }
 }
 
@@ -339,14 +326,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Merge<'a> {
             fn visit_str<E>(self, line: &str) -> Result<Self::Value, E> {
                 Ok(Merge::Line(Cow::Owned(line.to_owned())))
             }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
-                use serde::de::Error;
-                let short = || A::Error::custom("a merge needs two parts");
-                let left = seq.next_element::<Text<'de>>()?.ok_or_else(short)?;
-                let right = seq.next_element::<Text<'de>>()?.ok_or_else(short)?;
-                if seq.next_element::<Text<'de>>()?.is_some() {
-                    return Err(A::Error::custom("a merge has two parts"));
-                }
+            fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Self::Value, A::Error> {
+                let (left, right) = <(Text, Text)>::deserialize(SeqAccessDeserializer::new(seq))?;
                 Ok(Merge::Pair(left.0, right.0))
             }
         }
@@ -395,6 +376,8 @@ mod tests {
         for json in [
             file(r#"{"type":"BPE","vocab":{"a":0},"merges":["a b c"]}"#),
             file(r#"{"type":"BPE","vocab":{"a":0},"merges":["a b",["a","b"]]}"#),
+            file(r#"{"type":"BPE","vocab":{"a":0},"merges":[["a"]]}"#),
+            file(r#"{"type":"BPE","vocab":{"a":0},"merges":[["a","b","c"]]}"#),
             file(r#"{"type":"BPE","vocab":{"a":-1},"merges":[]}"#),
             file(r#"{"type":"WordLevel","vocab":{"a":0},"merges":[]}"#),
             format!(r#"{{"version":"2.0","model":{sound}}}"#),

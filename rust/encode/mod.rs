@@ -9,6 +9,7 @@
 //! fast.
 
 mod added;
+mod cache;
 mod cuts;
 mod fast;
 mod file;
@@ -122,8 +123,8 @@ struct Shared {
     /// Created when first needed: it takes several times as long as everything else together.
     reference: Lazy<Result<Reference, String>>,
     reason: String,
-    /// Idle workers: those of earlier calls of [`Encoder::encode_batch`], whose caches are warm, and one created at
-    /// load.
+    /// Idle workers: those of earlier calls of [`Encoder::encode`] and [`Encoder::encode_batch`], whose caches are
+    /// warm, and one created at load. Those that [`Encoder::worker`] gives away do not come back.
     idle: Mutex<Vec<FastWorker>>,
     cores: usize,
 }
@@ -323,11 +324,6 @@ impl EncodeWorker {
             None => self.shared.reference()?.encode(text, ids),
         }
     }
-
-    /// Bytes that this worker currently owns.
-    pub fn bytes(&self) -> usize {
-        self.fast.as_ref().map_or(0, FastWorker::bytes)
-    }
 }
 
 impl Shared {
@@ -346,12 +342,14 @@ impl Shared {
         None
     }
 
-    /// Keeps workers for later calls: as many as can run at once.
-    fn keep(&self, workers: Option<FastWorker>) {
-        if let Some(mut idle) = self.idle() {
-            idle.extend(workers);
-            idle.truncate(self.cores);
+    /// Keeps a worker for later calls, if there are not yet as many as can run at once.
+    fn keep(&self, mut worker: Option<FastWorker>) {
+        if let Some(mut idle) = self.idle()
+            && idle.len() < self.cores
+        {
+            idle.extend(worker.take());
         }
+        // One too many is freed here, which takes long, and not while the lock is held.
     }
 
     fn reference(&self) -> Result<&Reference> {
@@ -396,7 +394,7 @@ fn make_fast(json: &[u8], options: &EncoderOptions) -> Result<FastEncoder, Strin
         return Err("the reference engine was requested".into());
     }
     // The parts of the file are validated by the reference's types, which may panic.
-    let parsed = reference::guarded(|| Ok(TokenizerFile::parse(json)));
+    let parsed = reference::library_call(|| Ok(TokenizerFile::parse(json)));
     parsed
         .unwrap_or_else(|error| Err(error.to_string()))
         .and_then(|file| FastEncoder::new(file, options))

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::file::BpeModel;
 use super::kernel::Kernel;
-use super::model::spm::MARKER_TEXT;
+use super::spelling::MARKER_TEXT;
 use super::split::Splitter;
 
 /// What to do with text before it is merged.

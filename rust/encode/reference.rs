@@ -24,7 +24,7 @@ impl Reference {
     /// Loads a tokenizer.json. `truncation` and `padding` blocks in it are switched off: they would
     /// silently cut documents. `special_as_text` leaves special tokens in a text as plain text.
     pub fn from_bytes(json: &[u8], special_as_text: bool) -> Result<Self> {
-        let mut tokenizer = guarded(|| Tokenizer::from_bytes(json)).map_err(|error| {
+        let mut tokenizer = library_call(|| Tokenizer::from_bytes(json)).map_err(|error| {
             Error::Tokenizer(format!("the `tokenizers` library cannot load this tokenizer.json: {error}"))
         })?;
         tokenizer.with_padding(None);
@@ -45,7 +45,7 @@ impl Reference {
     }
 
     pub fn encode(&self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
-        let encoding = guarded(|| self.tokenizer.encode_fast(text, false)).map_err(|error| {
+        let encoding = library_call(|| self.tokenizer.encode_fast(text, false)).map_err(|error| {
             Error::Tokenizer(format!("the `tokenizers` library cannot encode this text: {error}"))
         })?;
         ids.extend_from_slice(encoding.get_ids());
@@ -53,7 +53,7 @@ impl Reference {
     }
 
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
-        guarded(|| self.tokenizer.decode(ids, false)).map_err(|error| {
+        library_call(|| self.tokenizer.decode(ids, false)).map_err(|error| {
             Error::Tokenizer(format!("the `tokenizers` library cannot decode these ids: {error}"))
         })
     }
@@ -116,7 +116,7 @@ fn ambiguous_tokens(tokenizer: &Tokenizer) -> Result<Option<(String, String)>> {
 
 /// Calls `tokenizers` and turns its panics into errors: some unusual files make it panic when they are loaded, or with
 /// the first text.
-pub fn guarded<T>(call: impl FnOnce() -> tokenizers::Result<T>) -> tokenizers::Result<T> {
+pub fn library_call<T>(call: impl FnOnce() -> tokenizers::Result<T>) -> tokenizers::Result<T> {
     let result = catch_unwind(AssertUnwindSafe(call))
         .unwrap_or_else(|panic| Err(format!("it panicked: {}", panic_message(&*panic)).into()));
     // A `continuing_subword_prefix` is stripped from merges by its length, even in the middle of a character, and the

@@ -1,5 +1,9 @@
-//! How byte-level tokenizers spell bytes: printable Latin-1 characters as themselves, the others in order from U+0100
-//! on.
+//! How tokens spell what they stand for: byte-level tokenizers bytes, printable Latin-1 characters as themselves and the
+//! others in order from U+0100 on; SentencePiece-style ones spaces.
+
+/// What SentencePiece-style tokenizers write for a space.
+pub const MARKER: char = '\u{2581}';
+pub const MARKER_TEXT: &str = "\u{2581}";
 
 /// Bytes that do not spell themselves.
 const OTHERS: usize = 68;

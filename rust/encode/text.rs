@@ -1,10 +1,10 @@
 //! From text to pieces: normalizer, prefix, and cuts.
 
 use super::cuts::Cuts;
-use super::cuts::classes::Cutter;
-use super::model::spm::{MARKER, MARKER_TEXT};
+use super::cuts::cutter::Cutter;
 use super::normalize::Nfc;
 use super::recognise::Prefix;
+use super::spelling::{MARKER, MARKER_TEXT};
 use super::split::{PADDING, SplitScratch, Splitter};
 
 /// How text becomes pieces.

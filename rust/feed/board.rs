@@ -7,6 +7,7 @@
 use std::sync::PoisonError;
 
 use super::schedule::{Job, Schedule};
+use crate::error::Error;
 use crate::lane::block::Block;
 use crate::pack::Pause;
 use crate::sync::{Condvar, Mutex, MutexGuard};
@@ -23,14 +24,14 @@ struct State {
     idle: usize,
     /// All workers must stop.
     closed: bool,
-    /// What a worker panicked with: a bug, reported to the consumer.
-    panicked: Option<String>,
+    /// A worker's panic, reported to the consumer.
+    bug: Option<Error>,
 }
 
 impl Board {
     /// A board for `schedule`.
     pub fn new(schedule: Schedule) -> Self {
-        let state = State { schedule, idle: 0, closed: false, panicked: None };
+        let state = State { schedule, idle: 0, closed: false, bug: None };
         Self { state: Mutex::new(state), work: Condvar::new() }
     }
 
@@ -81,14 +82,14 @@ impl Board {
     }
 
     /// A worker panicked: all must stop.
-    pub fn fail(&self, message: String) {
-        self.lock().panicked = Some(message);
+    pub fn fail(&self, bug: Error) {
+        self.lock().bug = Some(bug);
         self.close();
     }
 
-    /// What a worker panicked with, if one did.
-    pub fn panicked(&self) -> Option<String> {
-        self.lock().panicked.clone()
+    /// A worker's panic, if there was one.
+    pub fn bug(&self) -> Option<Error> {
+        self.lock().bug.clone()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

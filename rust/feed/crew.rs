@@ -1,6 +1,5 @@
 //! The worker threads: a fixed number, from the first batch requested until the crew is dropped.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -11,7 +10,7 @@ use super::schedule::{Job, Schedule};
 use crate::batch::ring::LaneWriter;
 use crate::config::{HostConfig, StreamConfig};
 use crate::encode::Encoder;
-use crate::error::{Error, Result, panic_message};
+use crate::error::{Error, Result, caught};
 use crate::lane::block::Block;
 use crate::lane::block_encoder::BlockEncoder;
 use crate::lane::cursor::Cursor;
@@ -129,9 +128,9 @@ impl Crew {
         self.shared.board.slot_taken(open_until);
     }
 
-    /// What a worker panicked with, if one did.
-    pub fn panicked(&self) -> Option<String> {
-        self.shared.board.panicked()
+    /// A worker's panic, if there was one.
+    pub fn bug(&self) -> Option<Error> {
+        self.shared.board.bug()
     }
 }
 
@@ -161,9 +160,12 @@ impl Busy {
 
 impl Shared {
     fn run(&self) {
-        let outcome = catch_unwind(AssertUnwindSafe(|| self.work()));
-        if let Err(panic) = outcome {
-            self.board.fail(panic_message(&*panic));
+        let done = caught(|| {
+            self.work();
+            Ok(())
+        });
+        if let Err(bug) = done {
+            self.board.fail(bug);
         }
     }
 

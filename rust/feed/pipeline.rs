@@ -173,9 +173,13 @@ impl Pipeline {
                 delivered.row
             )));
         }
-        self.left_out = LeftOut::default();
-        // What the new place counts was listed when it was saved.
+        // The new place may count what has been delivered here and is not on disk.
+        let synced = self.sync_quarantine_file();
+        if delivered.cursors.iter().any(|cursor| cursor.totals.quarantined > 0) {
+            synced?;
+        }
         self.quarantine_file = None;
+        self.left_out = LeftOut::default();
         self.go_to(delivered);
         Ok(())
     }
@@ -205,7 +209,8 @@ impl Pipeline {
         }
     }
 
-    /// The next batch; waits for at most `timeout`. After an error or the end, returns the same again.
+    /// The next batch; waits for at most `timeout`. After the end, or an error of the stream, returns the same again;
+    /// what could not be started is tried again.
     pub fn next(&mut self, timeout: Duration) -> Result<Delivery> {
         self.start()?;
         self.advance(timeout).inspect_err(|error| self.fail(error.clone()))
@@ -244,10 +249,7 @@ impl Pipeline {
             self.waited += start.elapsed();
             let taken = if is_full { running.consumer.take(self.pool.get()?) } else { None };
             let Some((buffer, reports)) = taken else {
-                return running
-                    .crew
-                    .panicked()
-                    .map_or(Ok(Delivery::Pending), |message| Err(Error::Bug(message)));
+                return running.crew.bug().map_or(Ok(Delivery::Pending), Err);
             };
             running.crew.slot_taken(running.consumer.open_until());
             let lease = Arc::new(Lease::new(buffer, Arc::clone(&self.pool)));
@@ -295,6 +297,7 @@ impl Pipeline {
         let Delivered { step, row, cursors } = &self.delivered;
         let buffers: Vec<_> = (0..self.host.prefetch).map(|_| self.pool.get()).collect::<Result<_>>()?;
         let (consumer, writers) = ring(self.pool.shape(), cursors.len(), buffers, *step, *row);
+        self.sync_quarantine_file()?; // it is opened anew, and what could not be written must not be forgotten
         self.quarantine_file = open_quarantine_file(&self.host, cursors)?;
         let ends = cursors.iter().copied().zip(writers).collect();
         let file = self.quarantine_file.as_ref();

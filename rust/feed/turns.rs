@@ -6,7 +6,8 @@ use std::sync::PoisonError;
 use crate::error::{Error, Result};
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 
-/// A value for one thread at a time, in the order of their requests.
+/// A value for one thread at a time. One that waits comes before one that releases it and asks again; among several that
+/// wait there is no order.
 ///
 /// A mutex is unfair: a thread that releases it and takes it again at once, as one that waits for a batch does between
 /// two checks for signals, may starve all others. Here it must first take a second mutex, which the next waiting thread

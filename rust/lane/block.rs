@@ -48,7 +48,7 @@ pub enum Then {
     WindowEnd(Place),
     /// The end of the lane's last epoch, and its place.
     Ended(Place),
-    /// A record that stops the run.
+    /// An error that stops the run.
     Failed(Box<Failure>),
 }
 

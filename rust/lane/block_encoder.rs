@@ -8,7 +8,7 @@ use super::ids::IdsPool;
 use super::shards::LaneShards;
 use crate::config::StreamConfig;
 use crate::encode::{EncodeWorker, Encoder};
-use crate::error::ShardError;
+use crate::error::{Error, caught};
 
 /// Turns the texts of blocks into ids, for one thread.
 pub struct BlockEncoder {
@@ -58,7 +58,12 @@ impl BlockEncoder {
     /// what is wrong with them.
     fn encode_document(&mut self, text: &str, place: Place, ids: &mut Vec<u32>) -> Result<bool, String> {
         let before = ids.len();
-        self.worker.encode(text, ids).map_err(|error| error.to_string())?;
+        caught(|| self.worker.encode(text, ids)).map_err(|error| {
+            if matches!(error, Error::Bug(_)) {
+                self.worker = self.encoder.worker(); // a panic may have left anything in the old one
+            }
+            error.to_string()
+        })?;
         if !is_sampled(place, self.verify) {
             return Ok(false);
         }
@@ -80,12 +85,7 @@ impl BlockEncoder {
 
     fn fail(&self, block: &mut Block, index: usize, lane: usize, reason: String) {
         let Document { place, quarantined_before, .. } = block.documents[index];
-        let error = ShardError {
-            shard: Arc::clone(&LaneShards::new(&self.config, lane).shard(place).path),
-            record: Some(place.record),
-            byte: Some(place.byte),
-            reason,
-        };
+        let error = LaneShards::new(&self.config, lane).error(place, reason);
         block.documents.truncate(index);
         block.then = Then::Failed(Box::new(Failure { error: error.into(), place, quarantined_before }));
     }

@@ -47,17 +47,19 @@ pub struct Cursor {
     pub given: u64,
     /// How many tokens of the next document are delivered.
     pub offset: u64,
+    /// Inside a window, what [`Window`](super::window::Window) has as its `hash`; else 0.
+    pub window_hash: u64,
     /// The counts up to here.
     pub totals: Totals,
 }
 
 /// How many numbers a cursor consists of.
-pub const NUMBERS: usize = 14;
+pub const NUMBERS: usize = 15;
 
 impl Cursor {
     /// All its numbers with their names, in the order of a saved state.
     fn numbers(&mut self) -> [(&'static str, &mut u64); NUMBERS] {
-        let Self { window, given, offset, totals } = self;
+        let Self { window, given, offset, window_hash, totals } = self;
         [
             ("epoch", &mut window.epoch),
             ("shard", &mut window.shard),
@@ -65,6 +67,7 @@ impl Cursor {
             ("byte", &mut window.byte),
             ("given", given),
             ("offset", offset),
+            ("window_hash", window_hash),
             ("records", &mut totals.records),
             ("quarantined", &mut totals.quarantined),
             ("documents", &mut totals.documents),
@@ -112,8 +115,8 @@ impl Cursor {
                 return wrong(format!("it is in epoch {epoch}, and epochs={epochs}"));
             }
             if epoch == epochs {
-                return match (shard, record, byte, self.given, self.offset) {
-                    (0, 0, 0, 0, 0) => Ok(()),
+                return match (shard, record, byte, self.given, self.offset, self.window_hash) {
+                    (0, 0, 0, 0, 0, 0) => Ok(()),
                     _ => wrong("it has ended, but names a record".into()),
                 };
             }
@@ -122,7 +125,7 @@ impl Cursor {
         if shard >= shards as u64 {
             return wrong(format!("it is in shard {shard} of {shards}"));
         }
-        if self.given > 0 && config.window().is_none() {
+        if self.given | self.window_hash > 0 && config.window().is_none() {
             return wrong("it is inside a window, and this stream has none".into());
         }
         let StreamConfig { packing, sequence_length, .. } = *config;
@@ -157,7 +160,10 @@ mod tests {
         let cursor = Cursor::from_array(array);
         assert_eq!(cursor.to_array(), array);
         assert_eq!(cursor.window, Place { epoch: 100, shard: 101, record: 102, byte: 103 });
-        assert_eq!((cursor.given, cursor.offset, cursor.totals.lost_shards), (104, 105, 113));
-        assert_eq!(Cursor::names()[13], "lost_shards");
+        assert_eq!(
+            (cursor.given, cursor.offset, cursor.window_hash, cursor.totals.lost_shards),
+            (104, 105, 106, 114)
+        );
+        assert_eq!(Cursor::names()[14], "lost_shards");
     }
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use super::block::{Block, Document, Failure, Then};
 use super::cursor::{Cursor, Place, Totals};
 use super::quarantine::{Losses, Quarantined};
+use super::shards::LaneShards;
 use super::window::{Share, Window};
 use crate::config::{Packing, StreamConfig};
 use crate::error::{Error, Result, ShardError};
@@ -42,7 +43,7 @@ pub enum Upcoming<'a> {
     Starved,
     /// The lane's last epoch has ended.
     Ended,
-    /// A record that stops the run.
+    /// An error that stops the run.
     Failed(Error),
 }
 
@@ -146,6 +147,7 @@ impl Documents {
         let document = *self.window.document(&part);
         self.cursor.totals.tokens += given as u64;
         self.cursor.totals.dropped += dropped as u64;
+        self.mark_inside();
         if self.is_placed() {
             if part.to == document.tokens {
                 self.count_document(&document);
@@ -184,7 +186,7 @@ impl Documents {
     /// Moves the cursor to a document. An error means that a saved state does not fit.
     fn reach(&mut self, document: &Document) -> Result<()> {
         let moved = !self.has_windows() && self.cursor.window != document.place;
-        self.check_resumed(if moved { 0 } else { document.tokens as u64 })?;
+        self.check_resumed(document.place, if moved { 0 } else { document.tokens as u64 })?;
         self.check_endless(document.place.epoch)?;
         if moved {
             self.count_quarantined(document.quarantined_before);
@@ -193,17 +195,25 @@ impl Documents {
         Ok(())
     }
 
-    /// On the first call, checks that the document at the saved place, which has `tokens`, can be resumed.
-    fn check_resumed(&mut self, tokens: u64) -> Result<()> {
+    /// On the first call, checks that the document at the saved place, which has `tokens`, can be resumed. `place` is
+    /// what was found there.
+    fn check_resumed(&mut self, place: Place, tokens: u64) -> Result<()> {
         let offset = self.cursor.offset;
         if std::mem::take(&mut self.resuming) && offset > 0 && offset >= tokens {
-            return Err(Error::State(format!(
-                "the state stands at token {offset} of the document at record {}, which has {tokens} tokens: it was \
-                 saved with other data or settings",
-                self.cursor.window.record
-            )));
+            let what =
+                format!("stands at token {offset} of a document, and what is there has {tokens} tokens");
+            return Err(self.does_not_fit(place, &what));
         }
         Ok(())
+    }
+
+    fn does_not_fit(&self, place: Place, what: &str) -> Error {
+        let reason = format!(
+            "the state of lane {} {what}: it was saved with other data or settings, or records were left out then that \
+             can be read now, or the other way round",
+            self.lane
+        );
+        Error::State(LaneShards::new(&self.config, self.lane).error(place, reason).to_string())
     }
 
     /// Checks that the epoch before `epoch` had a token, or that epochs are finite: a lane must not look for tokens
@@ -221,12 +231,20 @@ impl Documents {
 
     fn finish_document(&mut self, document: &Document) {
         self.count_document(document);
+        self.mark_inside();
         if self.has_windows() {
             self.cursor.given += 1;
         } else {
             self.cursor.totals.records += 1;
         }
         self.cursor.offset = 0;
+    }
+
+    /// The place is inside the window from now on, if there are windows.
+    fn mark_inside(&mut self) {
+        if self.has_windows() {
+            self.cursor.window_hash = self.window.hash;
+        }
     }
 
     fn count_document(&mut self, document: &Document) {
@@ -254,7 +272,7 @@ impl Documents {
                 (place, quarantined_before, Some(End::Failed(error)))
             }
         };
-        let fits = self.check_resumed(0).and_then(|()| self.check_endless(place.epoch));
+        let fits = self.check_resumed(self.cursor.window, 0).and_then(|()| self.check_endless(place.epoch));
         let end = match (end, fits) {
             (Some(End::Failed(error)), _) | (_, Err(error)) => Some(End::Failed(error)),
             (end, Ok(())) => end,
@@ -266,6 +284,7 @@ impl Documents {
         self.count_quarantined(quarantined);
         self.cursor.window = place;
         self.cursor.given = 0;
+        self.cursor.window_hash = 0;
         self.end = end;
     }
 
@@ -284,15 +303,17 @@ impl Documents {
             self.quarantined.append(&mut block.quarantined);
         }
         self.window = Window::new(blocks, then, &self.config, self.lane, self.cursor.window);
-        // Only a saved state can have delivered any of a window that just begins.
-        let given = self.cursor.given;
-        if !self.window.skip(given, self.is_placed()) {
-            self.window = Window::default();
-            self.end = Some(End::Failed(Error::State(format!(
-                "the state stands after {given} documents or rows of a window that has fewer: it was saved with other \
-                 data or settings"
-            ))));
-        }
+        // Only a saved state can be inside a window that just begins.
+        let Cursor { given, offset, window_hash, .. } = self.cursor;
+        let misfit = if self.has_windows() && given | offset > 0 && window_hash != self.window.hash {
+            "is inside the window of documents that begins here, and what is read now is another one"
+        } else if !self.window.skip(given, self.is_placed()) {
+            "stands behind more documents or rows of the window that begins here than it has"
+        } else {
+            return true;
+        };
+        self.window = Window::default();
+        self.end = Some(End::Failed(self.does_not_fit(self.cursor.window, misfit)));
         true
     }
 }

@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 
 use crate::error::ShardError;
 
-/// How many records are kept in detail for one lane: there may be millions of bad lines between two sound documents.
-/// The file of `quarantine_file` holds all of them.
+/// How many records are kept in detail of those that are counted together: there may be millions of bad lines between
+/// two sound documents. A lane may hold so many for each block read ahead and each batch prepared. The file of
+/// `quarantine_file` holds all of them.
 const NEWEST: usize = 1000;
 
 /// How much was left out.

@@ -24,6 +24,6 @@ pub enum Rows {
     },
     /// Nothing but padding: the lane has ended.
     Padding,
-    /// Stale data: the lane met a record that stops the run.
+    /// Stale data: the lane met an error that stops the run.
     Failed(Error),
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::cursor::Place;
 use crate::config::StreamConfig;
+use crate::error::ShardError;
 use crate::plan::Dealt;
 use crate::read::Shard;
 
@@ -37,5 +38,15 @@ impl LaneShards {
     pub fn shard(&mut self, place: Place) -> &Shard {
         let index = self.index(place);
         &self.config.shards[index as usize]
+    }
+
+    /// What is wrong with the record at a place.
+    pub fn error(&mut self, place: Place, reason: String) -> ShardError {
+        ShardError {
+            shard: Arc::clone(&self.shard(place).path),
+            record: Some(place.record),
+            byte: Some(place.byte),
+            reason,
+        }
     }
 }

@@ -10,7 +10,7 @@ use super::quarantine_file::QuarantineFile;
 use super::shards::LaneShards;
 use crate::config::{OnError, StreamConfig};
 use crate::error::{Error, Result, ShardError};
-use crate::read::{Item, Position, ReadError, Rest, ShardReader};
+use crate::read::{Position, ReadError, Rest, ShardReader};
 
 /// Text in the first block: little, so that the first batch arrives soon. Each further one is twice the size.
 const FIRST_BLOCK_BYTES: usize = 32 << 10;
@@ -42,7 +42,7 @@ pub struct Source {
     pub(super) block_bytes: usize,
     window: Fill,
     records: u64,
-    left_out: Losses,
+    losses: Losses,
     left_out_in_a_row: Losses,
     /// The last entry since this source was made.
     last_left_out: Option<ShardError>,
@@ -89,7 +89,7 @@ impl Source {
             block_bytes: FIRST_BLOCK_BYTES,
             window: Fill::default(),
             records: cursor.totals.records,
-            left_out: Losses { records: cursor.totals.quarantined, shards: cursor.totals.lost_shards },
+            losses: Losses { records: cursor.totals.quarantined, shards: cursor.totals.lost_shards },
             left_out_in_a_row: Losses::default(),
             last_left_out: None,
             listed_in: None,
@@ -181,7 +181,7 @@ impl Source {
         if !self.found_any && self.config.epochs.is_none() {
             let last = match &self.last_left_out {
                 Some(error) => {
-                    format!("; {} left out, the last one: {error}", counted(self.left_out.records, "record"))
+                    format!("; {} left out, the last one: {error}", counted(self.losses.records, "record"))
                 }
                 None => String::new(),
             };
@@ -215,7 +215,7 @@ impl Source {
         let item = reader.next(text);
         let Position { record, byte } = reader.position();
         match item {
-            Ok(Item::Document { at, length }) => {
+            Ok(Some((at, length))) => {
                 let place = Place { record: at.record, byte: at.byte, ..self.place };
                 self.place = Place { record, byte, ..self.place };
                 self.found_any = true;
@@ -223,7 +223,7 @@ impl Source {
                 let quarantined_before = std::mem::take(&mut self.left_out_in_a_row);
                 Ok(Record::Sound(Document { place, text_bytes: length, tokens: 0, quarantined_before }))
             }
-            Ok(Item::End) => self.shard_end(),
+            Ok(None) => self.shard_end(),
             Err(ReadError { error, rest }) => {
                 let found = self.bad_record(error, rest == Rest::Lost)?;
                 self.place = Place { record, byte, ..self.place };
@@ -255,7 +255,7 @@ impl Source {
         }
         let one = Losses { records: 1, shards: u64::from(lost) };
         self.records += 1;
-        self.left_out += one;
+        self.losses += one;
         self.left_out_in_a_row += one;
         self.last_left_out = Some(error.clone());
         if lost {
@@ -264,7 +264,7 @@ impl Source {
             self.judge_records()?;
         }
         if let Some(file) = &self.listed_in {
-            file.append(self.lane, self.left_out.records, self.place.epoch, &error)?;
+            file.append(self.lane, self.losses.records, self.place.epoch, &error)?;
         }
         Ok(Record::Quarantined { error, lost })
     }
@@ -273,7 +273,7 @@ impl Source {
     /// lane's start would make up all of its records.
     fn judge_records(&mut self) -> Result<()> {
         let OnError::Quarantine { max_error_rate } = self.config.on_error else { return Ok(()) };
-        let bad = self.left_out.records - self.left_out.shards;
+        let bad = self.losses.records - self.losses.shards;
         let (records, lane) = (self.records, self.lane);
         if is_within(bad as f64, records as f64, max_error_rate) {
             return Ok(());
@@ -292,7 +292,7 @@ impl Source {
     /// verdict must not depend on which epoch comes first.
     fn judge_shards(&mut self) -> Result<()> {
         let OnError::Quarantine { max_error_rate } = self.config.on_error else { return Ok(()) };
-        let (epochs, lost, lane) = (self.place.epoch + 1, self.left_out.shards, self.lane);
+        let (epochs, lost, lane) = (self.place.epoch + 1, self.losses.shards, self.lane);
         let (shards, lanes) = (self.config.shards.len(), self.config.plan.lanes());
         let of_lane = shards as f64 * epochs as f64 / lanes as f64;
         let always = if max_error_rate > 0.0 { epochs } else { 0 };
@@ -314,18 +314,16 @@ impl Source {
 
     /// The error names the last entry; after a restore behind it, the place where reading stands.
     fn too_many(&mut self, what: &str) -> Error {
-        let (shard, record, byte, last) = if let Some(error) = self.last_left_out.take() {
-            let last = format!("; the last one: {error}");
-            (error.shard, error.record, error.byte, last)
-        } else {
-            let shard = Arc::clone(&self.shards.shard(self.place).path);
-            (shard, Some(self.place.record), Some(self.place.byte), String::new())
-        };
+        let last = self.last_left_out.take();
+        let told = last.as_ref().map(|error| format!("; the last one: {error}")).unwrap_or_default();
         let reason = format!(
-            "{what}{last}. Resume from the last state with a higher max_error_rate=, or repair or remove these shards \
+            "{what}{told}. Resume from the last state with a higher max_error_rate=, or repair or remove these shards \
              and start over"
         );
-        Error::Shard(ShardError { shard, record, byte, reason })
+        Error::Shard(match last {
+            Some(error) => ShardError { reason, ..error },
+            None => self.shards.error(self.place, reason),
+        })
     }
 }
 

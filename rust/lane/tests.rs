@@ -337,15 +337,39 @@ fn a_cursor_that_does_not_fit_is_an_error() {
         offset,
         ..Cursor::default()
     };
+    // Of both records their shard, number and tokens.
+    let inside = |record, given, offset| Cursor {
+        window_hash: crate::random::hash([0, 0, 3, 0, 1, 3]),
+        ..at(record, given, offset)
+    };
     let windowed = Some(Shuffle { seed: 1, window: 2 });
     for (shuffle, cursor, expected) in [
-        (None, at(0, 0, 3), "at token 3 of the document at record 0, which has 3 tokens"),
-        (None, at(2, 0, 1), "at token 1 of the document at record 2, which has 0 tokens"),
+        (
+            None,
+            at(0, 0, 3),
+            "000.jsonl: record 0, byte 0: the state of lane 0 stands at token 3 of a document, and what is there has 3",
+        ),
+        (
+            None,
+            at(2, 0, 1),
+            "000.jsonl: record 2, byte 32: the state of lane 0 stands at token 1 of a document, and what is there has 0",
+        ),
         (None, at(3, 0, 1), "expected record 3 to start at byte 48"),
-        (windowed, at(0, 3, 0), "after 3 documents or rows of a window"),
-        (windowed, at(0, 0, 9), "at token 9"),
+        (
+            windowed,
+            inside(0, 3, 0),
+            "000.jsonl: record 0, byte 0: the state of lane 0 stands behind more documents or rows of the window",
+        ),
+        (windowed, inside(0, 0, 9), "record 1, byte 16: the state of lane 0 stands at token 9"),
+        (
+            windowed,
+            at(0, 1, 1),
+            "byte 0: the state of lane 0 is inside the window of documents that begins here",
+        ),
         (None, at(1, 0, 1), ""),
-        (windowed, at(0, 1, 1), ""),
+        (windowed, inside(0, 1, 1), ""),
+        // At its beginning a window may be any.
+        (windowed, Cursor { window_hash: 5, ..at(0, 0, 0) }, ""),
     ] {
         let mut folder = folder(&[&shard]);
         folder.config.shuffle = shuffle;

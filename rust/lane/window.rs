@@ -5,7 +5,7 @@ use super::best_fit::{self, Placed};
 use super::block::{Block, Document, Then};
 use super::cursor::{Place, Totals};
 use crate::config::{Packing, Shuffle, StreamConfig};
-use crate::random::{Purpose, permutation};
+use crate::random::{Purpose, hash, permutation};
 
 /// Encoded documents, put in order, and how far they are delivered.
 #[derive(Default)]
@@ -18,6 +18,9 @@ pub struct Window {
     longest: usize,
     /// Number of all its documents.
     pub documents: usize,
+    /// Tells it from a window that begins at the same place and has other documents, because other records were left
+    /// out.
+    pub hash: u64,
     /// The totals of those documents that have no tokens and thus, in `best_fit`, no part.
     pub without_tokens: Totals,
     /// What happens once all are delivered.
@@ -44,6 +47,10 @@ impl Window {
     pub fn new(blocks: Vec<Block>, then: Then, config: &StreamConfig, lane: usize, first: Place) -> Self {
         let mut parts = in_stream_order(&blocks);
         let documents = parts.len();
+        let all = blocks.iter().flat_map(|block| &block.documents);
+        let hash = hash(all.flat_map(|&Document { place: Place { shard, record, .. }, tokens, .. }| {
+            [shard, record, tokens as u64]
+        }));
         let mut without_tokens = Totals::default();
         if let Some(Shuffle { seed, .. }) = config.shuffle {
             let key = [lane as u64, first.epoch, first.shard, first.record];
@@ -61,7 +68,7 @@ impl Window {
             }
             parts = parts.chunks(window).flat_map(|share| placed(share, config)).collect();
         }
-        Self { blocks, parts, next: 0, longest, documents, without_tokens, then }
+        Self { blocks, parts, next: 0, longest, documents, hash, without_tokens, then }
     }
 
     /// What is delivered next.

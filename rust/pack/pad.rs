@@ -9,14 +9,11 @@
 //!             i j E . . . . .
 //! ```
 
-use std::sync::Arc;
-
 use super::Taken;
 use super::step::StepWriter;
 use crate::config::Truncation;
 use crate::error::ShardError;
 use crate::lane::documents::Run;
-use crate::read::Shard;
 
 /// Writes one row of a document.
 pub(super) fn write(step: &mut StepWriter, run: &Run, truncation: Truncation) -> Result<Taken, ShardError> {
@@ -33,23 +30,18 @@ pub(super) fn write(step: &mut StepWriter, run: &Run, truncation: Truncation) ->
         }
         Truncation::Left | Truncation::Middle => step.write(run, count - kept..count, None),
         Truncation::Split => step.write(run, 0..kept, Some(run.tokens[kept])),
-        Truncation::Error => return Err(too_long(run, length, step.shard(run.place))),
+        Truncation::Error => return Err(step.error(run.place, too_long(run, length))),
     }
     step.close_row();
     let dropped = if truncation == Truncation::Split { 0 } else { count - kept };
     Ok(Taken { given: kept, dropped })
 }
 
-fn too_long(run: &Run, length: usize, shard: &Shard) -> ShardError {
-    ShardError {
-        shard: Arc::clone(&shard.path),
-        record: Some(run.place.record),
-        byte: Some(run.place.byte),
-        reason: format!(
-            "expected a document of at most sequence_length={length} tokens, BOS and EOS included, as \
-             truncation=\"error\" demands, found one of {}; raise sequence_length=, cut it with truncation=\"right\", \
-             \"left\" or \"middle\", or keep all of it with \"split\" or another packing=",
-            run.tokens.len()
-        ),
-    }
+fn too_long(run: &Run, length: usize) -> String {
+    format!(
+        "expected a document of at most sequence_length={length} tokens, BOS and EOS included, as \
+         truncation=\"error\" demands, found one of {}; raise sequence_length=, cut it with truncation=\"right\", \
+         \"left\" or \"middle\", or keep all of it with \"split\" or another packing=",
+        run.tokens.len()
+    )
 }

@@ -7,12 +7,11 @@ use super::layout::Segment;
 use super::provenance::{self, Entry};
 use crate::batch::ring::LaneWriter;
 use crate::config::{Packing, StreamConfig};
-use crate::error::Error;
+use crate::error::{Error, ShardError};
 use crate::lane::cursor::Place;
 use crate::lane::documents::{Documents, Run};
 use crate::lane::report::{Report, Rows};
 use crate::lane::shards::LaneShards;
-use crate::read::Shard;
 
 /// Writes a lane's rows in order, and publishes each step with its cursor.
 pub(super) struct StepWriter {
@@ -76,9 +75,9 @@ impl StepWriter {
         if self.row_is_full() { self.length() } else { self.length() - self.filled }
     }
 
-    /// The shard that contains a place of the lane.
-    pub(super) fn shard(&mut self, place: Place) -> &Shard {
-        self.shards.shard(place)
+    /// What is wrong with the record at a place of the lane.
+    pub(super) fn error(&mut self, place: Place, reason: String) -> ShardError {
+        self.shards.error(place, reason)
     }
 
     /// Segments of the current row.

@@ -54,20 +54,6 @@ pub struct Position {
     pub byte: u64,
 }
 
-/// What [`ShardReader::next`] found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Item {
-    /// A document, whose text was appended.
-    Document {
-        /// The place of its record.
-        at: Position,
-        /// Bytes of text appended.
-        length: usize,
-    },
-    /// The shard has no more documents that can be read.
-    End,
-}
-
 /// A record, or all records from that one on, cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{error}")]
@@ -83,7 +69,7 @@ pub struct ReadError {
 pub enum Rest {
     /// One record is bad; the next call continues after it.
     Readable,
-    /// The rest of the shard cannot be read; the next call returns [`Item::End`].
+    /// The rest of the shard cannot be read; the next call finds the end.
     Lost,
 }
 

@@ -8,7 +8,7 @@ use super::file::ShardFile;
 use super::inflate::Inflated;
 use super::json::{self, Fault, Member};
 use super::lines::{Line, Lines, Skipped};
-use super::{Item, Position, ReadError, ReadOptions, Rest, Shard};
+use super::{Position, ReadError, ReadOptions, Rest, Shard};
 use crate::error::{Error, Result, ShardError};
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
@@ -64,10 +64,10 @@ impl ShardReader {
         }
     }
 
-    /// Appends the text of the next document to `text`. On error `text` is as it was.
-    pub fn next(&mut self, text: &mut String) -> Result<Item, ReadError> {
-        let found = self.next_record(|record, options| json::extract(record, &options.text_field, text))?;
-        Ok(found.map_or(Item::End, |(at, length)| Item::Document { at, length }))
+    /// Appends the text of the next document to `text`, and returns the place of its record and the bytes appended. None
+    /// at the end. On error `text` is as it was.
+    pub fn next(&mut self, text: &mut String) -> Result<Option<(Position, usize)>, ReadError> {
+        self.next_record(|record, options| json::extract(record, &options.text_field, text))
     }
 
     /// The members of the next record, whether or not it has a text. None at the end.
@@ -170,8 +170,8 @@ mod tests {
         loop {
             let mut text = String::new();
             match reader.next(&mut text) {
-                Ok(Item::End) => return seen,
-                Ok(Item::Document { length, .. }) => {
+                Ok(None) => return seen,
+                Ok(Some((_, length))) => {
                     assert_eq!(length, text.len());
                     seen.push(Ok(text));
                 }

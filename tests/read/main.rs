@@ -12,7 +12,7 @@ mod resume;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
-use _core::read::{Item, Position, ReadError, ReadOptions, Rest, ShardReader};
+use _core::read::{Position, ReadError, ReadOptions, Rest, ShardReader};
 use _core::{Error, ShardError};
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -87,8 +87,8 @@ fn read_on(reader: &mut ShardReader) -> Vec<Seen> {
         let before = text.len();
         let position = reader.position();
         match reader.next(&mut text) {
-            Ok(Item::End) => break,
-            Ok(Item::Document { at, length }) => {
+            Ok(None) => break,
+            Ok(Some((at, length))) => {
                 assert_eq!(text.len(), before + length);
                 assert!(at.record >= position.record && at.byte >= position.byte);
                 assert_eq!(reader.position().record, at.record + 1);
@@ -99,12 +99,12 @@ fn read_on(reader: &mut ShardReader) -> Vec<Seen> {
                 let lost = error.rest == Rest::Lost;
                 seen.push(Seen::Error(error));
                 if lost {
-                    assert_eq!(reader.next(&mut text), Ok(Item::End));
+                    assert_eq!(reader.next(&mut text), Ok(None));
                 }
             }
         }
     }
-    assert_eq!(reader.next(&mut text), Ok(Item::End), "the end stays");
+    assert_eq!(reader.next(&mut text), Ok(None), "the end stays");
     seen
 }
 

@@ -19,8 +19,8 @@ fn with_places(shard: &Shard, options: &Arc<ReadOptions>) -> (Vec<(Position, Opt
         let place = reader.position();
         let mut text = String::new();
         match reader.next(&mut text) {
-            Ok(Item::End) => return (found, reader.position()),
-            Ok(Item::Document { .. }) => found.push((place, Some(text))),
+            Ok(None) => return (found, reader.position()),
+            Ok(Some(_)) => found.push((place, Some(text))),
             Err(_) => found.push((place, None)),
         }
     }

@@ -108,7 +108,7 @@ class Folder:
     def _check_goes_on(self, wanted: dict[str, Any], changed: list[str], parts: int) -> None:
         saved, current = self.index["fingerprint"], wanted["fingerprint"]
         behind = _state.check(self.note(parts - 1)["state"])
-        different = _fingerprint.hindrances(saved, current, _state.may_have_left_out(behind))
+        different = _fingerprint.hindrances(saved, current, _state.has_left_out(behind))
         said = _OF_STREAM if different else {"fingerprint"}
         reasons = [different] if different else []
         reasons += [f"{name} was {self.index.get(name)} and is {wanted[name]}" for name in changed if name not in said]

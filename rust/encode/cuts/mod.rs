@@ -1,7 +1,7 @@
 //! Where a text is cut into pieces, as a bitmap: sets of cuts are joined by a word operation for each 64 bytes, where
 //! sorted lists would have to be merged.
 
-pub mod classes;
+pub mod cutter;
 pub mod groups;
 
 use crate::encode::kernel::Kernel;
@@ -67,11 +67,6 @@ impl Cuts {
         if self.len > 0 {
             ends.push(self.len as u32);
         }
-    }
-
-    /// Bytes in use.
-    pub fn bytes(&self) -> usize {
-        self.words.capacity() * size_of::<u64>()
     }
 }
 

@@ -8,6 +8,7 @@ pub mod rules;
 mod vectors;
 pub mod windows;
 pub mod word;
+pub mod words;
 
 #[cfg(target_arch = "x86_64")]
 use crate::encode::kernel::Avx2;
@@ -88,59 +89,45 @@ impl MergeTable {
         self.products.bytes() + self.ids.as_ref().map_or(0, |ids| size_of_val(&**ids))
     }
 
-    /// Merges a word of up to [`LONGEST`] symbols. `emit` gets the id of each token with the range of symbols
-    /// that it covers.
+    /// Appends the ids of the tokens of a word of up to [`LONGEST`] symbols.
     #[inline]
-    pub fn merge(&self, word: &impl Word, emit: impl FnMut(u32, usize, usize)) {
+    pub fn merge(&self, word: &impl Word, ids: &mut Vec<u32>) {
         match self.kernel {
-            Kernel::Portable => self.merge_by_length(Plain, word, emit),
+            Kernel::Portable => self.merge_by_length(Plain, word, ids),
             #[cfg(target_arch = "x86_64")]
             // SAFETY: having an `Avx2` proves that the processor has these features.
-            Kernel::Avx2(avx2) => unsafe { self.merge_avx2(avx2, word, emit) },
+            Kernel::Avx2(avx2) => unsafe { self.merge_avx2(avx2, word, ids) },
         }
     }
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-    fn merge_avx2(&self, avx2: Avx2, word: &impl Word, emit: impl FnMut(u32, usize, usize)) {
-        self.merge_by_length(avx2, word, emit);
+    fn merge_avx2(&self, avx2: Avx2, word: &impl Word, ids: &mut Vec<u32>) {
+        self.merge_by_length(avx2, word, ids);
     }
 
     #[inline(always)]
-    fn merge_by_length(
-        &self,
-        vectors: impl Vectors,
-        word: &impl Word,
-        mut emit: impl FnMut(u32, usize, usize),
-    ) {
+    fn merge_by_length(&self, vectors: impl Vectors, word: &impl Word, ids: &mut Vec<u32>) {
         match word.len() {
             0 => {}
-            1 => emit(self.id(word.symbol(0)), 0, 1),
+            1 => ids.push(self.id(word.symbol(0))),
             2 => match word.rank(self, 0) {
-                NONE => {
-                    emit(self.id(word.symbol(0)), 0, 1);
-                    emit(self.id(word.symbol(1)), 1, 2);
-                }
-                rank => emit(self.id(rank), 0, 2),
+                NONE => ids.extend([self.id(word.symbol(0)), self.id(word.symbol(1))]),
+                rank => ids.push(self.id(rank)),
             },
-            3..=8 => self.merge_within::<8>(vectors, word, emit),
-            9..=16 => self.merge_within::<16>(vectors, word, emit),
-            17..=32 => self.merge_within::<32>(vectors, word, emit),
-            _ => self.merge_within::<LONGEST>(vectors, word, emit),
+            3..=8 => self.merge_within::<8>(vectors, word, ids),
+            9..=16 => self.merge_within::<16>(vectors, word, ids),
+            17..=32 => self.merge_within::<32>(vectors, word, ids),
+            _ => self.merge_within::<LONGEST>(vectors, word, ids),
         }
     }
 
     #[inline(always)]
-    fn merge_within<const W: usize>(
-        &self,
-        vectors: impl Vectors,
-        word: &impl Word,
-        mut emit: impl FnMut(u32, usize, usize),
-    ) {
+    fn merge_within<const W: usize>(&self, vectors: impl Vectors, word: &impl Word, ids: &mut Vec<u32>) {
         let mut merging = Merging::<W>::default();
         merging.start(self, word);
         while merging.step(vectors, self) {}
-        merging.emit(|symbol, start, end| emit(self.id(symbol), start, end));
+        merging.emit(|symbol, _, _| ids.push(self.id(symbol)));
     }
 
     /// Merges several words side by side; their tokens are symbols, not ids.
@@ -175,13 +162,8 @@ mod tests {
             for kernel in Kernel::all() {
                 let table = MergeTable::new(&oracle::live(&rules), kernel);
                 for symbols in &words {
-                    let (mut tokens, mut covered) = (Vec::new(), 0);
-                    table.merge(&symbols.as_slice(), |id, start, end| {
-                        assert_eq!(start, covered);
-                        covered = end;
-                        tokens.push(id);
-                    });
-                    prop_assert_eq!(covered, symbols.len());
+                    let mut tokens = Vec::new();
+                    table.merge(&symbols.as_slice(), &mut tokens);
                     prop_assert_eq!(tokens, oracle::merge(&rules, symbols));
                 }
             }
@@ -204,8 +186,13 @@ mod tests {
                 table.merge_all(&mut merging);
                 prop_assert_eq!(merging.len(), words.len());
                 for word in merging.iter() {
-                    let mut tokens = Vec::new();
-                    word.emit(|symbol, _, _| tokens.push(table.id(symbol)));
+                    let (mut tokens, mut covered) = (Vec::new(), 0);
+                    word.emit(|symbol, start, end| {
+                        assert_eq!(start, covered);
+                        covered = end;
+                        tokens.push(table.id(symbol));
+                    });
+                    prop_assert_eq!(covered, words[word.tag()].len());
                     prop_assert_eq!(tokens, oracle::merge(&rules, &words[word.tag()]));
                 }
             }

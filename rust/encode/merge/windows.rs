@@ -48,11 +48,6 @@ impl WindowMerger {
         self.merge_from(table, word, LONGEST, ids);
     }
 
-    pub fn bytes(&self) -> usize {
-        let tokens = self.chain.tokens.capacity() * size_of::<Token>();
-        self.windows.bytes() + self.between.bytes() + tokens
-    }
-
     fn merge_from(&mut self, table: &MergeTable, word: &impl Word, first: usize, ids: &mut Vec<u32>) {
         let begin = ids.len();
         let mut size = first;
@@ -169,12 +164,6 @@ impl Windows {
     fn clear(&mut self) {
         self.list.clear();
         self.tokens.clear();
-    }
-
-    fn bytes(&self) -> usize {
-        self.list.capacity() * size_of::<Window>()
-            + self.tokens.capacity() * size_of::<Token>()
-            + self.words.bytes()
     }
 
     fn iter(&self) -> impl Iterator<Item = &[Token]> {

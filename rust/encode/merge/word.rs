@@ -207,10 +207,6 @@ impl<const W: usize> SideBySide<W> {
         self.len
     }
 
-    pub fn bytes(&self) -> usize {
-        self.slots.capacity() * size_of::<Merging<W>>() + self.live.capacity() * size_of::<u32>()
-    }
-
     /// Adds a word if `start` starts one. The tag tells it from the others.
     #[inline(always)]
     pub fn add(&mut self, tag: usize, start: impl FnOnce(&mut Merging<W>) -> bool) {

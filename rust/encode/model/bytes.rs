@@ -6,7 +6,9 @@
 use ahash::AHashMap;
 
 use super::unknown::Unknown;
-use super::words::{ByteSymbols, occurs};
+use super::workspace::Workspace;
+use crate::encode::cache::Lookup;
+use crate::encode::cache::piece::Piece;
 use crate::encode::cuts::Cuts;
 use crate::encode::cuts::groups::{GroupCutter, JoinedCharacters};
 use crate::encode::file::BpeModel;
@@ -15,9 +17,7 @@ use crate::encode::merge::MergeTable;
 use crate::encode::merge::pairs::NONE;
 use crate::encode::merge::rules::{MergeRules, PRODUCTS};
 use crate::encode::merge::word::Merging;
-use crate::encode::pieces::cache::Lookup;
-use crate::encode::pieces::piece::Piece;
-use crate::encode::pieces::workspace::Workspace;
+use crate::encode::merge::words::{ByteSymbols, occurs};
 use crate::encode::spelling;
 use crate::encode::split::Splitter;
 use crate::encode::vocab::{Ids, Vocab};

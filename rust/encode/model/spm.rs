@@ -10,9 +10,8 @@
 use ahash::AHashMap;
 
 use super::unknown::Unknown;
-use super::words::{ByteSymbols, Scratch, occurs};
 use crate::encode::cuts::Cuts;
-use crate::encode::cuts::classes::JoinedPairs;
+use crate::encode::cuts::cutter::JoinedPairs;
 use crate::encode::cuts::groups::{GroupCutter, JoinedCharacters};
 use crate::encode::file::BpeModel;
 use crate::encode::kernel::Kernel;
@@ -20,12 +19,10 @@ use crate::encode::merge::MergeTable;
 use crate::encode::merge::pairs::NONE;
 use crate::encode::merge::rules::{MergeRules, PRODUCTS};
 use crate::encode::merge::word::Merging;
+use crate::encode::merge::words::{ByteSymbols, Scratch, occurs};
+use crate::encode::spelling::MARKER;
 use crate::encode::utf8::decode;
 use crate::encode::vocab::{self, Ids, Vocab};
-
-/// What these tokenizers write for a space.
-pub const MARKER: char = '\u{2581}';
-pub const MARKER_TEXT: &str = "\u{2581}";
 
 /// The characters of a vocabulary.
 pub struct Characters {

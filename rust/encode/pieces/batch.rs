@@ -7,11 +7,11 @@
 
 use std::ops::Range;
 
-use super::cache::packed::{FEW, Value, count};
-use super::cache::{
+use crate::encode::cache::packed::{FEW, Value, count};
+use crate::encode::cache::piece::Piece;
+use crate::encode::cache::{
     KEY_BYTES, MEDIUM, MediumKey, NO_KEY, PieceCache, Probe, SHORT, ShortKey, ShortPieces, medium_key,
 };
-use super::piece::Piece;
 use crate::encode::kernel::{Kernel, Plain};
 
 /// Pieces in a batch. With fewer, the first lines have not arrived when they are needed; with more, lines are evicted

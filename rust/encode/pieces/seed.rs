@@ -3,18 +3,18 @@
 //! Nearly every one of them will occur, and each would be a miss (5 to 18 of 100 misses of a first pass). A token is
 //! cached with what its characters merge to, which need not be itself.
 
-use super::Pieces;
 use super::batch::PieceBatch;
-use super::cache::{Lookup, MEDIUM, PieceCache};
-use super::piece::Piece;
-use super::workspace::Workspace;
+use crate::encode::cache::piece::Piece;
+use crate::encode::cache::{Lookup, MEDIUM, PieceCache};
 use crate::encode::kernel::Kernel;
 use crate::encode::merge::rules::MergeRules;
+use crate::encode::model::Model;
+use crate::encode::model::workspace::Workspace;
 use crate::encode::split::PADDING;
 use crate::encode::text::TextRules;
 use crate::encode::vocab::Vocab;
 
-/// Pieces and their ids, one after another. A list takes a tenth of the memory of a cache that holds them.
+/// Model and their ids, one after another. A list takes a tenth of the memory of a cache that holds them.
 #[derive(Default)]
 pub struct Seeds {
     /// Padded.
@@ -28,9 +28,9 @@ pub struct Seeds {
 impl Seeds {
     /// The tokens that can be pieces, the highest ids first: of the tokens that compete for a place in the cache, those
     /// with lower ids, which are more frequent, should stay.
-    pub fn new(vocab: &Vocab, rules: &MergeRules, text: &TextRules, pieces: &Pieces) -> Self {
+    pub fn new(vocab: &Vocab, rules: &MergeRules, text: &TextRules, model: &Model) -> Self {
         let tokens: Vec<(&str, u32)> = vocab.entries().collect();
-        let mut seeder = Seeder::new(text, pieces);
+        let mut seeder = Seeder::new(text, model);
         let mut seeds = Self::default();
         for (token, id) in tokens.iter().rev() {
             seeder.add(token, rules.makes(*id).then_some(*id), &mut seeds);
@@ -69,7 +69,7 @@ impl Seeds {
 
 struct Seeder<'a> {
     text: &'a TextRules,
-    pieces: &'a Pieces,
+    model: &'a Model,
     /// Its cache is for parts of pieces, which do not belong in the seeds.
     workspace: Workspace,
 }
@@ -78,14 +78,14 @@ struct Seeder<'a> {
 const PARTS_BYTES: usize = 1 << 20;
 
 impl<'a> Seeder<'a> {
-    fn new(text: &'a TextRules, pieces: &'a Pieces) -> Self {
+    fn new(text: &'a TextRules, model: &'a Model) -> Self {
         let workspace = Workspace::new(PieceCache::new(PARTS_BYTES, 0));
-        Self { text, pieces, workspace }
+        Self { text, model, workspace }
     }
 
     /// Adds a token; `id` is given if that is what the token merges to.
     fn add(&mut self, token: &str, id: Option<u32>, seeds: &mut Seeds) {
-        let Some(mut text) = self.pieces.token_as_piece(token) else { return };
+        let Some(mut text) = self.model.token_as_piece(token) else { return };
         let n = text.len();
         text.resize(n + PADDING, 0);
         if n == 0 || n > MEDIUM || !self.is_piece(&text, n) {
@@ -95,7 +95,7 @@ impl<'a> Seeder<'a> {
             seeds.ids.push(id);
         } else {
             self.workspace.cache.maintain();
-            self.pieces.encode(Piece::new(&text, 0, n), &mut self.workspace, &mut seeds.ids);
+            self.model.encode(Piece::new(&text, 0, n), &mut self.workspace, &mut seeds.ids);
         }
         seeds.text.extend_from_slice(&text[..n]);
         seeds.ends.push(seeds.text.len() as u32);
@@ -104,11 +104,11 @@ impl<'a> Seeder<'a> {
 
     /// Whether text is ever cut so that this is a piece: whether it is one, merged as a whole, when it stands alone.
     fn is_piece(&mut self, text: &[u8], n: usize) -> bool {
-        let Self { text: rules, pieces, workspace } = self;
+        let Self { text: rules, model, workspace } = self;
         if std::str::from_utf8(&text[..n]).is_err() {
             return false;
         }
-        pieces.cut(rules, text, n, workspace);
-        workspace.cuts.is_empty() && pieces.is_one(text, n, workspace)
+        model.cut(rules, text, n, workspace);
+        workspace.cuts.is_empty() && model.is_one(text, n, workspace)
     }
 }

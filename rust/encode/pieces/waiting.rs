@@ -5,8 +5,8 @@
 //! are merged, and all ids are written at once.
 
 use super::batch::{BATCH, PieceBatch, write};
-use super::cache::packed::{Value, absent, as_value};
-use super::cache::{MediumKey, NO_KEY, PieceCache, ShortKey};
+use crate::encode::cache::packed::{Value, absent, as_value};
+use crate::encode::cache::{MediumKey, NO_KEY, PieceCache, ShortKey};
 use crate::encode::kernel::Kernel;
 
 /// The most pieces that wait: their values stay in the L1 cache.
@@ -100,11 +100,5 @@ impl Waiting {
     /// the number of all.
     pub fn write(&self, kernel: Kernel, index: usize, ids: &mut Vec<u32>) -> usize {
         index + write(kernel, &self.values[index..self.len], ids)
-    }
-
-    pub fn bytes(&self) -> usize {
-        size_of_val(&*self.values)
-            + self.short.capacity() * size_of::<Miss<ShortKey>>()
-            + self.medium.capacity() * size_of::<Miss<MediumKey>>()
     }
 }

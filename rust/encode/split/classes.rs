@@ -5,7 +5,7 @@ use regex_syntax::hir::ClassUnicode;
 use super::pattern::named_set;
 use super::recognise::numeric;
 use super::shape::{ISOLATED_CJK, Shape, Symbols, Words};
-use super::table::{Table, memberships};
+use super::table::Table;
 use crate::encode::lazy::Lazy;
 
 pub const LETTER: u8 = 1 << 0;
@@ -64,9 +64,7 @@ impl Classes {
             named(r"[\p{P}\p{S}]"),
             named(ISOLATED_CJK),
         ];
-        let ranges: Vec<(u32, u8)> =
-            memberships(&sets.each_ref()).into_iter().map(|(at, members)| (at, members as u8)).collect();
-        let table = Table::new(&ranges);
+        let table = Table::of_sets(&sets.each_ref());
         let by_first_of_three = std::array::from_fn(|first| {
             let mut classes = (0..0x1000).map(|rest| table.of((first as u32) << 12 | rest));
             let class = classes.next().unwrap_or_default();

@@ -4,7 +4,6 @@ use regex_syntax::hir::ClassUnicode;
 
 use super::recognise::{Domain, RecognisedStep};
 use super::table::{Table, memberships};
-use crate::encode::spelling::CHARACTERS;
 use crate::encode::utf8::decode;
 
 /// A set of kinds, which are numbered from 0; bits from [`MAX_KINDS`] on are free for other symbols.
@@ -60,10 +59,7 @@ impl Kinds {
         };
         let sets = distinct.iter().enumerate().map(|(bit, &set)| (set.clone(), mask_of(bit))).collect();
         let table = Table::new(&ranges);
-        let of_byte = std::array::from_fn(|byte| match domain {
-            Domain::Bytes => table.of(u32::from(CHARACTERS[byte])),
-            Domain::Characters => table.of(byte as u32),
-        });
+        let of_byte = std::array::from_fn(|byte| table.of(domain.character(byte as u8).into()));
         Ok(Self { domain, table, of_byte, sets, count: kinds.len() })
     }
 

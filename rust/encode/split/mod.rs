@@ -27,7 +27,7 @@ use shape::Shape;
 use stepwise::{StepScratch, Steps};
 
 pub use super::cuts::Cuts;
-use super::cuts::classes::JoinedPairs;
+use super::cuts::cutter::JoinedPairs;
 use super::kernel::Kernel;
 
 #[cfg(target_arch = "x86_64")]
@@ -58,15 +58,6 @@ pub struct SplitScratch {
     blocks: Vec<runs::BlockMaps>,
     pieces: Vec<u32>,
     steps: StepScratch,
-}
-
-impl SplitScratch {
-    /// Bytes in use.
-    pub fn bytes(&self) -> usize {
-        self.blocks.capacity() * size_of::<runs::BlockMaps>()
-            + self.pieces.capacity() * size_of::<u32>()
-            + self.steps.bytes()
-    }
 }
 
 impl Splitter {

@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::parser::parse;
 use super::pattern::{Node, named_set, set_where};
 use crate::encode::lazy::Lazy;
+use crate::encode::spelling::CHARACTERS;
 
 /// The pattern that a `ByteLevel` with `use_regex` applies.
 pub const BYTE_LEVEL_PATTERN: &str =
@@ -32,6 +33,16 @@ pub enum Domain {
     Characters,
     /// After the `ByteLevel`: each byte is one.
     Bytes,
+}
+
+impl Domain {
+    /// The character that a byte alone is, if it is one.
+    pub fn character(self, byte: u8) -> char {
+        match self {
+            Self::Bytes => CHARACTERS[usize::from(byte)],
+            Self::Characters => char::from(byte),
+        }
+    }
 }
 
 pub fn recognise(pre_tokenizer: &Value) -> Result<Recognised, String> {

@@ -10,11 +10,10 @@ use super::contraction;
 use super::parser::parse;
 use super::pattern::{Node, named_set, single};
 use super::recognise::{BYTE_LEVEL_PATTERN, Domain, RecognisedStep};
-use super::table::{Table, memberships};
+use super::table::Table;
 use crate::encode::cuts::{Cuts, inside};
 use crate::encode::kernel::Kernel;
 use crate::encode::kernel::blocks::{BLOCK, Blocks, ByteBlock, PaddedBlock, Work, block_at, ones, part};
-use crate::encode::spelling::CHARACTERS;
 use crate::encode::utf8::decode;
 
 /// The classes of a character are the bits of a byte.
@@ -116,13 +115,11 @@ impl Group {
                 alone.union(set);
             }
         }
-        let ranges = memberships(&sets.iter().collect::<Vec<_>>());
-        let table = Table::new(&ranges.iter().map(|&(at, members)| (at, members as u8)).collect::<Vec<_>>());
+        let table = Table::of_sets(&sets.iter().collect::<Vec<_>>());
         let domain = steps.first()?.domain;
         let of_byte = std::array::from_fn(|byte| match domain {
-            Domain::Bytes => table.of(u32::from(CHARACTERS[byte])),
-            Domain::Characters if byte < 128 => table.of(byte as u32),
-            Domain::Characters => 0,
+            Domain::Characters if byte >= 128 => 0,
+            _ => table.of(domain.character(byte as u8).into()),
         });
         Some(Self { domain, table, of_byte, steps: recognised })
     }

@@ -6,8 +6,7 @@ use ahash::AHashSet;
 
 use super::automaton::{Automaton, DEAD, START};
 use super::kinds::Kinds;
-use super::recognise::{Domain, RecognisedStep};
-use crate::encode::spelling::CHARACTERS;
+use super::recognise::RecognisedStep;
 
 /// An attempt that has run this many bytes past its last match leaves a trace, and another after as many more.
 const TRACE_EVERY: usize = 32;
@@ -110,24 +109,11 @@ pub struct StepScratch {
     traces: Traces,
 }
 
-impl StepScratch {
-    /// Bytes in use.
-    pub fn bytes(&self) -> usize {
-        self.kinds.capacity()
-            + self.parts.capacity() * size_of::<u32>()
-            + (self.traces.failed.capacity() + self.traces.present.capacity()) * size_of::<(usize, u16)>()
-    }
-}
-
 impl Step {
     fn new(step: &RecognisedStep, kinds: &Kinds) -> Result<Self, String> {
         let certain = step.pattern.certain();
-        let spelled = &CHARACTERS;
         let is_certain = |byte: u8| {
-            let c = match step.domain {
-                Domain::Bytes => spelled[usize::from(byte)],
-                Domain::Characters => char::from(byte),
-            };
+            let c = step.domain.character(byte);
             certain.ranges().iter().any(|range| (range.start()..=range.end()).contains(&c))
         };
         let bits = (0..128).filter(|byte| is_certain(*byte)).map(|byte| 1 << byte);

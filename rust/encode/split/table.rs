@@ -18,6 +18,12 @@ pub struct Table {
 }
 
 impl Table {
+    /// For each code point, which of up to eight sets contain it, as a bit for each.
+    pub fn of_sets(sets: &[&ClassUnicode]) -> Self {
+        let ranges: Vec<_> = memberships(sets).into_iter().map(|(at, members)| (at, members as u8)).collect();
+        Self::new(&ranges)
+    }
+
     /// Lays out `ranges`, each a first code point and the value up to the next range.
     pub fn new(ranges: &[(u32, u8)]) -> Self {
         let mut blocks: Vec<[u8; BLOCK]> = Vec::new();

@@ -2,7 +2,7 @@
 
 use super::fault::Fault;
 use super::sink::{Append, Sink};
-use super::{Scanner, open_line};
+use super::{Scanner, for_each_member};
 
 /// A key of a record, and what its value is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,17 +17,14 @@ pub struct Member {
 
 /// The members of the object that `line` holds, in order. The whole line is validated.
 pub(in crate::read) fn members(line: &[u8]) -> Result<Vec<Member>, Fault> {
-    let mut scanner = open_line(line)?;
     let mut members = Vec::new();
-    let mut more = scanner.open_object()?;
-    while more {
+    for_each_member(line, |scanner| {
         let mut key = String::new();
         scanner.key(&mut Append { text: &mut key, lone_surrogate: None })?;
         let (kind, characters) = scanner.kind()?;
         members.push(Member { key, kind, characters });
-        more = scanner.next_member()?;
-    }
-    scanner.end_of_line()?;
+        Ok(())
+    })?;
     Ok(members)
 }
 

@@ -46,46 +46,46 @@ pub(super) fn extract(line: &[u8], key: &str, text: &mut String) -> Result<usize
     result.map(|()| text.len() - start)
 }
 
-/// Calls `each` with the keys of the object that `line` holds, as written there, as far as the line is sound.
+/// Calls `each` with the keys of the object that a sound `line` holds, as written there.
 fn for_each_key<'a>(line: &'a [u8], mut each: impl FnMut(&'a str)) {
-    let Ok(line) = simdutf8::basic::from_utf8(line) else { return };
-    let mut scanner = Scanner { line, at: 0 };
-    let mut walk = || -> Result<(), Fault> {
-        let mut more = scanner.open_object()?;
-        while more {
-            each(scanner.key(&mut Skip)?);
-            scanner.value()?;
-            more = scanner.next_member()?;
-        }
-        Ok(())
-    };
-    // The caller has already reported what is wrong after the last sound key.
-    let _ = walk();
+    let sound = for_each_member(line, |scanner| {
+        each(scanner.key(&mut Skip)?);
+        scanner.value()
+    });
+    debug_assert_eq!(sound, Ok(()));
 }
 
 fn extract_last(line: &[u8], key: &str, text: &mut String) -> Result<(), Fault> {
-    let mut scanner = open_line(line)?;
     let start = text.len();
     let mut found = Err(Fault { at: 0, kind: Kind::NoSuchKey });
-    let mut more = scanner.open_object()?;
-    while more {
+    for_each_member(line, |scanner| {
         let mut wanted = Match { rest: Some(key.as_bytes()) };
         scanner.key(&mut wanted)?;
         if wanted.rest == Some(&[]) {
             text.truncate(start);
             found = scanner.text(text)?;
+            Ok(())
         } else {
-            scanner.value()?;
+            scanner.value()
         }
-        more = scanner.next_member()?;
-    }
-    scanner.end_of_line()?;
+    })?;
     found
 }
 
-fn open_line(line: &[u8]) -> Result<Scanner<'_>, Fault> {
+/// Validates a line that must hold an object. `take` is called for each member, and must take its key and its value.
+#[inline(always)]
+fn for_each_member<'a>(
+    line: &'a [u8],
+    mut take: impl FnMut(&mut Scanner<'a>) -> Result<(), Fault>,
+) -> Result<(), Fault> {
     let line = simdutf8::basic::from_utf8(line).map_err(|_| Fault::utf8(line))?;
-    Ok(Scanner { line, at: 0 })
+    let mut scanner = Scanner { line, at: 0 };
+    let mut more = scanner.open_object()?;
+    while more {
+        take(&mut scanner)?;
+        more = scanner.next_member()?;
+    }
+    scanner.end_of_line()
 }
 
 /// A place in a line. Each method starts at its token and stops after it.

@@ -18,7 +18,7 @@ use tokenizers::{OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer
 use super::recognise::{Recognised, recognise};
 use super::stepwise::Steps;
 use super::{Cuts, PADDING, SplitScratch, Splitter, Way};
-use crate::encode::cuts::classes::Cutter;
+use crate::encode::cuts::cutter::Cutter;
 use crate::encode::kernel::Kernel;
 
 /// The pre-tokenizers of real tokenizers, by name, one for each structure.

@@ -14,7 +14,7 @@ pub struct Bitmaps {
     pub leads: u64,
     /// The number of characters.
     pub count: u32,
-    /// Letters; with `Words::WithMarks` marks too.
+    /// Letters; marks too where words contain them (`Words::WithMarks`, `Words::AfterAnyMarked`).
     pub word: u64,
     pub number: u64,
     /// Whitespace except newlines (with `Newlines::Plain`, newlines too).

@@ -1,9 +1,9 @@
 //! Merging one word whose symbols are single bytes or a list: what both kinds of model share.
 
-use crate::encode::merge::MergeTable;
-use crate::encode::merge::pairs::NONE;
-use crate::encode::merge::windows::WindowMerger;
-use crate::encode::merge::word::{LONGEST, Merges, Merging, Word};
+use super::MergeTable;
+use super::pairs::NONE;
+use super::windows::WindowMerger;
+use super::word::{LONGEST, Merges, Merging, Word};
 
 /// Whether a byte is in any UTF-8 text.
 pub fn occurs(byte: usize) -> bool {
@@ -53,10 +53,6 @@ impl ByteSymbols {
 }
 
 impl Scratch {
-    pub fn bytes(&self) -> usize {
-        self.symbols.capacity() * size_of::<u32>() + self.windows.bytes()
-    }
-
     /// Appends the tokens of the word in `symbols`.
     pub fn merge_symbols(&mut self, table: &MergeTable, ids: &mut Vec<u32>) {
         let Self { symbols, windows } = self;
@@ -70,7 +66,7 @@ impl Scratch {
 
 fn merge(table: &MergeTable, word: &impl Word, windows: &mut WindowMerger, ids: &mut Vec<u32>) {
     if word.len() <= LONGEST {
-        table.merge(word, |id, _, _| ids.push(id));
+        table.merge(word, ids);
     } else {
         windows.merge(table, word, ids);
     }

@@ -22,6 +22,7 @@
 
 mod long;
 pub mod packed;
+pub mod piece;
 mod probe;
 mod table;
 #[cfg(test)]
@@ -29,11 +30,11 @@ mod tests;
 
 use std::alloc::{Layout, handle_alloc_error};
 
-use super::piece::Piece;
 use crate::encode::kernel::{Plain, prefetch};
 use crate::memory::{CacheLine, CacheLines};
 use long::LongPieces;
 use packed::Value;
+use piece::Piece;
 pub use probe::{KEY_BYTES, MEDIUM, MediumKey, NO_KEY, Probe, SHORT, ShortKey, medium_key};
 use probe::{bytes, medium_part_key, short_part_key};
 use table::{MediumTable, ShortTable, Stretch};

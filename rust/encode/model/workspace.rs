@@ -1,8 +1,8 @@
 //! The state that one thread keeps from piece to piece.
 
-use super::cache::{Lookup, PieceCache};
+use crate::encode::cache::{Lookup, PieceCache};
 use crate::encode::cuts::Cuts;
-use crate::encode::model::words::Scratch;
+use crate::encode::merge::words::Scratch;
 use crate::encode::split::SplitScratch;
 
 /// The state that encoding a piece changes.
@@ -44,13 +44,5 @@ impl Workspace {
     /// Frees what a long text has left behind.
     pub fn shrink(&mut self) {
         (self.scratch, self.split, self.cuts, self.ends) = Default::default();
-    }
-
-    pub fn bytes(&self) -> usize {
-        self.cache.bytes()
-            + self.scratch.bytes()
-            + self.split.bytes()
-            + self.cuts.bytes()
-            + self.ends.capacity() * size_of::<u32>()
     }
 }
