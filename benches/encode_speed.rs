@@ -93,6 +93,17 @@ fn worst_cases(bytes: usize) -> Vec<(&'static str, String)> {
     ];
     let noise: Vec<u8> = (0..bytes / 2).map(|_| random.below(256) as u8).collect();
     cases.push(("random bytes as text", String::from_utf8_lossy(&noise).into_owned()));
+    let line = |first: &str, unit: &str, length| first.to_owned() + &unit.repeat(length) + "\n";
+    let mut lines = String::new();
+    while lines.len() < bytes {
+        lines += &line("", " ", random.below(80));
+    }
+    cases.push(("lines of 0 to 79 spaces", lines));
+    for (name, unit) in
+        [("lines of 500 spaces", line("", " ", 500)), ("lines of 100 dashes", line("//", "-", 100))]
+    {
+        cases.push((name, unit.repeat(bytes / unit.len())));
+    }
     let repeated =
         [("letters", "a"), ("spaces", " "), ("newlines", "\n"), ("digits", "7"), ("apostrophes", "'")];
     cases.extend(repeated.map(|(name, unit)| (name, unit.repeat(bytes))));

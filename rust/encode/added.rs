@@ -5,9 +5,12 @@
 //! match counts, of several the longest, and the search continues after it even when a flag then discards the match.
 
 use ahash::{AHashMap, AHashSet};
-use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
+use aho_corasick::{AhoCorasick, AhoCorasickKind, Anchored, Input, Match, MatchKind, StartKind};
 
 use super::file::AddedTokenEntry;
+use super::kernel::Kernel;
+use super::kernel::blocks::{BLOCK, ones};
+use super::prefilter::{CHUNK, Prefilter};
 use super::spelling::MARKER_TEXT;
 use super::vocab::{Ids, Vocab};
 
@@ -26,10 +29,16 @@ pub struct AddedTokens {
 /// Finds some of the tokens in text.
 pub struct Matcher {
     /// None when there is nothing to find.
-    automaton: Option<AhoCorasick>,
+    search: Option<Search>,
     tokens: Vec<Flags>,
     /// Whether the text has spaces in place of the marker U+2581, which is not whitespace.
     spaces_are_markers: bool,
+}
+
+/// Where a token may begin, and which one does.
+struct Search {
+    prefilter: Prefilter,
+    automaton: AhoCorasick,
 }
 
 #[derive(Clone)]
@@ -54,6 +63,7 @@ pub enum Found<'a> {
 /// How the tokens' spellings are derived and searched for.
 pub struct Rules<'a> {
     pub normalize: &'a dyn Fn(&str) -> String,
+    pub kernel: Kernel,
     /// Whether normalized text has spaces in place of markers.
     pub spaces_are_markers: bool,
     /// Whether special tokens are left in the text as plain text.
@@ -108,7 +118,7 @@ impl AddedTokens {
                     (spelling, Flags::new(*id, entry, skipped))
                 })
                 .unzip();
-            Matcher::new(&spelled, flags, normalized && rules.spaces_are_markers)
+            Matcher::new(&spelled, flags, normalized && rules.spaces_are_markers, rules.kernel)
         };
         let (raw, normalized) = (matcher(false)?, matcher(true)?);
         for (id, entry) in by_id {
@@ -147,12 +157,17 @@ impl Flags {
 }
 
 impl Matcher {
-    fn new(spellings: &[String], tokens: Vec<Flags>, spaces_are_markers: bool) -> Result<Self, String> {
+    fn new(
+        spellings: &[String],
+        tokens: Vec<Flags>,
+        spaces_are_markers: bool,
+        kernel: Kernel,
+    ) -> Result<Self, String> {
         let distinct: AHashSet<&String> = spellings.iter().collect();
         if distinct.len() < spellings.len() || spellings.iter().any(String::is_empty) {
             return Err("two of its added tokens have the same spelling, or one is empty".into());
         }
-        let matcher = Self { automaton: None, tokens, spaces_are_markers };
+        let matcher = Self { search: None, tokens, spaces_are_markers };
         // Found within the space that a token has stripped, one of these would strip space of that token back to
         // where it ends, behind its own end. The reference panics there.
         let is_space = |spelling: &String| spelling.chars().all(|c| matcher.is_space(c));
@@ -161,7 +176,7 @@ impl Matcher {
         if strips_back && matcher.tokens.iter().any(|token| token.rstrip) {
             return Err("one of its added tokens strips space in which another one is found".into());
         }
-        let automaton = if spellings.is_empty() {
+        let search = if spellings.is_empty() {
             None
         } else {
             // Of many long tokens a DFA would take a kilobyte for each byte.
@@ -169,21 +184,23 @@ impl Matcher {
             let automaton = AhoCorasick::builder()
                 .match_kind(MatchKind::LeftmostLongest)
                 .kind(is_large.then_some(AhoCorasickKind::ContiguousNFA))
-                .build(spellings);
-            Some(automaton.map_err(|error| format!("its added tokens cannot be searched: {error}"))?)
+                .start_kind(StartKind::Anchored)
+                .build(spellings)
+                .map_err(|error| format!("its added tokens cannot be searched: {error}"))?;
+            Some(Search { prefilter: Prefilter::new(spellings, kernel), automaton })
         };
-        Ok(Self { automaton, ..matcher })
+        Ok(Self { search, ..matcher })
     }
 
     pub fn is_empty(&self) -> bool {
-        self.automaton.is_none()
+        self.search.is_none()
     }
 
     /// Visits the parts of a text in order. They cover it, except for what tokens strip. If a token begins in the space
     /// that the one before it stripped, the next part begins at its own end, so that text may be visited twice, and a
     /// token of which nothing is left is dropped. The reference does the same.
     pub fn split<'a>(&self, text: &'a str, mut visit: impl FnMut(Found<'a>)) {
-        let Some(automaton) = &self.automaton else {
+        let Some(search) = &self.search else {
             if !text.is_empty() {
                 visit(Found::Text(text, 0));
             }
@@ -193,11 +210,11 @@ impl Matcher {
         // Where the space behind the last token that has stripped some ends: of a long run of it, the next token
         // may be the next character, and would read the rest of the run again.
         let mut stripped = 0;
-        for found in automaton.find_iter(text) {
+        search.for_each(text, |found| {
             let token = &self.tokens[found.pattern().as_usize()];
             let (before, after) = (&text[..found.start()], &text[found.end()..]);
             if token.skipped || token.single_word && !stands_alone(before, after) {
-                continue;
+                return;
             }
             let start = if token.lstrip { self.trimmed_end(before, done) } else { found.start() };
             if token.rstrip && stripped < found.end() {
@@ -211,7 +228,7 @@ impl Matcher {
                 visit(Found::Token(token.id));
             }
             done = end;
-        }
+        });
         if done != text.len() {
             visit(Found::Text(&text[done..], done));
         }
@@ -232,7 +249,29 @@ impl Matcher {
     }
 
     fn bytes(&self) -> usize {
-        self.automaton.as_ref().map_or(0, AhoCorasick::memory_usage)
+        self.search.as_ref().map_or(0, |search| search.automaton.memory_usage() + size_of::<Prefilter>())
+    }
+}
+
+impl Search {
+    /// Visits the matches: the leftmost one, of several the longest, and on behind it.
+    fn for_each(&self, text: &str, mut visit: impl FnMut(Match)) {
+        let mut done = 0;
+        for chunk in (0..text.len()).step_by(CHUNK) {
+            for (block, places) in self.prefilter.places(text.as_bytes(), chunk).into_iter().enumerate() {
+                for place in ones(places) {
+                    let from = chunk + block * BLOCK + place;
+                    if from < done {
+                        continue;
+                    }
+                    let input = Input::new(text).range(from..).anchored(Anchored::Yes);
+                    if let Some(found) = self.automaton.find(input) {
+                        done = found.end();
+                        visit(found);
+                    }
+                }
+            }
+        }
     }
 }
 

@@ -91,6 +91,7 @@ impl FastEncoder {
             &ids,
             &Rules {
                 normalize: &|content| text.normalize(content, &mut String::new()).to_owned(),
+                kernel,
                 spaces_are_markers: text.normalizes_spaces(),
                 special_as_text: options.special_tokens_in_text == SpecialTokens::Text,
             },

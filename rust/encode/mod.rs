@@ -19,6 +19,7 @@ mod merge;
 mod model;
 mod normalize;
 mod pieces;
+mod prefilter;
 mod recognise;
 mod reference;
 mod spelling;

@@ -47,7 +47,7 @@ pub struct Cursor {
     pub given: u64,
     /// How many tokens of the next document are delivered.
     pub offset: u64,
-    /// Inside a window, what [`Window`](super::window::Window) has as its `hash`; else 0.
+    /// Inside a window, a hash of its documents' places and lengths; else 0.
     pub window_hash: u64,
     /// The counts up to here.
     pub totals: Totals,

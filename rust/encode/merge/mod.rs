@@ -1,6 +1,7 @@
 //! The merges of a vocabulary, and merging by them.
 
 mod heap;
+mod long;
 #[cfg(test)]
 pub mod oracle;
 pub mod pairs;
@@ -130,6 +131,22 @@ impl MergeTable {
         merging.emit(|symbol, _, _| ids.push(self.id(symbol)));
     }
 
+    /// Merges a word of up to [`long::MOST`] symbols. `emit` gets each token's symbol, with where it begins and ends.
+    fn merge_long(&self, word: &impl Word, emit: impl FnMut(u32, usize, usize)) {
+        match self.kernel {
+            Kernel::Portable => long::merge(Plain, self, word, emit),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: having an `Avx2` proves that the processor has these features.
+            Kernel::Avx2(avx2) => unsafe { self.merge_long_avx2(avx2, word, emit) },
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+    fn merge_long_avx2(&self, avx2: Avx2, word: &impl Word, emit: impl FnMut(u32, usize, usize)) {
+        long::merge(avx2, self, word, emit);
+    }
+
     /// Merges several words side by side; their tokens are symbols, not ids.
     pub fn merge_all<const W: usize>(&self, words: &mut SideBySide<W>) {
         match self.kernel {
@@ -164,6 +181,26 @@ mod tests {
                 for symbols in &words {
                     let mut tokens = Vec::new();
                     table.merge(&symbols.as_slice(), &mut tokens);
+                    prop_assert_eq!(tokens, oracle::merge(&rules, symbols));
+                }
+            }
+        }
+
+        #[test]
+        fn merging_long_words_equals_the_naive_rule(
+            rules in oracle::any_rules(),
+            words in prop::collection::vec(prop::collection::vec(0u32..4, 1..=long::MOST), 1..6),
+        ) {
+            for kernel in Kernel::all() {
+                let table = MergeTable::new(&oracle::live(&rules), kernel);
+                for symbols in &words {
+                    let (mut tokens, mut covered) = (Vec::new(), 0);
+                    table.merge_long(&symbols.as_slice(), |symbol, start, end| {
+                        assert_eq!(start, covered);
+                        covered = end;
+                        tokens.push(table.id(symbol));
+                    });
+                    prop_assert_eq!(covered, symbols.len());
                     prop_assert_eq!(tokens, oracle::merge(&rules, symbols));
                 }
             }

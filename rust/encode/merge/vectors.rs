@@ -9,6 +9,9 @@ pub trait Vectors: Copy {
     /// The least of the keys.
     fn least<const W: usize>(self, keys: &[u32; W]) -> u32;
 
+    /// Which of up to 64 keys are equal to one, a bit for each.
+    fn equal<const W: usize>(self, keys: &[u32; W], key: u32) -> u64;
+
     /// Puts keys at places below `W`, one after another.
     fn put<const W: usize>(self, keys: &mut [u32; W], places: [(usize, u32); 3]);
 }
@@ -17,6 +20,11 @@ impl Vectors for Plain {
     #[inline(always)]
     fn least<const W: usize>(self, keys: &[u32; W]) -> u32 {
         keys.iter().fold(u32::MAX, |least, key| least.min(*key))
+    }
+
+    #[inline(always)]
+    fn equal<const W: usize>(self, keys: &[u32; W], key: u32) -> u64 {
+        keys.iter().rev().fold(0, |bits, other| bits << 1 | u64::from(*other == key))
     }
 
     #[inline(always)]
@@ -31,8 +39,9 @@ impl Vectors for Plain {
 mod avx2 {
     use std::arch::x86_64::{
         __m256i, _mm_cvtsi128_si32, _mm_min_epu32, _mm_shuffle_epi32, _mm256_add_epi32, _mm256_blendv_epi8,
-        _mm256_castsi256_si128, _mm256_cmpeq_epi32, _mm256_extracti128_si256, _mm256_loadu_si256,
-        _mm256_min_epu32, _mm256_set1_epi32, _mm256_setr_epi32, _mm256_storeu_si256,
+        _mm256_castsi256_ps, _mm256_castsi256_si128, _mm256_cmpeq_epi32, _mm256_extracti128_si256,
+        _mm256_loadu_si256, _mm256_min_epu32, _mm256_movemask_ps, _mm256_set1_epi32, _mm256_setr_epi32,
+        _mm256_storeu_si256,
     };
 
     use super::Vectors;
@@ -43,6 +52,12 @@ mod avx2 {
         fn least<const W: usize>(self, keys: &[u32; W]) -> u32 {
             // SAFETY: having an `Avx2` proves that the processor has AVX2.
             unsafe { least(keys) }
+        }
+
+        #[inline(always)]
+        fn equal<const W: usize>(self, keys: &[u32; W], key: u32) -> u64 {
+            // SAFETY: having an `Avx2` proves that the processor has AVX2.
+            unsafe { equal(keys, key) }
         }
 
         #[inline(always)]
@@ -63,6 +78,19 @@ mod avx2 {
         let least = _mm_min_epu32(least, _mm_shuffle_epi32::<0b01_00_11_10>(least));
         let least = _mm_min_epu32(least, _mm_shuffle_epi32::<0b10_11_00_01>(least));
         _mm_cvtsi128_si32(least) as u32
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn equal<const W: usize>(keys: &[u32; W], key: u32) -> u64 {
+        const { assert!(W <= 64) };
+        let key = _mm256_set1_epi32(key as i32);
+        let mut bits = 0;
+        for (part, keys) in (0..).zip(keys.as_chunks::<8>().0) {
+            let equal = _mm256_castsi256_ps(_mm256_cmpeq_epi32(load(keys), key));
+            bits |= u64::from(_mm256_movemask_ps(equal) as u32) << (8 * part);
+        }
+        bits
     }
 
     /// By comparing and blending, not by three scalar stores: the next search's vector loads would stall on them.

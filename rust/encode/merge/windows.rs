@@ -14,9 +14,10 @@
 //! Overlapping windows are therefore merged independently. A token that two of them have in common is sound with its
 //! predecessor in the one and with its successor in the other, so in the first up to this token followed by the second
 //! after it, all neighbours are sound. Windows at equal distances are merged side by side. If two have no token in
-//! common, further windows between them begin where a late token of the first does. If that does not help, the word is
-//! started over with longer windows, merged by a heap, up to the whole word: this takes a contrived vocabulary, or
-//! tokens that are too long for a window.
+//! common, further windows between them begin where a late token of the first does. If that does not help, one of them
+//! is longer: lines of spaces need it, of which vocabularies have tokens of up to a hundred and more. If even the rest
+//! of the word has no token in common with what precedes, which takes a contrived vocabulary, the whole word is merged
+//! at once.
 //!
 //! Compared with a heap over the whole word, windows are many times faster on a megabyte without a cut (a heap of that
 //! size misses the caches at every step), and need memory for a few windows only.
@@ -25,14 +26,17 @@ use std::cmp::Ordering;
 use std::ops::Range;
 
 use super::MergeTable;
-use super::heap;
 use super::word::{LONGEST, SideBySide, Word};
+use super::{heap, long};
 
 /// How many windows are merged side by side.
 const AT_ONCE: usize = 16;
 
-/// How many places between two windows are tried before all windows are enlarged.
-const TRIES: usize = 8;
+/// How many places between two windows are tried before a longer window is.
+const TRIES: usize = 2;
+
+/// The last tokens, which are not written yet: a longer window begins among them.
+const KEPT: usize = 1 << 12;
 
 /// Scratch space, kept between words.
 #[derive(Default)]
@@ -45,43 +49,60 @@ pub struct WindowMerger {
 impl WindowMerger {
     /// Appends the tokens of a word of any length.
     pub fn merge(&mut self, table: &MergeTable, word: &impl Word, ids: &mut Vec<u32>) {
-        self.merge_from(table, word, LONGEST, ids);
+        self.merge_from(table, word, if consists_of_runs(word) { long::MOST } else { LONGEST }, ids);
     }
 
-    fn merge_from(&mut self, table: &MergeTable, word: &impl Word, first: usize, ids: &mut Vec<u32>) {
+    /// Appends the tokens of a word, given the size of most windows.
+    fn merge_from(&mut self, table: &MergeTable, word: &impl Word, size: usize, ids: &mut Vec<u32>) {
         let begin = ids.len();
-        let mut size = first;
-        while !self.try_windows(table, word, size, ids) {
+        if !self.join_windows(table, word, size, ids) {
             ids.truncate(begin);
-            size *= 8;
+            self.windows.clear();
+            self.windows.merge_next(table, word, word.len(), 0, 1);
+            ids.extend(self.windows.tokens.iter().map(|token| token.id));
         }
     }
 
-    /// Merges with windows of one size. False if some had no token in common; `ids` is then meaningless.
-    fn try_windows(&mut self, table: &MergeTable, word: &impl Word, size: usize, ids: &mut Vec<u32>) -> bool {
+    /// Merges a word in windows. False if some had no token in common; `ids` is then meaningless.
+    fn join_windows(
+        &mut self,
+        table: &MergeTable,
+        word: &impl Word,
+        size: usize,
+        ids: &mut Vec<u32>,
+    ) -> bool {
         let Self { windows, between, chain } = self;
         chain.tokens.clear();
         windows.clear();
-        between.clear();
+        // In a long run, a window has a token in common with those before it only if it begins where one of them does.
+        let at_once = if size <= LONGEST { AT_ONCE } else { 1 };
         let mut start = 0;
         while chain.end() < word.len() {
-            start = windows.merge_next(table, word, size, start, AT_ONCE);
+            if at_once == 1 {
+                start = chain.places_to_go_on(size, size / 8).first().copied().unwrap_or(start);
+            }
+            start = windows.merge_next(table, word, size, start, at_once);
             for window in windows.iter() {
                 let end = window.last().map_or(0, |token| token.end);
-                while !chain.join(window, ids) && chain.end() < end {
-                    let joined = chain.places_to_go_on(size, word.len()).into_iter().any(|place| {
-                        between.merge_next(table, word, size, place, 1);
-                        between.iter().all(|window| chain.join(window, ids))
-                    });
-                    if !joined {
+                while chain.end() < end && !chain.join(window) {
+                    if !chain.go_on(between, table, word, size) {
                         return false;
                     }
                 }
             }
+            if chain.tokens.len() > 2 * KEPT {
+                chain.write(chain.tokens.len() - KEPT, ids);
+            }
         }
-        ids.extend(chain.tokens.iter().map(|token| token.id));
+        chain.write(chain.tokens.len(), ids);
         true
     }
+}
+
+/// Whether a word begins with runs of equal symbols, of which there are long tokens.
+fn consists_of_runs(word: &impl Word) -> bool {
+    let len = word.len().min(long::MOST);
+    2 * (1..len).filter(|&place| word.symbol(place) == word.symbol(place - 1)).count() > len
 }
 
 /// A token and the symbols that it covers.
@@ -103,8 +124,8 @@ impl Chain {
         self.tokens.last().map_or(0, |token| token.end)
     }
 
-    /// Continues with the tokens of a window, if they have one in common. What precedes that is final.
-    fn join(&mut self, window: &[Token], ids: &mut Vec<u32>) -> bool {
+    /// Continues with the tokens of a window, if they have one in common.
+    fn join(&mut self, window: &[Token]) -> bool {
         let (here, there) = if self.tokens.is_empty() {
             (0, 0)
         } else if let Some(common) = common(&self.tokens, window) {
@@ -112,19 +133,52 @@ impl Chain {
         } else {
             return false;
         };
-        ids.extend(self.tokens[..here].iter().map(|token| token.id));
-        self.tokens.clear();
+        self.tokens.truncate(here);
         self.tokens.extend_from_slice(&window[there..]);
         true
     }
 
-    /// Where late tokens begin, the last first: those within seven eighths of the newest window, since what follows it
-    /// decides how its end is merged. A window that starts there reaches further than this one.
-    fn places_to_go_on(&self, size: usize, word_end: usize) -> Vec<usize> {
+    /// Writes the first tokens, and forgets them.
+    fn write(&mut self, count: usize, ids: &mut Vec<u32>) {
+        ids.extend(self.tokens.drain(..count).map(|token| token.id));
+    }
+
+    /// Continues with a window that begins at a token of this chain: of this size or, where that has no token in common
+    /// with it, of a larger one. False if none has.
+    fn go_on(
+        &mut self,
+        between: &mut Windows,
+        table: &MergeTable,
+        word: &impl Word,
+        mut size: usize,
+    ) -> bool {
+        let first = self.tokens.first().map_or(0, |token| token.start);
+        let mut in_front = size / 8;
+        loop {
+            between.clear();
+            for place in self.places_to_go_on(size, in_front) {
+                between.merge_next(table, word, size, place, 1);
+                if between.iter().all(|window| self.join(window)) {
+                    return true;
+                }
+            }
+            if size >= 2 * (word.len() - first) {
+                return false; // one window was of all that is not written
+            }
+            size *= 2;
+            in_front = size / 2;
+        }
+    }
+
+    /// Where late tokens begin, the last first: those that end some symbols in front of the end, since what follows that
+    /// decides how the end is merged; else where the first token does. A window of this size that starts there reaches
+    /// further than this chain.
+    fn places_to_go_on(&self, size: usize, in_front: usize) -> Vec<usize> {
         let end = self.end();
-        let late = self.tokens.iter().rev().skip_while(|token| token.end + size / 8 > end);
-        let starts = late.map(|token| token.start);
-        starts.take_while(|start| word_end.min(start + size) > end).take(TRIES).collect()
+        let mut late = self.tokens.iter().rev().skip_while(|token| token.end + in_front > end).peekable();
+        let first = self.tokens.first().filter(|_| late.peek().is_none());
+        let starts = late.chain(first).map(|token| token.start);
+        starts.take_while(|start| start + size > end).take(TRIES).collect()
     }
 }
 
@@ -228,6 +282,9 @@ impl Windows {
                 if let Some(merged) = merged.next() {
                     merged.emit(|symbol, from, to| tokens.push(token(symbol, from, to)));
                 }
+            } else if size <= long::MOST {
+                let part = Subword { word, start, len: size.min(word.len() - start) };
+                table.merge_long(&part, |symbol, from, to| tokens.push(token(symbol, from, to)));
             } else {
                 let end = word.len().min(start + size);
                 let symbols: Vec<u32> = (start..end).map(|place| word.symbol(place)).collect();
@@ -299,9 +356,36 @@ mod tests {
             unit in prop::collection::vec(0u32..4, 1..5),
             repeats in 1usize..300,
             tail in 0u32..4,
-            window in prop_oneof![Just(LONGEST), 2usize..40],
+            window in prop_oneof![Just(LONGEST), Just(long::MOST), 2usize..40],
         ) {
             let symbols = [unit.repeat(repeats), vec![tail]].concat();
+            prop_assert_eq!(merged(&rules, &symbols, window), oracle::merge(&rules, &symbols));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn lines_of_spaces_equal_the_naive_rule(
+            widths in prop::collection::vec(0usize..200, 1..12),
+            tokens in prop::collection::vec(2usize..130, 0..8),
+            with_newline in any::<bool>(),
+            window in prop_oneof![Just(LONGEST), Just(long::MOST), 2usize..40],
+        ) {
+            // Tokens of two, four, ... spaces, some of other lengths, and one with a newline.
+            let (mut rules, mut product_of, mut product) = (Vec::new(), vec![0u32; 300], 10u32);
+            product_of[1] = 1;
+            let lengths = (1..8).map(|power| 1 << power).chain(tokens).map(|length: usize| (length.div_ceil(2), length / 2));
+            for (left, right) in lengths {
+                if product_of[left + right] == 0 && product_of[left] * product_of[right] > 0 {
+                    rules.push(MergeRule { left: product_of[left], right: product_of[right], product });
+                    product_of[left + right] = product;
+                    product += 1;
+                }
+            }
+            if with_newline {
+                rules.push(MergeRule { left: product_of[4], right: 2, product });
+            }
+            let symbols: Vec<u32> = widths.iter().flat_map(|&width| [vec![1; width], vec![2]].concat()).collect();
             prop_assert_eq!(merged(&rules, &symbols, window), oracle::merge(&rules, &symbols));
         }
     }

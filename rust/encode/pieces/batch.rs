@@ -29,14 +29,25 @@ pub struct PieceBatch<'a> {
     /// Where each piece of the text ends.
     ends: &'a [u32],
     range: Range<usize>,
+    found: &'a mut Keys,
+}
+
+/// Memory for the keys and places of a batch, which is used again: to clear it for each of many short texts takes long.
+pub struct Keys {
     keys: [ShortKey; BATCH],
     places: [usize; BATCH],
 }
 
+impl Default for Keys {
+    fn default() -> Self {
+        Self { keys: [NO_KEY; BATCH], places: [0; BATCH] }
+    }
+}
+
 impl<'a> PieceBatch<'a> {
     /// A batch before the first pieces of a text.
-    pub fn new(kernel: Kernel, text: &'a [u8], ends: &'a [u32]) -> Self {
-        Self { kernel, text, ends, range: 0..0, keys: [NO_KEY; BATCH], places: [0; BATCH] }
+    pub fn new(kernel: Kernel, text: &'a [u8], ends: &'a [u32], found: &'a mut Keys) -> Self {
+        Self { kernel, text, ends, range: 0..0, found }
     }
 
     /// The indices of its pieces in the text.
@@ -53,13 +64,13 @@ impl<'a> PieceBatch<'a> {
     /// Where to look for a piece of this batch.
     #[inline(always)]
     pub fn place(&self, index: usize) -> usize {
-        self.places[index - self.range.start]
+        self.found.places[index - self.range.start]
     }
 
     /// The key of a piece of this batch.
     #[inline(always)]
     pub fn key(&self, index: usize) -> ShortKey {
-        self.keys[index - self.range.start]
+        self.found.keys[index - self.range.start]
     }
 
     /// The key of a medium piece of this batch.
@@ -73,7 +84,7 @@ impl<'a> PieceBatch<'a> {
     #[inline(always)]
     fn from(&self, index: usize) -> (&[ShortKey], &[usize]) {
         let rest = index - self.range.start..self.range.len();
-        (&self.keys[rest.clone()], &self.places[rest])
+        (&self.found.keys[rest.clone()], &self.found.places[rest])
     }
 
     /// Advances to the next pieces of the text, up to [`BATCH`] of them, and makes their keys; false if there are none.
@@ -182,7 +193,8 @@ fn look_up(
 #[inline(always)]
 fn prepare(probe: impl Probe, batch: &mut PieceBatch, cache: &PieceCache) {
     let short = cache.short();
-    let PieceBatch { text, ends, ref range, ref mut keys, ref mut places, .. } = *batch;
+    let PieceBatch { text, ends, ref range, ref mut found, .. } = *batch;
+    let Keys { keys, places } = &mut **found;
     let first = if range.start == 0 { 0 } else { ends[range.start - 1] };
     let ends = &ends[range.clone()];
     let last = ends.iter().fold(first, |last, end| last.max(*end));

@@ -12,7 +12,7 @@ use crate::encode::merge::word::{Merging, SideBySide};
 use crate::encode::model::Model;
 use crate::encode::model::workspace::Workspace;
 use crate::encode::text::TextRules;
-use batch::PieceBatch;
+use batch::{Keys, PieceBatch};
 use waiting::{Miss, Waiting};
 
 /// Encodes pieces on one thread.
@@ -21,6 +21,8 @@ pub struct PieceWorker {
     waiting: Waiting,
     short: SideBySide<{ SHORT + 1 }>,
     medium: SideBySide<{ MEDIUM + 1 }>,
+    /// None while a text is encoded.
+    keys: Option<Box<Keys>>,
 }
 
 /// The most new pieces that are merged side by side: their state stays in the L1 cache.
@@ -29,7 +31,7 @@ const SIDE_BY_SIDE: usize = 16;
 impl PieceWorker {
     pub fn new(cache: PieceCache) -> Self {
         let (waiting, short, medium) = Default::default();
-        Self { workspace: Workspace::new(cache), waiting, short, medium }
+        Self { workspace: Workspace::new(cache), waiting, short, medium, keys: None }
     }
 
     /// Frees the buffers that a long text has grown.
@@ -45,12 +47,13 @@ impl PieceWorker {
 
     /// Appends the ids of all pieces of a padded text, given where each ends.
     pub fn encode(&mut self, model: &Model, text: &[u8], ends: &[u32], ids: &mut Vec<u32>) {
-        let mut batch = PieceBatch::new(model.table().kernel(), text, ends);
-        self.workspace.cache.maintain();
+        let mut keys = self.keys.take().unwrap_or_default();
+        let mut batch = PieceBatch::new(model.table().kernel(), text, ends, &mut keys);
         while batch.next(&self.workspace.cache) {
             self.encode_batch(model, &mut batch, ids);
             self.workspace.cache.maintain();
         }
+        self.keys = Some(keys);
     }
 
     /// Appends the ids of a batch, and of following batches if it has new pieces.
@@ -95,7 +98,7 @@ impl PieceWorker {
 
     /// Merges the new ones of the pieces that wait; `first` is the index of the first that waits.
     fn learn(&mut self, model: &Model, batch: &PieceBatch, first: usize) {
-        let Self { workspace: Workspace { cache, .. }, waiting, short, medium } = self;
+        let Self { workspace: Workspace { cache, .. }, waiting, short, medium, .. } = self;
         let id = |symbol| model.table().id(symbol);
         // The same piece may wait twice.
         learn(model, batch, first, waiting, short, Waiting::short, |Miss { key, place, .. }, word| {

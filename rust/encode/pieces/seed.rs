@@ -3,7 +3,7 @@
 //! Nearly every one of them will occur, and each would be a miss (5 to 18 of 100 misses of a first pass). A token is
 //! cached with what its characters merge to, which need not be itself.
 
-use super::batch::PieceBatch;
+use super::batch::{Keys, PieceBatch};
 use crate::encode::cache::piece::Piece;
 use crate::encode::cache::{Lookup, MEDIUM, PieceCache};
 use crate::encode::kernel::Kernel;
@@ -47,7 +47,8 @@ impl Seeds {
     /// A cache that stays within about `bytes` and contains these seeds.
     pub fn cache(&self, kernel: Kernel, bytes: usize) -> PieceCache {
         let mut cache = self.empty_cache(bytes);
-        let mut batch = PieceBatch::new(kernel, &self.text, &self.ends);
+        let mut keys = Keys::default();
+        let mut batch = PieceBatch::new(kernel, &self.text, &self.ends, &mut keys);
         let mut first_id = 0;
         while batch.next(&cache) {
             for index in batch.range() {

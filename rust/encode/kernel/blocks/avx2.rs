@@ -101,6 +101,12 @@ impl ByteBlock for Halves {
     }
 
     #[inline(always)]
+    fn meets(self, other: Self) -> u64 {
+        let both = |one, other| with_avx2!(_mm256_and_si256(one, other));
+        Self(both(self.0, other.0), both(self.1, other.1)).not_zero()
+    }
+
+    #[inline(always)]
     fn within(self, low: u8, high: u8) -> u64 {
         self.map(|half| {
             with_avx2!({

@@ -68,12 +68,6 @@ macro_rules! with_avx512 {
 }
 
 impl Whole {
-    /// The bytes that share a set bit with the byte of `other` at their place.
-    #[inline(always)]
-    pub fn meets(self, other: Self) -> u64 {
-        with_avx512!(_mm512_test_epi8_mask(self.0, other.0))
-    }
-
     /// `table` indexed by the low half of bytes below 128.
     #[inline(always)]
     pub fn look_up_half(self, table: &[u8; 16]) -> Self {
@@ -111,6 +105,11 @@ impl ByteBlock for Whole {
     #[inline(always)]
     fn not_zero(self) -> u64 {
         self.meets(self)
+    }
+
+    #[inline(always)]
+    fn meets(self, other: Self) -> u64 {
+        with_avx512!(_mm512_test_epi8_mask(self.0, other.0))
     }
 
     #[inline(always)]

@@ -143,6 +143,8 @@ pub trait ByteBlock: Copy {
     fn equal(self, byte: u8) -> u64;
     fn equal_either(self, one: u8, other: u8) -> u64;
     fn not_zero(self) -> u64;
+    /// The bytes that have a bit in common with those of another block.
+    fn meets(self, other: Self) -> u64;
     /// The bytes from `low` to `high`.
     fn within(self, low: u8, high: u8) -> u64;
     /// The bytes from `low` to `high`, two lower-case letters, in either case.
@@ -179,6 +181,7 @@ mod tests {
         assert_eq!(got.high(), map(&|byte| byte >= 0x80));
         assert_eq!(got.continuation(), map(&|byte| (0x80..0xC0).contains(&byte)));
         assert_eq!(got.not_zero(), map(&|byte| byte != 0));
+        assert_eq!(got.meets(blocks.load(&[other; 64])), map(&|byte| byte & other != 0));
         let one = bytes[0];
         assert_eq!(got.equal(one), map(&|byte| byte == one));
         assert_eq!(got.equal_either(one, other), map(&|byte| byte == one || byte == other));

@@ -62,6 +62,11 @@ impl ByteBlock for PlainBlock {
     }
 
     #[inline(always)]
+    fn meets(self, other: Self) -> u64 {
+        Self(std::array::from_fn(|place| self.0[place] & other.0[place])).not_zero()
+    }
+
+    #[inline(always)]
     fn within(self, low: u8, high: u8) -> u64 {
         self.map(|byte| byte.wrapping_sub(low) <= high - low)
     }

@@ -1,0 +1,123 @@
+//! Where an added token may begin, by its first two bytes.
+//!
+//! An automaton reads a byte in about the time in which all else encodes one. Most added tokens begin with two bytes
+//! that are rare together, such as `<|` or two spaces, so it is asked only where they stand.
+
+use crate::encode::kernel::Kernel;
+use crate::encode::kernel::blocks::{BLOCK, Blocks, ByteBlock, Work, block_at};
+
+/// Bytes of text that are looked at together.
+pub const CHUNK: usize = 32 * BLOCK;
+
+/// The places in a chunk, a bit for each.
+pub type Places = [u64; CHUNK / BLOCK];
+
+/// Finds the places at which one of some spellings may begin.
+pub struct Prefilter {
+    kernel: Kernel,
+    /// Each first byte has a bit, which the bytes that may come second have too. Eight or more share them.
+    first: [u8; 256],
+    second: [u8; 256],
+    /// All first bytes, if there are no more than two: most often one that is rare, such as `<`.
+    few: Option<(u8, u8)>,
+}
+
+impl Prefilter {
+    /// For spellings that are not empty.
+    pub fn new(spellings: &[String], kernel: Kernel) -> Self {
+        let mut prefilter = Self { kernel, first: [0; 256], second: [0; 256], few: None };
+        let mut distinct = Vec::new();
+        for spelling in spellings {
+            let bytes = spelling.as_bytes();
+            let first = &mut prefilter.first[usize::from(bytes[0])];
+            if *first == 0 {
+                *first = 1 << (distinct.len() % 8);
+                distinct.push(bytes[0]);
+            }
+            let bit = *first;
+            match bytes.get(1) {
+                Some(&second) => prefilter.second[usize::from(second)] |= bit,
+                None => prefilter.second.iter_mut().for_each(|second| *second |= bit),
+            }
+        }
+        if let [one] | [one, _] = distinct[..] {
+            prefilter.few = Some((one, distinct[distinct.len() - 1]));
+        }
+        prefilter
+    }
+
+    /// The places in the chunk of a text that begins at `from`; none behind the text's end.
+    pub fn places(&self, text: &[u8], from: usize) -> Places {
+        let mut places = [0; CHUNK / BLOCK];
+        self.kernel.run(Find { prefilter: self, text, from, places: &mut places });
+        places
+    }
+}
+
+struct Find<'a> {
+    prefilter: &'a Prefilter,
+    text: &'a [u8],
+    from: usize,
+    places: &'a mut Places,
+}
+
+impl Work for Find<'_> {
+    #[inline(always)]
+    fn run(self, blocks: impl Blocks) {
+        let Self { prefilter: Prefilter { first, second, few, .. }, text, from, places } = self;
+        for (at, places) in (from..text.len()).step_by(BLOCK).zip(places) {
+            *places = if at + BLOCK < text.len() {
+                let block = blocks.load(block_at(text, at));
+                if few.is_some_and(|(one, other)| block.equal_either(one, other) == 0) {
+                    continue; // they were none before
+                }
+                block.look_up(first).meets(blocks.load(block_at(text, at + 1)).look_up(second))
+            } else {
+                // What is behind the end may be any byte.
+                let may_start = |place: usize| {
+                    let after = text.get(place + 1).map_or(!0, |byte| second[usize::from(*byte)]);
+                    first[usize::from(text[place])] & after != 0
+                };
+                (at..text.len()).map(|place| u64::from(may_start(place)) << (place - at)).sum()
+            };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn every_place_where_a_spelling_begins_is_found(
+            spellings in prop::collection::vec("[ab<é\n ]{1,3}", 1..20),
+            text in "[abcd<é\n ]{0,5000}",
+        ) {
+            for kernel in Kernel::all() {
+                let prefilter = Prefilter::new(&spellings, kernel);
+                for from in (0..text.len()).step_by(CHUNK) {
+                    let places = prefilter.places(text.as_bytes(), from);
+                    for place in from..text.len().min(from + CHUNK) {
+                        let begins = spellings.iter().any(|spelling| text.as_bytes()[place..].starts_with(spelling.as_bytes()));
+                        let is_found = places[(place - from) / BLOCK] >> (place % BLOCK) & 1 == 1;
+                        prop_assert!(is_found || !begins, "{} at {}", text, place);
+                    }
+                }
+            }
+        }
+
+        #[test]
+        fn of_one_spelling_only_its_first_two_bytes_are(text in "[ab<]{0,300}") {
+            for kernel in Kernel::all() {
+                let places = Prefilter::new(&["<a".to_owned()], kernel).places(text.as_bytes(), 0);
+                let found: Vec<usize> = (0..text.len()).filter(|place| places[place / BLOCK] >> (place % BLOCK) & 1 == 1).collect();
+                let ends_in_first = text.ends_with('<').then(|| text.len() - 1);
+                let expected: Vec<usize> = text.match_indices("<a").map(|(place, _)| place).chain(ends_in_first).collect();
+                prop_assert_eq!(found, expected);
+            }
+        }
+    }
+}
