@@ -79,7 +79,7 @@ impl WindowMerger {
         let mut start = 0;
         while chain.end() < word.len() {
             if at_once == 1 {
-                start = chain.places_to_go_on(size, size / 8).first().copied().unwrap_or(start);
+                start = chain.places_to_go_on(size, size / 8).last().copied().unwrap_or(start);
             }
             start = windows.merge_next(table, word, size, start, at_once);
             for window in windows.iter() {
