@@ -294,6 +294,35 @@ fn added_tokens_with_all_flags() {
     }
 }
 
+/// Found by their first two bytes, unless one of them is too long for that.
+#[test]
+fn added_tokens_anywhere_in_a_long_text() {
+    let runs: Vec<String> = (2..32).map(|length| " ".repeat(length)).collect();
+    let long = "-".repeat(300) + ">";
+    let spread = |token: &str| {
+        // At every distance from the end of a block of 64 bytes, and of the 32 of them that are searched at once.
+        let texts =
+            (0..200).map(|gap| format!("{}{token}{}{token}", "ab ".repeat(gap), "é".repeat(gap % 70)));
+        texts.chain((2040..2056).map(|gap| format!("{}{token}", "x".repeat(gap)))).collect::<Vec<_>>()
+    };
+    let mut texts: Vec<String> =
+        ["<x>", "  ", "   ", "\n", "日", &long].iter().flat_map(|token| spread(token)).collect();
+    texts.extend([
+        long[1..].repeat(20),
+        "-".repeat(5000) + ">",
+        "<<x>x><x".repeat(700),
+        "a  b   c".repeat(900),
+    ]);
+    let short = ["<x>", "<xx", "日", "\n"].into_iter().chain(runs.iter().map(String::as_str));
+    for tokens in
+        [short.clone().collect::<Vec<_>>(), short.chain([&*long]).collect(), vec!["<x>", "日"], vec![&*long]]
+    {
+        let list: Vec<Value> = tokens.iter().map(|token| added(token, &[])).collect();
+        let file = Model::byte_level(100).tokenizer(json!({}), Value::Null, byte_level(), json!(list));
+        Compared::new(&file).check(&texts);
+    }
+}
+
 /// Each token of a run of space strips the whole run; to go through it each time would take minutes here. The
 /// reference does, and so it is asked for a short run only.
 #[test]

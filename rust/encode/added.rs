@@ -17,6 +17,9 @@ use super::vocab::{Ids, Vocab};
 /// Bytes of all spellings that a DFA may be made for.
 const LARGE: usize = 16 << 10;
 
+/// The longest spelling that is looked for at each place where it may begin.
+const LONGEST: usize = 128;
+
 /// The added tokens of a file.
 pub struct AddedTokens {
     ids: AHashMap<String, u32>,
@@ -37,7 +40,8 @@ pub struct Matcher {
 
 /// Where a token may begin, and which one does.
 struct Search {
-    prefilter: Prefilter,
+    /// None if a token is so long that to begin anew at each place could take long: then the automaton reads all.
+    prefilter: Option<Prefilter>,
     automaton: AhoCorasick,
 }
 
@@ -181,13 +185,14 @@ impl Matcher {
         } else {
             // Of many long tokens a DFA would take a kilobyte for each byte.
             let is_large = spellings.iter().map(String::len).sum::<usize>() > LARGE;
+            let are_short = spellings.iter().all(|spelling| spelling.len() <= LONGEST);
             let automaton = AhoCorasick::builder()
                 .match_kind(MatchKind::LeftmostLongest)
                 .kind(is_large.then_some(AhoCorasickKind::ContiguousNFA))
-                .start_kind(StartKind::Anchored)
+                .start_kind(if are_short { StartKind::Anchored } else { StartKind::Unanchored })
                 .build(spellings)
                 .map_err(|error| format!("its added tokens cannot be searched: {error}"))?;
-            Some(Search { prefilter: Prefilter::new(spellings, kernel), automaton })
+            Some(Search { prefilter: are_short.then(|| Prefilter::new(spellings, kernel)), automaton })
         };
         Ok(Self { search, ..matcher })
     }
@@ -256,9 +261,12 @@ impl Matcher {
 impl Search {
     /// Visits the matches: the leftmost one, of several the longest, and on behind it.
     fn for_each(&self, text: &str, mut visit: impl FnMut(Match)) {
+        let Some(prefilter) = &self.prefilter else {
+            return self.automaton.find_iter(text).for_each(visit);
+        };
         let mut done = 0;
         for chunk in (0..text.len()).step_by(CHUNK) {
-            for (block, places) in self.prefilter.places(text.as_bytes(), chunk).into_iter().enumerate() {
+            for (block, places) in prefilter.places(text.as_bytes(), chunk).into_iter().enumerate() {
                 for place in ones(places) {
                     let from = chunk + block * BLOCK + place;
                     if from < done {
