@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from gristmill import _arguments, _core, _diagnosis, _gzipped, _hub
-from gristmill._cached import cached_property
 from gristmill._errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -20,6 +19,7 @@ from gristmill._errors import (
     TokenizerError,
 )
 from gristmill._manifest import Pathish
+from gristmill._once import once
 
 Ids: TypeAlias = "npt.NDArray[np.int32]"
 SpecialTokensInText: TypeAlias = Literal["id", "text"]
@@ -286,7 +286,8 @@ class Encoder:
         """
         return self._core.largest_id
 
-    @cached_property
+    @property
+    @once
     def fingerprint(self) -> str:
         """Hash of tokenizer.json, of the version of `tokenizers`, and of the ids of a probe text.
 
@@ -375,7 +376,7 @@ class Encoder:
         return f". Its special tokens are {shown}" + (f" and {len(special) - 12} more" if len(special) > 12 else "")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        attributes = {name: value for name, value in vars(self).items() if name not in ("_core", "fingerprint")}
+        attributes = {name: value for name, value in vars(self).items() if name not in ("_core", "_fingerprint")}
         return _rebuild, (type(self), self._core.json, self._settings), attributes
 
     def __copy__(self) -> Self:

@@ -11,8 +11,8 @@ from typing import TypeAlias
 
 from gristmill import _glob
 from gristmill._arguments import integer, items, utf8_path, working_folder, wrong_type
-from gristmill._cached import cached_property
 from gristmill._errors import ArgumentError, MissingShardError
+from gristmill._once import once
 
 Pathish: TypeAlias = "str | os.PathLike[str]"
 
@@ -93,7 +93,8 @@ class Manifest:
         except FileNotFoundError as error:
             raise MissingShardError(f"{error.filename!r} was removed while the shards were listed") from error
 
-    @cached_property
+    @property
+    @once
     def fingerprint(self) -> str:
         """Hash of the paths below their common folder and the sizes: the same wherever the folder lies."""
         absolute = self._absolute()

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from gristmill import _arguments, _core, _fingerprint, _sharding
-from gristmill._cached import cached_property
 from gristmill._encoder import Encoder
 from gristmill._errors import ArgumentError
 from gristmill._manifest import Manifest
+from gristmill._once import once
 
 PROVENANCE = "provenance"
 
@@ -47,7 +47,8 @@ class Settings:
     provenance: bool | int
     on_stats: Callable[[dict[str, Any]], None] | None
 
-    @cached_property
+    @property
+    @once
     def fingerprint(self) -> str:
         """What defines the stream: all that changes it, and nothing that its packing does not use."""
         return _fingerprint.make(
