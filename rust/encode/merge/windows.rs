@@ -374,8 +374,8 @@ mod tests {
             // Tokens of two, four, ... spaces, some of other lengths, and one with a newline.
             let (mut rules, mut product_of, mut product) = (Vec::new(), vec![0u32; 300], 10u32);
             product_of[1] = 1;
-            let lengths = (1..8).map(|power| 1 << power).chain(tokens).map(|length: usize| (length.div_ceil(2), length / 2));
-            for (left, right) in lengths {
+            for length in (1..8).map(|power| 1 << power).chain(tokens) {
+                let (left, right) = (usize::div_ceil(length, 2), length / 2);
                 if product_of[left + right] == 0 && product_of[left] * product_of[right] > 0 {
                     rules.push(MergeRule { left: product_of[left], right: product_of[right], product });
                     product_of[left + right] = product;

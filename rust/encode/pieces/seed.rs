@@ -14,7 +14,7 @@ use crate::encode::split::PADDING;
 use crate::encode::text::TextRules;
 use crate::encode::vocab::Vocab;
 
-/// Model and their ids, one after another. A list takes a tenth of the memory of a cache that holds them.
+/// Pieces and their ids, one after another. A list takes a tenth of the memory of a cache that holds them.
 #[derive(Default)]
 pub struct Seeds {
     /// Padded.
