@@ -143,6 +143,10 @@ impl Program<'_> {
                 let mask = self.kinds.mask(set) | (KindMask::from(*at_end) << END_BIT);
                 self.push(Instruction::Ahead(mask, next))
             }
+            Node::Lookahead(_) | Node::RightGroups(_) => {
+                Err("a lookahead at more than one character in a split pattern".into())
+            }
+            Node::WordBoundary => Err(r"'\b' in a split pattern".into()),
             Node::Concat(nodes) => nodes.iter().rev().try_fold(next, |next, node| self.compile(node, next)),
             Node::Alternate(nodes) => {
                 let Some((last, others)) = nodes.split_last() else { return Ok(next) };

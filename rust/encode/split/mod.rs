@@ -13,6 +13,7 @@ mod kinds;
 mod parser;
 mod pattern;
 mod recognise;
+mod right_groups;
 mod runs;
 mod shape;
 mod stepwise;

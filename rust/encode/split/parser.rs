@@ -7,6 +7,7 @@
 use regex_syntax::hir::{ClassUnicode, ClassUnicodeRange};
 
 use super::pattern::{Node, first_of, named_set, single};
+use super::right_groups::RightGroups;
 
 /// The largest count in `{m,n}`; more would only make the automaton large.
 const MAX_COUNT: u32 = 64;
@@ -31,7 +32,7 @@ pub fn parse(pattern: &str) -> Result<Node, String> {
     let mut parser = Parser { chars: pattern.chars().collect(), at: 0, ignore_case: false, depth: 0 };
     let node = parser.alternation()?;
     match parser.peek() {
-        None => Ok(node),
+        None => Ok(RightGroups::recognise(&node).map_or(node, Node::RightGroups)),
         Some(c) => Err(format!("an unbalanced '{c}' in a split pattern")),
     }
 }
@@ -111,7 +112,7 @@ impl Parser {
             let atom = self.atom()?;
             let node = match self.quantifier()? {
                 None => atom,
-                Some(_) if matches!(atom, Node::Ahead { .. }) => {
+                Some(_) if matches!(atom, Node::Ahead { .. } | Node::Lookahead(_) | Node::WordBoundary) => {
                     return Err("a repeated lookahead in a split pattern".into());
                 }
                 Some(Quantifier { min, max, then }) => {
@@ -199,6 +200,7 @@ impl Parser {
         match self.next() {
             Some('(') => self.group(),
             Some('[') => self.class().map(Node::Class),
+            Some('\\') if self.eat("b") => Ok(Node::WordBoundary),
             Some('\\') => self.escape().map(Node::Class),
             // In Oniguruma `$` is the end of a line, and the end of the text even after a newline.
             Some('$') => Ok(Node::Ahead { set: single('\n'), at_end: true }),
@@ -241,7 +243,8 @@ impl Parser {
                 }
                 Ok(Node::Ahead { set, at_end: negated })
             }
-            (Some(_), _) => Err("a lookahead at more than one character in a split pattern".into()),
+            (Some(false), node) => Ok(Node::Lookahead(Box::new(node))),
+            (Some(true), _) => Err("a lookahead at more than one character in a split pattern".into()),
         }
     }
 

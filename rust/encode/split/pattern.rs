@@ -2,6 +2,8 @@
 
 use regex_syntax::hir::{ClassUnicode, ClassUnicodeRange, HirKind};
 
+use super::right_groups::RightGroups;
+
 /// A split pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Node {
@@ -12,6 +14,12 @@ pub enum Node {
         set: ClassUnicode,
         at_end: bool,
     },
+    /// Consumes nothing: what follows matches. It is of use in [`RightGroups`] alone.
+    Lookahead(Box<Node>),
+    /// `\b`, of use there as well.
+    WordBoundary,
+    /// A whole pattern.
+    RightGroups(RightGroups),
     Concat(Vec<Node>),
     /// Alternatives, of which the first that leads to a match wins.
     Alternate(Vec<Node>),
@@ -61,7 +69,12 @@ impl Node {
                     node.for_each_set(visit);
                 }
             }
-            Self::Repeat { node, .. } => node.for_each_set(visit),
+            Self::Repeat { node, .. } | Self::Lookahead(node) => node.for_each_set(visit),
+            Self::WordBoundary => {}
+            Self::RightGroups(RightGroups { class, before, .. }) => {
+                visit(class);
+                visit(before);
+            }
         }
     }
 
@@ -71,7 +84,11 @@ impl Node {
             Self::Class(set) => set.clone(),
             Self::Alternate(nodes) => union(nodes.iter().map(Self::certain)),
             Self::Repeat { node, min, .. } if *min <= 1 => node.certain(),
-            Self::Ahead { .. } | Self::Repeat { .. } => ClassUnicode::empty(),
+            Self::Ahead { .. }
+            | Self::Lookahead(_)
+            | Self::WordBoundary
+            | Self::RightGroups(_)
+            | Self::Repeat { .. } => ClassUnicode::empty(),
             Self::Concat(nodes) => {
                 let mut needed = nodes.iter().filter(|node| !node.never_fails());
                 match (needed.next(), needed.next()) {
@@ -85,7 +102,11 @@ impl Node {
     /// Whether the node matches at any place, at least the empty string.
     pub fn never_fails(&self) -> bool {
         match self {
-            Self::Class(_) | Self::Ahead { .. } => false,
+            Self::Class(_)
+            | Self::Ahead { .. }
+            | Self::Lookahead(_)
+            | Self::WordBoundary
+            | Self::RightGroups(_) => false,
             Self::Concat(nodes) => nodes.iter().all(Self::never_fails),
             Self::Alternate(nodes) => nodes.iter().any(Self::never_fails),
             Self::Repeat { node, min, .. } => *min == 0 || node.never_fails(),
@@ -96,7 +117,7 @@ impl Node {
     pub fn may_be_empty(&self) -> bool {
         match self {
             Self::Class(_) => false,
-            Self::Ahead { .. } => true,
+            Self::Ahead { .. } | Self::Lookahead(_) | Self::WordBoundary | Self::RightGroups(_) => true,
             Self::Concat(nodes) => nodes.iter().all(Self::may_be_empty),
             Self::Alternate(nodes) => nodes.iter().any(Self::may_be_empty),
             Self::Repeat { node, min, .. } => *min == 0 || node.may_be_empty(),
@@ -107,6 +128,7 @@ impl Node {
     fn first(&self) -> Option<ClassUnicode> {
         match self {
             Self::Class(set) | Self::Ahead { set, .. } => Some(set.clone()),
+            Self::Lookahead(_) | Self::WordBoundary | Self::RightGroups(_) => None,
             Self::Alternate(nodes) => {
                 Some(union(nodes.iter().map(Self::first).collect::<Option<Vec<_>>>()?.into_iter()))
             }

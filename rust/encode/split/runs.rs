@@ -10,6 +10,7 @@ use super::contraction;
 use super::parser::parse;
 use super::pattern::{Node, named_set, single};
 use super::recognise::{BYTE_LEVEL_PATTERN, Domain, RecognisedStep};
+use super::right_groups::GroupCuts;
 use super::table::Table;
 use crate::encode::cuts::{Cuts, inside};
 use crate::encode::kernel::Kernel;
@@ -47,6 +48,8 @@ enum Step {
     RunAtEnd(usize),
     /// `B{min,max}`
     Numbered { class: usize, min: u32, max: u32 },
+    /// [`RightGroups`](super::right_groups::RightGroups)
+    RightGroups { class: usize, before: usize, at_end: bool, cuts: GroupCuts },
     /// [`BYTE_LEVEL_PATTERN`]
     ByteLevel(ByteLevel),
 }
@@ -215,7 +218,13 @@ impl Step {
                     apostrophe: class(&single('\'')),
                 }))
             }
-            Node::Alternate(_) | Node::Ahead { .. } => None,
+            Node::RightGroups(groups) => Some(Self::RightGroups {
+                class: class(&groups.class),
+                before: class(&groups.before),
+                at_end: groups.at_end,
+                cuts: groups.cuts,
+            }),
+            Node::Alternate(_) | Node::Ahead { .. } | Node::Lookahead(_) | Node::WordBoundary => None,
         }
     }
 
@@ -227,6 +236,9 @@ impl Step {
             Self::RunAfter { first, run } => cut_runs(blocks, run, Some(first), cuts),
             Self::RunAtEnd(class) => cut_runs_at_end(blocks, class, cuts),
             Self::Numbered { class, min, max } => cut_numbered(blocks, class, min, max, cuts),
+            Self::RightGroups { class, before, at_end, cuts: of_run } => {
+                cut_right_groups(blocks, class, before, at_end, of_run, cuts);
+            }
             Self::ByteLevel(classes) => cut_byte_level(text, blocks, classes, cuts),
         }
     }
@@ -312,8 +324,12 @@ fn last_of(bits: u64) -> Option<usize> {
     bits.checked_ilog2().map(|place| place as usize)
 }
 
+/// Whether a bitmap of the block in which `at` lies has its bit.
+fn has(bits: u64, at: usize) -> bool {
+    bits >> (at % BLOCK) & 1 == 1
+}
+
 fn cut_numbered(blocks: &[BlockMaps], class: usize, min: u32, max: u32, cuts: &mut [u64]) {
-    let has = |bits: u64, at: usize| bits >> (at % BLOCK) & 1 == 1;
     let mut before = Before::default();
     for (index, block) in blocks.iter().enumerate() {
         let members = block.classes[class];
@@ -336,6 +352,37 @@ fn cut_numbered(blocks: &[BlockMaps], class: usize, min: u32, max: u32, cuts: &m
             if count >= min {
                 cut_at(cuts, begin);
                 cut_at(cuts, at);
+            }
+        }
+    }
+}
+
+fn cut_right_groups(
+    blocks: &[BlockMaps],
+    class: usize,
+    before: usize,
+    at_end: bool,
+    of_run: GroupCuts,
+    cuts: &mut [u64],
+) {
+    let mut preceding = Before::default();
+    for (index, block) in blocks.iter().enumerate() {
+        let members = block.classes[class];
+        let starts = members & (!preceding.then(members) | cuts[index]);
+        for start in ones(starts).map(|place| index * BLOCK + place) {
+            let (mut end, mut count) = (start, 0);
+            let is_cut = loop {
+                match blocks.get(end / BLOCK) {
+                    None => break at_end,
+                    Some(_) if end > start && has(cuts[end / BLOCK], end) => break at_end,
+                    Some(block) if !has(block.classes[class], end) => break has(block.classes[before], end),
+                    Some(block) => count += usize::from(has(block.leads, end)),
+                }
+                end += 1;
+            };
+            if is_cut {
+                let leads = (start..end).filter(|at| has(blocks[at / BLOCK].leads, *at));
+                of_run.for_each(leads, count, end, |at| cut_at(cuts, at));
             }
         }
     }

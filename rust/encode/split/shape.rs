@@ -170,22 +170,24 @@ impl Shape {
             Words::AfterSpace => Numbers::AfterSpace,
             _ => Numbers::recognise(rest.pop_front()?)?,
         };
-        let mut take = |spellings: &[&str]| {
+        let mut next_is = |spellings: &[&str]| {
             rest.pop_front().is_some_and(|node| spellings.iter().any(|spelling| is(node, spelling)))
         };
         let newlines = match words {
             Words::AfterSpace => {
-                (take(&[r" ?\p{N}+"]) && take(&[r" ?[^\s\p{L}\p{N}]+"])).then_some(Newlines::Plain)?
+                (next_is(&[r" ?\p{N}+"]) && next_is(&[r" ?[^\s\p{L}\p{N}]+"])).then_some(Newlines::Plain)?
             }
-            Words::AfterAny => take(&[r" ?[^\s\p{L}\p{N}]+[\r\n]*"]).then_some(Newlines::Kept)?,
-            Words::AfterAnyMarked => take(&[r" ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*"]).then_some(Newlines::Kept)?,
-            _ => take(&[r" ?[^\s\p{L}\p{N}]+[\r\n/]*"]).then_some(Newlines::KeptWithSlash)?,
+            Words::AfterAny => next_is(&[r" ?[^\s\p{L}\p{N}]+[\r\n]*"]).then_some(Newlines::Kept)?,
+            Words::AfterAnyMarked => {
+                next_is(&[r" ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*"]).then_some(Newlines::Kept)?
+            }
+            _ => next_is(&[r" ?[^\s\p{L}\p{N}]+[\r\n/]*"]).then_some(Newlines::KeptWithSlash)?,
         };
         // Whitespace that leads to a newline is taken up to the last one either way, and what the last alternative meets
         // is one character.
-        let spaces = (newlines == Newlines::Plain || take(&[r"\s*[\r\n]+", r"\s*[\r\n]"]))
-            && take(&[r"\s+(?!\S)"])
-            && take(&[r"\s+", r"\s"]);
+        let spaces = (newlines == Newlines::Plain || next_is(&[r"\s*[\r\n]+", r"\s*[\r\n]"]))
+            && next_is(&[r"\s+(?!\S)"])
+            && next_is(&[r"\s+", r"\s"]);
         (spaces && rest.is_empty()).then_some(Self {
             words,
             contractions,

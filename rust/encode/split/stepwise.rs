@@ -5,8 +5,10 @@
 use ahash::AHashSet;
 
 use super::automaton::{Automaton, DEAD, START};
-use super::kinds::Kinds;
+use super::kinds::{KindMask, Kinds};
+use super::pattern::Node;
 use super::recognise::RecognisedStep;
+use super::right_groups::{GroupCuts, RightGroups};
 
 /// An attempt that has run this many bytes past its last match leaves a trace, and another after as many more.
 const TRACE_EVERY: usize = 32;
@@ -24,12 +26,28 @@ pub struct Steps {
 }
 
 /// One step: cuts each piece at the matches of a pattern and the gaps between.
-struct Step {
+enum Step {
+    Matches(Box<Matches>),
+    RightGroups(RightGroupsOfKinds),
+}
+
+/// The step of an automaton.
+struct Matches {
     automaton: Automaton,
     /// By kind: whether no match begins with it.
     is_skipped: [bool; 1 << u8::BITS],
     /// One bit for each ASCII character that begins a match wherever it occurs outside one.
     always_matched: u128,
+}
+
+/// The step of [`RightGroups`].
+struct RightGroupsOfKinds {
+    class: KindMask,
+    /// The kind of the bytes of a character but its first.
+    inside: u8,
+    before: KindMask,
+    at_end: bool,
+    cuts: GroupCuts,
 }
 
 /// Where attempts ran on without a match, so that later ones stop where they meet one of them: without this, `\s+$` is
@@ -69,14 +87,23 @@ impl Steps {
     /// it; and whether a piece then always ends there, since one of the two is never in a gap between matches.
     pub fn at(&self, left: u8, right: u8) -> impl Iterator<Item = (bool, bool)> {
         self.steps.iter().map(move |step| {
-            let parts = step.automaton.always_parts(self.kinds.of_byte(left), self.kinds.of_byte(right));
-            (parts, (step.always_matched >> left | step.always_matched >> right) & 1 == 1)
+            let kinds = [left, right].map(|byte| self.kinds.of_byte(byte));
+            match step {
+                Step::Matches(step) => (
+                    step.automaton.always_parts(kinds[0], kinds[1]),
+                    (step.always_matched >> left | step.always_matched >> right) & 1 == 1,
+                ),
+                Step::RightGroups(step) => (step.always_parts(kinds[0], kinds[1]), false),
+            }
         })
     }
 
     pub fn bytes(&self) -> usize {
-        self.kinds.bytes()
-            + self.steps.iter().map(|step| size_of_val(step) + step.automaton.bytes()).sum::<usize>()
+        let of_automata = self.steps.iter().map(|step| match step {
+            Step::Matches(step) => size_of_val(&**step) + step.automaton.bytes(),
+            Step::RightGroups(_) => 0,
+        });
+        self.kinds.bytes() + size_of_val(&*self.steps) + of_automata.sum::<usize>()
     }
 
     /// Cuts `text`, which is already cut at `pieces`, and replaces these by the ends of the parts.
@@ -91,7 +118,11 @@ impl Steps {
                 if end as usize == start + 1 {
                     parts.push(end);
                 } else {
-                    step.cut(&kinds[..end as usize], start, traces, parts);
+                    let kinds = &kinds[..end as usize];
+                    match step {
+                        Step::Matches(step) => step.cut(kinds, start, traces, parts),
+                        Step::RightGroups(step) => step.cut(kinds, start, parts),
+                    }
                 }
                 start = end as usize;
             }
@@ -110,6 +141,15 @@ pub struct StepScratch {
 }
 
 impl Step {
+    fn new(step: &RecognisedStep, kinds: &Kinds) -> Result<Self, String> {
+        Ok(match &step.pattern {
+            Node::RightGroups(groups) => Self::RightGroups(RightGroupsOfKinds::new(groups, kinds)),
+            _ => Self::Matches(Box::new(Matches::new(step, kinds)?)),
+        })
+    }
+}
+
+impl Matches {
     fn new(step: &RecognisedStep, kinds: &Kinds) -> Result<Self, String> {
         let certain = step.pattern.certain();
         let is_certain = |byte: u8| {
@@ -180,6 +220,51 @@ impl Step {
         traces.keep_behind(found);
         (found > start).then_some(found)
     }
+}
+
+impl RightGroupsOfKinds {
+    fn new(groups: &RightGroups, kinds: &Kinds) -> Self {
+        Self {
+            class: kinds.mask(&groups.class),
+            inside: kinds.inside(),
+            before: kinds.mask(&groups.before),
+            at_end: groups.at_end,
+            cuts: groups.cuts,
+        }
+    }
+
+    /// As [`Automaton::always_parts`].
+    fn always_parts(&self, left: u8, right: u8) -> bool {
+        !contains(self.class, left)
+            || !contains(self.class, right) && contains(self.before, right) == self.at_end
+    }
+
+    /// As [`Matches::cut`].
+    fn cut(&self, kinds: &[u8], start: usize, ends: &mut Vec<u32>) {
+        let (mut at, mut cut) = (start, start);
+        while let Some(skipped) = kinds[at..].iter().position(|kind| contains(self.class, *kind)) {
+            let begin = at + skipped;
+            let belongs = |kind: &&u8| contains(self.class, **kind) || **kind == self.inside;
+            let end = begin + kinds[begin..].iter().take_while(belongs).count();
+            if kinds.get(end).map_or(self.at_end, |next| contains(self.before, *next)) {
+                let starts = (begin..end).filter(|at| kinds[*at] != self.inside);
+                self.cuts.for_each(starts.clone(), starts.count(), end, |at| {
+                    if at > cut {
+                        ends.push(at as u32);
+                        cut = at;
+                    }
+                });
+            }
+            at = end;
+        }
+        if cut < kinds.len() {
+            ends.push(kinds.len() as u32);
+        }
+    }
+}
+
+fn contains(mask: KindMask, kind: u8) -> bool {
+    mask >> kind & 1 == 1
 }
 
 impl Traces {

@@ -6,6 +6,7 @@ use unicode_categories::UnicodeCategories;
 use crate::encode::split::parser::{PROPERTIES, parse};
 use crate::encode::split::pattern::{Node, named_set, set_where};
 use crate::encode::split::recognise::punctuation;
+use crate::encode::split::right_groups::word;
 
 /// Every Unicode scalar value in order.
 fn every_character() -> String {
@@ -37,6 +38,17 @@ fn every_letter_folds_as_in_the_reference() {
         let own: String = set.ranges().iter().flat_map(|range| range.start()..=range.end()).collect();
         assert_eq!(own, expected, "{pattern}");
     }
+}
+
+#[test]
+fn words_consist_of_the_reference_s_characters() {
+    // What a word that begins with 1 goes on with: 1 is found where it does not end.
+    let text: String = ('\0'..=char::MAX).flat_map(|c| ['1', c, '\n']).collect();
+    let going_on = SysRegex::new(r"1(?!\b)").unwrap();
+    let found = going_on.find_iter(&text);
+    let expected: String = found.filter_map(|(_, end)| text[end..].chars().next()).collect();
+    let own: String = word().ranges().iter().flat_map(|range| range.start()..=range.end()).collect();
+    assert_eq!(own, expected);
 }
 
 #[test]

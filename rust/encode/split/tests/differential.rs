@@ -244,6 +244,9 @@ fn other_patterns() {
         r"\s++(?!\S)|\p{L}++(?=[a-m ])|[^\s]++$|[^\n]",
         r"(?:\p{L}|'){2,3}+|[\p{N}[.,[^ -~]]-]+|[[ab]c[de]]",
         r"[\u4e00-\u9fa5\x{AC00}-\x{D7A3}]+|\x61[\x41-\x5A\x20]|\u0301|\x{1F600}+",
+        r"\d{1,3}(?=(?:\d{3})*\b)",
+        r"\d{1,2}(?=(\d{2})*(?!\d))",
+        r"(?=(?:[1中]{2})+[a\s])",
         r"[^a-m&&[^x]\p{L}]+|[\p{Latin}&&a-z[A-F]&&[^d-e]]|[&a]&[a&]|\P{Cyrillic}+",
     ];
     for pattern in patterns {
@@ -285,6 +288,10 @@ fn sequences_of_runs() {
         " ",
         r"[0-9][0-9][0-9]",
         r"中中",
+        r"\d{1,3}(?=(?:\d{3})*\b)",
+        r"(?=(\d{3})+(?!\d))",
+        r"[1あ中]{1,2}(?=(?:[1あ中]{2})*$)",
+        r"(?=(?:[1中]{2})+[a\s])",
     ];
     let mut random = Random::new(environment("GRISTMILL_SEED", 11) as u64);
     let mut text = String::new();

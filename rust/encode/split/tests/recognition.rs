@@ -6,6 +6,8 @@ use super::families;
 use crate::encode::kernel::Kernel;
 use crate::encode::split::{Splitter, Way};
 
+const LONG_LOOKAHEAD: &str = "a lookahead at more than one character in a split pattern";
+
 fn recognise(json: &Value) -> Result<Splitter, String> {
     Splitter::recognise(json, Kernel::detect())
 }
@@ -59,6 +61,12 @@ fn what_is_refused_says_why() {
             "a repetition of a possibly empty match in a split pattern",
         ),
         (before_byte_level(&split(r"\bx", "Isolated", false)), r"'\b' in a split pattern"),
+        // Not all of these numbers are characters of words.
+        (before_byte_level(&split(r"(?=(\p{N}{3})+\b)", "Isolated", false)), LONG_LOOKAHEAD),
+        (before_byte_level(&split(r"\d{1,2}(?=(?:\d{3})*\b)", "Isolated", false)), LONG_LOOKAHEAD),
+        (before_byte_level(&split(r"\d{1,3}(?=(?:\d{3})*)", "Isolated", false)), LONG_LOOKAHEAD),
+        (before_byte_level(&split(r"(?=(\d{3})+(?!\d))|x", "Isolated", false)), LONG_LOOKAHEAD),
+        (before_byte_level(&split(r"\d{1,3}(?!(?:\d{3})*x)", "Isolated", false)), LONG_LOOKAHEAD),
         (
             before_byte_level(&split("(?i:s(?:t))", "Isolated", false)),
             "a group in a case-insensitive one in a split pattern",
@@ -168,6 +176,8 @@ fn every_family_is_described_and_takes_the_fastest_way() {
         ("qwen3.5", "cl100k-style split, marks as letters, digits one by one"),
         ("roberta", "GPT-2-style split"),
         ("starcoder", "GPT-2-style split, digits one by one"),
+        ("superbpe", "split into runs by a sequence of 2 patterns"),
+        ("tiny-aya", "split by a sequence of 2 patterns"),
     ];
     for ((name, json), expected) in families().iter().zip(expected) {
         let splitter = recognise(json).unwrap();
