@@ -50,8 +50,6 @@ struct Shared {
 
 /// A lane's two ends. The schedule admits one worker at a time to each, so the locks never block.
 struct LaneEnds {
-    /// Its number in the stream, across all hosts.
-    number: usize,
     source: Mutex<Source>,
     packing: Mutex<PackingEnd>,
 }
@@ -86,7 +84,6 @@ impl Crew {
         let schedule = Schedule::new(ends.iter().map(|(_, writer)| writer.step()), open_until, threads);
         let stop = Arc::new(AtomicBool::new(false));
         let lanes = host.lanes.iter().zip(ends).map(|(&lane, (cursor, writer))| LaneEnds {
-            number: lane,
             source: Mutex::new(
                 Source::new(Arc::clone(config), lane, &cursor)
                     .list_in(quarantine_file.cloned())
@@ -94,7 +91,7 @@ impl Crew {
             ),
             packing: Mutex::new(PackingEnd {
                 documents: Documents::new(Arc::clone(config), lane, cursor),
-                packer: Packer::new(config, lane, writer),
+                packer: Packer::new(config, writer),
             }),
         });
         let shared = Arc::new(Shared {
@@ -200,7 +197,7 @@ impl Shared {
         let read_all = source.is_done();
         drop(source);
         let number = self.board.block_read(lane, text.len(), read_all);
-        let verified = timed(&self.busy.encode, || encoder.encode(&mut block, text, self.lanes[lane].number));
+        let verified = timed(&self.busy.encode, || encoder.encode(&mut block, text));
         self.busy.verified.fetch_add(verified, Ordering::Relaxed);
         if text.capacity() > KEPT_TEXT {
             *text = String::new();

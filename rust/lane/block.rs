@@ -30,6 +30,8 @@ impl Block {
 pub struct Document {
     /// The place of its record.
     pub place: Place,
+    /// The index in the manifest of the shard that contains it.
+    pub shard: u32,
     /// Bytes of UTF-8 text.
     pub text_bytes: usize,
     /// Number of its ids. Filled by encoding.

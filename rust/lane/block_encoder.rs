@@ -5,7 +5,6 @@ use std::sync::Arc;
 use super::block::{Block, Document, Failure, Then};
 use super::cursor::Place;
 use super::ids::IdsPool;
-use super::shards::LaneShards;
 use crate::config::StreamConfig;
 use crate::encode::{EncodeWorker, Encoder};
 use crate::error::{Error, caught};
@@ -27,10 +26,10 @@ impl BlockEncoder {
         Self { config: Arc::clone(config), encoder: encoder.clone(), worker: encoder.worker(), verify, ids }
     }
 
-    /// Fills in the ids of a block of `lane`. `text` holds its documents' texts one after another. A document that
+    /// Fills in the ids of a block. `text` holds its documents' texts one after another. A document that
     /// cannot be encoded, or whose ids differ from the reference's, ends the block. Returns how many documents were
     /// compared with the reference and found equal.
-    pub fn encode(&mut self, block: &mut Block, text: &str, lane: usize) -> u64 {
+    pub fn encode(&mut self, block: &mut Block, text: &str) -> u64 {
         let mut verified = 0;
         block.ids = self.ids.take();
         let mut start = 0;
@@ -43,7 +42,7 @@ impl BlockEncoder {
                 Ok(compared) => verified += u64::from(compared),
                 Err(reason) => {
                     block.ids.truncate(before);
-                    self.fail(block, index, lane, reason);
+                    self.fail(block, index, reason);
                     return verified;
                 }
             }
@@ -83,9 +82,9 @@ impl BlockEncoder {
         ))
     }
 
-    fn fail(&self, block: &mut Block, index: usize, lane: usize, reason: String) {
-        let Document { place, quarantined_before, .. } = block.documents[index];
-        let error = LaneShards::new(&self.config, lane).error(place, reason);
+    fn fail(&self, block: &mut Block, index: usize, reason: String) {
+        let Document { place, shard, quarantined_before, .. } = block.documents[index];
+        let error = place.error(&self.config.shards[shard as usize], reason);
         block.documents.truncate(index);
         block.then = Then::Failed(Box::new(Failure { error: error.into(), place, quarantined_before }));
     }
@@ -126,7 +125,7 @@ mod tests {
         let new = |vocab| BlockEncoder::new(&config, &encoder(vocab), 1.0, IdsPool::new(1));
         // As if the fast engine had a bug.
         let worker = encoder(r#"{"a": 0, "b": 2}"#).worker();
-        let verified = BlockEncoder { worker, ..new(r#"{"a": 0, "b": 1}"#) }.encode(&mut block, &text, 0);
+        let verified = BlockEncoder { worker, ..new(r#"{"a": 0, "b": 1}"#) }.encode(&mut block, &text);
         assert_eq!((block.documents.len(), &**block.ids, verified), (1, &[0, 0][..], 1));
         let Then::Failed(failure) = &block.then else { panic!("{:?}", block.then) };
         let error = failure.error.to_string();

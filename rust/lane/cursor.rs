@@ -1,7 +1,10 @@
 //! A lane's place between two rows, and its counts up to there.
 
+use std::sync::Arc;
+
 use crate::config::StreamConfig;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, ShardError};
+use crate::read::Shard;
 
 /// The place of a record in a lane's stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -14,6 +17,14 @@ pub struct Place {
     pub record: u64,
     /// Inflated offset of the line's first byte.
     pub byte: u64,
+}
+
+impl Place {
+    /// What is wrong with the record here, which is in this shard.
+    pub fn error(self, shard: &Shard, reason: String) -> ShardError {
+        let (record, byte) = (Some(self.record), Some(self.byte));
+        ShardError { shard: Arc::clone(&shard.path), record, byte, reason }
+    }
 }
 
 /// Running totals of a lane since the start of the run, kept across restarts.

@@ -10,8 +10,7 @@ use std::sync::Arc;
 use super::block::{Block, Document, Failure, Then};
 use super::cursor::{Cursor, Place, Totals};
 use super::quarantine::{Losses, Quarantined};
-use super::shards::LaneShards;
-use super::window::{Share, Window};
+use super::window::{Part, Window};
 use crate::config::{Packing, StreamConfig};
 use crate::error::{Error, Result, ShardError};
 
@@ -60,6 +59,8 @@ pub struct Run<'a> {
     pub ends_row: bool,
     /// The place of the document's record.
     pub place: Place,
+    /// The index in the manifest of the shard that contains it.
+    pub shard: u32,
 }
 
 #[derive(Debug, Clone)]
@@ -163,7 +164,7 @@ impl Documents {
         }
     }
 
-    fn run(&self, part: &Share) -> Run<'_> {
+    fn run(&self, part: &Part) -> Run<'_> {
         let from = part.from + self.cursor.offset as usize;
         Run {
             tokens: &self.window.tokens(part)[from..],
@@ -171,6 +172,7 @@ impl Documents {
             piece: part.to - from,
             ends_row: part.ends_row,
             place: self.window.document(part).place,
+            shard: self.window.document(part).shard,
         }
     }
 
@@ -213,7 +215,8 @@ impl Documents {
              can be read now, or the other way round",
             self.lane
         );
-        Error::State(LaneShards::new(&self.config, self.lane).error(place, reason).to_string())
+        let shard = self.config.plan.epoch(place.epoch)[self.lane][place.shard as usize];
+        Error::State(place.error(&self.config.shards[shard as usize], reason).to_string())
     }
 
     /// Checks that the epoch before `epoch` had a token, or that epochs are finite: a lane must not look for tokens

@@ -9,7 +9,6 @@ pub mod ids;
 pub mod quarantine;
 pub mod quarantine_file;
 pub mod report;
-pub mod shards;
 pub mod source;
 #[cfg(test)]
 mod tests;

@@ -7,9 +7,9 @@ use super::block::{Block, Document, Failure, Then};
 use super::cursor::{Cursor, Place};
 use super::quarantine::Losses;
 use super::quarantine_file::QuarantineFile;
-use super::shards::LaneShards;
 use crate::config::{OnError, StreamConfig};
 use crate::error::{Error, Result, ShardError};
+use crate::plan::Dealt;
 use crate::read::{Position, ReadError, Rest, ShardReader};
 
 /// Text in the first block: little, so that the first batch arrives soon. Each further one is twice the size.
@@ -29,7 +29,8 @@ const RECORDS_TO_JUDGE: u64 = 100;
 pub struct Source {
     config: Arc<StreamConfig>,
     lane: usize,
-    shards: LaneShards,
+    /// This epoch's shards: the plan, which all lanes share behind a lock, is asked once per epoch.
+    dealt: Arc<Dealt>,
     /// The next record to read.
     place: Place,
     /// `place` or, if records were quarantined since the last sound one, the place of the first of these: a lane that
@@ -79,7 +80,7 @@ impl Source {
     pub fn new(config: Arc<StreamConfig>, lane: usize, cursor: &Cursor) -> Self {
         let place = cursor.window;
         Self {
-            shards: LaneShards::new(&config, lane),
+            dealt: config.plan.epoch(place.epoch),
             config,
             lane,
             place,
@@ -172,7 +173,7 @@ impl Source {
 
     /// Advances to the next shard, if necessary that of the next epoch. Returns whether the epoch ended.
     fn next_shard(&mut self) -> Result<bool> {
-        let shards = self.shards.of(self.place.epoch).len() as u64;
+        let shards = self.dealt[self.lane].len() as u64;
         self.shard = OpenShard::Unopened;
         if self.place.shard + 1 < shards {
             self.place = Place { shard: self.place.shard + 1, record: 0, byte: 0, ..self.place };
@@ -194,6 +195,7 @@ impl Source {
         }
         self.found_any = false;
         self.place = Place { epoch: self.place.epoch + 1, ..Place::default() };
+        self.dealt = self.config.plan.epoch(self.place.epoch);
         Ok(true)
     }
 
@@ -221,7 +223,14 @@ impl Source {
                 self.found_any = true;
                 self.records += 1;
                 let quarantined_before = std::mem::take(&mut self.left_out_in_a_row);
-                Ok(Record::Sound(Document { place, text_bytes: length, tokens: 0, quarantined_before }))
+                let shard = self.shard_index();
+                Ok(Record::Sound(Document {
+                    place,
+                    shard,
+                    text_bytes: length,
+                    tokens: 0,
+                    quarantined_before,
+                }))
             }
             Ok(None) => self.shard_end(),
             Err(ReadError { error, rest }) => {
@@ -232,8 +241,13 @@ impl Source {
         }
     }
 
-    fn open(&mut self) -> Result<ShardReader> {
-        let shard = self.shards.shard(self.place);
+    /// The index in the manifest of the shard of `place`.
+    fn shard_index(&self) -> u32 {
+        self.dealt[self.lane][self.place.shard as usize]
+    }
+
+    fn open(&self) -> Result<ShardReader> {
+        let shard = &self.config.shards[self.shard_index() as usize];
         let position = Position { record: self.place.record, byte: self.place.byte };
         ShardReader::open_at(shard, &self.config.read, position, &self.stop)
     }
@@ -322,7 +336,7 @@ impl Source {
         );
         Error::Shard(match last {
             Some(error) => ShardError { reason, ..error },
-            None => self.shards.error(self.place, reason),
+            None => self.place.error(&self.config.shards[self.shard_index() as usize], reason),
         })
     }
 }

@@ -12,7 +12,7 @@ use crate::random::{Purpose, hash, permutation};
 pub struct Window {
     blocks: Vec<Block>,
     /// In `best_fit` the full rows of a document are one part here, and delivered as several.
-    parts: Vec<Share>,
+    parts: Vec<Part>,
     next: usize,
     /// The most tokens that a part has when it is delivered.
     longest: usize,
@@ -29,7 +29,7 @@ pub struct Window {
 
 /// A document, or in `best_fit` a piece of one. Kept small, since a window of short documents has very many.
 #[derive(Clone, Copy)]
-pub struct Share {
+pub struct Part {
     /// The document: which of the window's blocks, which document of that, and where in its ids.
     block: u32,
     document: u32,
@@ -72,18 +72,18 @@ impl Window {
     }
 
     /// What is delivered next.
-    pub fn part(&self) -> Option<Share> {
+    pub fn part(&self) -> Option<Part> {
         let part = *self.parts.get(self.next)?;
-        Some(Share { to: part.to.min(part.from.saturating_add(self.longest)), ..part })
+        Some(Part { to: part.to.min(part.from.saturating_add(self.longest)), ..part })
     }
 
     /// A part's document.
-    pub fn document(&self, part: &Share) -> &Document {
+    pub fn document(&self, part: &Part) -> &Document {
         &self.blocks[part.block as usize].documents[part.document as usize]
     }
 
     /// The tokens of a part's document.
-    pub fn tokens(&self, part: &Share) -> &[u32] {
+    pub fn tokens(&self, part: &Part) -> &[u32] {
         &self.blocks[part.block as usize].ids[part.start..][..self.document(part).tokens]
     }
 
@@ -109,22 +109,22 @@ impl Window {
     }
 }
 
-fn in_stream_order(blocks: &[Block]) -> Vec<Share> {
+fn in_stream_order(blocks: &[Block]) -> Vec<Part> {
     let mut parts = Vec::with_capacity(blocks.iter().map(|block| block.documents.len()).sum());
     for (block, Block { documents, .. }) in (0..).zip(blocks) {
         let mut start = 0;
         for (document, Document { tokens, .. }) in (0..).zip(documents) {
-            parts.push(Share { block, document, start, from: 0, to: *tokens, ends_row: false });
+            parts.push(Part { block, document, start, from: 0, to: *tokens, ends_row: false });
             start += tokens;
         }
     }
     parts
 }
 
-fn placed<'a>(documents: &'a [Share], config: &StreamConfig) -> impl Iterator<Item = Share> + use<'a> {
+fn placed<'a>(documents: &'a [Part], config: &StreamConfig) -> impl Iterator<Item = Part> + use<'a> {
     let lengths: Vec<usize> = documents.iter().map(|part| part.to).collect();
     let pieces = best_fit::place(&lengths, config.sequence_length, config.max_segments);
-    pieces.into_iter().map(|Placed { document, tokens, ends_row }| Share {
+    pieces.into_iter().map(|Placed { document, tokens, ends_row }| Part {
         from: tokens.start,
         to: tokens.end,
         ends_row,

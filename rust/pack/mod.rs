@@ -48,8 +48,8 @@ pub struct Packer {
 
 impl Packer {
     /// A packer at the start of a step.
-    pub fn new(config: &Arc<StreamConfig>, lane: usize, writer: LaneWriter<Report>) -> Self {
-        Self { config: Arc::clone(config), step: StepWriter::new(config, lane, writer) }
+    pub fn new(config: &Arc<StreamConfig>, writer: LaneWriter<Report>) -> Self {
+        Self { config: Arc::clone(config), step: StepWriter::new(config, writer) }
     }
 
     /// The step that is written next.

@@ -30,7 +30,7 @@ pub(super) fn write(step: &mut StepWriter, run: &Run, truncation: Truncation) ->
         }
         Truncation::Left | Truncation::Middle => step.write(run, count - kept..count, None),
         Truncation::Split => step.write(run, 0..kept, Some(run.tokens[kept])),
-        Truncation::Error => return Err(step.error(run.place, too_long(run, length))),
+        Truncation::Error => return Err(step.error(run, too_long(run, length))),
     }
     step.close_row();
     let dropped = if truncation == Truncation::Split { 0 } else { count - kept };

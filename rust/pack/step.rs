@@ -8,15 +8,12 @@ use super::provenance::{self, Entry};
 use crate::batch::ring::LaneWriter;
 use crate::config::{Packing, StreamConfig};
 use crate::error::{Error, ShardError};
-use crate::lane::cursor::Place;
 use crate::lane::documents::{Documents, Run};
 use crate::lane::report::{Report, Rows};
-use crate::lane::shards::LaneShards;
 
 /// Writes a lane's rows in order, and publishes each step with its cursor.
 pub(super) struct StepWriter {
     config: Arc<StreamConfig>,
-    shards: LaneShards,
     writer: LaneWriter<Report>,
     /// The row being filled, how far, by how many segments, and with how many entries of its provenance.
     row: usize,
@@ -31,10 +28,9 @@ pub(super) struct StepWriter {
 }
 
 impl StepWriter {
-    pub(super) fn new(config: &Arc<StreamConfig>, lane: usize, writer: LaneWriter<Report>) -> Self {
+    pub(super) fn new(config: &Arc<StreamConfig>, writer: LaneWriter<Report>) -> Self {
         Self {
             config: Arc::clone(config),
-            shards: LaneShards::new(config, lane),
             writer,
             row: 0,
             filled: 0,
@@ -75,9 +71,9 @@ impl StepWriter {
         if self.row_is_full() { self.length() } else { self.length() - self.filled }
     }
 
-    /// What is wrong with the record at a place of the lane.
-    pub(super) fn error(&mut self, place: Place, reason: String) -> ShardError {
-        self.shards.error(place, reason)
+    /// What is wrong with a document's record.
+    pub(super) fn error(&self, run: &Run, reason: String) -> ShardError {
+        run.place.error(&self.config.shards[run.shard as usize], reason)
     }
 
     /// Segments of the current row.
@@ -122,7 +118,7 @@ impl StepWriter {
             self.entries = 0;
         }
         let entry = Entry {
-            shard: self.shards.index(run.place),
+            shard: run.shard,
             record: run.place.record,
             offset: run.offset + part.start,
             length: part.len(),
