@@ -79,9 +79,11 @@ impl<'a> Lookup<'a> {
 /// The least number of seeds to make room for: room for several times as many pieces, as texts bring their own.
 const FIRST_PIECES: usize = 1 << 17;
 
-/// The most bytes of long pieces, and of spilled ids, before they are cleared: offsets into them are 32-bit. What one
-/// batch adds fits beyond that, or is not cached.
+/// The most bytes of long pieces, and of spilled ids, before they are cleared: offsets into them are 32-bit.
 const MOST_STORED: usize = 1 << 31;
+
+/// How many more of each one batch may add; a piece that is split first may bring any number.
+const ADDED_BY_A_BATCH: usize = 1 << 16;
 
 /// The ids of pieces.
 pub struct PieceCache {
@@ -121,16 +123,21 @@ impl PieceCache {
     pub fn maintain(&mut self) {
         self.short.grow_if_due(&mut self.lines, hash);
         self.medium.grow_if_due(&mut self.lines, hash_medium);
-        let bound = (self.bound / 8).min(MOST_STORED);
+        let bound = self.stored_bound();
         if self.spilled.len() * size_of::<u32>() > bound {
             for used in self.used() {
                 self.lines[used].fill(CacheLine::EMPTY);
             }
-            self.spilled.clear();
+            self.spilled = Vec::new(); // a text of many new pieces may have left far more room than its bound
         }
         if self.long.bytes() > bound {
             self.long.clear();
         }
+    }
+
+    /// The most bytes of long pieces, and of spilled ids.
+    fn stored_bound(&self) -> usize {
+        (self.bound / 8).min(MOST_STORED)
     }
 
     fn used(&self) -> [std::ops::Range<usize>; 2] {
@@ -222,10 +229,15 @@ impl PieceCache {
         self.medium.insert(&mut self.lines, place, key, value);
     }
 
-    /// The packed ids, or a reference to where they are now stored; none if there is no room for them.
+    /// The packed ids, or a reference to where they are now stored; none if there is no room for them until the next
+    /// [`maintain`](Self::maintain).
     pub fn pack<const W: usize>(&mut self, ids: &[u32]) -> Option<[u64; W]> {
         packed::pack(ids).or_else(|| {
-            let start = u32::try_from(self.spilled.len()).ok()?;
+            let room = self.stored_bound() + ADDED_BY_A_BATCH;
+            if size_of_val(&*self.spilled) + size_of_val(ids) > room {
+                return None;
+            }
+            let start = self.spilled.len() as u32;
             self.spilled.extend_from_slice(ids);
             Some(packed::pack_range(start, ids.len()))
         })

@@ -68,6 +68,21 @@ fn what_is_found_is_what_was_put_in() {
 }
 
 #[test]
+fn a_piece_of_any_number_of_parts_stays_within_the_bound() {
+    let bound = 1 << 20;
+    let mut cache = PieceCache::new(bound, 0);
+    let before = cache.bytes();
+    // Between two calls of `maintain`, as the parts of one piece.
+    for piece in pieces(300_000).filter(|piece| piece.len() <= MEDIUM) {
+        insert(&mut cache, &piece);
+    }
+    assert!(cache.bytes() <= before + bound, "{} and {before}", cache.bytes());
+    cache.maintain();
+    insert(&mut cache, &[b'z'; 30]);
+    assert_eq!(find(&cache, &[b'z'; 30]), Some(ids_of(&[b'z'; 30])));
+}
+
+#[test]
 fn parts_have_keys_of_their_own() {
     let text = [b'a'; 100];
     let mut cache = PieceCache::new(1 << 20, 0);
