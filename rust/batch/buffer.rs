@@ -1,6 +1,5 @@
 //! The memory of batches: one buffer per batch, lent to the consumer, reused when it is done.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -65,14 +64,14 @@ pub struct Buffer {
     /// The first item, aligned.
     items: NonNull<i32>,
     len: usize,
-    memory: Memory,
+    _memory: Memory,
 }
 
 /// What the items are in: large pages, or the heap for buffers that would fill less than half of one.
 #[derive(Debug)]
 enum Memory {
     Pages { _lines: CacheLines },
-    Heap(NonNull<u8>, Layout),
+    Heap { _lines: Vec<CacheLine> },
 }
 
 // SAFETY: a `Buffer` owns its memory, which nothing bound to a thread refers to.
@@ -86,17 +85,13 @@ impl Buffer {
         if bytes >= LARGE_PAGE / 2 {
             let bytes = bytes.checked_next_multiple_of(LARGE_PAGE)?;
             let lines = CacheLines::zeroed(bytes / size_of::<CacheLine>())?;
-            return Some(Self { items: lines.start().cast(), len, memory: Memory::Pages { _lines: lines } });
+            return Some(Self { items: lines.start().cast(), len, _memory: Memory::Pages { _lines: lines } });
         }
-        // Aligned here rather than by the allocator: at the allocator's own alignment, zeroed memory comes from the
-        // kernel page by page as lanes first write to it, not all at once.
-        let layout = Layout::array::<i32>(len + ALIGNMENT_ITEMS).ok()?;
-        // SAFETY: the size is not zero.
-        let allocation = NonNull::new(unsafe { alloc_zeroed(layout) })?;
-        let padding = allocation.align_offset(ALIGNMENT);
-        // SAFETY: `padding` is less than ALIGNMENT, and that much was added to the size.
-        let items = unsafe { allocation.add(padding) }.cast();
-        Some(Self { items, len, memory: Memory::Heap(allocation, layout) })
+        let (mut lines, count) = (Vec::new(), bytes.div_ceil(size_of::<CacheLine>()));
+        lines.try_reserve_exact(count).ok()?;
+        lines.resize(count, CacheLine::EMPTY);
+        let items = NonNull::new(lines.as_mut_ptr())?.cast();
+        Some(Self { items, len, _memory: Memory::Heap { _lines: lines } })
     }
 
     /// Whether it has room for a batch of this shape.
@@ -107,15 +102,6 @@ impl Buffer {
     /// The first item of the first array. The owner of the buffer, or of the row it points to, may write through it.
     pub fn as_ptr(&self) -> *mut i32 {
         self.items.as_ptr()
-    }
-}
-
-impl Drop for Buffer {
-    fn drop(&mut self) {
-        if let Memory::Heap(allocation, layout) = self.memory {
-            // SAFETY: allocated in `new` with this layout.
-            unsafe { dealloc(allocation.as_ptr(), layout) }
-        }
     }
 }
 
