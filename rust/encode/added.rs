@@ -27,6 +27,8 @@ pub struct AddedTokens {
     /// Those to search for in raw text, and those to search for in normalized text.
     pub raw: Matcher,
     pub normalized: Matcher,
+    /// How many tokens there are, those of the vocabulary included.
+    pub all: usize,
 }
 
 /// Finds some of the tokens in text.
@@ -45,7 +47,6 @@ struct Search {
     automaton: AhoCorasick,
 }
 
-#[derive(Clone)]
 #[allow(clippy::struct_excessive_bools)] // the flags of the file format
 struct Flags {
     id: u32,
@@ -128,7 +129,7 @@ impl AddedTokens {
         for (id, entry) in by_id {
             spellings.entry(id).or_insert(entry.content);
         }
-        Ok(Self { ids, spellings, raw, normalized })
+        Ok(Self { ids, spellings, raw, normalized, all: next_id as usize })
     }
 
     pub fn id(&self, token: &str) -> Option<u32> {
@@ -142,10 +143,6 @@ impl AddedTokens {
     /// The spelling of an added token: the normalized one if it has one.
     pub fn token(&self, id: u32) -> Option<&str> {
         self.spellings.get(&id).map(String::as_str)
-    }
-
-    pub fn contents(&self) -> impl Iterator<Item = &str> {
-        self.ids.keys().map(String::as_str)
     }
 
     pub fn bytes(&self) -> usize {

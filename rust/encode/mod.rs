@@ -28,10 +28,11 @@ mod text;
 mod utf8;
 mod vocab;
 
+use std::iter;
 use std::num::NonZero;
 use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
-use std::thread::{self, ScopedJoinHandle};
+use std::thread;
 
 use crate::error::{Error, Result};
 use fast::{FastEncoder, FastWorker};
@@ -206,10 +207,7 @@ impl Encoder {
     /// Number of ids, added tokens included. If there are gaps between them, the largest id is not below this number.
     pub fn vocab_size(&self) -> usize {
         match &self.shared.fast {
-            Some(fast) => {
-                let new = fast.added.contents().filter(|token| fast.vocab.id(token).is_none());
-                fast.vocab.len() + new.count()
-            }
+            Some(fast) => fast.added.all,
             None => self.shared.reference().map_or(0, Reference::vocab_size),
         }
     }
@@ -262,35 +260,27 @@ impl Encoder {
         texts: &[T],
         threads: usize,
     ) -> Result<(Vec<u32>, Vec<i64>)> {
-        let shares = shares(texts, threads);
-        if shares.len() <= 1 {
-            // On this thread: a new one would start on another core, whose caches are cold.
-            let (mut ids, ends) = self.encode_part(texts).map_err(|(place, error)| in_batch(place, error))?;
+        let mut shares = shares(texts, threads).into_iter();
+        let encode = |(first, texts): (usize, &[T])| {
+            self.encode_part(texts).map_err(|(place, error)| in_batch(first + place, error))
+        };
+        thread::scope(|scope| {
+            // This thread takes the first share: its caches are warm, and there may be no other.
+            let own = shares.next();
+            let start = |share| thread::Builder::new().spawn_scoped(scope, move || encode(share));
+            let threads: Vec<_> = shares.map(start).collect();
+            let (mut ids, ends) = own.map_or(Ok(Default::default()), encode)?;
+            let mut offsets: Vec<i64> = iter::once(0).chain(ends.iter().map(|end| *end as i64)).collect();
+            for thread in threads {
+                let cannot_start = |error| Error::System(format!("cannot start a thread: {error}"));
+                let joined = thread.map_err(cannot_start)?.join();
+                let (part, ends) = joined.unwrap_or_else(|panic| resume_unwind(panic))?;
+                offsets.extend(ends.iter().map(|end| (ids.len() + end) as i64));
+                ids.extend(part);
+            }
             ids.shrink_to_fit();
-            return Ok((ids, std::iter::once(0).chain(ends.iter().map(|end| *end as i64)).collect()));
-        }
-        let parts: Vec<(Vec<u32>, Vec<usize>)> = thread::scope(|scope| {
-            let start = |(first, texts)| {
-                let encode =
-                    move || self.encode_part(texts).map_err(|(place, error)| in_batch(first + place, error));
-                thread::Builder::new().spawn_scoped(scope, encode)
-            };
-            let threads: Vec<_> = shares.into_iter().map(start).collect();
-            let join =
-                |thread: ScopedJoinHandle<'_, _>| thread.join().unwrap_or_else(|panic| resume_unwind(panic));
-            let cannot_start = |error| Error::System(format!("cannot start a thread: {error}"));
-            threads
-                .into_iter()
-                .map(|thread| thread.map_err(cannot_start).and_then(join))
-                .collect::<Result<_>>()
-        })?;
-        let mut ids = Vec::with_capacity(parts.iter().map(|(ids, _)| ids.len()).sum());
-        let mut offsets = vec![0];
-        for (part, ends) in parts {
-            offsets.extend(ends.iter().map(|end| (ids.len() + end) as i64));
-            ids.extend(part);
-        }
-        Ok((ids, offsets))
+            Ok((ids, offsets))
+        })
     }
 
     /// The ids of texts and where each text's end, or the first text that cannot be encoded and why.

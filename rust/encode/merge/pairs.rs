@@ -32,7 +32,7 @@ const EMPTY: u64 = NO_PAIR.0 | VALUES as u64;
 const PER_BUCKET: usize = 4;
 
 /// Small multipliers would leave the upper hash bits of a bucket's pairs equal.
-const MULTIPLIERS: std::ops::Range<u16> = 1 << 15..u16::MAX;
+const SMALLEST_MULTIPLIER: u16 = 1 << 15 | 1;
 
 /// Values below [`VALUES`] by pairs of symbols below [`NO_SYMBOL`].
 pub struct PairTable {
@@ -118,7 +118,7 @@ impl PairTable {
 
     /// Takes an entry that is free for each of some pairs, and gives the multiplier that sends them there.
     fn separate(&self, pairs: &[u64], is_taken: &mut [bool]) -> Option<u16> {
-        MULTIPLIERS.map(|multiplier| multiplier | 1).step_by(2).find(|multiplier| {
+        (SMALLEST_MULTIPLIER..u16::MAX).step_by(2).find(|multiplier| {
             let places = || pairs.iter().map(|pair| self.entry(self.hash(*pair), *multiplier));
             let free = places().take_while(|place| !std::mem::replace(&mut is_taken[*place], true)).count();
             if free < pairs.len() {

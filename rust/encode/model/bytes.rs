@@ -148,7 +148,7 @@ impl Bytes {
     /// Starts to merge a piece of up to `W` bytes, if it is merged as a whole.
     #[inline]
     pub fn start<const W: usize>(&self, piece: &[u8], merging: &mut Merging<W>) -> bool {
-        let whole = !self.splits_first() && !self.whole.contains_key(piece) && !self.lacks(piece);
+        let whole = !self.whole.contains_key(piece) && !self.lacks(piece);
         if whole {
             self.symbols.start(&self.table, piece, merging);
         }

@@ -53,11 +53,11 @@ impl Model {
     pub fn can_start(&self) -> bool {
         match self {
             Self::Bytes(bytes) => !bytes.splits_first(),
-            Self::Characters(_) => true,
+            Self::Characters(characters) => characters.can_cut(),
         }
     }
 
-    /// Starts to merge a piece of up to `W` bytes, if it is merged as a whole.
+    /// Starts to merge a piece of up to `W` bytes, if it is merged as a whole and any [can be](Self::can_start).
     #[inline]
     pub fn start<const W: usize>(&self, piece: &[u8], merging: &mut Merging<W>) -> bool {
         match self {

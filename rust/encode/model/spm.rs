@@ -142,9 +142,6 @@ impl Characters {
     /// Starts to merge a piece of up to `W` bytes, if it is merged as a whole.
     #[inline]
     pub fn start<const W: usize>(&self, piece: &[u8], merging: &mut Merging<W>) -> bool {
-        if !self.can_cut() {
-            return false;
-        }
         if piece.is_ascii() {
             self.ascii.start(&self.table, piece, merging);
             return true;
