@@ -182,7 +182,7 @@ $(VENV)/.ready-wheel-tools: $(BIN)/maturin
 	@touch $@
 
 # What one of the package's extras asks for. An extra may name another one, so the package must be there already.
-$(VENV)/.ready-%: $(VENV)/.built
+$(VENV)/.ready-%: pyproject.toml | $(VENV)/.built
 	$(call say,What \"$*\" needs beside the package)
 	$(BIN)/python -m pip install "gristmill[$*]"
 	@touch $@

@@ -63,34 +63,6 @@ def test_what_is_made_at_first_use_can_be_made_in_a_child_forked_meanwhile(first
     assert out == f"{[0] * 5}\n", out + errors
 
 
-def test_a_fingerprint_can_be_made_in_a_child_forked_while_another_is_made():
-    """Before Python 3.12, `functools.cached_property` would hold a lock meanwhile, one for all instances."""
-    code = """
-    import hashlib, os, signal, threading, warnings, gristmill as gm
-    from gristmill import _manifest
-    warnings.simplefilter("ignore")
-
-    class Slow:
-        sha256 = staticmethod(lambda: (making.set(), never.wait(100)))
-
-    making, never = threading.Event(), threading.Event()
-    _manifest.hashlib = Slow
-    threading.Thread(target=lambda: gm.Manifest(("/a",), (1,)).fingerprint, daemon=True).start()
-    making.wait()
-    _manifest.hashlib = hashlib
-    child = os.fork()
-    if child == 0:
-        signal.alarm(40)
-        one = gm.Manifest(("/b",), (1,))
-        os._exit(one.fingerprint is not one.fingerprint)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-    os._exit(0)
-    """
-    process = start_python(code)
-    out, errors = process.communicate(timeout=100)
-    assert out == "0\n", out + errors
-
-
 def test_a_forked_child_gets_an_error_and_no_hang(shards, tokenizer_file):
     code = """
     import os, sys, warnings, gristmill as gm

@@ -159,6 +159,10 @@ def test_a_damaged_file_beside_the_tokenizer_is_named(tmp_path, tokenizer_json, 
     (tmp_path / "tokenizer_config.json").write_text(text)
     with pytest.raises(gm.TokenizerError, match=r"tokenizer_config\.json is not JSON"):
         gm.Encoder.from_pretrained(tmp_path)
+    # Options that name all that it could say leave it unread.
+    token = gm.Encoder.from_bytes(tokenizer_json).id_to_token(0)
+    encoder = gm.Encoder.from_pretrained(tmp_path, eos_token=token, bos_token=token)
+    assert (encoder.eos_id, encoder.bos_id) == (0, 0)
 
 
 def test_a_folder_in_the_place_of_a_file_beside_the_tokenizer_is_named(tmp_path, tokenizer_json):

@@ -28,28 +28,23 @@ def shortened(value: object) -> str:
     return shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "..."
 
 
-def integer(name: str, value: Any, least: int, most: int | None = None) -> int:
-    """An integer of at least `least` (and at most `most`); NumPy integers count, booleans do not."""
-    return _integer(name, value, least, most, or_none="")
-
-
-def optional_integer(name: str, value: Any, least: int, most: int | None = None) -> int | None:
-    """Like `integer`, or None."""
-    return None if value is None else _integer(name, value, least, most, or_none=", or None")
-
-
-def _integer(name: str, value: Any, least: int, most: int | None, or_none: str) -> int:
-    expected = f"an integer of at least {least}" if most is None else f"an integer from {least} to {most}"
-    expected += or_none
-    if isinstance(value, bool):
-        raise wrong_type(name, value, expected)
+def integer(name: str, value: Any, least: int, most: int, or_none: str = "") -> int:
+    """An integer from `least` to `most`; NumPy integers count, booleans do not."""
+    expected = f"an integer from {least} to {most}{or_none}"
     try:
-        number = operator.index(value)
+        number = None if isinstance(value, bool) else operator.index(value)
     except TypeError:
-        raise wrong_type(name, value, expected) from None
-    if number < least or (most is not None and number > most):
+        number = None
+    if number is None:
+        raise wrong_type(name, value, expected)
+    if not least <= number <= most:
         raise ArgumentError(f"{name}={shortened(number)}: expected {expected}")
     return number
+
+
+def optional_integer(name: str, value: Any, least: int, most: int) -> int | None:
+    """Like `integer`, or None."""
+    return None if value is None else integer(name, value, least, most, ", or None")
 
 
 def items(name: str, value: Any, expected: str) -> list[Any]:

@@ -42,7 +42,8 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
     - `grain`: `tokens`, `tokens_segment_ids`, `tokens_positions`.
     - `hf`: `input_ids`, `attention_mask`, `position_ids`, `labels`. Labels are not shifted. They are -100 on
       padding, on the first token that is given of a document, and wherever else the token before it in the row
-      is not the one before it in its document.
+      is not the one before it in its document. Models of `transformers` keep packed documents apart by
+      `position_ids` if they get no `attention_mask`: leave it out with `concat` and `best_fit`.
 
     With `provenance`, one more array says where each row's tokens come from: `provenance`, int32
     `[rows, entries, 4]` (`[entries, 4]` without `batch_size`). An entry stands for tokens that follow one another
@@ -151,10 +152,6 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
                 f"batch_size={rows}: a batch of rows of sequence_length={length} would have more than {_MOST_PLACES} "
                 "places"
             )
-        if isinstance(provenance, (bool, np.bool_)):
-            provenance = bool(provenance)
-        else:
-            provenance = _arguments.integer("provenance", provenance, 1, length)
         if on_stats is not None and not callable(on_stats):
             raise _arguments.wrong_type("on_stats", on_stats, "a function that takes a dict, or None")
         if bos is None:
@@ -182,6 +179,12 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
             "prefetch": _arguments.integer("prefetch", prefetch, 1, 1024),
             "verify": _arguments.fraction("verify", verify),
         }
+        entries = _provenance_entries(provenance, length, packing, truncation, checked["max_segments"])
+        if (rows or 1) * entries * _core.PROVENANCE_NUMBERS > _MOST_PLACES:
+            raise ArgumentError(
+                f"provenance={provenance!r}: a batch of {rows} rows would have more than {_MOST_PLACES} numbers of it; "
+                "give fewer entries of a row"
+            )
         manifest = Manifest.find(shards)
         lane_count = _lanes.count(lanes, rows, len(manifest))
         own_lanes = _lanes.of_host(lane_count, shard_index, shard_count)
@@ -196,7 +199,7 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
             own_lanes=own_lanes,
             eos=encoder.special_token_id("eos", eos),
             bos=encoder.special_token_id("bos", bos),
-            provenance=provenance,
+            provenance_entries=entries,
             on_stats=on_stats,
             **checked,
         )
@@ -293,6 +296,19 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         dataset = copy.copy(self)
         dataset._settings = replace(self._settings, **changes)
         return dataset
+
+
+def _provenance_entries(
+    provenance: bool | int, length: int, packing: str, truncation: str, max_segments: int | None
+) -> int:
+    """The entries of a row's provenance that the argument means; 0: the rows have none."""
+    if not isinstance(provenance, (bool, np.bool_)):
+        return _arguments.integer("provenance", provenance, 1, length)
+    if not provenance:
+        return 0
+    if packing == "pad":
+        return 2 if truncation == "middle" else 1
+    return min(max_segments or max(16, length // 16), length)
 
 
 def _quarantine_file(value: "Pathish | None", on_error: str) -> str | None:

@@ -19,7 +19,6 @@ from gristmill._errors import (
     TokenizerError,
 )
 from gristmill._manifest import Pathish
-from gristmill._once import once
 
 Ids: TypeAlias = "npt.NDArray[np.int32]"
 SpecialTokensInText: TypeAlias = Literal["id", "text"]
@@ -61,8 +60,10 @@ class Encoder:
       cache_bytes: about how far the cache of each thread may grow.
 
     Attributes:
-      eos_id: id of the token that ends a document, if a file beside tokenizer.json names one, else None.
+      eos_id: id of the token that ends a document, if an option or a file beside tokenizer.json names one, else None.
       bos_id: id of the token that begins a document, likewise.
+      fingerprint: hash of tokenizer.json, of `special_tokens_in_text`, of the version of `tokenizers`, and of the ids
+        of a probe text.
 
     Raises:
       TokenizerError: the `tokenizers` library cannot load the file.
@@ -97,13 +98,16 @@ class Encoder:
             "cache_bytes": _arguments.integer("cache_bytes", cache_bytes, 0, _LARGEST_CACHE),
         }
         try:
-            self._core = _core.Encoder(json_bytes, special_tokens_in_text == "text", engine == "reference", cache_bytes)
+            self._core = _make_core(json_bytes, self._settings)
         except TokenizerError as error:
             raise TokenizerError(f"{error}{_diagnosis.of_bytes(json_bytes, str(error))}") from None
-        self.eos_id = self._id_of_option("eos_token", eos_token)
-        self.bos_id = self._id_of_option("bos_token", bos_token)
+        self.eos_id, self.bos_id = (
+            None if token is None else self.special_token_id(name, _arguments.text(name, token))
+            for name, token in (("eos_token", eos_token), ("bos_token", bos_token))
+        )
         # Of "eos" and "bos": the tokens that files beside tokenizer.json name and the vocabulary lacks.
         self._unknown: dict[str, str] = {}
+        self.fingerprint = self._hash()
 
     @classmethod
     def from_bytes(cls, json_bytes: bytes, **options: Unpack[EncoderOptions]) -> Self:
@@ -150,7 +154,8 @@ class Encoder:
             encoder = cls(json_bytes, **options)
         except TokenizerError as error:
             raise TokenizerError(f"{path}: {error}") from None
-        encoder._take_special_tokens(_special_tokens_beside(path))
+        if encoder.eos_id is None or encoder.bos_id is None:
+            encoder._take_special_tokens(_special_tokens_beside(path))
         return encoder
 
     @classmethod
@@ -286,24 +291,16 @@ class Encoder:
         """
         return self._core.largest_id
 
-    @property
-    @once
-    def fingerprint(self) -> str:
-        """Hash of tokenizer.json, of the version of `tokenizers`, and of the ids of a probe text.
-
-        A vocabulary without an unknown token may not have the probe's characters: then the words of the error count.
-        With dropout, which gives a text other ids each time, the probe does not count; nor does it with two added
-        tokens that normalize alike, of which each load finds either.
-        """
+    def _hash(self) -> str:
         digest = hashlib.sha256(self._core.json)
         digest.update(self._settings["special_tokens_in_text"].encode())
         digest.update(_core.TOKENIZERS_VERSION.encode())
-        if self._core.dropout or self._core.ambiguous_tokens:
-            return digest.hexdigest()[:16]
-        try:
-            digest.update(self.encode(_PROBE).tobytes())
-        except TokenizerError as error:
-            digest.update(str(error).encode())
+        # With dropout, or two added tokens that normalize alike, a text's ids differ from load to load.
+        if not (self._core.dropout or self._core.ambiguous_tokens):
+            try:
+                digest.update(self.encode(_PROBE).tobytes())
+            except TokenizerError as error:  # a vocabulary may lack the probe's characters
+                digest.update(str(error).encode())
         return digest.hexdigest()[:16]
 
     def special_token_id(self, name: str, given: "str | int | bool | None") -> int | None:
@@ -346,14 +343,6 @@ class Encoder:
             raise ArgumentError(f"{name}={token_id}: the vocabulary has no such id{self._candidates()}")
         return token_id
 
-    def _id_of_option(self, name: str, token: str | None) -> int | None:
-        if token is None:
-            return None
-        found = self.token_to_id(_arguments.text(name, token))
-        if found is None:
-            raise ArgumentError(f"{name}={token!r}: the vocabulary has no such token{self._candidates()}")
-        return found
-
     def _take_special_tokens(self, named: dict[str, list[str]]) -> None:
         """Takes the first token of each list that the vocabulary has, where no option has named one."""
         for name, tokens in named.items():
@@ -371,13 +360,15 @@ class Encoder:
         added = json.loads(self._core.json).get("added_tokens") or []
         special = [token["content"] for token in added if token.get("special")]
         if not special:
-            return ""
+            return ". It has no special tokens"
         shown = ", ".join(map(repr, special[:12]))
         return f". Its special tokens are {shown}" + (f" and {len(special) - 12} more" if len(special) > 12 else "")
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        attributes = {name: value for name, value in vars(self).items() if name not in ("_core", "_fingerprint")}
-        return _rebuild, (type(self), self._core.json, self._settings), attributes
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_core": self._core.json}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _core=_make_core(state["_core"], state["_settings"]))
 
     def __copy__(self) -> Self:
         return self
@@ -446,10 +437,9 @@ def _inflated(json_bytes: bytes) -> bytes:
         raise TokenizerError(f"expected gzip data because it begins with 1f 8b: {error}") from None
 
 
-def _rebuild(kind: type[Encoder], json_bytes: bytes, settings: dict[str, Any]) -> Encoder:
-    encoder = Encoder(json_bytes, **settings)
-    encoder.__class__ = kind  # whose `__init__` may take other arguments
-    return encoder
+def _make_core(json_bytes: bytes, settings: dict[str, Any]) -> _core.Encoder:
+    as_text, reference = settings["special_tokens_in_text"] == "text", settings["engine"] == "reference"
+    return _core.Encoder(json_bytes, as_text, reference, settings["cache_bytes"])
 
 
 def _special_tokens_beside(path: Path) -> dict[str, list[str]]:

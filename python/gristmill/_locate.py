@@ -151,7 +151,7 @@ def _dataset(shards: list[str], encoder: Encoder, arguments: Mapping[str, Any]) 
     except TypeError as error:
         raise ArgumentError(f"not an argument of PackedDataset: {error}") from None
     # All segments are listed, however many.
-    return dataset._with(provenance=dataset._settings.sequence_length)
+    return dataset._with(provenance_entries=dataset._settings.sequence_length)
 
 
 def _play(dataset: PackedDataset, state: _state.State, step: int, row: int) -> "tuple[int, Element | None]":

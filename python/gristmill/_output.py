@@ -72,23 +72,6 @@ def cleaning_up_when_terminated() -> contextlib.AbstractContextManager[None]:
     return _handling(signal.SIGTERM, signal.SIG_DFL, lambda *_: sys.exit(TERMINATED))
 
 
-@contextlib.contextmanager
-def postponing_termination() -> Iterator[None]:
-    """What handles SIGTERM does so behind this block."""
-    handler = signal.getsignal(signal.SIGTERM)
-    if threading.current_thread() is not threading.main_thread() or not callable(handler):
-        yield
-        return
-    came: list[tuple[Any, Any]] = []
-    signal.signal(signal.SIGTERM, lambda *arguments: came.append(arguments))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, handler)
-        if came:
-            handler(*came[0])
-
-
 def print_json(value: Any) -> None:
     """Prints a command's result for other programs."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"  # what is no file has none

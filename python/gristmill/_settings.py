@@ -2,14 +2,13 @@
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from gristmill import _arguments, _core, _fingerprint, _sharding
 from gristmill._encoder import Encoder
 from gristmill._errors import ArgumentError
 from gristmill._manifest import Manifest
-from gristmill._once import once
 
 PROVENANCE = "provenance"
 
@@ -44,14 +43,15 @@ class Settings:
     threads: int | None
     prefetch: int
     verify: float
-    provenance: bool | int
+    # Entries of a row's provenance; 0: the rows have none.
+    provenance_entries: int
     on_stats: Callable[[dict[str, Any]], None] | None
 
-    @property
-    @once
-    def fingerprint(self) -> str:
-        """What defines the stream: all that changes it, and nothing that its packing does not use."""
-        return _fingerprint.make(
+    # What defines the stream: all that changes it, and nothing that its packing does not use.
+    fingerprint: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        fingerprint = _fingerprint.make(
             {
                 "manifest": self.manifest.fingerprint,
                 "tokenizer": self.encoder.fingerprint,
@@ -75,6 +75,7 @@ class Settings:
                 "max_document_bytes": self.max_document_bytes,
             }
         )
+        object.__setattr__(self, "fingerprint", fingerprint)
 
     @property
     def stream_name(self) -> str:
@@ -100,17 +101,6 @@ class Settings:
     def rows_per_lane(self) -> int:
         """Rows of each lane in a step."""
         return 1 if self.batch_size is None else self.batch_size // self.lanes
-
-    @property
-    def provenance_entries(self) -> int:
-        """Entries of a row's provenance; 0: the rows have none."""
-        if not isinstance(self.provenance, bool):
-            return self.provenance
-        if not self.provenance:
-            return 0
-        if self.packing == "pad":
-            return 2 if self.truncation == "middle" else 1
-        return min(self.max_segments or max(16, self.sequence_length // 16), self.sequence_length)
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:

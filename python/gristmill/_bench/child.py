@@ -1,6 +1,5 @@
 """Measurements in processes of their own: how one is started, and how it says what it found."""
 
-import contextlib
 import json
 import subprocess
 import sys
@@ -8,7 +7,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gristmill._errors import GristmillError
-from gristmill._output import postponing_termination
 
 
 def measure(what: str, module: str, request: Any, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -26,20 +24,14 @@ def measure(what: str, module: str, request: Any, environment: Mapping[str, str]
     Raises:
       GristmillError: it failed.
     """
-    with contextlib.ExitStack() as ending:
-        with postponing_termination():  # else a child might be left that nobody knows yet
-            process = ending.enter_context(
-                subprocess.Popen(
-                    [sys.executable, "-m", module],
-                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True,
-                )
-            )  # fmt: skip
-            ending.callback(process.kill)
-        output, errors = process.communicate(json.dumps(request))
+    # Interrupted while it starts the process, `run` does not know it: that finds no request then, and ends.
+    process = subprocess.run(
+        [sys.executable, "-m", module], input=json.dumps(request), capture_output=True, env=environment, text=True
+    )
     if process.returncode:
-        last = (errors.strip().splitlines() or ["no message"])[-1]
+        last = (process.stderr.strip().splitlines() or ["no message"])[-1]
         raise GristmillError(f"{what} failed with exit code {process.returncode}: {last}")
-    found: dict[str, Any] = json.loads(output.splitlines()[-1])
+    found: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
     return found
 
 
