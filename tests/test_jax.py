@@ -21,7 +21,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import gristmill as gm
 from conftest import assert_same_batches
-from gristmill import _agreement, _exchange, _global
+from gristmill import _agreement, _exchange, _global, _sharding
 from stand_ins import Uneven, sharding_of
 
 
@@ -87,6 +87,10 @@ def test_for_sharding_refuses_what_it_cannot_do(dataset, shards, encoder, mesh, 
         dataset.for_sharding(mesh)
     with pytest.raises(gm.ArgumentError, match=r"does not fit batches of shape \(8, 512\) .*divisible by 3"):
         dataset.for_sharding(Uneven(()))
+    with pytest.raises(gm.ArgumentError, match=r"does not fit batches of shape \(8, 512\) .*for arrays of 3 axes"):
+        dataset.for_sharding(NamedSharding(mesh, PartitionSpec("data", None, None)))
+    with pytest.raises(gm.ArgumentError, match=r"provenance: its rows cannot be divided as a Uneven .*NamedSharding"):
+        _sharding.of_rows(Uneven(()))
     monkeypatch.setattr(jax, "process_index", lambda: 7)
     with pytest.raises(gm.ArgumentError, match="no device of this process, 7: it spans the processes 0, 1"):
         dataset.for_sharding(sharding_of([(0, 4)], [(4, 8)]))
@@ -222,6 +226,34 @@ def test_an_interrupt_loses_no_batch(dataset, sharding, monkeypatch):
                 break
     assert interrupts >= 2
     assert_same_batches(got, expected)
+
+
+def test_a_way_back_that_fails_skips_nothing(tmp_path, encoder, sharding, monkeypatch):
+    """Behind an interrupted `next` the pipeline is ahead; it cannot go back while its quarantine file is gone."""
+    shard, listed = tmp_path / "a.jsonl", tmp_path / "left_out.jsonl"
+    shard.write_text('{"text": "a"}\nbad\n' + '{"text": "some words of a document"}\n' * 200)
+    ds = gm.PackedDataset(
+        shard, tokenizer=encoder, sequence_length=32, batch_size=4, on_error="quarantine", quarantine_file=listed
+    )
+    make, interrupted = jax.make_array_from_process_local_data, threading.Event()
+
+    def interrupt_once(*arguments):
+        if len(got) == 2 and not interrupted.is_set():
+            interrupted.set()
+            raise KeyboardInterrupt
+        return make(*arguments)
+
+    monkeypatch.setattr(jax, "make_array_from_process_local_data", interrupt_once)
+    monkeypatch.setattr(_global.GlobalBatches, "_take_ready", lambda batches: None)
+    got = []
+    with gm.global_batches(ds, sharding) as batches:
+        got += itertools.islice(batches, 2)
+        with pytest.raises(KeyboardInterrupt):
+            next(batches)
+        listed.unlink()
+        for _ in range(3):
+            with pytest.raises(gm.GristmillError, match="it was removed while it was in use"):
+                next(batches)
 
 
 def test_the_quarantine_is_as_of_the_batches_handed_out(tmp_path, encoder, sharding, monkeypatch):

@@ -209,11 +209,34 @@ def test_globs_match_what_python_s_do(folder, monkeypatch, pattern, absolute):
     def shards(paths):
         return {path for path in paths if Path(path).is_file()}
 
+    def files(paths):
+        """Without the other names that a link back up gives them."""
+        return {Path(path).parent.resolve() / Path(path).name for path in paths}
+
     try:
         expected = shards(glob.glob(pattern, recursive=True))  # noqa: PTH207 - what is compared with
     except ValueError:  # for a NUL
         expected = set()
-    assert shards(_glob.matches(pattern)) == expected
+    found = shards(_glob.matches(pattern))
+    assert found <= expected
+    assert files(found) == files(expected)
+
+
+def test_links_back_up_are_not_followed_without_end(folder):
+    found = gm.Manifest.find(f"{folder}/**/*.jsonl").paths
+    for name in ("a/one", "a/two", "b/three"):
+        (folder / name).symlink_to("..")
+    assert gm.Manifest.find(f"{folder}/**/*.jsonl").paths == found
+    assert gm.Manifest.find(f"{folder}/a/one/**/*.jsonl").paths == tuple(
+        path.replace(f"{folder}/", f"{folder}/a/one/") for path in found
+    )
+
+
+def test_each_shard_is_looked_at_once(folder, monkeypatch):
+    looked, stat = [], os.stat
+    monkeypatch.setattr(os, "stat", lambda path, **options: looked.append(path) or stat(path, **options))
+    found = gm.Manifest.find(f"{folder}/**/*.jsonl").paths
+    assert sorted(path for path in map(str, looked) if path in found) == list(found)
 
 
 CLOSED = """

@@ -44,13 +44,15 @@ def matches(pattern: str, *, folders: bool = False) -> Iterator[str]:
             yield from _named(os.path.join(folder, name))
 
 
-def _below(folder: str, *, folders: bool) -> Iterator[str]:
+def _below(folder: str, *, folders: bool, above: tuple[str, ...] = ()) -> Iterator[str]:
+    above = (*above, os.path.realpath(folder or os.curdir))
     for entry in _entries(folder, folders=folders):
         if entry.name[0] != ".":
             path = os.path.join(folder, entry.name)
             yield path
-            if _is_folder(entry):
-                yield from _below(path, folders=folders)
+            # A link back up gives what is there other names, and two of them without end.
+            if _is_folder(entry) and os.path.realpath(path) not in above:
+                yield from _below(path, folders=folders, above=above)
 
 
 def _entries(folder: str, *, folders: bool) -> list["os.DirEntry[str]"]:

@@ -23,7 +23,7 @@ import jax
 
 from gristmill import _agreement, _core, _sharding, _state_files
 from gristmill._dataset import PackedDataset
-from gristmill._errors import ArgumentTypeError, GristmillError
+from gristmill._errors import ArgumentTypeError, GristmillError, StateError
 from gristmill._iterator import Element, HasThreads, PackedDatasetIterator
 from gristmill._settings import PROVENANCE
 
@@ -212,8 +212,8 @@ class GlobalBatches(HasThreads, _state_files.LoadsAnyProcessCount, grain.Dataset
             return
         try:
             self._iterator.set_state(self._going_to.state)
-        except GristmillError:
-            self._going_to = None  # a state of the caller's that is refused: all stays as it was
+        except StateError:
+            self._going_to = None  # one of the caller's that is refused: all stays as it was
             raise
         self._ahead = None
         self._told = replace(self._tell(_NOTHING_LISTED), quarantine=self._going_to.quarantine)

@@ -105,7 +105,7 @@ def _whole_value(path: Path) -> dict[str, Any] | None:
         with _gzipped.open_inflated(path) as file:
             # In pieces: of one that is cut off, what lies before is known.
             while len(start) < _START and (piece := file.read(_PIECE)):
-                start += piece
+                start = (start + piece).lstrip()
             if start[:1] != b"{" or _is_record(start):
                 return None
             value = json.loads(start + file.read(_LARGEST_VALUE))
@@ -127,7 +127,7 @@ def _is_record(start: bytes) -> bool:
     line, _, rest = start.partition(b"\n")
     if not rest.strip():
         # A first line that goes on is a long record, if it does not begin as one of the values.
-        return len(start) == _START and not (_BEGINS_AS_STATE.search(start) or _BEGINS_AS_TOKENIZER.search(start))
+        return len(start) >= _START and not (_BEGINS_AS_STATE.search(start) or _BEGINS_AS_TOKENIZER.search(start))
     try:
         json.loads(line, parse_int=float)
     except ValueError:
@@ -268,8 +268,7 @@ def _describe_shard(found: dict[str, Any]) -> str:
 
 def _summary(path: Path, state: _state.State) -> dict[str, Any]:
     cursors = {
-        lane: dict(zip(CURSOR_FIELDS, cursor, strict=True))
-        for lane, cursor in sorted(state["lanes"].items(), key=lambda item: int(item[0]))
+        lane: _state.numbers(cursor) for lane, cursor in sorted(state["lanes"].items(), key=lambda item: int(item[0]))
     }
     totals = CURSOR_FIELDS[CURSOR_FIELDS.index("records") :]
     return {

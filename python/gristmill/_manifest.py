@@ -5,18 +5,19 @@ import glob
 import hashlib
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import stat
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from gristmill import _glob
 from gristmill._arguments import integer, items, utf8_path, working_folder, wrong_type
 from gristmill._errors import ArgumentError, MissingShardError
-from gristmill._once import once
 
 Pathish: TypeAlias = "str | os.PathLike[str]"
 
 _LARGEST_SIZE = 2**63 - 1
+_FOLDER = "a folder"
 
 
 @dataclass(frozen=True)
@@ -31,11 +32,13 @@ class Manifest:
       sizes: size of each shard in bytes, as stored (compressed).
       folder: what relative paths start from: the working folder when the manifest was made. Part of what makes two
         manifests equal; empty if there are no relative paths.
+      fingerprint: hash of the paths below their common folder and the sizes: the same wherever the folder lies.
     """
 
     paths: tuple[str, ...]
     sizes: tuple[int, ...]
     folder: str = field(init=False, repr=False)
+    fingerprint: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if len(self.paths) != len(self.sizes):
@@ -48,13 +51,19 @@ class Manifest:
         object.__setattr__(self, "folder", "" if all(map(os.path.isabs, self.paths)) else _working_folder())
         # The order does not depend on how the paths are spelled. Links are followed nowhere: two names of one file may
         # be meant.
-        absolute = self._absolute()
+        absolute = [os.path.normpath(os.path.join(self.folder, path)) for path in self.paths]
         order = sorted(range(len(self.paths)), key=lambda i: os.fsencode(absolute[i]))
         for before, after in itertools.pairwise(order):
             if absolute[before] == absolute[after]:
                 raise ArgumentError(f"shard {self.paths[after]!r} is listed twice: name each file once")
         object.__setattr__(self, "paths", tuple(self.paths[i] for i in order))
         object.__setattr__(self, "sizes", tuple(int(self.sizes[i]) for i in order))
+        # Not relpath, which takes seconds for a hundred thousand paths.
+        below = len(os.path.commonpath([os.path.dirname(path) for path in absolute]).rstrip(os.sep)) + 1
+        digest = hashlib.sha256()
+        for i, size in zip(order, self.sizes, strict=True):
+            digest.update(os.fsencode(absolute[i][below:]) + b"\0" + str(size).encode() + b"\0")
+        object.__setattr__(self, "fingerprint", digest.hexdigest()[:16])
 
     @classmethod
     def find(cls, shards: "Pathish | Iterable[Pathish] | Manifest") -> "Manifest":
@@ -79,34 +88,16 @@ class Manifest:
         patterns = items("shards", shards, expected)
         if not patterns:
             raise ArgumentError("shards=[]: expected at least one path or glob")
-        spelled: dict[str, str] = {}
+        spelled: dict[str, tuple[str, int]] = {}
         real_folder = functools.cache(os.path.realpath)  # of many shards there are few
         for pattern in patterns:
             # In one pattern only a folder's link gives a file several names, and the shortest without it.
-            for path in sorted(_matches(pattern), key=lambda path: (path.count(os.sep), path)):
+            for path, size in sorted(_matches(pattern), key=lambda match: (match[0].count(os.sep), match)):
                 _check_name(path)  # before the message of another error has to spell it
                 folder, name = os.path.split(path)
-                spelled.setdefault(os.path.join(real_folder(folder), name), path)
-        paths = spelled.values()
-        try:
-            return cls(tuple(paths), tuple(os.stat(path).st_size for path in paths))
-        except FileNotFoundError as error:
-            raise MissingShardError(f"{error.filename!r} was removed while the shards were listed") from error
-
-    @property
-    @once
-    def fingerprint(self) -> str:
-        """Hash of the paths below their common folder and the sizes: the same wherever the folder lies."""
-        absolute = self._absolute()
-        folder = os.path.commonpath([os.path.dirname(path) for path in absolute])
-        below = len(folder.rstrip(os.sep)) + 1  # not relpath, which takes seconds for a hundred thousand paths
-        digest = hashlib.sha256()
-        for path, size in zip(absolute, self.sizes, strict=True):
-            digest.update(os.fsencode(path[below:]) + b"\0" + str(size).encode() + b"\0")
-        return digest.hexdigest()[:16]
-
-    def _absolute(self) -> list[str]:
-        return [os.path.normpath(os.path.join(self.folder, path)) for path in self.paths]
+                spelled.setdefault(os.path.join(real_folder(folder), name), (path, size))
+        paths, sizes = zip(*spelled.values(), strict=True)
+        return cls(paths, sizes)
 
     def __iter__(self) -> Iterator[tuple[str, int]]:
         return zip(self.paths, self.sizes, strict=True)
@@ -118,26 +109,31 @@ class Manifest:
         return f"<Manifest of {len(self)} shards, {sum(self.sizes):,} bytes, {self.fingerprint}>"
 
 
-def _matches(pattern: object) -> Sequence[str]:
+def _matches(pattern: object) -> list[tuple[str, int]]:
+    """The shards that a path or glob means, and their sizes in bytes; on a network file system each look counts."""
     if not isinstance(pattern, (str, os.PathLike)):
         raise wrong_type("shards", pattern, "paths and globs")
     name = os.fspath(pattern)
     if not isinstance(name, str):
         raise wrong_type("shards", pattern, "paths and globs as strings")
-    if os.path.isfile(name):
-        return [name]
-    if os.path.isdir(name):
+    size, what = _look(name)
+    if size is not None:
+        return [(name, size)]
+    if what == _FOLDER:
         raise MissingShardError(
             f"{name!r} is a folder: name its shards, for example {os.path.join(name, '*.json.gz')!r}"
         )
     if os.path.lexists(name):
-        raise MissingShardError(f"{name!r} is {_what_it_is(name)}: a shard is a regular file, or a link to one")
-    matches = [path for path in _glob.matches(name) if os.path.basename(path) and not os.path.isdir(path)]
-    for path in matches:
-        if not os.path.isfile(path):
+        raise MissingShardError(f"{name!r} is {what}: a shard is a regular file, or a link to one")
+    matches = []
+    for path in filter(os.path.basename, [*_glob.matches(name)]):  # what cannot be listed is said first
+        size, what = _look(path)
+        if size is not None:
+            matches.append((path, size))
+        elif what != _FOLDER:
             raise MissingShardError(
-                f"{path!r}, which matches {name!r}, is {_what_it_is(path)}: bring its file back, or name the shards so "
-                "that it is not among them"
+                f"{path!r}, which matches {name!r}, is {what}: bring its file back, or name the shards so that it is "
+                "not among them"
             )
     if matches:
         return matches
@@ -145,20 +141,25 @@ def _matches(pattern: object) -> Sequence[str]:
     raise MissingShardError(f"{what} {name!r} (working folder: {working_folder()}){_hint(name)}")
 
 
+def _look(path: str) -> tuple[int | None, str]:
+    """The size in bytes of a regular file, or None and what else is there."""
+    try:
+        found = os.stat(path)
+    except ValueError:  # no name has a NUL
+        return None, "nothing"
+    except OSError as error:
+        is_gone = error.errno in _glob.NOTHING_THERE
+        return None, "a link that leads to no file" if is_gone else f"out of reach ({error.strerror})"
+    if stat.S_ISREG(found.st_mode):
+        return found.st_size, "a file"
+    return None, _FOLDER if stat.S_ISDIR(found.st_mode) else "a pipe, a socket or a device"
+
+
 def _working_folder() -> str:
     try:
         return os.getcwd()
     except FileNotFoundError:
         raise MissingShardError("the working folder was removed, from which relative paths start") from None
-
-
-def _what_it_is(path: str) -> str:
-    try:
-        os.stat(path)
-    except OSError as error:
-        is_gone = error.errno in _glob.NOTHING_THERE
-        return "a link that leads to no file" if is_gone else f"out of reach ({error.strerror})"
-    return "a pipe, a socket or a device"
 
 
 def _hint(name: str) -> str:

@@ -71,11 +71,20 @@ def lanes_of_processes(
 
 
 def of_rows(sharding: Any) -> Any:
-    """The sharding of an array that has the same rows and other columns, which are not split."""
+    """The sharding of an array that has the same rows and other columns, which are not split.
+
+    Raises:
+      ArgumentError: it is neither a `NamedSharding` nor one of a single device.
+    """
     import jax
 
+    if isinstance(sharding, jax.sharding.SingleDeviceSharding):
+        return sharding
     if not isinstance(sharding, jax.sharding.NamedSharding):
-        return sharding  # of one device, which splits nothing
+        raise ArgumentError(
+            f"provenance: its rows cannot be divided as a {type(sharding).__name__} divides those of tokens; use a "
+            "NamedSharding, or leave provenance out"
+        )
     spec = jax.sharding.PartitionSpec(*sharding.spec[:1])
     return jax.sharding.NamedSharding(sharding.mesh, spec, memory_kind=sharding.memory_kind)
 
@@ -86,12 +95,13 @@ def _rows_of_processes(sharding: Any, shape: tuple[int, int]) -> dict[int, tuple
         raise _arguments.wrong_type(
             "sharding", sharding, "a jax.sharding.Sharding, such as NamedSharding(mesh, PartitionSpec('data'))"
         )
+    unfit = f"the sharding does not fit batches of shape {shape} (batch_size, sequence_length)"
+    if len(spec := getattr(sharding, "spec", ())) > len(shape):
+        raise ArgumentError(f"{unfit}: its spec, {spec}, is for arrays of {len(spec)} axes")
     try:
         indices = sharding.devices_indices_map(shape)
     except ValueError as error:
-        raise ArgumentError(
-            f"the sharding does not fit batches of shape {shape} (batch_size, sequence_length): {error}"
-        ) from error
+        raise ArgumentError(f"{unfit}: {error}") from error
     spans: dict[int, set[Span]] = {}
     for device, index in indices.items():
         spans.setdefault(device.process_index, set()).add(index[0].indices(shape[0])[:2])

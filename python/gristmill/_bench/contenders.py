@@ -9,7 +9,6 @@ What a contender does before it gives its generator (imports, loading the tokeni
 measured.
 """
 
-import gzip
 import itertools
 import json
 from collections.abc import Callable, Generator, Iterator
@@ -39,7 +38,7 @@ class Job:
     """What every contender is given.
 
     Attributes:
-      shards: paths of gzipped JSONL files.
+      shards: paths of JSONL files, gzipped or not.
       text_field: key of the text.
       tokenizer: path of a tokenizer.json.
       eos: id put behind each document; None: none.
@@ -275,9 +274,10 @@ def _shard_texts(path: str, text_field: str) -> Any:
 
 
 def _texts(path: str, text_field: str) -> Iterator[str]:
-    with gzip.open(path) as lines:
+    with _gzipped.open_inflated(Path(path)) as lines:
         for line in lines:
-            yield json.loads(line)[text_field]
+            if line.strip():
+                yield json.loads(line)[text_field]
 
 
 def _packed(documents: Iterator[list[int]], job: Job) -> Batches:
