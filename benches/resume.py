@@ -23,9 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import gristmill as gm
-from gristmill import _core, _sample
+from gristmill import _sample, _state
 
-BYTE = _core.CURSOR_FIELDS.index("byte")
 PIECE = 1 << 18
 
 
@@ -86,7 +85,7 @@ def state_in_the_middle(paths: list[Path], tokenizer: str, megabytes: int) -> di
 
 
 def bytes_before(state: dict) -> list[int]:
-    return [cursor[BYTE] for cursor in state["lanes"].values()]
+    return [_state.numbers(cursor)["byte"] for cursor in state["lanes"].values()]
 
 
 # What is measured, each in a process of its own.

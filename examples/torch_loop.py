@@ -11,6 +11,9 @@ each global batch. The dataset of one rank:
 Use `epochs=None` with several ranks: with a finite number, each rank ends when its own lanes do, which may be some
 steps before the others. The state, `iterator.get_state()`, is plain JSON; `gm.merge_states` joins the states of all
 ranks, so that another number of ranks can restore them.
+
+Models of `transformers` keep the documents of a packed row apart by `position_ids`, if they get no mask: with
+`layout="hf"`, drop `attention_mask`, which is 1 on all of them.
 """
 
 import sys

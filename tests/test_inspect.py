@@ -56,6 +56,12 @@ def test_inspect_tokenizer(capsys):
     assert f"fingerprint    {encoder.fingerprint}" in capsys.readouterr().out
 
 
+def test_white_space_in_front_of_a_tokenizer_is_skipped(tmp_path, capsys):
+    spaced = tmp_path / "spaced.json"
+    spaced.write_bytes(b"\n" * 100_000 + _sample.tokenizer().read_bytes())
+    assert run_json(capsys, "inspect", spaced)["kind"] == "tokenizer"
+
+
 def test_inspect_shard(tmp_path, capsys):
     path = shard_of(tmp_path, '{"id": 1, "text": "abc"}', "", '{"id": null, "text": "defgh", "meta": {}}')
     found = run_json(capsys, "inspect", path)
@@ -230,9 +236,9 @@ def test_shards_go_with_a_state_alone(folder, tmp_path, capsys):
 
 def test_inspect_names_what_is_wrong_with_a_state(state, capsys):
     saved = json.loads(state.read_text())
-    saved["lanes"]["3"] = [1, 2]
+    saved["lanes"]["3"] = "1 2"
     state.write_text(json.dumps(saved))
-    assert "the state of lane 3 is a list of" in fails(capsys, "inspect", state)
+    assert "the state of lane 3 is a string of" in fails(capsys, "inspect", state)
 
 
 def check_row(found, batches):

@@ -74,7 +74,7 @@ def test_every_entry_is_in_the_list_the_file_the_state_and_the_counts(broken, en
     stats = iterator.stats()
     assert (stats["quarantined"], stats["lost_shards"]) == (20, 4)
     assert stats["documents"] + stats["quarantined"] == sum(
-        _state.number("records", cursor) for cursor in iterator.get_state()["lanes"].values()
+        _state.numbers(cursor)["records"] for cursor in iterator.get_state()["lanes"].values()
     )
     assert places(iterator.quarantine()) == places(listed(file))
     for epoch in (0, 1):
@@ -84,7 +84,7 @@ def test_every_entry_is_in_the_list_the_file_the_state_and_the_counts(broken, en
         )
     for lane, cursor in iterator.get_state()["lanes"].items():
         numbers = [entry["number"] for entry in listed(file) if entry["lane"] == int(lane)]
-        assert numbers == list(range(1, _state.number("quarantined", cursor) + 1))
+        assert numbers == list(range(1, _state.numbers(cursor)["quarantined"] + 1))
     cut = [entry for entry in listed(file) if "cut off" in entry["reason"]]
     assert [Path(entry["shard"]).name[0] for entry in sorted(cut, key=lambda entry: entry["shard"])] == list("2255")
 
@@ -151,7 +151,7 @@ def test_a_restored_run_lists_nothing_twice_and_nothing_less(broken, encoder, tm
         saved = iterator.get_state()["lanes"]
         lines = listed(tmp_path / "counted.jsonl")
         assert all(
-            sum(e["lane"] == int(lane) for e in lines) >= _state.number("quarantined", cursor)
+            sum(e["lane"] == int(lane) for e in lines) >= _state.numbers(cursor)["quarantined"]
             for lane, cursor in saved.items()
         )
 
@@ -290,7 +290,7 @@ def test_an_entry_that_is_counted_may_be_listed_no_more(tmp_path, encoder, caplo
         next(iterator)
         iterator.close()
     assert (iterator.stats()["quarantined"], iterator.quarantine()) == (1, [])
-    assert caplog.messages == ["1 records were left out, 1 in all"]
+    assert caplog.messages == ["1 record was left out, 1 in all"]
 
 
 def until_it_fails(iterator):

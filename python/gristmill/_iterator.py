@@ -147,7 +147,8 @@ class PackedDatasetIterator(
                 "the state was saved between the rows of a step, and restores only onto the same lanes: save after a "
                 "whole step, or use batch_size"
             )
-        self._pipeline.restore(checked["step"], checked["row"], [list(checked["lanes"][str(lane)]) for lane in own])
+        cursors = [list(_state.numbers(checked["lanes"][str(lane)]).values()) for lane in own]
+        self._pipeline.restore(checked["step"], checked["row"], cursors)
         self._reporter.restored()
 
     def close(self) -> None:
@@ -170,7 +171,7 @@ class PackedDatasetIterator(
         state = self.get_state()
         epochs = self._settings.epochs
         return [
-            {"exhausted": _state.number("epoch", cursor) == epochs, "state": _state.of_lane(state, lane)}
+            {"exhausted": _state.numbers(cursor)["epoch"] == epochs, "state": _state.of_lane(state, lane)}
             for lane, cursor in state["lanes"].items()
         ]
 
@@ -291,7 +292,13 @@ class _Reporter:
         new, self._quarantined = all_now - self._quarantined, all_now
         if new > 0:  # fewer than before: an element was taken back
             self._listed, entries = self._pipeline.quarantine(self._listed)
-            _LOG.warning("%d records were left out, %d in all%s", new, all_now, _first(entries))
+            _LOG.warning(
+                "%d %s left out, %d in all%s",
+                new,
+                "record was" if new == 1 else "records were",
+                all_now,
+                _first(entries),
+            )
         if self._on_stats is not None:
             try:
                 self._on_stats(stats)

@@ -1,11 +1,12 @@
 """Saved states: their form, joining those of several hosts, and checking them.
 
     {"version": 1, "fingerprint": "manifest=... tokenizer=... lanes=8 ...",
-     "step": 120, "row": 0, "lanes": {"0": [0, 3, 1041, ...], "1": [...]}}
+     "step": 120, "row": 0, "lanes": {"0": "0 3 1041 ...", "1": "..."}}
 
 `step` counts whole steps that were delivered, `row` the rows of the next one when single rows are handed
-out. A lane's list holds the numbers named in `CURSOR_FIELDS`: its place in the shards and its totals. All
-values are plain integers and strings, and the form never changes in a run.
+out. A lane's string holds the numbers named in `CURSOR_FIELDS`: its place in the shards and its totals. A list of
+them would take ten times as long to copy, which Grain does with the state of each element. All values are plain
+integers and strings, and the form never changes in a run.
 """
 
 import itertools
@@ -22,7 +23,9 @@ _KEYS = frozenset({"version", "fingerprint", "step", "row", "lanes"})
 # More than any number becomes: what counts further from there does not overflow.
 _LARGEST = 2**62
 # Not longer, for Python reads no integer of more than 4300 digits.
-_LANE = re.compile(r"0|[1-9][0-9]{0,18}")
+_NUMBER = "(?:0|[1-9][0-9]{0,18})"
+_LANE = re.compile(_NUMBER)
+_CURSOR = re.compile(" ".join([_NUMBER] * len(CURSOR_FIELDS)))
 
 State = dict[str, Any]
 
@@ -49,7 +52,7 @@ def merge_states(states: Iterable[Mapping[str, Any]]) -> State:
     if not checked:
         raise StateError("merge_states: expected at least one state, got none")
     first = max(checked, key=lambda state: state["step"])
-    merged: dict[str, list[int]] = {}
+    merged: dict[str, str] = {}
     for state in checked:
         if state["fingerprint"] != first["fingerprint"]:
             raise StateError(
@@ -58,7 +61,8 @@ def merge_states(states: Iterable[Mapping[str, Any]]) -> State:
             )
         if state["row"]:
             raise StateError(
-                f"merge_states: a state was saved after row {state['row']} of a step; states join only between steps"
+                f"merge_states: a state was saved after row {state['row']} of a step; states join only between steps: "
+                "save after a whole step, or use batch_size"
             )
         if state["step"] != first["step"] and not _has_ended(state):
             raise StateError(
@@ -67,9 +71,10 @@ def merge_states(states: Iterable[Mapping[str, Any]]) -> State:
             )
         for lane, cursor in state["lanes"].items():
             if merged.setdefault(lane, cursor) != cursor:
-                raise StateError(f"merge_states: two states hold different places for lane {lane}")
-    lanes = {lane: list(merged[lane]) for lane in sorted(merged, key=int)}
-    return {**first, "lanes": lanes}
+                raise StateError(
+                    f"merge_states: two states hold different places for lane {lane}: give the states of one save"
+                )
+    return {**first, "lanes": {lane: merged[lane] for lane in sorted(merged, key=int)}}
 
 
 def of_lane(state: State, lane: str) -> State:
@@ -124,17 +129,17 @@ def check(state: Any) -> State:
     for lane, cursor in lanes.items():
         if not (isinstance(lane, str) and _LANE.fullmatch(lane)):
             raise StateError(f"a state's lanes are named by their numbers as strings, got {_arguments.shortened(lane)}")
-        if not isinstance(cursor, Sequence) or len(cursor) != len(CURSOR_FIELDS):
+        if not (isinstance(cursor, str) and _CURSOR.fullmatch(cursor)):
             shown = _arguments.shortened(cursor)
-            raise StateError(f"the state of lane {lane} is a list of {len(CURSOR_FIELDS)} integers, got {shown}")
-        for name, value in zip(CURSOR_FIELDS, cursor, strict=True):
+            raise StateError(f"the state of lane {lane} is a string of {len(CURSOR_FIELDS)} integers, got {shown}")
+        for name, value in numbers(cursor).items():
             _check_number(f"{name} of lane {lane}", value)
     return dict(state)
 
 
-def number(name: str, cursor: Sequence[int]) -> int:
-    """One of a lane's numbers, by its name in `CURSOR_FIELDS`."""
-    return cursor[CURSOR_FIELDS.index(name)]
+def numbers(cursor: str) -> dict[str, int]:
+    """A lane's numbers, by their names."""
+    return dict(zip(CURSOR_FIELDS, map(int, cursor.split(" ")), strict=True))
 
 
 def has_left_out(state: State) -> bool:
@@ -142,7 +147,7 @@ def has_left_out(state: State) -> bool:
 
     Of the window that a place is inside nothing is known: it is read again, and must be the same then.
     """
-    return any(number("quarantined", cursor) for cursor in state["lanes"].values())
+    return any(numbers(cursor)["quarantined"] for cursor in state["lanes"].values())
 
 
 def has_windows(state: State) -> bool:
@@ -164,4 +169,4 @@ def _check_number(name: str, value: Any) -> None:
 
 def _has_ended(state: State) -> bool:
     epochs = _fingerprint.parse(state["fingerprint"]).get("epochs")
-    return all(str(number("epoch", cursor)) == epochs for cursor in state["lanes"].values())
+    return all(str(numbers(cursor)["epoch"]) == epochs for cursor in state["lanes"].values())

@@ -259,12 +259,14 @@ impl Source {
 
     /// Decides about a record that cannot be used: stops there, or counts it. `lost` says that the rest of its shard is
     /// lost with it.
-    fn bad_record(&mut self, error: ShardError, lost: bool) -> Result<Record> {
+    fn bad_record(&mut self, mut error: ShardError, lost: bool) -> Result<Record> {
         if self.stop.load(Ordering::Relaxed) {
             // What looks like damage may be the stop.
             return Err(Error::Closed);
         }
         if self.config.on_error == OnError::Raise {
+            let what = if lost { "the rest of this shard" } else { "it" };
+            error.reason = format!("{}; on_error=\"quarantine\" leaves {what} out", error.reason);
             return Err(Error::Shard(error));
         }
         let one = Losses { records: 1, shards: u64::from(lost) };

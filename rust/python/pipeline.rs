@@ -162,7 +162,7 @@ impl Pipeline {
             self.with(py, |pipeline| (pipeline.delivered().clone(), pipeline.lanes().to_vec()))?;
         let lanes = PyDict::new(py);
         for (lane, cursor) in numbers.iter().zip(cursors) {
-            lanes.set_item(lane.to_string(), PyList::new(py, cursor.to_array())?)?;
+            lanes.set_item(lane.to_string(), cursor.to_array().map(|number| number.to_string()).join(" "))?;
         }
         Ok((step, row, lanes))
     }

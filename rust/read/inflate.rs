@@ -212,11 +212,7 @@ impl Gzip {
     }
 
     fn member_and_advice(&self) -> String {
-        format!(
-            " (in the gzip member at byte {} of the file); fetch the shard again: until then, \
-             on_error=\"quarantine\" keeps what precedes the damage",
-            self.member_start
-        )
+        format!(" (in the gzip member at byte {} of the file); fetch the shard again", self.member_start)
     }
 }
 

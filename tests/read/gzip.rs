@@ -102,14 +102,14 @@ fn bytes_behind_the_last_member() {
         (
             b"\x1f",
             format!(
-                "expected more gzip data, found the end of the file at its byte {}: it was cut off (in the gzip member at byte {length} of the file); fetch the shard again: until then, on_error=\"quarantine\" keeps what precedes the damage",
+                "expected more gzip data, found the end of the file at its byte {}: it was cut off (in the gzip member at byte {length} of the file); fetch the shard again",
                 length + 1
             ),
         ),
         (
             b"\x1fx",
             format!(
-                "expected a gzip header, found other bytes (in the gzip member at byte {length} of the file); fetch the shard again: until then, on_error=\"quarantine\" keeps what precedes the damage"
+                "expected a gzip header, found other bytes (in the gzip member at byte {length} of the file); fetch the shard again"
             ),
         ),
     ] {
@@ -140,8 +140,7 @@ fn wrong_trailers() {
             reason(&seen),
             format!(
                 "expected the {field} of the gzip trailer, found another: some text after byte 2 of the inflated \
-                 shard is wrong (in the gzip member at byte {} of the file); fetch the shard again: until then, \
-                 on_error=\"quarantine\" keeps what precedes the damage",
+                 shard is wrong (in the gzip member at byte {} of the file); fetch the shard again",
                 first.len()
             )
         );

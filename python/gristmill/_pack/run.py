@@ -6,8 +6,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from gristmill import _core
-from gristmill._core import CURSOR_FIELDS
+from gristmill import _core, _state
 from gristmill._dataset import PackedDataset
 from gristmill._errors import GristmillError
 from gristmill._iterator import PackedDatasetIterator
@@ -223,7 +222,7 @@ class _Shown(Progress):
         self._due = now + _SHOW_SECONDS
         done = 0
         for lane, cursor in iterator._place()["lanes"].items():
-            place = dict(zip(CURSOR_FIELDS, cursor, strict=True))
+            place = _state.numbers(cursor)
             shards = self._sizes[lane]
             done += place["epoch"] * sum(shards) + sum(shards[: place["shard"]])
             done += min(place["byte"] // _USUAL_RATIO, sum(shards[place["shard"] : place["shard"] + 1]))
