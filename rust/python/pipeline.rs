@@ -1,5 +1,6 @@
 //! `_core.Pipeline`: what a `PackedDataset` iterator is made of.
 
+use std::fmt::Write;
 use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -160,9 +161,13 @@ impl Pipeline {
     fn state<'py>(&self, py: Python<'py>) -> PyResult<(u64, usize, Bound<'py, PyDict>)> {
         let (Delivered { step, row, cursors }, numbers) =
             self.with(py, |pipeline| (pipeline.delivered().clone(), pipeline.lanes().to_vec()))?;
-        let lanes = PyDict::new(py);
+        let (lanes, mut text) = (PyDict::new(py), String::new());
         for (lane, cursor) in numbers.iter().zip(cursors) {
-            lanes.set_item(lane.to_string(), cursor.to_array().map(|number| number.to_string()).join(" "))?;
+            text.clear();
+            for number in cursor.to_array() {
+                write!(text, " {number}").expect("a string takes everything");
+            }
+            lanes.set_item(lane.to_string(), &text[1..])?;
         }
         Ok((step, row, lanes))
     }
