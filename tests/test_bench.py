@@ -260,12 +260,6 @@ def test_another_contender_that_fails_is_left_out(job, paper, monkeypatch):
     assert "left out: the contender grain failed" in report.describe(result)
 
 
-def test_missing_packages_are_named(capsys, monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name, *more: None)
-    assert _cli.run(["bench"]) == 1
-    assert "datasets and tokenizers not installed: pip install 'gristmill[bench]'" in capsys.readouterr().err
-
-
 def test_too_little_text_for_delays_is_said_and_loses_no_result(tmp_path, job, capsys, monkeypatch):
     short = tmp_path / "short.jsonl"
     short.write_text('{"raw_content": "a few words"}\n')

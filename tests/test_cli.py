@@ -104,13 +104,6 @@ def test_wrong_usage_exits_with_2(arguments, capsys):
     assert "Usage: gristmill" in captured.err
 
 
-def test_arguments_that_do_not_fit_together_exit_with_2(tmp_path, tokenizer_file, capsys):
-    shard = shard_of(tmp_path, '{"text": "a"}')
-    packing = ["pack", shard, "--tokenizer", tokenizer_file, "--output", tmp_path / "packed"]
-    assert "--lanes 3" in fails(capsys, *packing, "--lanes", 3, "--batch-size", 4, code=2)
-    assert "--eos 'none such'" in fails(capsys, *packing, "--eos", "none such", code=2)
-
-
 def test_without_a_home_the_demo_asks_for_a_folder(monkeypatch, capsys):
     def no_home():
         raise RuntimeError("Could not determine home directory.")

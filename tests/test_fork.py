@@ -63,34 +63,6 @@ def test_what_is_made_at_first_use_can_be_made_in_a_child_forked_meanwhile(first
     assert out == f"{[0] * 5}\n", out + errors
 
 
-def test_a_forked_child_gets_an_error_and_no_hang(shards, tokenizer_file):
-    code = """
-    import os, sys, warnings, gristmill as gm
-    warnings.simplefilter("ignore")
-    ds = gm.PackedDataset({shards!r}, tokenizer={tokenizer!r}, text_field="raw_content", batch_size=8)
-    iterator = iter(ds)
-    next(iterator)
-    child = os.fork()
-    if child == 0:
-        try:
-            next(iterator)
-        except gm.GristmillError as error:
-            assert "forked" in str(error), error
-            del iterator
-            first = next(iter(ds))["inputs"].sum()
-            print("child", first, flush=True)
-            os._exit(0)
-        os._exit(3)
-    _, status = os.waitpid(child, 0)
-    next(iterator)
-    print("parent", os.waitstatus_to_exitcode(status))
-    """
-    process = start_python(code.format(shards=shards, tokenizer=str(tokenizer_file)))
-    out, errors = process.communicate(timeout=60)
-    assert "child" in out, errors
-    assert "parent 0" in out, errors
-
-
 def test_a_child_forked_while_another_thread_waits_gets_errors_and_no_hang(blank_shard, tokenizer_file):
     """Nobody frees, in the child, what that thread had locked; it lets go of it now and then to look at signals."""
     code = """
