@@ -232,3 +232,12 @@ def test_an_absent_library_is_an_error_that_names_the_extra(name, library):
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60)
     assert "pip install 'gristmill[jax]'" in done.stdout, done.stderr
     assert f"gristmill.{name} needs {library}" in done.stdout
+
+
+def test_a_state_between_rows_of_one_process_is_read_as_it_is(tmp_path, shards, encoder):
+    iterator = iter(gm.PackedDataset(shards, tokenizer=encoder, text_field="raw_content"))
+    next(iterator)
+    state = iterator.get_state()
+    assert state["row"] == 1
+    (tmp_path / _state_files.name_of(0, 1)).write_text(json.dumps(state))
+    assert _state_files.read_merged(epath.Path(tmp_path)) == state

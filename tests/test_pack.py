@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import stat
 from pathlib import Path
 
 import numpy as np
@@ -449,3 +450,20 @@ def test_padding_does_not_count_as_rows_of_a_part(tmp_path, tokenizer_file, caps
         assert len(tokens) > 2
         assert all(rows * 16 * 0.9 < count < (rows + 8) * 16 for count in tokens[:-1]), tokens
         assert checked(capsys, "verify", folder)[1]["equal"]
+
+
+def test_a_file_is_on_disk_before_it_gets_its_name(tmp_path, monkeypatch):
+    done, fsync, replace = [], os.fsync, Path.replace
+
+    def synced(file):
+        done.append("folder" if stat.S_ISDIR(os.fstat(file).st_mode) else "file")
+        fsync(file)
+
+    def renamed(path, to):
+        done.append("name")
+        return replace(path, to)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Path, "replace", renamed)
+    files.write_json(tmp_path / "a.json", 1)
+    assert done == ["file", "name", "folder"]

@@ -424,9 +424,12 @@ def test_a_window_that_a_record_was_left_out_of_must_be_read_again_without_it(tm
 def test_a_state_waits_for_the_file(broken, encoder, tmp_path, then):
     """Seen from outside: what is synced is counted by a library put before libc's."""
     source = tmp_path / "count.c"
-    source.write_text(
-        '#include <unistd.h>\nint fdatasync(int fd) { (void)fd; return (int)write(2, "synced\\n", 7) == 7 ? 0 : -1; }\n'
-    )
+    source.write_text("""
+        #include <unistd.h>
+        static int told(const char *what) { return write(2, what, 7) == 7 ? 0 : -1; }
+        int fdatasync(int fd) { (void)fd; return told("synced\\n"); }
+        int fsync(int fd) { (void)fd; return told("folder\\n"); }
+    """)
     library = tmp_path / "count.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
     code = (
@@ -452,4 +455,6 @@ print("saved", file=sys.stderr, flush=True)
         timeout=60,
     )
     assert done.returncode == 0, done.stderr
-    assert "synced" in done.stderr.partition("saved")[0]
+    before = done.stderr.partition("saved")[0]
+    assert "synced" in before
+    assert "folder" in before  # in which the file is new

@@ -230,6 +230,14 @@ def test_merge_states_refuses_what_does_not_belong_together(shards, encoder):
     assert gm.merge_states([ahead, ahead]) == ahead
 
 
+def test_states_within_a_step_do_not_merge(shards, encoder):
+    hosts = [iter(dataset(shards, encoder, batch_size=None, lanes=8, shard_index=i, shard_count=2)) for i in range(2)]
+    for host in hosts:
+        next(host)
+    with pytest.raises(gm.StateError, match="after row 1 of a step; states join only between steps: save after"):
+        gm.merge_states([host.get_state() for host in hosts])
+
+
 def test_a_host_that_has_ended_may_lag(shards, encoder):
     hosts = [iter(dataset(shards, encoder, shard_index=i, shard_count=8)) for i in range(8)]
     for host in hosts:

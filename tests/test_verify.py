@@ -159,6 +159,23 @@ def test_what_a_note_says_is_pending_must_be_ids_of_each_lane(tmp_path, pack, ca
         assert f"part-00000.json is damaged: expected the ids of a started document for each of {lanes} lanes" in said
 
 
+@pytest.mark.parametrize("more", [-1, 1])
+def test_a_row_too_few_or_too_many_that_all_notes_agree_on_is_a_difference(tmp_path, pack, capsys, more):
+    pack(tmp_path)
+    path, note, index = (tmp_path / name for name in ("part-00000.npy", "part-00000.json", "index.json"))
+    rows = np.load(path)
+    np.save(path, rows[:-1] if more < 0 else np.concatenate([rows, rows[-1:]]))
+    of_part, of_all = json.loads(note.read_text()), json.loads(index.read_text())
+    for part in (of_part, of_all["parts"][0]):
+        part["items"] += more
+        part["files"] = {path.name: path.stat().st_size}
+    note.write_text(json.dumps(of_part))
+    index.write_text(json.dumps(of_all))
+    code, found = checked(capsys, "verify", tmp_path)
+    assert code == 3
+    assert "the source gives" in found["difference"]["what"]
+
+
 def test_a_header_that_says_otherwise_is_a_difference(tmp_path, pack, capsys):
     pack(tmp_path)
     part = tmp_path / "part-00001.npy"

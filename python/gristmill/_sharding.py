@@ -9,6 +9,7 @@ Every process works out the plan of all processes, so that each finds the same m
 another. How the sequence axis is split does not matter: a process always loads whole rows.
 """
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -124,16 +125,14 @@ def _check_overlap(rows: Mapping[int, tuple[Span, ...]]) -> None:
     for process, spans in rows.items():
         groups.setdefault(spans, process)
     ends: list[tuple[int, int, int]] = sorted((*span, process) for spans, process in groups.items() for span in spans)
-    furthest: tuple[int, int] | None = None
-    for start, stop, process in ends:
-        if furthest is not None and start < furthest[0]:
-            pair = {name: rows[name] for name in sorted((furthest[1], process))}
+    for (_, end, before), (start, _, process) in itertools.pairwise(ends):
+        if start < end:
+            pair = {name: rows[name] for name in sorted((before, process))}
             raise ArgumentError(
                 f"the sharding gives {_described(pair)}: these are the same only in part. Any two processes must "
                 "hold either the same rows or none in common; no number of lanes= would do. Put the batch's axes "
                 "of the mesh so that each process holds whole replicas"
             )
-        furthest = max(furthest or (0, 0), (stop, process))
 
 
 def _largest_step(rows: Iterable[tuple[Span, ...]], batch_size: int) -> int:

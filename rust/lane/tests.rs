@@ -214,11 +214,11 @@ fn one_document_in_an_epoch_is_enough_to_go_on_for_ever() {
 
 #[test]
 fn a_window_closes_at_its_bytes_too() {
-    // Three documents of 9 MiB: every second one exceeds the bound of 16 MiB.
-    let texts = ["a", "b", "c"].map(|char| char.repeat(9 << 20));
+    // Three documents of 8 MiB: every second one reaches the bound of 16 MiB.
+    let texts = ["a", "b", "c"].map(|char| char.repeat(8 << 20));
     let mut folder = folder(&[&lines(&[&texts[0], &texts[1], &texts[2]])]);
     folder.config.packing = Packing::BestFit { window: 100 };
-    folder.config.sequence_length = 9 << 20;
+    folder.config.sequence_length = 8 << 20;
     let trace = all(folder.config);
     let windows: Vec<u64> = trace.given.iter().map(|given| given.before.window.record).collect();
     assert_eq!(windows, [0, 0, 2]);

@@ -1,6 +1,7 @@
 //! What must hold of every lane's rows, checked against the documents that were written.
 
 pub mod cases;
+mod edges;
 
 use std::collections::HashMap;
 

@@ -37,6 +37,7 @@ fn sound_lines() {
         (r#"{"te\u0078t": "escaped key"}"#, "escaped key"),
         (r#"{"\u0074\u0065\u0078\u0074": "wholly escaped key"}"#, "wholly escaped key"),
         (r#"{"text ": 1, "tex": 2, "texts": 3, "": 4, "text": "exact key"}"#, "exact key"),
+        (r#"{"text": "whole key", "te\ud800xt": 1, "text\ud800": 2, "\udc00text": 3}"#, "whole key"),
         (r#"{"text": "first", "text": "last"}"#, "last"),
         (r#"{"text": "longer than the last", "te\u0078t": ""}"#, ""),
         (r#"{"text": null, "text": "an earlier null"}"#, "an earlier null"),

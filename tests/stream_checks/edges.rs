@@ -1,0 +1,131 @@
+//! What random streams show seldom, or all runs of one alike: where exactly an error comes, and what is counted by then.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use _core::config::{HostConfig, Layout, OnError, Packing, Shuffle, StreamConfig};
+use _core::feed::pipeline::{Delivery, Pipeline};
+use _core::lane::cursor::Cursor;
+use _core::plan::Plan;
+use _core::read::{ReadOptions, Shard};
+use tempfile::tempdir;
+
+use super::cases::encoder;
+
+fn line(words: &str) -> String {
+    format!("{{\"text\": \"{words}\"}}\n")
+}
+
+/// A stream of rows of two tokens, one lane for each shard.
+fn pipeline(
+    folder: &Path,
+    shards: &[String],
+    change: impl FnOnce(&mut StreamConfig, &mut HostConfig),
+) -> Pipeline {
+    let shards: Vec<Shard> = (0..)
+        .zip(shards)
+        .map(|(number, lines)| {
+            let path = folder.join(format!("{number}.jsonl"));
+            fs::write(&path, lines).unwrap();
+            Shard { path: path.to_str().unwrap().into(), size: lines.len() as u64 }
+        })
+        .collect();
+    let lanes = shards.len();
+    let read = ReadOptions { folder: "".into(), text_field: "text".into(), max_document_bytes: 1 << 20 };
+    let mut config = StreamConfig {
+        plan: Plan::new(shards.iter().map(|shard| shard.size).collect(), lanes, None),
+        shards,
+        read: Arc::new(read),
+        on_error: OnError::Quarantine { max_error_rate: 1.0 },
+        shuffle: None,
+        epochs: Some(1),
+        bos: None,
+        eos: None,
+        sequence_length: 2,
+        packing: Packing::Concat,
+        max_segments: None,
+        layout: Layout::MaxText,
+        boundary_targets: false,
+        rows_per_lane: 1,
+    };
+    let mut host = HostConfig {
+        lanes: (0..lanes).collect(),
+        threads: 1,
+        prefetch: 2,
+        verify: 0.0,
+        single_rows: false,
+        quarantine_file: None,
+        provenance: 0,
+    };
+    change(&mut config, &mut host);
+    Pipeline::new(Arc::new(config), host, encoder().clone())
+}
+
+/// Whether there was another element, or the error.
+fn next(pipeline: &mut Pipeline) -> Result<bool, String> {
+    loop {
+        match pipeline.next(Duration::from_secs(1)) {
+            Ok(Delivery::Pending) => {}
+            Ok(Delivery::Batch(_)) => return Ok(true),
+            Ok(Delivery::End) => return Ok(false),
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+}
+
+#[test]
+fn a_place_inside_the_first_document_of_another_window_is_refused() {
+    let folder = tempdir().unwrap();
+    let shards = [line("w3 w4 w5") + &line("w6 w7 w8")];
+    let mut pipeline = pipeline(folder.path(), &shards, |config, _| {
+        config.shuffle = Some(Shuffle { seed: 1, window: 2 });
+    });
+    next(&mut pipeline).unwrap();
+    let mut state = pipeline.delivered().clone();
+    assert_eq!((state.cursors[0].given, state.cursors[0].offset), (0, 2));
+    state.cursors[0].window_hash += 1;
+    pipeline.restore(state).unwrap();
+    assert!(next(&mut pipeline).unwrap_err().contains("is inside the window of documents"));
+}
+
+#[test]
+fn text_without_tokens_is_counted_in_windows_too() {
+    let folder = tempdir().unwrap();
+    let mut pipeline = pipeline(folder.path(), &[line("  ") + &line("w3")], |config, _| {
+        config.packing = Packing::BestFit { window: 4 };
+    });
+    while next(&mut pipeline).unwrap() {}
+    let totals = pipeline.stats().totals;
+    assert_eq!((totals.documents, totals.text_bytes), (2, 4));
+}
+
+#[test]
+fn a_step_in_front_of_a_document_that_fails_counts_what_was_left_out_between() {
+    let folder = tempdir().unwrap();
+    let shards = [line("w3 w4") + "{}\n" + &line("unknown")];
+    let mut pipeline = pipeline(folder.path(), &shards, |_, _| ());
+    assert!(next(&mut pipeline).unwrap());
+    let Cursor { window, totals, .. } = pipeline.delivered().cursors[0];
+    assert_eq!((window.record, totals.quarantined, totals.records), (2, 1, 2));
+    assert!(next(&mut pipeline).unwrap_err().contains("record 2"));
+}
+
+#[test]
+fn rows_of_the_lanes_before_one_that_fails_are_given() {
+    let folder = tempdir().unwrap();
+    // The larger shard is lane 0's.
+    let shards = [line("w3 w4 w5 w6"), line("unknown")];
+    let mut pipeline = pipeline(folder.path(), &shards, |_, host| host.single_rows = true);
+    assert!(next(&mut pipeline).unwrap());
+    assert!(next(&mut pipeline).unwrap_err().contains("1.jsonl: record 0"));
+}
+
+#[test]
+fn a_row_whose_last_target_is_of_a_document_that_fails_is_not_given() {
+    let folder = tempdir().unwrap();
+    let shards = [line("w3 w4") + &line("unknown")];
+    let mut pipeline = pipeline(folder.path(), &shards, |config, _| config.boundary_targets = true);
+    assert!(next(&mut pipeline).unwrap_err().contains("record 1"));
+}
