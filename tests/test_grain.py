@@ -377,6 +377,20 @@ def test_quarantined_records_are_logged(tmp_path, encoder, caplog):
         iterator.set_state(state)
 
 
+def test_what_truncation_cuts_off_is_logged_once(tmp_path, encoder, caplog):
+    shard = tmp_path / "a.jsonl"
+    shard.write_text('{"text": "more words than a row has room for"}\n' * 3)
+    rows = gm.PackedDataset(shard, tokenizer=encoder, sequence_length=4, packing="pad", truncation="right")
+    with caplog.at_level(logging.WARNING, logger="gristmill"):
+        with contextlib.closing(iter(rows)) as iterator:
+            assert len(list(iterator)) == 3
+            dropped = iterator.stats()["dropped_tokens"]
+        list(gm.PackedDataset(shard, tokenizer=encoder, sequence_length=4, packing="pad", truncation="split"))
+    (message,) = caplog.messages
+    share = 100 * dropped / (dropped + 12)
+    assert message == f"{dropped} tokens were cut off so far, {share:.1f} % of all: see truncation="
+
+
 def test_a_shard_that_cannot_be_opened_is_logged_without_a_place(tmp_path, encoder, caplog):
     for name in ("a.jsonl", "b.jsonl"):
         (tmp_path / name).write_text('{"text": "some words"}\n')

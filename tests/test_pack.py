@@ -339,7 +339,7 @@ def test_what_a_damaged_part_s_error_advises_writes_the_parts_again(tmp_path, pa
 def test_a_folder_without_a_part_may_become_another_packing(tmp_path, pack, packing, capsys):
     wrong = [word for word in packing(tmp_path / "a") if word not in ("--text-field", "raw_content")]
     code, message = checked(capsys, *wrong)
-    assert (code, message.endswith("name the key that holds the text with --text-field\n")) == (1, True)
+    assert (code, message.endswith('--text-field; --on-error "quarantine" leaves it out\n')) == (1, True)
     code, found = checked(capsys, "verify", tmp_path / "a")
     assert (code, found["complete"]) == (3, False)
     pack(tmp_path / "a")

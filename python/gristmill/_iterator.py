@@ -245,6 +245,7 @@ class _Reporter:
         self._is_reporting = False
         self._started: float | None = None
         self._process = self._process_id()
+        self._has_told_of_truncation = False
         self._source: Callable[[], Callable[[], dict[str, Any]] | None] = lambda: None
         self.restored()
 
@@ -299,6 +300,11 @@ class _Reporter:
                 all_now,
                 _first(entries),
             )
+        if stats["dropped_tokens"] and not self._has_told_of_truncation:
+            self._has_told_of_truncation = True
+            dropped = stats["dropped_tokens"]
+            share = 100 * dropped / (dropped + stats["tokens"])
+            _LOG.warning("%d tokens were cut off so far, %.1f %% of all: see truncation=", dropped, share)
         if self._on_stats is not None:
             try:
                 self._on_stats(stats)
