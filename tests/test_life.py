@@ -18,7 +18,7 @@ import pytest
 
 import gristmill as gm
 from conftest import assert_same_batches, start_python, write_shard
-from gristmill import _core
+from gristmill import _core, _state
 
 
 def make(shards, encoder, **arguments):
@@ -359,10 +359,11 @@ def test_a_closed_core_pipeline_stays_closed(shards, encoder):
     settings = make(shards, encoder)._settings
     pipeline = _core.Pipeline(encoder._core, settings)
     step, row, lanes = pipeline.state()
+    cursors = [list(_state.numbers(cursor).values()) for cursor in lanes.values()]
     pipeline.next()
     pipeline.close()
     pipeline.take_back()
-    for call in (pipeline.next, lambda: pipeline.restore(step, row, list(lanes.values()))):
+    for call in (pipeline.next, lambda: pipeline.restore(step, row, cursors)):
         with pytest.raises(gm.ArgumentError, match="closed"):
             call()
 
