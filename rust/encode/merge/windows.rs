@@ -348,7 +348,7 @@ mod tests {
         let table = MergeTable::new(&oracle::live(rules), Kernel::detect());
         let mut ids = vec![99];
         // Windows of two sizes in turn, as where runs begin and end.
-        let size_at = |place: usize| if place / 100 % 2 == 0 { window } else { LONGEST };
+        let size_at = |place: usize| if (place / 100).is_multiple_of(2) { window } else { LONGEST };
         WindowMerger::default().merge_by(&table, &symbols, size_at, &mut ids);
         ids.remove(0);
         ids
