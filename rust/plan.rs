@@ -24,12 +24,12 @@ pub fn deal(sizes: &[u64], lanes: usize, seed: Option<u64>, epoch: u64) -> Dealt
     order.sort_by_key(|&shard| (Reverse(sizes[shard as usize]), rank[shard as usize]));
 
     let mut shares: Vec<Vec<u32>> = vec![Vec::new(); lanes];
-    let mut lightest: BinaryHeap<Reverse<(u64, usize, usize)>> =
+    let mut lightest: BinaryHeap<Reverse<(u128, usize, usize)>> =
         (0..lanes).map(|lane| Reverse((0, 0, lane))).collect();
     for shard in order {
         let Some(Reverse((bytes, count, lane))) = lightest.pop() else { break };
         shares[lane].push(shard);
-        lightest.push(Reverse((bytes + sizes[shard as usize], count + 1, lane)));
+        lightest.push(Reverse((bytes + u128::from(sizes[shard as usize]), count + 1, lane)));
     }
     for share in &mut shares {
         share.sort_by_key(|&shard| rank[shard as usize]);
@@ -90,6 +90,11 @@ mod tests {
     fn largest_first_to_the_lightest_lane() {
         // 9 | 5, then 4 to the 5, then at 9 | 9 to the lane with fewer shards, then 1 to the lighter one.
         assert_eq!(deal(&[5, 9, 4, 4, 1], 2, None, 0), [vec![1, 3], vec![0, 2, 4]]);
+    }
+
+    #[test]
+    fn sizes_whose_sum_overflows_are_balanced() {
+        assert_eq!(deal(&[u64::MAX; 4], 2, None, 0), [vec![0, 2], vec![1, 3]]);
     }
 
     #[test]

@@ -60,3 +60,16 @@ def test_documents_larger_than_a_block_are_not_read_ahead_by_blocks(tmp_path, to
         stats, memory[documents], _ = read(tmp_path / "shard.jsonl", tokenizer_file, batch_size=64, threads=8)
         assert stats["documents"] == documents
     assert memory[20] < memory[5120] + 250
+
+
+def test_bad_lines_inside_a_window_cost_no_memory(tmp_path, tokenizer_file):
+    """Every block of a window used to keep the details of its bad lines."""
+    with gzip.open(tmp_path / "shard.jsonl.gz", "wb") as shard:
+        for _ in range(256):
+            shard.write(b'{"text": "a"}\n' + 16_500 * b"{}\n")
+    arguments = {"on_error": "quarantine", "max_error_rate": 1.0, "threads": 1}
+    memory = {}
+    for seed in None, 1:
+        stats, memory[seed], _ = read(tmp_path / "shard.jsonl.gz", tokenizer_file, seed=seed, **arguments)
+        assert (stats["documents"], stats["quarantined"]) == (256, 256 * 16_500)
+    assert memory[1] < memory[None] + 16

@@ -157,24 +157,34 @@ impl Busy {
 
 impl Shared {
     fn run(&self) {
-        let done = caught(|| {
-            self.work();
-            Ok(())
-        });
-        if let Err(bug) = done {
+        if let Err(bug) = caught(|| self.work()) {
             self.board.fail(bug);
         }
     }
 
-    fn work(&self) {
+    fn work(&self) -> Result<()> {
         let encoder = BlockEncoder::new(&self.config, &self.encoder, self.verify, Arc::clone(&self.ids));
         let mut tools = Tools { encoder, text: String::new() };
         while let Some(job) = self.board.take() {
-            match job {
-                Job::Grind { lane } => self.grind(lane, &mut tools),
-                Job::Pack { lane, block } => self.pack(lane, block),
-            }
+            let lane = job.lane();
+            let done = caught(|| {
+                match job {
+                    Job::Grind { lane } => self.grind(lane, &mut tools),
+                    Job::Pack { lane, block } => self.pack(lane, block),
+                }
+                Ok(())
+            });
+            done.map_err(|error| self.located(lane, error))?;
         }
+        Ok(())
+    }
+
+    /// A panic in work on a lane, with how far the lane is.
+    fn located(&self, lane: usize, error: Error) -> Error {
+        let Error::Bug(panic) = error else { return error };
+        let lock = self.lanes[lane].source.lock();
+        let read = lock.unwrap_or_else(PoisonError::into_inner).position();
+        Error::Bug(format!("{panic} (lane {lane}, read up to {read})"))
     }
 
     fn pack(&self, lane: usize, block: Option<Block>) {

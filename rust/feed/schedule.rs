@@ -19,6 +19,14 @@ pub enum Job {
     Pack { lane: usize, block: Option<Block> },
 }
 
+impl Job {
+    /// The lane it is on.
+    pub fn lane(&self) -> usize {
+        let (Self::Grind { lane } | Self::Pack { lane, .. }) = self;
+        *lane
+    }
+}
+
 /// The state of every lane, behind one lock, which is taken a few times per block.
 pub struct Schedule {
     lanes: Vec<LaneWork>,

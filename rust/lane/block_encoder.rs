@@ -8,6 +8,7 @@ use super::ids::IdsPool;
 use crate::config::StreamConfig;
 use crate::encode::{EncodeWorker, Encoder};
 use crate::error::{Error, caught};
+use crate::random::hash;
 
 /// Turns the texts of blocks into ids, for one thread.
 pub struct BlockEncoder {
@@ -34,11 +35,11 @@ impl BlockEncoder {
         block.ids = self.ids.take();
         let mut start = 0;
         for index in 0..block.documents.len() {
-            let document = &mut block.documents[index];
+            let document = block.documents[index];
             let end = start + document.text_bytes;
             let before = block.ids.len();
             block.ids.extend(self.config.bos);
-            match self.encode_document(&text[start..end], document.place, &mut block.ids) {
+            match self.encode_document(&text[start..end], &document, &mut block.ids) {
                 Ok(compared) => verified += u64::from(compared),
                 Err(reason) => {
                     block.ids.truncate(before);
@@ -47,7 +48,7 @@ impl BlockEncoder {
                 }
             }
             block.ids.extend(self.config.eos);
-            document.tokens = block.ids.len() - before;
+            block.documents[index].tokens = block.ids.len() - before;
             start = end;
         }
         verified
@@ -55,7 +56,12 @@ impl BlockEncoder {
 
     /// Appends a document's ids, and says whether they were compared with the reference's. The error says
     /// what is wrong with them.
-    fn encode_document(&mut self, text: &str, place: Place, ids: &mut Vec<u32>) -> Result<bool, String> {
+    fn encode_document(
+        &mut self,
+        text: &str,
+        document: &Document,
+        ids: &mut Vec<u32>,
+    ) -> Result<bool, String> {
         let before = ids.len();
         caught(|| self.worker.encode(text, ids)).map_err(|error| {
             if matches!(error, Error::Bug(_)) {
@@ -63,7 +69,7 @@ impl BlockEncoder {
             }
             error.to_string()
         })?;
-        if !is_sampled(place, self.verify) {
+        if !is_sampled(document, self.verify) {
             return Ok(false);
         }
         let mut expected = Vec::new();
@@ -91,15 +97,15 @@ impl BlockEncoder {
 }
 
 /// Whether a document is in the share that is verified: the same documents in every run.
-fn is_sampled(place: Place, share: f64) -> bool {
-    let Place { epoch, shard, record, .. } = place;
-    let mixed = (epoch ^ shard.rotate_left(24) ^ record.rotate_left(48)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    share > 0.0 && (mixed >> 11) as f64 * (1.0 / (1u64 << 53) as f64) < share
+fn is_sampled(document: &Document, share: f64) -> bool {
+    let Document { place: Place { epoch, record, .. }, shard, .. } = *document;
+    hash([epoch, shard.into(), record]) as f64 <= share * 2f64.powi(62)
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::cursor::Cursor;
+    use super::super::quarantine::Losses;
     use super::super::source::Source;
     use super::super::tests::{folder_of, lines};
     use super::*;
@@ -135,11 +141,19 @@ mod tests {
 
     #[test]
     fn the_sample_is_the_share_that_was_asked_for() {
-        let places = || (0..10_000).map(|i| Place { epoch: i / 5000, shard: i % 7, record: i, byte: 0 });
-        for share in [0.0, 0.01, 0.5, 1.0] {
-            let count = places().filter(|&place| is_sampled(place, share)).count() as f64;
-            assert!((count - share * 10_000.0).abs() < 300.0, "{share}: {count}");
+        let documents: Vec<Document> = (0..10_000)
+            .map(|i| Document {
+                place: Place { epoch: i / 5000, shard: 0, record: i % 5000, byte: 0 },
+                shard: i as u32 % 7,
+                text_bytes: 0,
+                tokens: 0,
+                quarantined_before: Losses::default(),
+            })
+            .collect();
+        for share in [0.0, 1e-4, 0.01, 0.5, 1.0] {
+            let count = documents.iter().filter(|document| is_sampled(document, share)).count() as f64;
+            let deviation = (10_000.0 * share * (1.0 - share)).sqrt();
+            assert!((count - share * 10_000.0).abs() <= 5.0 * deviation, "{share}: {count}");
         }
-        assert!(places().all(|place| is_sampled(place, 1.0) && !is_sampled(place, 0.0)));
     }
 }

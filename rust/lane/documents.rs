@@ -86,15 +86,13 @@ impl Documents {
         }
     }
 
-    /// Adds the lane's next encoded block.
+    /// Adds the lane's next encoded block, once all that was pushed before is [used up](Upcoming::Starved).
     pub fn push(&mut self, mut block: Block) {
-        // Consecutive blocks of nothing but bad records become one: a window may have any number of them.
-        if self.waiting.back().is_some_and(Block::is_bad) {
-            let mut quarantined = self.waiting.pop_back().unwrap_or_default().quarantined;
-            quarantined.append(&mut block.quarantined);
-            block.quarantined = quarantined;
+        // What was left out is in one place, so that it stays bounded however many blocks a window has.
+        self.quarantined.append(std::mem::take(&mut block.quarantined));
+        if !block.is_bad() {
+            self.waiting.push_back(block);
         }
-        self.waiting.push_back(block);
     }
 
     /// The cursor of the next token, as of the last [`peek`](Self::peek).
@@ -256,7 +254,7 @@ impl Documents {
     }
 
     fn count_quarantined(&mut self, count: Losses) {
-        self.counted.append(&mut self.quarantined.take_first(count));
+        self.counted.append(self.quarantined.take_first(count));
         self.cursor.totals.records += count.records;
         self.cursor.totals.quarantined += count.records;
         self.cursor.totals.lost_shards += count.shards;
@@ -301,9 +299,6 @@ impl Documents {
             // A window that lacks a document has no defined order: the run stops before it.
             self.end = Some(End::Failed(failure.error.clone()));
             return true;
-        }
-        for block in &mut blocks {
-            self.quarantined.append(&mut block.quarantined);
         }
         self.window = Window::new(blocks, then, &self.config, self.lane, self.cursor.window);
         // Only a saved state can be inside a window that just begins.

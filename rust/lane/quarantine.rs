@@ -53,9 +53,9 @@ impl Quarantined {
         self.forget_oldest();
     }
 
-    /// Appends all of `other`.
-    pub fn append(&mut self, other: &mut Self) {
-        self.count += std::mem::take(&mut other.count);
+    /// Appends all of `other`, whose memory is freed.
+    pub fn append(&mut self, mut other: Self) {
+        self.count += other.count;
         self.newest.append(&mut other.newest);
         self.forget_oldest();
     }
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn the_first_ones_are_taken_first() {
         let mut all = entries(0..5);
-        all.append(&mut entries(5..12));
+        all.append(entries(5..12));
         let first = all.take_first(Losses { records: 7, shards: 1 });
         assert_eq!(first.count(), Losses { records: 7, shards: 1 });
         assert_eq!(all.count(), Losses { records: 5, shards: 1 });

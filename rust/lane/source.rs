@@ -113,6 +113,17 @@ impl Source {
         self
     }
 
+    /// How far it has read, for an error message.
+    pub fn position(&self) -> String {
+        let Place { epoch, shard, record, .. } = self.place;
+        match self.dealt[self.lane].get(shard as usize) {
+            Some(&shard) => {
+                format!("record {record} of {} in epoch {epoch}", self.config.shards[shard as usize].path)
+            }
+            None => format!("the end of epoch {epoch}"),
+        }
+    }
+
     /// Whether the last block was read.
     pub fn is_done(&self) -> bool {
         self.done

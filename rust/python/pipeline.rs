@@ -77,8 +77,14 @@ struct Settings {
 /// Shard indices per lane for an epoch, in reading order.
 #[pyfunction]
 #[pyo3(signature = (sizes, lanes, seed, epoch))]
-pub fn deal(py: Python<'_>, sizes: Vec<u64>, lanes: usize, seed: Option<u64>, epoch: u64) -> Vec<Vec<u32>> {
-    py.detach(|| plan::deal(&sizes, lanes, seed, epoch))
+pub fn deal(
+    py: Python<'_>,
+    sizes: Vec<u64>,
+    lanes: usize,
+    seed: Option<u64>,
+    epoch: u64,
+) -> PyResult<Vec<Vec<u32>>> {
+    Ok(guarded(py, || Ok(plan::deal(&sizes, lanes, seed, epoch)))?)
 }
 
 /// The number of cores that this process may use, given its CPU affinity and cgroup quota.
