@@ -13,7 +13,8 @@ PYTHON ?= $(shell for python in python3 python3.11 python3.12 python3.13 python3
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 # PyO3 looks for an interpreter; a conda environment beside .venv would only confuse maturin.
 MATURIN = env -u CONDA_PREFIX VIRTUAL_ENV="$(abspath $(VENV))" $(BIN)/maturin
-CLIPPY = PYO3_PYTHON="$(abspath $(BIN)/python)" cargo clippy --locked --all-targets
+CLIPPY_LIB = PYO3_PYTHON="$(abspath $(BIN)/python)" cargo clippy --locked --lib
+CLIPPY = $(CLIPPY_LIB) --all-targets
 COMMIT = $(shell git describe --always --dirty --abbrev=12 --match= 2>/dev/null)
 # On Linux, Zig's linker binds to the symbols of an old glibc, whatever the one of this system is.
 ifeq ($(shell uname -s),Linux)
@@ -45,7 +46,7 @@ lint: $(VENV)/.ready-test ## Formatting, lints and types, of Rust and Python
 	$(call say,Rust: formatting, lints without and with Python, links of the documentation)
 	cargo fmt --check
 	$(CLIPPY) -- -D warnings
-	$(CLIPPY) --features python -- -D warnings
+	$(CLIPPY_LIB) --features python -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --document-private-items
 	$(call say,Python: formatting and lints and types and the core's stub)
 	$(BIN)/ruff format --check .
@@ -143,13 +144,13 @@ sdist: $(BIN)/maturin ## Build a source distribution into dist/, and install it 
 	$(MATURIN) sdist --out dist
 	$(call say,The source distribution in a fresh environment)
 	$(PYTHON) -m venv target/sdist-check
-	CARGO_TARGET_DIR="$(abspath target/sdist)" CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
+	CARGO_TARGET_DIR="$(abspath target/sdist)" CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
 		target/sdist-check/bin/python -m pip install "$$(ls dist/*.tar.gz)[demo]"
 	cd target/sdist-check && bin/gristmill --version && bin/gristmill demo --folder demo-data --megabytes 1
 
 .PHONY: licenses
 licenses: ## Gather the licences of all that the wheel holds into THIRD_PARTY_LICENSES.md
-	@command -v cargo-about >/dev/null || { echo "cargo-about is not to be found: cargo install cargo-about --locked"; exit 1; }
+	@command -v cargo-about >/dev/null || { echo "cargo-about not found: cargo install cargo-about --locked"; exit 1; }
 	cargo about generate --features python --locked --fail about.hbs --output-file THIRD_PARTY_LICENSES.md
 
 .PHONY: clean
@@ -161,8 +162,8 @@ clean: ## Remove all that these commands made
 # The environment: a fresh pip, since the one that Python brings may be too old for today's wheels, and maturin.
 $(BIN)/maturin: pyproject.toml
 	$(call say,A Python environment in $(VENV))
-	@command -v cargo >/dev/null || { echo "cargo is not to be found: install Rust from https://rustup.rs"; exit 1; }
-	@test -n "$(PYTHON)" || { echo "no Python of 3.11 or newer is to be found: name one with PYTHON=..."; exit 1; }
+	@command -v cargo >/dev/null || { echo "cargo not found: install Rust from https://rustup.rs"; exit 1; }
+	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer found: name one with PYTHON=..."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
 		> $(VENV)/build-requires.txt

@@ -227,6 +227,23 @@ def test_own_shards(tmp_path, monkeypatch, capsys):
     assert (seen[0].shards, seen[0].text_field, seen[0].eos) == ([str(tmp_path / "a.jsonl")], "body", 0)
 
 
+def test_results_that_cannot_be_written_are_shown(tmp_path, paper, capsys):
+    (tmp_path / "bench.json").mkdir()
+    assert _cli.run(["bench", "--rounds", "1", "--threads", "1", "--megabytes", "0.1", "--output", str(tmp_path)]) == 1
+    shown = capsys.readouterr()
+    assert "speedup" in shown.out
+    assert f"cannot write into {str(tmp_path)!r}: Is a directory" in shown.err
+
+
+def test_a_job_that_cannot_be_done_is_refused_at_once(tmp_path, job, capsys):
+    shards = ["bench", "--shards", str(tmp_path / "a.jsonl"), "--tokenizer", job.tokenizer, "--only", "copy"]
+    (tmp_path / "a.jsonl").touch()
+    assert _cli.run([*shards, "--rounds", "1", "--threads", "1"]) == 1
+    assert "the shards hold no text to measure with" in capsys.readouterr().err
+    assert _cli.run([*shards, "--lanes", "16"]) == 2
+    assert "--lanes 16" in capsys.readouterr().err
+
+
 def test_contenders_read_plain_shards_with_blank_lines(job, tmp_path):
     plain = tmp_path / "plain.jsonl"
     plain.write_bytes(b"\n" + gzip.decompress(Path(job.shards[0]).read_bytes()) + b" \n")
@@ -269,7 +286,9 @@ def test_too_little_text_for_delays_is_said_and_loses_no_result(tmp_path, job, c
     arguments = ["bench", "--shards", str(short), "--text-field", "raw_content", "--tokenizer", job.tokenizer]
     arguments += ["--only", "copy", "--rounds", "1", "--threads", "1", "--latency", "--output", str(tmp_path)]
     assert _cli.run(arguments) == 1
-    assert "give more text" in capsys.readouterr().err
+    shown = capsys.readouterr()
+    assert "give more text" in shown.err
+    assert "decompression" in shown.out or "reading the files" in shown.out
     assert json.loads((tmp_path / "bench.json").read_text())["by_threads"]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import gristmill as gm
-from gristmill import _demo, _sample
+from gristmill import _cli, _demo, _sample
 
 MEGABYTES = 0.4
 
@@ -69,9 +69,18 @@ def test_other_shards_are_not_overwritten(tmp_path):
     (tmp_path / "0003").mkdir()
     own = tmp_path / "0003" / "en_head.json.gz"
     own.write_bytes(b"precious")
-    with pytest.raises(gm.GristmillError, match="is not sample text: name another folder"):
+    with pytest.raises(gm.GristmillError, match="is not empty, and holds no sample text: name another folder"):
         _sample.prepare(tmp_path, MEGABYTES)
     assert own.read_bytes() == b"precious"
+
+
+def test_a_folder_of_others_is_left_as_it_is(tmp_path, capsys):
+    tokenizer = tmp_path / "tokenizer" / "tokenizer.json"
+    tokenizer.parent.mkdir()
+    tokenizer.write_text("mine")
+    assert _cli.run(["demo", "--folder", str(tmp_path), "--megabytes", "0.1"]) == 1
+    assert "is not empty, and holds no sample text: name another folder" in capsys.readouterr().err
+    assert [*tmp_path.rglob("*")] == [tokenizer.parent, tokenizer]
 
 
 @pytest.mark.parametrize("note", ['{"name": "mine"}', "[]", '"wanted"', "no JSON"])
@@ -80,7 +89,7 @@ def test_a_folder_with_another_s_note_is_not_the_sample_s(tmp_path, note):
     own = tmp_path / "0003" / "en_head.json.gz"
     own.write_bytes(b"precious")
     (tmp_path / "sample.json").write_text(note)
-    with pytest.raises(gm.GristmillError, match="is not sample text: name another folder"):
+    with pytest.raises(gm.GristmillError, match="is not empty, and holds no sample text: name another folder"):
         _sample.prepare(tmp_path, MEGABYTES)
     assert (own.read_bytes(), (tmp_path / "sample.json").read_text()) == (b"precious", note)
 

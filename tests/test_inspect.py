@@ -186,7 +186,7 @@ def test_inspect_state(state, capsys):
     assert found["totals"]["tokens"] == 2 * 16 * 64
     assert _cli.run(["inspect", str(state)]) == 0
     shown = capsys.readouterr().out
-    assert "behind step 2" in shown
+    assert "after step 2" in shown
     assert "up to the window" not in shown
 
 
@@ -207,7 +207,7 @@ def test_a_state_is_known_by_what_it_holds(state, folder, capsys, name):
     assert run_json(capsys, "inspect", other)["step"] == 2
     rows = [run_json(capsys, "inspect", path, "--row", 5, *of_state(folder)) for path in (state, other)]
     assert rows[0] == rows[1]
-    assert "--shards must name its shards" in fails(
+    assert "name its shards with --shards" in fails(
         capsys, "inspect", other, "--row", 0, "--tokenizer", _sample.tokenizer(), code=2
     )
 
@@ -292,7 +292,7 @@ def test_inspect_row_of_a_host_s_state_within_a_step(state, folder, capsys):
         found = run_json(capsys, "inspect", state, "--row", row, "--step", 3, *of_state(folder))
         check_row(found, batches)
         options = ["inspect", state, "--row", row, "--step", first - 1, *of_state(folder)]
-        assert f"the state stands behind it, at {first}" in fails(capsys, *map(str, options), code=2)
+        assert f"the state is already at step {first}" in fails(capsys, *map(str, options), code=2)
 
 
 def test_inspect_row_of_shards(folder, capsys):
@@ -335,8 +335,8 @@ def test_inspect_row_of_a_checkpoint_folder(tmp_path, folder, capsys):
     ("code", "arguments", "says"),
     [
         (2, ["--row", 16], "--row 16: a global batch has the rows 0 to 15"),
-        (2, ["--row", 0, "--step", 1], "--step 1: the state stands behind it, at 2"),
-        (2, ["--row", 0, "--set", "seed=1"], "it knows the arguments, so --set is not for it"),
+        (2, ["--row", 0, "--step", 1], "--step 1: the state is already at step 2; use a state saved earlier"),
+        (2, ["--row", 0, "--set", "seed=1"], "it already records the arguments: drop --set"),
         (2, ["--row", 0, "--set", "prefetch=2"], "--set prefetch=2: expected each argument once"),
         (2, ["--row", 0, "--set", "seed=1", "--set", "seed=2"], "--set seed=2: expected each argument once"),
         (1, ["--row", 0, "--special-tokens-in-text", "text"], "give --special-tokens-in-text as its Encoder had it"),

@@ -16,7 +16,7 @@ from gristmill import _core, _encoder, _options
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--lanes", "3"], "--lanes 3: each lane gives .* must divide --batch-size 16; these would do: 1, 2, 4, 8"),
+        (["--lanes", "3"], "--lanes 3: each lane gives .* must divide --batch-size 16; use one of 1, 2, 4, 8"),
         (["--sequence-length", "99999999"], "--sequence-length 99999999: expected an integer from 1 to 16777216"),
         (
             ["--quarantine-file", "a"],

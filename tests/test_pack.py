@@ -211,7 +211,7 @@ def test_a_full_disk_is_an_error_and_the_run_goes_on_later(tmp_path, pack, packi
     code, said = checked(capsys, *packing(tmp_path / "full"))
     assert code == 1
     assert "cannot write into" in said
-    assert "No space left on device; the same command goes on behind the last finished part" in said
+    assert "No space left on device; run the same command again to resume after the last finished part" in said
     assert pack(tmp_path / "full")["parts_of_earlier_runs"] == 2
     assert contents(tmp_path / "full") == contents(tmp_path / "whole")
 
@@ -228,7 +228,10 @@ def test_what_it_refuses(tmp_path, pack, packing, capsys):
     pack(tmp_path / "packed")
     code, said = checked(capsys, *packing(tmp_path / "packed", "--sequence-length", 64))
     assert code == 1
-    others = f"error: {tmp_path / 'packed'} holds other packed files: %s. Name another folder, or remove it\n"
+    others = (
+        f"error: {tmp_path / 'packed'} already holds files packed with other settings: %s. Choose another folder, "
+        "or delete this one\n"
+    )
     assert said == others % "sequence_length was 128 and is 64"
     code, said = checked(capsys, *packing(tmp_path / "packed", "--seed", 1))
     assert said == others % "seed was None and is 1, shuffle_window was None and is 1024"
@@ -274,7 +277,7 @@ def test_a_folder_s_other_files_are_left_alone_and_a_damaged_note_is_named(tmp_p
     (tmp_path / "a/part-00001.json").write_text("{}")
     code, message = checked(capsys, "verify", tmp_path / "a")
     assert code == 1
-    assert "part-00001.json is not the note of a packed part: what it says of files, " in message
+    assert "part-00001.json is not the note of a packed part: files, " in message
     (tmp_path / "a/part-00001.json").unlink()
     index = json.loads((tmp_path / "a/index.json").read_text())
     del index["complete"], index["parts"]
@@ -360,6 +363,10 @@ def test_records_left_out_are_listed(tmp_path, tokenizer_file, capsys):
     assert [json.loads(line)["record"] for line in lines] == list(range(0, 400, 50))
     assert checked(capsys, "verify", tmp_path / "packed")[0] == 0
     assert (tmp_path / "packed" / "quarantine.jsonl").read_text().splitlines() == lines
+    # Nothing is left to do, and nothing is listed anywhere else.
+    other = ["--quarantine-file", tmp_path / "other.jsonl"]
+    assert checked(capsys, *arguments, *bad, *other)[0] == checked(capsys, *arguments, *bad[4:])[0] == 0
+    assert checked(capsys, "inspect", tmp_path / "packed")[1] == told
 
 
 @pytest.mark.parametrize("rows_per_file", [4, 1000])
@@ -381,7 +388,7 @@ def test_what_truncation_drops_is_counted_and_shown(tmp_path, tokenizer_file, ca
         assert _cli.run(list(map(str, command))) == 0
         shown = capsys.readouterr().out
         assert f"{stats['dropped_tokens']:,} tokens dropped by truncation" in shown
-        assert f"{stats['tokens'] / (40 * 16):.1%} of the places" in shown
+        assert f"{stats['tokens'] / (40 * 16):.1%} full" in shown
     # What is shown of the first row stops where its padding begins.
     first = np.load(tmp_path / "packed" / "part-00000.npy")[0]
     length = np.count_nonzero(first[found["fields"].index("inputs_segmentation")])

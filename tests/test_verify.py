@@ -29,7 +29,7 @@ def test_an_index_of_megatron_s_that_is_damaged_is_named(tmp_path, pack, capsys)
     whole = index.read_bytes()
     for damaged in (whole[:20], b"x" + whole[1:], whole[:-8], whole[:18] + b"\xa5" * 16 + whole[34:]):
         index.write_bytes(damaged)
-        assert "is no index of Megatron's, or is damaged" in checked(capsys, "inspect", index)[1]
+        assert "is not a Megatron index, or is damaged" in checked(capsys, "inspect", index)[1]
 
 
 def test_a_pair_of_megatron_s_is_named_by_its_whole_name(tmp_path, pack, capsys):
@@ -73,8 +73,8 @@ def test_a_damaged_note_is_named(tmp_path, pack, capsys):
         (lambda index: index.update(format="zip"), "index.json is damaged: its format is 'zip'"),
         (lambda index: index["source"]["arguments"].update(sead=1), "is damaged: .*unexpected keyword argument 'sead'"),
         (lambda index: index["parts"][0].update(items=1), "lists other parts than their notes: it is damaged"),
-        (lambda index: index.update(fields=[7]), "is damaged: what it lists as fields is no such thing"),
-        (lambda index: index["source"].update(shards=[7]), "what it lists as source.shards is no such thing"),
+        (lambda index: index.update(fields=[7]), "is damaged: fields lists items of the wrong type"),
+        (lambda index: index["source"].update(shards=[7]), "source.shards lists items of the wrong type"),
         (lambda index: index.update(fields=["zzz"]), r"is damaged: its fields is \['zzz'\], and that of its source \["),
         (lambda index: index.update(dtype="junk"), "is damaged: its dtype is junk, and that of its source <i4"),
         (lambda index: index.update(own_lanes=[5]), r"is damaged: its own_lanes is \[5\], and that of its source"),
@@ -204,7 +204,7 @@ def test_an_index_of_megatron_s_that_cannot_be_is_damaged(tmp_path, pack, capsys
     path.write_bytes(data)
     code, told = checked(capsys, "verify", tmp_path)
     assert code == 3
-    assert "part-00001.idx is no index of Megatron's, or is damaged" in told["difference"]["what"]
+    assert "part-00001.idx is not a Megatron index, or is damaged" in told["difference"]["what"]
 
 
 @pytest.mark.parametrize("file_format", ["npy", "megatron", "array_record"])
@@ -290,7 +290,7 @@ def test_verify_sees_missing_and_cut_files_and_another_source(tmp_path, pack, ca
     part.write_bytes(data)
     other = checked(capsys, "verify", tmp_path, "--shards", shard_folder / "0003" / "*.gz")
     assert other[0] == 1
-    assert "was packed from another source: lanes was 8 and is 1" in other[1]
+    assert "does not match this source: lanes was 8 and is 1" in other[1]
     assert checked(capsys, "verify", tmp_path, "--tokenizer", tokenizer_file)[0] == 0
     assert "it has no index.json" in checked(capsys, "verify", tmp_path.parent)[1]
 

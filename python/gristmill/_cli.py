@@ -4,6 +4,7 @@ Exit codes: 0 done, 1 an error, 2 wrong usage, 3 `verify` found a difference or 
 terminated.
 """
 
+import contextlib
 import io
 import logging
 import os
@@ -103,7 +104,7 @@ def demo(
 ) -> None:
     """Pack real text and show what comes out.
 
-    The text is what every machine with Python has: its sources, notes, licences and language reference,
+    The sample text comes from your Python installation: sources, notes, licences and the language reference,
     written into gzipped shards in the shape of RedPajama-v2. The tokenizer is copied beside them.
 
     \b
@@ -117,7 +118,8 @@ def demo(
         from gristmill import _demo
 
     folder = folder or _sample.default_folder()
-    click.echo(f"sample text in {folder} ...", err=True)
+    with contextlib.suppress(OSError):  # a log that is full ends no work
+        click.echo(f"sample text in {folder} ...", err=True)
     sample = _sample.prepare(folder, megabytes)
     tokenizer = tokenizer or _sample.keep_tokenizer(folder)
     result = _demo.run(

@@ -225,7 +225,7 @@ class Encoder:
             raise
 
     def decode(self, ids: "npt.ArrayLike") -> str:
-        """The text of some ids, special tokens included. Ids that the vocabulary lacks give nothing.
+        """The text of some ids, special tokens included. Ids outside the vocabulary are skipped.
 
         Raises:
           ArgumentTypeError: `ids` are no integers.

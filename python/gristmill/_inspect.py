@@ -285,7 +285,7 @@ def _summary(path: Path, state: _state.State) -> dict[str, Any]:
 
 
 def _describe_state(found: dict[str, Any]) -> str:
-    place = f"behind step {found['step']:,}" + (f" and {found['row']} rows of the next" if found["row"] else "")
+    place = f"after step {found['step']:,}" + (f" and {found['row']} rows of the next" if found["row"] else "")
     summary = _table.fields([("state", f"{found['path']} (version {found['version']})"), ("place", place)])
     totals = _table.fields((f"  {name}", f"{count:,}") for name, count in found["totals"].items())
     stream = _table.fields((f"  {name}", value) for name, value in found["stream"].items())

@@ -304,7 +304,7 @@ class _Reporter:
             self._has_told_of_truncation = True
             dropped = stats["dropped_tokens"]
             share = 100 * dropped / (dropped + stats["tokens"])
-            _LOG.warning("%d tokens were cut off so far, %.1f %% of all: see truncation=", dropped, share)
+            _LOG.warning("truncation has dropped %d tokens so far, %.1f %% of all: see truncation=", dropped, share)
         if self._on_stats is not None:
             try:
                 self._on_stats(stats)

@@ -27,13 +27,13 @@ def count(lanes: int | None, batch_size: int | None, shards: int) -> int:
     lanes = _arguments.integer("lanes", lanes, 1, _LARGEST)
     if lanes > shards:
         raise ArgumentError(
-            f"lanes={lanes}: there are only {shards} shards, and a lane needs at least one; these would do: "
+            f"lanes={lanes}: there are only {shards} shards, and a lane needs at least one; use one of "
             f"{listed(n for n in range(1, shards + 1) if (batch_size or 0) % n == 0)}"
         )
     if batch_size is not None and batch_size % lanes:
         raise ArgumentError(
             f"lanes={lanes}: each lane gives the same number of rows of a batch, so lanes must divide "
-            f"batch_size={batch_size}; these would do: "
+            f"batch_size={batch_size}; use one of "
             f"{listed(n for n in range(1, shards + 1) if batch_size % n == 0)}"
         )
     return lanes
@@ -49,7 +49,7 @@ def of_host(lanes: int, shard_index: int, shard_count: int) -> list[int]:
     shard_index = _arguments.integer("shard_index", shard_index, 0, shard_count - 1)
     if lanes % shard_count:
         raise ArgumentError(
-            f"shard_count={shard_count}: a host gives whole lanes, so it must divide lanes={lanes}; these would do: "
+            f"shard_count={shard_count}: a host gives whole lanes, so it must divide lanes={lanes}; use one of "
             f"{listed(n for n in range(1, lanes + 1) if lanes % n == 0)}"
         )
     own = lanes // shard_count

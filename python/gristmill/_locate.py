@@ -67,14 +67,12 @@ def locate(
         state = iter(dataset).get_state()
     elif not shards or arguments:
         raise ArgumentError(
-            f"{path} is a saved state: it knows the arguments, so --set is not for it, and --shards must name its "
-            "shards"
+            f"{path} is a saved state: it already records the arguments: drop --set, and name its shards with --shards"
         )
     else:
         _check_tokenizer(path, state, tokenizer, encoder)
         dataset = _dataset(list(shards), encoder, _from_fingerprint(state["fingerprint"]))
-    step = state["step"] if step is None else step
-    lane, element = _play(dataset, state, step, row)
+    step, lane, element = _play(dataset, state, step, row)
     return {"kind": "row", "step": step, "row": row, "lane": lane, **_found(dataset, element)}
 
 
@@ -154,8 +152,8 @@ def _dataset(shards: list[str], encoder: Encoder, arguments: Mapping[str, Any]) 
     return dataset._with(provenance_entries=dataset._settings.sequence_length)
 
 
-def _play(dataset: PackedDataset, state: _state.State, step: int, row: int) -> "tuple[int, Element | None]":
-    """The row's lane, and its arrays; None if the lane has ended."""
+def _play(dataset: PackedDataset, state: _state.State, step: int | None, row: int) -> "tuple[int, int, Element | None]":
+    """The row's step, by default the first after the state, its lane, and its arrays; None if the lane has ended."""
     batch_size = dataset._settings.batch_size
     rows = batch_size or dataset.lanes
     if not 0 <= row < rows:
@@ -168,8 +166,9 @@ def _play(dataset: PackedDataset, state: _state.State, step: int, row: int) -> "
             "another host, or the folder with those of all"
         )
     start = _state.of_lane(state, str(lane))
+    step = start["step"] if step is None else step
     if step < start["step"]:
-        raise ArgumentError(f"--step {step}: the state stands behind it, at {start['step']}; use an earlier one")
+        raise ArgumentError(f"--step {step}: the state is already at step {start['step']}; use a state saved earlier")
     iterator = PackedDatasetIterator(dataset._with(own_lanes=[lane])._settings)
     try:
         iterator.set_state(start)
@@ -178,7 +177,7 @@ def _play(dataset: PackedDataset, state: _state.State, step: int, row: int) -> "
         iterator.close()
     if element is not None and batch_size is not None:
         element = {name: array[own_row] for name, array in element.items()}
-    return lane, element
+    return step, lane, element
 
 
 def _element(iterator: PackedDatasetIterator, ahead: int, what: str) -> "Element | None":

@@ -16,7 +16,7 @@ _DIGEST_WORDS = 4
 def check_replicas(batch: Any) -> None:
     """Compares the replicas of global arrays, over all devices and processes: a check for debugging.
 
-    JAX takes different data for the replicas of an array without a word, and trains on both. Each process
+    JAX takes different data for the replicas of an array silently, and trains on both. Each process
     hashes the rows it holds, and all compare the hashes: every process of the arrays' sharding must call this, at
     the same place of its program.
 

@@ -143,9 +143,7 @@ def _written(folder: Path) -> dict[str, Any]:
         written = json.loads(note.read_bytes())
     if isinstance(written, dict) and (not written or "wanted" in written):
         return written
-    for path in (note, *_shard_paths(folder)):
-        if path.exists():
-            raise GristmillError(f"{path} is not sample text: name another folder, or remove that file")
+    files.check_empty(folder, {files.LOCK, _NOTE + files.UNFINISHED}, "sample text")
     return {}
 
 

@@ -1,7 +1,7 @@
 """`gristmill bench`."""
 
 import importlib.util
-import json
+import tempfile
 from pathlib import Path
 
 import click
@@ -11,6 +11,7 @@ from gristmill._encoder import Encoder
 from gristmill._errors import GristmillError
 from gristmill._manifest import Manifest
 from gristmill._output import as_json_option, cleaning_up_when_terminated, importing, print_json
+from gristmill._pack import files
 
 # What delays are measured on: a small share of a machine, as beside a training loop.
 _LATENCY_THREADS = 2
@@ -66,7 +67,7 @@ def bench(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Compare with the pipelines of today, on the same shards.
+    """Compare gristmill's speed with common input pipelines on the same shards.
 
     Tokens a second from gzipped JSONL to packed batches: of gristmill; of `datasets` streaming with `tokenizers`
     and packing in NumPy; of Grain with `tokenizers`; of Grain over pre-tokenized ArrayRecord; of gigatoken, which packs
@@ -112,26 +113,30 @@ def bench(
         try:
             if latency:
                 result["latency"] = delays.in_child(job)
-        finally:  # delays that cannot be measured do not lose the rest
+        finally:  # delays that cannot be measured, or a full disk, do not lose the rest
+            if as_json:
+                print_json(result)
+            else:
+                click.echo(report.describe(result))
             if output is not None:
                 _write(result, output)
-    if as_json:
-        print_json(result)
-    else:
-        click.echo(report.describe(result))
 
 
 def _make_folder(folder: Path) -> None:
     """Finds out whether results can be written, which is better known before the benchmark than after it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "bench.json").touch()
+        with tempfile.TemporaryFile(dir=folder):
+            pass
     except OSError as error:
         raise click.BadParameter(f"{str(folder)!r}: {error.strerror}", param_hint="--output") from error
 
 
 def _write(result: dict[str, object], folder: Path) -> None:
-    (folder / "bench.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    try:
+        files.write_json(folder / "bench.json", result)
+    except OSError as error:
+        raise GristmillError(f"cannot write into {str(folder)!r}: {error.strerror}") from error
     if importlib.util.find_spec("matplotlib") is None:
         click.echo("no pictures: matplotlib is not installed (pip install 'gristmill[bench]')", err=True)
         return

@@ -143,7 +143,7 @@ def verify(
 
     Reads the shards again, encodes them with the `tokenizers` library whatever the tokenizer, packs, and compares with
     what is in FOLDER. Exit code 0: equal and, unless a --part was asked for, complete; 3: different, and the first
-    difference is shown with the record it comes from, or equal and not complete; 1: it could not be told.
+    difference is shown with the record it comes from, or equal and not complete; 1: the comparison could not be made.
 
     \b
     Examples:

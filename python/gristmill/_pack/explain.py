@@ -86,7 +86,7 @@ def holds(found: dict[str, Any], sequence_length: int) -> str:
     items, tokens = found["items"], found["tokens"]
     if found["format"] == "megatron":
         return f"{items:,} documents, {tokens:,} tokens, {found['bytes']:,} bytes"
-    fill = f", {tokens / (items * sequence_length):.1%} of the places" if items else ""
+    fill = f", {tokens / (items * sequence_length):.1%} full" if items else ""
     return f"{items:,} rows of {sequence_length:,}, {tokens:,} tokens{fill}, {found['bytes']:,} bytes"
 
 

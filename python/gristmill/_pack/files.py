@@ -4,7 +4,7 @@ import contextlib
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,16 @@ def finish(path: Path) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def check_empty(folder: Path, begun: Container[str], what: str) -> None:
+    """Whether a folder is new, or empty but for files with the names `begun`, of a run that was killed at once.
+
+    Raises:
+      GristmillError: it holds anything else, and so no `what` of ours.
+    """
+    if folder.is_dir() and any(child.name not in begun for child in folder.iterdir()):
+        raise GristmillError(f"{folder} is not empty, and holds no {what}: name another folder")
 
 
 def write_json(path: Path, value: Any) -> None:

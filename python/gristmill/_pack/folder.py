@@ -72,11 +72,11 @@ class Folder:
         if found.get("version") != VERSION:
             raise GristmillError(f"{index} has version {found.get('version')}, and this gristmill knows {VERSION}")
         if wrong := _wrong(found, _SAYS) or [f"source.{name}" for name in _wrong(found["source"], _SOURCE)]:
-            raise GristmillError(f"{index} is damaged: what it says of {', '.join(wrong)} is missing or no such thing")
+            raise GristmillError(f"{index} is damaged: {', '.join(wrong)} is missing or has the wrong type")
         if found["format"] not in FORMATS:
             raise GristmillError(f"{index} is damaged: its format is {found['format']!r}")
         if wrong := [name for name, kind in _LISTS.items() if any(type(item) is not kind for item in _at(found, name))]:
-            raise GristmillError(f"{index} is damaged: what it lists as {', '.join(wrong)} is no such thing")
+            raise GristmillError(f"{index} is damaged: {', '.join(wrong)} lists items of the wrong type")
         if found["sequence_length"] < 1:
             raise GristmillError(f"{index} is damaged: its sequence_length is {found['sequence_length']}")
         return cls(index.parent, found)
@@ -97,6 +97,8 @@ class Folder:
             if parts := folder.parts():
                 # The same shards and tokenizer may be elsewhere by now.
                 folder._check_goes_on(wanted, [name for name in changed if name != "source"], len(parts))
+                if folder.is_complete(parts):
+                    return folder  # as it was packed: where its quarantine is listed, among others
                 wanted = {**folder.index, **wanted}
             # Else nothing was packed yet, and it may as well become another packing.
         else:
@@ -114,7 +116,10 @@ class Folder:
         reasons += [f"{name} was {self.index.get(name)} and is {wanted[name]}" for name in changed if name not in said]
         if reasons:
             reason = ", ".join(reasons)
-            raise GristmillError(f"{self.path} holds other packed files: {reason}. Name another folder, or remove it")
+            raise GristmillError(
+                f"{self.path} already holds files packed with other settings: {reason}. Choose another folder, or "
+                "delete this one"
+            )
 
     def parts(self, *, are_whole: bool = False) -> list[dict[str, Any]]:
         """What each finished part holds, in order: its note without the state behind it, which may be large.
@@ -131,8 +136,8 @@ class Folder:
             wrong = _wrong(note, {**_HOLDS, **_BEHIND})
             if wrong := wrong or _wrong(note["files"], dict.fromkeys(note["files"], int)):
                 raise GristmillError(
-                    f"{self.note_path(len(found))} is not the note of a packed part: what it says of "
-                    f"{', '.join(wrong)} is missing or no such thing"
+                    f"{self.note_path(len(found))} is not the note of a packed part: "
+                    f"{', '.join(wrong)} is missing or has the wrong type"
                 )
             named = {self.part_path(len(found)).with_suffix(suffix).name for suffix in self._format.suffixes}
             if note.get("number") != len(found) or note["files"].keys() != named:
@@ -261,9 +266,7 @@ def check_free(path: Path) -> None:
     """
     if (path / INDEX).exists():
         return
-    begun = {files.LOCK, INDEX + files.UNFINISHED}  # by a run that was killed at once
-    if any(child.name not in begun for child in path.iterdir()):
-        raise GristmillError(f"{path} is not empty, and holds no packed files: name another folder")
+    files.check_empty(path, {files.LOCK, INDEX + files.UNFINISHED}, "packed files")
 
 
 def is_part(path: Path) -> bool:

@@ -106,7 +106,7 @@ def read(index: Path, *, one_each: bool = False) -> list[Any]:
         if len(data) != _HEADER.size + 12 * count + 8 * entries:
             raise ValueError("bytes behind its end")
     except (struct.error, StopIteration, ValueError, IndexError, OverflowError) as error:
-        raise GristmillError(f"{index} is no index of Megatron's, or is damaged") from error
+        raise GristmillError(f"{index} is not a Megatron index, or is damaged") from error
     width = np.dtype(dtype).itemsize
     tokens = int((begins // width + lengths).max(initial=0))
     if size < tokens * width:

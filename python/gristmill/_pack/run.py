@@ -71,8 +71,8 @@ def pack(
         raise
     except OSError as error:
         raise GristmillError(
-            f"cannot write into {str(path)!r}: {error.strerror or error}; the same command goes on behind the last "
-            "finished part"
+            f"cannot write into {str(path)!r}: {error.strerror or error}; run the same command again to resume "
+            "after the last finished part"
         ) from error
     seconds = time.perf_counter() - start
     return {
@@ -144,6 +144,7 @@ def _write_parts(dataset: PackedDataset, folder: Folder, parts: list[dict[str, A
         if number:
             go_behind(folder, number - 1, iterator, unit)
         before = iterator.stats()
+        shown.begin(before["tokens"])
         try:
             while True:
                 batch = next(iterator, None)
@@ -211,8 +212,12 @@ class _Shown(Progress):
         # With a seed the lanes of later epochs hold other shards, of about the same size.
         self._sizes = {str(lane): [sizes[path] for path in plan[lane]] for lane in settings.own_lanes}
         super().__init__("packing", sum(map(sum, self._sizes.values())) * (settings.epochs or 1), "B")
-        self._start = self._due = time.monotonic()
-        self._tokens = 0
+        self._due = 0.0
+        self.begin(0)
+
+    def begin(self, tokens: int) -> None:
+        """The rate counts from now on, after so many tokens of earlier runs."""
+        self._start, self._tokens = time.monotonic(), tokens
 
     def show_place(self, iterator: PackedDatasetIterator) -> None:
         """Says how far an iterator has come, now and then."""
@@ -227,6 +232,5 @@ class _Shown(Progress):
             done += place["epoch"] * sum(shards) + sum(shards[: place["shard"]])
             done += min(place["byte"] // _USUAL_RATIO, sum(shards[place["shard"] : place["shard"] + 1]))
         stats = iterator.stats()
-        self._tokens = self._tokens or stats["tokens"]
         rate = (stats["tokens"] - self._tokens) / max(now - self._start, 1e-9)
         self.show(done, f"{rate / 1e6:.2f} M tokens/s, {stats['rows']:,} rows")

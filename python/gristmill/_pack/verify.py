@@ -36,7 +36,7 @@ def verify(folder: Folder, dataset: PackedDataset, only: int | None = None) -> d
     source = _fingerprint.without_policy(dataset.fingerprint)
     if packed != source:
         reason = _fingerprint.differences(packed, source)
-        raise GristmillError(f"{folder.path} was packed from another source: {reason}")
+        raise GristmillError(f"{folder.path} does not match this source: {reason}")
     for name, value in make_index(dataset, folder.index["format"], folder.index["fields"]).items():
         if folder.index[name] != value:
             raise GristmillError(
@@ -69,7 +69,7 @@ def verify(folder: Folder, dataset: PackedDataset, only: int | None = None) -> d
             if difference is not None:
                 return {**found, "equal": False, "difference": difference}
         if only is None and missing:
-            what = f"{', '.join(missing)}: missing, and with it the part, which the index lists"
+            what = f"{', '.join(missing)}: missing, though the index lists the part"
             return {**found, "equal": False, "difference": {"what": what}}
         if only is None and found["complete"]:
             if next(iterator, None) is not None:
