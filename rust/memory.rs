@@ -14,8 +14,8 @@ use memmap2::{MmapMut, MmapOptions};
 /// The size of a large page on most systems.
 pub const LARGE_PAGE: usize = 2 << 20;
 
-/// What begins a cache line, so that no load of an entry of a table crosses two lines. Wherever the linker puts a table of
-/// bytes otherwise, look-ups can take 5 % longer.
+/// Aligns a table to a cache line, so that no entry straddles two: look-ups in a table of bytes can take 5 % longer
+/// where the linker puts it otherwise.
 #[repr(align(64))]
 pub struct Aligned<T>(pub T);
 

@@ -35,7 +35,8 @@ def check_same_stream(fingerprint: str, sharding: Any) -> None:
 
     Args:
       fingerprint: of the dataset of this process.
-      sharding: a `jax.sharding.Sharding`. What is none, or is of other processes alone, is for others to refuse.
+      sharding: a `jax.sharding.Sharding`. Anything else, or one without this process,
+        is ignored here and refused later.
 
     Raises:
       ArgumentError: the fingerprints differ; on every process, naming those that differ from most and in what.

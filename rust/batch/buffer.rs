@@ -56,7 +56,8 @@ impl Shape {
     }
 }
 
-/// One batch's memory. It holds whatever was last written: every row is always written in full.
+/// One batch's memory, zeroed at first. It holds whatever was last written: every row that is handed out has been
+/// written in full.
 ///
 /// It is held by raw pointer because many lanes write it at once, each its own rows: see `ring`.
 #[derive(Debug)]

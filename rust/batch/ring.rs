@@ -5,8 +5,8 @@
 //! the filled buffer for a fresh one, which opens the slot to the lanes for step `t + slots`.
 //!
 //! ```text
-//!             taken            taken + slots
-//!               │  slot: lanes that have published  │
+//!             taken                               taken + slots
+//!               │     slot: lanes that have published     │
 //!   consumer ──>│ [0 1 2 3] [0 1 _ 3] [_ 1 _ _] [_ _ _ _] │  lanes wait here
 //! ```
 //!

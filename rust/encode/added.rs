@@ -169,8 +169,8 @@ impl Matcher {
             return Err("two of its added tokens have the same spelling, or one is empty".into());
         }
         let matcher = Self { search: None, tokens, spaces_are_markers };
-        // Found within the space that a token has stripped, one of these would strip space of that token back to
-        // where it ends, behind its own end. The reference panics there.
+        // A token of white space with `lstrip`, found inside the white space that a token with `rstrip` has consumed,
+        // would end before it starts. The reference panics there.
         let is_space = |spelling: &String| spelling.chars().all(|c| matcher.is_space(c));
         let mut pairs = spellings.iter().zip(&matcher.tokens);
         let strips_back = pairs.any(|(spelling, token)| token.lstrip && !token.rstrip && is_space(spelling));

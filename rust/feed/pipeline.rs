@@ -14,7 +14,7 @@ use crate::lane::cursor::{Cursor, Totals};
 use crate::lane::quarantine_file::QuarantineFile;
 use crate::lane::report::{Report, Rows};
 
-/// Idle buffers that are kept: of a consumer that drops a batch before it asks for the next, or after.
+/// Idle buffers to keep: enough for a consumer that frees a batch before or after it asks for the next.
 const IDLE_BUFFERS: usize = 2;
 
 /// Delivers the batches of some lanes. Starts its threads when the first batch is requested.
@@ -26,7 +26,7 @@ pub struct Pipeline {
     left_out: LeftOut,
     /// Until the last batch is accepted: what was delivered before it, and how many records had been left out.
     before: Option<(Delivered, u64)>,
-    /// That of the newest crew. Outlives it, since a state may be saved after the end.
+    /// That of the latest crew; kept after the crew ends, because a state may still be saved.
     quarantine_file: Option<Arc<QuarantineFile>>,
     pool: Arc<Pool>,
     busy: Arc<Busy>,

@@ -30,7 +30,7 @@ pub struct Documents {
     token_epoch: u64,
     /// Whether `cursor` comes from a saved state whose document was not reached yet.
     resuming: bool,
-    end: Option<End>,
+    end: Option<Result<()>>,
 }
 
 /// What comes next in a lane.
@@ -61,12 +61,6 @@ pub struct Run<'a> {
     pub place: Place,
     /// The index in the manifest of the shard that contains it.
     pub shard: u32,
-}
-
-#[derive(Debug, Clone)]
-enum End {
-    Ended,
-    Failed(Error),
 }
 
 impl Documents {
@@ -117,7 +111,7 @@ impl Documents {
                 let document = *self.window.document(&part);
                 if let Err(error) = self.reach(&document) {
                     self.window = Window::default();
-                    self.end = Some(End::Failed(error));
+                    self.end = Some(Err(error));
                     break;
                 }
                 if document.tokens > 0 {
@@ -129,8 +123,8 @@ impl Documents {
             }
             self.close_window();
             match &self.end {
-                Some(End::Ended) => return Upcoming::Ended,
-                Some(End::Failed(error)) => return Upcoming::Failed(error.clone()),
+                Some(Ok(())) => return Upcoming::Ended,
+                Some(Err(error)) => return Upcoming::Failed(error.clone()),
                 None => {}
             }
             if !self.next_window() {
@@ -267,17 +261,14 @@ impl Documents {
         let (place, quarantined, end) = match then {
             Then::More => return,
             Then::WindowEnd(next) => (next, all, None),
-            Then::Ended(end) => (end, all, Some(End::Ended)),
+            Then::Ended(end) => (end, all, Some(Ok(()))),
             Then::Failed(failure) => {
                 let Failure { error, place, quarantined_before } = *failure;
-                (place, quarantined_before, Some(End::Failed(error)))
+                (place, quarantined_before, Some(Err(error)))
             }
         };
         let fits = self.check_resumed(self.cursor.window, 0).and_then(|()| self.check_endless(place.epoch));
-        let end = match (end, fits) {
-            (Some(End::Failed(error)), _) | (_, Err(error)) => Some(End::Failed(error)),
-            (end, Ok(())) => end,
-        };
+        let end = if let Some(Err(_)) = end { end } else { fits.err().map(Err).or(end) };
         if self.has_windows() {
             self.cursor.totals.records += documents as u64;
         }
@@ -297,7 +288,7 @@ impl Documents {
         let then = blocks.last_mut().map(|block| std::mem::take(&mut block.then)).unwrap_or_default();
         if let (true, Then::Failed(failure)) = (self.has_windows(), &then) {
             // A window that lacks a document has no defined order: the run stops before it.
-            self.end = Some(End::Failed(failure.error.clone()));
+            self.end = Some(Err(failure.error.clone()));
             return true;
         }
         self.window = Window::new(blocks, then, &self.config, self.lane, self.cursor.window);
@@ -306,12 +297,12 @@ impl Documents {
         let misfit = if self.has_windows() && given | offset > 0 && window_hash != self.window.hash {
             "is inside the window of documents that begins here, and what is read now is another one"
         } else if !self.window.skip(given, self.is_placed()) {
-            "stands behind more documents or rows of the window that begins here than it has"
+            "counts more delivered documents or rows than the window that begins here holds"
         } else {
             return true;
         };
         self.window = Window::default();
-        self.end = Some(End::Failed(self.does_not_fit(self.cursor.window, misfit)));
+        self.end = Some(Err(self.does_not_fit(self.cursor.window, misfit)));
         true
     }
 }

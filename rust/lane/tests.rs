@@ -358,7 +358,7 @@ fn a_cursor_that_does_not_fit_is_an_error() {
         (
             windowed,
             inside(0, 3, 0),
-            "000.jsonl: record 0, byte 0: the state of lane 0 stands behind more documents or rows of the window",
+            "000.jsonl: record 0, byte 0: the state of lane 0 counts more delivered documents or rows than the window",
         ),
         (windowed, inside(0, 0, 9), "record 1, byte 16: the state of lane 0 stands at token 9"),
         (

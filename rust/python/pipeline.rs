@@ -255,52 +255,26 @@ impl Pipeline {
 
     fn arrays<'py>(&self, py: Python<'py>, batch: Batch) -> PyResult<Bound<'py, PyDict>> {
         let Batch { lease, row } = batch;
-        let shape = lease.shape();
-        let memory =
-            LeaseView { start: lease.as_ptr(), loan: Bound::new(py, Loan { _lease: lease })?.into_any() };
+        let (shape, start) = (lease.shape(), lease.as_ptr());
+        let loan = Bound::new(py, Loan { _lease: lease })?.into_any();
+        let rows: &[usize] = if row.is_some() { &[] } else { &[shape.rows] };
+        let array = |offset, of_row: &[usize]| {
+            // SAFETY: `Shape` puts each array inside the lease's memory. The loan, the array's base, keeps that alive,
+            // and no Rust code refers to it until the lease is dropped.
+            unsafe {
+                let view = ArrayViewD::from_shape_ptr([rows, of_row].concat(), start.add(offset));
+                PyArray::borrow_from_array(&view, loan.clone()).into_any()
+            }
+        };
         let arrays = PyDict::new(py);
         for (index, name) in self.names.iter().enumerate() {
-            let offset = shape.offset(index, row.unwrap_or(0));
-            // SAFETY: `Shape` puts each array inside the lease's memory.
-            let array = unsafe { memory.array(offset, &dimensions(row, shape.rows, &[shape.length])) };
-            arrays.set_item(name, array)?;
+            arrays.set_item(name, array(shape.offset(index, row.unwrap_or(0)), &[shape.length]))?;
         }
         if shape.entries > 0 {
             let offset = shape.provenance_offset(row.unwrap_or(0));
-            let entry = [shape.entries, ENTRY_ITEMS];
-            // SAFETY: `Shape` puts the provenance inside the lease's memory.
-            let array = unsafe { memory.array(offset, &dimensions(row, shape.rows, &entry)) };
-            arrays.set_item(intern!(py, "provenance"), array)?;
+            arrays.set_item(intern!(py, "provenance"), array(offset, &[shape.entries, ENTRY_ITEMS]))?;
         }
         Ok(arrays)
-    }
-}
-
-/// The dimensions of an array: those of a row if one is handed out, else with the rows before them.
-fn dimensions(row: Option<usize>, rows: usize, of_row: &[usize]) -> Vec<usize> {
-    let rows = if row.is_some() { None } else { Some(rows) };
-    rows.into_iter().chain(of_row.iter().copied()).collect()
-}
-
-/// A lease's memory, and what keeps it alive.
-struct LeaseView<'py> {
-    start: *mut i32,
-    loan: Bound<'py, PyAny>,
-}
-
-impl<'py> LeaseView<'py> {
-    /// A NumPy array of part of it, `offset` items from its start.
-    ///
-    /// # Safety
-    ///
-    /// The array must lie inside the memory.
-    unsafe fn array(&self, offset: usize, dimensions: &[usize]) -> Bound<'py, PyAny> {
-        // SAFETY: inside the memory, which the loan, the array's base, keeps alive for as long as the array
-        // exists. A lease is handed out once, or row by row, so no two arrays share a place.
-        unsafe {
-            let view = ArrayViewD::from_shape_ptr(dimensions, self.start.add(offset));
-            PyArray::borrow_from_array(&view, self.loan.clone()).into_any()
-        }
     }
 }
 

@@ -285,7 +285,7 @@ impl<'a> ShortPieces<'a> {
     /// A copy of them, or arbitrary words, and whether the piece is there. [`NO_KEY`] never is, whatever the place.
     #[inline(always)]
     pub fn read(self, probe: impl Probe, key: ShortKey, place: usize) -> (Value, bool) {
-        // SAFETY: the number of lines is a power of two, so the masked place is below it.
+        // SAFETY: there is at least one line, so a number masked by one less than their number is below it.
         let line = unsafe { self.lines.get_unchecked(place & (self.lines.len() - 1)) };
         let (value, found) = probe::find(probe, line, key);
         (*value, found)

@@ -34,7 +34,7 @@ impl JoinedCharacters {
         self.all = true;
     }
 
-    /// Adds those in front of and behind a token that is not to be a group in a longer piece.
+    /// Marks all pairs at the edges of a token as joined, so that it is never cut off from its neighbours.
     pub fn add_edges(&mut self, token: &[u8]) {
         if let (Some(last), Some(0x80..0xC0)) = (token.last_chunk(), token.last()) {
             self.add(key(*last, [0; WIDTH]));

@@ -265,7 +265,8 @@ fn write_values<'a>(
         if count > FEW {
             break;
         }
-        // SAFETY: there is room for `FEW` ids for each value, and for what is written past them.
+        // SAFETY: `take` limits the values to `most`, for each of which there is room for `FEW` ids, and after them for
+        // what is written past the last.
         unsafe {
             out.cast::<[u32; ROOM]>().write(probe.unpack(value));
             out = out.add(count);
