@@ -297,6 +297,20 @@ def test_elastic_states_inside_a_step_fit_the_same_lanes(rows):
         again.set_shard_states(5)
 
 
+def test_elastic_states_inside_a_step_of_which_lanes_have_ended(tmp_path, encoder):
+    for lane, documents in enumerate((6, 2, 1)):  # of one row each
+        (tmp_path / f"{lane}.jsonl").write_text(('{"text": "a"}\n' * documents).ljust(1000, "\n"))
+    dataset = gm.PackedDataset(str(tmp_path / "*.jsonl"), tokenizer=encoder, sequence_length=4, packing="pad", lanes=3)
+    iterator = iter(dataset)
+    for _ in range(17):
+        next(iterator)
+        plain, elastic = iter(dataset), iter(dataset)
+        plain.set_state(iterator.get_state())
+        elastic.set_shard_states(iterator.get_shard_states())
+        assert elastic.get_state() == plain.get_state()
+        assert_same_batches(elastic, plain)
+
+
 def test_on_stats_reaches_users_of_wrapped_iterators(shards, encoder, monkeypatch):
     monkeypatch.setattr(_iterator, "_REPORT_SECONDS", 0.0)
     seen = []

@@ -261,10 +261,10 @@ def put(state, name, value):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda s: s.update(version=7), "version 1, got 7"),
+        (lambda s: s.update(version=7), "version 2, got 7"),
         (lambda s: s.pop("step"), "has the keys"),
         (lambda s: s.update(step=-1), "step is an integer"),
-        (lambda s: s.update(version=True), "version 1, got True"),
+        (lambda s: s.update(version=True), "version 2, got True"),
         (lambda s: s.update(lanes=[]), "lanes are a dict"),
         (lambda s: s["lanes"].update({"00": s["lanes"]["0"]}), "named by their numbers as strings, got '00'"),
         (lambda s: s["lanes"].update({"9" * 5000: s["lanes"]["0"]}), "named by their numbers as strings, got '999"),

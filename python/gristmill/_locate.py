@@ -165,7 +165,7 @@ def _play(dataset: PackedDataset, state: _state.State, step: int | None, row: in
             f"the row is of lane {lane}, and the state holds the lanes {', '.join(state['lanes'])}: use that of "
             "another host, or the folder with those of all"
         )
-    start = _state.of_lane(state, str(lane))
+    start = {**_state.of_lane(state, str(lane)), "row": 0}
     step = start["step"] if step is None else step
     if step < start["step"]:
         raise ArgumentError(f"--step {step}: the state is already at step {start['step']}; use a state saved earlier")

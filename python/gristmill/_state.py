@@ -18,7 +18,7 @@ from gristmill import _arguments, _fingerprint
 from gristmill._core import CURSOR_FIELDS
 from gristmill._errors import StateError
 
-VERSION = 1
+VERSION = 2
 _KEYS = frozenset({"version", "fingerprint", "step", "row", "lanes"})
 # More than any number becomes: what counts further from there does not overflow.
 _LARGEST = 2**62
@@ -78,9 +78,14 @@ def merge_states(states: Iterable[Mapping[str, Any]]) -> State:
 
 
 def of_lane(state: State, lane: str) -> State:
-    """The state of one of its lanes, which within a step of single rows may be one row ahead of others."""
+    """The state of one of its lanes.
+
+    Within a step of single rows it may be one row ahead of others; if it is not, it keeps the `row` of the whole, so
+    that `merge_lanes` can tell it from the state of a lane that ended before the others.
+    """
     is_ahead = sorted(state["lanes"], key=int).index(lane) < state["row"]
-    return {**state, "step": state["step"] + is_ahead, "row": 0, "lanes": {lane: state["lanes"][lane]}}
+    step, row = (state["step"] + 1, 0) if is_ahead else (state["step"], state["row"])
+    return {**state, "step": step, "row": row, "lanes": {lane: state["lanes"][lane]}}
 
 
 def merge_lanes(shard_states: Sequence[Mapping[str, Any]], own_lanes: Sequence[int]) -> State:
@@ -94,11 +99,12 @@ def merge_lanes(shard_states: Sequence[Mapping[str, Any]], own_lanes: Sequence[i
     kept = [state for state in checked if not state["lanes"].keys().isdisjoint(own)] or checked
     step_of = {lane: state["step"] for state in kept for lane in state["lanes"]}
     last = max(step_of.values(), default=0)
-    is_within = any(state["step"] < last and not _has_ended(state) for state in kept)
+    is_within = any(state["step"] < last and (state["row"] or not _has_ended(state)) for state in kept)
     # Rows are given lane after lane: in the last step by those before the first that has not given its own.
     given = [*itertools.takewhile(lambda lane: step_of.get(lane) != last - 1, own)] if is_within else []
     whole = merge_states(
-        {**state, "step": max(0, state["step"] - (not state["lanes"].keys().isdisjoint(given)))} for state in kept
+        {**state, "step": max(0, state["step"] - (not state["lanes"].keys().isdisjoint(given))), "row": 0}
+        for state in kept
     )
     return {**whole, "row": len(given)}
 
