@@ -379,7 +379,7 @@ def test_inspect_encodes_text_with_a_tokenizer_alone(state, folder, tmp_path, ca
         assert _cli.run(["inspect", *map(str, arguments), "--text", "a"]) == 2
         captured = capsys.readouterr()
         assert captured.out == ""
-        assert "--text goes with a tokenizer" in captured.err
+        assert "--text needs a tokenizer" in captured.err
 
 
 def test_a_record_may_have_a_key_of_a_tokenizer(tmp_path, capsys):

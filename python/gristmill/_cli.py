@@ -142,7 +142,9 @@ def demo(
 )
 @click.option("--text", help="With a tokenizer: text to encode.")
 @click.option("--row", type=click.IntRange(0), help="A row of a global batch, from 0: show where its text comes from.")
-@click.option("--step", type=click.IntRange(0), help="Its batch, from 0.  [default: the one behind the state]")
+@click.option(
+    "--step", type=click.IntRange(0), help="Step of the row's batch, from 0.  [default: the first after the state]"
+)
 @click.option("--shards", multiple=True, help="With --row and a state: its shards, paths or globs.")
 @click.option("--tokenizer", type=tokenizer_file, help="With --row: a tokenizer.json, its folder, or a hub name.")
 @special_tokens
@@ -163,7 +165,8 @@ def inspect(
     """Explain a tokenizer, shard, saved state, packed files, or a row.
 
     A state is one saved as JSON, gzipped or not, or a checkpoint's folder of process_0-of-N.json. With --row, PATH is
-    a state or the shards of a run, and the row's lane is played to its step to tell which records its text comes from.
+    a state or the shards of a run: the row's lane is replayed up to the step, and the records its text came from are
+    listed.
 
     \b
     Examples:
@@ -178,17 +181,17 @@ def inspect(
     if row is None:
         if step is not None or shards or tokenizer or settings or special_tokens_in_text != "id":
             raise click.UsageError(
-                "--step, --shards, --tokenizer, --special-tokens-in-text and --set say where a --row is; which one?"
+                "--step, --shards, --tokenizer, --special-tokens-in-text and --set apply only together with --row"
             )
         with importing():
             from gristmill import _inspect
 
         found, describe = _inspect.inspect(path, records=records, text=text), _inspect.describe
         if text is not None and found["kind"] != "tokenizer":
-            raise click.UsageError(f"--text goes with a tokenizer, and {path} is none")
+            raise click.UsageError(f"--text needs a tokenizer, and {path} is not one")
     else:
         if text is not None:
-            raise click.UsageError("--text goes with a tokenizer, and not with --row")
+            raise click.UsageError("--text needs a tokenizer, and does not go with --row")
         if tokenizer is None:
             raise click.UsageError("--row needs --tokenizer")
         with importing():

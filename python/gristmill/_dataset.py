@@ -49,7 +49,7 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
     `[rows, entries, 4]` (`[entries, 4]` without `batch_size`). An entry stands for tokens that follow one another
     in the row and in their document: `shard` (an index into `manifest.paths`), `record` (the 0-based line in it),
     `offset` (tokens of the document before these, BOS counted) and `length` (how many they are). There is one for
-    each segment, in order, and with `truncation="middle"` one more for what lies behind the cut; the rest is zeros.
+    each segment, in order, and with `truncation="middle"` one more for what lies after the cut; the rest is zeros.
     Segments for which a row has no entry left are not listed: then the lengths do not add up to its tokens. So the
     token at place `i` of a row is found by
 
@@ -78,7 +78,7 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
       boundary_targets: whether a document's last token has the next document's first token as its target, as
         MaxText's shift of whole rows makes it; in `best_fit` the next one of the same row, in `pad` none. By
         default nothing is trained across documents. Only `maxtext` has targets.
-      eos: token or id put behind each document. None: the one named beside the tokenizer. False: none.
+      eos: token or id put after each document. None: the one named beside the tokenizer. False: none.
       bos: token or id put before each document. True: the one named beside the tokenizer. False: none.
       seed: None: no shuffling. Else the shards are permuted in each epoch, and documents within windows.
       shuffle_window: documents that are permuted together.

@@ -143,7 +143,7 @@ def _describe_row(row: list[dict[str, Any]]) -> str:
     segments = max((place["segment"] for place in row), default=0)
     return (
         f"One row: {len(row):,} tokens of {segments} documents. A target is the next token of the same document, also "
-        "behind the row's end.\n\n" + _table.columns(lines, right=(0, 2, 3))
+        "after the row's end.\n\n" + _table.columns(lines, right=(0, 2, 3))
     )
 
 

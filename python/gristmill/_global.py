@@ -141,7 +141,7 @@ class GlobalBatches(HasThreads, _state_files.LoadsAnyProcessCount, grain.Dataset
         return batch.arrays
 
     def get_state(self) -> "State":
-        """Where the stream stands behind the last batch handed out, for the lanes of this process."""
+        """Where the stream stands after the last batch handed out, for the lanes of this process."""
         state = copy.deepcopy((self._going_to or self._told).state)
         self._iterator._sync()
         return state
@@ -220,7 +220,7 @@ class GlobalBatches(HasThreads, _state_files.LoadsAnyProcessCount, grain.Dataset
         self._going_to = None
 
     def _tell(self, before: "_Told") -> "_Told":
-        """What there is to tell behind the last batch taken, given what was told before it."""
+        """What there is to tell after the last batch taken, given what was told before it."""
         listed, new = self._iterator._pipeline.quarantine(before.listed)
         # A list that nothing is added to is shared: a batch without bad records costs nothing here.
         quarantine = [*before.quarantine, *new][-_core.MOST_LISTED :] if new else before.quarantine
@@ -269,7 +269,7 @@ class GlobalBatches(HasThreads, _state_files.LoadsAnyProcessCount, grain.Dataset
 
 @dataclass(frozen=True)
 class _Told:
-    """What is told of the stream behind a batch."""
+    """What is told of the stream after a batch."""
 
     state: "State"
     counts: dict[str, Any]

@@ -123,7 +123,7 @@ def _whole_value(path: Path) -> dict[str, Any] | None:
 
 
 def _is_record(start: bytes) -> bool:
-    """Whether the first line is a JSON object with more behind it: then the file holds records."""
+    """Whether the first line is a JSON object with more after it: then the file holds records."""
     line, _, rest = start.partition(b"\n")
     if not rest.strip():
         # A first line that goes on is a long record, if it does not begin as one of the values.

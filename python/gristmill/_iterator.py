@@ -65,7 +65,7 @@ class PackedDatasetIterator(
         Raises:
           StopIteration: all epochs of the lanes of this iterator have been given.
           ShardError: a record cannot be used. What lies before it has been given; each further call raises
-            the same error, and the state stays behind the last element.
+            the same error, and the state stays after the last element.
           StateError: the shards show that the state it goes on from is not of this stream.
           ArgumentError: the iterator was closed; or `epochs=None`, and a lane's shards hold no document at all.
           GristmillError: the system refuses memory or threads, or this process is a fork of the iterator's own.
@@ -95,7 +95,7 @@ class PackedDatasetIterator(
         self._pipeline.start()
 
     def get_state(self) -> _state.State:
-        """Where the stream stands behind the last element given: a fresh dict of integers and strings."""
+        """Where the stream stands after the last element given: a fresh dict of integers and strings."""
         place = self._place()
         self._sync()
         return place
@@ -270,7 +270,7 @@ class _Reporter:
             self.report()
 
     def end(self) -> None:
-        """Reports at the first `next` behind the end; those after it, until a restore, have nothing to add."""
+        """Reports at the first `next` after the end; those after it, until a restore, have nothing to add."""
         if not self._has_ended:
             self._has_ended = True
             self.report()

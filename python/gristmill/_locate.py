@@ -44,7 +44,7 @@ def locate(
       path: a state saved as JSON (gzipped or not), a checkpoint's folder with those of all processes, or shards
         (path or glob).
       row: of the global batch, from 0.
-      step: of the batch, from 0. None: the one behind the state, or the first.
+      step: of the batch, from 0. None: the one after the state, or the first.
       shards: those of the state; none if `path` names shards.
       tokenizer: the tokenizer.json.
       special_tokens_in_text: as for `Encoder`.
@@ -181,7 +181,7 @@ def _play(dataset: PackedDataset, state: _state.State, step: int | None, row: in
 
 
 def _element(iterator: PackedDatasetIterator, ahead: int, what: str) -> "Element | None":
-    """What comes after so many others; None behind the end."""
+    """What comes after so many others; None after the end."""
     with Progress(f"playing {what}", ahead, "steps") as progress:
         for done in range(ahead):
             if next(iterator, None) is None:

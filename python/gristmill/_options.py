@@ -53,7 +53,7 @@ TABLE: Mapping[str, tuple[Any, Any, str]] = {
     "max_segments": (_COUNT, None, "Segments in a row at most.  [default: any number]"),
     "layout": (click.Choice(list(_core.LAYOUTS)), "maxtext", "Names and meaning of a row's fields."),
     "boundary_targets": (bool, False, "Let a document's last token predict the next one's first."),
-    "eos": (SpecialToken(), "auto", "Token put behind each document; auto: as named beside the tokenizer."),
+    "eos": (SpecialToken(), "auto", "Token appended to each document; auto: the one named beside the tokenizer."),
     "bos": (SpecialToken(), "none", "Token put before each document; auto: as named beside the tokenizer."),
     "seed": (click.IntRange(0), None, "Seed for shuffling; without it, no shuffling."),
     "shuffle_window": (_COUNT, 1024, "With --seed: documents that are shuffled together."),

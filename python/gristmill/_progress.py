@@ -34,7 +34,7 @@ class Progress:
         )
 
     def show(self, done: float, note: str = "") -> None:
-        """Says that so much is done, with a note behind it."""
+        """Says that so much is done, with a note after it."""
         if self._bar is not None:
             self._bar.set_postfix_str(note, refresh=False)
             self._bar.update(round(done) - self._bar.n)

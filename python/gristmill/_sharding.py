@@ -18,7 +18,7 @@ from gristmill import _arguments
 from gristmill._errors import ArgumentError
 from gristmill._lanes import listed
 
-# First row, and the one behind the last.
+# First row, and the one after the last.
 Span = tuple[int, int]
 
 

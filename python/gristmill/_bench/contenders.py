@@ -41,7 +41,7 @@ class Job:
       shards: paths of JSONL files, gzipped or not.
       text_field: key of the text.
       tokenizer: path of a tokenizer.json.
-      eos: id put behind each document; None: none.
+      eos: id put after each document; None: none.
       batch_size: rows of a batch.
       sequence_length: tokens of a row.
       threads: threads that may encode at once.

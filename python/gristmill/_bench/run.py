@@ -102,7 +102,7 @@ def peak_bytes() -> int:
 
 
 class _Noted:
-    """A contender's batches, and what its generator returns behind the last of them."""
+    """A contender's batches, and what its generator returns after the last of them."""
 
     def __init__(self, batches: Batches) -> None:
         self._batches = batches

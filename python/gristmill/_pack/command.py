@@ -161,7 +161,7 @@ def verify(
     source = packed.index["source"]
     # An index made before there was the option lacks it.
     special = source.get("special_tokens_in_text", "id")
-    # An entry for each token, within reason: of what lies behind the last one the record is not known.
+    # An entry for each token, within reason: of what lies after the last one the record is not known.
     entries = min(packed.index["sequence_length"], _MOST_ENTRIES)
     other = {"threads": threads, "verify": 0.0, "quarantine_file": None, "provenance": entries}
     if packed.totals(packed.parts())["quarantined"]:

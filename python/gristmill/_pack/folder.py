@@ -2,7 +2,7 @@
 
 index.json        what the rows are and where they come from; at the end also the list of parts
 part-00000.npy    a file of rows; in Megatron's format a pair, .bin and .idx
-part-00000.json   what the part holds, and the state of the stream behind it: written last, so what has one is whole
+part-00000.json   what the part holds, and the state of the stream after it: written last, so what has one is whole
 quarantine.jsonl  the records that were left out, if that is allowed
 """
 
@@ -122,7 +122,7 @@ class Folder:
             )
 
     def parts(self, *, are_whole: bool = False) -> list[dict[str, Any]]:
-        """What each finished part holds, in order: its note without the state behind it, which may be large.
+        """What each finished part holds, in order: its note without the state after it, which may be large.
 
         Args:
           are_whole: whether the sizes of the files must be those that were written.
@@ -191,7 +191,7 @@ class Folder:
         return None
 
     def note(self, number: int) -> dict[str, Any]:
-        """All that is noted of a finished part: what it holds, and `state` and `pending` behind it."""
+        """All that is noted of a finished part: what it holds, and `state` and `pending` after it."""
         note: dict[str, Any] = files.read_json(self.note_path(number))
         return note
 
@@ -208,14 +208,14 @@ class Folder:
         return self.path / f"{PART}{number:05}.json"
 
     def remove_unfinished(self, finished: int) -> None:
-        """Removes what a killed run has left behind its last finished part."""
+        """Removes what a killed run left after its last finished part."""
         for path in self.path.iterdir():
             part = _PART_FILE.match(path.name)
             if path.name.endswith(files.UNFINISHED) or (part and int(part[1]) >= finished):
                 path.unlink()
 
     def missing_notes(self, parts: list[dict[str, Any]]) -> list[str]:
-        """The notes that are gone: of parts that the index of a complete folder lists, behind those that have one."""
+        """The notes that are gone: of parts that the index of a complete folder lists, after those that have one."""
         listed = self.index.get("parts")
         if not self.index.get("complete") or not isinstance(listed, list) or listed[: len(parts)] != parts:
             return []
@@ -239,7 +239,7 @@ class Folder:
         return Folder(self.path, index)
 
     def totals(self, parts: list[dict[str, Any]]) -> dict[str, int]:
-        """`items` and `bytes` of all parts, and what was counted: if all are there, also what no row stands behind."""
+        """`items` and `bytes` of all parts, and what was counted: if all are there, also what no row stands after."""
         of_parts = {name: sum(part[name] for part in parts) for name in ("items", *COUNTED)}
         if self.is_complete(parts) and not _wrong(self.index.get("totals"), dict.fromkeys(COUNTED, int)):
             of_parts |= {name: self.index["totals"][name] for name in COUNTED}

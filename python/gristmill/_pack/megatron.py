@@ -104,7 +104,7 @@ def read(index: Path, *, one_each: bool = False) -> list[Any]:
         if (lengths < 0).any() or (begins < 0).any() or (begins % np.dtype(dtype).itemsize).any():
             raise ValueError("places that no sequence has")
         if len(data) != _HEADER.size + 12 * count + 8 * entries:
-            raise ValueError("bytes behind its end")
+            raise ValueError("bytes after its end")
     except (struct.error, StopIteration, ValueError, IndexError, OverflowError) as error:
         raise GristmillError(f"{index} is not a Megatron index, or is damaged") from error
     width = np.dtype(dtype).itemsize

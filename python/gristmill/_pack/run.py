@@ -132,10 +132,10 @@ def go_behind(folder: Folder, number: int, iterator: PackedDatasetIterator, unit
 
 
 def _write_parts(dataset: PackedDataset, folder: Folder, parts: list[dict[str, Any]]) -> dict[str, int]:
-    """Writes the parts behind those given, and appends what each holds.
+    """Writes the parts after those given, and appends what each holds.
 
     Returns:
-      What was counted of the stream, also behind the last row.
+      What was counted of the stream, also after the last row.
     """
     number = len(parts)
     unit = make_unit(dataset, folder.index)
