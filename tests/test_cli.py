@@ -115,7 +115,8 @@ def test_without_a_home_the_demo_asks_for_a_folder(monkeypatch, capsys):
 
 def test_an_error_is_one_line_and_exits_with_1(tmp_path, capsys):
     (tmp_path / "tokenizer.json").write_text("{}")
-    line = fails(capsys, "demo", "--folder", tmp_path, "--megabytes", 0.01, "--tokenizer", tmp_path / "tokenizer.json")
+    folder, tokenizer = tmp_path / "demo", tmp_path / "tokenizer.json"
+    line = fails(capsys, "demo", "--folder", folder, "--megabytes", 0.01, "--tokenizer", tokenizer)
     assert str(tmp_path / "tokenizer.json") in line
 
 

@@ -58,18 +58,18 @@ def test_a_damaged_note_is_named(tmp_path, pack, capsys):
         for command in ("verify", "inspect"):
             code, found = checked(capsys, command, tmp_path / "a")
             assert code == 1
-            assert f"part-00000.json is not the note of a packed part: what it says of {named} is missing" in found
+            assert f"part-00000.json is not the note of a packed part: {named} is missing" in found
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda index: index.pop("source"), "index.json is damaged: what it says of source is"),
-        (lambda index: index.update(source={"shards": []}), "what it says of source.tokenizer, source.arguments is"),
+        (lambda index: index.pop("source"), "index.json is damaged: source is missing or has the wrong type"),
         (
-            lambda index: index.update(fields=None, fingerprint=5),
-            "what it says of fields, fingerprint is",
+            lambda index: index.update(source={"shards": []}),
+            "index.json is damaged: source.tokenizer, source.arguments is",
         ),
+        (lambda index: index.update(fields=None, fingerprint=5), "index.json is damaged: fields, fingerprint is"),
         (lambda index: index.update(format="zip"), "index.json is damaged: its format is 'zip'"),
         (lambda index: index["source"]["arguments"].update(sead=1), "is damaged: .*unexpected keyword argument 'sead'"),
         (lambda index: index["parts"][0].update(items=1), "lists other parts than their notes: it is damaged"),
@@ -111,7 +111,7 @@ def test_a_note_that_is_gone_is_named(tmp_path, pack, capsys):
     last.unlink()
     code, told = checked(capsys, "verify", tmp_path)
     assert code == 3
-    assert told["difference"]["what"].startswith(f"{last.name}: missing, and with it the part")
+    assert told["difference"]["what"].startswith(f"{last.name}: missing, though the index lists the part")
     assert checked(capsys, "verify", tmp_path, "--part", 0)[0] == 0
     assert checked(capsys, "inspect", tmp_path)[1]["damaged"] == [f"{last.name} is missing"]
 

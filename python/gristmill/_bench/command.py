@@ -67,7 +67,7 @@ def bench(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Compare gristmill's speed with common input pipelines on the same shards.
+    """Compare speed with common input pipelines.
 
     Tokens a second from gzipped JSONL to packed batches: of gristmill; of `datasets` streaming with `tokenizers`
     and packing in NumPy; of Grain with `tokenizers`; of Grain over pre-tokenized ArrayRecord; of gigatoken, which packs

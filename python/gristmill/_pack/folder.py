@@ -98,7 +98,9 @@ class Folder:
                 # The same shards and tokenizer may be elsewhere by now.
                 folder._check_goes_on(wanted, [name for name in changed if name != "source"], len(parts))
                 if folder.is_complete(parts):
-                    return folder  # as it was packed: where its quarantine is listed, among others
+                    # It stays as it was packed, so that the list of what was left out is found.
+                    arguments = folder.index["source"]["arguments"]
+                    wanted = {"source": {**wanted["source"], "arguments": arguments}}
                 wanted = {**folder.index, **wanted}
             # Else nothing was packed yet, and it may as well become another packing.
         else:
