@@ -142,8 +142,8 @@ def _describe_row(row: list[dict[str, Any]]) -> str:
             lines.append((str(place["place"]), repr(place["token"]), *numbers, target))
     segments = max((place["segment"] for place in row), default=0)
     return (
-        f"One row: {len(row):,} tokens of {segments} documents. A target is the next token of the same document, also "
-        "after the row's end.\n\n" + _table.columns(lines, right=(0, 2, 3))
+        f"One row: {len(row):,} tokens of {segments} documents. A target is the next token of the same document, even "
+        "across the end of the row.\n\n" + _table.columns(lines, right=(0, 2, 3))
     )
 
 

@@ -113,13 +113,15 @@ def bench(
         try:
             if latency:
                 result["latency"] = delays.in_child(job)
-        finally:  # delays that cannot be measured, or a full disk, do not lose the rest
-            if as_json:
-                print_json(result)
-            else:
-                click.echo(report.describe(result))
-            if output is not None:
-                _write(result, output)
+        finally:  # delays that cannot be measured, a full disk or a closed pipe do not lose the rest
+            try:
+                if output is not None:
+                    _write(result, output)
+            finally:
+                if as_json:
+                    print_json(result)
+                else:
+                    click.echo(report.describe(result))
 
 
 def _make_folder(folder: Path) -> None:
@@ -134,7 +136,7 @@ def _make_folder(folder: Path) -> None:
 
 def _write(result: dict[str, object], folder: Path) -> None:
     try:
-        files.write_json(folder / "bench.json", result)
+        files.write_json(folder / "bench.json", result, indent=2)
     except OSError as error:
         raise GristmillError(f"cannot write into {str(folder)!r}: {error.strerror}") from error
     if importlib.util.find_spec("matplotlib") is None:

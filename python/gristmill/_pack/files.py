@@ -42,10 +42,10 @@ def check_empty(folder: Path, begun: Container[str], what: str) -> None:
         raise GristmillError(f"{folder} is not empty, and holds no {what}: name another folder")
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: Any, *, indent: int | None = None) -> None:
     """Writes a value as JSON, wholly or not at all."""
     # ASCII: paths may hold bytes that are no UTF-8.
-    unfinished(path).write_text(json.dumps(value) + "\n", encoding="utf-8")
+    unfinished(path).write_text(json.dumps(value, indent=indent) + "\n", encoding="utf-8")
     finish(path)
 
 
