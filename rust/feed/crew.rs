@@ -25,8 +25,6 @@ use crate::pack::Packer;
 pub struct Crew {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
-    /// Ends reading early: skipping to a place in a shard may take long.
-    stop: Arc<AtomicBool>,
 }
 
 /// Time spent by the workers, in nanoseconds, summed over all threads, and what they have verified.
@@ -46,6 +44,9 @@ struct Shared {
     board: Board,
     busy: Arc<Busy>,
     ids: Arc<IdsPool>,
+    long: Arc<Mutex<()>>,
+    /// Ends reading and encoding early: skipping to a place in a shard may take long, and so may the reference.
+    stop: Arc<AtomicBool>,
 }
 
 /// A lane's two ends. The schedule admits one worker at a time to each, so the locks never block.
@@ -102,8 +103,10 @@ impl Crew {
             board: Board::new(schedule),
             busy: Arc::clone(busy),
             ids: IdsPool::new(4 * threads),
+            long: Arc::default(),
+            stop,
         });
-        let mut crew = Self { shared, threads: Vec::with_capacity(threads), stop };
+        let mut crew = Self { shared, threads: Vec::with_capacity(threads) };
         for number in 0..threads {
             let shared = Arc::clone(&crew.shared);
             let thread = std::thread::Builder::new()
@@ -133,7 +136,7 @@ impl Crew {
 
 impl Drop for Crew {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
+        self.shared.stop.store(true, Ordering::Relaxed);
         self.shared.board.close();
         for thread in self.threads.drain(..) {
             // A worker catches its own panics, so the result carries no information.
@@ -164,6 +167,7 @@ impl Shared {
 
     fn work(&self) -> Result<()> {
         let encoder = BlockEncoder::new(&self.config, &self.encoder, self.verify, Arc::clone(&self.ids));
+        let encoder = encoder.taking_turns(&self.long).stopped_by(&self.stop);
         let mut tools = Tools { encoder, text: String::new() };
         while let Some(job) = self.board.take() {
             let lane = job.lane();

@@ -1,17 +1,19 @@
 //! The encoding of a block, which takes most of the workers' time.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::block::{Block, Document, Failure, Then};
 use super::cursor::Place;
 use super::ids::IdsPool;
 use crate::config::StreamConfig;
-use crate::encode::{EncodeWorker, Encoder};
-use crate::error::{Error, caught};
+use crate::encode::{EncodeWorker, Encoder, Engine};
+use crate::error::{Error, Result, caught};
 use crate::random::hash;
 
-/// The longest text that is also encoded by the reference, which takes a hundred times its size in memory.
-const MOST_VERIFIED: usize = 1 << 20;
+/// The reference takes a hundred times the size of a text in memory. Longer ones are not verified, and where it is the
+/// engine, they are encoded by one thread at a time.
+const LONG: usize = 1 << 20;
 
 /// Turns the texts of blocks into ids, for one thread.
 pub struct BlockEncoder {
@@ -21,13 +23,39 @@ pub struct BlockEncoder {
     /// Share of the documents that are also encoded by the reference.
     verify: f64,
     ids: Arc<IdsPool>,
+    /// Held while the reference encodes a long text; shared by all threads.
+    long: Arc<Mutex<()>>,
+    /// Set once nobody waits for what is encoded.
+    stop: Arc<AtomicBool>,
 }
 
 impl BlockEncoder {
     /// An encoder for one thread. `verify` is the share of documents, 0 to 1, whose ids are compared with those of the
     /// reference. Blocks get their memory from `ids`.
     pub fn new(config: &Arc<StreamConfig>, encoder: &Encoder, verify: f64, ids: Arc<IdsPool>) -> Self {
-        Self { config: Arc::clone(config), encoder: encoder.clone(), worker: encoder.worker(), verify, ids }
+        Self {
+            config: Arc::clone(config),
+            encoder: encoder.clone(),
+            worker: encoder.worker(),
+            verify,
+            ids,
+            long: Arc::default(),
+            stop: Arc::default(),
+        }
+    }
+
+    /// Makes it take turns with others that share `long` where texts take much memory.
+    #[must_use]
+    pub fn taking_turns(mut self, long: &Arc<Mutex<()>>) -> Self {
+        self.long = Arc::clone(long);
+        self
+    }
+
+    /// Makes encoding end with the document at which `stop` is set.
+    #[must_use]
+    pub fn stopped_by(mut self, stop: &Arc<AtomicBool>) -> Self {
+        self.stop = Arc::clone(stop);
+        self
     }
 
     /// Fills in the ids of a block. `text` holds its documents' texts one after another. A document that
@@ -44,9 +72,9 @@ impl BlockEncoder {
             block.ids.extend(self.config.bos);
             match self.encode_document(&text[start..end], &document, &mut block.ids) {
                 Ok(compared) => verified += u64::from(compared),
-                Err(reason) => {
+                Err(error) => {
                     block.ids.truncate(before);
-                    self.fail(block, index, reason);
+                    fail(block, index, error);
                     return verified;
                 }
             }
@@ -57,46 +85,48 @@ impl BlockEncoder {
         verified
     }
 
-    /// Appends a document's ids, and says whether they were compared with the reference's. The error says
-    /// what is wrong with them.
-    fn encode_document(
-        &mut self,
-        text: &str,
-        document: &Document,
-        ids: &mut Vec<u32>,
-    ) -> Result<bool, String> {
+    /// Appends a document's ids, and says whether they were compared with the reference's.
+    fn encode_document(&mut self, text: &str, document: &Document, ids: &mut Vec<u32>) -> Result<bool> {
+        let takes_turn = text.len() > LONG && self.encoder.engine() == Engine::Reference;
+        let _turn = takes_turn.then(|| self.long.lock().unwrap_or_else(PoisonError::into_inner));
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(Error::Closed);
+        }
+        let Document { place, shard, .. } = *document;
+        let located = |reason| Error::Shard(place.error(&self.config.shards[shard as usize], reason));
         let before = ids.len();
-        caught(|| self.worker.encode(text, ids)).map_err(|error| {
+        if let Err(error) = caught(|| self.worker.encode(text, ids)) {
             if matches!(error, Error::Bug(_)) {
                 self.worker = self.encoder.worker(); // a panic may have left anything in the old one
             }
-            error.to_string()
-        })?;
-        if text.len() > MOST_VERIFIED || !is_sampled(document, self.verify) {
+            return Err(located(error.to_string()));
+        }
+        if text.len() > LONG || !is_sampled(document, self.verify) {
             return Ok(false);
         }
         let mut expected = Vec::new();
-        self.encoder.encode_with_reference(text, &mut expected).map_err(|error| error.to_string())?;
+        let encoded = self.encoder.encode_with_reference(text, &mut expected);
+        encoded.map_err(|error| located(error.to_string()))?;
         let found = &ids[before..];
         if found == expected {
             return Ok(true);
         }
         let equal = found.iter().zip(&expected).take_while(|(a, b)| a == b).count();
         let id = |ids: &[u32]| ids.get(equal).map_or("the end".to_owned(), u32::to_string);
-        Err(format!(
+        Err(located(format!(
             "expected the ids of the reference engine, found a difference at token {equal}: {} instead of {}. This is \
              a bug in the fast engine, please report it; Encoder(..., engine=\"reference\") avoids it",
             id(found),
             id(&expected),
-        ))
+        )))
     }
+}
 
-    fn fail(&self, block: &mut Block, index: usize, reason: String) {
-        let Document { place, shard, quarantined_before, .. } = block.documents[index];
-        let error = place.error(&self.config.shards[shard as usize], reason);
-        block.documents.truncate(index);
-        block.then = Then::Failed(Box::new(Failure { error: error.into(), place, quarantined_before }));
-    }
+/// Ends a block before one of its documents.
+fn fail(block: &mut Block, index: usize, error: Error) {
+    let Document { place, quarantined_before, .. } = block.documents[index];
+    block.documents.truncate(index);
+    block.then = Then::Failed(Box::new(Failure { error, place, quarantined_before }));
 }
 
 /// Whether a document is in the share that is verified: the same documents in every run.
@@ -144,7 +174,7 @@ mod tests {
 
     #[test]
     fn long_documents_are_not_compared() {
-        let long = "a".repeat(MOST_VERIFIED + 1);
+        let long = "a".repeat(LONG + 1);
         let folder = folder_of([("0.jsonl".to_owned(), lines(&["a", &long, "a"]))].into_iter());
         let config = Arc::new(folder.config);
         let (mut text, mut verified) = (String::new(), 0);
@@ -157,6 +187,21 @@ mod tests {
             documents += block.documents.len();
         }
         assert_eq!((documents, verified), (3, 2));
+    }
+
+    #[test]
+    fn what_nobody_waits_for_is_not_encoded() {
+        let folder = folder_of([("0.jsonl".to_owned(), lines(&["a", "b"]))].into_iter());
+        let config = Arc::new(folder.config);
+        let mut text = String::new();
+        let mut block = Source::new(Arc::clone(&config), 0, &Cursor::default()).read(&mut text);
+        let encoder = encoder(r#"{"a": 0, "b": 1}"#);
+        let stop = Arc::new(AtomicBool::new(true));
+        BlockEncoder::new(&config, &encoder, 0.0, IdsPool::new(1))
+            .stopped_by(&stop)
+            .encode(&mut block, &text);
+        assert!(block.documents.is_empty() && block.ids.is_empty(), "{block:?}");
+        assert!(matches!(&block.then, Then::Failed(failure) if matches!(failure.error, Error::Closed)));
     }
 
     #[test]
