@@ -85,7 +85,8 @@ impl AddedTokens {
         rules: &Rules,
     ) -> Result<Self, String> {
         let mut ids: AHashMap<String, u32> = AHashMap::new();
-        let mut by_id: AHashMap<u32, AddedTokenEntry> = AHashMap::new();
+        // With what is searched for.
+        let mut by_id: AHashMap<u32, (String, AddedTokenEntry)> = AHashMap::new();
         let mut special = AHashSet::new();
         let mut spellings = AHashMap::new();
         let mut next_id = vocab.len() as u32;
@@ -103,30 +104,29 @@ impl AddedTokens {
             if entry.special {
                 special.insert(entry.content.clone());
             }
+            let mut spelling = entry.content.clone();
             if entry.normalized {
-                let spelling = (rules.normalize)(&entry.content);
-                let marked =
-                    if rules.spaces_are_markers { spelling.replace(' ', MARKER_TEXT) } else { spelling };
+                spelling = (rules.normalize)(&entry.content);
+                let spaces = if rules.spaces_are_markers { MARKER_TEXT } else { " " };
+                let marked = spelling.replace(' ', spaces);
                 if marked != entry.content {
                     spellings.insert(id, marked);
                 }
             }
-            by_id.insert(id, entry);
+            by_id.insert(id, (spelling, entry));
         }
         let matcher = |normalized: bool| {
-            let tokens = by_id.iter().filter(|(_, entry)| entry.normalized == normalized);
+            let tokens = by_id.iter().filter(|(_, (_, entry))| entry.normalized == normalized);
             let (spelled, flags): (Vec<String>, Vec<Flags>) = tokens
-                .map(|(id, entry)| {
-                    let spelling =
-                        if normalized { (rules.normalize)(&entry.content) } else { entry.content.clone() };
+                .map(|(id, (spelling, entry))| {
                     let skipped = rules.special_as_text && special.contains(&entry.content);
-                    (spelling, Flags::new(*id, entry, skipped))
+                    (spelling.clone(), Flags::new(*id, entry, skipped))
                 })
                 .unzip();
             Matcher::new(&spelled, flags, normalized && rules.spaces_are_markers, rules.kernel)
         };
         let (raw, normalized) = (matcher(false)?, matcher(true)?);
-        for (id, entry) in by_id {
+        for (id, (_, entry)) in by_id {
             spellings.entry(id).or_insert(entry.content);
         }
         Ok(Self { ids, spellings, raw, normalized, all: next_id as usize })

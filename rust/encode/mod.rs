@@ -121,14 +121,19 @@ pub struct Encoder {
 struct Shared {
     json: Box<[u8]>,
     options: EncoderOptions,
-    fast: Option<Arc<FastEncoder>>,
-    /// Created when first needed: it takes several times as long as everything else together.
-    reference: Lazy<Result<Reference, String>>,
+    backend: Backend,
     reason: String,
     /// Idle workers: those of earlier calls of [`Encoder::encode`] and [`Encoder::encode_batch`], whose caches are
     /// warm, and one created at load. Those that [`Encoder::worker`] gives away do not come back.
     idle: Mutex<Vec<FastWorker>>,
     cores: usize,
+}
+
+enum Backend {
+    /// With the reference for what only it does, created when first needed: it takes several times as long as
+    /// everything else together.
+    Fast(Arc<FastEncoder>, Lazy<Result<Reference, String>>),
+    Reference(Reference),
 }
 
 /// What one thread needs to encode; create one per thread with [`Encoder::worker`].
@@ -145,23 +150,17 @@ impl Encoder {
 
     /// Creates an encoder with options other than the defaults.
     pub fn with_options(json: &[u8], options: EncoderOptions) -> Result<Self> {
-        let (fast, reason) = match make_fast(json, &options) {
+        let (backend, reason) = match make_fast(json, &options) {
             Ok(fast) => {
                 let description = fast.description.clone();
-                (Some(Arc::new(fast)), description)
+                (Backend::Fast(Arc::new(fast), Lazy::new()), description)
             }
-            Err(reason) => (None, reason),
-        };
-        let is_fast = fast.is_some();
-        let first_worker = fast.iter().map(|fast| FastWorker::new(Arc::clone(fast)));
-        let idle = Mutex::new(first_worker.collect());
-        let cores = thread::available_parallelism().map_or(1, NonZero::get);
-        let reference = Lazy::new();
-        let shared = Shared { json: json.into(), options, fast, reference, reason, idle, cores };
-        if !is_fast {
             // What the fast engine does not support may be something that the reference refuses.
-            shared.reference()?;
-        }
+            Err(reason) => (Backend::Reference(make_reference(json, &options)?), reason),
+        };
+        let idle = Mutex::new(backend.new_worker().into_iter().collect());
+        let cores = thread::available_parallelism().map_or(1, NonZero::get);
+        let shared = Shared { json: json.into(), options, backend, reason, idle, cores };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -172,7 +171,10 @@ impl Encoder {
 
     /// The engine that was chosen at load.
     pub fn engine(&self) -> Engine {
-        if self.shared.fast.is_some() { Engine::Fast } else { Engine::Reference }
+        match self.shared.backend {
+            Backend::Fast(..) => Engine::Fast,
+            Backend::Reference(_) => Engine::Reference,
+        }
     }
 
     /// One sentence: what was recognised, or why the fast engine does not support it.
@@ -183,10 +185,10 @@ impl Encoder {
     /// The memory of the encoder and of each of its workers.
     pub fn memory(&self) -> EncoderMemory {
         let shared = self.shared.json.len();
-        match &self.shared.fast {
+        match &self.shared.backend {
             // Not counted: the reference caches ten thousand merged words per thread.
-            None => EncoderMemory { shared, worker: 0, worker_bound: 0 },
-            Some(fast) => EncoderMemory {
+            Backend::Reference(_) => EncoderMemory { shared, worker: 0, worker_bound: 0 },
+            Backend::Fast(fast, _) => EncoderMemory {
                 shared: shared + fast.bytes(),
                 worker: fast.worker_bytes(),
                 worker_bound: self.shared.options.cache_bytes,
@@ -196,43 +198,51 @@ impl Encoder {
 
     /// The share of merges that dropout skips at random, if any: a text then gets different ids each time.
     pub fn dropout(&self) -> Option<f32> {
-        if self.shared.fast.is_some() { None } else { self.shared.reference().ok()?.dropout() }
+        match &self.shared.backend {
+            Backend::Fast(..) => None,
+            Backend::Reference(reference) => reference.dropout(),
+        }
     }
 
     /// Two added tokens that normalize alike, if there are such: which of them a text gets is then random at each load.
     pub fn ambiguous_tokens(&self) -> Option<(&str, &str)> {
-        if self.shared.fast.is_some() { None } else { self.shared.reference().ok()?.ambiguous_tokens() }
+        match &self.shared.backend {
+            Backend::Fast(..) => None,
+            Backend::Reference(reference) => reference.ambiguous_tokens(),
+        }
     }
 
     /// Number of ids, added tokens included. If there are gaps between them, the largest id is not below this number.
     pub fn vocab_size(&self) -> usize {
-        match &self.shared.fast {
-            Some(fast) => fast.added.all,
-            None => self.shared.reference().map_or(0, Reference::vocab_size),
+        match &self.shared.backend {
+            Backend::Fast(fast, _) => fast.added.all,
+            Backend::Reference(reference) => reference.vocab_size(),
         }
     }
 
     /// The largest id, added tokens included; 0 where there are none.
     pub fn largest_id(&self) -> u32 {
-        match &self.shared.fast {
-            Some(fast) => fast.vocab.largest_id().max(fast.added.largest_id().unwrap_or(0)),
-            None => self.shared.reference().map_or(0, Reference::largest_id),
+        match &self.shared.backend {
+            Backend::Fast(fast, _) => fast.vocab.largest_id().max(fast.added.largest_id().unwrap_or(0)),
+            Backend::Reference(reference) => reference.largest_id(),
         }
     }
 
     /// The id of a token as it is spelled in tokenizer.json.
     pub fn token_to_id(&self, token: &str) -> Option<u32> {
-        match &self.shared.fast {
-            Some(fast) => fast.added.id(token).or_else(|| fast.vocab.id(token)),
-            None => self.shared.reference().ok()?.token_to_id(token),
+        match &self.shared.backend {
+            Backend::Fast(fast, _) => fast.added.id(token).or_else(|| fast.vocab.id(token)),
+            Backend::Reference(reference) => reference.token_to_id(token),
         }
     }
 
     /// The spelling of an id in tokenizer.json.
     pub fn id_to_token(&self, id: u32) -> Option<String> {
-        match &self.shared.fast {
-            Some(fast) => fast.added.token(id).or_else(|| fast.vocab.token(id)).map(str::to_owned),
-            None => self.shared.reference().ok()?.id_to_token(id),
+        match &self.shared.backend {
+            Backend::Fast(fast, _) => {
+                fast.added.token(id).or_else(|| fast.vocab.token(id)).map(str::to_owned)
+            }
+            Backend::Reference(reference) => reference.id_to_token(id),
         }
     }
 
@@ -301,9 +311,9 @@ impl Encoder {
 
     /// What one thread needs to encode.
     pub fn worker(&self) -> EncodeWorker {
-        let new = || self.shared.fast.as_ref().map(|fast| FastWorker::new(Arc::clone(fast)));
         let idle = self.shared.idle().and_then(|mut idle| idle.pop());
-        EncodeWorker { shared: Arc::clone(&self.shared), fast: idle.or_else(new) }
+        let fast = idle.or_else(|| self.shared.backend.new_worker());
+        EncodeWorker { shared: Arc::clone(&self.shared), fast }
     }
 }
 
@@ -344,12 +354,28 @@ impl Shared {
     }
 
     fn reference(&self) -> Result<&Reference> {
-        let made = self.reference.get_or_make(|| {
-            let special_as_text = self.options.special_tokens_in_text == SpecialTokens::Text;
-            Reference::from_bytes(&self.json, special_as_text).map_err(|error| error.to_string())
-        });
-        made.as_ref().map_err(|message| Error::Tokenizer(message.clone()))
+        match &self.backend {
+            Backend::Reference(reference) => Ok(reference),
+            Backend::Fast(_, reference) => {
+                let make = || make_reference(&self.json, &self.options).map_err(|error| error.to_string());
+                reference.get_or_make(make).as_ref().map_err(|message| Error::Tokenizer(message.clone()))
+            }
+        }
     }
+}
+
+impl Backend {
+    /// What a thread needs for the fast engine.
+    fn new_worker(&self) -> Option<FastWorker> {
+        match self {
+            Self::Fast(fast, _) => Some(FastWorker::new(Arc::clone(fast))),
+            Self::Reference(_) => None,
+        }
+    }
+}
+
+fn make_reference(json: &[u8], options: &EncoderOptions) -> Result<Reference> {
+    Reference::from_bytes(json, options.special_tokens_in_text == SpecialTokens::Text)
 }
 
 /// What is wrong with one text of a batch.

@@ -5,6 +5,7 @@ pub mod block;
 pub mod block_encoder;
 pub mod cursor;
 pub mod documents;
+mod error_budget;
 pub mod ids;
 pub mod quarantine;
 pub mod quarantine_file;

@@ -18,6 +18,13 @@ pub struct Losses {
     pub shards: u64,
 }
 
+impl Losses {
+    /// One entry. `lost` says that the rest of its shard was lost with it.
+    pub fn one(lost: bool) -> Self {
+        Self { records: 1, shards: u64::from(lost) }
+    }
+}
+
 impl std::ops::AddAssign for Losses {
     fn add_assign(&mut self, other: Self) {
         self.records += other.records;
@@ -48,7 +55,7 @@ impl Quarantined {
 
     /// Adds one. `lost` says that the rest of its shard was lost with it.
     pub fn push(&mut self, error: ShardError, lost: bool) {
-        self.count += Losses { records: 1, shards: u64::from(lost) };
+        self.count += Losses::one(lost);
         self.newest.push_back(error);
         self.forget_oldest();
     }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::block::{Block, Document, Failure, Then};
 use super::cursor::{Cursor, Place};
+use super::error_budget::{ErrorBudget, counted};
 use super::quarantine::Losses;
 use super::quarantine_file::QuarantineFile;
 use crate::config::{OnError, StreamConfig};
@@ -22,8 +23,6 @@ const LARGEST_BLOCK_RECORDS: usize = 16 << 10;
 /// The most text in a window, not counting its last document: bounds the memory that long documents can take. Part of
 /// the stream's definition.
 const LARGEST_WINDOW_BYTES: usize = 16 << 20;
-/// Records after which a lane's share of bad ones is meaningful.
-const RECORDS_TO_JUDGE: u64 = 100;
 
 /// Reads a lane's documents in stream order.
 pub struct Source {
@@ -42,11 +41,8 @@ pub struct Source {
     found_any: bool,
     pub(super) block_bytes: usize,
     window: Fill,
-    records: u64,
-    losses: Losses,
+    errors: ErrorBudget,
     left_out_in_a_row: Losses,
-    /// The last entry since this source was made.
-    last_left_out: Option<ShardError>,
     listed_in: Option<Arc<QuarantineFile>>,
     /// Set once nobody waits for what is read.
     stop: Arc<AtomicBool>,
@@ -79,6 +75,7 @@ impl Source {
     /// The documents of `lane` from `cursor` on.
     pub fn new(config: Arc<StreamConfig>, lane: usize, cursor: &Cursor) -> Self {
         let place = cursor.window;
+        let errors = ErrorBudget::new(Arc::clone(&config), lane, &cursor.totals);
         Self {
             dealt: config.plan.epoch(place.epoch),
             config,
@@ -89,10 +86,8 @@ impl Source {
             found_any: place.shard > 0 || place.record > 0,
             block_bytes: FIRST_BLOCK_BYTES,
             window: Fill::default(),
-            records: cursor.totals.records,
-            losses: Losses { records: cursor.totals.quarantined, shards: cursor.totals.lost_shards },
+            errors,
             left_out_in_a_row: Losses::default(),
-            last_left_out: None,
             listed_in: None,
             stop: Arc::default(),
             done: false,
@@ -191,9 +186,10 @@ impl Source {
             return Ok(false);
         }
         if !self.found_any && self.config.epochs.is_none() {
-            let last = match &self.last_left_out {
+            let last = match self.errors.last() {
                 Some(error) => {
-                    format!("; {} left out, the last one: {error}", counted(self.losses.records, "record"))
+                    let left_out = counted(self.errors.losses().records, "record");
+                    format!("; {left_out} left out, the last one: {error}")
                 }
                 None => String::new(),
             };
@@ -232,7 +228,7 @@ impl Source {
                 let place = Place { record: at.record, byte: at.byte, ..self.place };
                 self.place = Place { record, byte, ..self.place };
                 self.found_any = true;
-                self.records += 1;
+                self.errors.add_sound();
                 let quarantined_before = std::mem::take(&mut self.left_out_in_a_row);
                 let shard = self.shard_index();
                 Ok(Record::Sound(Document {
@@ -264,7 +260,7 @@ impl Source {
     }
 
     fn shard_end(&mut self) -> Result<Record> {
-        self.judge_records()?;
+        self.errors.judge_shard(self.place, self.shard_index())?;
         Ok(Record::ShardEnd)
     }
 
@@ -280,87 +276,11 @@ impl Source {
             error.reason = format!("{}; on_error=\"quarantine\" leaves {what} out", error.reason);
             return Err(Error::Shard(error));
         }
-        let one = Losses { records: 1, shards: u64::from(lost) };
-        self.records += 1;
-        self.losses += one;
-        self.left_out_in_a_row += one;
-        self.last_left_out = Some(error.clone());
-        if lost {
-            self.judge_shards()?;
-        } else if self.records >= RECORDS_TO_JUDGE {
-            self.judge_records()?;
-        }
+        self.left_out_in_a_row += Losses::one(lost);
+        self.errors.add_bad(&error, lost, self.place, self.shard_index())?;
         if let Some(file) = &self.listed_in {
-            file.append(self.lane, self.losses.records, self.place.epoch, &error)?;
+            file.append(self.lane, self.errors.losses().records, self.place.epoch, &error)?;
         }
         Ok(Record::Quarantined { error, lost })
     }
-
-    /// Stops the run when too many of this lane's records are bad. Shards that end early are judged as shards: one at a
-    /// lane's start would make up all of its records.
-    fn judge_records(&mut self) -> Result<()> {
-        let OnError::Quarantine { max_error_rate } = self.config.on_error else { return Ok(()) };
-        let bad = self.losses.records - self.losses.shards;
-        let (records, lane) = (self.records, self.lane);
-        if is_within(bad as f64, records as f64, max_error_rate) {
-            return Ok(());
-        }
-        let what = format!(
-            "{bad} of the {records} records that lane {lane} has read so far are bad, more than \
-             max_error_rate={max_error_rate} allows"
-        );
-        Err(self.too_many(&what))
-    }
-
-    /// Stops the run when too many of this lane's shards cannot be read to their end. One in each epoch is tolerated at
-    /// any rate but 0: the smallest possible number says nothing about a rate.
-    ///
-    /// The rate is applied to an average lane's shards: how many a lane has may vary from epoch to epoch, and the
-    /// verdict must not depend on which epoch comes first.
-    fn judge_shards(&mut self) -> Result<()> {
-        let OnError::Quarantine { max_error_rate } = self.config.on_error else { return Ok(()) };
-        let (epochs, lost, lane) = (self.place.epoch + 1, self.losses.shards, self.lane);
-        let (shards, lanes) = (self.config.shards.len(), self.config.plan.lanes());
-        let of_lane = shards as f64 * epochs as f64 / lanes as f64;
-        let always = if max_error_rate > 0.0 { epochs } else { 0 };
-        // A lane may have more shards than the average.
-        if lost <= always || is_within(lost as f64, of_lane, max_error_rate) || max_error_rate >= 1.0 {
-            return Ok(());
-        }
-        // As above, it must not be rounded down.
-        let allowed = ((max_error_rate * of_lane + 1e-9) as u64).max(always);
-        let [lost, epochs, shards, lanes] =
-            [(lost, "shard"), (epochs, "epoch"), (shards as u64, "shard"), (lanes as u64, "lane")]
-                .map(|(number, noun)| counted(number, noun));
-        let what = format!(
-            "{lost} of lane {lane} could not be read to the end in {epochs} of {shards} in {lanes}: expected at most \
-             {allowed} with max_error_rate={max_error_rate}"
-        );
-        Err(self.too_many(&what))
-    }
-
-    /// The error names the last entry; after a restore behind it, the place where reading stands.
-    fn too_many(&mut self, what: &str) -> Error {
-        let last = self.last_left_out.take();
-        let told = last.as_ref().map(|error| format!("; the last one: {error}")).unwrap_or_default();
-        let reason = format!(
-            "{what}{told}. Resume from the last state with a higher max_error_rate=, or repair or remove these shards \
-             and start over"
-        );
-        Error::Shard(match last {
-            Some(error) => ShardError { reason, ..error },
-            None => self.place.error(&self.config.shards[self.shard_index() as usize], reason),
-        })
-    }
-}
-
-/// Whether a share is at most a rate. A quotient is rounded as the rate was: 29 of 100 are 0.29, and 0.29 of 100 are less
-/// than 29.
-fn is_within(part: f64, whole: f64, rate: f64) -> bool {
-    part == 0.0 || part / whole <= rate
-}
-
-/// A number and what it counts.
-fn counted(number: u64, noun: &str) -> String {
-    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }

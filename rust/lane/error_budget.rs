@@ -1,0 +1,133 @@
+//! How many bad records and lost shards a lane may have.
+
+use std::sync::Arc;
+
+use super::cursor::{Place, Totals};
+use super::quarantine::Losses;
+use crate::config::{OnError, StreamConfig};
+use crate::error::{Error, Result, ShardError};
+
+/// Records after which a lane's share of bad ones is meaningful.
+const RECORDS_TO_JUDGE: u64 = 100;
+
+/// Counts what a lane leaves out, and stops the run when that is more than `max_error_rate` allows.
+pub struct ErrorBudget {
+    config: Arc<StreamConfig>,
+    lane: usize,
+    records: u64,
+    losses: Losses,
+    /// The last entry since this was made.
+    last: Option<ShardError>,
+}
+
+impl ErrorBudget {
+    /// That of a lane which has read and left out what `totals` say.
+    pub fn new(config: Arc<StreamConfig>, lane: usize, totals: &Totals) -> Self {
+        let losses = Losses { records: totals.quarantined, shards: totals.lost_shards };
+        Self { config, lane, records: totals.records, losses, last: None }
+    }
+
+    /// All that was left out.
+    pub fn losses(&self) -> Losses {
+        self.losses
+    }
+
+    /// The last of it since this was made.
+    pub fn last(&self) -> Option<&ShardError> {
+        self.last.as_ref()
+    }
+
+    /// Counts a sound record.
+    pub fn add_sound(&mut self) {
+        self.records += 1;
+    }
+
+    /// Counts a bad record at `place`, in a shard of the manifest whose rest may be `lost` with it. An error if that is
+    /// one too many.
+    pub fn add_bad(&mut self, error: &ShardError, lost: bool, place: Place, shard: u32) -> Result<()> {
+        self.records += 1;
+        self.losses += Losses::one(lost);
+        self.last = Some(error.clone());
+        let excess = if lost {
+            self.lost_shards(place.epoch)
+        } else if self.records >= RECORDS_TO_JUDGE {
+            self.bad_records()
+        } else {
+            None
+        };
+        self.stop_for(excess, place, shard)
+    }
+
+    /// An error if too many records are bad, be they fewer than it otherwise takes to judge, at the end of a shard.
+    pub fn judge_shard(&mut self, place: Place, shard: u32) -> Result<()> {
+        let excess = self.bad_records();
+        self.stop_for(excess, place, shard)
+    }
+
+    /// Says whether too many of the records are bad. Shards that end early are judged as shards: one at a lane's start
+    /// would make up all of its records.
+    fn bad_records(&self) -> Option<String> {
+        let OnError::Quarantine { max_error_rate } = self.config.on_error else { return None };
+        let bad = self.losses.records - self.losses.shards;
+        let (records, lane) = (self.records, self.lane);
+        let is_fine = is_within(bad as f64, records as f64, max_error_rate);
+        (!is_fine).then(|| {
+            format!(
+                "{bad} of the {records} records that lane {lane} has read so far are bad, more than \
+                 max_error_rate={max_error_rate} allows"
+            )
+        })
+    }
+
+    /// Says whether too many of the shards cannot be read to their end. One in each epoch is tolerated at any rate but
+    /// 0: the smallest possible number says nothing about a rate.
+    ///
+    /// The rate is applied to an average lane's shards: how many a lane has may vary from epoch to epoch, and the
+    /// verdict must not depend on which epoch comes first.
+    fn lost_shards(&self, epoch: u64) -> Option<String> {
+        let OnError::Quarantine { max_error_rate } = self.config.on_error else { return None };
+        let (epochs, lost, lane) = (epoch + 1, self.losses.shards, self.lane);
+        let (shards, lanes) = (self.config.shards.len(), self.config.plan.lanes());
+        let of_lane = shards as f64 * epochs as f64 / lanes as f64;
+        let always = if max_error_rate > 0.0 { epochs } else { 0 };
+        // A lane may have more shards than the average.
+        if lost <= always || is_within(lost as f64, of_lane, max_error_rate) || max_error_rate >= 1.0 {
+            return None;
+        }
+        // As above, it must not be rounded down.
+        let allowed = ((max_error_rate * of_lane + 1e-9) as u64).max(always);
+        let [lost, epochs, shards, lanes] =
+            [(lost, "shard"), (epochs, "epoch"), (shards as u64, "shard"), (lanes as u64, "lane")]
+                .map(|(number, noun)| counted(number, noun));
+        Some(format!(
+            "{lost} of lane {lane} could not be read to the end in {epochs} of {shards} in {lanes}: expected at most \
+             {allowed} with max_error_rate={max_error_rate}"
+        ))
+    }
+
+    /// The error names the last entry; after a restore behind it, the place where reading stands.
+    fn stop_for(&mut self, excess: Option<String>, place: Place, shard: u32) -> Result<()> {
+        let Some(what) = excess else { return Ok(()) };
+        let last = self.last.take();
+        let told = last.as_ref().map(|error| format!("; the last one: {error}")).unwrap_or_default();
+        let reason = format!(
+            "{what}{told}. Resume from the last state with a higher max_error_rate=, or repair or remove these shards \
+             and start over"
+        );
+        Err(Error::Shard(match last {
+            Some(error) => ShardError { reason, ..error },
+            None => place.error(&self.config.shards[shard as usize], reason),
+        }))
+    }
+}
+
+/// Whether a share is at most a rate. A quotient is rounded as the rate was: 29 of 100 are 0.29, and 0.29 of 100 are less
+/// than 29.
+fn is_within(part: f64, whole: f64, rate: f64) -> bool {
+    part == 0.0 || part / whole <= rate
+}
+
+/// A number and what it counts.
+pub fn counted(number: u64, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
