@@ -1,4 +1,4 @@
-//! What the ring, the workers' board and `Turns` use of `std::sync`, or of loom when they are model-checked (`make
+//! What the ring, the job queue and `FairMutex` use of `std::sync`, or of loom when they are model-checked (`make
 //! loom`, which enables the feature).
 
 #[cfg(feature = "loom")]

@@ -1,8 +1,8 @@
 //! From the lanes to the consumer: the workers, and the pipeline over them.
 
-mod board;
-mod crew;
+pub mod fair_mutex;
+mod job_queue;
 pub mod left_out;
 pub mod pipeline;
 mod schedule;
-pub mod turns;
+mod workers;

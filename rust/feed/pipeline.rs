@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::crew::{Busy, Crew};
 use super::left_out::LeftOut;
+use super::workers::{Busy, WorkerPool};
 use crate::batch::buffer::{Lease, Pool, Shape};
 use crate::batch::ring::{Consumer, ring};
 use crate::config::{HostConfig, StreamConfig};
@@ -26,7 +26,7 @@ pub struct Pipeline {
     left_out: LeftOut,
     /// Until the last batch is accepted: what was delivered before it, and how many records had been left out.
     before: Option<(Delivered, u64)>,
-    /// That of the latest crew; kept after the crew ends, because a state may still be saved.
+    /// That of the latest workers; kept after they end, because a state may still be saved.
     quarantine_file: Option<Arc<QuarantineFile>>,
     pool: Arc<Pool>,
     busy: Arc<Busy>,
@@ -97,7 +97,7 @@ enum Phase {
 }
 
 struct Running {
-    crew: Crew,
+    workers: WorkerPool,
     consumer: Consumer<Report>,
     /// The step whose single rows are being handed out.
     step: Option<OpenStep>,
@@ -249,9 +249,9 @@ impl Pipeline {
             self.waited += start.elapsed();
             let taken = if is_full { running.consumer.take(self.pool.get()?) } else { None };
             let Some((buffer, reports)) = taken else {
-                return running.crew.bug().map_or(Ok(Delivery::Pending), Err);
+                return running.workers.bug().map_or(Ok(Delivery::Pending), Err);
             };
-            running.crew.slot_taken(running.consumer.open_until());
+            running.workers.slot_taken(running.consumer.open_until());
             let lease = Arc::new(Lease::new(buffer, Arc::clone(&self.pool)));
             running.step = Some(OpenStep::new(lease, reports));
         }
@@ -302,8 +302,9 @@ impl Pipeline {
         let ends = cursors.iter().copied().zip(writers).collect();
         let file = self.quarantine_file.as_ref();
         let open_until = consumer.open_until();
-        let crew = Crew::start(&self.config, &self.encoder, &self.host, ends, open_until, &self.busy, file)?;
-        self.phase = Phase::Running(Running { crew, consumer, step: None, process: std::process::id() });
+        let workers =
+            WorkerPool::start(&self.config, &self.encoder, &self.host, ends, open_until, &self.busy, file)?;
+        self.phase = Phase::Running(Running { workers, consumer, step: None, process: std::process::id() });
         Ok(())
     }
 

@@ -18,8 +18,8 @@ use super::names::{self, LAYOUTS, ON_ERRORS, PACKINGS, TRUNCATIONS};
 use crate::batch::buffer::{ENTRY_ITEMS, Lease};
 use crate::config::{HostConfig, QuarantineFileConfig, Shuffle, StreamConfig};
 use crate::error::{Error, caught};
+use crate::feed::fair_mutex::FairMutex;
 use crate::feed::pipeline::{self, Batch, Delivered, Delivery, Stats};
-use crate::feed::turns::Turns;
 use crate::lane::cursor::{self, Cursor};
 use crate::plan::{self, Plan};
 use crate::read::{ReadOptions, Shard};
@@ -30,7 +30,7 @@ const SIGNAL_CHECK: Duration = Duration::from_millis(20);
 /// Delivers the batches of some lanes.
 #[pyclass(frozen, module = "gristmill._core")]
 pub struct Pipeline {
-    inner: Turns<pipeline::Pipeline>,
+    inner: FairMutex<pipeline::Pipeline>,
     names: Vec<Py<PyString>>,
 }
 
@@ -104,7 +104,7 @@ impl Pipeline {
             Ok((config.layout, pipeline::Pipeline::new(Arc::new(config), host, encoder)))
         })?;
         let names = layout.names().iter().map(|name| PyString::intern(py, name).unbind()).collect();
-        Ok(Self { inner: Turns::new(inner), names })
+        Ok(Self { inner: FairMutex::new(inner), names })
     }
 
     /// The next batch or row, or None at the end.

@@ -11,7 +11,7 @@ use crate::batch::buffer::Pool;
 const SHAPE: Shape = Shape { arrays: 1, rows: 2, length: 1, entries: 0 };
 const FOREVER: Duration = Duration::MAX;
 
-/// What the crew's schedule does for the lanes: they sleep until the consumer has taken a slot.
+/// What the schedule does for the lanes: they sleep until the consumer has taken a slot.
 struct Gate {
     open_until: Mutex<u64>,
     opened: Condvar,

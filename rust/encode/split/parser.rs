@@ -49,12 +49,12 @@ struct Parser {
 struct Quantifier {
     min: u32,
     max: Option<u32>,
-    then: Then,
+    suffix: Suffix,
 }
 
 /// What a plus after a quantifier means.
 #[derive(PartialEq, Eq)]
-enum Then {
+enum Suffix {
     /// There is none.
     Nothing,
     /// After `?`, `*` and `+`: what was matched is not given back.
@@ -115,8 +115,8 @@ impl Parser {
                 Some(_) if matches!(atom, Node::Ahead { .. } | Node::Lookahead(_) | Node::WordBoundary) => {
                     return Err("a repeated lookahead in a split pattern".into());
                 }
-                Some(Quantifier { min, max, then }) => {
-                    if then == Then::Possessive {
+                Some(Quantifier { min, max, suffix }) => {
+                    if suffix == Suffix::Possessive {
                         possessive.push(nodes.len());
                         if possessive.len() > MAX_POSSESSIVE {
                             return Err(format!(
@@ -125,7 +125,7 @@ impl Parser {
                         }
                     }
                     let node = repeated(atom, min, max)?;
-                    if then == Then::Again { repeated(node, 1, None)? } else { node }
+                    if suffix == Suffix::Again { repeated(node, 1, None)? } else { node }
                 }
             };
             nodes.push(node);
@@ -157,21 +157,21 @@ impl Parser {
 
     fn quantifier(&mut self) -> Result<Option<Quantifier>, String> {
         let (min, max, plus) = match self.peek() {
-            Some('?') => (0, Some(1), Then::Possessive),
-            Some('*') => (0, None, Then::Possessive),
-            Some('+') => (1, None, Then::Possessive),
+            Some('?') => (0, Some(1), Suffix::Possessive),
+            Some('*') => (0, None, Suffix::Possessive),
+            Some('+') => (1, None, Suffix::Possessive),
             Some('{') => {
                 let (min, max) = self.interval()?;
-                (min, max, Then::Again)
+                (min, max, Suffix::Again)
             }
             _ => return Ok(None),
         };
         self.at += 1;
-        let then = if self.eat("+") { plus } else { Then::Nothing };
+        let suffix = if self.eat("+") { plus } else { Suffix::Nothing };
         if matches!(self.peek(), Some('?' | '*' | '+' | '{')) {
             return Err("a lazy or nested repetition in a split pattern".into());
         }
-        Ok(Some(Quantifier { min, max, then }))
+        Ok(Some(Quantifier { min, max, suffix }))
     }
 
     /// Reads `{m}`, `{m,}`, `{m,n}` up to its closing brace.

@@ -13,7 +13,7 @@ use crate::pack::Pause;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// The workers' shared list of work.
-pub struct Board {
+pub struct JobQueue {
     state: Mutex<State>,
     work: Condvar,
 }
@@ -28,8 +28,8 @@ struct State {
     bug: Option<Error>,
 }
 
-impl Board {
-    /// A board for `schedule`.
+impl JobQueue {
+    /// The work that `schedule` allows.
     pub fn new(schedule: Schedule) -> Self {
         let state = State { schedule, idle: 0, closed: false, bug: None };
         Self { state: Mutex::new(state), work: Condvar::new() }

@@ -15,7 +15,7 @@ use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 ///
 /// In a forked child a lock that another thread of the parent held is never released. The threads inside are therefore
 /// counted, together with their process.
-pub struct Turns<T> {
+pub struct FairMutex<T> {
     turn: Mutex<()>,
     /// None only while this is dropped.
     value: Option<Mutex<T>>,
@@ -26,7 +26,7 @@ pub struct Turns<T> {
 const ONE: u64 = 1;
 const COUNT: u64 = u32::MAX as u64;
 
-impl<T> Turns<T> {
+impl<T> FairMutex<T> {
     /// A value that nobody holds.
     pub fn new(value: T) -> Self {
         Self { turn: Mutex::new(()), value: Some(Mutex::new(value)), inside: AtomicU64::new(0) }
@@ -37,7 +37,7 @@ impl<T> Turns<T> {
     /// # Errors
     ///
     /// [`Error::Forked`] if this process was forked while another thread was inside.
-    pub fn lock(&self) -> Result<Turn<'_, T>> {
+    pub fn lock(&self) -> Result<FairGuard<'_, T>> {
         let value = self.value.as_ref().ok_or(Error::Closed)?;
         let process = u64::from(std::process::id()) << 32;
         let enter = |inside: u64| match inside & COUNT {
@@ -50,11 +50,11 @@ impl<T> Turns<T> {
         let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let value = value.lock().unwrap_or_else(PoisonError::into_inner);
         drop(turn);
-        Ok(Turn { value, _inside: inside })
+        Ok(FairGuard { value, _inside: inside })
     }
 }
 
-impl<T> Drop for Turns<T> {
+impl<T> Drop for FairMutex<T> {
     /// Nobody is inside, unless this process was forked: then a thread of the parent may have been half-way through a
     /// change of the value, which is left alone.
     fn drop(&mut self) {
@@ -65,12 +65,12 @@ impl<T> Drop for Turns<T> {
 }
 
 /// A value that this thread holds: it is released first, then the thread is no longer counted.
-pub struct Turn<'a, T> {
+pub struct FairGuard<'a, T> {
     value: MutexGuard<'a, T>,
     _inside: Inside<'a>,
 }
 
-impl<T> Deref for Turn<'_, T> {
+impl<T> Deref for FairGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -78,7 +78,7 @@ impl<T> Deref for Turn<'_, T> {
     }
 }
 
-impl<T> DerefMut for Turn<'_, T> {
+impl<T> DerefMut for FairGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         &mut self.value
     }
@@ -104,20 +104,20 @@ mod model {
     #[test]
     fn loom_who_has_the_value_is_counted() {
         loom::model(|| {
-            let turns = Arc::new(Turns::new(0));
-            let add = |turns: &Turns<u64>| {
-                let mut value = turns.lock().unwrap();
-                assert!(turns.inside.load(Ordering::Relaxed) & COUNT > 0);
+            let mutex = Arc::new(FairMutex::new(0));
+            let add = |mutex: &FairMutex<u64>| {
+                let mut value = mutex.lock().unwrap();
+                assert!(mutex.inside.load(Ordering::Relaxed) & COUNT > 0);
                 *value += 1;
             };
             let others =
-                [Arc::clone(&turns), Arc::clone(&turns)].map(|turns| thread::spawn(move || add(&turns)));
-            add(&turns);
+                [Arc::clone(&mutex), Arc::clone(&mutex)].map(|mutex| thread::spawn(move || add(&mutex)));
+            add(&mutex);
             for other in others {
                 other.join().unwrap();
             }
-            assert_eq!(*turns.lock().unwrap(), 3);
-            assert_eq!(turns.inside.load(Ordering::Relaxed) & COUNT, 0);
+            assert_eq!(*mutex.lock().unwrap(), 3);
+            assert_eq!(mutex.inside.load(Ordering::Relaxed) & COUNT, 0);
         });
     }
 }
@@ -131,20 +131,20 @@ mod tests {
 
     #[test]
     fn who_frees_it_and_asks_again_comes_after_who_waits() {
-        let (turns, stop) = (Turns::new(0), AtomicBool::new(false));
+        let (mutex, stop) = (FairMutex::new(0), AtomicBool::new(false));
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
-                    let mut value = turns.lock().unwrap();
+                    let mut value = mutex.lock().unwrap();
                     *value += 1;
                     std::thread::sleep(Duration::from_millis(5));
                 }
             });
-            while *turns.lock().unwrap() == 0 {}
+            while *mutex.lock().unwrap() == 0 {}
             let mut waited: Vec<i32> = (0..11)
                 .map(|_| {
-                    let before = *turns.lock().unwrap();
-                    *turns.lock().unwrap() - before
+                    let before = *mutex.lock().unwrap();
+                    *mutex.lock().unwrap() - before
                 })
                 .collect();
             stop.store(true, Ordering::Relaxed);
@@ -157,21 +157,21 @@ mod tests {
 
     #[test]
     fn what_a_thread_of_another_process_had_is_not_waited_for() {
-        let turns = Turns::new(());
-        drop(turns.lock().unwrap());
+        let mutex = FairMutex::new(());
+        drop(mutex.lock().unwrap());
         let parent = u64::from(std::process::id() + 1) << 32;
-        turns.inside.store(parent, Ordering::Relaxed);
-        drop(turns.lock().unwrap());
-        turns.inside.store(parent | ONE, Ordering::Relaxed);
-        assert!(matches!(turns.lock(), Err(Error::Forked)));
+        mutex.inside.store(parent, Ordering::Relaxed);
+        drop(mutex.lock().unwrap());
+        mutex.inside.store(parent | ONE, Ordering::Relaxed);
+        assert!(matches!(mutex.lock(), Err(Error::Forked)));
     }
 
     #[test]
     fn what_a_thread_of_another_process_had_is_not_dropped() {
         let value = std::sync::Arc::new(());
-        let turns = [Turns::new(value.clone()), Turns::new(value.clone())];
-        turns[0].inside.store(ONE, Ordering::Relaxed);
-        drop(turns);
+        let mutex = [FairMutex::new(value.clone()), FairMutex::new(value.clone())];
+        mutex[0].inside.store(ONE, Ordering::Relaxed);
+        drop(mutex);
         assert_eq!(std::sync::Arc::strong_count(&value), 2);
     }
 }

@@ -1,11 +1,11 @@
-//! The worker threads: a fixed number, from the first batch requested until the crew is dropped.
+//! The worker threads: a fixed number, from the first batch requested until the pool is dropped.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::board::Board;
+use super::job_queue::JobQueue;
 use super::schedule::{Job, Schedule};
 use crate::batch::ring::LaneWriter;
 use crate::config::{HostConfig, StreamConfig};
@@ -21,8 +21,8 @@ use crate::lane::report::Report;
 use crate::lane::source::Source;
 use crate::pack::Packer;
 
-/// Threads that fill the ring. Dropping the crew stops and joins them.
-pub struct Crew {
+/// Threads that fill the ring. Dropping the pool stops and joins them.
+pub struct WorkerPool {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -41,7 +41,7 @@ struct Shared {
     encoder: Encoder,
     verify: f64,
     lanes: Vec<LaneEnds>,
-    board: Board,
+    jobs: JobQueue,
     busy: Arc<Busy>,
     ids: Arc<IdsPool>,
     long: Arc<Mutex<()>>,
@@ -70,7 +70,7 @@ struct Tools {
     text: String,
 }
 
-impl Crew {
+impl WorkerPool {
     /// Starts workers on the host's lanes, each at its cursor and with its end of the ring.
     pub fn start(
         config: &Arc<StreamConfig>,
@@ -100,15 +100,15 @@ impl Crew {
             encoder: encoder.clone(),
             verify: host.verify,
             lanes: lanes.collect(),
-            board: Board::new(schedule),
+            jobs: JobQueue::new(schedule),
             busy: Arc::clone(busy),
             ids: IdsPool::new(4 * threads),
             long: Arc::default(),
             stop,
         });
-        let mut crew = Self { shared, threads: Vec::with_capacity(threads) };
+        let mut pool = Self { shared, threads: Vec::with_capacity(threads) };
         for number in 0..threads {
-            let shared = Arc::clone(&crew.shared);
+            let shared = Arc::clone(&pool.shared);
             let thread = std::thread::Builder::new()
                 .name(format!("gristmill-{number}"))
                 .spawn(move || shared.run())
@@ -118,26 +118,26 @@ impl Crew {
                          (ulimit -u, ulimit -v)"
                     ))
                 })?;
-            crew.threads.push(thread);
+            pool.threads.push(thread);
         }
-        Ok(crew)
+        Ok(pool)
     }
 
     /// Tells the workers that the consumer took a slot.
     pub fn slot_taken(&self, open_until: u64) {
-        self.shared.board.slot_taken(open_until);
+        self.shared.jobs.slot_taken(open_until);
     }
 
     /// A worker's panic, if there was one.
     pub fn bug(&self) -> Option<Error> {
-        self.shared.board.bug()
+        self.shared.jobs.bug()
     }
 }
 
-impl Drop for Crew {
+impl Drop for WorkerPool {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
-        self.shared.board.close();
+        self.shared.jobs.close();
         for thread in self.threads.drain(..) {
             // A worker catches its own panics, so the result carries no information.
             let _ = thread.join();
@@ -161,7 +161,7 @@ impl Busy {
 impl Shared {
     fn run(&self) {
         if let Err(bug) = caught(|| self.work()) {
-            self.board.fail(bug);
+            self.jobs.fail(bug);
         }
     }
 
@@ -169,7 +169,7 @@ impl Shared {
         let encoder = BlockEncoder::new(&self.config, &self.encoder, self.verify, Arc::clone(&self.ids));
         let encoder = encoder.taking_turns(&self.long).stopped_by(&self.stop);
         let mut tools = Tools { encoder, text: String::new() };
-        while let Some(job) = self.board.take() {
+        while let Some(job) = self.jobs.take() {
             let lane = job.lane();
             let done = caught(|| {
                 match job {
@@ -200,7 +200,7 @@ impl Shared {
         let pause = timed(&self.busy.pack, || packer.pack(documents));
         let step = packer.step();
         drop(packing);
-        self.board.lane_packed(lane, pause, step);
+        self.jobs.lane_packed(lane, pause, step);
     }
 
     /// Reads a block, lets others read the next one, and encodes it while its text is in the CPU cache.
@@ -210,13 +210,13 @@ impl Shared {
         let mut block = timed(&self.busy.read, || source.read(text));
         let read_all = source.is_done();
         drop(source);
-        let number = self.board.block_read(lane, text.len(), read_all);
+        let number = self.jobs.block_read(lane, text.len(), read_all);
         let verified = timed(&self.busy.encode, || encoder.encode(&mut block, text));
         self.busy.verified.fetch_add(verified, Ordering::Relaxed);
         if text.capacity() > KEPT_TEXT {
             *text = String::new();
         }
-        self.board.block_encoded(lane, number, block);
+        self.jobs.block_encoded(lane, number, block);
     }
 }
 

@@ -1,6 +1,6 @@
-//! A small crew under all interleavings that loom reaches with few preemptions: `make loom`.
+//! A small workers under all interleavings that loom reaches with few preemptions: `make loom`.
 //!
-//! Workers with the real board, schedule and ring, on lanes whose blocks are one row each. A lost wake-up is a
+//! Workers with the real queue, schedule and ring, on lanes whose blocks are one row each. A lost wake-up is a
 //! deadlock: the consumer waits for the worker's row, or `close` for its thread.
 
 use std::time::Duration;
@@ -12,8 +12,8 @@ use crate::batch::buffer::{Pool, Shape};
 use crate::batch::ring::{Consumer, LaneWriter, ring};
 use crate::sync::Arc;
 
-struct Crew {
-    board: Board,
+struct Workers {
+    jobs: JobQueue,
     lanes: Vec<Mutex<Lane>>,
     /// Bytes of text in a block.
     block_bytes: usize,
@@ -26,9 +26,9 @@ struct Lane {
     rows: u64,
 }
 
-impl Crew {
+impl Workers {
     fn work(&self) {
-        while let Some(job) = self.board.take() {
+        while let Some(job) = self.jobs.take() {
             match job {
                 Job::Grind { lane } => self.grind(lane),
                 Job::Pack { lane, block } => self.pack(lane, block.is_some()),
@@ -41,8 +41,8 @@ impl Crew {
         state.unread -= 1;
         let read_all = state.unread == 0;
         drop(state);
-        let number = self.board.block_read(lane, self.block_bytes, read_all);
-        self.board.block_encoded(lane, number, Block::default());
+        let number = self.jobs.block_read(lane, self.block_bytes, read_all);
+        self.jobs.block_encoded(lane, number, Block::default());
     }
 
     fn pack(&self, lane: usize, block: bool) {
@@ -57,7 +57,7 @@ impl Crew {
         let pause = if state.rows > 0 { Pause::NoRoom } else { Pause::Starved };
         let step = state.writer.step();
         drop(state);
-        self.board.lane_packed(lane, pause, step);
+        self.jobs.lane_packed(lane, pause, step);
     }
 }
 
@@ -85,21 +85,21 @@ fn explore_blocks(slots: u64, lanes: usize, workers: usize, steps: u64, taken: u
         let buffers = (0..slots).map(|_| pool.get().expect("memory")).collect();
         let (mut consumer, writers) = ring(shape, lanes, buffers, 0, 0);
         let lane = |writer| Mutex::new(Lane { writer, unread: steps, rows: 0 });
-        let crew = Arc::new(Crew {
-            board: Board::new(Schedule::new(vec![0; lanes].into_iter(), slots, 1)),
+        let shared = Arc::new(Workers {
+            jobs: JobQueue::new(Schedule::new(vec![0; lanes].into_iter(), slots, 1)),
             lanes: writers.into_iter().map(lane).collect(),
             block_bytes,
         });
         let start = |_| {
-            let crew = Arc::clone(&crew);
-            thread::spawn(move || crew.work())
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || shared.work())
         };
         let threads: Vec<_> = (0..workers).map(start).collect();
         for _ in 0..taken {
             take(&mut consumer, &pool, lanes);
-            crew.board.slot_taken(consumer.step() + slots);
+            shared.jobs.slot_taken(consumer.step() + slots);
         }
-        crew.board.close();
+        shared.jobs.close();
         for thread in threads {
             thread.join().unwrap();
         }
