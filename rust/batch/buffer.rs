@@ -181,16 +181,11 @@ impl Lease {
         self.buffer.as_ptr()
     }
 
-    /// Other memory of the same pool with the same content.
-    ///
-    /// # Safety
-    ///
-    /// Nobody may write to this one meanwhile, as any holder of a NumPy array of it could.
-    pub unsafe fn copy(&self) -> Result<Self> {
+    /// Other memory of the same pool with the same content. Nobody else holds this one, so nobody writes to it.
+    pub fn copy(&mut self) -> Result<Self> {
         let buffer = self.pool.get()?;
         let items = self.shape().items().unwrap_or_default();
-        // SAFETY: both buffers hold at least `items`, nobody else has the new one yet, and the caller rules out
-        // writers to this one.
+        // SAFETY: both buffers hold at least `items`, and nobody else has either of them.
         unsafe { self.as_ptr().copy_to_nonoverlapping(buffer.as_ptr(), items) };
         Ok(Self::new(buffer, Arc::clone(&self.pool)))
     }
@@ -249,9 +244,8 @@ mod tests {
     fn a_lock_that_nobody_frees_is_not_waited_for() {
         let pool = Pool::new(SHAPE, 1);
         let held = pool.idle.lock().unwrap();
-        let lease = Lease::new(pool.get().unwrap(), Arc::clone(&pool));
-        // SAFETY: nothing else refers to the memory.
-        drop(unsafe { lease.copy() }.unwrap());
+        let mut lease = Lease::new(pool.get().unwrap(), Arc::clone(&pool));
+        drop(lease.copy().unwrap());
         drop(lease);
         assert!(held.is_empty());
     }

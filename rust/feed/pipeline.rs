@@ -219,12 +219,12 @@ impl Pipeline {
     /// A batch of padding after the end, for a step in which other hosts still have rows. `None` if the end was not
     /// reached, or if single rows are handed out.
     pub fn padding(&mut self) -> Result<Option<Batch>> {
-        let Phase::Ended(padding) = &self.phase else { return Ok(None) };
+        let Phase::Ended(padding) = &mut self.phase else { return Ok(None) };
         if self.host.single_rows {
             return Ok(None);
         }
-        // SAFETY: a step of nothing but padding is never handed out, so no array refers to it.
-        let lease = Arc::new(unsafe { padding.copy() }?);
+        let Some(padding) = Arc::get_mut(padding) else { unreachable!("this step is never handed out") };
+        let lease = Arc::new(padding.copy()?);
         self.delivered.step += 1;
         Ok(Some(Batch { lease, row: None }))
     }

@@ -1,4 +1,4 @@
-//! A small workers under all interleavings that loom reaches with few preemptions: `make loom`.
+//! A few workers under all interleavings that loom reaches with few preemptions: `make loom`.
 //!
 //! Workers with the real queue, schedule and ring, on lanes whose blocks are one row each. A lost wake-up is a
 //! deadlock: the consumer waits for the worker's row, or `close` for its thread.
