@@ -63,6 +63,9 @@ fn byte_level_forms() {
     for (normalizer, pre_tokenizer, options) in [
         (Value::Null, byte_level(), json!({})),
         (json!({"type": "NFC"}), byte_level(), json!({"continuing_subword_prefix": ""})),
+        (json!({"type": "NFD"}), byte_level(), json!({})),
+        (json!({"type": "NFKC"}), steps(), json!({})),
+        (json!({"type": "NFKD"}), byte_level(), json!({})),
         (Value::Null, prefix, json!({"end_of_word_suffix": ""})),
         (json!({"type": "Sequence", "normalizers": []}), byte_level(), json!({"ignore_merges": true})),
         (Value::Null, byte_level(), json!({"unk_token": "<unk>", "byte_fallback": true, "dropout": 0.0})),
@@ -279,12 +282,14 @@ fn added_tokens_with_all_flags() {
                 (&spm, prepend(), Value::Null),
                 (&spm, Value::Null, metaspace("first", false)),
                 (&bytes, json!({"type": "NFC"}), byte_level()),
+                (&bytes, json!({"type": "NFKD"}), byte_level()),
                 (&bytes, Value::Null, byte_level()),
             ] {
-                // In NFC both ways to write é are one: such a file is left to the reference.
+                // Normalized, both ways to write é are one: such a file is left to the reference.
+                let is_unicode = matches!(normalizer["type"].as_str(), Some("NFC" | "NFKD"));
                 let list: Vec<Value> = list
                     .iter()
-                    .filter(|token| normalizer["type"] != "NFC" || token["content"] != "e\u{301}")
+                    .filter(|token| !is_unicode || token["content"] != "e\u{301}")
                     .cloned()
                     .collect();
                 let file = model.tokenizer(fallback(), normalizer, pre_tokenizer, json!(list));

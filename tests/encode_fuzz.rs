@@ -34,6 +34,8 @@ static TOKENIZERS: LazyLock<Vec<Compared>> = LazyLock::new(|| {
         odd.tokenizer(fallback(), prepend(), Value::Null, json!([])),
         poor.tokenizer(fallback(), prepend(), Value::Null, tokens.clone()),
         bytes.tokenizer(json!({}), json!({"type": "NFC"}), byte_level(), tokens.clone()),
+        bytes.tokenizer(json!({}), json!({"type": "NFD"}), byte_level(), tokens.clone()),
+        bytes.tokenizer(json!({}), json!({"type": "NFKC"}), byte_level(), tokens.clone()),
         bytes.tokenizer(ignores_merges(), Value::Null, byte_level(), tokens.clone()),
         bytes.tokenizer(json!({}), Value::Null, steps(), tokens.clone()),
         bytes.tokenizer(ignores_merges(), Value::Null, steps(), tokens),

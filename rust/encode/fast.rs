@@ -9,7 +9,7 @@ use super::merge::rules::MergeRules;
 use super::model::Model;
 use super::model::bytes::Bytes;
 use super::model::spm::Characters;
-use super::normalize::Nfc;
+use super::normalize::UnicodeNormalizer;
 use super::pieces::PieceWorker;
 use super::pieces::seed::Seeds;
 use super::recognise::{Style, recognise};
@@ -56,7 +56,7 @@ impl FastEncoder {
         let rules = MergeRules::new(bpe.merges(), &vocab, &ids)?;
         let mut description = plan.description;
         let (text, model) = match plan.style {
-            Style::ByteLevel { splitter, nfc } => {
+            Style::ByteLevel { splitter, form } => {
                 let mut bytes = Bytes::new(&vocab, &ids, &rules, bpe, kernel)?;
                 let add_prefix_space = splitter.add_prefix_space();
                 let words = splitter.joined_pairs().map(|pairs| Cutter::new(&pairs, false, kernel));
@@ -68,7 +68,8 @@ impl FastEncoder {
                     }
                     None => ByteCut::Pieces(splitter),
                 };
-                let text = TextRules::ByteLevel { cut, add_prefix_space, nfc: nfc.then(Nfc::get) };
+                let normalizer = form.map(UnicodeNormalizer::get);
+                let text = TextRules::ByteLevel { cut, add_prefix_space, normalizer };
                 (text, Model::Bytes(Box::new(bytes)))
             }
             Style::SentencePiece { prefix, normalizer_marks, before_each_space } => {
@@ -122,11 +123,11 @@ impl FastWorker {
 
     /// Appends the ids of a text.
     pub fn encode(&mut self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
-        // Offsets in a text are 32-bit in the hot loops. A normalizer may make the text three times as long.
-        const LONGEST: usize = (u32::MAX as usize - 2 * PADDING) / 3;
-        if text.len() > LONGEST {
+        // Offsets in a text are 32-bit in the hot loops.
+        let longest = (u32::MAX as usize - 2 * PADDING) / self.shared.text.expansion();
+        if text.len() > longest {
             return Err(Error::Tokenizer(format!(
-                "expected a text of at most {LONGEST} bytes, found one of {}: split it, or leave it out with \
+                "expected a text of at most {longest} bytes, found one of {}: split it, or leave it out with \
                  max_document_bytes= and on_error=\"quarantine\"",
                 text.len()
             )));

@@ -1,42 +1,122 @@
-//! Normalizers: NFC with the reference's Unicode tables.
+//! Normalizers: the forms of Unicode, with the reference's tables.
 //!
-//! The reference's NFC is that of Unicode 9, whatever is current, so its own crate does the work here. But nearly all
-//! text is in NFC already, and that is quick to see: a character is *settled* when it has combining class 0, its
-//! decomposition begins with class 0, and it never changes or composes with what precedes it (`NFC_Quick_Check=Yes`).
-//! Text of settled characters is unchanged, and the effect of NFC ends at the next one. So only the stretches between
-//! settled characters are normalized, each together with the settled character before it, the base of its marks.
+//! The reference's forms are those of Unicode 9, whatever is current, so its own crate does the work here. But nearly
+//! all text is in NFC already, and that is quick to see: a character is *settled* when it has combining class 0, its
+//! decomposition begins with class 0, and it never changes or composes with what precedes it (its quick check for the
+//! form is "yes"). Text of settled characters is unchanged, and the effect of a form ends at the next one. So only the
+//! stretches between settled characters are normalized, each together with the settled character before it, the base of
+//! its marks.
 
-use unicode_normalization_alignments::char::{canonical_combining_class, decompose_canonical};
-use unicode_normalization_alignments::{IsNormalized, UnicodeNormalization, is_nfc_quick};
+use std::iter;
+
+use unicode_normalization_alignments::char::{
+    canonical_combining_class, decompose_canonical, decompose_compatible,
+};
+use unicode_normalization_alignments::{
+    IsNormalized, UnicodeNormalization, is_nfc_quick, is_nfd_quick, is_nfkc_quick, is_nfkd_quick,
+};
 
 use super::lazy::Lazy;
 use super::utf8::decode;
 
-/// Bytes below this begin or continue characters below U+0300, all of them settled.
-const FIRST_UNSURE: u8 = 0xCC;
-
-/// Normalizes to NFC.
-pub struct Nfc {
-    /// One bit for each code point: whether it is settled.
-    settled: Box<[u64]>,
+/// A normalization form of Unicode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    Nfc,
+    Nfd,
+    Nfkc,
+    Nfkd,
 }
 
-impl Nfc {
-    /// The only instance: building it takes tens of milliseconds.
-    pub fn get() -> &'static Self {
-        static TABLE: Lazy<Nfc> = Lazy::new();
-        TABLE.get_or_make(Self::new)
+impl Form {
+    const ALL: [Self; 4] = [Self::Nfc, Self::Nfd, Self::Nfkc, Self::Nfkd];
+
+    /// As in tokenizer.json.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Nfc => "NFC",
+            Self::Nfd => "NFD",
+            Self::Nfkc => "NFKC",
+            Self::Nfkd => "NFKD",
+        }
     }
 
-    fn new() -> Self {
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|form| form.name() == name)
+    }
+
+    /// How many times as many bytes a text may have in this form, at most: Unicode's annex 15 has a table of these.
+    fn expansion(self) -> usize {
+        match self {
+            Self::Nfc | Self::Nfd => 3,
+            Self::Nfkc | Self::Nfkd => 11,
+        }
+    }
+
+    fn quick_check(self, text: impl Iterator<Item = char>) -> IsNormalized {
+        match self {
+            Self::Nfc => is_nfc_quick(text),
+            Self::Nfd => is_nfd_quick(text),
+            Self::Nfkc => is_nfkc_quick(text),
+            Self::Nfkd => is_nfkd_quick(text),
+        }
+    }
+
+    /// Appends a text in this form.
+    fn push(self, text: &str, buffer: &mut String) {
+        let chars = text.chars();
+        match self {
+            Self::Nfc => buffer.extend(chars.nfc().map(|(c, _)| c)),
+            Self::Nfd => buffer.extend(chars.nfd().map(|(c, _)| c)),
+            Self::Nfkc => buffer.extend(chars.nfkc().map(|(c, _)| c)),
+            Self::Nfkd => buffer.extend(chars.nfkd().map(|(c, _)| c)),
+        }
+    }
+
+    fn is_settled(self, c: char) -> bool {
+        let mut first = None;
+        let keep = |part| _ = first.get_or_insert(part);
+        match self {
+            Self::Nfc | Self::Nfd => decompose_canonical(c, keep),
+            Self::Nfkc | Self::Nfkd => decompose_compatible(c, keep),
+        }
+        canonical_combining_class(c) == 0
+            && first.is_some_and(|first| canonical_combining_class(first) == 0)
+            && self.quick_check(iter::once(c)) == IsNormalized::Yes
+    }
+}
+
+/// Normalizes to a form.
+pub struct UnicodeNormalizer {
+    form: Form,
+    /// One bit for each code point: whether it is settled.
+    settled: Box<[u64]>,
+    /// Bytes below this only occur in settled characters.
+    first_unsure: u8,
+}
+
+impl UnicodeNormalizer {
+    /// The only instance of a form: building it takes tens of milliseconds.
+    pub fn get(form: Form) -> &'static Self {
+        static TABLES: [Lazy<UnicodeNormalizer>; 4] = [const { Lazy::new() }; 4];
+        TABLES[form as usize].get_or_make(|| Self::new(form))
+    }
+
+    fn new(form: Form) -> Self {
         let mut settled = vec![0u64; 0x11_0000 / 64].into_boxed_slice();
-        for c in ('\0'..=char::MAX).filter(|c| is_settled(*c)) {
+        for c in ('\0'..=char::MAX).filter(|c| form.is_settled(*c)) {
             settled[c as usize / 64] |= 1 << (c as u32 % 64);
         }
-        Self { settled }
+        // NFC leaves all below U+0300 alone, whose UTF-8 begins with 0xCC; all forms leave ASCII alone.
+        Self { form, settled, first_unsure: if form == Form::Nfc { 0xCC } else { 0x80 } }
     }
 
-    /// The text in NFC, written to `buffer`, or none if `text` is in NFC already.
+    /// How many times as many bytes a text may have afterwards, at most.
+    pub fn expansion(&self) -> usize {
+        self.form.expansion()
+    }
+
+    /// The normalized text, written to `buffer`, or none if `text` is that already.
     pub fn normalize<'a>(&self, text: &str, buffer: &'a mut String) -> Option<&'a str> {
         let mut unsure = self.find(text.as_bytes(), 0, false)?;
         buffer.clear();
@@ -46,7 +126,13 @@ impl Nfc {
             let start = unsure - before;
             let end = self.find(text.as_bytes(), unsure, true).unwrap_or(text.len());
             buffer.push_str(&text[copied..start]);
-            push_nfc(&text[start..end], buffer);
+            let stretch = &text[start..end];
+            // Marks in canonical order that compose with nothing, as in Thai or Arabic.
+            if self.form.quick_check(stretch.chars()) == IsNormalized::Yes {
+                buffer.push_str(stretch);
+            } else {
+                self.form.push(stretch, buffer);
+            }
             copied = end;
             unsure = self.find(text.as_bytes(), end, false).unwrap_or(text.len());
         }
@@ -57,8 +143,8 @@ impl Nfc {
     /// The place of the first character from `place` on that is settled, or that is not.
     fn find(&self, text: &[u8], mut place: usize, settled: bool) -> Option<usize> {
         while place < text.len() {
-            if !settled && text[place] < FIRST_UNSURE {
-                place += skip(&text[place..]);
+            if !settled && text[place] < self.first_unsure {
+                place += skip(&text[place..], self.first_unsure);
                 continue;
             }
             let (c, len) = decode(&text[place..]);
@@ -75,30 +161,13 @@ impl Nfc {
     }
 }
 
-/// How many bytes at the start are below [`FIRST_UNSURE`], at least one: 32 at a time, which the compiler vectorizes.
-fn skip(text: &[u8]) -> usize {
+/// How many bytes at the start are below `bound`, at least one: 32 at a time, which the compiler vectorizes.
+fn skip(text: &[u8], bound: u8) -> usize {
     let (blocks, _) = text.as_chunks::<32>();
-    let clear = |block: &&[u8; 32]| block.iter().fold(0, |most, byte| most.max(*byte)) < FIRST_UNSURE;
+    let clear = |block: &&[u8; 32]| block.iter().fold(0, |most, byte| most.max(*byte)) < bound;
     let blocks = blocks.iter().take_while(clear).count() * 32;
     let rest = &text[blocks..];
-    blocks + rest.iter().position(|byte| *byte >= FIRST_UNSURE).unwrap_or(rest.len())
-}
-
-fn push_nfc(stretch: &str, buffer: &mut String) {
-    // Marks in canonical order that compose with nothing, as in Thai or Arabic.
-    if is_nfc_quick(stretch.chars()) == IsNormalized::Yes {
-        buffer.push_str(stretch);
-    } else {
-        buffer.extend(stretch.chars().nfc().map(|(c, _)| c));
-    }
-}
-
-fn is_settled(c: char) -> bool {
-    let mut first = None;
-    decompose_canonical(c, |part| _ = first.get_or_insert(part));
-    canonical_combining_class(c) == 0
-        && first.is_some_and(|first| canonical_combining_class(first) == 0)
-        && is_nfc_quick(std::iter::once(c)) == IsNormalized::Yes
+    blocks + rest.iter().position(|byte| *byte >= bound).unwrap_or(rest.len())
 }
 
 #[cfg(test)]
@@ -106,41 +175,49 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn nfc(text: &str) -> String {
-        text.chars().nfc().map(|(c, _)| c).collect()
+    fn expected(form: Form, text: &str) -> String {
+        let mut whole = String::new();
+        form.push(text, &mut whole);
+        whole
     }
 
-    fn normalized(table: &Nfc, text: &str) -> String {
+    fn normalized(form: Form, text: &str) -> String {
         let mut buffer = "left over".to_owned();
-        table.normalize(text, &mut buffer).unwrap_or(text).to_owned()
+        UnicodeNormalizer::get(form).normalize(text, &mut buffer).unwrap_or(text).to_owned()
     }
 
     #[test]
     fn settled_characters_are_what_they_are_said_to_be() {
-        let table = Nfc::get();
-        for c in '\0'..=char::MAX {
-            let text = c.to_string();
-            assert_eq!(normalized(table, &text), nfc(&text), "{c:?}");
-            assert!(c >= '\u{300}' || is_settled(c), "{c:?}");
-            // A character that composes with what precedes it is not settled.
-            if nfc(&text) == text {
-                for (part, _) in std::iter::once(c).nfd().skip(1) {
-                    assert!(!is_settled(part), "{part:?} of {c:?}");
+        for form in Form::ALL {
+            let table = UnicodeNormalizer::get(form);
+            for c in '\0'..=char::MAX {
+                let text = c.to_string();
+                let alone = expected(form, &text);
+                assert_eq!(normalized(form, &text), alone, "{form:?} {c:?}");
+                assert!(alone.len() <= table.expansion() * text.len(), "{form:?} {c:?}");
+                assert!(text.as_bytes()[0] >= table.first_unsure || form.is_settled(c), "{form:?} {c:?}");
+                // A character that composes with what precedes it is not settled.
+                if matches!(form, Form::Nfc | Form::Nfkc) && alone == text {
+                    for (part, _) in iter::once(c).nfd().skip(1) {
+                        assert!(!form.is_settled(part), "{form:?}: {part:?} of {c:?}");
+                    }
                 }
             }
         }
     }
 
-    /// Texts of characters that NFC reorders, composes or decomposes, among some that it leaves alone.
+    /// Texts of characters that a form reorders, composes or decomposes, among some that it leaves alone.
     const TRAPS: &str = "[ aeo\u{300}\u{301}\u{323}\u{338}\u{345}\u{c5}\u{1e9b}\u{212b}\u{340}\u{344}\
         \u{3b1}\u{5d9}\u{5b4}\u{5bc}\u{fb1d}\u{64b}\u{651}\u{915}\u{93c}\u{94d}\u{958}\u{e01}\u{e48}\u{e38}\
         \u{1100}\u{1161}\u{11a8}\u{ac00}\u{ac01}\u{f71}\u{f72}\u{f73}\u{2adc}\u{1d157}\u{1d165}\u{1d15e}\
-        \u{2f800}日本]{0,80}";
+        \u{2f800}\u{a0}\u{a8}\u{b4}\u{bd}\u{fb01}\u{fb05}\u{fdfa}\u{ff76}\u{ff9e}\u{3131}\u{3164}\u{ffa1}\u{33a0}日本]{0,80}";
 
     proptest! {
         #[test]
         fn stretches_give_what_the_whole_gives(text in TRAPS) {
-            prop_assert_eq!(normalized(Nfc::get(), &text), nfc(&text));
+            for form in Form::ALL {
+                prop_assert_eq!(normalized(form, &text), expected(form, &text), "{:?}", form);
+            }
         }
     }
 }

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::file::BpeModel;
 use super::kernel::Kernel;
+use super::normalize::Form;
 use super::spelling::MARKER_TEXT;
 use super::split::Splitter;
 
@@ -18,7 +19,7 @@ pub struct Recognition {
 pub enum Style {
     ByteLevel {
         splitter: Splitter,
-        nfc: bool,
+        form: Option<Form>,
     },
     SentencePiece {
         prefix: Prefix,
@@ -86,7 +87,7 @@ fn unwrapped(value: &Value) -> &Value {
 
 #[derive(Debug, PartialEq)]
 enum Normalizer {
-    Nfc,
+    Unicode(Form),
     PrependMarker,
     SpacesToMarkers,
 }
@@ -102,7 +103,6 @@ fn normalizers(value: &Value) -> Result<Vec<Normalizer>, String> {
             let list = value["normalizers"].as_array().map(Vec::as_slice).unwrap_or_default();
             Ok(list.iter().map(normalizers).collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
         }
-        Some("NFC") => Ok(vec![Normalizer::Nfc]),
         Some("Prepend") if value["prepend"] == MARKER_TEXT => Ok(vec![Normalizer::PrependMarker]),
         Some("Replace")
             if value["content"] == MARKER_TEXT
@@ -110,7 +110,10 @@ fn normalizers(value: &Value) -> Result<Vec<Normalizer>, String> {
         {
             Ok(vec![Normalizer::SpacesToMarkers])
         }
-        _ => unknown(),
+        name => match name.and_then(Form::named) {
+            Some(form) => Ok(vec![Normalizer::Unicode(form)]),
+            None => unknown(),
+        },
     }
 }
 
@@ -127,16 +130,16 @@ fn byte_level(
     pre_tokenizer: &Value,
     kernel: Kernel,
 ) -> Result<Recognition, String> {
-    let nfc = match normalizers {
-        [] => false,
-        [Normalizer::Nfc] => true,
+    let form = match normalizers {
+        [] => None,
+        [Normalizer::Unicode(form)] => Some(*form),
         _ => return Err("its normalizers are not supported with a byte-level pre-tokenizer".into()),
     };
     let splitter =
         Splitter::recognise(pre_tokenizer, kernel).map_err(|part| format!("its pre-tokenizer has {part}"))?;
-    let description =
-        format!("byte-level BPE{}, {}", if nfc { " after NFC" } else { "" }, splitter.describe());
-    Ok(Recognition { style: Style::ByteLevel { splitter, nfc }, description })
+    let after = form.map(|form| format!(" after {}", form.name())).unwrap_or_default();
+    let description = format!("byte-level BPE{after}, {}", splitter.describe());
+    Ok(Recognition { style: Style::ByteLevel { splitter, form }, description })
 }
 
 fn sentence_piece(normalizers: &[Normalizer], pre_tokenizer: &Value) -> Result<Recognition, String> {

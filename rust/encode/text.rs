@@ -2,14 +2,14 @@
 
 use super::cuts::Cuts;
 use super::cuts::cutter::Cutter;
-use super::normalize::Nfc;
+use super::normalize::UnicodeNormalizer;
 use super::recognise::Prefix;
 use super::spelling::{MARKER, MARKER_TEXT};
 use super::split::{PADDING, SplitScratch, Splitter};
 
 /// How text becomes pieces.
 pub enum TextRules {
-    ByteLevel { cut: ByteCut, add_prefix_space: bool, nfc: Option<&'static Nfc> },
+    ByteLevel { cut: ByteCut, add_prefix_space: bool, normalizer: Option<&'static UnicodeNormalizer> },
     SentencePiece { prefix: Prefix, normalizer_marks: bool, cutter: Cutter },
 }
 
@@ -26,7 +26,9 @@ impl TextRules {
     /// A text after the normalizer, with spaces for markers. The buffer is used if the text changes.
     pub fn normalize<'a>(&self, text: &'a str, buffer: &'a mut String) -> &'a str {
         match self {
-            Self::ByteLevel { nfc: Some(nfc), .. } => nfc.normalize(text, buffer).unwrap_or(text),
+            Self::ByteLevel { normalizer: Some(normalizer), .. } => {
+                normalizer.normalize(text, buffer).unwrap_or(text)
+            }
             Self::SentencePiece { prefix, normalizer_marks: true, .. } => {
                 buffer.clear();
                 if *prefix == Prefix::Prepend {
@@ -36,6 +38,14 @@ impl TextRules {
                 buffer
             }
             _ => text,
+        }
+    }
+
+    /// How many times as many bytes a text may have after the normalizer, at most.
+    pub fn expansion(&self) -> usize {
+        match self {
+            Self::ByteLevel { normalizer: Some(normalizer), .. } => normalizer.expansion(),
+            _ => 1,
         }
     }
 
@@ -92,12 +102,12 @@ impl TextRules {
     /// Bytes that all workers share.
     pub fn bytes(&self) -> usize {
         match self {
-            Self::ByteLevel { cut, nfc, .. } => {
+            Self::ByteLevel { cut, normalizer, .. } => {
                 let splitter = match cut {
                     ByteCut::Pieces(splitter) => splitter.bytes(),
                     ByteCut::Words(_) => 0,
                 };
-                splitter + nfc.map_or(0, Nfc::bytes)
+                splitter + normalizer.map_or(0, UnicodeNormalizer::bytes)
             }
             Self::SentencePiece { .. } => 0,
         }
