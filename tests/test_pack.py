@@ -275,9 +275,9 @@ def test_a_folder_s_other_files_are_left_alone_and_a_damaged_note_is_named(tmp_p
     stray = tmp_path / "a/part-notes.txt"
     stray.write_text("mine")
     (tmp_path / "a/part-00001.json").write_text("{}")
-    code, message = checked(capsys, "verify", tmp_path / "a")
-    assert code == 1
-    assert "part-00001.json is not the note of a packed part: files, " in message
+    code, found = checked(capsys, "verify", tmp_path / "a")
+    assert code == 3
+    assert "part-00001.json is not the note of a packed part: files, " in found["difference"]["what"]
     (tmp_path / "a/part-00001.json").unlink()
     index = json.loads((tmp_path / "a/index.json").read_text())
     del index["complete"], index["parts"]

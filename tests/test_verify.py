@@ -23,6 +23,12 @@ def text_of(source):
         return json.loads(lines.read().splitlines()[source["record"]])["raw_content"]
 
 
+def verified(capsys, *arguments):
+    """Exit code of `verify`, and what it says is different."""
+    code, found = checked(capsys, "verify", *arguments)
+    return code, found["difference"]["what"]
+
+
 def test_an_index_of_megatron_s_that_is_damaged_is_named(tmp_path, pack, capsys):
     pack(tmp_path, "--format", "megatron")
     index = tmp_path / "part-00000.idx"
@@ -55,10 +61,47 @@ def test_a_damaged_note_is_named(tmp_path, pack, capsys):
     note = json.loads(path.read_text())
     for change, named in [({"items": "x", "state": None}, "items, state"), ({"files": {"a.npy": "x"}}, "a.npy")]:
         path.write_text(json.dumps({**note, **change}))
-        for command in ("verify", "inspect"):
-            code, found = checked(capsys, command, tmp_path / "a")
-            assert code == 1
-            assert f"part-00000.json is not the note of a packed part: {named} is missing" in found
+        said = f"part-00000.json is not the note of a packed part: {named} is missing"
+        code, found = checked(capsys, "inspect", tmp_path / "a")
+        assert (code, said in found) == (1, True)
+        code, found = verified(capsys, tmp_path / "a")
+        assert (code, said in found) == (3, True)
+
+
+@pytest.mark.parametrize("change", [lambda path: path.write_text("{"), lambda path: path.write_bytes(b"\xff")])
+def test_a_note_that_cannot_be_read_is_a_difference(tmp_path, pack, capsys, change):
+    pack(tmp_path)
+    change(tmp_path / "part-00001.json")
+    for options in ((), ("--part", 0)):
+        code, found = verified(capsys, tmp_path, *options)
+        assert (code, f"{tmp_path}/part-00001.json is damaged: " in found) == (3, True)
+
+
+def test_a_note_and_an_index_that_do_not_agree_are_both_named(tmp_path, pack, capsys):
+    pack(tmp_path)
+    note, index = tmp_path / "part-00001.json", tmp_path / "index.json"
+    said = f"{note} and index.json do not agree on what the part holds: one of them was changed"
+    was = json.loads(note.read_text())
+    note.write_text(json.dumps({**was, "items": was["items"] + 1}))
+    assert verified(capsys, tmp_path) == (3, said)
+    note.write_text(json.dumps(was))
+    found = json.loads(index.read_text())
+    for parts in (found["parts"][:1], None):
+        index.write_text(json.dumps({**found, "parts": parts}))
+        assert verified(capsys, tmp_path)[0] == 3
+
+
+@pytest.mark.parametrize("name", ["part-00099.npy", "part-00000.npy.copy", "part-00000.bin"])
+def test_a_file_that_is_of_no_part_is_a_difference(tmp_path, pack, capsys, name):
+    """Who reads `part-*` reads it, too."""
+    pack(tmp_path)
+    (tmp_path / "part-notes.txt").touch()
+    assert checked(capsys, "verify", tmp_path)[0] == 0
+    shutil.copy(tmp_path / "part-00000.npy", tmp_path / name)
+    code, found = verified(capsys, tmp_path)
+    assert (code, found.startswith(f"{name}: in the folder, and of no part")) == (3, True)
+    assert checked(capsys, "verify", tmp_path, "--part", 0)[0] == 0
+    assert checked(capsys, "inspect", tmp_path)[1]["damaged"] == [f"{name} is of no part"]
 
 
 @pytest.mark.parametrize(
@@ -72,7 +115,6 @@ def test_a_damaged_note_is_named(tmp_path, pack, capsys):
         (lambda index: index.update(fields=None, fingerprint=5), "index.json is damaged: fields, fingerprint is"),
         (lambda index: index.update(format="zip"), "index.json is damaged: its format is 'zip'"),
         (lambda index: index["source"]["arguments"].update(sead=1), "is damaged: .*unexpected keyword argument 'sead'"),
-        (lambda index: index["parts"][0].update(items=1), "lists other parts than their notes: it is damaged"),
         (lambda index: index.update(fields=[7]), "is damaged: fields lists items of the wrong type"),
         (lambda index: index["source"].update(shards=[7]), "source.shards lists items of the wrong type"),
         (lambda index: index.update(fields=["zzz"]), r"is damaged: its fields is \['zzz'\], and that of its source \["),
@@ -87,8 +129,8 @@ def test_a_damaged_index_is_named(tmp_path, pack, capsys, change, message):
     index = json.loads((tmp_path / "a/index.json").read_text())
     change(index)
     (tmp_path / "a/index.json").write_text(json.dumps(index))
-    code, found = checked(capsys, "verify", tmp_path / "a")
-    assert code == 1
+    code, found = verified(capsys, tmp_path / "a")
+    assert code == 3
     assert re.search(message, found)
 
 
@@ -97,12 +139,14 @@ def test_the_note_of_another_part_is_no_note(tmp_path, pack, packing, capsys):
     one, two = (tmp_path / "a" / f"part-0000{number}.json" for number in (1, 2))
     was = two.read_text()
     two.write_text(one.read_text())
-    for command in (("verify", tmp_path / "a"), ("inspect", tmp_path / "a"), packing(tmp_path / "a")):
+    expected = "part-00002.json is the note of another part: of number 1, with the files part-00001.npy; bring"
+    for command in (("inspect", tmp_path / "a"), packing(tmp_path / "a")):
         code, said = checked(capsys, *command)
-        assert code == 1
-        assert "part-00002.json is the note of another part: of number 1, with the files part-00001.npy; bring" in said
+        assert (code, expected in said) == (1, True)
+    code, said = verified(capsys, tmp_path / "a")
+    assert (code, expected in said) == (3, True)
     two.write_text(json.dumps({**json.loads(was), "files": {}}))
-    assert "of number 2, with the files none; bring" in checked(capsys, "verify", tmp_path / "a")[1]
+    assert "of number 2, with the files none; bring" in verified(capsys, tmp_path / "a")[1]
 
 
 def test_a_note_that_is_gone_is_named(tmp_path, pack, capsys):
@@ -142,8 +186,8 @@ def test_a_note_s_state_that_is_none_is_named(tmp_path, pack, capsys):
     pack(tmp_path)
     path = tmp_path / "part-00000.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "state": {"a": 1}}))
-    code, said = checked(capsys, "verify", tmp_path, "--part", 1)
-    assert (code, "part-00000.json is damaged: a state has the keys" in said) == (1, True)
+    code, said = verified(capsys, tmp_path, "--part", 1)
+    assert (code, "part-00000.json is damaged: a state has the keys" in said) == (3, True)
 
 
 def test_what_a_note_says_is_pending_must_be_ids_of_each_lane(tmp_path, pack, capsys):
@@ -154,8 +198,8 @@ def test_what_a_note_says_is_pending_must_be_ids_of_each_lane(tmp_path, pack, ca
     assert checked(capsys, "verify", tmp_path, "--part", 1)[0] == 0
     for pending in ([], was["pending"][1:], [["a"]] * lanes, [1] * lanes):
         note.write_text(json.dumps({**was, "pending": pending}))
-        code, said = checked(capsys, "verify", tmp_path, "--part", 1)
-        assert code == 1
+        code, said = verified(capsys, tmp_path, "--part", 1)
+        assert code == 3
         assert f"part-00000.json is damaged: expected the ids of a started document for each of {lanes} lanes" in said
 
 

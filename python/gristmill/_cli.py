@@ -1,7 +1,7 @@
 """The command line. Results go to stdout, progress and errors to stderr.
 
-Exit codes: 0 done, 1 an error, 2 wrong usage, 3 `verify` found a difference or parts missing, 130 interrupted, 143
-terminated.
+Exit codes: 0 done, 1 an error, 2 wrong usage, 3 `verify` found a difference, damage or parts missing, 130 interrupted,
+143 terminated.
 """
 
 import contextlib

@@ -8,12 +8,9 @@ import click
 
 from gristmill import _options, _table
 from gristmill._encoder import SpecialTokensInText
-from gristmill._errors import GristmillError
 from gristmill._output import as_json_option, importing, print_json
 from gristmill._pack.formats import FORMATS
 
-# Of a row's provenance, while verifying: 16 bytes each.
-_MOST_ENTRIES = 4096
 # What `verify` exits with when files and source differ.
 DIFFERENT = 3
 
@@ -143,7 +140,8 @@ def verify(
 
     Reads the shards again, encodes them with the `tokenizers` library whatever the tokenizer, packs, and compares with
     what is in FOLDER. Exit code 0: equal and, unless a --part was asked for, complete; 3: different, and the first
-    difference is shown with the record it comes from, or equal and not complete; 1: the comparison could not be made.
+    difference is shown with the record it comes from, or damaged, or equal and not complete; 1: the comparison could
+    not be made.
 
     \b
     Examples:
@@ -152,31 +150,9 @@ def verify(
       gristmill verify packed --shards '/new/place/*.jsonl.gz' --tokenizer llama
     """
     with importing():
-        from gristmill._dataset import PackedDataset
-        from gristmill._encoder import Encoder
         from gristmill._pack import verify as checking
-        from gristmill._pack.folder import Folder
 
-    packed = Folder.open(folder)
-    source = packed.index["source"]
-    # An index made before there was the option lacks it.
-    special = source.get("special_tokens_in_text", "id")
-    # An entry for each token, within reason: of what lies after the last one the record is not known.
-    entries = min(packed.index["sequence_length"], _MOST_ENTRIES)
-    other = {"threads": threads, "verify": 0.0, "quarantine_file": None, "provenance": entries}
-    if packed.totals(packed.parts())["quarantined"]:
-        # A packing that was gone on with may have a stricter policy by its end than it began with.
-        other |= {"on_error": "quarantine", "max_error_rate": 1.0}
-    try:
-        encoder = Encoder.from_file(
-            tokenizer or source["tokenizer"], engine="reference", special_tokens_in_text=special
-        )
-        dataset = PackedDataset(list(shards) or source["shards"], tokenizer=encoder, **{**source["arguments"], **other})
-    except GristmillError:
-        raise
-    except (KeyError, TypeError) as error:
-        raise GristmillError(f"the index of {folder} is damaged: {error}") from error
-    found = checking.verify(packed, dataset, part)
+    found = checking.verify(folder, shards=shards, tokenizer=tokenizer, only=part, threads=threads)
     if as_json:
         print_json(found)
     else:

@@ -40,7 +40,8 @@ def inspect(path: Path) -> dict[str, Any]:
         **{name: index[name] for name in ("format", "dtype", "fields", "sequence_length", "source")},
         "complete": packed.is_complete(parts),
         "damaged": [wrong for part in parts if (wrong := packed.wrong_size(part["files"]))]
-        + [f"{name} is missing" for name in packed.missing_notes(parts)],
+        + [f"{name} is missing" for name in packed.missing_notes(parts)]
+        + [f"{name} is of no part" for name in packed.surplus(parts)],
         **packed.totals(parts),
         "quarantine_file": index["source"]["arguments"].get("quarantine_file"),
         "parts": parts,

@@ -14,6 +14,10 @@ UNFINISHED = ".unfinished"
 LOCK = ".lock"
 
 
+class DamagedError(GristmillError):
+    """What was packed is no longer as it was written."""
+
+
 def unfinished(path: Path) -> Path:
     """The name under which a file is written until it is whole."""
     return path.with_name(path.name + UNFINISHED)
@@ -53,14 +57,14 @@ def read_json(path: Path) -> Any:
     """The value in a file that `write_json` wrote.
 
     Raises:
-      GristmillError: it cannot be read, or is no JSON.
+      DamagedError: it cannot be read, or is no JSON.
     """
     try:
         return json.loads(path.read_bytes())
     except OSError as error:
-        raise GristmillError(f"cannot read {str(path)!r}: {error.strerror}") from error
+        raise DamagedError(f"cannot read {str(path)!r}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
-        raise GristmillError(f"{path} is damaged: {error}") from error
+        raise DamagedError(f"{path} is damaged: {error}") from error
 
 
 @contextlib.contextmanager

@@ -9,12 +9,14 @@ quarantine.jsonl  the records that were left out, if that is allowed
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from gristmill import _core, _fingerprint, _state
 from gristmill._errors import GristmillError, MissingShardError
 from gristmill._pack import files
+from gristmill._pack.files import DamagedError
 from gristmill._pack.formats import FORMATS, Format
 
 INDEX = "index.json"
@@ -61,7 +63,9 @@ class Folder:
         """The packed folder at `path`, or the one that the file at `path` lies in.
 
         Raises:
-          GristmillError: there is none, or its index is damaged.
+          MissingShardError: there is none.
+          GristmillError: it is of another version.
+          DamagedError: its index is damaged.
         """
         index = (path.parent if path.is_file() else path) / INDEX
         if not index.is_file():
@@ -72,13 +76,13 @@ class Folder:
         if found.get("version") != VERSION:
             raise GristmillError(f"{index} has version {found.get('version')}, and this gristmill knows {VERSION}")
         if wrong := _wrong(found, _SAYS) or [f"source.{name}" for name in _wrong(found["source"], _SOURCE)]:
-            raise GristmillError(f"{index} is damaged: {', '.join(wrong)} is missing or has the wrong type")
+            raise DamagedError(f"{index} is damaged: {', '.join(wrong)} is missing or has the wrong type")
         if found["format"] not in FORMATS:
-            raise GristmillError(f"{index} is damaged: its format is {found['format']!r}")
+            raise DamagedError(f"{index} is damaged: its format is {found['format']!r}")
         if wrong := [name for name, kind in _LISTS.items() if any(type(item) is not kind for item in _at(found, name))]:
-            raise GristmillError(f"{index} is damaged: {', '.join(wrong)} lists items of the wrong type")
+            raise DamagedError(f"{index} is damaged: {', '.join(wrong)} lists items of the wrong type")
         if found["sequence_length"] < 1:
-            raise GristmillError(f"{index} is damaged: its sequence_length is {found['sequence_length']}")
+            raise DamagedError(f"{index} is damaged: its sequence_length is {found['sequence_length']}")
         return cls(index.parent, found)
 
     @classmethod
@@ -130,26 +134,26 @@ class Folder:
           are_whole: whether the sizes of the files must be those that were written.
 
         Raises:
-          GristmillError: a note or, if asked for, a file is damaged.
+          DamagedError: a note or, if asked for, a file is damaged.
         """
         found: list[dict[str, Any]] = []
         while self.note_path(len(found)).is_file():
             note = self.note(len(found))
             wrong = _wrong(note, {**_HOLDS, **_BEHIND})
             if wrong := wrong or _wrong(note["files"], dict.fromkeys(note["files"], int)):
-                raise GristmillError(
+                raise DamagedError(
                     f"{self.note_path(len(found))} is not the note of a packed part: "
                     f"{', '.join(wrong)} is missing or has the wrong type"
                 )
             named = {self.part_path(len(found)).with_suffix(suffix).name for suffix in self._format.suffixes}
             if note.get("number") != len(found) or note["files"].keys() != named:
-                raise GristmillError(
+                raise DamagedError(
                     f"{self.note_path(len(found))} is the note of another part: of number {note.get('number')}, with "
                     f"the files {', '.join(note['files']) or 'none'}; bring the right one back, or remove it and all "
                     "later notes to have these parts written again"
                 )
             if are_whole and (changed := self.wrong_size(note["files"])):
-                raise GristmillError(
+                raise DamagedError(
                     f"{self.path}: {changed}: bring it back, or remove {self.note_path(len(found)).name} and all later "
                     "notes to have these parts written again"
                 )
@@ -222,6 +226,30 @@ class Folder:
         if not self.index.get("complete") or not isinstance(listed, list) or listed[: len(parts)] != parts:
             return []
         return [self.note_path(number).name for number in range(len(parts), len(listed))]
+
+    def surplus(self, parts: list[dict[str, Any]]) -> list[str]:
+        """The files of a complete folder that are named like those of its parts, and are of none."""
+        if not self.is_complete(parts):
+            return []  # A killed run leaves some, and the next one removes them.
+        known = {name for part in parts for name in part["files"]}
+        known |= {self.note_path(number).name for number in range(len(parts))}
+        named = (path.name for path in self.path.iterdir() if _PART_FILE.match(path.name))
+        return sorted(name for name in named if name not in known)
+
+    def check_listed(self, parts: list[dict[str, Any]]) -> None:
+        """Whether the index of a complete folder lists the parts as their notes have them.
+
+        Raises:
+          DamagedError: it does not.
+        """
+        listed = self.index.get("parts")
+        if not self.index.get("complete") or listed == parts or self.missing_notes(parts):
+            return
+        listed = listed if isinstance(listed, list) else []
+        number = next(n for n, (one, other) in enumerate(zip_longest(listed, parts)) if one != other)
+        raise DamagedError(
+            f"{self.note_path(number)} and {INDEX} do not agree on what the part holds: one of them was changed"
+        )
 
     def is_complete(self, parts: list[dict[str, Any]]) -> bool:
         """Whether the index says that these parts, which have a note, are all."""

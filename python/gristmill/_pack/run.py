@@ -121,14 +121,14 @@ def go_behind(folder: Folder, number: int, iterator: PackedDatasetIterator, unit
     """Takes the iterator of a stream, and what takes its batches apart, to where a finished part ends.
 
     Raises:
-      GristmillError: the note of the part does not fit them.
+      DamagedError: the note of the part does not fit them.
     """
     note = folder.note(number)
     try:
         iterator.set_state(note["state"])
         unit.set_pending(note["pending"])
     except GristmillError as error:
-        raise GristmillError(f"{folder.note_path(number)} is damaged: {error}") from None
+        raise files.DamagedError(f"{folder.note_path(number)} is damaged: {error}") from None
 
 
 def _write_parts(dataset: PackedDataset, folder: Folder, parts: list[dict[str, Any]]) -> dict[str, int]:

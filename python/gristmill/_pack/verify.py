@@ -1,35 +1,97 @@
 """`gristmill verify`: packed files against their source, encoded again by the reference engine."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gristmill import _fingerprint
 from gristmill._dataset import PackedDataset
+from gristmill._encoder import Encoder
 from gristmill._errors import GristmillError
+from gristmill._pack.files import DamagedError
 from gristmill._pack.folder import COUNTED, INDEX, Folder
 from gristmill._pack.run import go_behind, make_index, make_unit
 from gristmill._pack.units import IDS
 from gristmill._progress import Progress
 from gristmill._settings import PROVENANCE
 
+# Of a row's provenance: 16 bytes each.
+_MOST_ENTRIES = 4096
 
-def verify(folder: Folder, dataset: PackedDataset, only: int | None = None) -> dict[str, Any]:
-    """Compares packed files with what a dataset gives.
+
+def verify(
+    path: Path,
+    *,
+    shards: Sequence[str] = (),
+    tokenizer: Path | None = None,
+    only: int | None = None,
+    threads: int | None = None,
+) -> dict[str, Any]:
+    """Compares packed files with what their source gives.
 
     Args:
-      folder: the packed files.
-      dataset: the same stream, with the reference as its encoder's engine, and with provenance.
+      path: their folder, or a file in it.
+      shards: where the shards are; none: where they were.
+      tokenizer: where the tokenizer is; None: where it was.
       only: the number of one part to look at; None: all.
+      threads: worker threads; None: as many as this process has cores.
 
     Returns:
       `equal`, counts of what was compared, and the first `difference`: where it is, what was packed there and what
-      the source says.
+      the source says, or what is damaged.
 
     Raises:
-      GristmillError: the dataset is of another stream, there is no such part, or the files cannot be read.
+      GristmillError: nothing is packed there, the source is another one, or there is no such part.
+    """
+    found: dict[str, Any] = {"folder": str(path), "complete": False, "parts": 0, "items": 0}
+    try:
+        folder = Folder.open(path)
+        parts = folder.parts()
+        dataset = _source_dataset(folder, parts, shards, tokenizer, threads)
+        _check_source(folder, dataset)
+        folder.check_listed(parts)
+        if only is not None and only >= len(parts):
+            raise GristmillError(f"{folder.path} has {len(parts)} finished parts, and none with the number {only}")
+        found |= {"folder": str(folder.path), "complete": folder.is_complete(parts)}
+        difference = _first_difference(folder, dataset, parts, only, found)
+    except DamagedError as error:
+        difference = {"what": str(error)}
+    return {**found, "equal": difference is None, "difference": difference}
+
+
+def _source_dataset(
+    folder: Folder, parts: list[dict[str, Any]], shards: Sequence[str], tokenizer: Path | None, threads: int | None
+) -> PackedDataset:
+    """What was packed, encoded by the reference, with provenance."""
+    source = folder.index["source"]
+    # An entry for each token, within reason: of what lies after the last one the record is not known.
+    entries = min(folder.index["sequence_length"], _MOST_ENTRIES)
+    other = {"threads": threads, "verify": 0.0, "quarantine_file": None, "provenance": entries}
+    if folder.totals(parts)["quarantined"]:
+        # A packing that was gone on with may have a stricter policy by its end than it began with.
+        other |= {"on_error": "quarantine", "max_error_rate": 1.0}
+    # An index made before there was the option lacks it.
+    special = source.get("special_tokens_in_text", "id")
+    try:
+        encoder = Encoder.from_file(
+            tokenizer or source["tokenizer"], engine="reference", special_tokens_in_text=special
+        )
+        return PackedDataset(list(shards) or source["shards"], tokenizer=encoder, **{**source["arguments"], **other})
+    except GristmillError:
+        raise
+    except (KeyError, TypeError) as error:
+        raise DamagedError(f"{folder.path / INDEX} is damaged: {error}") from error
+
+
+def _check_source(folder: Folder, dataset: PackedDataset) -> None:
+    """Whether a dataset is the stream that was packed.
+
+    Raises:
+      GristmillError: it is another one.
+      DamagedError: the index does not say of its items what follows from the stream.
     """
     # The policy may have changed while packing.
     packed = _fingerprint.without_policy(folder.index["fingerprint"])
@@ -39,24 +101,16 @@ def verify(folder: Folder, dataset: PackedDataset, only: int | None = None) -> d
         raise GristmillError(f"{folder.path} does not match this source: {reason}")
     for name, value in make_index(dataset, folder.index["format"], folder.index["fields"]).items():
         if folder.index[name] != value:
-            raise GristmillError(
+            raise DamagedError(
                 f"{folder.path / INDEX} is damaged: its {name} is {folder.index[name]}, and that of its source {value}"
             )
-    parts = folder.parts()
-    missing = folder.missing_notes(parts)
-    if folder.index.get("complete") and folder.index.get("parts") != parts and not missing:
-        raise GristmillError(f"{folder.path / INDEX} lists other parts than their notes: it is damaged")
-    if only is not None and only >= len(parts):
-        raise GristmillError(f"{folder.path} has {len(parts)} finished parts, and none with the number {only}")
+
+
+def _first_difference(
+    folder: Folder, dataset: PackedDataset, parts: list[dict[str, Any]], only: int | None, found: dict[str, Any]
+) -> dict[str, Any] | None:
+    """The first difference of all parts or only one, if any; `found` counts what was compared until then."""
     chosen = range(len(parts)) if only is None else [only]
-    found: dict[str, Any] = {
-        "folder": str(folder.path),
-        "complete": folder.is_complete(parts),
-        "parts": 0,
-        "items": 0,
-        "equal": True,
-        "difference": None,
-    }
     with closing(iter(dataset)) as iterator, Progress("verifying", len(chosen), " parts") as progress:
         unit = make_unit(dataset, folder.index)
         if only:
@@ -67,16 +121,19 @@ def verify(folder: Folder, dataset: PackedDataset, only: int | None = None) -> d
             found["parts"] += 1
             progress.show(found["parts"])
             if difference is not None:
-                return {**found, "equal": False, "difference": difference}
-        if only is None and missing:
-            what = f"{', '.join(missing)}: missing, though the index lists the part"
-            return {**found, "equal": False, "difference": {"what": what}}
-        if only is None and found["complete"]:
+                return difference
+        if only is not None:
+            return None
+        if missing := folder.missing_notes(parts):
+            return {"what": f"{', '.join(missing)}: missing, though the index lists the part"}
+        if surplus := folder.surplus(parts):
+            return {"what": f"{', '.join(surplus)}: in the folder, and of no part that the index lists; remove it"}
+        if found["complete"]:
             if next(iterator, None) is not None:
-                return {**found, "equal": False, "difference": {"what": "the source has more rows than the files"}}
+                return {"what": "the source has more rows than the files"}
             if wrong := _wrong_counts(folder.totals(parts), iterator.stats()):
-                return {**found, "equal": False, "difference": {"what": f"{folder.path / INDEX}: {wrong}"}}
-    return found
+                return {"what": f"{folder.path / INDEX}: {wrong}"}
+    return None
 
 
 def _part_difference(
