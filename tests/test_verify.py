@@ -334,9 +334,46 @@ def test_verify_sees_missing_and_cut_files_and_another_source(tmp_path, pack, ca
     part.write_bytes(data)
     other = checked(capsys, "verify", tmp_path, "--shards", shard_folder / "0003" / "*.gz")
     assert other[0] == 1
-    assert "does not match this source: lanes was 8 and is 1" in other[1]
+    assert "does not match this source: the shards are not those that were packed (missing: " in other[1]
+    assert other[1].endswith(", lanes was 8 and is 1; name the right one with --shards and --tokenizer\n")
     assert checked(capsys, "verify", tmp_path, "--tokenizer", tokenizer_file)[0] == 0
     assert "it has no index.json" in checked(capsys, "verify", tmp_path.parent)[1]
+
+
+def test_what_differs_of_another_source_is_named(tmp_path, packing, capsys, shard_folder, tokenizer_file):
+    shutil.copytree(shard_folder, tmp_path / "shards")
+    command = packing(tmp_path / "packed")
+    command[1] = str(tmp_path / "shards" / "*" / "*.gz")
+    assert checked(capsys, *command)[0] == 0
+    definition = json.loads(tokenizer_file.read_text())
+    definition["model"]["merges"].pop()
+    (tmp_path / "tokenizer.json").write_text(json.dumps(definition))
+    shutil.copy(tokenizer_file.with_name("tokenizer_config.json"), tmp_path)
+    gone, larger = (tmp_path / "shards" / number / "en_head.json.gz" for number in ("0003", "0005"))
+    larger.write_bytes(larger.read_bytes() + gzip.compress(b"\n"))
+    shutil.copytree(gone.parent, tmp_path / "shards" / "new")
+    gone.unlink()
+    shutil.copytree(tmp_path / "shards", tmp_path / "moved")
+    for folder, options in (("shards", ()), ("moved", ("--shards", tmp_path / "moved" / "*" / "*.gz"))):
+        below = f"{tmp_path}/shards/" if folder == "shards" else ""
+        code, said = checked(capsys, "verify", tmp_path / "packed", "--tokenizer", tmp_path, *options)
+        assert code == 1
+        assert said == (
+            f"error: {tmp_path}/packed does not match this source: the shards are not those that were packed (missing: "
+            f"{below}0003/en_head.json.gz; not packed: {below}new/en_head.json.gz; of another size: "
+            f"{below}0005/en_head.json.gz), the tokenizer is not the one that was packed with; name the right one with "
+            "--shards and --tokenizer\n"
+        )
+
+
+def test_an_index_without_a_list_of_its_shards(tmp_path, pack, capsys, shard_folder):
+    pack(tmp_path)
+    index = json.loads((tmp_path / "index.json").read_text())
+    del index["source"]["sizes"]
+    (tmp_path / "index.json").write_text(json.dumps(index))
+    assert checked(capsys, "verify", tmp_path)[0] == 0
+    said = checked(capsys, "verify", tmp_path, "--shards", shard_folder / "0003" / "*.gz")[1]
+    assert "does not match this source: the shards are not those that were packed, lanes" in said
 
 
 # Of an ArrayRecord's own blocks, unlike of its records, some can be lost without harm.

@@ -44,10 +44,13 @@ def hindrances(saved: str, current: str, has_left_out: bool) -> str:
     return _told(before, after, changed, _WORDS)
 
 
-def differences(one: str, other: str, words: str = _WORDS) -> str:
-    """What two fingerprints do not share, each of it in these words."""
+def differences(one: str, other: str, words: str = _WORDS, **said: str) -> str:
+    """What two fingerprints do not share, each of it in these words; first what is said of some names in its place."""
     before, after = parse(one), parse(other)
-    return _told(before, after, _changed(before, after), words) or f"{one!r} and {other!r}"
+    changed = _changed(before, after)
+    told = [what for name, what in said.items() if name in changed]
+    rest = _told(before, after, changed - said.keys(), words)
+    return ", ".join([*told, *filter(None, [rest])]) or f"{one!r} and {other!r}"
 
 
 def _changed(before: Mapping[str, str], after: Mapping[str, str]) -> set[str]:

@@ -58,11 +58,10 @@ class Manifest:
                 raise ArgumentError(f"shard {self.paths[after]!r} is listed twice: name each file once")
         object.__setattr__(self, "paths", tuple(self.paths[i] for i in order))
         object.__setattr__(self, "sizes", tuple(int(self.sizes[i]) for i in order))
-        # Not relpath, which takes seconds for a hundred thousand paths.
-        below = len(os.path.commonpath([os.path.dirname(path) for path in absolute]).rstrip(os.sep)) + 1
         digest = hashlib.sha256()
-        for i, size in zip(order, self.sizes, strict=True):
-            digest.update(os.fsencode(absolute[i][below:]) + b"\0" + str(size).encode() + b"\0")
+        below = below_common_folder(absolute[i] for i in order)
+        for path, size in zip(below, self.sizes, strict=True):
+            digest.update(os.fsencode(path) + b"\0" + str(size).encode() + b"\0")
         object.__setattr__(self, "fingerprint", digest.hexdigest()[:16])
 
     @classmethod
@@ -107,6 +106,19 @@ class Manifest:
 
     def __repr__(self) -> str:
         return f"<Manifest of {len(self)} shards, {sum(self.sizes):,} bytes, {self.fingerprint}>"
+
+
+def sizes_by_path(manifest: Manifest) -> dict[str, int]:
+    """The size of each shard by its path from the root."""
+    return {os.path.normpath(os.path.join(manifest.folder, path)): size for path, size in manifest}
+
+
+def below_common_folder(paths: Iterable[str]) -> list[str]:
+    """Paths from the root, from the folder on in which all of them lie."""
+    # Not relpath, which takes seconds for a hundred thousand paths.
+    paths = list(paths)
+    start = len(os.path.commonpath([os.path.dirname(path) for path in paths]).rstrip(os.sep)) + 1
+    return [path[start:] for path in paths]
 
 
 def _matches(pattern: object) -> list[tuple[str, int]]:

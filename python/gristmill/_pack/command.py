@@ -8,6 +8,7 @@ import click
 
 from gristmill import _options, _table
 from gristmill._encoder import SpecialTokensInText
+from gristmill._manifest import sizes_by_path
 from gristmill._output import as_json_option, importing, print_json
 from gristmill._pack.formats import FORMATS
 
@@ -95,6 +96,7 @@ def pack(
     # Relative names would mean something else wherever `verify` is called.
     source = {
         "shards": [_from_anywhere(shard) for shard in shards],
+        "sizes": sizes_by_path(dataset.manifest),
         "tokenizer": str(Path.cwd() / tokenizer),
         "special_tokens_in_text": special_tokens_in_text,
         "arguments": arguments,

@@ -1,6 +1,6 @@
 """`gristmill verify`: packed files against their source, encoded again by the reference engine."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from gristmill import _fingerprint
 from gristmill._dataset import PackedDataset
 from gristmill._encoder import Encoder
 from gristmill._errors import GristmillError
+from gristmill._manifest import below_common_folder, sizes_by_path
 from gristmill._pack.files import DamagedError
 from gristmill._pack.folder import COUNTED, INDEX, Folder
 from gristmill._pack.run import go_behind, make_index, make_unit
@@ -20,6 +21,8 @@ from gristmill._settings import PROVENANCE
 
 # Of a row's provenance: 16 bytes each.
 _MOST_ENTRIES = 4096
+# Of many shards, so many are named.
+_NAMED = 5
 
 
 def verify(
@@ -97,13 +100,40 @@ def _check_source(folder: Folder, dataset: PackedDataset) -> None:
     packed = _fingerprint.without_policy(folder.index["fingerprint"])
     source = _fingerprint.without_policy(dataset.fingerprint)
     if packed != source:
-        reason = _fingerprint.differences(packed, source)
-        raise GristmillError(f"{folder.path} does not match this source: {reason}")
+        reason = _fingerprint.differences(
+            packed,
+            source,
+            manifest=_other_shards(folder.index["source"].get("sizes"), sizes_by_path(dataset.manifest)),
+            tokenizer="the tokenizer is not the one that was packed with",
+        )
+        raise GristmillError(
+            f"{folder.path} does not match this source: {reason}; name the right one with --shards and --tokenizer"
+        )
     for name, value in make_index(dataset, folder.index["format"], folder.index["fields"]).items():
         if folder.index[name] != value:
             raise DamagedError(
                 f"{folder.path / INDEX} is damaged: its {name} is {folder.index[name]}, and that of its source {value}"
             )
+
+
+def _other_shards(packed: Any, now: Mapping[str, int]) -> str:
+    """Which shards, given the sizes of all by their paths, are not those that were packed."""
+    said = "the shards are not those that were packed"
+    if not isinstance(packed, dict) or not packed:  # An index made before they were noted lacks them.
+        return said
+    if packed.keys().isdisjoint(now):  # They are somewhere else by now.
+        packed, now = (dict(zip(below_common_folder(sizes), sizes.values(), strict=True)) for sizes in (packed, now))
+    found = {
+        "missing": packed.keys() - now.keys(),
+        "not packed": now.keys() - packed.keys(),
+        "of another size": {path for path in packed.keys() & now.keys() if packed[path] != now[path]},
+    }
+    return f"{said} ({'; '.join(f'{what}: {_some(paths)}' for what, paths in found.items() if paths)})"
+
+
+def _some(paths: Collection[str]) -> str:
+    rest = len(paths) - _NAMED
+    return ", ".join(sorted(paths)[:_NAMED]) + (f" and {rest:,} more" if rest > 0 else "")
 
 
 def _first_difference(
