@@ -14,6 +14,7 @@ from command_line import checked, shard_of
 from gristmill import _cli
 from gristmill._pack import run
 from gristmill._pack.folder import Folder
+from gristmill._progress import Progress
 from megatron_reader import read_as_megatron_does
 
 
@@ -526,3 +527,14 @@ def test_inspect_says_which_parts_are_gone_or_cut(tmp_path, pack, capsys):
     assert [text.partition(" ")[0] for text in damaged] == ["part-00001.npy", "part-00002.npy"]
     assert _cli.run(["inspect", str(tmp_path)]) == 0
     assert "part-00002.npy has 1,000 bytes, and had" in capsys.readouterr().out
+
+
+def test_progress_is_shown_within_a_part(tmp_path, pack, capsys, monkeypatch):
+    pack(tmp_path, "--rows-per-file", 10**6)
+    shown = []
+    monkeypatch.setattr(Progress, "show", lambda progress, done: shown.append(done / progress._total))
+    found = checked(capsys, "verify", tmp_path)[1]
+    assert found["parts"] == 1
+    assert len(shown) > 5
+    assert shown == sorted(shown)
+    assert 0.5 < shown[-1] < 1

@@ -1,6 +1,6 @@
 """`gristmill verify`: packed files against their source, encoded again by the reference engine."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,12 @@ from gristmill import _fingerprint
 from gristmill._dataset import PackedDataset
 from gristmill._encoder import Encoder
 from gristmill._errors import GristmillError
+from gristmill._iterator import Element, PackedDatasetIterator
 from gristmill._manifest import below_common_folder, sizes_by_path
 from gristmill._pack.files import DamagedError
 from gristmill._pack.folder import COUNTED, INDEX, Folder
 from gristmill._pack.run import go_behind, make_index, make_unit
-from gristmill._pack.units import IDS
+from gristmill._pack.units import IDS, Unit
 from gristmill._progress import Progress
 from gristmill._settings import PROVENANCE
 
@@ -141,15 +142,16 @@ def _first_difference(
 ) -> dict[str, Any] | None:
     """The first difference of all parts or only one, if any; `found` counts what was compared until then."""
     chosen = range(len(parts)) if only is None else [only]
-    with closing(iter(dataset)) as iterator, Progress("verifying", len(chosen), " parts") as progress:
+    total = sum(parts[number]["batches"] for number in chosen)
+    with closing(iter(dataset)) as iterator, Progress("verifying", total, " batches") as progress:
         unit = make_unit(dataset, folder.index)
         if only:
             go_behind(folder, only - 1, iterator, unit)
+        batches = _shown(iterator, progress)
         for number in chosen:
-            difference = _part_difference(folder, dataset, number, parts[number], iterator, unit)
+            difference = _part_difference(folder, dataset, number, parts[number], iterator, batches, unit)
             found["items"] += parts[number]["items"]
             found["parts"] += 1
-            progress.show(found["parts"])
             if difference is not None:
                 return difference
         if only is not None:
@@ -166,8 +168,21 @@ def _first_difference(
     return None
 
 
+def _shown(iterator: PackedDatasetIterator, progress: Progress) -> Iterator[Element]:
+    """The batches of an iterator, with the progress through them."""
+    for done, batch in enumerate(iterator):
+        progress.show(done)
+        yield batch
+
+
 def _part_difference(
-    folder: Folder, dataset: PackedDataset, number: int, part: dict[str, Any], iterator: Any, unit: Any
+    folder: Folder,
+    dataset: PackedDataset,
+    number: int,
+    part: dict[str, Any],
+    iterator: PackedDatasetIterator,
+    batches: Iterator[Element],
+    unit: Unit,
 ) -> dict[str, Any] | None:
     where = {"files": list(part["files"])}
     try:
@@ -177,7 +192,7 @@ def _part_difference(
     before = iterator.stats()
     given = rows = 0
     for _ in range(part["batches"]):
-        batch = next(iterator, None)
+        batch = next(batches, None)
         if batch is None:
             break
         expected = unit.take(batch)
