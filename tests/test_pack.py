@@ -17,6 +17,7 @@ from conftest import start_python
 from gristmill import _cli
 from gristmill._iterator import PackedDatasetIterator
 from gristmill._pack import files, megatron, run
+from gristmill._pack.folder import Folder
 from megatron_reader import read_as_megatron_does
 
 PACKING = [
@@ -124,6 +125,30 @@ def test_megatron_files_never_hold_another_id(tmp_path):
     with pytest.raises(gm.GristmillError, match="the id 65536 does not fit into uint16"):
         writer.write([np.array([1, 2**16], np.int32)])
     writer.close()
+
+
+def test_no_part_is_without_a_document(tmp_path, pack, capsys, monkeypatch):
+    """Nor where documents are longer than parts; readers cannot map an empty file into memory."""
+    options = ["--format", "megatron", "--rows-per-file", 1, "--sequence-length", 16, "--batch-size", 8]
+    pack(tmp_path / "whole", *options)
+    parts = json.loads((tmp_path / "whole" / "index.json").read_text())["parts"]
+    assert len(parts) > 50
+    assert all(part["items"] > 0 and 0 not in part["files"].values() for part in parts)
+    assert max(part["batches"] for part in parts) > 1
+    assert checked(capsys, "verify", tmp_path / "whole")[1]["equal"]
+    write_note = Folder.write_note
+
+    def killed(folder, number, note):
+        write_note(folder, number, note)
+        if number == 20:
+            raise KilledError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Folder, "write_note", killed)
+        with pytest.raises(KilledError):
+            pack(tmp_path / "killed", *options)
+    assert pack(tmp_path / "killed", *options)["parts_of_earlier_runs"] == 21
+    assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
 
 
 class KilledError(BaseException):

@@ -36,7 +36,8 @@ def pack(
       dataset: what to pack; it has a `batch_size` and a finite number of epochs.
       path: the folder.
       file_format: a key of `FORMATS`.
-      rows_per_file: a part ends with the batch that brings it to so many rows.
+      rows_per_file: a part ends with the batch that brings it to so many rows, or the first
+        after it in which an item ends.
       source: where the dataset comes from, for `gristmill verify`.
       fields: the fields of rows to write; none: all.
 
@@ -152,7 +153,8 @@ def _write_parts(dataset: PackedDataset, folder: Folder, parts: list[dict[str, A
                     part = part or _Part(folder, number)
                     part.write(unit.take(batch), unit.rows)
                     shown.show_place(iterator)
-                    if part.rows < folder.index["rows_per_file"]:
+                    # No file is empty: it could not be mapped into memory.
+                    if part.rows < folder.index["rows_per_file"] or not part.items:
                         continue
                 if part is not None:
                     whole, part = part, None
@@ -178,13 +180,13 @@ class _Part:
         self._writer = FORMATS[index["format"]].writer(
             folder.part_path(number), index["dtype"], (len(index["fields"]), index["sequence_length"])
         )
-        self._batches = self._items = self.rows = 0
+        self._batches = self.items = self.rows = 0
 
     def write(self, items: Any, rows: int) -> None:
         """Appends what a batch gave, of which so many rows hold tokens."""
         self._writer.write(items)
         self._batches += 1
-        self._items += len(items)
+        self.items += len(items)
         self.rows += rows
 
     def close(self) -> None:
@@ -197,7 +199,7 @@ class _Part:
         for path in self._writer.paths:
             files.finish(path)
         sizes = {path.name: path.stat().st_size for path in self._writer.paths}
-        holds = {"files": sizes, "batches": self._batches, "items": self._items, **counts}
+        holds = {"files": sizes, "batches": self._batches, "items": self.items, **counts}
         self._folder.write_note(self._number, {**holds, **behind})
         return holds
 
