@@ -101,7 +101,7 @@ def test_megatron_files_hold_whole_documents(tmp_path, pack, texts, encoder, cap
     assert found["items"] == 340
     code, told = checked(capsys, "inspect", f"{prefixes[0]}.idx")
     assert (code, told["kind"], told["dtype"]) == (0, "megatron", "uint16")
-    assert told["items"] == len(read_as_megatron_does(prefixes[0]))
+    assert told["documents"] == told["sequences"] == len(read_as_megatron_does(prefixes[0]))
     assert _cli.run(["inspect", f"{prefixes[0]}.idx"]) == 0
     assert "begins with" in capsys.readouterr().out
 

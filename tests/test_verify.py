@@ -39,6 +39,35 @@ def test_an_index_of_megatron_s_that_is_damaged_is_named(tmp_path, pack, capsys)
         assert "is not a Megatron index, or is damaged" in checked(capsys, "inspect", index)[1]
 
 
+@pytest.mark.parametrize(
+    ("code", "dtype"),
+    [*enumerate(["uint8", "int8", "int16", "int32", "int64", "float64", "float32", "uint16"], start=1)],
+)
+@pytest.mark.parametrize("modes", [b"", b"\x00\x01\x01"])
+def test_an_index_of_megatron_s_of_any_kind(tmp_path, capsys, code, dtype, modes):
+    """Three sequences in two documents."""
+    width = np.dtype(dtype).itemsize
+    np.arange(7, dtype=dtype).tofile(tmp_path / "a.bin")
+    head = struct.pack("<9sQBQQ", b"MMIDIDX\x00\x00", 1, code, 3, 3)
+    lists = struct.pack("<3i3q3q", 2, 4, 1, 0, 2 * width, 6 * width, 0, 2, 3)
+    (tmp_path / "a.idx").write_bytes(head + lists + modes)
+    found = checked(capsys, "inspect", tmp_path / "a.idx")[1]
+    assert (found["dtype"], found["tokens"], found["first"]["ids"]) == (dtype, 7, [0, 1])
+    assert (found["sequences"], found["documents"], found["has_modes"]) == (3, 2, bool(modes))
+    assert _cli.run(["inspect", str(tmp_path / "a.idx")]) == 0
+    shown = capsys.readouterr().out
+    assert f"3 sequences of 2 documents, 7 tokens of type {dtype}" in shown
+    assert shown.count("a mode of each sequence") == len(modes[:1])
+
+
+@pytest.mark.parametrize("code", [0, 9])
+def test_an_index_of_megatron_s_with_another_dtype_is_none(tmp_path, pack, capsys, code):
+    pack(tmp_path, "--format", "megatron")
+    index = tmp_path / "part-00000.idx"
+    index.write_bytes(index.read_bytes()[:17] + bytes([code]) + index.read_bytes()[18:])
+    assert "is not a Megatron index, or is damaged" in checked(capsys, "inspect", index)[1]
+
+
 def test_a_pair_of_megatron_s_is_named_by_its_whole_name(tmp_path, pack, capsys):
     pack(tmp_path, "--format", "megatron")
     expected = checked(capsys, "inspect", tmp_path / "part-00000.idx")[1]
@@ -232,15 +261,16 @@ def test_a_header_that_says_otherwise_is_a_difference(tmp_path, pack, capsys):
 
 
 @pytest.mark.parametrize(
-    ("place", "value"),
+    ("place", "value", "says"),
     [
-        (lambda count: 34 + 12 * count + 8, struct.pack("<q", 0)),  # documents of none and of two sequences
-        (lambda count: 34, struct.pack("<i", -1)),  # a length
-        (lambda count: 34 + 4 * count + 8, struct.pack("<q", -4)),  # begins
-        (lambda count: 34 + 4 * count + 8, struct.pack("<q", 3)),
+        (lambda count: 34 + 12 * count + 8, struct.pack("<q", 0), "expected one sequence for each document"),
+        (lambda count: 34 + 12 * count + 8, struct.pack("<q", -1), None),
+        (lambda count: 34, struct.pack("<i", -1), None),  # a length
+        (lambda count: 34 + 4 * count + 8, struct.pack("<q", -4), None),  # begins
+        (lambda count: 34 + 4 * count + 8, struct.pack("<q", 3), None),
     ],
 )
-def test_an_index_of_megatron_s_that_cannot_be_is_damaged(tmp_path, pack, capsys, place, value):
+def test_an_index_of_megatron_s_that_cannot_be_is_damaged(tmp_path, pack, capsys, place, value, says):
     pack(tmp_path, "--format", "megatron")
     path = tmp_path / "part-00001.idx"
     data = bytearray(path.read_bytes())
@@ -249,7 +279,7 @@ def test_an_index_of_megatron_s_that_cannot_be_is_damaged(tmp_path, pack, capsys
     path.write_bytes(data)
     code, told = checked(capsys, "verify", tmp_path)
     assert code == 3
-    assert "part-00001.idx is not a Megatron index, or is damaged" in told["difference"]["what"]
+    assert (says or "part-00001.idx is not a Megatron index, or is damaged") in told["difference"]["what"]
 
 
 @pytest.mark.parametrize("file_format", ["npy", "megatron", "array_record"])

@@ -57,7 +57,10 @@ def describe(found: dict[str, Any]) -> str:
     if first and first["text"] is not None:
         begins.append(("that is", repr(first["text"])))
     if found["kind"] == "megatron":
-        what = f"{found['items']:,} documents, {found['tokens']:,} tokens of type {found['dtype']}"
+        what = (
+            f"{found['sequences']:,} sequences of {found['documents']:,} documents, {found['tokens']:,} tokens of type "
+            f"{found['dtype']}{', and a mode of each sequence' if found['has_modes'] else ''}"
+        )
         return _table.fields([("Megatron index", found["path"]), ("holds", what), *begins])
     listed = found["quarantine_file"]
     whole = f"{'' if found['complete'] else 'not '}complete{', and damaged' if found['damaged'] else ''}"
@@ -125,12 +128,14 @@ def _first(packed: folder.Folder, parts: list[dict[str, Any]]) -> dict[str, Any]
 
 
 def _megatron(path: Path) -> dict[str, Any]:
-    documents = megatron.read(path)
+    found = megatron.read(path)
     return {
         "kind": "megatron",
         "path": str(path),
-        "dtype": str(documents[0].dtype) if documents else None,
-        "items": len(documents),
-        "tokens": sum(map(len, documents)),
-        "first": {"ids": documents[0][:_IDS_SHOWN].tolist(), "text": None} if documents else None,
+        "dtype": found.dtype.name,
+        "sequences": len(found.sequences),
+        "documents": len(found.documents) - 1,
+        "has_modes": found.has_modes,
+        "tokens": sum(map(len, found.sequences)),
+        "first": {"ids": found.sequences[0][:_IDS_SHOWN].tolist(), "text": None} if found.sequences else None,
     }

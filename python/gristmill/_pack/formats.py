@@ -112,10 +112,12 @@ def _read_array_record(part: Path, dtype: str, shape: Sequence[int]) -> Items:
 
 def _read_megatron(part: Path, dtype: str, shape: Sequence[int]) -> Items:
     del shape
-    documents = megatron.read(part.with_suffix(".idx"), one_each=True)
-    if documents and documents[0].dtype.str != dtype:
-        raise ValueError(f"expected ids of {dtype}, found {documents[0].dtype.str}")
-    return documents
+    found = megatron.read(part.with_suffix(".idx"))
+    if found.dtype != dtype:
+        raise ValueError(f"expected ids of {dtype}, found {found.dtype.str}")
+    if len(found.documents) != len(found.sequences) + 1 or (np.diff(found.documents) != 1).any():
+        raise ValueError("expected one sequence for each document")
+    return found.sequences
 
 
 @dataclass(frozen=True)

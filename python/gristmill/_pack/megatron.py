@@ -2,22 +2,25 @@
 
     .idx   9 bytes   "MMIDIDX" and two zeros
            u64       version, 1
-           u8        dtype of the ids: 8 is uint16, 4 is int32
+           u8        dtype of the ids, by its number
            u64       sequences
-           u64       entries of the last list
+           u64       entries of the list of documents
            int32[]   length of each sequence
            int64[]   byte in .bin at which each begins
            int64[]   sequence at which each document begins, and the number of sequences
+           int8[]    mode of each sequence, in multimodal datasets alone
 
-All is little-endian. Here a document is one sequence.
+All is little-endian. What is written here has one sequence for each document, and no modes.
 """
 
 import struct
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from gristmill._errors import GristmillError
 from gristmill._pack.files import unfinished
@@ -28,7 +31,8 @@ if TYPE_CHECKING:
 
 _MAGIC = b"MMIDIDX\x00\x00"
 _HEADER = struct.Struct("<9sQBQQ")
-_CODES = {"<u2": 8, "<i4": 4}
+_DTYPES = {1: "|u1", 2: "|i1", 3: "<i2", 4: "<i4", 5: "<i8", 6: "<f8", 7: "<f4", 8: "<u2"}
+_CODES = {dtype: code for code, dtype in _DTYPES.items()}
 # Megatron's own rule for the dtype. It looks at the size of the vocabulary, which may have holes: then its largest id
 # is larger, and would not fit.
 _LARGEST_UINT16_VOCABULARY = 65_500
@@ -76,12 +80,25 @@ class Writer:
             index.write(np.arange(len(lengths) + 1, dtype="<i8").data)
 
 
-def read(index: Path, *, one_each: bool = False) -> list[Any]:
-    """The sequences of an index and of the `.bin` beside it, mapped into memory.
+@dataclass(frozen=True)
+class Indexed:
+    """What an index says.
 
-    Args:
-      index: the index.
-      one_each: whether each sequence must be a document of its own, as `Writer` writes them.
+    Attributes:
+      dtype: of the ids.
+      sequences: the ids of each, mapped into memory.
+      documents: the sequence at which each begins, and the number of sequences.
+      has_modes: whether each sequence has a mode.
+    """
+
+    dtype: np.dtype[Any]
+    sequences: list[Any]
+    documents: npt.NDArray[np.int64]
+    has_modes: bool
+
+
+def read(index: Path) -> Indexed:
+    """An index, and the `.bin` beside it.
 
     Raises:
       GristmillError: either cannot be read, or is damaged.
@@ -95,21 +112,25 @@ def read(index: Path, *, one_each: bool = False) -> list[Any]:
         ) from error
     try:
         magic, version, code, count, entries = _HEADER.unpack_from(data)
-        dtype = next(dtype for dtype, known in _CODES.items() if (magic, version, known) == (_MAGIC, 1, code))
+        if (magic, version) != (_MAGIC, 1):
+            raise ValueError("another format")
+        dtype = np.dtype(_DTYPES[code])
         lengths = np.frombuffer(data, "<i4", count, _HEADER.size)
         begins = np.frombuffer(data, "<i8", count, _HEADER.size + 4 * count)
         documents = np.frombuffer(data, "<i8", entries, _HEADER.size + 12 * count)
-        if documents[0] or documents[-1] != count or (np.diff(documents) < one_each).any():
+        if documents[0] or documents[-1] != count or (np.diff(documents) < 0).any():
             raise ValueError("documents out of order")
-        if (lengths < 0).any() or (begins < 0).any() or (begins % np.dtype(dtype).itemsize).any():
+        if (lengths < 0).any() or (begins < 0).any() or (begins % dtype.itemsize).any():
             raise ValueError("places that no sequence has")
-        if len(data) != _HEADER.size + 12 * count + 8 * entries:
+        rest = len(data) - (_HEADER.size + 12 * count + 8 * entries)
+        if rest not in (0, count):
             raise ValueError("bytes after its end")
-    except (struct.error, StopIteration, ValueError, IndexError, OverflowError) as error:
+    except (struct.error, KeyError, ValueError, IndexError, OverflowError) as error:
         raise GristmillError(f"{index} is not a Megatron index, or is damaged") from error
-    width = np.dtype(dtype).itemsize
+    width = dtype.itemsize
     tokens = int((begins // width + lengths).max(initial=0))
     if size < tokens * width:
         raise GristmillError(f"{path} is cut off: it has {size:,} bytes, and its index tells of {tokens * width:,}")
     ids = np.memmap(path, dtype, "r", shape=(tokens,)) if tokens else np.zeros(0, dtype)
-    return [ids[begin // width : begin // width + length] for begin, length in zip(begins, lengths, strict=True)]
+    sequences = [ids[begin // width : begin // width + length] for begin, length in zip(begins, lengths, strict=True)]
+    return Indexed(dtype, sequences, documents, has_modes=rest > 0)

@@ -36,8 +36,8 @@ def pack(
       dataset: what to pack; it has a `batch_size` and a finite number of epochs.
       path: the folder.
       file_format: a key of `FORMATS`.
-      rows_per_file: a part ends with the batch that brings it to so many rows, or the first
-        after it in which an item ends.
+      rows_per_file: a part ends with the batch that brings it to so many rows, or the first after it in which an item
+        ends.
       source: where the dataset comes from, for `gristmill verify`.
       fields: the fields of rows to write; none: all.
 
