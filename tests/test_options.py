@@ -1,6 +1,7 @@
 """The arguments of `PackedDataset` and `Encoder` as options of commands."""
 
 import inspect
+import itertools
 import json
 import re
 from typing import Literal, get_args, get_origin, get_type_hints
@@ -30,6 +31,71 @@ def test_errors_speak_of_options(tmp_path, packing, capsys, options, says):
     code, said = checked(capsys, *packing(tmp_path / "new", *options))
     assert code == 2
     assert re.match(f"error: {says}", said), said
+
+
+# What gives each option of the table an effect, and what it then changes.
+EFFECTIVE = {
+    "fit_window": (2, {"packing": "best_fit"}, {"packing": "pad"}),
+    "truncation": ("left", {"packing": "pad"}, {"packing": "best_fit"}),
+    "max_segments": (2, {}, {"packing": "pad"}),
+    "boundary_targets": (True, {}, {"layout": "hf"}),
+    "shuffle_window": (2, {"seed": 1}, {}),
+    "max_error_rate": (0.5, {"on_error": "quarantine"}, {}),
+}
+
+
+@pytest.mark.parametrize("name", EFFECTIVE)
+def test_an_option_without_effect_is_refused(tmp_path, packing, capsys, shards, encoder, name):
+    """Where it does not count into the fingerprint."""
+    value, effective, idle = EFFECTIVE[name]
+
+    def fingerprint(**arguments):
+        return gm.PackedDataset(shards, tokenizer=encoder, text_field="raw_content", **arguments).fingerprint
+
+    def packed(name, **arguments):
+        options = [(_options._flag(key), *([] if value is True else [value])) for key, value in arguments.items()]
+        return checked(capsys, *packing(tmp_path / name, *itertools.chain(*options)))
+
+    assert fingerprint(**effective) != fingerprint(**effective, **{name: value})
+    assert fingerprint(**idle) == fingerprint(**idle, **{name: value})
+    assert packed("good", **effective, **{name: value})[0] == 0
+    code, said = packed("bad", **idle, **{name: value})
+    assert (code, f"{_options._flag(name)} has no effect without --" in said) == (2, True)
+    assert not (tmp_path / "bad").exists()
+
+
+def test_what_an_option_needs_is_named(tmp_path, packing, capsys):
+    assert set(EFFECTIVE) | {"text_field"} == set(_options.EFFECTS)
+    for options, needed in [
+        # Also with the value that is the default.
+        (["--truncation", "right"], "--truncation has no effect without --packing pad"),
+        (["--shuffle-window", 1024], "--shuffle-window has no effect without --seed"),
+        (["--boundary-targets", "--layout", "hf"], "--boundary-targets has no effect without --layout maxtext"),
+        (
+            ["--max-segments", 2, "--packing", "pad"],
+            "--max-segments has no effect without --packing concat or best_fit",
+        ),
+    ]:
+        assert checked(capsys, *packing(tmp_path / "new", *options))[1].endswith(f"Error: {needed}\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["bench", "--text-field", "a"], "--text-field has no effect without --shards"),
+        (["bench", "--shards", "a", "--megabytes", 1], "--folder and --megabytes are of the demo's text"),
+        (["bench", "--shards", "a", "--folder", "b"], "--folder and --megabytes are of the demo's text"),
+        (["inspect", "a", "--row", 1, "--records", 5], "--records needs a shard"),
+    ],
+)
+def test_options_of_other_commands_without_effect(arguments, says, capsys):
+    code, said = checked(capsys, *arguments)
+    assert (code, says in said) == (2, True)
+
+
+def test_records_are_those_of_a_shard(tokenizer_file, capsys):
+    code, said = checked(capsys, "inspect", tokenizer_file, "--records", 5)
+    assert (code, "--records needs a shard, and" in said) == (2, True)
 
 
 @pytest.mark.parametrize(

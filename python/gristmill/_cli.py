@@ -20,7 +20,7 @@ from gristmill._bench.command import bench
 from gristmill._core import __version__, build_info
 from gristmill._encoder import SpecialTokensInText
 from gristmill._errors import ArgumentError, ArgumentTypeError, GristmillError
-from gristmill._options import dataset_options, special_tokens, tokenizer_file
+from gristmill._options import dataset_options, is_given, special_tokens, tokenizer_file
 from gristmill._output import INTERRUPTED, as_json_option, importing, print_json, repeating_lost_interrupts
 from gristmill._pack.command import pack, verify
 
@@ -189,7 +189,11 @@ def inspect(
         found, describe = _inspect.inspect(path, records=records, text=text), _inspect.describe
         if text is not None and found["kind"] != "tokenizer":
             raise click.UsageError(f"--text needs a tokenizer, and {path} is not one")
+        if is_given("records") and found["kind"] != "shard":
+            raise click.UsageError(f"--records needs a shard, and {path} is not one")
     else:
+        if is_given("records"):
+            raise click.UsageError("--records needs a shard to explain, and does not go with --row")
         if text is not None:
             raise click.UsageError("--text needs a tokenizer, and does not go with --row")
         if tokenizer is None:

@@ -72,6 +72,18 @@ TABLE: Mapping[str, tuple[Any, Any, str]] = {
 }  # fmt: skip
 
 
+# The options without which another one has no effect, and the values that they must have; none: any.
+EFFECTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "text_field": {"shards": ()},
+    "fit_window": {"packing": ("best_fit",)},
+    "truncation": {"packing": ("pad",)},
+    "max_segments": {"packing": ("concat", "best_fit")},
+    "boundary_targets": {"packing": ("concat", "best_fit"), "layout": ("maxtext",)},
+    "shuffle_window": {"seed": ()},
+    "max_error_rate": {"on_error": ("quarantine",)},
+}
+
+
 class _TokenizerFile(click.Path):
     """The path of a tokenizer.json, given by its own name, by that of its folder, or by that of a model on the hub."""
 
@@ -107,6 +119,7 @@ def dataset_options(*names: str, **defaults: Any) -> Callable[[Command], Command
     def decorate(wrapped: Command) -> Command:
         @functools.wraps(wrapped)
         def command(*args: Any, **kwargs: Any) -> Any:
+            _check_effects(added, kwargs)
             try:
                 return wrapped(*args, **kwargs)
             except GristmillError as error:
@@ -126,6 +139,24 @@ def dataset_options(*names: str, **defaults: Any) -> Callable[[Command], Command
         return cast(Command, command)
 
     return decorate
+
+
+def is_given(name: str) -> bool:
+    """Whether an option was given to the command that runs, be it with the value of its default."""
+    return click.get_current_context().get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
+
+
+def _check_effects(names: Iterable[str], values: Mapping[str, Any]) -> None:
+    """Whether the options that were given have an effect; defaults need none.
+
+    Raises:
+      UsageError: one has none.
+    """
+    for name in filter(is_given, names):
+        for other, allowed in EFFECTS.get(name, {}).items():
+            if values[other] is None or (allowed and values[other] not in allowed):
+                needed = " ".join([_flag(other), *filter(None, [" or ".join(allowed)])])
+                raise click.UsageError(f"{_flag(name)} has no effect without {needed}")
 
 
 def in_options(message: str, names: Iterable[str]) -> str:

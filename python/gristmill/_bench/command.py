@@ -87,6 +87,8 @@ def bench(
         from gristmill._bench import rounds as running
         from gristmill._bench.contenders import CONTENDERS, Job
 
+    if shards is not None and any(map(_options.is_given, ("folder", "megabytes"))):
+        raise click.UsageError("--folder and --megabytes are of the demo's text, and have no effect with --shards")
     if unknown := set(only) - CONTENDERS.keys():
         raise click.BadParameter(f"{min(unknown)!r}: expected one of {', '.join(CONTENDERS)}", param_hint="--only")
     needed = dict.fromkeys(package for name in only or ("datasets",) for package in CONTENDERS[name].needs)
