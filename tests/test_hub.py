@@ -1,10 +1,12 @@
 """Tokenizers from the Hugging Face hub, which a local server stands for."""
 
 import os
+import socket
 import subprocess
 import sys
 import textwrap
 import threading
+import time
 import types
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
@@ -12,6 +14,8 @@ from typing import ClassVar
 import pytest
 
 import gristmill as gm
+from command_line import checked
+from gristmill import _hub
 
 
 class Hub(BaseHTTPRequestHandler):
@@ -121,6 +125,31 @@ def test_the_command_line_takes_a_name_on_the_hub(hub):
     assert "Path 'nowhere' does not exist" in lines[2]
 
 
+def test_a_hub_that_cannot_be_reached_is_said_so_at_once(hub):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        closed = f"http://127.0.0.1:{server.getsockname()[1]}"
+    began = time.monotonic()
+    (said,) = hub(EOS_OR_ERROR, HF_ENDPOINT=closed)
+    assert time.monotonic() - began < 15  # most of which it takes to load the package
+    assert said.startswith(
+        "'org/model' is no local folder, and its tokenizer.json at 'main' cannot be got from the hub"
+    )
+    assert ", which could not be reached: " in said
+    assert hub(EOS_OR_ERROR) == ["1"]
+    assert hub(EOS_OR_ERROR, HF_ENDPOINT=closed) == ["1"]  # from the cache
+
+
+@pytest.mark.parametrize(
+    "name", ["./a/b", "../b", "/a", "~/b", "a/b/c", "a/tokenizer.json", "tokenizer.json", "a/b c", "a/", "a//b"]
+)
+def test_what_can_only_be_a_path_is_not_asked_for(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(_hub, "download", lambda *arguments: pytest.fail("asked the hub"))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(gm.MissingTokenizerError, match="no such folder"):
+        gm.Encoder.from_pretrained(name)
+    assert checked(capsys, "pack", "a.gz", "--tokenizer", name, "--output", "b")[0] != 0
+
+
 def test_a_hub_client_of_another_version_is_not_taken_for_none(hub, encoder, monkeypatch):
     without = """
         import huggingface_hub
@@ -189,5 +218,7 @@ def test_any_error_of_the_hub_s_client_is_one_of_ours(monkeypatch):
         raise ProxyError("403 Forbidden")
 
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", fails)
-    with pytest.raises(gm.TokenizerError, match=r"tokenizer\.json at 'main' cannot be got from the hub: 403 Forbidden"):
-        gm.Encoder.from_pretrained("org/model")
+    for answer, said in ((lambda *_, **more: None, ""), (fails, ", which could not be reached")):
+        monkeypatch.setattr(huggingface_hub, "get_hf_file_metadata", answer)
+        with pytest.raises(gm.TokenizerError, match=rf"json at 'main' cannot be got from the hub{said}: 403 Forbidden"):
+            gm.Encoder.from_pretrained("org/model")

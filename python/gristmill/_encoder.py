@@ -425,7 +425,7 @@ def _wrong_tokenizer(name: str, value: object, expected: str, hint: str = "") ->
 
 
 def _hub_hint(path: str) -> str:
-    if not _hub.looks_like_model(path):
+    if not _hub.may_have(path):
         return ""
     return f"; for a model on the Hugging Face hub: gm.Encoder.from_pretrained({path!r})"
 

@@ -1,22 +1,20 @@
 """Tokenizers of models on the Hugging Face hub."""
 
-import os
+import re
 from pathlib import Path
 
 from gristmill._errors import MissingExtraError, TokenizerError
 
 # Files beside tokenizer.json that name its special tokens, in the order in which they are believed.
 SPECIAL_TOKEN_FILES = ("tokenizer_config.json", "special_tokens_map.json")
+_MODEL = re.compile(r"(?:\w[\w.-]*/)?\w[\w.-]*", re.ASCII)
+# In which the hub must answer once. Its client asks again and again, for half a minute.
+_SECONDS = 5
 
 
 def may_have(name: str) -> bool:
-    """Whether the hub may have a model of this name."""
-    return not name.startswith((".", "~", os.sep)) and name.count("/") <= 1
-
-
-def looks_like_model(path: str) -> bool:
-    """Whether a path that leads nowhere is rather the name of a model than that of a file."""
-    return may_have(path) and not path.endswith((".json", ".gz"))
+    """Whether the hub may have a model of this name; any other name is that of a file or folder."""
+    return _MODEL.fullmatch(name) is not None and not name.endswith((".json", ".gz"))
 
 
 def download(name: str, revision: str = "main") -> Path:
@@ -51,12 +49,28 @@ def download(name: str, revision: str = "main") -> Path:
         # first, another can only add tokens that this one does not name, and asking for those fails aloud.
         return constants.HF_HUB_OFFLINE and SPECIAL_TOKEN_FILES[0] in paths
 
+    silence = _silence(name, revision)
     for file in ("tokenizer.json", *SPECIAL_TOKEN_FILES):
         try:
-            paths[file] = hf_hub_download(name, file, revision=revision)
+            paths[file] = hf_hub_download(name, file, revision=revision, local_files_only=silence is not None)
         except Exception as error:  # some of those of its HTTP client come through, whichever that is
             if file == "tokenizer.json" or not is_absent(file, error):
+                reason = f": {error}" if silence is None else f", which could not be reached: {silence}"
                 raise TokenizerError(
-                    f"{name!r} is no local folder, and its {file} at {revision!r} cannot be got from the hub: {error}"
+                    f"{name!r} is no local folder, and its {file} at {revision!r} cannot be got from the hub{reason}"
                 ) from error
     return Path(paths["tokenizer.json"])
+
+
+def _silence(name: str, revision: str) -> Exception | None:
+    """Why the hub does not answer when it is asked for a model; None if it does, whatever its answer is."""
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    try:
+        get_hf_file_metadata(hf_hub_url(name, "tokenizer.json", revision=revision), timeout=_SECONDS)
+    except (HfHubHTTPError, HFValidationError):
+        return None
+    except Exception as error:  # whichever its HTTP client is
+        return error
+    return None

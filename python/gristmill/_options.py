@@ -89,7 +89,7 @@ class _TokenizerFile(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         # A word alone is rather a folder that is misspelled.
-        is_model = isinstance(value, str) and "/" in value and _hub.looks_like_model(value)
+        is_model = isinstance(value, str) and "/" in value and _hub.may_have(value)
         if is_model and not os.path.exists(value):  # noqa: PTH110
             # Nothing is fetched while a shell completes a line.
             return Path(value) if ctx is not None and ctx.resilient_parsing else _hub.download(value)
