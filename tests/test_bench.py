@@ -197,7 +197,7 @@ def test_the_command_writes_json_and_pictures_beside_the_table(tmp_path, paper, 
     assert set(paper) == {"gristmill", "datasets"}
     paper.clear()
     (tmp_path / "file").touch()
-    assert _cli.run([*arguments, "--output", str(tmp_path / "file" / "out")]) == 2
+    assert _cli.run([*arguments, "--output", str(tmp_path / "file" / "out")]) == 1
     assert _cli.run([*arguments, "--only", "nothing"]) == 2
     assert not paper
 

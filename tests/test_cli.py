@@ -96,12 +96,49 @@ def test_tab_completion(shell):
     assert "--packing" in completed(**words, _GRISTMILL_COMPLETE=f"{shell}_complete")
 
 
-@pytest.mark.parametrize("arguments", [["grind"], ["demo", "--rows", "0"], ["inspect"], ["demo", "--tokenizer", "no"]])
+@pytest.mark.parametrize("arguments", [["grind"], ["demo", "--rows", "0"], ["inspect"], ["demo", "--threads", "no"]])
 def test_wrong_usage_exits_with_2(arguments, capsys):
     assert _cli.run(arguments) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "Usage: gristmill" in captured.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "inspect NOWHERE",
+        "inspect NOWHERE --row 0 --tokenizer TOKENIZER",
+        "inspect SHARD --row 0 --tokenizer NOWHERE",
+        "inspect STATE --row 0 --tokenizer TOKENIZER --shards NOWHERE",
+        "pack NOWHERE --tokenizer TOKENIZER --output NEW",
+        "pack SHARD NOWHERE --tokenizer TOKENIZER --output NEW",
+        "pack SHARD --tokenizer NOWHERE --output NEW",
+        "pack SHARD --tokenizer EMPTY --output NEW",
+        "pack SHARD --tokenizer TOKENIZER --output SHARD/NEW",
+        "verify NOWHERE",
+        "verify EMPTY",
+        "verify PACKED --shards NOWHERE",
+        "verify PACKED --tokenizer NOWHERE",
+        "demo --folder NEW --tokenizer NOWHERE",
+        "demo --folder SHARD/NEW",
+        "bench --shards NOWHERE --only copy",
+        "bench --shards SHARD --only copy --tokenizer NOWHERE",
+        "bench --shards SHARD --only copy --output SHARD/NEW",
+    ],
+)
+def test_a_path_that_leads_nowhere_is_an_error_of_every_command(tmp_path, tokenizer_file, arguments, capsys):
+    paths = {name: tmp_path / name.lower() for name in ("NOWHERE", "NEW", "EMPTY", "PACKED", "STATE")}
+    paths |= {"SHARD": shard_of(tmp_path, '{"text": "some words"}'), "TOKENIZER": tokenizer_file}
+    paths["EMPTY"].mkdir()
+    iterator = iter(gm.PackedDataset(paths["SHARD"], tokenizer=tokenizer_file))
+    paths["STATE"].write_text(json.dumps(iterator.get_state()))
+    run_json(capsys, "pack", paths["SHARD"], "--tokenizer", tokenizer_file, "--output", paths["PACKED"])
+    for name, path in paths.items():
+        arguments = arguments.replace(name, str(path))
+    said = fails(capsys, *arguments.split())
+    assert any(f"{path}" in said for path in (paths["NOWHERE"], paths["EMPTY"], paths["SHARD"]))
+    assert not paths["NEW"].exists()
 
 
 def test_without_a_home_the_demo_asks_for_a_folder(monkeypatch, capsys):

@@ -13,8 +13,8 @@ from typing import Any, TypeVar, cast
 
 import click
 
-from gristmill import _arguments, _core, _hub
-from gristmill._errors import ArgumentError, ArgumentTypeError, GristmillError
+from gristmill import _arguments, _core, _diagnosis, _hub
+from gristmill._errors import ArgumentError, ArgumentTypeError, GristmillError, MissingTokenizerError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -88,15 +88,26 @@ class _TokenizerFile(click.Path):
     """The path of a tokenizer.json, given by its own name, by that of its folder, or by that of a model on the hub."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """The tokenizer.json.
+
+        Raises:
+          TokenizerError: there is none.
+        """
+        del param
+        path = _arguments.tokenizer_file(value)
+        # Nothing is fetched while a shell completes a line.
+        if (ctx is not None and ctx.resilient_parsing) or os.path.exists(path):  # noqa: PTH110 - it never raises
+            return path
         # A word alone is rather a folder that is misspelled.
-        is_model = isinstance(value, str) and "/" in value and _hub.may_have(value)
-        if is_model and not os.path.exists(value):  # noqa: PTH110
-            # Nothing is fetched while a shell completes a line.
-            return Path(value) if ctx is not None and ctx.resilient_parsing else _hub.download(value)
-        return Path(os.fsdecode(super().convert(_arguments.tokenizer_file(value), param, ctx)))
+        if "/" in value and _hub.may_have(value) and not os.path.exists(value):  # noqa: PTH110
+            return _hub.download(value)
+        raise MissingTokenizerError(
+            f"no such file: {str(path)!r} (working folder: {_arguments.working_folder()})"
+            + _diagnosis.of_folder(path.parent)
+        )
 
 
-tokenizer_file = _TokenizerFile(exists=True)
+tokenizer_file = _TokenizerFile()
 # An argument of `Encoder`, as commands take it that make one.
 special_tokens = click.option(
     "--special-tokens-in-text",

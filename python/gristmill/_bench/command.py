@@ -133,7 +133,7 @@ def _make_folder(folder: Path) -> None:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise click.BadParameter(f"{str(folder)!r}: {error.strerror}", param_hint="--output") from error
+        raise GristmillError(f"cannot write into {str(folder)!r}: {error.strerror}; name another folder") from error
 
 
 def _write(result: dict[str, object], folder: Path) -> None:

@@ -124,7 +124,7 @@ def pack(
 
 
 @click.command()
-@click.argument("folder", type=click.Path(exists=True, path_type=Path))
+@click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--shards", multiple=True, help="Where the shards are now.  [default: where they were]")
 @click.option("--tokenizer", type=_options.tokenizer_file, help="Where the tokenizer is now.  [default: where it was]")
 @click.option("--part", type=click.IntRange(0), help="Look at this part only.  [default: all]")

@@ -69,7 +69,8 @@ class Folder:
         """
         index = (path.parent if path.is_file() else path) / INDEX
         if not index.is_file():
-            raise MissingShardError(f"no packed files in {str(path)!r}: it has no {INDEX}")
+            what = f"it has no {INDEX}" if path.exists() else "no such folder"
+            raise MissingShardError(f"no packed files in {str(path)!r}: {what}")
         found = files.read_json(index)
         if not is_index(found):
             raise GristmillError(f"{index} is not the index of packed files")
