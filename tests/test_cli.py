@@ -12,6 +12,7 @@ import textwrap
 import time
 from pathlib import Path
 
+import click
 import pytest
 
 import gristmill as gm
@@ -94,6 +95,26 @@ def test_tab_completion(shell):
     place = "--pack" if shell == "fish" else "2"
     words = {"COMP_WORDS": "gristmill pack --pack", "COMP_CWORD": place}
     assert "--packing" in completed(**words, _GRISTMILL_COMPLETE=f"{shell}_complete")
+
+
+@pytest.mark.parametrize("path", ["SHARDS", "PATH", "FOLDER", "--shards", "--tokenizer", "--output", "--folder"])
+def test_what_is_a_path_is_completed_as_one(path):
+    params = [
+        (command, param)
+        for command in _cli.cli.commands.values()
+        for param in command.params
+        if path in (*param.opts, param.make_metavar(click.Context(command)).partition(" ")[0].strip("[]."))
+    ]
+    assert params
+    for command, param in params:
+        (item,) = param.shell_complete(click.Context(command), "a")
+        assert item.type in ("file", "dir"), (command.name, param.name)
+
+
+def test_contenders_are_completed():
+    bench = _cli.cli.commands["bench"]
+    (only,) = [param for param in bench.params if param.name == "only"]
+    assert [item.value for item in only.shell_complete(click.Context(bench), "gr")] == ["gristmill", "grain"]
 
 
 @pytest.mark.parametrize("arguments", [["grind"], ["demo", "--rows", "0"], ["inspect"], ["demo", "--threads", "no"]])

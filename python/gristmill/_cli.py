@@ -20,7 +20,7 @@ from gristmill._bench.command import bench
 from gristmill._core import __version__, build_info
 from gristmill._encoder import SpecialTokensInText
 from gristmill._errors import ArgumentError, ArgumentTypeError, GristmillError
-from gristmill._options import dataset_options, is_given, special_tokens, tokenizer_file
+from gristmill._options import dataset_options, is_given, shard_path, special_tokens, tokenizer_file
 from gristmill._output import INTERRUPTED, as_json_option, importing, print_json, repeating_lost_interrupts
 from gristmill._pack.command import pack, verify
 
@@ -132,7 +132,7 @@ def demo(
 
 
 @cli.command()
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("path", type=click.Path(readable=False, path_type=Path))
 @click.option(
     "--records",
     type=click.IntRange(1),
@@ -145,7 +145,7 @@ def demo(
 @click.option(
     "--step", type=click.IntRange(0), help="Step of the row's batch, from 0.  [default: the first after the state]"
 )
-@click.option("--shards", multiple=True, help="With --row and a state: its shards, paths or globs.")
+@click.option("--shards", multiple=True, type=shard_path, help="With --row and a state: its shards, paths or globs.")
 @click.option("--tokenizer", type=tokenizer_file, help="With --row: a tokenizer.json, its folder, or a hub name.")
 @special_tokens
 @click.option("--set", "settings", multiple=True, help="With --row and shards: an argument of PackedDataset.")

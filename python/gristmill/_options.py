@@ -108,6 +108,8 @@ class _TokenizerFile(click.Path):
 
 
 tokenizer_file = _TokenizerFile()
+# Paths and globs. That one leads nowhere, or cannot be read, is said by what reads it.
+shard_path = click.Path(readable=False)
 # An argument of `Encoder`, as commands take it that make one.
 special_tokens = click.option(
     "--special-tokens-in-text",

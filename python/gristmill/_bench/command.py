@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from gristmill import _options, _sample
+from gristmill._bench.contenders import CONTENDERS, Job
 from gristmill._encoder import Encoder
 from gristmill._errors import GristmillError
 from gristmill._manifest import Manifest
@@ -18,7 +19,7 @@ _LATENCY_THREADS = 2
 
 
 @click.command()
-@click.option("--shards", help="A glob of your own shards.  [default: the demo's text]")
+@click.option("--shards", type=_options.shard_path, help="A glob of your own shards.  [default: the demo's text]")
 @_options.dataset_options("text_field")
 @click.option(
     "--tokenizer",
@@ -42,7 +43,12 @@ _LATENCY_THREADS = 2
     multiple=True,
     help="Threads for each; give it several times.  [default: 1 2 4]",
 )
-@click.option("--only", multiple=True, metavar="NAME", help="Run gristmill and this one; give it several times.")
+@click.option(
+    "--only",
+    multiple=True,
+    type=click.Choice(list(CONTENDERS)),
+    help="Run gristmill and this one; give it several times.",
+)
 @click.option("--latency", is_flag=True, help="Measure delays too: of the first batch, and of each next.")
 @click.option(
     "--output",
@@ -85,12 +91,9 @@ def bench(
         from gristmill._bench import latency as delays
         from gristmill._bench import report
         from gristmill._bench import rounds as running
-        from gristmill._bench.contenders import CONTENDERS, Job
 
     if shards is not None and any(map(_options.is_given, ("folder", "megabytes"))):
         raise click.UsageError("--folder and --megabytes are of the demo's text, and have no effect with --shards")
-    if unknown := set(only) - CONTENDERS.keys():
-        raise click.BadParameter(f"{min(unknown)!r}: expected one of {', '.join(CONTENDERS)}", param_hint="--only")
     needed = dict.fromkeys(package for name in only or ("datasets",) for package in CONTENDERS[name].needs)
     if missing := [name for name in needed if importlib.util.find_spec(name) is None]:
         raise GristmillError(f"{' and '.join(missing)} not installed: pip install 'gristmill[bench]'")

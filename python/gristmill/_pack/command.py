@@ -17,7 +17,7 @@ DIFFERENT = 3
 
 
 @click.command()
-@click.argument("shards", nargs=-1, required=True)
+@click.argument("shards", nargs=-1, required=True, type=_options.shard_path)
 @click.option(
     "--tokenizer", type=_options.tokenizer_file, required=True, help="A tokenizer.json, its folder, or a hub name."
 )
@@ -124,8 +124,10 @@ def pack(
 
 
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--shards", multiple=True, help="Where the shards are now.  [default: where they were]")
+@click.argument("folder", type=click.Path(readable=False, path_type=Path))
+@click.option(
+    "--shards", multiple=True, type=_options.shard_path, help="Where the shards are now.  [default: where they were]"
+)
 @click.option("--tokenizer", type=_options.tokenizer_file, help="Where the tokenizer is now.  [default: where it was]")
 @click.option("--part", type=click.IntRange(0), help="Look at this part only.  [default: all]")
 @click.option("--threads", type=click.IntRange(1), help="Worker threads.  [default: one for each core]")
