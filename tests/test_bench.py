@@ -1,7 +1,10 @@
+import errno
 import gzip
 import importlib.util
+import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +17,7 @@ import numpy as np
 import pytest
 
 import gristmill as gm
-from gristmill import _cli, _output, _sample
+from gristmill import _cli, _encoder, _output, _sample
 from gristmill._bench import contenders, latency, report, rounds, run
 
 
@@ -207,6 +210,11 @@ def test_quantiles():
     assert latency.quantiles([3.0]) == {"p50": 3.0, "p99": 3.0, "max": 3.0}
 
 
+class FullLog(io.StringIO):
+    def write(self, text):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
 def test_without_matplotlib_there_are_no_pictures(tmp_path, paper, capsys, monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(
@@ -216,6 +224,29 @@ def test_without_matplotlib_there_are_no_pictures(tmp_path, paper, capsys, monke
     assert _cli.run([*arguments, "--output", str(tmp_path / "out")]) == 0
     assert "no pictures: matplotlib is not installed" in capsys.readouterr().err
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["bench.json"]
+    paper.clear()
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "stderr", FullLog())
+        assert _cli.run([*arguments, "--output", str(tmp_path / "out")]) == 0
+
+
+def test_the_tokenizer_is_loaded_once(tmp_path, monkeypatch, paper):
+    """Each contender does it again, in a process of its own."""
+    loaded = []
+    make = _encoder._make_core
+    monkeypatch.setattr(_encoder, "_make_core", lambda *arguments: loaded.append(1) or make(*arguments))
+    (tmp_path / "a.jsonl").write_text('{"text": "hello"}\n')
+    assert _cli.run(["bench", "--shards", str(tmp_path / "a.jsonl"), "--rounds", "1", "--threads", "1"]) == 0
+    assert loaded == [1]
+
+
+def test_a_path_may_look_like_a_glob(job, tmp_path):
+    folder = tmp_path / "run[1]"
+    folder.mkdir()
+    shutil.copy(job.shards[0], folder / "a?.json.gz")
+    only = replace(job, shards=[str(folder / "a?.json.gz")])
+    result = rounds.compare(only, 1, [1], INSTALLED)
+    assert (result["failed"], result["same_work"]) == ({}, True)
 
 
 def test_own_shards(tmp_path, monkeypatch, capsys):
@@ -275,7 +306,8 @@ def test_another_contender_that_fails_is_left_out(job, paper, monkeypatch):
     result = rounds.compare(job, 2, [1, 2], PAPER)
     assert result["failed"] == {"grain": "the contender grain failed with exit code 1: no grain"}
     assert [set(entry["summary"]) for entry in result["by_threads"]] == [{"gristmill", "datasets", "inflate"}] * 2
-    assert "left out: the contender grain failed" in report.describe(result)
+    failed = {"grain": "no grain", "inflate": "no gzip"}
+    assert "\n\nleft out: no grain\nleft out: no gzip" in report.describe({**result, "failed": failed})
 
 
 def test_too_little_text_for_delays_is_said_and_loses_no_result(tmp_path, job, capsys, monkeypatch):

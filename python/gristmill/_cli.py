@@ -4,7 +4,6 @@ Exit codes: 0 done, 1 an error, 2 wrong usage, 3 `verify` found a difference, da
 143 terminated.
 """
 
-import contextlib
 import io
 import logging
 import os
@@ -21,7 +20,7 @@ from gristmill._core import __version__, build_info
 from gristmill._encoder import SpecialTokensInText
 from gristmill._errors import ArgumentError, ArgumentTypeError, GristmillError
 from gristmill._options import dataset_options, is_given, shard_path, special_tokens, tokenizer_file
-from gristmill._output import INTERRUPTED, as_json_option, importing, print_json, repeating_lost_interrupts
+from gristmill._output import INTERRUPTED, as_json_option, importing, notice, print_json, repeating_lost_interrupts
 from gristmill._pack.command import pack, verify
 
 # What click exits with, too.
@@ -118,8 +117,7 @@ def demo(
         from gristmill import _demo
 
     folder = folder or _sample.default_folder()
-    with contextlib.suppress(OSError):  # a log that is full ends no work
-        click.echo(f"sample text in {folder} ...", err=True)
+    notice(f"sample text in {folder} ...")
     sample = _sample.prepare(folder, megabytes)
     tokenizer = tokenizer or _sample.keep_tokenizer(folder)
     result = _demo.run(

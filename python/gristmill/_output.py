@@ -1,4 +1,4 @@
-"""What commands print for other programs."""
+"""What commands print, and how they end."""
 
 import contextlib
 import json
@@ -70,6 +70,12 @@ def importing() -> contextlib.AbstractContextManager[None]:
 def cleaning_up_when_terminated() -> contextlib.AbstractContextManager[None]:
     """SIGTERM, as schedulers and `timeout` send it, leaves neither processes nor temporary files behind."""
     return _handling(signal.SIGTERM, signal.SIG_DFL, lambda *_: sys.exit(TERMINATED))
+
+
+def notice(text: str) -> None:
+    """Says something on stderr. A log that is full or closed ends no work."""
+    with contextlib.suppress(OSError):
+        click.echo(text, err=True)
 
 
 def print_json(value: Any) -> None:

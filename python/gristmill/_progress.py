@@ -1,12 +1,13 @@
 """Progress on stderr: a bar on a terminal, elsewhere a plain line now and then."""
 
-import contextlib
 import sys
 import time
 from types import TracebackType
 from typing import Self
 
 from tqdm import tqdm
+
+from gristmill._output import notice
 
 # Between lines: short at first, so that a short run shows one too, and twice as long after each.
 _FIRST_SECONDS = 0.5
@@ -42,8 +43,7 @@ class Progress:
             self._interval = min(2 * self._interval, _LONGEST_SECONDS)
             self._next_line = time.monotonic() + self._interval
             share = min(1.0, done / self._total) if self._total else 1.0
-            with contextlib.suppress(OSError):  # a log that cannot be written ends no work
-                print(f"{self._what}: {share:.0%}" + (f", {note}" if note else ""), file=sys.stderr, flush=True)
+            notice(f"{self._what}: {share:.0%}" + (f", {note}" if note else ""))
 
     def __enter__(self) -> Self:
         return self

@@ -7,11 +7,11 @@ from pathlib import Path
 import click
 
 from gristmill import _options, _sample
-from gristmill._bench.contenders import CONTENDERS, Job
+from gristmill._bench.contenders import CONTENDERS, Job, own_dataset
 from gristmill._encoder import Encoder
 from gristmill._errors import GristmillError
 from gristmill._manifest import Manifest
-from gristmill._output import as_json_option, cleaning_up_when_terminated, importing, print_json
+from gristmill._output import as_json_option, cleaning_up_when_terminated, importing, notice, print_json
 from gristmill._pack import files
 
 # What delays are measured on: a small share of a machine, as beside a training loop.
@@ -103,16 +103,18 @@ def bench(
         sample = _sample.prepare(folder or _sample.default_folder(), megabytes)
         shards, text_field = sample.glob, _sample.TEXT_FIELD
     tokenizer = tokenizer or _sample.tokenizer()
+    encoder = Encoder.from_file(tokenizer)
     job = Job(
         shards=list(Manifest.find(shards).paths),
         text_field=text_field,
         tokenizer=str(tokenizer),
-        eos=Encoder.from_file(tokenizer).special_token_id("eos", eos),
+        eos=encoder.special_token_id("eos", eos),
         batch_size=batch_size,
         sequence_length=sequence_length,
         threads=_LATENCY_THREADS,
         lanes=lanes,
     )
+    own_dataset(job, encoder)  # Arguments that do not go together are better known before anything runs.
     with cleaning_up_when_terminated():
         result = running.compare(job, rounds, threads or (1, 2, 4), [*only] or running.available())
         try:
@@ -145,7 +147,7 @@ def _write(result: dict[str, object], folder: Path) -> None:
     except OSError as error:
         raise GristmillError(f"cannot write into {str(folder)!r}: {error.strerror}") from error
     if importlib.util.find_spec("matplotlib") is None:
-        click.echo("no pictures: matplotlib is not installed (pip install 'gristmill[bench]')", err=True)
+        notice("no pictures: matplotlib is not installed (pip install 'gristmill[bench]')")
         return
     from gristmill._bench import picture
 

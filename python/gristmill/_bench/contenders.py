@@ -9,6 +9,7 @@ What a contender does before it gives its generator (imports, loading the tokeni
 measured.
 """
 
+import glob
 import itertools
 import json
 from collections.abc import Callable, Generator, Iterator
@@ -25,6 +26,7 @@ from gristmill import _core, _gzipped
 
 if TYPE_CHECKING:  # Loads Grain, which a contender may do without.
     from gristmill._dataset import PackedDataset
+    from gristmill._encoder import Encoder
 
 Tokens: TypeAlias = "npt.NDArray[np.int32]"
 # Rows of token ids, and what is 0 where they hold none (None: nowhere). What it returns at its end is noted.
@@ -60,13 +62,13 @@ class Job:
     scratch: str | None = None
 
 
-def own_dataset(job: Job) -> "PackedDataset":
-    """What this package makes of a job."""
+def own_dataset(job: Job, encoder: "Encoder | None" = None) -> "PackedDataset":
+    """What this package makes of a job, with the encoder of its tokenizer, if that is loaded."""
     from gristmill._dataset import PackedDataset
 
     return PackedDataset(
         job.shards,
-        tokenizer=job.tokenizer,
+        tokenizer=encoder or job.tokenizer,
         text_field=job.text_field,
         eos=False if job.eos is None else job.eos,
         batch_size=job.batch_size,
@@ -95,7 +97,7 @@ def datasets(job: Job) -> Batches:
 
     encode = _batch_encoder(job)
     stream = (
-        load_dataset("json", data_files=job.shards, split="train", streaming=True)
+        load_dataset("json", data_files=[*map(glob.escape, job.shards)], split="train", streaming=True)
         .select_columns([job.text_field])
         .map(
             lambda records: {"ids": encode(records[job.text_field])},

@@ -10,7 +10,8 @@ def describe(result: dict[str, Any]) -> str:
     """Tables, with what they rest on above them."""
     parts = [_facts(result), *(_threads(result, entry) for entry in result["by_threads"])]
     parts.append(f"Same work: {_same_work(result)}.")
-    parts += [f"left out: {reason}" for reason in result["failed"].values()]
+    if result["failed"]:
+        parts.append("\n".join(f"left out: {reason}" for reason in result["failed"].values()))
     if "latency" in result:
         parts.append(_latency(result["latency"]))
     return "\n\n".join(parts)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gristmill._bench import machine
-from gristmill._bench.contenders import CONTENDERS, Job, Work, own_dataset
+from gristmill._bench.contenders import CONTENDERS, Job, Work
 from gristmill._bench.run import in_child
 from gristmill._errors import GristmillError
 from gristmill._progress import Progress
@@ -52,10 +52,8 @@ def compare(job: Job, rounds: int, threads: Sequence[int], names: Sequence[str])
       of a contender that gives no tokens is that of the same text's tokens in its time.
 
     Raises:
-      ArgumentError: gristmill refuses the job.
       GristmillError: gristmill itself failed, or the shards hold no text.
     """
-    own_dataset(job)  # arguments that do not go together are better known before anything runs
     names = [OURS, *(name for name in names if name != OURS)]
     failed: dict[str, str] = {}
     measured: dict[int, list[dict[str, dict[str, Any]]]] = {count: [] for count in threads}
