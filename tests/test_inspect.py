@@ -159,7 +159,16 @@ def test_inspect_says_where_a_shard_is_damaged(tmp_path, capsys):
 def test_inspect_of_nothing(tmp_path, capsys):
     assert "no such file" in fails(capsys, "inspect", tmp_path / "none.json")
     said = fails(capsys, "inspect", tmp_path)
-    assert said.endswith("expected tokenizer.json, packed files or saved states in this folder")
+    nothing = f"error: nothing to explain in the folder: '{tmp_path}'"
+    assert said == f"{nothing}: expected tokenizer.json, packed files or saved states in this folder"
+
+
+@pytest.mark.parametrize("data", [bytes(range(256)), b"plain text\n", b"[1, 2]", gzip.compress(b"\xff")])
+def test_inspect_of_what_it_does_not_know(tmp_path, capsys, data):
+    (tmp_path / "file").write_bytes(data)
+    said = fails(capsys, "inspect", tmp_path / "file")
+    assert f"{tmp_path}/file: record 0, byte 0: expected " in said
+    assert said.endswith("; it was taken for a shard, since it is no tokenizer, saved state or packed file")
 
 
 def test_inspect_of_several_shards_says_to_name_one(folder, capsys):
@@ -367,7 +376,7 @@ def test_inspect_row_of_an_encoder_with_another_option(tmp_path, capsys):
     assert "another special_tokens_in_text=, which counts into its fingerprint" in said
 
 
-@pytest.mark.parametrize("arguments", [["--row", "1"], ["--step", "1"], ["--row", "1", "--tokenizer", "none"]])
+@pytest.mark.parametrize("arguments", [["--row", "1"], ["--step", "1"]])
 def test_inspect_row_needs_its_options(state, arguments, capsys):
     assert _cli.run(["inspect", str(state), *arguments]) == 2
     assert "Usage: gristmill" in capsys.readouterr().err

@@ -4,6 +4,7 @@ import inspect
 import itertools
 import json
 import re
+import shlex
 from typing import Literal, get_args, get_origin, get_type_hints
 
 import click
@@ -91,6 +92,12 @@ def test_what_an_option_needs_is_named(tmp_path, packing, capsys):
 def test_options_of_other_commands_without_effect(arguments, says, capsys):
     code, said = checked(capsys, *arguments)
     assert (code, says in said) == (2, True)
+
+
+@pytest.mark.parametrize("arguments", ["inspect ''", "verify ''", "pack ''", "pack a --output ''", "demo --folder ''"])
+def test_an_empty_path_is_not_the_working_folder(arguments, capsys):
+    code, said = checked(capsys, *shlex.split(arguments))
+    assert (code, "expected a path, found an empty one" in said) == (2, True)
 
 
 def test_records_are_those_of_a_shard(tokenizer_file, capsys):

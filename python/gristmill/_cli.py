@@ -19,7 +19,7 @@ from gristmill._bench.command import bench
 from gristmill._core import __version__, build_info
 from gristmill._encoder import SpecialTokensInText
 from gristmill._errors import ArgumentError, ArgumentTypeError, GristmillError
-from gristmill._options import dataset_options, is_given, shard_path, special_tokens, tokenizer_file
+from gristmill._options import PathType, dataset_options, is_given, shard_path, special_tokens, tokenizer_file
 from gristmill._output import INTERRUPTED, as_json_option, importing, notice, print_json, repeating_lost_interrupts
 from gristmill._pack.command import pack, verify
 
@@ -79,7 +79,7 @@ def cli() -> None:
 @cli.command()
 @click.option(
     "--folder",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=PathType(file_okay=False, path_type=Path),
     help="Where the demo's shards are kept.  [default: ~/.cache/gristmill/demo]",
 )
 @click.option("--megabytes", type=click.FloatRange(0.01), default=32.0, show_default=True, help="Text to write.")
@@ -130,7 +130,7 @@ def demo(
 
 
 @cli.command()
-@click.argument("path", type=click.Path(readable=False, path_type=Path))
+@click.argument("path", type=PathType(readable=False, path_type=Path))
 @click.option(
     "--records",
     type=click.IntRange(1),

@@ -51,7 +51,9 @@ def inspect(path: Path, *, records: int = 1000, text: str | None = None) -> dict
         return _summary(path, _state_files.read_merged(path))
     folder, path = path, _arguments.tokenizer_file(path)
     if not path.is_file():
-        raise MissingShardError(f"{'not a' if path.exists() else 'no such'} file: {str(path)!r}{_hint(folder)}")
+        here = "not a file" if path.exists() else "no such file"
+        what = "nothing to explain in the folder" if folder.is_dir() else here
+        raise MissingShardError(f"{what}: {str(folder)!r}{_hint(folder)}")
     value = _whole_value(path)
     if value is not None and isinstance(model := value.get("model"), dict) and "vocab" in model:
         return _tokenizer(path, value, text)
@@ -216,7 +218,7 @@ def _shard(path: Path, records: int) -> dict[str, Any]:
     _, longest_line, _ = TABLE["max_document_bytes"]
     reader = Records(_arguments.utf8_path(str(path)), size, longest_line)
     seen = 0
-    while seen < records and (members := reader.next()) is not None:
+    while seen < records and (members := _next(reader, seen)) is not None:
         # Of equal keys the last one counts.
         for key, (kind, length) in {key: (kind, length) for key, kind, length in members}.items():
             kinds.setdefault(key, Counter())[kind] += 1
@@ -237,6 +239,17 @@ def _shard(path: Path, records: int) -> dict[str, Any]:
             for key, types in sorted(kinds.items(), key=lambda item: -characters[item[0]])
         },
     }
+
+
+def _next(reader: Records, seen: int) -> "list[tuple[str, str, int]] | None":
+    """The next record's members; None at the end. What is wrong with the first may be that the file is no shard."""
+    try:
+        return reader.next()
+    except ShardError as error:
+        if seen:
+            raise
+        reason = f"{error.reason}; it was taken for a shard, since it is no tokenizer, saved state or packed file"
+        raise ShardError(error.shard, error.record, error.byte, reason) from None
 
 
 def _is_at_end(reader: Records) -> bool:

@@ -38,6 +38,16 @@ class SpecialToken(click.ParamType):  # type: ignore[type-arg]  # generic from c
         return int(value) if value.isascii() and value.isdigit() and len(value) < _MOST_DIGITS else value
 
 
+class PathType(click.Path):
+    """A path, not empty: that would mean the working folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path."""
+        if value == "":
+            self.fail("expected a path, found an empty one", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 _COUNT = click.IntRange(1)
 _SHARE = click.FloatRange(0, 1)
 
@@ -63,7 +73,7 @@ TABLE: Mapping[str, tuple[Any, Any, str]] = {
     "on_error": (click.Choice(_core.ON_ERRORS), "raise", "At a bad record: stop, or leave it out and list it."),
     "max_error_rate": (_SHARE, 0.01, "Share of a lane's records, and of its shards, that may be left out."),
     "quarantine_file": (
-        click.Path(dir_okay=False), None, "List of what is left out.  [default: quarantine.jsonl in the folder]"
+        PathType(dir_okay=False), None, "List of what is left out.  [default: quarantine.jsonl in the folder]"
     ),
     "max_document_bytes": (_COUNT, 2**27, "Longest accepted line of a shard, inflated."),
     "threads": (_COUNT, None, "Worker threads.  [default: one for each core]"),
@@ -84,7 +94,7 @@ EFFECTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 }
 
 
-class _TokenizerFile(click.Path):
+class _TokenizerFile(PathType):
     """The path of a tokenizer.json, given by its own name, by that of its folder, or by that of a model on the hub."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
@@ -93,8 +103,7 @@ class _TokenizerFile(click.Path):
         Raises:
           TokenizerError: there is none.
         """
-        del param
-        path = _arguments.tokenizer_file(value)
+        path = _arguments.tokenizer_file(super().convert(value, param, ctx))
         # Nothing is fetched while a shell completes a line.
         if (ctx is not None and ctx.resilient_parsing) or os.path.exists(path):  # noqa: PTH110 - it never raises
             return path
@@ -107,9 +116,9 @@ class _TokenizerFile(click.Path):
         )
 
 
-tokenizer_file = _TokenizerFile()
+tokenizer_file = _TokenizerFile(readable=False)
 # Paths and globs. That one leads nowhere, or cannot be read, is said by what reads it.
-shard_path = click.Path(readable=False)
+shard_path = PathType(readable=False)
 # An argument of `Encoder`, as commands take it that make one.
 special_tokens = click.option(
     "--special-tokens-in-text",

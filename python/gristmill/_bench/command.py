@@ -29,7 +29,7 @@ _LATENCY_THREADS = 2
 @_options.dataset_options("eos")
 @click.option(
     "--folder",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=_options.PathType(file_okay=False, path_type=Path),
     help="Where the demo's text is kept.  [default: ~/.cache/gristmill/demo]",
 )
 @click.option(
@@ -52,7 +52,7 @@ _LATENCY_THREADS = 2
 @click.option("--latency", is_flag=True, help="Measure delays too: of the first batch, and of each next.")
 @click.option(
     "--output",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=_options.PathType(file_okay=False, path_type=Path),
     help="Folder for bench.json and the pictures speeds.svg and delays.svg.",
 )
 @as_json_option

@@ -21,7 +21,9 @@ DIFFERENT = 3
 @click.option(
     "--tokenizer", type=_options.tokenizer_file, required=True, help="A tokenizer.json, its folder, or a hub name."
 )
-@click.option("--output", type=click.Path(file_okay=False, path_type=Path), required=True, help="Folder to write.")
+@click.option(
+    "--output", type=_options.PathType(file_okay=False, path_type=Path), required=True, help="Folder to write."
+)
 @click.option(
     "--format",
     "file_format",
@@ -124,7 +126,7 @@ def pack(
 
 
 @click.command()
-@click.argument("folder", type=click.Path(readable=False, path_type=Path))
+@click.argument("folder", type=_options.PathType(readable=False, path_type=Path))
 @click.option(
     "--shards", multiple=True, type=_options.shard_path, help="Where the shards are now.  [default: where they were]"
 )
