@@ -278,6 +278,14 @@ def put(state, name, value):
         (lambda s: put(s, "epoch", "٣"), "string of 15 integers"),
         (lambda s: put(s, "epoch", 2**62 + 1), r"epoch of lane 0 is an integer from 0 to 2\*\*62"),
         (lambda s: s.update(row=3), "within a step"),
+        (
+            lambda s: s.update(step=2**62),
+            "the state's step is 4611686018427387904: expected at most 1125899906842624, ",
+        ),
+        (
+            lambda s: s.update(step=2**50 + 1),
+            "expected at most 1125899906842624, for in steps of 16 rows of 256 tokens",
+        ),
     ],
 )
 def test_damaged_states_are_refused(shards, encoder, change, message):
@@ -287,6 +295,15 @@ def test_damaged_states_are_refused(shards, encoder, change, message):
     change(state)
     with pytest.raises(gm.StateError, match=message):
         iterator.set_state(state)
+
+
+@pytest.mark.parametrize(("batch_size", "rows"), [(16, 16), (None, 8)])
+def test_figures_of_the_last_step_that_can_be_do_not_overflow(shards, encoder, batch_size, rows):
+    iterator = iter(dataset(shards, encoder, batch_size=batch_size))
+    state = iterator.get_state()
+    iterator.set_state({**state, "step": 2**62 // (rows * 256)})
+    stats = iterator.stats()
+    assert (stats["rows"], stats["padding_tokens"]) == (2**62 // 256, 2**62)
 
 
 @pytest.mark.parametrize(("field", "value"), [("record", 1), ("byte", 17), ("offset", 10**9)])

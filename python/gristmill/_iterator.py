@@ -142,6 +142,12 @@ class PackedDatasetIterator(
                 f"the state holds the lanes {', '.join(checked['lanes']) or '(none)'}, and this iterator also needs "
                 f"{', '.join(map(str, missing))}: join the states of all hosts with gristmill.merge_states"
             )
+        rows, length = self._settings.batch_size or self._settings.lanes, self._settings.sequence_length
+        if checked["step"] > (most := _state.LARGEST // (rows * length)):
+            raise StateError(
+                f"the state's step is {checked['step']}: expected at most {most}, for in steps of {rows} rows of "
+                f"{length} tokens no stream goes further"
+            )
         if checked["row"] and len(checked["lanes"]) != len(own):
             raise StateError(
                 "the state was saved between the rows of a step, and restores only onto the same lanes: save after a "

@@ -21,7 +21,7 @@ from gristmill._errors import StateError
 VERSION = 2
 _KEYS = frozenset({"version", "fingerprint", "step", "row", "lanes"})
 # More than any number becomes: what counts further from there does not overflow.
-_LARGEST = 2**62
+LARGEST = 2**62
 # Not longer, for Python reads no integer of more than 4300 digits.
 _NUMBER = "(?:0|[1-9][0-9]{0,18})"
 _LANE = re.compile(_NUMBER)
@@ -169,7 +169,7 @@ def _of_shard(entry: Any) -> Any:
 
 
 def _check_number(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LARGEST:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST:
         raise StateError(f"a state's {name} is an integer from 0 to 2**62, got {_arguments.shortened(value)}")
 
 
