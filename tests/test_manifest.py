@@ -76,6 +76,29 @@ def test_the_same_names_in_two_folders_are_two_manifests(tmp_path, monkeypatch):
     assert here != gm.Manifest(("s.jsonl",), (1,))
 
 
+def test_a_manifest_is_made_of_anything_with_items():
+    expected = gm.Manifest(("a", "b"), (1, 2))
+    for paths, sizes in ((["b", "a"], [2, 1]), (iter("ba"), iter([2, 1])), ({"a": 0, "b": 0}, range(1, 3))):
+        found = gm.Manifest(paths, sizes)
+        assert (found, found.paths, found.sizes) == (expected, ("a", "b"), (1, 2))
+    for paths, sizes, said in (
+        ("a", (1,), "paths='a': expected a list of paths, got str; for a glob or a path: Manifest.find"),
+        (b"a", (1,), "paths=b'a': expected a list of paths, got bytes"),
+        (5, (1,), "paths=5: expected a list of paths, got int"),
+        (("a",), None, "sizes=None: expected a list of sizes in bytes, got NoneType"),
+    ):
+        with pytest.raises(gm.ArgumentTypeError, match=re.escape(said)):
+            gm.Manifest(paths, sizes)
+
+
+@pytest.mark.parametrize("path", ["a\0b", "a\0*"])
+def test_no_name_has_a_nul(path):
+    said = re.escape(f"shards={path!r}: expected paths and globs without NUL")
+    for make in (lambda: gm.Manifest((path,), (1,)), lambda: gm.Manifest.find([path])):
+        with pytest.raises(gm.ArgumentError, match=said):
+            make()
+
+
 def test_relative_paths_need_a_working_folder(tmp_path, monkeypatch):
     (tmp_path / "a").mkdir()
     monkeypatch.chdir(tmp_path / "a")

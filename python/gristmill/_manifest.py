@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from gristmill import _glob
-from gristmill._arguments import integer, items, utf8_path, working_folder, wrong_type
+from gristmill._arguments import integer, items, shortened, utf8_path, working_folder, wrong_type
 from gristmill._errors import ArgumentError, MissingShardError
 
 Pathish: TypeAlias = "str | os.PathLike[str]"
@@ -41,6 +41,10 @@ class Manifest:
     fingerprint: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        if isinstance(self.paths, (str, bytes)):
+            raise wrong_type("paths", self.paths, "a list of paths", "; for a glob or a path: Manifest.find")
+        object.__setattr__(self, "paths", tuple(items("paths", self.paths, "a list of paths")))
+        object.__setattr__(self, "sizes", tuple(items("sizes", self.sizes, "a list of sizes in bytes")))
         if len(self.paths) != len(self.sizes):
             raise ArgumentError(f"a manifest of {len(self.paths)} paths has {len(self.sizes)} sizes")
         if not self.paths:
@@ -128,6 +132,7 @@ def _matches(pattern: object) -> list[tuple[str, int]]:
     name = os.fspath(pattern)
     if not isinstance(name, str):
         raise wrong_type("shards", pattern, "paths and globs as strings")
+    _check_name(name)
     size, what = _look(name)
     if size is not None:
         return [(name, size)]
@@ -157,8 +162,6 @@ def _look(path: str) -> tuple[int | None, str]:
     """The size in bytes of a regular file, or None and what else is there."""
     try:
         found = os.stat(path)
-    except ValueError:  # no name has a NUL
-        return None, "nothing"
     except OSError as error:
         is_gone = error.errno in _glob.NOTHING_THERE
         return None, "a link that leads to no file" if is_gone else f"out of reach ({error.strerror})"
@@ -183,4 +186,6 @@ def _hint(name: str) -> str:
 def _check_name(path: object) -> None:
     if not isinstance(path, str):
         raise wrong_type("shards", path, "paths as strings")
+    if "\0" in path:
+        raise ArgumentError(f"shards={shortened(path)}: expected paths and globs without NUL, which no name has")
     utf8_path(path)
