@@ -119,6 +119,9 @@ def test_a_note_and_an_index_that_do_not_agree_are_both_named(tmp_path, pack, ca
     for parts in (found["parts"][:1], None):
         index.write_text(json.dumps({**found, "parts": parts}))
         assert verified(capsys, tmp_path)[0] == 3
+    for path in tmp_path.glob("part-*.json"):
+        path.unlink()
+    assert verified(capsys, tmp_path)[0] == 3
 
 
 @pytest.mark.parametrize("name", ["part-00099.npy", "part-00000.npy.copy", "part-00000.bin"])

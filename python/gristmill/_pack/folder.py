@@ -247,7 +247,7 @@ class Folder:
         if not self.index.get("complete") or listed == parts or self.missing_notes(parts):
             return
         listed = listed if isinstance(listed, list) else []
-        number = next(n for n, (one, other) in enumerate(zip_longest(listed, parts)) if one != other)
+        number = next((n for n, (one, other) in enumerate(zip_longest(listed, parts)) if one != other), 0)
         raise DamagedError(
             f"{self.note_path(number)} and {INDEX} do not agree on what the part holds: one of them was changed"
         )
