@@ -245,15 +245,9 @@ impl Pipeline {
         };
         if running.step.is_none() {
             let start = Instant::now();
-            let is_full = running.consumer.wait(timeout);
+            let taken = running.take_step(timeout, &self.pool);
             self.waited += start.elapsed();
-            let taken = if is_full { running.consumer.take(self.pool.get()?) } else { None };
-            let Some((buffer, reports)) = taken else {
-                return running.workers.bug().map_or(Ok(Delivery::Pending), Err);
-            };
-            running.workers.slot_taken(running.consumer.open_until());
-            let lease = Arc::new(Lease::new(buffer, Arc::clone(&self.pool)));
-            running.step = Some(OpenStep::new(lease, reports));
+            running.step = taken?;
         }
         let Some(step) = &mut running.step else { return Ok(Delivery::Pending) };
         let before = self.delivered.clone();
@@ -394,6 +388,18 @@ fn open_quarantine_file(host: &HostConfig, cursors: &[Cursor]) -> Result<Option<
 impl Drop for Pipeline {
     fn drop(&mut self) {
         self.stop();
+    }
+}
+
+impl Running {
+    /// The next step, when it is full; waits for at most `timeout`.
+    fn take_step(&mut self, timeout: Duration, pool: &Arc<Pool>) -> Result<Option<OpenStep>> {
+        let taken = if self.consumer.wait(timeout) { self.consumer.take(pool.get()?) } else { None };
+        let Some((buffer, reports)) = taken else {
+            return self.workers.bug().map_or(Ok(None), Err);
+        };
+        self.workers.slot_taken(self.consumer.open_until());
+        Ok(Some(OpenStep::new(Arc::new(Lease::new(buffer, Arc::clone(pool))), reports)))
     }
 }
 
