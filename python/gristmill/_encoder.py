@@ -1,23 +1,16 @@
 """`Encoder`: a tokenizer that gives the ids of Hugging Face `tokenizers`."""
 
 import hashlib
-import json
 import os
 import zlib
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
-from gristmill import _arguments, _core, _diagnosis, _gzipped, _hub
-from gristmill._errors import (
-    ArgumentError,
-    ArgumentTypeError,
-    MissingTokenizerError,
-    TokenizerError,
-)
+from gristmill import _arguments, _core, _diagnosis, _gzipped, _hub, _special_tokens
+from gristmill._errors import ArgumentError, ArgumentTypeError, MissingTokenizerError, TokenizerError
 from gristmill._manifest import Pathish
 
 Ids: TypeAlias = "npt.NDArray[np.int32]"
@@ -155,7 +148,7 @@ class Encoder:
         except TokenizerError as error:
             raise TokenizerError(f"{path}: {error}") from None
         if encoder.eos_id is None or encoder.bos_id is None:
-            encoder._take_special_tokens(_special_tokens_beside(path))
+            encoder._take_special_tokens(_special_tokens.named_beside(path))
         return encoder
 
     @classmethod
@@ -319,29 +312,23 @@ class Encoder:
             return None
         if given is None or given is True:
             found = self.eos_id if name == "eos" else self.bos_id
-            if found is None:
-                unknown = self._unknown.get(name)
-                reason = (
-                    f"no file beside the tokenizer names its {name.upper()} token"
-                    if unknown is None
-                    else f"the files beside the tokenizer name {unknown!r}, which its vocabulary lacks"
-                )
-                raise ArgumentError(
-                    f"{name}={given!r}: {reason}; give {name}= a token or an id, or {name}=False for "
-                    f"none{self._candidates()}"
-                )
-            return found
-        if isinstance(given, str):
+            unknown = self._unknown.get(name)
+            reason = (
+                f"no file beside the tokenizer names its {name.upper()} token"
+                if unknown is None
+                else f"the files beside the tokenizer name {unknown!r}, which its vocabulary lacks"
+            )
+            wrong = f"{name}={given!r}: {reason}; give {name}= a token or an id, or {name}=False for none"
+        elif isinstance(given, str):
             found = self.token_to_id(_arguments.valid_text(name, given))
-            if found is None:
-                raise ArgumentError(
-                    f"{name}={_arguments.shortened(given)}: the vocabulary has no such token{self._candidates()}"
-                )
-            return found
-        token_id = _arguments.integer(name, given, 0, _LARGEST_ID)
-        if self.id_to_token(token_id) is None:
-            raise ArgumentError(f"{name}={token_id}: the vocabulary has no such id{self._candidates()}")
-        return token_id
+            wrong = f"{name}={_arguments.shortened(given)}: the vocabulary has no such token"
+        else:
+            token_id = _arguments.integer(name, given, 0, _LARGEST_ID)
+            found = None if self.id_to_token(token_id) is None else token_id
+            wrong = f"{name}={token_id}: the vocabulary has no such id"
+        if found is None:
+            raise ArgumentError(f"{wrong}. {_special_tokens.listed(self._core.json)}")
+        return found
 
     def _take_special_tokens(self, named: dict[str, list[str]]) -> None:
         """Takes the first token of each list that the vocabulary has, where no option has named one."""
@@ -355,14 +342,6 @@ class Encoder:
                 setattr(self, f"{name}_id", self.token_to_id(known[0]))
             else:
                 self._unknown[name] = tokens[0]
-
-    def _candidates(self) -> str:
-        added = json.loads(self._core.json).get("added_tokens") or []
-        special = [token["content"] for token in added if token.get("special")]
-        if not special:
-            return ". It has no special tokens"
-        shown = ", ".join(map(repr, special[:12]))
-        return f". Its special tokens are {shown}" + (f" and {len(special) - 12} more" if len(special) > 12 else "")
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_core": self._core.json}
@@ -440,24 +419,3 @@ def _inflated(json_bytes: bytes) -> bytes:
 def _make_core(json_bytes: bytes, settings: dict[str, Any]) -> _core.Encoder:
     as_text, reference = settings["special_tokens_in_text"] == "text", settings["engine"] == "reference"
     return _core.Encoder(json_bytes, as_text, reference, settings["cache_bytes"])
-
-
-def _special_tokens_beside(path: Path) -> dict[str, list[str]]:
-    """For "eos" and "bos" the tokens that the files beside a tokenizer.json name, the most trusted first."""
-    found: dict[str, list[str]] = {"eos": [], "bos": []}
-    for name in _hub.SPECIAL_TOKEN_FILES:
-        beside = path.parent / name
-        try:
-            settings = json.loads(beside.read_bytes())
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            raise TokenizerError(f"cannot read {str(beside)!r} beside the tokenizer: {error.strerror}") from error
-        except (ValueError, RecursionError) as error:
-            raise TokenizerError(f"{beside} is not JSON: {error}") from None
-        for key, tokens in found.items():
-            value = settings.get(f"{key}_token") if isinstance(settings, dict) else None
-            token = value.get("content") if isinstance(value, dict) else value
-            if isinstance(token, str):
-                tokens.append(token)
-    return found

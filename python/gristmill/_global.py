@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import grain
 import jax
 
-from gristmill import _agreement, _core, _sharding, _state_files
+from gristmill import _agreement, _core, _sharding
 from gristmill._dataset import PackedDataset
 from gristmill._errors import ArgumentTypeError, GristmillError, StateError
 from gristmill._iterator import Element, HasThreads, PackedDatasetIterator
@@ -66,7 +66,7 @@ def global_batches(dataset: PackedDataset, sharding: jax.sharding.Sharding) -> "
     return GlobalBatches(dataset, sharding)
 
 
-class GlobalBatches(HasThreads, _state_files.LoadsAnyProcessCount, grain.DatasetIterator[GlobalBatch]):
+class GlobalBatches(HasThreads, grain.DatasetIterator[GlobalBatch]):
     """Iterates over global batches; made by `global_batches`."""
 
     _MADE_BY = "global_batches(dataset, sharding)"

@@ -24,8 +24,8 @@ _LOG = logging.getLogger("gristmill")
 _REPORT_SECONDS = 10.0
 
 
-class HasThreads(_grain.Closable):
-    """An iterator that can be closed, and neither pickled nor copied. Its errors say what to do instead."""
+class HasThreads(_grain.Closable, _state_files.LoadsAnyProcessCount):
+    """What the iterators of this package share: they can be closed and restored, and neither pickled nor copied."""
 
     _MADE_BY = "iter(dataset)"
 
@@ -40,9 +40,7 @@ class HasThreads(_grain.Closable):
             raise ArgumentError(f"this iterator was closed: create another one with {self._MADE_BY}")
 
 
-class PackedDatasetIterator(
-    HasThreads, _grain.Source, _state_files.LoadsAnyProcessCount, grain.DatasetIterator[Element]
-):
+class PackedDatasetIterator(HasThreads, _grain.Source, grain.DatasetIterator[Element]):
     """Iterates over a `PackedDataset`. Its threads start with the first `next` or `start_prefetch`."""
 
     def __init__(self, settings: "Settings") -> None:
