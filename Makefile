@@ -1,5 +1,5 @@
-# gristmill's commands; `make` alone lists them. Needed: Python 3.11 or newer, a Rust toolchain with rustfmt and
-# clippy, and a C compiler. All else comes from the package registries and goes into .venv, target and dist.
+# gristmill's commands; `make` alone lists them. Needed: Python 3.11 or newer with venv, a Rust toolchain with rustfmt
+# and clippy, and a C compiler. All else comes from the package registries and goes into .venv, target and dist.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -179,7 +179,7 @@ $(VENV)/.built: $(BIN)/maturin $(CORE)
 
 # What a wheel is built and checked with; the package need not be there.
 $(VENV)/.ready-wheel-tools: $(BIN)/maturin
-	$(BIN)/python -m pip install "auditwheel>=6,<7" "ziglang>=0.13"
+	$(BIN)/python -m pip install "auditwheel>=6,<7" "ziglang>=0.13,<0.18"
 	@touch $@
 
 # What one of the package's extras asks for. An extra may name another one, so the package must be there already.
