@@ -3,6 +3,7 @@
 import gzip
 import inspect
 import json
+import re
 from functools import cache
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 import gristmill as gm
 from conftest import assert_same_batches
-from gristmill import _sample, _state
+from gristmill import _fingerprint, _sample, _state
 from oracle import Model
 
 TRAINING_TEXT = [
@@ -273,6 +274,20 @@ def test_what_changes_the_stream_changes_the_fingerprint(tmp_path, name):
 
 def test_every_argument_is_known_to_change_the_stream_or_not():
     assert ALTERNATIVES.keys() | OTHERS == inspect.signature(gm.PackedDataset).parameters.keys()
+
+
+def test_the_page_of_options_is_right():
+    page = (Path(__file__).parent.parent / "docs" / "options.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \|(?: `(.*?)`)? \| .* \| (\w.*?) \|$", page, re.MULTILINE)
+    parameters = inspect.signature(gm.PackedDataset).parameters.values()
+    assert [(name, default) for name, default, _ in rows] == [
+        (p.name, "" if p.default is p.empty else repr(p.default)) for p in parameters
+    ]
+    counts = {name: counts for name, _, counts in rows}
+    assert {name for name in counts if counts[name].startswith("yes")} == {*ALTERNATIVES, "shards", "tokenizer"}
+    needing = {name for name, (_, needed) in ALTERNATIVES.items() if needed}
+    assert {name for name in counts if counts[name].startswith("yes, with ")} == needing
+    assert {name for name in counts if counts[name].endswith("but may change")} == _fingerprint._POLICY
 
 
 @pytest.mark.parametrize(

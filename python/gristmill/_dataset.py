@@ -58,7 +58,7 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         place = dataset.manifest.paths[shard[entry]], record[entry], offset[entry] + i - length[:entry].sum()
 
     Args:
-      shards: a glob, a path, a list of either, or a `Manifest`.
+      shards: a glob, a path, a list of either, or a `Manifest`. A file that is named twice is read once.
       tokenizer: the path of a tokenizer.json, or an `Encoder`.
       text_field: key of the record that holds the text.
       sequence_length: tokens in a row.
