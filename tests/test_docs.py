@@ -123,3 +123,14 @@ def test_every_public_name_is_in_the_reference():
     page = (ROOT / "docs" / "reference.md").read_text()
     for name in gm.__all__:
         assert re.search(rf"gristmill\.{name}\b", page), name
+
+
+def test_messages_of_troubleshooting_are_those_of_the_code():
+    paths = [*(ROOT / "python").rglob("*.py"), *(ROOT / "rust").rglob("*.rs")]
+    code = "\n".join(path.read_text() for path in paths)
+    code = re.sub(r'"\s*\+?\s*f?"|\\\n\s*', "", code).replace('\\"', '"')  # messages over several lines
+    page = (ROOT / "docs" / "troubleshooting.md").read_text()
+    messages = [row for row in re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE) if " " in row]
+    assert len(messages) > 20
+    parts = {part.strip() for message in messages for part in message.split("...")}
+    assert {part for part in parts if part not in code} == set()
