@@ -58,7 +58,7 @@ impl ErrorBudget {
         self.stop_for(excess, place, shard)
     }
 
-    /// An error if too many records are bad, be they fewer than it otherwise takes to judge, at the end of a shard.
+    /// At the end of a shard: an error if too many records are bad, however few there are.
     pub fn judge_shard(&mut self, place: Place, shard: u32) -> Result<()> {
         let excess = self.bad_records();
         self.stop_for(excess, place, shard)
