@@ -4,6 +4,7 @@ import gzip
 import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -27,6 +28,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 def pytest_configure() -> None:
     # Test processes that JAX is loaded into must not look for accelerators.
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    # A shell has what it runs in the background ignore Ctrl-C, and processes hand that on: those of tests, too.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
@@ -173,5 +177,6 @@ def parsed_flags():
 def blank_shard(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Gigabytes of blank lines, which are not read in as long as a test takes: the consumer waits for the first row."""
     path = tmp_path_factory.mktemp("blank") / "shard.json.gz"
-    path.write_bytes(64 * gzip.compress(b"\n" * 2**26, mtime=0))
+    # Barely compressed: before a reader stops, it inflates what it has read of the file.
+    path.write_bytes(64 * gzip.compress(b"\n" * 2**26, 1, mtime=0))
     return str(path)

@@ -8,8 +8,9 @@ from conftest import start_python
 def test_an_encoder_works_in_a_child_that_was_forked_while_others_encode(tokenizer_file):
     """Whatever lock a thread held at that moment, nobody lets go of it in the child."""
     code = """
-    import os, threading, time, warnings, gristmill as gm
+    import os, sys, threading, time, warnings, gristmill as gm
     warnings.simplefilter("ignore")
+    sys.setswitchinterval(1e-4)  # threads that spin do not keep this one waiting
     encoder = gm.Encoder.from_file({tokenizer!r})
     for _ in range(3):
         threading.Thread(target=lambda: [encoder.encode("some words") for _ in iter(int, 1)], daemon=True).start()

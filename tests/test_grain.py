@@ -165,9 +165,9 @@ def tokens_of(rows):
 @pytest.mark.timeout(300)
 def test_mp_prefetch_gives_each_row_once_and_restores(rows, parsed_flags):
     expected = tokens_of(rows)
-    for workers in (1, 2, 3, 4):
+    for workers in (1, 3):
         options = grain.MultiprocessingOptions(num_workers=workers, per_worker_buffer_size=1)
-        # One worker is not sliced at all; four have a lane each; three have them unevenly.
+        # One worker is not sliced at all; three have the four lanes unevenly.
         multiprocess = rows.mp_prefetch(options)
         iterator = iter(multiprocess)
         taken = [next(iterator) for _ in range(5)]
@@ -175,7 +175,7 @@ def test_mp_prefetch_gives_each_row_once_and_restores(rows, parsed_flags):
         rest = list(iterator)
         assert tokens_of(taken + rest) == expected, workers
         iterator.close()
-        if workers == 2:
+        if workers == 3:
             again = iter(multiprocess)
             again.set_state(state)
             assert_same_batches(again, rest)

@@ -33,12 +33,37 @@ def single(dataset):
     return batches, states, iterator.stats()
 
 
+@pytest.fixture(scope="module")
+def different(shards, encoder, tokenizer_json):
+    """For each number of hosts: datasets of other streams on some of them, and what all say of these."""
+
+    def dataset(paths=shards, tokenizer=encoder, **arguments):
+        arguments = {"text_field": "raw_content", "batch_size": 16, "eos": "</s>", **arguments}
+        return gm.PackedDataset(paths, tokenizer=tokenizer, **arguments)
+
+    # So few shards that the lanes do not suffice: that, too, is told on all hosts.
+    fewer = dataset(dataset().manifest.paths[:1])
+    other = dataset(tokenizer=gm.Encoder.from_bytes(tokenizer_json, special_tokens_in_text="text"))
+    return {
+        2: (
+            {"dataset": dataset(provenance=True), "others": {1: dataset()}},
+            r".*process 1: provenance is 0 instead of 64.*",
+        ),
+        4: (
+            {"dataset": dataset(), "others": {0: fewer, 2: other}},
+            r"ArgumentError: the processes of the sharding were given different streams: "
+            r"process 0: lanes is 1 instead of 8, manifest is \w+ instead of \w+; "
+            r"process 2: tokenizer is \w+ instead of \w+; compared with process 1, 3\. Give all of them .*",
+        ),
+    }
+
+
 # The meshes on which more hosts make a difference.
 _WIDE = ["data", "data x tensor across hosts", "data x context across hosts", "rows dealt in turn"]
 
 
 @pytest.mark.parametrize(("hosts", "meshes"), [(2, list(MESHES)), (4, _WIDE)])
-def test_all_hosts_give_the_one_stream_and_end_together(tmp_path, dataset, single, hosts, meshes):
+def test_all_hosts_give_the_one_stream_and_end_together(tmp_path, dataset, single, different, hosts, meshes):
     batches, states, stats = single
     count = len(batches)
     restore = [0, count // 2, count - 1, count]
@@ -55,6 +80,7 @@ def test_all_hosts_give_the_one_stream_and_end_together(tmp_path, dataset, singl
             "steps_that_differ",
             {"dataset": dataset, "expected": batches, "states": {0: states[3], 1: states[5]}, "state": states[4]},
         ),
+        ("streams_that_differ", different[hosts][0]),
     ]
     results = run_hosts(tmp_path, "several", {"programs": programs}, hosts=hosts)
     for mesh in meshes:
@@ -78,35 +104,8 @@ def test_all_hosts_give_the_one_stream_and_end_together(tmp_path, dataset, singl
         told = f"go on from different steps: process {even} from step 3, process {odd} from step 5. Restore all of them"
         assert len(said) == 2
         assert all(error.startswith(f"StateError: the processes of the sharding {told}") for error in said)
-
-
-def test_hosts_that_were_given_different_streams_all_say_so(tmp_path, shards, encoder, tokenizer_json):
-    def dataset(paths=shards, tokenizer=encoder, **arguments):
-        arguments = {"text_field": "raw_content", "batch_size": 16, "eos": "</s>", **arguments}
-        return gm.PackedDataset(paths, tokenizer=tokenizer, **arguments)
-
-    # So few shards that the lanes do not suffice: that, too, is told on all hosts.
-    fewer = dataset(dataset().manifest.paths[:1])
-    other = dataset(tokenizer=gm.Encoder.from_bytes(tokenizer_json, special_tokens_in_text="text"))
-    program = {"dataset": dataset(), "others": {0: fewer, 2: other}}
-    said = run_hosts(tmp_path, "streams_that_differ", program, hosts=4)
-    assert len(set(said)) == 1
-    assert re.fullmatch(
-        r"ArgumentError: the processes of the sharding were given different streams: "
-        r"process 0: lanes is 1 instead of 8, manifest is \w+ instead of \w+; "
-        r"process 2: tokenizer is \w+ instead of \w+; compared with process 1, 3\. Give all of them .*",
-        said[0],
-    ), said[0]
-
-
-def test_hosts_with_other_provenance_all_say_so(tmp_path, shards, encoder):
-    datasets = [
-        gm.PackedDataset(shards, tokenizer=encoder, text_field="raw_content", batch_size=16, provenance=provenance)
-        for provenance in (True, False)
-    ]
-    said = run_hosts(tmp_path, "streams_that_differ", {"dataset": datasets[0], "others": {1: datasets[1]}}, hosts=2)
-    assert len(set(said)) == 1
-    assert "process 1: provenance is 0 instead of 64" in said[0]
+        assert result[5] == results[0][5]
+    assert re.fullmatch(different[hosts][1], results[0][5]), results[0][5]
 
 
 @pytest.mark.parametrize("epochs", [1, None])
