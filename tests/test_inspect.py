@@ -15,16 +15,18 @@ from gristmill import _cli, _sample
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """The demo's shards."""
-    return Path(_sample.prepare(tmp_path_factory.mktemp("demo"), 0.3).folder)
+def folder(tmp_path_factory, tokenizer_file):
+    """The demo's shards, and a small tokenizer, which loads at once."""
+    folder = Path(_sample.prepare(tmp_path_factory.mktemp("demo"), 0.3).folder)
+    shutil.copytree(tokenizer_file.parent, folder / "tokenizer")
+    return folder
 
 
 @pytest.fixture
 def state(tmp_path, folder):
     dataset = gm.PackedDataset(
         str(folder / "*" / "*.gz"),
-        tokenizer=_sample.tokenizer(),
+        tokenizer=folder / "tokenizer",
         text_field="raw_content",
         sequence_length=64,
         batch_size=16,
@@ -39,7 +41,7 @@ def state(tmp_path, folder):
 
 
 def of_state(folder):
-    return ["--shards", folder / "*" / "*.gz", "--tokenizer", _sample.tokenizer()]
+    return ["--shards", folder / "*" / "*.gz", "--tokenizer", folder / "tokenizer"]
 
 
 def test_inspect_tokenizer(capsys):
@@ -250,9 +252,9 @@ def test_inspect_names_what_is_wrong_with_a_state(state, capsys):
     assert "the state of lane 3 is a string of" in fails(capsys, "inspect", state)
 
 
-def check_row(found, batches):
+def check_row(folder, found, batches):
     """Whether each segment's text is what stands at its place of its record, and the row is that of the stream."""
-    encoder = gm.Encoder.from_file(_sample.tokenizer())
+    encoder = gm.Encoder.from_file(folder / "tokenizer")
     row = batches[found["step"]]["inputs"][found["row"]].tolist()
     place = 0
     for part in found["segments"]:
@@ -270,7 +272,7 @@ def check_row(found, batches):
 def test_inspect_row(state, folder, tmp_path, capsys, single):
     # What the state says of the arguments is all there is: packing, seed and the rest.
     dataset = gm.PackedDataset(
-        str(folder / "*" / "*.gz"), tokenizer=_sample.tokenizer(), text_field="raw_content", sequence_length=64,
+        str(folder / "*" / "*.gz"), tokenizer=folder / "tokenizer", text_field="raw_content", sequence_length=64,
         batch_size=None if single else 16, lanes=8, seed=7, packing="best_fit",
     )  # fmt: skip
     iterator = iter(dataset)
@@ -283,13 +285,13 @@ def test_inspect_row(state, folder, tmp_path, capsys, single):
         found = run_json(capsys, "inspect", state, "--row", row, *(["--step", step] if step else []), *of_state(folder))
         assert (found["kind"], found["step"], found["row"]) == ("row", step or 2, row)
         assert found["lane"] == (row if single else row // 2)
-        check_row(found, batches)
+        check_row(folder, found, batches)
     last = run_json(capsys, "inspect", state, "--row", 0, "--step", 10**6, *of_state(folder))
     assert (last["segments"], last["padding"]) == ([], 64)
 
 
 def test_inspect_row_of_a_host_s_state_within_a_step(state, folder, capsys):
-    arguments = {"tokenizer": _sample.tokenizer(), "text_field": "raw_content", "sequence_length": 64, "lanes": 8}
+    arguments = {"tokenizer": folder / "tokenizer", "text_field": "raw_content", "sequence_length": 64, "lanes": 8}
     dataset = gm.PackedDataset(str(folder / "*" / "*.gz"), **arguments, shard_index=1, shard_count=2)
     iterator = iter(dataset)
     for _ in range(2 * 4 + 2):
@@ -299,21 +301,21 @@ def test_inspect_row_of_a_host_s_state_within_a_step(state, folder, capsys):
     batches = list(gm.PackedDataset(str(folder / "*" / "*.gz"), **arguments).batch(8))
     for row, first in ((4, 3), (5, 3), (6, 2), (7, 2)):
         found = run_json(capsys, "inspect", state, "--row", row, "--step", 3, *of_state(folder))
-        check_row(found, batches)
+        check_row(folder, found, batches)
         options = ["inspect", state, "--row", row, "--step", first - 1, *of_state(folder)]
         assert f"the state is already at step {first}" in fails(capsys, *map(str, options), code=2)
 
 
 def test_inspect_row_of_shards(folder, capsys):
     dataset = gm.PackedDataset(
-        str(folder / "*" / "*.gz"), tokenizer=_sample.tokenizer(), text_field="raw_content", sequence_length=100,
+        str(folder / "*" / "*.gz"), tokenizer=folder / "tokenizer", text_field="raw_content", sequence_length=100,
         batch_size=4, seed=1,
     )  # fmt: skip
     settings = ["text_field=raw_content", "sequence_length=100", "batch_size=4", "seed=1"]
-    arguments = ["inspect", folder / "*" / "*.gz", "--tokenizer", _sample.tokenizer(), "--row", 3, "--step", 2]
+    arguments = ["inspect", folder / "*" / "*.gz", "--tokenizer", folder / "tokenizer", "--row", 3, "--step", 2]
     arguments += [part for setting in settings for part in ("--set", setting)]
     found = run_json(capsys, *arguments)
-    check_row(found, list(dataset))
+    check_row(folder, found, list(dataset))
     assert _cli.run(list(map(str, arguments))) == 0
     shown = capsys.readouterr().out
     assert "row     3 of the batch of step 2, which lane" in shown
@@ -323,7 +325,7 @@ def test_inspect_row_of_shards(folder, capsys):
 def test_inspect_row_of_a_checkpoint_folder(tmp_path, folder, capsys):
     def dataset(**host):
         return gm.PackedDataset(
-            str(folder / "*" / "*.gz"), tokenizer=_sample.tokenizer(), text_field="raw_content", sequence_length=64,
+            str(folder / "*" / "*.gz"), tokenizer=folder / "tokenizer", text_field="raw_content", sequence_length=64,
             batch_size=16, **host,
         )  # fmt: skip
 
@@ -333,7 +335,7 @@ def test_inspect_row_of_a_checkpoint_folder(tmp_path, folder, capsys):
         (tmp_path / f"process_{process}-of-2.json").write_text(json.dumps(iterator.get_state()))
         iterator.close()
     assert run_json(capsys, "inspect", tmp_path)["step"] == 1
-    check_row(run_json(capsys, "inspect", tmp_path, "--row", 15, *of_state(folder)), list(dataset()))
+    check_row(folder, run_json(capsys, "inspect", tmp_path, "--row", 15, *of_state(folder)), list(dataset()))
     one = tmp_path / "process_0-of-2.json"
     assert "the row is of lane 7, and the state holds the lanes 0, 1, 2, 3" in fails(
         capsys, "inspect", one, "--row", 15, *of_state(folder)
