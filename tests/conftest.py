@@ -177,6 +177,6 @@ def parsed_flags():
 def blank_shard(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Gigabytes of blank lines, which are not read in as long as a test takes: the consumer waits for the first row."""
     path = tmp_path_factory.mktemp("blank") / "shard.json.gz"
-    # Barely compressed: before a reader stops, it inflates what it has read of the file.
+    # At the lowest level: before a reader stops, it inflates what it has read of the file.
     path.write_bytes(64 * gzip.compress(b"\n" * 2**26, 1, mtime=0))
     return str(path)
