@@ -62,7 +62,8 @@ fn read(compressed: &[u8], max_document_bytes: usize) -> Outcome {
     let source = Box::new(std::io::Cursor::new(compressed.to_vec()));
     let before = HELD.load(Relaxed);
     PEAK.store(before, Relaxed);
-    let mut reader = ShardReader::from_source(&"bomb.gz".into(), source, &options).expect("opens");
+    let mut reader =
+        ShardReader::from_source(&"bomb.gz".into(), source, &options, &Arc::default()).expect("opens");
     let (mut documents, mut bad) = (0, 0);
     loop {
         // A text of its own, so that what is left at the end is the reader's.

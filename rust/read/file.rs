@@ -4,7 +4,6 @@ use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use super::Shard;
@@ -21,12 +20,11 @@ pub(super) struct ShardFile {
     size: u64,
     consumed: u64,
     modified: Option<SystemTime>,
-    stop: Arc<AtomicBool>,
 }
 
 impl ShardFile {
-    /// Opens the file if it is the one in the manifest; otherwise says what differs. Reading fails once `stop` is set.
-    pub(super) fn open(shard: &Shard, folder: &Path, stop: &Arc<AtomicBool>) -> Result<Self> {
+    /// Opens the file if it is the one in the manifest; otherwise says what differs.
+    pub(super) fn open(shard: &Shard, folder: &Path) -> Result<Self> {
         let path = folder.join(&*shard.path);
         let bad = |reason: String| {
             Error::Shard(ShardError { shard: Arc::clone(&shard.path), record: None, byte: None, reason })
@@ -73,7 +71,7 @@ impl ShardFile {
             )));
         }
         let modified = metadata.modified().ok();
-        Ok(Self { file, size: shard.size, consumed: 0, modified, stop: Arc::clone(stop) })
+        Ok(Self { file, size: shard.size, consumed: 0, modified })
     }
 
     fn check_unchanged(&self, now: &Metadata) -> io::Result<()> {
@@ -93,9 +91,6 @@ impl ShardFile {
 
 impl Read for ShardFile {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        if self.stop.load(Ordering::Relaxed) {
-            return Err(io::Error::other("reading was stopped"));
-        }
         let length = self.file.read(out)?;
         // After the read, so that what was read is known to be unchanged. One fstat per buffer.
         self.check_unchanged(&self.file.metadata()?)?;

@@ -1,6 +1,8 @@
 //! The inflated bytes of a shard: gzip members one after another, or plain bytes as they are.
 
 use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use flate2::{Decompress, FlushDecompress, Status};
 
@@ -35,6 +37,7 @@ pub(super) struct Inflated {
     input: Input,
     format: Format,
     damage: Option<String>,
+    stop: Arc<AtomicBool>,
 }
 
 enum Format {
@@ -44,8 +47,8 @@ enum Format {
 
 impl Inflated {
     /// Looks at the first bytes of `source` to detect its format. `named_gz` says that its name promises gzip. The
-    /// error says what was expected and found.
-    pub(super) fn new(mut source: RawBytes, named_gz: bool) -> Result<Self, String> {
+    /// error says what was expected and found. Reading fails once `stop` is set.
+    pub(super) fn new(mut source: RawBytes, named_gz: bool, stop: &Arc<AtomicBool>) -> Result<Self, String> {
         let mut head = Vec::new();
         source.by_ref().take(HEAD).read_to_end(&mut head).map_err(|error| read_failed(&error))?;
         let format = match (head.starts_with(&MAGIC), named_gz) {
@@ -70,7 +73,7 @@ impl Inflated {
             }
         };
         let input = BufReader::with_capacity(INPUT_BYTES, Cursor::new(head).chain(source));
-        Ok(Self { input, format, damage: None })
+        Ok(Self { input, format, damage: None, stop: Arc::clone(stop) })
     }
 
     /// Writes the next inflated bytes to `out` and returns their number, 0 at the end of the shard.
@@ -80,6 +83,10 @@ impl Inflated {
     pub(super) fn read(&mut self, out: &mut [u8]) -> Result<usize, String> {
         if let Some(damage) = &self.damage {
             return Err(damage.clone());
+        }
+        // Not where the file is read: a buffer of it may inflate to a thousand times its size.
+        if self.stop.load(Ordering::Relaxed) {
+            return Err("reading was stopped".to_owned());
         }
         let result = match &mut self.format {
             Format::Plain => read_plain(&mut self.input, out),

@@ -27,8 +27,8 @@ impl ShardReader {
     /// [`Error::Shard`]; one that cannot be opened for lack of descriptors or memory is an [`Error::System`]. Once `stop`
     /// is set, by another thread, reading the shard fails.
     pub fn open(shard: &Shard, options: &Arc<ReadOptions>, stop: &Arc<AtomicBool>) -> Result<Self> {
-        let file = ShardFile::open(shard, &options.folder, stop)?;
-        Ok(Self::from_source(&shard.path, Box::new(file), options)?)
+        let file = ShardFile::open(shard, &options.folder)?;
+        Ok(Self::from_source(&shard.path, Box::new(file), options, stop)?)
     }
 
     /// Opens a shard at a place that [`position`](Self::position) returned earlier. Everything before it is inflated
@@ -51,9 +51,10 @@ impl ShardReader {
         path: &Arc<str>,
         source: Box<dyn Read + Send>,
         options: &Arc<ReadOptions>,
+        stop: &Arc<AtomicBool>,
     ) -> Result<Self, ReadError> {
         let named_gz = path.len() >= 3 && path.as_bytes()[path.len() - 3..].eq_ignore_ascii_case(b".gz");
-        match Inflated::new(source, named_gz) {
+        match Inflated::new(source, named_gz, stop) {
             Ok(input) => Ok(Self {
                 path: Arc::clone(path),
                 options: Arc::clone(options),
@@ -162,7 +163,7 @@ mod tests {
 
     fn read_all(path: &str, bytes: &[u8]) -> Vec<Result<String, String>> {
         let source = Box::new(std::io::Cursor::new(bytes.to_vec()));
-        let mut reader = match ShardReader::from_source(&path.into(), source, &options()) {
+        let mut reader = match ShardReader::from_source(&path.into(), source, &options(), &Arc::default()) {
             Ok(reader) => reader,
             Err(error) => return vec![Err(error.to_string())],
         };

@@ -1,6 +1,7 @@
 //! Files that are not, or do not stay, what the manifest says.
 
 use std::fs::{File, OpenOptions};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use _core::read::Shard;
@@ -87,6 +88,21 @@ fn changes_while_it_is_read() {
     assert_change_is_seen(resized, |file| file.set_len(length(file) - 10).unwrap());
     let written = "it was written to while it was read";
     assert_change_is_seen(written, |file| file.set_modified(SystemTime::now()).unwrap());
+}
+
+/// All of the file is in the first buffer that is read of it.
+#[test]
+fn a_stop_is_seen_within_what_a_small_file_inflates_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let record = b"{\"text\": \"a\"}\n";
+    let shard = shard_file(&folder, "s.json.gz", &gzip(&[record, &*vec![b'\n'; 1 << 20], record].concat()));
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut reader = ShardReader::open(&shard, &options(1000), &stop).unwrap();
+    let mut text = String::new();
+    assert!(reader.next(&mut text).unwrap().is_some());
+    stop.store(true, Ordering::Relaxed);
+    let error = reader.next(&mut text).unwrap_err().error;
+    assert_eq!((error.reason.as_str(), &*text), ("reading was stopped", "a"));
 }
 
 /// An unlinked file can still be read, and is still the manifest's.

@@ -73,7 +73,7 @@ fn read_compressed(bytes: &[u8]) -> Vec<Seen> {
 }
 
 fn read_source(path: &str, source: Box<dyn Read + Send>, options: &Arc<ReadOptions>) -> Vec<Seen> {
-    match ShardReader::from_source(&path.into(), source, options) {
+    match ShardReader::from_source(&path.into(), source, options, &Arc::default()) {
         Ok(mut reader) => read_on(&mut reader),
         Err(error) => vec![Seen::Error(error)],
     }
