@@ -46,13 +46,13 @@ impl Stretch {
         self.start + (hash >> self.shift) as usize * self.lines_per_bucket
     }
 
-    /// Doubles if evictions have reached a sixteenth of the buckets, and returns the places that were in use: the
+    /// Doubles if evictions have reached a quarter of the buckets, and returns the places that were in use: the
     /// content of each now belongs in one of two. Taken from the last, no new place is an old one that is still to be
     /// emptied. This is done in place, since touching memory for the first time is the main cost of growing.
     fn grow_if_due(&mut self) -> impl Iterator<Item = usize> + use<> {
         let before = self.used();
         let due =
-            self.pushed_out * 16 >= before.len() / self.lines_per_bucket && self.shift > self.least_shift;
+            self.pushed_out * 4 >= before.len() / self.lines_per_bucket && self.shift > self.least_shift;
         if due {
             self.shift -= 1;
             self.pushed_out = 0;
