@@ -107,10 +107,10 @@ impl AddedTokens {
             let mut spelling = entry.content.clone();
             if entry.normalized {
                 spelling = (rules.normalize)(&entry.content);
-                let spaces = if rules.spaces_are_markers { MARKER_TEXT } else { " " };
-                let marked = spelling.replace(' ', spaces);
-                if marked != entry.content {
-                    spellings.insert(id, marked);
+                let marked = rules.spaces_are_markers.then(|| spelling.replace(' ', MARKER_TEXT));
+                let marked = marked.as_ref().unwrap_or(&spelling);
+                if *marked != entry.content {
+                    spellings.insert(id, marked.clone());
                 }
             }
             by_id.insert(id, (spelling, entry));

@@ -270,7 +270,7 @@ class Folder:
         return Folder(self.path, index)
 
     def totals(self, parts: list[dict[str, Any]]) -> dict[str, int]:
-        """`items` and `bytes` of all parts, and what was counted: if all are there, also what no row stands after."""
+        """`items` and `bytes` of all parts, and what was counted: if all are there, also after the last row."""
         of_parts = {name: sum(part[name] for part in parts) for name in ("items", *COUNTED)}
         if self.is_complete(parts) and not _wrong(self.index.get("totals"), dict.fromkeys(COUNTED, int)):
             of_parts |= {name: self.index["totals"][name] for name in COUNTED}
