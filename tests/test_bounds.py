@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import subprocess
 import sys
 import textwrap
@@ -20,9 +21,14 @@ READ = """
 
 
 def read(shards, tokenizer, **arguments):
-    """The counts, the most MiB, and the most files open of a process that reads the shards."""
+    """The counts, the most MiB, and the most files open of a process that reads the shards.
+
+    glibc raises the size from which it maps memory once such memory has been freed, and after that what a thread frees
+    stays with its arena. A size that is set stays, and memory is counted as it is used.
+    """
+    environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": str(2**20)}
     command = [sys.executable, "-c", textwrap.dedent(READ), str(shards), str(tokenizer), json.dumps(arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100, env=environment)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -37,7 +43,7 @@ def test_a_bomb_costs_no_memory(tmp_path, tokenizer_file):
     assert (tmp_path / "bomb.jsonl.gz").stat().st_size < 2**18 + 2**16
     stats, memory, _ = read(tmp_path / "bomb.jsonl.gz", tokenizer_file, **arguments)
     assert (stats["documents"], stats["quarantined"]) == (2, 1)
-    assert memory < plain + 32
+    assert memory < plain + 64
 
 
 def test_a_thousand_shards_are_not_open_at_once(tmp_path, tokenizer_file):
@@ -56,7 +62,7 @@ def test_documents_larger_than_a_block_are_not_read_ahead_by_blocks(tmp_path, to
         (tmp_path / "shard.jsonl").write_text(documents * record)
         stats, memory[documents], _ = read(tmp_path / "shard.jsonl", tokenizer_file, batch_size=64, threads=8)
         assert stats["documents"] == documents
-    assert memory[20] < memory[5120] + 250
+    assert memory[20] < memory[5120] + 150
 
 
 def test_bad_lines_inside_a_window_cost_no_memory(tmp_path, tokenizer_file):
