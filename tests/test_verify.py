@@ -400,6 +400,17 @@ def test_what_differs_of_another_source_is_named(tmp_path, packing, capsys, shar
         )
 
 
+@pytest.mark.parametrize(("name", "value"), [("sequence_length", 0), ("lanes", "eight"), ("text_field", None)])
+def test_an_index_whose_arguments_no_dataset_takes(tmp_path, pack, capsys, name, value):
+    pack(tmp_path)
+    index = json.loads((tmp_path / "index.json").read_text())
+    index["source"]["arguments"][name] = value
+    (tmp_path / "index.json").write_text(json.dumps(index))
+    code, said = checked(capsys, "verify", tmp_path)
+    assert code == 1
+    assert said.startswith(f"error: {tmp_path}/index.json: the source cannot be packed again as it says: {name}=")
+
+
 def test_an_index_without_a_list_of_its_shards(tmp_path, pack, capsys, shard_folder):
     pack(tmp_path)
     index = json.loads((tmp_path / "index.json").read_text())

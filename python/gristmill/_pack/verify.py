@@ -10,7 +10,7 @@ import numpy as np
 from gristmill import _fingerprint
 from gristmill._dataset import PackedDataset
 from gristmill._encoder import Encoder
-from gristmill._errors import GristmillError
+from gristmill._errors import ArgumentError, ArgumentTypeError, GristmillError
 from gristmill._iterator import Element, PackedDatasetIterator
 from gristmill._manifest import below_common_folder, sizes_by_path
 from gristmill._pack.files import DamagedError
@@ -84,6 +84,8 @@ def _source_dataset(
             tokenizer or source["tokenizer"], engine="reference", special_tokens_in_text=special
         )
         return PackedDataset(list(shards) or source["shards"], tokenizer=encoder, **{**source["arguments"], **other})
+    except (ArgumentError, ArgumentTypeError) as error:
+        raise GristmillError(f"{folder.path / INDEX}: the source cannot be packed again as it says: {error}") from error
     except GristmillError:
         raise
     except (KeyError, TypeError) as error:
