@@ -1,11 +1,15 @@
 """`gristmill verify` and `inspect` of packed files: what is equal to its source, and what is said of damage."""
 
+import builtins
+import errno
 import gzip
+import io
 import json
 import os
 import re
 import shutil
 import struct
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -107,13 +111,19 @@ def test_a_note_that_cannot_be_read_is_a_difference(tmp_path, pack, capsys, chan
         assert (code, f"{tmp_path}/part-00001.json is damaged: " in found) == (3, True)
 
 
-def test_a_note_and_an_index_that_do_not_agree_are_both_named(tmp_path, pack, capsys):
+def test_a_note_and_an_index_that_do_not_agree_are_both_named(tmp_path, pack, packing, capsys):
     pack(tmp_path)
     note, index = tmp_path / "part-00001.json", tmp_path / "index.json"
-    said = f"{note} and index.json do not agree on what the part holds: one of them was changed"
+    said = (
+        f"{note} and index.json do not agree on what the part holds: one of them was changed; bring it back, or remove "
+        "the note and all later ones to have these parts written again"
+    )
     was = json.loads(note.read_text())
     note.write_text(json.dumps({**was, "items": was["items"] + 1}))
     assert verified(capsys, tmp_path) == (3, said)
+    before = index.read_bytes()
+    assert checked(capsys, *packing(tmp_path)) == (1, f"error: {said}\n")
+    assert index.read_bytes() == before
     note.write_text(json.dumps(was))
     found = json.loads(index.read_text())
     for parts in (found["parts"][:1], None):
@@ -409,6 +419,21 @@ def test_an_index_whose_arguments_no_dataset_takes(tmp_path, pack, capsys, name,
     code, said = checked(capsys, "verify", tmp_path)
     assert code == 1
     assert said.startswith(f"error: {tmp_path}/index.json: the source cannot be packed again as it says: {name}=")
+
+
+@pytest.mark.parametrize("name", ["index.json", "part-00000.json", "part-00001.npy"])
+def test_what_may_not_be_read_is_no_difference(tmp_path, pack, capsys, monkeypatch, name):
+    pack(tmp_path)
+    opened = io.open
+
+    def refuse(file, *arguments, **options):
+        if Path(file).name == name:
+            raise PermissionError(errno.EACCES, "Permission denied", str(file))
+        return opened(file, *arguments, **options)
+
+    for module in (io, builtins):
+        monkeypatch.setattr(module, "open", refuse)  # to the superuser, no file forbids it
+    assert checked(capsys, "verify", tmp_path) == (1, f"error: cannot read '{tmp_path}/{name}': Permission denied\n")
 
 
 def test_an_index_without_a_list_of_its_shards(tmp_path, pack, capsys, shard_folder):

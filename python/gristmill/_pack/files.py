@@ -57,12 +57,14 @@ def read_json(path: Path) -> Any:
     """The value in a file that `write_json` wrote.
 
     Raises:
-      DamagedError: it cannot be read, or is no JSON.
+      DamagedError: it is gone, or is no JSON.
+      GristmillError: it cannot be read.
     """
     try:
         return json.loads(path.read_bytes())
     except OSError as error:
-        raise DamagedError(f"cannot read {str(path)!r}: {error.strerror}") from error
+        kind = DamagedError if isinstance(error, FileNotFoundError) else GristmillError
+        raise kind(f"cannot read {str(path)!r}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise DamagedError(f"{path} is damaged: {error}") from error
 

@@ -173,17 +173,21 @@ class Folder:
           part: what its note says that it holds.
 
         Raises:
-          GristmillError: a file of it is gone, cut off or damaged.
+          DamagedError: a file of it is gone, cut off or damaged.
+          GristmillError: a file of it may not be read.
         """
         if wrong := self.wrong_size(part["files"]):
-            raise GristmillError(wrong)
+            raise DamagedError(wrong)
         shape = (len(self.index["fields"]), self.index["sequence_length"])
+        path = self.part_path(number)
         try:
-            items = self._format.read(self.part_path(number), self.index["dtype"], shape)
+            items = self._format.read(path, self.index["dtype"], shape)
+        except PermissionError as error:
+            raise GristmillError(f"cannot read {str(error.filename or path)!r}: {error.strerror}") from error
         except (GristmillError, OSError, RuntimeError, ValueError) as error:
-            raise GristmillError(f"cannot be read: {' '.join(str(error).split())}") from error
+            raise DamagedError(f"cannot be read: {' '.join(str(error).split())}") from error
         if len(items) != part["items"]:
-            raise GristmillError(f"{len(items):,} items are in the file, and {part['items']:,} were written")
+            raise DamagedError(f"{len(items):,} items are in the file, and {part['items']:,} were written")
         return items
 
     def wrong_size(self, sizes: dict[str, int]) -> str | None:
@@ -249,7 +253,8 @@ class Folder:
         listed = listed if isinstance(listed, list) else []
         number = next((n for n, (one, other) in enumerate(zip_longest(listed, parts)) if one != other), 0)
         raise DamagedError(
-            f"{self.note_path(number)} and {INDEX} do not agree on what the part holds: one of them was changed"
+            f"{self.note_path(number)} and {INDEX} do not agree on what the part holds: one of them was changed; bring "
+            "it back, or remove the note and all later ones to have these parts written again"
         )
 
     def is_complete(self, parts: list[dict[str, Any]]) -> bool:

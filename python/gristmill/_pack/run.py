@@ -62,6 +62,7 @@ def pack(
             }
             folder = Folder.create(path, index)
             parts = folder.parts(are_whole=True)
+            folder.check_listed(parts)
             resumed = len(parts)
             if not folder.is_complete(parts):
                 folder = folder.begun_again()

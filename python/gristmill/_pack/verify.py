@@ -189,7 +189,7 @@ def _part_difference(
     where = {"files": list(part["files"])}
     try:
         packed = folder.read(number, part)
-    except GristmillError as error:
+    except DamagedError as error:
         return {**where, "what": str(error)}
     before = iterator.stats()
     given = rows = 0
