@@ -177,7 +177,9 @@ def test_too_many_bad_records_end_the_run(tmp_path, encoder):
 def test_a_lane_without_documents_is_an_error_only_when_endless(tmp_path, encoder):
     write_shard(tmp_path / "empty.jsonl", [])
     assert list(make(tmp_path / "empty.jsonl", encoder)) == []
-    with pytest.raises(gm.ArgumentError, match=r"lane 0 has no sound document in its 1 shard: .* forever\. Leave"):
+    with pytest.raises(
+        gm.ArgumentError, match=r"lane 0 has no sound document in its 1 shard of epoch 0: .* forever\. Leave"
+    ):
         next(iter(make(tmp_path / "empty.jsonl", encoder, epochs=None)))
     (tmp_path / "other.jsonl").write_bytes(b'{"other": "field"}\n' * 3)
     lenient = make(tmp_path / "other.jsonl", encoder, epochs=None, on_error="quarantine", max_error_rate=1.0)

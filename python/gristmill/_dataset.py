@@ -69,7 +69,8 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
       packing: `"concat"`: documents are joined, and cut every `sequence_length` tokens. `"best_fit"`:
         documents that fit into a row are never cut; of longer ones full rows are cut first, and all the rest of
         a window is placed, longest first, each in the fullest row in which it fits. `"pad"`: one document a row.
-      fit_window: documents that `best_fit` places together. With a `seed`, at most `shuffle_window`.
+      fit_window: documents that `best_fit` places together, fewer where they hold 16 MiB of text. With a `seed`,
+        at most `shuffle_window`.
       truncation: what `pad` keeps of a document longer than a row, BOS and EOS included: `"right"` its start,
         `"left"` its end, `"middle"` its first and its last half row; `"split"` all of it, in several rows;
         `"error"` stops the run there.

@@ -65,7 +65,7 @@ class PackedDatasetIterator(HasThreads, _grain.Source, grain.DatasetIterator[Ele
           ShardError: a record cannot be used. What lies before it has been given; each further call raises
             the same error, and the state stays after the last element.
           StateError: the shards show that the state it goes on from is not of this stream.
-          ArgumentError: the iterator was closed; or `epochs=None`, and a lane's shards hold no document at all.
+          ArgumentError: the iterator was closed; or `epochs=None`, and a lane's shards of an epoch hold no document.
           GristmillError: the system refuses memory or threads, or this process is a fork of the iterator's own.
         """
         self._assert_not_closed()

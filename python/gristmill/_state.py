@@ -1,6 +1,6 @@
 """Saved states: their form, joining those of several hosts, and checking them.
 
-    {"version": 1, "fingerprint": "manifest=... tokenizer=... lanes=8 ...",
+    {"version": 2, "fingerprint": "manifest=... tokenizer=... lanes=8 ...",
      "step": 120, "row": 0, "lanes": {"0": "0 3 1041 ...", "1": "..."}}
 
 `step` counts whole steps that were delivered, `row` the rows of the next one when single rows are handed

@@ -218,8 +218,8 @@ impl Documents {
             return Ok(());
         }
         Err(Error::Argument(format!(
-            "the documents of lane {} are without tokens for a whole epoch: with epochs=None it would loop over them \
-             forever; use fewer lanes=, or leave its shards out",
+            "the documents of lane {} are without tokens for a whole epoch: with epochs=None each lane needs one in \
+             every epoch, or it might look for one forever; use fewer lanes=, or leave its shards out",
             self.lane
         )))
     }

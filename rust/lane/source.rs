@@ -194,10 +194,11 @@ impl Source {
                 None => String::new(),
             };
             return Err(Error::Argument(format!(
-                "lane {} has no sound document in its {}: with epochs=None it would loop over them forever{last}. Leave \
-                 these shards out, or use fewer lanes=",
+                "lane {} has no sound document in its {} of epoch {}: with epochs=None each lane needs one in every \
+                 epoch, or it might look for one forever{last}. Leave these shards out, or use fewer lanes=",
                 self.lane,
-                counted(shards, "shard")
+                counted(shards, "shard"),
+                self.place.epoch
             )));
         }
         self.found_any = false;
