@@ -1,9 +1,11 @@
 """`gristmill pack`: what is written is what the dataset gives, whatever happens in between."""
 
 import errno
+import gzip
 import json
 import os
 import re
+import shutil
 import signal
 import stat
 from pathlib import Path
@@ -278,6 +280,20 @@ def test_what_it_refuses(tmp_path, pack, packing, capsys):
     assert checked(capsys, *packing(tmp_path / "new", "--format", "megatron", "--field", "inputs"))[0] == 2
     assert checked(capsys, *packing(tmp_path / "new", "--field", "nothing"))[0] == 2
     assert not (tmp_path / "new").exists()
+
+
+def test_a_shard_that_changed_is_named(tmp_path, packing, capsys, shard_folder):
+    shutil.copytree(shard_folder, tmp_path / "shards")
+    command = packing(tmp_path / "packed")
+    command[1] = str(tmp_path / "shards" / "*" / "*.gz")
+    assert checked(capsys, *command)[0] == 0
+    larger = tmp_path / "shards" / "0005" / "en_head.json.gz"
+    larger.write_bytes(larger.read_bytes() + gzip.compress(b"\n"))
+    assert checked(capsys, *command) == (
+        1,
+        f"error: {tmp_path}/packed already holds files packed with other settings: the shards are not those that were "
+        f"packed (of another size: {larger}). Choose another folder, or delete this one\n",
+    )
 
 
 def test_a_folder_is_not_made_before_all_else_is_right(tmp_path, packing, tokenizer_file, capsys):

@@ -5,7 +5,7 @@
 Values are percent-encoded, so that a space parts two of them and nothing else.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -29,11 +29,11 @@ def without_policy(fingerprint: str) -> str:
     return " ".join(f"{name}={value}" for name, _, value in _pairs(fingerprint) if name not in _POLICY)
 
 
-def hindrances(saved: str, current: str, has_left_out: bool) -> str:
+def hindrances(saved: str, current: str, has_left_out: bool, **said: str) -> str:
     """Why a stream cannot go on as another one: what makes the two differ up to where the first was saved.
 
     Errors may be handled in another way from there on. Longer lines may be accepted if no record was left out
-    before. Empty if it can go on.
+    before. Empty if it can go on. First is what is `said` of some names in place of their values.
     """
     before, after = parse(saved), parse(current)
     changed = _changed(before, after) - _POLICY
@@ -41,27 +41,28 @@ def hindrances(saved: str, current: str, has_left_out: bool) -> str:
         old, new = before.get("max_document_bytes", ""), after.get("max_document_bytes", "")
         if old.isdecimal() and new.isdecimal() and int(old) < int(new):
             changed.remove("max_document_bytes")
-    return _told(before, after, changed, _WORDS)
+    return _told(before, after, changed, _WORDS, said)
 
 
 def differences(one: str, other: str, words: str = _WORDS, **said: str) -> str:
     """What two fingerprints do not share, each of it in these words; first what is said of some names in its place."""
     before, after = parse(one), parse(other)
-    changed = _changed(before, after)
-    told = [what for name, what in said.items() if name in changed]
-    rest = _told(before, after, changed - said.keys(), words)
-    return ", ".join([*told, *filter(None, [rest])]) or f"{one!r} and {other!r}"
+    return _told(before, after, _changed(before, after), words, said) or f"{one!r} and {other!r}"
 
 
 def _changed(before: Mapping[str, str], after: Mapping[str, str]) -> set[str]:
     return {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
 
 
-def _told(before: Mapping[str, str], after: Mapping[str, str], changed: Iterable[str], words: str) -> str:
-    return ", ".join(
+def _told(
+    before: Mapping[str, str], after: Mapping[str, str], changed: set[str], words: str, said: Mapping[str, str]
+) -> str:
+    told = [what for name, what in said.items() if name in changed]
+    told += [
         words.format(name=name, before=before.get(name, "not there"), after=after.get(name, "not there"))
-        for name in sorted(changed)
-    )
+        for name in sorted(changed - said.keys())
+    ]
+    return ", ".join(told)
 
 
 def _pairs(fingerprint: str) -> list[tuple[str, str, str]]:

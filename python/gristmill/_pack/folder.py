@@ -18,6 +18,7 @@ from gristmill._errors import GristmillError, MissingShardError
 from gristmill._pack import files
 from gristmill._pack.files import DamagedError
 from gristmill._pack.formats import FORMATS, Format
+from gristmill._pack.source import said_of_changes
 
 INDEX = "index.json"
 PART = "part-"
@@ -117,7 +118,8 @@ class Folder:
     def _check_goes_on(self, wanted: dict[str, Any], changed: list[str], parts: int) -> None:
         saved, current = self.index["fingerprint"], wanted["fingerprint"]
         behind = _state.check(self.note(parts - 1)["state"])
-        different = _fingerprint.hindrances(saved, current, _state.has_left_out(behind))
+        told = said_of_changes(self.index["source"], wanted["source"].get("sizes", {}))
+        different = _fingerprint.hindrances(saved, current, _state.has_left_out(behind), **told)
         said = _OF_STREAM if different else {"fingerprint"}
         reasons = [different] if different else []
         reasons += [f"{name} was {self.index.get(name)} and is {wanted[name]}" for name in changed if name not in said]

@@ -1,6 +1,6 @@
 """`gristmill verify`: packed files against their source, encoded again by the reference engine."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -12,18 +12,17 @@ from gristmill._dataset import PackedDataset
 from gristmill._encoder import Encoder
 from gristmill._errors import ArgumentError, ArgumentTypeError, GristmillError
 from gristmill._iterator import Element, PackedDatasetIterator
-from gristmill._manifest import below_common_folder, sizes_by_path
+from gristmill._manifest import sizes_by_path
 from gristmill._pack.files import DamagedError
 from gristmill._pack.folder import COUNTED, INDEX, Folder
 from gristmill._pack.run import go_behind, make_index, make_unit
+from gristmill._pack.source import said_of_changes
 from gristmill._pack.units import IDS, Unit
 from gristmill._progress import Progress
 from gristmill._settings import PROVENANCE
 
 # Of a row's provenance: 16 bytes each.
 _MOST_ENTRIES = 4096
-# Of many shards, so many are named.
-_NAMED = 5
 
 
 def verify(
@@ -106,8 +105,7 @@ def _check_source(folder: Folder, dataset: PackedDataset) -> None:
         reason = _fingerprint.differences(
             packed,
             source,
-            manifest=_other_shards(folder.index["source"].get("sizes"), sizes_by_path(dataset.manifest)),
-            tokenizer="the tokenizer is not the one that was packed with",
+            **said_of_changes(folder.index["source"], sizes_by_path(dataset.manifest)),
         )
         raise GristmillError(
             f"{folder.path} does not match this source: {reason}; name the right one with --shards and --tokenizer"
@@ -117,26 +115,6 @@ def _check_source(folder: Folder, dataset: PackedDataset) -> None:
             raise DamagedError(
                 f"{folder.path / INDEX} is damaged: its {name} is {folder.index[name]}, and that of its source {value}"
             )
-
-
-def _other_shards(packed: Any, now: Mapping[str, int]) -> str:
-    """Which shards, given the sizes of all by their paths, are not those that were packed."""
-    said = "the shards are not those that were packed"
-    if not isinstance(packed, dict) or not packed:  # An index made before they were noted lacks them.
-        return said
-    if packed.keys().isdisjoint(now):  # They are somewhere else by now.
-        packed, now = (dict(zip(below_common_folder(sizes), sizes.values(), strict=True)) for sizes in (packed, now))
-    found = {
-        "missing": packed.keys() - now.keys(),
-        "not packed": now.keys() - packed.keys(),
-        "of another size": {path for path in packed.keys() & now.keys() if packed[path] != now[path]},
-    }
-    return f"{said} ({'; '.join(f'{what}: {_some(paths)}' for what, paths in found.items() if paths)})"
-
-
-def _some(paths: Collection[str]) -> str:
-    rest = len(paths) - _NAMED
-    return ", ".join(sorted(paths)[:_NAMED]) + (f" and {rest:,} more" if rest > 0 else "")
 
 
 def _first_difference(
