@@ -6,7 +6,7 @@ use super::Position;
 use super::inflate::Inflated;
 
 /// Inflated bytes requested at once.
-const CHUNK_BYTES: usize = 128 << 10;
+pub const CHUNK_BYTES: usize = 128 << 10;
 
 /// What [`Lines::next`] found.
 #[derive(Debug, PartialEq, Eq)]

@@ -23,6 +23,7 @@ use crate::error::{Error, ShardError};
 
 pub use inflate::INPUT_BYTES;
 pub use json::Member;
+pub use lines::CHUNK_BYTES;
 pub use reader::ShardReader;
 
 /// What to read, and how much to accept.
