@@ -65,7 +65,7 @@ class Folder:
 
         Raises:
           MissingShardError: there is none.
-          GristmillError: it is of another version.
+          GristmillError: its index is of another version, or cannot be read.
           DamagedError: its index is damaged.
         """
         index = (path.parent if path.is_file() else path) / INDEX
@@ -118,7 +118,7 @@ class Folder:
     def _check_goes_on(self, wanted: dict[str, Any], changed: list[str], parts: int) -> None:
         saved, current = self.index["fingerprint"], wanted["fingerprint"]
         behind = _state.check(self.note(parts - 1)["state"])
-        told = said_of_changes(self.index["source"], wanted["source"].get("sizes", {}))
+        told = said_of_changes(self.index["source"], wanted["source"]["sizes"]) if saved != current else {}
         different = _fingerprint.hindrances(saved, current, _state.has_left_out(behind), **told)
         said = _OF_STREAM if different else {"fingerprint"}
         reasons = [different] if different else []
@@ -138,6 +138,7 @@ class Folder:
 
         Raises:
           DamagedError: a note or, if asked for, a file is damaged.
+          GristmillError: a note cannot be read.
         """
         found: list[dict[str, Any]] = []
         while self.note_path(len(found)).is_file():

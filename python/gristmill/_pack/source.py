@@ -24,7 +24,7 @@ def said_of_changes(packed: Mapping[str, Any], sizes: Mapping[str, int]) -> dict
 
 def _other_shards(packed: Any, now: Mapping[str, int]) -> str:
     said = "the shards are not those that were packed"
-    if not isinstance(packed, dict) or not packed or not now:  # An index made before they were noted lacks them.
+    if not isinstance(packed, dict) or not packed:  # An index made before they were noted lacks them.
         return said
     if packed.keys().isdisjoint(now):  # They are somewhere else by now.
         packed, now = (dict(zip(below_common_folder(sizes), sizes.values(), strict=True)) for sizes in (packed, now))

@@ -85,8 +85,6 @@ def _source_dataset(
         return PackedDataset(list(shards) or source["shards"], tokenizer=encoder, **{**source["arguments"], **other})
     except (ArgumentError, ArgumentTypeError) as error:
         raise GristmillError(f"{folder.path / INDEX}: the source cannot be packed again as it says: {error}") from error
-    except GristmillError:
-        raise
     except (KeyError, TypeError) as error:
         raise DamagedError(f"{folder.path / INDEX} is damaged: {error}") from error
 
