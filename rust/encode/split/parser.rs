@@ -6,7 +6,7 @@
 
 use regex_syntax::hir::{ClassUnicode, ClassUnicodeRange};
 
-use super::pattern::{Node, first_of, named_set, single};
+use super::pattern::{Node, first_of, named_set, negated, single, word, word_in_class};
 use super::right_groups::RightGroups;
 
 /// The largest count in `{m,n}`; more would only make the automaton large.
@@ -18,10 +18,26 @@ const MAX_POSSESSIVE: usize = 64;
 /// The deepest nesting of groups: parsing them, and compiling them to an automaton, is recursive.
 const MAX_DEPTH: usize = 64;
 
-/// General categories, and scripts.
+/// General categories, other properties, and scripts.
 pub const PROPERTIES: &str = "L Lu Ll Lt Lm Lo M Mn Mc Me N Nd Nl No P Pc Pd Ps Pe Pi Pf Po S Sm Sc Sk So Z Zs \
-     Letter Uppercase_Letter Lowercase_Letter Mark Number Decimal_Number Punctuation Symbol \
-     Arabic Bengali Cyrillic Devanagari Greek Han Hangul Hebrew Hiragana Katakana Latin Tamil Thai";
+     C Cc Cf Co Letter Uppercase_Letter Lowercase_Letter Mark Number Decimal_Number Punctuation Symbol \
+     Alphabetic Lowercase Uppercase Ideographic \
+     Arabic Armenian Bengali Bopomofo Cyrillic Devanagari Ethiopic Georgian Greek Gujarati Gurmukhi Han Hangul Hebrew \
+     Hiragana Kannada Katakana Khmer Lao Latin Malayalam Mongolian Myanmar Oriya Sinhala Tamil Telugu Thai Tibetan";
+
+/// Brackets of POSIX, and the same classes in regex-syntax's words.
+pub const POSIX: [(&str, &str); 10] = [
+    ("alnum", r"[\p{Alphabetic}\p{Nd}]"),
+    ("alpha", r"\p{Alphabetic}"),
+    ("blank", r"[\t\p{Zs}]"),
+    ("cntrl", r"\p{Cc}"),
+    ("digit", r"\p{Nd}"),
+    ("lower", r"\p{Lowercase}"),
+    ("punct", r"[\p{P}\p{S}]"),
+    ("space", r"\s"),
+    ("upper", r"\p{Uppercase}"),
+    ("xdigit", "[0-9A-Fa-f]"),
+];
 
 /// Two ASCII letters that fold together into one character outside ASCII (ß, ﬀ, ﬁ, ﬂ, ﬆ), which
 /// Oniguruma would match under `(?i:...)` and a set of single characters cannot express.
@@ -201,10 +217,13 @@ impl Parser {
             Some('(') => self.group(),
             Some('[') => self.class().map(Node::Class),
             Some('\\') if self.eat("b") => Ok(Node::WordBoundary),
+            Some('\\') if self.eat("w") => Ok(Node::Class(word())),
+            Some('\\') if self.eat("W") => Ok(Node::Class(negated(word()))),
             Some('\\') => self.escape().map(Node::Class),
+            Some('.') => Ok(Node::Class(negated(single('\n')))),
             // In Oniguruma `$` is the end of a line, and the end of the text even after a newline.
             Some('$') => Ok(Node::Ahead { set: single('\n'), at_end: true }),
-            Some(c @ ('.' | '^' | '*' | '+' | '?' | '{')) => Err(format!("'{c}' in a split pattern")),
+            Some(c @ ('^' | '*' | '+' | '?' | '{')) => Err(format!("'{c}' in a split pattern")),
             Some(c) => self.folded(c).map(Node::Class),
             None => Err("a split pattern that ends unexpectedly".into()),
         }
@@ -275,6 +294,10 @@ impl Parser {
             Some('r') => Ok(single('\r')),
             Some('n') => Ok(single('\n')),
             Some('t') => Ok(single('\t')),
+            Some('f') => Ok(single('\x0C')),
+            Some('v') => Ok(single('\x0B')),
+            Some('h') => named_set("[0-9A-Fa-f]"),
+            Some('H') => named_set("[^0-9A-Fa-f]"),
             Some(c @ ('s' | 'S' | 'd' | 'D')) => named_set(&format!("\\{c}")),
             Some(c @ ('p' | 'P')) => self.property(c),
             Some(c @ ('u' | 'x')) if !self.ignore_case => self.code_point(c).map(single),
@@ -315,6 +338,15 @@ impl Parser {
             return Err(format!("\\{letter}{{{name}}} in a split pattern"));
         }
         named_set(&format!("\\{letter}{{{name}}}"))
+    }
+
+    /// The rest of a bracket of POSIX, `[:alpha:]` or `[:^alpha:]`.
+    fn posix(&mut self) -> Result<ClassUnicode, String> {
+        let is_negated = self.eat("^");
+        let found = POSIX.into_iter().find(|(name, _)| self.eat(&format!("{name}:]")));
+        let (_, class) = found.ok_or("an unsupported nested class in a split pattern")?;
+        let set = named_set(class)?;
+        Ok(if is_negated { negated(set) } else { set })
     }
 
     /// A bracketed class, its opening bracket already read: `^` binds least tightly, then `&&`.
@@ -380,10 +412,11 @@ impl Parser {
 
     fn class_atom(&mut self) -> Result<ClassUnicode, String> {
         match self.next() {
+            Some('\\') if self.eat("w") => Ok(word_in_class()),
+            Some('\\') if self.eat("W") => Ok(negated(word_in_class())),
             Some('\\') => self.escape(),
-            Some('[') if self.ignore_case || self.peek() == Some(':') => {
-                Err("an unsupported nested class in a split pattern".into())
-            }
+            Some('[') if self.ignore_case => Err("an unsupported nested class in a split pattern".into()),
+            Some('[') if self.eat(":") => self.posix(),
             Some('[') => {
                 self.enter()?;
                 let set = self.class()?;

@@ -55,9 +55,7 @@ impl Node {
 
     /// Whether the pattern matches at every place, so that there are no gaps between matches.
     pub fn covers_all_text(&self) -> bool {
-        let mut gaps = self.certain();
-        gaps.negate();
-        gaps.ranges().is_empty()
+        negated(self.certain()).ranges().is_empty()
     }
 
     /// Calls `visit` for each set in the tree.
@@ -165,6 +163,23 @@ pub fn set_where(holds: impl Fn(char) -> bool) -> ClassUnicode {
     ClassUnicode::new(
         ('\0'..=char::MAX).filter(|&c| holds(c)).map(|c| ClassUnicodeRange::new(c, c)).collect::<Vec<_>>(),
     )
+}
+
+/// The characters of `\w`, and those that `\b` takes for characters of words: in Latin-1 all digits and fractions are,
+/// and joiners are not.
+pub fn word() -> ClassUnicode {
+    named_set(r"[[\w²³¹¼½¾]--[\x{200C}\x{200D}]]").expect("regex-syntax knows these classes")
+}
+
+/// The characters of `\w` in a bracketed class, where superscripts and fractions are not among them.
+pub fn word_in_class() -> ClassUnicode {
+    named_set(r"[\w--[\x{200C}\x{200D}]]").expect("regex-syntax knows these classes")
+}
+
+/// All other characters.
+pub fn negated(mut set: ClassUnicode) -> ClassUnicode {
+    set.negate();
+    set
 }
 
 /// The set of one character.

@@ -4,7 +4,7 @@ use regex_syntax::hir::ClassUnicode;
 use serde_json::Value;
 
 use super::parser::parse;
-use super::pattern::{Node, named_set, set_where};
+use super::pattern::{Node, named_set, negated, set_where};
 use crate::encode::lazy::Lazy;
 use crate::encode::spelling::CHARACTERS;
 
@@ -137,18 +137,40 @@ fn split_pattern(json: &Value) -> Result<Node, String> {
 
 /// The pattern whose matches and gaps are the pieces, if there is one.
 fn isolated(pattern: Node, behaviour: &str, invert: bool) -> Result<Node, String> {
-    match behaviour {
+    let class = || {
+        let class = class_of(&pattern);
+        class.ok_or_else(|| format!("the behaviour {behaviour} and a pattern that is not a single class"))
+    };
+    match (behaviour, invert) {
         // Inverting swaps matches and gaps, and both are pieces.
-        "Isolated" => Ok(pattern),
-        "Removed" if invert && pattern.covers_all_text() => Ok(pattern),
-        "Contiguous" => match pattern {
-            Node::Class(set) => Ok(Node::run(set)),
-            Node::Repeat { ref node, min: 1, max: None } if matches!(**node, Node::Class(_)) => Ok(pattern),
-            _ => Err("the behaviour Contiguous and a pattern that is not a single class".into()),
-        },
-        "Removed" if invert => Err("the behaviour Removed and a pattern that does not cover all text".into()),
-        other => Err(format!("the behaviour {other}")),
+        ("Isolated", _) => Ok(pattern),
+        ("Removed", true) if pattern.covers_all_text() => Ok(pattern),
+        ("Removed", true) => Err("the behaviour Removed and a pattern that does not cover all text".into()),
+        ("Contiguous", _) => Ok(Node::run(class()?.clone())),
+        // A match goes with the gap before it, or behind it; inverted, a gap goes with the match.
+        ("MergedWithPrevious", false) | ("MergedWithNext", true) => {
+            let gap = Node::run(negated(class()?.clone()));
+            Ok(Node::Alternate(vec![Node::concat(vec![optional(gap.clone()), pattern]), gap]))
+        }
+        ("MergedWithNext", false) | ("MergedWithPrevious", true) => {
+            let gap = Node::run(negated(class()?.clone()));
+            Ok(Node::Alternate(vec![Node::concat(vec![pattern, optional(gap.clone())]), gap]))
+        }
+        (other, _) => Err(format!("the behaviour {other}")),
     }
+}
+
+/// The class that a pattern matches one character, or a run, of.
+fn class_of(pattern: &Node) -> Option<&ClassUnicode> {
+    match pattern {
+        Node::Class(set) => Some(set),
+        Node::Repeat { min: 1, max: None, .. } => pattern.repeated(),
+        _ => None,
+    }
+}
+
+fn optional(node: Node) -> Node {
+    Node::Repeat { node: Box::new(node), min: 0, max: Some(1) }
 }
 
 fn flag(json: &Value, name: &str, default: Option<bool>) -> Result<bool, String> {

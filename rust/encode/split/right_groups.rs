@@ -7,7 +7,7 @@
 
 use regex_syntax::hir::ClassUnicode;
 
-use super::pattern::{Node, named_set};
+use super::pattern::{Node, negated, word};
 
 /// Cuts runs of characters into groups of one size, but for the first, which may be smaller.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,11 +77,7 @@ impl RightGroups {
             Node::Ahead { set, at_end } => (set.clone(), *at_end),
             Node::Class(set) => (set.clone(), false),
             // Behind characters of words, it is in front of all others.
-            Node::WordBoundary if is_within(class, &word()) => {
-                let mut others = word();
-                others.negate();
-                (others, true)
-            }
+            Node::WordBoundary if is_within(class, &word()) => (negated(word()), true),
             _ => return None,
         };
         let mut both = before.clone();
@@ -95,11 +91,6 @@ impl RightGroups {
             cuts: GroupCuts { size: size as usize, isolated: first.is_some() },
         })
     }
-}
-
-/// The characters that `\b` takes for those of words: in Latin-1 all digits and fractions are, and joiners are not.
-pub fn word() -> ClassUnicode {
-    named_set(r"[[\w²³¹¼½¾]--[\x{200C}\x{200D}]]").expect("regex-syntax knows these classes")
 }
 
 fn is_within(set: &ClassUnicode, other: &ClassUnicode) -> bool {

@@ -3,14 +3,21 @@
 use tokenizers::utils::SysRegex;
 use unicode_categories::UnicodeCategories;
 
-use crate::encode::split::parser::{PROPERTIES, parse};
-use crate::encode::split::pattern::{Node, named_set, set_where};
+use crate::encode::split::parser::{POSIX, PROPERTIES, parse};
+use crate::encode::split::pattern::{Node, set_where, word};
 use crate::encode::split::recognise::punctuation;
-use crate::encode::split::right_groups::word;
 
 /// Every Unicode scalar value in order.
 fn every_character() -> String {
     ('\0'..=char::MAX).collect()
+}
+
+/// What the reference finds of a pattern in every character, and the characters of the class that is made of it.
+fn both(pattern: &str, text: &str) -> (String, String) {
+    let found = SysRegex::new(pattern).unwrap();
+    let Node::Class(set) = parse(pattern).unwrap() else { panic!("{pattern} is one class") };
+    let own = set.ranges().iter().flat_map(|range| range.start()..=range.end()).collect();
+    (found.find_iter(text).map(|(start, end)| &text[start..end]).collect(), own)
 }
 
 #[test]
@@ -18,11 +25,10 @@ fn every_code_point_has_the_reference_class() {
     let text = every_character();
     let properties =
         PROPERTIES.split(' ').flat_map(|name| [format!(r"\p{{{name}}}"), format!(r"\P{{{name}}}")]);
-    for class in [r"\s", r"\S", r"\d", r"\D"].map(str::to_owned).into_iter().chain(properties) {
-        let expected: String =
-            SysRegex::new(&class).unwrap().find_iter(&text).map(|(start, end)| &text[start..end]).collect();
-        let set = named_set(&class).unwrap();
-        let own: String = set.ranges().iter().flat_map(|range| range.start()..=range.end()).collect();
+    let posix = POSIX.iter().flat_map(|(name, _)| [format!("[[:{name}:]]"), format!("[x[:^{name}:]]")]);
+    let others = r". \s \S \d \D \w \W [\w] [^\w] [\W] [^\W.] [\w&&[^x]] [[\w]一] \h \H [\h] [^\H] \f \v [\f\v] (?i:\w)";
+    for class in others.split(' ').map(str::to_owned).chain(properties).chain(posix) {
+        let (expected, own) = both(&class, &text);
         assert!(own == expected, "{class} differs from the reference's");
     }
 }
@@ -32,10 +38,7 @@ fn every_letter_folds_as_in_the_reference() {
     let text = every_character();
     for letter in 'a'..='z' {
         let pattern = format!("(?i:{letter})");
-        let expected: String =
-            SysRegex::new(&pattern).unwrap().find_iter(&text).map(|(start, end)| &text[start..end]).collect();
-        let Node::Class(set) = parse(&pattern).unwrap() else { panic!("{pattern} is one class") };
-        let own: String = set.ranges().iter().flat_map(|range| range.start()..=range.end()).collect();
+        let (expected, own) = both(&pattern, &text);
         assert_eq!(own, expected, "{pattern}");
     }
 }

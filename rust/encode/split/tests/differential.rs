@@ -247,6 +247,10 @@ fn other_patterns() {
         r"\d{1,3}(?=(?:\d{3})*\b)",
         r"\d{1,2}(?=(\d{2})*(?!\d))",
         r"(?=(?:[1中]{2})+[a\s])",
+        r"\w+|[^\w\s]+|\s+(?!\S)|\s",
+        r" ?[\w'²]+|\W",
+        r"[[:alpha:]]+|[[:^alpha:]&&[:digit:]]{1,3}|.",
+        r".\h|\H+\s|[^.\f\v]",
         r"[^a-m&&[^x]\p{L}]+|[\p{Latin}&&a-z[A-F]&&[^d-e]]|[&a]&[a&]|\P{Cyrillic}+",
     ];
     for pattern in patterns {
@@ -323,6 +327,37 @@ fn sequences_of_runs() {
     }
     // The others have too many classes, or end lines that are no pieces.
     assert!(by_runs * 2 > sequences, "{by_runs} of {sequences}");
+}
+
+/// What becomes of the matches of a class, before and behind other steps.
+#[test]
+fn behaviours_of_a_split() {
+    let mut random = Random::new(13);
+    let mut text = String::new();
+    for behavior in ["MergedWithPrevious", "MergedWithNext", "Contiguous", "Isolated"] {
+        let steps = [
+            json!({"type": "Punctuation", "behavior": behavior}),
+            json!({"type": "Split", "pattern": {"String": " "}, "behavior": behavior, "invert": false}),
+            json!({"type": "Split", "pattern": {"String": "a"}, "behavior": behavior, "invert": true}),
+            json!({"type": "Split", "pattern": {"Regex": r"\s+"}, "behavior": behavior, "invert": false}),
+            json!({"type": "Split", "pattern": {"Regex": r"\W+"}, "behavior": behavior, "invert": true}),
+        ];
+        let mut pairs = Vec::new();
+        for first in &steps {
+            for second in &steps {
+                let byte_level = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true,
+                                        "use_regex": false});
+                let json = json!({"type": "Sequence", "pretokenizers": [first, byte_level, second]});
+                pairs.push(Pair::new(&json.to_string(), &json));
+            }
+        }
+        for _ in 0..environment("GRISTMILL_CASES", 2000) / 20 {
+            random.text(&mut text);
+            for pair in &mut pairs {
+                pair.check(&text);
+            }
+        }
+    }
 }
 
 /// Attempts to match that run on and fail, in states that depend on where they began.

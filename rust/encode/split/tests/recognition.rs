@@ -33,8 +33,8 @@ fn what_is_refused_says_why() {
         ),
         (before_byte_level(&split("a", "Removed", false)), "a Split with the behaviour Removed"),
         (
-            before_byte_level(&split("a", "MergedWithNext", false)),
-            "a Split with the behaviour MergedWithNext",
+            before_byte_level(&split("ab", "MergedWithNext", false)),
+            "a Split with the behaviour MergedWithNext and a pattern that is not a single class",
         ),
         (
             before_byte_level(&split("a*", "Isolated", false)),
@@ -53,7 +53,7 @@ fn what_is_refused_says_why() {
         (before_byte_level(&split(r"[[a]-z]", "Isolated", false)), "an unsupported range in a split pattern"),
         (before_byte_level(&split(r"[a-[z]]", "Isolated", false)), "an unsupported range in a split pattern"),
         (
-            before_byte_level(&split(r"[[:alpha:]]", "Isolated", false)),
+            before_byte_level(&split(r"[[:graph:]]", "Isolated", false)),
             "an unsupported nested class in a split pattern",
         ),
         (
