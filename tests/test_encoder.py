@@ -4,10 +4,12 @@ import copy
 import gzip
 import json
 import pickle
+import signal
 import subprocess
 import sys
 import textwrap
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -292,6 +294,29 @@ def test_an_interrupt_of_a_process_s_first_encode_is_no_panic(tokenizer_file):
     command = [sys.executable, "-c", textwrap.dedent(code), str(tokenizer_file)]
     process = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert (process.stdout, process.stderr) == ("interrupted\n", "")
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_batch_can_be_interrupted(tokenizer_json, texts, threads):
+    # Slow enough to be interrupted: the reference engine.
+    encoder = gm.Encoder.from_bytes(tokenizer_json, engine="reference")
+
+    def interrupt(number, frame):
+        raise TimeoutError
+
+    start = time.process_time()
+    encoder.encode_batch(texts, threads)
+    once = time.process_time() - start
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, once)
+    start = time.process_time()
+    try:
+        with pytest.raises(TimeoutError):
+            encoder.encode_batch(texts * 100, threads)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert time.process_time() - start < 50 * once
 
 
 def test_dropout_is_encoded_but_gives_no_stream(tmp_path):

@@ -191,7 +191,7 @@ class Encoder:
             raise
 
     def encode_batch(self, texts: Sequence[str], threads: int | None = None) -> "tuple[Ids, npt.NDArray[np.int64]]":
-        """The ids of many texts, on several threads.
+        """The ids of many texts, on several threads. Signals are handled between texts: Ctrl-C ends the call.
 
         Args:
           texts: what to encode.
@@ -205,6 +205,7 @@ class Encoder:
           ArgumentTypeError: `texts` is no list of strings.
           ArgumentError: a text holds lone surrogates, or `threads` is not allowed.
           TokenizerError: the `tokenizers` library cannot encode a text; the message says which.
+          GristmillError: there are no more threads to be had.
         """
         if isinstance(texts, (str, bytes)):
             raise _arguments.wrong_type("texts", texts, "a list of strings")

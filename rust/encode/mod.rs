@@ -9,6 +9,7 @@
 //! fast.
 
 mod added;
+mod batch;
 mod cache;
 mod cuts;
 mod fast;
@@ -28,9 +29,7 @@ mod text;
 mod utf8;
 mod vocab;
 
-use std::iter;
 use std::num::NonZero;
-use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::thread;
 
@@ -258,55 +257,13 @@ impl Encoder {
 
     /// The ids of a text, on this thread.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
-        let (mut ids, _) = self.encode_part(&[text]).map_err(|(_, error)| error)?;
-        ids.shrink_to_fit();
-        Ok(ids)
-    }
-
-    /// The ids of all texts one after another, and the offset at which each text's ids begin, followed by their total
-    /// number. An error names the first text that cannot be encoded.
-    pub fn encode_batch<T: AsRef<str> + Sync>(
-        &self,
-        texts: &[T],
-        threads: usize,
-    ) -> Result<(Vec<u32>, Vec<i64>)> {
-        let mut shares = shares(texts, threads).into_iter();
-        let encode = |(first, texts): (usize, &[T])| {
-            self.encode_part(texts).map_err(|(place, error)| in_batch(first + place, error))
-        };
-        thread::scope(|scope| {
-            // This thread takes the first share: its caches are warm, and there may be no other.
-            let own = shares.next();
-            let start = |share| thread::Builder::new().spawn_scoped(scope, move || encode(share));
-            let threads: Vec<_> = shares.map(start).collect();
-            let (mut ids, ends) = own.map_or(Ok(Default::default()), encode)?;
-            let mut offsets: Vec<i64> = iter::once(0).chain(ends.iter().map(|end| *end as i64)).collect();
-            for thread in threads {
-                let cannot_start = |error| Error::System(format!("cannot start a thread: {error}"));
-                let joined = thread.map_err(cannot_start)?.join();
-                let (part, ends) = joined.unwrap_or_else(|panic| resume_unwind(panic))?;
-                offsets.extend(ends.iter().map(|end| (ids.len() + end) as i64));
-                ids.extend(part);
-            }
-            ids.shrink_to_fit();
-            Ok((ids, offsets))
-        })
-    }
-
-    /// The ids of texts and where each text's end, or the first text that cannot be encoded and why.
-    fn encode_part<T: AsRef<str>>(&self, texts: &[T]) -> Result<(Vec<u32>, Vec<usize>), (usize, Error)> {
         let mut worker = self.worker();
         // Enough room for most texts: growing would touch new memory repeatedly.
-        let bytes: usize = texts.iter().map(|text| text.as_ref().len()).sum();
-        let mut ids = Vec::with_capacity(bytes / 3);
-        let mut ends = Vec::with_capacity(texts.len());
-        let outcome = texts.iter().enumerate().try_for_each(|(place, text)| {
-            worker.encode(text.as_ref(), &mut ids).map_err(|error| (place, error))?;
-            ends.push(ids.len());
-            Ok(())
-        });
-        self.shared.keep(worker.fast);
-        outcome.map(|()| (ids, ends))
+        let mut ids = Vec::with_capacity(text.len() / 3);
+        let outcome = worker.encode(text, &mut ids);
+        worker.release();
+        ids.shrink_to_fit();
+        outcome.map(|()| ids)
     }
 
     /// What one thread needs to encode.
@@ -324,6 +281,11 @@ impl EncodeWorker {
             Some(fast) => fast.encode(text, ids),
             None => self.shared.reference()?.encode(text, ids),
         }
+    }
+
+    /// Leaves it, with what it has cached, to later calls of [`Encoder::encode`] and [`Encoder::encode_batch`].
+    fn release(self) {
+        self.shared.keep(self.fast);
     }
 }
 
@@ -378,33 +340,6 @@ fn make_reference(json: &[u8], options: &EncoderOptions) -> Result<Reference> {
     Reference::from_bytes(json, options.special_tokens_in_text == SpecialTokens::Text)
 }
 
-/// What is wrong with one text of a batch.
-fn in_batch(place: usize, error: Error) -> Error {
-    match error {
-        Error::Tokenizer(reason) => Error::Tokenizer(format!("texts[{place}]: {reason}")),
-        other => other,
-    }
-}
-
-/// Texts in order, in shares of about equal size in bytes, each with the place of its first text: one for each thread,
-/// or fewer.
-fn shares<T: AsRef<str>>(texts: &[T], threads: usize) -> Vec<(usize, &[T])> {
-    /// Encoding fewer bytes than this takes less time than starting a thread.
-    const LEAST: usize = 16 << 10;
-    let bytes: usize = texts.iter().map(|text| text.as_ref().len()).sum();
-    let share = bytes.div_ceil(threads.max(1)).max(LEAST);
-    let (mut shares, mut first, mut filled) = (Vec::new(), 0, 0);
-    for (place, text) in texts.iter().enumerate() {
-        if filled >= share && shares.len() + 1 < threads {
-            shares.push((first, &texts[first..place]));
-            (first, filled) = (place, 0);
-        }
-        filled += text.as_ref().len();
-    }
-    shares.push((first, &texts[first..]));
-    shares
-}
-
 /// The fast engine, or a sentence that says why it is not available.
 fn make_fast(json: &[u8], options: &EncoderOptions) -> Result<FastEncoder, String> {
     if options.engine == Engine::Reference {
@@ -423,17 +358,6 @@ fn make_fast(json: &[u8], options: &EncoderOptions) -> Result<FastEncoder, Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn there_are_no_more_shares_than_threads() {
-        let large = "a".repeat(64 << 10);
-        let texts = [&large, "", &large, "", "", &large, ""];
-        for threads in 1..6 {
-            let shares = shares(&texts, threads);
-            assert!(shares.len() <= threads && shares.len() >= threads.min(3), "{threads}: {}", shares.len());
-            assert_eq!(shares.iter().map(|(_, texts)| texts.len()).sum::<usize>(), texts.len());
-        }
-    }
 
     #[test]
     fn the_version_is_that_of_the_crate() {

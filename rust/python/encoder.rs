@@ -6,6 +6,7 @@ use pyo3::pybacked::PyBackedStr;
 use pyo3::types::PyBytes;
 
 use super::error::guarded;
+use super::signals::Signals;
 use crate::encode::{self, EncoderOptions, Engine, SpecialTokens};
 
 /// A tokenizer that produces the ids of the `tokenizers` library.
@@ -65,7 +66,10 @@ impl Encoder {
         texts: Vec<PyBackedStr>,
         threads: usize,
     ) -> PyResult<(Ids<'py>, Offsets<'py>)> {
-        let (ids, offsets) = guarded(py, || self.inner.encode_batch(&texts, threads))?;
+        let mut signals = Signals::new();
+        let encoded = guarded(py, || self.inner.encode_batch(&texts, threads, || signals.have_raised()))?;
+        signals.raised()?;
+        let (ids, offsets) = encoded.unwrap_or_default();
         Ok((PyArray1::from_vec(py, as_i32(ids)), PyArray1::from_vec(py, offsets)))
     }
 

@@ -13,6 +13,7 @@ mod inflate;
 mod names;
 mod pipeline;
 mod records;
+mod signals;
 
 use pyo3::prelude::*;
 

@@ -4,7 +4,6 @@ use std::fmt::Write;
 use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use numpy::PyArray;
 use numpy::ndarray::ArrayViewD;
@@ -15,6 +14,7 @@ use pyo3::types::{PyDict, PyList, PyString};
 use super::encoder::Encoder;
 use super::error::guarded;
 use super::names::{self, LAYOUTS, ON_ERRORS, PACKINGS, TRUNCATIONS};
+use super::signals;
 use crate::batch::buffer::{ENTRY_ITEMS, Lease};
 use crate::config::{HostConfig, QuarantineFileConfig, Shuffle, StreamConfig};
 use crate::error::{Error, caught};
@@ -23,9 +23,6 @@ use crate::feed::pipeline::{self, Batch, Delivered, Delivery, Stats};
 use crate::lane::cursor::{self, Cursor};
 use crate::plan::{self, Plan};
 use crate::read::{ReadOptions, Shard};
-
-/// How long a wait lasts before signals are checked, so that Ctrl-C works.
-const SIGNAL_CHECK: Duration = Duration::from_millis(20);
 
 /// Delivers the batches of some lanes.
 #[pyclass(frozen, module = "gristmill._core")]
@@ -110,7 +107,7 @@ impl Pipeline {
     /// The next batch or row, or None at the end.
     fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
         loop {
-            match self.with(py, |pipeline| pipeline.next(SIGNAL_CHECK))?? {
+            match self.with(py, |pipeline| pipeline.next(signals::CHECK))?? {
                 Delivery::Batch(batch) => return self.arrays(py, batch).map(Some),
                 Delivery::End => return Ok(None),
                 Delivery::Pending => py.check_signals()?,
