@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use _core::config::{HostConfig, StreamConfig};
+use _core::encode::Engine;
 use _core::feed::pipeline::{Batch, Delivered, Delivery, Pipeline};
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -33,9 +34,15 @@ struct Stream {
 }
 
 /// Plays some lanes to the end, or for so many elements.
-fn play(config: &Arc<StreamConfig>, host: HostConfig, from: Option<Delivered>, elements: usize) -> Stream {
+fn play(
+    engine: Engine,
+    config: &Arc<StreamConfig>,
+    host: HostConfig,
+    from: Option<Delivered>,
+    elements: usize,
+) -> Stream {
     let lanes = host.lanes.clone();
-    let mut pipeline = Pipeline::new(Arc::clone(config), host, encoder().clone());
+    let mut pipeline = Pipeline::new(Arc::clone(config), host, encoder(engine).clone());
     if let Some(from) = from {
         pipeline.restore(from.clone()).unwrap();
         assert_eq!(pipeline.delivered(), &from);
@@ -172,7 +179,7 @@ fn check(case: &Case, runs: &[Run]) -> TestCaseResult {
         provenance: case.provenance,
     };
     let all: Vec<usize> = (0..lanes).collect();
-    let whole = play(&config, host(all.clone(), 1, 1), None, usize::MAX);
+    let whole = play(case.engine, &config, host(all.clone(), 1, 1), None, usize::MAX);
     if whole.error.is_none() {
         let cursors = &whole.states.last().unwrap().cursors;
         for (lane, cursor) in cursors.iter().enumerate() {
@@ -181,26 +188,33 @@ fn check(case: &Case, runs: &[Run]) -> TestCaseResult {
         prop_assert_eq!(whole.quarantined.len() as u64, corpus.bad * case.epochs.unwrap_or(0));
     }
     let bare = HostConfig { provenance: 0, ..host(all.clone(), 1, 1) };
-    prop_assert_eq!(play(&config, bare, None, usize::MAX), without_provenance(&whole, case));
+    prop_assert_eq!(play(case.engine, &config, bare, None, usize::MAX), without_provenance(&whole, case));
     let padding = padding(case);
     for run in runs {
-        let same = play(&config, host(all.clone(), run.threads, run.prefetch), None, usize::MAX);
+        let same = play(case.engine, &config, host(all.clone(), run.threads, run.prefetch), None, usize::MAX);
         prop_assert_eq!(&same, &whole);
 
         // From any element on, on the same lanes and on those of other hosts.
         let at = run.stop.index(whole.states.len());
         let state = &whole.states[at];
         let first = state.step as usize;
-        let rest =
-            play(&config, host(all.clone(), run.threads, run.prefetch), Some(state.clone()), usize::MAX);
-        prop_assert_eq!(&rest.error, &whole.error);
+        let rest = play(
+            case.engine,
+            &config,
+            host(all.clone(), run.threads, run.prefetch),
+            Some(state.clone()),
+            usize::MAX,
+        );
+        let [whole_error, rest_error] =
+            [&whole, &rest].map(|stream| stream.error.as_deref().map(without_last_entry));
+        prop_assert_eq!(rest_error, whole_error);
         prop_assert_eq!(&rest.states[..], &whole.states[at..]);
         let own_first = |lane: usize| first + usize::from(lane < state.row);
         for lane in 0..lanes {
             prop_assert_eq!(&rest.lanes[&lane][..], &whole.lanes[&lane][own_first(lane)..], "lane {}", lane);
         }
-        let seen = play(&config, host(all.clone(), run.threads, run.prefetch), None, at);
-        prop_assert_eq!([seen.quarantined, rest.quarantined].concat(), &whole.quarantined[..]);
+        let seen = play(case.engine, &config, host(all.clone(), run.threads, run.prefetch), None, at);
+        prop_assert_eq!([&seen.quarantined[..], &rest.quarantined].concat(), &whole.quarantined[..]);
         if state.row > 0 {
             continue;
         }
@@ -209,11 +223,17 @@ fn check(case: &Case, runs: &[Run]) -> TestCaseResult {
         for own in all.chunks(lanes / hosts) {
             let cursors = own.iter().map(|&lane| state.cursors[lane]).collect();
             let from = Delivered { step: state.step, row: 0, cursors };
-            let part = play(&config, host(own.to_vec(), run.threads, run.prefetch), Some(from), usize::MAX);
+            let part = play(
+                case.engine,
+                &config,
+                host(own.to_vec(), run.threads, run.prefetch),
+                Some(from),
+                usize::MAX,
+            );
             check_same(&whole, &part, first, &padding)?;
             check_states(&whole, &part, first, own)?;
             if let Some(error) = part.error {
-                errors.push(error);
+                errors.push(without_last_entry(&error).to_owned());
             } else if whole.error.is_none() {
                 let expected = &whole.states.last().unwrap().cursors;
                 let ended = &part.states.last().unwrap().cursors;
@@ -222,13 +242,24 @@ fn check(case: &Case, runs: &[Run]) -> TestCaseResult {
         }
         prop_assert_eq!(whole.error.is_some(), !errors.is_empty());
         prop_assert!(
-            whole.error.iter().all(|error| errors.contains(error)),
+            whole_error.iter().all(|whole| errors.iter().any(|error| error == whole)),
             "{:?} {:?}",
-            whole.error,
+            whole_error,
             errors
         );
     }
     Ok(())
+}
+
+/// How many steps come before the last that holds tokens, which an endless stream may fill.
+fn rows_with_tokens(steps: &[Vec<Vec<i32>>]) -> usize {
+    steps.iter().rposition(|rows| rows[1].iter().any(|mark| *mark > 0)).unwrap_or(0)
+}
+
+/// What a restored run says of an error as well: of the bad records before its state it knows how many there were.
+fn without_last_entry(error: &str) -> &str {
+    let Some((judgement, _)) = error.split_once(" allows") else { return error };
+    judgement.rsplit(": ").next().unwrap_or(error)
 }
 
 /// An endless stream is the finite one up to its last rows, and restores like it.
@@ -246,26 +277,31 @@ fn check_endless(case: &Case, run: &Run) -> TestCaseResult {
         quarantine_file: None,
         provenance: case.provenance,
     };
-    let finite = play(&config, host.clone(), None, usize::MAX);
+    let finite = play(case.engine, &config, host.clone(), None, usize::MAX);
     let elements = finite.states.len() + 20;
-    let whole = play(&endless, host.clone(), None, elements);
+    let whole = play(case.engine, &endless, host.clone(), None, elements);
     if finite.error.is_some() {
         // A lane may meet in its next epoch what another meets later.
+        for lane in &all {
+            let both = rows_with_tokens(&finite.lanes[lane]).min(whole.lanes[lane].len());
+            prop_assert_eq!(&finite.lanes[lane][..both], &whole.lanes[lane][..both], "lane {}", lane);
+        }
         return Ok(());
     }
     if let Some(error) = whole.error {
-        let is_expected = ["no sound document", "without tokens"].iter().any(|reason| error.contains(reason));
+        let is_expected = ["no sound document", "without tokens", "max_error_rate="]
+            .iter()
+            .any(|reason| error.contains(reason));
         prop_assert!(is_expected, "{}", error);
         return Ok(());
     }
     for lane in &all {
-        let steps = &finite.lanes[lane];
-        let last = steps.iter().rposition(|rows| rows[1].iter().any(|mark| *mark > 0)).unwrap_or(0);
+        let last = rows_with_tokens(&finite.lanes[lane]);
         prop_assert!(whole.lanes[lane].len() >= last);
-        prop_assert_eq!(&steps[..last], &whole.lanes[lane][..last], "lane {}", lane);
+        prop_assert_eq!(&finite.lanes[lane][..last], &whole.lanes[lane][..last], "lane {}", lane);
     }
     let at = run.stop.index(whole.states.len());
-    let rest = play(&endless, host, Some(whole.states[at].clone()), elements - at);
+    let rest = play(case.engine, &endless, host, Some(whole.states[at].clone()), elements - at);
     prop_assert_eq!(&rest.states[..], &whole.states[at..]);
     for lane in &all {
         let given = &whole.lanes[lane];
@@ -291,7 +327,7 @@ fn settings(cases: u32) -> ProptestConfig {
 }
 
 proptest! {
-    #![proptest_config(settings(4000))]
+    #![proptest_config(settings(2000))]
 
     #[test]
     fn one_stream(case in case(), runs in prop::collection::vec(other_run(), 2)) {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use _core::config::{HostConfig, Layout, OnError, Packing, Shuffle, StreamConfig};
+use _core::encode::Engine;
 use _core::feed::pipeline::{Delivery, Pipeline};
 use _core::lane::cursor::Cursor;
 use _core::plan::Plan;
@@ -60,7 +61,7 @@ fn pipeline(
         provenance: 0,
     };
     change(&mut config, &mut host);
-    Pipeline::new(Arc::new(config), host, encoder().clone())
+    Pipeline::new(Arc::new(config), host, encoder(Engine::Reference).clone())
 }
 
 /// Whether there was another element, or the error.
