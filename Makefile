@@ -43,10 +43,11 @@ test: lint test-rust test-python ## Everything that must pass: formatting, lints
 
 .PHONY: lint
 lint: $(VENV)/.ready-test ## Formatting, lints and types, of Rust and Python
-	$(call say,Rust: formatting, lints without and with Python, links of the documentation)
+	$(call say,Rust: formatting, lints without and with Python and of the models, links of the documentation)
 	cargo fmt --check
 	$(CLIPPY) -- -D warnings
 	$(CLIPPY_LIB) --features python -- -D warnings
+	$(CLIPPY_LIB) --features loom --tests -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --document-private-items
 	$(call say,Python: formatting and lints and types and the core's stub)
 	$(BIN)/ruff format --check .

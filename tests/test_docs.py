@@ -88,7 +88,7 @@ def test_links_lead_somewhere():
 
 
 def test_lines_are_no_longer_than_120():
-    pages = [*PAGES, ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"]
+    pages = [*PAGES, *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"))]
     for page in pages:
         lines = page.read_text().splitlines()
         assert [line for line in lines if len(line) > 120 and not line.startswith("|")] == [], page.name

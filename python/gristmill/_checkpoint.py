@@ -66,7 +66,8 @@ class CheckpointRestore(ocp.args.CheckpointArgs):
     """Sets `item` to where the saved iterators stood, on whatever number of processes that was.
 
     Attributes:
-      item: an iterator of the same dataset, on any sharding.
+      item: an iterator of the same dataset, on any sharding. Restoring raises a StateError if the checkpoint is
+        damaged, lacks a process's state, or is of another stream.
     """
 
     item: _Iterator

@@ -10,6 +10,7 @@ from gristmill._settings import Settings
 
 __all__ = [
     "CURSOR_FIELDS",
+    "CURSOR_LARGEST",
     "LAYOUTS",
     "MOST_LISTED",
     "ON_ERRORS",
@@ -30,6 +31,7 @@ __all__ = [
 __version__: str
 TOKENIZERS_VERSION: str
 CURSOR_FIELDS: list[str]
+CURSOR_LARGEST: int
 MOST_LISTED: int
 ON_ERRORS: list[str]
 PACKINGS: list[str]
@@ -40,7 +42,7 @@ PROVENANCE_NUMBERS: int
 def deal(sizes: Sequence[int], lanes: int, seed: int | None, epoch: int) -> list[list[int]]: ...
 def usable_cores() -> int: ...
 def build_info() -> dict[str, Any]: ...
-def inflate(path: str) -> int: ...
+def inflate(path: str, size: int) -> int: ...
 
 @final
 class Encoder:

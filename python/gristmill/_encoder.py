@@ -237,7 +237,11 @@ class Encoder:
         return self._core.decode(array.astype(np.int64))
 
     def token_to_id(self, token: str) -> int | None:
-        """The id of a token as it is spelled in tokenizer.json, or None."""
+        """The id of a token as it is spelled in tokenizer.json, or None.
+
+        Raises:
+          ArgumentTypeError: `token` is no string.
+        """
         try:
             return self._core.token_to_id(token)
         except UnicodeEncodeError:
@@ -246,7 +250,12 @@ class Encoder:
             raise _arguments.wrong_type("token", token, "a string") from None
 
     def id_to_token(self, token_id: int) -> str | None:
-        """The spelling of an id in tokenizer.json, or None."""
+        """The spelling of an id in tokenizer.json, or None.
+
+        Raises:
+          ArgumentTypeError: `token_id` is no integer.
+          ArgumentError: it is negative, or larger than 32 bits.
+        """
         return self._core.id_to_token(_arguments.integer("token_id", token_id, 0, _LARGEST_ID))
 
     @property

@@ -141,7 +141,15 @@ class GlobalBatches(HasThreads, grain.DatasetIterator[GlobalBatch]):
         return batch.arrays
 
     def get_state(self) -> "State":
-        """Where the stream stands after the last batch handed out, for the lanes of this process."""
+        """Where the stream stands after the last batch handed out, as `PackedDatasetIterator.get_state`.
+
+        Returns:
+          A state of the lanes of this process; `merge_states` joins those of all processes.
+
+        Raises:
+          GristmillError: the quarantine file was removed or cannot be written to the disk, or this process is a fork of
+            the iterator's own.
+        """
         state = copy.deepcopy((self._going_to or self._told).state)
         self._iterator._sync()
         return state
@@ -151,6 +159,11 @@ class GlobalBatches(HasThreads, grain.DatasetIterator[GlobalBatch]):
 
         Args:
           state: one that this process saved, or one made by `merge_states` from those of all processes.
+
+        Raises:
+          StateError: the state belongs to another stream, lacks lanes, or is damaged. That the processes were given
+            states of different steps is found by the next `next`.
+          ArgumentError: the iterator was closed.
         """
         self._assert_not_closed()
         self._arrive()
@@ -160,7 +173,12 @@ class GlobalBatches(HasThreads, grain.DatasetIterator[GlobalBatch]):
         self._arrive()
 
     def start_prefetch(self) -> None:
-        """Starts the threads, which prepare batches while the caller does something else."""
+        """Starts the threads, which prepare batches while the caller does something else.
+
+        Raises:
+          ArgumentError: the iterator was closed.
+          GristmillError: the system refuses memory or threads, or this process is a fork of the iterator's own.
+        """
         self._assert_not_closed()
         self._iterator.start_prefetch()
 

@@ -87,13 +87,26 @@ class PackedDatasetIterator(HasThreads, _grain.Source, grain.DatasetIterator[Ele
             raise
 
     def start_prefetch(self) -> None:
-        """Starts the threads, which fill the ring while the caller does something else."""
+        """Starts the threads, which fill the ring while the caller does something else.
+
+        Raises:
+          ArgumentError: the iterator was closed.
+          GristmillError: the system refuses memory or threads, or this process is a fork of the iterator's own.
+        """
         self._assert_not_closed()
         self._share_cores()
         self._pipeline.start()
 
     def get_state(self) -> _state.State:
-        """Where the stream stands after the last element given: a fresh dict of integers and strings."""
+        """Where the stream stands after the last element given. With a `quarantine_file`, waits until that is on disk.
+
+        Returns:
+          A fresh dict of integers and strings, see the guide on resuming.
+
+        Raises:
+          GristmillError: the quarantine file was removed or cannot be written to the disk, or this process is a fork of
+            the iterator's own.
+        """
         place = self._place()
         self._sync()
         return place
@@ -124,6 +137,7 @@ class PackedDatasetIterator(HasThreads, _grain.Source, grain.DatasetIterator[Ele
         Raises:
           StateError: the state belongs to another stream, lacks lanes, or is damaged. What only the
             shards can tell is found by the next `next`.
+          ArgumentError: the iterator was closed.
         """
         self._assert_not_closed()
         checked = _state.check(state)
@@ -141,7 +155,7 @@ class PackedDatasetIterator(HasThreads, _grain.Source, grain.DatasetIterator[Ele
                 f"{', '.join(map(str, missing))}: join the states of all hosts with gristmill.merge_states"
             )
         rows, length = self._settings.batch_size or self._settings.lanes, self._settings.sequence_length
-        if checked["step"] > (most := _state.LARGEST // (rows * length)):
+        if checked["step"] > (most := _core.CURSOR_LARGEST // (rows * length)):
             raise StateError(
                 f"the state's step is {checked['step']}: expected at most {most}, for in steps of {rows} rows of "
                 f"{length} tokens no stream goes further"
@@ -203,7 +217,8 @@ class PackedDatasetIterator(HasThreads, _grain.Source, grain.DatasetIterator[Ele
           kept through restarts (of a window of documents, the last two count once all of it was given); and of this
           iterator: `wait_seconds` spent waiting in `next`, `elapsed_seconds` since the first `next`, `ring_ready`
           batches that wait to be taken, `busy_seconds`, a dict of the seconds that all threads together have spent
-          in each stage: `read` (inflating, splitting and extracting), `encode` and `pack`; and `verified`, the
+          in each stage, by the clock on the wall, so that time in which the system runs another thread counts: `read`
+          (inflating, splitting and extracting), `encode` and `pack`; and `verified`, the
           documents whose ids were compared with the reference's (`verify=`) and found equal, those
           prepared ahead included.
         """

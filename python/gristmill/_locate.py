@@ -5,6 +5,7 @@ all arguments of its dataset but the shards and the tokenizer, of which it holds
 """
 
 import ast
+import inspect
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 from gristmill import _fingerprint, _inspect, _state, _table
 from gristmill._dataset import PackedDataset
 from gristmill._encoder import Encoder, SpecialTokensInText
-from gristmill._errors import ArgumentError, ArgumentTypeError, StateError
+from gristmill._errors import ArgumentError, StateError
 from gristmill._iterator import Element, PackedDatasetIterator
 from gristmill._progress import Progress
 from gristmill._settings import PROVENANCE
@@ -142,12 +143,12 @@ def _literal(value: str) -> Any:
 
 
 def _dataset(shards: list[str], encoder: Encoder, arguments: Mapping[str, Any]) -> PackedDataset:
-    try:
-        dataset = PackedDataset(shards, tokenizer=encoder, prefetch=1, **arguments)
-    except ArgumentTypeError:
-        raise
-    except TypeError as error:
-        raise ArgumentError(f"not an argument of PackedDataset: {error}") from None
+    known = inspect.signature(PackedDataset).parameters
+    if unknown := [name for name in arguments if name not in known]:
+        raise ArgumentError(
+            f"expected arguments of PackedDataset, got {unknown[0]!r}, which this release does not know"
+        )
+    dataset = PackedDataset(shards, tokenizer=encoder, prefetch=1, **arguments)
     # All segments are listed, however many.
     return dataset._with(provenance_entries=dataset._settings.sequence_length)
 

@@ -33,6 +33,11 @@ class Manifest:
       folder: what relative paths start from: the working folder when the manifest was made. Part of what makes two
         manifests equal; empty if there are no relative paths.
       fingerprint: hash of the paths below their common folder and the sizes: the same wherever the folder lies.
+
+    Raises:
+      ArgumentError: there is no path, or not one size for each; a path is listed twice, or has no spelling in UTF-8;
+        or a size is negative.
+      ArgumentTypeError: `paths` are no strings, or `sizes` no integers.
     """
 
     paths: tuple[str, ...]

@@ -15,13 +15,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gristmill import _arguments, _fingerprint
-from gristmill._core import CURSOR_FIELDS
+from gristmill._core import CURSOR_FIELDS, CURSOR_LARGEST
 from gristmill._errors import StateError
 
 VERSION = 2
 _KEYS = frozenset({"version", "fingerprint", "step", "row", "lanes"})
-# More than any number becomes: what counts further from there does not overflow.
-LARGEST = 2**62
 # Not longer, for Python reads no integer of more than 4300 digits.
 _NUMBER = "(?:0|[1-9][0-9]{0,18})"
 _LANE = re.compile(_NUMBER)
@@ -169,8 +167,9 @@ def _of_shard(entry: Any) -> Any:
 
 
 def _check_number(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST:
-        raise StateError(f"a state's {name} is an integer from 0 to 2**62, got {_arguments.shortened(value)}")
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= CURSOR_LARGEST:
+        most = f"2**{CURSOR_LARGEST.bit_length() - 1}"
+        raise StateError(f"a state's {name} is an integer from 0 to {most}, got {_arguments.shortened(value)}")
 
 
 def _has_ended(state: State) -> bool:

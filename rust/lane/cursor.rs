@@ -67,6 +67,9 @@ pub struct Cursor {
 /// How many numbers a cursor consists of.
 pub const NUMBERS: usize = 15;
 
+/// More than any of them becomes: what counts further from there does not overflow.
+pub const LARGEST: u64 = 1 << 62;
+
 impl Cursor {
     /// All its numbers with their names, in the order of a saved state.
     fn numbers(&mut self) -> [(&'static str, &mut u64); NUMBERS] {
@@ -109,13 +112,16 @@ impl Cursor {
         cursor
     }
 
-    /// A state from outside may hold any numbers up to 2^62: the checks here, and at the first document, make sure that they lead
+    /// A state from outside may hold any numbers: the checks here, and at the first document, make sure that they lead
     /// either to the stream or to an error.
     pub fn check(&self, config: &StreamConfig, lane: usize) -> Result<()> {
         let Place { epoch, shard, record, byte } = self.window;
         let wrong =
             |what: String| Err(Error::State(format!("the state of lane {lane} does not fit: {what}")));
         let Totals { records, quarantined, lost_shards, .. } = self.totals;
+        if self.to_array().into_iter().any(|number| number > LARGEST) {
+            return wrong(format!("it holds a number above {LARGEST}"));
+        }
         if quarantined > records || lost_shards > quarantined {
             return wrong(format!(
                 "it counts {lost_shards} lost shards, {quarantined} quarantined and {records} read records"

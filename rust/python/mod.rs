@@ -52,6 +52,7 @@ mod _core {
         module.add("LAYOUTS", fields.into_py_dict(module.py())?)?;
         module.add("PROVENANCE_NUMBERS", crate::batch::buffer::ENTRY_ITEMS)?;
         module.add("MOST_LISTED", crate::feed::left_out::MOST_LISTED)?;
-        module.add("CURSOR_FIELDS", crate::lane::cursor::Cursor::names())
+        module.add("CURSOR_FIELDS", crate::lane::cursor::Cursor::names())?;
+        module.add("CURSOR_LARGEST", crate::lane::cursor::LARGEST)
     }
 }

@@ -12,7 +12,7 @@ pub(super) type RawBytes = Box<dyn Read + Send>;
 type Input = BufReader<io::Chain<Cursor<Vec<u8>>, RawBytes>>;
 
 /// Compressed bytes read at once.
-pub const INPUT_BYTES: usize = 64 << 10;
+const INPUT_BYTES: usize = 64 << 10;
 
 const MAGIC: [u8; 2] = [0x1f, 0x8b];
 

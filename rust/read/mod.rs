@@ -21,10 +21,8 @@ use std::sync::Arc;
 
 use crate::error::{Error, ShardError};
 
-pub use inflate::INPUT_BYTES;
 pub use json::Member;
-pub use lines::CHUNK_BYTES;
-pub use reader::ShardReader;
+pub use reader::{ShardReader, inflated_bytes};
 
 /// What to read, and how much to accept.
 #[derive(Debug, Clone, PartialEq, Eq)]

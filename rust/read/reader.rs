@@ -1,13 +1,14 @@
 //! The reader: the documents of one shard in order, each with its place.
 
 use std::io::Read;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use super::file::ShardFile;
 use super::inflate::Inflated;
 use super::json::{self, Fault, Member};
-use super::lines::{Line, Lines, Skipped};
+use super::lines::{CHUNK_BYTES, Line, Lines, Skipped};
 use super::{Position, ReadError, ReadOptions, Rest, Shard};
 use crate::error::{Error, Result, ShardError};
 
@@ -53,8 +54,7 @@ impl ShardReader {
         options: &Arc<ReadOptions>,
         stop: &Arc<AtomicBool>,
     ) -> Result<Self, ReadError> {
-        let named_gz = path.len() >= 3 && path.as_bytes()[path.len() - 3..].eq_ignore_ascii_case(b".gz");
-        match Inflated::new(source, named_gz, stop) {
+        match Inflated::new(source, is_named_gz(path), stop) {
             Ok(input) => Ok(Self {
                 path: Arc::clone(path),
                 options: Arc::clone(options),
@@ -138,6 +138,27 @@ impl ShardReader {
         let at = Position { record: self.lines.position().record, byte: self.lines.inflated() };
         read_error(&self.path, at, Rest::Lost, reason)
     }
+}
+
+/// How many bytes a shard inflates to. Relative paths start from `folder`.
+pub fn inflated_bytes(shard: &Shard, folder: &Path) -> Result<u64> {
+    let file = Box::new(ShardFile::open(shard, folder)?);
+    let mut at = Position::default();
+    let lost = |at, reason| read_error(&shard.path, at, Rest::Lost, reason);
+    let mut input =
+        Inflated::new(file, is_named_gz(&shard.path), &Arc::default()).map_err(|reason| lost(at, reason))?;
+    let mut chunk = vec![0; CHUNK_BYTES];
+    loop {
+        match input.read(&mut chunk) {
+            Ok(0) => return Ok(at.byte),
+            Ok(read) => at.byte += read as u64,
+            Err(reason) => return Err(lost(at, reason).into()),
+        }
+    }
+}
+
+fn is_named_gz(path: &str) -> bool {
+    path.len() >= 3 && path.as_bytes()[path.len() - 3..].eq_ignore_ascii_case(b".gz")
 }
 
 fn read_error(path: &Arc<str>, at: Position, rest: Rest, reason: String) -> ReadError {

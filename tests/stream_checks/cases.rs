@@ -202,8 +202,8 @@ pub fn build(case: &Case, folder: &Path) -> (Arc<StreamConfig>, Corpus) {
                 Record::Words(count) => {
                     let words: Vec<u32> = (word..).take(*count).collect();
                     word += *count as u32;
-                    let text: String = words.iter().map(|word| format!("w{word} ")).collect();
-                    writeln!(lines, "{{\"text\": \"{text}\"}}").unwrap();
+                    let text: Vec<String> = words.iter().map(|word| format!("w{word} ")).collect();
+                    writeln!(lines, "{{\"text\": \"{}\"}}", text.concat()).unwrap();
                     let bos = case.bos.then_some(BOS);
                     let eos = case.eos.then_some(EOS);
                     if !is_lost {

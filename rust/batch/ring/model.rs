@@ -3,6 +3,9 @@
 //! Loom's cells fail on any unordered access, its condition variable has no timeout, so that a lost wake-up is a
 //! deadlock, and the values show whether a lane wrote into a buffer that had been handed out.
 
+// A helper that fails is a test that fails.
+#![allow(clippy::unwrap_used)]
+
 use loom::thread;
 
 use super::*;

@@ -3,6 +3,9 @@
 //! Workers with the real queue, schedule and ring, on lanes whose blocks are one row each. A lost wake-up is a
 //! deadlock: the consumer waits for the worker's row, or `close` for its thread.
 
+// A helper that fails is a test that fails.
+#![allow(clippy::unwrap_used)]
+
 use std::time::Duration;
 
 use loom::thread;
