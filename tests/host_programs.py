@@ -184,6 +184,22 @@ def replicas_that_read_other_bytes(datasets: dict[int, gm.PackedDataset], meshes
     return taken
 
 
+def one_that_leaves(dataset: gm.PackedDataset) -> str | None:
+    """What `next` says on the first host once the other has ended after three batches."""
+    sharding = NamedSharding(Mesh(jax.devices(), ("data",)), PartitionSpec("data"))
+    batches = gm.global_batches(dataset, sharding)
+    for _ in range(3):
+        next(batches)
+    if jax.process_index() == 1:
+        return None
+    try:
+        for _ in batches:
+            pass
+    except gm.GristmillError as error:
+        return str(error)
+    return "there was no error"
+
+
 def several(programs: list[tuple[str, dict]]) -> list[Any]:
     """Several programs in one start of the processes, which takes seconds."""
     return [globals()[program](**arguments) for program, arguments in programs]
@@ -196,6 +212,8 @@ def main(program: str, folder: str, host: str, hosts: str, port: str) -> None:
     arguments = pickle.loads((Path(folder) / "arguments.pickle").read_bytes())
     result = globals()[program](**arguments)
     (Path(folder) / f"result-{host}").write_bytes(pickle.dumps(result))
+    if program == "one_that_leaves":
+        os._exit(0)  # at once, as a process does that is lost
 
 
 if __name__ == "__main__":

@@ -46,8 +46,9 @@ def run_hosts(
                 str(port),
             ]
             processes.append(subprocess.Popen(command, stdout=log, stderr=log, env=environment))
+    is_late = True
     try:
-        _wait(processes, time.monotonic() + deadline)
+        is_late = not _wait(processes, time.monotonic() + deadline)
     finally:
         for process in processes:
             process.kill()
@@ -57,14 +58,19 @@ def run_hosts(
         logs = [
             f"host {host}, exit {codes[host]}:\n{(folder / f'log-{host}').read_text()[-3000:]}" for host in range(hosts)
         ]
-        raise HostFailedError("\n".join(logs))
+        late = [f"killed, for they had not ended after {deadline:g} s"] if is_late else []
+        raise HostFailedError("\n".join([*late, *logs]))
     return [pickle.loads((folder / f"result-{host}").read_bytes()) for host in range(hosts)]
 
 
-def _wait(processes: list[subprocess.Popen[bytes]], until: float) -> None:
-    while any(process.poll() is None for process in processes) and time.monotonic() < until:
+def _wait(processes: list[subprocess.Popen[bytes]], until: float) -> bool:
+    """Whether all processes, or one with an error, ended in time."""
+    while any(process.poll() is None for process in processes):
         if any(process.poll() for process in processes):
             # The others would wait for it in a collective; what they have to say of it comes at once.
             time.sleep(0.5)
-            return
+            return True
+        if time.monotonic() >= until:
+            return False
         time.sleep(0.02)
+    return True

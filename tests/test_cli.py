@@ -103,7 +103,7 @@ def test_what_is_a_path_is_completed_as_one(path):
         (command, param)
         for command in _cli.cli.commands.values()
         for param in command.params
-        if path in (*param.opts, param.make_metavar(click.Context(command)).partition(" ")[0].strip("[]."))
+        if path in (*param.opts, param.human_readable_name)
     ]
     assert params
     for command, param in params:
@@ -188,29 +188,31 @@ def test_interrupting_ends_quietly_with_130(tmp_path):
     assert (process.returncode, out, err.strip()) == (130, "", "")
 
 
-def test_an_interrupt_that_is_lost_comes_again():
+@pytest.mark.parametrize(("number", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_an_interrupt_that_is_lost_comes_again(number, code):
     """As in a callback of the garbage collector, of which JAX has one."""
     script = textwrap.dedent(
-        """
+        f"""
         import gc, os, signal, sys, time
         import click
-        from gristmill import _cli
+        from gristmill import _cli, _output
 
         def callback(phase, info):
             gc.callbacks.remove(callback)
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.{number})
 
         def wait():
-            gc.callbacks.append(callback)
-            gc.collect()
-            time.sleep(60)
+            with _output.cleaning_up_when_terminated():
+                gc.callbacks.append(callback)
+                gc.collect()
+                time.sleep(60)
 
         _cli.cli.add_command(click.Command("wait", callback=wait))
         sys.exit(_cli.run(["wait"]))
         """
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50)
-    assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", "")
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (code, "", "")
 
 
 def test_interrupting_the_imports_ends_it_too(tmp_path):

@@ -139,6 +139,14 @@ def test_replicas_that_leave_out_other_records_stop(tmp_path, encoder, epochs):
         assert results[0][2][1] == []
 
 
+@pytest.mark.parametrize("devices", [2, 4])
+def test_the_end_of_another_process_is_an_error_of_the_package(tmp_path, dataset, devices):
+    # With two devices each process has one, on which JAX computes where it elsewhere dispatches.
+    said, left = run_hosts(tmp_path, "one_that_leaves", {"dataset": dataset}, hosts=2, devices=devices)
+    assert left is None
+    assert said.startswith("the processes of the sharding could not agree, perhaps because one of them has ended: ")
+
+
 def test_a_run_goes_on_with_other_hosts_and_after_the_loss_of_one(tmp_path, dataset, single):
     expected = single[0]
     count = len(expected)

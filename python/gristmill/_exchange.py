@@ -1,8 +1,9 @@
 """Small integers exchanged between the processes of a sharding."""
 
+import contextlib
 import functools
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jax
@@ -42,10 +43,14 @@ class Exchange:
 
         Returns:
           What waits for the answer: all these arrays as one, in the order of `processes`, those of the devices.
+
+        Raises:
+          GristmillError: the computation has failed: on a single CPU device it runs here, and not meanwhile.
         """
+        own = self._give(lambda device: give(device)[np.newaxis])
         # The caller may be under another mesh, or debug without jit, which alone moves the values.
-        with jax.set_mesh(self._mesh), jax.disable_jit(False):
-            answer = self._all(self._give(lambda device: give(device)[np.newaxis]))
+        with jax.set_mesh(self._mesh), jax.disable_jit(False), _failing_together():
+            answer = self._all(own)
         return functools.partial(_wait, answer.addressable_data(0))
 
     def gather(self, give: Callable[[Any], npt.NDArray[np.uint32]]) -> dict[Any, npt.NDArray[np.uint32]]:
@@ -78,8 +83,15 @@ def _wait(answer: jax.Array) -> npt.NDArray[np.uint32]:
     while not _is_ready(answer):
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE)
-    try:
+    with _failing_together():
         return np.asarray(answer)
+
+
+@contextlib.contextmanager
+def _failing_together() -> Iterator[None]:
+    """Turns what JAX raises of a computation of several processes into a GristmillError."""
+    try:
+        yield
     except (RuntimeError, ValueError) as error:
         raise GristmillError(
             f"the processes of the sharding could not agree, perhaps because one of them has ended: {error}. End all "

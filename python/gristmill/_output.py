@@ -20,7 +20,7 @@ TERMINATED = 143
 
 @contextlib.contextmanager
 def repeating_lost_interrupts() -> Iterator[None]:
-    """Raises a `KeyboardInterrupt` again that Python has dropped.
+    """Raises again what ends a command, a `KeyboardInterrupt` or the `SystemExit` of SIGTERM, if Python has dropped it.
 
     What is raised in a callback of the garbage collector, of which JAX has one, or in a finalizer only becomes a
     message on stderr, and the command would go on.
@@ -29,14 +29,20 @@ def repeating_lost_interrupts() -> Iterator[None]:
         yield  # there are no interrupts here
         return
 
+    lost: list[BaseException] = []
+
     def hook(unraisable: Any) -> None:
-        if unraisable.exc_type is KeyboardInterrupt:
+        if isinstance(unraisable.exc_value, (KeyboardInterrupt, SystemExit)):
+            lost.append(unraisable.exc_value)
             signal.setitimer(signal.ITIMER_REAL, 0.01)
         else:
             hook_before(unraisable)
 
+    def raise_again(*_: object) -> None:
+        raise lost[-1]
+
     hook_before, sys.unraisablehook = sys.unraisablehook, hook
-    alarm_before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    alarm_before = signal.signal(signal.SIGALRM, raise_again)
     try:
         yield
     finally:

@@ -21,7 +21,7 @@ impl Signals {
     /// Runs the handlers of what arrived, if the last time was a while ago; whether one raised an exception.
     pub fn have_raised(&mut self) -> bool {
         if self.raised.is_none() && self.checked.elapsed() >= CHECK {
-            self.raised = Python::attach(Python::check_signals).err();
+            self.raised = Python::attach(|py| py.check_signals().err());
             self.checked = Instant::now();
         }
         self.raised.is_some()
