@@ -7,13 +7,13 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from gristmill._pack import megatron
-from gristmill._pack.files import unfinished
+from gristmill._pack.files import DamagedError, unfinished
 from gristmill._pack.units import Documents, Items, Rows, Unit
 
 
@@ -100,14 +100,36 @@ def _read_npy(part: Path, dtype: str, shape: Sequence[int]) -> Items:
     return rows
 
 
-def _read_array_record(part: Path, dtype: str, shape: Sequence[int]) -> Items:
-    from array_record.python.array_record_module import ArrayRecordReader
+class ArrayRecords(Sequence[npt.NDArray[Any]]):
+    """The rows of a part, read when they are asked for: a part may be larger than the memory."""
 
-    reader = ArrayRecordReader(str(part.with_suffix(".array_record")))
-    try:
-        return [np.frombuffer(record, dtype).reshape(shape) for record in reader.read_all()]
-    finally:
-        reader.close()
+    def __init__(self, part: Path, dtype: str, shape: Sequence[int]) -> None:
+        from array_record.python.array_record_module import ArrayRecordReader
+
+        self._dtype, self._shape = dtype, shape
+        self._library = ArrayRecordReader(str(part.with_suffix(".array_record")))
+
+    def __len__(self) -> int:
+        return int(self._library.num_records())
+
+    @overload
+    def __getitem__(self, index: int) -> npt.NDArray[Any]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[npt.NDArray[Any]]: ...
+    def __getitem__(self, index: int | slice) -> npt.NDArray[Any] | list[npt.NDArray[Any]]:
+        """One row, or those of a slice without a step.
+
+        Raises:
+          DamagedError: they cannot be read.
+        """
+        if isinstance(index, int):
+            return self[index : index + 1][0]
+        start, stop, _ = index.indices(len(self))
+        try:
+            records = self._library.read(start, stop) if start < stop else []
+            return [np.frombuffer(record, self._dtype).reshape(self._shape) for record in records]
+        except (RuntimeError, ValueError) as error:
+            raise DamagedError(f"cannot be read: {' '.join(str(error).split())}") from error
 
 
 def _read_megatron(part: Path, dtype: str, shape: Sequence[int]) -> Items:
@@ -140,5 +162,5 @@ class Format:
 FORMATS = {
     "npy": Format((".npy",), Rows, NpyWriter, _read_npy),
     "megatron": Format((".bin", ".idx"), Documents, megatron.Writer, _read_megatron),
-    "array_record": Format((".array_record",), Rows, ArrayRecordWriter, _read_array_record),
+    "array_record": Format((".array_record",), Rows, ArrayRecordWriter, ArrayRecords),
 }

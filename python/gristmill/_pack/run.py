@@ -161,7 +161,7 @@ def _write_parts(dataset: PackedDataset, folder: Folder, parts: list[dict[str, A
                     whole, part = part, None
                     stats = iterator.stats()
                     counts = {name: stats[name] - before[name] for name in COUNTED}
-                    parts.append(whole.finish(counts, {"state": iterator.get_state(), "pending": unit.pending}))
+                    parts.append(whole.finish(counts, {"state": iterator.get_state(), "pending": unit.pending()}))
                     number, before = number + 1, stats
                 if batch is None:
                     stats = iterator.stats()

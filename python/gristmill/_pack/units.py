@@ -23,25 +23,28 @@ IDS = {"maxtext": ("inputs", "targets"), "grain": ("tokens",), "hf": ("input_ids
 IS_TOKEN = {"maxtext": "inputs_segmentation", "grain": "tokens_segment_ids", "hf": "attention_mask"}
 
 
-Items: TypeAlias = "npt.NDArray[Any] | list[npt.NDArray[Any]]"
+Items: TypeAlias = "npt.NDArray[Any] | Sequence[npt.NDArray[Any]]"
+
+_NONE: npt.NDArray[np.int32] = np.zeros(0, np.int32)
 
 
 class Unit(Protocol):
     """What batches are taken apart into.
 
     Attributes:
-      pending: of each lane, the ids of the item whose end is still to come.
       rows: how many rows of the batch taken last hold tokens.
       places: of each item taken last, its row in the batch, and the place in it of its last token, or None if any place
         of the row is one of the item.
     """
 
-    pending: list[list[int]]
     rows: int
     places: list[tuple[int, int | None]]
 
     def take(self, batch: "Element") -> Items:
         """The items that end in a batch."""
+
+    def pending(self) -> list[list[int]]:
+        """Of each lane, the ids of the item whose end is still to come."""
 
     def set_pending(self, pending: list[Any]) -> None:
         """Goes on with what was pending elsewhere.
@@ -58,7 +61,6 @@ class Rows:
         del lanes
         self._fields = fields
         self._is_token = IS_TOKEN[layout]
-        self.pending: list[list[int]] = []
         self.rows = 0
         self.places: list[tuple[int, int | None]] = []
 
@@ -71,6 +73,10 @@ class Rows:
         rows: npt.NDArray[np.int32] = np.stack([batch[name] for name in self._fields], axis=1)[kept]
         return rows
 
+    def pending(self) -> list[list[int]]:
+        """There is none."""
+        return []
+
     def set_pending(self, pending: list[Any]) -> None:
         """There is none."""
         _check_pending(pending, 0)
@@ -81,13 +87,14 @@ class Documents:
 
     def __init__(self, layout: str, fields: Sequence[str], lanes: int) -> None:
         del layout, fields
-        self.pending: list[list[int]] = [[] for _ in range(lanes)]
+        # The pieces of each lane's document that has not ended.
+        self._started: list[list[npt.NDArray[np.int32]]] = [[] for _ in range(lanes)]
         self.rows = 0
         self.places: list[tuple[int, int | None]] = []
 
     def take(self, batch: "Element") -> Items:
         """The documents that end in a batch."""
-        rows_per_lane = len(batch["inputs"]) // len(self.pending)
+        rows_per_lane = len(batch["inputs"]) // len(self._started)
         documents: list[Any] = []
         self.places = []
         self.rows = int(np.count_nonzero(batch["inputs_segmentation"][:, 0]))
@@ -98,17 +105,22 @@ class Documents:
             *whole, rest = np.split(ids[:tokens], ends)
             lane = row // rows_per_lane
             if whole:
-                whole[0] = np.concatenate([np.asarray(self.pending[lane], np.int32), whole[0]])
-                self.pending[lane] = []
+                whole[0] = np.concatenate([*self._started[lane], whole[0]])
+                self._started[lane] = []
             documents.extend(whole)
             self.places += [(row, end - 1) for end in ends.tolist()]
-            self.pending[lane] += rest.tolist()
+            # A copy: a view would keep the whole batch.
+            self._started[lane].append(rest.copy())
         return documents
+
+    def pending(self) -> list[list[int]]:
+        """Of each lane, the start of a document."""
+        return [np.concatenate([_NONE, *pieces]).tolist() for pieces in self._started]
 
     def set_pending(self, pending: list[Any]) -> None:
         """Of each lane, the start of a document."""
-        _check_pending(pending, len(self.pending))
-        self.pending = pending
+        _check_pending(pending, len(self._started))
+        self._started = [[np.array(ids, np.int32)] for ids in pending]
 
 
 def _check_pending(pending: list[Any], lanes: int) -> None:

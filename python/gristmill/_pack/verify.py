@@ -127,7 +127,10 @@ def _first_difference(
             go_behind(folder, only - 1, iterator, unit)
         batches = _shown(iterator, progress)
         for number in chosen:
-            difference = _part_difference(folder, dataset, number, parts[number], iterator, batches, unit)
+            try:
+                difference = _part_difference(folder, dataset, number, parts[number], iterator, batches, unit)
+            except DamagedError as error:
+                difference = {"files": list(parts[number]["files"]), "what": str(error)}
             found["items"] += parts[number]["items"]
             found["parts"] += 1
             if difference is not None:
@@ -163,10 +166,7 @@ def _part_difference(
     unit: Unit,
 ) -> dict[str, Any] | None:
     where = {"files": list(part["files"])}
-    try:
-        packed = folder.read(number, part)
-    except DamagedError as error:
-        return {**where, "what": str(error)}
+    packed = folder.read(number, part)
     before = iterator.stats()
     given = rows = 0
     for _ in range(part["batches"]):
