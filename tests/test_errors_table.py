@@ -145,13 +145,18 @@ PACKED = gzip.compress(LINE, mtime=0)
 # As above, for whole files: name, bytes, how many documents, and what the error says or None.
 FILES = {
     "starts with the bytes `1f 8b`": [("a.jsonl", PACKED, 1, None)],
-    "is named `*.gz` and does not start so": [
+    "is named `*.gz` and is none of these": [
         ("a.gz", LINE, 0, "expected gzip data .*found 7b 22"),
         ("a.gz", b"", 0, "found an empty file: it was cut off"),
     ],
-    "is Zstandard, xz, bzip2, zip, Parquet, or UTF-16 or UTF-32 with a mark, and not named `*.gz`": [
+    "is a pointer of Git LFS, a web page or XML": [
+        ("a.gz", b"version https://git-lfs.github.com/spec/v1\noid", 0, "found a pointer of Git LFS"),
+        ("a.gz", b"<!DOCTYPE html>\n", 0, "found a web page: fetch the shard again"),
+        ("a.jsonl", b"<?xml version='1.0'?>", 0, "found XML"),
+    ],
+    "is Zstandard, xz, bzip2, zip, Parquet, or UTF-16 or UTF-32 with a mark": [
         ("a.zst", b"\x28\xb5\x2f\xfd" + LINE, 0, "found Zstandard: convert it"),
-        ("a.jsonl", lzma.compress(LINE), 0, "found xz: convert it"),
+        ("a.jsonl.gz", lzma.compress(LINE), 0, "found xz: convert it"),
         ("a.jsonl", bz2.compress(LINE), 0, "found bzip2: convert it"),
         ("a.zip", b"PK\x03\x04" + LINE, 0, "found a zip archive: convert it"),
         ("a.parquet", b"PAR1" + LINE, 0, "found Parquet: convert it"),

@@ -16,21 +16,26 @@ const INPUT_BYTES: usize = 64 << 10;
 
 const MAGIC: [u8; 2] = [0x1f, 0x8b];
 
-/// Formats that are sometimes mistaken for ours, by their first bytes, with which no line of JSON begins.
-const OTHERS: [(&[u8], &str); 9] = [
-    (b"\x28\xb5", "Zstandard"),
-    (b"\xfd7", "xz"),
-    (b"BZh", "bzip2"),
-    (b"PK", "a zip archive"),
-    (b"PAR1", "Parquet"),
-    (b"\xff\xfe\0\0", "UTF-32"),
-    (b"\0\0\xfe\xff", "UTF-32"),
-    (b"\xff\xfe", "UTF-16"),
-    (b"\xfe\xff", "UTF-16"),
+/// What is sometimes found in place of a shard, by its first bytes, with which no line of JSON begins; and what to do.
+const OTHERS: [(&[u8], &str); 14] = [
+    (b"\x28\xb5", "Zstandard: convert it"),
+    (b"\xfd7", "xz: convert it"),
+    (b"BZh", "bzip2: convert it"),
+    (b"PK", "a zip archive: convert it"),
+    (b"PAR1", "Parquet: convert it"),
+    (b"\xff\xfe\0\0", "UTF-32: convert it"),
+    (b"\0\0\xfe\xff", "UTF-32: convert it"),
+    (b"\xff\xfe", "UTF-16: convert it"),
+    (b"\xfe\xff", "UTF-16: convert it"),
+    (b"version https://git-lfs", "a pointer of Git LFS: fetch what it stands for, with git lfs pull"),
+    (b"<!doctype html", "a web page: fetch the shard again"),
+    (b"<!DOCTYPE html", "a web page: fetch the shard again"),
+    (b"<html", "a web page: fetch the shard again"),
+    (b"<?xml", "XML, as a store's error is: fetch the shard again"),
 ];
 
 /// The length of the longest of these.
-const HEAD: u64 = 4;
+const HEAD: u64 = 23;
 
 /// The inflated bytes of a shard.
 pub(super) struct Inflated {
@@ -50,28 +55,28 @@ impl Inflated {
     /// error says what was expected and found. Reading fails once `stop` is set.
     pub(super) fn new(mut source: RawBytes, named_gz: bool, stop: &Arc<AtomicBool>) -> Result<Self, String> {
         let mut head = Vec::new();
-        source.by_ref().take(HEAD).read_to_end(&mut head).map_err(|error| read_failed(&error))?;
-        let format = match (head.starts_with(&MAGIC), named_gz) {
-            (true, _) => Format::Gzip(Box::default()),
-            (false, false) => match OTHERS.iter().find(|(magic, _)| head.starts_with(magic)) {
-                None => Format::Plain,
-                Some((_, other)) => {
-                    return Err(format!("expected gzip data or plain JSON lines, found {other}: convert it"));
-                }
-            },
-            (false, true) if head.is_empty() => {
-                return Err(
-                    "expected gzip data, found an empty file: it was cut off; fetch it again".to_owned()
-                );
-            }
-            (false, true) => {
-                return Err(format!(
-                    "expected gzip data (bytes 1f 8b) because the name ends in .gz, found {}; fetch it again, or \
-                     rename it if it is plain JSON lines",
-                    hex(&head[..head.len().min(MAGIC.len())])
-                ));
+        let looked = source.by_ref().take(HEAD).read_to_end(&mut head);
+        let expected = if named_gz { "gzip data" } else { "gzip data or plain JSON lines" };
+        let format = match OTHERS.iter().find(|(beginning, _)| head.starts_with(beginning)) {
+            Some((_, other)) => return Err(format!("expected {expected}, found {other}")),
+            None if head.starts_with(&MAGIC) => Format::Gzip(Box::default()),
+            None if !named_gz => Format::Plain,
+            None => {
+                looked.map_err(|error| read_failed(&error))?;
+                return Err(match head.as_slice() {
+                    [] => format!("expected {expected}, found an empty file: it was cut off; fetch it again"),
+                    head => format!(
+                        "expected {expected} (bytes 1f 8b) because the name ends in .gz, found {}; fetch it again, or \
+                         rename it if it is plain JSON lines",
+                        hex(&head[..head.len().min(MAGIC.len())])
+                    ),
+                });
             }
         };
+        if let Err(error) = looked {
+            // It comes again behind the bytes before it.
+            source = Box::new(Failing(error.to_string()));
+        }
         let input = BufReader::with_capacity(INPUT_BYTES, Cursor::new(head).chain(source));
         Ok(Self { input, format, damage: None, stop: Arc::clone(stop) })
     }
@@ -96,6 +101,15 @@ impl Inflated {
             self.damage = Some(reason.clone());
             if written > 0 { Ok(written) } else { Err(reason) }
         })
+    }
+}
+
+/// What has failed to be read.
+struct Failing(String);
+
+impl Read for Failing {
+    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        Err(io::Error::other(self.0.clone()))
     }
 }
 

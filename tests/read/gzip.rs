@@ -175,23 +175,30 @@ fn files_of_other_writers() {
 
 #[test]
 fn other_formats_are_named() {
-    for (head, name) in [
-        (&b"\x28\xb5\x2f\xfd"[..], "Zstandard"),
-        (b"\xfd7zXZ", "xz"),
-        (b"BZh91AY", "bzip2"),
-        (b"PK\x03\x04\x14", "a zip archive"),
-        (b"PK\x05\x06\0", "a zip archive"),
-        (b"PAR1\x15", "Parquet"),
-        (b"\xff\xfe{\0", "UTF-16"),
-        (b"\xff\xfe\0\0{\0\0\0", "UTF-32"),
-        (b"\0\0\xfe\xff\0\0\0{", "UTF-32"),
-        (b"\xfe\xff\0{", "UTF-16"),
+    for (head, found) in [
+        (&b"\x28\xb5\x2f\xfd"[..], "Zstandard: convert it"),
+        (b"\xfd7zXZ", "xz: convert it"),
+        (b"BZh91AY", "bzip2: convert it"),
+        (b"PK\x03\x04\x14", "a zip archive: convert it"),
+        (b"PK\x05\x06\0", "a zip archive: convert it"),
+        (b"PAR1\x15", "Parquet: convert it"),
+        (b"\xff\xfe{\0", "UTF-16: convert it"),
+        (b"\xff\xfe\0\0{\0\0\0", "UTF-32: convert it"),
+        (b"\0\0\xfe\xff\0\0\0{", "UTF-32: convert it"),
+        (b"\xfe\xff\0{", "UTF-16: convert it"),
+        (
+            b"version https://git-lfs.github.com/spec/v1\noid sha256:0",
+            "a pointer of Git LFS: fetch what it stands for, with git lfs pull",
+        ),
+        (b"<!doctype html>", "a web page: fetch the shard again"),
+        (b"<!DOCTYPE html>", "a web page: fetch the shard again"),
+        (b"<html>", "a web page: fetch the shard again"),
+        (b"<?xml version", "XML, as a store's error is: fetch the shard again"),
     ] {
-        let seen = read("s.jsonl", head);
-        assert_eq!(seen.len(), 1);
-        assert_eq!(
-            reason(&seen),
-            format!("expected gzip data or plain JSON lines, found {name}: convert it")
-        );
+        for (path, expected) in [("s.jsonl", "gzip data or plain JSON lines"), ("s.gz", "gzip data")] {
+            let seen = read(path, head);
+            assert_eq!(seen.len(), 1);
+            assert_eq!(reason(&seen), format!("expected {expected}, found {found}"));
+        }
     }
 }
