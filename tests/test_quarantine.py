@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import resource
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -409,6 +410,7 @@ def test_a_window_that_a_record_was_left_out_of_must_be_read_again_without_it(tm
     assert_same_batches(restored, itertools.islice(longer, 1, None))
 
 
+@pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
 @pytest.mark.parametrize(
     "then",
     [
