@@ -1,5 +1,6 @@
 """`gristmill inspect`: tokenizers, shards, saved states, and where a row comes from."""
 
+import errno
 import gzip
 import json
 import os
@@ -11,7 +12,7 @@ import pytest
 
 import gristmill as gm
 from command_line import fails, run_json, shard_of
-from gristmill import _cli, _sample
+from gristmill import _cli, _gzipped, _sample
 
 
 @pytest.fixture(scope="module")
@@ -417,3 +418,15 @@ def test_a_row_of_a_field_that_is_called_none(tmp_path, capsys, tokenizer_file):
     state.write_text(json.dumps(iterator.get_state()))
     found = run_json(capsys, "inspect", state, "--row", 1, "--shards", shard, "--tokenizer", tokenizer_file)
     assert found["segments"]
+
+
+def test_a_file_that_may_not_be_read_is_said_so(tmp_path, monkeypatch, capsys):
+    # Root may read everything.
+    def refuse(path):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(_gzipped, "open_inflated", refuse)
+    path = tmp_path / "tokenizer.json"
+    path.write_bytes(b"{}")
+    assert _cli.run(["inspect", str(path)]) == 1
+    assert capsys.readouterr().err == f"error: {str(path)!r}: Permission denied\n"

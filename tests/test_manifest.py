@@ -158,6 +158,11 @@ def test_it_pickles_and_compares(folder):
         ([5], gm.ArgumentTypeError, "shards=5: expected paths and globs"),
         ("/nowhere/*.gz", gm.MissingShardError, r"no file matches the glob '/nowhere/\*\.gz'"),
         ("/nowhere/a.gz", gm.MissingShardError, "no such file: '/nowhere/a.gz'"),
+        (
+            ["/nowhere/a.gz", "/nowhere/b.gz", __file__, "/nowhere/*"],
+            gm.MissingShardError,
+            r"no such file: '/nowhere/a.gz'.*; and 2 more of the 4 given$",
+        ),
         ("/", gm.MissingShardError, "is a folder: name its shards"),
         (
             BytesPath(),

@@ -48,10 +48,17 @@ def run(arguments: Sequence[str] | None = None) -> int:
         error.show()
         return error.exit_code
     except (GristmillError, OSError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"error: {' '.join(_said(error).split())}", file=sys.stderr)
         return WRONG_USAGE if isinstance(error, (ArgumentError, ArgumentTypeError)) else 1
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
+
+
+def _said(error: Exception) -> str:
+    """An error's message. That of the system, without its number."""
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{error.filename!r}: {error.strerror}"
+    return str(error)
 
 
 def _describe_build() -> str:

@@ -111,6 +111,8 @@ def _whole_value(path: Path) -> dict[str, Any] | None:
             if start[:1] != b"{" or _is_record(start):
                 return None
             value = json.loads(start + file.read(_LARGEST_VALUE))
+    except PermissionError:
+        raise
     except (*_DAMAGED, ValueError, RecursionError) as error:
         if _BEGINS_AS_STATE.search(start):
             raise StateError(

@@ -97,13 +97,22 @@ class Manifest:
         if not patterns:
             raise ArgumentError("shards=[]: expected at least one path or glob")
         spelled: dict[str, tuple[str, int]] = {}
+        missing: list[MissingShardError] = []
         real_folder = functools.cache(os.path.realpath)  # of many shards there are few
         for pattern in patterns:
+            try:
+                found = _matches(pattern)
+            except MissingShardError as error:
+                missing.append(error)
+                continue
             # In one pattern only a folder's link gives a file several names, and the shortest without it.
-            for path, size in sorted(_matches(pattern), key=lambda match: (match[0].count(os.sep), match)):
+            for path, size in sorted(found, key=lambda match: (match[0].count(os.sep), match)):
                 _check_name(path)  # before the message of another error has to spell it
                 folder, name = os.path.split(path)
                 spelled.setdefault(os.path.join(real_folder(folder), name), (path, size))
+        if missing:
+            others = f"; and {len(missing) - 1} more of the {len(patterns)} given" if len(missing) > 1 else ""
+            raise MissingShardError(f"{missing[0]}{others}")
         paths, sizes = zip(*spelled.values(), strict=True)
         return cls(paths, sizes)
 
