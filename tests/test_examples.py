@@ -6,6 +6,7 @@ import re
 import runpy
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 import threading
@@ -84,7 +85,9 @@ def whole(tmp_path_factory, shards, tokenizer_file):
     (output,) = finish(start(folder, shards, tokenizer_file, 14))
     whole = losses(folder)
     assert [entry["step"] for entry in whole] == list(range(1, 15))
-    assert whole[-1]["loss"] < whole[0]["loss"] - 0.05
+    # A batch's loss differs by that much from the next one's.
+    first, last = (statistics.mean(entry["loss"] for entry in some) for some in (whole[:5], whole[-5:]))
+    assert last < first - 0.05
     assert "waited for input" in output
     assert " |*" in output  # the curve
     return whole
