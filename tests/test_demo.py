@@ -167,6 +167,18 @@ def test_a_row_of_one_document_is_shown_from_its_start():
     assert "".join(place["token"] for place in row) == "one two three four five"
 
 
+def test_a_sample_that_another_run_begins_meanwhile_is_waited_for(tmp_path, monkeypatch):
+    check = _sample.files.check_empty
+
+    def begin_first(*arguments, **mark):
+        monkeypatch.setattr(_sample.files, "check_empty", check)
+        _sample.prepare(tmp_path, 0.1)
+        check(*arguments, **mark)
+
+    monkeypatch.setattr(_sample.files, "check_empty", begin_first)
+    assert _sample.prepare(tmp_path, 0.1).text_bytes >= 1e5
+
+
 def test_two_samples_in_one_folder_wait_for_each_other(tmp_path):
     sizes = [0.3, 0.2, 0.1]
     with ThreadPoolExecutor() as threads:

@@ -139,11 +139,13 @@ def _written(folder: Path) -> dict[str, Any]:
     """What the note of the sample in `folder` says; nothing if a run was interrupted, or there was none."""
     note = folder / _NOTE
     written = None
+    is_there = note.is_file()
     with contextlib.suppress(FileNotFoundError, ValueError, RecursionError):
         written = json.loads(note.read_bytes())
     if isinstance(written, dict) and (not written or "wanted" in written):
         return written
-    files.check_empty(folder, {files.LOCK, _NOTE + files.UNFINISHED}, "sample text")
+    begun = {files.LOCK, _NOTE + files.UNFINISHED}
+    files.check_empty(folder, begun, "sample text", mark=None if is_there else _NOTE)
     return {}
 
 

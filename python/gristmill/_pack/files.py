@@ -36,13 +36,16 @@ def finish(path: Path) -> None:
         os.close(folder)
 
 
-def check_empty(folder: Path, begun: Container[str], what: str) -> None:
+def check_empty(folder: Path, begun: Container[str], what: str, *, mark: str | None) -> None:
     """Whether a folder is new, or empty but for files with the names `begun`, of a run that was killed at once.
+
+    Another run may have begun to write there since the caller looked: then the file `mark` is there, and all is well.
 
     Raises:
       GristmillError: it holds anything else, and so no `what` of ours.
     """
-    if folder.is_dir() and any(child.name not in begun for child in folder.iterdir()):
+    is_empty = not folder.is_dir() or all(child.name in begun for child in folder.iterdir())
+    if not is_empty and (mark is None or not (folder / mark).is_file()):
         raise GristmillError(f"{folder} is not empty, and holds no {what}: name another folder")
 
 

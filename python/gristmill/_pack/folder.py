@@ -305,7 +305,7 @@ def check_free(path: Path) -> None:
     """
     if (path / INDEX).exists():
         return
-    files.check_empty(path, {files.LOCK, INDEX + files.UNFINISHED}, "packed files")
+    files.check_empty(path, {files.LOCK, INDEX + files.UNFINISHED}, "packed files", mark=INDEX)
 
 
 def is_part(path: Path) -> bool:
