@@ -239,7 +239,7 @@ def test_what_a_note_says_is_pending_must_be_ids_of_each_lane(tmp_path, pack, ca
     was = json.loads(note.read_text())
     lanes = len(was["pending"])
     assert checked(capsys, "verify", tmp_path, "--part", 1)[0] == 0
-    for pending in ([], was["pending"][1:], [["a"]] * lanes, [1] * lanes):
+    for pending in ([], was["pending"][1:], [["a"]] * lanes, [1] * lanes, [[2**31]] * lanes):
         note.write_text(json.dumps({**was, "pending": pending}))
         code, said = verified(capsys, tmp_path, "--part", 1)
         assert code == 3

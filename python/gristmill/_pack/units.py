@@ -124,6 +124,9 @@ class Documents:
 
 
 def _check_pending(pending: list[Any], lanes: int) -> None:
-    are_ids = all(isinstance(ids, list) and all(type(token_id) is int for token_id in ids) for ids in pending)
+    are_ids = all(
+        isinstance(ids, list) and all(type(token_id) is int and 0 <= token_id < 2**31 for token_id in ids)
+        for ids in pending
+    )
     if len(pending) != lanes or not are_ids:
         raise GristmillError(f"expected the ids of a started document for each of {lanes} lanes as what is pending")
