@@ -54,15 +54,12 @@ impl ShardReader {
         options: &Arc<ReadOptions>,
         stop: &Arc<AtomicBool>,
     ) -> Result<Self, ReadError> {
-        match Inflated::new(source, is_named_gz(path), stop) {
-            Ok(input) => Ok(Self {
-                path: Arc::clone(path),
-                options: Arc::clone(options),
-                lines: Lines::new(input, options.max_document_bytes),
-                ended: false,
-            }),
-            Err(reason) => Err(read_error(path, Position::default(), Rest::Lost, reason)),
-        }
+        Ok(Self {
+            path: Arc::clone(path),
+            options: Arc::clone(options),
+            lines: Lines::new(inflated(path, source, stop)?, options.max_document_bytes),
+            ended: false,
+        })
     }
 
     /// Appends the text of the next document to `text`, and returns the place of its record and the bytes appended. None
@@ -142,23 +139,28 @@ impl ShardReader {
 
 /// How many bytes a shard inflates to. Relative paths start from `folder`.
 pub fn inflated_bytes(shard: &Shard, folder: &Path) -> Result<u64> {
-    let file = Box::new(ShardFile::open(shard, folder)?);
+    let file = ShardFile::open(shard, folder)?;
+    let mut input = inflated(&shard.path, Box::new(file), &Arc::default())?;
     let mut at = Position::default();
-    let lost = |at, reason| read_error(&shard.path, at, Rest::Lost, reason);
-    let mut input =
-        Inflated::new(file, is_named_gz(&shard.path), &Arc::default()).map_err(|reason| lost(at, reason))?;
     let mut chunk = vec![0; CHUNK_BYTES];
     loop {
         match input.read(&mut chunk) {
             Ok(0) => return Ok(at.byte),
             Ok(read) => at.byte += read as u64,
-            Err(reason) => return Err(lost(at, reason).into()),
+            Err(reason) => return Err(read_error(&shard.path, at, Rest::Lost, reason).into()),
         }
     }
 }
 
-fn is_named_gz(path: &str) -> bool {
-    path.len() >= 3 && path.as_bytes()[path.len() - 3..].eq_ignore_ascii_case(b".gz")
+/// The inflated bytes of a source, which must be gzip if the extension of `path` says so.
+fn inflated(
+    path: &Arc<str>,
+    source: Box<dyn Read + Send>,
+    stop: &Arc<AtomicBool>,
+) -> Result<Inflated, ReadError> {
+    let named_gz = path.len() >= 3 && path.as_bytes()[path.len() - 3..].eq_ignore_ascii_case(b".gz");
+    Inflated::new(source, named_gz, stop)
+        .map_err(|reason| read_error(path, Position::default(), Rest::Lost, reason))
 }
 
 fn read_error(path: &Arc<str>, at: Position, rest: Rest, reason: String) -> ReadError {
