@@ -65,6 +65,16 @@ pub enum Error {
     Bug(String),
 }
 
+impl Error {
+    /// The system refuses worker threads.
+    pub fn no_threads(wanted: usize, error: &std::io::Error) -> Self {
+        Self::System(format!(
+            "cannot start {wanted} worker threads: {error}; use fewer threads=, or raise what limits them (ulimit -u, \
+             ulimit -v)"
+        ))
+    }
+}
+
 /// The message of a panic.
 pub fn panic_message(panic: &(dyn Any + Send)) -> String {
     let message = panic.downcast_ref::<&str>().map(ToString::to_string);

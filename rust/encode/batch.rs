@@ -48,11 +48,7 @@ impl Encoder {
                 let thread = thread::Builder::new().name(format!("gristmill-encode-{number}"));
                 thread.spawn_scoped(scope, work).map_err(|error| {
                     given_up.store(0, Ordering::Relaxed);
-                    Error::System(format!(
-                        "cannot start {} threads: {error}; use fewer threads=, or raise what limits them (ulimit -u, \
-                         ulimit -v)",
-                        shares.len() - 1
-                    ))
+                    Error::no_threads(shares.len() - 1, &error)
                 })?;
             }
             drop(sender);

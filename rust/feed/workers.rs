@@ -112,12 +112,7 @@ impl WorkerPool {
             let thread = std::thread::Builder::new()
                 .name(format!("gristmill-{number}"))
                 .spawn(move || shared.run())
-                .map_err(|error| {
-                    Error::System(format!(
-                        "cannot start {threads} worker threads: {error}; use fewer threads=, or raise what limits them \
-                         (ulimit -u, ulimit -v)"
-                    ))
-                })?;
+                .map_err(|error| Error::no_threads(threads, &error))?;
             pool.threads.push(thread);
         }
         Ok(pool)

@@ -148,13 +148,12 @@ fn isolated(pattern: Node, behaviour: &str, invert: bool) -> Result<Node, String
         ("Removed", true) => Err("the behaviour Removed and a pattern that does not cover all text".into()),
         ("Contiguous", _) => Ok(Node::run(class()?.clone())),
         // A match goes with the gap before it, or behind it; inverted, a gap goes with the match.
-        ("MergedWithPrevious", false) | ("MergedWithNext", true) => {
+        ("MergedWithPrevious" | "MergedWithNext", _) => {
             let gap = Node::run(negated(class()?.clone()));
-            Ok(Node::Alternate(vec![Node::concat(vec![optional(gap.clone()), pattern]), gap]))
-        }
-        ("MergedWithNext", false) | ("MergedWithPrevious", true) => {
-            let gap = Node::run(negated(class()?.clone()));
-            Ok(Node::Alternate(vec![Node::concat(vec![pattern, optional(gap.clone())]), gap]))
+            let maybe_gap = optional(gap.clone());
+            let is_first = (behaviour == "MergedWithNext") != invert;
+            let both = if is_first { vec![pattern, maybe_gap] } else { vec![maybe_gap, pattern] };
+            Ok(Node::Alternate(vec![Node::concat(both), gap]))
         }
         (other, _) => Err(format!("the behaviour {other}")),
     }
