@@ -287,8 +287,13 @@ def test_inspect_row(state, folder, tmp_path, capsys, single):
         assert (found["kind"], found["step"], found["row"]) == ("row", step or 2, row)
         assert found["lane"] == (row if single else row // 2)
         check_row(folder, found, batches)
-    last = run_json(capsys, "inspect", state, "--row", 0, "--step", 10**6, *of_state(folder))
-    assert (last["segments"], last["padding"]) == ([], 64)
+    rows, last = 8 if single else 16, len(batches) - 1
+    ended = next(row for row in range(rows) if not batches[last]["inputs_segmentation"][row].any())
+    found = run_json(capsys, "inspect", state, "--row", ended, "--step", last, *of_state(folder))
+    assert (found["segments"], found["padding"]) == ([], 64)
+    for step in (last + 1, 10**6):
+        said = fails(capsys, "inspect", state, "--row", ended, "--step", step, *of_state(folder), code=2)
+        assert said.endswith(f"no step {step}: the stream has {last + 1:,} steps, counted from 0, of {rows} rows")
 
 
 def test_inspect_row_of_a_host_s_state_within_a_step(state, folder, capsys):
@@ -305,6 +310,9 @@ def test_inspect_row_of_a_host_s_state_within_a_step(state, folder, capsys):
         check_row(folder, found, batches)
         options = ["inspect", state, "--row", row, "--step", first - 1, *of_state(folder)]
         assert f"the state is already at step {first}" in fails(capsys, *map(str, options), code=2)
+    said = fails(capsys, "inspect", state, "--row", 4, "--step", 10**6, *of_state(folder), code=2)
+    assert "there is no step 1000000: the lanes that the state holds, 4, 5, 6, 7, have " in said
+    assert said.endswith("; those of other hosts may have more: use the folder with the states of all")
 
 
 def test_inspect_row_of_shards(folder, capsys):
@@ -321,6 +329,10 @@ def test_inspect_row_of_shards(folder, capsys):
     shown = capsys.readouterr().out
     assert "row     3 of the batch of step 2, which lane" in shown
     assert found["segments"][0]["shard"] in shown
+    arguments[arguments.index("--step") + 1] = 10**6
+    assert f"the stream has {len(list(dataset)):,} steps, counted from 0, of 4 rows" in fails(
+        capsys, *arguments, code=2
+    )
 
 
 def test_inspect_row_of_a_checkpoint_folder(tmp_path, folder, capsys):

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gristmill import _fingerprint, _inspect, _state, _table
+from gristmill import _fingerprint, _inspect, _lanes, _state, _table
 from gristmill._dataset import PackedDataset
 from gristmill._encoder import Encoder, SpecialTokensInText
 from gristmill._errors import ArgumentError, StateError
@@ -52,7 +52,7 @@ def locate(
       settings: further arguments of `PackedDataset`, each as `name=value`.
 
     Raises:
-      GristmillError: they do not fit each other, or there is no such row.
+      GristmillError: they do not fit each other, or there is no such row; it says how many there are.
     """
     state = _inspect.saved_state(path)
     arguments = _from_settings(settings)
@@ -176,9 +176,38 @@ def _play(dataset: PackedDataset, state: _state.State, step: int | None, row: in
         element = _element(iterator, step - start["step"], f"lane {lane}")
     finally:
         iterator.close()
-    if element is not None and batch_size is not None:
+    if element is None:
+        _check_step(dataset, state, step)
+    elif batch_size is not None:
         element = {name: array[own_row] for name, array in element.items()}
     return step, lane, element
+
+
+def _check_step(dataset: PackedDataset, state: _state.State, step: int) -> None:
+    """Whether any lane of the state has a row in a step: only there do rows of those that have ended exist.
+
+    Raises:
+      ArgumentError: none has.
+    """
+    lanes = sorted(map(int, state["lanes"]))
+    batch_size = dataset._settings.batch_size
+    elements_per_step = len(lanes) if batch_size is None else 1
+    iterator = PackedDatasetIterator(dataset._with(own_lanes=lanes)._settings)
+    try:
+        iterator.set_state(state)
+        ahead = max(0, (step - state["step"]) * elements_per_step - state["row"])
+        if _element(iterator, ahead, "all lanes") is not None:
+            return
+        steps = iterator.get_state()["step"]
+    finally:
+        iterator.close()
+    is_whole = len(lanes) == dataset.lanes
+    whose = "the stream has" if is_whole else f"the lanes that the state holds, {_lanes.listed(lanes)}, have"
+    raise ArgumentError(
+        f"there is no step {step}: {whose} {_table.counted(steps, 'step')}, counted from 0, of "
+        f"{_table.counted(batch_size or dataset.lanes, 'row')}"
+        + ("" if is_whole else "; those of other hosts may have more: use the folder with the states of all")
+    )
 
 
 def _element(iterator: PackedDatasetIterator, ahead: int, what: str) -> "Element | None":

@@ -1,4 +1,4 @@
-"""Plain text in columns."""
+"""Plain text: columns, and how many there are of something."""
 
 from collections.abc import Iterable, Sequence
 
@@ -20,3 +20,14 @@ def columns(rows: Sequence[Sequence[str]], right: Iterable[int]) -> str:
         for row in rows
     )
     return "\n".join(line.rstrip() for line in lines)
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """How many there are: `1 row`, `2,000 rows`, `3 batches`.
+
+    Args:
+      number: how many.
+      noun: what one of them is called.
+      plural: what any other number of them is called, if that is not `noun` with an s.
+    """
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
