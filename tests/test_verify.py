@@ -495,15 +495,27 @@ def test_inspect_explains_a_packed_folder(tmp_path, pack, capsys, encoder):
 def test_inspect_names_a_first_part_that_is_gone_or_damaged(tmp_path, pack, capsys, file_format, suffix):
     pack(tmp_path, "--format", file_format)
     part = tmp_path / f"part-00000{suffix}"
-    changes = [lambda: os.truncate(part, 1000), part.unlink]
+    (tmp_path / f"part-00001{suffix}").unlink()
+    changes = [(lambda: os.truncate(part, 1000), " has 1,000 bytes, and had "), (part.unlink, " is missing")]
     if suffix == ".npy":
-        changes.insert(0, lambda: part.write_bytes(b"x" * part.stat().st_size))
-    for change in changes:
+        changes.insert(0, (lambda: part.write_bytes(b"x" * part.stat().st_size), ": cannot be read: "))
+    for change, says in changes:
         change()
-        code, said = checked(capsys, "inspect", tmp_path)
-        assert (code, said.count("\n")) == (1, 1)
-        assert f"{tmp_path}/part-00000: " in said
-        assert re.search("(has 1,000 bytes|is missing|cannot be read).*; bring the part back", said)
+        code, told = checked(capsys, "inspect", tmp_path)
+        assert (code, told["first"]) == (0, None)
+        assert [text.startswith(part.name + says) for text in told["damaged"]] == [True, False]
+        assert _cli.run(["inspect", str(tmp_path)]) == 0
+        assert f"DAMAGED        {part.name}{says}" in capsys.readouterr().out
+
+
+def test_inspect_names_a_first_part_whose_ids_are_damaged(tmp_path, pack, capsys):
+    pack(tmp_path)
+    rows = np.load(tmp_path / "part-00000.npy", mmap_mode="r+")
+    rows[0, 0, 3] = -7
+    rows.flush()
+    code, told = checked(capsys, "inspect", tmp_path)
+    assert (code, told["first"]) == (0, None)
+    assert told["damaged"] == ["part-00000.npy: its first item holds -7, which is no id"]
 
 
 def test_a_file_of_a_packed_folder_stands_for_the_folder(tmp_path, pack, capsys):

@@ -7,8 +7,9 @@ import numpy as np
 
 from gristmill import _fingerprint, _table
 from gristmill._encoder import as_encoder
-from gristmill._errors import GristmillError, TokenizerError
+from gristmill._errors import TokenizerError
 from gristmill._pack import files, folder, megatron
+from gristmill._pack.files import DamagedError
 from gristmill._pack.units import IDS, IS_TOKEN
 
 _IDS_SHOWN = 32
@@ -25,28 +26,35 @@ def is_packed(path: Path) -> bool:
 
 
 def inspect(path: Path) -> dict[str, Any]:
-    """What is packed at `path`.
+    """What is packed at `path`, and which of the parts are seen to be damaged.
 
     Raises:
-      GristmillError: it is damaged.
+      GristmillError: its index or a note is damaged, or a file cannot be read.
     """
     if path.suffix == ".idx":
         return _megatron(path)
     packed = folder.Folder.open(path)
     parts, index = packed.parts(), packed.index
+    damaged = [wrong for part in parts if (wrong := packed.wrong_size(part["files"]))]
+    try:
+        first = _first(packed, parts)
+    except DamagedError as error:
+        first = None
+        if packed.wrong_size(parts[0]["files"]) is None:
+            damaged.insert(0, f"{next(iter(parts[0]['files']))}: {error}")
     return {
         "kind": "packed",
         "path": str(packed.path),
         **{name: index[name] for name in ("format", "dtype", "fields", "sequence_length", "source")},
         "complete": packed.is_complete(parts),
-        "damaged": [wrong for part in parts if (wrong := packed.wrong_size(part["files"]))]
+        "damaged": damaged
         + [f"{name} is missing" for name in packed.missing_notes(parts)]
         + [f"{name} is of no part" for name in packed.surplus(parts)],
         **packed.totals(parts),
         "quarantine_file": index["source"]["arguments"].get("quarantine_file"),
         "parts": parts,
         "stream": _fingerprint.parse(index["fingerprint"]),
-        "first": _first(packed, parts),
+        "first": first,
     }
 
 
@@ -103,13 +111,15 @@ def of_the_source(found: dict[str, Any]) -> str:
 
 
 def _first(packed: folder.Folder, parts: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """How the first item begins."""
+    """How the first item begins.
+
+    Raises:
+      DamagedError: its part is damaged.
+      GristmillError: a file of its part may not be read.
+    """
     if not parts or not parts[0]["items"]:
         return None
-    try:
-        item = packed.read(0, parts[0])[0]
-    except GristmillError as error:
-        raise GristmillError(f"{packed.part_path(0)}: {error}; bring the part back") from error
+    item = packed.read(0, parts[0])[0]
     fields = packed.index["fields"]
     layout = next((layout for layout, (tokens, *_) in IDS.items() if tokens in fields), None)
     if layout is None:
@@ -119,6 +129,8 @@ def _first(packed: folder.Folder, parts: list[dict[str, Any]]) -> dict[str, Any]
     is_token = arrays.get(IS_TOKEN[layout])
     length = None if is_token is None else int(np.count_nonzero(is_token))
     ids = arrays[IDS[layout][0]][:length][:_IDS_SHOWN].tolist()
+    if ids and min(ids) < 0:
+        raise DamagedError(f"its first item holds {min(ids)}, which is no id")
     try:
         encoder = as_encoder(packed.index["source"]["tokenizer"])
         text = encoder.decode(ids)
