@@ -141,16 +141,23 @@ def test_a_pickle_keeps_its_class_and_what_the_files_beside_it_named(tmp_path, t
         assert type(one) is Named
         assert one.name == "somebody"
         with pytest.raises(gm.ArgumentError, match="name '<nowhere>', which its vocabulary lacks"):
-            one.special_token_id("eos", None)
+            one._special_token_id("eos", None)
 
 
 def test_special_tokens_that_the_vocabulary_lacks_are_named(tmp_path, tokenizer_json):
     (tmp_path / "tokenizer.json").write_bytes(tokenizer_json)
     (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<nope>"}')
     with pytest.raises(gm.ArgumentError, match="name '<nope>', which its vocabulary lacks"):
-        gm.Encoder.from_file(tmp_path).special_token_id("eos", None)
+        gm.Encoder.from_file(tmp_path)._special_token_id("eos", None)
     with pytest.raises(gm.ArgumentError, match="eos_token='<nope>': the vocabulary has no such token"):
         gm.Encoder.from_file(tmp_path, eos_token="<nope>")
+
+
+def test_only_eos_and_bos_are_special_tokens(encoder):
+    assert encoder._special_token_id("bos", True) == encoder.bos_id != encoder.eos_id
+    with pytest.raises(KeyError, match="pad"):
+        encoder._special_token_id("pad", True)
+    assert not hasattr(gm.Encoder, "special_token_id")
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "not json", ""])

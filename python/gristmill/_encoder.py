@@ -95,7 +95,7 @@ class Encoder:
         except TokenizerError as error:
             raise TokenizerError(f"{error}{_diagnosis.of_bytes(json_bytes, str(error))}") from None
         self.eos_id, self.bos_id = (
-            None if token is None else self.special_token_id(name, _arguments.text(name, token))
+            None if token is None else self._id_of(name, _arguments.text(name, token))
             for name, token in (("eos_token", eos_token), ("bos_token", bos_token))
         )
         # Of "eos" and "bos": the tokens that files beside tokenizer.json name and the vocabulary lacks.
@@ -306,11 +306,11 @@ class Encoder:
                 digest.update(str(error).encode())
         return digest.hexdigest()[:16]
 
-    def special_token_id(self, name: str, given: "str | int | bool | None") -> int | None:
+    def _special_token_id(self, name: Literal["eos", "bos"], given: "str | int | bool | None") -> int | None:
         """The id that `eos=` or `bos=` means.
 
         Args:
-          name: `"eos"` or `"bos"`.
+          name: which of them.
           given: a token, an id, False for none; None or True for the one named beside the tokenizer.
 
         Raises:
@@ -321,7 +321,7 @@ class Encoder:
         if given is False:
             return None
         if given is None or given is True:
-            found = self.eos_id if name == "eos" else self.bos_id
+            found = {"eos": self.eos_id, "bos": self.bos_id}[name]
             unknown = self._unknown.get(name)
             reason = (
                 f"no file beside the tokenizer names its {name.upper()} token"
@@ -330,15 +330,28 @@ class Encoder:
             )
             wrong = f"{name}={given!r}: {reason}; give {name}= a token or an id, or {name}=False for none"
         elif isinstance(given, str):
-            found = self.token_to_id(_arguments.valid_text(name, given))
-            wrong = f"{name}={_arguments.shortened(given)}: the vocabulary has no such token"
+            return self._id_of(name, given)
         else:
             token_id = _arguments.integer(name, given, 0, _LARGEST_ID)
             found = None if self.id_to_token(token_id) is None else token_id
             wrong = f"{name}={token_id}: the vocabulary has no such id"
         if found is None:
-            raise ArgumentError(f"{wrong}. {_special_tokens.listed(self._core.json)}")
+            raise self._no_such_token(wrong)
         return found
+
+    def _id_of(self, name: str, token: str) -> int:
+        """The id of the token that the argument `name` spells.
+
+        Raises:
+          ArgumentError: there is no such token; the message lists candidates.
+        """
+        found = self.token_to_id(_arguments.valid_text(name, token))
+        if found is None:
+            raise self._no_such_token(f"{name}={_arguments.shortened(token)}: the vocabulary has no such token")
+        return found
+
+    def _no_such_token(self, wrong: str) -> ArgumentError:
+        return ArgumentError(f"{wrong}. {_special_tokens.listed(self._core.json)}")
 
     def _take_special_tokens(self, named: dict[str, list[str]]) -> None:
         """Takes the first token of each list that the vocabulary has, where no option has named one."""

@@ -108,7 +108,7 @@ def bench(
         shards=list(Manifest.find(shards).paths),
         text_field=text_field,
         tokenizer=str(tokenizer),
-        eos=encoder.special_token_id("eos", eos),
+        eos=encoder._special_token_id("eos", eos),
         batch_size=batch_size,
         sequence_length=sequence_length,
         threads=_LATENCY_THREADS,
