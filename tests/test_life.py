@@ -224,6 +224,20 @@ def test_threads_end_with_the_iterator(tmp_path, shards, encoder, thread_count):
         assert thread_count() == before, end
 
 
+def test_an_iterator_is_a_context_manager(shards, encoder, thread_count):
+    before = thread_count()
+    with iter(make(shards, encoder, threads=3)) as iterator:
+        next(iterator)
+        assert thread_count() == before + 3
+    with pytest.raises(gm.ArgumentError, match="closed"):
+        next(iterator)
+    with pytest.raises(StopIteration), iter(make(shards, encoder, threads=3)) as iterator:
+        next(itertools.islice(iterator, 10**6, None))
+    with pytest.raises(gm.ArgumentError, match="closed"):
+        next(iterator)
+    assert thread_count() == before
+
+
 def test_threads_end_also_when_on_stats_raises(shards, encoder, thread_count):
     def fails(stats):
         raise RuntimeError("mine")

@@ -15,7 +15,6 @@ before it could tell, asks and waits. Where every process loads all lanes (one h
 import copy
 import time
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import grain
@@ -67,7 +66,7 @@ def global_batches(dataset: PackedDataset, sharding: jax.sharding.Sharding) -> "
 
 
 class GlobalBatches(HasThreads, grain.DatasetIterator[GlobalBatch]):
-    """Iterates over global batches; made by `global_batches`."""
+    """Iterates over global batches; made by `global_batches`, and a context manager."""
 
     _MADE_BY = "global_batches(dataset, sharding)"
 
@@ -215,14 +214,6 @@ class GlobalBatches(HasThreads, grain.DatasetIterator[GlobalBatch]):
         finally:  # `on_stats` is the user's and may raise: this is closed all the same
             self._ahead = None
             super().close()
-
-    def __enter__(self) -> "GlobalBatches":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _arrive(self) -> None:
         """Goes where an interrupted call has left off; interrupted again, it leaves that to the next call."""

@@ -6,7 +6,8 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import grain
 import numpy as np
@@ -25,7 +26,10 @@ _REPORT_SECONDS = 10.0
 
 
 class HasThreads(_grain.Closable, _state_files.LoadsAnyProcessCount):
-    """What the iterators of this package share: they can be closed and restored, and neither pickled nor copied."""
+    """What the iterators of this package share: they can be closed and restored, and neither pickled nor copied.
+
+    They are context managers, which close them.
+    """
 
     _MADE_BY = "iter(dataset)"
 
@@ -35,13 +39,24 @@ class HasThreads(_grain.Closable, _state_files.LoadsAnyProcessCount):
             "set_state() of another iterator of the dataset"
         )
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()  # type: ignore[attr-defined]
+
     def _assert_not_closed(self) -> None:
         if self._is_closed():
             raise ArgumentError(f"this iterator was closed: create another one with {self._MADE_BY}")
 
 
 class PackedDatasetIterator(HasThreads, _grain.Source, grain.DatasetIterator[Element]):
-    """Iterates over a `PackedDataset`. Its threads start with the first `next` or `start_prefetch`."""
+    """Iterates over a `PackedDataset`; made by `iter(dataset)`, and a context manager.
+
+    Its threads start with the first `next` or `start_prefetch`, and end with `close` or the end of a `with`.
+    """
 
     def __init__(self, settings: "Settings") -> None:
         super().__init__()

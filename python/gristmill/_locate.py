@@ -170,12 +170,9 @@ def _play(dataset: PackedDataset, state: _state.State, step: int | None, row: in
     step = start["step"] if step is None else step
     if step < start["step"]:
         raise ArgumentError(f"--step {step}: the state is already at step {start['step']}; use a state saved earlier")
-    iterator = PackedDatasetIterator(dataset._with(own_lanes=[lane])._settings)
-    try:
+    with PackedDatasetIterator(dataset._with(own_lanes=[lane])._settings) as iterator:
         iterator.set_state(start)
         element = _element(iterator, step - start["step"], f"lane {lane}")
-    finally:
-        iterator.close()
     if element is None:
         _check_step(dataset, state, step)
     elif batch_size is not None:
@@ -192,15 +189,12 @@ def _check_step(dataset: PackedDataset, state: _state.State, step: int) -> None:
     lanes = sorted(map(int, state["lanes"]))
     batch_size = dataset._settings.batch_size
     elements_per_step = len(lanes) if batch_size is None else 1
-    iterator = PackedDatasetIterator(dataset._with(own_lanes=lanes)._settings)
-    try:
+    with PackedDatasetIterator(dataset._with(own_lanes=lanes)._settings) as iterator:
         iterator.set_state(state)
         ahead = max(0, (step - state["step"]) * elements_per_step - state["row"])
         if _element(iterator, ahead, "all lanes") is not None:
             return
         steps = iterator.get_state()["step"]
-    finally:
-        iterator.close()
     is_whole = len(lanes) == dataset.lanes
     whose = "the stream has" if is_whole else f"the lanes that the state holds, {_lanes.listed(lanes)}, have"
     raise ArgumentError(

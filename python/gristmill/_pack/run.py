@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +141,7 @@ def _write_parts(dataset: PackedDataset, folder: Folder, parts: list[dict[str, A
     number = len(parts)
     unit = make_unit(dataset, folder.index)
     part: _Part | None = None
-    with closing(PackedDatasetIterator(dataset._settings)) as iterator, _Shown(dataset) as shown:
+    with PackedDatasetIterator(dataset._settings) as iterator, _Shown(dataset) as shown:
         if number:
             go_behind(folder, number - 1, iterator, unit)
         before = iterator.stats()
