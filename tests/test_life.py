@@ -54,7 +54,16 @@ def make(shards, encoder, **arguments):
         ({"text_field": ""}, ValueError, "text_field='': expected a string that is not empty"),
         ({"eos": "<nope>"}, ValueError, "eos='<nope>': the vocabulary has no such token.*'<s>', '</s>'"),
         ({"eos": 10**6}, ValueError, "eos=1000000: the vocabulary has no such id"),
-        ({"bos": None}, TypeError, "bos=None: expected a token"),
+        (
+            {"eos": 1.5},
+            TypeError,
+            "eos=1.5: expected a token, an id, True or None for the one named beside the tokenizer, or False for none",
+        ),
+        *(
+            ({"bos": bos}, TypeError, f"bos={bos}: expected a token, an id, True for the one .* or False for none")
+            for bos in (1.5, None)
+        ),
+        ({"lanes": 0}, ValueError, "lanes=0: expected an integer from 1 to 4294967296, or None"),
         ({"tokenizer": 5}, TypeError, "tokenizer=5: expected the path"),
         ({"tokenizer": "/nowhere/tokenizer.json"}, ValueError, "cannot read the tokenizer '/nowhere/tokenizer.json'"),
         (

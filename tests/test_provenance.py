@@ -139,8 +139,10 @@ def test_padding_comes_from_nowhere(shards, encoder):
 
 
 @pytest.mark.parametrize(
-    ("provenance", "message"), [(0, "from 1 to 256"), (257, "from 1 to 256"), ("yes", "expected an integer")]
+    ("provenance", "error"),
+    [(0, gm.ArgumentError), (257, gm.ArgumentError), (None, gm.ArgumentTypeError), ("yes", gm.ArgumentTypeError)],
 )
-def test_arguments_are_checked(shards, encoder, provenance, message):
-    with pytest.raises(gm.ArgumentError if provenance != "yes" else gm.ArgumentTypeError, match=message):
+def test_arguments_are_checked(shards, encoder, provenance, error):
+    message = f"provenance={provenance!r}: expected an integer from 1 to 256, or True or False"
+    with pytest.raises(error, match=message):
         dataset(shards, encoder, provenance=provenance)

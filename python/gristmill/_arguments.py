@@ -28,9 +28,9 @@ def shortened(value: object) -> str:
     return shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "..."
 
 
-def integer(name: str, value: Any, least: int, most: int, or_none: str = "") -> int:
-    """An integer from `least` to `most`; NumPy integers count, booleans do not."""
-    expected = f"an integer from {least} to {most}{or_none}"
+def integer(name: str, value: Any, least: int, most: int, others: str = "") -> int:
+    """An integer from `least` to `most`; NumPy's count, booleans do not. Messages say that `others` are allowed too."""
+    expected = f"an integer from {least} to {most}{others}"
     try:
         number = None if isinstance(value, bool) else operator.index(value)
     except TypeError:

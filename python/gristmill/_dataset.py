@@ -10,7 +10,7 @@ import grain
 import numpy as np
 
 from gristmill import _arguments, _core, _lanes, _sharding
-from gristmill._encoder import Encoder, as_encoder, check_is_function
+from gristmill._encoder import Encoder, as_encoder, check_is_function, special_token
 from gristmill._errors import ArgumentError, MissingExtraError
 from gristmill._grain import SourceDataset
 from gristmill._iterator import Element, PackedDatasetIterator
@@ -156,9 +156,8 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
             )
         if on_stats is not None and not callable(on_stats):
             raise _arguments.wrong_type("on_stats", on_stats, "a function that takes a dict, or None")
-        if bos is None:
-            raise _arguments.wrong_type("bos", bos, "a token, an id, True for the tokenizer's own, or False for none")
         # Before files are looked at.
+        given_eos, given_bos = special_token("eos", eos), special_token("bos", bos)
         checked: dict[str, Any] = {
             "text_field": _arguments.text("text_field", text_field),
             "packing": _arguments.choice("packing", packing, _core.PACKINGS),
@@ -199,8 +198,8 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
             batch_size=rows,
             lanes=lane_count,
             own_lanes=own_lanes,
-            eos=encoder._special_token_id("eos", eos),
-            bos=encoder._special_token_id("bos", bos),
+            eos=encoder._special_token_id("eos", given_eos),
+            bos=encoder._special_token_id("bos", given_bos),
             provenance_entries=entries,
             on_stats=on_stats,
             **checked,
@@ -305,7 +304,7 @@ def _provenance_entries(
 ) -> int:
     """The entries of a row's provenance that the argument means; 0: the rows have none."""
     if not isinstance(provenance, (bool, np.bool_)):
-        return _arguments.integer("provenance", provenance, 1, length)
+        return _arguments.integer("provenance", provenance, 1, length, ", or True or False")
     if not provenance:
         return 0
     if packing == "pad":

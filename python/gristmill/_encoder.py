@@ -1,6 +1,7 @@
 """`Encoder`: a tokenizer that gives the ids of Hugging Face `tokenizers`."""
 
 import hashlib
+import operator
 import os
 import zlib
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from gristmill._manifest import Pathish
 
 Ids: TypeAlias = "npt.NDArray[np.int32]"
 SpecialTokensInText: TypeAlias = Literal["id", "text"]
+SpecialToken: TypeAlias = Literal["eos", "bos"]
 
 _LARGEST_ID = 2**32 - 1
 _LARGEST_CACHE = 2**40
@@ -306,7 +308,7 @@ class Encoder:
                 digest.update(str(error).encode())
         return digest.hexdigest()[:16]
 
-    def _special_token_id(self, name: Literal["eos", "bos"], given: "str | int | bool | None") -> int | None:
+    def _special_token_id(self, name: SpecialToken, given: "str | int | bool | None") -> int | None:
         """The id that `eos=` or `bos=` means.
 
         Args:
@@ -316,8 +318,6 @@ class Encoder:
         Raises:
           ArgumentError: there is no such token; the message lists candidates.
         """
-        if isinstance(given, np.bool_):
-            given = bool(given)
         if given is False:
             return None
         if given is None or given is True:
@@ -389,6 +389,24 @@ def as_encoder(tokenizer: "Encoder | Pathish") -> Encoder:
     if isinstance(tokenizer, (str, os.PathLike)):
         return Encoder.from_file(_arguments.path("tokenizer", tokenizer))
     raise _wrong_tokenizer("tokenizer", tokenizer, "the path of a tokenizer.json or an Encoder")
+
+
+def special_token(name: SpecialToken, given: Any) -> "str | int | bool | None":
+    """What `eos=` or `bos=` was given, as Python's own types.
+
+    Raises:
+      ArgumentTypeError: it is of none of the types that the argument takes.
+    """
+    if isinstance(given, (bool, np.bool_)):
+        return bool(given)
+    if isinstance(given, str) or (given is None and name == "eos"):
+        return given
+    try:
+        return operator.index(given)
+    except TypeError:
+        own = "True or None" if name == "eos" else "True"
+        expected = f"a token, an id, {own} for the one named beside the tokenizer, or False for none"
+        raise _arguments.wrong_type(name, given, expected) from None
 
 
 def check_is_function(encoder: Encoder) -> None:

@@ -24,7 +24,7 @@ def count(lanes: int | None, batch_size: int | None, shards: int) -> int:
         while 2 * default <= min(shards, _LARGEST_DEFAULT) and (batch_size or 0) % (2 * default) == 0:
             default *= 2
         return default
-    lanes = _arguments.integer("lanes", lanes, 1, _LARGEST)
+    lanes = _arguments.integer("lanes", lanes, 1, _LARGEST, ", or None")
     if lanes > shards:
         raise ArgumentError(
             f"lanes={lanes}: there are only {shards} shards, and a lane needs at least one; use one of "
