@@ -17,7 +17,7 @@ import pytest
 from command_line import checked, shard_of
 from gristmill import _cli
 from gristmill._pack import run
-from gristmill._pack.folder import Folder
+from gristmill._pack.folder import REMEDY_OF_NOTE, Folder
 from gristmill._progress import Progress
 from megatron_reader import read_as_megatron_does
 
@@ -95,11 +95,11 @@ def test_a_damaged_note_is_named(tmp_path, pack, capsys):
     note = json.loads(path.read_text())
     for change, named in [({"items": "x", "state": None}, "items, state"), ({"files": {"a.npy": "x"}}, "a.npy")]:
         path.write_text(json.dumps({**note, **change}))
-        said = f"part-00000.json is not the note of a packed part: {named} is missing"
+        said = f"is not the note of a packed part: {named} is missing or has the wrong type; {REMEDY_OF_NOTE}"
         code, found = checked(capsys, "inspect", tmp_path / "a")
-        assert (code, said in found) == (1, True)
+        assert (code, f"part-00000.json {said}" in found) == (1, True)
         code, found = verified(capsys, tmp_path / "a")
-        assert (code, said in found) == (3, True)
+        assert (code, f"part-00000.json {said}" in found) == (3, True)
 
 
 @pytest.mark.parametrize("change", [lambda path: path.write_text("{"), lambda path: path.write_bytes(b"\xff")])
@@ -109,6 +109,7 @@ def test_a_note_that_cannot_be_read_is_a_difference(tmp_path, pack, capsys, chan
     for options in ((), ("--part", 0)):
         code, found = verified(capsys, tmp_path, *options)
         assert (code, f"{tmp_path}/part-00001.json is damaged: " in found) == (3, True)
+        assert found.endswith(f"; {REMEDY_OF_NOTE}")
 
 
 def test_a_note_and_an_index_that_do_not_agree_are_both_named(tmp_path, pack, packing, capsys):
@@ -174,7 +175,19 @@ def test_a_damaged_index_is_named(tmp_path, pack, capsys, change, message):
     (tmp_path / "a/index.json").write_text(json.dumps(index))
     code, found = verified(capsys, tmp_path / "a")
     assert code == 3
-    assert re.search(message, found)
+    assert re.search(f"{message}.*; bring it back, or pack again into another folder$", found)
+
+
+def test_an_index_that_is_no_json_says_what_to_do(tmp_path, pack, packing, capsys):
+    pack(tmp_path)
+    index = (tmp_path / "index.json").read_bytes()
+    (tmp_path / "index.json").write_bytes(index[:-20])
+    for command in (["inspect", tmp_path], packing(tmp_path)):
+        code, said = checked(capsys, *command)
+        assert (code, f"{tmp_path}/index.json is damaged: " in said) == (1, True)
+        assert said.endswith("; bring it back, or pack again into another folder\n")
+    (tmp_path / "index.json").write_bytes(index)
+    assert checked(capsys, "inspect", tmp_path)[0] == 0
 
 
 def test_the_note_of_another_part_is_no_note(tmp_path, pack, packing, capsys):
@@ -231,6 +244,7 @@ def test_a_note_s_state_that_is_none_is_named(tmp_path, pack, capsys):
     path.write_text(json.dumps({**json.loads(path.read_text()), "state": {"a": 1}}))
     code, said = verified(capsys, tmp_path, "--part", 1)
     assert (code, "part-00000.json is damaged: a state has the keys" in said) == (3, True)
+    assert said.endswith(f"; {REMEDY_OF_NOTE}")
 
 
 def test_what_a_note_says_is_pending_must_be_ids_of_each_lane(tmp_path, pack, capsys):

@@ -8,7 +8,7 @@ import numpy as np
 from gristmill import _fingerprint, _table
 from gristmill._encoder import as_encoder
 from gristmill._errors import TokenizerError
-from gristmill._pack import files, folder, megatron
+from gristmill._pack import folder, megatron
 from gristmill._pack.files import DamagedError
 from gristmill._pack.units import IDS, IS_TOKEN
 
@@ -22,7 +22,7 @@ def is_packed(path: Path) -> bool:
         return True
     index = (path if path.is_dir() else path.parent) / folder.INDEX
     is_own = path.is_dir() or path == index or folder.is_part(path)
-    return is_own and index.is_file() and folder.is_index(files.read_json(index))
+    return is_own and index.is_file() and folder.is_index(folder.read_index(index))
 
 
 def inspect(path: Path) -> dict[str, Any]:

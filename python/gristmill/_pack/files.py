@@ -56,8 +56,12 @@ def write_json(path: Path, value: Any, *, indent: int | None = None) -> None:
     finish(path)
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path, remedy: str) -> Any:
     """The value in a file that `write_json` wrote.
+
+    Args:
+      path: the file.
+      remedy: what to do if it is damaged.
 
     Raises:
       DamagedError: it is gone, or is no JSON.
@@ -69,7 +73,7 @@ def read_json(path: Path) -> Any:
         kind = DamagedError if isinstance(error, FileNotFoundError) else GristmillError
         raise kind(f"cannot read {str(path)!r}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
-        raise DamagedError(f"{path} is damaged: {error}") from error
+        raise DamagedError(f"{path} is damaged: {error}; {remedy}") from error
 
 
 @contextlib.contextmanager

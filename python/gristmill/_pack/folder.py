@@ -44,6 +44,9 @@ _BEHIND = {"state": dict, "pending": list}
 _AT_THE_END = ("complete", "totals", "parts")
 # What is counted of the stream: between the starts of a part and of the next.
 COUNTED = ("documents", "tokens", "dropped_tokens", "quarantined")
+# What to do about a damaged file.
+_REMEDY_OF_INDEX = "bring it back, or pack again into another folder"
+REMEDY_OF_NOTE = "bring it back, or remove it and all later notes to have these parts written again"
 _HOLDS = {"files": dict, "batches": int, "items": int, **dict.fromkeys(COUNTED, int)}
 
 
@@ -72,19 +75,19 @@ class Folder:
         if not index.is_file():
             what = f"it has no {INDEX}" if path.exists() else "no such folder"
             raise MissingShardError(f"no packed files in {str(path)!r}: {what}")
-        found = files.read_json(index)
+        found = read_index(index)
         if not is_index(found):
             raise GristmillError(f"{index} is not the index of packed files")
         if found.get("version") != VERSION:
             raise GristmillError(f"{index} has version {found.get('version')}, and this gristmill knows {VERSION}")
         if wrong := _wrong(found, _SAYS) or [f"source.{name}" for name in _wrong(found["source"], _SOURCE)]:
-            raise DamagedError(f"{index} is damaged: {', '.join(wrong)} is missing or has the wrong type")
+            raise damaged_index(index, f"{', '.join(wrong)} is missing or has the wrong type")
         if found["format"] not in FORMATS:
-            raise DamagedError(f"{index} is damaged: its format is {found['format']!r}")
+            raise damaged_index(index, f"its format is {found['format']!r}")
         if wrong := [name for name, kind in _LISTS.items() if any(type(item) is not kind for item in _at(found, name))]:
-            raise DamagedError(f"{index} is damaged: {', '.join(wrong)} lists items of the wrong type")
+            raise damaged_index(index, f"{', '.join(wrong)} lists items of the wrong type")
         if found["sequence_length"] < 1:
-            raise DamagedError(f"{index} is damaged: its sequence_length is {found['sequence_length']}")
+            raise damaged_index(index, f"its sequence_length is {found['sequence_length']}")
         return cls(index.parent, found)
 
     @classmethod
@@ -147,7 +150,7 @@ class Folder:
             if wrong := wrong or _wrong(note["files"], dict.fromkeys(note["files"], int)):
                 raise DamagedError(
                     f"{self.note_path(len(found))} is not the note of a packed part: "
-                    f"{', '.join(wrong)} is missing or has the wrong type"
+                    f"{', '.join(wrong)} is missing or has the wrong type; {REMEDY_OF_NOTE}"
                 )
             named = {self.part_path(len(found)).with_suffix(suffix).name for suffix in self._format.suffixes}
             if note.get("number") != len(found) or note["files"].keys() != named:
@@ -206,7 +209,7 @@ class Folder:
 
     def note(self, number: int) -> dict[str, Any]:
         """All that is noted of a finished part: what it holds, and `state` and `pending` after it."""
-        note: dict[str, Any] = files.read_json(self.note_path(number))
+        note: dict[str, Any] = files.read_json(self.note_path(number), REMEDY_OF_NOTE)
         return note
 
     def write_note(self, number: int, note: dict[str, Any]) -> None:
@@ -317,3 +320,18 @@ def is_part(path: Path) -> bool:
 def is_index(value: Any) -> bool:
     """Whether a JSON value is the index of packed files."""
     return isinstance(value, dict) and value.get("kind") == "gristmill pack"
+
+
+def read_index(path: Path) -> Any:
+    """The value in a file that may be the index of packed files.
+
+    Raises:
+      DamagedError: it is gone, or is no JSON.
+      GristmillError: it cannot be read.
+    """
+    return files.read_json(path, _REMEDY_OF_INDEX)
+
+
+def damaged_index(path: Path, what: str) -> DamagedError:
+    """The error for an index that holds what it cannot have been written with."""
+    return DamagedError(f"{path} is damaged: {what}; {_REMEDY_OF_INDEX}")

@@ -10,7 +10,7 @@ from gristmill._dataset import PackedDataset
 from gristmill._errors import GristmillError
 from gristmill._iterator import PackedDatasetIterator
 from gristmill._pack import files, megatron
-from gristmill._pack.folder import COUNTED, Folder, check_free
+from gristmill._pack.folder import COUNTED, REMEDY_OF_NOTE, Folder, check_free
 from gristmill._pack.formats import FORMATS
 from gristmill._pack.units import Unit
 from gristmill._progress import Progress
@@ -129,7 +129,7 @@ def go_behind(folder: Folder, number: int, iterator: PackedDatasetIterator, unit
         iterator.set_state(note["state"])
         unit.set_pending(note["pending"])
     except GristmillError as error:
-        raise files.DamagedError(f"{folder.note_path(number)} is damaged: {error}") from None
+        raise files.DamagedError(f"{folder.note_path(number)} is damaged: {error}; {REMEDY_OF_NOTE}") from None
 
 
 def _write_parts(dataset: PackedDataset, folder: Folder, parts: list[dict[str, Any]]) -> dict[str, int]:

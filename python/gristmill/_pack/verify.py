@@ -14,7 +14,7 @@ from gristmill._errors import ArgumentError, ArgumentTypeError, GristmillError
 from gristmill._iterator import Element, PackedDatasetIterator
 from gristmill._manifest import sizes_by_path
 from gristmill._pack.files import DamagedError
-from gristmill._pack.folder import COUNTED, INDEX, Folder
+from gristmill._pack.folder import COUNTED, INDEX, Folder, damaged_index
 from gristmill._pack.run import go_behind, make_index, make_unit
 from gristmill._pack.source import said_of_changes
 from gristmill._pack.units import IDS, Unit
@@ -86,7 +86,7 @@ def _source_dataset(
     except (ArgumentError, ArgumentTypeError) as error:
         raise GristmillError(f"{folder.path / INDEX}: the source cannot be packed again as it says: {error}") from error
     except (KeyError, TypeError) as error:
-        raise DamagedError(f"{folder.path / INDEX} is damaged: {error}") from error
+        raise damaged_index(folder.path / INDEX, str(error)) from error
 
 
 def _check_source(folder: Folder, dataset: PackedDataset) -> None:
@@ -110,8 +110,8 @@ def _check_source(folder: Folder, dataset: PackedDataset) -> None:
         )
     for name, value in make_index(dataset, folder.index["format"], folder.index["fields"]).items():
         if folder.index[name] != value:
-            raise DamagedError(
-                f"{folder.path / INDEX} is damaged: its {name} is {folder.index[name]}, and that of its source {value}"
+            raise damaged_index(
+                folder.path / INDEX, f"its {name} is {folder.index[name]}, and that of its source {value}"
             )
 
 
