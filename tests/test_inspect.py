@@ -4,6 +4,7 @@ import errno
 import gzip
 import json
 import os
+import re
 import shutil
 import tracemalloc
 from pathlib import Path
@@ -368,6 +369,21 @@ def test_inspect_row_of_a_checkpoint_folder(tmp_path, folder, capsys):
 )
 def test_inspect_row_says_what_does_not_fit(state, folder, code, arguments, says, capsys):
     assert says in fails(capsys, "inspect", state, *arguments, *of_state(folder), code=code)
+
+
+@pytest.mark.parametrize(
+    ("code", "settings", "says"),
+    [
+        (2, ["batch_size=6", "lanes=4"], "--set lanes=4: each lane gives .* must divide --set batch_size=6; use"),
+        (2, ["seed=x"], "--set seed='x': expected an integer from 0 to 18446744073709551615, or None, got str$"),
+        (2, ["sead=1"], "--set sead=1: expected an argument of PackedDataset, which has none of this name$"),
+        (1, ["text_field=words"], 'expected the key "words", found an object with the keys .* --set text_field='),
+    ],
+)
+def test_errors_of_arguments_name_set(folder, code, settings, says, capsys):
+    options = [part for setting in settings for part in ("--set", setting)]
+    shards, *tokenizer = of_state(folder)[1:]
+    assert re.search(says, fails(capsys, "inspect", shards, "--row", 0, *tokenizer, *options, code=code))
 
 
 def test_inspect_row_of_other_shards_names_what_differs(state, folder, tmp_path, capsys):

@@ -7,14 +7,15 @@ all arguments of its dataset but the shards and the tokenizer, of which it holds
 import ast
 import inspect
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from gristmill import _fingerprint, _inspect, _lanes, _state, _table
+from gristmill import _fingerprint, _inspect, _lanes, _options, _state, _table
 from gristmill._dataset import PackedDataset
 from gristmill._encoder import Encoder, SpecialTokensInText
-from gristmill._errors import ArgumentError, StateError
+from gristmill._errors import ArgumentError, ArgumentTypeError, GristmillError, StateError
 from gristmill._iterator import Element, PackedDatasetIterator
 from gristmill._progress import Progress
 from gristmill._settings import PROVENANCE
@@ -24,6 +25,7 @@ _NO_ARGUMENTS = frozenset({"manifest", "tokenizer"})
 _STRINGS = frozenset({"text_field", "packing", "truncation", "layout", "on_error"})
 # Arguments for which "None" says something else than leaving them out; it may be the name of a field.
 _NONE_MEANS = frozenset({"epochs", "text_field"})
+_ARGUMENTS = frozenset(inspect.signature(PackedDataset).parameters)
 # Arguments that others than --set are for.
 _SET_ALREADY = frozenset({"shards", "tokenizer", "prefetch", "provenance"})
 _EXCERPT = 60
@@ -55,6 +57,7 @@ def locate(
       GristmillError: they do not fit each other, or there is no such row; it says how many there are.
     """
     state = _inspect.saved_state(path)
+    is_run = state is None
     arguments = _from_settings(settings)
     encoder = Encoder.from_file(tokenizer, special_tokens_in_text=special_tokens_in_text)
     if state is None and shards:
@@ -64,7 +67,8 @@ def locate(
             "as PATH, and no --shards"
         )
     if state is None:
-        dataset = _dataset([str(path)], encoder, arguments)
+        with _naming_set():
+            dataset = _dataset([str(path)], encoder, arguments)
         state = iter(dataset).get_state()
     elif not shards or arguments:
         raise ArgumentError(
@@ -73,7 +77,8 @@ def locate(
     else:
         _check_tokenizer(path, state, tokenizer, encoder)
         dataset = _dataset(list(shards), encoder, _from_fingerprint(state["fingerprint"]))
-    step, lane, element = _play(dataset, state, step, row)
+    with _naming_set() if is_run else nullcontext():
+        step, lane, element = _play(dataset, state, step, row)
     return {"kind": "row", "step": step, "row": row, "lane": lane, **_found(dataset, element)}
 
 
@@ -118,10 +123,23 @@ def _from_settings(settings: Iterable[str]) -> dict[str, Any]:
         name, equals, value = setting.partition("=")
         if not equals:
             raise ArgumentError(f"--set {setting}: expected name=value, such as sequence_length=2048")
+        if name not in _ARGUMENTS:
+            raise ArgumentError(f"--set {setting}: expected an argument of PackedDataset, which has none of this name")
         if name in _SET_ALREADY or name in arguments:
             raise ArgumentError(f"--set {setting}: expected each argument once, {name} is set already; leave this out")
         arguments[name] = value if name in _STRINGS else _literal(value)
     return arguments
+
+
+@contextmanager
+def _naming_set() -> Iterator[None]:
+    """Has errors say `--set` where they name an argument that it gives."""
+    try:
+        yield
+    except GristmillError as error:
+        is_wrong_usage = isinstance(error, (ArgumentError, ArgumentTypeError))
+        kind = ArgumentError if is_wrong_usage else GristmillError
+        raise kind(_options.in_settings(str(error), _ARGUMENTS - _SET_ALREADY)) from error
 
 
 def _from_fingerprint(fingerprint: str) -> dict[str, Any]:
@@ -143,8 +161,7 @@ def _literal(value: str) -> Any:
 
 
 def _dataset(shards: list[str], encoder: Encoder, arguments: Mapping[str, Any]) -> PackedDataset:
-    known = inspect.signature(PackedDataset).parameters
-    if unknown := [name for name in arguments if name not in known]:
+    if unknown := [name for name in arguments if name not in _ARGUMENTS]:
         raise ArgumentError(
             f"expected arguments of PackedDataset, got {unknown[0]!r}, which this release does not know"
         )

@@ -183,8 +183,7 @@ def _check_effects(names: Iterable[str], values: Mapping[str, Any]) -> None:
 
 def in_options(message: str, names: Iterable[str]) -> str:
     """An error's message with options for arguments: `--batch-size 6` for `batch_size=6`."""
-    # Not in the folders of a path, nor in quotes.
-    argument = rf"(?<![\w/'\"=.-])({'|'.join(names)})=(?:(None|True|False)\b)?(?=(\w|['\"-])?)"
+    argument = rf"{_argument(names)}(?:(None|True|False)\b)?(?=(\w|['\"-])?)"
 
     def option(found: re.Match[str]) -> str:
         name, word, more = found.groups()
@@ -193,6 +192,16 @@ def in_options(message: str, names: Iterable[str]) -> str:
         return " ".join(filter(None, (_flag(name), word))) + (" " if more else "")
 
     return re.sub(argument, option, message)
+
+
+def in_settings(message: str, names: Iterable[str]) -> str:
+    """An error's message as `--set` gives arguments: `--set batch_size=6` for `batch_size=6`."""
+    return re.sub(_argument(names), r"--set \1=", message)
+
+
+def _argument(names: Iterable[str]) -> str:
+    """The pattern of an argument in a message: not in the folders of a path, nor in quotes."""
+    return rf"(?<![\w/'\"=.-])({'|'.join(names)})="
 
 
 def _flag(name: str) -> str:
