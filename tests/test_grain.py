@@ -295,6 +295,8 @@ def test_elastic_states_inside_a_step_fit_the_same_lanes(rows):
         again.set_shard_states([{}])
     with pytest.raises(gm.ArgumentTypeError, match="shard_states=5: expected a list"):
         again.set_shard_states(5)
+    with pytest.raises(gm.StateError, match=r"^set_shard_states: expected at least one state, got none"):
+        again.set_shard_states([])
 
 
 def test_elastic_states_inside_a_step_of_which_lanes_have_ended(tmp_path, encoder):

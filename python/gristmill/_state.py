@@ -46,31 +46,39 @@ def merge_states(states: Iterable[Mapping[str, Any]]) -> State:
     expected = "a list of states"
     if isinstance(states, Mapping):  # one state, whose keys are none
         raise _arguments.wrong_type("states", states, expected)
-    checked = [check(state) for state in _arguments.items("states", states, expected)]
+    return _merged([check(state) for state in _arguments.items("states", states, expected)], "merge_states")
+
+
+def _merged(checked: Sequence[State], caller: str) -> State:
+    """`merge_states` of what has the form of states; messages begin with the function that was called.
+
+    Raises:
+      StateError: see `merge_states`.
+    """
     if not checked:
-        raise StateError("merge_states: expected at least one state, got none")
+        raise StateError(f"{caller}: expected at least one state, got none")
     first = max(checked, key=lambda state: state["step"])
     merged: dict[str, str] = {}
     for state in checked:
         if state["fingerprint"] != first["fingerprint"]:
             raise StateError(
-                "merge_states: the states come from different streams: "
+                f"{caller}: the states come from different streams: "
                 + _fingerprint.differences(state["fingerprint"], first["fingerprint"])
             )
         if state["row"]:
             raise StateError(
-                f"merge_states: a state was saved after row {state['row']} of a step; states join only between steps: "
+                f"{caller}: a state was saved after row {state['row']} of a step; states join only between steps: "
                 "save after a whole step, or use batch_size"
             )
         if state["step"] != first["step"] and not _has_ended(state):
             raise StateError(
-                f"merge_states: the states are of different steps, {state['step']} and {first['step']}: save them "
+                f"{caller}: the states are of different steps, {state['step']} and {first['step']}: save them "
                 "after the same batch on every host"
             )
         for lane, cursor in state["lanes"].items():
             if merged.setdefault(lane, cursor) != cursor:
                 raise StateError(
-                    f"merge_states: two states hold different places for lane {lane}: give the states of one save"
+                    f"{caller}: two states hold different places for lane {lane}: give the states of one save"
                 )
     return {**first, "lanes": {lane: merged[lane] for lane in sorted(merged, key=int)}}
 
@@ -100,9 +108,9 @@ def merge_lanes(shard_states: Sequence[Mapping[str, Any]], own_lanes: Sequence[i
     is_within = any(state["step"] < last and (state["row"] or not _has_ended(state)) for state in kept)
     # Rows are given lane after lane: in the last step by those before the first that has not given its own.
     given = [*itertools.takewhile(lambda lane: step_of.get(lane) != last - 1, own)] if is_within else []
-    whole = merge_states(
-        {**state, "step": max(0, state["step"] - (not state["lanes"].keys().isdisjoint(given))), "row": 0}
-        for state in kept
+    steps = [max(0, state["step"] - (not state["lanes"].keys().isdisjoint(given))) for state in kept]
+    whole = _merged(
+        [{**state, "step": step, "row": 0} for state, step in zip(kept, steps, strict=True)], "set_shard_states"
     )
     return {**whole, "row": len(given)}
 
