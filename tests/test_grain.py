@@ -355,23 +355,44 @@ def test_on_stats_cannot_end_the_stream(shards, encoder, monkeypatch):
         list(dataset)
 
 
-def test_an_error_of_on_stats_loses_nothing(shards, encoder, monkeypatch):
+@pytest.mark.parametrize("good_calls", [0, 1, 4])
+@pytest.mark.parametrize("error", [RuntimeError, StopIteration])
+def test_an_error_of_on_stats_loses_nothing_and_comes_once(shards, encoder, monkeypatch, good_calls, error):
     monkeypatch.setattr(_iterator, "_REPORT_SECONDS", 0.0)
-    calls = itertools.count()
+    calls = []
 
-    def fails_at_times(stats):
-        if next(calls) % 3 == 1:
-            raise RuntimeError("full")
+    def fails_late(stats):
+        calls.append(stats)
+        if len(calls) > good_calls:
+            raise error("full")
 
-    ds = gm.PackedDataset(
-        shards, tokenizer=encoder, text_field="raw_content", batch_size=8, lanes=4, on_stats=fails_at_times
-    )
-    expected = list(gm.PackedDataset(shards, tokenizer=encoder, text_field="raw_content", batch_size=8, lanes=4))
-    iterator, got = iter(ds), []
-    while len(got) < len(expected):
-        with contextlib.suppress(RuntimeError):
-            got.append(next(iterator))
-    assert_same_batches(got, expected)
+    arguments = {"tokenizer": encoder, "text_field": "raw_content", "batch_size": 8, "lanes": 4}
+    ds = gm.PackedDataset(shards, **arguments, on_stats=fails_late)
+    iterator = iter(ds)
+    got = list(itertools.islice(iterator, good_calls))
+    with pytest.raises(RuntimeError, match="full" if error is RuntimeError else "on_stats raised StopIteration"):
+        next(iterator)
+    got += iterator
+    iterator.close()
+    assert len(calls) == good_calls + 1
+    assert_same_batches(got, gm.PackedDataset(shards, **arguments))
+
+
+def test_a_signal_during_on_stats_does_not_end_its_calls(shards, encoder, monkeypatch):
+    monkeypatch.setattr(_iterator, "_REPORT_SECONDS", 0.0)
+    calls = []
+
+    def interrupted(stats):
+        calls.append(stats)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+
+    iterator = iter(gm.PackedDataset(shards, tokenizer=encoder, text_field="raw_content", on_stats=interrupted))
+    with pytest.raises(KeyboardInterrupt):
+        next(iterator)
+    next(iterator)
+    iterator.close()
+    assert len(calls) == 3
 
 
 def test_quarantined_records_are_logged(tmp_path, encoder, caplog):

@@ -104,8 +104,9 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         True: `max_segments`, or else one entry for 16 tokens and at least 16; with `packing="pad"` all that a row
         can have. It changes nothing else in the stream: states fit with and without it.
       on_stats: called with `PackedDatasetIterator.stats()` every ten seconds of iterating, at the end and at
-        `close`: it reaches also those whose iterator is hidden by `.batch()` or `.map()`. At the same times,
-        newly quarantined records are logged as warnings of the logger `gristmill`.
+        `close`: it reaches also those whose iterator is hidden by `.batch()` or `.map()`. What it raises comes out of
+        that `next`, which loses nothing, or out of `close`, which closes all the same; the iterator then calls it no
+        more. At the same times, newly quarantined records are logged as warnings of the logger `gristmill`.
 
     Raises:
       ArgumentError: an argument's value is not allowed.

@@ -342,8 +342,11 @@ class _Reporter:
         if self._on_stats is not None:
             try:
                 self._on_stats(stats)
-            except StopIteration as error:  # from `next` it would mean the end of the stream
-                raise RuntimeError("on_stats raised StopIteration") from error
+            except Exception as error:
+                self._on_stats = None  # what is broken would stop a run that goes on at every report
+                if isinstance(error, StopIteration):  # from `next` it would mean the end of the stream
+                    raise RuntimeError("on_stats raised StopIteration") from error
+                raise
 
 
 def _first(entries: "list[dict[str, Any]]") -> str:
