@@ -425,7 +425,7 @@ def test_what_truncation_cuts_off_is_logged_once(tmp_path, encoder, caplog):
         list(gm.PackedDataset(shard, tokenizer=encoder, sequence_length=4, packing="pad", truncation="split"))
     (message,) = caplog.messages
     share = 100 * dropped / (dropped + 12)
-    assert message == f"truncation has dropped {dropped} tokens so far, {share:.1f} % of all: see truncation="
+    assert message == f"truncation has dropped {dropped:,} tokens so far, {share:.1f} % of all: see truncation="
 
 
 def test_a_shard_that_cannot_be_opened_is_logged_without_a_place(tmp_path, encoder, caplog):

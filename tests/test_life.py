@@ -39,7 +39,7 @@ def make(shards, encoder, **arguments):
         ({"quarantine_file": "/tmp", "on_error": "quarantine"}, ValueError, "'/tmp': expected a file, found a folder"),
         ({"batch_size": 0}, ValueError, "batch_size=0: expected an integer from 1 to 1048576, or None"),
         ({"threads": "2"}, TypeError, "threads='2': expected an integer from 1 to 1024, or None, got str"),
-        ({"lanes": 9}, ValueError, "lanes=9: there are only 8 shards.*1, 2, 3, 4, 5, 6, 7, 8"),
+        ({"lanes": 9}, ValueError, "lanes=9: expected at most 8, as many as .*1, 2, 3, 4, 5, 6, 7, 8"),
         ({"lanes": 3, "batch_size": 8}, ValueError, "lanes=3.*divide batch_size=8.*1, 2, 4, 8"),
         ({"lanes": 4, "shard_count": 3}, ValueError, "shard_count=3.*divide lanes=4.*1, 2, 4"),
         ({"shard_index": 2, "shard_count": 2}, ValueError, "shard_index=2: expected an integer from 0 to 1"),

@@ -19,7 +19,8 @@ from gristmill import _core, _encoder, _options
     ("options", "says"),
     [
         (["--lanes", "3"], "--lanes 3: each lane gives .* must divide --batch-size 16; use one of 1, 2, 4, 8"),
-        (["--sequence-length", "99999999"], "--sequence-length 99999999: expected an integer from 1 to 16777216"),
+        (["--sequence-length", "99999999"], "--sequence-length 99999999: expected an integer from 1 to 16777216\n$"),
+        (["--batch-size", "99999999"], "--batch-size 99999999: expected an integer from 1 to 1048576\n$"),
         (
             ["--quarantine-file", "a"],
             "--quarantine-file 'a': nothing is listed with --on-error 'raise'; use 'quarantine'",

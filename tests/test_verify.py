@@ -624,6 +624,19 @@ def test_inspect_says_which_parts_are_gone_or_cut(tmp_path, pack, capsys):
     assert "part-00002.npy has 1,000 bytes, and had" in capsys.readouterr().out
 
 
+def test_one_of_a_kind_is_not_said_in_the_plural(tmp_path, tokenizer_file, capsys):
+    shard, folder = shard_of(tmp_path, '{"text": "a"}'), tmp_path / "packed"
+    options = ["--tokenizer", tokenizer_file, "--output", folder, "--batch-size", 1]
+    assert _cli.run(["pack", *map(str, [shard, *options])]) == 0
+    for arguments in (["inspect", folder], ["verify", folder], ["inspect", shard]):
+        assert _cli.run([*map(str, arguments)]) == 0
+    shown = capsys.readouterr().out
+    for phrase in ("1 row of 1,024, 2 tokens", "1 document, 0 tokens", "equal: 1 item in 1 part", "all 1 record"):
+        assert phrase in shown
+    assert re.search(r"\b1 (tokens|documents|rows|records|items|parts|bytes)\b(?!/s)", shown) is None
+    assert "has 1 finished part, and none" in checked(capsys, "verify", folder, "--part", 9)[1]
+
+
 def test_progress_is_shown_within_a_part(tmp_path, pack, capsys, monkeypatch):
     pack(tmp_path, "--rows-per-file", 10**6)
     shown = []

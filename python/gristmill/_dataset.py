@@ -16,6 +16,7 @@ from gristmill._grain import SourceDataset
 from gristmill._iterator import Element, PackedDatasetIterator
 from gristmill._manifest import Manifest, Pathish
 from gristmill._settings import Settings
+from gristmill._table import counted
 
 _LARGEST_LENGTH = 2**24
 _LARGEST_BATCH = 2**20
@@ -289,7 +290,7 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
     def __repr__(self) -> str:
         settings = self._settings
         return (
-            f"<PackedDataset of {len(settings.manifest)} shards in {settings.lanes} lanes, "
+            f"<PackedDataset of {counted(len(settings.manifest), 'shard')} in {counted(settings.lanes, 'lane')}, "
             f"batch_size={settings.batch_size}, sequence_length={settings.sequence_length}>"
         )
 

@@ -86,15 +86,16 @@ def describe(sample: Sample, result: dict[str, Any]) -> str:
     padding = "; the rest is padding of lanes that ended early" if stats["padding_tokens"] else ""
     summary = _table.fields(
         [
-            ("shards", f"{sample.glob} ({result['shards']} in {result['lanes']} lanes)"),
-            ("text", f"{sample.documents:,} documents, {sample.text_bytes / 1e6:.1f} MB"),
+            ("shards", f"{sample.glob} ({result['shards']} in {_table.counted(result['lanes'], 'lane')})"),
+            ("text", f"{_table.counted(sample.documents, 'document')}, {sample.text_bytes / 1e6:.1f} MB"),
             ("tokenizer", f"{result['tokenizer']} ({result['vocab_size']:,} tokens)"),
             ("engine", f"{result['engine']}: {result['engine_reason']}"),
-            ("given", f"{stats['documents']:,} documents, {stats['tokens']:,} tokens"),
+            ("given", f"{_table.counted(stats['documents'], 'document')}, {_table.counted(stats['tokens'], 'token')}"),
             (
                 "rows",
-                f"{stats['rows']:,} of {result['sequence_length']:,} tokens, in {stats['batches']:,} batches of "
-                f"{result['batch_size']}, {result['fill']:.2%} filled{padding}",
+                f"{stats['rows']:,} of {_table.counted(result['sequence_length'], 'token')}, in "
+                f"{_table.counted(stats['batches'], 'batch', 'batches')} of {result['batch_size']}, "
+                f"{result['fill']:.2%} filled{padding}",
             ),
             ("first batch", f"after {result['seconds_to_first_batch']:.2f} s"),
             (
@@ -142,8 +143,8 @@ def _describe_row(row: list[dict[str, Any]]) -> str:
             lines.append((str(place["place"]), repr(place["token"]), *numbers, target))
     segments = max((place["segment"] for place in row), default=0)
     return (
-        f"One row: {len(row):,} tokens of {segments} documents. A target is the next token of the same document, even "
-        "across the end of the row.\n\n" + _table.columns(lines, right=(0, 2, 3))
+        f"One row: {_table.counted(len(row), 'token')} of {_table.counted(segments, 'document')}. A target is the next "
+        "token of the same document, even across the end of the row.\n\n" + _table.columns(lines, right=(0, 2, 3))
     )
 
 

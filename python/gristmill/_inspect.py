@@ -15,6 +15,7 @@ from gristmill._encoder import Encoder
 from gristmill._errors import MissingShardError, ShardError, StateError, TokenizerError
 from gristmill._options import TABLE
 from gristmill._pack import explain
+from gristmill._table import counted
 
 # A shard's records are lines; a tokenizer or a state is one value, and none is larger than this.
 _LARGEST_VALUE = 2**28
@@ -187,7 +188,7 @@ def _describe_tokenizer(found: dict[str, Any]) -> str:
 
     pairs: list[tuple[str, object]] = [
         ("tokenizer", found["path"]),
-        ("model", f"{found['model']}, {found['vocab_size']:,} tokens, {found['merges']:,} merges"),
+        ("model", f"{found['model']}, {counted(found['vocab_size'], 'token')}, {counted(found['merges'], 'merge')}"),
         ("added tokens", found["added_tokens"]),
         ("normalizer", ", ".join(found["normalizer"]) or "none"),
         ("pre-tokenizer", ", ".join(found["pre_tokenizer"]) or "none"),
@@ -263,10 +264,11 @@ def _is_at_end(reader: Records) -> bool:
 
 def _describe_shard(found: dict[str, Any]) -> str:
     read = "all" if found["whole_file_read"] else "the first"
+    inflated = counted(found["inflated_bytes_read"], "byte")
     pairs: list[tuple[str, object]] = [
         ("shard", found["path"]),
-        ("size", f"{found['bytes']:,} bytes, compression {found['compression']}"),
-        ("looked at", f"{read} {found['records_read']:,} records, {found['inflated_bytes_read']:,} bytes inflated"),
+        ("size", f"{counted(found['bytes'], 'byte')}, compression {found['compression']}"),
+        ("looked at", f"{read} {counted(found['records_read'], 'record')}, {inflated} inflated"),
     ]
     summary = _table.fields(pairs)
     if not found["keys"]:
@@ -300,7 +302,8 @@ def _summary(path: Path, state: _state.State) -> dict[str, Any]:
 
 
 def _describe_state(found: dict[str, Any]) -> str:
-    place = f"after step {found['step']:,}" + (f" and {found['row']} rows of the next" if found["row"] else "")
+    row = f" and {counted(found['row'], 'row')} of the next" if found["row"] else ""
+    place = f"after step {found['step']:,}{row}"
     summary = _table.fields([("state", f"{found['path']} (version {found['version']})"), ("place", place)])
     totals = _table.fields((f"  {name}", f"{count:,}") for name, count in found["totals"].items())
     stream = _table.fields((f"  {name}", value) for name, value in found["stream"].items())

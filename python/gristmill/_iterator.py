@@ -13,7 +13,7 @@ import grain
 import numpy as np
 import numpy.typing as npt
 
-from gristmill import _arguments, _core, _fingerprint, _grain, _state, _state_files
+from gristmill import _arguments, _core, _fingerprint, _grain, _state, _state_files, _table
 from gristmill._errors import ArgumentError, ArgumentTypeError, GristmillError, ShardError, StateError
 
 if TYPE_CHECKING:
@@ -327,18 +327,14 @@ class _Reporter:
         new, self._quarantined = all_now - self._quarantined, all_now
         if new > 0:  # fewer than before: an element was taken back
             self._listed, entries = self._pipeline.quarantine(self._listed)
-            _LOG.warning(
-                "%d %s left out, %d in all%s",
-                new,
-                "record was" if new == 1 else "records were",
-                all_now,
-                _first(entries),
-            )
+            records = _table.counted(new, "record was", "records were")
+            _LOG.warning("%s left out, %d in all%s", records, all_now, _first(entries))
         if stats["dropped_tokens"] and not self._has_told_of_truncation:
             self._has_told_of_truncation = True
             dropped = stats["dropped_tokens"]
             share = 100 * dropped / (dropped + stats["tokens"])
-            _LOG.warning("truncation has dropped %d tokens so far, %.1f %% of all: see truncation=", dropped, share)
+            tokens = _table.counted(dropped, "token")
+            _LOG.warning("truncation has dropped %s so far, %.1f %% of all: see truncation=", tokens, share)
         if self._on_stats is not None:
             try:
                 self._on_stats(stats)

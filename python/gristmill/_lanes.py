@@ -27,8 +27,8 @@ def count(lanes: int | None, batch_size: int | None, shards: int) -> int:
     lanes = _arguments.integer("lanes", lanes, 1, _LARGEST, ", or None")
     if lanes > shards:
         raise ArgumentError(
-            f"lanes={lanes}: there are only {shards} shards, and a lane needs at least one; use one of "
-            f"{listed(n for n in range(1, shards + 1) if (batch_size or 0) % n == 0)}"
+            f"lanes={lanes}: expected at most {shards}, as many as there are shards: a lane needs at least one; use "
+            f"one of {listed(n for n in range(1, shards + 1) if (batch_size or 0) % n == 0)}"
         )
     if batch_size is not None and batch_size % lanes:
         raise ArgumentError(

@@ -87,7 +87,7 @@ def describe(found: dict[str, Any]) -> str:
     summary = _table.fields(
         [
             ("row", f"{found['row']} of the batch of step {found['step']:,}, which lane {found['lane']} gives"),
-            ("places", f"{found['tokens']:,} tokens, {found['padding']:,} of padding"),
+            ("places", f"{_table.counted(found['tokens'], 'token')}, {found['padding']:,} of padding"),
         ]
     )
     if not found["segments"]:

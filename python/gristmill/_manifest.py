@@ -13,6 +13,7 @@ from typing import TypeAlias
 from gristmill import _glob
 from gristmill._arguments import integer, items, shortened, utf8_path, working_folder, wrong_type
 from gristmill._errors import ArgumentError, MissingShardError
+from gristmill._table import counted
 
 Pathish: TypeAlias = "str | os.PathLike[str]"
 
@@ -51,7 +52,8 @@ class Manifest:
         object.__setattr__(self, "paths", tuple(items("paths", self.paths, "a list of paths")))
         object.__setattr__(self, "sizes", tuple(items("sizes", self.sizes, "a list of sizes in bytes")))
         if len(self.paths) != len(self.sizes):
-            raise ArgumentError(f"a manifest of {len(self.paths)} paths has {len(self.sizes)} sizes")
+            paths, sizes = counted(len(self.paths), "path"), counted(len(self.sizes), "size")
+            raise ArgumentError(f"a manifest of {paths} has {sizes}")
         if not self.paths:
             raise ArgumentError("a manifest needs at least one shard")
         for path, size in zip(self.paths, self.sizes, strict=True):
@@ -123,7 +125,7 @@ class Manifest:
         return len(self.paths)
 
     def __repr__(self) -> str:
-        return f"<Manifest of {len(self)} shards, {sum(self.sizes):,} bytes, {self.fingerprint}>"
+        return f"<Manifest of {counted(len(self), 'shard')}, {counted(sum(self.sizes), 'byte')}, {self.fingerprint}>"
 
 
 def sizes_by_path(manifest: Manifest) -> dict[str, int]:

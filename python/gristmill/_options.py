@@ -191,7 +191,8 @@ def in_options(message: str, names: Iterable[str]) -> str:
             word = "none" if word == "False" else "auto"
         return " ".join(filter(None, (_flag(name), word))) + (" " if more else "")
 
-    return re.sub(argument, option, message)
+    # Without an option its argument is None; as a value no option takes it.
+    return re.sub(argument, option, message).removesuffix(", or None")
 
 
 def in_settings(message: str, names: Iterable[str]) -> str:

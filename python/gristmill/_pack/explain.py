@@ -11,6 +11,7 @@ from gristmill._errors import TokenizerError
 from gristmill._pack import folder, megatron
 from gristmill._pack.files import DamagedError
 from gristmill._pack.units import IDS, IS_TOKEN
+from gristmill._table import counted
 
 _IDS_SHOWN = 32
 _PARTS_SHOWN = 20
@@ -66,8 +67,9 @@ def describe(found: dict[str, Any]) -> str:
         begins.append(("that is", repr(first["text"])))
     if found["kind"] == "megatron":
         what = (
-            f"{found['sequences']:,} sequences of {found['documents']:,} documents, {found['tokens']:,} tokens of type "
-            f"{found['dtype']}{', and a mode of each sequence' if found['has_modes'] else ''}"
+            f"{counted(found['sequences'], 'sequence')} of {counted(found['documents'], 'document')}, "
+            f"{counted(found['tokens'], 'token')} of type {found['dtype']}"
+            f"{', and a mode of each sequence' if found['has_modes'] else ''}"
         )
         return _table.fields([("Megatron index", found["path"]), ("holds", what), *begins])
     listed = found["quarantine_file"]
@@ -95,19 +97,17 @@ def describe(found: dict[str, Any]) -> str:
 
 def holds(found: dict[str, Any], sequence_length: int) -> str:
     """How much is packed, in words."""
-    items, tokens = found["items"], found["tokens"]
+    items, tokens, size = found["items"], counted(found["tokens"], "token"), counted(found["bytes"], "byte")
     if found["format"] == "megatron":
-        return f"{items:,} documents, {tokens:,} tokens, {found['bytes']:,} bytes"
-    fill = f", {tokens / (items * sequence_length):.1%} full" if items else ""
-    return f"{items:,} rows of {sequence_length:,}, {tokens:,} tokens{fill}, {found['bytes']:,} bytes"
+        return f"{counted(items, 'document')}, {tokens}, {size}"
+    fill = f", {found['tokens'] / (items * sequence_length):.1%} full" if items else ""
+    return f"{counted(items, 'row')} of {sequence_length:,}, {tokens}{fill}, {size}"
 
 
 def of_the_source(found: dict[str, Any]) -> str:
     """What became of the shards' records, in words."""
-    return (
-        f"{found['documents']:,} documents, {found['dropped_tokens']:,} tokens dropped by truncation, "
-        f"{found['quarantined']:,} records left out"
-    )
+    dropped = f"{counted(found['dropped_tokens'], 'token')} dropped by truncation"
+    return f"{counted(found['documents'], 'document')}, {dropped}, {counted(found['quarantined'], 'record')} left out"
 
 
 def _first(packed: folder.Folder, parts: list[dict[str, Any]]) -> dict[str, Any] | None:

@@ -19,6 +19,7 @@ from gristmill._pack import files
 from gristmill._pack.files import DamagedError
 from gristmill._pack.formats import FORMATS, Format
 from gristmill._pack.source import said_of_changes
+from gristmill._table import counted
 
 INDEX = "index.json"
 PART = "part-"
@@ -193,7 +194,7 @@ class Folder:
         except (GristmillError, OSError, RuntimeError, ValueError) as error:
             raise DamagedError(f"cannot be read: {' '.join(str(error).split())}") from error
         if len(items) != part["items"]:
-            raise DamagedError(f"{len(items):,} items are in the file, and {part['items']:,} were written")
+            raise DamagedError(f"the file holds {counted(len(items), 'item')}, and {part['items']:,} were written")
         return items
 
     def wrong_size(self, sizes: dict[str, int]) -> str | None:
@@ -204,7 +205,7 @@ class Folder:
             if found is None:
                 return f"{name} is missing"
             if found != size:
-                return f"{name} has {found:,} bytes, and had {size:,}"
+                return f"{name} has {counted(found, 'byte')}, and had {size:,}"
         return None
 
     def note(self, number: int) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from gristmill._pack.source import said_of_changes
 from gristmill._pack.units import IDS, Unit
 from gristmill._progress import Progress
 from gristmill._settings import PROVENANCE
+from gristmill._table import counted
 
 # Of a row's provenance: 16 bytes each.
 _MOST_ENTRIES = 4096
@@ -57,7 +58,9 @@ def verify(
         _check_source(folder, dataset)
         folder.check_listed(parts)
         if only is not None and only >= len(parts):
-            raise GristmillError(f"{folder.path} has {len(parts)} finished parts, and none with the number {only}")
+            raise GristmillError(
+                f"{folder.path} has {counted(len(parts), 'finished part')}, and none with the number {only}"
+            )
         found |= {"folder": str(folder.path), "complete": folder.is_complete(parts)}
         difference = _first_difference(folder, dataset, parts, only, found)
     except DamagedError as error:
@@ -186,9 +189,9 @@ def _part_difference(
         given += len(expected)
         rows += unit.rows
     if given != len(packed):
-        return {**where, "what": f"the file holds {len(packed):,} items, and the source gives {given:,} there"}
+        return {**where, "what": f"the file holds {counted(len(packed), 'item')}, and the source gives {given:,} there"}
     if rows < folder.index["rows_per_file"] and next(iterator, None) is not None:
-        return {**where, "what": f"the file ends after {rows:,} rows, and the source goes on"}
+        return {**where, "what": f"the file ends after {counted(rows, 'row')}, and the source goes on"}
     after = iterator.stats()
     if wrong := _wrong_counts(part, {name: after[name] - before[name] for name in COUNTED}):
         return {**where, "what": f"{folder.note_path(number).name}: {wrong}"}
@@ -207,7 +210,8 @@ def _wrong_counts(noted: Mapping[str, int], counted: Mapping[str, int]) -> str:
 def _difference(dataset: PackedDataset, fields: list[str], got: Any, wanted: Any) -> dict[str, Any]:
     """Where two items differ first, and what stands there."""
     if got.shape != wanted.shape:
-        return {"what": f"{got.shape[-1]:,} tokens were packed, and the source gives {wanted.shape[-1]:,}"}
+        packed = counted(got.shape[-1], "token was", "tokens were")
+        return {"what": f"{packed} packed, and the source gives {wanted.shape[-1]:,}"}
     at = np.argwhere(got != wanted)[0]
     field = fields[at[0] if got.ndim > 1 else 0]
     values = {"packed": int(got[tuple(at)]), "expected": int(wanted[tuple(at)])}
@@ -232,10 +236,10 @@ def _source(dataset: PackedDataset, entries: Any, place: int) -> dict[str, Any] 
 
 def describe(found: dict[str, Any]) -> str:
     """The result of `verify` for people."""
-    extent = f"{found['items']:,} items in {found['parts']:,} parts"
+    extent = f"{counted(found['items'], 'item')} in {counted(found['parts'], 'part')}"
     if found["equal"]:
         rest = "" if found["complete"] else "; the packing is not complete"
-        return f"equal: {extent} hold what the reference engine makes of their source{rest}"
+        return f"equal: {extent}, as the reference engine makes them of their source{rest}"
     return "DIFFERENT: " + "\n".join(_lines(found["difference"]))
 
 
