@@ -79,6 +79,16 @@ def test_for_sharding_copies_pickles_and_keeps_the_fingerprint(dataset, sharding
     assert len(iter(dataset).get_state()["lanes"]) == 4  # the dataset itself is as it was
 
 
+def test_provenance_lies_in_the_memory_of_the_other_arrays(dataset, mesh):
+    kinds = {memory.kind for memory in jax.devices()[0].addressable_memories()}
+    assert len(kinds) > 1
+    for kind in kinds:
+        sharding = NamedSharding(mesh, PartitionSpec("data"), memory_kind=kind)
+        with gm.global_batches(dataset._with(provenance_entries=3), sharding) as batches:
+            batch = next(batches)
+        assert {name: array.sharding.memory_kind for name, array in batch.items()} == dict.fromkeys(batch, kind)
+
+
 def test_for_sharding_refuses_what_it_cannot_do(dataset, shards, encoder, mesh, sharding, monkeypatch):
     rows = gm.PackedDataset(shards, tokenizer=encoder, text_field="raw_content")
     with pytest.raises(gm.ArgumentError, match=r"batch_size=None: .*give the dataset its batch_size"):

@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import stat
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from gristmill import _cli
 from gristmill._iterator import PackedDatasetIterator
 from gristmill._pack import files, megatron, run
 from gristmill._pack.folder import Folder
+from gristmill._pack.units import Documents
 from megatron_reader import read_as_megatron_does
 
 PACKING = [
@@ -90,6 +92,17 @@ def test_array_records_hold_the_same_rows(tmp_path, pack):
     assert len(source) == len(rows)
     for number in (0, 1, len(rows) // 2, len(rows) - 1):
         np.testing.assert_array_equal(np.frombuffer(source[number], "<i4").reshape(6, 128), rows[number])
+
+
+def test_a_started_document_does_not_keep_its_batch():
+    unit = Documents("maxtext", ["inputs"], lanes=2)
+    ones = np.ones((2, 8), np.int32)
+    batch = {"inputs": ones.copy(), "inputs_segmentation": ones, "targets_segmentation": ones}
+    kept = weakref.ref(batch["inputs"])
+    assert unit.take(batch) == []
+    del batch
+    assert kept() is None
+    assert unit.pending() == [[1] * 8] * 2
 
 
 def test_megatron_files_hold_whole_documents(tmp_path, pack, texts, encoder, capsys):

@@ -318,6 +318,8 @@ def test_arguments_without_effect_do_not_change_the_fingerprint(tmp_path, name, 
         ({"fit_window": 0}, "fit_window=0: expected an integer from 1 to"),
         ({"max_segments": 0}, "max_segments=0: expected an integer from 1 to"),
         ({"shuffle_window": 0}, "shuffle_window=0: expected an integer from 1 to"),
+        ({"fit_window": 2**20 + 1}, "fit_window=1048577: expected an integer from 1 to 1048576$"),
+        ({"shuffle_window": 2**20 + 1}, "shuffle_window=1048577: expected an integer from 1 to 1048576$"),
     ],
 )
 def test_arguments_are_checked(tmp_path, arguments, message):

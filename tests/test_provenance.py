@@ -146,3 +146,11 @@ def test_arguments_are_checked(shards, encoder, provenance, error):
     message = f"provenance={provenance!r}: expected an integer from 1 to 256, or True or False"
     with pytest.raises(error, match=message):
         dataset(shards, encoder, provenance=provenance)
+
+
+def test_more_numbers_than_32_bits_count_are_refused(shards, encoder):
+    """The rows' tokens are just not too many."""
+    arguments = {"batch_size": 128, "sequence_length": 2**24}
+    with pytest.raises(gm.ArgumentError, match=r"provenance=16777216: a batch of 128 rows .* more than 2147483648 num"):
+        dataset(shards, encoder, **arguments, provenance=2**24)
+    assert dataset(shards, encoder, **arguments, provenance=2**22).lanes == 8
