@@ -93,8 +93,9 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         at any rate but 0, and anything at 1.
       quarantine_file: path of a file to which every quarantined record is appended as a line of JSON: `shard`,
         `record`, `byte`, `reason`, `epoch`, `lane`, its `number` among the lane's entries, and `stream`, which names
-        the run by its fingerprint. A restored run goes on in the same file and lists nothing twice. Each host
-        needs its own; `sort -u` joins them. A relative path starts from the working folder of this call.
+        the run by its fingerprint. A restored run goes on in the same file and lists nothing twice of the first 2**20
+        lines that stand there after its place; what is beyond may come twice, which `sort -u` removes. Each host needs
+        its own; `sort -u` joins them. A relative path starts from the working folder of this call.
       max_document_bytes: longest accepted line of a shard, inflated.
       threads: worker threads. None: as many as this process has cores.
       prefetch: batches that are prepared ahead.
