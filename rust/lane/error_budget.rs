@@ -7,7 +7,7 @@ use super::quarantine::Losses;
 use crate::config::{OnError, StreamConfig};
 use crate::error::{Error, Result, ShardError};
 
-/// Records after which a lane's share of bad ones is meaningful.
+/// Records after which a lane's share of bad ones is meaningful. A rate of 0 allows none of however many.
 const RECORDS_TO_JUDGE: u64 = 100;
 
 /// Counts what a lane leaves out, and stops the run when that is more than `max_error_rate` allows.
@@ -50,7 +50,7 @@ impl ErrorBudget {
         self.last = Some(error.clone());
         let excess = if lost {
             self.lost_shards(place.epoch)
-        } else if self.records >= RECORDS_TO_JUDGE {
+        } else if self.records >= RECORDS_TO_JUDGE || self.tolerates_none() {
             self.bad_records()
         } else {
             None
@@ -62,6 +62,10 @@ impl ErrorBudget {
     pub fn judge_shard(&mut self, place: Place, shard: u32) -> Result<()> {
         let excess = self.bad_records();
         self.stop_for(excess, place, shard)
+    }
+
+    fn tolerates_none(&self) -> bool {
+        matches!(self.config.on_error, OnError::Quarantine { max_error_rate: 0.0 })
     }
 
     /// Says whether too many of the records are bad. Shards that end early are judged as shards: one at a lane's start

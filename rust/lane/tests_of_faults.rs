@@ -118,14 +118,19 @@ fn shards_are_judged_apart_from_records() {
     assert!(error.contains(": expected at most 0 with max_error_rate=0; the last one: "), "{error}");
 }
 
-/// The verdict may come at the shard's end, or after blank lines: the error names the last bad line all the same.
+/// The verdict may come at the shard's end, or after blank lines, and at a rate of 0 it comes at once: the error names the
+/// last bad line all the same.
 #[test]
 fn too_many_bad_records_are_reported_at_the_last_of_them() {
     let few = [lines(&["a", "b"]), "\n{}\n".into(), lines(&["c", "d"])].concat();
     let many = [lines(&["a"; 99]), "\n\n{}\n".into(), lines(&["c", "d"])].concat();
-    for (shard, record, counts) in [(few, 3, "1 of the 5 records"), (many, 101, "1 of the 100 records")] {
-        let mut folder = folder_of([("a.jsonl".to_owned(), shard)].into_iter());
-        folder.config.on_error = OnError::Quarantine { max_error_rate: 0.001 };
+    for (shard, max_error_rate, record, counts) in [
+        (&few, 0.001, 3, "1 of the 5 records"),
+        (&many, 0.001, 101, "1 of the 100 records"),
+        (&few, 0.0, 3, "1 of the 3 records"),
+    ] {
+        let mut folder = folder_of([("a.jsonl".to_owned(), shard.clone())].into_iter());
+        folder.config.on_error = OnError::Quarantine { max_error_rate };
         let error = all(folder.config).error.unwrap();
         let (place, reason) = error.split_once("a.jsonl: record ").unwrap().1.split_once(", byte ").unwrap();
         assert_eq!(place, record.to_string(), "{error}");
