@@ -143,7 +143,7 @@ impl Program<'_> {
                 let mask = self.kinds.mask(set) | (KindMask::from(*at_end) << END_BIT);
                 self.push(Instruction::Ahead(mask, next))
             }
-            Node::Lookahead(_) | Node::RightGroups(_) => {
+            Node::Lookahead { .. } | Node::RightGroups(_) => {
                 Err("a lookahead at more than one character in a split pattern".into())
             }
             Node::WordBoundary => Err(r"'\b' in a split pattern".into()),

@@ -9,8 +9,8 @@ use regex_syntax::hir::{ClassUnicode, ClassUnicodeRange};
 use super::pattern::{Node, first_of, named_set, negated, single, word, word_in_class};
 use super::right_groups::RightGroups;
 
-/// The largest count in `{m,n}`; more would only make the automaton large.
-const MAX_COUNT: u32 = 64;
+/// The largest count in `{m,n}`, which repeats code of the automaton: Jais 2 has one of 512.
+const MAX_COUNT: u32 = 1024;
 
 /// The most possessive repetitions one after another: each is compared with all that follows.
 const MAX_POSSESSIVE: usize = 64;
@@ -128,7 +128,9 @@ impl Parser {
             let atom = self.atom()?;
             let node = match self.quantifier()? {
                 None => atom,
-                Some(_) if matches!(atom, Node::Ahead { .. } | Node::Lookahead(_) | Node::WordBoundary) => {
+                Some(_)
+                    if matches!(atom, Node::Ahead { .. } | Node::Lookahead { .. } | Node::WordBoundary) =>
+                {
                     return Err("a repeated lookahead in a split pattern".into());
                 }
                 Some(Quantifier { min, max, suffix }) => {
@@ -149,6 +151,9 @@ impl Parser {
         for at in possessive {
             let (before, rest) = nodes.split_at_mut(at + 1);
             self.make_greedy(&before[at], rest)?;
+        }
+        if self.depth == 0 && is_never_followed(&nodes) {
+            nodes.pop();
         }
         Ok(Node::concat(nodes))
     }
@@ -262,8 +267,7 @@ impl Parser {
                 }
                 Ok(Node::Ahead { set, at_end: negated })
             }
-            (Some(false), node) => Ok(Node::Lookahead(Box::new(node))),
-            (Some(true), _) => Err("a lookahead at more than one character in a split pattern".into()),
+            (Some(negated), node) => Ok(Node::Lookahead { node: Box::new(node), negated }),
         }
     }
 
@@ -353,8 +357,13 @@ impl Parser {
     fn class(&mut self) -> Result<ClassUnicode, String> {
         let negated = self.eat("^");
         let mut set = self.class_items()?;
-        if self.ignore_case && (negated || !set.is_ascii() || self.peek() == Some('&')) {
-            return Err("an unsupported case-insensitive class in a split pattern".into());
+        if self.ignore_case {
+            // Punctuation has no case.
+            let mut letters = set.clone();
+            letters.difference(&named_set(r"\p{P}")?);
+            if negated || !letters.is_ascii() || self.peek() == Some('&') {
+                return Err("an unsupported case-insensitive class in a split pattern".into());
+            }
         }
         while self.eat("&&") {
             set.intersect(&self.class_items()?);
@@ -427,6 +436,16 @@ impl Parser {
             Some(c) => Ok(single(c)),
             None => Err("an unclosed class in a split pattern".into()),
         }
+    }
+}
+
+/// Whether some nodes end as in `(?:\r?\n)+(?!\r?\n)`: after as many repetitions as there are, another one does not follow.
+fn is_never_followed(nodes: &[Node]) -> bool {
+    match nodes {
+        [.., Node::Repeat { node, max: None, .. }, Node::Lookahead { node: other, negated: true }] => {
+            node == other
+        }
+        _ => false,
     }
 }
 

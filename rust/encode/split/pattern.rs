@@ -14,8 +14,11 @@ pub enum Node {
         set: ClassUnicode,
         at_end: bool,
     },
-    /// Consumes nothing: what follows matches. It is of use in [`RightGroups`] alone.
-    Lookahead(Box<Node>),
+    /// Consumes nothing: what follows matches, or does not if it is negated. It is of use in [`RightGroups`] alone.
+    Lookahead {
+        node: Box<Node>,
+        negated: bool,
+    },
     /// `\b`, of use there as well.
     WordBoundary,
     /// A whole pattern.
@@ -67,7 +70,7 @@ impl Node {
                     node.for_each_set(visit);
                 }
             }
-            Self::Repeat { node, .. } | Self::Lookahead(node) => node.for_each_set(visit),
+            Self::Repeat { node, .. } | Self::Lookahead { node, .. } => node.for_each_set(visit),
             Self::WordBoundary => {}
             Self::RightGroups(RightGroups { class, before, .. }) => {
                 visit(class);
@@ -83,7 +86,7 @@ impl Node {
             Self::Alternate(nodes) => union(nodes.iter().map(Self::certain)),
             Self::Repeat { node, min, .. } if *min <= 1 => node.certain(),
             Self::Ahead { .. }
-            | Self::Lookahead(_)
+            | Self::Lookahead { .. }
             | Self::WordBoundary
             | Self::RightGroups(_)
             | Self::Repeat { .. } => ClassUnicode::empty(),
@@ -102,7 +105,7 @@ impl Node {
         match self {
             Self::Class(_)
             | Self::Ahead { .. }
-            | Self::Lookahead(_)
+            | Self::Lookahead { .. }
             | Self::WordBoundary
             | Self::RightGroups(_) => false,
             Self::Concat(nodes) => nodes.iter().all(Self::never_fails),
@@ -115,7 +118,7 @@ impl Node {
     pub fn may_be_empty(&self) -> bool {
         match self {
             Self::Class(_) => false,
-            Self::Ahead { .. } | Self::Lookahead(_) | Self::WordBoundary | Self::RightGroups(_) => true,
+            Self::Ahead { .. } | Self::Lookahead { .. } | Self::WordBoundary | Self::RightGroups(_) => true,
             Self::Concat(nodes) => nodes.iter().all(Self::may_be_empty),
             Self::Alternate(nodes) => nodes.iter().any(Self::may_be_empty),
             Self::Repeat { node, min, .. } => *min == 0 || node.may_be_empty(),
@@ -126,7 +129,7 @@ impl Node {
     fn first(&self) -> Option<ClassUnicode> {
         match self {
             Self::Class(set) | Self::Ahead { set, .. } => Some(set.clone()),
-            Self::Lookahead(_) | Self::WordBoundary | Self::RightGroups(_) => None,
+            Self::Lookahead { .. } | Self::WordBoundary | Self::RightGroups(_) => None,
             Self::Alternate(nodes) => {
                 Some(union(nodes.iter().map(Self::first).collect::<Option<Vec<_>>>()?.into_iter()))
             }

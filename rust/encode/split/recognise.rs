@@ -4,7 +4,7 @@ use regex_syntax::hir::ClassUnicode;
 use serde_json::Value;
 
 use super::parser::parse;
-use super::pattern::{Node, named_set, negated, set_where};
+use super::pattern::{Node, named_set, set_where};
 use crate::encode::lazy::Lazy;
 use crate::encode::spelling::CHARACTERS;
 
@@ -20,11 +20,22 @@ pub struct Recognised {
     pub add_prefix_space: bool,
 }
 
-/// Each match of the pattern is a piece, and so is each gap between matches.
 #[derive(Debug, PartialEq, Eq)]
 pub struct RecognisedStep {
     pub pattern: Node,
+    pub ends: Ends,
     pub domain: Domain,
+}
+
+/// Which ends of a match are ends of pieces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ends {
+    /// Each match is a piece, and so is each gap between matches.
+    Both,
+    /// A match and the gap behind it are a piece.
+    First,
+    /// A match and the gap before it are a piece.
+    Last,
 }
 
 /// What a pattern sees as characters.
@@ -65,6 +76,16 @@ pub fn punctuation() -> ClassUnicode {
         .expect("regex-syntax knows these classes")
 }
 
+/// Three steps (those of Trinity) that together are [`GROUPS_FROM_THE_RIGHT`]: runs of digits, the longest of them in
+/// parts of 170 groups; what is in front of the first whole group of a part; and the groups. A part is a whole string to
+/// the step after it, which can say `\A`.
+const GROUPS_IN_STEPS: [&str; 3] = [
+    r"\p{Nd}{1,510}(?=(?>\p{Nd}{510})*(?:\P{Nd}|$))|\G\p{Nd}{510}",
+    r"\A\p{Nd}{1,2}(?=\p{Nd}{3}+\z)",
+    r"\A\p{Nd}{3}|\G\p{Nd}{3}",
+];
+const GROUPS_FROM_THE_RIGHT: &str = r"\p{Nd}{1,3}(?=(?:\p{Nd}{3})*(?!\p{Nd}))";
+
 struct Reading {
     steps: Vec<RecognisedStep>,
     /// The `add_prefix_space` of the `ByteLevel`, once that was read.
@@ -77,25 +98,35 @@ impl Reading {
         match kind {
             "Sequence" => {
                 let parts = json["pretokenizers"].as_array().ok_or("a Sequence without pretokenizers")?;
-                parts.iter().try_for_each(|part| self.read(part))
+                let mut rest = parts.as_slice();
+                while let [first, others @ ..] = rest {
+                    rest = if let Some(others) = after_groups_in_steps(rest) {
+                        self.push(parse(GROUPS_FROM_THE_RIGHT)?, Ends::Both)?;
+                        others
+                    } else {
+                        self.read(first)?;
+                        others
+                    };
+                }
+                Ok(())
             }
             "ByteLevel" => self.byte_level(json),
             "Split" => {
                 let pattern = split_pattern(&json["pattern"])?;
                 let invert = flag(json, "invert", None)?;
-                let behaviour = json["behavior"].as_str().unwrap_or("no behavior");
-                self.push(
-                    isolated(pattern, behaviour, invert).map_err(|what| format!("a Split with {what}"))?,
-                )
+                let (pattern, ends) =
+                    ends_of(json, pattern, invert).map_err(|what| format!("a Split with {what}"))?;
+                self.push(pattern, ends)
             }
             "Digits" => {
                 let individual = flag(json, "individual_digits", None)?;
-                self.push(if individual { Node::Class(numeric()) } else { Node::run(numeric()) })
+                let pattern = if individual { Node::Class(numeric()) } else { Node::run(numeric()) };
+                self.push(pattern, Ends::Both)
             }
             "Punctuation" => {
-                let behaviour = json["behavior"].as_str().unwrap_or("no behavior");
-                let pattern = isolated(Node::Class(punctuation()), behaviour, false);
-                self.push(pattern.map_err(|what| format!("a Punctuation with {what}"))?)
+                let (pattern, ends) = ends_of(json, Node::Class(punctuation()), false)
+                    .map_err(|what| format!("a Punctuation with {what}"))?;
+                self.push(pattern, ends)
             }
             other => Err(format!("a step of type {other}")),
         }
@@ -110,20 +141,29 @@ impl Reading {
             return Err("a ByteLevel that puts a space in front of every piece".into());
         }
         if flag(json, "use_regex", Some(true))? {
-            self.push(parse(BYTE_LEVEL_PATTERN)?)?;
+            self.push(parse(BYTE_LEVEL_PATTERN)?, Ends::Both)?;
         }
         self.byte_level = Some(add_prefix_space);
         Ok(())
     }
 
-    fn push(&mut self, pattern: Node) -> Result<(), String> {
+    fn push(&mut self, pattern: Node, ends: Ends) -> Result<(), String> {
         if self.steps.len() == MOST_STEPS {
             return Err(format!("more than {MOST_STEPS} steps"));
         }
         let domain = if self.byte_level.is_some() { Domain::Bytes } else { Domain::Characters };
-        self.steps.push(RecognisedStep { pattern, domain });
+        self.steps.push(RecognisedStep { pattern, ends, domain });
         Ok(())
     }
+}
+
+/// What follows three steps that group digits from the right, if these are the first.
+fn after_groups_in_steps(parts: &[Value]) -> Option<&[Value]> {
+    let (steps, others) = parts.split_at_checked(GROUPS_IN_STEPS.len())?;
+    let isolates = |step: &Value, regex| {
+        step["type"] == "Split" && step["pattern"]["Regex"] == regex && step["behavior"] == "Isolated"
+    };
+    steps.iter().zip(GROUPS_IN_STEPS).all(|(step, regex)| isolates(step, regex)).then_some(others)
 }
 
 fn split_pattern(json: &Value) -> Result<Node, String> {
@@ -135,28 +175,31 @@ fn split_pattern(json: &Value) -> Result<Node, String> {
     }
 }
 
-/// The pattern whose matches and gaps are the pieces, if there is one.
-fn isolated(pattern: Node, behaviour: &str, invert: bool) -> Result<Node, String> {
-    let class = || {
-        let class = class_of(&pattern);
-        class.ok_or_else(|| format!("the behaviour {behaviour} and a pattern that is not a single class"))
-    };
-    match (behaviour, invert) {
+/// The pattern of a step whose `behavior` says what becomes of the matches, and which ends of these are ends of pieces.
+fn ends_of(json: &Value, pattern: Node, invert: bool) -> Result<(Node, Ends), String> {
+    let behaviour = json["behavior"].as_str().unwrap_or("no behavior");
+    Ok(match (behaviour, invert) {
         // Inverting swaps matches and gaps, and both are pieces.
-        ("Isolated", _) => Ok(pattern),
-        ("Removed", true) if pattern.covers_all_text() => Ok(pattern),
-        ("Removed", true) => Err("the behaviour Removed and a pattern that does not cover all text".into()),
-        ("Contiguous", _) => Ok(Node::run(class()?.clone())),
-        // A match goes with the gap before it, or behind it; inverted, a gap goes with the match.
-        ("MergedWithPrevious" | "MergedWithNext", _) => {
-            let gap = Node::run(negated(class()?.clone()));
-            let maybe_gap = optional(gap.clone());
-            let is_first = (behaviour == "MergedWithNext") != invert;
-            let both = if is_first { vec![pattern, maybe_gap] } else { vec![maybe_gap, pattern] };
-            Ok(Node::Alternate(vec![Node::concat(both), gap]))
+        ("Isolated", _) => (pattern, Ends::Both),
+        ("Removed", true) if pattern.covers_all_text() => (pattern, Ends::Both),
+        ("Removed", true) => {
+            return Err("the behaviour Removed and a pattern that does not cover all text".into());
         }
-        (other, _) => Err(format!("the behaviour {other}")),
-    }
+        ("Contiguous", _) => match class_of(&pattern) {
+            Some(class) => (Node::run(class.clone()), Ends::Both),
+            None => {
+                return Err("the behaviour Contiguous and a pattern that is not a single class".into());
+            }
+        },
+        // To the reference matches of nothing are matches, but they are not ends of pieces.
+        ("MergedWithPrevious" | "MergedWithNext", _) if matches!(pattern, Node::RightGroups(_)) => {
+            return Err(format!("the behaviour {behaviour} and a lookahead at more than one character"));
+        }
+        // A match goes with the gap before it, or behind it; inverted, a gap goes with the match.
+        ("MergedWithPrevious", false) | ("MergedWithNext", true) => (pattern, Ends::Last),
+        ("MergedWithPrevious", true) | ("MergedWithNext", false) => (pattern, Ends::First),
+        (other, _) => return Err(format!("the behaviour {other}")),
+    })
 }
 
 /// The class that a pattern matches one character, or a run, of.
@@ -166,10 +209,6 @@ fn class_of(pattern: &Node) -> Option<&ClassUnicode> {
         Node::Repeat { min: 1, max: None, .. } => pattern.repeated(),
         _ => None,
     }
-}
-
-fn optional(node: Node) -> Node {
-    Node::Repeat { node: Box::new(node), min: 0, max: Some(1) }
 }
 
 fn flag(json: &Value, name: &str, default: Option<bool>) -> Result<bool, String> {

@@ -52,9 +52,9 @@ impl GroupCuts {
 impl RightGroups {
     pub fn recognise(pattern: &Node) -> Option<Self> {
         let (first, ahead) = match pattern {
-            Node::Lookahead(ahead) => (None, ahead),
+            Node::Lookahead { node: ahead, negated: false } => (None, ahead),
             Node::Concat(nodes) => match nodes.as_slice() {
-                [first, Node::Lookahead(ahead)] => (Some(first), ahead),
+                [first, Node::Lookahead { node: ahead, negated: false }] => (Some(first), ahead),
                 _ => return None,
             },
             _ => return None,
@@ -73,13 +73,7 @@ impl RightGroups {
                     && *min == 0
             }
         };
-        let (before, at_end) = match end {
-            Node::Ahead { set, at_end } => (set.clone(), *at_end),
-            Node::Class(set) => (set.clone(), false),
-            // Behind characters of words, it is in front of all others.
-            Node::WordBoundary if is_within(class, &word()) => (negated(word()), true),
-            _ => return None,
-        };
+        let (before, at_end) = ends(end, class)?;
         let mut both = before.clone();
         both.intersect(class);
         // Else a run could end inside one.
@@ -90,6 +84,24 @@ impl RightGroups {
             at_end,
             cuts: GroupCuts { size: size as usize, isolated: first.is_some() },
         })
+    }
+}
+
+/// What comes behind a run of `class` where `end` matches: these characters, and perhaps the end of the piece.
+fn ends(end: &Node, class: &ClassUnicode) -> Option<(ClassUnicode, bool)> {
+    match end {
+        Node::Ahead { set, at_end } => Some((set.clone(), *at_end)),
+        Node::Class(set) => Some((set.clone(), false)),
+        // Behind characters of words, it is in front of all others.
+        Node::WordBoundary if is_within(class, &word()) => Some((negated(word()), true)),
+        Node::Alternate(nodes) => {
+            nodes.iter().try_fold((ClassUnicode::empty(), false), |(mut all, at_end), node| {
+                let (set, also_at_end) = ends(node, class)?;
+                all.union(&set);
+                Some((all, at_end || also_at_end))
+            })
+        }
+        _ => None,
     }
 }
 

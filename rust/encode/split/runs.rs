@@ -9,7 +9,7 @@ use regex_syntax::hir::ClassUnicode;
 use super::contraction;
 use super::parser::parse;
 use super::pattern::{Node, named_set, single};
-use super::recognise::{BYTE_LEVEL_PATTERN, Domain, RecognisedStep};
+use super::recognise::{BYTE_LEVEL_PATTERN, Domain, Ends, RecognisedStep};
 use super::right_groups::GroupCuts;
 use super::table::Table;
 use crate::encode::cuts::{Cuts, inside};
@@ -110,6 +110,9 @@ impl Group {
         let mut alone = ClassUnicode::empty();
         let mut recognised = Vec::new();
         for step in steps {
+            if step.ends != Ends::Both {
+                return None;
+            }
             recognised.push(Step::recognise(&step.pattern, &alone, &mut sets)?);
             if sets.len() > MOST_CLASSES {
                 return None;
@@ -224,7 +227,7 @@ impl Step {
                 at_end: groups.at_end,
                 cuts: groups.cuts,
             }),
-            Node::Alternate(_) | Node::Ahead { .. } | Node::Lookahead(_) | Node::WordBoundary => None,
+            Node::Alternate(_) | Node::Ahead { .. } | Node::Lookahead { .. } | Node::WordBoundary => None,
         }
     }
 

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use super::parser::parse;
 use super::pattern::Node;
-use super::recognise::{Domain, RecognisedStep, numeric};
+use super::recognise::{Domain, Ends, RecognisedStep, numeric};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
@@ -119,14 +119,15 @@ impl Shape {
         newlines: Newlines::KeptWithSlash,
         symbols: Symbols::Rest,
     };
-    pub const TEKKEN: Self =
-        Self { contractions: Contractions::None, numbers: Numbers::Single, ..Self::O200K };
+    /// As in Falcon-H1.
+    pub const O200K_SINGLE_NUMBERS: Self = Self { numbers: Numbers::Single, ..Self::O200K };
+    pub const TEKKEN: Self = Self { contractions: Contractions::None, ..Self::O200K_SINGLE_NUMBERS };
 }
 
 impl Shape {
     /// The shape of some steps, if they have one.
     pub fn recognise(steps: &[RecognisedStep]) -> Option<Self> {
-        if steps.iter().any(|step| step.domain == Domain::Bytes) {
+        if steps.iter().any(|step| step.domain == Domain::Bytes || step.ends != Ends::Both) {
             return None;
         }
         match steps {

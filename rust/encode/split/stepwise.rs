@@ -7,7 +7,7 @@ use ahash::AHashSet;
 use super::automaton::{Automaton, DEAD, START};
 use super::kinds::{KindMask, Kinds};
 use super::pattern::Node;
-use super::recognise::RecognisedStep;
+use super::recognise::{Ends, RecognisedStep};
 use super::right_groups::{GroupCuts, RightGroups};
 
 /// An attempt that has run this many bytes past its last match leaves a trace, and another after as many more.
@@ -38,6 +38,7 @@ struct Matches {
     is_skipped: [bool; 1 << u8::BITS],
     /// One bit for each ASCII character that begins a match wherever it occurs outside one.
     always_matched: u128,
+    ends: Ends,
 }
 
 /// The step of [`RightGroups`].
@@ -84,14 +85,15 @@ impl Steps {
     }
 
     /// For each step, whether no match crosses a place between these two ASCII characters, nor depends on what follows
-    /// it; and whether a piece then always ends there, since one of the two is never in a gap between matches.
+    /// it; and whether a piece then always ends there, since a match does or begins there.
     pub fn at(&self, left: u8, right: u8) -> impl Iterator<Item = (bool, bool)> {
         self.steps.iter().map(move |step| {
             let kinds = [left, right].map(|byte| self.kinds.of_byte(byte));
             match step {
                 Step::Matches(step) => (
                     step.automaton.always_parts(kinds[0], kinds[1]),
-                    (step.always_matched >> left | step.always_matched >> right) & 1 == 1,
+                    step.ends != Ends::First && step.always_matched >> left & 1 == 1
+                        || step.ends != Ends::Last && step.always_matched >> right & 1 == 1,
                 ),
                 Step::RightGroups(step) => (step.always_parts(kinds[0], kinds[1]), false),
             }
@@ -162,7 +164,8 @@ impl Matches {
             kind == usize::from(kinds.inside())
                 || (kind < kinds.count() && automaton.cannot_start(kind as u8))
         };
-        Ok(Self { is_skipped: std::array::from_fn(skipped), automaton, always_matched: bits.sum() })
+        let (is_skipped, always_matched) = (std::array::from_fn(skipped), bits.sum());
+        Ok(Self { automaton, is_skipped, always_matched, ends: step.ends })
     }
 
     /// Cuts a text from `start` on, given the kinds of its characters.
@@ -180,12 +183,15 @@ impl Matches {
                 break;
             }
             if let Some(end) = self.match_at(kinds, at, traces) {
-                if cut < at {
+                if cut < at && self.ends != Ends::Last {
                     ends.push(at as u32);
+                    cut = at;
                 }
-                ends.push(end as u32);
+                if self.ends != Ends::First {
+                    ends.push(end as u32);
+                    cut = end;
+                }
                 at = end;
-                cut = end;
             } else {
                 at += 1;
             }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use flate2::read::MultiGzDecoder;
 use serde_json::{Value, json};
 
-use super::{Pair, ends, environment};
+use super::{Pair, ends, environment, families};
 use crate::encode::split::{PADDING, Way};
 use crate::random::{Purpose, SplitMix64};
 
@@ -251,6 +251,10 @@ fn other_patterns() {
         r" ?[\w'²]+|\W",
         r"[[:alpha:]]+|[[:^alpha:]&&[:digit:]]{1,3}|.",
         r".\h|\H+\s|[^.\f\v]",
+        r"\p{N}{1,3}(?=(?:\p{N}{3})*(?:\P{N}|$))",
+        r"(?:\r?\n)+(?!\r?\n)|(?:ab|a)+(?!ab|a)|\S",
+        r"\s{512}|\s{256}|\s{70}| {3}|\s| ?\p{L}+| ?[^\s\p{L}]+",
+        r"(?i:['’]s|['’]re|['’]ll)|\p{L}|\S|\s",
         r"[^a-m&&[^x]\p{L}]+|[\p{Latin}&&a-z[A-F]&&[^d-e]]|[&a]&[a&]|\P{Cyrillic}+",
     ];
     for pattern in patterns {
@@ -263,6 +267,9 @@ fn other_patterns() {
         for _ in 0..environment("GRISTMILL_CASES", 2000) {
             random.text(&mut text);
             pair.check(&text);
+        }
+        for length in (0..1200).step_by(7) {
+            pair.check(&format!("{}a", " ".repeat(length)));
         }
     }
 }
@@ -329,19 +336,27 @@ fn sequences_of_runs() {
     assert!(by_runs * 2 > sequences, "{by_runs} of {sequences}");
 }
 
-/// What becomes of the matches of a class, before and behind other steps.
+/// What becomes of the matches, before and behind other steps.
 #[test]
 fn behaviours_of_a_split() {
     let mut random = Random::new(13);
     let mut text = String::new();
     for behavior in ["MergedWithPrevious", "MergedWithNext", "Contiguous", "Isolated"] {
-        let steps = [
+        let split = |pattern: &str, invert| json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": behavior, "invert": invert});
+        let mut steps = vec![
             json!({"type": "Punctuation", "behavior": behavior}),
             json!({"type": "Split", "pattern": {"String": " "}, "behavior": behavior, "invert": false}),
             json!({"type": "Split", "pattern": {"String": "a"}, "behavior": behavior, "invert": true}),
-            json!({"type": "Split", "pattern": {"Regex": r"\s+"}, "behavior": behavior, "invert": false}),
-            json!({"type": "Split", "pattern": {"Regex": r"\W+"}, "behavior": behavior, "invert": true}),
+            split(r"\s+", false),
+            split(r"\W+", true),
         ];
+        if behavior != "Contiguous" {
+            steps.extend([
+                split(r"a ?|\p{N}{1,3}|\s+(?!\S)", false),
+                split(r"[^\r\n\p{L}]?\p{L}+|\s", true),
+                split(r"(?:\r?\n)+(?!\r?\n)", false),
+            ]);
+        }
         let mut pairs = Vec::new();
         for first in &steps {
             for second in &steps {
@@ -354,6 +369,21 @@ fn behaviours_of_a_split() {
         for _ in 0..environment("GRISTMILL_CASES", 2000) / 20 {
             random.text(&mut text);
             for pair in &mut pairs {
+                pair.check(&text);
+            }
+        }
+    }
+}
+
+/// Trinity's first step cuts them in parts of 510 digits, from the right.
+#[test]
+fn numbers_longer_than_a_part_of_groups() {
+    let trinity = families().into_iter().find(|(name, _)| name == "trinity").unwrap().1;
+    let mut pair = Pair::new("trinity", &trinity);
+    for digit in ["7", "٣"] {
+        for count in (0..12).chain(505..520).chain(1015..1030) {
+            let number = digit.repeat(count);
+            for text in [number.clone(), format!("a{number} {number}\n{number}."), format!("½{number}²x")] {
                 pair.check(&text);
             }
         }

@@ -19,7 +19,7 @@ use crate::encode::kernel::blocks::{BLOCK, KernelBlocks, block_at};
 use crate::encode::kernel::{Avx2, Avx512, Kernel};
 
 /// The shapes that kernels are compiled for.
-const SHAPES: [Shape; 9] = [
+const SHAPES: [Shape; 10] = [
     Shape::GPT2,
     Shape::GPT2_SINGLE_NUMBERS,
     Shape::CL100K,
@@ -27,6 +27,7 @@ const SHAPES: [Shape; 9] = [
     Shape::QWEN2,
     Shape::QWEN3_5,
     Shape::O200K,
+    Shape::O200K_SINGLE_NUMBERS,
     Shape::TEKKEN,
     Shape::DEEPSEEK_V3,
 ];
@@ -34,8 +35,10 @@ const SHAPES: [Shape; 9] = [
 /// Splits as [`super::Splitter::split`] does, on a processor with the features of a kernel.
 type Split<K> = unsafe fn(K, &[u8], usize, &Classes, &mut Cuts);
 
-const AVX2: [Split<Avx2>; SHAPES.len()] =
-    [avx2::<0>, avx2::<1>, avx2::<2>, avx2::<3>, avx2::<4>, avx2::<5>, avx2::<6>, avx2::<7>, avx2::<8>];
+const AVX2: [Split<Avx2>; SHAPES.len()] = [
+    avx2::<0>, avx2::<1>, avx2::<2>, avx2::<3>, avx2::<4>, avx2::<5>, avx2::<6>, avx2::<7>, avx2::<8>,
+    avx2::<9>,
+];
 
 const AVX512: [Split<Avx512>; SHAPES.len()] = [
     avx512::<0>,
@@ -47,6 +50,7 @@ const AVX512: [Split<Avx512>; SHAPES.len()] = [
     avx512::<6>,
     avx512::<7>,
     avx512::<8>,
+    avx512::<9>,
 ];
 
 /// Splits text by a pattern with a shape.
