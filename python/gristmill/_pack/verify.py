@@ -198,12 +198,12 @@ def _part_difference(
     return None
 
 
-def _wrong_counts(noted: Mapping[str, int], counted: Mapping[str, int]) -> str:
+def _wrong_counts(noted: Mapping[str, int], given: Mapping[str, int]) -> str:
     """What was noted of the stream and is not so; empty if all is."""
     return ", ".join(
-        f"{name} is {noted[name]:,}, and the source gives {counted[name]:,}"
+        f"{name} is {noted[name]:,}, and the source gives {given[name]:,}"
         for name in COUNTED
-        if noted[name] != counted[name]
+        if noted[name] != given[name]
     )
 
 
