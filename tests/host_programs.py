@@ -6,6 +6,7 @@ import os
 import pickle
 import sys
 import traceback
+import unittest.mock
 from pathlib import Path
 from typing import Any
 
@@ -145,10 +146,14 @@ def replicas_that_differ() -> dict[str, str]:
     return said
 
 
-def streams_that_differ(dataset: gm.PackedDataset, others: dict[int, gm.PackedDataset]) -> str | None:
-    """What `global_batches` says where some hosts have other datasets."""
+def streams_that_differ(
+    dataset: gm.PackedDataset, others: dict[int, gm.PackedDataset], releases: dict[int, str] | None = None
+) -> str | None:
+    """What `global_batches` says where some hosts have other datasets, or other releases of gristmill."""
+    release = (releases or {}).get(jax.process_index(), gm.__version__)
     try:
-        gm.global_batches(others.get(jax.process_index(), dataset), make_sharding("data")).close()
+        with unittest.mock.patch("gristmill._core.__version__", release):
+            gm.global_batches(others.get(jax.process_index(), dataset), make_sharding("data")).close()
     except gm.GristmillError as error:
         return f"{type(error).__name__}: {error}"
     return None

@@ -46,8 +46,9 @@ def different(shards, encoder, tokenizer_json):
     other = dataset(tokenizer=gm.Encoder.from_bytes(tokenizer_json, special_tokens_in_text="text"))
     return {
         2: (
-            {"dataset": dataset(provenance=True), "others": {1: dataset()}},
-            r".*process 1: provenance is 0 instead of 64.*",
+            {"dataset": dataset(provenance=True), "others": {1: dataset()}, "releases": {1: "0.0.9+local"}},
+            rf".*process 1: gristmill is 0\.0\.9\+local instead of {re.escape(gm.__version__)}, "
+            r"provenance is 0 instead of 64; compared with process 0\. Give all of them .* release of gristmill",
         ),
         4: (
             {"dataset": dataset(), "others": {0: fewer, 2: other}},

@@ -34,7 +34,7 @@ def check_same_stream(fingerprint: str, sharding: Any) -> None:
     """Compares the fingerprints of all processes of a sharding: each of them must call this.
 
     Args:
-      fingerprint: of the dataset of this process.
+      fingerprint: of the dataset of this process, and whatever else all of them must share.
       sharding: a `jax.sharding.Sharding`. Anything else, or one without this process,
         is ignored here and refused later.
 
@@ -225,7 +225,7 @@ def _told(fingerprints: dict[int, str]) -> str:
         told.append(f"{len(others) - _MOST_TOLD} more processes")
     return (
         f"{'; '.join(told)}; compared with process {listed(usual)}. Give all of them the same shards (manifest), "
-        "tokenizer and arguments"
+        "tokenizer, arguments and release of gristmill"
     )
 
 

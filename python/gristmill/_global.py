@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import grain
 import jax
 
-from gristmill import _agreement, _core, _sharding
+from gristmill import _agreement, _core, _fingerprint, _sharding
 from gristmill._dataset import PackedDataset
 from gristmill._errors import ArgumentTypeError, GristmillError, StateError
 from gristmill._iterator import Element, HasThreads, PackedDatasetIterator
@@ -73,9 +73,10 @@ class GlobalBatches(HasThreads, grain.DatasetIterator[GlobalBatch]):
     def __init__(self, dataset: PackedDataset, sharding: jax.sharding.Sharding) -> None:
         super().__init__()
         # Before the lanes, of which other shards may have other numbers: all processes must come here.
-        # Provenance is not part of the stream, but of what the processes compute on.
+        # Provenance is not part of the stream, but of what the processes compute on. Another release may give another.
         settings = dataset._settings
-        _agreement.check_same_stream(f"{settings.fingerprint} provenance={settings.provenance_entries}", sharding)
+        also = _fingerprint.make({"provenance": settings.provenance_entries, "gristmill": _core.__version__})
+        _agreement.check_same_stream(f"{settings.fingerprint} {also}", sharding)
         self._shape = (settings.batch_size, settings.sequence_length)
         self._sharding = sharding
         self._provenance_sharding = _sharding.of_rows(sharding) if settings.provenance_entries else None
