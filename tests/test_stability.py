@@ -1,4 +1,4 @@
-"""What gristmill gave when it was first released, and must give for ever: streams, states and fingerprints.
+"""What gristmill gave when it was first released, and must give for ever: streams, states, fingerprints, packed files.
 
 All other tests compare a release with itself, or with what its documentation says. These compare it with values that
 were written down. A failure means that users who update in the middle of a run get other data than they would have got
@@ -8,6 +8,7 @@ If that was not the intention, it is a bug. If it was:
 
 - raise `VERSION` in `python/gristmill/_state.py`, the one number that states have for this: those of before are then
   refused with a plain message, in place of going on in another stream. Fingerprints have no number of their own;
+  the folders of `gristmill pack` have one, in `python/gristmill/_pack/folder.py`;
 - say in CHANGELOG.md under "Changed" that runs cannot go on across the update;
 - write the new values down here: the message of a failed test ends with them.
 
@@ -27,6 +28,8 @@ import pytest
 
 import gristmill as gm
 from gristmill import _core, _encoder, _fingerprint
+from gristmill._pack.files import LOCK
+from gristmill._pack.run import pack
 
 CHANGED = (
     "{}: not what earlier releases gave. States that users have saved would lead to another stream, or to none: this "
@@ -297,6 +300,29 @@ PLANS = {
     ],
 }
 
+# What the files of a packing hold, by name.
+SOURCE = {"shards": ["*.jsonl"], "tokenizer": "tokenizer.json", "arguments": {}, "sizes": {}}
+PACKED = {
+    "npy": {
+        "index.json": "8fb11fc8bca565bc",
+        "part-00000.json": "d0a323bca76fa020",
+        "part-00000.npy": "33d67e587970500b",
+        "part-00001.json": "09aeea438dd9162d",
+        "part-00001.npy": "e0bf6b7e1ce0247a",
+        "part-00002.json": "fb412547bef928c0",
+        "part-00002.npy": "7fa0e3085bd723f6",
+    },
+    "megatron": {
+        "index.json": "5a3046594280c9ec",
+        "part-00000.bin": "30744f4d1fc2938c",
+        "part-00000.idx": "92b1a50d823fcbad",
+        "part-00000.json": "80fe6dc694eadde7",
+        "part-00001.bin": "5099c2317cbf8673",
+        "part-00001.idx": "098b3f294565b253",
+        "part-00001.json": "1b2ba794682ac24e",
+    },
+}
+
 ODD_VALUES = "a=b%20c%3Dd plus=%2B%2520 slash=%2F~-_. letters=%C3%A9%E6%97%A5%0A%00 empty= none=None no=False"
 ODD_MANIFEST = "9f4b2c10e52d7455"
 
@@ -390,6 +416,16 @@ def listed(file: Path) -> list[str]:
     """The lines of a quarantine file without their reasons, in the manifest's order."""
     entries = [{**json.loads(line), "reason": "..."} for line in file.read_text().splitlines()]
     return [json.dumps(entry) for entry in sorted(entries, key=lambda entry: (entry["shard"], entry["record"]))]
+
+
+def packed(file: Path) -> Any:
+    """What a file of a packed folder holds: a hash of it, or of what stands in it if it is JSON."""
+    data = file.read_bytes()
+    if file.suffix == ".json":
+        told = json.loads(data)
+        told.pop("gristmill", None)  # the release
+        data = json.dumps(told, sort_keys=True).encode()
+    return hashlib.sha256(data).hexdigest()[:16]
 
 
 def check(what: str, found: object, expected: object) -> None:
@@ -494,6 +530,17 @@ def test_a_stream_that_leaves_records_out_is_what_it_was(in_folder, tokenizer):
     restore(iterator.set_state, BAD.state)
     check("the stream from there on", digest(rest(iterator)), BAD.after)
     assert file.read_text() == whole, "what is listed already is listed again"
+
+
+@pytest.mark.parametrize("file_format", PACKED)
+def test_packed_files_are_what_they_were(in_folder, tokenizer, file_format):
+    """And so are the notes of parts, from which a packing that was begun long ago goes on."""
+    release = RELEASES["shuffled"]
+    arguments = {**release.arguments, "epochs": 1}
+    dataset = gm.PackedDataset(write_shards(".jsonl"), tokenizer=tokenizer, **arguments)
+    pack(dataset, Path("packed"), file_format=file_format, rows_per_file=40, source=SOURCE)
+    found = {path.name: packed(path) for path in sorted(Path("packed").iterdir()) if path.name != LOCK}
+    check("files that gristmill pack writes", found, PACKED[file_format])
 
 
 @pytest.mark.parametrize("arguments", DEFAULTS)
