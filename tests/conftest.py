@@ -24,6 +24,9 @@ from gristmill import _cli
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+# Seconds after which what ends within a few on a usual machine counts as hung. Slow ones need a hundred.
+PATIENCE = 300
+
 
 def pytest_configure() -> None:
     # Test processes that JAX is loaded into must not look for accelerators.

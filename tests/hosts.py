@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from conftest import PATIENCE
+
 HERE = Path(__file__).parent
 
 
@@ -16,12 +18,10 @@ class HostFailedError(AssertionError):
     """A process ended with an error, or did not end in time. Carries what it wrote."""
 
 
-def run_hosts(
-    folder: Path, program: str, arguments: dict[str, Any], *, hosts: int, devices: int = 8, deadline: float = 100
-) -> list[Any]:
+def run_hosts(folder: Path, program: str, arguments: dict[str, Any], *, hosts: int, devices: int = 8) -> list[Any]:
     """What `host_programs.<program>(**arguments)` returns on each of `hosts` processes that share `devices`.
 
-    When one fails, or the deadline passes, all are killed.
+    When one fails, or they do not end in time, all are killed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "arguments.pickle").write_bytes(pickle.dumps(arguments))
@@ -48,7 +48,7 @@ def run_hosts(
             processes.append(subprocess.Popen(command, stdout=log, stderr=log, env=environment))
     is_late = True
     try:
-        is_late = not _wait(processes, time.monotonic() + deadline)
+        is_late = not _wait(processes, time.monotonic() + PATIENCE)
     finally:
         for process in processes:
             process.kill()
@@ -58,7 +58,7 @@ def run_hosts(
         logs = [
             f"host {host}, exit {codes[host]}:\n{(folder / f'log-{host}').read_text()[-3000:]}" for host in range(hosts)
         ]
-        late = [f"killed, for they had not ended after {deadline:g} s"] if is_late else []
+        late = [f"killed, for they had not ended after {PATIENCE} s"] if is_late else []
         raise HostFailedError("\n".join([*late, *logs]))
     return [pickle.loads((folder / f"result-{host}").read_bytes()) for host in range(hosts)]
 

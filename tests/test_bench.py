@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import gristmill as gm
+from conftest import PATIENCE
 from gristmill import _cli, _encoder, _output, _sample
 from gristmill._bench import contenders, latency, report, rounds, run
 
@@ -37,7 +38,6 @@ def job(tmp_path_factory):
 
 
 INSTALLED = rounds.available()
-pytestmark = pytest.mark.timeout(400)  # each contender is a process that loads its packages
 
 
 def test_all_contenders_do_the_same_work(job):
@@ -341,18 +341,18 @@ def test_a_bench_that_is_terminated_leaves_nothing_behind(tmp_path, blank_shard)
     def children():
         return Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
 
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while not (children() and list(tmp_path.iterdir())):
         assert process.poll() is None, process.stderr.read()
         assert time.monotonic() < deadline
         time.sleep(0.001)  # also while a child is being started
     workers = children()
     process.terminate()
-    process.communicate(timeout=30)
+    process.communicate(timeout=PATIENCE)
     assert process.returncode == 143
     assert not list(tmp_path.iterdir())
     # One that was being started is not waited for, and ends by itself.
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while any(Path(f"/proc/{worker}").exists() for worker in workers):
         assert time.monotonic() < deadline
         time.sleep(0.01)

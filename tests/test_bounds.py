@@ -7,6 +7,8 @@ import subprocess
 import sys
 import textwrap
 
+from conftest import PATIENCE
+
 READ = """
     import json, pathlib, sys
     import gristmill as gm
@@ -28,7 +30,7 @@ def read(shards, tokenizer, **arguments):
     """
     environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": str(2**20)}
     command = [sys.executable, "-c", textwrap.dedent(READ), str(shards), str(tokenizer), json.dumps(arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE, env=environment)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

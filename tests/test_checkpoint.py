@@ -17,7 +17,7 @@ from etils import epath
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import gristmill as gm
-from conftest import assert_same_batches
+from conftest import PATIENCE, assert_same_batches
 from gristmill import _state_files
 
 
@@ -176,7 +176,7 @@ def test_the_files_of_all_processes_are_joined(tmp_path, dataset, states):
 def test_the_files_of_all_processes_are_read_together(tmp_path, states, monkeypatch):
     """Each waits until another one is being read, too."""
     save_by_hand(tmp_path / "x", states)
-    both = threading.Barrier(len(states), timeout=30)
+    both = threading.Barrier(len(states), timeout=PATIENCE)
     path_type = type(epath.Path(tmp_path))
     read = path_type.read_text
 
@@ -229,7 +229,8 @@ def test_an_absent_library_is_an_error_that_names_the_extra(name, library):
         assert isinstance(error, ImportError)
         print(error)
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60)
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert "pip install 'gristmill[jax]'" in done.stdout, done.stderr
     assert f"gristmill.{name} needs {library}" in done.stdout
 

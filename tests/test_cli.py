@@ -17,6 +17,7 @@ import pytest
 
 import gristmill as gm
 from command_line import fails, run_json, shard_of
+from conftest import PATIENCE
 from gristmill import _cli, _sample
 from gristmill._progress import Progress
 
@@ -184,7 +185,7 @@ def test_interrupting_ends_quietly_with_130(tmp_path):
         while not (tmp_path / "0007/en_head.json.gz").exists():  # while it writes the text
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, out, err.strip()) == (130, "", "")
 
 
@@ -211,7 +212,7 @@ def test_an_interrupt_that_is_lost_comes_again(number, code):
         sys.exit(_cli.run(["wait"]))
         """
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE)
     assert (done.returncode, done.stdout, done.stderr.strip()) == (code, "", "")
 
 
@@ -228,7 +229,7 @@ def test_interrupting_the_imports_ends_it_too(tmp_path):
     )
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     with command("demo", "--folder", tmp_path / "demo", env={**os.environ, "PYTHONPATH": path}) as process:
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, out, err) == (130, "", "")
 
 
@@ -236,7 +237,7 @@ def test_a_closed_pipe_ends_quietly(tmp_path):
     with command("inspect", shard_of(tmp_path, '{"text": "a"}')) as process:
         process.stdout.close()
         assert process.stderr.read() == ""
-        assert process.wait(timeout=60) == 1
+        assert process.wait(timeout=PATIENCE) == 1
 
 
 def test_an_error_of_the_system_is_one_line_too(tmp_path, capsys):
@@ -320,7 +321,7 @@ def test_bench_asks_only_for_what_it_is_to_run(tmp_path, monkeypatch, capsys):
 
 def test_stderr_may_be_closed(folder):
     command = f"{sys.executable} -m gristmill inspect '{folder}/nowhere' 2>&-"
-    process = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    process = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert (process.returncode, process.stdout) == (1, "")
 
 
@@ -329,7 +330,7 @@ def test_a_terminal_that_lacks_characters_of_the_text(tmp_path):
     for arguments in (["inspect", str(shard)], ["inspect", str(shard), "--json"]):
         done = subprocess.run(
             [sys.executable, "-m", "gristmill", *arguments],
-            env={**os.environ, "PYTHONIOENCODING": "latin-1"}, capture_output=True, timeout=60, check=False,
+            env={**os.environ, "PYTHONIOENCODING": "latin-1"}, capture_output=True, timeout=PATIENCE, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         assert b"\\u043a" in done.stdout

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
+from conftest import PATIENCE
 from gristmill import _cli
 
 ROOT = Path(__file__).parent.parent
@@ -42,7 +43,6 @@ def workplace(tmp_path, shard_folder, tokenizer_file, monkeypatch):
 RUNNING = [page for page in PAGES if page.name != "training.md" and (commands(page) or blocks(page, "python"))]
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("page", RUNNING, ids=lambda page: page.name)
 def test_what_a_page_shows_runs(page, workplace, capsys):
     for arguments in commands(page):
@@ -58,7 +58,7 @@ def test_what_a_page_shows_runs(page, workplace, capsys):
             env={**os.environ, "JAX_PLATFORMS": "cpu"},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=PATIENCE,
         )
         assert done.returncode == 0, done.stderr[-3000:]
 

@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gristmill as gm
+from conftest import PATIENCE
 from gristmill import _inspect, _sample
 
 
@@ -292,7 +293,7 @@ def test_an_interrupt_of_a_process_s_first_encode_is_no_panic(tokenizer_file):
             print("interrupted")
     """
     command = [sys.executable, "-c", textwrap.dedent(code), str(tokenizer_file)]
-    process = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    process = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert (process.stdout, process.stderr) == ("interrupted\n", "")
 
 

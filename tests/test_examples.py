@@ -22,9 +22,7 @@ import pytest
 from jax.sharding import Mesh
 
 import gristmill as gm
-from conftest import write_shard
-
-pytestmark = pytest.mark.timeout(400)  # each program that is started has its own deadline
+from conftest import PATIENCE, write_shard
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 TINY = ["--batch", "8", "--length", "64", "--width", "16", "--layers", "1", "--heads", "2"]
@@ -60,9 +58,9 @@ def start_two_hosts(*arguments):
     return [start(*arguments, "--hosts", "2", "--host", str(host), "--coordinator", address) for host in range(2)]
 
 
-def finish(*processes, deadline=100):
+def finish(*processes):
     """What the processes print; all are killed when one fails or the time is up."""
-    until = time.monotonic() + deadline
+    until = time.monotonic() + PATIENCE
     try:
         outputs = [process.communicate(timeout=max(1, until - time.monotonic()))[0] for process in processes]
     finally:
@@ -95,13 +93,13 @@ def whole(tmp_path_factory, shards, tokenizer_file):
 
 def test_a_training_run_that_was_killed_goes_on_to_the_last_bit(tmp_path, shards, tokenizer_file, whole):
     process = start(tmp_path / "killed", shards, tokenizer_file, 10**6)
-    killer = threading.Timer(100, process.kill)  # should no step ever come
+    killer = threading.Timer(PATIENCE, process.kill)  # should no step ever come
     killer.start()
     for line in process.stdout:
         if line.startswith("step     6"):
             process.send_signal(signal.SIGKILL)
             break
-    process.communicate(timeout=60)
+    process.communicate(timeout=PATIENCE)
     killer.cancel()
     assert process.returncode == -signal.SIGKILL
     before = losses(tmp_path / "killed")
@@ -124,7 +122,7 @@ def test_it_trains_on_two_hosts_and_goes_on_with_one(tmp_path, shards, tokenizer
 def test_a_terminated_host_ends_both_behind_a_checkpoint(tmp_path, shards, tokenizer_file):
     folder = tmp_path / "run"
     both = start_two_hosts(folder, shards, tokenizer_file, 10**6, "--save-every", str(10**6))
-    killers = [threading.Timer(100, process.kill) for process in both]  # should no step ever come
+    killers = [threading.Timer(PATIENCE, process.kill) for process in both]  # should no step ever come
     for killer in killers:
         killer.start()
     for line in both[0].stdout:
@@ -210,7 +208,7 @@ def test_torch_s_loop_shares_the_memory(dataset, monkeypatch):
 
 @pytest.mark.parametrize("name", ["maxtext_iterator.py", "torch_loop.py"])
 def test_examples_without_arguments_show_their_usage(name):
-    done = subprocess.run([sys.executable, str(EXAMPLES / name)], capture_output=True, text=True, timeout=100)
+    done = subprocess.run([sys.executable, str(EXAMPLES / name)], capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 1
     assert done.stderr == f"usage: python examples/{name} SHARDS TOKENIZER\n"
 
@@ -220,7 +218,10 @@ def test_examples_run_as_programs(shards, tokenizer_file, name):
     if name == "torch_loop.py":
         pytest.importorskip("torch")
     done = subprocess.run(
-        [sys.executable, str(EXAMPLES / name), shards, str(tokenizer_file)], capture_output=True, text=True, timeout=100
+        [sys.executable, str(EXAMPLES / name), shards, str(tokenizer_file)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stderr
     assert "512" in done.stdout
@@ -238,7 +239,7 @@ def test_every_block_of_the_guide_runs(tmp_path, shard_folder, tokenizer_file):
     script.write_text(code)
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
     done = subprocess.run(
-        [sys.executable, str(script)], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100
+        [sys.executable, str(script)], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert "340 documents" in done.stdout

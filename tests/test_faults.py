@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 
 import gristmill as gm
+from conftest import PATIENCE
 
 KILLS = int(os.environ.get("GRISTMILL_KILLS", "6"))
 
@@ -29,7 +30,7 @@ KILLS = int(os.environ.get("GRISTMILL_KILLS", "6"))
 def run(code, *arguments, **environment):
     return subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)],
-        capture_output=True, text=True, timeout=100 + 3 * KILLS, check=False,
+        capture_output=True, text=True, timeout=PATIENCE + 3 * KILLS, check=False,
         env={**os.environ, "JAX_PLATFORMS": "cpu", **environment},
     )  # fmt: skip
 
@@ -153,7 +154,7 @@ KILLED = """
 """
 
 
-@pytest.mark.timeout(150 + 3 * KILLS)
+@pytest.mark.timeout(3 * PATIENCE + 6 * KILLS)
 def test_killed_at_random_moments_the_restored_stream_is_the_uninterrupted_one(folder, tokenizer_file):
     for kills, name in ((0, "whole"), (KILLS, "killed")):
         done = run(KILLED, folder, tokenizer_file, kills, name)
@@ -305,7 +306,7 @@ def test_arrays_may_be_dropped_late_early_and_by_other_threads(shards, encoder):
     del iterator
     done.set()
     for thread in droppers:
-        thread.join(timeout=60)
+        thread.join(timeout=PATIENCE)
     assert not wrong
     assert not held
 

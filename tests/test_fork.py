@@ -2,7 +2,7 @@
 
 import pytest
 
-from conftest import start_python
+from conftest import PATIENCE, start_python
 
 
 def test_an_encoder_works_in_a_child_that_was_forked_while_others_encode(tokenizer_file):
@@ -19,7 +19,7 @@ def test_an_encoder_works_in_a_child_that_was_forked_while_others_encode(tokeniz
         if child == 0:
             encoder.encode("hello")
             os._exit(0)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + {patience}
         while not os.waitpid(child, os.WNOHANG)[0]:
             if time.monotonic() > deadline:
                 os.kill(child, 9)
@@ -29,8 +29,8 @@ def test_an_encoder_works_in_a_child_that_was_forked_while_others_encode(tokeniz
     print("all", flush=True)
     os._exit(0)
     """
-    process = start_python(code.format(tokenizer=str(tokenizer_file)))
-    out, errors = process.communicate(timeout=100)
+    process = start_python(code.format(tokenizer=str(tokenizer_file), patience=PATIENCE // 3))
+    out, errors = process.communicate(timeout=PATIENCE)
     assert out == "all\n", out + errors
 
 
@@ -60,7 +60,7 @@ def test_what_is_made_at_first_use_can_be_made_in_a_child_forked_meanwhile(first
     os._exit(0)
     """
     process = start_python(code.format(first_use=first_use))
-    out, errors = process.communicate(timeout=100)
+    out, errors = process.communicate(timeout=PATIENCE)
     assert out == f"{[0] * 5}\n", out + errors
 
 
@@ -92,7 +92,7 @@ def test_a_child_forked_while_another_thread_waits_gets_errors_and_no_hang(blank
     os._exit(0)
     """
     process = start_python(code.format(shards=blank_shard, tokenizer=str(tokenizer_file)))
-    out, errors = process.communicate(timeout=60)
+    out, errors = process.communicate(timeout=PATIENCE)
     assert len(out.split()) == 5, out + errors
     assert set(out.split()) <= {"2", "4"}, out + errors  # going on is refused always, looking while it is locked
 
@@ -113,5 +113,5 @@ def test_a_forked_child_tells_nothing_of_its_parent_s_iterator(shards, tokenizer
     iterator.close()
     """
     process = start_python(code.format(shards=shards, tokenizer=str(tokenizer_file)))
-    out, errors = process.communicate(timeout=60)
+    out, errors = process.communicate(timeout=PATIENCE)
     assert out == "parent 1\n", out + errors

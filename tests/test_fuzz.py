@@ -20,12 +20,12 @@ import numpy as np
 import pytest
 
 import gristmill as gm
-from conftest import write_shard
+from conftest import PATIENCE, write_shard
 
 CASES = int(os.environ.get("GRISTMILL_CASES", "300"))
 SEED = int(os.environ.get("GRISTMILL_SEED", "1"))
 
-pytestmark = pytest.mark.timeout(60 + CASES)
+pytestmark = pytest.mark.timeout(3 * PATIENCE + CASES)
 
 
 def check_all(case):

@@ -20,7 +20,7 @@ from grain._src.python.dataset import base as grain_base
 from grain._src.python.dataset.transformations import prefetch as grain_prefetch
 
 import gristmill as gm
-from conftest import assert_same_batches
+from conftest import PATIENCE, assert_same_batches
 from gristmill import _core, _iterator
 
 
@@ -162,7 +162,6 @@ def tokens_of(rows):
     return sorted(row["inputs"].tobytes() for row in rows if row["inputs_segmentation"].any())
 
 
-@pytest.mark.timeout(300)
 def test_mp_prefetch_gives_each_row_once_and_restores(rows, parsed_flags):
     expected = tokens_of(rows)
     for workers in (1, 3):
@@ -200,7 +199,7 @@ def test_worker_processes_share_the_cores(rows, monkeypatch):
         iterator._ctx.mp_context = grain_base.MultiprocessingContext(process_index=0, process_count=processes)
         assert own_threads() == 0
         iterator.start_prefetch()
-        until = time.monotonic() + 10  # a thread names itself when it begins to run
+        until = time.monotonic() + PATIENCE  # a thread names itself when it begins to run
         while own_threads() != threads:
             assert time.monotonic() < until, own_threads()
         iterator.close()
@@ -447,5 +446,6 @@ def test_the_interpreter_ends_in_silence(shards, tokenizer_file):
     iterator = iter(ds)
     next(iterator)
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60)
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert (done.returncode, done.stderr) == (0, "")

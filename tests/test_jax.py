@@ -20,7 +20,7 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import gristmill as gm
-from conftest import assert_same_batches
+from conftest import PATIENCE, assert_same_batches
 from gristmill import _agreement, _exchange, _global, _sharding
 from stand_ins import Uneven, sharding_of
 
@@ -59,7 +59,7 @@ def test_the_failure_of_an_exchange_is_an_error_of_ours():
 
 def fill_ring(batches):
     batches.start_prefetch()
-    until = time.monotonic() + 60
+    until = time.monotonic() + PATIENCE
     while batches.stats()["ring_ready"] < 3:
         assert time.monotonic() < until
         time.sleep(0.001)

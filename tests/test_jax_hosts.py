@@ -9,8 +9,6 @@ import gristmill as gm
 from host_programs import MESHES
 from hosts import HostFailedError, run_hosts
 
-pytestmark = pytest.mark.timeout(400)  # each start of processes has its own deadline
-
 
 @pytest.fixture(scope="module")
 def dataset(shards, encoder):

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import gristmill as gm
-from conftest import assert_same_batches, start_python, write_shard
+from conftest import PATIENCE, assert_same_batches, start_python, write_shard
 from gristmill import _core, _state
 
 
@@ -291,7 +291,7 @@ def test_signals_are_handled_during_a_wait(blank_shard, tokenizer_file, number, 
     assert process.stdout.readline() == "waiting\n"
     time.sleep(0.5)
     process.send_signal(number)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode != 0
     assert expected in errors
 
@@ -309,12 +309,12 @@ def test_close_from_another_thread_ends_a_wait(blank_shard, encoder, thread_coun
     before = thread_count()
     thread = threading.Thread(target=consume)
     thread.start()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE
     while thread_count() < before + 2 and time.monotonic() < deadline:  # itself and the one that it waits for
         time.sleep(0.01)
     assert thread_count() == before + 2
     iterator.close()
-    thread.join(timeout=20)
+    thread.join(timeout=PATIENCE)
     assert not thread.is_alive()
     assert "closed" in str(outcome[0])
 
@@ -331,7 +331,7 @@ def test_a_batch_for_which_there_is_no_memory_is_an_error(shards, tokenizer_file
         print(error)
     """
     process = start_python(code.format(shards=shards, tokenizer=str(tokenizer_file)))
-    out, errors = process.communicate(timeout=60)
+    out, errors = process.communicate(timeout=PATIENCE)
     assert (
         "not enough memory for a batch of 262144 rows of 1024 tokens, which takes 6442.5 MB: lower batch_size=" in out
     ), errors
@@ -397,7 +397,7 @@ def test_the_interpreter_ends_with_a_live_iterator(blank_shard, tokenizer_file):
     process = start_python(
         WAITING.format(shards=blank_shard, tokenizer=str(tokenizer_file), then="iterator.start_prefetch()")
     )
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, errors
 
 
@@ -411,7 +411,7 @@ def test_importing_the_package_loads_neither_grain_nor_jax():
     assert "grain" in sys.modules
     """
     process = start_python(code)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, errors
 
 
@@ -491,7 +491,7 @@ def test_a_numpy_that_cannot_be_imported_is_an_import_error(tmp_path):
     except ImportError as error:
         print(error)
     """
-    out, errors = start_python(code.format(folder=str(tmp_path))).communicate(timeout=60)
+    out, errors = start_python(code.format(folder=str(tmp_path))).communicate(timeout=PATIENCE)
     assert out == "a library is missing\n", out + errors
 
 
@@ -508,5 +508,5 @@ def test_names_of_shards_do_not_depend_on_the_locale(tmp_path, tokenizer_file):
     """
     code = code.format(folder=os.fsencode(folder), tokenizer=str(tokenizer_file))
     process = start_python(code, env={"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"})
-    out, errors = process.communicate(timeout=60)
+    out, errors = process.communicate(timeout=PATIENCE)
     assert out == "done\n", errors

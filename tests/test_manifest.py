@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import gristmill as gm
-from conftest import assert_same_batches
+from conftest import PATIENCE, assert_same_batches
 from gristmill import _glob
 
 
@@ -293,7 +293,7 @@ def test_a_folder_that_cannot_be_read_is_an_error_and_not_left_out():
             (top / "closed").chmod(0)
             (top / "listed").chmod(0o744)
             code = [sys.executable, "-c", textwrap.dedent(CLOSED), *(str(top / pattern) for pattern in patterns)]
-            done = subprocess.run(code, capture_output=True, text=True, timeout=60, check=False)
+            done = subprocess.run(code, capture_output=True, text=True, timeout=PATIENCE, check=False)
         finally:
             for folder in ("closed", "listed"):
                 (top / folder).chmod(0o755)

@@ -16,7 +16,7 @@ import grain
 import pytest
 
 import gristmill as gm
-from conftest import assert_same_batches
+from conftest import PATIENCE, assert_same_batches
 from gristmill import _state
 
 
@@ -454,7 +454,7 @@ print("saved", file=sys.stderr, flush=True)
         env={**os.environ, "LD_PRELOAD": str(library)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stderr
     before = done.stderr.partition("saved")[0]
