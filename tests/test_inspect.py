@@ -167,7 +167,7 @@ def test_inspect_of_nothing(tmp_path, capsys):
     assert said == f"{nothing}: expected tokenizer.json, packed files or saved states in this folder"
 
 
-@pytest.mark.parametrize("data", [bytes(range(256)), b"plain text\n", b"[1, 2]", gzip.compress(b"\xff")])
+@pytest.mark.parametrize("data", [bytes(range(256)), b"plain text\n", b"[1, 2]", gzip.compress(b"\xff", mtime=0)])
 def test_inspect_of_what_it_does_not_know(tmp_path, capsys, data):
     (tmp_path / "file").write_bytes(data)
     said = fails(capsys, "inspect", tmp_path / "file")
