@@ -274,7 +274,7 @@ def test_the_list_in_memory_is_bounded_and_the_file_is_not(tmp_path, encoder, ca
     assert iterator.stats()["quarantined"] == 600_000
     assert len(iterator.quarantine()) == 10_000
     assert iterator.quarantine()[-1]["record"] == 30_000
-    assert "600000 records were left out, 600000 in all" in caplog.text
+    assert "600,000 records were left out, 600,000 in all" in caplog.text
     with file.open() as lines:
         assert sum(1 for _ in lines) == 600_000
 

@@ -328,7 +328,7 @@ class _Reporter:
         if new > 0:  # fewer than before: an element was taken back
             self._listed, entries = self._pipeline.quarantine(self._listed)
             records = _table.counted(new, "record was", "records were")
-            _LOG.warning("%s left out, %d in all%s", records, all_now, _first(entries))
+            _LOG.warning("%s left out, %s in all%s", records, f"{all_now:,}", _first(entries))
         if stats["dropped_tokens"] and not self._has_told_of_truncation:
             self._has_told_of_truncation = True
             dropped = stats["dropped_tokens"]
