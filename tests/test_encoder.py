@@ -65,6 +65,15 @@ def test_a_large_batch_of_unequal_texts_is_shared_out(encoder, texts, threads):
     np.testing.assert_array_equal(ids, np.concatenate(expected))
 
 
+def test_utf_8_has_the_ids_of_its_string(encoder, texts):
+    texts = [*texts, "", "é", "語" * 40, "\0"]
+    for text in texts:
+        np.testing.assert_array_equal(encoder.encode(text.encode()), encoder.encode(text))
+    mixed = [text.encode() if number % 2 else text for number, text in enumerate(texts)]
+    for ids, expected in zip(encoder.encode_batch(mixed, threads=2), encoder.encode_batch(texts), strict=True):
+        np.testing.assert_array_equal(ids, expected)
+
+
 def test_memory_is_that_of_the_options(tokenizer_json):
     encoder = gm.Encoder.from_bytes(tokenizer_json, cache_bytes=10**6)
     memory = encoder.memory
@@ -223,12 +232,22 @@ class FastTokenizer:
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda e: e.encode(b"x"), TypeError, "text=b'x': expected a string"),
+        (lambda e: e.encode(5), TypeError, "text=5: expected a string or bytes of UTF-8"),
+        (
+            lambda e: e.encode(b"a\xff"),
+            ValueError,
+            r"text=b'a\\xff': expected UTF-8, found 0xff at byte 1: invalid start",
+        ),
+        (
+            lambda e: e.encode_batch(["a", b"\xe2\x82"]),
+            ValueError,
+            r"texts\[1\]=.*found 0xe2 at byte 0: unexpected end",
+        ),
         (lambda e: e.encode("ab\ud800"), ValueError, r"text=.*found '\\ud800' at character 2"),
-        (lambda e: e.encode_batch(["a", 3]), TypeError, r"texts\[1\]=3: expected a string"),
+        (lambda e: e.encode_batch(["a", 3]), TypeError, r"texts\[1\]=3: expected a string or bytes of UTF-8"),
         (lambda e: e.encode_batch(["a", "\ud800"]), ValueError, r"texts\[1\]=.*without lone surrogates"),
-        (lambda e: e.encode_batch(b"abc"), TypeError, "texts=b'abc': expected a list of strings"),
-        (lambda e: e.encode_batch(5), TypeError, "texts=5: expected a list of strings"),
+        (lambda e: e.encode_batch(b"abc"), TypeError, "texts=b'abc': expected a list of strings or bytes"),
+        (lambda e: e.encode_batch(5), TypeError, "texts=5: expected a list of strings or bytes"),
         (lambda e: e.decode([[1], [2, 3]]), TypeError, "expected integers in lists of one length, got list"),
         (lambda e: e.decode([1.5]), TypeError, "expected integers, got float64"),
         (lambda e: e.decode([3, -100]), ValueError, r"ids\[1\]=-100: expected ids from 0"),

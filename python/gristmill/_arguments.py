@@ -88,16 +88,30 @@ def text(name: str, value: Any) -> str:
     return valid_text(name, value)
 
 
-def valid_text(name: str, value: Any) -> str:
+def valid_text(name: str, value: Any, expected: str = "a string") -> str:
     """A string that UTF-8 can express: without lone surrogates."""
     if not isinstance(value, str):
-        raise wrong_type(name, value, "a string")
+        raise wrong_type(name, value, expected)
     try:
         value.encode()
     except UnicodeEncodeError as error:
         raise ArgumentError(
             f"{name}={shortened(value)}: expected a string without lone surrogates, found {value[error.start]!r} at "
             f"character {error.start}"
+        ) from None
+    return value
+
+
+def text_to_encode(name: str, value: Any) -> str | bytes:
+    """A string that UTF-8 can express, or UTF-8."""
+    if not isinstance(value, (bytes, bytearray)):
+        return valid_text(name, value, "a string or bytes of UTF-8")
+    try:
+        value.decode()
+    except UnicodeDecodeError as error:
+        raise ArgumentError(
+            f"{name}={shortened(value)}: expected UTF-8, found {value[error.start]:#04x} at byte {error.start}: "
+            f"{error.reason}"
         ) from None
     return value
 

@@ -1,9 +1,10 @@
 //! `_core.Encoder`.
 
 use numpy::{PyArray1, PyReadonlyArray1};
+use pyo3::exceptions::PyUnicodeDecodeError;
 use pyo3::prelude::*;
-use pyo3::pybacked::PyBackedStr;
-use pyo3::types::PyBytes;
+use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
+use pyo3::types::{PyBytes, PyString};
 
 use super::error::guarded;
 use super::signals::Signals;
@@ -13,6 +14,36 @@ use crate::encode::{self, EncoderOptions, Engine, SpecialTokens};
 #[pyclass(frozen, module = "gristmill._core")]
 pub struct Encoder {
     inner: encode::Encoder,
+}
+
+/// A text in either form that Python has for it. The interpreter makes the UTF-8 of a `str` once, and keeps it there.
+enum Text {
+    Str(PyBackedStr),
+    Utf8(PyBackedBytes),
+}
+
+impl<'py> FromPyObject<'_, 'py> for Text {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        if object.is_instance_of::<PyString>() {
+            object.extract().map(Self::Str)
+        } else {
+            Ok(Self::Utf8(object.extract()?))
+        }
+    }
+}
+
+impl Text {
+    fn as_str(&self, py: Python<'_>) -> PyResult<&str> {
+        match self {
+            Self::Str(text) => Ok(text),
+            Self::Utf8(bytes) => simdutf8::basic::from_utf8(bytes).or_else(|_| {
+                // That one is fast, and this one tells where.
+                std::str::from_utf8(bytes).map_err(|e| PyUnicodeDecodeError::new_err_from_utf8(py, bytes, e))
+            }),
+        }
+    }
 }
 
 type Ids<'py> = Bound<'py, PyArray1<i32>>;
@@ -54,7 +85,8 @@ impl Encoder {
         Ok((memory.shared, memory.worker, memory.worker_bound))
     }
 
-    fn encode<'py>(&self, py: Python<'py>, text: &str) -> PyResult<Ids<'py>> {
+    fn encode<'py>(&self, py: Python<'py>, text: Text) -> PyResult<Ids<'py>> {
+        let text = text.as_str(py)?;
         let ids = guarded(py, || self.inner.encode(text))?;
         Ok(PyArray1::from_vec(py, as_i32(ids)))
     }
@@ -63,9 +95,10 @@ impl Encoder {
     fn encode_batch<'py>(
         &self,
         py: Python<'py>,
-        texts: Vec<PyBackedStr>,
+        texts: Vec<Text>,
         threads: usize,
     ) -> PyResult<(Ids<'py>, Offsets<'py>)> {
+        let texts = texts.iter().map(|text| text.as_str(py)).collect::<PyResult<Vec<_>>>()?;
         let mut signals = Signals::new();
         let encoded = guarded(py, || self.inner.encode_batch(&texts, threads, || signals.have_raised()))?;
         signals.raised()?;
