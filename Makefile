@@ -19,7 +19,10 @@ COMMIT = $(shell git describe --always --dirty --abbrev=12 --match= 2>/dev/null)
 # On Linux, Zig's linker binds to the symbols of an old glibc, whatever the one of this system is.
 ifeq ($(shell uname -s),Linux)
 WHEEL_LEVEL := manylinux_2_17_$(shell uname -m)
-WHEEL_OPTIONS = --zig --compatibility manylinux_2_17 --target $(shell uname -m)-unknown-linux-gnu
+WHEEL_TARGET := $(shell uname -m)-unknown-linux-gnu
+WHEEL_OPTIONS = --zig --compatibility manylinux_2_17 --target $(WHEEL_TARGET)
+# Zig would link an unwinder of its own into it, which crashes when CPython ends a thread: see docs/decisions.md.
+WHEEL_ENV = CARGO_TARGET_$(shell echo $(WHEEL_TARGET) | tr a-z- A-Z_)_RUSTFLAGS="-C link-arg=$$(cc -print-file-name=libgcc_s.so.1)"
 endif
 CORE := Cargo.toml Cargo.lock pyproject.toml $(shell find rust -name '*.rs')
 export PIP_QUIET := 1
@@ -132,13 +135,15 @@ bench-encoder: $(VENV)/.ready-demo ## The encoder side by side with its peers: f
 wheel: $(VENV)/.ready-wheel-tools ## Build a portable wheel into dist/, check it, and try it in a fresh environment
 	$(call say,Wheel $(WHEEL_LEVEL))
 	rm -rf dist/*.whl target/wheel-check
-	GRISTMILL_COMMIT="$(COMMIT)" PATH="$(abspath $(BIN)):$$PATH" $(MATURIN) build --release --locked $(WHEEL_OPTIONS) --out dist
+	$(WHEEL_ENV) GRISTMILL_COMMIT="$(COMMIT)" PATH="$(abspath $(BIN)):$$PATH" \
+		$(MATURIN) build --release --locked $(WHEEL_OPTIONS) --out dist
 	$(if $(WHEEL_LEVEL),@$(BIN)/auditwheel show dist/*.whl | tee target/auditwheel.txt)
 	$(if $(WHEEL_LEVEL),@grep -q '"$(WHEEL_LEVEL)"' target/auditwheel.txt || { echo "it needs a newer glibc than $(WHEEL_LEVEL) has"; exit 1; })
 	$(call say,The wheel in a fresh environment)
 	$(PYTHON) -m venv target/wheel-check
 	target/wheel-check/bin/python -m pip install "$$(ls dist/*.whl)[demo]"
 	cd target/wheel-check && bin/gristmill --version && bin/gristmill demo --folder demo-data --megabytes 2
+	cd target/wheel-check && bin/python ../../tests/exit_program.py demo-data/tokenizer
 	@ls -l dist
 
 .PHONY: sdist
