@@ -10,7 +10,8 @@ mod mixtures;
 
 use _core::encode::{Encoder, EncoderOptions, Engine, SpecialTokens};
 use encode_support::{
-    Compared, Model, TEXT, added, added_tokens, byte_level, fallback, metaspace, prepend, replace, steps,
+    Compared, Model, TEXT, added, added_tokens, after, byte_level, fallback, metaspace, prepend, replace,
+    steps,
 };
 use serde_json::{Value, json};
 
@@ -42,6 +43,13 @@ fn sentence_piece_forms() {
         (Value::Null, metaspace("first", true)),
         (Value::Null, json!({"type": "Sequence", "pretokenizers": [metaspace("always", true)]})),
         (Value::Null, json!({"type": "Metaspace", "replacement": "▁", "add_prefix_space": true})),
+        (replace(), metaspace("first", false)),
+        (replace(), metaspace("always", true)),
+        (replace(), metaspace("never", false)),
+        (after(&json!({"type": "NFC"}), &prepend()), Value::Null),
+        (after(&json!({"type": "NFKC"}), &replace()), metaspace("always", false)),
+        (json!({"type": "NFKC"}), metaspace("always", true)),
+        (json!({"type": "NFD"}), metaspace("never", false)),
         (
             replace(),
             json!({"type": "Split", "pattern": {"String": " "},
@@ -54,6 +62,44 @@ fn sentence_piece_forms() {
             Compared::new(&file).check(texts());
         }
     }
+}
+
+/// What `transformers` 5 writes for a SentencePiece model of Llama 2's kind: text that begins with a marker gets another
+/// one from the normalizer, any other from Metaspace.
+#[test]
+fn a_marker_from_either_normalizer_or_metaspace() {
+    let doubled = json!({"type": "Replace", "pattern": {"Regex": r"\A▁"}, "content": "▁▁"});
+    let model = Model::sentence_piece(300);
+    let marks = after(&replace(), &doubled);
+    for (normalizer, split) in
+        [(marks.clone(), false), (marks.clone(), true), (after(&json!({"type": "NFKC"}), &marks), false)]
+    {
+        for raw in [json!([]), json!([added("<s>", &["special"]), added("HELLO", &["lstrip", "rstrip"])])] {
+            let step = json!({"type": "Sequence", "pretokenizers": [metaspace("always", split)]});
+            let file = model.tokenizer(fallback(), normalizer.clone(), step, raw);
+            let compared = Compared::new(&file);
+            compared.check([
+                "",
+                " ",
+                "▁",
+                "  a",
+                "▁▁a",
+                "\u{A0}a",
+                "<s> a",
+                "<s>▁a",
+                "a<s>",
+                " <s> ",
+                "HELLO  HELLO",
+            ]);
+            compared.check(texts());
+        }
+    }
+    // Behind a token that is found after the normalizer there is only Metaspace.
+    let tokens = json!([added("HELLO", &["normalized"])]);
+    let file = model.tokenizer(fallback(), marks, metaspace("always", false), tokens);
+    let encoder = Encoder::from_bytes(file.to_string().as_bytes()).unwrap();
+    assert_eq!(encoder.engine(), Engine::Reference);
+    assert!(encoder.engine_reason().contains("before Metaspace"), "{}", encoder.engine_reason());
 }
 
 #[test]
@@ -391,12 +437,16 @@ fn other_structures_use_the_reference() {
     let one_spelling = json!([added("e\u{301}", &["normalized"]), added("é", &["normalized"])]);
     // In "<s>   ", where the reference panics.
     let stripped_twice = json!([added("<s>", &["rstrip"]), added("  ", &["lstrip"])]);
+    let digits = json!({"type": "Sequence", "pretokenizers": [
+        metaspace("always", false), {"type": "Digits", "individual_digits": true}]});
     let cases = [
         (spm.tokenizer(json!({"dropout": 0.5}), prepend(), Value::Null, json!([])), "dropout"),
         (spm.tokenizer(json!({"end_of_word_suffix": "</w>"}), Value::Null, Value::Null, json!([])), "words"),
         (spm.tokenizer(fallback(), json!({"type": "Lowercase"}), Value::Null, json!([])), "Lowercase"),
         (spm.tokenizer(fallback(), Value::Null, Value::Null, json!([])), "markers"),
         (spm.tokenizer(fallback(), prepend(), json!({"type": "Whitespace"}), json!([])), "Whitespace"),
+        (spm.tokenizer(fallback(), Value::Null, digits, json!([])), r#""type":"Digits""#),
+        (spm.tokenizer(fallback(), prepend(), metaspace("always", false), json!([])), "before Metaspace"),
         (spm.tokenizer(json!({"ignore_merges": true}), prepend(), Value::Null, json!([])), "ignores merges"),
         (spm.tokenizer(json!({"unk_token": "<none>"}), prepend(), Value::Null, json!([])), "<none>"),
         (bytes.tokenizer(json!({}), prepend(), byte_level(), json!([])), "normalizers"),

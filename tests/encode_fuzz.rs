@@ -9,7 +9,9 @@ mod mixtures;
 
 use std::sync::LazyLock;
 
-use encode_support::{Compared, Model, added_tokens, byte_level, fallback, metaspace, prepend, steps};
+use encode_support::{
+    Compared, Model, added_tokens, after, byte_level, fallback, metaspace, prepend, replace, steps,
+};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -31,6 +33,9 @@ static TOKENIZERS: LazyLock<Vec<Compared>> = LazyLock::new(|| {
         spm.tokenizer(fallback(), prepend(), Value::Null, tokens.clone()),
         spm.tokenizer(fallback(), Value::Null, metaspace("first", false), tokens.clone()),
         spm.tokenizer(fallback(), Value::Null, metaspace("never", true), tokens.clone()),
+        spm.tokenizer(fallback(), replace(), metaspace("first", false), tokens.clone()),
+        spm.tokenizer(fallback(), json!({"type": "NFKC"}), metaspace("always", true), tokens.clone()),
+        spm.tokenizer(fallback(), after(&json!({"type": "NFC"}), &prepend()), Value::Null, tokens.clone()),
         odd.tokenizer(fallback(), prepend(), Value::Null, json!([])),
         poor.tokenizer(fallback(), prepend(), Value::Null, tokens.clone()),
         bytes.tokenizer(json!({}), json!({"type": "NFC"}), byte_level(), tokens.clone()),

@@ -51,7 +51,7 @@ impl FastEncoder {
     pub fn new(file: TokenizerFile, options: &EncoderOptions) -> Result<Self, String> {
         let bpe = &file.model;
         let kernel = options.kernel;
-        let plan = recognise(&file.normalizer, &file.pre_tokenizer, bpe, kernel)?;
+        let plan = recognise(&file, kernel)?;
         let (vocab, ids) = Vocab::new(bpe.vocab())?;
         let rules = MergeRules::new(bpe.merges(), &vocab, &ids)?;
         let mut description = plan.description;
@@ -72,18 +72,19 @@ impl FastEncoder {
                 let text = TextRules::ByteLevel { cut, add_prefix_space, normalizer };
                 (text, Model::Bytes(Box::new(bytes)))
             }
-            Style::SentencePiece { prefix, normalizer_marks, before_each_space } => {
+            Style::SentencePiece { form, prefix, normalizer_marks, before_each_space } => {
                 let characters = Characters::new(&vocab, &ids, &rules, bpe, kernel)?;
                 let cutter = if characters.can_cut() {
                     Cutter::new(&characters.pairs, before_each_space, kernel)
                 } else {
-                    description.push_str(", merged uncut (many times slower), as it lacks byte tokens");
+                    if !before_each_space {
+                        description.push_str(", merged uncut (many times slower), as it lacks byte tokens");
+                    }
                     Cutter::whole(before_each_space, kernel)
                 };
-                (
-                    TextRules::SentencePiece { prefix, normalizer_marks, cutter },
-                    Model::Characters(Box::new(characters)),
-                )
+                let normalizer = form.map(UnicodeNormalizer::get);
+                let text = TextRules::SentencePiece { normalizer, prefix, normalizer_marks, cutter };
+                (text, Model::Characters(Box::new(characters)))
             }
         };
         let added = AddedTokens::new(
@@ -148,7 +149,7 @@ impl FastWorker {
     fn encode_stretch(&mut self, shared: &FastEncoder, stretch: &str, offset: usize, ids: &mut Vec<u32>) {
         let mut buffer = std::mem::take(&mut self.normalized);
         // If no tokens are searched for in normalized text, it need not have its markers yet.
-        let marks_later = shared.text.normalizes_spaces() && shared.added.normalized.is_empty();
+        let marks_later = shared.text.only_marks() && shared.added.normalized.is_empty();
         let put_in_front = marks_later && shared.text.prepends();
         let normalized = if marks_later { stretch } else { shared.text.normalize(stretch, &mut buffer) };
         shared.added.normalized.split(normalized, |part| match part {

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::file::BpeModel;
+use super::file::{BpeModel, TokenizerFile};
 use super::kernel::Kernel;
 use super::normalize::Form;
 use super::spelling::MARKER_TEXT;
@@ -22,6 +22,7 @@ pub enum Style {
         form: Option<Form>,
     },
     SentencePiece {
+        form: Option<Form>,
         prefix: Prefix,
         /// Whether the normalizer makes the markers: added tokens are then compared with text that has them. Metaspace
         /// makes them later than that.
@@ -34,7 +35,7 @@ pub enum Style {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Prefix {
     Never,
-    /// By the normalizer, for every stretch between added tokens that are not normalized.
+    /// By the normalizer, for every stretch between added tokens that are not normalized, whatever it begins with.
     Prepend,
     /// By Metaspace, for every stretch between added tokens that does not begin with a marker.
     Always,
@@ -43,12 +44,8 @@ pub enum Prefix {
 }
 
 /// Recognises normalizer, pre-tokenizer and model options, for a processor with this kernel.
-pub fn recognise(
-    normalizer: &Value,
-    pre_tokenizer: &Value,
-    model: &BpeModel,
-    kernel: Kernel,
-) -> Result<Recognition, String> {
+pub fn recognise(file: &TokenizerFile, kernel: Kernel) -> Result<Recognition, String> {
+    let TokenizerFile { normalizer, pre_tokenizer, added_tokens, model } = file;
     check_model(model)?;
     let normalizers = normalizers(normalizer)?;
     let pre_tokenizer = unwrapped(pre_tokenizer);
@@ -58,7 +55,9 @@ pub fn recognise(
     if model.ignore_merges() {
         return Err("its model ignores merges and its pre-tokenizer is not byte-level".into());
     }
-    sentence_piece(&normalizers, pre_tokenizer)
+    let has_normalized_tokens =
+        added_tokens.iter().any(|token| token.normalized && !token.content.is_empty());
+    sentence_piece(&normalizers, pre_tokenizer, has_normalized_tokens)
 }
 
 fn check_model(model: &BpeModel) -> Result<(), String> {
@@ -90,6 +89,8 @@ enum Normalizer {
     Unicode(Form),
     PrependMarker,
     SpacesToMarkers,
+    /// One more, where text begins with one.
+    DoubleFirstMarker,
 }
 
 /// The normalizers in order, sequences flattened.
@@ -109,6 +110,12 @@ fn normalizers(value: &Value) -> Result<Vec<Normalizer>, String> {
                 && (value["pattern"]["String"] == " " || value["pattern"]["Regex"] == " ") =>
         {
             Ok(vec![Normalizer::SpacesToMarkers])
+        }
+        Some("Replace")
+            if value["content"] == format!("{MARKER_TEXT}{MARKER_TEXT}")
+                && value["pattern"]["Regex"] == format!(r"\A{MARKER_TEXT}") =>
+        {
+            Ok(vec![Normalizer::DoubleFirstMarker])
         }
         name => match name.and_then(Form::named) {
             Some(form) => Ok(vec![Normalizer::Unicode(form)]),
@@ -137,26 +144,51 @@ fn byte_level(
     };
     let splitter =
         Splitter::recognise(pre_tokenizer, kernel).map_err(|part| format!("its pre-tokenizer has {part}"))?;
-    let after = form.map(|form| format!(" after {}", form.name())).unwrap_or_default();
-    let description = format!("byte-level BPE{after}, {}", splitter.describe());
+    let description = format!("byte-level BPE{}, {}", after_form(form), splitter.describe());
     Ok(Recognition { style: Style::ByteLevel { splitter, form }, description })
 }
 
-fn sentence_piece(normalizers: &[Normalizer], pre_tokenizer: &Value) -> Result<Recognition, String> {
-    use Normalizer::{PrependMarker, SpacesToMarkers};
-    let normalizer_marks = !normalizers.is_empty();
-    let (prefix, before_each_space) = match (normalizers, pre_tokenizer["type"].as_str()) {
-        ([], Some("Metaspace")) => metaspace(pre_tokenizer)?,
-        (_, Some("Metaspace")) => return Err("it has a normalizer before Metaspace".into()),
-        (normalizers, _) if pre_tokenizer.is_null() || splits_at_spaces(pre_tokenizer) => match normalizers {
+fn sentence_piece(
+    normalizers: &[Normalizer],
+    pre_tokenizer: &Value,
+    has_normalized_tokens: bool,
+) -> Result<Recognition, String> {
+    use Normalizer::{DoubleFirstMarker, PrependMarker, SpacesToMarkers, Unicode};
+    let (form, marking) = match normalizers {
+        [Unicode(form), marking @ ..] => (Some(*form), marking),
+        _ => (None, normalizers),
+    };
+    let (prefix, before_each_space) = match pre_tokenizer["type"].as_str() {
+        Some("Metaspace") => match (marking, metaspace(pre_tokenizer)?) {
+            // What they do Metaspace would do, but added tokens are compared with text that has markers.
+            ([] | [SpacesToMarkers], rules) => rules,
+            // Text gets one marker from either the normalizer or Metaspace, which `transformers` 5 writes for Llama 2's
+            // kind of SentencePiece model. Text behind a token that is found in between gets it from Metaspace alone.
+            ([SpacesToMarkers, DoubleFirstMarker], (Prefix::Always, split)) if !has_normalized_tokens => {
+                (Prefix::Prepend, split)
+            }
+            _ => return Err("its normalizers before Metaspace are not supported".into()),
+        },
+        _ if pre_tokenizer.is_null() || splits_at_spaces(pre_tokenizer) => match marking {
             [SpacesToMarkers] => (Prefix::Never, false),
             [PrependMarker, SpacesToMarkers] | [SpacesToMarkers, PrependMarker] => (Prefix::Prepend, false),
+            [] => return Err("nothing in it spells text as bytes or turns spaces into markers".into()),
             _ => return Err("its normalizers do not turn spaces into markers".into()),
         },
-        _ => return Err(format!("the pre-tokenizer {} is not recognised", shortened(pre_tokenizer))),
+        _ => {
+            let step = unknown_step(pre_tokenizer);
+            return Err(format!("the pre-tokenizer {} is not recognised", shortened(step)));
+        }
     };
+    if form.is_some() && prefix == Prefix::First && has_normalized_tokens {
+        // Where a character becomes several, a token may be found behind the first of them, at the same offset.
+        return Err(
+            "it has a Unicode form, a marker in front of the text alone and tokens in normalized text".into(),
+        );
+    }
     let description = format!(
-        "SentencePiece-style BPE, {}{}",
+        "SentencePiece-style BPE{}, {}{}",
+        after_form(form),
         match prefix {
             Prefix::Never => "no marker put in front",
             Prefix::Prepend => "a marker put in front of each stretch of text",
@@ -166,9 +198,24 @@ fn sentence_piece(normalizers: &[Normalizer], pre_tokenizer: &Value) -> Result<R
         if before_each_space { ", split before each marker" } else { "" }
     );
     Ok(Recognition {
-        style: Style::SentencePiece { prefix, normalizer_marks, before_each_space },
+        style: Style::SentencePiece {
+            form,
+            prefix,
+            normalizer_marks: !marking.is_empty(),
+            before_each_space,
+        },
         description,
     })
+}
+
+fn after_form(form: Option<Form>) -> String {
+    form.map(|form| format!(" after {}", form.name())).unwrap_or_default()
+}
+
+/// Of a sequence with Metaspace the first other step, which a message can name.
+fn unknown_step(pre_tokenizer: &Value) -> &Value {
+    let steps = pre_tokenizer["pretokenizers"].as_array().map(Vec::as_slice).unwrap_or_default();
+    steps.iter().find(|step| step["type"] != "Metaspace").unwrap_or(pre_tokenizer)
 }
 
 fn metaspace(value: &Value) -> Result<(Prefix, bool), String> {

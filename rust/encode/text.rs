@@ -9,8 +9,17 @@ use super::split::{PADDING, SplitScratch, Splitter};
 
 /// How text becomes pieces.
 pub enum TextRules {
-    ByteLevel { cut: ByteCut, add_prefix_space: bool, normalizer: Option<&'static UnicodeNormalizer> },
-    SentencePiece { prefix: Prefix, normalizer_marks: bool, cutter: Cutter },
+    ByteLevel {
+        cut: ByteCut,
+        add_prefix_space: bool,
+        normalizer: Option<&'static UnicodeNormalizer>,
+    },
+    SentencePiece {
+        normalizer: Option<&'static UnicodeNormalizer>,
+        prefix: Prefix,
+        normalizer_marks: bool,
+        cutter: Cutter,
+    },
 }
 
 /// How byte-level text is cut before pieces are looked up.
@@ -26,10 +35,9 @@ impl TextRules {
     /// A text after the normalizer, with spaces for markers. The buffer is used if the text changes.
     pub fn normalize<'a>(&self, text: &'a str, buffer: &'a mut String) -> &'a str {
         match self {
-            Self::ByteLevel { normalizer: Some(normalizer), .. } => {
-                normalizer.normalize(text, buffer).unwrap_or(text)
-            }
-            Self::SentencePiece { prefix, normalizer_marks: true, .. } => {
+            Self::SentencePiece { normalizer, prefix, normalizer_marks: true, .. } => {
+                let mut formed = String::new();
+                let text = normalizer.and_then(|form| form.normalize(text, &mut formed)).unwrap_or(text);
                 buffer.clear();
                 if *prefix == Prefix::Prepend {
                     buffer.push(' ');
@@ -37,21 +45,26 @@ impl TextRules {
                 with_spaces(text, |part| buffer.push_str(part));
                 buffer
             }
-            _ => text,
+            Self::ByteLevel { normalizer, .. } | Self::SentencePiece { normalizer, .. } => {
+                normalizer.and_then(|form| form.normalize(text, buffer)).unwrap_or(text)
+            }
         }
     }
 
     /// How many times as many bytes a text may have after the normalizer, at most.
     pub fn expansion(&self) -> usize {
-        match self {
-            Self::ByteLevel { normalizer: Some(normalizer), .. } => normalizer.expansion(),
-            _ => 1,
-        }
+        let (Self::ByteLevel { normalizer, .. } | Self::SentencePiece { normalizer, .. }) = self;
+        normalizer.map_or(1, UnicodeNormalizer::expansion)
     }
 
     /// Whether the normalizer, not the pre-tokenizer, turns spaces into markers.
     pub fn normalizes_spaces(&self) -> bool {
         matches!(self, Self::SentencePiece { normalizer_marks: true, .. })
+    }
+
+    /// Whether that is all that the normalizer does, but for a marker in front.
+    pub fn only_marks(&self) -> bool {
+        matches!(self, Self::SentencePiece { normalizer: None, normalizer_marks: true, .. })
     }
 
     /// Whether the normalizer puts a marker in front of each stretch.
@@ -101,16 +114,12 @@ impl TextRules {
 
     /// Bytes that all workers share.
     pub fn bytes(&self) -> usize {
-        match self {
-            Self::ByteLevel { cut, normalizer, .. } => {
-                let splitter = match cut {
-                    ByteCut::Pieces(splitter) => splitter.bytes(),
-                    ByteCut::Words(_) => 0,
-                };
-                splitter + normalizer.map_or(0, UnicodeNormalizer::bytes)
-            }
-            Self::SentencePiece { .. } => 0,
-        }
+        let (Self::ByteLevel { normalizer, .. } | Self::SentencePiece { normalizer, .. }) = self;
+        let splitter = match self {
+            Self::ByteLevel { cut: ByteCut::Pieces(splitter), .. } => splitter.bytes(),
+            _ => 0,
+        };
+        splitter + normalizer.map_or(0, UnicodeNormalizer::bytes)
     }
 }
 

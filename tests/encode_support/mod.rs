@@ -119,6 +119,11 @@ pub fn prepend() -> Value {
     json!({"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}, replace()]})
 }
 
+/// A normalizer, then another one.
+pub fn after(first: &Value, second: &Value) -> Value {
+    json!({"type": "Sequence", "normalizers": [first, second]})
+}
+
 pub fn replace() -> Value {
     json!({"type": "Replace", "pattern": {"String": " "}, "content": "▁"})
 }
