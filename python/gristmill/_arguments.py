@@ -102,18 +102,18 @@ def valid_text(name: str, value: Any, expected: str = "a string") -> str:
     return value
 
 
-def text_to_encode(name: str, value: Any) -> str | bytes:
-    """A string that UTF-8 can express, or UTF-8."""
-    if not isinstance(value, (bytes, bytearray)):
-        return valid_text(name, value, "a string or bytes of UTF-8")
+def assert_encodable(name: str, value: Any) -> None:
+    """It is a string that UTF-8 can express, or UTF-8."""
     try:
-        value.decode()
+        if isinstance(value, (bytes, bytearray)):
+            value.decode()
+        else:
+            valid_text(name, value, "a string or bytes of UTF-8")
     except UnicodeDecodeError as error:
         raise ArgumentError(
             f"{name}={shortened(value)}: expected UTF-8, found {value[error.start]:#04x} at byte {error.start}: "
             f"{error.reason}"
         ) from None
-    return value
 
 
 def path(name: str, value: Any) -> str:

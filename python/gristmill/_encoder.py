@@ -189,7 +189,7 @@ class Encoder:
         try:
             return self._core.encode(text)
         except (TypeError, UnicodeError):
-            _arguments.text_to_encode("text", text)
+            _arguments.assert_encodable("text", text)
             raise
 
     def encode_batch(
@@ -220,7 +220,7 @@ class Encoder:
             return self._core.encode_batch(texts, threads or _core.usable_cores())
         except (TypeError, UnicodeError):
             for number, text in enumerate(texts):
-                _arguments.text_to_encode(f"texts[{number}]", text)
+                _arguments.assert_encodable(f"texts[{number}]", text)
             raise
 
     def decode(self, ids: "npt.ArrayLike") -> str:

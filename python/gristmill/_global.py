@@ -147,8 +147,8 @@ class GlobalBatches(HasThreads, grain.DatasetIterator[GlobalBatch]):
           A state of the lanes of this process; `merge_states` joins those of all processes.
 
         Raises:
-          GristmillError: the quarantine file was removed or cannot be written to the disk, or this process is a fork of
-            the iterator's own.
+          GristmillError: the quarantine file was removed or cannot be written to the disk, or this process was forked
+            while another thread was in a call of the iterator.
         """
         state = copy.deepcopy((self._going_to or self._told).state)
         self._iterator._sync()

@@ -119,8 +119,8 @@ class PackedDatasetIterator(HasThreads, _grain.Source, grain.DatasetIterator[Ele
           A fresh dict of integers and strings, see the guide on resuming.
 
         Raises:
-          GristmillError: the quarantine file was removed or cannot be written to the disk, or this process is a fork of
-            the iterator's own.
+          GristmillError: the quarantine file was removed or cannot be written to the disk, or this process was forked
+            while another thread was in a call of the iterator.
         """
         place = self._place()
         self._sync()
