@@ -45,6 +45,17 @@ impl Cuts {
         self.words[place / 64] |= 1 << (place % 64);
     }
 
+    /// Removes all cuts at or behind a place but the first; where the text begins there is one already.
+    pub fn keep_first_from(&mut self, place: usize) {
+        let mut has_first = place == 0;
+        for (index, word) in self.words.iter_mut().enumerate().skip(place / 64) {
+            let from = if index == place / 64 { !0 << (place % 64) } else { !0 };
+            let cuts = *word & from;
+            *word &= !if has_first { cuts } else { cuts & cuts.wrapping_sub(1) };
+            has_first |= cuts != 0;
+        }
+    }
+
     /// The length of the text.
     pub fn text_len(&self) -> usize {
         self.len
@@ -103,6 +114,7 @@ mod tests {
             words in prop::collection::vec(any::<u64>(), 0..5),
             short_of in 0usize..64,
             added in prop::collection::vec(any::<prop::sample::Index>(), 0..5),
+            from in any::<prop::sample::Index>(),
         ) {
             let len = (words.len() * 64).saturating_sub(short_of);
             let mut cuts = Cuts::default();
@@ -128,6 +140,13 @@ mod tests {
                 cuts.write_ends(kernel, &mut ends);
                 prop_assert_eq!(&ends, &expected);
             }
+            let from = from.index(len + 1);
+            cuts.keep_first_from(from);
+            let first = expected.iter().copied().find(|end| *end as usize >= from && from > 0);
+            expected.retain(|end| (*end as usize) < from || *end as usize == len || Some(*end) == first);
+            let mut ends = Vec::new();
+            cuts.write_ends(Kernel::Portable, &mut ends);
+            prop_assert_eq!(&ends, &expected);
         }
     }
 }

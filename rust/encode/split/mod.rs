@@ -48,7 +48,11 @@ pub struct Splitter {
 /// From the fastest to the most general.
 enum Way {
     #[cfg(target_arch = "x86_64")]
-    Vector(VectorSplitter),
+    Vector {
+        vector: VectorSplitter,
+        /// For the texts that it is not sure of, if there are such.
+        otherwise: Vec<Steps>,
+    },
     Runs(Runs),
     Stepwise(Vec<Steps>),
 }
@@ -71,7 +75,14 @@ impl Splitter {
         let shape = Shape::recognise(&recognised.steps);
         let runs = || Runs::recognise(&recognised.steps, kernel);
         #[cfg(target_arch = "x86_64")]
-        let vector = shape.and_then(|shape| VectorSplitter::new(shape, kernel)).map(Way::Vector);
+        let vector = match shape.and_then(|shape| VectorSplitter::new(shape, kernel)) {
+            Some(vector) => {
+                let may_be_unsure = shape.is_some_and(|shape| shape.han_apart);
+                let otherwise = if may_be_unsure { Steps::grouped(&recognised.steps)? } else { Vec::new() };
+                Some(Way::Vector { vector, otherwise })
+            }
+            None => None,
+        };
         #[cfg(not(target_arch = "x86_64"))]
         let vector = None;
         let way = match vector.or_else(|| runs().map(Way::Runs)) {
@@ -127,7 +138,7 @@ impl Splitter {
     pub fn bytes(&self) -> usize {
         match &self.way {
             #[cfg(target_arch = "x86_64")]
-            Way::Vector(_) => 0,
+            Way::Vector { otherwise, .. } => otherwise.iter().map(Steps::bytes).sum(),
             Way::Runs(runs) => runs.bytes(),
             Way::Stepwise(all) => all.iter().map(Steps::bytes).sum(),
         }
@@ -141,23 +152,30 @@ impl Splitter {
         if n == 0 {
             return cuts.begin(0);
         }
-        let SplitScratch { blocks, pieces, steps: of_steps } = scratch;
         match &self.way {
             #[cfg(target_arch = "x86_64")]
-            Way::Vector(vector) => vector.split(text, n, cuts),
-            Way::Runs(runs) => runs.split(text, n, blocks, cuts),
-            Way::Stepwise(all) => {
-                pieces.clear();
-                pieces.push(n as u32);
-                for steps in all {
-                    steps.refine(&text[..n], pieces, of_steps);
-                }
-                cuts.begin_uncut(n);
-                for end in &pieces[..pieces.len() - 1] {
-                    cuts.add(*end as usize);
+            Way::Vector { vector, otherwise } => {
+                if !vector.split(text, n, cuts) {
+                    split_stepwise(otherwise, &text[..n], scratch, cuts);
                 }
             }
+            Way::Runs(runs) => runs.split(text, n, &mut scratch.blocks, cuts),
+            Way::Stepwise(all) => split_stepwise(all, &text[..n], scratch, cuts),
         }
+    }
+}
+
+/// Replaces `cuts` by those that some steps make one after another.
+fn split_stepwise(all: &[Steps], text: &[u8], scratch: &mut SplitScratch, cuts: &mut Cuts) {
+    let SplitScratch { pieces, steps: of_steps, .. } = scratch;
+    pieces.clear();
+    pieces.push(text.len() as u32);
+    for steps in all {
+        steps.refine(text, pieces, of_steps);
+    }
+    cuts.begin_uncut(text.len());
+    for end in &pieces[..pieces.len() - 1] {
+        cuts.add(*end as usize);
     }
 }
 

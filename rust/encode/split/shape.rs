@@ -18,6 +18,10 @@ pub struct Shape {
     pub newlines: Newlines,
     /// What counts as punctuation, and whether CJK runs are cut off first.
     pub symbols: Symbols,
+    /// `\p{Han}+` comes first, and words contain no Han: as in Kimi K2.
+    pub han_apart: bool,
+    /// `\s++$` comes before other whitespace: that at the end of a text is one piece.
+    pub white_end: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +57,8 @@ pub enum Numbers {
     Single,
     /// `\p{N}{1,n}`
     UpTo(u32),
+    /// `\p{N}{1,3}+`, which is not possessive to Oniguruma: any number of groups.
+    Whole,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,6 +91,8 @@ impl Shape {
         numbers: Numbers::AfterSpace,
         newlines: Newlines::Plain,
         symbols: Symbols::Rest,
+        han_apart: false,
+        white_end: false,
     };
     /// As in `StarCoder` and Command-R.
     pub const GPT2_SINGLE_NUMBERS: Self =
@@ -95,6 +103,8 @@ impl Shape {
         numbers: Numbers::UpTo(3),
         newlines: Newlines::Kept,
         symbols: Symbols::Categories,
+        han_apart: false,
+        white_end: false,
     };
 }
 
@@ -107,7 +117,11 @@ impl Shape {
         numbers: Numbers::UpTo(3),
         newlines: Newlines::Kept,
         symbols: Symbols::Rest,
+        han_apart: false,
+        white_end: false,
     };
+    /// As `tiktoken` writes it today, read as Oniguruma does.
+    pub const CL100K_POSSESSIVE: Self = Self { numbers: Numbers::Whole, white_end: true, ..Self::CL100K };
     pub const QWEN2: Self = Self { numbers: Numbers::Single, ..Self::CL100K };
     /// As in nanochat.
     pub const CL100K_PAIRS: Self = Self { numbers: Numbers::UpTo(2), ..Self::CL100K };
@@ -118,9 +132,12 @@ impl Shape {
         numbers: Numbers::UpTo(3),
         newlines: Newlines::KeptWithSlash,
         symbols: Symbols::Rest,
+        han_apart: false,
+        white_end: false,
     };
     /// As in Falcon-H1.
     pub const O200K_SINGLE_NUMBERS: Self = Self { numbers: Numbers::Single, ..Self::O200K };
+    pub const KIMI_K2: Self = Self { newlines: Newlines::Kept, han_apart: true, ..Self::O200K };
     pub const TEKKEN: Self = Self { contractions: Contractions::None, ..Self::O200K_SINGLE_NUMBERS };
 }
 
@@ -147,54 +164,52 @@ impl Shape {
     fn of_one_step(pattern: &Node) -> Option<Self> {
         let Node::Alternate(alternatives) = pattern else { return None };
         let mut rest: VecDeque<&Node> = alternatives.iter().collect();
+        let han_apart = takes(&mut rest, r"\p{Han}+");
         let mut contractions = Contractions::recognise(&mut rest);
-        let mut take = |piece: &str| {
-            let found = rest.front().is_some_and(|node| is(node, piece));
-            if found {
-                rest.pop_front();
-            }
-            found
-        };
-        let words = if take(r" ?\p{L}+") {
+        let words = if takes(&mut rest, r" ?\p{L}+") {
             Words::AfterSpace
-        } else if take(r"[^\r\n\p{L}\p{N}]?\p{L}+") {
+        } else if takes(&mut rest, r"[^\r\n\p{L}\p{N}]?\p{L}+") {
             Words::AfterAny
-        } else if take(r"[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+") {
+        } else if takes(&mut rest, r"[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+") {
             Words::AfterAnyMarked
         } else if contractions == Contractions::None {
-            contractions = cased_words(&mut take)?;
+            contractions = cased_words(&mut rest, han_apart)?;
             Words::Cased
         } else {
             return None;
         };
+        if han_apart && words != Words::Cased {
+            return None;
+        }
         let numbers = match words {
             Words::AfterSpace => Numbers::AfterSpace,
             _ => Numbers::recognise(rest.pop_front()?)?,
         };
-        let mut next_is = |spellings: &[&str]| {
-            rest.pop_front().is_some_and(|node| spellings.iter().any(|spelling| is(node, spelling)))
+        let (symbols, newlines) = match words {
+            Words::AfterSpace if takes(&mut rest, r" ?\p{N}+") => (r" ?[^\s\p{L}\p{N}]+", Newlines::Plain),
+            Words::AfterSpace => return None,
+            Words::AfterAnyMarked => (r" ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*", Newlines::Kept),
+            Words::Cased if !han_apart => (r" ?[^\s\p{L}\p{N}]+[\r\n/]*", Newlines::KeptWithSlash),
+            _ => (r" ?[^\s\p{L}\p{N}]+[\r\n]*", Newlines::Kept),
         };
-        let newlines = match words {
-            Words::AfterSpace => {
-                (next_is(&[r" ?\p{N}+"]) && next_is(&[r" ?[^\s\p{L}\p{N}]+"])).then_some(Newlines::Plain)?
-            }
-            Words::AfterAny => next_is(&[r" ?[^\s\p{L}\p{N}]+[\r\n]*"]).then_some(Newlines::Kept)?,
-            Words::AfterAnyMarked => {
-                next_is(&[r" ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*"]).then_some(Newlines::Kept)?
-            }
-            _ => next_is(&[r" ?[^\s\p{L}\p{N}]+[\r\n/]*"]).then_some(Newlines::KeptWithSlash)?,
-        };
+        if !takes(&mut rest, symbols) {
+            return None;
+        }
+        let white_end = newlines != Newlines::Plain && takes(&mut rest, r"\s++$");
         // Whitespace that leads to a newline is taken up to the last one either way, and what the last alternative meets
         // is one character.
-        let spaces = (newlines == Newlines::Plain || next_is(&[r"\s*[\r\n]+", r"\s*[\r\n]"]))
-            && next_is(&[r"\s+(?!\S)"])
-            && next_is(&[r"\s+", r"\s"]);
+        let mut takes_one = |spellings: &[&str]| spellings.iter().any(|spelling| takes(&mut rest, spelling));
+        let spaces = (newlines == Newlines::Plain || takes_one(&[r"\s*[\r\n]+", r"\s*[\r\n]"]))
+            && takes_one(&[r"\s+(?!\S)"])
+            && takes_one(&[r"\s+", r"\s"]);
         (spaces && rest.is_empty()).then_some(Self {
             words,
             contractions,
             numbers,
             newlines,
             symbols: Symbols::Rest,
+            han_apart,
+            white_end,
         })
     }
 
@@ -212,10 +227,13 @@ impl Shape {
         };
         let numbers = match self.numbers {
             Numbers::AfterSpace => "",
+            Numbers::Whole => ", numbers whole",
             Numbers::Single => ", digits one by one",
             Numbers::UpTo(count) => &format!(", numbers in groups of {count}"),
         };
-        format!("{style}{contractions}{numbers}")
+        let han = if self.han_apart { ", Han apart" } else { "" };
+        let end = if self.white_end { ", whitespace at the end in one" } else { "" };
+        format!("{style}{contractions}{numbers}{han}{end}")
     }
 }
 
@@ -244,21 +262,33 @@ impl Numbers {
     fn recognise(pattern: &Node) -> Option<Self> {
         if is(pattern, r"\p{N}") {
             Some(Self::Single)
+        } else if is(pattern, r"\p{N}{1,3}+") {
+            Some(Self::Whole)
         } else {
             (2..=3).find(|count| is(pattern, &format!(r"\p{{N}}{{1,{count}}}"))).map(Self::UpTo)
         }
     }
 }
 
+/// Removes the first of some alternatives if it is the one that is spelled so, and tells whether it was.
+fn takes(rest: &mut VecDeque<&Node>, spelling: &str) -> bool {
+    let found = rest.front().is_some_and(|node| is(node, spelling));
+    if found {
+        rest.pop_front();
+    }
+    found
+}
+
 /// Takes the two alternatives for words by case, and returns the contractions that end them.
-fn cased_words(take: &mut impl FnMut(&str) -> bool) -> Option<Contractions> {
+fn cased_words(rest: &mut VecDeque<&Node>, han_apart: bool) -> Option<Contractions> {
     const PREFIX: &str = r"[^\r\n\p{L}\p{N}]?";
-    const UPPER: &str = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]";
-    const LOWER: &str = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]";
     const SUFFIX: &str = "(?i:'s|'t|'re|'ve|'m|'ll|'d)?";
+    let but = if han_apart { r"&&[^\p{Han}]" } else { "" };
+    let upper = format!(r"[\p{{Lu}}\p{{Lt}}\p{{Lm}}\p{{Lo}}\p{{M}}{but}]");
+    let lower = format!(r"[\p{{Ll}}\p{{Lm}}\p{{Lo}}\p{{M}}{but}]");
     for (suffix, contractions) in [(SUFFIX, Contractions::Suffix), ("", Contractions::None)] {
-        if take(&format!("{PREFIX}{UPPER}*{LOWER}+{suffix}")) {
-            return take(&format!("{PREFIX}{UPPER}+{LOWER}*{suffix}")).then_some(contractions);
+        if takes(rest, &format!("{PREFIX}{upper}*{lower}+{suffix}")) {
+            return takes(rest, &format!("{PREFIX}{upper}+{lower}*{suffix}")).then_some(contractions);
         }
     }
     None

@@ -31,6 +31,9 @@ pub struct Bitmaps {
     pub lower: u64,
     pub mark: u64,
     pub cjk: u64,
+    /// With `Shape::han_apart`: numbers in `cjk`, and what is neither number nor letter in it.
+    pub han_number: u64,
+    pub han_symbol: u64,
     pub ascii_letter: u64,
     pub ascii_symbol: u64,
 }
@@ -90,7 +93,7 @@ pub fn classify<const SHAPE: usize>(
         block.limit(blocks.bzhi(!0, block.count));
     }
     if shape.symbols != Symbols::Categories {
-        let other = block.word | block.number | block.space | block.newline | block.mark;
+        let other = block.word | block.number | block.space | block.newline | block.mark | block.cjk;
         block.symbol = blocks.bzhi(!other, block.count);
     }
     block
@@ -141,6 +144,12 @@ fn add_unicode<const SHAPE: usize>(
             block.mark = maps.of(classes::MARK);
             block.upper |= maps.of(classes::UPPER);
             block.lower |= maps.of(classes::LOWER);
+            if shape.han_apart {
+                block.cjk = maps.of(classes::CJK);
+                block.han_number = block.number & block.cjk;
+                block.han_symbol = maps.of(classes::SYMBOL);
+                block.number &= !block.cjk;
+            }
         }
         Words::WithMarks => {
             block.word |= maps.of(classes::MARK);
@@ -161,6 +170,8 @@ fn add_unicode<const SHAPE: usize>(
     block.mark = over_characters(block.mark);
     block.symbol = over_characters(block.symbol);
     block.cjk = over_characters(block.cjk);
+    block.han_number = over_characters(block.han_number);
+    block.han_symbol = over_characters(block.han_symbol);
     block.ascii_letter = over_characters(block.ascii_letter);
     block.ascii_symbol = over_characters(block.ascii_symbol);
     block.leads = leads;

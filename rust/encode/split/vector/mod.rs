@@ -12,14 +12,15 @@ mod starts;
 
 use self::classify::classify;
 use self::starts::Starts;
-use super::classes::Classes;
+use super::classes::{Classes, SPACE};
 use super::shape::Shape;
 use crate::encode::cuts::Cuts;
 use crate::encode::kernel::blocks::{BLOCK, KernelBlocks, block_at};
 use crate::encode::kernel::{Avx2, Avx512, Kernel};
+use crate::encode::utf8::decode;
 
 /// The shapes that kernels are compiled for.
-const SHAPES: [Shape; 10] = [
+const SHAPES: [Shape; 12] = [
     Shape::GPT2,
     Shape::GPT2_SINGLE_NUMBERS,
     Shape::CL100K,
@@ -30,14 +31,16 @@ const SHAPES: [Shape; 10] = [
     Shape::O200K_SINGLE_NUMBERS,
     Shape::TEKKEN,
     Shape::DEEPSEEK_V3,
+    Shape::KIMI_K2,
+    Shape::CL100K_POSSESSIVE,
 ];
 
 /// Splits as [`super::Splitter::split`] does, on a processor with the features of a kernel.
-type Split<K> = unsafe fn(K, &[u8], usize, &Classes, &mut Cuts);
+type Split<K> = unsafe fn(K, &[u8], usize, &Classes, &mut Cuts) -> bool;
 
 const AVX2: [Split<Avx2>; SHAPES.len()] = [
     avx2::<0>, avx2::<1>, avx2::<2>, avx2::<3>, avx2::<4>, avx2::<5>, avx2::<6>, avx2::<7>, avx2::<8>,
-    avx2::<9>,
+    avx2::<9>, avx2::<10>, avx2::<11>,
 ];
 
 const AVX512: [Split<Avx512>; SHAPES.len()] = [
@@ -51,6 +54,8 @@ const AVX512: [Split<Avx512>; SHAPES.len()] = [
     avx512::<7>,
     avx512::<8>,
     avx512::<9>,
+    avx512::<10>,
+    avx512::<11>,
 ];
 
 /// Splits text by a pattern with a shape.
@@ -70,26 +75,49 @@ impl VectorSplitter {
         Some(Self { number, avx2, classes: Classes::of(shape) })
     }
 
-    /// Replaces `cuts` by those of `text[..n]`, `n` > 0, after which [`PADDING`](super::PADDING) bytes follow.
-    pub fn split(self, text: &[u8], n: usize, cuts: &mut Cuts) {
+    /// Replaces `cuts` by those of `text[..n]`, `n` > 0, after which [`PADDING`](super::PADDING) bytes follow, and tells
+    /// whether they are sure: always, but for [`Shape::han_apart`].
+    pub fn split(self, text: &[u8], n: usize, cuts: &mut Cuts) -> bool {
         let Self { number, avx2, classes } = self;
-        match avx2.avx512() {
+        let is_sure = match avx2.avx512() {
             // SAFETY: having an `Avx512` proves that the processor has these features.
             Some(avx512) => unsafe { AVX512[number](avx512, text, n, classes, cuts) },
             // SAFETY: having an `Avx2` proves that the processor has these features.
             None => unsafe { AVX2[number](avx2, text, n, classes, cuts) },
+        };
+        if SHAPES[number].white_end {
+            cuts.keep_first_from(start_of_white_end(&text[..n], classes));
         }
+        is_sure
     }
 }
 
+/// Where the whitespace at the end of a text begins.
+fn start_of_white_end(text: &[u8], classes: &Classes) -> usize {
+    let mut end = text.len();
+    while let Some(start) = text[..end].iter().rposition(|byte| byte & 0xC0 != 0x80) {
+        if classes.table.of(decode(&text[start..end]).0) & SPACE == 0 {
+            break;
+        }
+        end = start;
+    }
+    end
+}
+
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-fn avx2<const SHAPE: usize>(blocks: Avx2, text: &[u8], n: usize, classes: &Classes, cuts: &mut Cuts) {
-    split::<SHAPE>(blocks, text, n, classes, cuts);
+fn avx2<const SHAPE: usize>(blocks: Avx2, text: &[u8], n: usize, classes: &Classes, cuts: &mut Cuts) -> bool {
+    split::<SHAPE>(blocks, text, n, classes, cuts)
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,avx512vbmi2,avx2,bmi1,bmi2,lzcnt,popcnt")]
-fn avx512<const SHAPE: usize>(blocks: Avx512, text: &[u8], n: usize, classes: &Classes, cuts: &mut Cuts) {
-    split::<SHAPE>(blocks, text, n, classes, cuts);
+fn avx512<const SHAPE: usize>(
+    blocks: Avx512,
+    text: &[u8],
+    n: usize,
+    classes: &Classes,
+    cuts: &mut Cuts,
+) -> bool {
+    split::<SHAPE>(blocks, text, n, classes, cuts)
 }
 
 #[inline(always)]
@@ -99,7 +127,7 @@ fn split<const SHAPE: usize>(
     n: usize,
     classes: &Classes,
     cuts: &mut Cuts,
-) {
+) -> bool {
     cuts.begin(n);
     let mut starts = Starts::<_, SHAPE>::new(blocks, &text[..n], classes);
     let mut before = 0;
@@ -117,4 +145,5 @@ fn split<const SHAPE: usize>(
         before = bits;
     }
     cuts.push(before);
+    !starts.is_unsure
 }

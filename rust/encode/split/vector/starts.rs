@@ -68,6 +68,8 @@ pub struct Starts<'a, K, const SHAPE: usize> {
     space_waits: u64,
     other_waits: u64,
     last_at: u32,
+    /// Whether Han was met whose piece depends on more than this looks at.
+    pub is_unsure: bool,
     /// What of the last block's contractions, and of the places after them, lies in this block.
     inside: u64,
     behind: u64,
@@ -87,6 +89,7 @@ impl<'a, K: KernelBlocks, const SHAPE: usize> Starts<'a, K, SHAPE> {
             space_waits: 0,
             other_waits: 0,
             last_at: 0,
+            is_unsure: false,
             inside: 0,
             behind: 0,
         }
@@ -158,6 +161,17 @@ impl<'a, K: KernelBlocks, const SHAPE: usize> Starts<'a, K, SHAPE> {
                 self.before.lone_ascii_symbol = kept(lone.bits, last);
                 self.before.cjk = kept(block.cjk, last);
             }
+            if shape.han_apart {
+                let han = Map { bits: block.cjk, before: before.cjk };
+                let first = han.bits & !han.then();
+                starts |= first;
+                no_prefix |= han.then();
+                // A group of numbers goes on with Han that is a number, punctuation with what is a symbol: hardly ever.
+                let taken =
+                    block.han_number & number.then() | block.han_symbol & (symbol.then() | blank.then());
+                self.is_unsure |= first & taken != 0;
+                self.before.cjk = kept(han.bits, last);
+            }
             starts |= word_starts & no_prefix;
         }
 
@@ -228,6 +242,7 @@ impl<'a, K: KernelBlocks, const SHAPE: usize> Starts<'a, K, SHAPE> {
         let most = match Self::SHAPE.numbers {
             Numbers::AfterSpace => return first & !blank.then(),
             Numbers::Single => return number.bits,
+            Numbers::Whole => return first,
             Numbers::UpTo(most) => most,
         };
         let mut starts = first;
