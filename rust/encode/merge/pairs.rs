@@ -71,18 +71,21 @@ impl PairTable {
         let pairs: Vec<u64> =
             pairs.map(|((left, right), value)| Pair::new(left, right).0 | u64::from(value)).collect();
         let mut factor = 0x9E37_79B9_7F4A_7C15;
+        // At least one entry in fifty stays free, or the last buckets would search for long.
+        let mut free = pairs.len() / 50;
         loop {
-            match Self::build(&pairs, factor) {
-                Some(table) => return table,
-                // Some bucket found no multiplier, which is unlikely for any factor.
-                None => factor = factor.wrapping_mul(0xD6E8_FEB8_6659_FD93),
+            if let Some(table) = Self::build(&pairs, factor, free) {
+                return table;
             }
+            // Some bucket found no multiplier. Another factor is likely to have one, but not for four pairs of which one
+            // is the sum of two others, say: as hashing is linear, no factor sends them to four entries.
+            factor = factor.wrapping_mul(0xD6E8_FEB8_6659_FD93);
+            free += 1;
         }
     }
 
-    fn build(pairs: &[u64], factor: u64) -> Option<Self> {
-        // At least one entry in fifty stays free, or the last buckets would search for long.
-        let size = (pairs.len() + pairs.len() / 50).next_power_of_two().max(2);
+    fn build(pairs: &[u64], factor: u64, free: usize) -> Option<Self> {
+        let size = (pairs.len() + free).next_power_of_two().max(2);
         let mut table = Self {
             entries: vec![EMPTY; size].into_boxed_slice(),
             shift: 64 - size.trailing_zeros(),
@@ -205,8 +208,20 @@ mod tests {
     #[test]
     fn pairs_that_cannot_be_told_apart_need_another_factor() {
         let pairs = [(1, 2), (2, 1)].map(|(left, right)| Pair::new(left, right).0);
-        assert!(PairTable::build(&pairs, 0).is_none());
-        assert!(PairTable::build(&pairs, 1 << 30 | 1).is_some());
+        assert!(PairTable::build(&pairs, 0, 0).is_none());
+        assert!(PairTable::build(&pairs, 1 << 30 | 1, 0).is_some());
+    }
+
+    #[test]
+    fn pairs_that_no_factor_sends_to_as_many_entries_get_more() {
+        for pairs in [[(2, 2), (0, 1), (1, 0), (1, 1)], [(3, 0), (1, 0), (2, 0), (6, 0)]] {
+            let pairs = [0, 1, 2, 3].map(|value| (pairs[value as usize], value));
+            let table = PairTable::new(pairs.into_iter());
+            assert_eq!(table.entries.len(), 8);
+            for ((left, right), value) in pairs {
+                assert_eq!(table.get(left, right), value);
+            }
+        }
     }
 
     proptest! {
