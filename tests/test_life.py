@@ -9,8 +9,6 @@ import json
 import os
 import pickle
 import signal
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -405,9 +403,9 @@ def test_the_interpreter_ends_with_a_live_iterator(blank_shard, tokenizer_file):
 
 
 def test_the_interpreter_ends_while_daemon_threads_are_in_calls(tokenizer_file):
-    program = Path(__file__).with_name("exit_program.py")
-    ended = subprocess.run([sys.executable, program, tokenizer_file], capture_output=True, text=True, timeout=PATIENCE)
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "ends\n", "")
+    process = start_python(Path(__file__).with_name("exit_program.py").read_text(), arguments=[tokenizer_file])
+    output, errors = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, output, errors) == (0, "ends\n", "")
 
 
 def test_importing_the_package_loads_neither_grain_nor_jax():
