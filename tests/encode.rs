@@ -127,6 +127,59 @@ fn byte_level_forms() {
     }
 }
 
+/// Normalizers that the fast engine leaves to the reference, with tokens that are found before and after them.
+#[test]
+fn normalizers_by_the_library() {
+    let one = |kind: &str| json!({"type": kind});
+    let strip = |left: bool, right: bool| json!({"type": "Strip", "strip_left": left, "strip_right": right});
+    let replaced = |pattern: &str, content: &str| json!({"type": "Replace", "pattern": {"Regex": pattern}, "content": content});
+    let normalizers = [
+        one("Lowercase"),
+        after(&one("NFKC"), &one("Lowercase")),
+        after(&one("NFD"), &one("StripAccents")),
+        strip(true, true),
+        strip(false, true),
+        one("Nmt"),
+        json!({"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true, "strip_accents": null,
+               "lowercase": true}),
+        replaced(" {2,}", " "),
+        replaced("e", ""),
+        replaced("[0-9]", "▁ "),
+        json!({"type": "Prepend", "prepend": "the "}),
+        one("ByteLevel"),
+    ];
+    let (bytes, characters) = (Model::byte_level(200), Model::sentence_piece(200));
+    let tokens = json!([
+        added("<S>", &["special"]),
+        added("HELLO", &["normalized", "lstrip"]),
+        added("\u{c9}t\u{e9}", &["normalized", "single_word"])
+    ]);
+    let special =
+        ["<S>", " <S>  the <S>", "HELLO  <S>HELLO", "  ", "e", "eee<S>e <S> \u{e9}T\u{c9} \t", "<s> hello"];
+    for normalizer in normalizers {
+        let styles = [
+            (&bytes, normalizer.clone(), byte_level()),
+            (
+                &bytes,
+                normalizer.clone(),
+                json!({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true}),
+            ),
+            (&characters, after(&normalizer, &prepend()), Value::Null),
+            (&characters, after(&normalizer, &replace()), metaspace("always", true)),
+            (&characters, normalizer.clone(), metaspace("never", false)),
+        ];
+        for (model, normalizer, pre_tokenizer) in styles {
+            for added_tokens in [json!([]), tokens.clone()] {
+                let file =
+                    model.tokenizer(fallback(), normalizer.clone(), pre_tokenizer.clone(), added_tokens);
+                let compared = Compared::new(&file);
+                compared.check(special);
+                compared.check(texts());
+            }
+        }
+    }
+}
+
 /// Tokens whose own id is not what their merges give, alone and as parts of pieces.
 #[test]
 fn ignoring_merges_looks_the_whole_piece_up_first() {
@@ -442,14 +495,33 @@ fn other_structures_use_the_reference() {
     let cases = [
         (spm.tokenizer(json!({"dropout": 0.5}), prepend(), Value::Null, json!([])), "dropout"),
         (spm.tokenizer(json!({"end_of_word_suffix": "</w>"}), Value::Null, Value::Null, json!([])), "words"),
-        (spm.tokenizer(fallback(), json!({"type": "Lowercase"}), Value::Null, json!([])), "Lowercase"),
+        (
+            spm.tokenizer(fallback(), json!({"type": "Lowercase"}), Value::Null, json!([])),
+            "spaces into markers",
+        ),
         (spm.tokenizer(fallback(), Value::Null, Value::Null, json!([])), "markers"),
+        (
+            spm.tokenizer(fallback(), json!({"type": "StripAccents"}), metaspace("first", true), json!([])),
+            "only at the start",
+        ),
+        (
+            bytes.tokenizer(
+                json!({}),
+                json!({"type": "Replace", "pattern": {"Regex": "b|$"}, "content": " "}),
+                byte_level(),
+                json!([]),
+            ),
+            "replace nothing",
+        ),
         (spm.tokenizer(fallback(), prepend(), json!({"type": "Whitespace"}), json!([])), "Whitespace"),
         (spm.tokenizer(fallback(), Value::Null, digits, json!([])), r#""type":"Digits""#),
         (spm.tokenizer(fallback(), prepend(), metaspace("always", false), json!([])), "before Metaspace"),
         (spm.tokenizer(json!({"ignore_merges": true}), prepend(), Value::Null, json!([])), "ignores merges"),
         (spm.tokenizer(json!({"unk_token": "<none>"}), prepend(), Value::Null, json!([])), "<none>"),
-        (bytes.tokenizer(json!({}), prepend(), byte_level(), json!([])), "normalizers"),
+        (
+            spm.tokenizer(fallback(), after(&prepend(), &json!({"type": "NFC"})), Value::Null, json!([])),
+            "after those that turn spaces into markers",
+        ),
         (bytes.tokenizer(json!({}), Value::Null, leftover, json!([])), "Whitespace"),
         (bytes.tokenizer(json!({}), json!({"type": "NFC"}), byte_level(), one_spelling), "same spelling"),
         (bytes.tokenizer(json!({}), Value::Null, byte_level(), stripped_twice), "strips space"),

@@ -15,7 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use _core::encode::{Encoder, Engine};
-use encode_support::{Model, added_tokens, byte_level, fallback, metaspace, prepend, steps};
+use encode_support::{Model, added_tokens, after, byte_level, fallback, metaspace, prepend, replace, steps};
 use mixtures::Random;
 use serde_json::{Value, json};
 
@@ -83,6 +83,10 @@ fn originals() -> Vec<Value> {
          "behavior": "Isolated", "invert": false},
         {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false}]});
     let (tokens, first) = (added_tokens(), metaspace("first", false));
+    let changed = after(
+        &json!({"type": "Lowercase"}),
+        &json!({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}),
+    );
     let (spm, bytes) = (Model::sentence_piece(40), Model::byte_level(40));
     let unigram = json!({"version": "1.0", "added_tokens": tokens, "pre_tokenizer": first, "model": {
         "type": "Unigram", "unk_id": 0, "byte_fallback": false,
@@ -98,6 +102,8 @@ fn originals() -> Vec<Value> {
         spm.tokenizer(fallback(), Value::Null, first, tokens.clone()),
         bytes.tokenizer(json!({}), json!({"type": "NFC"}), byte_level(), tokens.clone()),
         bytes.tokenizer(json!({}), Value::Null, steps(), tokens.clone()),
+        bytes.tokenizer(json!({}), changed.clone(), byte_level(), tokens.clone()),
+        spm.tokenizer(fallback(), after(&changed, &replace()), metaspace("always", false), tokens.clone()),
         bytes.tokenizer(json!({"ignore_merges": true}), Value::Null, llama3, tokens),
         unigram,
         wordpiece,

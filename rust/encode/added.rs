@@ -67,7 +67,7 @@ pub enum Found<'a> {
 
 /// How the tokens' spellings are derived and searched for.
 pub struct Rules<'a> {
-    pub normalize: &'a dyn Fn(&str) -> String,
+    pub normalize: &'a dyn Fn(&str) -> Result<String, String>,
     pub kernel: Kernel,
     /// Whether normalized text has spaces in place of markers.
     pub spaces_are_markers: bool,
@@ -106,7 +106,7 @@ impl AddedTokens {
             }
             let mut spelling = entry.content.clone();
             if entry.normalized {
-                spelling = (rules.normalize)(&entry.content);
+                spelling = (rules.normalize)(&entry.content)?;
                 let marked = rules.spaces_are_markers.then(|| spelling.replace(' ', MARKER_TEXT));
                 let marked = marked.as_ref().unwrap_or(&spelling);
                 if *marked != entry.content {

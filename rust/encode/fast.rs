@@ -9,7 +9,6 @@ use super::merge::rules::MergeRules;
 use super::model::Model;
 use super::model::bytes::Bytes;
 use super::model::spm::Characters;
-use super::normalize::UnicodeNormalizer;
 use super::pieces::PieceWorker;
 use super::pieces::seed::Seeds;
 use super::recognise::{Style, recognise};
@@ -56,7 +55,7 @@ impl FastEncoder {
         let rules = MergeRules::new(bpe.merges(), &vocab, &ids)?;
         let mut description = plan.description;
         let (text, model) = match plan.style {
-            Style::ByteLevel { splitter, form } => {
+            Style::ByteLevel { splitter, normalizer } => {
                 let mut bytes = Bytes::new(&vocab, &ids, &rules, bpe, kernel)?;
                 let add_prefix_space = splitter.add_prefix_space();
                 let words = splitter.joined_pairs().map(|pairs| Cutter::new(&pairs, false, kernel));
@@ -68,11 +67,10 @@ impl FastEncoder {
                     }
                     None => ByteCut::Pieces(splitter),
                 };
-                let normalizer = form.map(UnicodeNormalizer::get);
                 let text = TextRules::ByteLevel { cut, add_prefix_space, normalizer };
                 (text, Model::Bytes(Box::new(bytes)))
             }
-            Style::SentencePiece { form, prefix, normalizer_marks, before_each_space } => {
+            Style::SentencePiece { normalizer, prefix, normalizer_marks, before_each_space } => {
                 let characters = Characters::new(&vocab, &ids, &rules, bpe, kernel)?;
                 let cutter = if characters.can_cut() {
                     Cutter::new(&characters.pairs, before_each_space, kernel)
@@ -82,7 +80,6 @@ impl FastEncoder {
                     }
                     Cutter::whole(before_each_space, kernel)
                 };
-                let normalizer = form.map(UnicodeNormalizer::get);
                 let text = TextRules::SentencePiece { normalizer, prefix, normalizer_marks, cutter };
                 (text, Model::Characters(Box::new(characters)))
             }
@@ -92,7 +89,10 @@ impl FastEncoder {
             &vocab,
             &ids,
             &Rules {
-                normalize: &|content| text.normalize(content, &mut String::new()).to_owned(),
+                normalize: &|content| {
+                    let mut buffer = String::new();
+                    text.normalize(content, &mut buffer).map(str::to_owned).map_err(|error| error.to_string())
+                },
                 kernel,
                 spaces_are_markers: text.normalizes_spaces(),
                 special_as_text: options.special_tokens_in_text == SpecialTokens::Text,
@@ -113,6 +113,9 @@ impl FastEncoder {
     }
 }
 
+/// Offsets in a text are 32-bit in the hot loops.
+const LONGEST_TEXT: usize = u32::MAX as usize - 2 * PADDING;
+
 /// Longer texts are rare, and their buffers, which take a few times their size, are freed after use.
 const KEPT_TEXT: usize = 16 << 20;
 
@@ -124,34 +127,42 @@ impl FastWorker {
 
     /// Appends the ids of a text.
     pub fn encode(&mut self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
-        // Offsets in a text are 32-bit in the hot loops.
-        let longest = (u32::MAX as usize - 2 * PADDING) / self.shared.text.expansion();
-        if text.len() > longest {
-            return Err(Error::Tokenizer(format!(
-                "expected a text of at most {longest} bytes, found one of {}: split it, or leave it out with \
-                 max_document_bytes= and on_error=\"quarantine\"",
-                text.len()
-            )));
-        }
         let shared = Arc::clone(&self.shared);
+        let mut outcome = Ok(());
         shared.added.raw.split(text, |part| match part {
             Found::Token(id) => ids.push(id),
-            Found::Text(stretch, offset) => self.encode_stretch(&shared, stretch, offset, ids),
+            Found::Text(stretch, offset) if outcome.is_ok() => {
+                outcome = self.encode_stretch(&shared, stretch, offset, ids);
+            }
+            Found::Text(..) => {}
         });
         if self.buffers.text.capacity().max(self.normalized.capacity()) > KEPT_TEXT {
             (self.buffers, self.normalized) = Default::default();
             self.pieces.shrink();
         }
-        Ok(())
+        outcome
     }
 
     /// A stretch between added tokens that are not normalized: normalizes it, and searches it for the others.
-    fn encode_stretch(&mut self, shared: &FastEncoder, stretch: &str, offset: usize, ids: &mut Vec<u32>) {
+    fn encode_stretch(
+        &mut self,
+        shared: &FastEncoder,
+        stretch: &str,
+        offset: usize,
+        ids: &mut Vec<u32>,
+    ) -> Result<()> {
         let mut buffer = std::mem::take(&mut self.normalized);
         // If no tokens are searched for in normalized text, it need not have its markers yet.
         let marks_later = shared.text.only_marks() && shared.added.normalized.is_empty();
         let put_in_front = marks_later && shared.text.prepends();
-        let normalized = if marks_later { stretch } else { shared.text.normalize(stretch, &mut buffer) };
+        let normalized = if marks_later { stretch } else { shared.text.normalize(stretch, &mut buffer)? };
+        if normalized.len() > LONGEST_TEXT {
+            return Err(Error::Tokenizer(format!(
+                "expected a text of at most {LONGEST_TEXT} bytes, found one of {}: split it, or leave it out with \
+                 max_document_bytes= and on_error=\"quarantine\"",
+                normalized.len()
+            )));
+        }
         shared.added.normalized.split(normalized, |part| match part {
             Found::Token(id) => ids.push(id),
             Found::Text(text, at) => {
@@ -160,6 +171,7 @@ impl FastWorker {
             }
         });
         self.normalized = buffer;
+        Ok(())
     }
 
     /// Text without added tokens: pads it, cuts it, looks the pieces up.

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::file::{BpeModel, TokenizerFile};
 use super::kernel::Kernel;
-use super::normalize::Form;
+use super::normalize::{Form, Normalizer};
 use super::spelling::MARKER_TEXT;
 use super::split::Splitter;
 
@@ -19,10 +19,11 @@ pub struct Recognition {
 pub enum Style {
     ByteLevel {
         splitter: Splitter,
-        form: Option<Form>,
+        normalizer: Option<Normalizer>,
     },
     SentencePiece {
-        form: Option<Form>,
+        /// What comes before the markers.
+        normalizer: Option<Normalizer>,
         prefix: Prefix,
         /// Whether the normalizer makes the markers: added tokens are then compared with text that has them. Metaspace
         /// makes them later than that.
@@ -47,7 +48,7 @@ pub enum Prefix {
 pub fn recognise(file: &TokenizerFile, kernel: Kernel) -> Result<Recognition, String> {
     let TokenizerFile { normalizer, pre_tokenizer, added_tokens, model } = file;
     check_model(model)?;
-    let normalizers = normalizers(normalizer)?;
+    let normalizers = flattened(normalizer);
     let pre_tokenizer = unwrapped(pre_tokenizer);
     if pre_tokenizer_is_byte_level(pre_tokenizer) {
         return byte_level(&normalizers, pre_tokenizer, kernel);
@@ -84,44 +85,69 @@ fn unwrapped(value: &Value) -> &Value {
     }
 }
 
-#[derive(Debug, PartialEq)]
-enum Normalizer {
-    Unicode(Form),
-    PrependMarker,
-    SpacesToMarkers,
-    /// One more, where text begins with one.
-    DoubleFirstMarker,
-}
-
-/// The normalizers in order, sequences flattened.
-fn normalizers(value: &Value) -> Result<Vec<Normalizer>, String> {
-    if value.is_null() {
-        return Ok(Vec::new());
-    }
-    let unknown = || Err(format!("the normalizer {} is not recognised", shortened(value)));
+/// The normalizers in order, without the sequences that hold them.
+fn flattened(value: &Value) -> Vec<&Value> {
     match value["type"].as_str() {
         Some("Sequence") => {
-            let list = value["normalizers"].as_array().map(Vec::as_slice).unwrap_or_default();
-            Ok(list.iter().map(normalizers).collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+            value["normalizers"].as_array().into_iter().flatten().flat_map(flattened).collect()
         }
-        Some("Prepend") if value["prepend"] == MARKER_TEXT => Ok(vec![Normalizer::PrependMarker]),
-        Some("Replace")
-            if value["content"] == MARKER_TEXT
-                && (value["pattern"]["String"] == " " || value["pattern"]["Regex"] == " ") =>
-        {
-            Ok(vec![Normalizer::SpacesToMarkers])
-        }
-        Some("Replace")
-            if value["content"] == format!("{MARKER_TEXT}{MARKER_TEXT}")
-                && value["pattern"]["Regex"] == format!(r"\A{MARKER_TEXT}") =>
-        {
-            Ok(vec![Normalizer::DoubleFirstMarker])
-        }
-        name => match name.and_then(Form::named) {
-            Some(form) => Ok(vec![Normalizer::Unicode(form)]),
-            None => unknown(),
-        },
+        _ if value.is_null() => Vec::new(),
+        _ => vec![value],
     }
+}
+
+/// A normalizer that makes markers.
+#[derive(Debug, PartialEq)]
+enum Marking {
+    Prepend,
+    Spaces,
+    /// One more, where text begins with one.
+    DoubleFirst,
+}
+
+impl Marking {
+    fn recognise(value: &Value) -> Option<Self> {
+        let (content, string, regex) =
+            (&value["content"], &value["pattern"]["String"], &value["pattern"]["Regex"]);
+        let doubles =
+            || *content == format!("{MARKER_TEXT}{MARKER_TEXT}") && *regex == format!(r"\A{MARKER_TEXT}");
+        match value["type"].as_str()? {
+            "Prepend" if value["prepend"] == MARKER_TEXT => Some(Self::Prepend),
+            "Replace" if content == MARKER_TEXT && (string == " " || regex == " ") => Some(Self::Spaces),
+            "Replace" if doubles() => Some(Self::DoubleFirst),
+            _ => None,
+        }
+    }
+}
+
+/// Some normalizers as one, and its description. Those that are not a Unicode form are left to the reference, which
+/// takes longer for them than all else takes, but far less than for the rest.
+fn normalizer(all: &[&Value]) -> Result<(Option<Normalizer>, String), String> {
+    let names: Vec<&str> = all.iter().map(|value| value["type"].as_str().unwrap_or_default()).collect();
+    match (&*names, names.first().copied().and_then(Form::named)) {
+        ([], _) => Ok((None, String::new())),
+        ([name], Some(form)) => Ok((Some(Normalizer::form(form)), format!(" after {name}"))),
+        _ if all.iter().any(|value| may_replace_nothing(value)) => {
+            Err("one of its normalizers may replace nothing with something".into())
+        }
+        _ => {
+            let description = format!(" after {} by the `tokenizers` library", names.join(", "));
+            Ok((Some(Normalizer::of_the_library(all)?), description))
+        }
+    }
+}
+
+/// Whether a match of a `Replace` may be empty, as far as can be told: the reference then panics on some texts.
+fn may_replace_nothing(value: &Value) -> bool {
+    let pattern = &value["pattern"];
+    let least = match (pattern["String"].as_str(), pattern["Regex"].as_str()) {
+        (Some(text), _) => Some(text.len()),
+        (_, Some(regex)) => {
+            regex_syntax::parse(regex).ok().and_then(|regex| regex.properties().minimum_len())
+        }
+        _ => return false,
+    };
+    least.is_none_or(|least| least == 0)
 }
 
 fn pre_tokenizer_is_byte_level(value: &Value) -> bool {
@@ -132,46 +158,41 @@ fn pre_tokenizer_is_byte_level(value: &Value) -> bool {
                 .is_some_and(|steps| steps.iter().any(pre_tokenizer_is_byte_level))
 }
 
-fn byte_level(
-    normalizers: &[Normalizer],
-    pre_tokenizer: &Value,
-    kernel: Kernel,
-) -> Result<Recognition, String> {
-    let form = match normalizers {
-        [] => None,
-        [Normalizer::Unicode(form)] => Some(*form),
-        _ => return Err("its normalizers are not supported with a byte-level pre-tokenizer".into()),
-    };
+fn byte_level(normalizers: &[&Value], pre_tokenizer: &Value, kernel: Kernel) -> Result<Recognition, String> {
     let splitter =
         Splitter::recognise(pre_tokenizer, kernel).map_err(|part| format!("its pre-tokenizer has {part}"))?;
-    let description = format!("byte-level BPE{}, {}", after_form(form), splitter.describe());
-    Ok(Recognition { style: Style::ByteLevel { splitter, form }, description })
+    let (normalizer, after) = normalizer(normalizers)?;
+    let description = format!("byte-level BPE{after}, {}", splitter.describe());
+    Ok(Recognition { style: Style::ByteLevel { splitter, normalizer }, description })
 }
 
 fn sentence_piece(
-    normalizers: &[Normalizer],
+    normalizers: &[&Value],
     pre_tokenizer: &Value,
     has_normalized_tokens: bool,
 ) -> Result<Recognition, String> {
-    use Normalizer::{DoubleFirstMarker, PrependMarker, SpacesToMarkers, Unicode};
-    let (form, marking) = match normalizers {
-        [Unicode(form), marking @ ..] => (Some(*form), marking),
-        _ => (None, normalizers),
+    use Marking::{DoubleFirst, Prepend, Spaces};
+    let marks = |value: &&Value| Marking::recognise(value).is_some();
+    let (before, marking) =
+        normalizers.split_at(normalizers.iter().position(marks).unwrap_or(normalizers.len()));
+    let marking: Option<Vec<Marking>> = marking.iter().map(|value| Marking::recognise(value)).collect();
+    let Some(marking) = marking else {
+        return Err("one of its normalizers comes after those that turn spaces into markers".into());
     };
     let (prefix, before_each_space) = match pre_tokenizer["type"].as_str() {
-        Some("Metaspace") => match (marking, metaspace(pre_tokenizer)?) {
+        Some("Metaspace") => match (&*marking, metaspace(pre_tokenizer)?) {
             // What they do Metaspace would do, but added tokens are compared with text that has markers.
-            ([] | [SpacesToMarkers], rules) => rules,
+            ([] | [Spaces], rules) => rules,
             // Text gets one marker from either the normalizer or Metaspace, which `transformers` 5 writes for Llama 2's
             // kind of SentencePiece model. Text behind a token that is found in between gets it from Metaspace alone.
-            ([SpacesToMarkers, DoubleFirstMarker], (Prefix::Always, split)) if !has_normalized_tokens => {
+            ([Spaces, DoubleFirst], (Prefix::Always, split)) if !has_normalized_tokens => {
                 (Prefix::Prepend, split)
             }
             _ => return Err("its normalizers before Metaspace are not supported".into()),
         },
-        _ if pre_tokenizer.is_null() || splits_at_spaces(pre_tokenizer) => match marking {
-            [SpacesToMarkers] => (Prefix::Never, false),
-            [PrependMarker, SpacesToMarkers] | [SpacesToMarkers, PrependMarker] => (Prefix::Prepend, false),
+        _ if pre_tokenizer.is_null() || splits_at_spaces(pre_tokenizer) => match &*marking {
+            [Spaces] => (Prefix::Never, false),
+            [Prepend, Spaces] | [Spaces, Prepend] => (Prefix::Prepend, false),
             [] => return Err("nothing in it spells text as bytes or turns spaces into markers".into()),
             _ => return Err("its normalizers do not turn spaces into markers".into()),
         },
@@ -180,15 +201,21 @@ fn sentence_piece(
             return Err(format!("the pre-tokenizer {} is not recognised", shortened(step)));
         }
     };
-    if form.is_some() && prefix == Prefix::First && has_normalized_tokens {
+    let (normalizer, after) = normalizer(before)?;
+    // For the reference the text begins where the first character that is left began.
+    let moves_the_start = match normalizer {
+        None => false,
         // Where a character becomes several, a token may be found behind the first of them, at the same offset.
+        Some(Normalizer::Form(_)) => has_normalized_tokens,
+        Some(Normalizer::Library(_)) => true,
+    };
+    if prefix == Prefix::First && moves_the_start {
         return Err(
-            "it has a Unicode form, a marker in front of the text alone and tokens in normalized text".into(),
+            "its normalizer may move the start of the text, and it puts a marker only at the start".into()
         );
     }
     let description = format!(
-        "SentencePiece-style BPE{}, {}{}",
-        after_form(form),
+        "SentencePiece-style BPE{after}, {}{}",
         match prefix {
             Prefix::Never => "no marker put in front",
             Prefix::Prepend => "a marker put in front of each stretch of text",
@@ -199,17 +226,13 @@ fn sentence_piece(
     );
     Ok(Recognition {
         style: Style::SentencePiece {
-            form,
+            normalizer,
             prefix,
             normalizer_marks: !marking.is_empty(),
             before_each_space,
         },
         description,
     })
-}
-
-fn after_form(form: Option<Form>) -> String {
-    form.map(|form| format!(" after {}", form.name())).unwrap_or_default()
 }
 
 /// Of a sequence with Metaspace the first other step, which a message can name.

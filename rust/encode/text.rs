@@ -2,24 +2,16 @@
 
 use super::cuts::Cuts;
 use super::cuts::cutter::Cutter;
-use super::normalize::UnicodeNormalizer;
+use super::normalize::Normalizer;
 use super::recognise::Prefix;
 use super::spelling::{MARKER, MARKER_TEXT};
 use super::split::{PADDING, SplitScratch, Splitter};
+use crate::error::Result;
 
 /// How text becomes pieces.
 pub enum TextRules {
-    ByteLevel {
-        cut: ByteCut,
-        add_prefix_space: bool,
-        normalizer: Option<&'static UnicodeNormalizer>,
-    },
-    SentencePiece {
-        normalizer: Option<&'static UnicodeNormalizer>,
-        prefix: Prefix,
-        normalizer_marks: bool,
-        cutter: Cutter,
-    },
+    ByteLevel { cut: ByteCut, add_prefix_space: bool, normalizer: Option<Normalizer> },
+    SentencePiece { normalizer: Option<Normalizer>, prefix: Prefix, normalizer_marks: bool, cutter: Cutter },
 }
 
 /// How byte-level text is cut before pieces are looked up.
@@ -33,28 +25,22 @@ pub enum ByteCut {
 
 impl TextRules {
     /// A text after the normalizer, with spaces for markers. The buffer is used if the text changes.
-    pub fn normalize<'a>(&self, text: &'a str, buffer: &'a mut String) -> &'a str {
-        match self {
-            Self::SentencePiece { normalizer, prefix, normalizer_marks: true, .. } => {
-                let mut formed = String::new();
-                let text = normalizer.and_then(|form| form.normalize(text, &mut formed)).unwrap_or(text);
-                buffer.clear();
-                if *prefix == Prefix::Prepend {
-                    buffer.push(' ');
-                }
-                with_spaces(text, |part| buffer.push_str(part));
-                buffer
-            }
-            Self::ByteLevel { normalizer, .. } | Self::SentencePiece { normalizer, .. } => {
-                normalizer.and_then(|form| form.normalize(text, buffer)).unwrap_or(text)
-            }
-        }
-    }
-
-    /// How many times as many bytes a text may have after the normalizer, at most.
-    pub fn expansion(&self) -> usize {
+    pub fn normalize<'a>(&self, text: &'a str, buffer: &'a mut String) -> Result<&'a str> {
         let (Self::ByteLevel { normalizer, .. } | Self::SentencePiece { normalizer, .. }) = self;
-        normalizer.map_or(1, UnicodeNormalizer::expansion)
+        if !self.normalizes_spaces() {
+            return normalizer.as_ref().map_or(Ok(text), |normalizer| normalizer.normalize(text, buffer));
+        }
+        let mut unmarked = String::new();
+        let text = match normalizer {
+            Some(normalizer) => normalizer.normalize(text, &mut unmarked)?,
+            None => text,
+        };
+        buffer.clear();
+        if self.prepends() && !text.is_empty() {
+            buffer.push(' ');
+        }
+        with_spaces(text, |part| buffer.push_str(part));
+        Ok(buffer)
     }
 
     /// Whether the normalizer, not the pre-tokenizer, turns spaces into markers.
@@ -119,7 +105,7 @@ impl TextRules {
             Self::ByteLevel { cut: ByteCut::Pieces(splitter), .. } => splitter.bytes(),
             _ => 0,
         };
-        splitter + normalizer.map_or(0, UnicodeNormalizer::bytes)
+        splitter + normalizer.as_ref().map_or(0, Normalizer::bytes)
     }
 }
 
