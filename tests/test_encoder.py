@@ -122,7 +122,7 @@ def test_truncation_and_padding_in_the_file_are_off(tokenizer_json, texts):
 def test_decode_and_names(encoder, texts):
     assert encoder.decode(encoder.encode(texts[0])) == texts[0]
     assert encoder.decode([encoder.eos_id]) == "</s>"
-    assert encoder.decode([]) == ""
+    assert encoder.decode([]) == encoder.decode(np.array([], dtype=str)) == ""
     assert encoder.token_to_id("</s>") == encoder.eos_id == 1
     assert encoder.id_to_token(1) == "</s>"
     assert encoder.token_to_id("no such token") is None

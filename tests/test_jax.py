@@ -266,6 +266,30 @@ def test_a_way_back_that_fails_skips_nothing(tmp_path, encoder, sharding, monkey
                 next(batches)
 
 
+def test_a_state_that_cannot_be_gone_to_changes_nothing(tmp_path, encoder, sharding):
+    """What the quarantine file may lack must be on disk before another place counts it."""
+    shard, listed = tmp_path / "a.jsonl", tmp_path / "left_out.jsonl"
+    shard.write_text('{"text": "a"}\nbad\n' + '{"text": "some words of a document"}\n' * 200)
+    ds = gm.PackedDataset(
+        shard, tokenizer=encoder, sequence_length=32, batch_size=4, on_error="quarantine", quarantine_file=listed
+    )
+    with gm.global_batches(ds, sharding) as batches:
+        expected = list(batches)
+    listed.unlink()
+    with gm.global_batches(ds, sharding) as batches:
+        got = list(itertools.islice(batches, 2))
+        state = batches.get_state()
+        got += itertools.islice(batches, 2)
+        lines = listed.read_bytes()
+        listed.unlink()
+        for _ in range(2):
+            with pytest.raises(gm.GristmillError, match="it was removed while it was in use"):
+                batches.set_state(state)
+        listed.write_bytes(lines)
+        got += batches
+    assert_same_batches(got, expected)
+
+
 def test_the_quarantine_is_as_of_the_batches_handed_out(tmp_path, encoder, sharding, monkeypatch):
     """Ahead of it are batches that were taken and not yet handed out, and behind it may be interrupts."""
     for number in range(4):

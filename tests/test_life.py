@@ -461,6 +461,14 @@ def test_verify_compares_with_the_reference_and_changes_nothing(shards, encoder,
     assert again.stats()["verified"] == 0
 
 
+def test_verify_has_nothing_to_compare_on_the_reference_engine(shards, tokenizer_json):
+    encoder = gm.Encoder.from_bytes(tokenizer_json, engine="reference")
+    iterator = iter(make(shards, encoder, eos="</s>", verify=1.0))
+    next(iterator)
+    assert iterator.stats()["documents"] > 0
+    assert iterator.stats()["verified"] == 0
+
+
 def test_an_interrupt_between_core_and_caller_loses_no_element(shards, encoder, monkeypatch):
     expected = [element["inputs"].tolist() for element in itertools.islice(make(shards, encoder, batch_size=4), 3)]
     iterator = iter(make(shards, encoder, batch_size=4))

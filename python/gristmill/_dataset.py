@@ -101,7 +101,8 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
       prefetch: batches that are prepared ahead.
       verify: share of the documents, 0 to 1, whose ids are compared with those of the `tokenizers` library while
         running; the first difference is a `ShardError`. Documents of more than a MiB are not compared: the library
-        takes a hundred times their size in memory.
+        takes a hundred times their size in memory. Where the encoder's engine is the library, there is nothing to
+        compare.
       provenance: whether rows carry where they come from, see above; a number is that of the entries of a row.
         True: `max_segments`, or else one entry for 16 tokens and at least 16; with `packing="pad"` all that a row
         can have. It changes nothing else in the stream: states fit with and without it.

@@ -234,7 +234,9 @@ class Encoder:
             array = np.asarray(ids).reshape(-1)
         except ValueError:
             raise _arguments.wrong_type("ids", ids, "integers in lists of one length") from None
-        if array.size and array.dtype.kind not in "iu":
+        if not array.size:
+            return ""
+        if array.dtype.kind not in "iu":
             raise ArgumentTypeError(f"ids: expected integers, got {array.dtype}")
         wrong = np.flatnonzero((array < 0) | (array > _LARGEST_ID))
         if wrong.size:
@@ -413,7 +415,7 @@ def special_token(name: SpecialToken, given: Any) -> "str | int | bool | None":
 
 
 def check_is_function(encoder: Encoder) -> None:
-    """Whether a text has the same ids each time, as it must in a stream that is the same each time.
+    """Checks that a text has the same ids each time, as it must in a stream that is the same each time.
 
     Raises:
       ArgumentError: it has not.

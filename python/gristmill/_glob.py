@@ -82,7 +82,7 @@ def _named(path: str) -> list[str]:
 
 
 def _check_nothing_there(path: str, error: OSError | ValueError) -> None:
-    """Whether looking failed because nothing has that name; no name has a NUL, which is the ValueError."""
+    """Checks that looking failed because nothing has that name; no name has a NUL, which is the ValueError."""
     if isinstance(error, OSError) and error.errno not in NOTHING_THERE:
         raise MissingShardError(
             f"cannot look for shards at {path!r}: {error.strerror}; mend that, or leave it out of the paths and globs"

@@ -109,6 +109,8 @@ class GlobalBatches(HasThreads, grain.DatasetIterator[GlobalBatch]):
           GristmillError: processes that load the same lanes have left out different records: raised on all of them.
           GristmillError: an earlier call was interrupted while it voted with the other hosts.
           ArgumentError: the iterator was closed.
+          GristmillError: records were left out before, and the quarantine file was removed or cannot be written to the
+            disk; the iterator stays where it was.
         """
         self._assert_not_closed()
         self._arrive()
@@ -170,7 +172,11 @@ class GlobalBatches(HasThreads, grain.DatasetIterator[GlobalBatch]):
         if self._agreement:
             self._agreement.forget()
         self._going_to = replace(_NOTHING_LISTED, state=state)
-        self._arrive()
+        try:
+            self._arrive()
+        except GristmillError:
+            self._going_to = None  # refused: all stays as it was
+            raise
 
     def start_prefetch(self) -> None:
         """Starts the threads, which prepare batches while the caller does something else.

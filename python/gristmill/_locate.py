@@ -198,7 +198,7 @@ def _play(dataset: PackedDataset, state: _state.State, step: int | None, row: in
 
 
 def _check_step(dataset: PackedDataset, state: _state.State, step: int) -> None:
-    """Whether any lane of the state has a row in a step: only there do rows of those that have ended exist.
+    """Checks that a lane of the state has a row in a step: only there do rows of those that have ended exist.
 
     Raises:
       ArgumentError: none has.

@@ -169,7 +169,7 @@ def is_given(name: str) -> bool:
 
 
 def _check_effects(names: Iterable[str], values: Mapping[str, Any]) -> None:
-    """Whether the options that were given have an effect; defaults need none.
+    """Checks that the options that were given have an effect; defaults need none.
 
     Raises:
       UsageError: one has none.

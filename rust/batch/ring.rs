@@ -203,11 +203,6 @@ pub struct Consumer<R> {
 }
 
 impl<R> Consumer<R> {
-    /// The step that [`take`](Self::take) returns next.
-    pub fn step(&self) -> u64 {
-        self.step
-    }
-
     /// Lanes may write steps below this one.
     pub fn open_until(&self) -> u64 {
         self.step + self.ring.slots.len() as u64

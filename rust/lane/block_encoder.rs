@@ -87,7 +87,8 @@ impl BlockEncoder {
 
     /// Appends a document's ids, and says whether they were compared with the reference's.
     fn encode_document(&mut self, text: &str, document: &Document, ids: &mut Vec<u32>) -> Result<bool> {
-        let takes_turn = text.len() > LONG && self.encoder.engine() == Engine::Reference;
+        let is_reference = self.encoder.engine() == Engine::Reference;
+        let takes_turn = is_reference && text.len() > LONG;
         let _turn = takes_turn.then(|| self.long.lock().unwrap_or_else(PoisonError::into_inner));
         if self.stop.load(Ordering::Relaxed) {
             return Err(Error::Closed);
@@ -101,7 +102,7 @@ impl BlockEncoder {
             }
             return Err(located(error.to_string()));
         }
-        if text.len() > LONG || !is_sampled(document, self.verify) {
+        if is_reference || text.len() > LONG || !is_sampled(document, self.verify) {
             return Ok(false);
         }
         let mut expected = Vec::new();

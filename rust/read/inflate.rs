@@ -35,7 +35,16 @@ const OTHERS: [(&[u8], &str); 14] = [
 ];
 
 /// The length of the longest of these.
-const HEAD: u64 = 23;
+const HEAD: usize = {
+    let (mut longest, mut at) = (0, 0);
+    while at < OTHERS.len() {
+        if OTHERS[at].0.len() > longest {
+            longest = OTHERS[at].0.len();
+        }
+        at += 1;
+    }
+    longest
+};
 
 /// The inflated bytes of a shard.
 pub(super) struct Inflated {
@@ -55,7 +64,7 @@ impl Inflated {
     /// error says what was expected and found. Reading fails once `stop` is set.
     pub(super) fn new(mut source: RawBytes, named_gz: bool, stop: &Arc<AtomicBool>) -> Result<Self, String> {
         let mut head = Vec::new();
-        let looked = source.by_ref().take(HEAD).read_to_end(&mut head);
+        let looked = source.by_ref().take(HEAD as u64).read_to_end(&mut head);
         let expected = if named_gz { "gzip data" } else { "gzip data or plain JSON lines" };
         let format = match OTHERS.iter().find(|(beginning, _)| head.starts_with(beginning)) {
             Some((_, other)) => return Err(format!("expected {expected}, found {other}")),

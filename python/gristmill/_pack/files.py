@@ -37,7 +37,7 @@ def finish(path: Path) -> None:
 
 
 def check_empty(folder: Path, begun: Container[str], what: str, *, mark: str | None) -> None:
-    """Whether a folder is new, or empty but for files with the names `begun`, of a run that was killed at once.
+    """Checks that a folder is new, or empty but for files with the names `begun`, of a run that was killed at once.
 
     Another run may have begun to write there since the caller looked: then the file `mark` is there, and all is well.
 

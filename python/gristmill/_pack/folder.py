@@ -249,7 +249,7 @@ class Folder:
         return sorted(name for name in named if name not in known)
 
     def check_listed(self, parts: list[dict[str, Any]]) -> None:
-        """Whether the index of a complete folder lists the parts as their notes have them.
+        """Checks that the index of a complete folder lists the parts as their notes have them.
 
         Raises:
           DamagedError: it does not.
@@ -302,7 +302,7 @@ def _at(found: dict[str, Any], name: str) -> list[Any]:
 
 
 def check_free(path: Path) -> None:
-    """Whether packed files may be written into the folder at `path`: it holds some, or nothing.
+    """Checks that packed files may be written into the folder at `path`: it holds some, or nothing.
 
     Raises:
       GristmillError: it holds something else.

@@ -93,7 +93,7 @@ def _source_dataset(
 
 
 def _check_source(folder: Folder, dataset: PackedDataset) -> None:
-    """Whether a dataset is the stream that was packed.
+    """Checks that a dataset is the stream that was packed.
 
     Raises:
       GristmillError: it is another one.

@@ -64,8 +64,7 @@ impl Workers {
     }
 }
 
-fn take(consumer: &mut Consumer<u64>, pool: &Pool, lanes: usize) {
-    let step = consumer.step();
+fn take(consumer: &mut Consumer<u64>, step: u64, pool: &Pool, lanes: usize) {
     while !consumer.wait(Duration::MAX) {}
     let (buffer, reports) =
         consumer.take(pool.get().expect("memory")).expect("it waited until the slot was full");
@@ -98,9 +97,9 @@ fn explore_blocks(slots: u64, lanes: usize, workers: usize, steps: u64, taken: u
             thread::spawn(move || shared.work())
         };
         let threads: Vec<_> = (0..workers).map(start).collect();
-        for _ in 0..taken {
-            take(&mut consumer, &pool, lanes);
-            shared.jobs.slot_taken(consumer.step() + slots);
+        for step in 0..taken {
+            take(&mut consumer, step, &pool, lanes);
+            shared.jobs.slot_taken(consumer.open_until());
         }
         shared.jobs.close();
         for thread in threads {
