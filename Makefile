@@ -85,7 +85,7 @@ fuzz: $(VENV)/.ready-test ## Mutated gzip, JSON, tokenizers, states and argument
 	$(BIN)/python tests/read/json_rule.py --cases $(CASES) --seed 1 > target/json_rule.jsonl
 	GRISTMILL_JSON_RULE="$(abspath target/json_rule.jsonl)" cargo test --locked --lib same_rule_as_python
 	$(call say,tokenizer.json and texts)
-	GRISTMILL_CASES=$(CASES) cargo test --locked --test fuzz_tokenizer --test encode_fuzz -- --nocapture
+	GRISTMILL_CASES=$(CASES) cargo test --locked --test encode -- damaged:: random:: --nocapture
 	$(call say,States and arguments)
 	GRISTMILL_CASES=$(CASES) $(BIN)/python -m pytest -s tests/test_fuzz.py
 

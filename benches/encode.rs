@@ -6,7 +6,7 @@
 #[path = "mixtures.rs"]
 #[allow(dead_code)] // shared with the tests
 mod mixtures;
-#[path = "../tests/encode_support/mod.rs"]
+#[path = "../tests/encode/support.rs"]
 #[allow(dead_code)] // shared with the tests
 mod support;
 

@@ -6,6 +6,7 @@ use super::cursor::{Place, Totals};
 use super::quarantine::Losses;
 use crate::config::{OnError, StreamConfig};
 use crate::error::{Error, Result, ShardError};
+use crate::read::Rest;
 
 /// Records after which a lane's share of bad ones is meaningful. A rate of 0 allows none of however many.
 const RECORDS_TO_JUDGE: u64 = 100;
@@ -42,13 +43,12 @@ impl ErrorBudget {
         self.records += 1;
     }
 
-    /// Counts a bad record at `place`, in a shard of the manifest whose rest may be `lost` with it. An error if that is
-    /// one too many.
-    pub fn add_bad(&mut self, error: &ShardError, lost: bool, place: Place, shard: u32) -> Result<()> {
+    /// Counts a bad record at `place`, in a shard of the manifest. An error if that is one too many.
+    pub fn add_bad(&mut self, error: &ShardError, rest: Rest, place: Place, shard: u32) -> Result<()> {
         self.records += 1;
-        self.losses += Losses::one(lost);
+        self.losses += Losses::from(rest);
         self.last = Some(error.clone());
-        let excess = if lost {
+        let excess = if rest == Rest::Lost {
             self.lost_shards(place.epoch)
         } else if self.records >= RECORDS_TO_JUDGE || self.tolerates_none() {
             self.bad_records()

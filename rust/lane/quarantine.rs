@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::error::ShardError;
+use crate::read::Rest;
 
 /// How many records are kept in detail of those that are counted together: there may be millions of bad lines between
 /// two sound documents. A lane may hold so many for each block read ahead and each batch prepared. The file of
@@ -18,10 +19,10 @@ pub struct Losses {
     pub shards: u64,
 }
 
-impl Losses {
-    /// One entry. `lost` says that the rest of its shard was lost with it.
-    pub fn one(lost: bool) -> Self {
-        Self { records: 1, shards: u64::from(lost) }
+/// Those of one entry.
+impl From<Rest> for Losses {
+    fn from(rest: Rest) -> Self {
+        Self { records: 1, shards: u64::from(rest == Rest::Lost) }
     }
 }
 
@@ -53,9 +54,9 @@ impl Quarantined {
         self.count
     }
 
-    /// Adds one. `lost` says that the rest of its shard was lost with it.
-    pub fn push(&mut self, error: ShardError, lost: bool) {
-        self.count += Losses::one(lost);
+    /// Adds one.
+    pub fn push(&mut self, error: ShardError, rest: Rest) {
+        self.count += Losses::from(rest);
         self.newest.push_back(error);
         self.forget_oldest();
     }
@@ -95,7 +96,7 @@ mod tests {
         for number in numbers {
             let error =
                 ShardError { shard: "s".into(), record: Some(number), byte: None, reason: String::new() };
-            all.push(error, number % 10 == 0);
+            all.push(error, if number % 10 == 0 { Rest::Lost } else { Rest::Readable });
         }
         all
     }

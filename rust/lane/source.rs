@@ -67,7 +67,7 @@ struct Fill {
 /// What one record turned out to be.
 enum Record {
     Sound(Document),
-    Quarantined { error: ShardError, lost: bool },
+    Quarantined { error: ShardError, rest: Rest },
     ShardEnd,
 }
 
@@ -149,8 +149,8 @@ impl Source {
                     block.documents.push(document);
                     self.fills_window(document.text_bytes)
                 }
-                Record::Quarantined { error, lost } => {
-                    block.quarantined.push(error, lost);
+                Record::Quarantined { error, rest } => {
+                    block.quarantined.push(error, rest);
                     false
                 }
                 // A block ends with its epoch: a lane of little text would otherwise be read thousands of times to fill
@@ -214,7 +214,7 @@ impl Source {
                 Ok(reader) => self.shard = OpenShard::Open(Box::new(reader)),
                 Err(Error::Shard(error)) => {
                     self.shard = OpenShard::Lost;
-                    return self.bad_record(error, true);
+                    return self.bad_record(error, Rest::Lost);
                 }
                 Err(error) => return Err(error),
             }
@@ -242,7 +242,7 @@ impl Source {
             }
             Ok(None) => self.shard_end(),
             Err(ReadError { error, rest }) => {
-                let found = self.bad_record(error, rest == Rest::Lost)?;
+                let found = self.bad_record(error, rest)?;
                 self.place = Place { record, byte, ..self.place };
                 Ok(found)
             }
@@ -265,23 +265,22 @@ impl Source {
         Ok(Record::ShardEnd)
     }
 
-    /// Decides about a record that cannot be used: stops there, or counts it. `lost` says that the rest of its shard is
-    /// lost with it.
-    fn bad_record(&mut self, mut error: ShardError, lost: bool) -> Result<Record> {
+    /// Decides about a record that cannot be used: stops there, or counts it.
+    fn bad_record(&mut self, mut error: ShardError, rest: Rest) -> Result<Record> {
         if self.stop.load(Ordering::Relaxed) {
             // What looks like damage may be the stop.
             return Err(Error::Closed);
         }
         if self.config.on_error == OnError::Raise {
-            let what = if lost { "the rest of this shard" } else { "it" };
+            let what = if rest == Rest::Lost { "the rest of this shard" } else { "it" };
             error.reason = format!("{}; on_error=\"quarantine\" leaves {what} out", error.reason);
             return Err(Error::Shard(error));
         }
-        self.left_out_in_a_row += Losses::one(lost);
-        self.errors.add_bad(&error, lost, self.place, self.shard_index())?;
+        self.left_out_in_a_row += Losses::from(rest);
+        self.errors.add_bad(&error, rest, self.place, self.shard_index())?;
         if let Some(file) = &self.listed_in {
             file.append(self.lane, self.errors.losses().records, self.place.epoch, &error)?;
         }
-        Ok(Record::Quarantined { error, lost })
+        Ok(Record::Quarantined { error, rest })
     }
 }

@@ -1,19 +1,16 @@
 //! Random texts through small tokenizers, the fast engine against the reference. `GRISTMILL_CASES` sets
 //! how many; `benches/differential.rs` does the same with real tokenizers.
 
-#[allow(dead_code)] // shared with other tests
-mod encode_support;
-#[path = "../benches/mixtures.rs"]
-#[allow(dead_code)] // shared with other tests
-mod mixtures;
-
 use std::sync::LazyLock;
 
-use encode_support::{
-    Compared, Model, added_tokens, after, byte_level, fallback, metaspace, prepend, replace, steps,
-};
 use proptest::prelude::*;
 use serde_json::{Value, json};
+
+use crate::mixtures;
+use crate::number;
+use crate::support::{
+    Compared, Model, added_tokens, after, byte_level, fallback, metaspace, prepend, replace, steps,
+};
 
 /// Tokenizers of both styles and one of odd merges.
 static TOKENIZERS: LazyLock<Vec<Compared>> = LazyLock::new(|| {
@@ -28,6 +25,7 @@ static TOKENIZERS: LazyLock<Vec<Compared>> = LazyLock::new(|| {
     poor.vocab.retain(|token| token != "<0xF0>" && token != "<0x0A>");
     let spm = Model::sentence_piece(400);
     let bytes = Model::byte_level(400);
+    let strip = json!({"type": "Strip", "strip_left": true, "strip_right": true});
     let ignores_merges = || json!({"ignore_merges": true});
     [
         spm.tokenizer(fallback(), prepend(), Value::Null, tokens.clone()),
@@ -36,11 +34,13 @@ static TOKENIZERS: LazyLock<Vec<Compared>> = LazyLock::new(|| {
         spm.tokenizer(fallback(), replace(), metaspace("first", false), tokens.clone()),
         spm.tokenizer(fallback(), json!({"type": "NFKC"}), metaspace("always", true), tokens.clone()),
         spm.tokenizer(fallback(), after(&json!({"type": "NFC"}), &prepend()), Value::Null, tokens.clone()),
+        spm.tokenizer(fallback(), after(&strip, &prepend()), Value::Null, tokens.clone()),
         odd.tokenizer(fallback(), prepend(), Value::Null, json!([])),
         poor.tokenizer(fallback(), prepend(), Value::Null, tokens.clone()),
         bytes.tokenizer(json!({}), json!({"type": "NFC"}), byte_level(), tokens.clone()),
         bytes.tokenizer(json!({}), json!({"type": "NFD"}), byte_level(), tokens.clone()),
         bytes.tokenizer(json!({}), json!({"type": "NFKC"}), byte_level(), tokens.clone()),
+        bytes.tokenizer(json!({}), json!({"type": "Lowercase"}), byte_level(), tokens.clone()),
         bytes.tokenizer(ignores_merges(), Value::Null, byte_level(), tokens.clone()),
         bytes.tokenizer(json!({}), Value::Null, steps(), tokens.clone()),
         bytes.tokenizer(ignores_merges(), Value::Null, steps(), tokens),
@@ -52,7 +52,7 @@ static TOKENIZERS: LazyLock<Vec<Compared>> = LazyLock::new(|| {
 
 /// How many cases to generate: `GRISTMILL_CASES`, or a few.
 fn cases() -> u32 {
-    std::env::var("GRISTMILL_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(200)
+    number("GRISTMILL_CASES", 200)
 }
 
 fn fragment() -> impl Strategy<Value = String> {

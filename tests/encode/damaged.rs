@@ -3,21 +3,16 @@
 //!
 //! `GRISTMILL_CASES` sets how many, `GRISTMILL_SEED` where to begin; a finding names its seed, which
 //! alone makes the case again. `GRISTMILL_TOKENIZERS` names files to damage beside the small ones made here.
-#![allow(clippy::unwrap_used)] // that is how a test fails
-
-#[allow(dead_code)] // shared with other tests
-mod encode_support;
-#[path = "../benches/mixtures.rs"]
-#[allow(dead_code)] // shared with other tests
-mod mixtures;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use _core::encode::{Encoder, Engine};
-use encode_support::{Model, added_tokens, after, byte_level, fallback, metaspace, prepend, replace, steps};
-use mixtures::Random;
 use serde_json::{Value, json};
+
+use crate::mixtures::{self, Random};
+use crate::number;
+use crate::support::{Model, added_tokens, after, byte_level, fallback, metaspace, prepend, replace, steps};
 
 /// What a value is replaced with: what the format knows, and what it does not.
 const WORDS: &[&str] = &[
@@ -71,10 +66,6 @@ const WORDS: &[&str] = &[
     "^$",
     "",
 ];
-
-fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|number| number.parse().ok()).unwrap_or(default)
-}
 
 /// Sound files of the structures in use, on small vocabularies.
 fn originals() -> Vec<Value> {
@@ -239,7 +230,7 @@ fn damaged_files_are_refused_or_exact() {
     for original in &originals {
         assert!(Encoder::from_bytes(original.to_string().as_bytes()).is_ok());
     }
-    let (cases, first) = (number("GRISTMILL_CASES", 300), number("GRISTMILL_SEED", 1));
+    let (cases, first) = (number("GRISTMILL_CASES", 300_u64), number("GRISTMILL_SEED", 1_u64));
     let (mut refused, mut fast, mut reference) = (0, 0, 0);
     let (mut findings, mut slowest) = (Vec::new(), (Duration::ZERO, 0));
     for seed in first..first + cases {
