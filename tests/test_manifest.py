@@ -330,3 +330,13 @@ def test_the_order_does_not_depend_on_how_paths_are_spelled(folder, monkeypatch)
         found = gm.Manifest.find(shards)
         assert [str(Path(path).resolve()) for path in found.paths] == list(expected.paths)
         assert found.fingerprint == expected.fingerprint
+
+
+def test_a_name_that_the_locale_cannot_spell_is_told_as_such(folder):
+    """Under `LC_ALL=C` the names of files are ASCII to Python."""
+    program = "import gristmill as gm\ngm.Manifest.find('\\u00e9.jsonl')"
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert "is not ascii, as this process expects of files' names: set PYTHONUTF8=1" in done.stderr

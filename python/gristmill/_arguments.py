@@ -3,6 +3,7 @@
 import numbers
 import operator
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -149,8 +150,13 @@ def utf8_path(path: str) -> str:
     """A shard's path as the core takes it: the bytes of its name as UTF-8, whatever the locale takes them for."""
     try:
         return os.fsencode(path).decode()
-    except UnicodeError:
-        raise ArgumentError(f"the name of the shard {path!r} is not UTF-8: rename it") from None
+    except UnicodeError as error:
+        encoding = sys.getfilesystemencoding()
+        if isinstance(error, UnicodeEncodeError) and encoding != "utf-8":
+            found = f"is not {encoding}, as this process expects of files' names: set PYTHONUTF8=1, or rename it"
+        else:
+            found = "is not UTF-8: rename it"
+        raise ArgumentError(f"the name of the shard {path!r} {found}") from None
 
 
 def tokenizer_file(path: "str | os.PathLike[str]") -> Path:

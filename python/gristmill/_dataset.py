@@ -86,7 +86,8 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
       shuffle_window: documents that are permuted together.
       epochs: how often the shards are read. None: for ever.
       shard_index: which of `shard_count` hosts this is.
-      shard_count: number of hosts; it must divide `lanes`.
+      shard_count: number of hosts; it must divide `lanes`. With finite `epochs` hosts end at different steps, each with
+        its own last lane.
       on_error: `"raise"`: stop at a record that cannot be used. `"quarantine"`: list it and go on.
       max_error_rate: share of a lane's records, 0 to 1, that may be quarantined, and, of as many shards as an average
         lane has, that may end before their end; beyond either the run stops. One such shard in each epoch is borne
@@ -251,7 +252,8 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
             always loaded whole, also where it splits the sequence axis.
 
         Returns:
-          A copy of the dataset. Its batches hold the rows of this process, in global order.
+          A copy of the dataset. Its batches hold the rows of this process, in global order. With finite `epochs` it
+          ends with the last of these lanes: processes end at different steps, unless `global_batches` loads them.
 
         Raises:
           MissingExtraError: JAX is not installed.

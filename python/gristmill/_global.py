@@ -60,7 +60,8 @@ def global_batches(dataset: PackedDataset, sharding: jax.sharding.Sharding) -> "
     if not isinstance(dataset, PackedDataset):
         raise ArgumentTypeError(
             f"global_batches: expected a PackedDataset, got {type(dataset).__name__}: only that can say when all hosts "
-            "have ended. For other Grain pipelines use jax.make_array_from_process_local_data"
+            "have ended. For other Grain pipelines use jax.make_array_from_process_local_data, and epochs=None or as "
+            "many steps on all hosts"
         )
     return GlobalBatches(dataset, sharding)
 

@@ -39,6 +39,9 @@ class HasThreads(_grain.Closable, _state_files.LoadsAnyProcessCount):
             "set_state() of another iterator of the dataset"
         )
 
+    def __iter__(self) -> Self:
+        return self
+
     def __enter__(self) -> Self:
         return self
 
