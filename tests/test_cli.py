@@ -256,6 +256,17 @@ def test_progress_is_a_plain_line_now_and_then(capsys, monkeypatch):
     assert capsys.readouterr().err == "packing: 25%, fast\npacking: 50%\npacking: 75%\n"
 
 
+def test_progress_is_lines_too_where_a_terminal_has_no_width(capfd, monkeypatch):
+    controller, terminal = pty.openpty()  # without a size, as programs make them that stand in for a terminal
+    with os.fdopen(terminal, "w") as stderr, monkeypatch.context() as patched:
+        patched.setattr(sys, "stderr", stderr)
+        with Progress("packing", 2, "B") as progress:
+            patched.setattr(progress, "_next_line", 0.0)
+            progress.show(1)
+        assert os.read(controller, 100) == b"packing: 50%\r\n"
+    os.close(controller)
+
+
 def test_a_log_that_cannot_be_written_ends_no_work(monkeypatch):
     full = Path("/dev/full").open("w", buffering=1)  # noqa: SIM115 - to close it is an error, too
     with monkeypatch.context() as patched:

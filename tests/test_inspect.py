@@ -150,8 +150,25 @@ def test_inspect_holds_no_line_in_python(tmp_path, capsys):
 
 
 def test_inspect_refuses_a_line_that_a_run_refuses(tmp_path, capsys):
-    path = shard_of(tmp_path, '"' + "a" * 2**27, '{"text": "b"}')
-    assert "record 0, byte 0: expected a line of at most 134217728 bytes" in fails(capsys, "inspect", path)
+    path = shard_of(tmp_path, json.dumps({"text": "a" * 2**27}), '{"text": "b"}')
+    said = fails(capsys, "inspect", path)
+    assert "record 0, byte 0: expected a line of at most 134217728 bytes" in said
+    assert "raise --max-document-bytes to read it" in said
+    assert run_json(capsys, "inspect", path, "--max-document-bytes", 2**28)["records_read"] == 2
+
+
+def test_inspect_shows_keys_as_they_are(tmp_path, capsys):
+    """A terminal does what control characters say; and no key has half of a surrogate pair."""
+    keys = ["\x1b[31mred\x07\n", "k" * 500, *(f"key {number}" for number in range(200))]
+    path = shard_of(tmp_path, json.dumps(dict.fromkeys(keys, "v")), '{"\\ud800k": "the longest of all the texts"}')
+    assert run_json(capsys, "inspect", path)["keys"]["\\ud800k"]["types"] == {"under a key with lone surrogates": 1}
+    assert _cli.run(["inspect", str(path)]) == 0
+    said = capsys.readouterr().out
+    assert r"'\x1b[31mred\x07\n'" in said
+    assert said.isprintable() or set(filter(lambda c: not c.isprintable(), said)) == {"\n"}
+    assert max(map(len, said.splitlines())) < 200
+    assert "and 103 more" in said
+    assert "text_field='\\x1b[31mred" in said
 
 
 def test_inspect_says_where_a_shard_is_damaged(tmp_path, capsys):
@@ -233,9 +250,13 @@ def test_a_tokenizer_that_was_cut_off_is_no_shard(tmp_path, tokenizer_json, caps
     assert f"{name} is no tokenizer: it starts as one, and cannot be read to its end" in message
 
 
+@pytest.mark.parametrize("zipped", [False, True])
 @pytest.mark.parametrize("row", [[], ["--row", 0]])
-def test_a_state_that_was_cut_off_is_no_shard(state, folder, capsys, row):
+def test_a_state_that_was_cut_off_is_no_shard(state, folder, capsys, row, zipped):
     os.truncate(state, 200)
+    if zipped:
+        whole = gzip.compress(state.read_bytes() + os.urandom(2000).hex().encode())
+        state.write_bytes(whole[: len(whole) // 2])
     options = [*row, *of_state(folder)] if row else []
     assert "is no saved state: it begins as one" in fails(capsys, "inspect", state, *options)
 
@@ -361,8 +382,12 @@ def test_inspect_row_of_a_checkpoint_folder(tmp_path, folder, capsys):
     [
         (2, ["--row", 16], "--row 16: a global batch has the rows 0 to 15"),
         (2, ["--row", 0, "--step", 1], "--step 1: the state is already at step 2; use a state saved earlier"),
-        (2, ["--row", 0, "--set", "seed=1"], "it already records the arguments: drop --set"),
-        (2, ["--row", 0, "--set", "prefetch=2"], "--set prefetch=2: expected each argument once"),
+        (2, ["--row", 0, "--set", "seed=1"], "is a saved state, which already records the arguments: drop --set"),
+        (
+            2,
+            ["--row", 0, "--set", "prefetch=2"],
+            "--set prefetch=2: expected an argument that this command does not set itself",
+        ),
         (2, ["--row", 0, "--set", "seed=1", "--set", "seed=2"], "--set seed=2: expected each argument once"),
         (1, ["--row", 0, "--special-tokens-in-text", "text"], "give --special-tokens-in-text as its Encoder had it"),
     ],

@@ -423,6 +423,32 @@ def test_records_left_out_are_listed(tmp_path, tokenizer_file, capsys):
     assert checked(capsys, "inspect", tmp_path / "packed")[1] == told
 
 
+def test_the_list_of_what_is_left_out_is_one_file_and_no_packed_one(tmp_path, tokenizer_file, capsys):
+    (tmp_path / "a.jsonl").write_text('{"text": "some words of a document"}\nbad\n' * 60)
+    packed = tmp_path / "packed"
+    options = ["--sequence-length", "16", "--batch-size", "2", "--rows-per-file", "4"]
+    options += ["--on-error", "quarantine", "--max-error-rate", "1"]
+    command = ["pack", tmp_path / "a.jsonl", "--tokenizer", tokenizer_file, "--output", packed, *options]
+    for name in ("part-00000.npy", "part-00000.json", ".lock", "index.json", "index.json.unfinished"):
+        code, said = checked(capsys, *command, "--quarantine-file", packed / name)
+        assert (code, "expected another name, packed files are written there" in said) == (1, True)
+        assert "--quarantine-file" in said
+    assert not packed.exists()
+    assert checked(capsys, *command)[0] == 0
+    for path in sorted(packed.glob("part-*"))[2:]:
+        path.unlink()
+    index = json.loads((packed / "index.json").read_text())
+    (packed / "index.json").write_text(json.dumps({**index, "complete": False}))
+    listed = packed / "quarantine.jsonl"
+    code, said = checked(capsys, *command, "--quarantine-file", tmp_path / "other.jsonl")
+    assert (code, f"expected '{listed}', in which the finished parts' records are listed" in said) == (1, True)
+    # The folder is elsewhere, and the list with it.
+    packed.rename(tmp_path / "moved")
+    command[command.index(packed)] = tmp_path / "moved"
+    assert checked(capsys, *command)[0] == 0
+    assert len((tmp_path / "moved/quarantine.jsonl").read_text().splitlines()) == 60
+
+
 @pytest.mark.parametrize("rows_per_file", [4, 1000])
 def test_what_truncation_drops_is_counted_and_shown(tmp_path, tokenizer_file, capsys, rows_per_file):
     (tmp_path / "a.jsonl").write_text("\n".join(json.dumps({"text": "word " * n}) for n in range(40)))
@@ -483,6 +509,16 @@ def test_special_tokens_in_text(tmp_path, tokenizer_file, encoder, capsys):
         assert checked(capsys, *arguments, "--output", output, "--special-tokens-in-text", way)[0] == 0
         assert np.count_nonzero(np.load(output / "part-00000.npy")[0, 0] == encoder.eos_id) == known
         assert checked(capsys, "verify", output)[1]["equal"]
+    code, said = checked(capsys, *arguments, "--output", output, "--special-tokens-in-text", "id")
+    assert (code, "special_tokens_in_text was 'text' and is 'id'" in said) == (1, True)
+
+
+def test_absolute_paths_need_no_working_folder(tmp_path, packing, capsys, monkeypatch):
+    (tmp_path / "removed").mkdir()
+    monkeypatch.chdir(tmp_path / "removed")
+    (tmp_path / "removed").rmdir()
+    assert checked(capsys, *packing(tmp_path / "packed"))[0] == 0
+    monkeypatch.chdir(tmp_path)
 
 
 def test_a_complete_folder_leaves_nothing_to_do(tmp_path, packing, capsys):

@@ -1,6 +1,7 @@
 """What an `Encoder` is made from: tokenizer.json, the files beside it, and what is refused."""
 
 import json
+import os
 import pickle
 from pathlib import Path
 
@@ -70,6 +71,20 @@ def test_a_file_of_another_kind_is_named(data, said):
     with pytest.raises(gm.TokenizerError, match=said) as caught:
         gm.Encoder.from_bytes(data)
     assert len(str(caught.value)) < 1000
+
+
+def test_a_pipe_is_no_tokenizer(tmp_path):
+    """To read it would be to wait for whoever writes."""
+    os.mkfifo(tmp_path / "tokenizer.json")
+    with pytest.raises(gm.TokenizerError, match="expected a regular file"):
+        gm.Encoder.from_file(tmp_path)
+
+
+def test_a_folder_s_name_need_not_be_utf_8(tmp_path):
+    folder = tmp_path / os.fsdecode(b"\xff")
+    folder.mkdir()
+    (folder / "tokenizer.json").write_text(json.dumps(WHOLE))
+    assert gm.Encoder.from_file(folder).vocab_size == 1
 
 
 def test_a_folder_of_another_kind_of_tokenizer_is_named(tmp_path):

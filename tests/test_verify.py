@@ -112,6 +112,20 @@ def test_a_note_that_cannot_be_read_is_a_difference(tmp_path, pack, capsys, chan
         assert found.endswith(f"; {REMEDY_OF_NOTE}")
 
 
+@pytest.mark.parametrize("place", range(0, 128, 3))
+def test_any_damage_to_a_header_is_a_difference(tmp_path, pack, capsys, place):
+    """NumPy reads a header as Python, and raises what its parser does."""
+    pack(tmp_path)
+    part = tmp_path / "part-00000.npy"
+    content = bytearray(part.read_bytes())
+    content[place] ^= 4
+    part.write_bytes(content)
+    code, found = checked(capsys, "verify", tmp_path)
+    # Of the spaces that leave room for the shape some may be anything that is space.
+    assert code == 3 or place > 60, found
+    assert checked(capsys, "inspect", tmp_path)[0] == 0
+
+
 def test_a_note_and_an_index_that_do_not_agree_are_both_named(tmp_path, pack, packing, capsys):
     pack(tmp_path)
     note, index = tmp_path / "part-00001.json", tmp_path / "index.json"
@@ -154,7 +168,7 @@ def test_a_file_that_is_of_no_part_is_a_difference(tmp_path, pack, capsys, name)
         (lambda index: index.pop("source"), "index.json is damaged: source is missing or has the wrong type"),
         (
             lambda index: index.update(source={"shards": []}),
-            "index.json is damaged: source.tokenizer, source.arguments is",
+            "index.json is damaged: source.sizes, source.tokenizer, source.special_tokens_in_text, source.arguments is",
         ),
         (lambda index: index.update(fields=None, fingerprint=5), "index.json is damaged: fields, fingerprint is"),
         (lambda index: index.update(format="zip"), "index.json is damaged: its format is 'zip'"),
@@ -164,6 +178,15 @@ def test_a_file_that_is_of_no_part_is_a_difference(tmp_path, pack, capsys, name)
         (lambda index: index.update(fields=["zzz"]), r"is damaged: its fields is \['zzz'\], and that of its source \["),
         (lambda index: index.update(dtype="junk"), "is damaged: its dtype is junk, and that of its source <i4"),
         (lambda index: index.update(own_lanes=[5]), r"is damaged: its own_lanes is \[5\], and that of its source"),
+        (
+            lambda index: index.pop("totals"),
+            "is damaged: of its totals documents, tokens, dropped_tokens, quarantined is",
+        ),
+        (lambda index: index["totals"].update(tokens="many"), "is damaged: of its totals tokens is missing or has"),
+        (
+            lambda index: index["source"].update(sizes=dict.fromkeys(index["source"]["sizes"], 1)),
+            "is damaged: its source.sizes are not those of its source",
+        ),
         (lambda index: index.update(sequence_length=0), "is damaged: its sequence_length is 0"),
         (lambda index: index.update(sequence_length=32), "is damaged: its sequence_length is 32, and that of its"),
     ],
@@ -395,6 +418,12 @@ def test_verify_sees_missing_and_cut_files_and_another_source(tmp_path, pack, ca
     assert "does not match this source: the shards are not those that were packed (missing: " in other[1]
     assert other[1].endswith(", lanes was 8 and is 1; name the right one with --shards and --tokenizer\n")
     assert checked(capsys, "verify", tmp_path, "--tokenizer", tokenizer_file)[0] == 0
+    index = json.loads((tmp_path / "index.json").read_text())
+    for name, gone in [("shards", [str(tmp_path / "gone")]), ("tokenizer", str(tmp_path / "gone"))]:
+        (tmp_path / "index.json").write_text(json.dumps({**index, "source": {**index["source"], name: gone}}))
+        code, said = checked(capsys, "verify", tmp_path)
+        advice = "; if they are elsewhere now, say where with --shards and --tokenizer\n"
+        assert (code, said.endswith(advice)) == (1, True), said
     assert "it has no index.json" in checked(capsys, "verify", tmp_path.parent)[1]
 
 
@@ -450,14 +479,20 @@ def test_what_may_not_be_read_is_no_difference(tmp_path, pack, capsys, monkeypat
     assert checked(capsys, "verify", tmp_path) == (1, f"error: cannot read '{tmp_path}/{name}': Permission denied\n")
 
 
-def test_an_index_without_a_list_of_its_shards(tmp_path, pack, capsys, shard_folder):
+def test_a_state_that_is_not_of_its_part_is_a_difference(tmp_path, pack, packing, capsys):
+    """A run that went on from it would leave rows out, or have them twice."""
     pack(tmp_path)
-    index = json.loads((tmp_path / "index.json").read_text())
-    del index["source"]["sizes"]
-    (tmp_path / "index.json").write_text(json.dumps(index))
-    assert checked(capsys, "verify", tmp_path)[0] == 0
-    said = checked(capsys, "verify", tmp_path, "--shards", shard_folder / "0003" / "*.gz")[1]
-    assert "does not match this source: the shards are not those that were packed, lanes" in said
+    notes = [tmp_path / f"part-{number:05}.json" for number in (1, 2)]
+    note, later = (json.loads(path.read_text()) for path in notes)
+    for name, value in [("lanes", later["state"]["lanes"]), ("step", note["state"]["step"] + 1)]:
+        notes[0].write_text(json.dumps({**note, "state": {**note["state"], name: value}}))
+        code, said = verified(capsys, tmp_path)
+        assert (code, f"{notes[0]} is damaged: its state is not the one" in said) == (3, True)
+    notes[0].write_text(json.dumps({**note, "state": {**note["state"], "lanes": later["state"]["lanes"]}}))
+    assert "is damaged: its state counts documents=" in verified(capsys, tmp_path, "--part", 2)[1]
+    notes[1].unlink()
+    code, said = checked(capsys, *packing(tmp_path))
+    assert (code, f"{notes[0]} is damaged: its state counts documents=" in said) == (1, True)
 
 
 # Of an ArrayRecord's own blocks, unlike of its records, some can be lost without harm.

@@ -118,7 +118,7 @@ def assert_encodable(name: str, value: Any) -> None:
 
 
 def path(name: str, value: Any) -> str:
-    """A path as a string that the core can use."""
+    """A path as a string."""
     if not isinstance(value, (str, os.PathLike)):
         raise wrong_type(name, value, "a path")
     found = os.fspath(value)
@@ -126,7 +126,7 @@ def path(name: str, value: Any) -> str:
         raise wrong_type(name, value, "a path of text")
     if not found or "\0" in found:
         raise ArgumentError(f"{name}={shortened(found)}: expected a path that is not empty and without NUL")
-    return valid_text(name, found)
+    return found
 
 
 def working_folder() -> str:

@@ -19,7 +19,7 @@ from gristmill._bench.command import bench
 from gristmill._core import __version__, build_info
 from gristmill._encoder import SpecialTokensInText
 from gristmill._errors import ArgumentError, ArgumentTypeError, GristmillError
-from gristmill._options import PathType, dataset_options, is_given, shard_path, special_tokens, tokenizer_file
+from gristmill._options import TABLE, PathType, dataset_options, is_given, shard_path, special_tokens, tokenizer_file
 from gristmill._output import INTERRUPTED, as_json_option, importing, notice, print_json, repeating_lost_interrupts
 from gristmill._pack.command import pack, verify
 
@@ -145,6 +145,13 @@ def demo(
     show_default=True,
     help="Records of a shard to look at.",
 )
+@click.option(
+    "--max-document-bytes",
+    type=click.IntRange(1),
+    default=TABLE["max_document_bytes"][1],
+    show_default=True,
+    help="Longest accepted line of a shard, inflated.",
+)
 @click.option("--text", help="With a tokenizer: text to encode.")
 @click.option("--row", type=click.IntRange(0), help="A row of a global batch, from 0: show where its text comes from.")
 @click.option(
@@ -158,6 +165,7 @@ def demo(
 def inspect(
     path: Path,
     records: int,
+    max_document_bytes: int,
     text: str | None,
     row: int | None,
     step: int | None,
@@ -183,6 +191,8 @@ def inspect(
       gristmill inspect 'red_pajama/*/*.gz' --row 5 --step 120 --tokenizer tokenizer.json \\
         --set batch_size=64 --set sequence_length=2048 --set text_field=raw_content
     """
+    options = {"records": "--records", "max_document_bytes": "--max-document-bytes"}
+    of_shards = [option for name, option in options.items() if is_given(name)]
     if row is None:
         if step is not None or shards or tokenizer or settings or special_tokens_in_text != "id":
             raise click.UsageError(
@@ -191,14 +201,15 @@ def inspect(
         with importing():
             from gristmill import _inspect
 
-        found, describe = _inspect.inspect(path, records=records, text=text), _inspect.describe
+        found = _inspect.inspect(path, records=records, max_document_bytes=max_document_bytes, text=text)
+        describe = _inspect.describe
         if text is not None and found["kind"] != "tokenizer":
             raise click.UsageError(f"--text needs a tokenizer, and {path} is not one")
-        if is_given("records") and found["kind"] != "shard":
-            raise click.UsageError(f"--records needs a shard, and {path} is not one")
+        if of_shards and found["kind"] != "shard":
+            raise click.UsageError(f"{of_shards[0]} needs a shard, and {path} is not one")
     else:
-        if is_given("records"):
-            raise click.UsageError("--records needs a shard to explain, and does not go with --row")
+        if of_shards:
+            raise click.UsageError(f"{of_shards[0]} needs a shard to explain, and does not go with --row")
         if text is not None:
             raise click.UsageError("--text needs a tokenizer, and does not go with --row")
         if tokenizer is None:

@@ -136,6 +136,8 @@ class Encoder:
         """
         path = _arguments.tokenizer_file(_arguments.path("path", path))
         try:
+            if path.exists() and not path.is_file():
+                raise TokenizerError(f"cannot read the tokenizer {str(path)!r}: expected a regular file")
             json_bytes = path.read_bytes()
         except FileNotFoundError as error:
             raise MissingTokenizerError(

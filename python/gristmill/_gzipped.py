@@ -1,8 +1,8 @@
 """Files that may be gzipped: their first bytes say so, and not their names."""
 
 import gzip
+import io
 from pathlib import Path
-from typing import IO
 
 _MAGIC = b"\x1f\x8b"
 
@@ -13,7 +13,7 @@ def is_gzip(path: Path) -> bool:
         return file.read(len(_MAGIC)) == _MAGIC
 
 
-def open_inflated(path: Path) -> "IO[bytes] | gzip.GzipFile":
+def open_inflated(path: Path) -> io.BufferedReader | gzip.GzipFile:
     """A file's bytes, inflated if it is gzipped."""
     return gzip.open(path, "rb") if is_gzip(path) else path.open("rb")
 

@@ -13,7 +13,6 @@ from gristmill import _arguments, _fingerprint, _glob, _gzipped, _state, _state_
 from gristmill._core import CURSOR_FIELDS, Records
 from gristmill._encoder import Encoder
 from gristmill._errors import MissingShardError, ShardError, StateError, TokenizerError
-from gristmill._options import TABLE
 from gristmill._pack import explain
 from gristmill._table import counted
 
@@ -24,6 +23,8 @@ _START = 2**20
 _PIECE = 2**12
 # Where shards may lie in a folder.
 _SHARDS = ("*.gz", "*.jsonl", "*/*.gz", "*/*.jsonl")
+_KEYS_SHOWN = 100
+_KEY_SHOWN = 80
 _DAMAGED = (EOFError, OSError, zlib.error)
 _BEGINS_AS_STATE = re.compile(rb'"fingerprint":\s*"manifest=')
 _BEGINS_AS_TOKENIZER = re.compile(rb'"(added_tokens|model)"\s*:\s*[\[{]')
@@ -31,13 +32,16 @@ _BEGINS_AS_TOKENIZER = re.compile(rb'"(added_tokens|model)"\s*:\s*[\[{]')
 _STARTS_AS_TOKENIZER = re.compile(rb'\{\s*"version"\s*:\s*"[0-9.]+"\s*,\s*"truncation"\s*:')
 
 
-def inspect(path: Path, *, records: int = 1000, text: str | None = None) -> dict[str, Any]:
+def inspect(
+    path: Path, *, records: int = 1000, max_document_bytes: int = 2**27, text: str | None = None
+) -> dict[str, Any]:
     """What is in a file.
 
     Args:
       path: a tokenizer.json or a folder with one, a shard, a state saved as JSON (gzipped or not), a checkpoint's
         folder with those of all processes, or packed files.
       records: how many records of a shard to look at.
+      max_document_bytes: longest accepted line of a shard, inflated.
       text: something for a tokenizer to encode.
 
     Returns:
@@ -59,7 +63,7 @@ def inspect(path: Path, *, records: int = 1000, text: str | None = None) -> dict
     if value is not None and isinstance(model := value.get("model"), dict) and "vocab" in model:
         return _tokenizer(path, value, text)
     state = _as_state(path, value)
-    return _shard(path, records) if state is None else _summary(path, state)
+    return _shard(path, records, max_document_bytes) if state is None else _summary(path, state)
 
 
 def _hint(path: Path) -> str:
@@ -106,8 +110,8 @@ def _whole_value(path: Path) -> dict[str, Any] | None:
     start = b""
     try:
         with _gzipped.open_inflated(path) as file:
-            # In pieces: of one that is cut off, what lies before is known.
-            while len(start) < _START and (piece := file.read(_PIECE)):
+            # What is there at once: of one that is cut off, what lies before is known.
+            while len(start) < _START and (piece := file.read1(_PIECE)):
                 start = (start + piece).lstrip()
             if start[:1] != b"{" or _is_record(start):
                 return None
@@ -214,12 +218,11 @@ def _describe_memory(found: dict[str, Any]) -> str:
     )
 
 
-def _shard(path: Path, records: int) -> dict[str, Any]:
+def _shard(path: Path, records: int, max_document_bytes: int) -> dict[str, Any]:
     kinds: dict[str, Counter[str]] = {}
     characters: Counter[str] = Counter()
     size = path.stat().st_size
-    _, longest_line, _ = TABLE["max_document_bytes"]
-    reader = Records(_arguments.utf8_path(str(path)), size, longest_line)
+    reader = Records(_arguments.utf8_path(str(path)), size, max_document_bytes)
     seen = 0
     while seen < records and (members := _next(reader, seen)) is not None:
         # Of equal keys the last one counts.
@@ -249,9 +252,9 @@ def _next(reader: Records, seen: int) -> "list[tuple[str, str, int]] | None":
     try:
         return reader.next()
     except ShardError as error:
-        if seen:
-            raise
-        reason = f"{error.reason}; it was taken for a shard, since it is no tokenizer, saved state or packed file"
+        reason = error.reason.replace("raise max_document_bytes=", "raise --max-document-bytes")
+        if not seen:
+            reason += "; it was taken for a shard, since it is no tokenizer, saved state or packed file"
         raise ShardError(error.shard, error.record, error.byte, reason) from None
 
 
@@ -274,13 +277,23 @@ def _describe_shard(found: dict[str, Any]) -> str:
     if not found["keys"]:
         return summary
     rows = [("key", "in records", "types", "characters a record")]
-    for key, seen in found["keys"].items():
+    for key, seen in list(found["keys"].items())[:_KEYS_SHOWN]:
         count = sum(seen["types"].values())
-        rows.append((key, f"{count:,}", ", ".join(seen["types"]), f"{seen['characters'] / count:,.0f}"))
+        # It may be anything, and hold what moves a terminal's cursor.
+        shown = key if key.isprintable() else repr(key)
+        if len(shown) > _KEY_SHOWN:
+            shown = shown[:_KEY_SHOWN] + "..."
+        rows.append((shown, f"{count:,}", ", ".join(seen["types"]), f"{seen['characters'] / count:,.0f}"))
+    if len(found["keys"]) > _KEYS_SHOWN:
+        rows.append((f"and {len(found['keys']) - _KEYS_SHOWN:,} more", "", "", ""))
     described = f"{summary}\n\n{_table.columns(rows, right=(1, 3))}"
     # They are in the order of how much text they hold.
     longest = next((key for key, seen in found["keys"].items() if "string" in seen["types"]), None)
-    return described if longest is None else f"{described}\n\nThe most text is under text_field={longest!r}."
+    return (
+        described
+        if longest is None
+        else f"{described}\n\nThe most text is under text_field={_arguments.shortened(longest)}."
+    )
 
 
 def _summary(path: Path, state: _state.State) -> dict[str, Any]:

@@ -70,13 +70,16 @@ def locate(
         with _naming_set():
             dataset = _dataset([str(path)], encoder, arguments)
         state = iter(dataset).get_state()
-    elif not shards or arguments:
-        raise ArgumentError(
-            f"{path} is a saved state: it already records the arguments: drop --set, and name its shards with --shards"
-        )
+    elif arguments:
+        raise ArgumentError(f"{path} is a saved state, which already records the arguments: drop --set")
+    elif not shards:
+        raise ArgumentError(f"{path} is a saved state: name its shards with --shards")
     else:
         _check_tokenizer(path, state, tokenizer, encoder)
-        dataset = _dataset(list(shards), encoder, _from_fingerprint(state["fingerprint"]))
+        try:
+            dataset = _dataset(list(shards), encoder, _from_fingerprint(state["fingerprint"]))
+        except ArgumentError as error:
+            raise StateError(f"{path} was saved with other shards or by another release: {error}") from error
     with _naming_set() if is_run else nullcontext():
         step, lane, element = _play(dataset, state, step, row)
     return {"kind": "row", "step": step, "row": row, "lane": lane, **_found(dataset, element)}
@@ -125,8 +128,10 @@ def _from_settings(settings: Iterable[str]) -> dict[str, Any]:
             raise ArgumentError(f"--set {setting}: expected name=value, such as sequence_length=2048")
         if name not in _ARGUMENTS:
             raise ArgumentError(f"--set {setting}: expected an argument of PackedDataset, which has none of this name")
-        if name in _SET_ALREADY or name in arguments:
-            raise ArgumentError(f"--set {setting}: expected each argument once, {name} is set already; leave this out")
+        if name in _SET_ALREADY:
+            raise ArgumentError(f"--set {setting}: expected an argument that this command does not set itself")
+        if name in arguments:
+            raise ArgumentError(f"--set {setting}: expected each argument once")
         arguments[name] = value if name in _STRINGS else _literal(value)
     return arguments
 

@@ -1,5 +1,6 @@
 """Progress on stderr: a bar on a terminal, elsewhere a plain line now and then."""
 
+import os
 import sys
 import time
 from types import TracebackType
@@ -30,7 +31,8 @@ class Progress:
         self._next_line = time.monotonic() + self._interval
         self._bar = (
             tqdm(desc=what, total=round(total), unit=unit, unit_scale=True, leave=False, dynamic_ncols=True)
-            if sys.stderr.isatty()
+            # Some programs that stand in for a terminal give it no width, and a bar would show nothing.
+            if sys.stderr.isatty() and os.get_terminal_size(sys.stderr.fileno()).columns
             else None
         )
 

@@ -195,8 +195,8 @@ fn hash(line: &[u8]) -> u64 {
 
 fn failed(config: &QuarantineFileConfig, what: &str, error: &io::Error) -> Error {
     Error::System(format!(
-        "cannot {what} quarantine_file={:?}: {error}; once that is mended, go on from the last saved state with a new \
-         iterator",
+        "cannot {what} quarantine_file={:?}: {error}; once that is mended, go on from the last saved state, with a \
+         new iterator or the same command",
         config.path
     ))
 }

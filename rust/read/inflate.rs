@@ -19,6 +19,7 @@ const MAGIC: [u8; 2] = [0x1f, 0x8b];
 /// What is sometimes found in place of a shard, by its first bytes, with which no line of JSON begins; and what to do.
 const OTHERS: [(&[u8], &str); 14] = [
     (b"\x28\xb5", "Zstandard: convert it"),
+    (b"\x50\x2a\x4d\x18", "Zstandard: convert it"),
     (b"\xfd7", "xz: convert it"),
     (b"BZh", "bzip2: convert it"),
     (b"PK", "a zip archive: convert it"),
@@ -29,7 +30,6 @@ const OTHERS: [(&[u8], &str); 14] = [
     (b"\xfe\xff", "UTF-16: convert it"),
     (b"version https://git-lfs", "a pointer of Git LFS: fetch what it stands for, with git lfs pull"),
     (b"<!doctype html", "a web page: fetch the shard again"),
-    (b"<!DOCTYPE html", "a web page: fetch the shard again"),
     (b"<html", "a web page: fetch the shard again"),
     (b"<?xml", "XML, as a store's error is: fetch the shard again"),
 ];
@@ -45,6 +45,14 @@ const HEAD: usize = {
     }
     longest
 };
+
+/// Whether bytes begin with others: markup in any case, behind a byte order mark and space.
+fn begins_with(bytes: &[u8], beginning: &[u8]) -> bool {
+    let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    let markup = || text.trim_ascii_start().get(..beginning.len());
+    bytes.starts_with(beginning)
+        || beginning[0] == b'<' && markup().is_some_and(|start| start.eq_ignore_ascii_case(beginning))
+}
 
 /// The inflated bytes of a shard.
 pub(super) struct Inflated {
@@ -66,7 +74,7 @@ impl Inflated {
         let mut head = Vec::new();
         let looked = source.by_ref().take(HEAD as u64).read_to_end(&mut head);
         let expected = if named_gz { "gzip data" } else { "gzip data or plain JSON lines" };
-        let format = match OTHERS.iter().find(|(beginning, _)| head.starts_with(beginning)) {
+        let format = match OTHERS.iter().find(|(beginning, _)| begins_with(&head, beginning)) {
             Some((_, other)) => return Err(format!("expected {expected}, found {other}")),
             None if head.starts_with(&MAGIC) => Format::Gzip(Box::default()),
             None if !named_gz => Format::Plain,

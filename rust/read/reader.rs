@@ -114,7 +114,7 @@ impl ShardReader {
             Ok(Skipped::ToTarget) => Ok(()),
             Ok(Skipped::Elsewhere(found)) => Err(Error::State(format!(
                 "{}: expected record {} to start at byte {} as the state says, but {found}; the shard is not the \
-                 one that the state was saved with",
+                 one that the state was saved with: bring that one back",
                 self.path, position.record, position.byte
             ))),
             Err(reason) => Err(self.lost(reason).into()),

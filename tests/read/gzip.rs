@@ -192,6 +192,10 @@ fn other_formats_are_named() {
         ),
         (b"<!doctype html>", "a web page: fetch the shard again"),
         (b"<!DOCTYPE html>", "a web page: fetch the shard again"),
+        (b"\r\n  <!Doctype HTML>", "a web page: fetch the shard again"),
+        (b"<HTML lang=\"en\">", "a web page: fetch the shard again"),
+        (b"\xef\xbb\xbf<?xml version=\"1.0\"?>", "XML, as a store's error is: fetch the shard again"),
+        (b"\x50\x2a\x4d\x18\0\0\0\0", "Zstandard: convert it"),
         (b"<html>", "a web page: fetch the shard again"),
         (b"<?xml version", "XML, as a store's error is: fetch the shard again"),
     ] {

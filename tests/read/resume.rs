@@ -107,7 +107,7 @@ fn words_of_a_wrong_place() {
             error.to_string(),
             format!(
                 "{}: expected record {record} to start at byte {byte} as the state says, but {found}; the shard is \
-                 not the one that the state was saved with",
+                 not the one that the state was saved with: bring that one back",
                 shard.path
             )
         );

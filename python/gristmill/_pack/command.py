@@ -77,7 +77,7 @@ def pack(
         from gristmill._dataset import PackedDataset
         from gristmill._encoder import Encoder
         from gristmill._pack import explain
-        from gristmill._pack.folder import QUARANTINE
+        from gristmill._pack.folder import QUARANTINE, check_list
         from gristmill._pack.run import make_folder
         from gristmill._pack.run import pack as run
 
@@ -92,14 +92,16 @@ def pack(
             f"{unknown[0]!r}: expected one of {', '.join(dataset._settings.shapes)}", param_hint="--field"
         )
     if arguments["on_error"] == "quarantine":
+        listed = _absolute(Path(quarantine_file or output / QUARANTINE))
+        check_list(listed, output)
         make_folder(output)
-        arguments["quarantine_file"] = str(Path.cwd() / (quarantine_file or output / QUARANTINE))
+        arguments["quarantine_file"] = str(listed)
         dataset = PackedDataset(dataset.manifest, tokenizer=encoder, **arguments)
     # Relative names would mean something else wherever `verify` is called.
     source = {
         "shards": [_from_anywhere(shard) for shard in shards],
         "sizes": sizes_by_path(dataset.manifest),
-        "tokenizer": str(Path.cwd() / tokenizer),
+        "tokenizer": str(_absolute(tokenizer)),
         "special_tokens_in_text": special_tokens_in_text,
         "arguments": arguments,
     }
@@ -166,8 +168,15 @@ def verify(
     return 0 if found["equal"] and (found["complete"] or part is not None) else DIFFERENT
 
 
+def _absolute(path: Path) -> Path:
+    """The path that means in any folder what this one means here; that of a removed folder is no matter if it does."""
+    return path if path.is_absolute() else Path.cwd() / path
+
+
 def _from_anywhere(shards: str) -> str:
     """The path or glob that means in any folder what this one means here."""
+    if Path(shards).is_absolute():
+        return shards
     here = Path.cwd()
     # What exists is taken as it is; in a glob, the folder's own name may look like one.
     exists = (here / shards).exists()

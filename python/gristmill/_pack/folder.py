@@ -38,7 +38,7 @@ _SAYS = {
 }
 # What the fingerprint of another stream says already, or brings with it.
 _OF_STREAM = frozenset({"dtype", "fields", "sequence_length", "own_lanes", "fingerprint"})
-_SOURCE = {"shards": list, "tokenizer": str, "arguments": dict}
+_SOURCE = {"shards": list, "sizes": dict, "tokenizer": str, "special_tokens_in_text": str, "arguments": dict}
 # What the items of lists are.
 _LISTS = {"fields": str, "own_lanes": int, "source.shards": str}
 _BEHIND = {"state": dict, "pending": list}
@@ -89,6 +89,8 @@ class Folder:
             raise damaged_index(index, f"{', '.join(wrong)} lists items of the wrong type")
         if found["sequence_length"] < 1:
             raise damaged_index(index, f"its sequence_length is {found['sequence_length']}")
+        if found.get("complete") and (wrong := _wrong(found.get("totals"), dict.fromkeys(COUNTED, int))):
+            raise damaged_index(index, f"of its totals {', '.join(wrong)} is missing or has the wrong type")
         return cls(index.parent, found)
 
     @classmethod
@@ -122,7 +124,7 @@ class Folder:
     def _check_goes_on(self, wanted: dict[str, Any], changed: list[str], parts: int) -> None:
         saved, current = self.index["fingerprint"], wanted["fingerprint"]
         behind = _state.check(self.note(parts - 1)["state"])
-        told = said_of_changes(self.index["source"], wanted["source"]["sizes"]) if saved != current else {}
+        told = said_of_changes(self.index["source"], wanted["source"]) if saved != current else {}
         different = _fingerprint.hindrances(saved, current, _state.has_left_out(behind), **told)
         said = _OF_STREAM if different else {"fingerprint"}
         reasons = [different] if different else []
@@ -191,7 +193,7 @@ class Folder:
             items = self._format.read(path, self.index["dtype"], shape)
         except PermissionError as error:
             raise GristmillError(f"cannot read {str(error.filename or path)!r}: {error.strerror}") from error
-        except (GristmillError, OSError, RuntimeError, ValueError) as error:
+        except Exception as error:  # NumPy reads a header with Python's own tokenizer, which raises errors of its own
             raise DamagedError(f"cannot be read: {' '.join(str(error).split())}") from error
         if len(items) != part["items"]:
             raise DamagedError(f"the file holds {counted(len(items), 'item')}, and {part['items']:,} were written")
@@ -212,6 +214,10 @@ class Folder:
         """All that is noted of a finished part: what it holds, and `state` and `pending` after it."""
         note: dict[str, Any] = files.read_json(self.note_path(number), REMEDY_OF_NOTE)
         return note
+
+    def damaged_note(self, number: int, what: str) -> DamagedError:
+        """The error for a note that holds what it cannot have been written with."""
+        return DamagedError(f"{self.note_path(number)} is damaged: {what}; {REMEDY_OF_NOTE}")
 
     def write_note(self, number: int, note: dict[str, Any]) -> None:
         """Makes a part count; its files must be finished."""
@@ -283,10 +289,10 @@ class Folder:
 
     def totals(self, parts: list[dict[str, Any]]) -> dict[str, int]:
         """`items` and `bytes` of all parts, and what was counted: if all are there, also after the last row."""
-        of_parts = {name: sum(part[name] for part in parts) for name in ("items", *COUNTED)}
-        if self.is_complete(parts) and not _wrong(self.index.get("totals"), dict.fromkeys(COUNTED, int)):
-            of_parts |= {name: self.index["totals"][name] for name in COUNTED}
-        return {**of_parts, "bytes": sum(size for part in parts for size in part["files"].values())}
+        counts = {name: sum(part[name] for part in parts) for name in ("items", *COUNTED)}
+        if self.is_complete(parts):
+            counts |= {name: self.index["totals"][name] for name in COUNTED}
+        return {**counts, "bytes": sum(size for part in parts for size in part["files"].values())}
 
 
 def _wrong(found: Any, types: Mapping[str, type]) -> list[str]:
@@ -310,6 +316,30 @@ def check_free(path: Path) -> None:
     if (path / INDEX).exists():
         return
     files.check_empty(path, {files.LOCK, INDEX + files.UNFINISHED}, "packed files", mark=INDEX)
+
+
+def check_list(path: Path, folder: Path) -> None:
+    """Checks that what is left out can be listed in the file at `path` while packed files are written into a folder.
+
+    Raises:
+      GristmillError: it has the name of one of those, or a run that goes on there has begun another list.
+    """
+    name = path.name
+    own = name in (INDEX, files.LOCK) or name.endswith(files.UNFINISHED) or _PART_FILE.match(name)
+    if own and path.parent.resolve() == folder.resolve():
+        raise GristmillError(f"quarantine_file={str(path)!r}: expected another name, packed files are written there")
+    if not (folder / INDEX).is_file():
+        return
+    begun = Folder.open(folder)
+    parts = begun.parts()
+    before = begun.index["source"]["arguments"].get("quarantine_file")
+    if not before or begun.is_complete(parts) or not begun.totals(parts)["quarantined"]:
+        return
+    # One that is gone has moved, be it with the folder.
+    if Path(before).is_file() and Path(before).resolve() != path.resolve():
+        raise GristmillError(
+            f"quarantine_file={str(path)!r}: expected {before!r}, in which the finished parts' records are listed"
+        )
 
 
 def is_part(path: Path) -> bool:

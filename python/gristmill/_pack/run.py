@@ -10,7 +10,7 @@ from gristmill._dataset import PackedDataset
 from gristmill._errors import GristmillError
 from gristmill._iterator import PackedDatasetIterator
 from gristmill._pack import files, megatron
-from gristmill._pack.folder import COUNTED, REMEDY_OF_NOTE, Folder, check_free
+from gristmill._pack.folder import COUNTED, Folder, check_free
 from gristmill._pack.formats import FORMATS
 from gristmill._pack.units import Unit
 from gristmill._progress import Progress
@@ -118,18 +118,26 @@ def make_index(dataset: PackedDataset, file_format: str, fields: Sequence[str]) 
     }
 
 
-def go_behind(folder: Folder, number: int, iterator: PackedDatasetIterator, unit: Unit) -> None:
-    """Takes the iterator of a stream, and what takes its batches apart, to where a finished part ends.
+def go_behind(folder: Folder, parts: list[dict[str, Any]], iterator: PackedDatasetIterator, unit: Unit) -> None:
+    """Takes the iterator of a stream, and what takes its batches apart, to where the last of some parts ends.
 
     Raises:
-      DamagedError: the note of the part does not fit them.
+      DamagedError: the note of that part does not fit them, or the parts.
     """
+    number = len(parts) - 1
     note = folder.note(number)
     try:
         iterator.set_state(note["state"])
         unit.set_pending(note["pending"])
     except GristmillError as error:
-        raise files.DamagedError(f"{folder.note_path(number)} is damaged: {error}; {REMEDY_OF_NOTE}") from None
+        raise folder.damaged_note(number, str(error)) from None
+    counts = iterator.stats()
+    held = {name: sum(part[name] for part in parts) for name in COUNTED}
+    if wrong := [name for name in COUNTED if counts[name] != held[name]]:
+        name = wrong[0]
+        raise folder.damaged_note(
+            number, f"its state counts {name}={counts[name]:,}, and the parts hold {held[name]:,}"
+        )
 
 
 def _write_parts(dataset: PackedDataset, folder: Folder, parts: list[dict[str, Any]]) -> dict[str, int]:
@@ -143,7 +151,7 @@ def _write_parts(dataset: PackedDataset, folder: Folder, parts: list[dict[str, A
     part: _Part | None = None
     with PackedDatasetIterator(dataset._settings) as iterator, _Shown(dataset) as shown:
         if number:
-            go_behind(folder, number - 1, iterator, unit)
+            go_behind(folder, parts, iterator, unit)
         before = iterator.stats()
         shown.begin(before["tokens"])
         try:

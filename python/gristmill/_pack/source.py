@@ -9,23 +9,22 @@ from gristmill._manifest import below_common_folder
 _NAMED = 5
 
 
-def said_of_changes(packed: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, str]:
+def said_of_changes(packed: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
     """What to say of a manifest and a tokenizer with other fingerprints, in place of these.
 
     Args:
       packed: what the index says of the source.
-      sizes: the shards that are there now: their sizes by their paths from the root.
+      now: what it would say now.
     """
-    return {
-        "manifest": _other_shards(packed.get("sizes"), sizes),
-        "tokenizer": "the tokenizer is not the one that was packed with",
-    }
+    special = "special_tokens_in_text"
+    if packed[special] == now[special]:
+        tokenizer = "the tokenizer is not the one that was packed with"
+    else:
+        tokenizer = f"{special} was {packed[special]!r} and is {now[special]!r}"
+    return {"manifest": _other_shards(packed["sizes"], now["sizes"]), "tokenizer": tokenizer}
 
 
-def _other_shards(packed: Any, now: Mapping[str, int]) -> str:
-    said = "the shards are not those that were packed"
-    if not isinstance(packed, dict) or not packed:  # An index made before they were noted lacks them.
-        return said
+def _other_shards(packed: Mapping[str, int], now: Mapping[str, int]) -> str:
     if packed.keys().isdisjoint(now):  # They are somewhere else by now.
         packed, now = (dict(zip(below_common_folder(sizes), sizes.values(), strict=True)) for sizes in (packed, now))
     found = {
@@ -33,7 +32,8 @@ def _other_shards(packed: Any, now: Mapping[str, int]) -> str:
         "not packed": now.keys() - packed.keys(),
         "of another size": {path for path in packed.keys() & now.keys() if packed[path] != now[path]},
     }
-    return f"{said} ({'; '.join(f'{what}: {_some(paths)}' for what, paths in found.items() if paths)})"
+    differences = "; ".join(f"{what}: {_some(paths)}" for what, paths in found.items() if paths)
+    return f"the shards are not those that were packed ({differences})"
 
 
 def _some(paths: Collection[str]) -> str:

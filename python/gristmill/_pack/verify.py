@@ -10,7 +10,13 @@ import numpy as np
 from gristmill import _fingerprint
 from gristmill._dataset import PackedDataset
 from gristmill._encoder import Encoder
-from gristmill._errors import ArgumentError, ArgumentTypeError, GristmillError
+from gristmill._errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    GristmillError,
+    MissingShardError,
+    MissingTokenizerError,
+)
 from gristmill._iterator import Element, PackedDatasetIterator
 from gristmill._manifest import sizes_by_path
 from gristmill._pack.files import DamagedError
@@ -79,13 +85,14 @@ def _source_dataset(
     if folder.totals(parts)["quarantined"]:
         # A packing that was gone on with may have a stricter policy by its end than it began with.
         other |= {"on_error": "quarantine", "max_error_rate": 1.0}
-    # An index made before there was the option lacks it.
-    special = source.get("special_tokens_in_text", "id")
+    special = source["special_tokens_in_text"]
     try:
         encoder = Encoder.from_file(
             tokenizer or source["tokenizer"], engine="reference", special_tokens_in_text=special
         )
         return PackedDataset(list(shards) or source["shards"], tokenizer=encoder, **{**source["arguments"], **other})
+    except (MissingShardError, MissingTokenizerError) as error:
+        raise type(error)(f"{error}; if they are elsewhere now, say where with --shards and --tokenizer") from error
     except (ArgumentError, ArgumentTypeError) as error:
         raise GristmillError(f"{folder.path / INDEX}: the source cannot be packed again as it says: {error}") from error
     except (KeyError, TypeError) as error:
@@ -106,7 +113,9 @@ def _check_source(folder: Folder, dataset: PackedDataset) -> None:
         reason = _fingerprint.differences(
             packed,
             source,
-            **said_of_changes(folder.index["source"], sizes_by_path(dataset.manifest)),
+            **said_of_changes(
+                folder.index["source"], {**folder.index["source"], "sizes": sizes_by_path(dataset.manifest)}
+            ),
         )
         raise GristmillError(
             f"{folder.path} does not match this source: {reason}; name the right one with --shards and --tokenizer"
@@ -116,6 +125,9 @@ def _check_source(folder: Folder, dataset: PackedDataset) -> None:
             raise damaged_index(
                 folder.path / INDEX, f"its {name} is {folder.index[name]}, and that of its source {value}"
             )
+    # In the order of the manifest: the shards may be elsewhere by now.
+    if list(folder.index["source"]["sizes"].values()) != list(sizes_by_path(dataset.manifest).values()):
+        raise damaged_index(folder.path / INDEX, "its source.sizes are not those of its source")
 
 
 def _first_difference(
@@ -127,7 +139,7 @@ def _first_difference(
     with closing(iter(dataset)) as iterator, Progress("verifying", total, " batches") as progress:
         unit = make_unit(dataset, folder.index)
         if only:
-            go_behind(folder, only - 1, iterator, unit)
+            go_behind(folder, parts[:only], iterator, unit)
         batches = _shown(iterator, progress)
         for number in chosen:
             try:
@@ -195,6 +207,10 @@ def _part_difference(
     after = iterator.stats()
     if wrong := _wrong_counts(part, {name: after[name] - before[name] for name in COUNTED}):
         return {**where, "what": f"{folder.note_path(number).name}: {wrong}"}
+    note = folder.note(number)
+    state = {**iterator.get_state(), "fingerprint": note["state"].get("fingerprint")}  # where the policy may differ
+    if (note["state"], note["pending"]) != (state, unit.pending()):
+        raise folder.damaged_note(number, "its state is not the one that the source has after the part")
     return None
 
 

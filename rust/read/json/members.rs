@@ -1,15 +1,15 @@
 //! What a record contains, by its keys: for people who inspect a shard.
 
 use super::fault::Fault;
-use super::sink::{Append, Sink};
+use super::sink::Sink;
 use super::{Scanner, for_each_member};
 
 /// A key of a record, and what its value is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
-    /// The key, without lone surrogates.
+    /// The key; what of it is a lone surrogate as it is escaped.
     pub key: String,
-    /// The kind of its value.
+    /// The kind of its value, or that its key is none that a run could be asked for.
     pub kind: &'static str,
     /// The number of characters if it is a string.
     pub characters: usize,
@@ -19,10 +19,11 @@ pub struct Member {
 pub(in crate::read) fn members(line: &[u8]) -> Result<Vec<Member>, Fault> {
     let mut members = Vec::new();
     for_each_member(line, |scanner| {
-        let mut key = String::new();
-        scanner.key(&mut Append { text: &mut key, lone_surrogate: None })?;
+        let mut key = Key { line, text: String::new(), is_text: true };
+        scanner.key(&mut key)?;
         let (kind, characters) = scanner.kind()?;
-        members.push(Member { key, kind, characters });
+        let kind = if key.is_text { kind } else { "under a key with lone surrogates" };
+        members.push(Member { key: key.text, kind, characters });
         Ok(())
     })?;
     Ok(members)
@@ -47,6 +48,29 @@ impl Scanner<'_> {
         };
         self.value()?;
         Ok((kind, 0))
+    }
+}
+
+/// A key that is shown.
+struct Key<'a> {
+    line: &'a [u8],
+    text: String,
+    is_text: bool,
+}
+
+impl Sink for Key<'_> {
+    fn literal(&mut self, text: &str) {
+        self.text.push_str(text);
+    }
+
+    fn char(&mut self, c: char) {
+        self.text.push(c);
+    }
+
+    fn lone_surrogate(&mut self, at: usize) {
+        let escape = &self.line[at..at + r"\ud800".len()];
+        self.text.push_str(&String::from_utf8_lossy(escape));
+        self.is_text = false;
     }
 }
 
@@ -79,7 +103,7 @@ mod tests {
     #[test]
     fn all_members_are_told_with_what_they_are() {
         let line = br#" {"a\u0062": "\u00e9\n\ud83d\ude00x", "n": -1.5e3, "n": null, "": [{}], "o": {"a": 1}, "t": true,
-            "s": "\ud800"} "#;
+            "s": "\ud800", "\uDC00k": "xy"} "#;
         let found: Vec<_> =
             members(line).unwrap().into_iter().map(|m| (m.key, m.kind, m.characters)).collect();
         let expected = [
@@ -90,6 +114,7 @@ mod tests {
             ("o", "object", 0),
             ("t", "boolean", 0),
             ("s", "string with lone surrogates", 1),
+            (r"\uDC00k", "under a key with lone surrogates", 2),
         ];
         assert_eq!(found, expected.map(|(key, kind, characters)| (key.to_owned(), kind, characters)));
         assert_eq!(members(b"{}").unwrap(), []);
