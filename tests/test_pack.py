@@ -153,9 +153,9 @@ def test_no_part_is_without_a_document(tmp_path, pack, capsys, monkeypatch):
     assert checked(capsys, "verify", tmp_path / "whole")[1]["equal"]
     write_note = Folder.write_note
 
-    def killed(folder, number, note):
-        write_note(folder, number, note)
-        if number == 20:
+    def killed(folder, note):
+        write_note(folder, note)
+        if note["number"] == 20:
             raise KilledError
 
     with monkeypatch.context() as patched:
@@ -331,7 +331,7 @@ def test_a_folder_s_other_files_are_left_alone_and_a_damaged_note_is_named(tmp_p
     (tmp_path / "a/part-00001.json").write_text("{}")
     code, found = checked(capsys, "verify", tmp_path / "a")
     assert code == 3
-    assert "part-00001.json is not the note of a packed part: files, " in found["difference"]["what"]
+    assert "part-00001.json is not the note of a packed part: documents, " in found["difference"]["what"]
     (tmp_path / "a/part-00001.json").unlink()
     index = json.loads((tmp_path / "a/index.json").read_text())
     del index["complete"], index["parts"]

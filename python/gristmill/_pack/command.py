@@ -11,6 +11,7 @@ from gristmill._encoder import SpecialTokensInText
 from gristmill._manifest import sizes_by_path
 from gristmill._output import as_json_option, importing, print_json
 from gristmill._pack.formats import FORMATS
+from gristmill._pack.forms import Source
 
 # What `verify` exits with when files and source differ.
 DIFFERENT = 3
@@ -98,7 +99,7 @@ def pack(
         arguments["quarantine_file"] = str(listed)
         dataset = PackedDataset(dataset.manifest, tokenizer=encoder, **arguments)
     # Relative names would mean something else wherever `verify` is called.
-    source = {
+    source: Source = {
         "shards": [_from_anywhere(shard) for shard in shards],
         "sizes": sizes_by_path(dataset.manifest),
         "tokenizer": str(_absolute(tokenizer)),

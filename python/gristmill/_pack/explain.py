@@ -10,6 +10,7 @@ from gristmill._encoder import as_encoder
 from gristmill._errors import TokenizerError
 from gristmill._pack import folder, megatron
 from gristmill._pack.files import DamagedError
+from gristmill._pack.forms import Part
 from gristmill._pack.units import IDS, IS_TOKEN
 from gristmill._table import counted
 
@@ -110,7 +111,7 @@ def of_the_source(found: dict[str, Any]) -> str:
     return f"{counted(found['documents'], 'document')}, {dropped}, {counted(found['quarantined'], 'record')} left out"
 
 
-def _first(packed: folder.Folder, parts: list[dict[str, Any]]) -> dict[str, Any] | None:
+def _first(packed: folder.Folder, parts: list[Part]) -> dict[str, Any] | None:
     """How the first item begins.
 
     Raises:

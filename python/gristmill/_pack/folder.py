@@ -7,17 +7,18 @@ quarantine.jsonl  the records that were left out, if that is allowed
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from gristmill import _core, _fingerprint, _state
 from gristmill._errors import GristmillError, MissingShardError
 from gristmill._pack import files
 from gristmill._pack.files import DamagedError
 from gristmill._pack.formats import FORMATS, Format
+from gristmill._pack.forms import COUNTED, Counts, Index, Note, Packing, Part, wrong
 from gristmill._pack.source import said_of_changes
 from gristmill._table import counted
 
@@ -26,29 +27,12 @@ PART = "part-"
 _PART_FILE = re.compile(PART + r"(\d{5,})\.")
 QUARANTINE = "quarantine.jsonl"
 VERSION = 2
-_SAYS = {
-    "format": str,
-    "dtype": str,
-    "fields": list,
-    "sequence_length": int,
-    "rows_per_file": int,
-    "own_lanes": list,
-    "fingerprint": str,
-    "source": dict,
-}
 # What the fingerprint of another stream says already, or brings with it.
 _OF_STREAM = frozenset({"dtype", "fields", "sequence_length", "own_lanes", "fingerprint"})
-_SOURCE = {"shards": list, "sizes": dict, "tokenizer": str, "special_tokens_in_text": str, "arguments": dict}
-# What the items of lists are.
-_LISTS = {"fields": str, "own_lanes": int, "source.shards": str}
-_BEHIND = {"state": dict, "pending": list}
 _AT_THE_END = ("complete", "totals", "parts")
-# What is counted of the stream: between the starts of a part and of the next.
-COUNTED = ("documents", "tokens", "dropped_tokens", "quarantined")
 # What to do about a damaged file.
 _REMEDY_OF_INDEX = "bring it back, or pack again into another folder"
 REMEDY_OF_NOTE = "bring it back, or remove it and all later notes to have these parts written again"
-_HOLDS = {"files": dict, "batches": int, "items": int, **dict.fromkeys(COUNTED, int)}
 
 
 @dataclass(frozen=True)
@@ -61,7 +45,7 @@ class Folder:
     """
 
     path: Path
-    index: dict[str, Any]
+    index: Index
 
     @classmethod
     def open(cls, path: Path) -> "Folder":
@@ -81,26 +65,24 @@ class Folder:
             raise GristmillError(f"{index} is not the index of packed files")
         if found.get("version") != VERSION:
             raise GristmillError(f"{index} has version {found.get('version')}, and this gristmill knows {VERSION}")
-        if wrong := _wrong(found, _SAYS) or [f"source.{name}" for name in _wrong(found["source"], _SOURCE)]:
-            raise damaged_index(index, f"{', '.join(wrong)} is missing or has the wrong type")
+        if missing := wrong(found, Index):
+            raise damaged_index(index, f"{', '.join(missing)} is missing or has the wrong type")
         if found["format"] not in FORMATS:
             raise damaged_index(index, f"its format is {found['format']!r}")
-        if wrong := [name for name, kind in _LISTS.items() if any(type(item) is not kind for item in _at(found, name))]:
-            raise damaged_index(index, f"{', '.join(wrong)} lists items of the wrong type")
         if found["sequence_length"] < 1:
             raise damaged_index(index, f"its sequence_length is {found['sequence_length']}")
-        if found.get("complete") and (wrong := _wrong(found.get("totals"), dict.fromkeys(COUNTED, int))):
-            raise damaged_index(index, f"of its totals {', '.join(wrong)} is missing or has the wrong type")
+        if found.get("complete") and not found.keys() >= {"totals", "parts"}:
+            raise damaged_index(index, "it is complete, and its totals or parts are missing")
         return cls(index.parent, found)
 
     @classmethod
-    def create(cls, path: Path, index: dict[str, Any]) -> "Folder":
+    def create(cls, path: Path, index: Packing) -> "Folder":
         """The folder at `path`: a new one, or one of the same stream, to go on with.
 
         Raises:
           GristmillError: the folder holds something else.
         """
-        wanted = {"kind": "gristmill pack", "version": VERSION, **index}
+        wanted: dict[str, Any] = {"kind": "gristmill pack", "version": VERSION, **index}
         if (path / INDEX).exists():
             folder = cls.open(path)
             changed = [name for name in wanted if folder.index.get(name) != wanted[name]]
@@ -119,7 +101,7 @@ class Folder:
             check_free(path)
         wanted.setdefault("gristmill", _core.__version__)
         files.write_json(path / INDEX, wanted)
-        return cls(path, wanted)
+        return cls(path, cast(Index, wanted))
 
     def _check_goes_on(self, wanted: dict[str, Any], changed: list[str], parts: int) -> None:
         saved, current = self.index["fingerprint"], wanted["fingerprint"]
@@ -136,7 +118,7 @@ class Folder:
                 "delete this one"
             )
 
-    def parts(self, *, are_whole: bool = False) -> list[dict[str, Any]]:
+    def parts(self, *, are_whole: bool = False) -> list[Part]:
         """What each finished part holds, in order: its note without the state after it, which may be large.
 
         Args:
@@ -146,19 +128,13 @@ class Folder:
           DamagedError: a note or, if asked for, a file is damaged.
           GristmillError: a note cannot be read.
         """
-        found: list[dict[str, Any]] = []
+        found: list[Part] = []
         while self.note_path(len(found)).is_file():
             note = self.note(len(found))
-            wrong = _wrong(note, {**_HOLDS, **_BEHIND})
-            if wrong := wrong or _wrong(note["files"], dict.fromkeys(note["files"], int)):
-                raise DamagedError(
-                    f"{self.note_path(len(found))} is not the note of a packed part: "
-                    f"{', '.join(wrong)} is missing or has the wrong type; {REMEDY_OF_NOTE}"
-                )
             named = {self.part_path(len(found)).with_suffix(suffix).name for suffix in self._format.suffixes}
-            if note.get("number") != len(found) or note["files"].keys() != named:
+            if note["number"] != len(found) or note["files"].keys() != named:
                 raise DamagedError(
-                    f"{self.note_path(len(found))} is the note of another part: of number {note.get('number')}, with "
+                    f"{self.note_path(len(found))} is the note of another part: of number {note['number']}, with "
                     f"the files {', '.join(note['files']) or 'none'}; bring the right one back, or remove it and all "
                     "later notes to have these parts written again"
                 )
@@ -167,14 +143,15 @@ class Folder:
                     f"{self.path}: {changed}: bring it back, or remove {self.note_path(len(found)).name} and all later "
                     "notes to have these parts written again"
                 )
-            found.append({name: note[name] for name in _HOLDS})
+            del note["number"], note["state"], note["pending"]
+            found.append(note)
         return found
 
     @property
     def _format(self) -> Format:
         return FORMATS[self.index["format"]]
 
-    def read(self, number: int, part: dict[str, Any]) -> Any:
+    def read(self, number: int, part: Part) -> Any:
         """The items of a finished part.
 
         Args:
@@ -210,18 +187,29 @@ class Folder:
                 return f"{name} has {counted(found, 'byte')}, and had {size:,}"
         return None
 
-    def note(self, number: int) -> dict[str, Any]:
-        """All that is noted of a finished part: what it holds, and `state` and `pending` after it."""
-        note: dict[str, Any] = files.read_json(self.note_path(number), REMEDY_OF_NOTE)
-        return note
+    def note(self, number: int) -> Note:
+        """All that is noted of a finished part.
+
+        Raises:
+          DamagedError: it is damaged.
+          GristmillError: it cannot be read.
+        """
+        path = self.note_path(number)
+        note = files.read_json(path, REMEDY_OF_NOTE)
+        if missing := wrong(note, Note):
+            raise DamagedError(
+                f"{path} is not the note of a packed part: {', '.join(missing)} is missing or has the wrong type; "
+                f"{REMEDY_OF_NOTE}"
+            )
+        return cast(Note, note)
 
     def damaged_note(self, number: int, what: str) -> DamagedError:
         """The error for a note that holds what it cannot have been written with."""
         return DamagedError(f"{self.note_path(number)} is damaged: {what}; {REMEDY_OF_NOTE}")
 
-    def write_note(self, number: int, note: dict[str, Any]) -> None:
+    def write_note(self, note: Note) -> None:
         """Makes a part count; its files must be finished."""
-        files.write_json(self.note_path(number), {"number": number, **note})
+        files.write_json(self.note_path(note["number"]), note)
 
     def part_path(self, number: int) -> Path:
         """The path of a part's file, without its suffix."""
@@ -238,14 +226,14 @@ class Folder:
             if path.name.endswith(files.UNFINISHED) or (part and int(part[1]) >= finished):
                 path.unlink()
 
-    def missing_notes(self, parts: list[dict[str, Any]]) -> list[str]:
+    def missing_notes(self, parts: list[Part]) -> list[str]:
         """The notes that are gone: of parts that the index of a complete folder lists, after those that have one."""
-        listed = self.index.get("parts")
-        if not self.index.get("complete") or not isinstance(listed, list) or listed[: len(parts)] != parts:
+        listed = self.index.get("parts", [])
+        if not self.index.get("complete") or listed[: len(parts)] != parts:
             return []
         return [self.note_path(number).name for number in range(len(parts), len(listed))]
 
-    def surplus(self, parts: list[dict[str, Any]]) -> list[str]:
+    def surplus(self, parts: list[Part]) -> list[str]:
         """The files of a complete folder that are named like those of its parts, and are of none."""
         if not self.is_complete(parts):
             return []  # A killed run leaves some, and the next one removes them.
@@ -254,23 +242,22 @@ class Folder:
         named = (path.name for path in self.path.iterdir() if _PART_FILE.match(path.name))
         return sorted(name for name in named if name not in known)
 
-    def check_listed(self, parts: list[dict[str, Any]]) -> None:
+    def check_listed(self, parts: list[Part]) -> None:
         """Checks that the index of a complete folder lists the parts as their notes have them.
 
         Raises:
           DamagedError: it does not.
         """
-        listed = self.index.get("parts")
+        listed = self.index.get("parts", [])
         if not self.index.get("complete") or listed == parts or self.missing_notes(parts):
             return
-        listed = listed if isinstance(listed, list) else []
         number = next((n for n, (one, other) in enumerate(zip_longest(listed, parts)) if one != other), 0)
         raise DamagedError(
             f"{self.note_path(number)} and {INDEX} do not agree on what the part holds: one of them was changed; bring "
             "it back, or remove the note and all later ones to have these parts written again"
         )
 
-    def is_complete(self, parts: list[dict[str, Any]]) -> bool:
+    def is_complete(self, parts: list[Part]) -> bool:
         """Whether the index says that these parts, which have a note, are all."""
         return bool(self.index.get("complete")) and self.index.get("parts") == parts
 
@@ -279,32 +266,23 @@ class Folder:
         index = {name: value for name, value in self.index.items() if name not in _AT_THE_END}
         if index != self.index:
             files.write_json(self.path / INDEX, index)
-        return Folder(self.path, index)
+        return Folder(self.path, cast(Index, index))
 
-    def complete(self, parts: list[dict[str, Any]], totals: dict[str, int]) -> "Folder":
+    def complete(self, parts: list[Part], totals: Counts) -> "Folder":
         """The folder with an index that lists all parts, and what was counted of the whole stream."""
-        index = {**self.index, "complete": True, "totals": totals, "parts": parts}
+        index: Index = {**self.index, "complete": True, "totals": totals, "parts": parts}
         files.write_json(self.path / INDEX, index)
         return Folder(self.path, index)
 
-    def totals(self, parts: list[dict[str, Any]]) -> dict[str, int]:
+    def totals(self, parts: list[Part]) -> dict[str, int]:
         """`items` and `bytes` of all parts, and what was counted: if all are there, also after the last row."""
-        counts = {name: sum(part[name] for part in parts) for name in ("items", *COUNTED)}
-        if self.is_complete(parts):
-            counts |= {name: self.index["totals"][name] for name in COUNTED}
-        return {**counts, "bytes": sum(size for part in parts for size in part["files"].values())}
-
-
-def _wrong(found: Any, types: Mapping[str, type]) -> list[str]:
-    """The names under which there is nothing of the type that belongs there."""
-    return [name for name, kind in types.items() if not (isinstance(found, dict) and isinstance(found.get(name), kind))]
-
-
-def _at(found: dict[str, Any], name: str) -> list[Any]:
-    """What stands at a name such as `source.shards`."""
-    for key in name.split("."):
-        found = found[key]
-    return list(found)
+        of_all: Iterable[Counts] = [self.index["totals"]] if self.is_complete(parts) else parts
+        counts: dict[str, int] = {name: sum(one[name] for one in of_all) for name in COUNTED}
+        return {
+            "items": sum(part["items"] for part in parts),
+            **counts,
+            "bytes": sum(size for part in parts for size in part["files"].values()),
+        }
 
 
 def check_free(path: Path) -> None:

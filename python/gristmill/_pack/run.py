@@ -1,17 +1,18 @@
 """`gristmill pack`: the rows of a dataset into files, part after part."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from gristmill import _core, _state
 from gristmill._dataset import PackedDataset
 from gristmill._errors import GristmillError
 from gristmill._iterator import PackedDatasetIterator
 from gristmill._pack import files, megatron
-from gristmill._pack.folder import COUNTED, Folder, check_free
+from gristmill._pack.folder import Folder, check_free
 from gristmill._pack.formats import FORMATS
+from gristmill._pack.forms import COUNTED, Counts, Index, Items, Packing, Part, Source
 from gristmill._pack.units import Unit
 from gristmill._progress import Progress
 
@@ -26,7 +27,7 @@ def pack(
     *,
     file_format: str,
     rows_per_file: int,
-    source: dict[str, Any],
+    source: Source,
     fields: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Packs a dataset into a folder, or goes on where an earlier run ended.
@@ -52,7 +53,7 @@ def pack(
     try:
         check_free(path)  # before a lock is left in it
         with files.locked(path):
-            index = {
+            index: Packing = {
                 "format": file_format,
                 **make_index(dataset, file_format, fields),
                 "rows_per_file": rows_per_file,
@@ -99,13 +100,13 @@ def make_folder(path: Path) -> None:
         raise GristmillError(f"cannot write into {str(path)!r}: {error.strerror}; name another folder") from error
 
 
-def make_unit(dataset: PackedDataset, index: dict[str, Any]) -> Unit:
+def make_unit(dataset: PackedDataset, index: Index) -> Unit:
     """What turns the dataset's batches into the items of its files."""
     settings = dataset._settings
     return FORMATS[index["format"]].unit(settings.layout, index["fields"], len(settings.own_lanes))
 
 
-def make_index(dataset: PackedDataset, file_format: str, fields: Sequence[str]) -> dict[str, Any]:
+def make_index(dataset: PackedDataset, file_format: str, fields: Sequence[str]) -> Items:
     """What the index of a packed dataset says of its items, with these fields or all."""
     settings = dataset._settings
     of_documents = file_format == "megatron"
@@ -118,7 +119,7 @@ def make_index(dataset: PackedDataset, file_format: str, fields: Sequence[str]) 
     }
 
 
-def go_behind(folder: Folder, parts: list[dict[str, Any]], iterator: PackedDatasetIterator, unit: Unit) -> None:
+def go_behind(folder: Folder, parts: list[Part], iterator: PackedDatasetIterator, unit: Unit) -> None:
     """Takes the iterator of a stream, and what takes its batches apart, to where the last of some parts ends.
 
     Raises:
@@ -140,7 +141,7 @@ def go_behind(folder: Folder, parts: list[dict[str, Any]], iterator: PackedDatas
         )
 
 
-def _write_parts(dataset: PackedDataset, folder: Folder, parts: list[dict[str, Any]]) -> dict[str, int]:
+def _write_parts(dataset: PackedDataset, folder: Folder, parts: list[Part]) -> Counts:
     """Writes the parts after those given, and appends what each holds.
 
     Returns:
@@ -167,15 +168,19 @@ def _write_parts(dataset: PackedDataset, folder: Folder, parts: list[dict[str, A
                 if part is not None:
                     whole, part = part, None
                     stats = iterator.stats()
-                    counts = {name: stats[name] - before[name] for name in COUNTED}
-                    parts.append(whole.finish(counts, {"state": iterator.get_state(), "pending": unit.pending()}))
+                    parts.append(whole.finish(counts_of(stats, before), iterator.get_state(), unit.pending()))
                     number, before = number + 1, stats
                 if batch is None:
-                    stats = iterator.stats()
-                    return {name: int(stats[name]) for name in COUNTED}
+                    return counts_of(iterator.stats())
         finally:
             if part is not None:
                 part.close()
+
+
+def counts_of(stats: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> Counts:
+    """What was counted, or more of it than before."""
+    counts = {name: stats[name] - (before[name] if before else 0) for name in COUNTED}
+    return cast(Counts, counts)
 
 
 class _Part:
@@ -201,15 +206,15 @@ class _Part:
         """Closes the files; without a note they do not count."""
         self._writer.close()
 
-    def finish(self, counts: dict[str, int], behind: dict[str, Any]) -> dict[str, Any]:
+    def finish(self, counts: Counts, state: _state.State, pending: list[list[int]]) -> Part:
         """Completes the files, and at last writes the note that makes them count."""
         self.close()
         for path in self._writer.paths:
             files.finish(path)
         sizes = {path.name: path.stat().st_size for path in self._writer.paths}
-        holds = {"files": sizes, "batches": self._batches, "items": self.items, **counts}
-        self._folder.write_note(self._number, {**holds, **behind})
-        return holds
+        part: Part = {"files": sizes, "batches": self._batches, "items": self.items, **counts}
+        self._folder.write_note({"number": self._number, **part, "state": state, "pending": pending})
+        return part
 
 
 class _Shown(Progress):

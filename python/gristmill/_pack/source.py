@@ -1,26 +1,26 @@
 """How the source of packed files differs from what stands in its place now."""
 
 from collections.abc import Collection, Mapping
-from typing import Any
 
 from gristmill._manifest import below_common_folder
+from gristmill._pack.forms import Source
 
 # Of many shards, so many are named.
 _NAMED = 5
 
 
-def said_of_changes(packed: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
+def said_of_changes(packed: Source, now: Source) -> dict[str, str]:
     """What to say of a manifest and a tokenizer with other fingerprints, in place of these.
 
     Args:
       packed: what the index says of the source.
       now: what it would say now.
     """
-    special = "special_tokens_in_text"
-    if packed[special] == now[special]:
+    before, special = packed["special_tokens_in_text"], now["special_tokens_in_text"]
+    if before == special:
         tokenizer = "the tokenizer is not the one that was packed with"
     else:
-        tokenizer = f"{special} was {packed[special]!r} and is {now[special]!r}"
+        tokenizer = f"special_tokens_in_text was {before!r} and is {special!r}"
     return {"manifest": _other_shards(packed["sizes"], now["sizes"]), "tokenizer": tokenizer}
 
 

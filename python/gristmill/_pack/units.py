@@ -46,7 +46,7 @@ class Unit(Protocol):
     def pending(self) -> list[list[int]]:
         """Of each lane, the ids of the item whose end is still to come."""
 
-    def set_pending(self, pending: list[Any]) -> None:
+    def set_pending(self, pending: list[list[int]]) -> None:
         """Goes on with what was pending elsewhere.
 
         Raises:
@@ -77,7 +77,7 @@ class Rows:
         """There is none."""
         return []
 
-    def set_pending(self, pending: list[Any]) -> None:
+    def set_pending(self, pending: list[list[int]]) -> None:
         """There is none."""
         _check_pending(pending, 0)
 
@@ -117,16 +117,13 @@ class Documents:
         """Of each lane, the start of a document."""
         return [np.concatenate([_NONE, *pieces]).tolist() for pieces in self._started]
 
-    def set_pending(self, pending: list[Any]) -> None:
+    def set_pending(self, pending: list[list[int]]) -> None:
         """Of each lane, the start of a document."""
         _check_pending(pending, len(self._started))
         self._started = [[np.array(ids, np.int32)] for ids in pending]
 
 
-def _check_pending(pending: list[Any], lanes: int) -> None:
-    are_ids = all(
-        isinstance(ids, list) and all(type(token_id) is int and 0 <= token_id < 2**31 for token_id in ids)
-        for ids in pending
-    )
+def _check_pending(pending: list[list[int]], lanes: int) -> None:
+    are_ids = all(0 <= token_id < 2**31 for ids in pending for token_id in ids)
     if len(pending) != lanes or not are_ids:
         raise GristmillError(f"expected the ids of a started document for each of {lanes} lanes as what is pending")

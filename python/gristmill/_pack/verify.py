@@ -1,5 +1,6 @@
 """`gristmill verify`: packed files against their source, encoded again by the reference engine."""
 
+import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -20,8 +21,9 @@ from gristmill._errors import (
 from gristmill._iterator import Element, PackedDatasetIterator
 from gristmill._manifest import sizes_by_path
 from gristmill._pack.files import DamagedError
-from gristmill._pack.folder import COUNTED, INDEX, Folder, damaged_index
-from gristmill._pack.run import go_behind, make_index, make_unit
+from gristmill._pack.folder import INDEX, Folder, damaged_index
+from gristmill._pack.forms import COUNTED, OF_ITEMS, Counts, Part
+from gristmill._pack.run import counts_of, go_behind, make_index, make_unit
 from gristmill._pack.source import said_of_changes
 from gristmill._pack.units import IDS, Unit
 from gristmill._progress import Progress
@@ -75,13 +77,15 @@ def verify(
 
 
 def _source_dataset(
-    folder: Folder, parts: list[dict[str, Any]], shards: Sequence[str], tokenizer: Path | None, threads: int | None
+    folder: Folder, parts: list[Part], shards: Sequence[str], tokenizer: Path | None, threads: int | None
 ) -> PackedDataset:
     """What was packed, encoded by the reference, with provenance."""
     source = folder.index["source"]
+    if unknown := source["arguments"].keys() - inspect.signature(PackedDataset).parameters:
+        raise damaged_index(folder.path / INDEX, f"PackedDataset has no argument {min(unknown)!r}")
     # An entry for each token, within reason: of what lies after the last one the record is not known.
     entries = min(folder.index["sequence_length"], _MOST_ENTRIES)
-    other = {"threads": threads, "verify": 0.0, "quarantine_file": None, "provenance": entries}
+    other: dict[str, Any] = {"threads": threads, "verify": 0.0, "quarantine_file": None, "provenance": entries}
     if folder.totals(parts)["quarantined"]:
         # A packing that was gone on with may have a stricter policy by its end than it began with.
         other |= {"on_error": "quarantine", "max_error_rate": 1.0}
@@ -95,8 +99,6 @@ def _source_dataset(
         raise type(error)(f"{error}; if they are elsewhere now, say where with --shards and --tokenizer") from error
     except (ArgumentError, ArgumentTypeError) as error:
         raise GristmillError(f"{folder.path / INDEX}: the source cannot be packed again as it says: {error}") from error
-    except (KeyError, TypeError) as error:
-        raise damaged_index(folder.path / INDEX, str(error)) from error
 
 
 def _check_source(folder: Folder, dataset: PackedDataset) -> None:
@@ -120,10 +122,11 @@ def _check_source(folder: Folder, dataset: PackedDataset) -> None:
         raise GristmillError(
             f"{folder.path} does not match this source: {reason}; name the right one with --shards and --tokenizer"
         )
-    for name, value in make_index(dataset, folder.index["format"], folder.index["fields"]).items():
-        if folder.index[name] != value:
+    items = make_index(dataset, folder.index["format"], folder.index["fields"])
+    for name in OF_ITEMS:
+        if folder.index[name] != items[name]:
             raise damaged_index(
-                folder.path / INDEX, f"its {name} is {folder.index[name]}, and that of its source {value}"
+                folder.path / INDEX, f"its {name} is {folder.index[name]}, and that of its source {items[name]}"
             )
     # In the order of the manifest: the shards may be elsewhere by now.
     if list(folder.index["source"]["sizes"].values()) != list(sizes_by_path(dataset.manifest).values()):
@@ -131,7 +134,7 @@ def _check_source(folder: Folder, dataset: PackedDataset) -> None:
 
 
 def _first_difference(
-    folder: Folder, dataset: PackedDataset, parts: list[dict[str, Any]], only: int | None, found: dict[str, Any]
+    folder: Folder, dataset: PackedDataset, parts: list[Part], only: int | None, found: dict[str, Any]
 ) -> dict[str, Any] | None:
     """The first difference of all parts or only one, if any; `found` counts what was compared until then."""
     chosen = range(len(parts)) if only is None else [only]
@@ -159,7 +162,7 @@ def _first_difference(
         if found["complete"]:
             if next(iterator, None) is not None:
                 return {"what": "the source has more rows than the files"}
-            if wrong := _wrong_counts(folder.totals(parts), iterator.stats()):
+            if wrong := _wrong_counts(folder.totals(parts), counts_of(iterator.stats())):
                 return {"what": f"{folder.path / INDEX}: {wrong}"}
     return None
 
@@ -175,7 +178,7 @@ def _part_difference(
     folder: Folder,
     dataset: PackedDataset,
     number: int,
-    part: dict[str, Any],
+    part: Part,
     iterator: PackedDatasetIterator,
     batches: Iterator[Element],
     unit: Unit,
@@ -205,7 +208,7 @@ def _part_difference(
     if rows < folder.index["rows_per_file"] and next(iterator, None) is not None:
         return {**where, "what": f"the file ends after {counted(rows, 'row')}, and the source goes on"}
     after = iterator.stats()
-    if wrong := _wrong_counts(part, {name: after[name] - before[name] for name in COUNTED}):
+    if wrong := _wrong_counts(part, counts_of(after, before)):
         return {**where, "what": f"{folder.note_path(number).name}: {wrong}"}
     note = folder.note(number)
     state = {**iterator.get_state(), "fingerprint": note["state"].get("fingerprint")}  # where the policy may differ
@@ -214,7 +217,7 @@ def _part_difference(
     return None
 
 
-def _wrong_counts(noted: Mapping[str, int], given: Mapping[str, int]) -> str:
+def _wrong_counts(noted: Mapping[str, int] | Counts, given: Counts) -> str:
     """What was noted of the stream and is not so; empty if all is."""
     return ", ".join(
         f"{name} is {noted[name]:,}, and the source gives {given[name]:,}"
