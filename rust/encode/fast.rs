@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use tokenizers::{OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer, PreTokenizerWrapper};
+
 use super::added::{AddedTokens, Found, Rules};
 use super::cuts::cutter::Cutter;
 use super::file::TokenizerFile;
-use super::merge::rules::MergeRules;
+use super::merge::rules::{MergeRules, PRODUCTS};
 use super::model::Model;
 use super::model::bytes::Bytes;
 use super::model::spm::Characters;
@@ -52,7 +54,7 @@ impl FastEncoder {
         let kernel = options.kernel;
         let plan = recognise(&file, kernel)?;
         let (vocab, ids) = Vocab::new(bpe.vocab())?;
-        let rules = MergeRules::new(bpe.merges(), &vocab, &ids)?;
+        let mut rules = MergeRules::new(bpe.merges(), &vocab, &ids)?;
         let mut description = plan.description;
         let (text, model) = match plan.style {
             Style::ByteLevel { splitter, normalizer } => {
@@ -70,8 +72,14 @@ impl FastEncoder {
                 let text = TextRules::ByteLevel { cut, add_prefix_space, normalizer };
                 (text, Model::Bytes(Box::new(bytes)))
             }
-            Style::SentencePiece { normalizer, prefix, normalizer_marks, before_each_space } => {
+            Style::SentencePiece { normalizer, prefix, normalizer_marks, before_each_space, separators } => {
+                if let Some(separators) = &separators {
+                    keep_whole(&mut rules, &vocab, separators)?;
+                }
                 let characters = Characters::new(&vocab, &ids, &rules, bpe, kernel)?;
+                if separators.is_some() && !characters.can_cut() {
+                    return Err("its pre-tokenizer splits text, and it lacks byte tokens".into());
+                }
                 let cutter = if characters.can_cut() {
                     Cutter::new(&characters.pairs, before_each_space, kernel)
                 } else {
@@ -111,6 +119,16 @@ impl FastEncoder {
     pub fn worker_bytes(&self) -> usize {
         self.seeds.empty_cache(self.cache_bytes).bytes()
     }
+}
+
+/// Keeps the merges that join nothing that some separators split. The others never happen, as what separators split is
+/// merged apart; and without them it is all the same whether it is split.
+fn keep_whole(rules: &mut MergeRules, vocab: &Vocab, separators: &PreTokenizerWrapper) -> Result<(), String> {
+    rules.keep(|product| {
+        let mut parts = PreTokenizedString::from(vocab.token(product).expect(PRODUCTS));
+        separators.pre_tokenize(&mut parts).map_err(|error| error.to_string())?;
+        Ok(parts.get_splits(OffsetReferential::Original, OffsetType::None).len() == 1)
+    })
 }
 
 /// Offsets in a text are 32-bit in the hot loops.

@@ -1,13 +1,16 @@
 //! From the structure of a tokenizer.json to the rules of the fast engine, or one clause that says what was not
 //! recognised. Nothing here depends on the names of models.
 
-use serde_json::Value;
+use regex_syntax::hir::HirKind;
+use serde_json::{Value, json};
+use tokenizers::PreTokenizerWrapper;
 
 use super::file::{BpeModel, TokenizerFile};
 use super::kernel::Kernel;
 use super::normalize::{Form, Normalizer};
 use super::spelling::MARKER_TEXT;
 use super::split::Splitter;
+use super::vocab::single_char;
 
 /// What to do with text before it is merged.
 pub struct Recognition {
@@ -29,6 +32,8 @@ pub enum Style {
         /// makes them later than that.
         normalizer_marks: bool,
         before_each_space: bool,
+        /// Splits between certain characters.
+        separators: Option<PreTokenizerWrapper>,
     },
 }
 
@@ -48,7 +53,7 @@ pub enum Prefix {
 pub fn recognise(file: &TokenizerFile, kernel: Kernel) -> Result<Recognition, String> {
     let TokenizerFile { normalizer, pre_tokenizer, added_tokens, model } = file;
     check_model(model)?;
-    let normalizers = flattened(normalizer);
+    let normalizers = flattened(normalizer, "normalizers");
     let pre_tokenizer = unwrapped(pre_tokenizer);
     if pre_tokenizer_is_byte_level(pre_tokenizer) {
         return byte_level(&normalizers, pre_tokenizer, kernel);
@@ -85,11 +90,11 @@ fn unwrapped(value: &Value) -> &Value {
     }
 }
 
-/// The normalizers in order, without the sequences that hold them.
-fn flattened(value: &Value) -> Vec<&Value> {
+/// The normalizers or pre-tokenizers in order, without the sequences that hold them in a list of this name.
+fn flattened<'a>(value: &'a Value, list: &str) -> Vec<&'a Value> {
     match value["type"].as_str() {
         Some("Sequence") => {
-            value["normalizers"].as_array().into_iter().flatten().flat_map(flattened).collect()
+            value[list].as_array().into_iter().flatten().flat_map(|item| flattened(item, list)).collect()
         }
         _ if value.is_null() => Vec::new(),
         _ => vec![value],
@@ -172,15 +177,21 @@ fn sentence_piece(
     has_normalized_tokens: bool,
 ) -> Result<Recognition, String> {
     use Marking::{DoubleFirst, Prepend, Spaces};
-    let marks = |value: &&Value| Marking::recognise(value).is_some();
+    let is_marking = |value: &&Value| Marking::recognise(value).is_some();
     let (before, marking) =
-        normalizers.split_at(normalizers.iter().position(marks).unwrap_or(normalizers.len()));
+        normalizers.split_at(normalizers.iter().position(is_marking).unwrap_or(normalizers.len()));
     let marking: Option<Vec<Marking>> = marking.iter().map(|value| Marking::recognise(value)).collect();
     let Some(marking) = marking else {
         return Err("one of its normalizers comes after those that turn spaces into markers".into());
     };
-    let (prefix, before_each_space) = match pre_tokenizer["type"].as_str() {
-        Some("Metaspace") => match (&*marking, metaspace(pre_tokenizer)?) {
+    let steps = flattened(pre_tokenizer, "pretokenizers");
+    let is_metaspace = |step: &&Value| step["type"] == "Metaspace";
+    let (marks, separators) = steps.split_at(usize::from(steps.first().is_some_and(is_metaspace)));
+    if let Some(step) = separators.iter().find(|step| !separates_characters(step)) {
+        return Err(format!("the pre-tokenizer {} is not recognised", shortened(step)));
+    }
+    let (prefix, before_each_space) = match marks {
+        [step, ..] => match (&*marking, metaspace(step)?) {
             // What they do Metaspace would do, but added tokens are compared with text that has markers.
             ([] | [Spaces], rules) => rules,
             // Text gets one marker from either the normalizer or Metaspace, which `transformers` 5 writes for Llama 2's
@@ -190,16 +201,12 @@ fn sentence_piece(
             }
             _ => return Err("its normalizers before Metaspace are not supported".into()),
         },
-        _ if pre_tokenizer.is_null() || splits_at_spaces(pre_tokenizer) => match &*marking {
+        [] => match &*marking {
             [Spaces] => (Prefix::Never, false),
             [Prepend, Spaces] | [Spaces, Prepend] => (Prefix::Prepend, false),
             [] => return Err("nothing in it spells text as bytes or turns spaces into markers".into()),
             _ => return Err("its normalizers do not turn spaces into markers".into()),
         },
-        _ => {
-            let step = unknown_step(pre_tokenizer);
-            return Err(format!("the pre-tokenizer {} is not recognised", shortened(step)));
-        }
     };
     let (normalizer, after) = normalizer(before)?;
     // For the reference the text begins where the first character that is left began.
@@ -214,31 +221,38 @@ fn sentence_piece(
             "its normalizer may move the start of the text, and it puts a marker only at the start".into()
         );
     }
+    let separated: Vec<String> = separators
+        .iter()
+        .map(|step| format!(", split by {}", step["type"].as_str().unwrap_or_default()))
+        .collect();
     let description = format!(
-        "SentencePiece-style BPE{after}, {}{}",
+        "SentencePiece-style BPE{after}, {}{}{}",
         match prefix {
             Prefix::Never => "no marker put in front",
             Prefix::Prepend => "a marker put in front of each stretch of text",
             Prefix::Always => "a marker put in front of each stretch of text that has none",
             Prefix::First => "a marker put in front of the text if it has none",
         },
-        if before_each_space { ", split before each marker" } else { "" }
+        if before_each_space { ", split before each marker" } else { "" },
+        separated.concat()
     );
+    let separators = match separators {
+        [] => None,
+        steps => {
+            let sequence = json!({"type": "Sequence", "pretokenizers": steps});
+            Some(serde_json::from_value(sequence).map_err(|error| error.to_string())?)
+        }
+    };
     Ok(Recognition {
         style: Style::SentencePiece {
             normalizer,
             prefix,
             normalizer_marks: !marking.is_empty(),
             before_each_space,
+            separators,
         },
         description,
     })
-}
-
-/// Of a sequence with Metaspace the first other step, which a message can name.
-fn unknown_step(pre_tokenizer: &Value) -> &Value {
-    let steps = pre_tokenizer["pretokenizers"].as_array().map(Vec::as_slice).unwrap_or_default();
-    steps.iter().find(|step| step["type"] != "Metaspace").unwrap_or(pre_tokenizer)
 }
 
 fn metaspace(value: &Value) -> Result<(Prefix, bool), String> {
@@ -254,9 +268,28 @@ fn metaspace(value: &Value) -> Result<(Prefix, bool), String> {
     Ok((prefix, value["split"] != false))
 }
 
-/// A split at spaces has no effect once all spaces are markers (Gemma 3 has one).
-fn splits_at_spaces(value: &Value) -> bool {
-    value["type"] == "Split" && value["pattern"]["String"] == " " && value["invert"] == false
+/// Whether a pre-tokenizer splits where two characters meet, whatever surrounds them, and removes nothing.
+fn separates_characters(step: &Value) -> bool {
+    let is_one = || match (&step["pattern"]["String"], &step["pattern"]["Regex"]) {
+        (Value::String(text), _) => single_char(text).is_some(),
+        // A flag may make one character equal to two.
+        (_, Value::String(regex)) => !regex.contains("(?") && matches_one_character(regex),
+        _ => false,
+    };
+    match step["type"].as_str() {
+        Some("Digits") => true,
+        Some("Punctuation") => step["behavior"] != "Removed",
+        Some("Split") => step["behavior"] != "Removed" && step["invert"] == false && is_one(),
+        _ => false,
+    }
+}
+
+fn matches_one_character(regex: &str) -> bool {
+    regex_syntax::parse(regex).is_ok_and(|regex| match regex.kind() {
+        HirKind::Class(_) => true,
+        HirKind::Literal(text) => std::str::from_utf8(&text.0).ok().and_then(single_char).is_some(),
+        _ => false,
+    })
 }
 
 /// The start of a JSON value, for a message.

@@ -58,6 +58,56 @@ fn sentence_piece_forms() {
     }
 }
 
+/// Splits between certain characters, which some tokens of the vocabulary have inside and some have not.
+#[test]
+fn separators_after_markers() {
+    let split = |pattern: Value, behavior: &str| json!({"type": "Split", "pattern": pattern, "behavior": behavior, "invert": false});
+    let digits = |individual: bool| json!({"type": "Digits", "individual_digits": individual});
+    let punctuation = |behavior: &str| json!({"type": "Punctuation", "behavior": behavior});
+    let steps = |steps: &[&Value]| json!({"type": "Sequence", "pretokenizers": steps});
+    let model = Model::sentence_piece(300);
+    for separator in [
+        digits(true),
+        digits(false),
+        split(json!({"Regex": r"\p{N}"}), "Isolated"),
+        split(json!({"Regex": "[0-9]"}), "MergedWithPrevious"),
+        split(json!({"Regex": r"\p{N}"}), "Contiguous"),
+        punctuation("Isolated"),
+        punctuation("MergedWithNext"),
+        split(json!({"String": "a"}), "Isolated"),
+        split(json!({"String": "▁"}), "MergedWithNext"),
+        split(json!({"String": "\n"}), "Contiguous"),
+        split(json!({"String": " "}), "MergedWithPrevious"),
+    ] {
+        for (normalizer, pre_tokenizer) in [
+            (Value::Null, steps(&[&metaspace("always", true), &separator])),
+            (Value::Null, steps(&[&metaspace("never", false), &separator, &digits(false)])),
+            (replace(), steps(&[&metaspace("first", false), &separator])),
+            (prepend(), separator.clone()),
+        ] {
+            for added_tokens in [json!([]), added_tokens()] {
+                let file =
+                    model.tokenizer(fallback(), normalizer.clone(), pre_tokenizer.clone(), added_tokens);
+                Compared::new(&file).check(texts().into_iter().step_by(4));
+            }
+        }
+    }
+    for (separator, options, reason) in [
+        (split(json!({"Regex": "[0-9]+"}), "Isolated"), fallback(), "is not recognised"),
+        (split(json!({"Regex": "(?i)s"}), "Isolated"), fallback(), "is not recognised"),
+        (split(json!({"String": "ab"}), "Isolated"), fallback(), "is not recognised"),
+        (split(json!({"String": "\n"}), "Removed"), fallback(), "is not recognised"),
+        (punctuation("Removed"), fallback(), "is not recognised"),
+        // Unknown tokens fuse, but not across a split.
+        (digits(true), json!({"unk_token": "<unk>", "fuse_unk": true}), "lacks byte tokens"),
+    ] {
+        let file = model.tokenizer(options, replace(), separator, json!([]));
+        let encoder = Encoder::from_bytes(file.to_string().as_bytes()).unwrap();
+        assert_eq!(encoder.engine(), Engine::Reference);
+        assert!(encoder.engine_reason().contains(reason), "{}", encoder.engine_reason());
+    }
+}
+
 /// What `transformers` 5 writes for a SentencePiece model of Llama 2's kind: text that begins with a marker gets another
 /// one from the normalizer, any other from Metaspace.
 #[test]
@@ -484,8 +534,7 @@ fn other_structures_use_the_reference() {
     let one_spelling = json!([added("e\u{301}", &["normalized"]), added("é", &["normalized"])]);
     // In "<s>   ", where the reference panics.
     let stripped_twice = json!([added("<s>", &["rstrip"]), added("  ", &["lstrip"])]);
-    let digits = json!({"type": "Sequence", "pretokenizers": [
-        metaspace("always", false), {"type": "Digits", "individual_digits": true}]});
+    let unicode_scripts = json!({"type": "Sequence", "pretokenizers": [metaspace("always", false), {"type": "UnicodeScripts"}]});
     let cases = [
         (spm.tokenizer(json!({"dropout": 0.5}), prepend(), Value::Null, json!([])), "dropout"),
         (spm.tokenizer(json!({"end_of_word_suffix": "</w>"}), Value::Null, Value::Null, json!([])), "words"),
@@ -508,7 +557,7 @@ fn other_structures_use_the_reference() {
             "replace nothing",
         ),
         (spm.tokenizer(fallback(), prepend(), json!({"type": "Whitespace"}), json!([])), "Whitespace"),
-        (spm.tokenizer(fallback(), Value::Null, digits, json!([])), r#""type":"Digits""#),
+        (spm.tokenizer(fallback(), Value::Null, unicode_scripts, json!([])), "UnicodeScripts"),
         (spm.tokenizer(fallback(), prepend(), metaspace("always", false), json!([])), "before Metaspace"),
         (spm.tokenizer(json!({"ignore_merges": true}), prepend(), Value::Null, json!([])), "ignores merges"),
         (spm.tokenizer(json!({"unk_token": "<none>"}), prepend(), Value::Null, json!([])), "<none>"),

@@ -58,6 +58,15 @@ impl MergeRules {
         Ok(Self { all, live, whole })
     }
 
+    /// Drops the merges whose product is not kept.
+    pub fn keep(&mut self, is_kept: impl Fn(u32) -> Result<bool, String>) -> Result<(), String> {
+        for rule in &self.live {
+            self.whole[rule.product as usize] = is_kept(rule.product)?;
+        }
+        self.live.retain(|rule| self.whole[rule.product as usize]);
+        Ok(())
+    }
+
     /// Whether merging the spelling of a token gives this token.
     pub fn makes(&self, id: u32) -> bool {
         self.whole.get(id as usize).is_some_and(|whole| *whole)
