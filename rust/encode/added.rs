@@ -146,7 +146,9 @@ impl AddedTokens {
     }
 
     pub fn bytes(&self) -> usize {
-        self.raw.bytes() + self.normalized.bytes()
+        let spelled: usize = self.ids.keys().chain(self.spellings.values()).map(String::len).sum();
+        let entries = (self.ids.len() + self.spellings.len()) * size_of::<(String, u32)>();
+        self.raw.bytes() + self.normalized.bytes() + spelled + entries
     }
 }
 

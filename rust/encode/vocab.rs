@@ -89,7 +89,8 @@ impl Vocab {
     }
 
     pub fn bytes(&self) -> usize {
-        self.text.len() + self.spans.len() * size_of::<(u32, u32)>()
+        let by_token = self.len * size_of::<u32>(); // once one was looked up
+        self.text.len() + self.spans.len() * size_of::<(u32, u32)>() + by_token
     }
 }
 

@@ -90,7 +90,7 @@ enum Phase {
     /// No worker was started for the place where the stream stands.
     Idle,
     Running(Running),
-    /// All lanes have. Holds the step after the end, which they have filled with padding.
+    /// All lanes have ended. Holds the step after their last, which they have filled with padding.
     Ended(Arc<Lease>),
     /// Closed, or stopped by an error, which each further call returns.
     Failed(Error),

@@ -76,7 +76,7 @@ impl<'a> Lookup<'a> {
     }
 }
 
-/// The least number of seeds to make room for: room for several times as many pieces, as texts bring their own.
+/// The tables begin with room for at least so many seeds, and several times as many pieces that texts bring.
 const FIRST_PIECES: usize = 1 << 17;
 
 /// The most bytes of long pieces, and of spilled ids, before they are cleared: offsets into them are 32-bit.

@@ -56,7 +56,7 @@ pub trait Blocks: Copy {
     fn push_ones(self, ones: u64, base: u32, places: &mut Vec<u32>);
 }
 
-/// Those of a kernel, which has BMI2 as well.
+/// The blocks of a vector kernel, whose processor has BMI2 as well.
 ///
 /// # Safety
 ///
