@@ -94,7 +94,8 @@ pub struct EncoderMemory {
     pub shared: usize,
     /// What the cache of one worker begins with.
     pub worker: usize,
-    /// The bound on the cache of one worker; buffers of a few times its longest text come on top.
+    /// The bound on the cache of one worker; buffers of a few times its longest text come on top, of up to sixty times
+    /// behind a normalizer of the library.
     pub worker_bound: usize,
 }
 

@@ -1,7 +1,6 @@
 //! From the structure of a tokenizer.json to the rules of the fast engine, or one clause that says what was not
 //! recognised. Nothing here depends on the names of models.
 
-use regex_syntax::hir::HirKind;
 use serde_json::{Value, json};
 use tokenizers::PreTokenizerWrapper;
 
@@ -9,8 +8,11 @@ use super::file::{BpeModel, TokenizerFile};
 use super::kernel::Kernel;
 use super::normalize::{Form, Normalizer};
 use super::spelling::MARKER_TEXT;
-use super::split::Splitter;
+use super::split::{self, Splitter};
 use super::vocab::single_char;
+
+/// How many normalizers a description names.
+const MOST_NAMED: usize = 4;
 
 /// What to do with text before it is merged.
 pub struct Recognition {
@@ -132,27 +134,30 @@ fn normalizer(all: &[&Value]) -> Result<(Option<Normalizer>, String), String> {
     match (&*names, names.first().copied().and_then(Form::named)) {
         ([], _) => Ok((None, String::new())),
         ([name], Some(form)) => Ok((Some(Normalizer::form(form)), format!(" after {name}"))),
-        _ if all.iter().any(|value| may_replace_nothing(value)) => {
-            Err("one of its normalizers may replace nothing with something".into())
+        _ if all.iter().any(|value| may_break_offsets(value)) => {
+            Err("one of its normalizers may put something in place of nothing, or has a pattern that is not known".into())
         }
         _ => {
-            let description = format!(" after {} by the `tokenizers` library", names.join(", "));
+            let more = names.len().saturating_sub(MOST_NAMED);
+            let and_more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            let named = names[..names.len() - more].join(", ");
+            let description = format!(" after {named}{and_more} by the `tokenizers` library");
             Ok((Some(Normalizer::of_the_library(all)?), description))
         }
     }
 }
 
-/// Whether a match of a `Replace` may be empty, as far as can be told: the reference then panics on some texts.
-fn may_replace_nothing(value: &Value) -> bool {
+/// Whether a normalizer may make a match of no characters longer. The reference then loses count of its offsets, and
+/// panics or drops characters when it splits text.
+fn may_break_offsets(value: &Value) -> bool {
     let pattern = &value["pattern"];
-    let least = match (pattern["String"].as_str(), pattern["Regex"].as_str()) {
-        (Some(text), _) => Some(text.len()),
-        (_, Some(regex)) => {
-            regex_syntax::parse(regex).ok().and_then(|regex| regex.properties().minimum_len())
-        }
-        _ => return false,
-    };
-    least.is_none_or(|least| least == 0)
+    match (&pattern["String"], &pattern["Regex"]) {
+        _ if value["prepend"] == "" => true,
+        _ if value["content"] == "" => false,
+        (Value::String(text), _) => text.is_empty(),
+        (_, Value::String(regex)) => !split::matches_characters(regex),
+        _ => false,
+    }
 }
 
 fn pre_tokenizer_is_byte_level(value: &Value) -> bool {
@@ -272,8 +277,7 @@ fn metaspace(value: &Value) -> Result<(Prefix, bool), String> {
 fn separates_characters(step: &Value) -> bool {
     let is_one = || match (&step["pattern"]["String"], &step["pattern"]["Regex"]) {
         (Value::String(text), _) => single_char(text).is_some(),
-        // A flag may make one character equal to two.
-        (_, Value::String(regex)) => !regex.contains("(?") && matches_one_character(regex),
+        (_, Value::String(regex)) => split::matches_one_character(regex),
         _ => false,
     };
     match step["type"].as_str() {
@@ -282,14 +286,6 @@ fn separates_characters(step: &Value) -> bool {
         Some("Split") => step["behavior"] != "Removed" && step["invert"] == false && is_one(),
         _ => false,
     }
-}
-
-fn matches_one_character(regex: &str) -> bool {
-    regex_syntax::parse(regex).is_ok_and(|regex| match regex.kind() {
-        HirKind::Class(_) => true,
-        HirKind::Literal(text) => std::str::from_utf8(&text.0).ok().and_then(single_char).is_some(),
-        _ => false,
-    })
 }
 
 /// The start of a JSON value, for a message.

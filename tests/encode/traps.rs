@@ -188,6 +188,7 @@ fn normalizers_by_the_library() {
                "lowercase": true}),
         replaced(" {2,}", " "),
         replaced("e", ""),
+        replaced("x*", ""),
         replaced("[0-9]", "▁ "),
         json!({"type": "Prepend", "prepend": "the "}),
         one("ByteLevel"),
@@ -554,7 +555,26 @@ fn other_structures_use_the_reference() {
                 byte_level(),
                 json!([]),
             ),
-            "replace nothing",
+            "in place of nothing",
+        ),
+        (
+            // For Oniguruma both or none, and not two as few times as possible.
+            bytes.tokenizer(
+                json!({}),
+                json!({"type": "Replace", "pattern": {"Regex": "q{2}?"}, "content": "-"}),
+                byte_level(),
+                json!([]),
+            ),
+            "a pattern that is not known",
+        ),
+        (
+            bytes.tokenizer(
+                json!({}),
+                after(&json!({"type": "NFC"}), &json!({"type": "Prepend", "prepend": ""})),
+                byte_level(),
+                json!([]),
+            ),
+            "in place of nothing",
         ),
         (spm.tokenizer(fallback(), prepend(), json!({"type": "Whitespace"}), json!([])), "Whitespace"),
         (spm.tokenizer(fallback(), Value::Null, unicode_scripts, json!([])), "UnicodeScripts"),

@@ -23,6 +23,7 @@ mod tests;
 #[cfg(target_arch = "x86_64")]
 mod vector;
 
+use pattern::Node;
 use runs::Runs;
 use shape::Shape;
 use stepwise::{StepScratch, Steps};
@@ -163,6 +164,16 @@ impl Splitter {
             Way::Stepwise(all) => split_stepwise(all, &text[..n], scratch, cuts),
         }
     }
+}
+
+/// Whether each match of a regular expression has at least one character, as far as it is known.
+pub fn matches_characters(regex: &str) -> bool {
+    parser::parse(regex).is_ok_and(|pattern| !pattern.may_be_empty())
+}
+
+/// Whether each match of a regular expression is one character, as far as it is known.
+pub fn matches_one_character(regex: &str) -> bool {
+    matches!(parser::parse(regex), Ok(Node::Class(_)))
 }
 
 /// Replaces `cuts` by those that some steps make one after another.
