@@ -483,3 +483,18 @@ def test_a_file_that_may_not_be_read_is_said_so(tmp_path, monkeypatch, capsys):
     path.write_bytes(b"{}")
     assert _cli.run(["inspect", str(path)]) == 1
     assert capsys.readouterr().err == f"error: {str(path)!r}: Permission denied\n"
+
+
+@pytest.mark.parametrize(
+    ("model", "kind"),
+    [
+        ({"vocab": [["a", -1.0]], "unk_id": 0}, "Unigram"),
+        ({"vocab": {"[UNK]": 0}, "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+          "max_input_chars_per_word": 9}, "WordPiece"),
+        ({"vocab": {"a": 0}, "merges": []}, "BPE"),
+        ({"vocab": {"a": 0}, "unk_token": "a"}, "WordLevel"),
+    ],
+)  # fmt: skip
+def test_a_model_without_a_type_is_told_by_its_fields(tmp_path, capsys, model, kind):
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"version": "1.0", "added_tokens": [], "model": model}))
+    assert run_json(capsys, "inspect", tmp_path)["model"] == kind

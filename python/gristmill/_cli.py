@@ -123,6 +123,8 @@ def demo(
     with importing():
         from gristmill import _demo
 
+    if tokenizer is None:
+        _sample.tokenizer()  # that it is not installed is said before the sample is written
     folder = folder or _sample.default_folder()
     notice(f"sample text in {folder} ...")
     sample = _sample.prepare(folder, megabytes)

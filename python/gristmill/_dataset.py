@@ -60,7 +60,7 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
 
     Args:
       shards: a glob, a path, a list of either, or a `Manifest`. A file that is named twice is read once.
-      tokenizer: the path of a tokenizer.json, or an `Encoder`.
+      tokenizer: the path of a tokenizer.json or of its folder, or an `Encoder`.
       text_field: key of the record that holds the text.
       sequence_length: tokens in a row.
       batch_size: rows of the global batch, over all hosts. None: single rows, lane after lane.

@@ -50,7 +50,8 @@ def global_batches(dataset: PackedDataset, sharding: jax.sharding.Sharding) -> "
         `provenance`, if the dataset has it, is split by rows alone.
 
     Returns:
-      An iterator with `get_state`, `set_state`, `stats`, `start_prefetch` and `close`, and a context manager.
+      An iterator with `get_state`, `set_state`, `stats`, `quarantine`, `start_prefetch` and `close`; a context
+      manager.
 
     Raises:
       ArgumentError: the rows of this sharding are not whole lanes, see `PackedDataset.for_sharding`; or the

@@ -153,7 +153,7 @@ def _tokenizer(path: Path, value: dict[str, Any], text: str | None) -> dict[str,
     found: dict[str, Any] = {
         "kind": "tokenizer",
         "path": str(path),
-        "model": value["model"].get("type", "BPE"),
+        "model": _model(value["model"]),
         "vocab_size": encoder.vocab_size,
         "merges": len(value["model"].get("merges") or []),
         "added_tokens": len(value.get("added_tokens") or []),
@@ -174,6 +174,12 @@ def _tokenizer(path: Path, value: dict[str, Any], text: str | None) -> dict[str,
             for token_id in ids
         ]
     return found
+
+
+def _model(model: dict[str, Any]) -> str:
+    """The type of a model, which the library tells by its fields where the file does not name it."""
+    fields = {"merges": "BPE", "unk_id": "Unigram", "max_input_chars_per_word": "WordPiece"}
+    return str(model.get("type") or next((kind for name, kind in fields.items() if name in model), "WordLevel"))
 
 
 def _parts(value: dict[str, Any] | None, list_name: str) -> list[str]:

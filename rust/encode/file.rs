@@ -128,11 +128,20 @@ pub fn other_model(json: &[u8]) -> Option<String> {
     struct Model {
         r#type: Option<String>,
         merges: Option<serde::de::IgnoredAny>,
+        unk_id: Option<serde::de::IgnoredAny>,
+        max_input_chars_per_word: Option<serde::de::IgnoredAny>,
     }
-    let Model { r#type, merges } = serde_json::from_slice::<File>(json).ok()?.model;
-    match r#type {
+    let model = serde_json::from_slice::<File>(json).ok()?.model;
+    // A file need not name the type: the reference tells it by the fields.
+    let by_fields = || match (&model.unk_id, &model.max_input_chars_per_word) {
+        (Some(_), _) => "Unigram",
+        (_, Some(_)) => "WordPiece",
+        _ => "one without merges",
+    };
+    match &model.r#type {
         Some(name) if name != "BPE" => Some(format!("its model is {name}, not BPE")),
-        _ if merges.is_none() => Some("its model has no merges".into()),
+        None if model.merges.is_none() => Some(format!("its model is {}, not BPE", by_fields())),
+        _ if model.merges.is_none() => Some("its model has no merges".into()),
         _ => None,
     }
 }

@@ -140,8 +140,8 @@ fn normalizer(all: &[&Value]) -> Result<(Option<Normalizer>, String), String> {
         _ => {
             let more = names.len().saturating_sub(MOST_NAMED);
             let and_more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            let named = names[..names.len() - more].join(", ");
-            let description = format!(" after {named}{and_more} by the `tokenizers` library");
+            let listed = names[..names.len() - more].join(", ");
+            let description = format!(" after {listed}{and_more} by the `tokenizers` library");
             Ok((Some(Normalizer::of_the_library(all)?), description))
         }
     }

@@ -588,6 +588,13 @@ fn other_structures_use_the_reference() {
         (bytes.tokenizer(json!({}), Value::Null, leftover, json!([])), "Whitespace"),
         (bytes.tokenizer(json!({}), json!({"type": "NFC"}), byte_level(), one_spelling), "same spelling"),
         (bytes.tokenizer(json!({}), Value::Null, byte_level(), stripped_twice), "strips space"),
+        // The reference tells these by their fields.
+        (json!({"model": {"vocab": [["a", -1.0], ["b", -1.0]], "unk_id": 0}}), "Unigram, not BPE"),
+        (
+            json!({"model": {"vocab": {"a": 0, "[UNK]": 1}, "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+                             "max_input_chars_per_word": 100}}),
+            "WordPiece, not BPE",
+        ),
         (json!({"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}}), "WordLevel"),
     ];
     for (file, expected) in cases {
