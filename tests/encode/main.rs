@@ -9,6 +9,7 @@ mod families;
 #[path = "../../benches/mixtures.rs"]
 mod mixtures;
 mod random;
+mod structures;
 mod support;
 mod traps;
 

@@ -8,6 +8,8 @@ use std::collections::HashMap;
 use _core::encode::{Encoder, EncoderOptions, Engine, Kernel, SpecialTokens};
 use serde_json::{Value, json};
 
+use crate::mixtures;
+
 /// A text of many scripts to train on.
 pub const TEXT: &str = "\
     The quick brown fox jumps over the lazy dog. The dog's owner said: \"Don't run, we'll see you there!\" \
@@ -218,4 +220,18 @@ impl Compared {
             }
         }
     }
+}
+
+/// The texts that every tokenizer is tried on.
+pub fn texts() -> Vec<String> {
+    let mut texts: Vec<String> = mixtures::FRAGMENTS.iter().map(|fragment| (*fragment).to_owned()).collect();
+    for pair in mixtures::FRAGMENTS.windows(2) {
+        texts.push(pair.concat());
+        texts.push(format!("x{} {}y", pair[0], pair[1]));
+    }
+    texts.push(String::new());
+    texts.push(TEXT.to_owned());
+    texts.push(TEXT.replace(' ', ""));
+    texts.extend(["a", " ", "日", "=", "ab", "▁", "\n"].map(|unit| unit.repeat(700)));
+    texts
 }
