@@ -23,6 +23,8 @@ from gristmill._options import TABLE, PathType, dataset_options, is_given, shard
 from gristmill._output import INTERRUPTED, as_json_option, importing, notice, print_json, repeating_lost_interrupts
 from gristmill._pack.command import pack, verify
 
+_LINE_TYPE, _LONGEST_LINE, _LINE_HELP = TABLE["max_document_bytes"]
+
 # What click exits with, too.
 WRONG_USAGE = 2
 
@@ -149,10 +151,10 @@ def demo(
 )
 @click.option(
     "--max-document-bytes",
-    type=click.IntRange(1),
-    default=TABLE["max_document_bytes"][1],
+    type=_LINE_TYPE,
+    default=_LONGEST_LINE,
     show_default=True,
-    help="Longest accepted line of a shard, inflated.",
+    help=_LINE_HELP,
 )
 @click.option("--text", help="With a tokenizer: text to encode.")
 @click.option("--row", type=click.IntRange(0), help="A row of a global batch, from 0: show where its text comes from.")

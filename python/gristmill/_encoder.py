@@ -284,7 +284,7 @@ class Encoder:
         Returns:
           `shared`: of the encoder itself, whatever the number of threads; `thread`: what each thread's cache begins
           with; `thread_bound`: what it may grow to (`cache_bytes`). A thread's buffers come on top: a few
-          times its longest text, behind a normalizer that is the library's up to sixty times.
+          times its longest text, tens of times behind a normalizer that is the library's.
         """
         shared, thread, thread_bound = self._core.memory()
         return {"shared": shared, "thread": thread, "thread_bound": thread_bound}

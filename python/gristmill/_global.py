@@ -111,8 +111,6 @@ class GlobalBatches(HasThreads, grain.DatasetIterator[GlobalBatch]):
           GristmillError: processes that load the same lanes have left out different records: raised on all of them.
           GristmillError: an earlier call was interrupted while it voted with the other hosts.
           ArgumentError: the iterator was closed.
-          GristmillError: records were left out before, and the quarantine file was removed or cannot be written to the
-            disk; the iterator stays where it was.
         """
         self._assert_not_closed()
         self._arrive()
@@ -168,6 +166,8 @@ class GlobalBatches(HasThreads, grain.DatasetIterator[GlobalBatch]):
           StateError: the state belongs to another stream, lacks lanes, or is damaged. That the processes were given
             states of different steps is found by the next `next`.
           ArgumentError: the iterator was closed.
+          GristmillError: records were left out before, and the quarantine file was removed or cannot be written to the
+            disk; the iterator stays where it was.
         """
         self._assert_not_closed()
         self._arrive()

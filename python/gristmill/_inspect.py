@@ -13,6 +13,7 @@ from gristmill import _arguments, _fingerprint, _glob, _gzipped, _state, _state_
 from gristmill._core import CURSOR_FIELDS, Records
 from gristmill._encoder import Encoder
 from gristmill._errors import MissingShardError, ShardError, StateError, TokenizerError
+from gristmill._options import TABLE, in_options
 from gristmill._pack import explain
 from gristmill._table import counted
 
@@ -33,7 +34,11 @@ _STARTS_AS_TOKENIZER = re.compile(rb'\{\s*"version"\s*:\s*"[0-9.]+"\s*,\s*"trunc
 
 
 def inspect(
-    path: Path, *, records: int = 1000, max_document_bytes: int = 2**27, text: str | None = None
+    path: Path,
+    *,
+    records: int = 1000,
+    max_document_bytes: int = TABLE["max_document_bytes"][1],
+    text: str | None = None,
 ) -> dict[str, Any]:
     """What is in a file.
 
@@ -153,7 +158,7 @@ def _tokenizer(path: Path, value: dict[str, Any], text: str | None) -> dict[str,
     found: dict[str, Any] = {
         "kind": "tokenizer",
         "path": str(path),
-        "model": _model(value["model"]),
+        "model": encoder._core.model,
         "vocab_size": encoder.vocab_size,
         "merges": len(value["model"].get("merges") or []),
         "added_tokens": len(value.get("added_tokens") or []),
@@ -174,12 +179,6 @@ def _tokenizer(path: Path, value: dict[str, Any], text: str | None) -> dict[str,
             for token_id in ids
         ]
     return found
-
-
-def _model(model: dict[str, Any]) -> str:
-    """The type of a model, which the library tells by its fields where the file does not name it."""
-    fields = {"merges": "BPE", "unk_id": "Unigram", "max_input_chars_per_word": "WordPiece"}
-    return str(model.get("type") or next((kind for name, kind in fields.items() if name in model), "WordLevel"))
 
 
 def _parts(value: dict[str, Any] | None, list_name: str) -> list[str]:
@@ -258,7 +257,7 @@ def _next(reader: Records, seen: int) -> "list[tuple[str, str, int]] | None":
     try:
         return reader.next()
     except ShardError as error:
-        reason = error.reason.replace("raise max_document_bytes=", "raise --max-document-bytes")
+        reason = in_options(error.reason, ["max_document_bytes"])
         if not seen:
             reason += "; it was taken for a shard, since it is no tokenizer, saved state or packed file"
         raise ShardError(error.shard, error.record, error.byte, reason) from None
@@ -295,11 +294,9 @@ def _describe_shard(found: dict[str, Any]) -> str:
     described = f"{summary}\n\n{_table.columns(rows, right=(1, 3))}"
     # They are in the order of how much text they hold.
     longest = next((key for key, seen in found["keys"].items() if "string" in seen["types"]), None)
-    return (
-        described
-        if longest is None
-        else f"{described}\n\nThe most text is under text_field={_arguments.shortened(longest)}."
-    )
+    if longest is None:
+        return described
+    return f"{described}\n\nThe most text is under text_field={_arguments.shortened(longest)}."
 
 
 def _summary(path: Path, state: _state.State) -> dict[str, Any]:

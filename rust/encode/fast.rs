@@ -14,6 +14,7 @@ use super::model::spm::Characters;
 use super::pieces::PieceWorker;
 use super::pieces::seed::Seeds;
 use super::recognise::{Style, recognise};
+use super::reference::library_call;
 use super::split::PADDING;
 use super::text::{ByteCut, TextRules};
 use super::vocab::Vocab;
@@ -126,7 +127,7 @@ impl FastEncoder {
 fn keep_whole(rules: &mut MergeRules, vocab: &Vocab, separators: &PreTokenizerWrapper) -> Result<(), String> {
     rules.keep(|product| {
         let mut parts = PreTokenizedString::from(vocab.token(product).expect(PRODUCTS));
-        separators.pre_tokenize(&mut parts).map_err(|error| error.to_string())?;
+        library_call(|| separators.pre_tokenize(&mut parts)).map_err(|error| error.to_string())?;
         Ok(parts.get_splits(OffsetReferential::Original, OffsetType::None).len() == 1)
     })
 }

@@ -118,34 +118,6 @@ impl<'a> TokenizerFile<'a> {
     }
 }
 
-/// One clause about the model of a file that does not parse here, if it is not BPE at all.
-pub fn other_model(json: &[u8]) -> Option<String> {
-    #[derive(Deserialize)]
-    struct File {
-        model: Model,
-    }
-    #[derive(Deserialize)]
-    struct Model {
-        r#type: Option<String>,
-        merges: Option<serde::de::IgnoredAny>,
-        unk_id: Option<serde::de::IgnoredAny>,
-        max_input_chars_per_word: Option<serde::de::IgnoredAny>,
-    }
-    let model = serde_json::from_slice::<File>(json).ok()?.model;
-    // A file need not name the type: the reference tells it by the fields.
-    let by_fields = || match (&model.unk_id, &model.max_input_chars_per_word) {
-        (Some(_), _) => "Unigram",
-        (_, Some(_)) => "WordPiece",
-        _ => "one without merges",
-    };
-    match &model.r#type {
-        Some(name) if name != "BPE" => Some(format!("its model is {name}, not BPE")),
-        None if model.merges.is_none() => Some(format!("its model is {}, not BPE", by_fields())),
-        _ if model.merges.is_none() => Some("its model has no merges".into()),
-        _ => None,
-    }
-}
-
 /// The reference refuses a file with a key that it does not know.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

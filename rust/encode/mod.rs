@@ -94,7 +94,7 @@ pub struct EncoderMemory {
     pub shared: usize,
     /// What the cache of one worker begins with.
     pub worker: usize,
-    /// The bound on the cache of one worker; buffers of a few times its longest text come on top, of up to sixty times
+    /// The bound on the cache of one worker; buffers of a few times its longest text come on top, of tens of times
     /// behind a normalizer of the library.
     pub worker_bound: usize,
 }
@@ -156,7 +156,16 @@ impl Encoder {
                 (Backend::Fast(Arc::new(fast), Lazy::new()), description)
             }
             // What the fast engine does not support may be something that the reference refuses.
-            Err(reason) => (Backend::Reference(make_reference(json, &options)?), reason),
+            Err(reason) => {
+                let reference = make_reference(json, &options)?;
+                let reason = match reference.model() {
+                    model if model != "BPE" && options.engine == Engine::Fast => {
+                        unsupported(&format!("its model is {model}, not BPE"))
+                    }
+                    _ => reason,
+                };
+                (Backend::Reference(reference), reason)
+            }
         };
         let idle = Mutex::new(backend.new_worker().into_iter().collect());
         let cores = thread::available_parallelism().map_or(1, NonZero::get);
@@ -180,6 +189,14 @@ impl Encoder {
     /// One sentence: what was recognised, or why the fast engine does not support it.
     pub fn engine_reason(&self) -> &str {
         &self.shared.reason
+    }
+
+    /// The type of the model: BPE, Unigram, `WordPiece` or `WordLevel`.
+    pub fn model(&self) -> &'static str {
+        match &self.shared.backend {
+            Backend::Fast(..) => "BPE",
+            Backend::Reference(reference) => reference.model(),
+        }
     }
 
     /// The memory of the encoder and of each of its workers.
@@ -351,9 +368,11 @@ fn make_fast(json: &[u8], options: &EncoderOptions) -> Result<FastEncoder, Strin
     parsed
         .unwrap_or_else(|error| Err(error.to_string()))
         .and_then(|file| FastEncoder::new(file, options))
-        .map_err(|reason| {
-            format!("not supported by the fast engine: {}", file::other_model(json).unwrap_or(reason))
-        })
+        .map_err(|reason| unsupported(&reason))
+}
+
+fn unsupported(reason: &str) -> String {
+    format!("not supported by the fast engine: {reason}")
 }
 
 #[cfg(test)]

@@ -9,7 +9,6 @@
 
 use std::iter;
 
-use serde_json::{Value, json};
 use tokenizers::{NormalizedString, Normalizer as _, NormalizerWrapper};
 use unicode_normalization_alignments::char::{
     canonical_combining_class, decompose_canonical, decompose_compatible,
@@ -26,19 +25,13 @@ use crate::error::{Error, Result};
 /// What changes text before it is cut.
 pub enum Normalizer {
     Form(&'static UnicodeNormalizer),
-    /// Takes up to sixty bytes of memory, and 20 to 300 nanoseconds, for each byte of text.
+    /// Takes several tens of bytes of memory for each byte of text.
     Library(NormalizerWrapper),
 }
 
 impl Normalizer {
     pub fn form(form: Form) -> Self {
         Self::Form(UnicodeNormalizer::get(form))
-    }
-
-    /// Some normalizers of a tokenizer.json, one after another.
-    pub fn of_the_library(all: &[&Value]) -> std::result::Result<Self, String> {
-        let sequence = json!({"type": "Sequence", "normalizers": all});
-        serde_json::from_value(sequence).map(Self::Library).map_err(|error| error.to_string())
     }
 
     /// The normalized text: `text` if that is normalized already, else written to `buffer`.

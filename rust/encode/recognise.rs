@@ -1,6 +1,7 @@
 //! From the structure of a tokenizer.json to the rules of the fast engine, or one clause that says what was not
 //! recognised. Nothing here depends on the names of models.
 
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokenizers::PreTokenizerWrapper;
 
@@ -56,8 +57,8 @@ pub fn recognise(file: &TokenizerFile, kernel: Kernel) -> Result<Recognition, St
     let TokenizerFile { normalizer, pre_tokenizer, added_tokens, model } = file;
     check_model(model)?;
     let normalizers = flattened(normalizer, "normalizers");
-    let pre_tokenizer = unwrapped(pre_tokenizer);
-    if pre_tokenizer_is_byte_level(pre_tokenizer) {
+    let steps = flattened(pre_tokenizer, "pretokenizers");
+    if steps.iter().any(|step| step["type"] == "ByteLevel") {
         return byte_level(&normalizers, pre_tokenizer, kernel);
     }
     if model.ignore_merges() {
@@ -65,7 +66,7 @@ pub fn recognise(file: &TokenizerFile, kernel: Kernel) -> Result<Recognition, St
     }
     let has_normalized_tokens =
         added_tokens.iter().any(|token| token.normalized && !token.content.is_empty());
-    sentence_piece(&normalizers, pre_tokenizer, has_normalized_tokens)
+    sentence_piece(&normalizers, &steps, has_normalized_tokens)
 }
 
 fn check_model(model: &BpeModel) -> Result<(), String> {
@@ -79,20 +80,8 @@ fn check_model(model: &BpeModel) -> Result<(), String> {
     }
 }
 
-/// A sequence of one pre-tokenizer is that one, an empty sequence is none. The type decides, as in the reference:
-/// another type may hold a list too, which then means nothing.
-fn unwrapped(value: &Value) -> &Value {
-    if value["type"] != "Sequence" {
-        return value;
-    }
-    match value["pretokenizers"].as_array().map(Vec::as_slice) {
-        Some([]) => &Value::Null,
-        Some([single]) => unwrapped(single),
-        _ => value,
-    }
-}
-
-/// The normalizers or pre-tokenizers in order, without the sequences that hold them in a list of this name.
+/// The normalizers or pre-tokenizers in order, without the sequences that hold them in a list of this name. The type
+/// decides, as in the reference: another type may hold a list too, which then means nothing.
 fn flattened<'a>(value: &'a Value, list: &str) -> Vec<&'a Value> {
     match value["type"].as_str() {
         Some("Sequence") => {
@@ -101,6 +90,11 @@ fn flattened<'a>(value: &'a Value, list: &str) -> Vec<&'a Value> {
         _ if value.is_null() => Vec::new(),
         _ => vec![value],
     }
+}
+
+/// Some normalizers or pre-tokenizers as one of the reference's, which has them in a list of this name.
+fn sequence<T: DeserializeOwned>(list: &str, all: &[&Value]) -> Result<T, String> {
+    serde_json::from_value(json!({"type": "Sequence", list: all})).map_err(|error| error.to_string())
 }
 
 /// A normalizer that makes markers.
@@ -142,7 +136,7 @@ fn normalizer(all: &[&Value]) -> Result<(Option<Normalizer>, String), String> {
             let and_more = if more > 0 { format!(" and {more} more") } else { String::new() };
             let listed = names[..names.len() - more].join(", ");
             let description = format!(" after {listed}{and_more} by the `tokenizers` library");
-            Ok((Some(Normalizer::of_the_library(all)?), description))
+            Ok((Some(Normalizer::Library(sequence("normalizers", all)?)), description))
         }
     }
 }
@@ -160,14 +154,6 @@ fn may_break_offsets(value: &Value) -> bool {
     }
 }
 
-fn pre_tokenizer_is_byte_level(value: &Value) -> bool {
-    value["type"] == "ByteLevel"
-        || value["type"] == "Sequence"
-            && value["pretokenizers"]
-                .as_array()
-                .is_some_and(|steps| steps.iter().any(pre_tokenizer_is_byte_level))
-}
-
 fn byte_level(normalizers: &[&Value], pre_tokenizer: &Value, kernel: Kernel) -> Result<Recognition, String> {
     let splitter =
         Splitter::recognise(pre_tokenizer, kernel).map_err(|part| format!("its pre-tokenizer has {part}"))?;
@@ -178,7 +164,7 @@ fn byte_level(normalizers: &[&Value], pre_tokenizer: &Value, kernel: Kernel) -> 
 
 fn sentence_piece(
     normalizers: &[&Value],
-    pre_tokenizer: &Value,
+    steps: &[&Value],
     has_normalized_tokens: bool,
 ) -> Result<Recognition, String> {
     use Marking::{DoubleFirst, Prepend, Spaces};
@@ -189,7 +175,6 @@ fn sentence_piece(
     let Some(marking) = marking else {
         return Err("one of its normalizers comes after those that turn spaces into markers".into());
     };
-    let steps = flattened(pre_tokenizer, "pretokenizers");
     let is_metaspace = |step: &&Value| step["type"] == "Metaspace";
     let (marks, separators) = steps.split_at(usize::from(steps.first().is_some_and(is_metaspace)));
     if let Some(step) = separators.iter().find(|step| !separates_characters(step)) {
@@ -243,10 +228,7 @@ fn sentence_piece(
     );
     let separators = match separators {
         [] => None,
-        steps => {
-            let sequence = json!({"type": "Sequence", "pretokenizers": steps});
-            Some(serde_json::from_value(sequence).map_err(|error| error.to_string())?)
-        }
+        steps => Some(sequence("pretokenizers", steps)?),
     };
     Ok(Recognition {
         style: Style::SentencePiece {

@@ -58,6 +58,16 @@ impl Reference {
         })
     }
 
+    /// The type of its model, which a file need not name: the library tells it by the fields.
+    pub fn model(&self) -> &'static str {
+        match self.tokenizer.get_model() {
+            ModelWrapper::BPE(_) => "BPE",
+            ModelWrapper::WordPiece(_) => "WordPiece",
+            ModelWrapper::WordLevel(_) => "WordLevel",
+            ModelWrapper::Unigram(_) => "Unigram",
+        }
+    }
+
     /// The share of merges that its model skips, chosen at random for each text; none for most models.
     pub fn dropout(&self) -> Option<f32> {
         match self.tokenizer.get_model() {

@@ -133,6 +133,11 @@ impl Encoder {
     }
 
     #[getter]
+    fn model(&self) -> &str {
+        self.inner.model()
+    }
+
+    #[getter]
     fn dropout(&self, py: Python<'_>) -> PyResult<Option<f32>> {
         Ok(guarded(py, || Ok(self.inner.dropout()))?)
     }

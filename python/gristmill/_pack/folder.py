@@ -7,7 +7,6 @@ quarantine.jsonl  the records that were left out, if that is allowed
 """
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -18,7 +17,7 @@ from gristmill._errors import GristmillError, MissingShardError
 from gristmill._pack import files
 from gristmill._pack.files import DamagedError
 from gristmill._pack.formats import FORMATS, Format
-from gristmill._pack.forms import COUNTED, Counts, Index, Note, Packing, Part, wrong
+from gristmill._pack.forms import COUNTED, Counts, Index, Note, Packing, Part, total, wrong
 from gristmill._pack.source import said_of_changes
 from gristmill._table import counted
 
@@ -95,6 +94,8 @@ class Folder:
                     # It stays as it was packed, so that the list of what was left out is found.
                     arguments = folder.index["source"]["arguments"]
                     wanted = {"source": {**wanted["source"], "arguments": arguments}}
+                else:
+                    folder._check_list_goes_on(index["source"]["arguments"].get("quarantine_file"), parts)
                 wanted = {**folder.index, **wanted}
             # Else nothing was packed yet, and it may as well become another packing.
         else:
@@ -116,6 +117,16 @@ class Folder:
             raise GristmillError(
                 f"{self.path} already holds files packed with other settings: {reason}. Choose another folder, or "
                 "delete this one"
+            )
+
+    def _check_list_goes_on(self, wanted: str | None, parts: list[Part]) -> None:
+        begun = self.index["source"]["arguments"].get("quarantine_file")
+        if not wanted or not begun or not self.totals(parts)["quarantined"]:
+            return
+        # One that is gone has moved, be it with the folder.
+        if Path(begun).is_file() and Path(begun).resolve() != Path(wanted).resolve():
+            raise GristmillError(
+                f"quarantine_file={wanted!r}: expected {begun!r}, in which the finished parts' records are listed"
             )
 
     def parts(self, *, are_whole: bool = False) -> list[Part]:
@@ -276,11 +287,10 @@ class Folder:
 
     def totals(self, parts: list[Part]) -> dict[str, int]:
         """`items` and `bytes` of all parts, and what was counted: if all are there, also after the last row."""
-        of_all: Iterable[Counts] = [self.index["totals"]] if self.is_complete(parts) else parts
-        counts: dict[str, int] = {name: sum(one[name] for one in of_all) for name in COUNTED}
+        counts = self.index["totals"] if self.is_complete(parts) else total(parts)
         return {
             "items": sum(part["items"] for part in parts),
-            **counts,
+            **{name: counts[name] for name in COUNTED},
             "bytes": sum(size for part in parts for size in part["files"].values()),
         }
 
@@ -300,24 +310,12 @@ def check_list(path: Path, folder: Path) -> None:
     """Checks that what is left out can be listed in the file at `path` while packed files are written into a folder.
 
     Raises:
-      GristmillError: it has the name of one of those, or a run that goes on there has begun another list.
+      GristmillError: it has the name of one of those.
     """
     name = path.name
     own = name in (INDEX, files.LOCK) or name.endswith(files.UNFINISHED) or _PART_FILE.match(name)
     if own and path.parent.resolve() == folder.resolve():
         raise GristmillError(f"quarantine_file={str(path)!r}: expected another name, packed files are written there")
-    if not (folder / INDEX).is_file():
-        return
-    begun = Folder.open(folder)
-    parts = begun.parts()
-    before = begun.index["source"]["arguments"].get("quarantine_file")
-    if not before or begun.is_complete(parts) or not begun.totals(parts)["quarantined"]:
-        return
-    # One that is gone has moved, be it with the folder.
-    if Path(before).is_file() and Path(before).resolve() != path.resolve():
-        raise GristmillError(
-            f"quarantine_file={str(path)!r}: expected {before!r}, in which the finished parts' records are listed"
-        )
 
 
 def is_part(path: Path) -> bool:

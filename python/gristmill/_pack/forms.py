@@ -1,7 +1,7 @@
 """What the JSON files of a packed folder hold: the index and the notes of its parts."""
 
-from collections.abc import Iterator
-from typing import Any, Literal, NotRequired, TypedDict, get_args, get_origin, get_type_hints, is_typeddict
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal, NotRequired, TypedDict, cast, get_args, get_origin, get_type_hints, is_typeddict
 
 from gristmill._encoder import SpecialTokensInText
 from gristmill._state import State
@@ -18,6 +18,12 @@ class Counts(TypedDict):
     tokens: int
     dropped_tokens: int
     quarantined: int
+
+
+def total(counts: Iterable[Counts]) -> Counts:
+    """What is counted, of all together."""
+    counts = list(counts)
+    return cast(Counts, {name: sum(one[name] for one in counts) for name in COUNTED})
 
 
 class Part(Counts):

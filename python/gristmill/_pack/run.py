@@ -12,7 +12,7 @@ from gristmill._iterator import PackedDatasetIterator
 from gristmill._pack import files, megatron
 from gristmill._pack.folder import Folder, check_free
 from gristmill._pack.formats import FORMATS
-from gristmill._pack.forms import COUNTED, Counts, Index, Items, Packing, Part, Source
+from gristmill._pack.forms import COUNTED, Counts, Index, Items, Packing, Part, Source, total
 from gristmill._pack.units import Unit
 from gristmill._progress import Progress
 
@@ -133,7 +133,7 @@ def go_behind(folder: Folder, parts: list[Part], iterator: PackedDatasetIterator
     except GristmillError as error:
         raise folder.damaged_note(number, str(error)) from None
     counts = iterator.stats()
-    held = {name: sum(part[name] for part in parts) for name in COUNTED}
+    held = total(parts)
     if wrong := [name for name in COUNTED if counts[name] != held[name]]:
         name = wrong[0]
         raise folder.damaged_note(

@@ -109,15 +109,14 @@ def _check_source(folder: Folder, dataset: PackedDataset) -> None:
       DamagedError: the index does not say of its items what follows from the stream.
     """
     # The policy may have changed while packing.
+    sizes = sizes_by_path(dataset.manifest)
     packed = _fingerprint.without_policy(folder.index["fingerprint"])
     source = _fingerprint.without_policy(dataset.fingerprint)
     if packed != source:
         reason = _fingerprint.differences(
             packed,
             source,
-            **said_of_changes(
-                folder.index["source"], {**folder.index["source"], "sizes": sizes_by_path(dataset.manifest)}
-            ),
+            **said_of_changes(folder.index["source"], {**folder.index["source"], "sizes": sizes}),
         )
         raise GristmillError(
             f"{folder.path} does not match this source: {reason}; name the right one with --shards and --tokenizer"
@@ -129,7 +128,7 @@ def _check_source(folder: Folder, dataset: PackedDataset) -> None:
                 folder.path / INDEX, f"its {name} is {folder.index[name]}, and that of its source {items[name]}"
             )
     # In the order of the manifest: the shards may be elsewhere by now.
-    if list(folder.index["source"]["sizes"].values()) != list(sizes_by_path(dataset.manifest).values()):
+    if list(folder.index["source"]["sizes"].values()) != list(sizes.values()):
         raise damaged_index(folder.path / INDEX, "its source.sizes are not those of its source")
 
 
