@@ -4,15 +4,18 @@
 //! normalized spelling in each stretch that the first round leaves, once that is normalized. In both, the leftmost
 //! match counts, of several the longest, and the search continues after it even when a flag then discards the match.
 
+use std::ops::Range;
+
 use ahash::{AHashMap, AHashSet};
-use aho_corasick::{AhoCorasick, AhoCorasickKind, Anchored, Input, Match, MatchKind, StartKind};
+use aho_corasick::automaton::Automaton;
+use aho_corasick::{AhoCorasick, AhoCorasickKind, Anchored, MatchKind, StartKind, dfa, nfa};
 
 use super::file::AddedTokenEntry;
 use super::kernel::Kernel;
 use super::kernel::blocks::{BLOCK, ones};
 use super::prefilter::{CHUNK, Prefilter};
 use super::spelling::MARKER_TEXT;
-use super::vocab::{Ids, Vocab};
+use super::vocab::{Ids, MAX_IDS, Vocab};
 
 /// Bytes of all spellings that a DFA may be made for.
 const LARGE: usize = 16 << 10;
@@ -40,11 +43,18 @@ pub struct Matcher {
     spaces_are_markers: bool,
 }
 
-/// Where a token may begin, and which one does.
-struct Search {
-    /// None if a token is so long that to begin anew at each place could take long: then the automaton reads all.
-    prefilter: Option<Prefilter>,
-    automaton: AhoCorasick,
+#[allow(clippy::large_enum_variant)] // a tokenizer has two
+enum Search {
+    /// Where a token may begin, and which one does.
+    Places(Prefilter, Longest),
+    /// If a token is so long that to begin anew at each place could take long, an automaton reads all.
+    All(AhoCorasick),
+}
+
+/// Finds the longest spelling that a text begins with.
+enum Longest {
+    Dfa(dfa::DFA),
+    Nfa(nfa::contiguous::NFA),
 }
 
 #[allow(clippy::struct_excessive_bools)] // the flags of the file format
@@ -115,6 +125,9 @@ impl AddedTokens {
             }
             by_id.insert(id, (spelling, entry));
         }
+        if next_id > MAX_IDS {
+            return Err(format!("its highest id is {}, expected one below {MAX_IDS}", next_id - 1));
+        }
         let matcher = |normalized: bool| {
             let tokens = by_id.iter().filter(|(_, (_, entry))| entry.normalized == normalized);
             let (spelled, flags): (Vec<String>, Vec<Flags>) = tokens
@@ -182,16 +195,8 @@ impl Matcher {
         let search = if spellings.is_empty() {
             None
         } else {
-            // Of many long tokens a DFA would take a kilobyte for each byte.
-            let is_large = spellings.iter().map(String::len).sum::<usize>() > LARGE;
-            let are_short = spellings.iter().all(|spelling| spelling.len() <= LONGEST);
-            let automaton = AhoCorasick::builder()
-                .match_kind(MatchKind::LeftmostLongest)
-                .kind(is_large.then_some(AhoCorasickKind::ContiguousNFA))
-                .start_kind(if are_short { StartKind::Anchored } else { StartKind::Unanchored })
-                .build(spellings)
-                .map_err(|error| format!("its added tokens cannot be searched: {error}"))?;
-            Some(Search { prefilter: are_short.then(|| Prefilter::new(spellings, kernel)), automaton })
+            let search = Search::new(spellings, kernel);
+            Some(search.map_err(|error| format!("its added tokens cannot be searched: {error}"))?)
         };
         Ok(Self { search, ..matcher })
     }
@@ -214,17 +219,17 @@ impl Matcher {
         // Where the space behind the last token that has stripped some ends: of a long run of it, the next token
         // may be the next character, and would read the rest of the run again.
         let mut stripped = 0;
-        search.for_each(text, |found| {
-            let token = &self.tokens[found.pattern().as_usize()];
-            let (before, after) = (&text[..found.start()], &text[found.end()..]);
+        search.for_each(text, |number, place| {
+            let token = &self.tokens[number];
+            let (before, after) = (&text[..place.start], &text[place.end..]);
             if token.skipped || token.single_word && !stands_alone(before, after) {
                 return;
             }
-            let start = if token.lstrip { self.trimmed_end(before, done) } else { found.start() };
-            if token.rstrip && stripped < found.end() {
-                stripped = found.end() + self.space_at_start(after);
+            let start = if token.lstrip { self.trimmed_end(before, done) } else { place.start };
+            if token.rstrip && stripped < place.end {
+                stripped = place.end + self.space_at_start(after);
             }
-            let end = if token.rstrip { stripped } else { found.end() };
+            let end = if token.rstrip { stripped } else { place.end };
             if done < start {
                 visit(Found::Text(&text[done..start], done));
             }
@@ -253,15 +258,39 @@ impl Matcher {
     }
 
     fn bytes(&self) -> usize {
-        self.search.as_ref().map_or(0, |search| search.automaton.memory_usage() + size_of::<Prefilter>())
+        self.search.as_ref().map_or(0, Search::bytes)
     }
 }
 
 impl Search {
-    /// Visits the matches: the leftmost one, of several the longest, and on behind it.
-    fn for_each(&self, text: &str, mut visit: impl FnMut(Match)) {
-        let Some(prefilter) = &self.prefilter else {
-            return self.automaton.find_iter(text).for_each(visit);
+    fn new(spellings: &[String], kernel: Kernel) -> Result<Self, aho_corasick::BuildError> {
+        let match_kind = MatchKind::LeftmostLongest;
+        // Of many long tokens a DFA would take a kilobyte for each byte.
+        let is_large = spellings.iter().map(String::len).sum::<usize>() > LARGE;
+        if spellings.iter().any(|spelling| spelling.len() > LONGEST) {
+            let kind = is_large.then_some(AhoCorasickKind::ContiguousNFA);
+            return Ok(Self::All(AhoCorasick::builder().match_kind(match_kind).kind(kind).build(spellings)?));
+        }
+        let trie = nfa::noncontiguous::Builder::new().match_kind(match_kind).build(spellings)?;
+        let longest = if is_large {
+            Longest::Nfa(nfa::contiguous::Builder::new().build_from_noncontiguous(&trie)?)
+        } else {
+            let mut builder = dfa::Builder::new();
+            Longest::Dfa(builder.start_kind(StartKind::Anchored).build_from_noncontiguous(&trie)?)
+        };
+        Ok(Self::Places(Prefilter::new(spellings, kernel), longest))
+    }
+
+    /// Visits the matches, each with the number of its spelling: the leftmost one, of several the longest, and on behind
+    /// it.
+    fn for_each(&self, text: &str, mut visit: impl FnMut(usize, Range<usize>)) {
+        let (prefilter, longest) = match self {
+            Self::Places(prefilter, longest) => (prefilter, longest),
+            Self::All(automaton) => {
+                return automaton
+                    .find_iter(text)
+                    .for_each(|found| visit(found.pattern().as_usize(), found.range()));
+            }
         };
         let mut done = 0;
         for chunk in (0..text.len()).step_by(CHUNK) {
@@ -271,15 +300,49 @@ impl Search {
                     if from < done {
                         continue;
                     }
-                    let input = Input::new(text).range(from..).anchored(Anchored::Yes);
-                    if let Some(found) = self.automaton.find(input) {
-                        done = found.end();
-                        visit(found);
+                    if let Some((number, len)) = longest.find(&text.as_bytes()[from..]) {
+                        done = from + len;
+                        visit(number, from..done);
                     }
                 }
             }
         }
     }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Places(_, Longest::Dfa(automaton)) => size_of::<Prefilter>() + automaton.memory_usage(),
+            Self::Places(_, Longest::Nfa(automaton)) => size_of::<Prefilter>() + automaton.memory_usage(),
+            Self::All(automaton) => automaton.memory_usage(),
+        }
+    }
+}
+
+impl Longest {
+    /// The number of the longest spelling that a text begins with, and its length.
+    fn find(&self, text: &[u8]) -> Option<(usize, usize)> {
+        match self {
+            Self::Dfa(automaton) => find_at_start(automaton, text),
+            Self::Nfa(automaton) => find_at_start(automaton, text),
+        }
+    }
+}
+
+/// What [`Longest::find`] finds. The crate's own search takes several times as long over a few bytes.
+#[inline(always)]
+fn find_at_start(automaton: &impl Automaton, text: &[u8]) -> Option<(usize, usize)> {
+    let mut state = automaton.start_state(Anchored::Yes).ok()?;
+    let mut found = None;
+    for (place, byte) in text.iter().enumerate() {
+        state = automaton.next_state(Anchored::Yes, state, *byte);
+        if automaton.is_dead(state) {
+            break;
+        }
+        if automaton.is_match(state) {
+            found = Some((automaton.match_pattern(state, 0).as_usize(), place + 1));
+        }
+    }
+    found
 }
 
 /// Whether there is no word character on either side.
@@ -288,4 +351,29 @@ fn stands_alone(before: &str, after: &str) -> bool {
         c.is_some_and(|c| regex_syntax::try_is_word_character(c).unwrap_or(c.is_alphanumeric()))
     };
     !is_word(before.chars().next_back()) && !is_word(after.chars().next())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_of_added_tokens_have_as_many_bits_as_others() {
+        let tokens: Vec<String> = (0..MAX_IDS - 1).map(|id| id.to_string()).collect();
+        let entries: Vec<_> = (0..).zip(&tokens).map(|(id, token)| (token.as_str().into(), id)).collect();
+        let (vocab, ids) = Vocab::new(&entries).unwrap();
+        let rules = Rules {
+            normalize: &|text| Ok(text.to_owned()),
+            kernel: Kernel::Portable,
+            spaces_are_markers: false,
+            special_as_text: false,
+        };
+        let add = |contents: &[&str]| {
+            let entry = |content: &&str| AddedTokenEntry::plain(content);
+            let entries = contents.iter().map(entry).collect();
+            AddedTokens::new(entries, &vocab, &ids, &rules).map(|added| added.largest_id())
+        };
+        assert_eq!(add(&["7", "a"]), Ok(Some(MAX_IDS - 1)));
+        assert_eq!(add(&["a", "b"]), Err("its highest id is 1048576, expected one below 1048576".into()));
+    }
 }

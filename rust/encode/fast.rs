@@ -12,6 +12,7 @@ use super::model::Model;
 use super::model::bytes::Bytes;
 use super::model::spm::Characters;
 use super::pieces::PieceWorker;
+use super::pieces::cut_text::CutText;
 use super::pieces::seed::Seeds;
 use super::recognise::{Style, recognise};
 use super::reference::library_call;
@@ -37,15 +38,9 @@ pub struct FastEncoder {
 pub struct FastWorker {
     shared: Arc<FastEncoder>,
     pieces: PieceWorker,
-    buffers: Buffers,
+    /// What is not looked up yet.
+    text: CutText,
     normalized: String,
-}
-
-#[derive(Default)]
-struct Buffers {
-    /// The current stretch of text, padded.
-    text: Vec<u8>,
-    ends: Vec<u32>,
 }
 
 impl FastEncoder {
@@ -132,8 +127,12 @@ fn keep_whole(rules: &mut MergeRules, vocab: &Vocab, separators: &PreTokenizerWr
     })
 }
 
+/// Text is looked up when there are so many bytes of it: short stretches between added tokens together, so that there
+/// are batches of them, while they are in the L1 cache.
+const LOOKED_UP: usize = 16 << 10;
+
 /// Offsets in a text are 32-bit in the hot loops.
-const LONGEST_TEXT: usize = u32::MAX as usize - 2 * PADDING;
+const LONGEST_TEXT: usize = u32::MAX as usize - LOOKED_UP - 2 * PADDING;
 
 /// Longer texts are rare, and their buffers, which take a few times their size, are freed after use.
 const KEPT_TEXT: usize = 16 << 20;
@@ -141,7 +140,7 @@ const KEPT_TEXT: usize = 16 << 20;
 impl FastWorker {
     pub fn new(shared: Arc<FastEncoder>) -> Self {
         let pieces = PieceWorker::new(shared.seeds.cache(shared.model.table().kernel(), shared.cache_bytes));
-        Self { shared, pieces, buffers: Buffers::default(), normalized: String::new() }
+        Self { shared, pieces, text: CutText::default(), normalized: String::new() }
     }
 
     /// Appends the ids of a text.
@@ -149,21 +148,22 @@ impl FastWorker {
         let shared = Arc::clone(&self.shared);
         let mut outcome = Ok(());
         shared.added.raw.split(text, |part| match part {
-            Found::Token(id) => ids.push(id),
+            Found::Token(id) => self.add_token(&shared, id, ids),
             Found::Text(stretch, offset) if outcome.is_ok() => {
-                outcome = self.encode_stretch(&shared, stretch, offset, ids);
+                outcome = self.add_stretch(&shared, stretch, offset, ids);
             }
             Found::Text(..) => {}
         });
-        if self.buffers.text.capacity().max(self.normalized.capacity()) > KEPT_TEXT {
-            (self.buffers, self.normalized) = Default::default();
+        self.look_up(&shared, ids);
+        if self.text.capacity().max(self.normalized.capacity()) > KEPT_TEXT {
+            (self.text, self.normalized) = Default::default();
             self.pieces.shrink();
         }
         outcome
     }
 
     /// A stretch between added tokens that are not normalized: normalizes it, and searches it for the others.
-    fn encode_stretch(
+    fn add_stretch(
         &mut self,
         shared: &FastEncoder,
         stretch: &str,
@@ -183,21 +183,30 @@ impl FastWorker {
             )));
         }
         shared.added.normalized.split(normalized, |part| match part {
-            Found::Token(id) => ids.push(id),
+            Found::Token(id) => self.add_token(shared, id, ids),
             Found::Text(text, at) => {
                 let in_front = put_in_front || shared.text.puts_in_front(text, offset + at);
-                self.encode_text(shared, text, in_front, ids);
+                self.pieces.cut(&shared.model, &shared.text, text, in_front, &mut self.text);
+                self.look_up_if_enough(shared, ids);
             }
         });
         self.normalized = buffer;
         Ok(())
     }
 
-    /// Text without added tokens: pads it, cuts it, looks the pieces up.
-    fn encode_text(&mut self, shared: &FastEncoder, text: &str, in_front: bool, ids: &mut Vec<u32>) {
-        let Buffers { text: padded, ends } = &mut self.buffers;
-        let n = shared.text.pad(text, in_front, padded);
-        self.pieces.cut(&shared.model, &shared.text, padded, n, ends);
-        self.pieces.encode(&shared.model, padded, ends, ids);
+    fn add_token(&mut self, shared: &FastEncoder, id: u32, ids: &mut Vec<u32>) {
+        self.text.add_token(id);
+        self.look_up_if_enough(shared, ids);
+    }
+
+    fn look_up_if_enough(&mut self, shared: &FastEncoder, ids: &mut Vec<u32>) {
+        if self.text.len() >= LOOKED_UP {
+            self.look_up(shared, ids);
+        }
+    }
+
+    /// Appends the ids of what has been cut.
+    fn look_up(&mut self, shared: &FastEncoder, ids: &mut Vec<u32>) {
+        self.pieces.encode(&shared.model, &mut self.text, ids);
     }
 }

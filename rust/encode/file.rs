@@ -42,6 +42,15 @@ pub struct AddedTokenEntry {
     pub special: bool,
 }
 
+#[cfg(test)]
+impl AddedTokenEntry {
+    /// One without flags.
+    pub fn plain(content: &str) -> Self {
+        let (single_word, lstrip, rstrip, normalized, special) = Default::default();
+        Self { _id: 0, content: content.to_owned(), single_word, lstrip, rstrip, normalized, special }
+    }
+}
+
 /// The `model` of a tokenizer.json. The reference takes a missing `type` for BPE when the rest fits.
 #[derive(Deserialize)]
 pub struct BpeModel<'a> {

@@ -3,6 +3,8 @@
 //! An automaton reads a byte in about the time in which all else encodes one. Most added tokens begin with two bytes
 //! that are rare together, such as `<|` or two spaces, so it is asked only where they stand.
 
+use std::collections::BTreeSet;
+
 use crate::encode::kernel::Kernel;
 use crate::encode::kernel::blocks::{BLOCK, Blocks, ByteBlock, Work, block_at};
 
@@ -18,32 +20,46 @@ pub struct Prefilter {
     /// Each first byte has a bit, which the bytes that may come second have too. Eight or more share them.
     first: [u8; 256],
     second: [u8; 256],
+    /// What shows in most blocks, without a look at the tables, that nothing begins there.
+    shortcut: Option<Shortcut>,
+}
+
+#[derive(Clone, Copy)]
+enum Shortcut {
+    /// All pairs of first and second bytes, if there are no more than two: then the tables are not needed.
+    Pairs([(u8, u8); 2]),
     /// All first bytes, if there are no more than two: most often one that is rare, such as `<`.
-    few: Option<(u8, u8)>,
+    First(u8, u8),
 }
 
 impl Prefilter {
     /// For spellings that are not empty.
     pub fn new(spellings: &[String], kernel: Kernel) -> Self {
-        let mut prefilter = Self { kernel, first: [0; 256], second: [0; 256], few: None };
+        let pairs =
+            spellings.iter().map(|spelling| (spelling.as_bytes()[0], spelling.as_bytes().get(1).copied()));
+        let pairs: BTreeSet<(u8, Option<u8>)> = pairs.collect();
+        let (mut first, mut second) = ([0; 256], [0; 256]);
         let mut distinct = Vec::new();
-        for spelling in spellings {
-            let bytes = spelling.as_bytes();
-            let first = &mut prefilter.first[usize::from(bytes[0])];
-            if *first == 0 {
-                *first = 1 << (distinct.len() % 8);
-                distinct.push(bytes[0]);
+        for (left, right) in &pairs {
+            let bit = &mut first[usize::from(*left)];
+            if *bit == 0 {
+                *bit = 1 << (distinct.len() % 8);
+                distinct.push(*left);
             }
-            let bit = *first;
-            match bytes.get(1) {
-                Some(&second) => prefilter.second[usize::from(second)] |= bit,
-                None => prefilter.second.iter_mut().for_each(|second| *second |= bit),
+            match right {
+                Some(right) => second[usize::from(*right)] |= *bit,
+                None => second.iter_mut().for_each(|second| *second |= *bit),
             }
         }
-        if let [one] | [one, _] = distinct[..] {
-            prefilter.few = Some((one, distinct[distinct.len() - 1]));
-        }
-        prefilter
+        let pairs: Option<Vec<_>> = pairs.into_iter().map(|(left, right)| Some((left, right?))).collect();
+        let shortcut = match (pairs.as_deref(), &*distinct) {
+            (Some(&[pair]), _) => Some(Shortcut::Pairs([pair, pair])),
+            (Some(&[one, other]), _) => Some(Shortcut::Pairs([one, other])),
+            (_, &[one]) => Some(Shortcut::First(one, one)),
+            (_, &[one, other]) => Some(Shortcut::First(one, other)),
+            _ => None,
+        };
+        Self { kernel, first, second, shortcut }
     }
 
     /// The places in the chunk of a text that begins at `from`; none behind the text's end.
@@ -64,14 +80,20 @@ struct Find<'a> {
 impl Work for Find<'_> {
     #[inline(always)]
     fn run(self, blocks: impl Blocks) {
-        let Self { prefilter: Prefilter { first, second, few, .. }, text, from, places } = self;
+        let Self { prefilter: Prefilter { first, second, shortcut, .. }, text, from, places } = self;
         for (at, places) in (from..text.len()).step_by(BLOCK).zip(places) {
             *places = if at + BLOCK < text.len() {
                 let block = blocks.load(block_at(text, at));
-                if few.is_some_and(|(one, other)| block.equal_either(one, other) == 0) {
-                    continue; // they were none before
+                let after = || blocks.load(block_at(text, at + 1));
+                match *shortcut {
+                    Some(Shortcut::Pairs(pairs)) => {
+                        let after = after();
+                        let [one, other] = pairs.map(|(left, right)| block.equal(left) & after.equal(right));
+                        one | other
+                    }
+                    Some(Shortcut::First(one, other)) if block.equal_either(one, other) == 0 => 0,
+                    _ => block.look_up(first).meets(after().look_up(second)),
                 }
-                block.look_up(first).meets(blocks.load(block_at(text, at + 1)).look_up(second))
             } else {
                 // What is behind the end may be any byte.
                 let may_start = |place: usize| {
@@ -93,7 +115,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_place_where_a_spelling_begins_is_found(
-            spellings in prop::collection::vec("[ab<é\n ]{1,3}", 1..20),
+            spellings in prop::collection::vec(prop_oneof!["[ab<é\n ]{1,3}", "<[ab< ]{0,2}"], 1..20),
             text in "[abcd<é\n ]{0,5000}",
         ) {
             for kernel in Kernel::all() {

@@ -70,9 +70,9 @@ impl TextRules {
         }
     }
 
-    /// Replaces `padded` by the text as it appears in pieces, padded, and returns its length without the padding.
+    /// Appends the text as it appears in pieces, and its padding; returns its length without that.
     pub fn pad(&self, text: &str, in_front: bool, padded: &mut Vec<u8>) -> usize {
-        padded.clear();
+        let start = padded.len();
         padded.reserve(text.len() + 1 + PADDING);
         if in_front {
             padded.push(b' ');
@@ -83,9 +83,9 @@ impl TextRules {
                 with_spaces(text, |part| padded.extend_from_slice(part.as_bytes()));
             }
         }
-        let n = padded.len();
-        padded.resize(n + PADDING, 0);
-        n
+        let end = padded.len();
+        padded.resize(end + PADDING, 0);
+        end - start
     }
 
     /// Replaces `cuts` by those between the pieces of a padded text.

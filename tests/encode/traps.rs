@@ -207,7 +207,7 @@ fn added_tokens_anywhere_in_a_long_text() {
         long[1..].repeat(20),
         "-".repeat(5000) + ">",
         "<<x>x><x".repeat(700),
-        "a  b   c".repeat(900),
+        "a  b   c".repeat(9000),
     ]);
     let short = ["<x>", "<xx", "日", "\n"].into_iter().chain(runs.iter().map(String::as_str));
     for tokens in

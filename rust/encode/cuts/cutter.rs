@@ -307,7 +307,7 @@ mod tests {
         let padded = [text.as_bytes(), &[b'a'; 64]].concat();
         let (mut cuts, mut ends) = (Cuts::default(), Vec::new());
         cutter.cut(&padded, text.len(), &mut cuts);
-        cuts.write_ends(Kernel::Portable, &mut ends);
+        cuts.push_ends(Kernel::Portable, 0, &mut ends);
         let starts = std::iter::once(0).chain(ends.iter().copied());
         starts.zip(&ends).map(|(start, end)| text[start as usize..*end as usize].to_owned()).collect()
     }

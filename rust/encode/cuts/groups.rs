@@ -249,7 +249,7 @@ mod tests {
                     cuts.add(*place as usize);
                 }
                 cutter.cut(kernel, &padded, &mut cuts);
-                cuts.write_ends(kernel, &mut ends);
+                cuts.push_ends(kernel, 0, &mut ends);
                 let ends: BTreeSet<u32> = ends.into_iter().collect();
                 prop_assert_eq!(found.get_or_insert(ends.clone()), &ends);
             }

@@ -71,12 +71,11 @@ impl Cuts {
         self.words.iter().all(|word| *word == 0)
     }
 
-    /// Replaces `ends` by the ends of the pieces, in ascending order; there are none in an empty text.
-    pub fn write_ends(&self, kernel: Kernel, ends: &mut Vec<u32>) {
-        ends.clear();
-        kernel.run(PushOnes { words: &self.words, places: ends });
+    /// Appends the ends of the pieces of a text that begins at `start`, in ascending order; an empty text has none.
+    pub fn push_ends(&self, kernel: Kernel, start: u32, ends: &mut Vec<u32>) {
+        kernel.run(PushOnes { words: &self.words, start, places: ends });
         if self.len > 0 {
-            ends.push(self.len as u32);
+            ends.push(start + self.len as u32);
         }
     }
 }
@@ -87,9 +86,10 @@ pub fn inside(word: u64, at: usize, len: usize) -> u64 {
     if len - at < 64 { word & ((1 << (len - at)) - 1) } else { word }
 }
 
-/// Appends the places of the bits that are set in some words.
+/// Appends the places of the bits that are set in some words, of which the first begins at `start`.
 struct PushOnes<'a> {
     words: &'a [u64],
+    start: u32,
     places: &'a mut Vec<u32>,
 }
 
@@ -97,7 +97,7 @@ impl Work for PushOnes<'_> {
     #[inline(always)]
     fn run(self, blocks: impl Blocks) {
         for (index, word) in self.words.iter().enumerate() {
-            blocks.push_ones(*word, (index * 64) as u32, self.places);
+            blocks.push_ones(*word, self.start + (index * 64) as u32, self.places);
         }
     }
 }
@@ -137,15 +137,16 @@ mod tests {
             expected.dedup();
             for kernel in Kernel::all() {
                 let mut ends = vec![7];
-                cuts.write_ends(kernel, &mut ends);
-                prop_assert_eq!(&ends, &expected);
+                cuts.push_ends(kernel, 7, &mut ends);
+                let moved: Vec<u32> = [0].iter().chain(&expected).map(|end| end + 7).collect();
+                prop_assert_eq!(ends, moved);
             }
             let from = from.index(len + 1);
             cuts.keep_first_from(from);
             let first = expected.iter().copied().find(|end| *end as usize >= from && from > 0);
             expected.retain(|end| (*end as usize) < from || *end as usize == len || Some(*end) == first);
             let mut ends = Vec::new();
-            cuts.write_ends(Kernel::Portable, &mut ends);
+            cuts.push_ends(Kernel::Portable, 0, &mut ends);
             prop_assert_eq!(&ends, &expected);
         }
     }

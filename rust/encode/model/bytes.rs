@@ -121,7 +121,8 @@ impl Bytes {
         let Workspace { split, cuts, .. } = workspace;
         splitter.split(piece.padded(), piece.len(), split, cuts);
         self.cut_groups(piece.padded(), cuts);
-        cuts.write_ends(self.table.kernel(), &mut ends);
+        ends.clear();
+        cuts.push_ends(self.table.kernel(), 0, &mut ends);
         let mut start = 0;
         for end in ends.iter().map(|end| *end as usize) {
             self.encode_piece(piece.part(start, end), ends.len() == 1, workspace, ids);

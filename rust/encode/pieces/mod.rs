@@ -1,6 +1,7 @@
 //! From pieces to ids: batches of look-ups in the cache, and what happens on a miss.
 
 mod batch;
+pub mod cut_text;
 pub mod seed;
 mod waiting;
 
@@ -13,6 +14,7 @@ use crate::encode::model::Model;
 use crate::encode::model::workspace::Workspace;
 use crate::encode::text::TextRules;
 use batch::{Keys, PieceBatch};
+use cut_text::{CutText, token_id};
 use waiting::{Miss, Waiting};
 
 /// Encodes pieces on one thread.
@@ -39,21 +41,26 @@ impl PieceWorker {
         self.workspace.shrink();
     }
 
-    /// Replaces `ends` by the ends of what is looked up in a padded text.
-    pub fn cut(&mut self, model: &Model, rules: &TextRules, text: &[u8], n: usize, ends: &mut Vec<u32>) {
-        model.cut(rules, text, n, &mut self.workspace);
-        self.workspace.cuts.write_ends(model.table().kernel(), ends);
+    /// Adds a stretch of text to others that are cut, a space in front of it if that is asked for.
+    pub fn cut(&mut self, model: &Model, rules: &TextRules, text: &str, in_front: bool, cut: &mut CutText) {
+        let (bytes, ends) = cut.end();
+        let start = bytes.len();
+        let n = rules.pad(text, in_front, bytes);
+        model.cut(rules, &bytes[start..], n, &mut self.workspace);
+        self.workspace.cuts.push_ends(model.table().kernel(), start as u32, ends);
     }
 
-    /// Appends the ids of all pieces of a padded text, given where each ends.
-    pub fn encode(&mut self, model: &Model, text: &[u8], ends: &[u32], ids: &mut Vec<u32>) {
+    /// Appends the ids of all pieces, and leaves none.
+    pub fn encode(&mut self, model: &Model, cut: &mut CutText, ids: &mut Vec<u32>) {
         let mut keys = self.keys.take().unwrap_or_default();
+        let (text, ends) = cut.padded();
         let mut batch = PieceBatch::new(model.table().kernel(), text, ends, &mut keys);
         while batch.next(&self.workspace.cache) {
             self.encode_batch(model, &mut batch, ids);
             self.workspace.cache.maintain();
         }
         self.keys = Some(keys);
+        cut.clear();
     }
 
     /// Appends the ids of a batch, and of following batches if it has new pieces.
@@ -126,8 +133,9 @@ impl PieceWorker {
     #[inline(never)]
     fn encode_rare(&mut self, model: &Model, piece: Piece, place: usize, ids: &mut Vec<u32>) {
         let lookup = Lookup::at(piece, place);
-        self.workspace.recall_or(lookup.as_ref(), ids, |workspace, ids| {
-            model.encode(piece, workspace, ids);
+        self.workspace.recall_or(lookup.as_ref(), ids, |workspace, ids| match token_id(piece.bytes()) {
+            Some(id) => ids.push(id),
+            None => model.encode(piece, workspace, ids),
         });
     }
 }
@@ -146,7 +154,7 @@ fn learn<const W: usize, K: Copy>(
         words.clear();
         for (tag, miss) in misses(waiting).iter().enumerate().skip(start).take(SIDE_BY_SIDE) {
             let piece = batch.piece(first + miss.index).bytes();
-            words.add(tag, |merging| model.start(piece, merging));
+            words.add(tag, |merging| token_id(piece).is_none() && model.start(piece, merging));
         }
         model.table().merge_all(words);
         for word in words.iter() {

@@ -149,7 +149,7 @@ fn stepwise(json: &Value) -> Splitter {
 
 fn ends(cuts: &Cuts) -> Vec<u32> {
     let mut ends = Vec::new();
-    cuts.write_ends(Kernel::Portable, &mut ends);
+    cuts.push_ends(Kernel::Portable, 0, &mut ends);
     ends
 }
 
