@@ -12,8 +12,7 @@ use aho_corasick::{AhoCorasick, AhoCorasickKind, Anchored, MatchKind, StartKind,
 
 use super::file::AddedTokenEntry;
 use super::kernel::Kernel;
-use super::kernel::blocks::{BLOCK, ones};
-use super::prefilter::{CHUNK, Prefilter};
+use super::prefilter::Prefilter;
 use super::spelling::MARKER_TEXT;
 use super::vocab::{Ids, MAX_IDS, Vocab};
 
@@ -41,6 +40,7 @@ pub struct Matcher {
     tokens: Vec<Flags>,
     /// Whether the text has spaces in place of the marker U+2581, which is not whitespace.
     spaces_are_markers: bool,
+    kernel: Kernel,
 }
 
 #[allow(clippy::large_enum_variant)] // a tokenizer has two
@@ -183,7 +183,7 @@ impl Matcher {
         if distinct.len() < spellings.len() || spellings.iter().any(String::is_empty) {
             return Err("two of its added tokens have the same spelling, or one is empty".into());
         }
-        let matcher = Self { search: None, tokens, spaces_are_markers };
+        let matcher = Self { search: None, tokens, spaces_are_markers, kernel };
         // A token of white space with `lstrip`, found inside the white space that a token with `rstrip` has consumed,
         // would end before it starts. The reference panics there.
         let is_space = |spelling: &String| spelling.chars().all(|c| matcher.is_space(c));
@@ -195,7 +195,7 @@ impl Matcher {
         let search = if spellings.is_empty() {
             None
         } else {
-            let search = Search::new(spellings, kernel);
+            let search = Search::new(spellings);
             Some(search.map_err(|error| format!("its added tokens cannot be searched: {error}"))?)
         };
         Ok(Self { search, ..matcher })
@@ -219,7 +219,7 @@ impl Matcher {
         // Where the space behind the last token that has stripped some ends: of a long run of it, the next token
         // may be the next character, and would read the rest of the run again.
         let mut stripped = 0;
-        search.for_each(text, |number, place| {
+        search.for_each(self.kernel, text, |number, place| {
             let token = &self.tokens[number];
             let (before, after) = (&text[..place.start], &text[place.end..]);
             if token.skipped || token.single_word && !stands_alone(before, after) {
@@ -263,7 +263,7 @@ impl Matcher {
 }
 
 impl Search {
-    fn new(spellings: &[String], kernel: Kernel) -> Result<Self, aho_corasick::BuildError> {
+    fn new(spellings: &[String]) -> Result<Self, aho_corasick::BuildError> {
         let match_kind = MatchKind::LeftmostLongest;
         // Of many long tokens a DFA would take a kilobyte for each byte.
         let is_large = spellings.iter().map(String::len).sum::<usize>() > LARGE;
@@ -278,12 +278,14 @@ impl Search {
             let mut builder = dfa::Builder::new();
             Longest::Dfa(builder.start_kind(StartKind::Anchored).build_from_noncontiguous(&trie)?)
         };
-        Ok(Self::Places(Prefilter::new(spellings, kernel), longest))
+        let starts =
+            spellings.iter().map(|spelling| (spelling.as_bytes()[0], spelling.as_bytes().get(1).copied()));
+        Ok(Self::Places(Prefilter::new(starts), longest))
     }
 
     /// Visits the matches, each with the number of its spelling: the leftmost one, of several the longest, and on behind
     /// it.
-    fn for_each(&self, text: &str, mut visit: impl FnMut(usize, Range<usize>)) {
+    fn for_each(&self, kernel: Kernel, text: &str, mut visit: impl FnMut(usize, Range<usize>)) {
         let (prefilter, longest) = match self {
             Self::Places(prefilter, longest) => (prefilter, longest),
             Self::All(automaton) => {
@@ -292,19 +294,13 @@ impl Search {
                     .for_each(|found| visit(found.pattern().as_usize(), found.range()));
             }
         };
-        let mut done = 0;
-        for chunk in (0..text.len()).step_by(CHUNK) {
-            for (block, places) in prefilter.places(text.as_bytes(), chunk).into_iter().enumerate() {
-                for place in ones(places) {
-                    let from = chunk + block * BLOCK + place;
-                    if from < done {
-                        continue;
-                    }
-                    if let Some((number, len)) = longest.find(&text.as_bytes()[from..]) {
-                        done = from + len;
-                        visit(number, from..done);
-                    }
-                }
+        let mut places = prefilter.places(kernel, text.as_bytes());
+        let mut from = 0;
+        while let Some(place) = places.next(from) {
+            from = place + 1;
+            if let Some((number, len)) = longest.find(&text.as_bytes()[place..]) {
+                from = place + len;
+                visit(number, place..from);
             }
         }
     }

@@ -17,6 +17,8 @@ use unicode_normalization_alignments::{
     IsNormalized, UnicodeNormalization, is_nfc_quick, is_nfd_quick, is_nfkc_quick, is_nfkd_quick,
 };
 
+use super::kernel::Kernel;
+use super::kernel::blocks::{BLOCK, Blocks, ByteBlock, Work, block_at, ones};
 use super::lazy::Lazy;
 use super::reference::library_call;
 use super::utf8::decode;
@@ -24,20 +26,20 @@ use crate::error::{Error, Result};
 
 /// What changes text before it is cut.
 pub enum Normalizer {
-    Form(&'static UnicodeNormalizer),
+    Form(&'static UnicodeNormalizer, Kernel),
     /// Takes several tens of bytes of memory for each byte of text.
     Library(NormalizerWrapper),
 }
 
 impl Normalizer {
-    pub fn form(form: Form) -> Self {
-        Self::Form(UnicodeNormalizer::get(form))
+    pub fn form(form: Form, kernel: Kernel) -> Self {
+        Self::Form(UnicodeNormalizer::get(form), kernel)
     }
 
     /// The normalized text: `text` if that is normalized already, else written to `buffer`.
     pub fn normalize<'a>(&self, text: &'a str, buffer: &'a mut String) -> Result<&'a str> {
         match self {
-            Self::Form(form) => Ok(form.normalize(text, buffer).unwrap_or(text)),
+            Self::Form(form, kernel) => Ok(form.normalize(*kernel, text, buffer).unwrap_or(text)),
             Self::Library(library) => {
                 let mut normalized = NormalizedString::from(text);
                 library_call(|| library.normalize(&mut normalized)).map_err(|error| {
@@ -52,7 +54,7 @@ impl Normalizer {
 
     pub fn bytes(&self) -> usize {
         match self {
-            Self::Form(form) => form.bytes(),
+            Self::Form(form, _) => form.bytes(),
             Self::Library(_) => 0,
         }
     }
@@ -122,8 +124,10 @@ pub struct UnicodeNormalizer {
     form: Form,
     /// One bit for each code point: whether it is settled.
     settled: Box<[u64]>,
-    /// Bytes below this only occur in settled characters.
-    first_unsure: u8,
+    /// For the first bytes of those that are not, and their second bytes, by the lower six bits: first bytes have one
+    /// bit each, which five of them share, and second bytes the bits of those that they follow.
+    first: [u8; 64],
+    second: [u8; 64],
 }
 
 impl UnicodeNormalizer {
@@ -135,22 +139,39 @@ impl UnicodeNormalizer {
 
     fn new(form: Form) -> Self {
         let mut settled = vec![0u64; 0x11_0000 / 64].into_boxed_slice();
-        for c in ('\0'..=char::MAX).filter(|c| form.is_settled(*c)) {
-            settled[c as usize / 64] |= 1 << (c as u32 % 64);
+        let (mut first, mut second) = ([0; 64], [0; 64]);
+        let mut firsts = 0;
+        for c in '\0'..=char::MAX {
+            if form.is_settled(c) {
+                settled[c as usize / 64] |= 1 << (c as u32 % 64);
+                continue;
+            }
+            let mut bytes = [0; 4];
+            c.encode_utf8(&mut bytes);
+            let [left, right] = [bytes[0], bytes[1]].map(|byte| usize::from(byte & 0x3F));
+            if first[left] == 0 {
+                first[left] = 1 << (firsts % 8);
+                firsts += 1;
+            }
+            second[right] |= first[left];
         }
-        // NFC leaves all below U+0300 alone, whose UTF-8 begins with 0xCC; all forms leave ASCII alone.
-        Self { form, settled, first_unsure: if form == Form::Nfc { 0xCC } else { 0x80 } }
+        Self { form, settled, first, second }
     }
 
     /// The normalized text, written to `buffer`, or none if `text` is that already.
-    pub fn normalize<'a>(&self, text: &str, buffer: &'a mut String) -> Option<&'a str> {
-        let mut unsure = self.find(text.as_bytes(), 0, false)?;
+    pub fn normalize<'a>(&self, kernel: Kernel, text: &str, buffer: &'a mut String) -> Option<&'a str> {
+        let next = |from| {
+            let mut found = None;
+            kernel.run(FindUnsettled { of: self, text, from, found: &mut found });
+            found
+        };
+        let mut unsettled = next(0)?;
         buffer.clear();
         let mut copied = 0;
-        while unsure < text.len() {
-            let before = text[copied..unsure].chars().next_back().map_or(0, char::len_utf8);
-            let start = unsure - before;
-            let end = self.find(text.as_bytes(), unsure, true).unwrap_or(text.len());
+        loop {
+            let before = text[copied..unsettled].chars().next_back().map_or(0, char::len_utf8);
+            let start = unsettled - before;
+            let end = self.next_settled(text, unsettled);
             buffer.push_str(&text[copied..start]);
             let stretch = &text[start..end];
             // Marks in canonical order that compose with nothing, as in Thai or Arabic.
@@ -160,26 +181,32 @@ impl UnicodeNormalizer {
                 self.form.push(stretch, buffer);
             }
             copied = end;
-            unsure = self.find(text.as_bytes(), end, false).unwrap_or(text.len());
+            match next(end) {
+                Some(place) => unsettled = place,
+                None => break,
+            }
         }
         buffer.push_str(&text[copied..]);
         Some(buffer)
     }
 
-    /// The place of the first character from `place` on that is settled, or that is not.
-    fn find(&self, text: &[u8], mut place: usize, settled: bool) -> Option<usize> {
+    /// Whether the character at a place is settled, and its length.
+    #[inline(always)]
+    fn is_settled(&self, text: &str, place: usize) -> (bool, usize) {
+        let (c, len) = decode(&text.as_bytes()[place..]);
+        (self.settled[c as usize / 64] >> (c % 64) & 1 == 1, len)
+    }
+
+    /// Where the first settled character from `place` on begins, or the text ends.
+    fn next_settled(&self, text: &str, mut place: usize) -> usize {
         while place < text.len() {
-            if !settled && text[place] < self.first_unsure {
-                place += skip(&text[place..], self.first_unsure);
-                continue;
-            }
-            let (c, len) = decode(&text[place..]);
-            if (self.settled[c as usize / 64] >> (c % 64) & 1 == 1) == settled {
-                return Some(place);
+            let (is_settled, len) = self.is_settled(text, place);
+            if is_settled {
+                break;
             }
             place += len;
         }
-        None
+        place
     }
 
     pub fn bytes(&self) -> usize {
@@ -187,13 +214,33 @@ impl UnicodeNormalizer {
     }
 }
 
-/// How many bytes at the start are below `bound`, at least one: 32 at a time, which the compiler vectorizes.
-fn skip(text: &[u8], bound: u8) -> usize {
-    let (blocks, _) = text.as_chunks::<32>();
-    let clear = |block: &&[u8; 32]| block.iter().fold(0, |most, byte| most.max(*byte)) < bound;
-    let blocks = blocks.iter().take_while(clear).count() * 32;
-    let rest = &text[blocks..];
-    blocks + rest.iter().position(|byte| *byte >= bound).unwrap_or(rest.len())
+/// Finds the first character from a place on that is not settled.
+struct FindUnsettled<'a> {
+    of: &'a UnicodeNormalizer,
+    text: &'a str,
+    from: usize,
+    found: &'a mut Option<usize>,
+}
+
+impl Work for FindUnsettled<'_> {
+    #[inline(always)]
+    fn run(self, blocks: impl Blocks) {
+        let Self { of, text, from: mut at, found } = self;
+        let bytes = text.as_bytes();
+        while at + BLOCK < bytes.len() {
+            let block = blocks.load(block_at(bytes, at));
+            if block.high() != 0 {
+                let leads = block.leads(&of.first, blocks.load(block_at(bytes, at + 1)), &of.second);
+                *found = ones(leads).map(|place| at + place).find(|place| !of.is_settled(text, *place).0);
+                if found.is_some() {
+                    return;
+                }
+            }
+            at += BLOCK;
+        }
+        let is_unsettled = |place: &usize| bytes[*place] >= 0xC0 && !of.is_settled(text, *place).0;
+        *found = (at..bytes.len()).find(is_unsettled);
+    }
 }
 
 #[cfg(test)]
@@ -208,19 +255,23 @@ mod tests {
     }
 
     fn normalized(form: Form, text: &str) -> String {
-        let mut buffer = "left over".to_owned();
-        UnicodeNormalizer::get(form).normalize(text, &mut buffer).unwrap_or(text).to_owned()
+        let mut normalized = Kernel::all().into_iter().map(|kernel| {
+            let mut buffer = "left over".to_owned();
+            UnicodeNormalizer::get(form).normalize(kernel, text, &mut buffer).unwrap_or(text).to_owned()
+        });
+        let first = normalized.next().expect("there is a kernel");
+        assert!(normalized.all(|other| other == first), "{form:?} {text:?}");
+        first
     }
 
     #[test]
     fn settled_characters_are_what_they_are_said_to_be() {
         for form in Form::ALL {
-            let table = UnicodeNormalizer::get(form);
             for c in '\0'..=char::MAX {
                 let text = c.to_string();
                 let alone = expected(form, &text);
                 assert_eq!(normalized(form, &text), alone, "{form:?} {c:?}");
-                assert!(text.as_bytes()[0] >= table.first_unsure || form.is_settled(c), "{form:?} {c:?}");
+                assert!(!c.is_ascii() || form.is_settled(c), "{form:?} {c:?}");
                 // A character that composes with what precedes it is not settled.
                 if matches!(form, Form::Nfc | Form::Nfkc) && alone == text {
                     for (part, _) in iter::once(c).nfd().skip(1) {

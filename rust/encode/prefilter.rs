@@ -6,24 +6,23 @@
 use std::collections::BTreeSet;
 
 use crate::encode::kernel::Kernel;
-use crate::encode::kernel::blocks::{BLOCK, Blocks, ByteBlock, Work, block_at};
+use crate::encode::kernel::blocks::{BLOCK, Blocks, ByteBlock, Work, block_at, part};
 
 /// Bytes of text that are looked at together.
-pub const CHUNK: usize = 32 * BLOCK;
+const CHUNK: usize = 32 * BLOCK;
 
 /// The places in a chunk, a bit for each.
-pub type Places = [u64; CHUNK / BLOCK];
+type Places = [u64; CHUNK / BLOCK];
 
-/// Finds the places at which one of some spellings may begin.
+/// Finds the places at which certain bytes stand, and others after these.
 pub struct Prefilter {
-    kernel: Kernel,
     /// Each first byte has a bit, which the bytes that may come second have too. Eight or more share them.
     first: [u8; 256],
     second: [u8; 256],
-    /// What shows in most blocks, without a look at the tables, that nothing begins there.
     shortcut: Option<Shortcut>,
 }
 
+/// What shows without a look at the tables, at least for most blocks, that nothing begins there.
 #[derive(Clone, Copy)]
 enum Shortcut {
     /// All pairs of first and second bytes, if there are no more than two: then the tables are not needed.
@@ -33,11 +32,9 @@ enum Shortcut {
 }
 
 impl Prefilter {
-    /// For spellings that are not empty.
-    pub fn new(spellings: &[String], kernel: Kernel) -> Self {
-        let pairs =
-            spellings.iter().map(|spelling| (spelling.as_bytes()[0], spelling.as_bytes().get(1).copied()));
-        let pairs: BTreeSet<(u8, Option<u8>)> = pairs.collect();
+    /// For each first byte with one that may follow, or none if any may.
+    pub fn new(pairs: impl Iterator<Item = (u8, Option<u8>)>) -> Self {
+        let pairs: BTreeSet<_> = pairs.collect();
         let (mut first, mut second) = ([0; 256], [0; 256]);
         let mut distinct = Vec::new();
         for (left, right) in &pairs {
@@ -59,17 +56,60 @@ impl Prefilter {
             (_, &[one, other]) => Some(Shortcut::First(one, other)),
             _ => None,
         };
-        Self { kernel, first, second, shortcut }
+        Self { first, second, shortcut }
     }
 
-    /// The places in the chunk of a text that begins at `from`; none behind the text's end.
-    pub fn places(&self, text: &[u8], from: usize) -> Places {
-        let mut places = [0; CHUNK / BLOCK];
-        self.kernel.run(Find { prefilter: self, text, from, places: &mut places });
-        places
+    /// The places of a text.
+    pub fn places<'a>(&'a self, kernel: Kernel, text: &'a [u8]) -> PlacesIn<'a> {
+        PlacesIn { prefilter: self, kernel, text, chunk: None, places: [0; CHUNK / BLOCK] }
     }
 }
 
+/// The places of a text at which something may begin.
+pub struct PlacesIn<'a> {
+    prefilter: &'a Prefilter,
+    kernel: Kernel,
+    text: &'a [u8],
+    /// Where the present chunk begins, and its places.
+    chunk: Option<usize>,
+    places: Places,
+}
+
+impl PlacesIn<'_> {
+    /// The first place from `from` on, if there is one. Going backwards takes long.
+    #[inline]
+    pub fn next(&mut self, mut from: usize) -> Option<usize> {
+        while from < self.text.len() {
+            let chunk = from - from % CHUNK;
+            if self.chunk != Some(chunk) {
+                self.find(chunk);
+            }
+            let block = from % CHUNK / BLOCK;
+            let rest = self.places[block] >> (from % BLOCK);
+            if rest != 0 {
+                return Some(from + rest.trailing_zeros() as usize);
+            }
+            let blocks = &self.places[block + 1..];
+            match blocks.iter().position(|places| *places != 0) {
+                Some(empty) => {
+                    let block = block + 1 + empty;
+                    return Some(chunk + block * BLOCK + self.places[block].trailing_zeros() as usize);
+                }
+                None => from = chunk + CHUNK,
+            }
+        }
+        None
+    }
+
+    #[inline(never)]
+    fn find(&mut self, chunk: usize) {
+        let Self { prefilter, kernel, text, ref mut places, .. } = *self;
+        kernel.run(Find { prefilter, text, from: chunk, places });
+        self.chunk = Some(chunk);
+    }
+}
+
+/// Finds the places of a chunk.
 struct Find<'a> {
     prefilter: &'a Prefilter,
     text: &'a [u8],
@@ -80,28 +120,36 @@ struct Find<'a> {
 impl Work for Find<'_> {
     #[inline(always)]
     fn run(self, blocks: impl Blocks) {
-        let Self { prefilter: Prefilter { first, second, shortcut, .. }, text, from, places } = self;
+        let Self { prefilter, text, from, places } = self;
+        *places = [0; CHUNK / BLOCK];
         for (at, places) in (from..text.len()).step_by(BLOCK).zip(places) {
             *places = if at + BLOCK < text.len() {
-                let block = blocks.load(block_at(text, at));
-                let after = || blocks.load(block_at(text, at + 1));
-                match *shortcut {
-                    Some(Shortcut::Pairs(pairs)) => {
-                        let after = after();
-                        let [one, other] = pairs.map(|(left, right)| block.equal(left) & after.equal(right));
-                        one | other
-                    }
-                    Some(Shortcut::First(one, other)) if block.equal_either(one, other) == 0 => 0,
-                    _ => block.look_up(first).meets(after().look_up(second)),
-                }
+                prefilter.places_in(blocks, block_at(text, at))
             } else {
+                let rest = &text[at..];
+                let mut padded = [0; BLOCK + 1];
+                padded[..rest.len()].copy_from_slice(rest);
+                let last = rest.len() - 1;
                 // What is behind the end may be any byte.
-                let may_start = |place: usize| {
-                    let after = text.get(place + 1).map_or(!0, |byte| second[usize::from(*byte)]);
-                    first[usize::from(text[place])] & after != 0
-                };
-                (at..text.len()).map(|place| u64::from(may_start(place)) << (place - at)).sum()
+                let begins_last = prefilter.first[usize::from(rest[last])] != 0;
+                let before = !(!0 << last);
+                prefilter.places_in(blocks, &padded) & before | u64::from(begins_last) << last
             };
+        }
+    }
+}
+
+impl Prefilter {
+    /// The places in a block, which one byte follows.
+    #[inline(always)]
+    fn places_in(&self, blocks: impl Blocks, bytes: &[u8; BLOCK + 1]) -> u64 {
+        let (block, after) = (blocks.load(part(bytes, 0)), blocks.load(part(bytes, 1)));
+        match self.shortcut {
+            Some(Shortcut::Pairs([one, other])) => {
+                block.equal(one.0) & after.equal(one.1) | block.equal(other.0) & after.equal(other.1)
+            }
+            Some(Shortcut::First(one, other)) if block.equal_either(one, other) == 0 => 0,
+            _ => block.look_up(&self.first).meets(after.look_up(&self.second)),
         }
     }
 }
@@ -112,36 +160,50 @@ mod tests {
 
     use super::*;
 
+    fn prefilter(spellings: &[String]) -> Prefilter {
+        Prefilter::new(spellings.iter().map(|spelling| {
+            let bytes = spelling.as_bytes();
+            (bytes[0], bytes.get(1).copied())
+        }))
+    }
+
+    fn places(prefilter: &Prefilter, kernel: Kernel, text: &str) -> Vec<usize> {
+        let mut places = prefilter.places(kernel, text.as_bytes());
+        let mut from = 0;
+        std::iter::from_fn(|| {
+            let place = places.next(from)?;
+            from = place + 1;
+            Some(place)
+        })
+        .collect()
+    }
+
     proptest! {
         #[test]
         fn every_place_where_a_spelling_begins_is_found(
             spellings in prop::collection::vec(prop_oneof!["[ab<é\n ]{1,3}", "<[ab< ]{0,2}"], 1..20),
-            text in "[abcd<é\n ]{0,5000}",
+            text in "[abcd<éж日\n ]{0,5000}",
         ) {
+            let prefilter = prefilter(&spellings);
+            let found = places(&prefilter, Kernel::Portable, &text);
+            for place in 0..text.len() {
+                let rest = &text.as_bytes()[place..];
+                let begins = spellings.iter().any(|spelling| rest.starts_with(spelling.as_bytes()));
+                prop_assert!(!begins || found.binary_search(&place).is_ok(), "{} at {}", text, place);
+            }
             for kernel in Kernel::all() {
-                let prefilter = Prefilter::new(&spellings, kernel);
-                for from in (0..text.len()).step_by(CHUNK) {
-                    let places = prefilter.places(text.as_bytes(), from);
-                    for place in from..text.len().min(from + CHUNK) {
-                        let rest = &text.as_bytes()[place..];
-                        let begins = spellings.iter().any(|spelling| rest.starts_with(spelling.as_bytes()));
-                        let is_found = places[(place - from) / BLOCK] >> (place % BLOCK) & 1 == 1;
-                        prop_assert!(is_found || !begins, "{} at {}", text, place);
-                    }
-                }
+                prop_assert_eq!(&places(&prefilter, kernel, &text), &found, "{}", kernel.name());
             }
         }
 
         #[test]
         fn of_one_spelling_only_its_first_two_bytes_are(text in "[ab<]{0,300}") {
+            let prefilter = prefilter(&["<a".to_owned()]);
+            let ends_in_first = text.ends_with('<').then(|| text.len() - 1);
+            let begins = text.match_indices("<a").map(|(place, _)| place);
+            let expected: Vec<usize> = begins.chain(ends_in_first).collect();
             for kernel in Kernel::all() {
-                let places = Prefilter::new(&["<a".to_owned()], kernel).places(text.as_bytes(), 0);
-                let is_found = |place: &usize| places[place / BLOCK] >> (place % BLOCK) & 1 == 1;
-                let found: Vec<usize> = (0..text.len()).filter(is_found).collect();
-                let ends_in_first = text.ends_with('<').then(|| text.len() - 1);
-                let begins = text.match_indices("<a").map(|(place, _)| place);
-                let expected: Vec<usize> = begins.chain(ends_in_first).collect();
-                prop_assert_eq!(found, expected);
+                prop_assert_eq!(&places(&prefilter, kernel, &text), &expected);
             }
         }
     }

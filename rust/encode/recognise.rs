@@ -66,7 +66,7 @@ pub fn recognise(file: &TokenizerFile, kernel: Kernel) -> Result<Recognition, St
     }
     let has_normalized_tokens =
         added_tokens.iter().any(|token| token.normalized && !token.content.is_empty());
-    sentence_piece(&normalizers, &steps, has_normalized_tokens)
+    sentence_piece(&normalizers, &steps, has_normalized_tokens, kernel)
 }
 
 fn check_model(model: &BpeModel) -> Result<(), String> {
@@ -123,11 +123,11 @@ impl Marking {
 
 /// Some normalizers as one, and its description. Those that are not a Unicode form are left to the reference, which
 /// takes longer for them than all else takes, but far less than for the rest.
-fn normalizer(all: &[&Value]) -> Result<(Option<Normalizer>, String), String> {
+fn normalizer(all: &[&Value], kernel: Kernel) -> Result<(Option<Normalizer>, String), String> {
     let names: Vec<&str> = all.iter().map(|value| value["type"].as_str().unwrap_or_default()).collect();
     match (&*names, names.first().copied().and_then(Form::named)) {
         ([], _) => Ok((None, String::new())),
-        ([name], Some(form)) => Ok((Some(Normalizer::form(form)), format!(" after {name}"))),
+        ([name], Some(form)) => Ok((Some(Normalizer::form(form, kernel)), format!(" after {name}"))),
         _ if all.iter().any(|value| may_break_offsets(value)) => {
             Err("one of its normalizers may put something in place of nothing, or has a pattern that is not known".into())
         }
@@ -157,7 +157,7 @@ fn may_break_offsets(value: &Value) -> bool {
 fn byte_level(normalizers: &[&Value], pre_tokenizer: &Value, kernel: Kernel) -> Result<Recognition, String> {
     let splitter =
         Splitter::recognise(pre_tokenizer, kernel).map_err(|part| format!("its pre-tokenizer has {part}"))?;
-    let (normalizer, after) = normalizer(normalizers)?;
+    let (normalizer, after) = normalizer(normalizers, kernel)?;
     let description = format!("byte-level BPE{after}, {}", splitter.describe());
     Ok(Recognition { style: Style::ByteLevel { splitter, normalizer }, description })
 }
@@ -166,6 +166,7 @@ fn sentence_piece(
     normalizers: &[&Value],
     steps: &[&Value],
     has_normalized_tokens: bool,
+    kernel: Kernel,
 ) -> Result<Recognition, String> {
     use Marking::{DoubleFirst, Prepend, Spaces};
     let is_marking = |value: &&Value| Marking::recognise(value).is_some();
@@ -198,12 +199,12 @@ fn sentence_piece(
             _ => return Err("its normalizers do not turn spaces into markers".into()),
         },
     };
-    let (normalizer, after) = normalizer(before)?;
+    let (normalizer, after) = normalizer(before, kernel)?;
     // For the reference the text begins where the first character that is left began.
     let moves_the_start = match normalizer {
         None => false,
         // Where a character becomes several, a token may be found behind the first of them, at the same offset.
-        Some(Normalizer::Form(_)) => has_normalized_tokens,
+        Some(Normalizer::Form(..)) => has_normalized_tokens,
         Some(Normalizer::Library(_)) => true,
     };
     if prefix == Prefix::First && moves_the_start {

@@ -50,22 +50,10 @@ impl Halves {
         Self(change(self.0), change(self.1))
     }
 
-    /// `table` indexed by the ASCII bytes, 0 for others.
+    /// `table`, of up to 128 entries, indexed by the bytes below that number, 0 for others.
     #[inline(always)]
-    fn look_up_ascii(self, table: &[u8; 128]) -> Self {
-        self.map(|half| {
-            with_avx2!({
-                let mut found = _mm256_setzero_si256();
-                let mut rest = half;
-                for row in table.as_chunks().0 {
-                    // From 16 on the sum has its top bit set, and the shuffle gives 0.
-                    let at = _mm256_adds_epu8(rest, splat(0x70));
-                    found = _mm256_or_si256(found, _mm256_shuffle_epi8(broadcast(row), at));
-                    rest = _mm256_sub_epi8(rest, splat(16));
-                }
-                found
-            })
-        })
+    fn look_up_low<const N: usize>(self, table: &[u8; N]) -> Self {
+        self.map(|half| with_avx2!(look_up_low(half, table)))
     }
 }
 
@@ -130,16 +118,23 @@ impl ByteBlock for Halves {
 
     #[inline(always)]
     fn look_up(self, table: &[u8; 256]) -> Self {
-        let [ascii, others] = table.as_chunks().0 else { unreachable!("two times 128 entries") };
-        let found = self.look_up_ascii(ascii);
+        let [ascii, others] = table.as_chunks::<128>().0 else { unreachable!("two times 128 entries") };
+        let found = self.look_up_low(ascii);
         if self.high() == 0 {
             return found;
         }
         with_avx2!({
             let top = splat(0x80);
-            let others = self.map(|half| _mm256_xor_si256(half, top)).look_up_ascii(others);
+            let others = self.map(|half| _mm256_xor_si256(half, top)).look_up_low(others);
             Self(_mm256_or_si256(found.0, others.0), _mm256_or_si256(found.1, others.1))
         })
+    }
+
+    #[inline(always)]
+    fn leads(self, first: &[u8; 64], after: Self, second: &[u8; 64]) -> u64 {
+        let first = self.map(|half| with_avx2!(_mm256_sub_epi8(half, splat(0xC0)))).look_up_low(first);
+        let second = after.map(|half| with_avx2!(_mm256_and_si256(half, splat(0x3F)))).look_up_low(second);
+        first.meets(second)
     }
 
     #[inline(always)]
@@ -177,6 +172,20 @@ fn splat(byte: u8) -> __m256i {
 fn broadcast(table: &[u8; 16]) -> __m256i {
     // SAFETY: the table is 16 bytes long.
     _mm256_broadcastsi128_si256(unsafe { _mm_loadu_si128(table.as_ptr().cast()) })
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn look_up_low<const N: usize>(half: __m256i, table: &[u8; N]) -> __m256i {
+    let mut found = _mm256_setzero_si256();
+    let mut rest = half;
+    for row in table.as_chunks().0 {
+        // From 16 on the sum has its top bit set, and the shuffle gives 0.
+        let at = _mm256_adds_epu8(rest, splat(0x70));
+        found = _mm256_or_si256(found, _mm256_shuffle_epi8(broadcast(row), at));
+        rest = _mm256_sub_epi8(rest, splat(16));
+    }
+    found
 }
 
 /// For each byte, the places of its set bits, low to high.

@@ -2,10 +2,11 @@
 
 use std::arch::x86_64::{
     __m512i, _mm_loadu_si128, _mm512_add_epi32, _mm512_and_si512, _mm512_broadcast_i32x4,
-    _mm512_castsi512_si128, _mm512_cmpeq_epi8_mask, _mm512_cmple_epu8_mask, _mm512_cmplt_epi8_mask,
-    _mm512_cvtepu8_epi32, _mm512_extracti32x4_epi32, _mm512_loadu_si512, _mm512_mask_blend_epi8,
-    _mm512_maskz_compress_epi8, _mm512_maskz_shuffle_epi8, _mm512_movepi8_mask, _mm512_or_si512,
-    _mm512_permutex2var_epi8, _mm512_set1_epi8, _mm512_set1_epi32, _mm512_shuffle_epi8, _mm512_storeu_si512,
+    _mm512_castsi512_si128, _mm512_cmpeq_epi8_mask, _mm512_cmpge_epu8_mask, _mm512_cmple_epu8_mask,
+    _mm512_cmplt_epi8_mask, _mm512_cvtepu8_epi32, _mm512_extracti32x4_epi32, _mm512_loadu_si512,
+    _mm512_mask_blend_epi8, _mm512_mask_test_epi8_mask, _mm512_maskz_compress_epi8,
+    _mm512_maskz_shuffle_epi8, _mm512_movepi8_mask, _mm512_or_si512, _mm512_permutex2var_epi8,
+    _mm512_permutexvar_epi8, _mm512_set1_epi8, _mm512_set1_epi32, _mm512_shuffle_epi8, _mm512_storeu_si512,
     _mm512_sub_epi8, _mm512_test_epi8_mask,
 };
 
@@ -135,6 +136,15 @@ impl ByteBlock for Whole {
             let ascii = _mm512_permutex2var_epi8(load(a), self.0, load(b));
             let others = _mm512_permutex2var_epi8(load(c), self.0, load(d));
             Self(_mm512_mask_blend_epi8(self.high(), ascii, others))
+        })
+    }
+
+    #[inline(always)]
+    fn leads(self, first: &[u8; 64], after: Self, second: &[u8; 64]) -> u64 {
+        with_avx512!({
+            let first = _mm512_permutexvar_epi8(self.0, load(first));
+            let second = _mm512_permutexvar_epi8(after.0, load(second));
+            _mm512_mask_test_epi8_mask(_mm512_cmpge_epu8_mask(self.0, splat(0xC0)), first, second)
         })
     }
 

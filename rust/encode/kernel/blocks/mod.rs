@@ -23,9 +23,9 @@ pub const BLOCK: usize = 64;
 /// A block of text, and what a character that begins in it may have after it.
 pub type PaddedBlock = [u8; BLOCK + 3];
 
-/// Some bytes of a padded block. After inlining, where they fit inside it is known.
+/// Some bytes of more, such as a padded block. After inlining, where they fit inside is known.
 #[inline(always)]
-pub fn part<const N: usize>(window: &PaddedBlock, at: usize) -> &[u8; N] {
+pub fn part<const N: usize, const M: usize>(window: &[u8; M], at: usize) -> &[u8; N] {
     let Some(bytes) = window[at..].first_chunk() else { unreachable!("a part of the window") };
     bytes
 }
@@ -153,6 +153,9 @@ pub trait ByteBlock: Copy {
     fn continuation(self) -> u64;
     /// `table` indexed by the bytes.
     fn look_up(self, table: &[u8; 256]) -> Self;
+    /// The bytes from 0xC0 on for which `first` has a bit in common with what `second` has for those after them; both
+    /// tables are indexed by the lower six bits.
+    fn leads(self, first: &[u8; 64], after: Self, second: &[u8; 64]) -> u64;
     /// `table` indexed by the low half of the bytes from 0xE0 to 0xEF, 0 for others.
     fn look_up_first_of_three(self, table: &[u8; 16]) -> Self;
     fn bytes(self) -> [u8; 64];
@@ -191,6 +194,15 @@ mod tests {
         assert_eq!(got.within_either_case(b'a', b'z'), map(&is_letter));
         assert_eq!(read(got.look_up(table)), bytes.map(|byte| table[usize::from(byte)]));
         assert_eq!(got.bytes(), *bytes);
+        let (first, second) = (table[..64].first_chunk().unwrap(), table[100..].first_chunk().unwrap());
+        let mut after = *bytes;
+        after.rotate_left(1);
+        let meet = |place: usize| {
+            let entry = |table: &[u8; 64], byte: u8| table[usize::from(byte & 0x3F)];
+            bytes[place] >= 0xC0 && entry(first, bytes[place]) & entry(second, after[place]) != 0
+        };
+        let expected: u64 = (0..64).map(|place| u64::from(meet(place)) << place).sum();
+        assert_eq!(got.leads(first, blocks.load(&after), second), expected);
         let table = table.first_chunk().unwrap();
         let expected = bytes.map(|byte| if byte >> 4 == 0xE { table[usize::from(byte & 15)] } else { 0 });
         assert_eq!(read(got.look_up_first_of_three(table)), expected);

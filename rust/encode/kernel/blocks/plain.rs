@@ -87,6 +87,13 @@ impl ByteBlock for PlainBlock {
     }
 
     #[inline(always)]
+    fn leads(self, first: &[u8; 64], after: Self, second: &[u8; 64]) -> u64 {
+        let entry = |table: &[u8; 64], byte: u8| table[usize::from(byte & 0x3F)];
+        let meet = |place: usize| entry(first, self.0[place]) & entry(second, after.0[place]) != 0;
+        ones(self.within(0xC0, 0xFF)).map(|place| u64::from(meet(place)) << place).sum()
+    }
+
+    #[inline(always)]
     fn look_up_first_of_three(self, table: &[u8; 16]) -> Self {
         Self(self.0.map(|byte| if byte >> 4 == 0xE { table[usize::from(byte & 0xF)] } else { 0 }))
     }
