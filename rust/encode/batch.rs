@@ -85,9 +85,9 @@ impl Encoder {
         is_wanted: impl FnMut() -> bool,
     ) -> Result<Option<Part>> {
         let mut worker = self.worker();
-        // Enough room for most texts: growing would touch new memory repeatedly.
+        // Enough room for nearly all texts: growing would touch new memory, as what is left over does not.
         let bytes: usize = texts.iter().map(|text| text.as_ref().len()).sum();
-        let mut ids = Vec::with_capacity(bytes / 3);
+        let mut ids = Vec::with_capacity(bytes / 2);
         let mut ends = Vec::with_capacity(texts.len());
         let outcome = worker.encode_texts(first, texts, is_wanted, &mut ids, &mut ends);
         worker.release();
