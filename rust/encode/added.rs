@@ -40,7 +40,6 @@ pub struct Matcher {
     tokens: Vec<Flags>,
     /// Whether the text has spaces in place of the marker U+2581, which is not whitespace.
     spaces_are_markers: bool,
-    kernel: Kernel,
 }
 
 #[allow(clippy::large_enum_variant)] // a tokenizer has two
@@ -183,7 +182,7 @@ impl Matcher {
         if distinct.len() < spellings.len() || spellings.iter().any(String::is_empty) {
             return Err("two of its added tokens have the same spelling, or one is empty".into());
         }
-        let matcher = Self { search: None, tokens, spaces_are_markers, kernel };
+        let matcher = Self { search: None, tokens, spaces_are_markers };
         // A token of white space with `lstrip`, found inside the white space that a token with `rstrip` has consumed,
         // would end before it starts. The reference panics there.
         let is_space = |spelling: &String| spelling.chars().all(|c| matcher.is_space(c));
@@ -195,7 +194,7 @@ impl Matcher {
         let search = if spellings.is_empty() {
             None
         } else {
-            let search = Search::new(spellings);
+            let search = Search::new(spellings, kernel);
             Some(search.map_err(|error| format!("its added tokens cannot be searched: {error}"))?)
         };
         Ok(Self { search, ..matcher })
@@ -219,7 +218,7 @@ impl Matcher {
         // Where the space behind the last token that has stripped some ends: of a long run of it, the next token
         // may be the next character, and would read the rest of the run again.
         let mut stripped = 0;
-        search.for_each(self.kernel, text, |number, place| {
+        search.for_each(text, |number, place| {
             let token = &self.tokens[number];
             let (before, after) = (&text[..place.start], &text[place.end..]);
             if token.skipped || token.single_word && !stands_alone(before, after) {
@@ -263,7 +262,7 @@ impl Matcher {
 }
 
 impl Search {
-    fn new(spellings: &[String]) -> Result<Self, aho_corasick::BuildError> {
+    fn new(spellings: &[String], kernel: Kernel) -> Result<Self, aho_corasick::BuildError> {
         let match_kind = MatchKind::LeftmostLongest;
         // Of many long tokens a DFA would take a kilobyte for each byte.
         let is_large = spellings.iter().map(String::len).sum::<usize>() > LARGE;
@@ -278,14 +277,12 @@ impl Search {
             let mut builder = dfa::Builder::new();
             Longest::Dfa(builder.start_kind(StartKind::Anchored).build_from_noncontiguous(&trie)?)
         };
-        let starts =
-            spellings.iter().map(|spelling| (spelling.as_bytes()[0], spelling.as_bytes().get(1).copied()));
-        Ok(Self::Places(Prefilter::new(starts), longest))
+        Ok(Self::Places(Prefilter::new(spellings, kernel), longest))
     }
 
     /// Visits the matches, each with the number of its spelling: the leftmost one, of several the longest, and on behind
     /// it.
-    fn for_each(&self, kernel: Kernel, text: &str, mut visit: impl FnMut(usize, Range<usize>)) {
+    fn for_each(&self, text: &str, mut visit: impl FnMut(usize, Range<usize>)) {
         let (prefilter, longest) = match self {
             Self::Places(prefilter, longest) => (prefilter, longest),
             Self::All(automaton) => {
@@ -294,9 +291,9 @@ impl Search {
                     .for_each(|found| visit(found.pattern().as_usize(), found.range()));
             }
         };
-        let mut places = prefilter.places(kernel, text.as_bytes());
+        let mut places = prefilter.places(text.as_bytes());
         let mut from = 0;
-        while let Some(place) = places.next(from) {
+        while let Some(place) = places.first_from(from) {
             from = place + 1;
             if let Some((number, len)) = longest.find(&text.as_bytes()[place..]) {
                 from = place + len;
@@ -327,7 +324,7 @@ impl Longest {
 /// What [`Longest::find`] finds. The crate's own search takes several times as long over a few bytes.
 #[inline(always)]
 fn find_at_start(automaton: &impl Automaton, text: &[u8]) -> Option<(usize, usize)> {
-    let mut state = automaton.start_state(Anchored::Yes).ok()?;
+    let mut state = automaton.start_state(Anchored::Yes).expect("it is built for searches at one place");
     let mut found = None;
     for (place, byte) in text.iter().enumerate() {
         state = automaton.next_state(Anchored::Yes, state, *byte);
@@ -335,7 +332,11 @@ fn find_at_start(automaton: &impl Automaton, text: &[u8]) -> Option<(usize, usiz
             break;
         }
         if automaton.is_match(state) {
-            found = Some((automaton.match_pattern(state, 0).as_usize(), place + 1));
+            // A state without a match of its own has those that begin behind the text's start and end here.
+            let pattern = automaton.match_pattern(state, 0);
+            if automaton.pattern_len(pattern) == place + 1 {
+                found = Some((pattern.as_usize(), place + 1));
+            }
         }
     }
     found
@@ -351,7 +352,38 @@ fn stands_alone(before: &str, after: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    /// What a search finds, and what that of the crate does.
+    fn matches(spellings: &[String], text: &str) -> [Vec<(usize, Range<usize>)>; 2] {
+        let all = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(spellings).unwrap();
+        let expected = all.find_iter(text).map(|found| (found.pattern().as_usize(), found.range())).collect();
+        let mut found = Vec::new();
+        Search::new(spellings, Kernel::detect())
+            .unwrap()
+            .for_each(text, |number, place| found.push((number, place)));
+        [found, expected]
+    }
+
+    proptest! {
+        /// By each kind of automaton.
+        #[test]
+        fn matches_are_those_of_the_crate(
+            spellings in prop::collection::btree_set("[abc]{1,5}", 1..8),
+            text in "[abc]{0,60}",
+        ) {
+            let few: Vec<String> = spellings.into_iter().collect();
+            let others = (0..LARGE / 100).map(|number| format!("{number:-^101}"));
+            let many: Vec<String> = few.iter().cloned().chain(others).collect();
+            let long = [&*few, &["-".repeat(LONGEST + 1)]].concat();
+            for spellings in [few, many, long] {
+                let [found, expected] = matches(&spellings, &text);
+                prop_assert_eq!(found, expected);
+            }
+        }
+    }
 
     #[test]
     fn ids_of_added_tokens_have_as_many_bits_as_others() {

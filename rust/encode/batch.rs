@@ -85,9 +85,11 @@ impl Encoder {
         is_wanted: impl FnMut() -> bool,
     ) -> Result<Option<Part>> {
         let mut worker = self.worker();
-        // Enough room for nearly all texts: growing would touch new memory, as what is left over does not.
+        // Enough room for nearly all texts: to grow is to copy into memory that was never touched before. What stays
+        // unused is not touched, and costs nothing; without it, too, all will be well.
         let bytes: usize = texts.iter().map(|text| text.as_ref().len()).sum();
-        let mut ids = Vec::with_capacity(bytes / 2);
+        let mut ids = Vec::new();
+        _ = ids.try_reserve(bytes / 2);
         let mut ends = Vec::with_capacity(texts.len());
         let outcome = worker.encode_texts(first, texts, is_wanted, &mut ids, &mut ends);
         worker.release();

@@ -127,11 +127,11 @@ fn keep_whole(rules: &mut MergeRules, vocab: &Vocab, separators: &PreTokenizerWr
     })
 }
 
-/// Text is looked up when there are so many bytes of it: short stretches between added tokens together, so that there
-/// are batches of them, while they are in the L1 cache.
+/// Stretches between added tokens are collected until there are so many bytes, to look them up in whole batches while
+/// they are in the L1 cache.
 const LOOKED_UP: usize = 16 << 10;
 
-/// Offsets in a text are 32-bit in the hot loops.
+/// Offsets are 32-bit in the hot loops, in a stretch together with those collected before it.
 const LONGEST_TEXT: usize = u32::MAX as usize - LOOKED_UP - 2 * PADDING;
 
 /// Longer texts are rare, and their buffers, which take a few times their size, are freed after use.

@@ -125,7 +125,7 @@ pub struct UnicodeNormalizer {
     /// One bit for each code point: whether it is settled.
     settled: Box<[u64]>,
     /// For the first bytes of those that are not, and their second bytes, by the lower six bits: first bytes have one
-    /// bit each, which five of them share, and second bytes the bits of those that they follow.
+    /// bit each, which up to five of them share, and second bytes the bits of those that they follow.
     first: [u8; 64],
     second: [u8; 64],
 }
@@ -160,11 +160,7 @@ impl UnicodeNormalizer {
 
     /// The normalized text, written to `buffer`, or none if `text` is that already.
     pub fn normalize<'a>(&self, kernel: Kernel, text: &str, buffer: &'a mut String) -> Option<&'a str> {
-        let next = |from| {
-            let mut found = None;
-            kernel.run(FindUnsettled { of: self, text, from, found: &mut found });
-            found
-        };
+        let next = |from| kernel.run(FindUnsettled { of: self, text, from });
         let mut unsettled = next(0)?;
         buffer.clear();
         let mut copied = 0;
@@ -219,27 +215,28 @@ struct FindUnsettled<'a> {
     of: &'a UnicodeNormalizer,
     text: &'a str,
     from: usize,
-    found: &'a mut Option<usize>,
 }
 
 impl Work for FindUnsettled<'_> {
+    type Output = Option<usize>;
+
     #[inline(always)]
-    fn run(self, blocks: impl Blocks) {
-        let Self { of, text, from: mut at, found } = self;
+    fn run(self, blocks: impl Blocks) -> Option<usize> {
+        let Self { of, text, from: mut at } = self;
         let bytes = text.as_bytes();
+        let is_unsettled = |place: &usize| !of.is_settled(text, *place).0;
         while at + BLOCK < bytes.len() {
             let block = blocks.load(block_at(bytes, at));
             if block.high() != 0 {
                 let leads = block.leads(&of.first, blocks.load(block_at(bytes, at + 1)), &of.second);
-                *found = ones(leads).map(|place| at + place).find(|place| !of.is_settled(text, *place).0);
+                let found = ones(leads).map(|place| at + place).find(is_unsettled);
                 if found.is_some() {
-                    return;
+                    return found;
                 }
             }
             at += BLOCK;
         }
-        let is_unsettled = |place: &usize| bytes[*place] >= 0xC0 && !of.is_settled(text, *place).0;
-        *found = (at..bytes.len()).find(is_unsettled);
+        (at..bytes.len()).find(|place| bytes[*place] >= 0xC0 && is_unsettled(place))
     }
 }
 
@@ -271,6 +268,10 @@ mod tests {
                 let text = c.to_string();
                 let alone = expected(form, &text);
                 assert_eq!(normalized(form, &text), alone, "{form:?} {c:?}");
+                // In a block of text, too.
+                let around = "a".repeat(BLOCK);
+                let long = around.clone() + &text + &around;
+                assert_eq!(normalized(form, &long), expected(form, &long), "{form:?} {c:?}");
                 assert!(!c.is_ascii() || form.is_settled(c), "{form:?} {c:?}");
                 // A character that composes with what precedes it is not settled.
                 if matches!(form, Form::Nfc | Form::Nfkc) && alone == text {

@@ -4,7 +4,7 @@ use _core::encode::{Encoder, EncoderOptions, Engine, SpecialTokens};
 use serde_json::{Value, json};
 
 use crate::support::{
-    Compared, Model, added, byte_level, byte_spelling, fallback, metaspace, prepend, steps, texts,
+    Compared, Model, TEXT, added, byte_level, byte_spelling, fallback, metaspace, prepend, steps, texts,
 };
 
 /// Tokens whose own id is not what their merges give, alone and as parts of pieces.
@@ -205,17 +205,53 @@ fn added_tokens_anywhere_in_a_long_text() {
         ["<x>", "  ", "   ", "\n", "日", &long].iter().flat_map(|token| spread(token)).collect();
     texts.extend([
         long[1..].repeat(20),
+        "<|a b <|a|> |a| <|a".to_owned(),
         "-".repeat(5000) + ">",
         "<<x>x><x".repeat(700),
-        "a  b   c".repeat(9000),
+        "a  b   c".repeat(900),
     ]);
-    let short = ["<x>", "<xx", "日", "\n"].into_iter().chain(runs.iter().map(String::as_str));
+    // One of them inside another.
+    let short = ["<x>", "<xx", "日", "\n", "<|a|>", "|a"].into_iter().chain(runs.iter().map(String::as_str));
     for tokens in
         [short.clone().collect::<Vec<_>>(), short.chain([&*long]).collect(), vec!["<x>", "日"], vec![&*long]]
     {
         let list: Vec<Value> = tokens.iter().map(|token| added(token, &[])).collect();
         let file = Model::byte_level(100).tokenizer(json!({}), Value::Null, byte_level(), json!(list));
         Compared::new(&file).check(&texts);
+    }
+}
+
+/// Stretches between tokens are looked up together, some kilobytes at a time.
+#[test]
+fn stretches_between_many_added_tokens() {
+    let by_automata = json!({"type": "Sequence", "pretokenizers": [
+        {"type": "Split", "pattern": {"Regex": r"[a-z]+(?=[0-9])|\s?[a-z]|\s+(?!\S)|\s|[^a-z\s]+"},
+         "behavior": "Isolated", "invert": false},
+        {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false}]});
+    let (bytes, spm) = (Model::byte_level(100), Model::sentence_piece(100));
+    let mut poor = Model::sentence_piece(100);
+    poor.vocab.retain(|token| token != "<0x0A>");
+    let tokens = json!([added("<s>", &[]), added("  ", &["normalized"]), added("日", &["lstrip"])]);
+    let nothing = || Value::Null;
+    for (file, way) in [
+        (bytes.tokenizer(json!({}), nothing(), byte_level(), tokens.clone()), "GPT-2-style split"),
+        (bytes.tokenizer(json!({}), json!({"type": "NFC"}), steps(), tokens.clone()), "into runs"),
+        (bytes.tokenizer(json!({}), nothing(), by_automata, tokens.clone()), "words first"),
+        (spm.tokenizer(fallback(), prepend(), nothing(), tokens.clone()), "in front of each"),
+        (
+            spm.tokenizer(fallback(), nothing(), metaspace("always", true), tokens.clone()),
+            "before each marker",
+        ),
+        (poor.tokenizer(fallback(), prepend(), nothing(), tokens.clone()), "uncut"),
+    ] {
+        let encoder = Encoder::from_bytes(file.to_string().as_bytes()).unwrap();
+        assert!(encoder.engine_reason().contains(way), "{way}: {}", encoder.engine_reason());
+        let unit = format!("<s>the  quick\n brown fox{TEXT}<s><s> e\u{301}日\n");
+        Compared::new(&file).check([
+            unit.repeat(60_000 / unit.len()),
+            "<s>".repeat(20_000),
+            "a  ".repeat(9000),
+        ]);
     }
 }
 

@@ -15,7 +15,7 @@ pub const KEY_BYTES: usize = 16;
 
 /// A piece with its length in the last byte; a tiny piece has it in both words, so that one of them suffices. The
 /// length of a tiny piece has its upper bits set: no text contains such a byte, so a word of a longer piece never looks
-/// like a tiny piece.
+/// like a tiny piece. (An added token in the text does, but is tiny itself.)
 pub type ShortKey = u128;
 /// A medium piece with its length in the last byte.
 pub type MediumKey = [u64; 4];

@@ -174,6 +174,8 @@ struct CutGroups<'a> {
 }
 
 impl Work for CutGroups<'_> {
+    type Output = ();
+
     #[inline(always)]
     fn run(self, blocks: impl Blocks) {
         let Self { groups, text, cuts } = self;

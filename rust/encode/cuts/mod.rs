@@ -94,6 +94,8 @@ struct PushOnes<'a> {
 }
 
 impl Work for PushOnes<'_> {
+    type Output = ();
+
     #[inline(always)]
     fn run(self, blocks: impl Blocks) {
         for (index, word) in self.words.iter().enumerate() {

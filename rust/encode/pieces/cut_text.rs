@@ -4,9 +4,12 @@
 //! which may be a few words each, are looked up in batches as large as those of other text.
 
 use crate::encode::split::PADDING;
+use crate::encode::vocab::MAX_IDS;
 
-/// The first byte of an added token, which never occurs in UTF-8; its id follows.
+/// The first byte of an added token, which never occurs in UTF-8. Its id follows in three bytes: so few that the piece is
+/// a tiny one, as the cache's keys require.
 const TOKEN: u8 = 0xFF;
+const _: () = assert!(MAX_IDS <= 1 << 24, "three bytes hold an id");
 
 /// Pieces, side by side.
 #[derive(Default)]
@@ -31,13 +34,13 @@ impl CutText {
     }
 
     /// All bytes so far, without padding, and the ends of the pieces, to append more of both.
-    pub fn end(&mut self) -> (&mut Vec<u8>, &mut Vec<u32>) {
+    pub fn unpadded(&mut self) -> (&mut Vec<u8>, &mut Vec<u32>) {
         self.bytes.truncate(self.len());
         (&mut self.bytes, &mut self.ends)
     }
 
     pub fn add_token(&mut self, id: u32) {
-        let (bytes, ends) = self.end();
+        let (bytes, ends) = self.unpadded();
         let [a, b, c, _] = id.to_le_bytes();
         bytes.extend([TOKEN, a, b, c]);
         ends.push(bytes.len() as u32);

@@ -43,7 +43,7 @@ impl PieceWorker {
 
     /// Adds a stretch of text to others that are cut, a space in front of it if that is asked for.
     pub fn cut(&mut self, model: &Model, rules: &TextRules, text: &str, in_front: bool, cut: &mut CutText) {
-        let (bytes, ends) = cut.end();
+        let (bytes, ends) = cut.unpadded();
         let start = bytes.len();
         let n = rules.pad(text, in_front, bytes);
         model.cut(rules, &bytes[start..], n, &mut self.workspace);
@@ -129,7 +129,8 @@ impl PieceWorker {
         });
     }
 
-    /// Appends the ids of a piece that is long, or has many of them, or is new and not merged as a whole.
+    /// Appends the ids of a piece that is long, or has many of them, or is new and not merged as a whole, as an added token
+    /// is not.
     #[inline(never)]
     fn encode_rare(&mut self, model: &Model, piece: Piece, place: usize, ids: &mut Vec<u32>) {
         let lookup = Lookup::at(piece, place);

@@ -140,6 +140,8 @@ struct Read<'a> {
 }
 
 impl Work for Read<'_> {
+    type Output = ();
+
     #[inline(always)]
     fn run(self, loader: impl Blocks) {
         let Self { group, text, n, blocks } = self;

@@ -23,7 +23,7 @@ pub const BLOCK: usize = 64;
 /// A block of text, and what a character that begins in it may have after it.
 pub type PaddedBlock = [u8; BLOCK + 3];
 
-/// Some bytes of more, such as a padded block. After inlining, where they fit inside is known.
+/// `N` bytes of a longer array, from `at` on. After inlining, `at` is a constant and the check is gone.
 #[inline(always)]
 pub fn part<const N: usize, const M: usize>(window: &[u8; M], at: usize) -> &[u8; N] {
     let Some(bytes) = window[at..].first_chunk() else { unreachable!("a part of the window") };
@@ -87,12 +87,14 @@ pub unsafe trait KernelBlocks: Blocks {
 
 /// What is compiled for each kernel: `run` must be inlined, with all that it calls for every block.
 pub trait Work {
-    fn run(self, blocks: impl Blocks);
+    type Output;
+
+    fn run(self, blocks: impl Blocks) -> Self::Output;
 }
 
 impl Kernel {
     /// Does some work by the instructions of this kernel.
-    pub fn run(self, work: impl Work) {
+    pub fn run<W: Work>(self, work: W) -> W::Output {
         match self {
             Self::Portable => work.run(Plain),
             #[cfg(target_arch = "x86_64")]
@@ -108,14 +110,14 @@ impl Kernel {
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-fn run_avx2(blocks: Avx2, work: impl Work) {
-    work.run(blocks);
+fn run_avx2<W: Work>(blocks: Avx2, work: W) -> W::Output {
+    work.run(blocks)
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,avx512vbmi2,avx2,bmi1,bmi2,lzcnt,popcnt")]
-fn run_avx512(blocks: Avx512, work: impl Work) {
-    work.run(blocks);
+fn run_avx512<W: Work>(blocks: Avx512, work: W) -> W::Output {
+    work.run(blocks)
 }
 
 /// 64 bytes.
@@ -221,6 +223,8 @@ mod tests {
     }
 
     impl Work for Check<'_> {
+        type Output = ();
+
         fn run(self, blocks: impl Blocks) {
             check(blocks, self.bytes, self.other, self.table, self.ones);
         }
