@@ -86,7 +86,7 @@ impl Encoder {
     ) -> Result<Option<Part>> {
         let mut worker = self.worker();
         // Enough room for nearly all texts: to grow is to copy into memory that was never touched before. What stays
-        // unused is not touched, and costs nothing; without it, too, all will be well.
+        // unused is not touched, and costs nothing. Where there is no such room, the vector grows.
         let bytes: usize = texts.iter().map(|text| text.as_ref().len()).sum();
         let mut ids = Vec::new();
         _ = ids.try_reserve(bytes / 2);

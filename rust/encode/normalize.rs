@@ -161,10 +161,11 @@ impl UnicodeNormalizer {
     /// The normalized text, written to `buffer`, or none if `text` is that already.
     pub fn normalize<'a>(&self, kernel: Kernel, text: &str, buffer: &'a mut String) -> Option<&'a str> {
         let next = |from| kernel.run(FindUnsettled { of: self, text, from });
-        let mut unsettled = next(0)?;
+        let mut found = next(0);
+        found?;
         buffer.clear();
         let mut copied = 0;
-        loop {
+        while let Some(unsettled) = found {
             let before = text[copied..unsettled].chars().next_back().map_or(0, char::len_utf8);
             let start = unsettled - before;
             let end = self.next_settled(text, unsettled);
@@ -177,32 +178,21 @@ impl UnicodeNormalizer {
                 self.form.push(stretch, buffer);
             }
             copied = end;
-            match next(end) {
-                Some(place) => unsettled = place,
-                None => break,
-            }
+            found = next(end);
         }
         buffer.push_str(&text[copied..]);
         Some(buffer)
     }
 
-    /// Whether the character at a place is settled, and its length.
     #[inline(always)]
-    fn is_settled(&self, text: &str, place: usize) -> (bool, usize) {
-        let (c, len) = decode(&text.as_bytes()[place..]);
-        (self.settled[c as usize / 64] >> (c % 64) & 1 == 1, len)
+    fn is_settled(&self, c: u32) -> bool {
+        self.settled[c as usize / 64] >> (c % 64) & 1 == 1
     }
 
     /// Where the first settled character from `place` on begins, or the text ends.
-    fn next_settled(&self, text: &str, mut place: usize) -> usize {
-        while place < text.len() {
-            let (is_settled, len) = self.is_settled(text, place);
-            if is_settled {
-                break;
-            }
-            place += len;
-        }
-        place
+    fn next_settled(&self, text: &str, place: usize) -> usize {
+        let settled = text[place..].char_indices().find(|(_, c)| self.is_settled(*c as u32));
+        settled.map_or(text.len(), |(at, _)| place + at)
     }
 
     pub fn bytes(&self) -> usize {
@@ -224,7 +214,7 @@ impl Work for FindUnsettled<'_> {
     fn run(self, blocks: impl Blocks) -> Option<usize> {
         let Self { of, text, from: mut at } = self;
         let bytes = text.as_bytes();
-        let is_unsettled = |place: &usize| !of.is_settled(text, *place).0;
+        let is_unsettled = |place: &usize| !of.is_settled(decode(&bytes[*place..]).0);
         while at + BLOCK < bytes.len() {
             let block = blocks.load(block_at(bytes, at));
             if block.high() != 0 {
