@@ -33,7 +33,7 @@ use std::alloc::{Layout, handle_alloc_error};
 use crate::encode::kernel::{Plain, prefetch};
 use crate::memory::{CacheLine, CacheLines};
 use long::LongPieces;
-use packed::Value;
+use packed::{Block, Value};
 use piece::Piece;
 pub use probe::{KEY_BYTES, MEDIUM, MediumKey, NO_KEY, Probe, SHORT, ShortKey, medium_key};
 use probe::{bytes, medium_part_key, short_part_key};
@@ -91,7 +91,7 @@ pub struct PieceCache {
     short: ShortTable,
     medium: MediumTable,
     long: LongPieces,
-    spilled: Vec<u32>,
+    spilled: Vec<Block>,
     bound: usize,
 }
 
@@ -124,7 +124,7 @@ impl PieceCache {
         self.short.grow_if_due(&mut self.lines, hash);
         self.medium.grow_if_due(&mut self.lines, hash_medium);
         let bound = self.stored_bound();
-        if self.spilled.len() * size_of::<u32>() > bound {
+        if size_of_val(&*self.spilled) > bound {
             for used in self.used() {
                 self.lines[used].fill(CacheLine::EMPTY);
             }
@@ -147,7 +147,7 @@ impl PieceCache {
     /// Bytes in use.
     pub fn bytes(&self) -> usize {
         let lines: usize = self.used().map(|used| used.len()).iter().sum();
-        lines * size_of::<CacheLine>() + self.spilled.capacity() * size_of::<u32>() + self.long.bytes()
+        lines * size_of::<CacheLine>() + self.spilled.capacity() * size_of::<Block>() + self.long.bytes()
     }
 
     /// The table of tiny and short pieces.
@@ -192,14 +192,19 @@ impl PieceCache {
     /// Appends the ids that some words hold or refer to.
     #[inline(never)]
     pub fn append_packed(&self, words: &[u64], ids: &mut Vec<u32>) {
-        if let Some(range) = packed::range(words) {
-            return append_few(&self.spilled[range], ids);
-        }
-        let len = ids.len() + packed::count(words);
-        for pair in words.as_chunks().0 {
-            ids.extend_from_slice(&packed::unpack(pair)[..2 * packed::PER_WORD]);
-        }
-        ids.truncate(len);
+        let begin = ids.len();
+        let count = if let Some((start, count)) = packed::spilled(words) {
+            for block in &self.spilled[start..][..packed::blocks(count)] {
+                ids.extend_from_slice(block);
+            }
+            count
+        } else {
+            for pair in words.as_chunks().0 {
+                ids.extend_from_slice(&packed::unpack(pair)[..2 * packed::PER_WORD]);
+            }
+            packed::count(words)
+        };
+        ids.truncate(begin + count);
     }
 
     /// Caches the ids of a piece.
@@ -238,20 +243,12 @@ impl PieceCache {
                 return None;
             }
             let start = self.spilled.len() as u32;
-            self.spilled.extend_from_slice(ids);
-            Some(packed::pack_range(start, ids.len()))
+            for ids in ids.chunks(packed::BLOCK) {
+                self.spilled.push(std::array::from_fn(|at| ids.get(at).copied().unwrap_or(0)));
+            }
+            Some(packed::pack_spilled(start, ids.len()))
         })
     }
-}
-
-/// Appends ids a few at a time: there are seldom more than a dozen, for which `memcpy` is slower.
-fn append_few(more: &[u32], ids: &mut Vec<u32>) {
-    let (chunks, rest) = more.as_chunks::<8>();
-    ids.reserve(more.len());
-    for chunk in chunks {
-        ids.extend_from_slice(chunk);
-    }
-    ids.extend(rest.iter().copied());
 }
 
 /// The tiny and short pieces of a cache.

@@ -67,17 +67,27 @@ pub fn is_in_one(first: u64) -> bool {
     !(PER_WORD + 1..=FEW).contains(&((first >> COUNT_SHIFT) as usize))
 }
 
-/// Packs where to find the ids, `len` of them from `start` on.
-pub fn pack_range<const W: usize>(start: u32, len: usize) -> [u64; W] {
+/// Ids that are stored elsewhere are in blocks of so many, the last filled up with zeros: copies of a fixed size are
+/// faster than `memcpy`, as there are seldom more than a dozen.
+pub type Block = [u32; BLOCK];
+pub const BLOCK: usize = 8;
+
+/// The blocks that so many ids take.
+pub fn blocks(ids: usize) -> usize {
+    ids.div_ceil(BLOCK)
+}
+
+/// Packs where to find the ids, `len` of them from the block `start` on.
+pub fn pack_spilled<const W: usize>(start: u32, len: usize) -> [u64; W] {
     let mut words = [0; W];
     words[0] = SPILLED << COUNT_SHIFT | (len as u64) << 32 | u64::from(start);
     words
 }
 
-/// Where the ids are, if they are stored elsewhere.
-pub fn range(words: &[u64]) -> Option<std::ops::Range<usize>> {
+/// The first block and the number of the ids, if they are stored elsewhere.
+pub fn spilled(words: &[u64]) -> Option<(usize, usize)> {
     let (start, len) = (words[0] as u32 as usize, (words[0] >> 32) as usize & 0x0FFF_FFFF);
-    (count(words) == SPILLED as usize).then_some(start..start + len)
+    (count(words) == SPILLED as usize).then_some((start, len))
 }
 
 /// The ids of two numbers, of which the first `count` are meaningful.

@@ -115,13 +115,13 @@ impl<'a> PieceBatch<'a> {
             }
     }
 
-    /// Whether the cache lacks a piece that has a place in a table.
-    pub fn is_miss(&self, cache: &PieceCache, index: usize) -> bool {
+    /// The packed ids of a piece of this batch, if it is in a table of the cache.
+    #[inline(always)]
+    pub fn find<'b>(&self, cache: &'b PieceCache, index: usize) -> Option<&'b [u64]> {
+        let place = self.place(index);
         match self.key(index) {
-            NO_KEY => {
-                self.medium_key(index).is_some_and(|key| cache.find_medium(&key, self.place(index)).is_none())
-            }
-            key => cache.short().find(Plain, key, self.place(index)).is_none(),
+            NO_KEY => cache.find_medium(&self.medium_key(index)?, place),
+            key => cache.short().find(Plain, key, place).map(<[u64; 2]>::as_slice),
         }
     }
 

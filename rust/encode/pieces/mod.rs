@@ -71,10 +71,14 @@ impl PieceWorker {
             if index == batch.range().end {
                 return;
             }
-            if model.can_start() && batch.is_miss(&self.workspace.cache, index) {
+            let piece = batch.piece(index);
+            if let Some(words) = batch.find(&self.workspace.cache, index) {
+                self.workspace.cache.append_packed(words, ids);
+            } else if model.can_start() && piece.len() <= MEDIUM {
                 return self.encode_new(model, batch, index, ids);
+            } else {
+                self.encode_rare(model, piece, batch.place(index), ids);
             }
-            self.encode_rare(model, batch.piece(index), batch.place(index), ids);
             index += 1;
         }
     }
