@@ -56,6 +56,31 @@ fn half_a_character_may_be_a_token_that_no_merges_make() {
     }
 }
 
+/// Runs of spaces are cut where no merge joins two, and a part must not be taken for a whole piece.
+#[test]
+fn a_token_that_no_merges_make_may_begin_or_end_with_a_space() {
+    let split_at_digits = json!({"type": "Sequence", "pretokenizers": [
+        {"type": "Split", "pattern": {"Regex": "[0-9]"}, "behavior": "Isolated", "invert": false},
+        {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false}]});
+    for token in [None, Some("Ġb"), Some("bĠ"), Some("aĠb"), Some("ĠĠ"), Some("bĠĠĠ")] {
+        let mut model = Model::byte_level(10);
+        assert!(model.merges.iter().all(|(left, right)| !format!("{left}{right}").contains("ĠĠ")));
+        model.vocab.extend(token.map(String::from));
+        for (ignore_merges, pre_tokenizer) in
+            [(true, split_at_digits.clone()), (false, split_at_digits.clone()), (true, byte_level())]
+        {
+            let options = json!({"ignore_merges": ignore_merges});
+            let compared = Compared::new(&model.tokenizer(options, Value::Null, pre_tokenizer, json!([])));
+            for spaces in (0..14).map(|spaces| " ".repeat(spaces)) {
+                for front in ["", "a", "b", "\n", "ab", "1b", "xx1", "日"] {
+                    let text = [front, &spaces, "b1", &spaces, "\n", &spaces, "a", &spaces].concat();
+                    compared.check([text.as_str()]);
+                }
+            }
+        }
+    }
+}
+
 /// Characters without a byte token, with and without an unknown token to fuse.
 #[test]
 fn unknown_characters() {

@@ -1,8 +1,11 @@
-//! Cuts between three-byte characters that no merge joins.
+//! Cuts inside pieces, between characters that no merge joins.
 //!
 //! Chinese, Japanese and Thai are written without spaces, so pieces in these scripts are whole clauses: hardly ever met
 //! twice, which makes a cache of them useless. Nearly all their characters take three bytes. Cut where no merge can
 //! join two of them, clauses become groups of a few characters, which are short pieces like any others.
+//!
+//! Where no merge joins two spaces, as with GPT-2, a line's indentation is a piece of as many tokens. A run of spaces is cut
+//! into parts whose ids a value of the cache holds.
 //!
 //! The vocabulary decides which pairs of characters are joined. A filter made of it answers without a branch: it never
 //! denies a pair that is joined, and seldom lets through one that is not, which costs a longer group.
@@ -22,6 +25,8 @@ pub struct JoinedCharacters {
     keys: AHashSet<u64>,
     /// Any two may be, as far as is known.
     all: bool,
+    /// Two spaces may be.
+    spaces: bool,
 }
 
 /// With more keys any two characters are taken for joined: the filter would not stay in a cache. Real vocabularies have
@@ -36,6 +41,7 @@ impl JoinedCharacters {
 
     /// Marks all pairs at the edges of a token as joined, so that it is never cut off from its neighbours.
     pub fn add_edges(&mut self, token: &[u8]) {
+        self.spaces |= token.starts_with(b" ") || token.ends_with(b" ");
         if let (Some(last), Some(0x80..0xC0)) = (token.last_chunk(), token.last()) {
             self.add(key(*last, [0; WIDTH]));
         }
@@ -55,6 +61,7 @@ impl JoinedCharacters {
     /// are added that may be meant.
     pub fn add_inside(&mut self, token: &[u8]) {
         for at in 1..token.len() {
+            self.spaces |= token[at - 1..=at] == *b"  ";
             if !self.all && matches!(token[at], 0xE0..0xF0) && matches!(token[at - 1], 0x80..0xC0) {
                 let left = token[..at].last_chunk().copied().unwrap_or([0, 0, token[at - 1]]);
                 let right = &token[at..];
@@ -100,7 +107,13 @@ pub struct GroupCutter {
     shift: u32,
     /// Whether there are keys that stand for more than one pair.
     has_parts: bool,
+    /// Whether no two spaces are joined.
+    cuts_spaces: bool,
 }
+
+/// Where runs of spaces are cut: at every fourth place of the text, behind two spaces. With a newline in front the first
+/// part has up to six bytes, and the others have four.
+const SPACE_CUTS: u64 = 0x1111_1111_1111_1111;
 
 /// Bits of the filter for each key. A pair that is not joined asks for three of them.
 const SPARSENESS: usize = 32;
@@ -108,12 +121,12 @@ const SPARSENESS: usize = 32;
 impl GroupCutter {
     pub fn new(joined: &JoinedCharacters) -> Self {
         if joined.all {
-            return Self { filter: [u64::MAX].into(), shift: 64 - 6, has_parts: false };
+            return Self { filter: [u64::MAX].into(), shift: 64 - 6, has_parts: false, cuts_spaces: false };
         }
         let bits = (joined.keys.len() * SPARSENESS).next_power_of_two().max(64);
         let has_parts = joined.keys.iter().any(|key| [without_left(*key), without_right(*key)].contains(key));
         let (filter, shift) = (vec![0; bits / 64].into_boxed_slice(), 64 - bits.ilog2());
-        let mut cutter = Self { filter, shift, has_parts };
+        let mut cutter = Self { filter, shift, has_parts, cuts_spaces: !joined.spaces };
         for key in &joined.keys {
             let bit = cutter.bit(*key);
             cutter.filter[bit / 64] |= 1 << (bit % 64);
@@ -143,7 +156,8 @@ impl GroupCutter {
         self.may_have(key) | part
     }
 
-    /// Adds to the cuts of a padded text those between two three-byte characters that no merge joins, but for a few.
+    /// Adds to the cuts of a padded text those between two three-byte characters that no merge joins, but for a few, and
+    /// some between spaces if no merge joins these.
     pub fn cut(&self, kernel: Kernel, text: &[u8], cuts: &mut Cuts) {
         kernel.run(CutGroups { groups: self, text, cuts });
     }
@@ -180,10 +194,17 @@ impl Work for CutGroups<'_> {
     fn run(self, blocks: impl Blocks) {
         let Self { groups, text, cuts } = self;
         let n = cuts.text_len();
-        let mut before = 0;
+        let (mut before, mut spaces_before) = (0, 0);
         for (index, word) in cuts.words_mut().iter_mut().enumerate() {
             let at = index * 64;
-            let leads = inside(blocks.load(block_at(text, at)).within(0xE0, 0xEF), at, n);
+            let block = blocks.load(block_at(text, at));
+            let leads = inside(block.within(0xE0, 0xEF), at, n);
+            if groups.cuts_spaces {
+                let spaces = inside(block.within(b' ', b' '), at, n);
+                let behind_two = (spaces << 1 | spaces_before >> 63) & (spaces << 2 | spaces_before >> 62);
+                *word |= spaces & behind_two & SPACE_CUTS;
+                spaces_before = spaces;
+            }
             let between = leads & (leads << WIDTH | before >> (64 - WIDTH)) & !*word;
             before = leads;
             if between != 0 {
@@ -208,7 +229,7 @@ mod tests {
 
     /// Tokens over a few characters, whole ones and parts of them.
     fn tokens() -> impl Strategy<Value = Vec<Vec<u8>>> {
-        let token = ("[a日本語のは、😀]{2,4}", 0usize..3, 0usize..3).prop_map(|(text, front, back)| {
+        let token = ("[a日本語のは、😀 ]{2,4}", 0usize..3, 0usize..3).prop_map(|(text, front, back)| {
             let bytes = text.as_bytes();
             bytes[front.min(bytes.len() - 1)..].iter().copied().rev().skip(back).rev().collect()
         });
@@ -228,7 +249,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_cut_is_inside_a_token(
-            text in "[aé日本語のは、😀]{0,200}",
+            text in "([aé日本語のは、😀]| {1,9}){0,100}",
             pieces: [bool; 200],
             tokens in tokens(),
         ) {
@@ -259,11 +280,38 @@ mod tests {
             prop_assert!(ends.is_superset(&pieces));
             for ((_, left), (at, right)) in text.char_indices().zip(text.char_indices().skip(1)) {
                 let are_wide = left.len_utf8() == WIDTH && right.len_utf8() == WIDTH;
-                if !are_wide || tokens.iter().any(|token| holds(token, left, right)) {
+                if !(are_wide || [left, right] == [' '; 2]) || tokens.iter().any(|token| holds(token, left, right)) {
                     let at = at as u32;
                     prop_assert_eq!(ends.contains(&at), at as usize == n || pieces.contains(&at), "{:?} {:?}", left, right);
                 }
             }
+        }
+    }
+
+    #[test]
+    fn runs_of_spaces_become_parts_of_few_bytes() {
+        for (start, spaces) in (0..70).flat_map(|start| (0..100).map(move |spaces| (start, spaces))) {
+            let text = ["x".repeat(start), "\n".into(), " ".repeat(spaces)].concat();
+            let padded = [text.as_bytes(), " ".repeat(PADDING).as_bytes()].concat();
+            let parts = |token: &[u8]| {
+                let mut joined = JoinedCharacters::default();
+                joined.add_inside(token);
+                let (mut cuts, mut ends) = (Cuts::default(), Vec::new());
+                cuts.begin_uncut(text.len());
+                if start > 0 {
+                    cuts.add(start);
+                }
+                GroupCutter::new(&joined).cut(Kernel::detect(), &padded, &mut cuts);
+                cuts.push_ends(Kernel::detect(), 0, &mut ends);
+                ends.retain(|end| *end as usize > start);
+                ends
+            };
+            let first = start as u32;
+            let lengths = |ends: Vec<u32>| ends.windows(2).map(|pair| pair[1] - pair[0]).collect::<Vec<_>>();
+            let apart = lengths([vec![first], parts(b"\n ")].concat());
+            assert!(apart.iter().all(|length| *length <= 6), "{start} {spaces}: {apart:?}");
+            assert!(spaces > 2 || apart.len() == 1, "{start} {spaces}: {apart:?}");
+            assert_eq!(parts(b"a  "), [first + 1 + spaces as u32]);
         }
     }
 
