@@ -67,10 +67,12 @@ pub fn is_in_one(first: u64) -> bool {
     !(PER_WORD + 1..=FEW).contains(&((first >> COUNT_SHIFT) as usize))
 }
 
-/// Ids that are stored elsewhere are in blocks of so many, the last filled up with zeros: copies of a fixed size are
-/// faster than `memcpy`, as there are seldom more than a dozen.
-pub type Block = [u32; BLOCK];
+/// Ids in a block.
 pub const BLOCK: usize = 8;
+
+/// Ids that are stored elsewhere are in blocks, the last filled up with zeros: copies of a fixed size are faster than
+/// `memcpy`, as there are seldom more than a dozen ids.
+pub type Block = [u32; BLOCK];
 
 /// The blocks that so many ids take.
 pub fn blocks(ids: usize) -> usize {

@@ -75,8 +75,8 @@ impl PairTable {
             if let Some(table) = Self::build(&pairs, factor, free) {
                 return table;
             }
-            // Some bucket found no multiplier. Another factor is likely to have one, but not always: hashing is linear, so
-            // of four pairs of which one is the sum of two others, no factor sends each to another quarter.
+            // Some bucket found no multiplier: that of the pair of zeros, say, whose hash is zero, so that it belongs to the
+            // first entry, when that is taken. Another factor, and one more entry, are likely to help.
             factor = factor.wrapping_mul(0xD6E8_FEB8_6659_FD93);
             free += 1;
         }
@@ -211,11 +211,15 @@ mod tests {
     }
 
     #[test]
-    fn pairs_that_are_sums_of_others_are_told_apart() {
-        for pairs in [[(2, 2), (0, 1), (1, 0), (1, 1)], [(3, 0), (1, 0), (2, 0), (6, 0)]] {
-            let pairs = [0, 1, 2, 3].map(|value| (pairs[value as usize], value));
-            let table = PairTable::new(pairs.into_iter());
-            for ((left, right), value) in pairs {
+    fn pairs_that_find_no_entry_get_more() {
+        // The pair of zeros finds the first entry taken, twice; then sets in which one pair is the sum of two others.
+        let zero = [(4, 4), (0, 1), (0, 4), (4, 3), (0, 0), (0, 3), (2, 0), (3, 0)];
+        let sums = [[(2, 2), (0, 1), (1, 0), (1, 1)], [(3, 0), (1, 0), (2, 0), (6, 0)]];
+        for (pairs, entries) in [(&zero[..], 8 + 3), (&sums[0], 4 + 1), (&sums[1], 4 + 1)] {
+            let pairs = || pairs.iter().copied().zip(0..pairs.len() as u32);
+            let table = PairTable::new(pairs());
+            assert_eq!(table.entries.len(), entries);
+            for ((left, right), value) in pairs() {
                 assert_eq!(table.get(left, right), value);
             }
         }
