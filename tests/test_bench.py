@@ -258,6 +258,17 @@ def test_own_shards(tmp_path, monkeypatch, capsys):
     assert (seen[0].shards, seen[0].text_field, seen[0].eos) == ([str(tmp_path / "a.jsonl")], "body", 0)
 
 
+def test_bad_records_can_be_left_out(tmp_path, capsys):
+    (tmp_path / "a.jsonl").write_text('{"text": "hello"}\n{bad\n{worse\n')
+    bench = ["bench", "--shards", str(tmp_path / "a.jsonl"), "--only", "datasets", "--rounds", "1", "--threads", "1"]
+    assert _cli.run(bench) == 1
+    assert '--on-error "quarantine" leaves it out' in capsys.readouterr().err
+    assert _cli.run([*bench, "--on-error", "quarantine", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["by_threads"][0]["summary"]["gristmill"]["eos_tokens"] == 1
+    assert list(found["failed"]) == ["datasets"]
+
+
 def test_results_that_cannot_be_written_are_shown(tmp_path, paper, capsys):
     (tmp_path / "bench.json").mkdir()
     assert _cli.run(["bench", "--rounds", "1", "--threads", "1", "--megabytes", "0.1", "--output", str(tmp_path)]) == 1

@@ -35,7 +35,7 @@ _LATENCY_THREADS = 2
 @click.option(
     "--megabytes", type=click.FloatRange(0.01), default=32.0, show_default=True, help="How much of the demo's text."
 )
-@_options.dataset_options("batch_size", "sequence_length", "lanes", batch_size=32)
+@_options.dataset_options("batch_size", "sequence_length", "lanes", "on_error", batch_size=32)
 @click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="How often to run each.")
 @click.option(
     "--threads",
@@ -66,6 +66,7 @@ def bench(
     batch_size: int,
     sequence_length: int,
     lanes: int | None,
+    on_error: str,
     rounds: int,
     threads: tuple[int, ...],
     only: tuple[str, ...],
@@ -113,6 +114,7 @@ def bench(
         sequence_length=sequence_length,
         threads=_LATENCY_THREADS,
         lanes=lanes,
+        on_error=on_error,
     )
     own_dataset(job, encoder)  # Arguments that do not go together are better known before anything runs.
     with cleaning_up_when_terminated():

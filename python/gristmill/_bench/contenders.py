@@ -48,6 +48,7 @@ class Job:
       sequence_length: tokens of a row.
       threads: threads that may encode at once.
       lanes: lanes of gristmill's stream; None: its default.
+      on_error: what gristmill does at a bad record, which most others stop at: `raise` or `quarantine`.
       scratch: folder for what a contender makes once and finds there in later rounds; None: it is not to be run.
     """
 
@@ -59,6 +60,7 @@ class Job:
     sequence_length: int
     threads: int
     lanes: int | None = None
+    on_error: str = "raise"
     scratch: str | None = None
 
 
@@ -75,6 +77,8 @@ def own_dataset(job: Job, encoder: "Encoder | None" = None) -> "PackedDataset":
         sequence_length=job.sequence_length,
         threads=job.threads,
         lanes=job.lanes,
+        on_error=job.on_error,
+        max_error_rate=1.0,
     )
 
 
