@@ -3,6 +3,7 @@
 import importlib.util
 import tempfile
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -66,7 +67,7 @@ def bench(
     batch_size: int,
     sequence_length: int,
     lanes: int | None,
-    on_error: str,
+    on_error: Literal["raise", "quarantine"],
     rounds: int,
     threads: tuple[int, ...],
     only: tuple[str, ...],

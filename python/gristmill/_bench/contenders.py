@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -60,7 +60,7 @@ class Job:
     sequence_length: int
     threads: int
     lanes: int | None = None
-    on_error: str = "raise"
+    on_error: Literal["raise", "quarantine"] = "raise"
     scratch: str | None = None
 
 
