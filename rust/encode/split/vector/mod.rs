@@ -38,25 +38,13 @@ const SHAPES: [Shape; 12] = [
 /// Splits as [`super::Splitter::split`] does, on a processor with the features of a kernel.
 type Split<K> = unsafe fn(K, &[u8], usize, &Classes, &mut Cuts) -> bool;
 
-const AVX2: [Split<Avx2>; SHAPES.len()] = [
-    avx2::<0>, avx2::<1>, avx2::<2>, avx2::<3>, avx2::<4>, avx2::<5>, avx2::<6>, avx2::<7>, avx2::<8>,
-    avx2::<9>, avx2::<10>, avx2::<11>,
-];
+/// One of a kernel's functions for each shape.
+macro_rules! of_shapes {
+    ($split:ident: $($number:literal)*) => { [$($split::<$number>),*] };
+}
 
-const AVX512: [Split<Avx512>; SHAPES.len()] = [
-    avx512::<0>,
-    avx512::<1>,
-    avx512::<2>,
-    avx512::<3>,
-    avx512::<4>,
-    avx512::<5>,
-    avx512::<6>,
-    avx512::<7>,
-    avx512::<8>,
-    avx512::<9>,
-    avx512::<10>,
-    avx512::<11>,
-];
+const AVX2: [Split<Avx2>; SHAPES.len()] = of_shapes!(avx2: 0 1 2 3 4 5 6 7 8 9 10 11);
+const AVX512: [Split<Avx512>; SHAPES.len()] = of_shapes!(avx512: 0 1 2 3 4 5 6 7 8 9 10 11);
 
 /// Splits text by a pattern with a shape.
 #[derive(Clone, Copy)]
