@@ -90,7 +90,7 @@ fn play(
         }
         stream.states.push(state);
     }
-    stream.quarantined = pipeline.left_out().since(0).map(ToString::to_string).collect();
+    stream.quarantined = pipeline.left_out().between(0, u64::MAX).map(ToString::to_string).collect();
     stream
 }
 

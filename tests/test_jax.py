@@ -382,6 +382,30 @@ def test_an_interrupt_at_any_line_leaves_a_host_in_step(shard_folder, encoder, s
     assert ends["went on"] > 20 * len(expected)
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, gm.GristmillError])
+def test_what_a_handler_raises_and_saves_in_next_loses_no_batch(dataset, sharding, monkeypatch, error):
+    expected = [batch["inputs"] for batch in itertools.islice(dataset, 3)]
+    make, heard = jax.make_array_from_process_local_data, []
+
+    def handler(*_):
+        heard.append(batches.get_state())
+        raise error
+
+    with gm.global_batches(dataset, sharding) as batches:
+        got = []
+        for _ in expected:
+            before = batches.get_state()
+            monkeypatch.setattr(jax, "make_array_from_process_local_data", handler)
+            for _ in range(2):
+                # The batch may be there already, and it is the one after it that is interrupted.
+                with pytest.raises(error):
+                    next(batches)
+                assert batches.get_state() == before == heard[-1]
+            monkeypatch.setattr(jax, "make_array_from_process_local_data", make)
+            got.append(next(batches)["inputs"])
+    assert all(map(np.array_equal, got, expected))
+
+
 @pytest.mark.usefixtures("no_garbage")
 def test_an_interrupt_of_going_back_loses_no_batch(dataset, sharding, monkeypatch):
     monkeypatch.setattr(_global.GlobalBatches, "_take_ready", _global.GlobalBatches._take)

@@ -9,10 +9,10 @@ import json
 import os
 import pickle
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -388,7 +388,6 @@ def test_a_closed_core_pipeline_stays_closed(shards, encoder):
     cursors = [list(_state.numbers(cursor).values()) for cursor in lanes.values()]
     pipeline.next()
     pipeline.close()
-    pipeline.take_back()
     for call in (pipeline.next, lambda: pipeline.restore(step, row, cursors)):
         with pytest.raises(gm.ArgumentError, match="closed"):
             call()
@@ -469,21 +468,54 @@ def test_verify_has_nothing_to_compare_on_the_reference_engine(shards, tokenizer
     assert iterator.stats()["verified"] == 0
 
 
-def test_an_interrupt_between_core_and_caller_loses_no_element(shards, encoder, monkeypatch):
+@pytest.mark.parametrize("error", [KeyboardInterrupt, gm.GristmillError, StopIteration])
+def test_an_interrupt_between_core_and_caller_loses_no_element(shards, encoder, monkeypatch, error):
+    """Whatever a signal handler raises, and whatever it asks the iterator before."""
     expected = [element["inputs"].tolist() for element in itertools.islice(make(shards, encoder, batch_size=4), 3)]
     iterator = iter(make(shards, encoder, batch_size=4))
     got = [next(iterator)["inputs"].tolist()]
-    state = iterator.get_state()
+    tell = lambda: (iterator.get_state(), iterator.stats()["documents"], iterator.quarantine())  # noqa: E731
+    told, heard = tell(), []
+
+    def handler(*_):
+        heard.append(tell())
+        raise error
+
     # Behind the core, and before it, where there is nothing to take back but what the caller has.
     for place in "record_output_spec", "record_self_time":
         with monkeypatch.context() as patch:
-            patch.setattr(iterator._stats, place, Mock(side_effect=KeyboardInterrupt))
+            patch.setattr(iterator._stats, place, handler)
             for _ in range(2):
-                with pytest.raises(KeyboardInterrupt):
+                with pytest.raises(error):
                     next(iterator)
-                assert iterator.get_state() == state
+                assert tell() == told
+    assert heard == [told] * 4
     got += [next(iterator)["inputs"].tolist() for _ in range(2)]
     assert got == expected
+    assert iterator.get_state()["step"] == 3
+
+
+def test_two_threads_share_an_iterator_without_losing_an_element(shards, encoder):
+    """What one has not handed out yet is not an interrupted call of the other."""
+    dataset = make(shards, encoder, batch_size=4, epochs=20)
+    expected = sum(1 for _ in dataset)
+    iterator, counts = iter(dataset), [0, 0]
+
+    def consume(place):
+        for _ in iterator:
+            counts[place] += 1
+
+    threads = [threading.Thread(target=consume, args=(place,)) for place in range(2)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE)
+    finally:
+        sys.setswitchinterval(interval)
+    assert sum(counts) == expected
 
 
 def test_what_an_extra_is_missing_for_is_not_listed(monkeypatch):

@@ -114,17 +114,15 @@ class GlobalBatches(HasThreads, grain.DatasetIterator[GlobalBatch]):
         """
         self._assert_not_closed()
         self._arrive()
-        # Interrupted between taking a batch and handing it out: what was taken must come again.
+        # Whatever is raised between taking a batch and handing it out, what was taken must come again.
         self._going_to = before = self._told
         try:
             batch = self._next()
             self._going_to = None
             return batch
-        except (StopIteration, GristmillError):
-            self._going_to = None
-            raise
-        except BaseException:
-            self._going_to = before
+        except BaseException as error:
+            stays = isinstance(error, StopIteration) or (isinstance(error, GristmillError) and self._has_failed())
+            self._going_to = None if stays else before
             raise
 
     def _next(self) -> GlobalBatch:
@@ -262,7 +260,13 @@ class GlobalBatches(HasThreads, grain.DatasetIterator[GlobalBatch]):
         try:
             return self._take()
         except GristmillError:
+            if not self._has_failed():
+                raise
             return None  # belongs to the next call, which meets the same error
+
+    def _has_failed(self) -> bool:
+        """Whether this process's rows have ended with an error that stays: others may be those of signal handlers."""
+        return self._iterator._pipeline.has_failed()
 
     def _take(self) -> "_Batch":
         """Takes this process's rows of the next step, and begins to move them to its devices."""

@@ -89,20 +89,15 @@ class PackedDatasetIterator(HasThreads, _grain.Source, grain.DatasetIterator[Ele
         self._assert_not_closed()
         self._share_cores()
         self._reporter.tick()
-        self._pipeline.accept()
-        try:
-            with _grain.measured(self):
-                element = self._pipeline.next()
-                if element is None:
-                    self._reporter.end()
-                    raise StopIteration
-                return _grain.recorded(self, element)
-        except (StopIteration, GristmillError):
-            raise
-        except BaseException:
-            # Interrupted between taking an element and handing it out: it must come again.
-            self._pipeline.take_back()
-            raise
+        with _grain.measured(self):
+            element = self._pipeline.next()
+            if element is None:
+                self._reporter.end()
+                raise StopIteration
+            element = _grain.recorded(self, element)
+        # Nothing can come between this and the caller. Whatever is raised before it, the element comes again.
+        self._pipeline.is_handing_out = False
+        return element
 
     def start_prefetch(self) -> None:
         """Starts the threads, which fill the ring while the caller does something else.

@@ -36,10 +36,11 @@ impl LeftOut {
         self.count
     }
 
-    /// Those added since there were `count`, in order; the newest if there are more than [`MOST_LISTED`].
-    pub fn since(&self, count: u64) -> impl Iterator<Item = &ShardError> {
-        let new = self.count.saturating_sub(count).min(self.newest.len() as u64) as usize;
-        self.newest.range(self.newest.len() - new..)
+    /// Those added since there were `from` and until there were `to`, in order; only the newest are kept.
+    pub fn between(&self, from: u64, to: u64) -> impl Iterator<Item = &ShardError> {
+        let kept = self.newest.len();
+        let place = |count| kept.saturating_sub(self.count.saturating_sub(count) as usize);
+        self.newest.range(place(from).min(place(to))..place(to))
     }
 }
 
@@ -57,8 +58,8 @@ mod tests {
         records.map(entry).collect()
     }
 
-    fn records(left_out: &LeftOut, since: u64) -> Vec<u64> {
-        left_out.since(since).filter_map(|entry| entry.record).collect()
+    fn records(left_out: &LeftOut, from: u64) -> Vec<u64> {
+        left_out.between(from, left_out.count()).filter_map(|entry| entry.record).collect()
     }
 
     #[test]
@@ -69,6 +70,8 @@ mod tests {
         left_out.add(entries(3..5));
         assert_eq!((count, left_out.count()), (3, 5));
         assert_eq!(records(&left_out, count), [3, 4]);
+        let first: Vec<_> = left_out.between(1, count).filter_map(|entry| entry.record).collect();
+        assert_eq!(first, [1, 2]);
         left_out.take_back(count);
         assert_eq!((records(&left_out, 0), records(&left_out, count)), (vec![0, 1, 2], vec![]));
     }

@@ -153,6 +153,15 @@ impl Pipeline {
         &self.delivered
     }
 
+    /// What has reached the consumer, and how many records were left out of that: without the last batch, unless it was
+    /// accepted, if that is still on its way.
+    pub fn arrived(&self, is_on_its_way: bool) -> (&Delivered, u64) {
+        match &self.before {
+            Some((before, left_out)) if is_on_its_way => (before, *left_out),
+            _ => (&self.delivered, self.left_out.count()),
+        }
+    }
+
     /// Moves to another place in the stream, clears an end or a failure, and starts no thread.
     pub fn restore(&mut self, delivered: Delivered) -> Result<()> {
         self.assert_own_process()?;
@@ -334,9 +343,9 @@ impl Pipeline {
         }
     }
 
-    /// Statistics of this host's lanes, up to what was delivered.
-    pub fn stats(&self) -> Stats {
-        let Delivered { step, row, cursors } = &self.delivered;
+    /// Statistics of this host's lanes, up to a place.
+    pub fn stats(&self, place: &Delivered) -> Stats {
+        let Delivered { step, row, cursors } = place;
         let mut totals = Totals::default();
         for cursor in cursors {
             totals += cursor.totals;
@@ -367,6 +376,11 @@ impl Pipeline {
     /// what the file may lose.
     pub fn sync_quarantine_file(&self) -> Result<()> {
         self.quarantine_file.as_ref().map_or(Ok(()), |file| file.sync())
+    }
+
+    /// Whether it was stopped by an error or closed, as each further [`next`](Self::next) says.
+    pub fn has_failed(&self) -> bool {
+        matches!(self.phase, Phase::Failed(_))
     }
 
     /// Full batches that can be taken without waiting.

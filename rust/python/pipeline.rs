@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use numpy::PyArray;
 use numpy::ndarray::ArrayViewD;
@@ -29,6 +30,8 @@ use crate::read::{ReadOptions, Shard};
 pub struct Pipeline {
     inner: FairMutex<pipeline::Pipeline>,
     names: Vec<Py<PyString>>,
+    /// The thread whose `next` has not handed out yet what it gave; 0 if there is none.
+    handing_out: AtomicU64,
 }
 
 /// Keeps a batch's memory alive while arrays refer to it.
@@ -101,28 +104,46 @@ impl Pipeline {
             Ok((config.layout, pipeline::Pipeline::new(Arc::new(config), host, encoder)))
         })?;
         let names = layout.names().iter().map(|name| PyString::intern(py, name).unbind()).collect();
-        Ok(Self { inner: FairMutex::new(inner), names })
+        Ok(Self { inner: FairMutex::new(inner), names, handing_out: AtomicU64::new(0) })
     }
 
     /// The next batch or row, or None at the end.
+    ///
+    /// Until `is_handing_out` is set to false it counts as not delivered. If this thread has never done that after the
+    /// last one, it was interrupted on its way out, and gets the same again.
     fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let this = this_thread();
+        let was_interrupted = self.handing_out.load(Ordering::Relaxed) == this;
+        self.with(py, |pipeline| if was_interrupted { pipeline.take_back() } else { pipeline.accept() })?;
+        self.handing_out.store(this, Ordering::Relaxed);
         loop {
             match self.with(py, |pipeline| pipeline.next(signals::CHECK))?? {
                 Delivery::Batch(batch) => return self.arrays(py, batch).map(Some),
-                Delivery::End => return Ok(None),
+                Delivery::End => {
+                    self.set_handing_out(false);
+                    return Ok(None);
+                }
                 Delivery::Pending => py.check_signals()?,
             }
         }
     }
 
-    /// The last batch has reached its consumer.
-    fn accept(&self, py: Python<'_>) -> PyResult<()> {
-        self.with(py, pipeline::Pipeline::accept)
+    /// Whether what `next` gave is still on its way to the caller.
+    #[getter]
+    fn is_handing_out(&self) -> bool {
+        self.handing_out.load(Ordering::Relaxed) != 0
     }
 
-    /// Returns to before the last batch, unless it was accepted.
-    fn take_back(&self, py: Python<'_>) -> PyResult<()> {
-        self.with(py, pipeline::Pipeline::take_back)
+    /// For the thread that called `next`. An attribute, because the interpreter looks for signals behind each call.
+    #[setter(is_handing_out)]
+    fn set_handing_out(&self, is_handing_out: bool) {
+        let (this, order) = (this_thread(), Ordering::Relaxed);
+        if is_handing_out {
+            self.handing_out.store(this, order);
+        } else {
+            // Another thread's is left alone.
+            let _ = self.handing_out.compare_exchange(this, 0, order, order);
+        }
     }
 
     /// A batch of padding after the end, or None if these lanes have not reached theirs.
@@ -134,6 +155,11 @@ impl Pipeline {
     /// Whether the next step will have rows of these lanes that are not all padding.
     fn more(&self, py: Python<'_>) -> PyResult<bool> {
         self.with(py, |pipeline| pipeline.more())
+    }
+
+    /// Whether an error has stopped it, or it was closed.
+    fn has_failed(&self, py: Python<'_>) -> PyResult<bool> {
+        self.with(py, |pipeline| pipeline.has_failed())
     }
 
     /// Full batches that can be taken without waiting.
@@ -162,8 +188,10 @@ impl Pipeline {
 
     /// Step, row within it, and for each lane its number and cursor.
     fn state<'py>(&self, py: Python<'py>) -> PyResult<(u64, usize, Bound<'py, PyDict>)> {
-        let (Delivered { step, row, cursors }, numbers) =
-            self.with(py, |pipeline| (pipeline.delivered().clone(), pipeline.lanes().to_vec()))?;
+        let (Delivered { step, row, cursors }, numbers) = self.with(py, |pipeline| {
+            let (arrived, _) = pipeline.arrived(self.is_handing_out());
+            (arrived.clone(), pipeline.lanes().to_vec())
+        })?;
         let (lanes, mut text) = (PyDict::new(py), String::new());
         for (lane, cursor) in numbers.iter().zip(cursors) {
             text.clear();
@@ -194,7 +222,7 @@ impl Pipeline {
 
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let Stats { totals, rows, padding_tokens, batches, waited, ready, busy, verified } =
-            self.with(py, |pipeline| pipeline.stats())?;
+            self.with(py, |pipeline| pipeline.stats(pipeline.arrived(self.is_handing_out()).0))?;
         let stats = PyDict::new(py);
         stats.set_item("documents", totals.documents)?;
         stats.set_item("tokens", totals.tokens)?;
@@ -220,8 +248,8 @@ impl Pipeline {
     /// if there are more than `MOST_LISTED`.
     fn quarantine<'py>(&self, py: Python<'py>, known: u64) -> PyResult<(u64, Bound<'py, PyList>)> {
         let (listed, entries) = self.with(py, |pipeline| {
-            let left_out = pipeline.left_out();
-            (left_out.count(), left_out.since(known).cloned().collect::<Vec<_>>())
+            let (_, count) = pipeline.arrived(self.is_handing_out());
+            (count, pipeline.left_out().between(known, count).cloned().collect::<Vec<_>>())
         })?;
         let list = PyList::empty(py);
         for entry in entries {
@@ -273,6 +301,15 @@ impl Pipeline {
         }
         Ok(arrays)
     }
+}
+
+/// A number above 0 that no other thread has.
+fn this_thread() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    thread_local! {
+        static NUMBER: u64 = 1 + LAST.fetch_add(1, Ordering::Relaxed);
+    }
+    NUMBER.with(|number| *number)
 }
 
 fn host_config(settings: &Settings) -> HostConfig {

@@ -98,7 +98,7 @@ fn text_without_tokens_is_counted_in_windows_too() {
         config.packing = Packing::BestFit { window: 4 };
     });
     while next(&mut pipeline).unwrap() {}
-    let totals = pipeline.stats().totals;
+    let totals = pipeline.stats(pipeline.delivered()).totals;
     assert_eq!((totals.documents, totals.text_bytes), (2, 4));
 }
 
