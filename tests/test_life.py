@@ -381,6 +381,16 @@ def test_a_panic_is_an_error_like_others_and_stays(shards, encoder):
     pipeline.close()
 
 
+def test_a_panic_of_a_worker_is_an_error_that_names_its_place_and_leaves_no_thread(shards, encoder, thread_count):
+    before = thread_count()
+    settings = dataclasses.replace(make(shards, encoder, threads=2, lanes=2)._settings, own_lanes=[7])
+    pipeline = _core.Pipeline(encoder._core, settings)
+    for _ in range(2):
+        with pytest.raises(gm.GristmillError, match=r"this is a bug in gristmill.*\(lane 7, read up to"):
+            pipeline.next()
+    assert thread_count() == before
+
+
 def test_a_closed_core_pipeline_stays_closed(shards, encoder):
     settings = make(shards, encoder)._settings
     pipeline = _core.Pipeline(encoder._core, settings)

@@ -19,6 +19,7 @@ import gzip
 import hashlib
 import itertools
 import json
+import pickle
 import pprint
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +43,7 @@ MERGES = ["Ġ t", "h e", "Ġt he", "r a", "i n", "ra in", "m i", "l l", "mi ll",
 
 # Of the tokenizer, of the shards with that ending, and of those with bad records.
 TOKENIZER = "f3085ba965ce7db2"
+WITHOUT_PROBE = "9c342fbea7ec9492"
 MANIFEST = "dbc29f2ee69a5917"
 BAD_MANIFEST = "4dd0a0010ef26a94"
 
@@ -442,6 +444,19 @@ def restore(method, saved: Any) -> None:
 def test_a_tokenizer_has_the_hash_that_it_had(tokenizer):
     what = f"a tokenizer's fingerprint (another tokenizers than {_core.TOKENIZERS_VERSION} changes it, as it should)"
     check(what, tokenizer.fingerprint, TOKENIZER)
+
+
+def test_a_tokenizer_that_cannot_encode_the_probe_has_the_hash_that_it_had():
+    model = {"type": "WordLevel", "vocab": {"a": 0, "</s>": 1}, "unk_token": "<unk>"}
+    encoder = gm.Encoder.from_bytes(json.dumps({"version": "1.0", "model": model}).encode())
+    check("a tokenizer's fingerprint, as above", encoder.fingerprint, WITHOUT_PROBE)
+
+
+def test_a_tokenizer_is_unpickled_with_the_hash_of_the_version_there(tokenizer, monkeypatch):
+    pickled = pickle.dumps(tokenizer)
+    assert pickle.loads(pickled).fingerprint == tokenizer.fingerprint
+    monkeypatch.setattr(_core, "TOKENIZERS_VERSION", "0.0.0")
+    assert pickle.loads(pickled).fingerprint != tokenizer.fingerprint
 
 
 @pytest.mark.parametrize(

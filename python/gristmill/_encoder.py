@@ -58,7 +58,7 @@ class Encoder:
       eos_id: id of the token that ends a document, if an option or a file beside tokenizer.json names one, else None.
       bos_id: id of the token that begins a document, likewise.
       fingerprint: hash of tokenizer.json, of `special_tokens_in_text`, of the version of `tokenizers`, and of the ids
-        of a probe text.
+        of a probe text, if it can be encoded.
 
     Raises:
       TokenizerError: the `tokenizers` library cannot load the file.
@@ -311,8 +311,8 @@ class Encoder:
         if not (self._core.dropout or self._core.ambiguous_tokens):
             try:
                 digest.update(self.encode(_PROBE).tobytes())
-            except TokenizerError as error:  # a vocabulary may lack the probe's characters
-                digest.update(str(error).encode())
+            except TokenizerError:  # a vocabulary may lack the probe's characters
+                digest.update(b"no ids")
         return digest.hexdigest()[:16]
 
     def _special_token_id(self, name: SpecialToken, given: "str | int | bool | None") -> int | None:
@@ -378,6 +378,7 @@ class Encoder:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _core=_make_core(state["_core"], state["_settings"]))
+        self.fingerprint = self._hash()  # another version of `tokenizers` may unpickle it than pickled it
 
     def __copy__(self) -> Self:
         return self

@@ -83,8 +83,11 @@ impl JobQueue {
 
     /// A worker panicked: all must stop.
     pub fn fail(&self, bug: Error) {
-        self.lock().bug = Some(bug);
-        self.close();
+        let mut state = self.lock();
+        state.bug.get_or_insert(bug);
+        state.closed = true;
+        drop(state);
+        self.work.notify_all();
     }
 
     /// A worker's panic, if there was one.

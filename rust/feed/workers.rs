@@ -182,8 +182,8 @@ impl Shared {
     fn located(&self, lane: usize, error: Error) -> Error {
         let Error::Bug(panic) = error else { return error };
         let lock = self.lanes[lane].source.lock();
-        let read = lock.unwrap_or_else(PoisonError::into_inner).position();
-        Error::Bug(format!("{panic} (lane {lane}, read up to {read})"))
+        let position = lock.unwrap_or_else(PoisonError::into_inner).position();
+        Error::Bug(format!("{panic} ({position})"))
     }
 
     fn pack(&self, lane: usize, block: Option<Block>) {

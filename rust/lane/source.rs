@@ -108,15 +108,15 @@ impl Source {
         self
     }
 
-    /// How far it has read, for an error message.
+    /// How far it has read, for an error message: also where nothing about it is sure, after a panic.
     pub fn position(&self) -> String {
         let Place { epoch, shard, record, .. } = self.place;
-        match self.dealt[self.lane].get(shard as usize) {
-            Some(&shard) => {
-                format!("record {record} of {} in epoch {epoch}", self.config.shards[shard as usize].path)
-            }
+        let shard = self.dealt.get(self.lane).and_then(|lane| lane.get(shard as usize));
+        let place = match shard.and_then(|shard| self.config.shards.get(*shard as usize)) {
+            Some(shard) => format!("record {record} of {} in epoch {epoch}", shard.path),
             None => format!("the end of epoch {epoch}"),
-        }
+        };
+        format!("lane {}, read up to {place}", self.lane)
     }
 
     /// Whether the last block was read.
