@@ -332,7 +332,8 @@ def test_a_folder_s_other_files_are_left_alone_and_a_damaged_note_is_named(tmp_p
     code, found = checked(capsys, "verify", tmp_path / "a")
     assert code == 3
     assert "part-00001.json is not the note of a packed part: documents, " in found["difference"]["what"]
-    (tmp_path / "a/part-00001.json").unlink()
+    for note in sorted((tmp_path / "a").glob("part-*.json"))[1:]:
+        note.unlink()
     index = json.loads((tmp_path / "a/index.json").read_text())
     del index["complete"], index["parts"]
     (tmp_path / "a/index.json").write_text(json.dumps(index))
@@ -341,6 +342,35 @@ def test_a_folder_s_other_files_are_left_alone_and_a_damaged_note_is_named(tmp_p
     stray.unlink()
     pack(tmp_path / "b")
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
+
+
+def test_parts_behind_a_note_that_is_gone_are_not_removed(tmp_path, pack, packing, capsys):
+    """Unlike what a killed run leaves, which has no note."""
+    assert pack(tmp_path)["parts"] >= 4
+    note = tmp_path / "part-00001.json"
+    was = note.read_bytes()
+    note.unlink()
+    before = contents(tmp_path)
+    expected = f"{note} is missing, though part-00002.json is there: bring it back, or remove all later notes"
+    for command in (packing(tmp_path), ("inspect", tmp_path), ("verify", tmp_path)):
+        code, said = checked(capsys, *command)
+        assert expected in (said if isinstance(said, str) else said["difference"]["what"])
+        assert code == (3 if command[0] == "verify" else 1)
+    assert contents(tmp_path) == before
+    note.write_bytes(was)
+    assert checked(capsys, "verify", tmp_path)[0] == 0
+
+
+def test_what_has_no_note_is_written_again(tmp_path, pack):
+    whole = pack(tmp_path / "whole")
+    pack(tmp_path / "a")
+    notes = sorted((tmp_path / "a").glob("part-*.json"))
+    for note in notes[1:]:
+        note.unlink()
+    (tmp_path / "a/part-99999.npy").write_bytes(b"of a run that wrote larger parts")
+    assert pack(tmp_path / "a")["parts_of_earlier_runs"] == 1
+    assert len(notes) == whole["parts"]
+    assert contents(tmp_path / "a") == contents(tmp_path / "whole")
 
 
 def test_parts_that_are_gone_or_cut_are_not_taken_for_whole(tmp_path, pack, packing, capsys):

@@ -156,6 +156,13 @@ class Folder:
                 )
             del note["number"], note["state"], note["pending"]
             found.append(note)
+        matches = (_PART_FILE.match(path.name) for path in self.path.glob("*.json"))
+        later = [int(part[1]) for part in matches if part and int(part[1]) > len(found)]
+        if later:  # notes are written in order: it is not that of a run that was killed
+            raise DamagedError(
+                f"{self.note_path(len(found))} is missing, though {self.note_path(min(later)).name} is there: bring it "
+                "back, or remove all later notes to have these parts written again"
+            )
         return found
 
     @property
