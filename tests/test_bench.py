@@ -253,9 +253,12 @@ def test_own_shards(tmp_path, monkeypatch, capsys):
     seen = []
     monkeypatch.setattr(rounds, "compare", lambda job, rounds, threads, names: seen.append(job) or {})
     (tmp_path / "a.jsonl").write_text('{"body": "hello"}\n')
-    own = ["--shards", str(tmp_path / "*.jsonl"), "--text-field", "body", "--eos", "<｜begin▁of▁sentence｜>"]
+    (tmp_path / "b.json").write_text('{"body": "hello"}\n')
+    globs = ["--shards", str(tmp_path / "*.jsonl"), "--shards", str(tmp_path / "b.json")]
+    own = [*globs, "--text-field", "body", "--eos", "<｜begin▁of▁sentence｜>"]
     assert _cli.run(["bench", *own, "--json"]) == 0
-    assert (seen[0].shards, seen[0].text_field, seen[0].eos) == ([str(tmp_path / "a.jsonl")], "body", 0)
+    paths = [str(tmp_path / "a.jsonl"), str(tmp_path / "b.json")]
+    assert (seen[0].shards, seen[0].text_field, seen[0].eos) == (paths, "body", 0)
 
 
 def test_bad_records_can_be_left_out(tmp_path, capsys):

@@ -9,6 +9,7 @@ import json
 import os
 import pickle
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -535,6 +536,17 @@ def test_what_an_extra_is_missing_for_is_not_listed(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *more: None if name == "orbax" else find(name, *more))
     assert "CheckpointSave" not in dir(gm)
     assert {"global_batches", "PackedDataset"} <= set(dir(gm))
+
+
+def test_all_names_can_be_imported_without_the_extras():
+    code = """
+import sys
+sys.modules.update(jax=None, orbax=None)
+from gristmill import *
+print(Encoder, PackedDataset, "global_batches" in globals())
+"""
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed == "<class 'gristmill._encoder.Encoder'> <class 'gristmill._dataset.PackedDataset'> False\n"
 
 
 def test_a_numpy_that_cannot_be_imported_is_an_import_error(tmp_path):

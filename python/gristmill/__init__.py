@@ -89,3 +89,7 @@ def __dir__() -> list[str]:
     """What can be had here: `help` and others get all that is listed."""
     needs = {name: _OPTIONAL.get(_LAZY.get(name, "")) for name in __all__}
     return [name for name, library in needs.items() if library is None or importlib.util.find_spec(library)]
+
+
+if not TYPE_CHECKING:
+    __all__ = __dir__()  # `from gristmill import *` takes all of them

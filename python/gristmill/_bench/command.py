@@ -20,7 +20,12 @@ _LATENCY_THREADS = 2
 
 
 @click.command()
-@click.option("--shards", type=_options.shard_path, help="A glob of your own shards.  [default: the demo's text]")
+@click.option(
+    "--shards",
+    multiple=True,
+    type=_options.shard_path,
+    help="Your own shards, paths or globs; give it several times.  [default: the demo's text]",
+)
 @_options.dataset_options("text_field")
 @click.option(
     "--tokenizer",
@@ -58,7 +63,7 @@ _LATENCY_THREADS = 2
 )
 @as_json_option
 def bench(
-    shards: str | None,
+    shards: tuple[str, ...],
     text_field: str,
     tokenizer: Path | None,
     eos: str | int | bool,
@@ -94,16 +99,16 @@ def bench(
         from gristmill._bench import report
         from gristmill._bench import rounds as running
 
-    if shards is not None and any(map(_options.is_given, ("folder", "megabytes"))):
+    if shards and any(map(_options.is_given, ("folder", "megabytes"))):
         raise click.UsageError("--folder and --megabytes are of the demo's text, and have no effect with --shards")
     needed = dict.fromkeys(package for name in only or ("datasets",) for package in CONTENDERS[name].needs)
     if missing := [name for name in needed if importlib.util.find_spec(name) is None]:
         raise GristmillError(f"{' and '.join(missing)} not installed: pip install 'gristmill[bench]'")
     if output is not None:
         _make_folder(output)
-    if shards is None:
+    if not shards:
         sample = _sample.prepare(folder or _sample.default_folder(), megabytes)
-        shards, text_field = sample.glob, _sample.TEXT_FIELD
+        shards, text_field = (sample.glob,), _sample.TEXT_FIELD
     tokenizer = tokenizer or _sample.tokenizer()
     encoder = Encoder.from_file(tokenizer)
     job = Job(
