@@ -24,6 +24,8 @@ WHEEL_OPTIONS = --zig --compatibility manylinux_2_17 --target $(WHEEL_TARGET)
 # Zig would link an unwinder of its own into it, which crashes when CPython ends a thread: see docs/decisions.md.
 WHEEL_ENV = CARGO_TARGET_$(shell echo $(WHEEL_TARGET) | tr a-z- A-Z_)_RUSTFLAGS="-C link-arg=$$(cc -print-file-name=libgcc_s.so.1)"
 endif
+# Reference data that is no part of the project: docs/testing.md.
+SHARED := $(or $(GRISTMILL_SHARED),../shared)
 CORE := Cargo.toml Cargo.lock pyproject.toml $(shell find rust -name '*.rs')
 export PIP_QUIET := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -64,7 +66,7 @@ lint: $(VENV)/.ready-test ## Formatting, lints and types, of Rust and Python
 .PHONY: test-rust
 test-rust: ## Tests of the Rust core, which needs no Python
 	$(call say,Rust tests)
-	cargo test --locked
+	cargo test --locked $(if $(wildcard $(SHARED)/families.json),-- --include-ignored)
 
 .PHONY: test-python
 test-python: $(VENV)/.ready-test ## Tests of the Python package
