@@ -165,8 +165,8 @@ def _matches(pattern: object) -> list[tuple[str, int]]:
             matches.append((path, size))
         elif what != _FOLDER:
             raise MissingShardError(
-                f"{path!r}, which matches {name!r}, is {what}: bring its file back, or name the shards so that it is "
-                "not among them"
+                f"{path!r}, which matches {name!r}, is {what}: mend or remove it, or name the shards so that it is not "
+                "among them"
             )
     if matches:
         return matches

@@ -267,7 +267,9 @@ fn fill(input: &mut Input) -> Result<&[u8], String> {
 }
 
 fn read_failed(error: &io::Error) -> String {
-    format!("expected to read more of the file, found: {error}; check the disk and fetch the shard again")
+    format!(
+        "expected to read more of the file, found: {error}; check the disk and what writes to it, and fetch the shard again"
+    )
 }
 
 fn trailing_bytes(byte: u8, offset: u64) -> String {
