@@ -61,7 +61,9 @@ class Folder:
             raise MissingShardError(f"no packed files in {str(path)!r}: {what}")
         found = read_index(index)
         if not is_index(found):
-            raise GristmillError(f"{index} is not the index of packed files: bring it back, or pack into another folder")
+            raise GristmillError(
+                f"{index} is not the index of packed files: bring it back, or pack into another folder"
+            )
         if found.get("version") != VERSION:
             raise GristmillError(f"{index} has version {found.get('version')}, and this gristmill knows {VERSION}")
         if missing := wrong(found, Index):
