@@ -89,14 +89,18 @@ class PackedDatasetIterator(HasThreads, _grain.Source, grain.DatasetIterator[Ele
         self._assert_not_closed()
         self._share_cores()
         self._reporter.tick()
-        with _grain.measured(self):
-            element = self._pipeline.next()
-            if element is None:
-                self._reporter.end()
-                raise StopIteration
-            element = _grain.recorded(self, element)
-        # Nothing can come between this and the caller. Whatever is raised before it, the element comes again.
-        self._pipeline.is_handing_out = False
+        try:
+            with _grain.measured(self):
+                element = self._pipeline.next()
+                if element is not None:
+                    element = _grain.recorded(self, element)
+        except BaseException:
+            self._pipeline.is_handing_out = True  # it comes again, whichever thread asks
+            raise
+        if element is None:
+            self._reporter.end()
+            raise StopIteration
+        self._pipeline.is_handing_out = False  # nothing can come between this and the caller
         return element
 
     def start_prefetch(self) -> None:

@@ -30,9 +30,12 @@ use crate::read::{ReadOptions, Shard};
 pub struct Pipeline {
     inner: FairMutex<pipeline::Pipeline>,
     names: Vec<Py<PyString>>,
-    /// The thread whose `next` has not handed out yet what it gave; 0 if there is none.
+    /// The thread whose `next` has not handed out yet what it gave, [`NOBODY`], or [`ANYBODY`] after an exception.
     handing_out: AtomicU64,
 }
+
+const NOBODY: u64 = 0;
+const ANYBODY: u64 = u64::MAX;
 
 /// Keeps a batch's memory alive while arrays refer to it.
 #[pyclass(frozen, module = "gristmill._core")]
@@ -104,16 +107,16 @@ impl Pipeline {
             Ok((config.layout, pipeline::Pipeline::new(Arc::new(config), host, encoder)))
         })?;
         let names = layout.names().iter().map(|name| PyString::intern(py, name).unbind()).collect();
-        Ok(Self { inner: FairMutex::new(inner), names, handing_out: AtomicU64::new(0) })
+        Ok(Self { inner: FairMutex::new(inner), names, handing_out: AtomicU64::new(NOBODY) })
     }
 
     /// The next batch or row, or None at the end.
     ///
-    /// Until `is_handing_out` is set to false it counts as not delivered. If this thread has never done that after the
-    /// last one, it was interrupted on its way out, and gets the same again.
+    /// Until this thread sets `is_handing_out` to false it counts as not delivered. If it has not done that when it asks
+    /// for the next one, or any thread when one has set it to true, it was interrupted, and gets the same again.
     fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
         let this = this_thread();
-        let was_interrupted = self.handing_out.load(Ordering::Relaxed) == this;
+        let was_interrupted = [this, ANYBODY].contains(&self.handing_out.load(Ordering::Relaxed));
         self.with(py, |pipeline| if was_interrupted { pipeline.take_back() } else { pipeline.accept() })?;
         self.handing_out.store(this, Ordering::Relaxed);
         loop {
@@ -131,18 +134,18 @@ impl Pipeline {
     /// Whether what `next` gave is still on its way to the caller.
     #[getter]
     fn is_handing_out(&self) -> bool {
-        self.handing_out.load(Ordering::Relaxed) != 0
+        self.handing_out.load(Ordering::Relaxed) != NOBODY
     }
 
-    /// For the thread that called `next`. An attribute, because the interpreter looks for signals behind each call.
+    /// An attribute, because the interpreter looks for signals behind each call.
     #[setter(is_handing_out)]
     fn set_handing_out(&self, is_handing_out: bool) {
-        let (this, order) = (this_thread(), Ordering::Relaxed);
+        let order = Ordering::Relaxed;
         if is_handing_out {
-            self.handing_out.store(this, order);
+            self.handing_out.store(ANYBODY, order);
         } else {
-            // Another thread's is left alone.
-            let _ = self.handing_out.compare_exchange(this, 0, order, order);
+            // What another thread hands out is left alone.
+            let _ = self.handing_out.compare_exchange(this_thread(), NOBODY, order, order);
         }
     }
 
@@ -303,7 +306,7 @@ impl Pipeline {
     }
 }
 
-/// A number above 0 that no other thread has.
+/// A number that no other thread has, and neither [`NOBODY`] nor [`ANYBODY`].
 fn this_thread() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     thread_local! {
