@@ -48,6 +48,7 @@ WHOLE = {
         (b"version https://git-lfs.github.com/spec/v1\n", "; this is a pointer of Git LFS"),
         (b"<!DOCTYPE html>", "; this is a web page"),
         (b"PK\x03\x04", "; this is a zip archive"),
+        (b"GGUF\x03\0\0\0", "; this is a model in GGUF"),
         (b"\xff\xfe{\0", "; this is UTF-16"),
         (b"\xef\xbb\xbf" + json.dumps(WHOLE).encode(), "; this is a file with a byte order mark"),
         (json.dumps(WHOLE).encode()[:-5], "; it may be cut off: fetch it again$"),

@@ -21,6 +21,8 @@ _BEGINNINGS = {
     b"<html": "a web page: fetch the file again",
     b"<?xml": "XML: fetch the file again",
     b"PK": "a zip archive: unpack it",
+    b"GGUF": "a model in GGUF; transformers writes a tokenizer.json from it: "
+    "AutoTokenizer.from_pretrained(folder, gguf_file=name).save_pretrained(another_folder)",
     b"\xff\xfe\0\0": "UTF-32: save it as UTF-8",
     b"\xff\xfe": "UTF-16: save it as UTF-8",
     b"\xfe\xff": "UTF-16: save it as UTF-8",

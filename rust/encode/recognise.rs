@@ -48,6 +48,9 @@ pub enum Prefix {
     Prepend,
     /// By Metaspace, for every stretch between added tokens that does not begin with a marker.
     Always,
+    /// As `Always`; but first the normalizer, for every stretch between added tokens that are not normalized, puts one in
+    /// front of a marker that it begins with.
+    AlwaysOrDoubled,
     /// By Metaspace, only for the stretch at the start of the text.
     First,
 }
@@ -178,6 +181,9 @@ fn sentence_piece(
     };
     let is_metaspace = |step: &&Value| step["type"] == "Metaspace";
     let (marks, separators) = steps.split_at(usize::from(steps.first().is_some_and(is_metaspace)));
+    if marks.is_empty() && separators.iter().any(is_metaspace) {
+        return Err("one of its pre-tokenizers comes before Metaspace".into());
+    }
     if let Some(step) = separators.iter().find(|step| !separates_characters(step)) {
         return Err(format!("the pre-tokenizer {} is not recognised", shortened(step)));
     }
@@ -185,11 +191,8 @@ fn sentence_piece(
         [step, ..] => match (&*marking, metaspace(step)?) {
             // What they do Metaspace would do, but added tokens are compared with text that has markers.
             ([] | [Spaces], rules) => rules,
-            // Text gets one marker from either the normalizer or Metaspace, which `transformers` 5 writes for Llama 2's
-            // kind of SentencePiece model. Text behind a token that is found in between gets it from Metaspace alone.
-            ([Spaces, DoubleFirst], (Prefix::Always, split)) if !has_normalized_tokens => {
-                (Prefix::Prepend, split)
-            }
+            // What `transformers` 5 writes for Llama 2's kind of SentencePiece model.
+            ([Spaces, DoubleFirst], (Prefix::Always, split)) => (Prefix::AlwaysOrDoubled, split),
             _ => return Err("its normalizers before Metaspace are not supported".into()),
         },
         [] => match &*marking {
@@ -201,16 +204,18 @@ fn sentence_piece(
     };
     let (normalizer, after) = normalizer(before, kernel)?;
     // For the reference the text begins where the first character that is left began.
-    let moves_the_start = match normalizer {
-        None => false,
+    let with = match normalizer {
+        Some(Normalizer::Library(_)) => Some(""),
         // Where a character becomes several, a token may be found behind the first of them, at the same offset.
-        Some(Normalizer::Form(..)) => has_normalized_tokens,
-        Some(Normalizer::Library(_)) => true,
+        Some(Normalizer::Form(..)) if has_normalized_tokens => {
+            Some(" with an added token that is normalized")
+        }
+        _ => None,
     };
-    if prefix == Prefix::First && moves_the_start {
-        return Err(
-            "its normalizer may move the start of the text, and it puts a marker only at the start".into()
-        );
+    if let (Prefix::First, Some(with)) = (prefix, with) {
+        return Err(format!(
+            "its normalizer{with} may move the start of the text, and it puts a marker only at the start"
+        ));
     }
     let separated: Vec<String> = separators
         .iter()
@@ -222,6 +227,7 @@ fn sentence_piece(
             Prefix::Never => "no marker put in front",
             Prefix::Prepend => "a marker put in front of each stretch of text",
             Prefix::Always => "a marker put in front of each stretch of text that has none",
+            Prefix::AlwaysOrDoubled => "a marker put in front of each stretch of text, or doubled",
             Prefix::First => "a marker put in front of the text if it has none",
         },
         if before_each_space { ", split before each marker" } else { "" },

@@ -36,7 +36,12 @@ impl TextRules {
             None => text,
         };
         buffer.clear();
-        if self.prepends() && !text.is_empty() {
+        let prepends = match self {
+            Self::SentencePiece { prefix: Prefix::Prepend, .. } => !text.is_empty(),
+            Self::SentencePiece { prefix: Prefix::AlwaysOrDoubled, .. } => text.starts_with([' ', MARKER]),
+            _ => false,
+        };
+        if prepends {
             buffer.push(' ');
         }
         with_spaces(text, |part| buffer.push_str(part));
@@ -53,9 +58,9 @@ impl TextRules {
         matches!(self, Self::SentencePiece { normalizer: None, normalizer_marks: true, .. })
     }
 
-    /// Whether the normalizer puts a marker in front of each stretch.
+    /// Whether each stretch gets one marker in front, where none of the tokens in it is searched for.
     pub fn prepends(&self) -> bool {
-        matches!(self, Self::SentencePiece { prefix: Prefix::Prepend, .. })
+        matches!(self, Self::SentencePiece { prefix: Prefix::Prepend | Prefix::AlwaysOrDoubled, .. })
     }
 
     /// Whether the pre-tokenizer puts a space or a marker in front of a stretch at this offset.
@@ -64,7 +69,7 @@ impl TextRules {
             Self::ByteLevel { add_prefix_space, .. } => *add_prefix_space && !text.starts_with(' '),
             Self::SentencePiece { prefix, .. } => match prefix {
                 Prefix::Never | Prefix::Prepend => false,
-                Prefix::Always => !text.starts_with([' ', MARKER]),
+                Prefix::Always | Prefix::AlwaysOrDoubled => !text.starts_with([' ', MARKER]),
                 Prefix::First => offset == 0 && !text.starts_with([' ', MARKER]),
             },
         }

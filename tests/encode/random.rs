@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use crate::mixtures;
 use crate::number;
 use crate::support::{
-    Compared, Model, added_tokens, after, byte_level, fallback, metaspace, prepend, replace, steps,
+    Compared, Model, added_tokens, after, byte_level, fallback, metaspace, prepend, replace,
+    replace_and_double, steps,
 };
 
 /// Tokenizers of both styles and one of odd merges.
@@ -32,6 +33,7 @@ static TOKENIZERS: LazyLock<Vec<Compared>> = LazyLock::new(|| {
         spm.tokenizer(fallback(), Value::Null, metaspace("first", false), tokens.clone()),
         spm.tokenizer(fallback(), Value::Null, metaspace("never", true), tokens.clone()),
         spm.tokenizer(fallback(), replace(), metaspace("first", false), tokens.clone()),
+        spm.tokenizer(fallback(), replace_and_double(), metaspace("always", false), tokens.clone()),
         spm.tokenizer(fallback(), json!({"type": "NFKC"}), metaspace("always", true), tokens.clone()),
         spm.tokenizer(fallback(), after(&json!({"type": "NFC"}), &prepend()), Value::Null, tokens.clone()),
         spm.tokenizer(fallback(), after(&strip, &prepend()), Value::Null, tokens.clone()),

@@ -5,8 +5,8 @@ use _core::encode::{Encoder, Engine};
 use serde_json::{Value, json};
 
 use crate::support::{
-    Compared, Model, added, added_tokens, after, byte_level, fallback, metaspace, prepend, replace, steps,
-    texts,
+    Compared, Model, added, added_tokens, after, byte_level, fallback, metaspace, prepend, replace,
+    replace_and_double, steps, texts,
 };
 
 #[test]
@@ -98,15 +98,19 @@ fn separators_after_markers() {
 /// one from the normalizer, any other from Metaspace.
 #[test]
 fn a_marker_from_either_normalizer_or_metaspace() {
-    let doubled = json!({"type": "Replace", "pattern": {"Regex": r"\A▁"}, "content": "▁▁"});
     let model = Model::sentence_piece(300);
-    let marks = after(&replace(), &doubled);
+    let marks = replace_and_double();
     for (normalizer, split) in
         [(marks.clone(), false), (marks.clone(), true), (after(&json!({"type": "NFKC"}), &marks), false)]
     {
-        for raw in [json!([]), json!([added("<s>", &["special"]), added("HELLO", &["lstrip", "rstrip"])])] {
+        let raw = [added("<s>", &["special"]), added("HELLO", &["lstrip", "rstrip"])];
+        let normalized = [added("<s>", &["special"]), added("HELLO", &["normalized"])];
+        let spaces = [added("<s>", &["normalized"]), added(" HELLO", &["normalized", "rstrip"])];
+        // What counts is the last entry, and none is searched for.
+        let again = [added("HELLO", &["normalized"]), added("HELLO", &[])];
+        for tokens in [json!([]), json!(raw), json!(normalized), json!(spaces), json!(again)] {
             let step = json!({"type": "Sequence", "pretokenizers": [metaspace("always", split)]});
-            let file = model.tokenizer(fallback(), normalizer.clone(), step, raw);
+            let file = model.tokenizer(fallback(), normalizer.clone(), step, tokens);
             let compared = Compared::new(&file);
             compared.check([
                 "",
@@ -120,16 +124,14 @@ fn a_marker_from_either_normalizer_or_metaspace() {
                 "a<s>",
                 " <s> ",
                 "HELLO  HELLO",
+                "HELLO",
+                " HELLO",
+                "aHELLOa HELLO a",
+                "<s>HELLO<s> HELLO",
             ]);
             compared.check(texts());
         }
     }
-    // Behind a token that is found after the normalizer there is only Metaspace.
-    let tokens = json!([added("HELLO", &["normalized"])]);
-    let file = model.tokenizer(fallback(), marks, metaspace("always", false), tokens);
-    let encoder = Encoder::from_bytes(file.to_string().as_bytes()).unwrap();
-    assert_eq!(encoder.engine(), Engine::Reference);
-    assert!(encoder.engine_reason().contains("before Metaspace"), "{}", encoder.engine_reason());
 }
 
 #[test]
@@ -257,7 +259,18 @@ fn other_structures_use_the_reference() {
     // In "<s>   ", where the reference panics.
     let stripped_twice = json!([added("<s>", &["rstrip"]), added("  ", &["lstrip"])]);
     let unicode_scripts = json!({"type": "Sequence", "pretokenizers": [metaspace("always", false), {"type": "UnicodeScripts"}]});
+    let behind = json!({"type": "Sequence", "pretokenizers": [{"type": "Digits", "individual_digits": true}, metaspace("always", false)]});
     let cases = [
+        (spm.tokenizer(fallback(), Value::Null, behind, json!([])), "comes before Metaspace"),
+        (
+            spm.tokenizer(
+                fallback(),
+                json!({"type": "NFKC"}),
+                metaspace("first", true),
+                json!([added("HELLO", &["normalized"])]),
+            ),
+            "with an added token that is normalized may move",
+        ),
         (spm.tokenizer(json!({"dropout": 0.5}), prepend(), Value::Null, json!([])), "dropout"),
         (spm.tokenizer(json!({"end_of_word_suffix": "</w>"}), Value::Null, Value::Null, json!([])), "words"),
         (

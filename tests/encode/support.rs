@@ -130,6 +130,11 @@ pub fn replace() -> Value {
     json!({"type": "Replace", "pattern": {"String": " "}, "content": "▁"})
 }
 
+/// What `transformers` 5 writes in front of Metaspace for SentencePiece models of Llama 2's kind.
+pub fn replace_and_double() -> Value {
+    after(&replace(), &json!({"type": "Replace", "pattern": {"Regex": r"\A▁"}, "content": "▁▁"}))
+}
+
 pub fn metaspace(scheme: &str, split: bool) -> Value {
     json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": split})
 }
