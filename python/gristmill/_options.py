@@ -176,7 +176,7 @@ def _check_effects(names: Iterable[str], values: Mapping[str, Any]) -> None:
     """
     for name in filter(is_given, names):
         for other, allowed in EFFECTS.get(name, {}).items():
-            if values[other] is None or (allowed and values[other] not in allowed):
+            if values[other] in (None, ()) or (allowed and values[other] not in allowed):
                 needed = " ".join([_flag(other), *filter(None, [" or ".join(allowed)])])
                 raise click.UsageError(f"{_flag(name)} has no effect without {needed}")
 
