@@ -399,6 +399,7 @@ def test_a_closed_core_pipeline_stays_closed(shards, encoder):
     cursors = [list(_state.numbers(cursor).values()) for cursor in lanes.values()]
     pipeline.next()
     pipeline.close()
+    pipeline.is_handing_out = True  # so that the next call takes the element back
     for call in (pipeline.next, lambda: pipeline.restore(step, row, cursors)):
         with pytest.raises(gm.ArgumentError, match="closed"):
             call()
@@ -485,7 +486,10 @@ def test_an_interrupt_between_core_and_caller_loses_no_element(shards, encoder, 
     expected = [element["inputs"].tolist() for element in itertools.islice(make(shards, encoder, batch_size=4), 3)]
     iterator = iter(make(shards, encoder, batch_size=4))
     got = [next(iterator)["inputs"].tolist()]
-    tell = lambda: (iterator.get_state(), iterator.stats()["documents"], iterator.quarantine())  # noqa: E731
+
+    def tell():
+        return iterator.get_state(), iterator.stats()["documents"], iterator.quarantine()
+
     told, heard = tell(), []
 
     def handler(*_):

@@ -58,7 +58,8 @@ impl TextRules {
         matches!(self, Self::SentencePiece { normalizer: None, normalizer_marks: true, .. })
     }
 
-    /// Whether each stretch gets one marker in front, where none of the tokens in it is searched for.
+    /// Whether each stretch gets one marker in front, whatever it begins with, if no added tokens are searched for in
+    /// normalized text.
     pub fn prepends(&self) -> bool {
         matches!(self, Self::SentencePiece { prefix: Prefix::Prepend | Prefix::AlwaysOrDoubled, .. })
     }

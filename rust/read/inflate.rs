@@ -268,7 +268,8 @@ fn fill(input: &mut Input) -> Result<&[u8], String> {
 
 fn read_failed(error: &io::Error) -> String {
     format!(
-        "expected to read more of the file, found: {error}; check the disk and what writes to it, and fetch the shard again"
+        "expected to read more of the file, found: {error}; check the disk and what writes to it, and fetch the \
+         shard again"
     )
 }
 

@@ -200,7 +200,7 @@ impl Work for CutGroups<'_> {
             let block = blocks.load(block_at(text, at));
             let leads = inside(block.within(0xE0, 0xEF), at, n);
             if groups.cuts_spaces {
-                let spaces = inside(block.within(b' ', b' '), at, n);
+                let spaces = inside(block.equal(b' '), at, n);
                 let behind_two = (spaces << 1 | spaces_before >> 63) & (spaces << 2 | spaces_before >> 62);
                 *word |= spaces & behind_two & SPACE_CUTS;
                 spaces_before = spaces;
