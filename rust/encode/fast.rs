@@ -10,17 +10,20 @@ use super::file::TokenizerFile;
 use super::merge::rules::{MergeRules, PRODUCTS};
 use super::model::Model;
 use super::model::bytes::Bytes;
-use super::model::spm::Characters;
+use super::model::characters::{Characters, Spaces};
 use super::pieces::PieceWorker;
 use super::pieces::cut_text::CutText;
 use super::pieces::seed::Seeds;
 use super::recognise::{Style, recognise};
 use super::reference::library_call;
 use super::split::PADDING;
-use super::text::{ByteCut, TextRules};
+use super::text::{Cut, TextRules};
 use super::vocab::Vocab;
 use super::{EncoderOptions, SpecialTokens};
 use crate::error::{Error, Result};
+
+/// For the description of a tokenizer whose text is not the sum of its pieces.
+const UNCUT: &str = ", merged uncut (many times slower), as it lacks byte tokens";
 
 /// What all workers of one tokenizer share.
 pub struct FastEncoder {
@@ -53,26 +56,40 @@ impl FastEncoder {
         let mut rules = MergeRules::new(bpe.merges(), &vocab, &ids)?;
         let mut description = plan.description;
         let (text, model) = match plan.style {
-            Style::ByteLevel { splitter, normalizer } => {
-                let mut bytes = Bytes::new(&vocab, &ids, &rules, bpe, kernel)?;
+            Style::Split { splitter, normalizer } if splitter.is_byte_level() => {
+                let mut bytes = Bytes::new(&vocab, &ids, &rules, bpe, splitter.removed().cloned(), kernel)?;
                 let add_prefix_space = splitter.add_prefix_space();
                 let words = splitter.joined_pairs().map(|pairs| Cutter::new(&pairs, false, kernel));
                 let cut = match words.filter(Cutter::ends_words) {
                     Some(words) => {
                         description.push_str(", cut into words first");
                         bytes.split_first(splitter);
-                        ByteCut::Words(words)
+                        Cut::Words(words)
                     }
-                    None => ByteCut::Pieces(splitter),
+                    None => Cut::Pieces(splitter),
                 };
-                let text = TextRules::ByteLevel { cut, add_prefix_space, normalizer };
+                let text = TextRules::Split { cut, add_prefix_space, normalizer };
                 (text, Model::Bytes(Box::new(bytes)))
+            }
+            Style::Split { splitter, normalizer } => {
+                let removed = splitter.removed().cloned();
+                let characters = Characters::new(&vocab, &ids, &rules, bpe, Spaces::Spaces, removed, kernel)?;
+                let cut = match splitter.is_whole() {
+                    true if characters.can_cut() => Cut::Words(Cutter::new(&characters.pairs, false, kernel)),
+                    true => {
+                        description.push_str(UNCUT);
+                        Cut::Pieces(splitter)
+                    }
+                    false => Cut::Pieces(splitter),
+                };
+                let text = TextRules::Split { cut, add_prefix_space: false, normalizer };
+                (text, Model::Characters(Box::new(characters)))
             }
             Style::SentencePiece { normalizer, prefix, normalizer_marks, before_each_space, separators } => {
                 if let Some(separators) = &separators {
                     keep_whole(&mut rules, &vocab, separators)?;
                 }
-                let characters = Characters::new(&vocab, &ids, &rules, bpe, kernel)?;
+                let characters = Characters::new(&vocab, &ids, &rules, bpe, Spaces::Markers, None, kernel)?;
                 if separators.is_some() && !characters.can_cut() {
                     return Err("its pre-tokenizer splits text, and it lacks byte tokens".into());
                 }
@@ -80,7 +97,7 @@ impl FastEncoder {
                     Cutter::new(&characters.pairs, before_each_space, kernel)
                 } else {
                     if !before_each_space {
-                        description.push_str(", merged uncut (many times slower), as it lacks byte tokens");
+                        description.push_str(UNCUT);
                     }
                     Cutter::whole(before_each_space, kernel)
                 };

@@ -110,7 +110,7 @@ pub struct EncoderMemory {
 /// let mut ids = Vec::new();
 /// encoder.worker().encode("ab aab", &mut ids)?;
 /// assert_eq!(ids, [2, 0, 2]);
-/// assert_eq!(encoder.engine(), Engine::Reference);
+/// assert_eq!(encoder.engine(), Engine::Fast);
 /// # Ok::<(), _core::Error>(())
 /// ```
 #[derive(Clone)]

@@ -23,10 +23,8 @@ pub struct Recognition {
 }
 
 pub enum Style {
-    ByteLevel {
-        splitter: Splitter,
-        normalizer: Option<Normalizer>,
-    },
+    /// Byte-level, or of characters as they are.
+    Split { splitter: Splitter, normalizer: Option<Normalizer> },
     SentencePiece {
         /// What comes before the markers.
         normalizer: Option<Normalizer>,
@@ -61,11 +59,14 @@ pub fn recognise(file: &TokenizerFile, kernel: Kernel) -> Result<Recognition, St
     check_model(model)?;
     let normalizers = flattened(normalizer, "normalizers");
     let steps = flattened(pre_tokenizer, "pretokenizers");
-    if steps.iter().any(|step| step["type"] == "ByteLevel") {
-        return byte_level(&normalizers, pre_tokenizer, kernel);
-    }
-    if model.ignore_merges() {
+    let is_byte_level = steps.iter().any(|step| step["type"] == "ByteLevel");
+    if model.ignore_merges() && !is_byte_level {
         return Err("its model ignores merges and its pre-tokenizer is not byte-level".into());
+    }
+    let makes_markers = steps.iter().any(|step| is_metaspace(step))
+        || normalizers.iter().any(|value| Marking::recognise(value).is_some());
+    if is_byte_level || !makes_markers {
+        return split_text(&normalizers, pre_tokenizer, kernel);
     }
     let has_normalized_tokens =
         added_tokens.iter().any(|token| token.normalized && !token.content.is_empty());
@@ -157,12 +158,13 @@ fn may_break_offsets(value: &Value) -> bool {
     }
 }
 
-fn byte_level(normalizers: &[&Value], pre_tokenizer: &Value, kernel: Kernel) -> Result<Recognition, String> {
+fn split_text(normalizers: &[&Value], pre_tokenizer: &Value, kernel: Kernel) -> Result<Recognition, String> {
     let splitter =
         Splitter::recognise(pre_tokenizer, kernel).map_err(|part| format!("its pre-tokenizer has {part}"))?;
     let (normalizer, after) = normalizer(normalizers, kernel)?;
-    let description = format!("byte-level BPE{after}, {}", splitter.describe());
-    Ok(Recognition { style: Style::ByteLevel { splitter, normalizer }, description })
+    let bpe = if splitter.is_byte_level() { "byte-level BPE" } else { "BPE of characters" };
+    let description = format!("{bpe}{after}, {}", splitter.describe());
+    Ok(Recognition { style: Style::Split { splitter, normalizer }, description })
 }
 
 fn sentence_piece(
@@ -179,9 +181,9 @@ fn sentence_piece(
     let Some(marking) = marking else {
         return Err("one of its normalizers comes after those that turn spaces into markers".into());
     };
-    let is_metaspace = |step: &&Value| step["type"] == "Metaspace";
-    let (marks, separators) = steps.split_at(usize::from(steps.first().is_some_and(is_metaspace)));
-    if marks.is_empty() && separators.iter().any(is_metaspace) {
+    let (marks, separators) =
+        steps.split_at(usize::from(steps.first().is_some_and(|step| is_metaspace(step))));
+    if marks.is_empty() && separators.iter().any(|step| is_metaspace(step)) {
         return Err("one of its pre-tokenizers comes before Metaspace".into());
     }
     if let Some(step) = separators.iter().find(|step| !separates_characters(step)) {
@@ -198,7 +200,6 @@ fn sentence_piece(
         [] => match &*marking {
             [Spaces] => (Prefix::Never, false),
             [Prepend, Spaces] | [Spaces, Prepend] => (Prefix::Prepend, false),
-            [] => return Err("nothing in it spells text as bytes or turns spaces into markers".into()),
             _ => return Err("its normalizers do not turn spaces into markers".into()),
         },
     };
@@ -247,6 +248,10 @@ fn sentence_piece(
         },
         description,
     })
+}
+
+fn is_metaspace(step: &Value) -> bool {
+    step["type"] == "Metaspace"
 }
 
 fn metaspace(value: &Value) -> Result<(Prefix, bool), String> {

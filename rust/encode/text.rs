@@ -10,13 +10,23 @@ use crate::error::Result;
 
 /// How text becomes pieces.
 pub enum TextRules {
-    ByteLevel { cut: ByteCut, add_prefix_space: bool, normalizer: Option<Normalizer> },
-    SentencePiece { normalizer: Option<Normalizer>, prefix: Prefix, normalizer_marks: bool, cutter: Cutter },
+    /// As it is, by a split pattern.
+    Split {
+        cut: Cut,
+        add_prefix_space: bool,
+        normalizer: Option<Normalizer>,
+    },
+    SentencePiece {
+        normalizer: Option<Normalizer>,
+        prefix: Prefix,
+        normalizer_marks: bool,
+        cutter: Cutter,
+    },
 }
 
-/// How byte-level text is cut before pieces are looked up.
+/// How text that is split is cut before pieces are looked up.
 #[allow(clippy::large_enum_variant)] // a tokenizer has one; how large they are depends on the processor
-pub enum ByteCut {
+pub enum Cut {
     /// Into the pieces that are merged.
     Pieces(Splitter),
     /// Between characters that no piece joins: for slow splitters, which then only see what the cache lacks.
@@ -26,7 +36,7 @@ pub enum ByteCut {
 impl TextRules {
     /// A text after the normalizer, with spaces for markers. The buffer is used if the text changes.
     pub fn normalize<'a>(&self, text: &'a str, buffer: &'a mut String) -> Result<&'a str> {
-        let (Self::ByteLevel { normalizer, .. } | Self::SentencePiece { normalizer, .. }) = self;
+        let (Self::Split { normalizer, .. } | Self::SentencePiece { normalizer, .. }) = self;
         if !self.normalizes_spaces() {
             return normalizer.as_ref().map_or(Ok(text), |normalizer| normalizer.normalize(text, buffer));
         }
@@ -67,7 +77,7 @@ impl TextRules {
     /// Whether the pre-tokenizer puts a space or a marker in front of a stretch at this offset.
     pub fn puts_in_front(&self, text: &str, offset: usize) -> bool {
         match self {
-            Self::ByteLevel { add_prefix_space, .. } => *add_prefix_space && !text.starts_with(' '),
+            Self::Split { add_prefix_space, .. } => *add_prefix_space && !text.starts_with(' '),
             Self::SentencePiece { prefix, .. } => match prefix {
                 Prefix::Never | Prefix::Prepend => false,
                 Prefix::Always | Prefix::AlwaysOrDoubled => !text.starts_with([' ', MARKER]),
@@ -84,7 +94,7 @@ impl TextRules {
             padded.push(b' ');
         }
         match self {
-            Self::ByteLevel { .. } => padded.extend_from_slice(text.as_bytes()),
+            Self::Split { .. } => padded.extend_from_slice(text.as_bytes()),
             Self::SentencePiece { .. } => {
                 with_spaces(text, |part| padded.extend_from_slice(part.as_bytes()));
             }
@@ -97,8 +107,8 @@ impl TextRules {
     /// Replaces `cuts` by those between the pieces of a padded text.
     pub fn cut(&self, text: &[u8], n: usize, split: &mut SplitScratch, cuts: &mut Cuts) {
         match self {
-            Self::ByteLevel { cut: ByteCut::Pieces(splitter), .. } => splitter.split(text, n, split, cuts),
-            Self::ByteLevel { cut: ByteCut::Words(cutter), .. } | Self::SentencePiece { cutter, .. } => {
+            Self::Split { cut: Cut::Pieces(splitter), .. } => splitter.split(text, n, split, cuts),
+            Self::Split { cut: Cut::Words(cutter), .. } | Self::SentencePiece { cutter, .. } => {
                 cutter.cut(text, n, cuts);
             }
         }
@@ -106,9 +116,9 @@ impl TextRules {
 
     /// Bytes that all workers share.
     pub fn bytes(&self) -> usize {
-        let (Self::ByteLevel { normalizer, .. } | Self::SentencePiece { normalizer, .. }) = self;
+        let (Self::Split { normalizer, .. } | Self::SentencePiece { normalizer, .. }) = self;
         let splitter = match self {
-            Self::ByteLevel { cut: ByteCut::Pieces(splitter), .. } => splitter.bytes(),
+            Self::Split { cut: Cut::Pieces(splitter), .. } => splitter.bytes(),
             _ => 0,
         };
         splitter + normalizer.as_ref().map_or(0, Normalizer::bytes)

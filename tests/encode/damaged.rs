@@ -95,7 +95,13 @@ fn originals() -> Vec<Value> {
         bytes.tokenizer(json!({}), Value::Null, steps(), tokens.clone()),
         bytes.tokenizer(json!({}), changed.clone(), byte_level(), tokens.clone()),
         spm.tokenizer(fallback(), after(&changed, &replace()), metaspace("always", false), tokens.clone()),
-        bytes.tokenizer(json!({"ignore_merges": true}), Value::Null, llama3, tokens),
+        bytes.tokenizer(json!({"ignore_merges": true}), Value::Null, llama3, tokens.clone()),
+        Model::of_characters(40).tokenizer(
+            json!({"unk_token": "[UNK]"}),
+            Value::Null,
+            json!({"type": "Sequence", "pretokenizers": [{"type": "Whitespace"}, {"type": "Punctuation", "behavior": "Removed"}]}),
+            tokens,
+        ),
         unigram,
         wordpiece,
     ];

@@ -27,6 +27,8 @@ static TOKENIZERS: LazyLock<Vec<Compared>> = LazyLock::new(|| {
     let spm = Model::sentence_piece(400);
     let bytes = Model::byte_level(400);
     let strip = json!({"type": "Strip", "strip_left": true, "strip_right": true});
+    let words = Model::of_characters(400);
+    let unknown = |fuse: bool| json!({"unk_token": "[UNK]", "fuse_unk": fuse});
     let ignores_merges = || json!({"ignore_merges": true});
     [
         spm.tokenizer(fallback(), prepend(), Value::Null, tokens.clone()),
@@ -45,7 +47,15 @@ static TOKENIZERS: LazyLock<Vec<Compared>> = LazyLock::new(|| {
         bytes.tokenizer(json!({}), json!({"type": "Lowercase"}), byte_level(), tokens.clone()),
         bytes.tokenizer(ignores_merges(), Value::Null, byte_level(), tokens.clone()),
         bytes.tokenizer(json!({}), Value::Null, steps(), tokens.clone()),
-        bytes.tokenizer(ignores_merges(), Value::Null, steps(), tokens),
+        bytes.tokenizer(ignores_merges(), Value::Null, steps(), tokens.clone()),
+        words.tokenizer(unknown(true), Value::Null, json!({"type": "Whitespace"}), tokens.clone()),
+        words.tokenizer(
+            unknown(false),
+            json!({"type": "NFKC"}),
+            json!({"type": "BertPreTokenizer"}),
+            tokens.clone(),
+        ),
+        words.tokenizer(unknown(false), Value::Null, Value::Null, tokens),
     ]
     .iter()
     .map(Compared::new)

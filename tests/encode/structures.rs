@@ -44,6 +44,76 @@ fn sentence_piece_forms() {
     }
 }
 
+/// Characters as they are, behind steps some of which remove what is between words, or behind none.
+#[test]
+fn characters_without_markers() {
+    let split = |pattern: &str, behavior: &str| json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": behavior, "invert": false});
+    let sequence = |steps: Vec<Value>| json!({"type": "Sequence", "pretokenizers": steps});
+    let (whitespace, digits) =
+        (json!({"type": "Whitespace"}), json!({"type": "Digits", "individual_digits": true}));
+    let unknown = |fuse: bool| json!({"unk_token": "[UNK]", "fuse_unk": fuse});
+    let nfkc = json!({"type": "NFKC"});
+    let lowercase = json!({"type": "Lowercase"});
+    let mut model = Model::of_characters(300);
+    // Tokens that are never made, or only of what is removed.
+    for (left, right) in [("a", " "), (" ", "b"), ("\n", "\n"), (" ", " ")] {
+        model.add_merge(left, right);
+    }
+    let mut with_bytes = Model::of_characters(300);
+    with_bytes.vocab.extend((0..256).map(|byte| format!("<0x{byte:02X}>")));
+    let fallback = json!({"byte_fallback": true, "unk_token": "[UNK]"});
+    let forms = [
+        (unknown(false), Value::Null, whitespace.clone()),
+        (unknown(true), Value::Null, whitespace.clone()),
+        (json!({}), Value::Null, whitespace.clone()),
+        (unknown(false), nfkc.clone(), json!({"type": "WhitespaceSplit"})),
+        (unknown(false), after(&nfkc, &lowercase), json!({"type": "BertPreTokenizer"})),
+        (unknown(false), Value::Null, json!({"type": "CharDelimiterSplit", "delimiter": " "})),
+        (unknown(true), Value::Null, sequence(vec![whitespace, digits])),
+        (unknown(false), Value::Null, split(r"\s", "Removed")),
+        (unknown(false), Value::Null, split("\n", "Isolated")),
+        (unknown(true), Value::Null, split(r"\w+| ?[^\w\s]+|\s+(?!\S)", "Isolated")),
+        (unknown(false), Value::Null, Value::Null),
+        (unknown(true), Value::Null, Value::Null),
+        (json!({}), lowercase, Value::Null),
+    ];
+    for (options, normalizer, pre_tokenizer) in forms {
+        for added_tokens in [json!([]), added_tokens()] {
+            let file =
+                model.tokenizer(options.clone(), normalizer.clone(), pre_tokenizer.clone(), added_tokens);
+            Compared::new(&file).check(texts());
+            if options != json!({}) {
+                let file = with_bytes.tokenizer(
+                    fallback.clone(),
+                    normalizer.clone(),
+                    pre_tokenizer.clone(),
+                    json!([]),
+                );
+                Compared::new(&file).check(texts());
+            }
+        }
+    }
+    // The same characters as bytes.
+    let byte_level =
+        json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true});
+    for step in ["Whitespace", "WhitespaceSplit", "BertPreTokenizer"] {
+        let pre_tokenizer = sequence(vec![json!({"type": step}), byte_level.clone()]);
+        let model = Model::byte_level(300);
+        for options in [json!({}), json!({"ignore_merges": true})] {
+            Compared::new(&model.tokenizer(options, Value::Null, pre_tokenizer.clone(), added_tokens()))
+                .check(texts());
+        }
+    }
+    // A pattern that goes step by step, so that words are cut first.
+    let steps = vec![
+        json!({"type": "WhitespaceSplit"}),
+        split(r"(?:ab)+|[aeiou][a-z]*(?=\w)", "Isolated"),
+        byte_level,
+    ];
+    Compared::new(&Model::byte_level(300).tokenizer(json!({}), Value::Null, sequence(steps), added_tokens()))
+        .check(texts());
+}
+
 /// Splits between certain characters, which some tokens of the vocabulary have inside and some have not.
 #[test]
 fn separators_after_markers() {
@@ -254,7 +324,7 @@ fn other_structures_use_the_reference() {
     let spm = Model::sentence_piece(50);
     let bytes = Model::byte_level(50);
     // The type decides, whatever else stands there.
-    let leftover = json!({"type": "Whitespace", "pretokenizers": [byte_level()]});
+    let leftover = json!({"type": "UnicodeScripts", "pretokenizers": [byte_level()]});
     let one_spelling = json!([added("e\u{301}", &["normalized"]), added("é", &["normalized"])]);
     // In "<s>   ", where the reference panics.
     let stripped_twice = json!([added("<s>", &["rstrip"]), added("  ", &["lstrip"])]);
@@ -273,11 +343,6 @@ fn other_structures_use_the_reference() {
         ),
         (spm.tokenizer(json!({"dropout": 0.5}), prepend(), Value::Null, json!([])), "dropout"),
         (spm.tokenizer(json!({"end_of_word_suffix": "</w>"}), Value::Null, Value::Null, json!([])), "words"),
-        (
-            spm.tokenizer(fallback(), json!({"type": "Lowercase"}), Value::Null, json!([])),
-            "spaces into markers",
-        ),
-        (spm.tokenizer(fallback(), Value::Null, Value::Null, json!([])), "markers"),
         (
             spm.tokenizer(fallback(), json!({"type": "StripAccents"}), metaspace("first", true), json!([])),
             "only at the start",
@@ -319,7 +384,7 @@ fn other_structures_use_the_reference() {
             spm.tokenizer(fallback(), after(&prepend(), &json!({"type": "NFC"})), Value::Null, json!([])),
             "after those that turn spaces into markers",
         ),
-        (bytes.tokenizer(json!({}), Value::Null, leftover, json!([])), "Whitespace"),
+        (bytes.tokenizer(json!({}), Value::Null, leftover, json!([])), "UnicodeScripts"),
         (bytes.tokenizer(json!({}), json!({"type": "NFC"}), byte_level(), one_spelling), "same spelling"),
         (bytes.tokenizer(json!({}), Value::Null, byte_level(), stripped_twice), "strips space"),
         // The reference tells these by their fields.
@@ -333,7 +398,7 @@ fn other_structures_use_the_reference() {
     ];
     for (file, expected) in cases {
         let encoder = Encoder::from_bytes(file.to_string().as_bytes()).unwrap();
-        assert_eq!(encoder.engine(), Engine::Reference);
+        assert_eq!(encoder.engine(), Engine::Reference, "{}", encoder.engine_reason());
         assert!(encoder.engine_reason().contains(expected), "{}", encoder.engine_reason());
         let mut ids = Vec::new();
         encoder.worker().encode("a b", &mut ids).unwrap();

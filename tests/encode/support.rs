@@ -53,6 +53,19 @@ impl Model {
         Self::trained(vocab, words, merges)
     }
 
+    /// A special token, characters of the text, and merges trained on stretches that end with a space, which none of the
+    /// merges joins, or with any whitespace.
+    pub fn of_characters(merges: usize) -> Self {
+        let known = |c: &char| !"\t½Ⅷ👩語한".contains(*c);
+        let mut characters: Vec<char> = TEXT.chars().chain("\u{2581}".chars()).filter(known).collect();
+        characters.sort_unstable();
+        characters.dedup();
+        let mut vocab = vec!["[UNK]".to_owned()];
+        vocab.extend(characters.iter().map(char::to_string));
+        let words = TEXT.split(' ').map(|word| word.chars().filter(known).map(String::from).collect());
+        Self::trained(vocab, words.collect(), merges)
+    }
+
     /// Joins the most frequent pair, again and again.
     fn trained(vocab: Vec<String>, mut words: Vec<Vec<String>>, merges: usize) -> Self {
         let mut model = Self { vocab, merges: Vec::new() };

@@ -9,7 +9,7 @@
 //! classes are cut apart if no pair of their members can be joined. Runs of one class are never cut, although many
 //! could be (digits): fewer pieces mean fewer look-ups.
 //!
-//! The space stands for the marker (U+2581) here and in all pieces: see [`spm`](crate::encode::model::spm).
+//! The space stands for the marker (U+2581) here and in all pieces: see [`characters`](crate::encode::model::characters).
 
 use super::Cuts;
 use crate::encode::kernel::Kernel;

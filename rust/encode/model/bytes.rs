@@ -3,6 +3,8 @@
 //! Pieces are cut into [groups](crate::encode::cuts::groups) where no product, nor any other token that a whole piece
 //! becomes, can cross.
 
+use std::sync::Arc;
+
 use ahash::AHashMap;
 
 use super::unknown::Unknown;
@@ -20,6 +22,7 @@ use crate::encode::merge::word::Merging;
 use crate::encode::merge::words::{ByteSymbols, occurs};
 use crate::encode::spelling;
 use crate::encode::split::Splitter;
+use crate::encode::split::removed::Removed;
 use crate::encode::vocab::{Ids, Vocab};
 
 /// The bytes of a vocabulary.
@@ -33,6 +36,8 @@ pub struct Bytes {
     whole: AHashMap<Box<[u8]>, u32>,
     /// For text that is cut into words first: splits what is looked up into what is merged.
     splitter: Option<Splitter>,
+    /// At the start of pieces.
+    removed: Option<Arc<Removed>>,
     groups: GroupCutter,
 }
 
@@ -43,6 +48,7 @@ impl Bytes {
         known: &Ids,
         rules: &MergeRules,
         model: &BpeModel,
+        removed: Option<Arc<Removed>>,
         kernel: Kernel,
     ) -> Result<Self, String> {
         let mut ids = [NONE; 256];
@@ -84,7 +90,8 @@ impl Bytes {
         }
         let table = MergeTable::new(&rules.live, kernel);
         let symbols = ByteSymbols::new(&ids, &table);
-        Ok(Self { table, symbols, unknown, whole, splitter: None, groups: GroupCutter::new(&joined) })
+        let groups = GroupCutter::new(&joined);
+        Ok(Self { table, symbols, unknown, whole, splitter: None, removed, groups })
     }
 
     pub fn table(&self) -> &MergeTable {
@@ -105,6 +112,11 @@ impl Bytes {
         let Some(splitter) = &self.splitter else { return true };
         splitter.split(text, n, &mut workspace.split, &mut workspace.cuts);
         workspace.cuts.is_empty()
+    }
+
+    /// A token as pieces have it, or none if no piece holds it or it is removed.
+    pub fn spelled(&self, token: &str) -> Option<Vec<u8>> {
+        Removed::in_piece(self.removed.as_deref(), &spelling::bytes(token)?)
     }
 
     /// Adds to the cuts of a padded text those between the groups in its pieces.
@@ -133,7 +145,8 @@ impl Bytes {
 
     /// `was_looked_up` says that the cache lacks it.
     fn encode_piece(&self, piece: Piece, was_looked_up: bool, workspace: &mut Workspace, ids: &mut Vec<u32>) {
-        let bytes = piece.bytes();
+        let bytes = Removed::kept(self.removed.as_deref(), piece.bytes());
+        let piece = piece.part(piece.len() - bytes.len(), piece.len());
         if let Some(id) = self.whole.get(bytes) {
             ids.push(*id);
         } else if self.lacks(bytes) {
@@ -149,7 +162,8 @@ impl Bytes {
     /// Starts to merge a piece of up to `W` bytes, if it is merged as a whole.
     #[inline]
     pub fn start<const W: usize>(&self, piece: &[u8], merging: &mut Merging<W>) -> bool {
-        let whole = !self.whole.contains_key(piece) && !self.lacks(piece);
+        let piece = Removed::kept(self.removed.as_deref(), piece);
+        let whole = !piece.is_empty() && !self.whole.contains_key(piece) && !self.lacks(piece);
         if whole {
             self.symbols.start(&self.table, piece, merging);
         }

@@ -1,17 +1,18 @@
-//! BPE models: of bytes ([`bytes`]) or of characters ([`spm`]).
+//! BPE models: of bytes ([`bytes`]) or of characters ([`characters`]).
 
 pub mod bytes;
-pub mod spm;
+pub mod characters;
+
 pub mod unknown;
 pub mod workspace;
 
 use crate::encode::cache::piece::Piece;
 use crate::encode::merge::MergeTable;
 use crate::encode::merge::word::Merging;
-use crate::encode::spelling::{self, MARKER};
 use crate::encode::text::TextRules;
 use bytes::Bytes;
-use spm::Characters;
+use characters::Characters;
+
 use workspace::Workspace;
 
 /// A BPE model, by what its pieces consist of.
@@ -53,7 +54,7 @@ impl Model {
     pub fn can_start(&self) -> bool {
         match self {
             Self::Bytes(bytes) => !bytes.splits_first(),
-            Self::Characters(characters) => characters.can_cut(),
+            Self::Characters(_) => true,
         }
     }
 
@@ -77,8 +78,8 @@ impl Model {
     /// A token's bytes as they stand in pieces, none if no text can hold them.
     pub fn token_as_piece(&self, token: &str) -> Option<Vec<u8>> {
         match self {
-            Self::Bytes(_) => spelling::bytes(token),
-            Self::Characters(_) => (!token.contains(' ')).then(|| token.replace(MARKER, " ").into_bytes()),
+            Self::Bytes(bytes) => bytes.spelled(token),
+            Self::Characters(characters) => characters.spelled(token),
         }
     }
 

@@ -1,4 +1,4 @@
-//! How byte-level BPE cuts text into pieces before it merges.
+//! How text is cut into pieces before these are merged.
 //!
 //! A pre-tokenizer is a sequence of steps, each of which cuts the pieces of the previous one at the matches of a
 //! pattern. `recognise` reads the steps from tokenizer.json and `parser` their regular expressions. Where the steps have
@@ -13,6 +13,7 @@ mod kinds;
 mod parser;
 mod pattern;
 mod recognise;
+pub mod removed;
 mod right_groups;
 mod runs;
 mod shape;
@@ -23,7 +24,11 @@ mod tests;
 #[cfg(target_arch = "x86_64")]
 mod vector;
 
+use std::sync::Arc;
+
 use pattern::Node;
+use recognise::Recognised;
+use removed::Removed;
 use runs::Runs;
 use shape::Shape;
 use stepwise::{StepScratch, Steps};
@@ -42,7 +47,9 @@ pub const PADDING: usize = 64 + 3;
 /// How text is cut into pieces before merging: the split patterns of one tokenizer.json, recognised.
 pub struct Splitter {
     way: Way,
-    add_prefix_space: bool,
+    kernel: Kernel,
+    byte_level: Option<bool>,
+    removed: Option<Arc<Removed>>,
     description: String,
 }
 
@@ -67,8 +74,8 @@ pub struct SplitScratch {
 }
 
 impl Splitter {
-    /// Recognises the `pre_tokenizer` of a byte-level BPE tokenizer by its structure: a `ByteLevel`
-    /// alone, or a `Sequence` of `Split`, `Digits`, `Punctuation` and one `ByteLevel`.
+    /// Recognises a `pre_tokenizer` by its structure: a step, or a `Sequence` of `Split`, `Digits`, `Punctuation`,
+    /// `Whitespace`, `WhitespaceSplit`, `BertPreTokenizer`, `CharDelimiterSplit` and perhaps one `ByteLevel`.
     ///
     /// The error names the part that was not recognised: it completes "the pre-tokenizer has".
     pub fn recognise(pre_tokenizer: &serde_json::Value, kernel: Kernel) -> Result<Self, String> {
@@ -90,7 +97,7 @@ impl Splitter {
             Some(way) => way,
             None => Way::Stepwise(Steps::grouped(&recognised.steps)?),
         };
-        let description = match (shape, &way) {
+        let mut description = match (shape, &way) {
             (Some(shape), _) => shape.describe(),
             (None, way) => {
                 let what = if matches!(way, Way::Runs(_)) { "into runs " } else { "" };
@@ -101,7 +108,12 @@ impl Splitter {
                 }
             }
         };
-        Ok(Self { way, add_prefix_space: recognised.add_prefix_space, description })
+        let Recognised { byte_level, removed, .. } = recognised;
+        let removed = (!removed.ranges().is_empty()).then(|| Arc::new(Removed::new(&removed)));
+        if removed.is_some() {
+            description.push_str(", without the characters that are removed");
+        }
+        Ok(Self { way, kernel, byte_level, removed, description })
     }
 
     /// If the pieces are found step by step, several times slower than by other ways: pairs of characters that may be
@@ -114,7 +126,8 @@ impl Splitter {
         let ascii = 0..128u8;
         for (left, right) in ascii.clone().flat_map(|left| ascii.clone().map(move |right| (left, right))) {
             let steps = all.iter().flat_map(|steps| steps.at(left, right));
-            if !steps.take_while(|(parts, _)| *parts).any(|(_, cuts)| cuts) {
+            let is_removed = self.removed.as_ref().is_some_and(|removed| removed.contains(left.into()));
+            if is_removed || !steps.take_while(|(parts, _)| *parts).any(|(_, cuts)| cuts) {
                 joined.add(char::from(left), char::from(right));
             }
         }
@@ -132,17 +145,34 @@ impl Splitter {
 
     /// Whether a space is put in front of text that does not begin with one, before it is split.
     pub fn add_prefix_space(&self) -> bool {
-        self.add_prefix_space
+        self.byte_level == Some(true)
+    }
+
+    /// Whether pieces are spelled in bytes.
+    pub fn is_byte_level(&self) -> bool {
+        self.byte_level.is_some()
+    }
+
+    /// Whether text is never cut.
+    pub fn is_whole(&self) -> bool {
+        matches!(&self.way, Way::Runs(runs) if runs.is_empty())
+    }
+
+    /// The characters that are removed, if there are such. They are at the start of pieces.
+    pub fn removed(&self) -> Option<&Arc<Removed>> {
+        self.removed.as_ref()
     }
 
     /// Bytes of its tables; those of the kernels are shared by all splitters.
     pub fn bytes(&self) -> usize {
-        match &self.way {
-            #[cfg(target_arch = "x86_64")]
-            Way::Vector { otherwise, .. } => otherwise.iter().map(Steps::bytes).sum(),
-            Way::Runs(runs) => runs.bytes(),
-            Way::Stepwise(all) => all.iter().map(Steps::bytes).sum(),
-        }
+        let removed = self.removed.as_ref().map_or(0, |removed| removed.bytes());
+        removed
+            + match &self.way {
+                #[cfg(target_arch = "x86_64")]
+                Way::Vector { otherwise, .. } => otherwise.iter().map(Steps::bytes).sum(),
+                Way::Runs(runs) => runs.bytes(),
+                Way::Stepwise(all) => all.iter().map(Steps::bytes).sum(),
+            }
     }
 
     /// Replaces `cuts` by those between the pieces of `text[..n]`.
@@ -162,6 +192,9 @@ impl Splitter {
             }
             Way::Runs(runs) => runs.split(text, n, &mut scratch.blocks, cuts),
             Way::Stepwise(all) => split_stepwise(all, &text[..n], scratch, cuts),
+        }
+        if let Some(removed) = &self.removed {
+            removed.join(self.kernel, text, cuts);
         }
     }
 }

@@ -190,7 +190,8 @@ pub fn single(c: char) -> ClassUnicode {
     ClassUnicode::new([ClassUnicodeRange::new(c, c)])
 }
 
-fn union(sets: impl Iterator<Item = ClassUnicode>) -> ClassUnicode {
+/// The characters of some sets.
+pub fn union(sets: impl Iterator<Item = ClassUnicode>) -> ClassUnicode {
     sets.fold(ClassUnicode::empty(), |mut all, set| {
         all.union(&set);
         all

@@ -4,9 +4,10 @@ use regex_syntax::hir::ClassUnicode;
 use serde_json::Value;
 
 use super::parser::parse;
-use super::pattern::{Node, named_set, set_where};
+use super::pattern::{Node, named_set, negated, set_where, single, union};
 use crate::encode::lazy::Lazy;
 use crate::encode::spelling::CHARACTERS;
+use crate::encode::vocab::single_char;
 
 /// The pattern that a `ByteLevel` with `use_regex` applies.
 pub const BYTE_LEVEL_PATTERN: &str =
@@ -17,7 +18,10 @@ const MOST_STEPS: usize = 32;
 
 pub struct Recognised {
     pub steps: Vec<RecognisedStep>,
-    pub add_prefix_space: bool,
+    /// The `add_prefix_space` of its `ByteLevel`, if it has one.
+    pub byte_level: Option<bool>,
+    /// Characters that are removed, if there are such. The steps leave them no neighbours but each other.
+    pub removed: ClassUnicode,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -57,10 +61,15 @@ impl Domain {
 }
 
 pub fn recognise(pre_tokenizer: &Value) -> Result<Recognised, String> {
-    let mut reading = Reading { steps: Vec::new(), byte_level: None };
-    reading.read(pre_tokenizer)?;
-    let add_prefix_space = reading.byte_level.ok_or("no ByteLevel")?;
-    Ok(Recognised { steps: reading.steps, add_prefix_space })
+    let mut reading = Recognised { steps: Vec::new(), byte_level: None, removed: ClassUnicode::empty() };
+    if !pre_tokenizer.is_null() {
+        reading.read(pre_tokenizer)?;
+    }
+    let in_bytes = reading.steps.iter().any(|step| step.domain == Domain::Bytes);
+    if in_bytes && !reading.removed.ranges().is_empty() {
+        return Err("a step that removes text, and one behind the ByteLevel".into());
+    }
+    Ok(reading)
 }
 
 /// The characters that `Digits` takes, by the standard library's tables as in the reference.
@@ -86,13 +95,7 @@ const GROUPS_IN_STEPS: [&str; 3] = [
 ];
 const GROUPS_FROM_THE_RIGHT: &str = r"\p{Nd}{1,3}(?=(?:\p{Nd}{3})*(?!\p{Nd}))";
 
-struct Reading {
-    steps: Vec<RecognisedStep>,
-    /// The `add_prefix_space` of the `ByteLevel`, once that was read.
-    byte_level: Option<bool>,
-}
-
-impl Reading {
+impl Recognised {
     fn read(&mut self, json: &Value) -> Result<(), String> {
         let kind = json["type"].as_str().ok_or("a step without a type")?;
         match kind {
@@ -114,19 +117,29 @@ impl Reading {
             "Split" => {
                 let pattern = split_pattern(&json["pattern"])?;
                 let invert = flag(json, "invert", None)?;
-                let (pattern, ends) =
-                    ends_of(json, pattern, invert).map_err(|what| format!("a Split with {what}"))?;
-                self.push(pattern, ends)
+                self.split(json, pattern, invert)
             }
             "Digits" => {
                 let individual = flag(json, "individual_digits", None)?;
                 let pattern = if individual { Node::Class(numeric()) } else { Node::run(numeric()) };
                 self.push(pattern, Ends::Both)
             }
-            "Punctuation" => {
-                let (pattern, ends) = ends_of(json, Node::Class(punctuation()), false)
-                    .map_err(|what| format!("a Punctuation with {what}"))?;
-                self.push(pattern, ends)
+            "Punctuation" => self.split(json, Node::Class(punctuation()), false),
+            "Whitespace" => {
+                // The pattern is `\w+|[^\w\s]+`; all that is left is removed.
+                let [words, others, spaces] = [r"\w", r"[^\w\s]", r"\s"].map(named_set);
+                self.push(Node::run(words?), Ends::Both)?;
+                self.push(Node::run(others?), Ends::Both)?;
+                self.leave_out(&spaces?)
+            }
+            "WhitespaceSplit" => self.remove(&named_set(r"\s")?),
+            "BertPreTokenizer" => {
+                self.remove(&named_set(r"\s")?)?;
+                self.push(Node::Class(punctuation()), Ends::Both)
+            }
+            "CharDelimiterSplit" => {
+                let delimiter = json["delimiter"].as_str().and_then(single_char);
+                self.remove(&single(delimiter.ok_or("a CharDelimiterSplit without a delimiter")?))
             }
             other => Err(format!("a step of type {other}")),
         }
@@ -144,6 +157,44 @@ impl Reading {
             self.push(parse(BYTE_LEVEL_PATTERN)?, Ends::Both)?;
         }
         self.byte_level = Some(add_prefix_space);
+        Ok(())
+    }
+
+    /// A `Split` or a `Punctuation`, whose `behavior` says what becomes of the matches of a pattern.
+    fn split(&mut self, json: &Value, pattern: Node, invert: bool) -> Result<(), String> {
+        let with = |what: &str| format!("a {} with {what}", json["type"].as_str().unwrap_or_default());
+        match (json["behavior"].as_str(), invert) {
+            (Some("Removed"), false) => {
+                let class = class_of(&pattern)
+                    .ok_or_else(|| with("the behaviour Removed and a pattern that is not a single class"))?;
+                self.remove(class)
+            }
+            (Some("Removed"), true) if !pattern.covers_all_text() => {
+                let kept = classes_of(&pattern).ok_or_else(|| {
+                    with("the behaviour Removed and a pattern that neither covers all text nor consists of classes")
+                })?;
+                let others = negated(union(kept.into_iter().cloned()));
+                self.push(pattern, Ends::Both)?;
+                self.leave_out(&others)
+            }
+            _ => {
+                let (pattern, ends) = ends_of(json, pattern, invert).map_err(|what| with(&what))?;
+                self.push(pattern, ends)
+            }
+        }
+    }
+
+    fn remove(&mut self, class: &ClassUnicode) -> Result<(), String> {
+        self.push(Node::run(class.clone()), Ends::Both)?;
+        self.leave_out(class)
+    }
+
+    /// These characters, which are pieces of their own, are removed.
+    fn leave_out(&mut self, set: &ClassUnicode) -> Result<(), String> {
+        if self.byte_level.is_some() {
+            return Err("a step behind the ByteLevel that removes text".into());
+        }
+        self.removed.union(set);
         Ok(())
     }
 
@@ -181,10 +232,8 @@ fn ends_of(json: &Value, pattern: Node, invert: bool) -> Result<(Node, Ends), St
     Ok(match (behaviour, invert) {
         // Inverting swaps matches and gaps, and both are pieces.
         ("Isolated", _) => (pattern, Ends::Both),
+        // Nothing is left to be removed.
         ("Removed", true) if pattern.covers_all_text() => (pattern, Ends::Both),
-        ("Removed", true) => {
-            return Err("the behaviour Removed and a pattern that does not cover all text".into());
-        }
         ("Contiguous", _) => match class_of(&pattern) {
             Some(class) => (Node::run(class.clone()), Ends::Both),
             None => {
@@ -208,6 +257,14 @@ fn class_of(pattern: &Node) -> Option<&ClassUnicode> {
         Node::Class(set) => Some(set),
         Node::Repeat { min: 1, max: None, .. } => pattern.repeated(),
         _ => None,
+    }
+}
+
+/// The classes of which a pattern matches one character or a run, if that is all it does.
+pub fn classes_of(pattern: &Node) -> Option<Vec<&ClassUnicode>> {
+    match pattern {
+        Node::Alternate(nodes) => nodes.iter().map(class_of).collect(),
+        _ => Some(vec![class_of(pattern)?]),
     }
 }
 

@@ -9,7 +9,7 @@ use regex_syntax::hir::ClassUnicode;
 use super::contraction;
 use super::parser::parse;
 use super::pattern::{Node, named_set, single};
-use super::recognise::{BYTE_LEVEL_PATTERN, Domain, Ends, RecognisedStep};
+use super::recognise::{BYTE_LEVEL_PATTERN, Domain, Ends, RecognisedStep, classes_of};
 use super::right_groups::GroupCuts;
 use super::table::Table;
 use crate::encode::cuts::{Cuts, inside};
@@ -80,6 +80,11 @@ impl Runs {
         Some(Self { groups: groups.map(Group::recognise).collect::<Option<_>>()?, kernel })
     }
 
+    /// Whether there are no steps.
+    pub fn is_empty(&self) -> bool {
+        self.groups.is_empty()
+    }
+
     /// Replaces `cuts` by those of `text[..n]`, `n` > 0, after which [`PADDING`](super::PADDING) bytes follow.
     pub fn split(&self, text: &[u8], n: usize, blocks: &mut Vec<BlockMaps>, cuts: &mut Cuts) {
         cuts.begin_uncut(n);
@@ -113,7 +118,9 @@ impl Group {
             if step.ends != Ends::Both {
                 return None;
             }
-            recognised.push(Step::recognise(&step.pattern, &alone, &mut sets)?);
+            for pattern in one_after_another(&step.pattern) {
+                recognised.push(Step::recognise(pattern, &alone, &mut sets)?);
+            }
             if sets.len() > MOST_CLASSES {
                 return None;
             }
@@ -128,6 +135,24 @@ impl Group {
             _ => table.of(domain.character(byte as u8).into()),
         });
         Some(Self { domain, table, of_byte, steps: recognised })
+    }
+}
+
+/// A pattern, or its alternatives if each is one character or a run of a class that has nothing in common with the
+/// others.
+fn one_after_another(pattern: &Node) -> &[Node] {
+    let are_disjoint = |sets: &[&ClassUnicode]| {
+        let mut all = ClassUnicode::empty();
+        sets.iter().all(|set| {
+            let mut common = all.clone();
+            common.intersect(set);
+            all.union(set);
+            common.ranges().is_empty()
+        })
+    };
+    match (pattern, classes_of(pattern)) {
+        (Node::Alternate(nodes), Some(classes)) if are_disjoint(&classes) => nodes,
+        _ => std::slice::from_ref(pattern),
     }
 }
 

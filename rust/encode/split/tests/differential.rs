@@ -377,6 +377,59 @@ fn sequences_of_runs() {
     assert!(by_runs * 2 > sequences, "{by_runs} of {sequences}");
 }
 
+/// Steps that remove something, among others, with and without a byte level behind them.
+#[test]
+fn steps_that_remove() {
+    let split = |pattern: &str, invert| json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Removed", "invert": invert});
+    let removing = [
+        json!({"type": "Whitespace"}),
+        json!({"type": "WhitespaceSplit"}),
+        json!({"type": "BertPreTokenizer"}),
+        json!({"type": "CharDelimiterSplit", "delimiter": "中"}),
+        json!({"type": "Punctuation", "behavior": "Removed"}),
+        json!({"type": "Split", "pattern": {"String": " "}, "behavior": "Removed", "invert": false}),
+        split(r"[\n あ]+", false),
+        split(r"\p{L}+|\p{N}+|[^\s\p{L}\p{N}]+", true),
+        split(r"\p{L}|[\p{L}\p{N}]+|\r", true),
+        split(r"\w+", true),
+    ];
+    let isolating = [
+        json!({"type": "Digits", "individual_digits": false}),
+        json!({"type": "Punctuation", "behavior": "MergedWithPrevious"}),
+        json!({"type": "Split", "pattern": {"Regex": r"\s?\p{L}+"}, "behavior": "Isolated", "invert": false}),
+        json!({"type": "Split", "pattern": {"Regex": r"a ?|\p{N}{1,3}|\s+(?!\S)"}, "behavior": "Isolated", "invert": false}),
+    ];
+    let mut random = Random::new(environment("GRISTMILL_SEED", 17) as u64);
+    let mut text = String::new();
+    let characters: Vec<char> = ('\0'..=char::MAX).collect();
+    for step in &removing[..3] {
+        let mut pair = Pair::new(&step.to_string(), step);
+        for some in characters.chunks(64) {
+            text.clear();
+            text.extend(some.iter().flat_map(|c| ['a', *c, 'b', ' ', *c, *c, '.']));
+            pair.check_kept(&text);
+        }
+    }
+    for _ in 0..environment("GRISTMILL_CASES", 2000) / 10 {
+        let mut steps: Vec<Value> = vec![removing[random.below(removing.len())].clone()];
+        for _ in 0..random.below(3) {
+            let other = random.below(removing.len() + isolating.len());
+            let other = removing.get(other).unwrap_or_else(|| &isolating[other - removing.len()]);
+            steps.insert(random.below(steps.len() + 1), other.clone());
+        }
+        if random.below(2) == 0 {
+            steps.push(json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true,
+                              "use_regex": random.below(2) == 0}));
+        }
+        let json = json!({"type": "Sequence", "pretokenizers": steps});
+        let mut pair = Pair::new(&json.to_string(), &json);
+        for _ in 0..100 {
+            random.text(&mut text);
+            pair.check_kept(&text);
+        }
+    }
+}
+
 /// What becomes of the matches, before and behind other steps.
 #[test]
 fn behaviours_of_a_split() {

@@ -12,10 +12,13 @@ mod classes;
 mod differential;
 mod recognition;
 
+use std::sync::Arc;
+
 use serde_json::Value;
 use tokenizers::{OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer, PreTokenizerWrapper};
 
 use super::recognise::{Recognised, recognise};
+use super::removed::Removed;
 use super::stepwise::Steps;
 use super::{Cuts, PADDING, SplitScratch, Splitter, Way};
 use crate::encode::cuts::cutter::Cutter;
@@ -37,9 +40,7 @@ impl Oracle {
 
     /// The ends of its pieces in bytes: after a `ByteLevel` each byte is one character.
     fn ends(&self, text: &str) -> Vec<u32> {
-        let mut pieces = PreTokenizedString::from(text);
-        self.0.pre_tokenize(&mut pieces).unwrap();
-        pieces
+        self.pre_tokenized(text)
             .get_splits(OffsetReferential::Normalized, OffsetType::Byte)
             .iter()
             .scan(0, |end, (piece, ..)| {
@@ -47,6 +48,20 @@ impl Oracle {
                 Some(*end)
             })
             .collect()
+    }
+
+    /// Its pieces, of which some text between them may have been removed, if there is no `ByteLevel` in it, or none that
+    /// cuts inside characters.
+    fn pieces(&self, text: &str) -> Vec<String> {
+        let pieces = self.pre_tokenized(text);
+        let splits = pieces.get_splits(OffsetReferential::Original, OffsetType::Byte);
+        splits.iter().map(|(_, (start, end), _)| text[*start..*end].to_owned()).collect()
+    }
+
+    fn pre_tokenized(&self, text: &str) -> PreTokenizedString {
+        let mut pieces = PreTokenizedString::from(text);
+        self.0.pre_tokenize(&mut pieces).unwrap();
+        pieces
     }
 }
 
@@ -89,12 +104,36 @@ impl Pair {
         families.iter().filter(|(name, _)| wanted(name)).map(|(name, json)| Self::new(name, json)).collect()
     }
 
-    fn check(&mut self, text: &str) {
-        let expected = self.expected(text);
+    fn pad(&mut self, text: &str) {
         self.padded.clear();
         self.padded.extend_from_slice(text.as_bytes());
         // What follows the text must not matter: letters would extend a word.
         self.padded.resize(text.len() + PADDING, b"aA1' \n\xE4"[text.len() % 7]);
+    }
+
+    /// What is left of the pieces when the start of each is removed.
+    fn check_kept(&mut self, text: &str) {
+        let expected = self.oracle.pieces(text);
+        self.pad(text);
+        let mut all = vec![("words first", self.split_words(text.len()))];
+        for (name, splitter) in &self.splitters {
+            splitter.split(&self.padded, text.len(), &mut self.scratch, &mut self.cuts);
+            all.push((name, ends(&self.cuts)));
+        }
+        let removed = self.splitters[0].1.removed().map(|removed| &**removed);
+        for (name, ends) in all {
+            let mut kept = pieces(text, &ends);
+            for piece in &mut kept {
+                *piece = String::from_utf8(Removed::kept(removed, piece.as_bytes()).to_vec()).unwrap();
+            }
+            kept.retain(|piece| !piece.is_empty());
+            assert_eq!(kept, expected, "{}, {name}, on {text:?}", self.name);
+        }
+    }
+
+    fn check(&mut self, text: &str) {
+        let expected = self.expected(text);
+        self.pad(text);
         for (name, splitter) in &self.splitters {
             splitter.split(&self.padded, text.len(), &mut self.scratch, &mut self.cuts);
             assert_eq!(
@@ -139,10 +178,12 @@ impl Pair {
 
 /// The splitter for any pattern, though there may be a faster one.
 fn stepwise(json: &Value) -> Splitter {
-    let Recognised { steps, add_prefix_space } = recognise(json).unwrap();
+    let Recognised { steps, byte_level, removed } = recognise(json).unwrap();
     Splitter {
         way: Way::Stepwise(Steps::grouped(&steps).unwrap()),
-        add_prefix_space,
+        kernel: Kernel::Portable,
+        byte_level,
+        removed: (!removed.ranges().is_empty()).then(|| Arc::new(Removed::new(&removed))),
         description: String::new(),
     }
 }

@@ -20,20 +20,52 @@ fn before_byte_level(step: &Value) -> Value {
 }
 
 #[test]
-fn what_is_refused_says_why() {
-    let removed = r"\p{L}+|\p{N}+|[^\s\p{L}\p{N}]+";
+fn steps_that_are_refused() {
+    let byte_level =
+        json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false});
+    let removing = json!({"type": "WhitespaceSplit"});
+    let digits = json!({"type": "Digits", "individual_digits": false});
     for (json, clause) in [
-        (json!({"type": "BertPreTokenizer"}), "a step of type BertPreTokenizer"),
-        (json!({"type": "Sequence", "pretokenizers": []}), "no ByteLevel"),
+        (json!({"type": "UnicodeScripts"}), "a step of type UnicodeScripts"),
+        (json!({"type": "CharDelimiterSplit"}), "a CharDelimiterSplit without a delimiter"),
         (
-            before_byte_level(&split(removed, "Removed", true)),
-            "a Split with the behaviour Removed and a pattern that does not cover all text",
+            before_byte_level(&split(r"\p{L}+|ab", "Removed", true)),
+            "a Split with the behaviour Removed and a pattern that neither covers all text nor consists of classes",
         ),
-        (before_byte_level(&split("a", "Removed", false)), "a Split with the behaviour Removed"),
+        (
+            before_byte_level(&split("ab", "Removed", false)),
+            "a Split with the behaviour Removed and a pattern that is not a single class",
+        ),
+        (
+            json!({"type": "Sequence", "pretokenizers": [byte_level, removing]}),
+            "a step behind the ByteLevel that removes text",
+        ),
+        (
+            json!({"type": "Sequence", "pretokenizers": [removing, byte_level, digits]}),
+            "a step that removes text, and one behind the ByteLevel",
+        ),
         (
             before_byte_level(&split("ab", "Contiguous", false)),
             "a Split with the behaviour Contiguous and a pattern that is not a single class",
         ),
+        (
+            before_byte_level(&json!({"type": "ByteLevel", "add_prefix_space": false})),
+            "more than one ByteLevel",
+        ),
+        (
+            before_byte_level(&json!({"type": "Sequence", "pretokenizers":
+                vec![split("(?:a|b)*a(?:a|b){10}", "Isolated", false); 33]})),
+            "more than 32 steps",
+        ),
+    ] {
+        let error = recognise(&json).err();
+        assert_eq!(error.as_deref(), Some(clause), "{json}");
+    }
+}
+
+#[test]
+fn patterns_that_are_refused() {
+    for (json, clause) in [
         (
             before_byte_level(&split(r"\d{1,3}(?=(?:\d{3})*\b)", "MergedWithNext", false)),
             "a Split with the behaviour MergedWithNext and a lookahead at more than one character",
@@ -104,15 +136,6 @@ fn what_is_refused_says_why() {
         (
             before_byte_level(&split("a(?:(?:(?:){64}){64}){64}", "Isolated", false)),
             "a repetition of a possibly empty match in a split pattern",
-        ),
-        (
-            before_byte_level(&json!({"type": "ByteLevel", "add_prefix_space": false})),
-            "more than one ByteLevel",
-        ),
-        (
-            before_byte_level(&json!({"type": "Sequence", "pretokenizers":
-                vec![split("(?:a|b)*a(?:a|b){10}", "Isolated", false); 33]})),
-            "more than 32 steps",
         ),
     ] {
         let error = recognise(&json).err();

@@ -1,11 +1,15 @@
-//! SentencePiece-style BPE: symbols are characters; what the vocabulary lacks becomes byte tokens.
+//! BPE whose symbols are characters: SentencePiece-style, or plain. What the vocabulary lacks becomes byte tokens, an
+//! unknown token, or nothing.
 //!
-//! These tokenizers replace each space by the marker U+2581 and merge the whole text as one word. Here the space itself
-//! is the marker, in text, pieces and tables alike: nothing needs replacing, and a marker is one byte. A marker in the
-//! text (rare) is turned into a space first.
+//! SentencePiece-style tokenizers replace each space by the marker U+2581 and merge the whole text as one word. Here the
+//! space itself is the marker, in text, pieces and tables alike: nothing needs replacing, and a marker is one byte. A
+//! marker in the text (rare) is turned into a space first.
 //!
 //! Byte fallback is all or nothing for a character. Byte tokens take part in no merge (a vocabulary
 //! where they do is refused), so they are cuts on both sides.
+
+use std::borrow::Cow;
+use std::sync::Arc;
 
 use ahash::AHashMap;
 
@@ -21,8 +25,9 @@ use crate::encode::merge::rules::{MergeRules, PRODUCTS};
 use crate::encode::merge::word::Merging;
 use crate::encode::merge::words::{ByteSymbols, Scratch, occurs};
 use crate::encode::spelling::MARKER;
+use crate::encode::split::removed::Removed;
 use crate::encode::utf8::decode;
-use crate::encode::vocab::{self, Ids, Vocab};
+use crate::encode::vocab::{Ids, Vocab, single_char};
 
 /// The characters of a vocabulary.
 pub struct Characters {
@@ -37,6 +42,29 @@ pub struct Characters {
     groups: GroupCutter,
     pub pairs: JoinedPairs,
     unknown: Unknown,
+    /// Whether each character has its symbols whatever its neighbours are.
+    is_local: bool,
+    spaces: Spaces,
+    /// At the start of pieces.
+    removed: Option<Arc<Removed>>,
+}
+
+/// What a space in a piece stands for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Spaces {
+    Spaces,
+    Markers,
+}
+
+impl Spaces {
+    /// A token as text has it, or none if no text holds it.
+    fn spelled(self, token: &str) -> Option<Cow<'_, str>> {
+        match self {
+            Self::Spaces => Some(token.into()),
+            // Text never holds a space: it has become a marker.
+            Self::Markers => (!token.contains(' ')).then(|| token.replace(MARKER, " ").into()),
+        }
+    }
 }
 
 impl Characters {
@@ -46,6 +74,8 @@ impl Characters {
         known: &Ids,
         rules: &MergeRules,
         model: &BpeModel,
+        spaces: Spaces,
+        removed: Option<Arc<Removed>>,
         kernel: Kernel,
     ) -> Result<Self, String> {
         let mut fallback = [NONE; 256];
@@ -57,14 +87,14 @@ impl Characters {
         let mut basic = vec![NONE; 1 << 16].into_boxed_slice();
         let mut astral = AHashMap::new();
         for (token, id) in vocab.entries() {
-            if let Some(c) = single_char(token) {
+            if let Some(c) = spaces.spelled(token).as_deref().and_then(single_char) {
                 match basic.get_mut(c as usize) {
                     Some(entry) => *entry = id,
                     None => _ = astral.insert(c as u32, id),
                 }
             }
         }
-        if basic[' ' as usize] == NONE {
+        if spaces == Spaces::Markers && basic[' ' as usize] == NONE {
             return Err("its vocabulary lacks the space marker U+2581".into());
         }
         // A byte below 0x80 is a character, and needs no byte token where that has a token: Gemma has a tab, and no <0x09>.
@@ -82,13 +112,21 @@ impl Characters {
         });
         let (mut joined, mut pairs) = (JoinedCharacters::default(), JoinedPairs::new());
         for rule in &rules.live {
-            let product = vocab.token(rule.product).expect(PRODUCTS).replace(MARKER, " ");
+            // With a space where no text has one it never occurs, and may join more than it need.
+            let product = vocab.token(rule.product).expect(PRODUCTS);
+            let product = spaces.spelled(product).unwrap_or(product.into());
             joined.add_inside(product.as_bytes());
             for (left, right) in product.chars().zip(product.chars().skip(1)) {
                 pairs.add(left, right);
             }
         }
-        if unknown != Unknown::Never {
+        // Byte tokens are put in front of an unknown token that is to be fused.
+        let is_local = match unknown {
+            Unknown::Never => true,
+            Unknown::Token { fuse, .. } => !fuse && fallback == [NONE; 256],
+            Unknown::Dropped => false,
+        };
+        if !is_local {
             joined.add_all();
         }
         let table = MergeTable::new(&rules.live, kernel);
@@ -101,6 +139,9 @@ impl Characters {
             groups: GroupCutter::new(&joined),
             pairs,
             unknown,
+            is_local,
+            spaces,
+            removed,
         })
     }
 
@@ -108,10 +149,15 @@ impl Characters {
         &self.table
     }
 
-    /// Whether a text is the sum of its pieces: each character has its symbols whatever its neighbours. Otherwise unknown
-    /// tokens may fuse over any distance, or the neighbours of a dropped character meet.
+    /// Whether a text is the sum of its pieces, wherever no merge joins these. Otherwise unknown tokens may fuse over any
+    /// distance, or the neighbours of a dropped character meet.
     pub fn can_cut(&self) -> bool {
-        self.unknown == Unknown::Never
+        self.is_local
+    }
+
+    /// A token as pieces have it, or none if no piece holds it or it is removed.
+    pub fn spelled(&self, token: &str) -> Option<Vec<u8>> {
+        Removed::in_piece(self.removed.as_deref(), self.spaces.spelled(token)?.as_bytes())
     }
 
     #[inline(always)]
@@ -129,20 +175,25 @@ impl Characters {
 
     /// Appends the ids of a piece.
     pub fn encode(&self, piece: &[u8], scratch: &mut Scratch, ids: &mut Vec<u32>) {
-        if !self.can_cut() {
+        let piece = Removed::kept(self.removed.as_deref(), piece);
+        if self.knows_ascii(piece) {
+            self.ascii.merge(&self.table, piece, scratch, ids);
+        } else if self.is_local {
+            self.encode_characters(piece, scratch, ids);
+        } else {
             self.read_symbols(piece, &mut scratch.symbols);
             scratch.merge_symbols(&self.table, ids);
-        } else if piece.is_ascii() {
-            self.ascii.merge(&self.table, piece, scratch, ids);
-        } else {
-            self.encode_characters(piece, scratch, ids);
         }
     }
 
     /// Starts to merge a piece of up to `W` bytes, if it is merged as a whole.
     #[inline]
     pub fn start<const W: usize>(&self, piece: &[u8], merging: &mut Merging<W>) -> bool {
-        if piece.is_ascii() {
+        let piece = Removed::kept(self.removed.as_deref(), piece);
+        if piece.is_empty() {
+            return false;
+        }
+        if self.knows_ascii(piece) {
             self.ascii.start(&self.table, piece, merging);
             return true;
         }
@@ -162,7 +213,15 @@ impl Characters {
         true
     }
 
-    /// Merges the stretches between characters that the vocabulary lacks, which become byte tokens.
+    /// Whether a piece consists of ASCII characters that have symbols.
+    #[inline(always)]
+    fn knows_ascii(&self, piece: &[u8]) -> bool {
+        let has_symbol = |byte: &u8| self.ascii.ids[usize::from(*byte)] != NONE;
+        piece.is_ascii() && (self.unknown == Unknown::Never || piece.iter().all(has_symbol))
+    }
+
+    /// Merges the stretches between characters that the vocabulary lacks, each of which becomes byte tokens or the
+    /// unknown token.
     fn encode_characters(&self, piece: &[u8], scratch: &mut Scratch, ids: &mut Vec<u32>) {
         scratch.symbols.clear();
         let mut place = 0;
@@ -173,7 +232,10 @@ impl Characters {
                 scratch.merge_symbols(&self.table, ids);
                 scratch.symbols.clear();
                 let bytes = &piece[place..place + len];
-                ids.extend(bytes.iter().map(|byte| self.fallback[usize::from(*byte)]));
+                match self.unknown {
+                    Unknown::Token { id, .. } => ids.push(id),
+                    _ => ids.extend(bytes.iter().map(|byte| self.fallback[usize::from(*byte)])),
+                }
             } else {
                 scratch.symbols.push(id);
             }
@@ -213,14 +275,4 @@ impl Characters {
             + self.astral.capacity() * size_of::<(u32, u32)>()
             + self.groups.bytes()
     }
-}
-
-/// The character that a token consists of, as pieces have it.
-fn single_char(token: &str) -> Option<char> {
-    // Text never holds a space: it has become a marker.
-    vocab::single_char(token).filter(|c| *c != ' ').map(as_in_pieces)
-}
-
-fn as_in_pieces(c: char) -> char {
-    if c == MARKER { ' ' } else { c }
 }
