@@ -73,8 +73,8 @@ impl Encoder {
             offsets.extend(ends.iter().map(|end| (ids.len() + end) as i64));
             if ids.is_empty() { ids = part } else { ids.extend(part) }
         }
-        ids.shrink_to_fit();
-        Ok(Some((ids, offsets)))
+        let bytes = texts.iter().map(|text| text.as_ref().len()).sum();
+        Ok(Some((self.shared.density.fitted(bytes, ids), offsets)))
     }
 
     /// The ids of texts, of which the first has the number `first`; None if they are no longer wanted.
@@ -85,11 +85,7 @@ impl Encoder {
         is_wanted: impl FnMut() -> bool,
     ) -> Result<Option<Part>> {
         let mut worker = self.worker();
-        // Enough room for nearly all texts: to grow is to copy into memory that was never touched before. What stays
-        // unused is not touched, and costs nothing. Where there is no such room, the vector grows.
-        let bytes: usize = texts.iter().map(|text| text.as_ref().len()).sum();
-        let mut ids = Vec::new();
-        _ = ids.try_reserve(bytes / 2);
+        let mut ids = self.shared.density.room(texts.iter().map(|text| text.as_ref().len()).sum());
         let mut ends = Vec::with_capacity(texts.len());
         let outcome = worker.encode_texts(first, texts, is_wanted, &mut ids, &mut ends);
         worker.release();

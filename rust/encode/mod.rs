@@ -12,6 +12,7 @@ mod added;
 mod batch;
 mod cache;
 mod cuts;
+mod density;
 mod fast;
 mod file;
 pub(crate) mod kernel;
@@ -34,6 +35,7 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::thread;
 
 use crate::error::{Error, Result};
+use density::Density;
 use fast::{FastEncoder, FastWorker};
 use file::TokenizerFile;
 pub use kernel::Kernel;
@@ -127,6 +129,7 @@ struct Shared {
     /// warm, and one created at load. Those that [`Encoder::worker`] gives away do not come back.
     idle: Mutex<Vec<FastWorker>>,
     cores: usize,
+    density: Density,
 }
 
 enum Backend {
@@ -169,7 +172,8 @@ impl Encoder {
         };
         let idle = Mutex::new(backend.new_worker().into_iter().collect());
         let cores = thread::available_parallelism().map_or(1, NonZero::get);
-        let shared = Shared { json: json.into(), options, backend, reason, idle, cores };
+        let shared =
+            Shared { json: json.into(), options, backend, reason, idle, cores, density: Density::new() };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -276,12 +280,10 @@ impl Encoder {
     /// The ids of a text, on this thread.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
         let mut worker = self.worker();
-        // Enough room for most texts: growing would touch new memory repeatedly.
-        let mut ids = Vec::with_capacity(text.len() / 3);
+        let mut ids = self.shared.density.room(text.len());
         let outcome = worker.encode(text, &mut ids);
         worker.release();
-        ids.shrink_to_fit();
-        outcome.map(|()| ids)
+        outcome.map(|()| self.shared.density.fitted(text.len(), ids))
     }
 
     /// What one thread needs to encode.
