@@ -7,7 +7,7 @@ use tokenizers::PreTokenizerWrapper;
 
 use super::file::{BpeModel, TokenizerFile};
 use super::kernel::Kernel;
-use super::normalize::{Form, Normalizer};
+use super::normalize::Normalizer;
 use super::spelling::MARKER_TEXT;
 use super::split::{self, Splitter};
 use super::vocab::single_char;
@@ -125,24 +125,25 @@ impl Marking {
     }
 }
 
-/// Some normalizers as one, and its description. Those that are not a Unicode form are left to the reference, which
-/// takes longer for them than all else takes, but far less than for the rest.
+/// Some normalizers as one, and its description.
 fn normalizer(all: &[&Value], kernel: Kernel) -> Result<(Option<Normalizer>, String), String> {
-    let names: Vec<&str> = all.iter().map(|value| value["type"].as_str().unwrap_or_default()).collect();
-    match (&*names, names.first().copied().and_then(Form::named)) {
-        ([], _) => Ok((None, String::new())),
-        ([name], Some(form)) => Ok((Some(Normalizer::form(form, kernel)), format!(" after {name}"))),
-        _ if all.iter().any(|value| may_break_offsets(value)) => {
-            Err("one of its normalizers may put something in place of nothing, or has a pattern that is not known".into())
-        }
-        _ => {
-            let more = names.len().saturating_sub(MOST_NAMED);
-            let and_more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            let listed = names[..names.len() - more].join(", ");
-            let description = format!(" after {listed}{and_more} by the `tokenizers` library");
-            Ok((Some(Normalizer::Library(sequence("normalizers", all)?)), description))
-        }
+    if all.is_empty() {
+        return Ok((None, String::new()));
     }
+    if all.iter().any(|value| may_break_offsets(value)) {
+        return Err("one of its normalizers may put something in place of nothing, or has a pattern that is not known".into());
+    }
+    let normalizer = Normalizer::new(all, kernel)?;
+    let names: Vec<&str> = all.iter().map(|value| value["type"].as_str().unwrap_or_default()).collect();
+    let more = names.len().saturating_sub(MOST_NAMED);
+    let listed = names[..names.len() - more].join(", ");
+    let and_more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let by_library = match (normalizer.by_library(), names.len()) {
+        (0, _) => "",
+        (some, all) if some == all => " by the `tokenizers` library",
+        _ => " (in part by the `tokenizers` library)",
+    };
+    Ok((Some(normalizer), format!(" after {listed}{and_more}{by_library}")))
 }
 
 /// Whether a normalizer may make a match of no characters longer. The reference then loses count of its offsets, and
@@ -205,12 +206,10 @@ fn sentence_piece(
     };
     let (normalizer, after) = normalizer(before, kernel)?;
     // For the reference the text begins where the first character that is left began.
-    let with = match normalizer {
-        Some(Normalizer::Library(_)) => Some(""),
+    let with = match &normalizer {
+        Some(normalizer) if !normalizer.is_form() => Some(""),
         // Where a character becomes several, a token may be found behind the first of them, at the same offset.
-        Some(Normalizer::Form(..)) if has_normalized_tokens => {
-            Some(" with an added token that is normalized")
-        }
+        Some(_) if has_normalized_tokens => Some(" with an added token that is normalized"),
         _ => None,
     };
     if let (Prefix::First, Some(with)) = (prefix, with) {

@@ -229,9 +229,9 @@ fn byte_level_forms() {
     }
 }
 
-/// Normalizers that the fast engine leaves to the reference, with tokens that are found before and after them.
+/// Normalizers, by the library or not, with tokens that are found before and after them.
 #[test]
-fn normalizers_by_the_library() {
+fn normalizers_of_all_kinds() {
     let one = |kind: &str| json!({"type": kind});
     let strip = |left: bool, right: bool| json!({"type": "Strip", "strip_left": left, "strip_right": right});
     let replaced = |pattern: &str, content: &str| json!({"type": "Replace", "pattern": {"Regex": pattern}, "content": content});
@@ -241,6 +241,9 @@ fn normalizers_by_the_library() {
         after(&one("NFD"), &one("StripAccents")),
         strip(true, true),
         strip(false, true),
+        after(&after(&one("NFKD"), &one("StripAccents")), &after(&one("Lowercase"), &strip(true, false))),
+        json!({"type": "Replace", "pattern": {"String": "the"}, "content": "HELLO "}),
+        json!({"type": "Replace", "pattern": {"String": ""}, "content": ""}),
         one("Nmt"),
         json!({"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true, "strip_accents": null,
                "lowercase": true}),

@@ -1,4 +1,4 @@
-//! Normalizers: the forms of Unicode, with the reference's tables; and all others as the reference does them.
+//! The normalization forms of Unicode, with the reference's tables.
 //!
 //! The reference's forms are those of Unicode 9, whatever is current, so its own crate does the work here. But nearly
 //! all text is in NFC already, and that is quick to see: a character is *settled* when it has combining class 0, its
@@ -9,7 +9,6 @@
 
 use std::iter;
 
-use tokenizers::{NormalizedString, Normalizer as _, NormalizerWrapper};
 use unicode_normalization_alignments::char::{
     canonical_combining_class, decompose_canonical, decompose_compatible,
 };
@@ -17,48 +16,10 @@ use unicode_normalization_alignments::{
     IsNormalized, UnicodeNormalization, is_nfc_quick, is_nfd_quick, is_nfkc_quick, is_nfkd_quick,
 };
 
-use super::kernel::Kernel;
-use super::kernel::blocks::{BLOCK, Blocks, ByteBlock, Work, block_at, ones};
-use super::lazy::Lazy;
-use super::reference::library_call;
-use super::utf8::decode;
-use crate::error::{Error, Result};
-
-/// What changes text before it is cut.
-pub enum Normalizer {
-    Form(&'static UnicodeNormalizer, Kernel),
-    /// Takes several tens of bytes of memory for each byte of text.
-    Library(NormalizerWrapper),
-}
-
-impl Normalizer {
-    pub fn form(form: Form, kernel: Kernel) -> Self {
-        Self::Form(UnicodeNormalizer::get(form), kernel)
-    }
-
-    /// The normalized text: `text` if that is normalized already, else written to `buffer`.
-    pub fn normalize<'a>(&self, text: &'a str, buffer: &'a mut String) -> Result<&'a str> {
-        match self {
-            Self::Form(form, kernel) => Ok(form.normalize(*kernel, text, buffer).unwrap_or(text)),
-            Self::Library(library) => {
-                let mut normalized = NormalizedString::from(text);
-                library_call(|| library.normalize(&mut normalized)).map_err(|error| {
-                    Error::Tokenizer(format!("the `tokenizers` library cannot normalize this text: {error}"))
-                })?;
-                buffer.clear();
-                buffer.push_str(normalized.get());
-                Ok(buffer)
-            }
-        }
-    }
-
-    pub fn bytes(&self) -> usize {
-        match self {
-            Self::Form(form, _) => form.bytes(),
-            Self::Library(_) => 0,
-        }
-    }
-}
+use crate::encode::kernel::Kernel;
+use crate::encode::kernel::blocks::{BLOCK, Blocks, ByteBlock, Work, block_at, ones};
+use crate::encode::lazy::Lazy;
+use crate::encode::utf8::decode;
 
 /// A normalization form of Unicode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,21 +31,8 @@ pub enum Form {
 }
 
 impl Form {
+    #[cfg(test)]
     const ALL: [Self; 4] = [Self::Nfc, Self::Nfd, Self::Nfkc, Self::Nfkd];
-
-    /// As in tokenizer.json.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Nfc => "NFC",
-            Self::Nfd => "NFD",
-            Self::Nfkc => "NFKC",
-            Self::Nfkd => "NFKD",
-        }
-    }
-
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|form| form.name() == name)
-    }
 
     fn quick_check(self, text: impl Iterator<Item = char>) -> IsNormalized {
         match self {

@@ -1,0 +1,223 @@
+//! Normalizers: what changes text before it is cut.
+//!
+//! The reference keeps for each byte where it comes from, which takes longer than all else here, and several tens of
+//! bytes of memory for each byte of text. Ids do not depend on that. So the normalizers that most tokenizers have are
+//! done here, on text alone, and only the others by the reference.
+
+mod forms;
+
+use memchr::memmem::Finder;
+use serde_json::Value;
+use tokenizers::{NormalizedString, Normalizer as _, NormalizerWrapper};
+use unicode_normalization_alignments::char::is_combining_mark;
+
+use super::kernel::Kernel;
+use super::reference::library_call;
+use crate::error::{Error, Result};
+use forms::{Form, UnicodeNormalizer};
+
+/// The normalizers of a tokenizer, in order.
+pub struct Normalizer(Vec<Step>);
+
+#[allow(clippy::large_enum_variant)] // a tokenizer has a few
+enum Step {
+    Form(&'static UnicodeNormalizer, Kernel),
+    Lowercase,
+    StripAccents,
+    Strip { left: bool, right: bool },
+    Replace { finder: Finder<'static>, content: String },
+    Library(NormalizerWrapper),
+}
+
+impl Normalizer {
+    /// Takes the normalizers of a tokenizer.json, without sequences.
+    pub fn new(all: &[&Value], kernel: Kernel) -> std::result::Result<Self, String> {
+        all.iter().map(|value| Step::new(value, kernel)).collect::<std::result::Result<_, _>>().map(Self)
+    }
+
+    /// Whether it is a form of Unicode alone.
+    pub fn is_form(&self) -> bool {
+        matches!(*self.0, [Step::Form(..)])
+    }
+
+    /// How many of its steps the reference does.
+    pub fn by_library(&self) -> usize {
+        self.0.iter().filter(|step| matches!(step, Step::Library(_))).count()
+    }
+
+    /// The normalized text: `text` if that is normalized already, else written to `buffer`.
+    pub fn normalize<'a>(&self, text: &'a str, buffer: &'a mut String) -> Result<&'a str> {
+        let (mut next, mut has_changed) = (String::new(), false);
+        for step in &self.0 {
+            next.clear();
+            if step.apply(if has_changed { buffer } else { text }, &mut next)? {
+                std::mem::swap(buffer, &mut next);
+                has_changed = true;
+            }
+        }
+        Ok(if has_changed { buffer } else { text })
+    }
+
+    /// Bytes of tables.
+    pub fn bytes(&self) -> usize {
+        let of_step = |step: &Step| if let Step::Form(form, _) = step { form.bytes() } else { 0 };
+        self.0.iter().map(of_step).sum()
+    }
+}
+
+impl Step {
+    fn new(value: &Value, kernel: Kernel) -> std::result::Result<Self, String> {
+        let form = |form| Self::Form(UnicodeNormalizer::get(form), kernel);
+        let library: NormalizerWrapper =
+            serde_json::from_value(value.clone()).map_err(|error| error.to_string())?;
+        Ok(match library {
+            NormalizerWrapper::NFC(_) => form(Form::Nfc),
+            NormalizerWrapper::NFD(_) => form(Form::Nfd),
+            NormalizerWrapper::NFKC(_) => form(Form::Nfkc),
+            NormalizerWrapper::NFKD(_) => form(Form::Nfkd),
+            NormalizerWrapper::Lowercase(_) => Self::Lowercase,
+            NormalizerWrapper::StripAccents(_) => Self::StripAccents,
+            NormalizerWrapper::StripNormalizer(strip) => {
+                Self::Strip { left: strip.strip_left, right: strip.strip_right }
+            }
+            NormalizerWrapper::Replace(replace) => match value["pattern"]["String"].as_str() {
+                Some(pattern) if !pattern.is_empty() => {
+                    Self::Replace { finder: Finder::new(pattern).into_owned(), content: replace.content }
+                }
+                _ => Self::Library(NormalizerWrapper::Replace(replace)),
+            },
+            other => Self::Library(other),
+        })
+    }
+
+    /// Writes the normalized text to an empty buffer, unless it is the text itself; says whether it did.
+    fn apply(&self, text: &str, buffer: &mut String) -> Result<bool> {
+        match self {
+            Self::Form(form, kernel) => return Ok(form.normalize(*kernel, text, buffer).is_some()),
+            Self::Lowercase => {
+                let add = |c: char, buffer: &mut String| buffer.extend(c.to_lowercase());
+                change_characters(text, buffer, str::make_ascii_lowercase, add);
+            }
+            Self::StripAccents if text.is_ascii() => return Ok(false),
+            Self::StripAccents => {
+                let add =
+                    |c: char, buffer: &mut String| buffer.extend(Some(c).filter(|c| !is_combining_mark(*c)));
+                change_characters(text, buffer, |_| {}, add);
+            }
+            Self::Strip { left, right } => {
+                let kept = if *left { text.trim_start() } else { text };
+                buffer.push_str(if *right { kept.trim_end() } else { kept });
+            }
+            Self::Replace { finder, content } => {
+                let mut done = 0;
+                for place in finder.find_iter(text.as_bytes()) {
+                    buffer.push_str(&text[done..place]);
+                    buffer.push_str(content);
+                    done = place + finder.needle().len();
+                }
+                if done == 0 {
+                    return Ok(false);
+                }
+                buffer.push_str(&text[done..]);
+            }
+            Self::Library(library) => {
+                let mut normalized = NormalizedString::from(text);
+                library_call(|| library.normalize(&mut normalized)).map_err(|error| {
+                    Error::Tokenizer(format!("the `tokenizers` library cannot normalize this text: {error}"))
+                })?;
+                buffer.push_str(normalized.get());
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Appends what becomes of a text's characters: of runs of ASCII at once, and of the others one by one.
+fn change_characters(
+    text: &str,
+    buffer: &mut String,
+    of_ascii: impl Fn(&mut str),
+    of_other: impl Fn(char, &mut String),
+) {
+    buffer.reserve(text.len());
+    let mut rest = text;
+    while !rest.is_empty() {
+        let ascii = rest.bytes().position(|byte| !byte.is_ascii()).unwrap_or(rest.len());
+        let begin = buffer.len();
+        buffer.push_str(&rest[..ascii]);
+        of_ascii(&mut buffer[begin..]);
+        let others = rest[ascii..].chars().take_while(|c| !c.is_ascii());
+        let mut len = 0;
+        others.for_each(|c| {
+            of_other(c, buffer);
+            len += c.len_utf8();
+        });
+        rest = &rest[ascii + len..];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    /// Each normalizer and sequence, by the library and here.
+    fn pairs() -> Vec<(NormalizerWrapper, Normalizer)> {
+        let one = |kind: &str| json!({"type": kind});
+        let strip = |left, right| json!({"type": "Strip", "strip_left": left, "strip_right": right});
+        let replace = |pattern: &str, content: &str| json!({"type": "Replace", "pattern": {"String": pattern}, "content": content});
+        let regex = json!({"type": "Replace", "pattern": {"Regex": "a+"}, "content": "A"});
+        let lists = [
+            vec![one("Lowercase")],
+            vec![one("StripAccents")],
+            vec![strip(true, true)],
+            vec![strip(true, false)],
+            vec![strip(false, true)],
+            vec![replace("a", "")],
+            vec![replace("aa", "a")],
+            vec![replace(r"\.[-&~#]", "Éa")],
+            vec![replace("\u{3000}", " ")],
+            vec![one("NFD"), one("Lowercase"), one("StripAccents")],
+            vec![strip(true, true), regex, one("NFKC"), replace("a ", "b"), one("Lowercase")],
+        ];
+        let pair = |list: Vec<Value>| {
+            let values: Vec<&Value> = list.iter().collect();
+            let normalizer = Normalizer::new(&values, Kernel::detect()).unwrap();
+            let library = json!({"type": "Sequence", "normalizers": list});
+            (serde_json::from_value(library).unwrap(), normalizer)
+        };
+        lists.into_iter().map(pair).collect()
+    }
+
+    fn check(pairs: &[(NormalizerWrapper, Normalizer)], text: &str) {
+        for (library, normalizer) in pairs {
+            let mut expected = NormalizedString::from(text);
+            library.normalize(&mut expected).unwrap();
+            let mut buffer = "left over".to_owned();
+            assert_eq!(
+                normalizer.normalize(text, &mut buffer).unwrap(),
+                expected.get(),
+                "{library:?} {text:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn characters_become_what_the_library_makes_of_them() {
+        let pairs = pairs();
+        let characters: Vec<char> = ('\0'..=char::MAX).collect();
+        for some in characters.chunks(97) {
+            let text: String = some.iter().flat_map(|c| ['A', *c, ' ', *c]).collect();
+            check(&pairs, &text);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn texts_become_what_the_library_makes_of_them(text in r"[ a-cA-C\t\n\\.&~#\[\]\-ÉéΣςİẞ日\u{300}\u{301}\u{903}\u{3000}\u{85}\u{1F600}]{0,40}") {
+            check(&pairs(), &text);
+        }
+    }
+}
