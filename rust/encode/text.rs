@@ -29,7 +29,8 @@ pub enum TextRules {
 pub enum Cut {
     /// Into the pieces that are merged.
     Pieces(Splitter),
-    /// Between characters that no piece joins: for slow splitters, which then only see what the cache lacks.
+    /// Between characters that no piece joins: for slow splitters, which then only see what the cache lacks. Or, where
+    /// nothing splits text, between those that no merge joins.
     Words(Cutter),
 }
 

@@ -2,7 +2,6 @@
 
 pub mod bytes;
 pub mod characters;
-
 pub mod unknown;
 pub mod workspace;
 
@@ -12,7 +11,6 @@ use crate::encode::merge::word::Merging;
 use crate::encode::text::TextRules;
 use bytes::Bytes;
 use characters::Characters;
-
 use workspace::Workspace;
 
 /// A BPE model, by what its pieces consist of.
