@@ -2,9 +2,9 @@
 //!
 //! An array of ids that grows is copied into memory that was never touched. Room for all texts, of which most is then
 //! given back, is no better: the C library keeps freed memory for arrays up to the size of the largest one freed, and
-//! the next room is always larger. Either way each call may touch all of its memory for the first time, which took a
-//! fifth of the time of [`encode_batch`](super::Encoder::encode_batch). So the room is what recent texts needed, and if
-//! a little is left over, it stays.
+//! the next room is always larger. Either way each call of [`encode_batch`](super::Encoder::encode_batch) may touch all
+//! of its memory for the first time, which takes long. So the room is what recent texts needed, and if a little is left
+//! over, it stays.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -7,6 +7,7 @@ use tokenizers::{OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer
 use super::added::{AddedTokens, Found, Rules};
 use super::cuts::cutter::Cutter;
 use super::file::TokenizerFile;
+use super::kernel::Kernel;
 use super::merge::rules::{MergeRules, PRODUCTS};
 use super::model::Model;
 use super::model::bytes::Bytes;
@@ -21,9 +22,6 @@ use super::text::{Cut, TextRules};
 use super::vocab::Vocab;
 use super::{EncoderOptions, SpecialTokens};
 use crate::error::{Error, Result};
-
-/// For the description of a tokenizer whose text is not the sum of its pieces.
-const UNCUT: &str = ", merged uncut (many times slower), as it lacks byte tokens";
 
 /// What all workers of one tokenizer share.
 pub struct FastEncoder {
@@ -74,13 +72,10 @@ impl FastEncoder {
             Style::Split { splitter, normalizer } => {
                 let removed = splitter.removed().cloned();
                 let characters = Characters::new(&vocab, &ids, &rules, bpe, Spaces::Spaces, removed, kernel)?;
-                let cut = match splitter.is_whole() {
-                    true if characters.can_cut() => Cut::Words(Cutter::new(&characters.pairs, false, kernel)),
-                    true => {
-                        description.push_str(UNCUT);
-                        Cut::Pieces(splitter)
-                    }
-                    false => Cut::Pieces(splitter),
+                let cut = if splitter.is_whole() {
+                    Cut::Words(cutter(&characters, false, kernel, &mut description))
+                } else {
+                    Cut::Pieces(splitter)
                 };
                 let text = TextRules::Split { cut, add_prefix_space: false, normalizer };
                 (text, Model::Characters(Box::new(characters)))
@@ -90,17 +85,10 @@ impl FastEncoder {
                     keep_whole(&mut rules, &vocab, separators)?;
                 }
                 let characters = Characters::new(&vocab, &ids, &rules, bpe, Spaces::Markers, None, kernel)?;
-                if separators.is_some() && !characters.can_cut() {
+                if separators.is_some() && !characters.is_local {
                     return Err("its pre-tokenizer splits text, and it lacks byte tokens".into());
                 }
-                let cutter = if characters.can_cut() {
-                    Cutter::new(&characters.pairs, before_each_space, kernel)
-                } else {
-                    if !before_each_space {
-                        description.push_str(UNCUT);
-                    }
-                    Cutter::whole(before_each_space, kernel)
-                };
+                let cutter = cutter(&characters, before_each_space, kernel, &mut description);
                 let text = TextRules::SentencePiece { normalizer, prefix, normalizer_marks, cutter };
                 (text, Model::Characters(Box::new(characters)))
             }
@@ -132,6 +120,22 @@ impl FastEncoder {
     pub fn worker_bytes(&self) -> usize {
         self.seeds.empty_cache(self.cache_bytes).bytes()
     }
+}
+
+/// Cuts text that nothing splits where no merge joins it; or not at all, as its description then says.
+fn cutter(
+    characters: &Characters,
+    before_each_space: bool,
+    kernel: Kernel,
+    description: &mut String,
+) -> Cutter {
+    if characters.is_local {
+        return Cutter::new(&characters.pairs, before_each_space, kernel);
+    }
+    if !before_each_space {
+        description.push_str(", merged uncut (many times slower), as it lacks byte tokens");
+    }
+    Cutter::whole(before_each_space, kernel)
 }
 
 /// Keeps the merges that join nothing that some separators split. The others never happen, as what separators split is

@@ -1,7 +1,6 @@
 //! From the structure of a tokenizer.json to the rules of the fast engine, or one clause that says what was not
 //! recognised. Nothing here depends on the names of models.
 
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokenizers::PreTokenizerWrapper;
 
@@ -96,9 +95,10 @@ fn flattened<'a>(value: &'a Value, list: &str) -> Vec<&'a Value> {
     }
 }
 
-/// Some normalizers or pre-tokenizers as one of the reference's, which has them in a list of this name.
-fn sequence<T: DeserializeOwned>(list: &str, all: &[&Value]) -> Result<T, String> {
-    serde_json::from_value(json!({"type": "Sequence", list: all})).map_err(|error| error.to_string())
+/// Some pre-tokenizers as one of the reference's.
+fn sequence(steps: &[&Value]) -> Result<PreTokenizerWrapper, String> {
+    serde_json::from_value(json!({"type": "Sequence", "pretokenizers": steps}))
+        .map_err(|error| error.to_string())
 }
 
 /// A normalizer that makes markers.
@@ -235,7 +235,7 @@ fn sentence_piece(
     );
     let separators = match separators {
         [] => None,
-        steps => Some(sequence("pretokenizers", steps)?),
+        steps => Some(sequence(steps)?),
     };
     Ok(Recognition {
         style: Style::SentencePiece {

@@ -1,8 +1,10 @@
 //! From text to pieces: normalizer, prefix, and cuts.
 
+use memchr::memmem::Finder;
+
 use super::cuts::Cuts;
 use super::cuts::cutter::Cutter;
-use super::normalize::Normalizer;
+use super::normalize::{Normalizer, replace};
 use super::recognise::Prefix;
 use super::spelling::{MARKER, MARKER_TEXT};
 use super::split::{PADDING, SplitScratch, Splitter};
@@ -128,11 +130,7 @@ impl TextRules {
 
 /// Passes on a text in parts, with a space for each marker.
 fn with_spaces(text: &str, mut take: impl FnMut(&str)) {
-    let mut done = 0;
-    for place in memchr::memmem::find_iter(text.as_bytes(), MARKER_TEXT) {
-        take(&text[done..place]);
-        take(" ");
-        done = place + MARKER_TEXT.len();
+    if !replace(text, &Finder::new(MARKER_TEXT), " ", &mut take) {
+        take(text);
     }
-    take(&text[done..]);
 }

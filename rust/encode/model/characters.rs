@@ -8,7 +8,6 @@
 //! Byte fallback is all or nothing for a character. Byte tokens take part in no merge (a vocabulary
 //! where they do is refused), so they are cuts on both sides.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use ahash::AHashMap;
@@ -42,8 +41,10 @@ pub struct Characters {
     groups: GroupCutter,
     pub pairs: JoinedPairs,
     unknown: Unknown,
-    /// Whether each character has its symbols whatever its neighbours are.
-    is_local: bool,
+    /// Whether each character has its symbols whatever its neighbours are, so that a text is the sum of its pieces,
+    /// wherever no merge joins these. Otherwise unknown tokens may fuse over any distance, or the neighbours of a dropped
+    /// character meet.
+    pub is_local: bool,
     spaces: Spaces,
     /// At the start of pieces.
     removed: Option<Arc<Removed>>,
@@ -57,12 +58,13 @@ pub enum Spaces {
 }
 
 impl Spaces {
-    /// A token as text has it, or none if no text holds it.
-    fn spelled(self, token: &str) -> Option<Cow<'_, str>> {
-        match self {
-            Self::Spaces => Some(token.into()),
-            // Text never holds a space: it has become a marker.
-            Self::Markers => (!token.contains(' ')).then(|| token.replace(MARKER, " ").into()),
+    /// A character of a token as pieces have it, or none if no piece holds it.
+    fn spelled(self, c: char) -> Option<char> {
+        match (self, c) {
+            // It has become a marker.
+            (Self::Markers, ' ') => None,
+            (Self::Markers, MARKER) => Some(' '),
+            _ => Some(c),
         }
     }
 }
@@ -87,7 +89,7 @@ impl Characters {
         let mut basic = vec![NONE; 1 << 16].into_boxed_slice();
         let mut astral = AHashMap::new();
         for (token, id) in vocab.entries() {
-            if let Some(c) = spaces.spelled(token).as_deref().and_then(single_char) {
+            if let Some(c) = single_char(token).and_then(|c| spaces.spelled(c)) {
                 match basic.get_mut(c as usize) {
                     Some(entry) => *entry = id,
                     None => _ = astral.insert(c as u32, id),
@@ -112,9 +114,9 @@ impl Characters {
         });
         let (mut joined, mut pairs) = (JoinedCharacters::default(), JoinedPairs::new());
         for rule in &rules.live {
-            // With a space where no text has one it never occurs, and may join more than it need.
+            // One that no piece holds may join more than it need.
             let product = vocab.token(rule.product).expect(PRODUCTS);
-            let product = spaces.spelled(product).unwrap_or(product.into());
+            let product: String = product.chars().map(|c| spaces.spelled(c).unwrap_or(c)).collect();
             joined.add_inside(product.as_bytes());
             for (left, right) in product.chars().zip(product.chars().skip(1)) {
                 pairs.add(left, right);
@@ -149,15 +151,10 @@ impl Characters {
         &self.table
     }
 
-    /// Whether a text is the sum of its pieces, wherever no merge joins these. Otherwise unknown tokens may fuse over any
-    /// distance, or the neighbours of a dropped character meet.
-    pub fn can_cut(&self) -> bool {
-        self.is_local
-    }
-
     /// A token as pieces have it, or none if no piece holds it or it is removed.
     pub fn spelled(&self, token: &str) -> Option<Vec<u8>> {
-        Removed::in_piece(self.removed.as_deref(), self.spaces.spelled(token)?.as_bytes())
+        let spelled: String = token.chars().map(|c| self.spaces.spelled(c)).collect::<Option<_>>()?;
+        Removed::in_piece(self.removed.as_deref(), spelled.as_bytes())
     }
 
     #[inline(always)]

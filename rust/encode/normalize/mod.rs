@@ -109,16 +109,7 @@ impl Step {
                 buffer.push_str(if *right { kept.trim_end() } else { kept });
             }
             Self::Replace { finder, content } => {
-                let mut done = 0;
-                for place in finder.find_iter(text.as_bytes()) {
-                    buffer.push_str(&text[done..place]);
-                    buffer.push_str(content);
-                    done = place + finder.needle().len();
-                }
-                if done == 0 {
-                    return Ok(false);
-                }
-                buffer.push_str(&text[done..]);
+                return Ok(replace(text, finder, content, |part| buffer.push_str(part)));
             }
             Self::Library(library) => {
                 let mut normalized = NormalizedString::from(text);
@@ -130,6 +121,20 @@ impl Step {
         }
         Ok(true)
     }
+}
+
+/// Passes on a text in parts, with other content for each match of a pattern; or says that there is no match.
+pub fn replace(text: &str, pattern: &Finder, content: &str, mut take: impl FnMut(&str)) -> bool {
+    let mut done = 0;
+    for place in pattern.find_iter(text.as_bytes()) {
+        take(&text[done..place]);
+        take(content);
+        done = place + pattern.needle().len();
+    }
+    if done > 0 {
+        take(&text[done..]);
+    }
+    done > 0
 }
 
 /// Appends what becomes of a text's characters: of runs of ASCII at once, and of the others one by one.

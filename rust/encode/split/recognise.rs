@@ -230,10 +230,8 @@ fn split_pattern(json: &Value) -> Result<Node, String> {
 fn ends_of(json: &Value, pattern: Node, invert: bool) -> Result<(Node, Ends), String> {
     let behaviour = json["behavior"].as_str().unwrap_or("no behavior");
     Ok(match (behaviour, invert) {
-        // Inverting swaps matches and gaps, and both are pieces.
-        ("Isolated", _) => (pattern, Ends::Both),
-        // Nothing is left to be removed.
-        ("Removed", true) if pattern.covers_all_text() => (pattern, Ends::Both),
+        // Inverting swaps matches and gaps, and both are pieces. Where all text matches, nothing is removed.
+        ("Isolated", _) | ("Removed", true) => (pattern, Ends::Both),
         ("Contiguous", _) => match class_of(&pattern) {
             Some(class) => (Node::run(class.clone()), Ends::Both),
             None => {
