@@ -85,8 +85,10 @@ impl FastEncoder {
                     keep_whole(&mut rules, &vocab, separators)?;
                 }
                 let characters = Characters::new(&vocab, &ids, &rules, bpe, Spaces::Markers, None, kernel)?;
-                if separators.is_some() && !characters.is_local {
-                    return Err("its pre-tokenizer splits text, and it lacks byte tokens".into());
+                if separators.is_some()
+                    && let Some(why) = characters.uncut
+                {
+                    return Err(format!("its pre-tokenizer splits text, and {why}"));
                 }
                 let cutter = cutter(&characters, before_each_space, kernel, &mut description);
                 let text = TextRules::SentencePiece { normalizer, prefix, normalizer_marks, cutter };
@@ -129,11 +131,11 @@ fn cutter(
     kernel: Kernel,
     description: &mut String,
 ) -> Cutter {
-    if characters.is_local {
+    let Some(why) = characters.uncut else {
         return Cutter::new(&characters.pairs, before_each_space, kernel);
-    }
+    };
     if !before_each_space {
-        description.push_str(", merged uncut (many times slower), as it lacks byte tokens");
+        description.extend([", merged uncut (up to ten times slower), as ", why]);
     }
     Cutter::whole(before_each_space, kernel)
 }

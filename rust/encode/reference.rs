@@ -100,7 +100,7 @@ impl Reference {
 }
 
 /// The first two added tokens that are searched by one normalized spelling, if there are such. An error when
-/// nothing is left of one: the library would find nothing, again and again, in the first text.
+/// nothing is left of one: the library would find nothing everywhere, and panic in front of a character of several bytes.
 fn ambiguous_tokens(tokenizer: &Tokenizer) -> Result<Option<(String, String)>> {
     let added = tokenizer.get_added_vocabulary();
     let mut tokens: Vec<(&u32, &AddedToken)> =
@@ -113,8 +113,8 @@ fn ambiguous_tokens(tokenizer: &Tokenizer) -> Result<Option<(String, String)>> {
         let spelling = added.simple_id_to_token(*id).unwrap_or_default();
         if spelling.is_empty() {
             return Err(Error::Tokenizer(format!(
-                "nothing is left of the added token {content:?} of this tokenizer.json when it is normalized, and the \
-                 `tokenizers` library would search for it without end: set its \"normalized\" to false"
+                "nothing is left of the added token {content:?} of this tokenizer.json when it is normalized, and with \
+                 such a one the `tokenizers` library panics at some texts: set its \"normalized\" to false"
             )));
         }
         if let Some(first) = by_spelling.insert(spelling, content) {

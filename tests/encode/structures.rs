@@ -155,7 +155,7 @@ fn separators_after_markers() {
         (split(json!({"String": "\n"}), "Removed"), fallback(), "is not recognised"),
         (punctuation("Removed"), fallback(), "is not recognised"),
         // Unknown tokens fuse, but not across a split.
-        (digits(true), json!({"unk_token": "<unk>", "fuse_unk": true}), "lacks byte tokens"),
+        (digits(true), json!({"unk_token": "<unk>", "fuse_unk": true}), "fuses unknown"),
     ] {
         let file = model.tokenizer(options, replace(), separator, json!([]));
         let encoder = Encoder::from_bytes(file.to_string().as_bytes()).unwrap();

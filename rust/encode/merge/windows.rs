@@ -15,9 +15,10 @@
 //! predecessor in the one and with its successor in the other, so in the first up to this token followed by the second
 //! after it, all neighbours are sound. Windows at equal distances are merged side by side. If two have no token in
 //! common, further windows between them begin where a late token of the first does. If that does not help, one of them
-//! is longer: lines of spaces need it, of which vocabularies have tokens of up to a hundred and more. If even the rest
-//! of the word has no token in common with what precedes, which takes a contrived vocabulary, the whole word is merged
-//! at once.
+//! is longer, and so are those that follow while tokens are long: lines of spaces need it, of which vocabularies have
+//! tokens of up to a hundred and more. A window of the word's beginning needs no token in common: nothing precedes. If
+//! even the rest of the word has no token in common with what precedes, which takes a contrived vocabulary, the whole
+//! word is merged at once.
 //!
 //! Compared with a heap over the whole word, windows are many times faster on a megabyte without a cut (a heap of that
 //! size misses the caches at every step), and need memory for a few windows only.
@@ -80,9 +81,9 @@ impl WindowMerger {
     ) -> bool {
         let Self { windows, between, chain } = self;
         chain.tokens.clear();
-        let (mut start, mut size) = (0, 0);
+        let (mut start, mut size, mut needed) = (0, 0, 0);
         while chain.end() < word.len() {
-            let before = std::mem::replace(&mut size, size_at(chain.end()));
+            let before = std::mem::replace(&mut size, size_at(chain.end()).max(needed));
             if size != before {
                 windows.clear();
             }
@@ -93,12 +94,16 @@ impl WindowMerger {
                 start = chain.places_to_go_on(size, size / 8).last().copied().unwrap_or(start);
             }
             start = windows.merge_next(table, word, size, start, at_once);
+            // Where longer windows were needed, the next ones are as long, while tokens are.
+            let is_long = |token: &Token| token.end - token.start > size / 8;
+            if needed > 0 && !windows.tokens.iter().any(is_long) {
+                needed = 0;
+            }
             for window in windows.iter() {
                 let end = window.last().map_or(0, |token| token.end);
                 while chain.end() < end && !chain.join(window) {
-                    if !chain.go_on(between, table, word, size) {
-                        return false;
-                    }
+                    let Some(size) = chain.go_on(between, table, word, size) else { return false };
+                    needed = needed.max(size);
                 }
             }
             if chain.tokens.len() > 2 * KEPT {
@@ -136,13 +141,10 @@ impl Chain {
         self.tokens.last().map_or(0, |token| token.end)
     }
 
-    /// Continues with the tokens of a window, if they have one in common.
+    /// Continues with the tokens of a window, if they have one in common; one of the word's beginning replaces these.
     fn join(&mut self, window: &[Token]) -> bool {
-        let (here, there) = if self.tokens.is_empty() {
-            (0, 0)
-        } else if let Some(common) = common(&self.tokens, window) {
-            common
-        } else {
+        let begins_word = window[0].start == 0 && self.tokens.first().is_none_or(|token| token.start == 0);
+        let Some((here, there)) = common(&self.tokens, window).or(begins_word.then_some((0, 0))) else {
             return false;
         };
         self.tokens.truncate(here);
@@ -156,14 +158,14 @@ impl Chain {
     }
 
     /// Continues with a window that begins at a token of this chain: of this size or, where that has no token in common
-    /// with it, of a larger one. False if none has.
+    /// with it, of a larger one. Returns the size, if one has.
     fn go_on(
         &mut self,
         between: &mut Windows,
         table: &MergeTable,
         word: &impl Word,
         mut size: usize,
-    ) -> bool {
+    ) -> Option<usize> {
         let first = self.tokens.first().map_or(0, |token| token.start);
         let mut in_front = size / 8;
         loop {
@@ -171,11 +173,11 @@ impl Chain {
             for place in self.places_to_go_on(size, in_front) {
                 between.merge_next(table, word, size, place, 1);
                 if between.iter().all(|window| self.join(window)) {
-                    return true;
+                    return Some(size);
                 }
             }
             if size >= 2 * (word.len() - first) {
-                return false; // one window was of all that is not written
+                return None; // one window was of all that is not written
             }
             size *= 2;
             in_front = size / 2;
@@ -401,6 +403,33 @@ mod tests {
             }
             let symbols: Vec<u32> = widths.iter().flat_map(|&width| [vec![1; width], vec![2]].concat()).collect();
             prop_assert_eq!(merged(&rules, &symbols, window), oracle::merge(&rules, &symbols));
+        }
+    }
+
+    /// Tokens of up to 1,024 equal symbols, or of 512 pairs of two, are many times longer than most windows.
+    #[test]
+    fn runs_of_long_tokens_are_merged_in_windows() {
+        let doublings =
+            |first: u32| (first..first + 9).map(|left| MergeRule { left, right: left, product: left + 1 });
+        let equal = [MergeRule { left: 0, right: 0, product: 10 }].into_iter().chain(doublings(10));
+        let pairs = [MergeRule { left: 1, right: 2, product: 30 }].into_iter().chain(doublings(30));
+        let rules: Vec<MergeRule> = equal.chain(pairs).collect();
+        let table = MergeTable::new(&oracle::live(&rules), Kernel::detect());
+        let (zeros, ones) = (vec![0; 40_000], [1, 2].repeat(20_000));
+        let turns = [&zeros[..10_000], &ones[..9_001], &[3], &zeros[..9_999], &ones[..10_000]].concat();
+        for symbols in [&zeros, &ones, &turns] {
+            for size in [LONGEST, long::MOST] {
+                let mut ids = Vec::new();
+                assert!(WindowMerger::default().join_windows(
+                    &table,
+                    &symbols.as_slice(),
+                    |_| size,
+                    &mut ids
+                ));
+                let mut expected = Vec::new();
+                heap::merge(&table, symbols, 1, |symbol, _| expected.push(table.id(symbol)));
+                assert_eq!(ids, expected);
+            }
         }
     }
 

@@ -41,10 +41,9 @@ pub struct Characters {
     groups: GroupCutter,
     pub pairs: JoinedPairs,
     unknown: Unknown,
-    /// Whether each character has its symbols whatever its neighbours are, so that a text is the sum of its pieces,
-    /// wherever no merge joins these. Otherwise unknown tokens may fuse over any distance, or the neighbours of a dropped
-    /// character meet.
-    pub is_local: bool,
+    /// Why a text is not the sum of its pieces, even if no merge joins these: unknown tokens may fuse over any distance,
+    /// or the neighbours of a dropped character meet. None if each character has its symbols whatever its neighbours are.
+    pub uncut: Option<&'static str>,
     spaces: Spaces,
     /// At the start of pieces.
     removed: Option<Arc<Removed>>,
@@ -123,12 +122,13 @@ impl Characters {
             }
         }
         // Byte tokens are put in front of an unknown token that is to be fused.
-        let is_local = match unknown {
-            Unknown::Never => true,
-            Unknown::Token { fuse, .. } => !fuse && fallback == [NONE; 256],
-            Unknown::Dropped => false,
+        let uncut = match unknown {
+            Unknown::Dropped => Some("it drops unknown characters"),
+            Unknown::Token { fuse: true, .. } => Some("it fuses unknown characters"),
+            Unknown::Token { .. } if fallback != [NONE; 256] => Some("only some bytes have a token"),
+            Unknown::Never | Unknown::Token { .. } => None,
         };
-        if !is_local {
+        if uncut.is_some() {
             joined.add_all();
         }
         let table = MergeTable::new(&rules.live, kernel);
@@ -141,7 +141,7 @@ impl Characters {
             groups: GroupCutter::new(&joined),
             pairs,
             unknown,
-            is_local,
+            uncut,
             spaces,
             removed,
         })
@@ -175,7 +175,7 @@ impl Characters {
         let piece = Removed::kept(self.removed.as_deref(), piece);
         if self.knows_ascii(piece) {
             self.ascii.merge(&self.table, piece, scratch, ids);
-        } else if self.is_local {
+        } else if self.uncut.is_none() {
             self.encode_characters(piece, scratch, ids);
         } else {
             self.read_symbols(piece, &mut scratch.symbols);
