@@ -165,17 +165,16 @@ impl Recognised {
         let with = |what: &str| format!("a {} with {what}", json["type"].as_str().unwrap_or_default());
         match (json["behavior"].as_str(), invert) {
             (Some("Removed"), false) => {
-                let class = class_of(&pattern)
-                    .ok_or_else(|| with("the behaviour Removed and a pattern that is not a single class"))?;
-                self.remove(class)
+                let class = union_of(&pattern)
+                    .ok_or_else(|| with("the behaviour Removed and a pattern of more than classes"))?;
+                self.remove(&class)
             }
             (Some("Removed"), true) if !pattern.covers_all_text() => {
-                let kept = classes_of(&pattern).ok_or_else(|| {
+                let kept = union_of(&pattern).ok_or_else(|| {
                     with("the behaviour Removed and a pattern that neither covers all text nor consists of classes")
                 })?;
-                let others = negated(union(kept.into_iter().cloned()));
                 self.push(pattern, Ends::Both)?;
-                self.leave_out(&others)
+                self.leave_out(&negated(kept))
             }
             _ => {
                 let (pattern, ends) = ends_of(json, pattern, invert).map_err(|what| with(&what))?;
@@ -232,11 +231,9 @@ fn ends_of(json: &Value, pattern: Node, invert: bool) -> Result<(Node, Ends), St
     Ok(match (behaviour, invert) {
         // Inverting swaps matches and gaps, and both are pieces. Where all text matches, nothing is removed.
         ("Isolated", _) | ("Removed", true) => (pattern, Ends::Both),
-        ("Contiguous", _) => match class_of(&pattern) {
-            Some(class) => (Node::run(class.clone()), Ends::Both),
-            None => {
-                return Err("the behaviour Contiguous and a pattern that is not a single class".into());
-            }
+        ("Contiguous", _) => match union_of(&pattern) {
+            Some(class) => (Node::run(class), Ends::Both),
+            None => return Err("the behaviour Contiguous and a pattern of more than classes".into()),
         },
         // To the reference matches of nothing are matches, but they are not ends of pieces.
         ("MergedWithPrevious" | "MergedWithNext", _) if matches!(pattern, Node::RightGroups(_)) => {
@@ -256,6 +253,11 @@ fn class_of(pattern: &Node) -> Option<&ClassUnicode> {
         Node::Repeat { min: 1, max: None, .. } => pattern.repeated(),
         _ => None,
     }
+}
+
+/// The characters of which a pattern matches one or more, if that is all it does: all of them are in matches.
+fn union_of(pattern: &Node) -> Option<ClassUnicode> {
+    Some(union(classes_of(pattern)?.into_iter().cloned()))
 }
 
 /// The classes of which a pattern matches one character or a run, if that is all it does.

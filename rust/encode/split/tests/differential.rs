@@ -389,6 +389,7 @@ fn steps_that_remove() {
         json!({"type": "Punctuation", "behavior": "Removed"}),
         json!({"type": "Split", "pattern": {"String": " "}, "behavior": "Removed", "invert": false}),
         split(r"[\n あ]+", false),
+        split(r"\n|\p{N}+| |あ", false),
         split(r"\p{L}+|\p{N}+|[^\s\p{L}\p{N}]+", true),
         split(r"\p{L}|[\p{L}\p{N}]+|\r", true),
         split(r"\w+", true),
@@ -443,6 +444,7 @@ fn behaviours_of_a_split() {
             json!({"type": "Split", "pattern": {"String": "a"}, "behavior": behavior, "invert": true}),
             split(r"\s+", false),
             split(r"\W+", true),
+            split(r"\n|\p{N}+|[ e]", random.below(2) == 0),
         ];
         if behavior != "Contiguous" {
             steps.extend([

@@ -34,7 +34,7 @@ fn steps_that_are_refused() {
         ),
         (
             before_byte_level(&split("ab", "Removed", false)),
-            "a Split with the behaviour Removed and a pattern that is not a single class",
+            "a Split with the behaviour Removed and a pattern of more than classes",
         ),
         (
             json!({"type": "Sequence", "pretokenizers": [byte_level, removing]}),
@@ -46,7 +46,7 @@ fn steps_that_are_refused() {
         ),
         (
             before_byte_level(&split("ab", "Contiguous", false)),
-            "a Split with the behaviour Contiguous and a pattern that is not a single class",
+            "a Split with the behaviour Contiguous and a pattern of more than classes",
         ),
         (
             before_byte_level(&json!({"type": "ByteLevel", "add_prefix_space": false})),
