@@ -192,6 +192,22 @@ def test_inspect_of_what_it_does_not_know(tmp_path, capsys, data):
     assert said.endswith("; it was taken for a shard, since it is no tokenizer, saved state or packed file")
 
 
+@pytest.mark.parametrize(
+    ("name", "data", "what"),
+    [
+        ("vocab.json", b'{"a": 1}', "this is a vocab.json"),
+        ("merges.txt", b"#version: 0.2\na b\n", "this is the merges.txt of a tokenizer"),
+        ("cl100k_base.tiktoken", b"IQ== 0\nIg== 1\n", "this is a file of tiktoken"),
+        ("tokenizer.model", b"\n\x0e\n\x05<unk>\x15\0\0\0\0", "this looks like a SentencePiece model"),
+    ],
+)
+def test_other_files_of_tokenizers_are_no_shards(tmp_path, capsys, name, data, what):
+    (tmp_path / name).write_bytes(data)
+    said = fails(capsys, "inspect", tmp_path / name)
+    assert said.startswith(f"error: {tmp_path / name}: the `tokenizers` library cannot load this tokenizer.json: ")
+    assert f"; {what}; transformers writes a tokenizer.json from it: AutoTokenizer" in said
+
+
 def test_inspect_of_several_shards_says_to_name_one(folder, capsys):
     first = folder / "0000" / "en_head.json.gz"
     said = fails(capsys, "inspect", folder / "*" / "*.gz")

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Collection
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,11 @@ def _other_object(found: dict[str, Any]) -> str:
 def _named(keys: Collection[str]) -> str:
     some = ", ".join(_arguments.shortened(key) for key in list(keys)[:5])
     return f"the key{'s' if len(keys) > 1 else ''} {some}{', ...' if len(keys) > 5 else ''}" if keys else "no keys"
+
+
+def is_of_tokenizer(name: str) -> bool:
+    """Whether a tokenizer's file that the library does not load is called so."""
+    return any(fnmatch(name, pattern) for pattern in _OTHERS)
 
 
 def of_folder(folder: Path) -> str:

@@ -9,7 +9,7 @@ from glob import has_magic
 from pathlib import Path
 from typing import Any
 
-from gristmill import _arguments, _fingerprint, _glob, _gzipped, _state, _state_files, _table
+from gristmill import _arguments, _diagnosis, _fingerprint, _glob, _gzipped, _state, _state_files, _table
 from gristmill._core import CURSOR_FIELDS, Records
 from gristmill._encoder import Encoder
 from gristmill._errors import MissingShardError, ShardError, StateError, TokenizerError
@@ -64,6 +64,8 @@ def inspect(
         here = "not a file" if path.exists() else "no such file"
         what = "nothing to explain in the folder" if folder.is_dir() else here
         raise MissingShardError(f"{what}: {str(folder)!r}{_hint(folder)}")
+    if _diagnosis.is_of_tokenizer(path.name):
+        Encoder.from_file(path)  # the error says what it is
     value = _whole_value(path)
     if value is not None and isinstance(model := value.get("model"), dict) and "vocab" in model:
         return _tokenizer(path, value, text)
