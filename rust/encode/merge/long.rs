@@ -1,114 +1,151 @@
-//! Merging up to 512 symbols: for words and windows whose tokens are too long for those of [`word`](super::word), such
-//! as lines of spaces.
+//! Merging up to 32 thousand symbols: for words and windows whose tokens are too long for those of
+//! [`word`](super::word), such as lines of spaces.
 //!
 //! These are mostly runs, in which the same pair has the lowest rank at many places. So all keys are searched for the
-//! lowest rank, and then all pairs of this rank are joined from left to right: what that makes has another rank.
+//! lowest rank, and then all pairs of this rank are joined from left to right: what that makes has another rank. Not all
+//! keys, to be exact: a lower bound of each block of them is kept, and only blocks with the lowest one are searched.
 
 use super::pairs::NONE;
 use super::vectors::Vectors;
 use super::word::{Merges, Word};
+use crate::encode::kernel::blocks::ones;
 
 /// The most symbols.
-pub const MOST: usize = BLOCK * 8;
+pub const MOST: usize = 1 << 15;
 
 /// Keys that one bitmap is about.
 const BLOCK: usize = 64;
 /// Before the first symbol, and behind the last.
 const NOWHERE: u16 = u16::MAX;
 
-/// A word on its way to tokens.
-struct LongWord {
-    /// The symbol that begins at each place, if one does.
-    symbols: [u32; MOST],
+/// A word on its way to tokens; its memory is used again for the next.
+#[derive(Default)]
+pub struct LongWord {
+    places: Vec<Place>,
     /// The rank of the pair that begins at each place.
-    ranks: [[u32; BLOCK]; MOST / BLOCK],
-    /// Where the symbols after and before the one at each place begin.
-    next: [u16; MOST],
-    previous: [u16; MOST],
-    /// Blocks in use.
-    blocks: usize,
+    ranks: Vec<[u32; BLOCK]>,
+    /// A lower bound of the ranks in each block.
+    bounds: Vec<[u32; BLOCK]>,
 }
 
-/// Merges a word of one to [`MOST`] symbols. `emit` gets each token's symbol, with where it begins and ends.
-#[inline(always)]
-pub fn merge<M: Merges>(
-    vectors: impl Vectors,
-    table: &M,
-    word: &impl Word<M>,
-    mut emit: impl FnMut(u32, usize, usize),
-) {
-    let len = word.len().min(MOST);
-    let mut long = LongWord {
-        symbols: [0; MOST],
-        ranks: [[NONE; BLOCK]; MOST / BLOCK],
-        next: [NOWHERE; MOST],
-        previous: [NOWHERE; MOST],
-        blocks: len.div_ceil(BLOCK),
-    };
-    for place in 0..len {
-        long.symbols[place] = word.symbol(place);
-        if place > 0 {
-            let before = place - 1;
-            (long.next[before], long.previous[place]) = (place as u16, before as u16);
-            long.ranks[before / BLOCK][before % BLOCK] = word.rank(table, before);
-        }
-    }
-    while long.step(vectors, table) {}
-    let mut place = 0;
-    while place < len {
-        let end = usize::from(long.next[place]).min(len);
-        emit(long.symbols[place], place, end);
-        place = end;
-    }
+/// A symbol, if one begins at this place, and where those after and before it begin.
+struct Place {
+    symbol: u32,
+    next: u16,
+    previous: u16,
 }
 
 impl LongWord {
+    /// Merges a word of one to [`MOST`] symbols. `emit` gets each token's symbol, with where it begins and ends.
+    #[inline(always)]
+    pub fn merge<M: Merges>(
+        &mut self,
+        vectors: impl Vectors,
+        table: &M,
+        word: &impl Word<M>,
+        mut emit: impl FnMut(u32, usize, usize),
+    ) {
+        self.start(vectors, table, word);
+        while self.step(vectors, table) {}
+        let mut place = 0;
+        while let Some(&Place { symbol, next, .. }) = self.places.get(place) {
+            let end = usize::from(next).min(self.places.len());
+            emit(symbol, place, end);
+            place = end;
+        }
+    }
+
+    #[inline(always)]
+    fn start<M: Merges>(&mut self, vectors: impl Vectors, table: &M, word: &impl Word<M>) {
+        let Self { places, ranks, bounds } = self;
+        debug_assert!((1..=MOST).contains(&word.len()), "{} symbols", word.len());
+        let last = word.len() - 1;
+        places.clear();
+        places.extend((0..=last).map(|place| Place {
+            symbol: word.symbol(place),
+            next: if place == last { NOWHERE } else { place as u16 + 1 },
+            previous: (place as u16).wrapping_sub(1),
+        }));
+        ranks.clear();
+        ranks.resize(word.len().div_ceil(BLOCK), [NONE; BLOCK]);
+        for place in 0..last {
+            ranks[place / BLOCK][place % BLOCK] = word.rank(table, place);
+        }
+        bounds.clear();
+        bounds.resize(ranks.len().div_ceil(BLOCK), [NONE; BLOCK]);
+        for (block, ranks) in ranks.iter().enumerate() {
+            bounds[block / BLOCK][block % BLOCK] = vectors.least(ranks);
+        }
+    }
+
     /// Joins all pairs of the lowest rank, up to one that makes a pair of a lower rank; false if there is none.
     #[inline(always)]
     fn step(&mut self, vectors: impl Vectors, table: &impl Merges) -> bool {
-        let ranks = &self.ranks[..self.blocks];
-        let lowest = ranks.iter().map(|ranks| vectors.least(ranks)).min().unwrap_or(NONE);
+        let mut lowest = NONE;
+        for bounds in &self.bounds {
+            lowest = lowest.min(vectors.least(bounds));
+        }
         if lowest == NONE {
             return false;
         }
-        for block in 0..self.blocks {
-            let mut places = vectors.equal(&self.ranks[block], lowest);
-            while places != 0 {
-                let left = block * BLOCK + places.trailing_zeros() as usize;
-                places &= places - 1;
-                let (right, made) = self.join(table, left);
-                if right / BLOCK == block {
-                    places &= !(1 << (right % BLOCK));
-                }
-                if made < lowest {
-                    return true;
-                }
+        for part in 0..self.bounds.len() {
+            let blocks = vectors.equal(&self.bounds[part], lowest);
+            let makes_lower =
+                ones(blocks).any(|block| self.join_in(vectors, table, part * BLOCK + block, lowest));
+            // Behind all joins: a vector that is loaded right behind what was stored in it waits for that.
+            for block in ones(blocks) {
+                self.bounds[part][block] = vectors.least(&self.ranks[part * BLOCK + block]);
+            }
+            if makes_lower {
+                break;
             }
         }
         true
     }
 
+    /// Joins the pairs of the lowest rank that begin in a block, up to one that makes a pair of a lower rank, and then is
+    /// true.
+    #[inline(always)]
+    fn join_in(&mut self, vectors: impl Vectors, table: &impl Merges, block: usize, lowest: u32) -> bool {
+        let mut places = vectors.equal(&self.ranks[block], lowest);
+        while places != 0 {
+            let left = block * BLOCK + places.trailing_zeros() as usize;
+            places &= places - 1;
+            let (right, made) = self.join(table, left, lowest);
+            if right / BLOCK == block {
+                places &= !(1 << (right % BLOCK));
+            }
+            if made < lowest {
+                return true;
+            }
+        }
+        false
+    }
+
     /// Joins the pair at a place. Returns where its right symbol began, and the lower rank of the pairs that this makes.
     #[inline(always)]
-    fn join(&mut self, table: &impl Merges, left: usize) -> (usize, u32) {
-        let symbol = table.product(self.ranks[left / BLOCK][left % BLOCK]);
-        let right = usize::from(self.next[left]) % MOST;
-        let after = self.next[right];
-        let before = self.previous[left];
-        self.symbols[left] = symbol;
-        self.next[left] = after;
+    fn join(&mut self, table: &impl Merges, left: usize, rank: u32) -> (usize, u32) {
+        let symbol = table.product(rank);
+        let Place { next, previous, .. } = self.places[left];
+        let right = usize::from(next);
+        let after = self.places[right].next;
+        self.places[left] = Place { symbol, next: after, previous };
         let (mut with_after, mut with_before) = (NONE, NONE);
-        if after != NOWHERE {
-            let after = usize::from(after) % MOST;
-            self.previous[after] = left as u16;
-            with_after = table.ranks().get(symbol, self.symbols[after]);
+        if let Some(after) = self.places.get_mut(usize::from(after)) {
+            after.previous = left as u16;
+            with_after = table.ranks().get(symbol, after.symbol);
         }
         self.ranks[left / BLOCK][left % BLOCK] = with_after;
         self.ranks[right / BLOCK][right % BLOCK] = NONE;
-        if before != NOWHERE {
-            let before = usize::from(before) % MOST;
-            with_before = table.ranks().get(self.symbols[before], symbol);
-            self.ranks[before / BLOCK][before % BLOCK] = with_before;
+        if let Some(before) = self.places.get(usize::from(previous)) {
+            with_before = table.ranks().get(before.symbol, symbol);
+            let (block, place) = (usize::from(previous) / BLOCK, usize::from(previous) % BLOCK);
+            self.ranks[block][place] = with_before;
+            // Rarely: the next search would wait for a store.
+            let bound = &mut self.bounds[block / BLOCK][block % BLOCK];
+            if with_before < *bound {
+                *bound = with_before;
+            }
         }
         (right, with_after.min(with_before))
     }

@@ -14,6 +14,7 @@ pub mod words;
 #[cfg(target_arch = "x86_64")]
 use crate::encode::kernel::Avx2;
 use crate::encode::kernel::{Kernel, Plain};
+use long::LongWord;
 use pairs::{NONE, PairTable};
 use rules::MergeRule;
 use vectors::Vectors;
@@ -132,19 +133,25 @@ impl MergeTable {
     }
 
     /// Merges a word of up to [`long::MOST`] symbols. `emit` gets each token's symbol, with where it begins and ends.
-    fn merge_long(&self, word: &impl Word, emit: impl FnMut(u32, usize, usize)) {
+    fn merge_long(&self, long: &mut LongWord, word: &impl Word, emit: impl FnMut(u32, usize, usize)) {
         match self.kernel {
-            Kernel::Portable => long::merge(Plain, self, word, emit),
+            Kernel::Portable => long.merge(Plain, self, word, emit),
             #[cfg(target_arch = "x86_64")]
             // SAFETY: having an `Avx2` proves that the processor has these features.
-            Kernel::Avx2(avx2) => unsafe { self.merge_long_avx2(avx2, word, emit) },
+            Kernel::Avx2(avx2) => unsafe { self.merge_long_avx2(avx2, long, word, emit) },
         }
     }
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-    fn merge_long_avx2(&self, avx2: Avx2, word: &impl Word, emit: impl FnMut(u32, usize, usize)) {
-        long::merge(avx2, self, word, emit);
+    fn merge_long_avx2(
+        &self,
+        avx2: Avx2,
+        long: &mut LongWord,
+        word: &impl Word,
+        emit: impl FnMut(u32, usize, usize),
+    ) {
+        long.merge(avx2, self, word, emit);
     }
 
     /// Merges several words side by side; their tokens are symbols, not ids.
@@ -189,13 +196,14 @@ mod tests {
         #[test]
         fn merging_long_words_equals_the_naive_rule(
             rules in oracle::any_rules(),
-            words in prop::collection::vec(prop::collection::vec(0u32..4, 1..=long::MOST), 1..6),
+            words in prop::collection::vec(prop::collection::vec(0u32..4, 1..=600), 1..6),
         ) {
             for kernel in Kernel::all() {
                 let table = MergeTable::new(&oracle::live(&rules), kernel);
+                let mut long = LongWord::default();
                 for symbols in &words {
                     let (mut tokens, mut covered) = (Vec::new(), 0);
-                    table.merge_long(&symbols.as_slice(), |symbol, start, end| {
+                    table.merge_long(&mut long, &symbols.as_slice(), |symbol, start, end| {
                         assert_eq!(start, covered);
                         covered = end;
                         tokens.push(table.id(symbol));
@@ -203,6 +211,24 @@ mod tests {
                     prop_assert_eq!(covered, symbols.len());
                     prop_assert_eq!(tokens, oracle::merge(&rules, symbols));
                 }
+            }
+        }
+
+        #[test]
+        fn merging_thousands_of_symbols_equals_the_heap(
+            rules in oracle::any_rules(),
+            unit in prop_oneof![prop::collection::vec(0u32..4, 1..9), prop::collection::vec(0u32..4, 5000)],
+            len in 3500usize..9000,
+        ) {
+            let symbols: Vec<u32> = unit.iter().copied().cycle().take(len).collect();
+            for kernel in Kernel::all() {
+                let table = MergeTable::new(&oracle::live(&rules), kernel);
+                let (mut tokens, mut expected) = (Vec::new(), Vec::new());
+                table.merge_long(&mut LongWord::default(), &symbols.as_slice(), |symbol, _, end| {
+                    tokens.push((symbol, end));
+                });
+                heap::merge(&table, &symbols, 1, |symbol, end| expected.push((symbol, end)));
+                prop_assert_eq!(tokens, expected);
             }
         }
 

@@ -27,8 +27,12 @@ use std::cmp::Ordering;
 use std::ops::Range;
 
 use super::MergeTable;
+use super::heap;
+use super::long::{self, LongWord};
 use super::word::{LONGEST, SideBySide, Word};
-use super::{heap, long};
+
+/// The size of most windows in runs.
+const IN_RUNS: usize = 512;
 
 /// How many windows are merged side by side.
 const AT_ONCE: usize = 16;
@@ -50,7 +54,7 @@ pub struct WindowMerger {
 impl WindowMerger {
     /// Appends the tokens of a word of any length.
     pub fn merge(&mut self, table: &MergeTable, word: &impl Word, ids: &mut Vec<u32>) {
-        let size_at = |place| if begins_with_runs(word, place) { long::MOST } else { LONGEST };
+        let size_at = |place| if begins_with_runs(word, place) { IN_RUNS } else { LONGEST };
         self.merge_by(table, word, size_at, ids);
     }
 
@@ -219,6 +223,7 @@ struct Windows {
     list: Vec<Window>,
     tokens: Vec<Token>,
     words: SideBySide<LONGEST>,
+    long: LongWord,
 }
 
 struct Window {
@@ -278,7 +283,7 @@ impl Windows {
 
     /// Collects the tokens of all windows. `earlier` is the window before them, whose tokens are still there.
     fn gather(&mut self, table: &MergeTable, word: &impl Word, size: usize, earlier: Option<&Window>) {
-        let Self { list, tokens, words } = self;
+        let Self { list, tokens, words, long } = self;
         let mut merged = words.iter();
         let mut before = earlier;
         for window in list {
@@ -298,7 +303,7 @@ impl Windows {
                 }
             } else if size <= long::MOST {
                 let part = Subword { word, start, len: size.min(word.len() - start) };
-                table.merge_long(&part, |symbol, from, to| tokens.push(token(symbol, from, to)));
+                table.merge_long(long, &part, |symbol, from, to| tokens.push(token(symbol, from, to)));
             } else {
                 let end = word.len().min(start + size);
                 let symbols: Vec<u32> = (start..end).map(|place| word.symbol(place)).collect();
@@ -372,7 +377,7 @@ mod tests {
             unit in prop::collection::vec(0u32..4, 1..5),
             repeats in 1usize..300,
             tail in 0u32..4,
-            window in prop_oneof![Just(LONGEST), Just(long::MOST), 2usize..40],
+            window in prop_oneof![Just(LONGEST), Just(IN_RUNS), 2usize..40],
         ) {
             let symbols = [unit.repeat(repeats), vec![tail]].concat();
             prop_assert_eq!(merged(&rules, &symbols, window), oracle::merge(&rules, &symbols));
@@ -385,7 +390,7 @@ mod tests {
             widths in prop::collection::vec(prop_oneof![6 => 0usize..200, 1 => 200usize..900], 1..8),
             tokens in prop::collection::vec(2usize..130, 0..8),
             with_newline in any::<bool>(),
-            window in prop_oneof![Just(LONGEST), Just(long::MOST), 2usize..40],
+            window in prop_oneof![Just(LONGEST), Just(IN_RUNS), 2usize..40],
         ) {
             // Tokens of two, four, ... spaces, some of other lengths, and one with a newline.
             let (mut rules, mut product_of, mut product) = (Vec::new(), vec![0u32; 300], 10u32);
@@ -406,7 +411,7 @@ mod tests {
         }
     }
 
-    /// Tokens of up to 1,024 equal symbols, or of 512 pairs of two, are many times longer than most windows.
+    /// Tokens of up to 1,024 equal symbols, or of 512 pairs of two, do not fit into most windows.
     #[test]
     fn runs_of_long_tokens_are_merged_in_windows() {
         let doublings =
@@ -418,7 +423,7 @@ mod tests {
         let (zeros, ones) = (vec![0; 40_000], [1, 2].repeat(20_000));
         let turns = [&zeros[..10_000], &ones[..9_001], &[3], &zeros[..9_999], &ones[..10_000]].concat();
         for symbols in [&zeros, &ones, &turns] {
-            for size in [LONGEST, long::MOST] {
+            for size in [LONGEST, IN_RUNS] {
                 let mut ids = Vec::new();
                 assert!(WindowMerger::default().join_windows(
                     &table,
