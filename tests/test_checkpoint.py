@@ -203,6 +203,7 @@ def test_the_files_of_all_processes_are_read_together(tmp_path, states, monkeypa
         (lambda folder: (folder / "process_0-of-3.json").write_text("{}"), "expected the states of one saving"),
         (lambda folder: [path.unlink() for path in folder.iterdir()], "got none"),
         (lambda folder: (folder / "process_0-of-2.json").write_text('{"version": '), "of-2.json: not a saved state"),
+        (lambda folder: set_step(folder / "process_1-of-2.json", 7), "/x: the states are of different steps, "),
     ],
 )
 def test_a_damaged_folder_is_refused(tmp_path, dataset, states, damage, message):
@@ -214,6 +215,16 @@ def test_a_damaged_folder_is_refused(tmp_path, dataset, states, damage, message)
     with pytest.raises(gm.StateError, match=message):
         ocp.Checkpointer(gm.CheckpointHandler()).restore(tmp_path / "x", args=gm.CheckpointRestore(iterator))
     assert iterator.get_state() == before
+
+
+def set_step(path, step):
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"step": step}))
+
+
+@pytest.mark.parametrize("make", [gm.CheckpointSave, gm.CheckpointRestore])
+def test_a_dataset_is_no_iterator(dataset, make):
+    with pytest.raises(gm.ArgumentTypeError, match="got the dataset itself"):
+        make(dataset)
 
 
 @pytest.mark.parametrize(("name", "library"), [("CheckpointSave", "orbax"), ("global_batches", "jax")])

@@ -3,6 +3,7 @@
 import copy
 import gc
 import itertools
+import json
 import os
 import pickle
 import signal
@@ -21,7 +22,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import gristmill as gm
 from conftest import PATIENCE, assert_same_batches
-from gristmill import _agreement, _exchange, _global, _sharding
+from gristmill import _agreement, _exchange, _global, _iterator, _sharding
 from stand_ins import Uneven, sharding_of
 
 
@@ -533,6 +534,35 @@ def test_what_could_not_be_made_says_so_once(dataset, mesh, capfd):
     assert "ignored" not in capfd.readouterr().err
 
 
+def test_records_left_out_are_told_of_with_their_batch(tmp_path, encoder, sharding, monkeypatch, caplog):
+    """The iterator inside is a batch ahead: its counts and entries are not those of what was handed out."""
+    monkeypatch.setattr(_global.GlobalBatches, "_take_ready", _global.GlobalBatches._take)
+    monkeypatch.setattr(_iterator, "_REPORT_SECONDS", 0)
+    lines = [json.dumps({"text": "word " * 40 if number % 2 == 0 else None}) + "\n" for number in range(60)]
+    lines += ['{"text": 5}\n'] * 3
+    (tmp_path / "s.jsonl").write_text("".join(lines))
+    told = []
+    dataset = gm.PackedDataset(
+        tmp_path / "s.jsonl", tokenizer=encoder, sequence_length=16, batch_size=8, lanes=1, on_error="quarantine",
+        max_error_rate=1, on_stats=told.append,
+    )  # fmt: skip
+    with gm.global_batches(dataset, sharding) as batches:
+        start = batches.get_state()
+        for _ in range(2):
+            caplog.clear()
+            for _ in batches:
+                pass
+            listed = [entry["record"] for entry in batches.quarantine()]
+            assert told[-1]["quarantined"] == batches.stats()["quarantined"] == len(listed) == 33
+            position = 0
+            for message in caplog.messages:
+                assert f"record {listed[position]}, " in message
+                position += int(message.split()[0])
+            assert position == len(listed)
+            assert len(caplog.messages) > 5
+            batches.set_state(start)
+
+
 def test_on_stats_tells_of_the_batches_handed_out(shards, encoder, sharding, monkeypatch):
     monkeypatch.setattr(_global.GlobalBatches, "_take_ready", _global.GlobalBatches._take)
     told = []
@@ -541,10 +571,10 @@ def test_on_stats_tells_of_the_batches_handed_out(shards, encoder, sharding, mon
     )  # fmt: skip
     with gm.global_batches(dataset, sharding) as batches:
         next(batches)
-        batches._iterator._reporter.report()
+        batches._iterator._reporter.report(batches)
         assert told[-1]["batches"] == 1
         count = 1 + sum(1 for _ in batches)
         final = batches.stats()
-    # Also when the iterator inside has ended, a batch ahead, and when all is closed.
-    assert [stats["batches"] for stats in told] == [1, count - 1, count]
+    # Also at the end, which the iterator inside meets a batch earlier, and when all is closed.
+    assert [stats["batches"] for stats in told] == [1, count, count]
     assert told[-1]["padding_tokens"] == final["padding_tokens"]

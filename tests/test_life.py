@@ -185,11 +185,21 @@ def test_too_many_bad_records_end_the_run(tmp_path, encoder):
         list(make(shard, encoder, sequence_length=64, on_error="quarantine"))
 
 
+def test_too_many_bad_records_are_not_blamed_on_a_lost_shard(tmp_path, encoder):
+    whole = gzip.compress(b"".join([b'{"raw_content": null}\n', b'{"raw_content": 5}\n', *GOOD]))
+    (tmp_path / "s.jsonl.gz").write_bytes(whole[:-20])
+    dataset = make(tmp_path / "s.jsonl.gz", encoder, sequence_length=64, on_error="quarantine", max_error_rate=0.01)
+    with pytest.raises(gm.ShardError, match=r"2 of the .*; the last one: .* found a number") as caught:
+        list(dataset)
+    assert caught.value.record == 1
+
+
 def test_a_lane_without_documents_is_an_error_only_when_endless(tmp_path, encoder):
     write_shard(tmp_path / "empty.jsonl", [])
     assert list(make(tmp_path / "empty.jsonl", encoder)) == []
     with pytest.raises(
-        gm.ArgumentError, match=r"lane 0 has no sound document in its 1 shard of epoch 0: .* forever\. Leave"
+        gm.ArgumentError,
+        match=r"lane 0 has no sound document in its 1 shard of epoch 0 \(.*\): .* forever\. Leave these shards out$",
     ):
         next(iter(make(tmp_path / "empty.jsonl", encoder, epochs=None)))
     (tmp_path / "other.jsonl").write_bytes(b'{"other": "field"}\n' * 3)

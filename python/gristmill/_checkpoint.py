@@ -15,6 +15,7 @@ import jax
 import orbax.checkpoint as ocp
 
 from gristmill import _state_files
+from gristmill._dataset import PackedDataset
 from gristmill._errors import ArgumentTypeError
 from gristmill._global import GlobalBatches
 from gristmill._iterator import PackedDatasetIterator
@@ -83,6 +84,10 @@ def _file_of(directory: Any, args: CheckpointSave) -> tuple[Any, str]:
 
 
 def _check_item(item: Any, name: str) -> None:
+    if isinstance(item, PackedDataset):
+        raise ArgumentTypeError(
+            f"{name}: expected what gm.global_batches(...) or iter(dataset) gives, got the dataset itself"
+        )
     if not isinstance(item, _Iterator):
         raise ArgumentTypeError(
             f"{name}: expected what gm.global_batches(...) or iter(dataset) gives, got {type(item).__name__}; for an "

@@ -50,7 +50,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         error.show()
         return error.exit_code
     except (GristmillError, OSError) as error:
-        print(f"error: {' '.join(_said(error).split())}", file=sys.stderr)
+        print(f"error: {' '.join(_said(error).splitlines())}", file=sys.stderr)
         return WRONG_USAGE if isinstance(error, (ArgumentError, ArgumentTypeError)) else 1
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED

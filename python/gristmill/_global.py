@@ -94,7 +94,7 @@ class GlobalBatches(HasThreads, grain.DatasetIterator[GlobalBatch]):
         self._told = self._tell(_NOTHING_LISTED)
         self._going_to: _Told | None = None
         self._vote_seconds = 0.0
-        self._iterator._reporter.report_from(self.stats)
+        self._iterator._reports = False  # from here on this does
 
     def __next__(self) -> GlobalBatch:
         """The next batch; the transfer of the one after it has begun if its rows are there.
@@ -114,6 +114,7 @@ class GlobalBatches(HasThreads, grain.DatasetIterator[GlobalBatch]):
         """
         self._assert_not_closed()
         self._arrive()
+        self._iterator._reporter.tick(self)
         # Whatever is raised between taking a batch and handing it out, what was taken must come again.
         self._going_to = before = self._told
         try:
@@ -133,6 +134,7 @@ class GlobalBatches(HasThreads, grain.DatasetIterator[GlobalBatch]):
         if not self._exists(batch):
             # Where there was no batch at all, what was left out was not told with one.
             self._told = batch.before_padding or self._told
+            self._iterator._reporter.end(self)
             raise StopIteration
         self._ahead = self._take_ready()
         if self._agreement:
@@ -212,13 +214,20 @@ class GlobalBatches(HasThreads, grain.DatasetIterator[GlobalBatch]):
         """
         return copy.deepcopy(self._told.quarantine)
 
+    def _left_out(self, known: int) -> tuple[int, list[dict[str, Any]]]:
+        """As `PackedDatasetIterator._left_out`, as of the last batch handed out."""
+        new = self._told.listed - known
+        return self._told.listed, self._told.quarantine[-new:] if new > 0 else []
+
     def close(self) -> None:
         """Stops and joins the threads. Batches already given stay valid."""
         if not hasattr(self, "_iterator"):
             return  # it could not be made, and Grain's `__del__` closes what there is
         try:
-            self._iterator.close()
+            if not self._iterator._reports and not self._is_closed():
+                self._iterator._reporter.report(self)
         finally:  # `on_stats` is the user's and may raise: this is closed all the same
+            self._iterator.close()
             self._ahead = None
             super().close()
 

@@ -4,10 +4,9 @@ import logging
 import os
 import sys
 import time
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
 
 import grain
 import numpy as np
@@ -66,6 +65,8 @@ class PackedDatasetIterator(HasThreads, _grain.Source, grain.DatasetIterator[Ele
         self._settings = settings
         self._pipeline = _core.Pipeline(settings.encoder._core, settings)
         self._shares_cores = False
+        # Global batches, which are handed out later than their rows are taken, report in this iterator's place.
+        self._reports = True
         self._reporter = _Reporter(self._pipeline, settings.on_stats)
 
     @_grain.unwrapped
@@ -88,7 +89,8 @@ class PackedDatasetIterator(HasThreads, _grain.Source, grain.DatasetIterator[Ele
         """
         self._assert_not_closed()
         self._share_cores()
-        self._reporter.tick()
+        if self._reports:
+            self._reporter.tick(self)
         try:
             with _grain.measured(self):
                 element = self._pipeline.next()
@@ -98,7 +100,8 @@ class PackedDatasetIterator(HasThreads, _grain.Source, grain.DatasetIterator[Ele
             self._pipeline.is_handing_out = True  # it comes again, whichever thread asks
             raise
         if element is None:
-            self._reporter.end()
+            if self._reports:
+                self._reporter.end(self)
             raise StopIteration
         self._pipeline.is_handing_out = False  # nothing can come between this and the caller
         return element
@@ -191,8 +194,8 @@ class PackedDatasetIterator(HasThreads, _grain.Source, grain.DatasetIterator[Ele
         if not hasattr(self, "_reporter"):
             return  # it could not be made, and Grain's `__del__` closes what there is
         try:
-            if not self._is_closed():
-                self._reporter.report()
+            if self._reports and not self._is_closed():
+                self._reporter.report(self)
         finally:  # `on_stats` is the user's and may raise: the threads end all the same
             self._pipeline.close()
             super().close()
@@ -252,6 +255,10 @@ class PackedDatasetIterator(HasThreads, _grain.Source, grain.DatasetIterator[Ele
         """
         return self._pipeline.quarantine(0)[1]
 
+    def _left_out(self, known: int) -> "tuple[int, list[dict[str, Any]]]":
+        """How many records were listed as left out since this was made or restored, and those behind so many."""
+        return self._pipeline.quarantine(known)
+
     def _padding(self) -> Element:
         """Behind the end, rows of padding for a step of which other hosts still have rows."""
         element = self._pipeline.padding()
@@ -267,6 +274,14 @@ class PackedDatasetIterator(HasThreads, _grain.Source, grain.DatasetIterator[Ele
                 self._pipeline.set_threads(max(1, _core.usable_cores() // _grain.process_count(self)))
 
 
+class _Reports(Protocol):
+    """What is reported of."""
+
+    def stats(self) -> dict[str, Any]: ...
+
+    def _left_out(self, known: int) -> tuple[int, list[dict[str, Any]]]: ...
+
+
 class _Reporter:
     """Tells what is happening to those who cannot reach the iterator, which Grain's transformations hide."""
 
@@ -277,17 +292,12 @@ class _Reporter:
     def __init__(self, pipeline: _core.Pipeline, on_stats: "Callable[[dict[str, Any]], None] | None") -> None:
         self._pipeline = pipeline
         self._on_stats = on_stats
-        self._due = time.monotonic() + _REPORT_SECONDS
+        self._due = 0.0
         self._is_reporting = False
         self._started: float | None = None
         self._process = self._process_id()
         self._has_told_of_truncation = False
-        self._source: Callable[[], Callable[[], dict[str, Any]] | None] = lambda: None
         self.restored()
-
-    def report_from(self, stats: "Callable[[], dict[str, Any]]") -> None:
-        """Takes the figures from this method, which is held weakly, in place of the iterator's."""
-        self._source = weakref.WeakMethod(stats)
 
     def restored(self) -> None:
         """Records left out before a restored place were told of by the run that saved it."""
@@ -299,36 +309,37 @@ class _Reporter:
         elapsed = 0.0 if self._started is None else time.perf_counter() - self._started
         return {**self._pipeline.stats(), "elapsed_seconds": elapsed}
 
-    def tick(self) -> None:
+    def tick(self, of: _Reports) -> None:
         if self._started is None:
             self._started = time.perf_counter()
+            self._due = time.monotonic() + _REPORT_SECONDS
         if time.monotonic() >= self._due:
-            self.report()
+            self.report(of)
 
-    def end(self) -> None:
+    def end(self, of: _Reports) -> None:
         """Reports at the first `next` after the end; those after it, until a restore, have nothing to add."""
         if not self._has_ended:
             self._has_ended = True
-            self.report()
+            self.report(of)
 
-    def report(self) -> None:
+    def report(self, of: _Reports) -> None:
         if self._is_ending() or self._is_reporting:  # `on_stats` may close the iterator
             return
         if self._process_id() != self._process:  # a forked child has nothing to tell of its parent's iterator
             return
         self._is_reporting = True
         try:
-            self._report()
+            self._report(of)
         finally:
             self._is_reporting = False
 
-    def _report(self) -> None:
+    def _report(self, of: _Reports) -> None:
         self._due = time.monotonic() + _REPORT_SECONDS
-        stats = (self._source() or self.stats)()
+        stats = of.stats()
         all_now = stats["quarantined"]
         new, self._quarantined = all_now - self._quarantined, all_now
         if new > 0:  # fewer than before: an element was taken back
-            self._listed, entries = self._pipeline.quarantine(self._listed)
+            self._listed, entries = of._left_out(self._listed)
             records = _table.counted(new, "record was", "records were")
             _LOG.warning("%s left out, %s in all%s", records, f"{all_now:,}", _first(entries))
         if stats["dropped_tokens"] and not self._has_told_of_truncation:

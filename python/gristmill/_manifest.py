@@ -196,6 +196,8 @@ def _working_folder() -> str:
 def _hint(name: str) -> str:
     if "://" in name:
         return "; shards are local files: mount the bucket, or fetch them"
+    if glob.has_magic(folder := os.path.dirname(name)) and os.path.isdir(folder):
+        return f"; the folder {folder!r} is there: glob.escape writes its name for a glob"
     return "; ~ is taken as it is: use os.path.expanduser" if name.startswith("~") else ""
 
 

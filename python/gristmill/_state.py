@@ -46,11 +46,11 @@ def merge_states(states: Iterable[Mapping[str, Any]]) -> State:
     expected = "a list of states"
     if isinstance(states, Mapping):  # one state, whose keys are none
         raise _arguments.wrong_type("states", states, expected)
-    return _merged([check(state) for state in _arguments.items("states", states, expected)], "merge_states")
+    return merged([check(state) for state in _arguments.items("states", states, expected)], "merge_states")
 
 
-def _merged(checked: Sequence[State], caller: str) -> State:
-    """`merge_states` of what has the form of states; messages begin with the function that was called.
+def merged(checked: Sequence[State], caller: str) -> State:
+    """`merge_states` of what has the form of states; messages begin with what they are of.
 
     Raises:
       StateError: see `merge_states`.
@@ -58,7 +58,7 @@ def _merged(checked: Sequence[State], caller: str) -> State:
     if not checked:
         raise StateError(f"{caller}: expected at least one state, got none")
     first = max(checked, key=lambda state: state["step"])
-    merged: dict[str, str] = {}
+    lanes: dict[str, str] = {}
     for state in checked:
         if state["fingerprint"] != first["fingerprint"]:
             raise StateError(
@@ -76,11 +76,11 @@ def _merged(checked: Sequence[State], caller: str) -> State:
                 "after the same batch on every host"
             )
         for lane, cursor in state["lanes"].items():
-            if merged.setdefault(lane, cursor) != cursor:
+            if lanes.setdefault(lane, cursor) != cursor:
                 raise StateError(
                     f"{caller}: two states hold different places for lane {lane}: give the states of one save"
                 )
-    return {**first, "lanes": {lane: merged[lane] for lane in sorted(merged, key=int)}}
+    return {**first, "lanes": {lane: lanes[lane] for lane in sorted(lanes, key=int)}}
 
 
 def of_lane(state: State, lane: str) -> State:
@@ -109,7 +109,7 @@ def merge_lanes(shard_states: Sequence[Mapping[str, Any]], own_lanes: Sequence[i
     # Rows are given lane after lane: in the last step by those before the first that has not given its own.
     given = [*itertools.takewhile(lambda lane: step_of.get(lane) != last - 1, own)] if is_within else []
     steps = [max(0, state["step"] - (not state["lanes"].keys().isdisjoint(given))) for state in kept]
-    whole = _merged(
+    whole = merged(
         [{**state, "step": step, "row": 0} for state, step in zip(kept, steps, strict=True)], "set_shard_states"
     )
     return {**whole, "row": len(given)}

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from gristmill._errors import StateError
-from gristmill._state import State, check, merge_states
+from gristmill._state import State, check, merged
 
 _READERS = 16
 _NAME = re.compile(r"process_(\d+)-of-([1-9]\d*)\.json")
@@ -48,7 +48,7 @@ def read_merged(folder: Any) -> State:
     with ThreadPoolExecutor(_READERS) as readers:
         states = list(readers.map(_read, (found[name_of(process, count)] for process in range(count))))
     # A single state may also have been saved between the rows of a step.
-    return merge_states(states) if count > 1 else states[0]
+    return merged(states, str(folder)) if count > 1 else states[0]
 
 
 class LoadsAnyProcessCount:

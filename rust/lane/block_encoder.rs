@@ -100,7 +100,13 @@ impl BlockEncoder {
             if matches!(error, Error::Bug(_)) {
                 self.worker = self.encoder.worker(); // a panic may have left anything in the old one
             }
-            return Err(located(error.to_string()));
+            let advice = match error {
+                Error::Tokenizer(_) => {
+                    "; on_error= leaves out no such text: mend the tokenizer, or remove the record"
+                }
+                _ => "",
+            };
+            return Err(located(format!("{error}{advice}")));
         }
         if is_reference || text.len() > LONG || !is_sampled(document, self.verify) {
             return Ok(false);

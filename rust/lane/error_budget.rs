@@ -17,15 +17,16 @@ pub struct ErrorBudget {
     lane: usize,
     records: u64,
     losses: Losses,
-    /// The last entry since this was made.
+    /// The last entry since this was made, and the last of a record in a shard that could be read on.
     last: Option<ShardError>,
+    last_record: Option<ShardError>,
 }
 
 impl ErrorBudget {
     /// That of a lane which has read and left out what `totals` say.
     pub fn new(config: Arc<StreamConfig>, lane: usize, totals: &Totals) -> Self {
         let losses = Losses { records: totals.quarantined, shards: totals.lost_shards };
-        Self { config, lane, records: totals.records, losses, last: None }
+        Self { config, lane, records: totals.records, losses, last: None, last_record: None }
     }
 
     /// All that was left out.
@@ -48,20 +49,19 @@ impl ErrorBudget {
         self.records += 1;
         self.losses += Losses::from(rest);
         self.last = Some(error.clone());
-        let excess = if rest == Rest::Lost {
-            self.lost_shards(place.epoch)
-        } else if self.records >= RECORDS_TO_JUDGE || self.tolerates_none() {
-            self.bad_records()
-        } else {
-            None
-        };
-        self.stop_for(excess, place, shard)
+        if rest == Rest::Lost {
+            return self.stop_for(self.lost_shards(place.epoch), self.last.clone(), place, shard);
+        }
+        self.last_record = Some(error.clone());
+        if self.records >= RECORDS_TO_JUDGE || self.tolerates_none() {
+            return self.judge_shard(place, shard);
+        }
+        Ok(())
     }
 
     /// At the end of a shard: an error if too many records are bad, however few there are.
-    pub fn judge_shard(&mut self, place: Place, shard: u32) -> Result<()> {
-        let excess = self.bad_records();
-        self.stop_for(excess, place, shard)
+    pub fn judge_shard(&self, place: Place, shard: u32) -> Result<()> {
+        self.stop_for(self.bad_records(), self.last_record.clone(), place, shard)
     }
 
     fn tolerates_none(&self) -> bool {
@@ -109,10 +109,15 @@ impl ErrorBudget {
         ))
     }
 
-    /// The error names the last entry; after a restore behind it, the place where reading stands.
-    fn stop_for(&mut self, excess: Option<String>, place: Place, shard: u32) -> Result<()> {
+    /// The error names the last one that is too many; after a restore behind it, the place where reading stands.
+    fn stop_for(
+        &self,
+        excess: Option<String>,
+        last: Option<ShardError>,
+        place: Place,
+        shard: u32,
+    ) -> Result<()> {
         let Some(what) = excess else { return Ok(()) };
-        let last = self.last.take();
         let told = last.as_ref().map(|error| format!("; the last one: {error}")).unwrap_or_default();
         let reason = format!(
             "{what}{told}. Resume from the last state with a higher max_error_rate=, or repair or remove these shards \

@@ -2,8 +2,8 @@
 //!
 //! Lines are appended as the lanes read, some batches before a batch is handed out without the record. A restored run
 //! reads some records again: lines after the restored place that are already in the file are not written twice. The
-//! content of a line depends on the stream alone, so that the files of several hosts, or of a run that moved between
-//! hosts, can be merged with `sort -u`.
+//! content of a line depends on the stream and the shards' paths alone, so that the files of several hosts, or of a run that
+//! moved between hosts, can be merged with `sort -u` where the paths are alike.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{File, OpenOptions};

@@ -193,9 +193,12 @@ impl Source {
                 }
                 None => String::new(),
             };
+            let first = &self.config.shards[self.dealt[self.lane][0] as usize].path;
+            let others = if shards > 1 { ", ..." } else { "" };
+            let remedy = if self.config.plan.lanes() > 1 { ", or use fewer lanes=" } else { "" };
             return Err(Error::Argument(format!(
-                "lane {} has no sound document in its {} of epoch {}: with epochs=None each lane needs one in every \
-                 epoch, or it might look for one forever{last}. Leave these shards out, or use fewer lanes=",
+                "lane {} has no sound document in its {} of epoch {} ({first}{others}): with epochs=None each lane needs \
+                 one in every epoch, or it might look for one forever{last}. Leave these shards out{remedy}",
                 self.lane,
                 counted(shards, "shard"),
                 self.place.epoch

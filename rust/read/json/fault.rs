@@ -144,5 +144,10 @@ fn keys(line: &[u8]) -> String {
 fn shortened(key: &str) -> String {
     let short: String = key.chars().take(KEY_CHARS).collect();
     let ellipsis = if short.len() < key.len() { "…" } else { "" };
-    format!("\"{}{ellipsis}\"", printable(short.as_bytes()))
+    // As the line spells it, but for what would not be seen.
+    let seen = short.chars().map(|char| match char {
+        '\\' | '"' | '\'' => char.to_string(),
+        _ => char.escape_debug().to_string(),
+    });
+    format!("\"{}{ellipsis}\"", seen.collect::<String>())
 }
