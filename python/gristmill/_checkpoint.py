@@ -84,12 +84,13 @@ def _file_of(directory: Any, args: CheckpointSave) -> tuple[Any, str]:
 
 
 def _check_item(item: Any, name: str) -> None:
+    if isinstance(item, _Iterator):
+        return
     if isinstance(item, PackedDataset):
-        raise ArgumentTypeError(
-            f"{name}: expected what gm.global_batches(...) or iter(dataset) gives, got the dataset itself"
+        got = "the dataset itself"
+    else:
+        got = (
+            f"{type(item).__name__}; for an iterator with Grain's transformations, use grain.checkpoint.{name} and the "
+            "same number of processes"
         )
-    if not isinstance(item, _Iterator):
-        raise ArgumentTypeError(
-            f"{name}: expected what gm.global_batches(...) or iter(dataset) gives, got {type(item).__name__}; for an "
-            f"iterator with Grain's transformations, use grain.checkpoint.{name} and the same number of processes"
-        )
+    raise ArgumentTypeError(f"{name}: expected what gm.global_batches(...) or iter(dataset) gives, got {got}")

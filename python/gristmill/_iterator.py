@@ -274,8 +274,8 @@ class PackedDatasetIterator(HasThreads, _grain.Source, grain.DatasetIterator[Ele
                 self._pipeline.set_threads(max(1, _core.usable_cores() // _grain.process_count(self)))
 
 
-class _Reports(Protocol):
-    """What is reported of."""
+class _Reported(Protocol):
+    """What a reporter tells of."""
 
     def stats(self) -> dict[str, Any]: ...
 
@@ -309,20 +309,20 @@ class _Reporter:
         elapsed = 0.0 if self._started is None else time.perf_counter() - self._started
         return {**self._pipeline.stats(), "elapsed_seconds": elapsed}
 
-    def tick(self, of: _Reports) -> None:
+    def tick(self, of: _Reported) -> None:
         if self._started is None:
             self._started = time.perf_counter()
             self._due = time.monotonic() + _REPORT_SECONDS
         if time.monotonic() >= self._due:
             self.report(of)
 
-    def end(self, of: _Reports) -> None:
+    def end(self, of: _Reported) -> None:
         """Reports at the first `next` after the end; those after it, until a restore, have nothing to add."""
         if not self._has_ended:
             self._has_ended = True
             self.report(of)
 
-    def report(self, of: _Reports) -> None:
+    def report(self, of: _Reported) -> None:
         if self._is_ending() or self._is_reporting:  # `on_stats` may close the iterator
             return
         if self._process_id() != self._process:  # a forked child has nothing to tell of its parent's iterator
@@ -333,7 +333,7 @@ class _Reporter:
         finally:
             self._is_reporting = False
 
-    def _report(self, of: _Reports) -> None:
+    def _report(self, of: _Reported) -> None:
         self._due = time.monotonic() + _REPORT_SECONDS
         stats = of.stats()
         all_now = stats["quarantined"]

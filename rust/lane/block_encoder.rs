@@ -100,11 +100,10 @@ impl BlockEncoder {
             if matches!(error, Error::Bug(_)) {
                 self.worker = self.encoder.worker(); // a panic may have left anything in the old one
             }
-            let advice = match error {
-                Error::Tokenizer(_) => {
-                    "; on_error= leaves out no such text: mend the tokenizer, or remove the record"
-                }
-                _ => "",
+            let advice = if matches!(error, Error::Tokenizer(_)) {
+                "; on_error= leaves out no such text: mend the tokenizer, or remove the record"
+            } else {
+                ""
             };
             return Err(located(format!("{error}{advice}")));
         }

@@ -17,8 +17,9 @@ pub struct ErrorBudget {
     lane: usize,
     records: u64,
     losses: Losses,
-    /// The last entry since this was made, and the last of a record in a shard that could be read on.
+    /// The last entry since this was made.
     last: Option<ShardError>,
+    /// The last that was not the end of a lost shard.
     last_record: Option<ShardError>,
 }
 
@@ -54,13 +55,13 @@ impl ErrorBudget {
         }
         self.last_record = Some(error.clone());
         if self.records >= RECORDS_TO_JUDGE || self.tolerates_none() {
-            return self.judge_shard(place, shard);
+            return self.judge_records(place, shard);
         }
         Ok(())
     }
 
-    /// At the end of a shard: an error if too many records are bad, however few there are.
-    pub fn judge_shard(&self, place: Place, shard: u32) -> Result<()> {
+    /// An error if too many records are bad, however few there are: for the end of a shard.
+    pub fn judge_records(&self, place: Place, shard: u32) -> Result<()> {
         self.stop_for(self.bad_records(), self.last_record.clone(), place, shard)
     }
 

@@ -264,7 +264,7 @@ impl Source {
     }
 
     fn shard_end(&mut self) -> Result<Record> {
-        self.errors.judge_shard(self.place, self.shard_index())?;
+        self.errors.judge_records(self.place, self.shard_index())?;
         Ok(Record::ShardEnd)
     }
 

@@ -1,5 +1,5 @@
-//! Merging with a heap of candidates, for what is too long to be searched for the lowest rank: the rare word whose windows
-//! cannot be joined, and at load the spelling of a token of more than 64 symbols.
+//! Merging with a heap of candidates, for what is too long to be searched for the lowest rank: the rare word whose
+//! windows cannot be joined, and at load the spelling of a token of more than 64 symbols.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -1,9 +1,9 @@
 //! Merging up to 32 thousand symbols: for words and windows whose tokens are too long for those of
 //! [`word`](super::word), such as lines of spaces.
 //!
-//! These are mostly runs, in which the same pair has the lowest rank at many places. So all keys are searched for the
-//! lowest rank, and then all pairs of this rank are joined from left to right: what that makes has another rank. Not all
-//! keys, to be exact: a lower bound of each block of them is kept, and only blocks with the lowest one are searched.
+//! These are mostly runs, in which the same pair has the lowest rank at many places. So once the lowest rank is known,
+//! all pairs of this rank are joined from left to right: what that makes has another rank. To find it and them, a lower
+//! bound of the ranks in each block is kept, and only blocks with the lowest bound are searched.
 
 use super::pairs::NONE;
 use super::vectors::Vectors;
