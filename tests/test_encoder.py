@@ -1,6 +1,7 @@
 """`Encoder` against the `tokenizers` wheel."""
 
 import copy
+import gc
 import gzip
 import json
 import pickle
@@ -63,6 +64,25 @@ def test_a_large_batch_of_unequal_texts_is_shared_out(encoder, texts, threads):
     expected = [encoder.encode(text) for text in many]
     assert offsets.tolist() == [0, *np.cumsum([len(own) for own in expected]).tolist()]
     np.testing.assert_array_equal(ids, np.concatenate(expected))
+
+
+def test_results_keep_their_ids_and_leave_their_memory(tokenizer_json):
+    encoder = gm.Encoder.from_bytes(tokenizer_json)
+    texts = ["one two three " * 10_000, "four five six " * 10_000]
+    (first, _), (second, _) = (encoder.encode_batch([text], threads=1) for text in texts)
+    expected = first.copy(), second.copy()
+    part, place = first[5:], first.ctypes.data
+    del first
+    assert encoder.encode(texts[0]).ctypes.data != place, "a view keeps it"
+    np.testing.assert_array_equal(part, expected[0][5:])
+    del part
+    arrays = [encoder.encode(texts[0]) for _ in range(2)]
+    assert place in [array.ctypes.data for array in arrays], "it was left to another"
+    arrays[0][:] = 0  # who has an array may write to it
+    np.testing.assert_array_equal(arrays[1], expected[0])
+    del encoder
+    gc.collect()
+    np.testing.assert_array_equal(second, expected[1])
 
 
 def test_utf_8_has_the_ids_of_its_string(encoder, texts):

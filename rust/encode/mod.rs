@@ -12,7 +12,6 @@ mod added;
 mod batch;
 mod cache;
 mod cuts;
-mod density;
 mod fast;
 mod file;
 pub(crate) mod kernel;
@@ -24,6 +23,7 @@ mod pieces;
 mod prefilter;
 mod recognise;
 mod reference;
+mod results;
 mod spelling;
 pub mod split;
 mod text;
@@ -35,12 +35,13 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::thread;
 
 use crate::error::{Error, Result};
-use density::Density;
 use fast::{FastEncoder, FastWorker};
 use file::TokenizerFile;
 pub use kernel::Kernel;
 use lazy::Lazy;
 use reference::Reference;
+pub use results::Ids;
+use results::Results;
 
 /// Version of the `tokenizers` crate whose ids these are; part of a run's identity.
 pub const TOKENIZERS_VERSION: &str = "0.23.2";
@@ -129,7 +130,7 @@ struct Shared {
     /// warm, and one created at load. Those that [`Encoder::worker`] gives away do not come back.
     idle: Mutex<Vec<FastWorker>>,
     cores: usize,
-    density: Density,
+    results: Arc<Results>,
 }
 
 enum Backend {
@@ -173,7 +174,7 @@ impl Encoder {
         let idle = Mutex::new(backend.new_worker().into_iter().collect());
         let cores = thread::available_parallelism().map_or(1, NonZero::get);
         let shared =
-            Shared { json: json.into(), options, backend, reason, idle, cores, density: Density::new() };
+            Shared { json: json.into(), options, backend, reason, idle, cores, results: Results::new() };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -278,12 +279,12 @@ impl Encoder {
     }
 
     /// The ids of a text, on this thread.
-    pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
+    pub fn encode(&self, text: &str) -> Result<Ids> {
         let mut worker = self.worker();
-        let mut ids = self.shared.density.room(text.len());
+        let mut ids = self.shared.results.room(text.len());
         let outcome = worker.encode(text, &mut ids);
         worker.release();
-        outcome.map(|()| self.shared.density.fitted(text.len(), ids))
+        outcome.map(|()| self.shared.results.fitted(text.len(), ids))
     }
 
     /// What one thread needs to encode.

@@ -1,5 +1,6 @@
 //! `_core.Encoder`.
 
+use numpy::ndarray::ArrayView1;
 use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyUnicodeDecodeError;
 use pyo3::prelude::*;
@@ -46,6 +47,12 @@ impl Text {
     }
 }
 
+/// Keeps the memory of ids while an array refers to it.
+#[pyclass(frozen, module = "gristmill._core")]
+struct Loan {
+    _ids: encode::Ids,
+}
+
 type Ids<'py> = Bound<'py, PyArray1<i32>>;
 type Offsets<'py> = Bound<'py, PyArray1<i64>>;
 
@@ -88,7 +95,7 @@ impl Encoder {
     fn encode<'py>(&self, py: Python<'py>, text: Text) -> PyResult<Ids<'py>> {
         let text = text.as_str(py)?;
         let ids = guarded(py, || self.inner.encode(text))?;
-        Ok(PyArray1::from_vec(py, as_i32(ids)))
+        as_array(py, ids)
     }
 
     /// The texts' ids one after another, and the offset at which each text's ids begin.
@@ -103,7 +110,7 @@ impl Encoder {
         let encoded = guarded(py, || self.inner.encode_batch(&texts, threads, || signals.have_raised()))?;
         signals.raised()?;
         let (ids, offsets) = encoded.unwrap_or_default();
-        Ok((PyArray1::from_vec(py, as_i32(ids)), PyArray1::from_vec(py, offsets)))
+        Ok((as_array(py, ids)?, PyArray1::from_vec(py, offsets)))
     }
 
     fn decode(&self, py: Python<'_>, ids: PyReadonlyArray1<'_, i64>) -> PyResult<String> {
@@ -166,7 +173,11 @@ impl Encoder {
     }
 }
 
-fn as_i32(ids: Vec<u32>) -> Vec<i32> {
-    // The bits stay the same: the standard library turns this into an in-place conversion.
-    ids.into_iter().map(|id| id as i32).collect()
+/// The ids as int32 in the memory that they are in.
+fn as_array(py: Python<'_>, mut ids: encode::Ids) -> PyResult<Ids<'_>> {
+    let (first, count) = (ids.as_mut_ptr().cast(), ids.len());
+    let loan = Bound::new(py, Loan { _ids: ids })?.into_any();
+    // SAFETY: these are the ids that the loan, the array's base, keeps; no Rust code refers to them until it is dropped,
+    // and moving it leaves them in place. Both types of number have the same size, and any bits are valid.
+    Ok(unsafe { PyArray1::borrow_from_array(&ArrayView1::from_shape_ptr(count, first), loan) })
 }

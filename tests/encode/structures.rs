@@ -316,7 +316,7 @@ fn what_the_reference_makes_of_odd_files() {
         for text in ["a.b", "<s>a", " a ", "a b", "é", "e\u{301}", "c@", "the c@ é", "▁the"] {
             let mut expected = Vec::new();
             encoder.encode_with_reference(text, &mut expected).unwrap();
-            assert_eq!(encoder.encode(text).unwrap(), expected, "{text:?} {}", encoder.engine_reason());
+            assert_eq!(*encoder.encode(text).unwrap(), expected, "{text:?} {}", encoder.engine_reason());
         }
     }
 }
