@@ -1,6 +1,5 @@
 //! `_core.Encoder`.
 
-use numpy::ndarray::ArrayView1;
 use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyUnicodeDecodeError;
 use pyo3::prelude::*;
@@ -8,6 +7,7 @@ use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 use pyo3::types::{PyBytes, PyString};
 
 use super::error::guarded;
+use super::loan::Loan;
 use super::signals::Signals;
 use crate::encode::{self, EncoderOptions, Engine, SpecialTokens};
 
@@ -45,12 +45,6 @@ impl Text {
             }),
         }
     }
-}
-
-/// Keeps the memory of ids while an array refers to it.
-#[pyclass(frozen, module = "gristmill._core")]
-struct Loan {
-    _ids: encode::Ids,
 }
 
 type Ids<'py> = Bound<'py, PyArray1<i32>>;
@@ -176,8 +170,8 @@ impl Encoder {
 /// The ids as int32 in the memory that they are in.
 fn as_array(py: Python<'_>, mut ids: encode::Ids) -> PyResult<Ids<'_>> {
     let (first, count) = (ids.as_mut_ptr().cast(), ids.len());
-    let loan = Bound::new(py, Loan { _ids: ids })?.into_any();
-    // SAFETY: these are the ids that the loan, the array's base, keeps; no Rust code refers to them until it is dropped,
-    // and moving it leaves them in place. Both types of number have the same size, and any bits are valid.
-    Ok(unsafe { PyArray1::borrow_from_array(&ArrayView1::from_shape_ptr(count, first), loan) })
+    let loan = Loan::new(py, ids)?;
+    // SAFETY: these are the ids, which nothing but the loan has from here on. Both types of number have the same size,
+    // and any bits are valid.
+    Ok(unsafe { Loan::array(&loan, first, count) })
 }

@@ -10,6 +10,7 @@ mod build_info;
 mod encoder;
 mod error;
 mod inflate;
+mod loan;
 mod names;
 mod pipeline;
 mod records;

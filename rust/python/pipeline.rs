@@ -6,17 +6,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use numpy::PyArray;
-use numpy::ndarray::ArrayViewD;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 
 use super::encoder::Encoder;
 use super::error::guarded;
+use super::loan::Loan;
 use super::names::{self, LAYOUTS, ON_ERRORS, PACKINGS, TRUNCATIONS};
 use super::signals;
-use crate::batch::buffer::{ENTRY_ITEMS, Lease};
+use crate::batch::buffer::ENTRY_ITEMS;
 use crate::config::{HostConfig, QuarantineFileConfig, Shuffle, StreamConfig};
 use crate::error::{Error, caught};
 use crate::feed::fair_mutex::FairMutex;
@@ -36,12 +35,6 @@ pub struct Pipeline {
 
 const NOBODY: u64 = 0;
 const ANYBODY: u64 = u64::MAX;
-
-/// Keeps a batch's memory alive while arrays refer to it.
-#[pyclass(frozen, module = "gristmill._core")]
-struct Loan {
-    _lease: Arc<Lease>,
-}
 
 /// The attributes of a dataset's `Settings`, which Python has checked.
 #[derive(FromPyObject)]
@@ -284,15 +277,13 @@ impl Pipeline {
     fn arrays<'py>(&self, py: Python<'py>, batch: Batch) -> PyResult<Bound<'py, PyDict>> {
         let Batch { lease, row } = batch;
         let (shape, start) = (lease.shape(), lease.as_ptr());
-        let loan = Bound::new(py, Loan { _lease: lease })?.into_any();
+        let loan = Loan::new(py, lease)?;
         let rows: &[usize] = if row.is_some() { &[] } else { &[shape.rows] };
         let array = |offset, of_row: &[usize]| {
-            // SAFETY: `Shape` puts each array inside the lease's memory. The loan, the array's base, keeps that alive,
-            // and no Rust code refers to it until the lease is dropped.
-            unsafe {
-                let view = ArrayViewD::from_shape_ptr([rows, of_row].concat(), start.add(offset));
-                PyArray::borrow_from_array(&view, loan.clone()).into_any()
-            }
+            let shape = [rows, of_row].concat();
+            // SAFETY: `Shape` puts each array inside the lease's memory, to which no Rust code refers until all loans of the
+            // lease are dropped.
+            unsafe { Loan::array(&loan, start.add(offset), shape) }
         };
         let arrays = PyDict::new(py);
         for (index, name) in self.names.iter().enumerate() {
