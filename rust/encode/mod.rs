@@ -20,7 +20,6 @@ mod merge;
 mod model;
 mod normalize;
 mod pieces;
-mod prefilter;
 mod recognise;
 mod reference;
 mod results;

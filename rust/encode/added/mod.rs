@@ -4,23 +4,16 @@
 //! normalized spelling in each stretch that the first round leaves, once that is normalized. In both, the leftmost
 //! match counts, of several the longest, and the search continues after it even when a flag then discards the match.
 
-use std::ops::Range;
+mod prefilter;
+mod search;
 
 use ahash::{AHashMap, AHashSet};
-use aho_corasick::automaton::Automaton;
-use aho_corasick::{AhoCorasick, AhoCorasickKind, Anchored, MatchKind, StartKind, dfa, nfa};
 
 use super::file::AddedTokenEntry;
 use super::kernel::Kernel;
-use super::prefilter::Prefilter;
 use super::spelling::MARKER_TEXT;
 use super::vocab::{Ids, MAX_IDS, Vocab};
-
-/// Bytes of all spellings that a DFA may be made for.
-const LARGE: usize = 16 << 10;
-
-/// The longest spelling that is looked for at each place where it may begin.
-const LONGEST: usize = 128;
+use search::Search;
 
 /// The added tokens of a file.
 pub struct AddedTokens {
@@ -40,20 +33,6 @@ pub struct Matcher {
     tokens: Vec<Flags>,
     /// Whether the text has spaces in place of the marker U+2581, which is not whitespace.
     spaces_are_markers: bool,
-}
-
-#[allow(clippy::large_enum_variant)] // a tokenizer has two
-enum Search {
-    /// Where a token may begin, and which one does.
-    Places(Prefilter, Longest),
-    /// If a token is so long that to begin anew at each place could take long, an automaton reads all.
-    All(AhoCorasick),
-}
-
-/// Finds the longest spelling that a text begins with.
-enum Longest {
-    Dfa(dfa::DFA),
-    Nfa(nfa::contiguous::NFA),
 }
 
 #[allow(clippy::struct_excessive_bools)] // the flags of the file format
@@ -261,87 +240,6 @@ impl Matcher {
     }
 }
 
-impl Search {
-    fn new(spellings: &[String], kernel: Kernel) -> Result<Self, aho_corasick::BuildError> {
-        let match_kind = MatchKind::LeftmostLongest;
-        // Of many long tokens a DFA would take a kilobyte for each byte.
-        let is_large = spellings.iter().map(String::len).sum::<usize>() > LARGE;
-        if spellings.iter().any(|spelling| spelling.len() > LONGEST) {
-            let kind = is_large.then_some(AhoCorasickKind::ContiguousNFA);
-            return Ok(Self::All(AhoCorasick::builder().match_kind(match_kind).kind(kind).build(spellings)?));
-        }
-        let trie = nfa::noncontiguous::Builder::new().match_kind(match_kind).build(spellings)?;
-        let longest = if is_large {
-            Longest::Nfa(nfa::contiguous::Builder::new().build_from_noncontiguous(&trie)?)
-        } else {
-            let mut builder = dfa::Builder::new();
-            Longest::Dfa(builder.start_kind(StartKind::Anchored).build_from_noncontiguous(&trie)?)
-        };
-        Ok(Self::Places(Prefilter::new(spellings, kernel), longest))
-    }
-
-    /// Visits the matches, each with the number of its spelling: the leftmost one, of several the longest, and on behind
-    /// it.
-    fn for_each(&self, text: &str, mut visit: impl FnMut(usize, Range<usize>)) {
-        let (prefilter, longest) = match self {
-            Self::Places(prefilter, longest) => (prefilter, longest),
-            Self::All(automaton) => {
-                return automaton
-                    .find_iter(text)
-                    .for_each(|found| visit(found.pattern().as_usize(), found.range()));
-            }
-        };
-        let mut places = prefilter.places(text.as_bytes());
-        let mut from = 0;
-        while let Some(place) = places.first_from(from) {
-            from = place + 1;
-            if let Some((number, len)) = longest.find(&text.as_bytes()[place..]) {
-                from = place + len;
-                visit(number, place..from);
-            }
-        }
-    }
-
-    fn bytes(&self) -> usize {
-        match self {
-            Self::Places(_, Longest::Dfa(automaton)) => size_of::<Prefilter>() + automaton.memory_usage(),
-            Self::Places(_, Longest::Nfa(automaton)) => size_of::<Prefilter>() + automaton.memory_usage(),
-            Self::All(automaton) => automaton.memory_usage(),
-        }
-    }
-}
-
-impl Longest {
-    /// The number of the longest spelling that a text begins with, and its length.
-    fn find(&self, text: &[u8]) -> Option<(usize, usize)> {
-        match self {
-            Self::Dfa(automaton) => find_at_start(automaton, text),
-            Self::Nfa(automaton) => find_at_start(automaton, text),
-        }
-    }
-}
-
-/// What [`Longest::find`] finds. The crate's own search takes several times as long over a few bytes.
-#[inline(always)]
-fn find_at_start(automaton: &impl Automaton, text: &[u8]) -> Option<(usize, usize)> {
-    let mut state = automaton.start_state(Anchored::Yes).expect("it is built for searches at one place");
-    let mut found = None;
-    for (place, byte) in text.iter().enumerate() {
-        state = automaton.next_state(Anchored::Yes, state, *byte);
-        if automaton.is_dead(state) {
-            break;
-        }
-        if automaton.is_match(state) {
-            // A state without a match of its own has those that begin behind the text's start and end here.
-            let pattern = automaton.match_pattern(state, 0);
-            if automaton.pattern_len(pattern) == place + 1 {
-                found = Some((pattern.as_usize(), place + 1));
-            }
-        }
-    }
-    found
-}
-
 /// Whether there is no word character on either side.
 fn stands_alone(before: &str, after: &str) -> bool {
     let is_word = |c: Option<char>| {
@@ -352,38 +250,7 @@ fn stands_alone(before: &str, after: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
-
-    /// What a search finds, and what that of the crate does.
-    fn matches(spellings: &[String], text: &str) -> [Vec<(usize, Range<usize>)>; 2] {
-        let all = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(spellings).unwrap();
-        let expected = all.find_iter(text).map(|found| (found.pattern().as_usize(), found.range())).collect();
-        let mut found = Vec::new();
-        Search::new(spellings, Kernel::detect())
-            .unwrap()
-            .for_each(text, |number, place| found.push((number, place)));
-        [found, expected]
-    }
-
-    proptest! {
-        /// By each kind of automaton.
-        #[test]
-        fn matches_are_those_of_the_crate(
-            spellings in prop::collection::btree_set("[abc]{1,5}", 1..8),
-            text in "[abc]{0,60}",
-        ) {
-            let few: Vec<String> = spellings.into_iter().collect();
-            let others = (0..LARGE / 100).map(|number| format!("{number:-^101}"));
-            let many: Vec<String> = few.iter().cloned().chain(others).collect();
-            let long = [&*few, &["-".repeat(LONGEST + 1)]].concat();
-            for spellings in [few, many, long] {
-                let [found, expected] = matches(&spellings, &text);
-                prop_assert_eq!(found, expected);
-            }
-        }
-    }
 
     #[test]
     fn ids_of_added_tokens_have_as_many_bits_as_others() {
