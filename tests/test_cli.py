@@ -189,6 +189,20 @@ def test_interrupting_ends_quietly_with_130(tmp_path):
     assert (process.returncode, out, err.strip()) == (130, "", "")
 
 
+def test_the_alarm_is_the_caller_s():
+    """As of a test runner that has timeouts by it."""
+    rang = []
+    handler = signal.signal(signal.SIGALRM, lambda *_: rang.append(True))
+    before = signal.setitimer(signal.ITIMER_REAL, 0.2)
+    try:
+        assert _cli.run(["--version"]) == 0
+        time.sleep(0.4)
+    finally:
+        signal.signal(signal.SIGALRM, handler)
+        signal.setitimer(signal.ITIMER_REAL, *before)
+    assert rang
+
+
 @pytest.mark.parametrize(("number", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
 def test_an_interrupt_that_is_lost_comes_again(number, code):
     """As in a callback of the garbage collector, of which JAX has one."""

@@ -25,15 +25,17 @@ def repeating_lost_interrupts() -> Iterator[None]:
     What is raised in a callback of the garbage collector, of which JAX has one, or in a finalizer only becomes a
     message on stderr, and the command would go on.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield  # there are no interrupts here
-        return
-
     lost: list[BaseException] = []
+    alarm_before: Any = None
 
     def hook(unraisable: Any) -> None:
-        if isinstance(unraisable.exc_value, (KeyboardInterrupt, SystemExit)):
-            lost.append(unraisable.exc_value)
+        nonlocal alarm_before
+        error = unraisable.exc_value
+        if isinstance(error, (KeyboardInterrupt, SystemExit)) and _is_main_thread():
+            lost.append(error)
+            # The alarm is the caller's until one is lost: test runners have their timeouts by it.
+            if len(lost) == 1:
+                alarm_before = signal.signal(signal.SIGALRM, raise_again)
             signal.setitimer(signal.ITIMER_REAL, 0.01)
         else:
             hook_before(unraisable)
@@ -42,20 +44,23 @@ def repeating_lost_interrupts() -> Iterator[None]:
         raise lost[-1]
 
     hook_before, sys.unraisablehook = sys.unraisablehook, hook
-    alarm_before = signal.signal(signal.SIGALRM, raise_again)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, alarm_before)
         sys.unraisablehook = hook_before
+        if lost:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, alarm_before or signal.SIG_DFL)
+
+
+def _is_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
 
 @contextlib.contextmanager
 def _handling(number: signal.Signals, default: Any, handler: Callable[..., Any]) -> Iterator[None]:
     """Handles a signal, unless whoever called this sees to it, or wants none."""
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(number) is not default:
+    if not _is_main_thread() or signal.getsignal(number) is not default:
         yield
         return
     signal.signal(number, handler)
