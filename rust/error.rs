@@ -58,7 +58,7 @@ pub enum Error {
     )]
     Forked,
     /// The iterator was closed.
-    #[error("this iterator was closed: create another one with iter(dataset)")]
+    #[error("this iterator was closed: create another one of the dataset")]
     Closed,
     /// Something panicked.
     #[error("this is a bug in gristmill, please report it: {0}")]

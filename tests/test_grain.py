@@ -21,7 +21,7 @@ from grain._src.python.dataset.transformations import prefetch as grain_prefetch
 
 import gristmill as gm
 from conftest import PATIENCE, assert_same_batches
-from gristmill import _core, _iterator
+from gristmill import _core, _iterator, _report
 
 
 @pytest.fixture
@@ -313,7 +313,7 @@ def test_elastic_states_inside_a_step_of_which_lanes_have_ended(tmp_path, encode
 
 
 def test_on_stats_reaches_users_of_wrapped_iterators(shards, encoder, monkeypatch):
-    monkeypatch.setattr(_iterator, "_REPORT_SECONDS", 0.0)
+    monkeypatch.setattr(_report, "_REPORT_SECONDS", 0.0)
     seen = []
     ds = gm.PackedDataset(shards, tokenizer=encoder, text_field="raw_content", lanes=4, on_stats=seen.append)
     iterator = iter(ds.batch(4))
@@ -342,7 +342,7 @@ def test_the_end_is_reported_once(shards, encoder):
 
 
 def test_on_stats_cannot_end_the_stream(shards, encoder, monkeypatch):
-    monkeypatch.setattr(_iterator, "_REPORT_SECONDS", 0.0)
+    monkeypatch.setattr(_report, "_REPORT_SECONDS", 0.0)
     errors = [StopIteration]
 
     def ends(stats):
@@ -357,7 +357,7 @@ def test_on_stats_cannot_end_the_stream(shards, encoder, monkeypatch):
 @pytest.mark.parametrize("good_calls", [0, 1, 4])
 @pytest.mark.parametrize("error", [RuntimeError, StopIteration])
 def test_an_error_of_on_stats_loses_nothing_and_comes_once(shards, encoder, monkeypatch, good_calls, error):
-    monkeypatch.setattr(_iterator, "_REPORT_SECONDS", 0.0)
+    monkeypatch.setattr(_report, "_REPORT_SECONDS", 0.0)
     calls = []
 
     def fails_late(stats):
@@ -378,7 +378,7 @@ def test_an_error_of_on_stats_loses_nothing_and_comes_once(shards, encoder, monk
 
 
 def test_a_signal_during_on_stats_does_not_end_its_calls(shards, encoder, monkeypatch):
-    monkeypatch.setattr(_iterator, "_REPORT_SECONDS", 0.0)
+    monkeypatch.setattr(_report, "_REPORT_SECONDS", 0.0)
     calls = []
 
     def interrupted(stats):

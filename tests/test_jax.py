@@ -1,6 +1,7 @@
 """Global batches, in one process."""
 
 import copy
+import functools
 import gc
 import itertools
 import json
@@ -22,7 +23,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import gristmill as gm
 from conftest import PATIENCE, assert_same_batches
-from gristmill import _agreement, _exchange, _global, _iterator, _sharding
+from gristmill import _agreement, _exchange, _global, _report, _sharding
 from stand_ins import Uneven, sharding_of
 
 
@@ -534,19 +535,24 @@ def test_what_could_not_be_made_says_so_once(dataset, mesh, capfd):
     assert "ignored" not in capfd.readouterr().err
 
 
-def test_records_left_out_are_told_of_with_their_batch(tmp_path, encoder, sharding, monkeypatch, caplog):
-    """The iterator inside is a batch ahead: its counts and entries are not those of what was handed out."""
-    monkeypatch.setattr(_global.GlobalBatches, "_take_ready", _global.GlobalBatches._take)
-    monkeypatch.setattr(_iterator, "_REPORT_SECONDS", 0)
+@pytest.fixture
+def half_bad(tmp_path, encoder):
+    """A function that makes a dataset of 63 records of which 33 are left out."""
     lines = [json.dumps({"text": "word " * 40 if number % 2 == 0 else None}) + "\n" for number in range(60)]
     lines += ['{"text": 5}\n'] * 3
     (tmp_path / "s.jsonl").write_text("".join(lines))
-    told = []
-    dataset = gm.PackedDataset(
-        tmp_path / "s.jsonl", tokenizer=encoder, sequence_length=16, batch_size=8, lanes=1, on_error="quarantine",
-        max_error_rate=1, on_stats=told.append,
+    return functools.partial(
+        gm.PackedDataset, tmp_path / "s.jsonl", tokenizer=encoder, sequence_length=16, batch_size=8, lanes=1,
+        on_error="quarantine", max_error_rate=1,
     )  # fmt: skip
-    with gm.global_batches(dataset, sharding) as batches:
+
+
+def test_records_left_out_are_told_of_with_their_batch(half_bad, sharding, monkeypatch, caplog):
+    """The iterator inside is a batch ahead: its counts and entries are not those of what was handed out."""
+    monkeypatch.setattr(_global.GlobalBatches, "_take_ready", _global.GlobalBatches._take)
+    monkeypatch.setattr(_report, "_REPORT_SECONDS", 0)
+    told = []
+    with gm.global_batches(half_bad(on_stats=told.append), sharding) as batches:
         start = batches.get_state()
         for _ in range(2):
             caplog.clear()
@@ -563,6 +569,36 @@ def test_records_left_out_are_told_of_with_their_batch(tmp_path, encoder, shardi
             batches.set_state(start)
 
 
+def test_an_interrupt_loses_no_report_of_records_left_out(half_bad, sharding, monkeypatch, caplog):
+    with gm.global_batches(half_bad(), sharding) as batches:
+        for _ in range(7):
+            next(batches)
+        before = batches.stats()["quarantined"]
+        with monkeypatch.context() as patch:
+            patch.setattr(batches, "_take_ready", _interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                next(batches)
+        for _ in batches:
+            pass
+    assert [message.split()[:5] for message in caplog.messages] == [["33", "records", "were", "left", "out,"]]
+    assert before > 5
+    caplog.clear()
+    with gm.global_batches(half_bad(), sharding) as batches:
+        for _ in range(7):
+            next(batches)
+        place = batches.get_state()
+    with gm.global_batches(half_bad(), sharding) as batches:
+        caplog.clear()
+        batches.set_state(place)
+        for _ in batches:
+            pass
+    assert [int(message.split()[0]) for message in caplog.messages] == [33 - before], "told by who saved the place"
+
+
+def _interrupted() -> None:
+    raise KeyboardInterrupt
+
+
 def test_on_stats_tells_of_the_batches_handed_out(shards, encoder, sharding, monkeypatch):
     monkeypatch.setattr(_global.GlobalBatches, "_take_ready", _global.GlobalBatches._take)
     told = []
@@ -571,7 +607,7 @@ def test_on_stats_tells_of_the_batches_handed_out(shards, encoder, sharding, mon
     )  # fmt: skip
     with gm.global_batches(dataset, sharding) as batches:
         next(batches)
-        batches._iterator._reporter.report(batches)
+        batches._reporter.report(batches)
         assert told[-1]["batches"] == 1
         count = 1 + sum(1 for _ in batches)
         final = batches.stats()

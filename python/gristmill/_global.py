@@ -23,7 +23,8 @@ import jax
 from gristmill import _agreement, _core, _fingerprint, _sharding
 from gristmill._dataset import PackedDataset
 from gristmill._errors import ArgumentTypeError, GristmillError, StateError
-from gristmill._iterator import Element, HasThreads, PackedDatasetIterator
+from gristmill._iterator import Element, ClosableIterator, PackedDatasetIterator
+from gristmill._report import Reporter
 from gristmill._settings import PROVENANCE
 
 if TYPE_CHECKING:
@@ -67,10 +68,8 @@ def global_batches(dataset: PackedDataset, sharding: jax.sharding.Sharding) -> "
     return GlobalBatches(dataset, sharding)
 
 
-class GlobalBatches(HasThreads, grain.DatasetIterator[GlobalBatch]):
+class GlobalBatches(ClosableIterator, grain.DatasetIterator[GlobalBatch]):
     """Iterates over global batches; made by `global_batches`, and a context manager."""
-
-    _MADE_BY = "global_batches(dataset, sharding)"
 
     def __init__(self, dataset: PackedDataset, sharding: jax.sharding.Sharding) -> None:
         super().__init__()
@@ -82,8 +81,9 @@ class GlobalBatches(HasThreads, grain.DatasetIterator[GlobalBatch]):
         self._shape = (settings.batch_size, settings.sequence_length)
         self._sharding = sharding
         self._provenance_sharding = _sharding.of_rows(sharding) if settings.provenance_entries else None
-        # Not by iter(), of which Grain may give an iterator of its own around this one.
-        self._iterator = PackedDatasetIterator(dataset.for_sharding(sharding)._settings)
+        # Not by iter(), of which Grain may give an iterator of its own around this one. What there is to report is
+        # reported here, with the batch that is handed out, which is later than its rows are taken.
+        self._iterator = PackedDatasetIterator(dataset.for_sharding(sharding)._settings, reports=False)
         self._agreement = _agreement.of_processes(
             sharding,
             settings.lanes_of_processes(sharding),
@@ -94,7 +94,7 @@ class GlobalBatches(HasThreads, grain.DatasetIterator[GlobalBatch]):
         self._told = self._tell(_NOTHING_LISTED)
         self._going_to: _Told | None = None
         self._vote_seconds = 0.0
-        self._iterator._reports = False  # from here on this does
+        self._reporter = Reporter(settings.on_stats)
 
     def __next__(self) -> GlobalBatch:
         """The next batch; the transfer of the one after it has begun if its rows are there.
@@ -114,7 +114,7 @@ class GlobalBatches(HasThreads, grain.DatasetIterator[GlobalBatch]):
         """
         self._assert_not_closed()
         self._arrive()
-        self._iterator._reporter.tick(self)
+        self._reporter.tick(self)
         # Whatever is raised between taking a batch and handing it out, what was taken must come again.
         self._going_to = before = self._told
         try:
@@ -134,7 +134,7 @@ class GlobalBatches(HasThreads, grain.DatasetIterator[GlobalBatch]):
         if not self._exists(batch):
             # Where there was no batch at all, what was left out was not told with one.
             self._told = batch.before_padding or self._told
-            self._iterator._reporter.end(self)
+            self._reporter.end(self)
             raise StopIteration
         self._ahead = self._take_ready()
         if self._agreement:
@@ -224,8 +224,8 @@ class GlobalBatches(HasThreads, grain.DatasetIterator[GlobalBatch]):
         if not hasattr(self, "_iterator"):
             return  # it could not be made, and Grain's `__del__` closes what there is
         try:
-            if not self._iterator._reports and not self._is_closed():
-                self._iterator._reporter.report(self)
+            if hasattr(self, "_reporter") and not self._is_closed():
+                self._reporter.report(self)
         finally:  # `on_stats` is the user's and may raise: this is closed all the same
             self._iterator.close()
             self._ahead = None
@@ -242,6 +242,10 @@ class GlobalBatches(HasThreads, grain.DatasetIterator[GlobalBatch]):
             raise
         self._ahead = None
         self._told = replace(self._tell(_NOTHING_LISTED), quarantine=self._going_to.quarantine)
+        if self._going_to.counts:
+            self._reporter.rewound()
+        else:
+            self._reporter.restored(self)
         self._going_to = None
 
     def _tell(self, before: "_Told") -> "_Told":
@@ -303,6 +307,7 @@ class _Told:
     """What is told of the stream after a batch."""
 
     state: "State"
+    # Empty of a place that the caller names, before it is reached.
     counts: dict[str, Any]
     # The records left out, and how many the iterator has listed since it was made or restored.
     quarantine: list[dict[str, Any]]

@@ -1,36 +1,29 @@
 """`PackedDatasetIterator`: what `iter` of a `PackedDataset` gives, and what it tells of itself."""
 
-import logging
-import os
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import grain
 import numpy as np
 import numpy.typing as npt
 
-from gristmill import _arguments, _core, _fingerprint, _grain, _state, _state_files, _table
-from gristmill._errors import ArgumentError, ArgumentTypeError, GristmillError, ShardError, StateError
+from gristmill import _arguments, _core, _fingerprint, _grain, _state, _state_files
+from gristmill._errors import ArgumentError, ArgumentTypeError, GristmillError, StateError
+from gristmill._report import Reporter
 
 if TYPE_CHECKING:
     from gristmill._settings import Settings
 
 Element: TypeAlias = "dict[str, npt.NDArray[np.int32]]"
 
-_LOG = logging.getLogger("gristmill")
-_REPORT_SECONDS = 10.0
 
-
-class HasThreads(_grain.Closable, _state_files.LoadsAnyProcessCount):
+class ClosableIterator(_grain.Closable, _state_files.LoadsAnyProcessCount):
     """What the iterators of this package share: they can be closed and restored, and neither pickled nor copied.
 
     They are context managers, which close them.
     """
-
-    _MADE_BY = "iter(dataset)"
 
     def __reduce__(self) -> Any:
         raise ArgumentTypeError(
@@ -51,23 +44,22 @@ class HasThreads(_grain.Closable, _state_files.LoadsAnyProcessCount):
 
     def _assert_not_closed(self) -> None:
         if self._is_closed():
-            raise ArgumentError(f"this iterator was closed: create another one with {self._MADE_BY}")
+            raise ArgumentError("this iterator was closed: create another one of the dataset")
 
 
-class PackedDatasetIterator(HasThreads, _grain.Source, grain.DatasetIterator[Element]):
+class PackedDatasetIterator(ClosableIterator, _grain.Source, grain.DatasetIterator[Element]):
     """Iterates over a `PackedDataset`; made by `iter(dataset)`, and a context manager.
 
     Its threads start with the first `next` or `start_prefetch`, and end with `close` or the end of a `with`.
     """
 
-    def __init__(self, settings: "Settings") -> None:
+    def __init__(self, settings: "Settings", reports: bool = True) -> None:
         super().__init__()
         self._settings = settings
         self._pipeline = _core.Pipeline(settings.encoder._core, settings)
         self._shares_cores = False
-        # Global batches, which are handed out later than their rows are taken, report in this iterator's place.
-        self._reports = True
-        self._reporter = _Reporter(self._pipeline, settings.on_stats)
+        self._started: float | None = None
+        self._reporter = Reporter(settings.on_stats) if reports else None
 
     @_grain.unwrapped
     def __next__(self) -> Element:
@@ -89,7 +81,9 @@ class PackedDatasetIterator(HasThreads, _grain.Source, grain.DatasetIterator[Ele
         """
         self._assert_not_closed()
         self._share_cores()
-        if self._reports:
+        if self._started is None:
+            self._started = time.perf_counter()
+        if self._reporter:
             self._reporter.tick(self)
         try:
             with _grain.measured(self):
@@ -100,7 +94,7 @@ class PackedDatasetIterator(HasThreads, _grain.Source, grain.DatasetIterator[Ele
             self._pipeline.is_handing_out = True  # it comes again, whichever thread asks
             raise
         if element is None:
-            if self._reports:
+            if self._reporter:
                 self._reporter.end(self)
             raise StopIteration
         self._pipeline.is_handing_out = False  # nothing can come between this and the caller
@@ -187,14 +181,15 @@ class PackedDatasetIterator(HasThreads, _grain.Source, grain.DatasetIterator[Ele
             )
         cursors = [list(_state.numbers(checked["lanes"][str(lane)]).values()) for lane in own]
         self._pipeline.restore(checked["step"], checked["row"], cursors)
-        self._reporter.restored()
+        if self._reporter:
+            self._reporter.restored(self)
 
     def close(self) -> None:
         """Stops and joins the threads. Elements already given stay valid."""
         if not hasattr(self, "_reporter"):
             return  # it could not be made, and Grain's `__del__` closes what there is
         try:
-            if self._reports and not self._is_closed():
+            if self._reporter and not self._is_closed():
                 self._reporter.report(self)
         finally:  # `on_stats` is the user's and may raise: the threads end all the same
             self._pipeline.close()
@@ -242,7 +237,8 @@ class PackedDatasetIterator(HasThreads, _grain.Source, grain.DatasetIterator[Ele
           documents whose ids were compared with the reference's (`verify=`) and found equal, those
           prepared ahead included.
         """
-        return self._reporter.stats()
+        elapsed = 0.0 if self._started is None else time.perf_counter() - self._started
+        return {**self._pipeline.stats(), "elapsed_seconds": elapsed}
 
     def quarantine(self) -> list[dict[str, Any]]:
         """The records left out since this iterator was made or restored, as of the last element given.
@@ -272,93 +268,3 @@ class PackedDatasetIterator(HasThreads, _grain.Source, grain.DatasetIterator[Ele
             self._shares_cores = True
             if self._settings.threads is None:
                 self._pipeline.set_threads(max(1, _core.usable_cores() // _grain.process_count(self)))
-
-
-class _Reported(Protocol):
-    """What a reporter tells of."""
-
-    def stats(self) -> dict[str, Any]: ...
-
-    def _left_out(self, known: int) -> tuple[int, list[dict[str, Any]]]: ...
-
-
-class _Reporter:
-    """Tells what is happening to those who cannot reach the iterator, which Grain's transformations hide."""
-
-    # Bound here: while the interpreter ends, Grain still closes iterators, and this module's names are gone.
-    _is_ending = staticmethod(sys.is_finalizing)
-    _process_id = staticmethod(os.getpid)
-
-    def __init__(self, pipeline: _core.Pipeline, on_stats: "Callable[[dict[str, Any]], None] | None") -> None:
-        self._pipeline = pipeline
-        self._on_stats = on_stats
-        self._due = 0.0
-        self._is_reporting = False
-        self._started: float | None = None
-        self._process = self._process_id()
-        self._has_told_of_truncation = False
-        self.restored()
-
-    def restored(self) -> None:
-        """Records left out before a restored place were told of by the run that saved it."""
-        self._quarantined = self._pipeline.stats()["quarantined"]
-        self._listed = 0
-        self._has_ended = False
-
-    def stats(self) -> dict[str, Any]:
-        elapsed = 0.0 if self._started is None else time.perf_counter() - self._started
-        return {**self._pipeline.stats(), "elapsed_seconds": elapsed}
-
-    def tick(self, of: _Reported) -> None:
-        if self._started is None:
-            self._started = time.perf_counter()
-            self._due = time.monotonic() + _REPORT_SECONDS
-        if time.monotonic() >= self._due:
-            self.report(of)
-
-    def end(self, of: _Reported) -> None:
-        """Reports at the first `next` after the end; those after it, until a restore, have nothing to add."""
-        if not self._has_ended:
-            self._has_ended = True
-            self.report(of)
-
-    def report(self, of: _Reported) -> None:
-        if self._is_ending() or self._is_reporting:  # `on_stats` may close the iterator
-            return
-        if self._process_id() != self._process:  # a forked child has nothing to tell of its parent's iterator
-            return
-        self._is_reporting = True
-        try:
-            self._report(of)
-        finally:
-            self._is_reporting = False
-
-    def _report(self, of: _Reported) -> None:
-        self._due = time.monotonic() + _REPORT_SECONDS
-        stats = of.stats()
-        all_now = stats["quarantined"]
-        new, self._quarantined = all_now - self._quarantined, all_now
-        if new > 0:  # fewer than before: an element was taken back
-            self._listed, entries = of._left_out(self._listed)
-            records = _table.counted(new, "record was", "records were")
-            _LOG.warning("%s left out, %s in all%s", records, f"{all_now:,}", _first(entries))
-        if stats["dropped_tokens"] and not self._has_told_of_truncation:
-            self._has_told_of_truncation = True
-            dropped = stats["dropped_tokens"]
-            share = 100 * dropped / (dropped + stats["tokens"])
-            tokens = _table.counted(dropped, "token")
-            _LOG.warning("truncation has dropped %s so far, %.1f %% of all: see truncation=", tokens, share)
-        if self._on_stats is not None:
-            try:
-                self._on_stats(stats)
-            except Exception as error:
-                self._on_stats = None  # what is broken would stop a run that goes on at every report
-                if isinstance(error, StopIteration):  # from `next` it would mean the end of the stream
-                    raise RuntimeError("on_stats raised StopIteration") from error
-                raise
-
-
-def _first(entries: "list[dict[str, Any]]") -> str:
-    if not entries:  # what is counted may be listed no more
-        return ""
-    return f"; the first listed: {ShardError(**entries[0])}"
