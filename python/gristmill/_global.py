@@ -23,7 +23,7 @@ import jax
 from gristmill import _agreement, _core, _fingerprint, _sharding
 from gristmill._dataset import PackedDataset
 from gristmill._errors import ArgumentTypeError, GristmillError, StateError
-from gristmill._iterator import Element, ClosableIterator, PackedDatasetIterator
+from gristmill._iterator import ClosableIterator, Element, PackedDatasetIterator
 from gristmill._report import Reporter
 from gristmill._settings import PROVENANCE
 
