@@ -1,6 +1,7 @@
 """The command line as a whole: help, exit codes, interrupts, progress."""
 
 import contextlib
+import gzip
 import json
 import os
 import pty
@@ -201,6 +202,22 @@ def test_the_alarm_is_the_caller_s():
         signal.signal(signal.SIGALRM, handler)
         signal.setitimer(signal.ITIMER_REAL, *before)
     assert rang
+
+
+def test_the_reading_of_records_can_be_interrupted(tmp_path):
+    """Twenty gigabytes of blank lines, between which the core has nothing to return."""
+    blank = gzip.compress(b"\n" * 2**20)
+    (tmp_path / "s.jsonl.gz").write_bytes(gzip.compress(b'{"text": "a"}\n') + 20_000 * blank)
+    script = textwrap.dedent(
+        f"""
+        import os, signal, sys, threading
+        from gristmill import _cli
+        threading.Timer(1, os.kill, [os.getpid(), signal.SIGINT]).start()
+        sys.exit(_cli.run(["inspect", {str(tmp_path / "s.jsonl.gz")!r}]))
+        """
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE)
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", "")
 
 
 @pytest.mark.parametrize(("number", "code"), [("SIGINT", 130), ("SIGTERM", 143)])

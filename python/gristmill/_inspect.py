@@ -27,10 +27,10 @@ _SHARDS = ("*.gz", "*.jsonl", "*/*.gz", "*/*.jsonl")
 _KEYS_SHOWN = 100
 _KEY_SHOWN = 80
 _DAMAGED = (EOFError, OSError, zlib.error)
-_BEGINS_AS_STATE = re.compile(rb'"fingerprint":\s*"manifest=')
-_BEGINS_AS_TOKENIZER = re.compile(rb'"(added_tokens|model)"\s*:\s*[\[{]')
+_HAS_STATE_KEY = re.compile(rb'"fingerprint":\s*"manifest=')
+_HAS_TOKENIZER_KEY = re.compile(rb'"(added_tokens|model)"\s*:\s*[\[{]')
 # As the `tokenizers` library writes them, and no record does.
-_STARTS_AS_TOKENIZER = re.compile(rb'\{\s*"version"\s*:\s*"[0-9.]+"\s*,\s*"truncation"\s*:')
+_WRITTEN_BY_TOKENIZERS = re.compile(rb'\{\s*"version"\s*:\s*"[0-9.]+"\s*,\s*"truncation"\s*:')
 
 
 def inspect(
@@ -114,23 +114,23 @@ def _as_state(path: Path, value: dict[str, Any] | None) -> _state.State | None:
 
 def _whole_value(path: Path) -> dict[str, Any] | None:
     """The file as one JSON object, if it is one."""
-    start = b""
+    start, seen = b"", 0
     try:
         with _gzipped.open_inflated(path) as file:
             # What is there at once: of one that is cut off, what lies before is known.
-            while len(start) < _START and (piece := file.read1(_PIECE)):
-                start = (start + piece).lstrip()
+            while seen < _START and (piece := file.read1(_PIECE)):
+                start, seen = (start + piece).lstrip(), seen + len(piece)
             if start[:1] != b"{" or _is_record(start):
                 return None
             value = json.loads(start + file.read(_LARGEST_VALUE))
     except PermissionError:
         raise
     except (*_DAMAGED, ValueError, RecursionError) as error:
-        if _BEGINS_AS_STATE.search(start):
+        if _HAS_STATE_KEY.search(start):
             raise StateError(
                 f"{path} is no saved state: it begins as one, and cannot be read to its end: {error}; use another one"
             ) from None
-        if _STARTS_AS_TOKENIZER.match(start):
+        if _WRITTEN_BY_TOKENIZERS.match(start):
             raise TokenizerError(
                 f"{path} is no tokenizer: it starts as one, and cannot be read to its end: {error}; fetch it again"
             ) from None
@@ -143,7 +143,7 @@ def _is_record(start: bytes) -> bool:
     line, _, rest = start.partition(b"\n")
     if not rest.strip():
         # A first line that goes on is a long record, if it does not begin as one of the values.
-        return len(start) >= _START and not (_BEGINS_AS_STATE.search(start) or _BEGINS_AS_TOKENIZER.search(start))
+        return len(start) >= _START and not (_HAS_STATE_KEY.search(start) or _HAS_TOKENIZER_KEY.search(start))
     try:
         json.loads(line, parse_int=float)
     except ValueError:

@@ -1,11 +1,13 @@
 //! `_core.Records`: the contents of a shard's records, for `gristmill inspect`.
 
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::prelude::*;
 
 use super::error::guarded;
+use super::signals::interruptible;
 use crate::error::Result;
 use crate::read::{Member, ReadOptions, Shard, ShardReader};
 
@@ -13,6 +15,7 @@ use crate::read::{Member, ReadOptions, Shard, ShardReader};
 #[pyclass(frozen, module = "gristmill._core")]
 pub struct Records {
     reader: Mutex<ShardReader>,
+    stop: Arc<AtomicBool>,
 }
 
 /// Key, kind and characters of a member.
@@ -25,8 +28,9 @@ impl Records {
         let shard = Shard { path: path.into(), size };
         let options =
             Arc::new(ReadOptions { folder: PathBuf::new(), text_field: String::new(), max_document_bytes });
-        let reader = guarded(py, || ShardReader::open(&shard, &options, &Arc::default()))?;
-        Ok(Self { reader: Mutex::new(reader) })
+        let stop = Arc::default();
+        let reader = guarded(py, || ShardReader::open(&shard, &options, &stop))?;
+        Ok(Self { reader: Mutex::new(reader), stop })
     }
 
     /// The members of the next record, or None at the end.
@@ -49,6 +53,7 @@ impl Records {
         py: Python<'_>,
         work: impl Send + FnOnce(&mut ShardReader) -> Result<T>,
     ) -> PyResult<T> {
-        Ok(guarded(py, || work(&mut self.reader.lock().unwrap_or_else(PoisonError::into_inner)))?)
+        let reader = || self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        interruptible(py, &self.stop, || work(&mut reader()))
     }
 }
