@@ -2,10 +2,11 @@
 
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 use crate::error::{Error, Result};
 use crate::memory::{CacheLine, CacheLines, LARGE_PAGE};
+use crate::sync::lock_unless_forked;
 
 /// Alignment of every array in bytes: a cache line, and what JAX requires of memory it can use in place on CPU.
 const ALIGNMENT: usize = 64;
@@ -128,7 +129,7 @@ impl Pool {
 
     /// A buffer that nobody else holds: an idle one, or else a new one if there is memory for it.
     pub fn get(&self) -> Result<Buffer> {
-        let idle = self.idle().and_then(|mut idle| idle.pop());
+        let idle = lock_unless_forked(&self.idle).and_then(|mut idle| idle.pop());
         idle.or_else(|| Buffer::new(self.shape.items()?)).ok_or_else(|| {
             let Shape { arrays, rows, length, entries } = self.shape;
             // In floating point: the number of items may be too large for an integer.
@@ -143,17 +144,11 @@ impl Pool {
     }
 
     fn put(&self, buffer: Buffer) {
-        if let Some(mut idle) = self.idle()
+        if let Some(mut idle) = lock_unless_forked(&self.idle)
             && idle.len() < self.kept
         {
             idle.push(buffer);
         }
-    }
-
-    /// The idle buffers, unless another thread holds the lock. In a process that was forked while one did, the lock is
-    /// never released.
-    fn idle(&self) -> Option<MutexGuard<'_, Vec<Buffer>>> {
-        self.idle.try_lock().ok()
     }
 }
 

@@ -1,15 +1,17 @@
 //! Many texts at once, on several threads.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-use super::{EncodeWorker, Encoder, Ids};
+use super::results::Results;
+use super::{EncodeWorker, Encoder, Ids, Shared};
 use crate::error::{Error, Result, caught};
 
 /// The ids of texts one after another, and where each text's end.
-type Part = (Vec<u32>, Vec<usize>);
+type Part = (Ids, Vec<usize>);
 
 /// A thread looks after so many bytes of text whether it is still wanted.
 const LOOK_BYTES: usize = 64 << 10;
@@ -29,12 +31,14 @@ impl Encoder {
         mut is_interrupted: impl FnMut() -> bool,
     ) -> Result<Option<(Ids, Vec<i64>)>> {
         let shares = shares(texts, threads);
+        let Shared { results, parts, .. } = &*self.shared;
+        let of_share = if shares.len() == 1 { results } else { parts };
         // The first share that was given up: those behind it are not wanted, those before it may hold an earlier error.
         let given_up = AtomicUsize::new(usize::MAX);
         let encode = |number: usize, is_interrupted: &mut dyn FnMut() -> bool| {
             let (first, texts) = shares[number];
             let is_wanted = || given_up.load(Ordering::Relaxed) >= number && !is_interrupted();
-            let part = caught(|| self.encode_part(first, texts, is_wanted));
+            let part = caught(|| self.encode_part(first, texts, is_wanted, of_share));
             if !matches!(part, Ok(Some(_))) {
                 given_up.fetch_min(number, Ordering::Relaxed);
             }
@@ -66,35 +70,41 @@ impl Encoder {
             }
         })?;
         parts.sort_unstable_by_key(|(number, _)| *number);
-        let mut offsets: Vec<i64> = vec![0];
-        let mut ids = Vec::new();
+        let (mut offsets, mut all, mut count) = (vec![0], Vec::new(), 0);
         for (_, part) in parts {
-            let Some((part, ends)) = part? else { return Ok(None) };
-            offsets.extend(ends.iter().map(|end| (ids.len() + end) as i64));
-            if ids.is_empty() {
-                ids = part;
-            } else {
-                ids.extend_from_slice(&part);
-                self.shared.results.keep(part);
-            }
+            let Some((ids, ends)) = part? else { return Ok(None) };
+            offsets.extend(ends.iter().map(|end| (count + end) as i64));
+            count += ids.len();
+            all.push(ids);
         }
-        let bytes = texts.iter().map(|text| text.as_ref().len()).sum();
-        Ok(Some((self.shared.results.fitted(bytes, ids), offsets)))
+        let ids = match <[Ids; 1]>::try_from(all) {
+            Ok([ids]) => ids,
+            Err(several) => {
+                let mut ids = results.room(bytes_of(texts));
+                for part in several {
+                    ids.extend_from_slice(&part);
+                }
+                results.fitted(bytes_of(texts), ids)
+            }
+        };
+        Ok(Some((ids, offsets)))
     }
 
-    /// The ids of texts, of which the first has the number `first`; None if they are no longer wanted.
+    /// The ids of texts, of which the first has the number `first`, in memory of these results; None if they are no longer
+    /// wanted.
     fn encode_part<T: AsRef<str>>(
         &self,
         first: usize,
         texts: &[T],
         is_wanted: impl FnMut() -> bool,
+        results: &Arc<Results>,
     ) -> Result<Option<Part>> {
         let mut worker = self.worker();
-        let mut ids = self.shared.results.room(texts.iter().map(|text| text.as_ref().len()).sum());
+        let mut ids = results.room(bytes_of(texts));
         let mut ends = Vec::with_capacity(texts.len());
         let outcome = worker.encode_texts(first, texts, is_wanted, &mut ids, &mut ends);
         worker.release();
-        Ok(outcome?.then_some((ids, ends)))
+        Ok(outcome?.then(|| (results.fitted(bytes_of(texts), ids), ends)))
     }
 }
 
@@ -125,6 +135,10 @@ impl EncodeWorker {
     }
 }
 
+fn bytes_of<T: AsRef<str>>(texts: &[T]) -> usize {
+    texts.iter().map(|text| text.as_ref().len()).sum()
+}
+
 /// What is wrong with one text of a batch.
 fn in_batch(place: usize, error: Error) -> Error {
     match error {
@@ -138,8 +152,7 @@ fn in_batch(place: usize, error: Error) -> Error {
 fn shares<T: AsRef<str>>(texts: &[T], threads: usize) -> Vec<(usize, &[T])> {
     /// Encoding fewer bytes than this takes less time than starting a thread.
     const LEAST: usize = 16 << 10;
-    let bytes: usize = texts.iter().map(|text| text.as_ref().len()).sum();
-    let share = bytes.div_ceil(threads.max(1)).max(LEAST);
+    let share = bytes_of(texts).div_ceil(threads.max(1)).max(LEAST);
     let (mut shares, mut first, mut filled) = (Vec::new(), 0, 0);
     for (place, text) in texts.iter().enumerate() {
         if filled >= share && shares.len() + 1 < threads {

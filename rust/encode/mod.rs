@@ -30,10 +30,11 @@ mod utf8;
 mod vocab;
 
 use std::num::NonZero;
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use crate::error::{Error, Result};
+use crate::sync::lock_unless_forked;
 use fast::{FastEncoder, FastWorker};
 use file::TokenizerFile;
 pub use kernel::Kernel;
@@ -130,6 +131,8 @@ struct Shared {
     idle: Mutex<Vec<FastWorker>>,
     cores: usize,
     results: Arc<Results>,
+    /// The same for the shares of several threads of a batch.
+    parts: Arc<Results>,
 }
 
 enum Backend {
@@ -172,8 +175,8 @@ impl Encoder {
         };
         let idle = Mutex::new(backend.new_worker().into_iter().collect());
         let cores = thread::available_parallelism().map_or(1, NonZero::get);
-        let shared =
-            Shared { json: json.into(), options, backend, reason, idle, cores, results: Results::new() };
+        let (results, parts) = (Results::new(), Results::new());
+        let shared = Shared { json: json.into(), options, backend, reason, idle, cores, results, parts };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -288,7 +291,7 @@ impl Encoder {
 
     /// What one thread needs to encode.
     pub fn worker(&self) -> EncodeWorker {
-        let idle = self.shared.idle().and_then(|mut idle| idle.pop());
+        let idle = lock_unless_forked(&self.shared.idle).and_then(|mut idle| idle.pop());
         let fast = idle.or_else(|| self.shared.backend.new_worker());
         EncodeWorker { shared: Arc::clone(&self.shared), fast }
     }
@@ -310,24 +313,9 @@ impl EncodeWorker {
 }
 
 impl Shared {
-    /// The idle workers, if the lock can be taken. In a process that was forked while another thread held it, it is
-    /// never released.
-    fn idle(&self) -> Option<MutexGuard<'_, Vec<FastWorker>>> {
-        // The lock is held for a few instructions only.
-        const PATIENCE: usize = 1000;
-        for _ in 0..PATIENCE {
-            match self.idle.try_lock() {
-                Ok(idle) => return Some(idle),
-                Err(TryLockError::Poisoned(idle)) => return Some(idle.into_inner()),
-                Err(TryLockError::WouldBlock) => thread::yield_now(),
-            }
-        }
-        None
-    }
-
     /// Keeps a worker for later calls, if there are not yet as many as can run at once.
     fn keep(&self, mut worker: Option<FastWorker>) {
-        if let Some(mut idle) = self.idle()
+        if let Some(mut idle) = lock_unless_forked(&self.idle)
             && idle.len() < self.cores
         {
             idle.extend(worker.take());

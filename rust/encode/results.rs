@@ -7,7 +7,9 @@
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, Weak};
+
+use crate::sync::lock_unless_forked;
 
 /// Ids of texts. Their memory is used again when they are dropped.
 #[derive(Debug, Default)]
@@ -19,35 +21,38 @@ pub struct Ids {
 /// What an encoder's results had in common, and the memory of those that were dropped.
 #[derive(Debug)]
 pub struct Results {
-    /// The most ids for [`BYTES`] bytes of text, among recent texts. At first as many as nearly no text has: memory that
+    /// The most ids for [`DENSITY_BYTES`] bytes of text, among recent texts. At first as many as nearly no text has: memory that
     /// is not touched costs nothing.
     density: AtomicUsize,
     /// The oldest first.
     idle: Mutex<Vec<Vec<u32>>>,
 }
 
-const BYTES: usize = 1 << 10;
+const DENSITY_BYTES: usize = 1 << 10;
 
-/// Of shorter texts the number of ids varies more, and the C library keeps such small arrays itself.
-const LEAST: usize = 64 << 10;
+/// Of shorter texts the number of ids varies more.
+const LEAST_TEXT: usize = 64 << 10;
 
 /// How many times as large an array may be as what it needs to be: how dense texts are varies, and to make a new one
 /// takes longer than to leave some of an old one unused.
 const ROOMY: usize = 4;
 
+/// Smaller arrays are left to the C library.
+const LEAST_KEPT: usize = 64 << 10;
+
 /// The most bytes of memory that are kept.
-const KEPT: usize = 32 << 20;
+const MOST_KEPT: usize = 32 << 20;
 
 impl Results {
     pub fn new() -> Arc<Self> {
-        Arc::new(Self { density: AtomicUsize::new(BYTES), idle: Mutex::default() })
+        Arc::new(Self { density: AtomicUsize::new(DENSITY_BYTES), idle: Mutex::default() })
     }
 
     /// An array with room for the ids of so many bytes of most texts. Where there is no such room, it grows.
     pub fn room(&self, bytes: usize) -> Vec<u32> {
         let most = self.most(bytes);
-        if bytes >= LEAST
-            && let Some(mut idle) = self.idle()
+        if bytes >= LEAST_TEXT
+            && let Some(mut idle) = lock_unless_forked(&self.idle)
         {
             let rooms = idle.iter().map(Vec::capacity).enumerate();
             let fitting = rooms.filter(|(_, room)| (most..=most.saturating_mul(ROOMY)).contains(room));
@@ -62,9 +67,9 @@ impl Results {
 
     /// The ids of so many bytes, in an array that is not much larger than recent texts needed.
     pub fn fitted(self: &Arc<Self>, bytes: usize, mut ids: Vec<u32>) -> Ids {
-        if bytes >= LEAST {
+        if bytes >= LEAST_TEXT {
             let before = self.density.load(Ordering::Relaxed);
-            let density = ids.len() / (bytes / BYTES);
+            let density = ids.len() / (bytes / DENSITY_BYTES);
             self.density.store(density.max(before - before / 8), Ordering::Relaxed);
         }
         let most = self.most(bytes).max(ids.len());
@@ -76,29 +81,23 @@ impl Results {
 
     /// How many ids so many bytes of recent texts had at most.
     fn most(&self, bytes: usize) -> usize {
-        bytes.saturating_mul(self.density.load(Ordering::Relaxed)) / BYTES
+        bytes.saturating_mul(self.density.load(Ordering::Relaxed)) / DENSITY_BYTES
     }
 
     /// Keeps the memory of some ids.
-    pub fn keep(&self, mut ids: Vec<u32>) {
+    fn keep(&self, mut ids: Vec<u32>) {
         let bytes = |ids: &Vec<u32>| ids.capacity() * size_of::<u32>();
-        if !(LEAST..=KEPT).contains(&bytes(&ids)) {
+        if !(LEAST_KEPT..=MOST_KEPT).contains(&bytes(&ids)) {
             return;
         }
         ids.clear();
-        if let Some(mut idle) = self.idle() {
+        if let Some(mut idle) = lock_unless_forked(&self.idle) {
             idle.push(ids);
             let mut kept: usize = idle.iter().map(bytes).sum();
-            while kept > KEPT {
+            while kept > MOST_KEPT {
                 kept -= bytes(&idle.remove(0));
             }
         }
-    }
-
-    /// What is kept, unless another thread holds the lock. In a process that was forked while one did, the lock is never
-    /// released.
-    fn idle(&self) -> Option<MutexGuard<'_, Vec<Vec<u32>>>> {
-        self.idle.try_lock().ok()
     }
 }
 
@@ -170,7 +169,7 @@ mod tests {
     #[test]
     fn memory_is_used_again_if_it_fits() {
         let results = after_texts();
-        results.idle().unwrap().clear();
+        results.idle.lock().unwrap().clear();
         let ids = results.fitted(TEXT, vec![7; TEXT / 4]);
         let place = ids.as_ptr().addr();
         let place_of_room = |bytes| {
@@ -189,28 +188,20 @@ mod tests {
     #[test]
     fn no_more_is_kept_than_the_bound() {
         let results = Results::new();
-        let kept = || results.idle().unwrap().iter().map(Vec::capacity).collect::<Vec<_>>();
-        let part = KEPT / size_of::<u32>() / 4;
+        let kept = || results.idle.lock().unwrap().iter().map(Vec::capacity).collect::<Vec<_>>();
+        let part = MOST_KEPT / size_of::<u32>() / 4;
         (0..4).for_each(|_| results.keep(Vec::with_capacity(part)));
         assert_eq!(kept(), [part; 4]);
         results.keep(Vec::with_capacity(part + 1));
         assert_eq!(kept(), [part, part, part + 1], "the oldest are freed");
-        results.keep(Vec::with_capacity(KEPT));
+        results.keep(Vec::with_capacity(MOST_KEPT));
         results.keep(Vec::with_capacity(10));
         assert_eq!(kept(), [part, part, part + 1], "neither too large nor too small ones are kept");
         // In a forked child, a lock may be held by a thread that does not exist.
-        let held = results.idle();
+        let held = results.idle.lock().unwrap();
         results.keep(Vec::with_capacity(part));
         assert!(results.room(TEXT).capacity() > 0);
         drop(held);
         assert_eq!(kept().len(), 3);
-    }
-
-    #[test]
-    fn ids_outlive_their_encoder() {
-        let results = Results::new();
-        let ids = results.fitted(TEXT, vec![7; TEXT / 4]);
-        drop(results);
-        assert_eq!(ids.len(), TEXT / 4);
     }
 }
