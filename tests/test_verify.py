@@ -287,9 +287,11 @@ def test_what_a_note_says_is_pending_must_be_ids_of_each_lane(tmp_path, pack, ca
     for pending, message in [
         ([], number),
         (was["pending"][1:], number),
-        ([[2**31]] * lanes, number),
-        ([["a"]] * lanes, kind),
-        ([1] * lanes, kind),
+        (["AAAAgA=="] * lanes, number),  # -2**31
+        (["AAAA"] * lanes, number),
+        (["not base 64"] * lanes, number),
+        (["é"] * lanes, number),
+        ([[1]] * lanes, kind),
     ]:
         note.write_text(json.dumps({**was, "pending": pending}))
         code, said = verified(capsys, tmp_path, "--part", 1)

@@ -79,7 +79,9 @@ class Reporter:
         if new > 0:  # fewer than before: an element was taken back
             self._listed, entries = of._left_out(self._listed)
             records = _table.counted(new, "record was", "records were")
-            _LOG.warning("%s left out, %s in all%s", records, f"{all_now:,}", _first(entries))
+            lost = _table.counted(stats["lost_shards"], "shard")
+            unread = f", {lost} not read to the end" if stats["lost_shards"] else ""
+            _LOG.warning("%s left out, %s in all%s%s", records, f"{all_now:,}", unread, _first(entries))
         if stats["dropped_tokens"] and not self._has_told_of_truncation:
             self._has_told_of_truncation = True
             dropped = stats["dropped_tokens"]

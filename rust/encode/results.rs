@@ -67,14 +67,17 @@ impl Results {
 
     /// The ids of so many bytes, in an array that is not much larger than recent texts needed.
     pub fn fitted(self: &Arc<Self>, bytes: usize, mut ids: Vec<u32>) -> Ids {
-        if bytes >= LEAST_TEXT {
+        if bytes < LEAST_TEXT {
+            // Who has many short texts may keep their ids, and what is too much would be most of it.
+            ids.shrink_to_fit();
+        } else {
             let before = self.density.load(Ordering::Relaxed);
             let density = ids.len() / (bytes / DENSITY_BYTES);
             self.density.store(density.max(before - before / 8), Ordering::Relaxed);
-        }
-        let most = self.most(bytes).max(ids.len());
-        if ids.capacity() / ROOMY > most {
-            ids.shrink_to(most + most / 8);
+            let most = self.most(bytes).max(ids.len());
+            if ids.capacity() / ROOMY > most {
+                ids.shrink_to(most + most / 8);
+            }
         }
         Ids { ids, home: Arc::downgrade(self) }
     }
@@ -164,6 +167,9 @@ mod tests {
         };
         assert_eq!(of_capacity(TEXT), TEXT);
         assert!((TEXT / 4..TEXT / 3).contains(&of_capacity(2 * TEXT)));
+        let mut few = results.room(1000);
+        few.push(7);
+        assert_eq!(results.fitted(1000, few).ids.capacity(), 1, "many short texts may be kept");
     }
 
     #[test]

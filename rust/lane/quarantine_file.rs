@@ -137,18 +137,19 @@ fn read_known(file: &File, stream: &str, lanes: &[(usize, u64)]) -> io::Result<(
     }
     let listed: HashMap<usize, u64> = lanes.iter().copied().collect();
     let other = || Err(io::Error::other("it holds something else than quarantined records"));
-    let (mut known, mut line, mut is_torn, mut is_first) = (HashSet::new(), Vec::new(), false, true);
+    let (mut known, mut line) = (HashSet::new(), Vec::new());
+    let (mut is_torn, mut has_lines, mut has_entries) = (false, false, false);
     let mut reader = BufReader::new(file);
     // A mistyped path must neither corrupt other data nor make this read an endless line.
-    if reader.fill_buf()?.iter().zip(HEAD).any(|(found, expected)| found != expected) {
+    let first_line = reader.fill_buf()?.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    if first_line.iter().zip(HEAD).any(|(found, expected)| found != expected) {
         return other();
     }
     while reader.read_until(b'\n', &mut line)? > 0 {
         is_torn = line.pop_if(|last| *last == b'\n').is_none();
         let entry = serde_json::from_slice::<Known>(&line).ok();
-        if std::mem::take(&mut is_first) && entry.is_none() && !is_torn {
-            return other();
-        }
+        has_lines |= !is_torn;
+        has_entries |= entry.is_some();
         let is_ahead = entry.is_some_and(|entry| {
             entry.stream == stream && listed.get(&entry.lane).is_some_and(|before| entry.number > *before)
         });
@@ -156,6 +157,10 @@ fn read_known(file: &File, stream: &str, lanes: &[(usize, u64)]) -> io::Result<(
             known.insert(hash(&line));
         }
         line.clear();
+    }
+    // Lines that were torn are followed by an entry, or by one that is torn as well.
+    if has_lines && !has_entries && !is_torn {
+        return other();
     }
     Ok((known, is_torn))
 }
@@ -275,6 +280,9 @@ mod tests {
             QuarantineFile::open(&config1, &[(0, 0)]).unwrap().append(0, 1, 0, &entry(1)).unwrap();
             let text = std::fs::read(&config1.path).unwrap();
             assert_eq!(text, [&whole[..cut], b"\n", &whole[..]].concat());
+            let again = QuarantineFile::open(&config1, &[(0, 0)]).unwrap();
+            again.append(0, 1, 0, &entry(1)).unwrap();
+            assert_eq!(std::fs::read(&config1.path).unwrap(), text);
         }
         // Another process was just writing the line, and has since written the rest of it.
         std::fs::write(&config1.path, &whole[..9]).unwrap();
@@ -312,11 +320,14 @@ mod tests {
         std::fs::write(&shard, "{\"text\": \"a\"}\n").unwrap();
         let state = folder.path().join("state.json");
         std::fs::write(&state, "{\"version\": 1}").unwrap();
+        let of_another = folder.path().join("of_another.jsonl");
+        std::fs::write(&of_another, "{\"shard\":\"a\",\"size\":1}\n{\"shard\":\"b\",\"size\":2}\n").unwrap();
         for (path, reason) in [
             ("/dev/full", "expected a regular file"),
             (shard.to_str().unwrap(), "it holds something else than quarantined records"),
             // No newline at its end either: it is not a truncated entry.
             (state.to_str().unwrap(), "it holds something else than quarantined records"),
+            (of_another.to_str().unwrap(), "it holds something else than quarantined records"),
             ("/nowhere/q.jsonl", "No such file or directory"),
         ] {
             let config = QuarantineFileConfig { path: path.into(), stream: "s".into() };

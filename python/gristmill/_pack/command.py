@@ -9,7 +9,7 @@ import click
 from gristmill import _options, _table
 from gristmill._encoder import SpecialTokensInText
 from gristmill._manifest import sizes_by_path
-from gristmill._output import as_json_option, importing, print_json
+from gristmill._output import as_json_option, importing, notice, print_json
 from gristmill._pack.formats import FORMATS
 from gristmill._pack.forms import Source
 
@@ -106,7 +106,11 @@ def pack(
         "special_tokens_in_text": special_tokens_in_text,
         "arguments": arguments,
     }
-    found = run(dataset, output, fields=fields, file_format=file_format, rows_per_file=rows_per_file, source=source)
+    try:
+        found = run(dataset, output, fields=fields, file_format=file_format, rows_per_file=rows_per_file, source=source)
+    except (KeyboardInterrupt, SystemExit):
+        notice("stopped: the same command goes on after the last finished part")
+        raise
     if as_json:
         print_json(found)
         return

@@ -108,7 +108,10 @@ def holds(found: dict[str, Any], sequence_length: int) -> str:
 def of_the_source(found: dict[str, Any]) -> str:
     """What became of the shards' records, in words."""
     dropped = f"{counted(found['dropped_tokens'], 'token')} dropped by truncation"
-    return f"{counted(found['documents'], 'document')}, {dropped}, {counted(found['quarantined'], 'record')} left out"
+    left_out = f"{counted(found['quarantined'], 'record')} left out"
+    if lost := found["lost_shards"]:
+        left_out += f", {counted(lost, 'shard')} not read to the end"
+    return f"{counted(found['documents'], 'document')}, {dropped}, {left_out}"
 
 
 def _first(packed: folder.Folder, parts: list[Part]) -> dict[str, Any] | None:

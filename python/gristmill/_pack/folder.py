@@ -25,7 +25,7 @@ INDEX = "index.json"
 PART = "part-"
 _PART_FILE = re.compile(PART + r"(\d{5,})\.")
 QUARANTINE = "quarantine.jsonl"
-VERSION = 2
+VERSION = 3
 # What the fingerprint of another stream says already, or brings with it.
 _OF_STREAM = frozenset({"dtype", "fields", "sequence_length", "own_lanes", "fingerprint"})
 _AT_THE_END = ("complete", "totals", "parts")
@@ -151,6 +151,7 @@ class Folder:
                     f"the files {', '.join(note['files']) or 'none'}; bring the right one back, or remove it and all "
                     "later notes to have these parts written again"
                 )
+            self._check_same_stream(note)
             if are_whole and (changed := self.wrong_size(note["files"])):
                 raise DamagedError(
                     f"{self.path}: {changed}: bring it back, or remove {self.note_path(len(found)).name} and all later "
@@ -166,6 +167,19 @@ class Folder:
                 "back, or remove all later notes to have these parts written again"
             )
         return found
+
+    def _check_same_stream(self, note: Note) -> None:
+        """Checks that the stream of a note can have gone on as that of the index, which says it for all parts."""
+        try:
+            behind = _state.check(note["state"])
+        except GristmillError as error:
+            raise self.damaged_note(note["number"], str(error)) from None
+        of_note, of_index = behind["fingerprint"], self.index["fingerprint"]
+        if different := _fingerprint.hindrances(of_note, of_index, _state.has_left_out(behind)):
+            raise DamagedError(
+                f"{self.note_path(note['number'])} and {INDEX} are not of the same stream: {different}; one of them was "
+                "changed: bring it back, or pack again into another folder"
+            )
 
     @property
     def _format(self) -> Format:

@@ -7,7 +7,7 @@ from gristmill._encoder import SpecialTokensInText
 from gristmill._state import State
 
 # What is counted of the stream: between the starts of a part and of the next.
-Counted = Literal["documents", "tokens", "dropped_tokens", "quarantined"]
+Counted = Literal["documents", "tokens", "dropped_tokens", "quarantined", "lost_shards"]
 COUNTED: tuple[Counted, ...] = get_args(Counted)
 
 
@@ -18,6 +18,7 @@ class Counts(TypedDict):
     tokens: int
     dropped_tokens: int
     quarantined: int
+    lost_shards: int
 
 
 def total(counts: Iterable[Counts]) -> Counts:
@@ -46,12 +47,12 @@ class Note(Part):
     Attributes:
       number: of the part.
       state: of the stream after it.
-      pending: the ids of documents that have begun in it and go on, by lane.
+      pending: documents that have begun in it and go on, by lane, see `Unit.pending`.
     """
 
     number: int
     state: State
-    pending: list[list[int]]
+    pending: list[str]
 
 
 class Source(TypedDict):

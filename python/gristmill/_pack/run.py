@@ -206,7 +206,7 @@ class _Part:
         """Closes the files; without a note they do not count."""
         self._writer.close()
 
-    def finish(self, counts: Counts, state: _state.State, pending: list[list[int]]) -> Part:
+    def finish(self, counts: Counts, state: _state.State, pending: list[str]) -> Part:
         """Completes the files, and at last writes the note that makes them count."""
         self.close()
         for path in self._writer.paths:
@@ -248,4 +248,4 @@ class _Shown(Progress):
             done += min(place["byte"] // _USUAL_RATIO, sum(shards[place["shard"] : place["shard"] + 1]))
         stats = iterator.stats()
         rate = (stats["tokens"] - self._tokens) / max(now - self._start, 1e-9)
-        self.show(done, f"{rate / 1e6:.2f} M tokens/s, {stats['rows']:,} rows")
+        self.show(done, f"{rate / 1e6:.2f} M tokens/s, {stats['tokens']:,} tokens")

@@ -7,6 +7,8 @@ Rows of nothing but padding, which lanes give that end before others, are left o
 order has no step to fill.
 """
 
+import base64
+import binascii
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -26,6 +28,7 @@ IS_TOKEN = {"maxtext": "inputs_segmentation", "grain": "tokens_segment_ids", "hf
 Items: TypeAlias = "npt.NDArray[Any] | Sequence[npt.NDArray[Any]]"
 
 _NONE: npt.NDArray[np.int32] = np.zeros(0, np.int32)
+_PENDING = "<i4"
 
 
 class Unit(Protocol):
@@ -43,10 +46,13 @@ class Unit(Protocol):
     def take(self, batch: "Element") -> Items:
         """The items that end in a batch."""
 
-    def pending(self) -> list[list[int]]:
-        """Of each lane, the ids of the item whose end is still to come."""
+    def pending(self) -> list[str]:
+        """Of each lane, the item whose end is still to come: its ids as little-endian int32, in base 64.
 
-    def set_pending(self, pending: list[list[int]]) -> None:
+        Lanes may be far into long documents. As numbers, these take many times as long to write, read and check.
+        """
+
+    def set_pending(self, pending: list[str]) -> None:
         """Goes on with what was pending elsewhere.
 
         Raises:
@@ -73,13 +79,13 @@ class Rows:
         rows: npt.NDArray[np.int32] = np.stack([batch[name] for name in self._fields], axis=1)[kept]
         return rows
 
-    def pending(self) -> list[list[int]]:
+    def pending(self) -> list[str]:
         """There is none."""
         return []
 
-    def set_pending(self, pending: list[list[int]]) -> None:
+    def set_pending(self, pending: list[str]) -> None:
         """There is none."""
-        _check_pending(pending, 0)
+        _ids_of(pending, 0)
 
 
 class Documents:
@@ -113,17 +119,21 @@ class Documents:
             self._started[lane].append(rest.copy())
         return documents
 
-    def pending(self) -> list[list[int]]:
+    def pending(self) -> list[str]:
         """Of each lane, the start of a document."""
-        return [np.concatenate([_NONE, *pieces]).tolist() for pieces in self._started]
+        started = (np.concatenate([_NONE, *pieces]) for pieces in self._started)
+        return [base64.b64encode(ids.astype(_PENDING).tobytes()).decode() for ids in started]
 
-    def set_pending(self, pending: list[list[int]]) -> None:
+    def set_pending(self, pending: list[str]) -> None:
         """Of each lane, the start of a document."""
-        _check_pending(pending, len(self._started))
-        self._started = [[np.array(ids, np.int32)] for ids in pending]
+        self._started = [[ids] for ids in _ids_of(pending, len(self._started))]
 
 
-def _check_pending(pending: list[list[int]], lanes: int) -> None:
-    are_ids = all(0 <= token_id < 2**31 for ids in pending for token_id in ids)
-    if len(pending) != lanes or not are_ids:
+def _ids_of(pending: list[str], lanes: int) -> list[npt.NDArray[np.int32]]:
+    try:
+        started = [np.frombuffer(base64.b64decode(ids, validate=True), _PENDING).astype(np.int32) for ids in pending]
+    except (binascii.Error, ValueError):
+        started = []
+    if len(started) != lanes or any(ids.min(initial=0) < 0 for ids in started):
         raise GristmillError(f"expected the ids of a started document for each of {lanes} lanes as what is pending")
+    return started
