@@ -507,6 +507,30 @@ def test_what_truncation_drops_is_counted_and_shown(tmp_path, tokenizer_file, ca
     assert found["first"]["ids"] == first[found["fields"].index("inputs")][:length].tolist()
 
 
+def test_shards_that_end_early_are_told_from_records(tmp_path, tokenizer_file, capsys, caplog):
+    whole = gzip.compress("\n".join(json.dumps({"text": f"document {n}"}) for n in range(100)).encode())
+    (tmp_path / "a.jsonl.gz").write_bytes(whole)
+    (tmp_path / "b.jsonl.gz").write_bytes(whole[:-40])
+    command = ["pack", tmp_path / "*.gz", "--tokenizer", tokenizer_file, "--output", tmp_path / "packed"]
+    command += ["--on-error", "quarantine", "--max-error-rate", "1", "--sequence-length", "16", "--lanes", 1]
+    code, found = checked(capsys, *command)
+    assert (code, found["quarantined"], found["lost_shards"]) == (0, 1, 1)
+    assert "1 record was left out, 1 in all, 1 shard not read to the end; the first" in caplog.text
+    assert _cli.run(list(map(str, command))) == 0
+    assert "1 record left out, 1 shard not read to the end\n" in capsys.readouterr().out
+    assert checked(capsys, "inspect", tmp_path / "packed")[1]["lost_shards"] == 1
+    assert checked(capsys, "verify", tmp_path / "packed")[0] == 0
+
+
+def test_an_interrupt_says_how_to_go_on(tmp_path, packing, capsys, monkeypatch):
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Documents, "take", interrupted)
+    assert _cli.run(packing(tmp_path, "--format", "megatron")) == 130
+    assert "stopped: the same command goes on after the last finished part\n" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("rows", [0, 100])
 def test_records_left_out_behind_the_last_row_are_counted(tmp_path, tokenizer_file, capsys, rows):
     sound = [json.dumps({"text": "sound"})] * rows

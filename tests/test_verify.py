@@ -276,6 +276,18 @@ def test_a_note_s_state_that_is_none_is_named(tmp_path, pack, capsys):
     assert said.endswith(f"; {REMEDY_OF_NOTE}")
 
 
+@pytest.mark.parametrize("damaged", ["part-00000.json", "index.json"])
+def test_a_note_and_an_index_of_different_streams_are_damage(tmp_path, pack, packing, capsys, damaged):
+    pack(tmp_path)
+    path = tmp_path / damaged
+    path.write_text(path.read_text().replace(" lanes=", " lanez="))
+    for options in ((), ("--part", 1)):
+        code, said = verified(capsys, tmp_path, *options)
+        assert (code, "part-00000.json and index.json are not of the same stream: lanes was" in said) == (3, True)
+    assert _cli.run(packing(tmp_path)) == 1
+    assert "are not of the same stream: lanes was" in capsys.readouterr().err
+
+
 def test_what_a_note_says_is_pending_must_be_ids_of_each_lane(tmp_path, pack, capsys):
     pack(tmp_path, "--format", "megatron", "--rows-per-file", 20)
     note = tmp_path / "part-00000.json"
