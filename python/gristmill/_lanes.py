@@ -27,14 +27,14 @@ def count(lanes: int | None, batch_size: int | None, shards: int) -> int:
     lanes = _arguments.integer("lanes", lanes, 1, _LARGEST, ", or None")
     if lanes > shards:
         raise ArgumentError(
-            f"lanes={lanes}: expected at most {shards}, as many as there are shards: a lane needs at least one; use "
-            f"one of {listed(n for n in range(1, shards + 1) if (batch_size or 0) % n == 0)}"
+            f"lanes={lanes}: expected at most {shards}, as many as there are shards: a lane needs at least one; "
+            f"{_advice(n for n in range(1, shards + 1) if (batch_size or 0) % n == 0)}"
         )
     if batch_size is not None and batch_size % lanes:
         raise ArgumentError(
             f"lanes={lanes}: each lane gives the same number of rows of a batch, so lanes must divide "
-            f"batch_size={batch_size}; use one of "
-            f"{listed(n for n in range(1, shards + 1) if batch_size % n == 0)}"
+            f"batch_size={batch_size}; "
+            f"{_advice(n for n in range(1, shards + 1) if batch_size % n == 0)}"
         )
     return lanes
 
@@ -49,11 +49,16 @@ def of_host(lanes: int, shard_index: int, shard_count: int) -> list[int]:
     shard_index = _arguments.integer("shard_index", shard_index, 0, shard_count - 1)
     if lanes % shard_count:
         raise ArgumentError(
-            f"shard_count={shard_count}: a host gives whole lanes, so it must divide lanes={lanes}; use one of "
-            f"{listed(n for n in range(1, lanes + 1) if lanes % n == 0)}"
+            f"shard_count={shard_count}: a host gives whole lanes, so it must divide lanes={lanes}; "
+            f"{_advice(n for n in range(1, lanes + 1) if lanes % n == 0)}"
         )
     own = lanes // shard_count
     return list(range(shard_index * own, (shard_index + 1) * own))
+
+
+def _advice(allowed: Iterable[int]) -> str:
+    first, *others = allowed
+    return f"use one of {listed([first, *others])}" if others else f"use {first}"
 
 
 def listed(numbers: Iterable[int]) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 from gristmill import _fingerprint, _inspect, _lanes, _options, _state, _table
 from gristmill._dataset import PackedDataset
 from gristmill._encoder import Encoder, SpecialTokensInText
-from gristmill._errors import ArgumentError, ArgumentTypeError, GristmillError, StateError
+from gristmill._errors import ArgumentError, GristmillError, StateError, reworded
 from gristmill._iterator import Element, PackedDatasetIterator
 from gristmill._progress import Progress
 from gristmill._settings import PROVENANCE
@@ -142,9 +142,7 @@ def _naming_set() -> Iterator[None]:
     try:
         yield
     except GristmillError as error:
-        is_wrong_usage = isinstance(error, (ArgumentError, ArgumentTypeError))
-        kind = ArgumentError if is_wrong_usage else GristmillError
-        raise kind(_options.in_settings(str(error), _ARGUMENTS - _SET_ALREADY)) from error
+        raise reworded(error, _options.in_settings(str(error), _ARGUMENTS - _SET_ALREADY)) from error
 
 
 def _from_fingerprint(fingerprint: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 import click
 
 from gristmill import _arguments, _core, _diagnosis, _hub
-from gristmill._errors import ArgumentError, ArgumentTypeError, GristmillError, MissingTokenizerError
+from gristmill._errors import GristmillError, MissingTokenizerError, reworded
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -145,9 +145,7 @@ def dataset_options(*names: str, **defaults: Any) -> Callable[[Command], Command
             try:
                 return wrapped(*args, **kwargs)
             except GristmillError as error:
-                is_wrong_usage = isinstance(error, (ArgumentError, ArgumentTypeError))
-                kind = ArgumentError if is_wrong_usage else GristmillError
-                raise kind(in_options(str(error), added)) from error
+                raise reworded(error, in_options(str(error), added)) from error
 
         for name in reversed(added):
             kind, default, text = TABLE[name]

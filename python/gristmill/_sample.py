@@ -78,7 +78,9 @@ def prepare(folder: Path, megabytes: float) -> Sample:
         with files.locked(folder, waits=True):
             return _found(folder, wanted) or _write(folder, megabytes, wanted)
     except OSError as error:
-        raise GristmillError(f"cannot write sample text into {str(folder)!r}: {error}") from error
+        raise GristmillError(
+            f"cannot write sample text into {str(folder)!r}: {error.strerror or error}; name another folder"
+        ) from error
 
 
 def default_folder() -> Path:
@@ -123,7 +125,9 @@ def keep_tokenizer(folder: Path) -> Path:
                     shutil.copyfile(source / name, files.unfinished(kept / name))
                     files.finish(kept / name)
     except OSError as error:
-        raise GristmillError(f"cannot write the tokenizer into {str(kept)!r}: {error}") from error
+        raise GristmillError(
+            f"cannot write the tokenizer into {str(kept)!r}: {error.strerror or error}; name another folder"
+        ) from error
     return kept / "tokenizer.json"
 
 

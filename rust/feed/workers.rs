@@ -49,7 +49,8 @@ struct Shared {
     stop: Arc<AtomicBool>,
 }
 
-/// A lane's two ends. The schedule admits one worker at a time to each, so the locks never block.
+/// A lane's two ends. The schedule admits one worker at a time to each, so the locks block only who asks where a lane
+/// is.
 struct LaneEnds {
     source: Mutex<Source>,
     packing: Mutex<PackingEnd>,

@@ -107,8 +107,8 @@ impl Encoder {
         Ok((as_array(py, ids)?, PyArray1::from_vec(py, offsets)))
     }
 
-    fn decode(&self, py: Python<'_>, ids: PyReadonlyArray1<'_, i64>) -> PyResult<String> {
-        let ids: Vec<u32> = ids.as_array().iter().map(|&id| u32::try_from(id).unwrap_or(u32::MAX)).collect();
+    fn decode(&self, py: Python<'_>, ids: PyReadonlyArray1<'_, u32>) -> PyResult<String> {
+        let ids = ids.as_array().to_vec();
         Ok(guarded(py, || self.inner.decode(&ids))?)
     }
 

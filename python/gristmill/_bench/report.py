@@ -55,7 +55,7 @@ def _threads(result: dict[str, Any], entry: dict[str, Any]) -> str:
             )
         )
     lines = [
-        f"{count} {'thread' if count == 1 else 'threads'}",
+        _table.counted(count, "thread"),
         _table.columns(rows, right=range(1, 7)),
     ]
     if count != fewest:

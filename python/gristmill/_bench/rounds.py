@@ -14,6 +14,7 @@ from gristmill._bench.contenders import CONTENDERS, Job, Work
 from gristmill._bench.run import in_child
 from gristmill._errors import GristmillError
 from gristmill._progress import Progress
+from gristmill._table import counted
 
 OURS = "gristmill"
 # By the clock, and by the processor: the latter is steadier where other programs run.
@@ -105,7 +106,7 @@ def _round(
     for place, name in enumerate(order):
         if name in failed:
             continue
-        progress.show(done + place, f"{name}, {job.threads} threads")
+        progress.show(done + place, f"{name}, {counted(job.threads, 'thread')}")
         try:
             results[name] = in_child(name, job, count=count)
         except GristmillError as error:

@@ -177,8 +177,8 @@ class Folder:
         of_note, of_index = behind["fingerprint"], self.index["fingerprint"]
         if different := _fingerprint.hindrances(of_note, of_index, _state.has_left_out(behind)):
             raise DamagedError(
-                f"{self.note_path(note['number'])} and {INDEX} are not of the same stream: {different}; one of them was "
-                "changed: bring it back, or pack again into another folder"
+                f"{self.note_path(note['number'])} and {INDEX} are not of the same stream: {different}; one of them "
+                "was changed: bring it back, or pack again into another folder"
             )
 
     @property

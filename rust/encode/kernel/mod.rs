@@ -67,7 +67,7 @@ impl Kernel {
 pub struct Plain;
 
 /// Permission to use the instructions of that kernel: having one proves that the processor has them, since only
-/// [`Kernel::detect`] creates one.
+/// [`Kernel::detect`] creates one, from which [`Kernel::all`] derives others.
 #[cfg(target_arch = "x86_64")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Avx2 {
