@@ -1,7 +1,7 @@
 """`gristmill verify`: packed files against their source, encoded again by the reference engine."""
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -142,16 +142,17 @@ def _first_difference(
         unit = make_unit(dataset, folder.index)
         if only:
             go_behind(folder, parts[:only], iterator, unit)
-        batches = _shown(iterator, progress)
+        comparison = _Comparison(folder, dataset, iterator, unit, progress)
         for number in chosen:
+            files = {"files": list(parts[number]["files"])}
             try:
-                difference = _part_difference(folder, dataset, number, parts[number], iterator, batches, unit)
+                difference = comparison.of_part(number, parts[number])
             except DamagedError as error:
-                difference = {"files": list(parts[number]["files"]), "what": str(error)}
+                difference = {"what": str(error)}
             found["items"] += parts[number]["items"]
             found["parts"] += 1
             if difference is not None:
-                return difference
+                return {**files, **difference}
         if only is not None:
             return None
         if missing := folder.missing_notes(parts):
@@ -159,61 +160,73 @@ def _first_difference(
         if surplus := folder.surplus(parts):
             return {"what": f"{', '.join(surplus)}: in the folder, and of no part that the index lists; remove it"}
         if found["complete"]:
-            if next(iterator, None) is not None:
+            if not comparison.is_at_end():
                 return {"what": "the source has more rows than the files"}
             if wrong := _wrong_counts(folder.totals(parts), counts_of(iterator.stats())):
                 return {"what": f"{folder.path / INDEX}: {wrong}"}
     return None
 
 
-def _shown(iterator: PackedDatasetIterator, progress: Progress) -> Iterator[Element]:
-    """The batches of an iterator, with the progress through them."""
-    for done, batch in enumerate(iterator):
-        progress.show(done)
-        yield batch
+class _Comparison:
+    """Packed parts against the stream of their source, which is where the next of them begins."""
 
+    def __init__(
+        self, folder: Folder, dataset: PackedDataset, iterator: PackedDatasetIterator, unit: Unit, progress: Progress
+    ) -> None:
+        self._folder = folder
+        self._dataset = dataset
+        self._iterator = iterator
+        self._unit = unit
+        self._progress = progress
+        self._batches = 0
 
-def _part_difference(
-    folder: Folder,
-    dataset: PackedDataset,
-    number: int,
-    part: Part,
-    iterator: PackedDatasetIterator,
-    batches: Iterator[Element],
-    unit: Unit,
-) -> dict[str, Any] | None:
-    where = {"files": list(part["files"])}
-    packed = folder.read(number, part)
-    before = iterator.stats()
-    given = rows = 0
-    for _ in range(part["batches"]):
-        batch = next(batches, None)
-        if batch is None:
-            break
-        expected = unit.take(batch)
-        for item, (got, wanted) in enumerate(zip(packed[given : given + len(expected)], expected, strict=False)):
-            if not np.array_equal(got, wanted):
-                row, last = unit.places[item]
-                found = _difference(dataset, folder.index["fields"], got, wanted)
-                at = found.get("place", 0)
-                source = _source(dataset, batch[PROVENANCE][row], at if last is None else last)
-                if last is not None and source is not None:
-                    source["token"] = at
-                return {**where, "item": given + item, **found, "source": source}
-        given += len(expected)
-        rows += unit.rows
-    if given != len(packed):
-        return {**where, "what": f"the file holds {counted(len(packed), 'item')}, and the source gives {given:,} there"}
-    if rows < folder.index["rows_per_file"] and next(iterator, None) is not None:
-        return {**where, "what": f"the file ends after {counted(rows, 'row')}, and the source goes on"}
-    after = iterator.stats()
-    if wrong := _wrong_counts(part, counts_of(after, before)):
-        return {**where, "what": f"{folder.note_path(number).name}: {wrong}"}
-    note = folder.note(number)
-    state = {**iterator.get_state(), "fingerprint": note["state"].get("fingerprint")}  # where the policy may differ
-    if (note["state"], note["pending"]) != (state, unit.pending()):
-        raise folder.damaged_note(number, "its state is not the one that the source has after the part")
-    return None
+    def is_at_end(self) -> bool:
+        """Whether the stream has ended; takes a batch if it has not."""
+        return next(self._iterator, None) is None
+
+    def of_part(self, number: int, part: Part) -> dict[str, Any] | None:
+        """The first difference of the next part, if any.
+
+        Raises:
+          DamagedError: one of its files is damaged, or its note.
+        """
+        packed = self._folder.read(number, part)
+        before = self._iterator.stats()
+        given = rows = 0
+        for _ in range(part["batches"]):
+            self._progress.show(self._batches)
+            batch = next(self._iterator, None)
+            if batch is None:
+                break
+            self._batches += 1
+            expected = self._unit.take(batch)
+            for item, (got, wanted) in enumerate(zip(packed[given : given + len(expected)], expected, strict=False)):
+                if not np.array_equal(got, wanted):
+                    return {"item": given + item, **self._of_item(batch, item, got, wanted)}
+            given += len(expected)
+            rows += self._unit.rows
+        if given != len(packed):
+            return {"what": f"the file holds {counted(len(packed), 'item')}, and the source gives {given:,} there"}
+        if rows < self._folder.index["rows_per_file"] and not self.is_at_end():
+            return {"what": f"the file ends after {counted(rows, 'row')}, and the source goes on"}
+        if wrong := _wrong_counts(part, counts_of(self._iterator.stats(), before)):
+            return {"what": f"{self._folder.note_path(number).name}: {wrong}"}
+        note = self._folder.note(number)
+        # Of the fingerprint the policy may differ; that it is of this stream is known.
+        state = {**self._iterator.get_state(), "fingerprint": note["state"]["fingerprint"]}
+        if (note["state"], note["pending"]) != (state, self._unit.pending()):
+            raise self._folder.damaged_note(number, "its state is not the one that the source has after the part")
+        return None
+
+    def _of_item(self, batch: Element, item: int, got: Any, wanted: Any) -> dict[str, Any]:
+        """Where an item that ends in a batch differs, and the record that stands there."""
+        row, last = self._unit.places[item]
+        found = _difference(self._dataset, self._folder.index["fields"], got, wanted)
+        at = found.get("place", 0)
+        source = _source(self._dataset, batch[PROVENANCE][row], at if last is None else last)
+        if last is not None and source is not None:
+            source["token"] = at
+        return {**found, "source": source}
 
 
 def _wrong_counts(noted: Mapping[str, int] | Counts, given: Counts) -> str:
