@@ -306,22 +306,22 @@ PLANS = {
 SOURCE = {"shards": ["*.jsonl"], "tokenizer": "tokenizer.json", "arguments": {}, "sizes": {}}
 PACKED = {
     "npy": {
-        "index.json": "8fb11fc8bca565bc",
-        "part-00000.json": "d0a323bca76fa020",
+        "index.json": "a1de9d0535dc16c9",
+        "part-00000.json": "cbb9fedf0781b9a4",
         "part-00000.npy": "33d67e587970500b",
-        "part-00001.json": "09aeea438dd9162d",
+        "part-00001.json": "dd41bc95d3369047",
         "part-00001.npy": "e0bf6b7e1ce0247a",
-        "part-00002.json": "fb412547bef928c0",
+        "part-00002.json": "eebd3873f5b882cc",
         "part-00002.npy": "7fa0e3085bd723f6",
     },
     "megatron": {
-        "index.json": "5a3046594280c9ec",
+        "index.json": "a6abf0b3dfe7757c",
         "part-00000.bin": "30744f4d1fc2938c",
         "part-00000.idx": "92b1a50d823fcbad",
-        "part-00000.json": "80fe6dc694eadde7",
+        "part-00000.json": "7210ddd0eed5c638",
         "part-00001.bin": "5099c2317cbf8673",
         "part-00001.idx": "098b3f294565b253",
-        "part-00001.json": "1b2ba794682ac24e",
+        "part-00001.json": "95f7f60ca9b9feaa",
     },
 }
 

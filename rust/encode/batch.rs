@@ -90,8 +90,8 @@ impl Encoder {
         Ok(Some((ids, offsets)))
     }
 
-    /// The ids of texts, of which the first has the number `first`, in memory of these results; None if they are no longer
-    /// wanted.
+    /// The ids of texts, of which the first has the number `first`, in memory of these results; None if they are no
+    /// longer wanted.
     fn encode_part<T: AsRef<str>>(
         &self,
         first: usize,

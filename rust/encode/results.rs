@@ -21,8 +21,8 @@ pub struct Ids {
 /// What an encoder's results had in common, and the memory of those that were dropped.
 #[derive(Debug)]
 pub struct Results {
-    /// The most ids for [`DENSITY_BYTES`] bytes of text, among recent texts. At first as many as nearly no text has: memory that
-    /// is not touched costs nothing.
+    /// The most ids for [`DENSITY_BYTES`] bytes of text, among recent texts. At first as many as nearly no text has:
+    /// memory that is not touched costs nothing.
     density: AtomicUsize,
     /// The oldest first.
     idle: Mutex<Vec<Vec<u32>>>,
