@@ -242,7 +242,7 @@ class GlobalBatches(ClosableIterator, grain.DatasetIterator[GlobalBatch]):
             raise
         self._ahead = None
         self._told = replace(self._tell(_NOTHING_LISTED), quarantine=self._going_to.quarantine)
-        if self._going_to.counts:
+        if self._going_to.counts:  # an interrupt has taken a batch back
             self._reporter.rewound()
         else:
             self._reporter.restored(self)
