@@ -80,11 +80,12 @@ impl Encoder {
         let ids = match <[Ids; 1]>::try_from(all) {
             Ok([ids]) => ids,
             Err(several) => {
-                let mut ids = results.room(bytes_of(texts));
+                let bytes = bytes_of(texts);
+                let mut ids = results.room(bytes);
                 for part in several {
                     ids.extend_from_slice(&part);
                 }
-                results.fitted(bytes_of(texts), ids)
+                results.fitted(bytes, ids)
             }
         };
         Ok(Some((ids, offsets)))
@@ -99,12 +100,13 @@ impl Encoder {
         is_wanted: impl FnMut() -> bool,
         results: &Arc<Results>,
     ) -> Result<Option<Part>> {
+        let bytes = bytes_of(texts);
         let mut worker = self.worker();
-        let mut ids = results.room(bytes_of(texts));
+        let mut ids = results.room(bytes);
         let mut ends = Vec::with_capacity(texts.len());
         let outcome = worker.encode_texts(first, texts, is_wanted, &mut ids, &mut ends);
         worker.release();
-        Ok(outcome?.then(|| (results.fitted(bytes_of(texts), ids), ends)))
+        Ok(outcome?.then(|| (results.fitted(bytes, ids), ends)))
     }
 }
 

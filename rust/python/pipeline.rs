@@ -281,8 +281,8 @@ impl Pipeline {
         let rows: &[usize] = if row.is_some() { &[] } else { &[shape.rows] };
         let array = |offset, of_row: &[usize]| {
             let shape = [rows, of_row].concat();
-            // SAFETY: `Shape` puts each array inside the lease's memory, to which no Rust code refers until all loans of the
-            // lease are dropped.
+            // SAFETY: `Shape` puts each array inside the lease's memory, to which no Rust code refers until all loans of
+            // the lease are dropped.
             unsafe { Loan::array(&loan, start.add(offset), shape) }
         };
         let arrays = PyDict::new(py);

@@ -1,21 +1,37 @@
 //! `_core.Records`: the contents of a shard's records, for `gristmill inspect`.
 
+use std::io::{self, Read};
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::prelude::*;
 
 use super::error::guarded;
-use super::signals::interruptible;
+use super::signals::Signals;
 use crate::error::Result;
-use crate::read::{Member, ReadOptions, Shard, ShardReader};
+use crate::read::{Member, ReadOptions, Shard, ShardFile, ShardReader};
 
 /// Reads the records of a shard, by the same rules as a run.
 #[pyclass(frozen, module = "gristmill._core")]
 pub struct Records {
     reader: Mutex<ShardReader>,
+    signals: Arc<Mutex<Signals>>,
+}
+
+/// A shard's file whose reader stops when a signal's handler raises: it may read on for long where there are no records.
+struct Interruptible {
+    file: ShardFile,
+    signals: Arc<Mutex<Signals>>,
     stop: Arc<AtomicBool>,
+}
+
+impl Read for Interruptible {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let mut signals = self.signals.lock().unwrap_or_else(PoisonError::into_inner);
+        self.stop.store(signals.have_raised(), Ordering::Relaxed);
+        self.file.read(out)
+    }
 }
 
 /// Key, kind and characters of a member.
@@ -28,9 +44,13 @@ impl Records {
         let shard = Shard { path: path.into(), size };
         let options =
             Arc::new(ReadOptions { folder: PathBuf::new(), text_field: String::new(), max_document_bytes });
-        let stop = Arc::default();
-        let reader = guarded(py, || ShardReader::open(&shard, &options, &stop))?;
-        Ok(Self { reader: Mutex::new(reader), stop })
+        let signals = Arc::new(Mutex::new(Signals::new()));
+        let reader = guarded(py, || {
+            let (file, stop) = (ShardFile::open(&shard, &options.folder)?, Arc::default());
+            let source = Interruptible { file, signals: Arc::clone(&signals), stop: Arc::clone(&stop) };
+            Ok(ShardReader::from_source(&shard.path, Box::new(source), &options, &stop)?)
+        })?;
+        Ok(Self { reader: Mutex::new(reader), signals })
     }
 
     /// The members of the next record, or None at the end.
@@ -53,7 +73,12 @@ impl Records {
         py: Python<'_>,
         work: impl Send + FnOnce(&mut ShardReader) -> Result<T>,
     ) -> PyResult<T> {
-        let reader = || self.reader.lock().unwrap_or_else(PoisonError::into_inner);
-        interruptible(py, &self.stop, || work(&mut reader()))
+        let (read, signals) = guarded(py, || {
+            let read = work(&mut self.reader.lock().unwrap_or_else(PoisonError::into_inner));
+            let mut signals = self.signals.lock().unwrap_or_else(PoisonError::into_inner);
+            Ok((read, std::mem::replace(&mut *signals, Signals::new())))
+        })?;
+        signals.raised()?;
+        Ok(read?)
     }
 }

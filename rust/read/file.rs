@@ -15,7 +15,7 @@ const ENFILE: i32 = 23;
 
 /// A shard's file. Reading fails as soon as its size or modification time differs from what it was at opening, so that
 /// a file that is being written to gives that error and not a puzzling one about gzip.
-pub(super) struct ShardFile {
+pub struct ShardFile {
     file: File,
     size: u64,
     consumed: u64,
@@ -24,7 +24,7 @@ pub(super) struct ShardFile {
 
 impl ShardFile {
     /// Opens the file if it is the one in the manifest; otherwise says what differs.
-    pub(super) fn open(shard: &Shard, folder: &Path) -> Result<Self> {
+    pub fn open(shard: &Shard, folder: &Path) -> Result<Self> {
         let path = folder.join(&*shard.path);
         let bad = |reason: String| {
             Error::Shard(ShardError { shard: Arc::clone(&shard.path), record: None, byte: None, reason })

@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, ShardError};
 
+pub use file::ShardFile;
 pub use json::Member;
 pub use reader::{ShardReader, inflated_bytes};
 
