@@ -90,7 +90,7 @@ mod tests {
             rules in oracle::any_rules(),
             symbols in prop::collection::vec(0u32..4, 1..300),
         ) {
-            let table = MergeTable::new(&oracle::live(&rules), Kernel::detect());
+            let table = oracle::table(&rules, Kernel::detect());
             let mut tokens = Vec::new();
             merge(&table, &symbols, 1, |symbol, _| tokens.push(table.id(symbol)));
             prop_assert_eq!(tokens, oracle::merge(&rules, &symbols));

@@ -11,23 +11,28 @@ pub mod windows;
 pub mod word;
 pub mod words;
 
+use ahash::AHashMap;
+
 #[cfg(target_arch = "x86_64")]
 use crate::encode::kernel::Avx2;
 use crate::encode::kernel::{Kernel, Plain};
 use long::LongWord;
-use pairs::{NONE, PairTable};
+use pairs::{NO_SYMBOL, NONE, PairTable};
 use rules::MergeRule;
 use vectors::Vectors;
 use word::{LONGEST, Merges, Merging, SideBySide, Word};
 
 /// The merges that can happen, one for each product.
 ///
-/// Symbols are the ids of tokens, but those of products are permuted among themselves into the order of the merges, so
-/// that a merge's product is also its rank. In most files they are in that order already.
+/// Symbols are the ids of tokens as long as these ascend in the order of the merges, so that a merge's product is also
+/// its rank. From the first one that does not, products have symbols above all ids. Most files have none of these,
+/// SentencePiece-style ones a few at the end, for runs of spaces.
 pub struct MergeTable {
     products: PairTable,
-    /// Ids by symbol, where the two differ.
-    ids: Option<Box<[u32]>>,
+    /// Above all ids: the symbol of the first of `moved`.
+    first_moved: u32,
+    /// The ids of the products whose symbols are not their ids.
+    moved: Box<[u32]>,
     kernel: Kernel,
 }
 
@@ -44,33 +49,24 @@ impl Merges for MergeTable {
 }
 
 impl MergeTable {
-    /// The table of rules with a product each, in the order of their ranks.
-    pub fn new(rules: &[MergeRule], kernel: Kernel) -> Self {
-        let mut products: Vec<u32> = rules.iter().map(|rule| rule.product).collect();
-        let ids = (!products.is_sorted()).then(|| {
-            let by_rank = products.clone();
-            products.sort_unstable();
-            let highest = products.last().map_or(0, |id| *id as usize);
-            let mut ids: Box<[u32]> = (0..=highest as u32).collect();
-            for (symbol, id) in products.iter().zip(by_rank) {
-                ids[*symbol as usize] = id;
-            }
-            ids
-        });
-        let symbols = ids.as_ref().map(|ids| {
-            let mut symbols = vec![0; ids.len()];
-            for (symbol, id) in ids.iter().enumerate() {
-                symbols[*id as usize] = symbol as u32;
-            }
-            symbols
-        });
-        let symbol = |id: u32| match &symbols {
-            Some(symbols) => symbols.get(id as usize).copied().unwrap_or(id),
-            None => id,
-        };
-        let pairs = rules.iter().zip(&products);
-        let pairs = pairs.map(|(rule, product)| ((symbol(rule.left), symbol(rule.right)), *product));
-        Self { products: PairTable::new(pairs), ids, kernel }
+    /// The table of rules with a product each, in the order of their ranks, or why there is none. All ids are below
+    /// `ids`.
+    pub fn new(rules: &[MergeRule], ids: u32, kernel: Kernel) -> Result<Self, String> {
+        let ascends = |rules: &&[MergeRule]| rules[0].product < rules[1].product;
+        let in_order = 1 + rules.windows(2).take_while(ascends).count();
+        let moved: Box<[u32]> = rules.iter().skip(in_order).map(|rule| rule.product).collect();
+        if ids as usize + moved.len() > NO_SYMBOL as usize {
+            return Err(format!(
+                "it has ids up to {}, and {} of its merges are not in the order of their products, expected at most \
+                 {NO_SYMBOL} together",
+                ids - 1,
+                moved.len()
+            ));
+        }
+        let symbols: AHashMap<u32, u32> = moved.iter().copied().zip(ids..).collect();
+        let symbol = |id: u32| symbols.get(&id).copied().unwrap_or(id);
+        let pair = |rule: &MergeRule| ((symbol(rule.left), symbol(rule.right)), symbol(rule.product));
+        Ok(Self { products: PairTable::new(rules.iter().map(pair)), first_moved: ids, moved, kernel })
     }
 
     /// What the loops over words run on.
@@ -81,14 +77,14 @@ impl MergeTable {
     /// The id of a symbol.
     #[inline(always)]
     pub fn id(&self, symbol: u32) -> u32 {
-        match &self.ids {
+        match symbol.checked_sub(self.first_moved) {
             None => symbol,
-            Some(ids) => ids.get(symbol as usize).copied().unwrap_or(symbol),
+            Some(place) => self.moved.get(place as usize).copied().unwrap_or(symbol),
         }
     }
 
     pub fn bytes(&self) -> usize {
-        self.products.bytes() + self.ids.as_ref().map_or(0, |ids| size_of_val(&**ids))
+        self.products.bytes() + size_of_val(&*self.moved)
     }
 
     /// Appends the ids of the tokens of a word of up to [`LONGEST`] symbols.
@@ -177,6 +173,19 @@ mod tests {
     use crate::encode::merge::oracle;
     use proptest::prelude::*;
 
+    #[test]
+    fn products_out_of_order_have_symbols_above_all_ids() {
+        let rule = |left, right, product| MergeRule { left, right, product };
+        let rules = [rule(0, 1, 5), rule(1, 1, 7), rule(0, 0, 4), rule(4, 4, 6)];
+        let table = MergeTable::new(&rules, 10, Kernel::detect()).unwrap();
+        let symbols = [(0, 1), (1, 1), (0, 0), (10, 10)].map(|(left, right)| table.ranks().get(left, right));
+        assert_eq!(symbols, [5, 7, 10, 11]);
+        assert_eq!([0, 5, 7, 9, 10, 11].map(|symbol| table.id(symbol)), [0, 5, 7, 9, 4, 6]);
+        assert!(MergeTable::new(&rules, NO_SYMBOL - 2, Kernel::detect()).is_ok());
+        let refused = MergeTable::new(&rules, NO_SYMBOL - 1, Kernel::detect()).err().unwrap();
+        assert!(refused.contains("2 of its merges are not in the order of their products"), "{refused}");
+    }
+
     proptest! {
         #[test]
         fn merging_equals_the_naive_rule(
@@ -184,7 +193,7 @@ mod tests {
             words in prop::collection::vec(prop::collection::vec(0u32..4, 1..=LONGEST), 1..10),
         ) {
             for kernel in Kernel::all() {
-                let table = MergeTable::new(&oracle::live(&rules), kernel);
+                let table = oracle::table(&rules, kernel);
                 for symbols in &words {
                     let mut tokens = Vec::new();
                     table.merge(&symbols.as_slice(), &mut tokens);
@@ -199,7 +208,7 @@ mod tests {
             words in prop::collection::vec(prop::collection::vec(0u32..4, 1..=600), 1..6),
         ) {
             for kernel in Kernel::all() {
-                let table = MergeTable::new(&oracle::live(&rules), kernel);
+                let table = oracle::table(&rules, kernel);
                 let mut long = LongWord::default();
                 for symbols in &words {
                     let (mut tokens, mut covered) = (Vec::new(), 0);
@@ -222,7 +231,7 @@ mod tests {
         ) {
             let symbols: Vec<u32> = unit.iter().copied().cycle().take(len).collect();
             for kernel in Kernel::all() {
-                let table = MergeTable::new(&oracle::live(&rules), kernel);
+                let table = oracle::table(&rules, kernel);
                 let (mut tokens, mut expected) = (Vec::new(), Vec::new());
                 table.merge_long(&mut LongWord::default(), &symbols.as_slice(), |symbol, _, end| {
                     tokens.push((symbol, end));
@@ -238,7 +247,7 @@ mod tests {
             words in prop::collection::vec(prop::collection::vec(0u32..4, 1..=16), 0..40),
         ) {
             for kernel in Kernel::all() {
-                let table = MergeTable::new(&oracle::live(&rules), kernel);
+                let table = oracle::table(&rules, kernel);
                 let mut merging = SideBySide::<16>::default();
                 for (tag, word) in words.iter().enumerate() {
                     merging.add(tag, |merging| {

@@ -4,7 +4,9 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 
+use super::MergeTable;
 use super::rules::{self, MergeRule};
+use crate::encode::kernel::Kernel;
 
 /// Merges literally by the rule: find the lowest rank, of several the leftmost, join, repeat.
 pub fn merge(rules: &[MergeRule], symbols: &[u32]) -> Vec<u32> {
@@ -38,6 +40,12 @@ pub fn live(rules: &[MergeRule]) -> Vec<MergeRule> {
         spell(rules, id, symbols);
         true
     })
+}
+
+/// The table of those.
+pub fn table(rules: &[MergeRule], kernel: Kernel) -> MergeTable {
+    let ids = rules.iter().flat_map(|rule| [rule.left, rule.right, rule.product]).chain([3]);
+    MergeTable::new(&live(rules), 1 + ids.max().expect("there is one"), kernel).expect("few ids")
 }
 
 /// Appends the symbols of an id, by any rule that makes it: all of them give the same spelling.

@@ -12,11 +12,12 @@
 
 use ahash::AHashMap;
 
+use super::MergeTable;
 use super::heap;
 use super::pairs::{NONE, PairTable, VALUES};
 use super::word::{LONGEST, Merges, Merging, SideBySide};
 use crate::encode::file::Token;
-use crate::encode::kernel::Plain;
+use crate::encode::kernel::{Kernel, Plain};
 use crate::encode::vocab::{Ids, Vocab, single_char};
 
 /// One merge with ids for tokens.
@@ -65,6 +66,11 @@ impl MergeRules {
         }
         self.live.retain(|rule| self.whole[rule.product as usize]);
         Ok(())
+    }
+
+    /// The table of those that can happen, or why the fast engine does not support them.
+    pub fn table(&self, kernel: Kernel) -> Result<MergeTable, String> {
+        MergeTable::new(&self.live, self.whole.len() as u32, kernel)
     }
 
     /// Whether merging the spelling of a token gives this token.

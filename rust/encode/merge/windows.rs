@@ -352,7 +352,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn merged(rules: &[MergeRule], symbols: &[u32], window: usize) -> Vec<u32> {
-        let table = MergeTable::new(&oracle::live(rules), Kernel::detect());
+        let table = oracle::table(rules, Kernel::detect());
         let mut ids = vec![99];
         // Windows of two sizes in turn, as where runs begin and end.
         let size_at = |place: usize| if (place / 100).is_multiple_of(2) { window } else { LONGEST };
@@ -419,7 +419,7 @@ mod tests {
         let equal = [MergeRule { left: 0, right: 0, product: 10 }].into_iter().chain(doublings(10));
         let pairs = [MergeRule { left: 1, right: 2, product: 30 }].into_iter().chain(doublings(30));
         let rules: Vec<MergeRule> = equal.chain(pairs).collect();
-        let table = MergeTable::new(&oracle::live(&rules), Kernel::detect());
+        let table = oracle::table(&rules, Kernel::detect());
         let (zeros, ones) = (vec![0; 40_000], [1, 2].repeat(20_000));
         let turns = [&zeros[..10_000], &ones[..9_001], &[3], &zeros[..9_999], &ones[..10_000]].concat();
         for symbols in [&zeros, &ones, &turns] {

@@ -88,7 +88,7 @@ impl Bytes {
         if unknown != Unknown::Never || whole.keys().any(|token| is_half(token)) {
             joined.add_all();
         }
-        let table = MergeTable::new(&rules.live, kernel);
+        let table = rules.table(kernel)?;
         let symbols = ByteSymbols::new(&ids, &table);
         let groups = GroupCutter::new(&joined);
         Ok(Self { table, symbols, unknown, whole, splitter: None, removed, groups })

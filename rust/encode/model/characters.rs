@@ -131,7 +131,7 @@ impl Characters {
         if uncut.is_some() {
             joined.add_all();
         }
-        let table = MergeTable::new(&rules.live, kernel);
+        let table = rules.table(kernel)?;
         Ok(Self {
             ascii: ByteSymbols::new(&ascii, &table),
             table,
