@@ -71,16 +71,12 @@ def prepare(folder: Path, megabytes: float) -> Sample:
     if not 0 < megabytes <= _MOST_MEGABYTES:
         raise ArgumentError(f"megabytes={megabytes}: expected a number above 0, up to {_MOST_MEGABYTES}")
     wanted = {"version": _VERSION, "megabytes": megabytes, "shards": SHARDS}
-    try:
+    with files.writing_into(folder):
         if sample := _found(folder, wanted):
             return sample
         folder.mkdir(parents=True, exist_ok=True)
         with files.locked(folder, waits=True):
             return _found(folder, wanted) or _write(folder, megabytes, wanted)
-    except OSError as error:
-        raise GristmillError(
-            f"cannot write sample text into {str(folder)!r}: {error.strerror or error}; name another folder"
-        ) from error
 
 
 def default_folder() -> Path:
@@ -117,17 +113,13 @@ def keep_tokenizer(folder: Path) -> Path:
     """
     source = tokenizer().parent
     kept = folder / "tokenizer"
-    try:
+    with files.writing_into(kept):
         for name in ("tokenizer_config.json", "tokenizer.json"):
             if not (kept / name).is_file():
                 kept.mkdir(exist_ok=True)
                 with files.locked(folder, waits=True):
                     shutil.copyfile(source / name, files.unfinished(kept / name))
                     files.finish(kept / name)
-    except OSError as error:
-        raise GristmillError(
-            f"cannot write the tokenizer into {str(kept)!r}: {error.strerror or error}; name another folder"
-        ) from error
     return kept / "tokenizer.json"
 
 

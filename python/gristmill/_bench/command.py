@@ -141,19 +141,15 @@ def bench(
 
 def _make_folder(folder: Path) -> None:
     """Finds out whether results can be written, which is better known before the benchmark than after it."""
-    try:
+    with files.writing_into(folder):
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
-    except OSError as error:
-        raise GristmillError(f"cannot write into {str(folder)!r}: {error.strerror}; name another folder") from error
 
 
 def _write(result: dict[str, object], folder: Path) -> None:
-    try:
+    with files.writing_into(folder):
         files.write_json(folder / "bench.json", result, indent=2)
-    except OSError as error:
-        raise GristmillError(f"cannot write into {str(folder)!r}: {error.strerror}") from error
     if importlib.util.find_spec("matplotlib") is None:
         notice("no pictures: matplotlib is not installed (pip install 'gristmill[bench]')")
         return

@@ -49,6 +49,21 @@ def check_empty(folder: Path, begun: Container[str], what: str, *, mark: str | N
         raise GristmillError(f"{folder} is not empty, and holds no {what}: name another folder")
 
 
+@contextlib.contextmanager
+def writing_into(folder: Path, remedy: str = "name another folder") -> Iterator[None]:
+    """Says of a system error which folder cannot be written, and what to do.
+
+    Raises:
+      GristmillError: it cannot be written.
+    """
+    try:
+        yield
+    except GristmillError:
+        raise  # some are system errors, too
+    except OSError as error:
+        raise GristmillError(f"cannot write into {str(folder)!r}: {error.strerror or error}; {remedy}") from error
+
+
 def write_json(path: Path, value: Any, *, indent: int | None = None) -> None:
     """Writes a value as JSON, wholly or not at all."""
     # ASCII: paths may hold bytes that are no UTF-8.

@@ -50,7 +50,7 @@ def pack(
     """
     start = time.perf_counter()
     make_folder(path)
-    try:
+    with files.writing_into(path, "run the same command again to resume after the last finished part"):
         check_free(path)  # before a lock is left in it
         with files.locked(path):
             index: Packing = {
@@ -69,13 +69,6 @@ def pack(
                 folder.remove_unfinished(resumed)
                 totals = _write_parts(dataset, folder, parts)
                 folder = folder.complete(parts, totals)
-    except GristmillError:
-        raise
-    except OSError as error:
-        raise GristmillError(
-            f"cannot write into {str(path)!r}: {error.strerror or error}; run the same command again to resume "
-            "after the last finished part"
-        ) from error
     seconds = time.perf_counter() - start
     return {
         "folder": str(path),
@@ -94,10 +87,8 @@ def make_folder(path: Path) -> None:
     Raises:
       GristmillError: it cannot be made.
     """
-    try:
+    with files.writing_into(path):
         path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise GristmillError(f"cannot write into {str(path)!r}: {error.strerror}; name another folder") from error
 
 
 def make_unit(dataset: PackedDataset, index: Index) -> Unit:
