@@ -80,7 +80,6 @@ impl Word {
 mod tests {
     use super::*;
     use crate::encode::kernel::Kernel;
-    use crate::encode::merge::MergeTable;
     use crate::encode::merge::oracle;
     use proptest::prelude::*;
 
