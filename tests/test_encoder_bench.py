@@ -64,8 +64,8 @@ def test_our_engine_reports_what_it_gave(documents, tekken_file, tmp_path):
 
     tokenizer = tmp_path / "small.json"
     tokenizer.write_text(json.dumps(tekken.tokenizer(tekken_file)))
-    # Another engine by command: the same one, which must come out as giving the same ids.
-    again = peers.other(f"again={' '.join(peers.ours().command)}")
+    # Another engine by command: the same one, given strings, which must come out as giving the same ids.
+    again = peers.other(f"again={' '.join(peers.ours().command)} --strings")
     bad = peers.other("bad=false")
     compared = rounds.compare([peers.ours(), again, bad], tokenizer, documents, 2, 100, lambda what: None)
     assert set(compared["summary"]) == {"gristmill", "again"}
@@ -101,7 +101,7 @@ def test_a_summary_pairs_the_rounds_and_names_other_ids():
     ]
     machine = {"processor": "p", "system": "s"}
     engines = {"gristmill": "1", "peer": "2", "other": ""}
-    table = report.describe({"machine": machine, "engines": engines, "rounds": 3, "compared": [entry]})
+    table = report.describe({"machine": machine, "engines": engines, "rounds": 3, "strings": True, "compared": [entry]})
     assert "3.00 / 3.00" in table
     assert "- / -" in table
 

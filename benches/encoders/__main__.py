@@ -7,6 +7,7 @@ tokenizers, `rounds` runs all in paired rounds, `report` makes the tables.
 """
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -29,6 +30,7 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
 @click.option(
     "--engine", "others", multiple=True, metavar="NAME=COMMAND", help="One more; see engines.py for its part."
 )
+@click.option("--strings", is_flag=True, help="Give texts as strings to those engines too that take UTF-8.")
 @click.option("--rounds", "count", type=click.IntRange(1), default=3, help="How often to run each.")
 @click.option("--seconds", type=click.FloatRange(1), default=300.0, help="The longest that one process may take.")
 @click.option("--megabytes", type=click.FloatRange(0.01), default=16.0, help="How much of each text.")
@@ -39,6 +41,7 @@ def main(
     tokenizers: tuple[Path, ...],
     peer_names: tuple[str, ...],
     others: tuple[str, ...],
+    strings: bool,
     count: int,
     seconds: float,
     megabytes: float,
@@ -53,11 +56,10 @@ def main(
     """
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        engines = [
-            peers.ours(),
-            *(peers.peer(name, folder) for name in dict.fromkeys(peer_names)),
-            *map(peers.other, others),
-        ]
+        measured = [peers.ours(), *(peers.peer(name, folder) for name in dict.fromkeys(peer_names))]
+        if strings:
+            measured = [replace(engine, command=(*engine.command, "--strings")) for engine in measured]
+        engines = [*measured, *map(peers.other, others)]
         if tokenizers:
             files = [material.unpacked_tokenizer(path, folder) for path in tokenizers]
         else:
@@ -78,6 +80,7 @@ def main(
         "machine": machine.facts(),
         "engines": {engine.name: engine.version for engine in engines},
         "rounds": count,
+        "strings": strings,
         "compared": compared,
     }
     if json_file is not None:

@@ -1,14 +1,14 @@
 """One engine, in a process and an environment of its own: a first and a second pass over the same documents.
 
-    python engines.py ENGINE tokenizer.json documents.bin
+    python engines.py ENGINE [--strings] tokenizer.json documents.bin
 
 Documents are length-prefixed: a little-endian u32, then so many bytes of UTF-8. The last line on stdout is a JSON
 object with the keys of `measure`; any program that prints the same can take part. Nothing but the standard library
 and the engine is imported: the peers' environments hold nothing else.
 
-Each engine gets its fastest public call, and texts as UTF-8 if it takes that: of a string that is not ASCII CPython
-makes UTF-8 first, when it is encoded for the first time. What turns its result into numbers that can be compared is
-not measured.
+Each engine gets its fastest public call, and texts as UTF-8 if it takes that, unless strings are asked for: of one that
+is not ASCII CPython makes UTF-8 first, when it is encoded for the first time. What turns its result into numbers that
+can be compared is not measured.
 """
 
 import json
@@ -79,8 +79,10 @@ ENGINES = {engine.__name__: engine for engine in (gristmill, tokenizers, gigatok
 TAKES_UTF8 = (gristmill, gigatoken)
 
 
-def measure(load: Callable[[str], tuple[Encode, Ids]], path: str, documents: bytes) -> dict[str, float | int | str]:
-    """Loads an engine and lets it encode all documents twice.
+def measure(
+    load: Callable[[str], tuple[Encode, Ids]], path: str, documents: bytes, *, as_utf8: bool
+) -> dict[str, float | int | str]:
+    """Loads an engine and lets it encode all documents twice, as UTF-8 or as strings.
 
     Returns:
       Seconds of processor time, of all threads together, of loading (`load_seconds`), the first pass
@@ -90,7 +92,7 @@ def measure(load: Callable[[str], tuple[Encode, Ids]], path: str, documents: byt
     began = time.process_time()
     encode, ids = load(path)
     result: dict[str, float | int | str] = {"load_seconds": time.process_time() - began}
-    calls = list(_calls(documents, as_utf8=load in TAKES_UTF8))
+    calls = list(_calls(documents, as_utf8=as_utf8))
     crc = count = 0
     for name in ("cold_seconds", "warm_seconds"):
         seconds = 0.0
@@ -121,11 +123,12 @@ def _calls(documents: bytes, as_utf8: bool) -> Iterator[Texts]:
 
 
 def _main() -> None:
-    name, tokenizer, documents = sys.argv[1:]
+    name, *strings, tokenizer, documents = sys.argv[1:]
+    load = ENGINES[name]
     # One thread, whatever the engine would like; idle threads of NumPy's would take processor time, too.
     os.environ.update(TOKENIZERS_PARALLELISM="false", RAYON_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
     with open(documents, "rb") as file:  # noqa: PTH123 - the same call in every environment
-        print(json.dumps(measure(ENGINES[name], tokenizer, file.read())))
+        print(json.dumps(measure(load, tokenizer, file.read(), as_utf8=load in TAKES_UTF8 and not strings)))
 
 
 if __name__ == "__main__":

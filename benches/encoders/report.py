@@ -20,6 +20,7 @@ def describe(result: dict[str, Any]) -> str:
             ("machine", f"{machine['processor']}, {machine['system']}"),
             ("engines", ", ".join(f"{name} {version}".strip() for name, version in result["engines"].items())),
             ("rounds", f"{result['rounds']}, one thread, processor time"),
+            ("texts", "strings" if result["strings"] else "UTF-8 for engines that take it, else strings"),
         ]
     )
     speeds = [("tokenizer", "text", *names)]
