@@ -68,11 +68,15 @@ impl PairTable {
     pub fn new(pairs: impl ExactSizeIterator<Item = ((u32, u32), u32)>) -> Self {
         let pairs: Vec<u64> =
             pairs.map(|((left, right), value)| Pair::new(left, right).0 | u64::from(value)).collect();
-        let mut factor = 0x9E37_79B9_7F4A_7C15;
+        Self::search(&pairs, 0x9E37_79B9_7F4A_7C15)
+    }
+
+    /// Builds a table with a factor, or with others if that separates the pairs badly.
+    fn search(pairs: &[u64], mut factor: u64) -> Self {
         // One entry in fifty stays free, or the last buckets would search for long.
         let mut free = 1 + pairs.len() / 50;
         loop {
-            if let Some(table) = Self::build(&pairs, factor, free) {
+            if let Some(table) = Self::build(pairs, factor, free) {
                 return table;
             }
             // Some bucket found no multiplier. Another factor, and more entries, are likely to help.
@@ -93,15 +97,12 @@ impl PairTable {
         for pair in pairs {
             sizes[bucket(pair)] += 1;
         }
+        // Comes first: the pair of zeros, whose hash is zero, belongs to the first entry whatever the multiplier is.
+        sizes[0] = u32::MAX;
         let mut order: Vec<(u32, u32, u32)> = pairs
             .iter()
             .enumerate()
-            .map(|(index, pair)| {
-                let bucket = bucket(pair);
-                // The pair of zeros, whose hash is zero, belongs to the first entry whatever the multiplier is.
-                let size = if bucket == 0 { u32::MAX } else { sizes[bucket] };
-                (u32::MAX - size, bucket as u32, index as u32)
-            })
+            .map(|(index, pair)| (u32::MAX - sizes[bucket(pair)], bucket(pair) as u32, index as u32))
             .collect();
         order.sort_unstable();
         let mut members = Vec::new();
@@ -212,6 +213,16 @@ mod tests {
         let pairs = [(1, 2), (2, 1)].map(|(left, right)| Pair::new(left, right).0);
         assert!(PairTable::build(&pairs, 0, 0).is_none());
         assert!(PairTable::build(&pairs, 1 << 30 | 1, 0).is_some());
+    }
+
+    #[test]
+    fn with_another_factor_there_are_more_entries() {
+        // The upper half of these hashes, which gives the entry, is a small number: always the first one.
+        let pairs: Vec<u64> = (0..8).map(|n| Pair::new(0, n).0 | u64::from(n)).collect();
+        assert!(PairTable::build(&pairs, 1 << 32, 1).is_none());
+        let table = PairTable::search(&pairs, 1 << 32);
+        assert!((8 + 2..8 + 20).contains(&table.entries.len()), "{}", table.entries.len());
+        assert!((0..8).all(|n| table.get(0, n) == n));
     }
 
     #[test]
