@@ -21,7 +21,7 @@ ifeq ($(shell uname -s),Linux)
 WHEEL_LEVEL := manylinux_2_17_$(shell uname -m)
 WHEEL_TARGET := $(shell uname -m)-unknown-linux-gnu
 WHEEL_OPTIONS = --zig --compatibility manylinux_2_17 --target $(WHEEL_TARGET)
-# Zig would link an unwinder of its own into it, which crashes when CPython ends a thread: see docs/decisions.md.
+# Zig would link an unwinder of its own into it, which crashes when CPython ends a thread: see docs/decisions/.
 WHEEL_ENV = CARGO_TARGET_$(shell echo $(WHEEL_TARGET) | tr a-z- A-Z_)_RUSTFLAGS="-C link-arg=$$(cc -print-file-name=libgcc_s.so.1)"
 endif
 # Reference data that is no part of the project: docs/testing.md.

@@ -15,7 +15,7 @@ from gristmill import _cli
 
 ROOT = Path(__file__).parent.parent
 # The blocks of training.md want eight devices: tests/test_examples.py runs them.
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 # Too slow, or what `make` calls: their options are checked, and other tests run them.
 NOT_RUN = {"demo", "bench"}
 
@@ -107,8 +107,22 @@ def test_links_to_headings_lead_to_one():
 
 
 def test_every_page_is_in_the_site():
-    listed = set(re.findall(r"(\w+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
-    assert listed == {page.name for page in (ROOT / "docs").glob("*.md")}
+    listed = set(re.findall(r"([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
+    assert listed == {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
+
+
+def test_decisions_are_listed_and_complete():
+    folder = ROOT / "docs" / "decisions"
+    listed = re.findall(r"^## \[.*\]\((.*)\)|^- (.*)$", (folder / "index.md").read_text(), re.MULTILINE)
+    expected = []
+    for page in (name for name, _ in listed if name):
+        _, *entries = re.split(r"^## (.*)\n", (folder / page).read_text(), flags=re.MULTILINE)
+        expected += [(page, ""), *(("", heading) for heading in entries[::2])]
+        for heading, entry in zip(entries[::2], entries[1::2], strict=True):
+            parts = re.findall(r"^- (Context|Decision|Rejected|Cost): ", entry, re.MULTILINE)
+            assert [part for part in parts if part != "Rejected"] == ["Context", "Decision", "Cost"], heading
+    assert listed == expected
+    assert {page for page, _ in listed if page} == {page.name for page in folder.iterdir()} - {"index.md"}
 
 
 def test_every_command_is_documented():
