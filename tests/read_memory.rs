@@ -5,7 +5,7 @@ use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use _core::read::{ReadOptions, Rest, ShardReader};
+use _core::read::{AfterError, ReadOptions, ShardReader};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
@@ -71,7 +71,7 @@ fn read(compressed: &[u8], max_document_bytes: usize) -> Outcome {
             Ok(None) => break,
             Ok(Some(_)) => documents += 1,
             Err(error) => {
-                assert_eq!(error.rest, Rest::Readable, "{error}");
+                assert_eq!(error.rest, AfterError::Readable, "{error}");
                 assert!(error.to_string().len() < 1000, "{} bytes of message", error.to_string().len());
                 bad += 1;
             }

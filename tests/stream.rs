@@ -12,9 +12,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use _core::config::{HostConfig, StreamConfig};
 use _core::encode::Engine;
-use _core::feed::pipeline::{Batch, Delivered, Delivery, Pipeline};
+use _core::pipeline::{Batch, Delivered, Delivery, Pipeline};
+use _core::spec::{HostSpec, StreamSpec};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::FileFailurePersistence;
@@ -36,13 +36,13 @@ struct Stream {
 /// Plays some lanes to the end, or for so many elements.
 fn play(
     engine: Engine,
-    config: &Arc<StreamConfig>,
-    host: HostConfig,
+    spec: &Arc<StreamSpec>,
+    host: HostSpec,
     from: Option<Delivered>,
     elements: usize,
 ) -> Stream {
     let lanes = host.lanes.clone();
-    let mut pipeline = Pipeline::new(Arc::clone(config), host, encoder(engine).clone());
+    let mut pipeline = Pipeline::new(Arc::clone(spec), host, encoder(engine).clone());
     if let Some(from) = from {
         pipeline.restore(from.clone()).unwrap();
         assert_eq!(pipeline.delivered(), &from);
@@ -67,7 +67,7 @@ fn play(
             Ok(Delivery::Batch(batch)) => {
                 let given = batch.row.map_or(0..lanes.len(), |lane| lane..lane + 1);
                 for own in given {
-                    let rows = lane_rows(&batch, own, config.rows_per_lane);
+                    let rows = lane_rows(&batch, own, spec.rows_per_lane);
                     stream.lanes.get_mut(&lanes[own]).unwrap().push(rows);
                 }
             }
@@ -167,9 +167,9 @@ fn padding(case: &Case) -> Vec<Vec<i32>> {
 
 fn check(case: &Case, runs: &[Run]) -> TestCaseResult {
     let folder = tempfile::tempdir().unwrap();
-    let (config, corpus) = build(case, folder.path());
+    let (spec, corpus) = build(case, folder.path());
     let lanes = 1 + case.lanes.index(case.shards.len());
-    let host = |lanes: Vec<usize>, threads, prefetch| HostConfig {
+    let host = |lanes: Vec<usize>, threads, prefetch| HostSpec {
         lanes,
         threads,
         prefetch,
@@ -179,19 +179,19 @@ fn check(case: &Case, runs: &[Run]) -> TestCaseResult {
         provenance: case.provenance,
     };
     let all: Vec<usize> = (0..lanes).collect();
-    let whole = play(case.engine, &config, host(all.clone(), 1, 1), None, usize::MAX);
+    let whole = play(case.engine, &spec, host(all.clone(), 1, 1), None, usize::MAX);
     if whole.error.is_none() {
         let cursors = &whole.states.last().unwrap().cursors;
         for (lane, cursor) in cursors.iter().enumerate() {
-            corpus.check_lane(&config, lane, &whole.lanes[&lane], &cursor.totals)?;
+            corpus.check_lane(&spec, lane, &whole.lanes[&lane], &cursor.totals)?;
         }
         prop_assert_eq!(whole.quarantined.len() as u64, corpus.bad * case.epochs.unwrap_or(0));
     }
-    let bare = HostConfig { provenance: 0, ..host(all.clone(), 1, 1) };
-    prop_assert_eq!(play(case.engine, &config, bare, None, usize::MAX), without_provenance(&whole, case));
+    let bare = HostSpec { provenance: 0, ..host(all.clone(), 1, 1) };
+    prop_assert_eq!(play(case.engine, &spec, bare, None, usize::MAX), without_provenance(&whole, case));
     let padding = padding(case);
     for run in runs {
-        let same = play(case.engine, &config, host(all.clone(), run.threads, run.prefetch), None, usize::MAX);
+        let same = play(case.engine, &spec, host(all.clone(), run.threads, run.prefetch), None, usize::MAX);
         prop_assert_eq!(&same, &whole);
 
         // From any element on, on the same lanes and on those of other hosts.
@@ -200,7 +200,7 @@ fn check(case: &Case, runs: &[Run]) -> TestCaseResult {
         let first = state.step as usize;
         let rest = play(
             case.engine,
-            &config,
+            &spec,
             host(all.clone(), run.threads, run.prefetch),
             Some(state.clone()),
             usize::MAX,
@@ -213,7 +213,7 @@ fn check(case: &Case, runs: &[Run]) -> TestCaseResult {
         for lane in 0..lanes {
             prop_assert_eq!(&rest.lanes[&lane][..], &whole.lanes[&lane][own_first(lane)..], "lane {}", lane);
         }
-        let seen = play(case.engine, &config, host(all.clone(), run.threads, run.prefetch), None, at);
+        let seen = play(case.engine, &spec, host(all.clone(), run.threads, run.prefetch), None, at);
         prop_assert_eq!([&seen.quarantined[..], &rest.quarantined].concat(), &whole.quarantined[..]);
         if state.row > 0 {
             continue;
@@ -225,7 +225,7 @@ fn check(case: &Case, runs: &[Run]) -> TestCaseResult {
             let from = Delivered { step: state.step, row: 0, cursors };
             let part = play(
                 case.engine,
-                &config,
+                &spec,
                 host(own.to_vec(), run.threads, run.prefetch),
                 Some(from),
                 usize::MAX,
@@ -265,10 +265,10 @@ fn without_last_entry(error: &str) -> &str {
 /// An endless stream is the finite one up to its last rows, and restores like it.
 fn check_endless(case: &Case, run: &Run) -> TestCaseResult {
     let folder = tempfile::tempdir().unwrap();
-    let (config, _) = build(case, folder.path());
+    let (spec, _) = build(case, folder.path());
     let (endless, _) = build(&Case { epochs: None, ..case.clone() }, folder.path());
     let all: Vec<usize> = (0..=case.lanes.index(case.shards.len())).collect();
-    let host = HostConfig {
+    let host = HostSpec {
         lanes: all.clone(),
         threads: run.threads,
         prefetch: run.prefetch,
@@ -277,7 +277,7 @@ fn check_endless(case: &Case, run: &Run) -> TestCaseResult {
         quarantine_file: None,
         provenance: case.provenance,
     };
-    let finite = play(case.engine, &config, host.clone(), None, usize::MAX);
+    let finite = play(case.engine, &spec, host.clone(), None, usize::MAX);
     let elements = finite.states.len() + 20;
     let whole = play(case.engine, &endless, host.clone(), None, elements);
     if finite.error.is_some() {

@@ -325,7 +325,7 @@ def _describe_state(found: dict[str, Any]) -> str:
     summary = _table.fields([("state", f"{found['path']} (version {found['version']})"), ("place", place)])
     totals = _table.fields((f"  {name}", f"{count:,}") for name, count in found["totals"].items())
     stream = _table.fields((f"  {name}", value) for name, value in found["stream"].items())
-    names = ["epoch", "shard", "record", "byte", "given", "offset", "documents", "tokens"]
+    names = ["epoch", "shard", "record", "byte", "delivered", "offset", "documents", "tokens"]
     rows = [["lane", *names]]
     rows += [[lane, *(f"{cursor[name]:,}" for name in names)] for lane, cursor in found["lanes"].items()]
     lanes = _table.columns(rows, right=range(len(rows[0])))

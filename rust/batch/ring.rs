@@ -24,7 +24,7 @@
 
 use std::time::Duration;
 
-use super::buffer::{Buffer, Shape};
+use super::buffers::{Buffer, Shape};
 use crate::sync::{Arc, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, UnsafeCell, wait_timeout};
 
 /// A value on a cache line of its own, against false sharing.
@@ -64,7 +64,7 @@ impl<R> Ring<R> {
 
 /// Makes a ring of `buffers.len()` slots whose first step is `first_step`.
 ///
-/// `lanes` lanes share the rows of `shape` evenly. The first `already_given` lanes skip the first
+/// `lanes` lanes share the rows of `shape` evenly. The first `already_delivered` lanes skip the first
 /// step: a state saved between the rows of a step restores that way.
 ///
 /// # Panics
@@ -76,15 +76,17 @@ pub fn ring<R: Send>(
     lanes: usize,
     buffers: Vec<Buffer>,
     first_step: u64,
-    already_given: usize,
+    already_delivered: usize,
 ) -> (Consumer<R>, Vec<LaneWriter<R>>) {
-    assert!(!buffers.is_empty() && lanes > 0 && shape.rows.is_multiple_of(lanes) && already_given < lanes);
+    assert!(
+        !buffers.is_empty() && lanes > 0 && shape.rows.is_multiple_of(lanes) && already_delivered < lanes
+    );
     assert!(buffers.iter().all(|buffer| buffer.holds(shape)));
     let count = buffers.len() as u64;
     let slots = buffers.into_iter().enumerate().map(|(index, buffer)| {
         let is_first = index as u64 == first_step % count;
         CachePadded(Slot {
-            missing: AtomicUsize::new(if is_first { lanes - already_given } else { lanes }),
+            missing: AtomicUsize::new(if is_first { lanes - already_delivered } else { lanes }),
             buffer: UnsafeCell::new(buffer),
             reports: (0..lanes).map(|_| UnsafeCell::new(None)).collect(),
         })
@@ -100,7 +102,7 @@ pub fn ring<R: Send>(
         ring: Arc::clone(&ring),
         lane,
         rows: shape.rows / lanes,
-        step: first_step + u64::from(lane < already_given),
+        step: first_step + u64::from(lane < already_delivered),
         open_until: first_step + count,
     });
     (Consumer { ring: Arc::clone(&ring), step: first_step }, writers.collect())

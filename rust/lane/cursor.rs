@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::config::StreamConfig;
 use crate::error::{Error, Result, ShardError};
 use crate::read::Shard;
+use crate::spec::StreamSpec;
 
 /// The place of a record in a lane's stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct RecordPosition {
     /// Epoch, from 0. Equals the number of epochs once the lane has ended.
     pub epoch: u64,
     /// Index into the lane's shards in this epoch's order.
@@ -19,7 +19,7 @@ pub struct Place {
     pub byte: u64,
 }
 
-impl Place {
+impl RecordPosition {
     /// What is wrong with the record here, which is in this shard.
     pub fn error(self, shard: &Shard, reason: String) -> ShardError {
         let (record, byte) = (Some(self.record), Some(self.byte));
@@ -52,10 +52,10 @@ pub struct Totals {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Cursor {
     /// First record of the current window; without windows, of the next document.
-    pub window: Place,
+    pub window: RecordPosition,
     /// How many documents of the window, in its permuted order, are completely delivered (`best_fit`: how many of its
     /// rows).
-    pub given: u64,
+    pub delivered: u64,
     /// How many tokens of the next document are delivered.
     pub offset: u64,
     /// Inside a window, a hash of its documents' places and lengths; else 0.
@@ -73,13 +73,13 @@ pub const LARGEST: u64 = 1 << 62;
 impl Cursor {
     /// All its numbers with their names, in the order of a saved state.
     fn numbers(&mut self) -> [(&'static str, &mut u64); NUMBERS] {
-        let Self { window, given, offset, window_hash, totals } = self;
+        let Self { window, delivered, offset, window_hash, totals } = self;
         [
             ("epoch", &mut window.epoch),
             ("shard", &mut window.shard),
             ("record", &mut window.record),
             ("byte", &mut window.byte),
-            ("given", given),
+            ("delivered", delivered),
             ("offset", offset),
             ("window_hash", window_hash),
             ("records", &mut totals.records),
@@ -114,8 +114,8 @@ impl Cursor {
 
     /// A state from outside may hold any numbers: the checks here, and at the first document, make sure that they lead
     /// either to the stream or to an error.
-    pub fn check(&self, config: &StreamConfig, lane: usize) -> Result<()> {
-        let Place { epoch, shard, record, byte } = self.window;
+    pub fn check(&self, spec: &StreamSpec, lane: usize) -> Result<()> {
+        let RecordPosition { epoch, shard, record, byte } = self.window;
         let wrong =
             |what: String| Err(Error::State(format!("the state of lane {lane} does not fit: {what}")));
         let Totals { records, quarantined, lost_shards, .. } = self.totals;
@@ -127,25 +127,25 @@ impl Cursor {
                 "it counts {lost_shards} lost shards, {quarantined} quarantined and {records} read records"
             ));
         }
-        if let Some(epochs) = config.epochs {
+        if let Some(epochs) = spec.epochs {
             if epoch > epochs {
                 return wrong(format!("it is in epoch {epoch}, and epochs={epochs}"));
             }
             if epoch == epochs {
-                return match (shard, record, byte, self.given, self.offset, self.window_hash) {
+                return match (shard, record, byte, self.delivered, self.offset, self.window_hash) {
                     (0, 0, 0, 0, 0, 0) => Ok(()),
                     _ => wrong("it has ended, but names a record".into()),
                 };
             }
         }
-        let shards = config.plan.epoch(epoch)[lane].len();
+        let shards = spec.plan.epoch(epoch)[lane].len();
         if shard >= shards as u64 {
             return wrong(format!("it is in shard {shard} of {shards}"));
         }
-        if self.given | self.window_hash > 0 && config.window().is_none() {
+        if self.delivered | self.window_hash > 0 && spec.window().is_none() {
             return wrong("it is inside a window, and this stream has none".into());
         }
-        let StreamConfig { packing, sequence_length, .. } = *config;
+        let StreamSpec { packing, sequence_length, .. } = *spec;
         if self.offset > 0 && !packing.can_pause_at(self.offset, sequence_length) {
             return wrong(format!("it is at token {} of a document, where no row ends", self.offset));
         }
@@ -176,9 +176,9 @@ mod tests {
         let array = std::array::from_fn(|i| 100 + i as u64);
         let cursor = Cursor::from_array(array);
         assert_eq!(cursor.to_array(), array);
-        assert_eq!(cursor.window, Place { epoch: 100, shard: 101, record: 102, byte: 103 });
+        assert_eq!(cursor.window, RecordPosition { epoch: 100, shard: 101, record: 102, byte: 103 });
         assert_eq!(
-            (cursor.given, cursor.offset, cursor.window_hash, cursor.totals.lost_shards),
+            (cursor.delivered, cursor.offset, cursor.window_hash, cursor.totals.lost_shards),
             (104, 105, 106, 114)
         );
         assert_eq!(Cursor::names()[14], "lost_shards");

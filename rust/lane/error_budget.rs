@@ -2,21 +2,21 @@
 
 use std::sync::Arc;
 
-use super::cursor::{Place, Totals};
-use super::quarantine::Losses;
-use crate::config::{OnError, StreamConfig};
 use crate::error::{Error, Result, ShardError};
-use crate::read::Rest;
+use crate::lane::cursor::{RecordPosition, Totals};
+use crate::quarantine::log::QuarantineCounts;
+use crate::read::AfterError;
+use crate::spec::{OnError, StreamSpec};
 
 /// Records after which a lane's share of bad ones is meaningful. A rate of 0 allows none of however many.
 const RECORDS_TO_JUDGE: u64 = 100;
 
 /// Counts what a lane leaves out, and stops the run when that is more than `max_error_rate` allows.
 pub struct ErrorBudget {
-    config: Arc<StreamConfig>,
+    spec: Arc<StreamSpec>,
     lane: usize,
     records: u64,
-    losses: Losses,
+    losses: QuarantineCounts,
     /// The last entry since this was made.
     last: Option<ShardError>,
     /// The last that was not the end of a lost shard.
@@ -25,13 +25,13 @@ pub struct ErrorBudget {
 
 impl ErrorBudget {
     /// That of a lane which has read and left out what `totals` say.
-    pub fn new(config: Arc<StreamConfig>, lane: usize, totals: &Totals) -> Self {
-        let losses = Losses { records: totals.quarantined, shards: totals.lost_shards };
-        Self { config, lane, records: totals.records, losses, last: None, last_record: None }
+    pub fn new(spec: Arc<StreamSpec>, lane: usize, totals: &Totals) -> Self {
+        let losses = QuarantineCounts { records: totals.quarantined, shards: totals.lost_shards };
+        Self { spec, lane, records: totals.records, losses, last: None, last_record: None }
     }
 
     /// All that was left out.
-    pub fn losses(&self) -> Losses {
+    pub fn losses(&self) -> QuarantineCounts {
         self.losses
     }
 
@@ -46,11 +46,17 @@ impl ErrorBudget {
     }
 
     /// Counts a bad record at `place`, in a shard of the manifest. An error if that is one too many.
-    pub fn add_bad(&mut self, error: &ShardError, rest: Rest, place: Place, shard: u32) -> Result<()> {
+    pub fn add_bad(
+        &mut self,
+        error: &ShardError,
+        rest: AfterError,
+        place: RecordPosition,
+        shard: u32,
+    ) -> Result<()> {
         self.records += 1;
-        self.losses += Losses::from(rest);
+        self.losses += QuarantineCounts::from(rest);
         self.last = Some(error.clone());
-        if rest == Rest::Lost {
+        if rest == AfterError::Lost {
             return self.stop_for(self.lost_shards(place.epoch), self.last.clone(), place, shard);
         }
         self.last_record = Some(error.clone());
@@ -61,18 +67,18 @@ impl ErrorBudget {
     }
 
     /// An error if too many records are bad, however few there are: for the end of a shard.
-    pub fn judge_records(&self, place: Place, shard: u32) -> Result<()> {
+    pub fn judge_records(&self, place: RecordPosition, shard: u32) -> Result<()> {
         self.stop_for(self.bad_records(), self.last_record.clone(), place, shard)
     }
 
     fn tolerates_none(&self) -> bool {
-        matches!(self.config.on_error, OnError::Quarantine { max_error_rate: 0.0 })
+        matches!(self.spec.on_error, OnError::Quarantine { max_error_rate: 0.0 })
     }
 
     /// Says whether too many of the records are bad. Shards that end early are judged as shards: one at a lane's start
     /// would make up all of its records.
     fn bad_records(&self) -> Option<String> {
-        let OnError::Quarantine { max_error_rate } = self.config.on_error else { return None };
+        let OnError::Quarantine { max_error_rate } = self.spec.on_error else { return None };
         let bad = self.losses.records - self.losses.shards;
         let (records, lane) = (self.records, self.lane);
         let is_fine = is_within(bad as f64, records as f64, max_error_rate);
@@ -90,9 +96,9 @@ impl ErrorBudget {
     /// The rate is applied to an average lane's shards: how many a lane has may vary from epoch to epoch, and the
     /// verdict must not depend on which epoch comes first.
     fn lost_shards(&self, epoch: u64) -> Option<String> {
-        let OnError::Quarantine { max_error_rate } = self.config.on_error else { return None };
+        let OnError::Quarantine { max_error_rate } = self.spec.on_error else { return None };
         let (epochs, lost, lane) = (epoch + 1, self.losses.shards, self.lane);
-        let (shards, lanes) = (self.config.shards.len(), self.config.plan.lanes());
+        let (shards, lanes) = (self.spec.shards.len(), self.spec.plan.lanes());
         let of_lane = shards as f64 * epochs as f64 / lanes as f64;
         let always = if max_error_rate > 0.0 { epochs } else { 0 };
         // A lane may have more shards than the average.
@@ -115,7 +121,7 @@ impl ErrorBudget {
         &self,
         excess: Option<String>,
         last: Option<ShardError>,
-        place: Place,
+        place: RecordPosition,
         shard: u32,
     ) -> Result<()> {
         let Some(what) = excess else { return Ok(()) };
@@ -126,7 +132,7 @@ impl ErrorBudget {
         );
         Err(Error::Shard(match last {
             Some(error) => ShardError { reason, ..error },
-            None => place.error(&self.config.shards[shard as usize], reason),
+            None => place.error(&self.spec.shards[shard as usize], reason),
         }))
     }
 }

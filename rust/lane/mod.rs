@@ -1,18 +1,8 @@
-//! A lane: one ordered stream of documents with one cursor, read and packed in order.
+//! A lane: one ordered stream of records, read from its shards, with a cursor.
 
-pub mod best_fit;
+pub mod assignment;
 pub mod block;
-pub mod block_encoder;
 pub mod cursor;
-pub mod documents;
 mod error_budget;
-pub mod ids;
-pub mod quarantine;
-pub mod quarantine_file;
-pub mod report;
-pub mod source;
-#[cfg(test)]
-mod tests;
-#[cfg(test)]
-mod tests_of_faults;
-mod window;
+pub mod id_buffer;
+pub mod reader;

@@ -1,15 +1,15 @@
-//! `best_fit`: rows of whole documents, in the rows and the order that [`lane::best_fit`](crate::lane::best_fit) gives.
+//! `best_fit`: rows of whole documents, in the rows and the order that [`pack::placement`](crate::pack::placement) gives.
 
-use super::Taken;
+use super::Written;
 use super::step::StepWriter;
-use crate::lane::documents::Run;
+use crate::pack::queue::TokenSlice;
 
 /// Writes a piece, and closes the row after its last one.
-pub(super) fn write(step: &mut StepWriter, run: &Run) -> Taken {
-    let given = run.piece;
-    step.write(run, 0..given, run.tokens.get(given).copied());
+pub(super) fn write(step: &mut StepWriter, run: &TokenSlice) -> Written {
+    let written = run.piece;
+    step.write(run, 0..written, run.tokens.get(written).copied());
     if run.ends_row {
         step.close_row();
     }
-    Taken { given, dropped: 0 }
+    Written { tokens: written, dropped: 0 }
 }

@@ -10,16 +10,16 @@
 //! With `max_segments`, padding also closes a row whose last allowed segment has ended. The next
 //! document then begins the next row, rather than being cut to a few tokens that fit by chance.
 
-use super::Taken;
+use super::Written;
 use super::step::StepWriter;
-use crate::lane::documents::Run;
+use crate::pack::queue::TokenSlice;
 
 /// Writes as much of a document as the row holds.
-pub(super) fn write(step: &mut StepWriter, run: &Run, max_segments: Option<usize>) -> Taken {
-    let given = run.tokens.len().min(step.free());
-    step.write(run, 0..given, run.tokens.get(given).copied());
+pub(super) fn write(step: &mut StepWriter, run: &TokenSlice, max_segments: Option<usize>) -> Written {
+    let written = run.tokens.len().min(step.free());
+    step.write(run, 0..written, run.tokens.get(written).copied());
     if max_segments == Some(step.segments()) && !step.row_is_full() {
         step.close_row();
     }
-    Taken { given, dropped: 0 }
+    Written { tokens: written, dropped: 0 }
 }

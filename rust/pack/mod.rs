@@ -6,17 +6,23 @@
 
 mod best_fit;
 mod concat;
-mod layout;
+#[cfg(test)]
+mod faults_tests;
 mod pad;
-mod provenance;
+pub mod placement;
+pub mod queue;
+pub mod report;
 mod step;
+#[cfg(test)]
+pub mod tests;
+mod window;
 
 use std::sync::Arc;
 
 use crate::batch::ring::LaneWriter;
-use crate::config::{Packing, StreamConfig};
-use crate::lane::documents::{Documents, Upcoming};
-use crate::lane::report::Report;
+use crate::pack::queue::{DocumentQueue, Next};
+use crate::pack::report::Report;
+use crate::spec::{Packing, StreamSpec};
 
 use step::StepWriter;
 
@@ -33,23 +39,23 @@ pub enum Pause {
 
 /// What became of the next tokens of a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Taken {
+struct Written {
     /// Tokens written into a row.
-    given: usize,
+    tokens: usize,
     /// Tokens that were dropped.
     dropped: usize,
 }
 
 /// A lane's packer, which holds the lane's end of the ring.
 pub struct Packer {
-    config: Arc<StreamConfig>,
+    spec: Arc<StreamSpec>,
     step: StepWriter,
 }
 
 impl Packer {
     /// A packer at the start of a step.
-    pub fn new(config: &Arc<StreamConfig>, writer: LaneWriter<Report>) -> Self {
-        Self { config: Arc::clone(config), step: StepWriter::new(config, writer) }
+    pub fn new(spec: &Arc<StreamSpec>, writer: LaneWriter<Report>) -> Self {
+        Self { spec: Arc::clone(spec), step: StepWriter::new(spec, writer) }
     }
 
     /// The step that is written next.
@@ -61,20 +67,20 @@ impl Packer {
     ///
     /// A step is published once the token after it, or the end, is known: only then are the cursor, and with
     /// `boundary_targets` the last target, final.
-    pub fn pack(&mut self, documents: &mut Documents) -> Pause {
-        let packing = self.config.packing;
+    pub fn pack(&mut self, documents: &mut DocumentQueue) -> Pause {
+        let packing = self.spec.packing;
         while !self.step.has_stopped() {
             if !self.step.has_room() {
                 return Pause::NoRoom;
             }
             let run = match documents.peek() {
-                Upcoming::Starved => return Pause::Starved,
-                Upcoming::Tokens(run) => run,
-                Upcoming::Ended => {
+                Next::Starved => return Pause::Starved,
+                Next::Tokens(run) => run,
+                Next::Ended => {
                     self.step.finish(documents);
                     continue;
                 }
-                Upcoming::Failed(error) => {
+                Next::Failed(error) => {
                     self.step.fail(documents, error);
                     continue;
                 }
@@ -85,12 +91,12 @@ impl Packer {
                 continue;
             }
             let taken = match packing {
-                Packing::Concat => Ok(concat::write(&mut self.step, &run, self.config.max_segments)),
+                Packing::Concat => Ok(concat::write(&mut self.step, &run, self.spec.max_segments)),
                 Packing::BestFit { .. } => Ok(best_fit::write(&mut self.step, &run)),
                 Packing::Pad(truncation) => pad::write(&mut self.step, &run, truncation),
             };
             match taken {
-                Ok(Taken { given, dropped }) => documents.advance(given, dropped),
+                Ok(Written { tokens: written, dropped }) => documents.advance(written, dropped),
                 Err(error) => self.step.fail(documents, error.into()),
             }
         }

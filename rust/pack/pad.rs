@@ -9,14 +9,18 @@
 //!             i j E . . . . .
 //! ```
 
-use super::Taken;
+use super::Written;
 use super::step::StepWriter;
-use crate::config::Truncation;
 use crate::error::ShardError;
-use crate::lane::documents::Run;
+use crate::pack::queue::TokenSlice;
+use crate::spec::Truncation;
 
 /// Writes one row of a document.
-pub(super) fn write(step: &mut StepWriter, run: &Run, truncation: Truncation) -> Result<Taken, ShardError> {
+pub(super) fn write(
+    step: &mut StepWriter,
+    run: &TokenSlice,
+    truncation: Truncation,
+) -> Result<Written, ShardError> {
     let (count, length) = (run.tokens.len(), step.free());
     let kept = count.min(length);
     match truncation {
@@ -34,10 +38,10 @@ pub(super) fn write(step: &mut StepWriter, run: &Run, truncation: Truncation) ->
     }
     step.close_row();
     let dropped = if truncation == Truncation::Split { 0 } else { count - kept };
-    Ok(Taken { given: kept, dropped })
+    Ok(Written { tokens: kept, dropped })
 }
 
-fn too_long(run: &Run, length: usize) -> String {
+fn too_long(run: &TokenSlice, length: usize) -> String {
     format!(
         "expected a document of at most sequence_length={length} tokens, BOS and EOS included, as \
          truncation=\"error\" demands, found one of {}; raise sequence_length=, cut it with truncation=\"right\", \

@@ -6,8 +6,8 @@ use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 use pyo3::types::{PyBytes, PyString};
 
+use super::array_owner::ArrayOwner;
 use super::error::guarded;
-use super::loan::Loan;
 use super::signals::Signals;
 use crate::encode::{self, EncoderOptions, Engine, SpecialTokens};
 
@@ -170,8 +170,8 @@ impl Encoder {
 /// The ids as int32 in the memory that they are in.
 fn as_array(py: Python<'_>, mut ids: encode::Ids) -> PyResult<Ids<'_>> {
     let (first, count) = (ids.as_mut_ptr().cast(), ids.len());
-    let loan = Loan::new(py, ids)?;
+    let loan = ArrayOwner::new(py, ids)?;
     // SAFETY: these are the ids, which nothing but the loan has from here on. Both types of number have the same size,
     // and any bits are valid.
-    Ok(unsafe { Loan::array(&loan, first, count) })
+    Ok(unsafe { ArrayOwner::array(&loan, first, count) })
 }

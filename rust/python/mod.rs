@@ -6,14 +6,14 @@
 // PyO3 creates arguments from Python objects: functions own their arguments.
 #![allow(clippy::needless_pass_by_value)]
 
+mod array_owner;
 mod build_info;
+mod choices;
 mod encoder;
 mod error;
 mod inflate;
-mod loan;
-mod names;
+mod inspect;
 mod pipeline;
-mod records;
 mod signals;
 
 use pyo3::prelude::*;
@@ -24,7 +24,7 @@ mod _core {
     use numpy::PyArray1;
     use pyo3::types::IntoPyDict;
 
-    use super::names::{LAYOUTS, ON_ERRORS, PACKINGS, TRUNCATIONS, names};
+    use super::choices::{LAYOUTS, ON_ERRORS, PACKINGS, TRUNCATIONS, names};
     use super::{Bound, PyModule, PyModuleMethods, PyResult};
 
     #[pymodule_export]
@@ -34,9 +34,9 @@ mod _core {
     #[pymodule_export]
     use super::inflate::inflate;
     #[pymodule_export]
-    use super::pipeline::{Pipeline, deal, usable_cores};
+    use super::inspect::Records;
     #[pymodule_export]
-    use super::records::Records;
+    use super::pipeline::{Pipeline, deal, usable_cores};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -51,8 +51,8 @@ mod _core {
         module.add("ON_ERRORS", names(&ON_ERRORS))?;
         let fields = LAYOUTS.map(|(name, layout)| (name, layout.names()));
         module.add("LAYOUTS", fields.into_py_dict(module.py())?)?;
-        module.add("PROVENANCE_NUMBERS", crate::batch::buffer::ENTRY_ITEMS)?;
-        module.add("MOST_LISTED", crate::feed::left_out::MOST_LISTED)?;
+        module.add("PROVENANCE_NUMBERS", crate::batch::buffers::ENTRY_ITEMS)?;
+        module.add("MOST_LISTED", crate::quarantine::delivered::MOST_LISTED)?;
         module.add("CURSOR_FIELDS", crate::lane::cursor::Cursor::names())?;
         module.add("CURSOR_LARGEST", crate::lane::cursor::LARGEST)
     }

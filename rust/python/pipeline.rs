@@ -10,19 +10,19 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 
+use super::array_owner::ArrayOwner;
+use super::choices::{self, LAYOUTS, ON_ERRORS, PACKINGS, TRUNCATIONS};
 use super::encoder::Encoder;
 use super::error::guarded;
-use super::loan::Loan;
-use super::names::{self, LAYOUTS, ON_ERRORS, PACKINGS, TRUNCATIONS};
 use super::signals;
-use crate::batch::buffer::ENTRY_ITEMS;
-use crate::config::{HostConfig, QuarantineFileConfig, Shuffle, StreamConfig};
+use crate::batch::buffers::ENTRY_ITEMS;
 use crate::error::{Error, caught};
-use crate::feed::fair_mutex::FairMutex;
-use crate::feed::pipeline::{self, Batch, Delivered, Delivery, Stats};
+use crate::lane::assignment::{self, Plan};
 use crate::lane::cursor::{self, Cursor};
-use crate::plan::{self, Plan};
+use crate::pipeline::fair_mutex::FairMutex;
+use crate::pipeline::{self, Batch, Delivered, Delivery, Stats};
 use crate::read::{ReadOptions, Shard};
+use crate::spec::{HostSpec, QuarantineFileSpec, Shuffle, StreamSpec};
 
 /// Delivers the batches of some lanes.
 #[pyclass(frozen, module = "gristmill._core")]
@@ -80,7 +80,7 @@ pub fn deal(
     seed: Option<u64>,
     epoch: u64,
 ) -> PyResult<Vec<Vec<u32>>> {
-    Ok(guarded(py, || Ok(plan::deal(&sizes, lanes, seed, epoch)))?)
+    Ok(guarded(py, || Ok(assignment::deal(&sizes, lanes, seed, epoch)))?)
 }
 
 /// The number of cores that this process may use, given its CPU affinity and cgroup quota.
@@ -96,8 +96,8 @@ impl Pipeline {
         let encoder = encoder.inner().clone();
         let (layout, inner) = guarded(py, || {
             let host = host_config(&settings);
-            let config = stream_config(settings)?;
-            Ok((config.layout, pipeline::Pipeline::new(Arc::new(config), host, encoder)))
+            let spec = stream_config(settings)?;
+            Ok((spec.layout, pipeline::Pipeline::new(Arc::new(spec), host, encoder)))
         })?;
         let names = layout.names().iter().map(|name| PyString::intern(py, name).unbind()).collect();
         Ok(Self { inner: FairMutex::new(inner), names, handing_out: AtomicU64::new(NOBODY) })
@@ -277,13 +277,13 @@ impl Pipeline {
     fn arrays<'py>(&self, py: Python<'py>, batch: Batch) -> PyResult<Bound<'py, PyDict>> {
         let Batch { lease, row } = batch;
         let (shape, start) = (lease.shape(), lease.as_ptr());
-        let loan = Loan::new(py, lease)?;
+        let loan = ArrayOwner::new(py, lease)?;
         let rows: &[usize] = if row.is_some() { &[] } else { &[shape.rows] };
         let array = |offset, of_row: &[usize]| {
             let shape = [rows, of_row].concat();
             // SAFETY: `Shape` puts each array inside the lease's memory, to which no Rust code refers until all loans of
             // the lease are dropped.
-            unsafe { Loan::array(&loan, start.add(offset), shape) }
+            unsafe { ArrayOwner::array(&loan, start.add(offset), shape) }
         };
         let arrays = PyDict::new(py);
         for (index, name) in self.names.iter().enumerate() {
@@ -306,26 +306,26 @@ fn this_thread() -> u64 {
     NUMBER.with(|number| *number)
 }
 
-fn host_config(settings: &Settings) -> HostConfig {
+fn host_config(settings: &Settings) -> HostSpec {
     let stream = settings.stream_name.clone();
-    HostConfig {
+    HostSpec {
         lanes: settings.own_lanes.clone(),
         threads: settings.threads.unwrap_or_else(usable_cores),
         prefetch: settings.prefetch,
         verify: settings.verify,
         single_rows: settings.batch_size.is_none(),
-        quarantine_file: settings.quarantine_file.clone().map(|path| QuarantineFileConfig { path, stream }),
+        quarantine_file: settings.quarantine_file.clone().map(|path| QuarantineFileSpec { path, stream }),
         provenance: settings.provenance_entries,
     }
 }
 
-fn stream_config(settings: Settings) -> Result<StreamConfig, Error> {
-    let layout = names::find("layout", &settings.layout, &LAYOUTS)?;
-    let truncation = names::find("truncation", &settings.truncation, &TRUNCATIONS)?;
-    let make_packing = names::find("packing", &settings.packing, &PACKINGS)?;
-    let make_on_error = names::find("on_error", &settings.on_error, &ON_ERRORS)?;
+fn stream_config(settings: Settings) -> Result<StreamSpec, Error> {
+    let layout = choices::find("layout", &settings.layout, &LAYOUTS)?;
+    let truncation = choices::find("truncation", &settings.truncation, &TRUNCATIONS)?;
+    let make_packing = choices::find("packing", &settings.packing, &PACKINGS)?;
+    let make_on_error = choices::find("on_error", &settings.on_error, &ON_ERRORS)?;
     let paths = settings.paths.into_iter();
-    Ok(StreamConfig {
+    Ok(StreamSpec {
         shards: paths.zip(&settings.sizes).map(|(path, &size)| Shard { path: path.into(), size }).collect(),
         plan: Plan::new(settings.sizes, settings.lanes, settings.seed),
         read: Arc::new(ReadOptions {

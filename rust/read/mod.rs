@@ -61,12 +61,12 @@ pub struct ReadError {
     /// What is wrong, and the first record that is lost.
     pub error: ShardError,
     /// Whether the records after it can still be read.
-    pub rest: Rest,
+    pub rest: AfterError,
 }
 
 /// What a [`ReadError`] means for the records after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rest {
+pub enum AfterError {
     /// One record is bad; the next call continues after it.
     Readable,
     /// The rest of the shard cannot be read; the next call finds the end.

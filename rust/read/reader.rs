@@ -9,7 +9,7 @@ use super::file::ShardFile;
 use super::inflate::Inflated;
 use super::json::{self, Fault, Member};
 use super::lines::{CHUNK_BYTES, Line, Lines, Skipped};
-use super::{Position, ReadError, ReadOptions, Rest, Shard};
+use super::{AfterError, Position, ReadError, ReadOptions, Shard};
 use crate::error::{Error, Result, ShardError};
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
@@ -96,7 +96,7 @@ impl ShardReader {
                 Ok(found) => Ok(Some((at, found))),
                 Err(fault) => {
                     let reason = fault.describe(record, skipped, &self.options.text_field);
-                    Err(read_error(&self.path, at, Rest::Readable, reason))
+                    Err(read_error(&self.path, at, AfterError::Readable, reason))
                 }
             };
         }
@@ -126,14 +126,14 @@ impl ShardReader {
         let reason = format!(
             "expected a line of at most {limit} bytes, found one of {bytes}; raise max_document_bytes= to read it"
         );
-        read_error(&self.path, at, Rest::Readable, reason)
+        read_error(&self.path, at, AfterError::Readable, reason)
     }
 
     /// The shard cannot be read any further: the line that could not be completed is lost, and everything after it.
     fn lost(&mut self, reason: String) -> ReadError {
         self.ended = true;
         let at = Position { record: self.lines.position().record, byte: self.lines.inflated() };
-        read_error(&self.path, at, Rest::Lost, reason)
+        read_error(&self.path, at, AfterError::Lost, reason)
     }
 }
 
@@ -147,7 +147,7 @@ pub fn inflated_bytes(shard: &Shard, folder: &Path) -> Result<u64> {
         match input.read(&mut chunk) {
             Ok(0) => return Ok(at.byte),
             Ok(read) => at.byte += read as u64,
-            Err(reason) => return Err(read_error(&shard.path, at, Rest::Lost, reason).into()),
+            Err(reason) => return Err(read_error(&shard.path, at, AfterError::Lost, reason).into()),
         }
     }
 }
@@ -160,10 +160,10 @@ fn inflated(
 ) -> Result<Inflated, ReadError> {
     let named_gz = path.len() >= 3 && path.as_bytes()[path.len() - 3..].eq_ignore_ascii_case(b".gz");
     Inflated::new(source, named_gz, stop)
-        .map_err(|reason| read_error(path, Position::default(), Rest::Lost, reason))
+        .map_err(|reason| read_error(path, Position::default(), AfterError::Lost, reason))
 }
 
-fn read_error(path: &Arc<str>, at: Position, rest: Rest, reason: String) -> ReadError {
+fn read_error(path: &Arc<str>, at: Position, rest: AfterError, reason: String) -> ReadError {
     let error = ShardError { shard: Arc::clone(path), record: Some(at.record), byte: Some(at.byte), reason };
     ReadError { error, rest }
 }

@@ -39,7 +39,7 @@ fn assert_damaged_after(prefix: &[u8], seen: &[Seen], what: &str) {
     let (last, documents) = seen.split_last().unwrap();
     assert_eq!(documents, before, "{what}");
     let error = last.error().unwrap_or_else(|| panic!("{what}: {last:?}"));
-    assert_eq!((place(error), error.rest), (expected, Rest::Lost), "{what}: {error}");
+    assert_eq!((place(error), error.rest), (expected, AfterError::Lost), "{what}: {error}");
 }
 
 fn two_members() -> Vec<u8> {
@@ -166,7 +166,7 @@ fn damage_inside_a_line_that_is_too_long() {
     let seen = read("s.gz", &compressed[..compressed.len() - 8]);
     assert_eq!(seen.len(), 2);
     let error = seen[1].error().unwrap();
-    assert_eq!((place(error), error.rest), (Position { record: 1, byte: 2_000_013 }, Rest::Lost));
+    assert_eq!((place(error), error.rest), (Position { record: 1, byte: 2_000_013 }, AfterError::Lost));
 }
 
 #[derive(Debug, Clone)]
@@ -235,7 +235,7 @@ proptest! {
         let seen = read("s.gz", &compressed);
         prop_assert_eq!(&read_in_pieces("s.gz", &compressed, piece), &seen);
         if !compressed.starts_with(&[0x1f, 0x8b]) {
-            prop_assert!(matches!(&seen[..], [Seen::Error(error)] if error.rest == Rest::Lost));
+            prop_assert!(matches!(&seen[..], [Seen::Error(error)] if error.rest == AfterError::Lost));
             return Ok(());
         }
         let (prefix, damaged) = inflated_prefix(&compressed);

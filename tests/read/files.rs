@@ -74,7 +74,7 @@ fn assert_change_is_seen(reason: &str, change: impl Fn(&File)) {
         let (last, documents) = seen.split_last().unwrap();
         let error = last.error().unwrap();
         assert!(error.error.reason.contains(reason), "{error}");
-        assert_eq!(error.rest, Rest::Lost);
+        assert_eq!(error.rest, AfterError::Lost);
         assert!(documents.len() < whole.len() - 1, "{reason}, compressed: {compressed}");
         assert_eq!(documents, &whole[1..=documents.len()], "what was given before is right");
     }

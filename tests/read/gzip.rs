@@ -45,7 +45,7 @@ fn known_by_magic_and_not_by_name() {
                 )
             );
             let error = seen[0].error().unwrap();
-            assert_eq!((place(error), error.rest), (Position::default(), Rest::Lost));
+            assert_eq!((place(error), error.rest), (Position::default(), AfterError::Lost));
         }
         assert_eq!(
             reason(&read(name, b"")),
@@ -119,7 +119,7 @@ fn bytes_behind_the_last_member() {
             assert_eq!(reason(&seen), expected);
             let error = seen.last().unwrap().error().unwrap();
             assert_eq!(place(error), Position { record: 12, byte: shard.len() as u64 });
-            assert_eq!(error.rest, Rest::Lost);
+            assert_eq!(error.rest, AfterError::Lost);
         }
     }
 }

@@ -28,7 +28,7 @@ fn simplified(seen: &[Seen]) -> Vec<(Position, Option<String>)> {
         .map(|seen| match seen {
             Seen::Document(at, text) => (*at, Some(text.clone())),
             Seen::Error(error) => {
-                assert_eq!(error.rest, Rest::Readable, "{error}");
+                assert_eq!(error.rest, AfterError::Readable, "{error}");
                 (place(error), None)
             }
         })
@@ -101,7 +101,7 @@ fn the_longest_line() {
                     Seen::Document(..) => assert!(sound, "{length}"),
                     Seen::Error(error) => {
                         assert!(!sound, "{error}");
-                        assert_eq!(error.rest, Rest::Readable);
+                        assert_eq!(error.rest, AfterError::Readable);
                         assert_eq!(
                             error.error.reason,
                             format!(

@@ -12,7 +12,7 @@ mod resume;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
-use _core::read::{Position, ReadError, ReadOptions, Rest, ShardReader};
+use _core::read::{AfterError, Position, ReadError, ReadOptions, ShardReader};
 use _core::{Error, ShardError};
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -96,7 +96,7 @@ fn read_on(reader: &mut ShardReader) -> Vec<Seen> {
             }
             Err(error) => {
                 assert_eq!(text, "before", "text is as it was after an error");
-                let lost = error.rest == Rest::Lost;
+                let lost = error.rest == AfterError::Lost;
                 seen.push(Seen::Error(error));
                 if lost {
                     assert_eq!(reader.next(&mut text), Ok(None));

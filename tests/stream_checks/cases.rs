@@ -5,10 +5,10 @@ use std::io::Write as _;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use _core::config::{Layout, OnError, Packing, Shuffle, StreamConfig, Truncation};
 use _core::encode::{Encoder, EncoderOptions, Engine};
-use _core::plan::Plan;
+use _core::lane::assignment::Plan;
 use _core::read::{ReadOptions, Shard};
+use _core::spec::{Layout, OnError, Packing, Shuffle, StreamSpec, Truncation};
 use flate2::{Compression, write::GzEncoder};
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -190,7 +190,7 @@ prop_compose! {
 }
 
 /// Writes the shards of a case and says what is in them.
-pub fn build(case: &Case, folder: &Path) -> (Arc<StreamConfig>, Corpus) {
+pub fn build(case: &Case, folder: &Path) -> (Arc<StreamSpec>, Corpus) {
     let mut corpus = Corpus::default();
     let mut word = FIRST_WORD;
     let mut shards = Vec::new();
@@ -241,7 +241,7 @@ pub fn build(case: &Case, folder: &Path) -> (Arc<StreamConfig>, Corpus) {
     assert!(word < FIRST_WORD + WORDS);
     let sizes = shards.iter().map(|shard| shard.size).collect();
     let lanes = 1 + case.lanes.index(shards.len());
-    let config = StreamConfig {
+    let spec = StreamSpec {
         plan: Plan::new(sizes, lanes, case.shuffle.map(|(seed, _)| seed)),
         shards,
         read: Arc::new(ReadOptions {
@@ -263,5 +263,5 @@ pub fn build(case: &Case, folder: &Path) -> (Arc<StreamConfig>, Corpus) {
         boundary_targets: case.boundary_targets,
         rows_per_lane: case.rows_per_lane,
     };
-    (Arc::new(config), corpus)
+    (Arc::new(spec), corpus)
 }

@@ -5,12 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use _core::config::{HostConfig, Layout, OnError, Packing, Shuffle, StreamConfig};
 use _core::encode::Engine;
-use _core::feed::pipeline::{Delivery, Pipeline};
+use _core::lane::assignment::Plan;
 use _core::lane::cursor::Cursor;
-use _core::plan::Plan;
+use _core::pipeline::{Delivery, Pipeline};
 use _core::read::{ReadOptions, Shard};
+use _core::spec::{HostSpec, Layout, OnError, Packing, Shuffle, StreamSpec};
 use tempfile::tempdir;
 
 use super::cases::encoder;
@@ -23,7 +23,7 @@ fn line(words: &str) -> String {
 fn pipeline(
     folder: &Path,
     shards: &[String],
-    change: impl FnOnce(&mut StreamConfig, &mut HostConfig),
+    change: impl FnOnce(&mut StreamSpec, &mut HostSpec),
 ) -> Pipeline {
     let shards: Vec<Shard> = (0..)
         .zip(shards)
@@ -35,7 +35,7 @@ fn pipeline(
         .collect();
     let lanes = shards.len();
     let read = ReadOptions { folder: "".into(), text_field: "text".into(), max_document_bytes: 1 << 20 };
-    let mut config = StreamConfig {
+    let mut spec = StreamSpec {
         plan: Plan::new(shards.iter().map(|shard| shard.size).collect(), lanes, None),
         shards,
         read: Arc::new(read),
@@ -51,7 +51,7 @@ fn pipeline(
         boundary_targets: false,
         rows_per_lane: 1,
     };
-    let mut host = HostConfig {
+    let mut host = HostSpec {
         lanes: (0..lanes).collect(),
         threads: 1,
         prefetch: 2,
@@ -60,8 +60,8 @@ fn pipeline(
         quarantine_file: None,
         provenance: 0,
     };
-    change(&mut config, &mut host);
-    Pipeline::new(Arc::new(config), host, encoder(Engine::Reference).clone())
+    change(&mut spec, &mut host);
+    Pipeline::new(Arc::new(spec), host, encoder(Engine::Reference).clone())
 }
 
 /// Whether there was another element, or the error.
@@ -80,12 +80,12 @@ fn next(pipeline: &mut Pipeline) -> Result<bool, String> {
 fn a_place_inside_the_first_document_of_another_window_is_refused() {
     let folder = tempdir().unwrap();
     let shards = [line("w3 w4 w5") + &line("w6 w7 w8")];
-    let mut pipeline = pipeline(folder.path(), &shards, |config, _| {
-        config.shuffle = Some(Shuffle { seed: 1, window: 2 });
+    let mut pipeline = pipeline(folder.path(), &shards, |spec, _| {
+        spec.shuffle = Some(Shuffle { seed: 1, window: 2 });
     });
     next(&mut pipeline).unwrap();
     let mut state = pipeline.delivered().clone();
-    assert_eq!((state.cursors[0].given, state.cursors[0].offset), (0, 2));
+    assert_eq!((state.cursors[0].delivered, state.cursors[0].offset), (0, 2));
     state.cursors[0].window_hash += 1;
     pipeline.restore(state).unwrap();
     assert!(next(&mut pipeline).unwrap_err().contains("is inside the window of documents"));
@@ -94,8 +94,8 @@ fn a_place_inside_the_first_document_of_another_window_is_refused() {
 #[test]
 fn text_without_tokens_is_counted_in_windows_too() {
     let folder = tempdir().unwrap();
-    let mut pipeline = pipeline(folder.path(), &[line("  ") + &line("w3")], |config, _| {
-        config.packing = Packing::BestFit { window: 4 };
+    let mut pipeline = pipeline(folder.path(), &[line("  ") + &line("w3")], |spec, _| {
+        spec.packing = Packing::BestFit { window: 4 };
     });
     while next(&mut pipeline).unwrap() {}
     let totals = pipeline.stats(pipeline.delivered()).totals;
@@ -127,6 +127,6 @@ fn rows_of_the_lanes_before_one_that_fails_are_given() {
 fn a_row_whose_last_target_is_of_a_document_that_fails_is_not_given() {
     let folder = tempdir().unwrap();
     let shards = [line("w3 w4") + &line("unknown")];
-    let mut pipeline = pipeline(folder.path(), &shards, |config, _| config.boundary_targets = true);
+    let mut pipeline = pipeline(folder.path(), &shards, |spec, _| spec.boundary_targets = true);
     assert!(next(&mut pipeline).unwrap_err().contains("record 1"));
 }

@@ -5,8 +5,8 @@ mod edges;
 
 use std::collections::HashMap;
 
-use _core::config::{Layout, Packing, StreamConfig, Truncation};
 use _core::lane::cursor::Totals;
+use _core::spec::{Layout, Packing, StreamSpec, Truncation};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
@@ -52,37 +52,37 @@ impl Corpus {
     /// Checks all rows of a lane; `steps` holds for each step the arrays of its rows.
     pub fn check_lane(
         &self,
-        config: &StreamConfig,
+        spec: &StreamSpec,
         lane: usize,
         steps: &[Vec<Vec<i32>>],
         totals: &Totals,
     ) -> TestCaseResult {
-        let arrays = config.layout.names().len() + 1;
+        let arrays = spec.layout.names().len() + 1;
         let rows: Vec<&[Vec<i32>]> = steps.iter().flat_map(|step| step.chunks(arrays)).collect();
         let mut lane_rows = Vec::new();
         for row in &rows {
-            lane_rows.push(self.row(config, row)?);
+            lane_rows.push(self.row(spec, row)?);
         }
         let used = lane_rows.iter().rposition(|row| !row.is_empty()).map_or(0, |last| last + 1);
-        check_padding(config, &lane_rows[..used])?;
-        self.check_segments(config, &lane_rows)?;
+        check_padding(spec, &lane_rows[..used])?;
+        self.check_segments(spec, &lane_rows)?;
         for (index, row) in lane_rows.iter().enumerate() {
-            self.check_provenance(config, &rows[index][arrays - 1], row)?;
+            self.check_provenance(spec, &rows[index][arrays - 1], row)?;
             let following = lane_rows[index + 1..].iter().flatten().next().copied();
-            match config.layout {
-                Layout::MaxText => self.check_targets(config, rows[index], row, following)?,
-                Layout::Hf => check_labels(config, rows[index], row)?,
+            match spec.layout {
+                Layout::MaxText => self.check_targets(spec, rows[index], row, following)?,
+                Layout::Hf => check_labels(spec, rows[index], row)?,
                 Layout::Grain => {}
             }
         }
         let given: usize = lane_rows.iter().map(Vec::len).sum();
         prop_assert_eq!(totals.tokens, given as u64);
-        prop_assert_eq!(totals.padding, (used * config.sequence_length - given) as u64);
-        self.check_counts(config, lane, &lane_rows, totals)
+        prop_assert_eq!(totals.padding, (used * spec.sequence_length - given) as u64);
+        self.check_counts(spec, lane, &lane_rows, totals)
     }
 
     /// The tokens of a row, which stand before all its padding.
-    fn row(&self, config: &StreamConfig, arrays: &[Vec<i32>]) -> Result<Vec<Token>, TestCaseError> {
+    fn row(&self, spec: &StreamSpec, arrays: &[Vec<i32>]) -> Result<Vec<Token>, TestCaseError> {
         let [ids, marks, positions] = [0, 1, 2].map(|array| &arrays[array]);
         let count = marks.iter().take_while(|mark| **mark > 0).count();
         for array in [ids, marks, positions] {
@@ -101,7 +101,7 @@ impl Corpus {
             };
             // Segments are numbered from 1, and positions go up by one in each.
             prop_assert!(starts || before.is_some_and(|before| before.position + 1 == token.position));
-            if config.layout != Layout::Hf {
+            if spec.layout != Layout::Hf {
                 prop_assert_eq!(marks[place], token.segment);
             }
             tokens.push(token);
@@ -122,26 +122,26 @@ impl Corpus {
         }
     }
 
-    fn check_segments(&self, config: &StreamConfig, rows: &[Vec<Token>]) -> TestCaseResult {
+    fn check_segments(&self, spec: &StreamSpec, rows: &[Vec<Token>]) -> TestCaseResult {
         for row in rows {
             let segments: Vec<&[Token]> = row.chunk_by(|a, b| a.segment == b.segment).collect();
-            let most = match config.packing {
+            let most = match spec.packing {
                 Packing::Pad(_) => 1,
-                Packing::Concat | Packing::BestFit { .. } => config.max_segments.unwrap_or(usize::MAX),
+                Packing::Concat | Packing::BestFit { .. } => spec.max_segments.unwrap_or(usize::MAX),
             };
             prop_assert!(segments.len() <= most);
             for segment in segments {
                 let Some((document, first)) = segment[0].origin else { continue };
                 let whole = self.documents[document].ids.len();
-                let is_middle = config.packing == Packing::Pad(Truncation::Middle);
+                let is_middle = spec.packing == Packing::Pad(Truncation::Middle);
                 for (offset, token) in segment.iter().enumerate() {
-                    let left = config.sequence_length / 2;
-                    let behind_cut = is_middle && whole > config.sequence_length && offset >= left;
-                    let cut = if behind_cut { whole - config.sequence_length } else { 0 };
+                    let left = spec.sequence_length / 2;
+                    let behind_cut = is_middle && whole > spec.sequence_length && offset >= left;
+                    let cut = if behind_cut { whole - spec.sequence_length } else { 0 };
                     let expected = if cut > 0 { offset + cut } else { first + offset };
                     prop_assert_eq!(token.origin, Some((document, expected)));
                 }
-                if matches!(config.packing, Packing::BestFit { .. }) && whole <= config.sequence_length {
+                if matches!(spec.packing, Packing::BestFit { .. }) && whole <= spec.sequence_length {
                     prop_assert_eq!(segment.len(), whole, "a document that fits was cut");
                 }
             }
@@ -150,7 +150,7 @@ impl Corpus {
     }
 
     /// The entries name, one after another, the documents that hold exactly the row's tokens there.
-    fn check_provenance(&self, config: &StreamConfig, provenance: &[i32], row: &[Token]) -> TestCaseResult {
+    fn check_provenance(&self, spec: &StreamSpec, provenance: &[i32], row: &[Token]) -> TestCaseResult {
         let mut rest = row;
         let mut room = provenance.len() / 4;
         for entry in provenance.chunks(4).map(|entry| [0, 1, 2, 3].map(|number| entry[number] as usize)) {
@@ -169,7 +169,7 @@ impl Corpus {
             let found: Vec<i32> = tokens.iter().map(|token| token.id).collect();
             prop_assert_eq!(expected, &found);
             // As many entries as segments, but for the two sides of a cut.
-            let is_middle = config.packing == Packing::Pad(Truncation::Middle);
+            let is_middle = spec.packing == Packing::Pad(Truncation::Middle);
             prop_assert!(tokens[0].position == 0 || is_middle);
             prop_assert!(tokens.iter().all(|token| token.segment == tokens[0].segment));
             rest = behind;
@@ -180,7 +180,7 @@ impl Corpus {
 
     fn check_targets(
         &self,
-        config: &StreamConfig,
+        spec: &StreamSpec,
         arrays: &[Vec<i32>],
         row: &[Token],
         following: Option<Token>,
@@ -192,10 +192,10 @@ impl Corpus {
             let Some((document, index)) = token.origin else { continue };
             let in_row = row.get(place + 1);
             let next = self.documents[document].ids.get(index + 1).copied();
-            let cut = matches!(config.packing, Packing::Pad(cut) if cut != Truncation::Split)
+            let cut = matches!(spec.packing, Packing::Pad(cut) if cut != Truncation::Split)
                 && in_row.is_none_or(|after| after.origin != Some((document, index + 1)));
-            let boundary = match config.packing {
-                _ if !config.boundary_targets => None,
+            let boundary = match spec.packing {
+                _ if !spec.boundary_targets => None,
                 Packing::Concat => in_row.or(following.as_ref()),
                 Packing::BestFit { .. } => in_row,
                 Packing::Pad(_) => None,
@@ -213,15 +213,15 @@ impl Corpus {
     /// Everything once an epoch, or counted.
     fn check_counts(
         &self,
-        config: &StreamConfig,
+        spec: &StreamSpec,
         lane: usize,
         rows: &[Vec<Token>],
         totals: &Totals,
     ) -> TestCaseResult {
         let mut expected: HashMap<i32, u64> = HashMap::new();
         let mut documents = 0;
-        for epoch in 0..config.epochs.unwrap() {
-            let own = config.plan.epoch(epoch);
+        for epoch in 0..spec.epochs.unwrap() {
+            let own = spec.plan.epoch(epoch);
             let is_own = |document: &&Document| own[lane].contains(&(document.shard as u32));
             for document in self.documents.iter().filter(is_own) {
                 documents += 1;
@@ -238,7 +238,7 @@ impl Corpus {
         for token in rows.iter().flatten() {
             *given.entry(token.id).or_default() += 1;
         }
-        if matches!(config.packing, Packing::Pad(cut) if cut != Truncation::Split) {
+        if matches!(spec.packing, Packing::Pad(cut) if cut != Truncation::Split) {
             prop_assert!(given.iter().all(|(id, count)| *count <= expected[id]));
         } else {
             prop_assert_eq!(given, expected);
@@ -247,12 +247,12 @@ impl Corpus {
     }
 }
 
-fn check_padding(config: &StreamConfig, rows: &[Vec<Token>]) -> TestCaseResult {
+fn check_padding(spec: &StreamSpec, rows: &[Vec<Token>]) -> TestCaseResult {
     for (index, row) in rows.iter().enumerate() {
         let is_last = index + 1 == rows.len();
-        let is_closed = row.last().map(|token| token.segment as usize) == config.max_segments;
-        if config.packing == Packing::Concat && !is_last && !is_closed {
-            prop_assert_eq!(row.len(), config.sequence_length);
+        let is_closed = row.last().map(|token| token.segment as usize) == spec.max_segments;
+        if spec.packing == Packing::Concat && !is_last && !is_closed {
+            prop_assert_eq!(row.len(), spec.sequence_length);
         }
         prop_assert!(!row.is_empty(), "a row of padding before the lane's last");
     }
@@ -261,10 +261,10 @@ fn check_padding(config: &StreamConfig, rows: &[Vec<Token>]) -> TestCaseResult {
 
 /// A label is its token, where the token before it in the row is the one before it in its document,
 /// or where the row goes on with a document of the row before.
-fn check_labels(config: &StreamConfig, arrays: &[Vec<i32>], row: &[Token]) -> TestCaseResult {
+fn check_labels(spec: &StreamSpec, arrays: &[Vec<i32>], row: &[Token]) -> TestCaseResult {
     let labels = &arrays[3];
     prop_assert!(labels[row.len()..].iter().all(|label| *label == -100));
-    let cuts = matches!(config.packing, Packing::Pad(cut) if cut != Truncation::Split);
+    let cuts = matches!(spec.packing, Packing::Pad(cut) if cut != Truncation::Split);
     for (place, token) in row.iter().enumerate() {
         let Some((document, index)) = token.origin else { continue };
         let is_learnt = index > 0

@@ -9,7 +9,7 @@
 use loom::thread;
 
 use super::*;
-use crate::batch::buffer::Pool;
+use crate::batch::buffers::Pool;
 
 const SHAPE: Shape = Shape { arrays: 1, rows: 2, length: 1, entries: 0 };
 const FOREVER: Duration = Duration::MAX;
@@ -59,11 +59,11 @@ fn check(buffer: &Buffer, step: u64) {
     }
 }
 
-fn explore(slots: usize, lanes: usize, steps: u64, already_given: usize) {
+fn explore(slots: usize, lanes: usize, steps: u64, already_delivered: usize) {
     loom::model(move || {
         let pool = Pool::new(SHAPE, 4);
         let buffers = (0..slots).map(|_| pool.get().expect("memory")).collect();
-        let (mut consumer, writers) = ring(SHAPE, lanes, buffers, 0, already_given);
+        let (mut consumer, writers) = ring(SHAPE, lanes, buffers, 0, already_delivered);
         let gate = gate(slots as u64);
         let threads: Vec<_> = writers
             .into_iter()
@@ -75,13 +75,16 @@ fn explore(slots: usize, lanes: usize, steps: u64, already_given: usize) {
         // All buffers are kept to the end except the first, which is reused.
         let mut kept: Vec<(u64, Buffer)> = Vec::new();
         for step in 0..steps {
-            let fresh =
-                if step == 1 && already_given == 0 { kept.remove(0).1 } else { pool.get().expect("memory") };
+            let fresh = if step == 1 && already_delivered == 0 {
+                kept.remove(0).1
+            } else {
+                pool.get().expect("memory")
+            };
             let (buffer, reports) = take(&mut consumer, &gate, fresh);
-            let given = if step == 0 { already_given } else { 0 };
-            assert!(reports[..given].iter().all(Option::is_none));
-            assert!(reports[given..].iter().all(|report| *report == Some(step)));
-            if given == 0 {
+            let delivered = if step == 0 { already_delivered } else { 0 };
+            assert!(reports[..delivered].iter().all(Option::is_none));
+            assert!(reports[delivered..].iter().all(|report| *report == Some(step)));
+            if delivered == 0 {
                 check(&buffer, step);
                 kept.push((step, buffer));
             }

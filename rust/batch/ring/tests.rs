@@ -1,12 +1,16 @@
 use super::*;
-use crate::batch::buffer::{Lease, Pool};
+use crate::batch::buffers::{Pool, PooledBatch};
 
 const SHAPE: Shape = Shape { arrays: 2, rows: 6, length: 5, entries: 1 };
 
-fn small(slots: usize, first_step: u64, given: usize) -> (Consumer<u64>, Vec<LaneWriter<u64>>, Arc<Pool>) {
+fn small(
+    slots: usize,
+    first_step: u64,
+    delivered: usize,
+) -> (Consumer<u64>, Vec<LaneWriter<u64>>, Arc<Pool>) {
     let pool = Pool::new(SHAPE, 4);
     let buffers = (0..slots).map(|_| pool.get().expect("memory")).collect();
-    let (consumer, writers) = ring(SHAPE, 3, buffers, first_step, given);
+    let (consumer, writers) = ring(SHAPE, 3, buffers, first_step, delivered);
     (consumer, writers, pool)
 }
 
@@ -21,7 +25,7 @@ fn write(writer: &mut LaneWriter<u64>) {
     writer.publish(step * 10 + lane as u64);
 }
 
-fn check(lease: &Lease, step: u64) {
+fn check(lease: &PooledBatch, step: u64) {
     for row in 0..SHAPE.rows {
         for array in 0..SHAPE.arrays {
             let expected = (step * 1000) as i32 + ((row / 2) * 100 + (row % 2) * 10 + array) as i32;
@@ -45,7 +49,7 @@ fn lanes_stop_at_a_full_ring_and_go_on_when_a_slot_is_taken() {
     assert_eq!(consumer.ready(), 2);
     let (buffer, reports) = consumer.take(pool.get().expect("memory")).unwrap();
     assert_eq!(reports, [Some(70), Some(71), Some(72)]);
-    check(&Lease::new(buffer, Arc::clone(&pool)), 7);
+    check(&PooledBatch::new(buffer, Arc::clone(&pool)), 7);
     assert!(writers[1].has_room());
     write(&mut writers[1]);
     assert!(!writers[1].has_room());
@@ -64,7 +68,7 @@ fn lanes_that_gave_their_rows_before_skip_the_first_step() {
         assert!(writer.has_room());
         write(writer);
     }
-    check(&Lease::new(consumer.take(pool.get().expect("memory")).unwrap().0, Arc::clone(&pool)), 5);
+    check(&PooledBatch::new(consumer.take(pool.get().expect("memory")).unwrap().0, Arc::clone(&pool)), 5);
 }
 
 #[test]
@@ -86,7 +90,7 @@ fn threads_of_any_speed_give_every_step_in_order() {
         for step in 0..500 {
             assert!(consumer.wait(Duration::from_secs(60)), "step {step} was not filled");
             let (buffer, _) = consumer.take(pool.get().expect("memory")).unwrap();
-            let lease = Lease::new(buffer, Arc::clone(&pool));
+            let lease = PooledBatch::new(buffer, Arc::clone(&pool));
             check(&lease, step);
             if step % 7 == 0 {
                 kept.push((step, lease));

@@ -3,33 +3,33 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::left_out::LeftOut;
-use super::workers::{Busy, WorkerPool};
-use crate::batch::buffer::{Lease, Pool, Shape};
+use super::workers::{StageTimes, WorkerPool};
+use crate::batch::buffers::{Pool, PooledBatch, Shape};
 use crate::batch::ring::{Consumer, ring};
-use crate::config::{HostConfig, StreamConfig};
 use crate::encode::Encoder;
 use crate::error::{Error, Result};
 use crate::lane::cursor::{Cursor, Totals};
-use crate::lane::quarantine_file::QuarantineFile;
-use crate::lane::report::{Report, Rows};
+use crate::pack::report::{Report, Rows};
+use crate::quarantine::delivered::DeliveredLog;
+use crate::quarantine::file::QuarantineFile;
+use crate::spec::{HostSpec, StreamSpec};
 
 /// Idle buffers to keep: enough for a consumer that frees a batch before or after it asks for the next.
 const IDLE_BUFFERS: usize = 2;
 
 /// Delivers the batches of some lanes. Starts its threads when the first batch is requested.
 pub struct Pipeline {
-    config: Arc<StreamConfig>,
-    host: HostConfig,
+    spec: Arc<StreamSpec>,
+    host: HostSpec,
     encoder: Encoder,
     delivered: Delivered,
-    left_out: LeftOut,
+    left_out: DeliveredLog,
     /// Until the last batch is accepted: what was delivered before it, and how many records had been left out.
     before: Option<(Delivered, u64)>,
     /// That of the latest workers; kept after they end, because a state may still be saved.
     quarantine_file: Option<Arc<QuarantineFile>>,
     pool: Arc<Pool>,
-    busy: Arc<Busy>,
+    busy: Arc<StageTimes>,
     waited: Duration,
     phase: Phase,
     /// Whether the next step will have rows of these lanes that are not all padding. True before the first step, about
@@ -81,7 +81,7 @@ pub enum Delivery {
 /// A batch in the consumer's hands.
 pub struct Batch {
     /// The memory of all arrays.
-    pub lease: Arc<Lease>,
+    pub lease: Arc<PooledBatch>,
     /// The row to hand out, if single rows are handed out.
     pub row: Option<usize>,
 }
@@ -91,7 +91,7 @@ enum Phase {
     Idle,
     Running(Running),
     /// All lanes have ended. Holds the step after their last, which they have filled with padding.
-    Ended(Arc<Lease>),
+    Ended(Arc<PooledBatch>),
     /// Closed, or stopped by an error, which each further call returns.
     Failed(Error),
 }
@@ -105,7 +105,7 @@ struct Running {
 }
 
 struct OpenStep {
-    lease: Arc<Lease>,
+    lease: Arc<PooledBatch>,
     reports: Vec<Option<Report>>,
     more: bool,
     /// No lane has anything left.
@@ -114,21 +114,21 @@ struct OpenStep {
 
 impl Pipeline {
     /// A pipeline at the start of the stream.
-    pub fn new(config: Arc<StreamConfig>, host: HostConfig, encoder: Encoder) -> Self {
+    pub fn new(spec: Arc<StreamSpec>, host: HostSpec, encoder: Encoder) -> Self {
         let shape = Shape {
-            arrays: config.layout.names().len(),
-            rows: host.lanes.len() * config.rows_per_lane,
-            length: config.sequence_length,
+            arrays: spec.layout.names().len(),
+            rows: host.lanes.len() * spec.rows_per_lane,
+            length: spec.sequence_length,
             entries: host.provenance,
         };
         let delivered = Delivered { step: 0, row: 0, cursors: vec![Cursor::default(); host.lanes.len()] };
         Self {
             pool: Pool::new(shape, IDLE_BUFFERS),
-            config,
+            spec,
             host,
             encoder,
             delivered,
-            left_out: LeftOut::default(),
+            left_out: DeliveredLog::default(),
             before: None,
             quarantine_file: None,
             busy: Arc::default(),
@@ -173,7 +173,7 @@ impl Pipeline {
             return Err(Error::State(format!("the state has {found} lanes, expected {expected}")));
         }
         for (&lane, cursor) in self.host.lanes.iter().zip(&delivered.cursors) {
-            cursor.check(&self.config, lane)?;
+            cursor.check(&self.spec, lane)?;
         }
         if delivered.row > 0 && (!self.host.single_rows || delivered.row >= self.host.lanes.len()) {
             return Err(Error::State(format!(
@@ -188,7 +188,7 @@ impl Pipeline {
             synced?;
         }
         self.quarantine_file = None;
-        self.left_out = LeftOut::default();
+        self.left_out = DeliveredLog::default();
         self.go_to(delivered);
         Ok(())
     }
@@ -306,7 +306,7 @@ impl Pipeline {
         let file = self.quarantine_file.as_ref();
         let open_until = consumer.open_until();
         let workers =
-            WorkerPool::start(&self.config, &self.encoder, &self.host, ends, open_until, &self.busy, file)?;
+            WorkerPool::start(&self.spec, &self.encoder, &self.host, ends, open_until, &self.busy, file)?;
         self.phase = Phase::Running(Running { workers, consumer, step: None, process: std::process::id() });
         Ok(())
     }
@@ -352,8 +352,8 @@ impl Pipeline {
         }
         // A saved state may hold any numbers.
         let rows = step.saturating_mul(cursors.len() as u64).saturating_add(*row as u64);
-        let rows = rows.saturating_mul(self.config.rows_per_lane as u64);
-        let places = rows.saturating_mul(self.config.sequence_length as u64);
+        let rows = rows.saturating_mul(self.spec.rows_per_lane as u64);
+        let places = rows.saturating_mul(self.spec.sequence_length as u64);
         Stats {
             totals,
             rows,
@@ -368,7 +368,7 @@ impl Pipeline {
 
     /// The records left out, as far as delivered since this iterator was created or restored. A lane keeps at most the
     /// newest thousand of each step.
-    pub fn left_out(&self) -> &LeftOut {
+    pub fn left_out(&self) -> &DeliveredLog {
         &self.left_out
     }
 
@@ -392,11 +392,11 @@ impl Pipeline {
     }
 }
 
-fn open_quarantine_file(host: &HostConfig, cursors: &[Cursor]) -> Result<Option<Arc<QuarantineFile>>> {
-    let Some(config) = &host.quarantine_file else { return Ok(None) };
+fn open_quarantine_file(host: &HostSpec, cursors: &[Cursor]) -> Result<Option<Arc<QuarantineFile>>> {
+    let Some(spec) = &host.quarantine_file else { return Ok(None) };
     let listed = cursors.iter().map(|cursor| cursor.totals.quarantined);
     let lanes: Vec<_> = host.lanes.iter().copied().zip(listed).collect();
-    QuarantineFile::open(config, &lanes).map(|file| Some(Arc::new(file)))
+    QuarantineFile::open(spec, &lanes).map(|file| Some(Arc::new(file)))
 }
 
 impl Drop for Pipeline {
@@ -413,12 +413,12 @@ impl Running {
             return self.workers.bug().map_or(Ok(None), Err);
         };
         self.workers.slot_taken(self.consumer.open_until());
-        Ok(Some(OpenStep::new(Arc::new(Lease::new(buffer, Arc::clone(pool))), reports)))
+        Ok(Some(OpenStep::new(Arc::new(PooledBatch::new(buffer, Arc::clone(pool))), reports)))
     }
 }
 
 impl OpenStep {
-    fn new(lease: Arc<Lease>, reports: Vec<Option<Report>>) -> Self {
+    fn new(lease: Arc<PooledBatch>, reports: Vec<Option<Report>>) -> Self {
         let rows = || reports.iter().map(|report| report.as_ref().map(|report| &report.rows));
         let more = rows().any(|rows| matches!(rows, Some(Rows::Tokens { more: true })));
         // A lane without a report delivered its row before the restore, so the step is not the end.

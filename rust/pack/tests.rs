@@ -11,18 +11,18 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use tempfile::TempDir;
 
-use super::block::{Block, Failure, Then};
-use super::cursor::{Cursor, Place};
-use super::documents::{Documents, Upcoming};
-use super::source::Source;
-use crate::config::{Layout, OnError, Packing, Shuffle, StreamConfig, Truncation};
+use super::queue::{DocumentQueue, Next};
 use crate::error::{Error, ShardError};
-use crate::plan::Plan;
+use crate::lane::assignment::Plan;
+use crate::lane::block::{Block, BlockEnd, Failure};
+use crate::lane::cursor::{Cursor, RecordPosition};
+use crate::lane::reader::LaneReader;
 use crate::read::{ReadOptions, Shard};
+use crate::spec::{Layout, OnError, Packing, Shuffle, StreamSpec, Truncation};
 
 /// The shards of one lane, in a folder that lives as long as this.
-pub(super) struct Folder {
-    pub(super) config: StreamConfig,
+pub(crate) struct Folder {
+    pub(crate) spec: StreamSpec,
     _folder: TempDir,
 }
 
@@ -30,7 +30,7 @@ fn folder(shards: &[&str]) -> Folder {
     folder_of(shards.iter().enumerate().map(|(number, lines)| (format!("{number:03}.jsonl"), lines)))
 }
 
-pub(super) fn folder_of(files: impl Iterator<Item = (String, impl AsRef<[u8]>)>) -> Folder {
+pub(crate) fn folder_of(files: impl Iterator<Item = (String, impl AsRef<[u8]>)>) -> Folder {
     let folder = tempfile::tempdir().unwrap();
     let shards = files.map(|(name, bytes)| {
         let path = folder.path().join(name);
@@ -39,7 +39,7 @@ pub(super) fn folder_of(files: impl Iterator<Item = (String, impl AsRef<[u8]>)>)
     });
     let shards: Vec<Shard> = shards.collect();
     let sizes = shards.iter().map(|shard| shard.size).collect();
-    let config = StreamConfig {
+    let spec = StreamSpec {
         shards,
         plan: Plan::new(sizes, 1, None),
         read: Arc::new(ReadOptions {
@@ -59,45 +59,45 @@ pub(super) fn folder_of(files: impl Iterator<Item = (String, impl AsRef<[u8]>)>)
         boundary_targets: false,
         rows_per_lane: 1,
     };
-    Folder { config, _folder: folder }
+    Folder { spec, _folder: folder }
 }
 
-pub(super) fn line(text: &str) -> String {
+pub(crate) fn line(text: &str) -> String {
     format!("{{\"text\": \"{text}\"}}\n")
 }
 
-pub(super) fn lines(texts: &[&str]) -> String {
+pub(crate) fn lines(texts: &[&str]) -> String {
     texts.iter().map(|text| line(text)).collect()
 }
 
 /// What a lane delivered from some cursor on.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Trace {
-    pub(super) given: Vec<Given>,
-    pub(super) quarantined: Vec<ShardError>,
-    pub(super) error: Option<String>,
-    pub(super) end: Cursor,
+pub(crate) struct Trace {
+    pub(crate) delivered: Vec<Delivered>,
+    pub(crate) quarantined: Vec<ShardError>,
+    pub(crate) error: Option<String>,
+    pub(crate) end: Cursor,
 }
 
 /// Some tokens, and the cursor before them.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Given {
-    pub(super) before: Cursor,
-    pub(super) tokens: String,
+pub(crate) struct Delivered {
+    pub(crate) before: Cursor,
+    pub(crate) tokens: String,
     opens: bool,
     starts_row: bool,
-    pub(super) quarantined: usize,
+    pub(crate) quarantined: usize,
 }
 
 /// Drives a lane from `cursor` on, at most `steps` times, taking at most `most` tokens at once.
-pub(super) fn run(
-    config: &Arc<StreamConfig>,
+pub(crate) fn run(
+    spec: &Arc<StreamSpec>,
     cursor: Cursor,
     block_bytes: usize,
     most: usize,
     steps: usize,
 ) -> Trace {
-    let mut source = Source::new(Arc::clone(config), 0, &cursor);
+    let mut source = LaneReader::new(Arc::clone(spec), 0, &cursor);
     source.block_bytes = block_bytes;
     let mut text = String::new();
     let read = || {
@@ -107,37 +107,37 @@ pub(super) fn run(
         block.documents.iter_mut().for_each(|document| document.tokens = document.text_bytes);
         block
     };
-    drive(config, cursor, read, most, steps)
+    drive(spec, cursor, read, most, steps)
 }
 
 fn drive(
-    config: &Arc<StreamConfig>,
+    spec: &Arc<StreamSpec>,
     cursor: Cursor,
     mut read: impl FnMut() -> Block,
     most: usize,
     steps: usize,
 ) -> Trace {
-    let mut documents = Documents::new(Arc::clone(config), 0, cursor);
-    let (mut given, mut quarantined, mut error) = (Vec::new(), Vec::new(), None);
+    let mut documents = DocumentQueue::new(Arc::clone(spec), 0, cursor);
+    let (mut delivered, mut quarantined, mut error) = (Vec::new(), Vec::new(), None);
     let mut starts_row = true;
-    while given.len() < steps {
+    while delivered.len() < steps {
         let run = match documents.peek() {
-            Upcoming::Starved => {
+            Next::Starved => {
                 documents.push(read());
                 continue;
             }
-            Upcoming::Tokens(run) => run,
-            Upcoming::Ended => break,
-            Upcoming::Failed(failure) => {
+            Next::Tokens(run) => run,
+            Next::Ended => break,
+            Next::Failed(failure) => {
                 error = Some(failure.to_string());
                 break;
             }
         };
-        let placed = matches!(config.packing, Packing::BestFit { .. });
+        let placed = matches!(spec.packing, Packing::BestFit { .. });
         let count = if placed { run.piece } else { run.tokens.len().min(most) };
         let tokens = run.tokens[..count].iter().map(|&token| char::from(token as u8)).collect();
         let (opens, ends_row) = (run.offset == 0, run.ends_row);
-        given.push(Given {
+        delivered.push(Delivered {
             before: documents.cursor(),
             tokens,
             opens,
@@ -146,42 +146,42 @@ fn drive(
         });
         starts_row = !placed || ends_row;
         quarantined.extend(documents.take_quarantined());
-        given.last_mut().unwrap().quarantined = quarantined.len();
+        delivered.last_mut().unwrap().quarantined = quarantined.len();
         documents.advance(count, 0);
     }
     quarantined.extend(documents.take_quarantined());
-    Trace { given, quarantined, error, end: documents.cursor() }
+    Trace { delivered, quarantined, error, end: documents.cursor() }
 }
 
-pub(super) const NO_LIMIT: usize = usize::MAX;
+pub(crate) const NO_LIMIT: usize = usize::MAX;
 
-pub(super) fn texts(trace: &Trace) -> Vec<&str> {
-    trace.given.iter().map(|given| given.tokens.as_str()).collect()
+pub(crate) fn texts(trace: &Trace) -> Vec<&str> {
+    trace.delivered.iter().map(|delivered| delivered.tokens.as_str()).collect()
 }
 
-pub(super) fn all(config: StreamConfig) -> Trace {
-    run(&Arc::new(config), Cursor::default(), 64, NO_LIMIT, NO_LIMIT)
+pub(crate) fn all(spec: StreamSpec) -> Trace {
+    run(&Arc::new(spec), Cursor::default(), 64, NO_LIMIT, NO_LIMIT)
 }
 
 #[test]
 fn documents_come_in_order_over_empty_shards_and_epochs() {
     let mut folder = folder(&["", &lines(&["a", "", "bb"]), "\n\n", &lines(&["ccc"]), ""]);
-    folder.config.epochs = Some(2);
-    let trace = all(folder.config);
+    folder.spec.epochs = Some(2);
+    let trace = all(folder.spec);
     assert_eq!(texts(&trace), ["a", "bb", "ccc", "a", "bb", "ccc"]);
     let totals = trace.end.totals;
     assert_eq!((totals.records, totals.documents, totals.tokens, totals.text_bytes), (8, 8, 12, 12));
-    assert_eq!(trace.end.window, Place { epoch: 2, ..Place::default() });
+    assert_eq!(trace.end.window, RecordPosition { epoch: 2, ..RecordPosition::default() });
 }
 
 #[test]
 fn a_lane_of_empty_shards_ends_at_once_and_is_refused_when_endless() {
     for (window, epochs) in [(None, Some(3)), (Some(2), Some(3)), (None, None), (Some(2), None)] {
         let mut folder = folder(&["", "\n", "{\"no\": 1}\n"]);
-        folder.config.epochs = epochs;
-        folder.config.shuffle = window.map(|window| Shuffle { seed: 1, window });
-        let trace = all(folder.config);
-        assert!(trace.given.is_empty());
+        folder.spec.epochs = epochs;
+        folder.spec.shuffle = window.map(|window| Shuffle { seed: 1, window });
+        let trace = all(folder.spec);
+        assert!(trace.delivered.is_empty());
         match epochs {
             Some(_) => assert_eq!((trace.error, trace.end.totals.quarantined), (None, 3)),
             None => assert!(trace.error.unwrap().contains("no sound document in its 3 shards")),
@@ -194,10 +194,10 @@ fn an_endless_lane_without_tokens_is_refused() {
     for packing in [Packing::Concat, Packing::BestFit { window: 2 }] {
         for window in [None, Some(2)] {
             let mut folder = folder(&["", &lines(&["", "", ""])]);
-            folder.config.epochs = None;
-            folder.config.packing = packing;
-            folder.config.shuffle = window.map(|window| Shuffle { seed: 1, window });
-            assert!(all(folder.config).error.unwrap().contains("without tokens for a whole epoch"));
+            folder.spec.epochs = None;
+            folder.spec.packing = packing;
+            folder.spec.shuffle = window.map(|window| Shuffle { seed: 1, window });
+            assert!(all(folder.spec).error.unwrap().contains("without tokens for a whole epoch"));
         }
     }
 }
@@ -205,11 +205,11 @@ fn an_endless_lane_without_tokens_is_refused() {
 #[test]
 fn one_document_in_an_epoch_is_enough_to_go_on_for_ever() {
     let mut folder = folder(&["", &lines(&["only"]), ""]);
-    folder.config.epochs = None;
-    let config = Arc::new(folder.config);
-    let trace = run(&config, Cursor::default(), 64, NO_LIMIT, 50);
+    folder.spec.epochs = None;
+    let spec = Arc::new(folder.spec);
+    let trace = run(&spec, Cursor::default(), 64, NO_LIMIT, 50);
     assert_eq!(texts(&trace), ["only"; 50]);
-    assert_eq!(trace.given[49].before.window.epoch, 49);
+    assert_eq!(trace.delivered[49].before.window.epoch, 49);
 }
 
 #[test]
@@ -217,10 +217,10 @@ fn a_window_closes_at_its_bytes_too() {
     // Three documents of 8 MiB: every second one reaches the bound of 16 MiB.
     let texts = ["a", "b", "c"].map(|char| char.repeat(8 << 20));
     let mut folder = folder(&[&lines(&[&texts[0], &texts[1], &texts[2]])]);
-    folder.config.packing = Packing::BestFit { window: 100 };
-    folder.config.sequence_length = 8 << 20;
-    let trace = all(folder.config);
-    let windows: Vec<u64> = trace.given.iter().map(|given| given.before.window.record).collect();
+    folder.spec.packing = Packing::BestFit { window: 100 };
+    folder.spec.sequence_length = 8 << 20;
+    let trace = all(folder.spec);
+    let windows: Vec<u64> = trace.delivered.iter().map(|delivered| delivered.before.window.record).collect();
     assert_eq!(windows, [0, 0, 2]);
 }
 
@@ -228,9 +228,9 @@ fn a_window_closes_at_its_bytes_too() {
 fn shuffling_permutes_within_windows_of_an_epoch() {
     let texts_in = ["a", "b", "c", "d", "e", "f", "g"];
     let mut folder = folder(&[&lines(&texts_in[..5]), &lines(&texts_in[5..])]);
-    folder.config.shuffle = Some(Shuffle { seed: 5, window: 3 });
-    folder.config.epochs = Some(20);
-    let trace = all(folder.config);
+    folder.spec.shuffle = Some(Shuffle { seed: 5, window: 3 });
+    folder.spec.epochs = Some(20);
+    let trace = all(folder.spec);
     let mut orders = Vec::new();
     for epoch in texts(&trace).chunks(7) {
         for (window, expected) in epoch.chunks(3).zip(texts_in.chunks(3)) {
@@ -248,25 +248,25 @@ fn shuffling_permutes_within_windows_of_an_epoch() {
 #[test]
 fn best_fit_restarts_inside_a_window_by_rows() {
     let mut folder = folder(&[&lines(&["aaaaaa", "", "bb", "cccccccccccc", "dddd", "e"])]);
-    folder.config.packing = Packing::BestFit { window: 6 };
-    let trace = all(folder.config);
+    folder.spec.packing = Packing::BestFit { window: 6 };
+    let trace = all(folder.spec);
     assert_eq!(texts(&trace), ["aaaaaa", "bb", "cccccccc", "cccc", "dddd", "e"]);
-    let given: Vec<u64> = trace.given.iter().map(|given| given.before.given).collect();
-    assert_eq!(given, [0, 0, 1, 2, 2, 3]);
+    let delivered: Vec<u64> = trace.delivered.iter().map(|delivered| delivered.before.delivered).collect();
+    assert_eq!(delivered, [0, 0, 1, 2, 2, 3]);
     assert_eq!(trace.end.totals.documents, 6);
 }
 
 #[test]
 fn a_bad_record_stops_the_lane_behind_all_that_lies_before_it() {
     let mut folder = folder(&[&lines(&["a", "b"]), "{\"text\": 1}\n"]);
-    folder.config.on_error = OnError::Raise;
-    let config = Arc::new(folder.config);
-    let trace = run(&config, Cursor::default(), 1, NO_LIMIT, NO_LIMIT);
+    folder.spec.on_error = OnError::Raise;
+    let spec = Arc::new(folder.spec);
+    let trace = run(&spec, Cursor::default(), 1, NO_LIMIT, NO_LIMIT);
     assert_eq!(texts(&trace), ["a", "b"]);
     assert!(trace.error.as_ref().unwrap().contains("001.jsonl: record 0, byte 0: expected a string"));
-    assert_eq!(trace.end.window, Place { shard: 1, ..Place::default() });
-    let again = run(&config, trace.end, 1, NO_LIMIT, NO_LIMIT);
-    assert_eq!(again, Trace { given: Vec::new(), ..trace });
+    assert_eq!(trace.end.window, RecordPosition { shard: 1, ..RecordPosition::default() });
+    let again = run(&spec, trace.end, 1, NO_LIMIT, NO_LIMIT);
+    assert_eq!(again, Trace { delivered: Vec::new(), ..trace });
 }
 
 #[test]
@@ -274,15 +274,15 @@ fn too_many_bad_records_stop_the_lane_with_the_same_words_after_a_restore() {
     let bad = "{\"text\": 1}\n".repeat(3);
     for window in [None, Some(4)] {
         let mut folder = folder(&[&lines(&["a", "b", "c", "d"]), &bad, &lines(&["e"])]);
-        folder.config.on_error = OnError::Quarantine { max_error_rate: 0.4 };
-        folder.config.shuffle = window.map(|window| Shuffle { seed: 1, window });
-        let config = Arc::new(folder.config);
-        let trace = run(&config, Cursor::default(), 1, NO_LIMIT, NO_LIMIT);
-        assert_eq!(trace.given.len(), 4);
+        folder.spec.on_error = OnError::Quarantine { max_error_rate: 0.4 };
+        folder.spec.shuffle = window.map(|window| Shuffle { seed: 1, window });
+        let spec = Arc::new(folder.spec);
+        let trace = run(&spec, Cursor::default(), 1, NO_LIMIT, NO_LIMIT);
+        assert_eq!(trace.delivered.len(), 4);
         let error = trace.error.unwrap();
         assert!(error.contains("3 of the 7 records that lane 0 has read so far are bad"), "{error}");
         assert_eq!(trace.end.totals.quarantined, 0);
-        let again = run(&config, trace.end, 64, NO_LIMIT, NO_LIMIT);
+        let again = run(&spec, trace.end, 64, NO_LIMIT, NO_LIMIT);
         assert_eq!(again.error, Some(error));
     }
 }
@@ -292,8 +292,8 @@ fn a_document_that_cannot_be_encoded_is_counted_with_what_lies_before_it_only() 
     let bad = "{\"text\": 1}\n";
     let shard = [bad, &line("a"), bad, &line("b"), bad].concat();
     let folder = folder(&[&shard]);
-    let config = Arc::new(folder.config);
-    let mut source = Source::new(Arc::clone(&config), 0, &Cursor::default());
+    let spec = Arc::new(folder.spec);
+    let mut source = LaneReader::new(Arc::clone(&spec), 0, &Cursor::default());
     let mut text = String::new();
     let mut block = source.read(&mut text);
     // As `encode` leaves the block when the second document fails.
@@ -301,13 +301,13 @@ fn a_document_that_cannot_be_encoded_is_counted_with_what_lies_before_it_only() 
     block.documents.truncate(1);
     block.documents[0].tokens = 1;
     *block.ids = vec![u32::from(b'a')];
-    block.then = Then::Failed(Box::new(Failure {
+    block.then = BlockEnd::Failed(Box::new(Failure {
         error: Error::Tokenizer("no".into()),
         place: failed.place,
         quarantined_before: failed.quarantined_before,
     }));
     let mut blocks = VecDeque::from([block]);
-    let trace = drive(&config, Cursor::default(), || blocks.pop_front().unwrap(), NO_LIMIT, NO_LIMIT);
+    let trace = drive(&spec, Cursor::default(), || blocks.pop_front().unwrap(), NO_LIMIT, NO_LIMIT);
     assert_eq!(trace.error.as_deref(), Some("no"));
     assert_eq!((trace.end.totals.records, trace.end.totals.quarantined, trace.quarantined.len()), (3, 2, 2));
     assert_eq!(trace.end.window.record, 3);
@@ -317,12 +317,12 @@ fn a_document_that_cannot_be_encoded_is_counted_with_what_lies_before_it_only() 
 fn reading_that_nobody_waits_for_ends_and_leaves_nothing_out() {
     let shard = lines(&["a", "b", "c"]);
     let folder = folder(&[&shard, &shard]);
-    let config = Arc::new(folder.config);
+    let spec = Arc::new(folder.spec);
     let stop = Arc::new(AtomicBool::new(true));
-    let window = Place { record: 2, byte: 2 * line("a").len() as u64, ..Place::default() };
+    let window = RecordPosition { record: 2, byte: 2 * line("a").len() as u64, ..RecordPosition::default() };
     for cursor in [Cursor::default(), Cursor { window, ..Cursor::default() }] {
-        let block = Source::new(Arc::clone(&config), 0, &cursor).stopped_by(&stop).read(&mut String::new());
-        let Then::Failed(failure) = &block.then else { panic!("{:?}", block.then) };
+        let block = LaneReader::new(Arc::clone(&spec), 0, &cursor).stopped_by(&stop).read(&mut String::new());
+        let BlockEnd::Failed(failure) = &block.then else { panic!("{:?}", block.then) };
         assert!(matches!(failure.error, Error::Closed), "{}", failure.error);
         assert_eq!(block.quarantined.count().records, 0);
     }
@@ -331,16 +331,16 @@ fn reading_that_nobody_waits_for_ends_and_leaves_nothing_out() {
 #[test]
 fn a_cursor_that_does_not_fit_is_an_error() {
     let shard = lines(&["abc", "def"]);
-    let at = |record, given, offset| Cursor {
-        window: Place { record, byte: record * 16, ..Place::default() },
-        given,
+    let at = |record, delivered, offset| Cursor {
+        window: RecordPosition { record, byte: record * 16, ..RecordPosition::default() },
+        delivered,
         offset,
         ..Cursor::default()
     };
     // Of both records their shard, number and tokens.
-    let inside = |record, given, offset| Cursor {
+    let inside = |record, delivered, offset| Cursor {
         window_hash: crate::random::hash([0, 0, 3, 0, 1, 3]),
-        ..at(record, given, offset)
+        ..at(record, delivered, offset)
     };
     let windowed = Some(Shuffle { seed: 1, window: 2 });
     for (shuffle, cursor, expected) in [
@@ -372,11 +372,11 @@ fn a_cursor_that_does_not_fit_is_an_error() {
         (windowed, Cursor { window_hash: 5, ..at(0, 0, 0) }, ""),
     ] {
         let mut folder = folder(&[&shard]);
-        folder.config.shuffle = shuffle;
-        let trace = run(&Arc::new(folder.config), cursor, 64, NO_LIMIT, NO_LIMIT);
+        folder.spec.shuffle = shuffle;
+        let trace = run(&Arc::new(folder.spec), cursor, 64, NO_LIMIT, NO_LIMIT);
         match trace.error {
             Some(error) => assert!(!expected.is_empty() && error.contains(expected), "{error}"),
-            None => assert!(expected.is_empty() && trace.given.len() < 3, "{cursor:?}"),
+            None => assert!(expected.is_empty() && trace.delivered.len() < 3, "{cursor:?}"),
         }
     }
 }
@@ -440,13 +440,13 @@ proptest! {
         let (files, texts): (Vec<String>, Vec<Vec<String>>) =
             shards.iter().map(|records| shard(records, &mut letter)).unzip();
         let mut folder = folder(&files.iter().map(String::as_str).collect::<Vec<_>>());
-        folder.config.packing = packing;
-        folder.config.shuffle = shuffle.map(|(seed, window)| Shuffle { seed, window });
-        folder.config.epochs = Some(epochs);
-        let config = Arc::new(folder.config);
+        folder.spec.packing = packing;
+        folder.spec.shuffle = shuffle.map(|(seed, window)| Shuffle { seed, window });
+        folder.spec.epochs = Some(epochs);
+        let spec = Arc::new(folder.spec);
 
-        let whole = run(&config, Cursor::default(), 1, most, NO_LIMIT);
-        prop_assert_eq!(&run(&config, Cursor::default(), block_bytes, most, NO_LIMIT), &whole);
+        let whole = run(&spec, Cursor::default(), 1, most, NO_LIMIT);
+        prop_assert_eq!(&run(&spec, Cursor::default(), block_bytes, most, NO_LIMIT), &whole);
 
         // Everything once an epoch.
         let texts: Vec<&String> = texts.iter().flatten().collect();
@@ -459,27 +459,27 @@ proptest! {
         prop_assert_eq!(totals.text_bytes, bytes as u64 * epochs);
         prop_assert_eq!(totals.tokens, totals.text_bytes);
         prop_assert_eq!(whole.quarantined.len() as u64, totals.quarantined);
-        let mut given: Vec<u8> = whole.given.iter().flat_map(|given| given.tokens.bytes()).collect();
+        let mut delivered: Vec<u8> = whole.delivered.iter().flat_map(|delivered| delivered.tokens.bytes()).collect();
         let mut expected = texts.iter().flat_map(|text| text.bytes()).collect::<Vec<u8>>().repeat(epochs as usize);
         if shuffle.is_some() || matches!(packing, Packing::BestFit { .. }) {
-            given.sort_unstable();
+            delivered.sort_unstable();
             expected.sort_unstable();
         }
-        prop_assert_eq!(given, expected);
+        prop_assert_eq!(delivered, expected);
 
         // The same rest from any place where a row may begin.
-        let places: Vec<usize> = (0..whole.given.len()).filter(|&at| whole.given[at].starts_row).collect();
+        let places: Vec<usize> = (0..whole.delivered.len()).filter(|&at| whole.delivered[at].starts_row).collect();
         if !places.is_empty() {
             let at = *stop.get(&places);
-            let from = &whole.given[at];
-            let rest = run(&config, from.before, block_bytes, most, NO_LIMIT);
+            let from = &whole.delivered[at];
+            let rest = run(&spec, from.before, block_bytes, most, NO_LIMIT);
             prop_assert_eq!(&rest.end, &whole.end);
             prop_assert_eq!(&rest.quarantined[..], &whole.quarantined[from.quarantined..]);
-            for (now, then) in rest.given.iter().zip(&whole.given[at..]) {
+            for (now, then) in rest.delivered.iter().zip(&whole.delivered[at..]) {
                 prop_assert_eq!((&now.tokens, now.before, now.opens), (&then.tokens, then.before, then.opens));
             }
-            prop_assert_eq!(rest.given.len(), whole.given.len() - at);
+            prop_assert_eq!(rest.delivered.len(), whole.delivered.len() - at);
         }
-        prop_assert_eq!(run(&config, whole.end, block_bytes, most, NO_LIMIT).end, whole.end);
+        prop_assert_eq!(run(&spec, whole.end, block_bytes, most, NO_LIMIT).end, whole.end);
     }
 }

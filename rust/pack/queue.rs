@@ -7,16 +7,16 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::block::{Block, Document, Failure, Then};
-use super::cursor::{Cursor, Place, Totals};
-use super::quarantine::{Losses, Quarantined};
 use super::window::{Part, Window};
-use crate::config::{Packing, StreamConfig};
 use crate::error::{Error, Result, ShardError};
+use crate::lane::block::{Block, BlockEnd, Document, Failure};
+use crate::lane::cursor::{Cursor, RecordPosition, Totals};
+use crate::quarantine::log::{QuarantineCounts, QuarantineLog};
+use crate::spec::{Packing, StreamSpec};
 
 /// The documents of one lane, to be delivered token by token.
-pub struct Documents {
-    config: Arc<StreamConfig>,
+pub struct DocumentQueue {
+    spec: Arc<StreamSpec>,
     lane: usize,
     /// Encoded blocks that are not begun.
     waiting: VecDeque<Block>,
@@ -24,8 +24,8 @@ pub struct Documents {
     /// The place of the next token.
     cursor: Cursor,
     /// Records left out that were not yet counted, and those that were counted but not yet reported.
-    quarantined: Quarantined,
-    counted: Quarantined,
+    quarantined: QuarantineLog,
+    counted: QuarantineLog,
     /// The last epoch that had a token; initially that of the cursor.
     token_epoch: u64,
     /// Whether `cursor` comes from a saved state whose document was not reached yet.
@@ -35,9 +35,9 @@ pub struct Documents {
 
 /// What comes next in a lane.
 #[derive(Debug, PartialEq)]
-pub enum Upcoming<'a> {
+pub enum Next<'a> {
     /// Tokens of a document.
-    Tokens(Run<'a>),
+    Tokens(TokenSlice<'a>),
     /// More blocks must be pushed to know.
     Starved,
     /// The lane's last epoch has ended.
@@ -48,7 +48,7 @@ pub enum Upcoming<'a> {
 
 /// Tokens of a document that come next.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Run<'a> {
+pub struct TokenSlice<'a> {
     /// Those not yet delivered, to the document's end.
     pub tokens: &'a [u32],
     /// How many tokens of the document precede them.
@@ -58,29 +58,29 @@ pub struct Run<'a> {
     /// Whether `best_fit` closes the row after that piece.
     pub ends_row: bool,
     /// The place of the document's record.
-    pub place: Place,
+    pub place: RecordPosition,
     /// The index in the manifest of the shard that contains it.
     pub shard: u32,
 }
 
-impl Documents {
+impl DocumentQueue {
     /// The documents from `cursor` on; the blocks pushed must begin at the cursor's window.
-    pub fn new(config: Arc<StreamConfig>, lane: usize, cursor: Cursor) -> Self {
+    pub fn new(spec: Arc<StreamSpec>, lane: usize, cursor: Cursor) -> Self {
         Self {
-            config,
+            spec,
             lane,
             waiting: VecDeque::new(),
             window: Window::default(),
             cursor,
-            quarantined: Quarantined::default(),
-            counted: Quarantined::default(),
+            quarantined: QuarantineLog::default(),
+            counted: QuarantineLog::default(),
             token_epoch: cursor.window.epoch,
             resuming: true,
             end: None,
         }
     }
 
-    /// Adds the lane's next encoded block, once all that was pushed before is [used up](Upcoming::Starved).
+    /// Adds the lane's next encoded block, once all that was pushed before is [used up](Next::Starved).
     pub fn push(&mut self, mut block: Block) {
         // What was left out is in one place, so that it stays bounded however many blocks a window has.
         self.quarantined.append(std::mem::take(&mut block.quarantined));
@@ -105,7 +105,7 @@ impl Documents {
     }
 
     /// Moves to the next token, past documents without any, and returns what is there.
-    pub fn peek(&mut self) -> Upcoming<'_> {
+    pub fn peek(&mut self) -> Next<'_> {
         loop {
             while let Some(part) = self.window.part() {
                 let document = *self.window.document(&part);
@@ -116,49 +116,49 @@ impl Documents {
                 }
                 if document.tokens > 0 {
                     self.token_epoch = document.place.epoch;
-                    return Upcoming::Tokens(self.run(&part));
+                    return Next::Tokens(self.run(&part));
                 }
                 self.finish_document(&document);
                 self.window.advance();
             }
             self.close_window();
             match &self.end {
-                Some(Ok(())) => return Upcoming::Ended,
-                Some(Err(error)) => return Upcoming::Failed(error.clone()),
+                Some(Ok(())) => return Next::Ended,
+                Some(Err(error)) => return Next::Failed(error.clone()),
                 None => {}
             }
             if !self.next_window() {
-                return Upcoming::Starved;
+                return Next::Starved;
             }
         }
     }
 
-    /// Moves past the next `given` tokens that [`peek`](Self::peek) returned, and past `dropped` more that are not
+    /// Moves past the next `written` tokens that [`peek`](Self::peek) returned, and past `dropped` more that are not
     /// delivered at all.
-    pub fn advance(&mut self, given: usize, dropped: usize) {
+    pub fn advance(&mut self, written: usize, dropped: usize) {
         let Some(part) = self.window.part() else { return };
         let document = *self.window.document(&part);
-        self.cursor.totals.tokens += given as u64;
+        self.cursor.totals.tokens += written as u64;
         self.cursor.totals.dropped += dropped as u64;
         self.mark_inside();
         if self.is_placed() {
             if part.to == document.tokens {
                 self.count_document(&document);
             }
-            self.cursor.given += u64::from(part.ends_row);
+            self.cursor.delivered += u64::from(part.ends_row);
             self.window.advance();
             return;
         }
-        self.cursor.offset += (given + dropped) as u64;
+        self.cursor.offset += (written + dropped) as u64;
         if self.cursor.offset == document.tokens as u64 {
             self.finish_document(&document);
             self.window.advance();
         }
     }
 
-    fn run(&self, part: &Part) -> Run<'_> {
+    fn run(&self, part: &Part) -> TokenSlice<'_> {
         let from = part.from + self.cursor.offset as usize;
-        Run {
+        TokenSlice {
             tokens: &self.window.tokens(part)[from..],
             offset: from,
             piece: part.to - from,
@@ -170,11 +170,11 @@ impl Documents {
 
     /// Whether parts are placed in rows, which the cursor then counts.
     fn is_placed(&self) -> bool {
-        matches!(self.config.packing, Packing::BestFit { .. })
+        matches!(self.spec.packing, Packing::BestFit { .. })
     }
 
     fn has_windows(&self) -> bool {
-        self.config.window().is_some()
+        self.spec.window().is_some()
     }
 
     /// Moves the cursor to a document. An error means that a saved state does not fit.
@@ -191,7 +191,7 @@ impl Documents {
 
     /// On the first call, checks that the document at the saved place, which has `tokens`, can be resumed. `place` is
     /// what was found there.
-    fn check_resumed(&mut self, place: Place, tokens: u64) -> Result<()> {
+    fn check_resumed(&mut self, place: RecordPosition, tokens: u64) -> Result<()> {
         let offset = self.cursor.offset;
         if std::mem::take(&mut self.resuming) && offset > 0 && offset >= tokens {
             let what =
@@ -201,20 +201,20 @@ impl Documents {
         Ok(())
     }
 
-    fn does_not_fit(&self, place: Place, what: &str) -> Error {
+    fn does_not_fit(&self, place: RecordPosition, what: &str) -> Error {
         let reason = format!(
             "the state of lane {} {what}: it was saved with other data or settings, or records were left out then that \
              can be read now, or the other way round",
             self.lane
         );
-        let shard = self.config.plan.epoch(place.epoch)[self.lane][place.shard as usize];
-        Error::State(place.error(&self.config.shards[shard as usize], reason).to_string())
+        let shard = self.spec.plan.epoch(place.epoch)[self.lane][place.shard as usize];
+        Error::State(place.error(&self.spec.shards[shard as usize], reason).to_string())
     }
 
     /// Checks that the epoch before `epoch` had a token, or that epochs are finite: a lane must not look for tokens
     /// forever.
     fn check_endless(&self, epoch: u64) -> Result<()> {
-        if self.config.epochs.is_some() || epoch <= self.token_epoch + 1 {
+        if self.spec.epochs.is_some() || epoch <= self.token_epoch + 1 {
             return Ok(());
         }
         Err(Error::Argument(format!(
@@ -228,7 +228,7 @@ impl Documents {
         self.count_document(document);
         self.mark_inside();
         if self.has_windows() {
-            self.cursor.given += 1;
+            self.cursor.delivered += 1;
         } else {
             self.cursor.totals.records += 1;
         }
@@ -247,7 +247,7 @@ impl Documents {
         self.cursor.totals.text_bytes += document.text_bytes as u64;
     }
 
-    fn count_quarantined(&mut self, count: Losses) {
+    fn count_quarantined(&mut self, count: QuarantineCounts) {
         self.counted.append(self.quarantined.take_first(count));
         self.cursor.totals.records += count.records;
         self.cursor.totals.quarantined += count.records;
@@ -259,10 +259,10 @@ impl Documents {
         let Window { documents, without_tokens, then, .. } = std::mem::take(&mut self.window);
         let all = self.quarantined.count();
         let (place, quarantined, end) = match then {
-            Then::More => return,
-            Then::WindowEnd(next) => (next, all, None),
-            Then::Ended(end) => (end, all, Some(Ok(()))),
-            Then::Failed(failure) => {
+            BlockEnd::More => return,
+            BlockEnd::WindowEnd(next) => (next, all, None),
+            BlockEnd::Ended(end) => (end, all, Some(Ok(()))),
+            BlockEnd::Failed(failure) => {
                 let Failure { error, place, quarantined_before } = *failure;
                 (place, quarantined_before, Some(Err(error)))
             }
@@ -275,28 +275,28 @@ impl Documents {
         self.cursor.totals += without_tokens;
         self.count_quarantined(quarantined);
         self.cursor.window = place;
-        self.cursor.given = 0;
+        self.cursor.delivered = 0;
         self.cursor.window_hash = 0;
         self.end = end;
     }
 
     /// Begins the next window, or without windows the next block. False if it is not complete.
     fn next_window(&mut self) -> bool {
-        let ends_window = |block: &Block| !self.has_windows() || !matches!(block.then, Then::More);
+        let ends_window = |block: &Block| !self.has_windows() || !matches!(block.then, BlockEnd::More);
         let Some(last) = self.waiting.iter().position(ends_window) else { return false };
         let mut blocks: Vec<Block> = self.waiting.drain(..=last).collect();
         let then = blocks.last_mut().map(|block| std::mem::take(&mut block.then)).unwrap_or_default();
-        if let (true, Then::Failed(failure)) = (self.has_windows(), &then) {
+        if let (true, BlockEnd::Failed(failure)) = (self.has_windows(), &then) {
             // A window that lacks a document has no defined order: the run stops before it.
             self.end = Some(Err(failure.error.clone()));
             return true;
         }
-        self.window = Window::new(blocks, then, &self.config, self.lane, self.cursor.window);
+        self.window = Window::new(blocks, then, &self.spec, self.lane, self.cursor.window);
         // Only a saved state can be inside a window that just begins.
-        let Cursor { given, offset, window_hash, .. } = self.cursor;
-        let misfit = if self.has_windows() && given | offset > 0 && window_hash != self.window.hash {
+        let Cursor { delivered, offset, window_hash, .. } = self.cursor;
+        let misfit = if self.has_windows() && delivered | offset > 0 && window_hash != self.window.hash {
             "is inside the window of documents that begins here, and what is read now is another one"
-        } else if !self.window.skip(given, self.is_placed()) {
+        } else if !self.window.skip(delivered, self.is_placed()) {
             "counts more delivered documents or rows than the window that begins here holds"
         } else {
             return true;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::error::ShardError;
-use crate::read::Rest;
+use crate::read::AfterError;
 
 /// How many records are kept in detail of those that are counted together: there may be millions of bad lines between
 /// two sound documents. A lane may hold so many for each block read ahead and each batch prepared. The file of
@@ -12,7 +12,7 @@ const NEWEST: usize = 1000;
 
 /// How much was left out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Losses {
+pub struct QuarantineCounts {
     /// Entries: bad records, and one for each shard that could not be read to its end.
     pub records: u64,
     /// Those of them that cost the rest of a shard.
@@ -20,20 +20,20 @@ pub struct Losses {
 }
 
 /// Those of one entry.
-impl From<Rest> for Losses {
-    fn from(rest: Rest) -> Self {
-        Self { records: 1, shards: u64::from(rest == Rest::Lost) }
+impl From<AfterError> for QuarantineCounts {
+    fn from(rest: AfterError) -> Self {
+        Self { records: 1, shards: u64::from(rest == AfterError::Lost) }
     }
 }
 
-impl std::ops::AddAssign for Losses {
+impl std::ops::AddAssign for QuarantineCounts {
     fn add_assign(&mut self, other: Self) {
         self.records += other.records;
         self.shards += other.shards;
     }
 }
 
-impl std::ops::SubAssign for Losses {
+impl std::ops::SubAssign for QuarantineCounts {
     fn sub_assign(&mut self, other: Self) {
         self.records -= other.records;
         self.shards -= other.shards;
@@ -42,21 +42,21 @@ impl std::ops::SubAssign for Losses {
 
 /// Records that were left out, in stream order, in bounded memory.
 #[derive(Debug, Default)]
-pub struct Quarantined {
-    count: Losses,
+pub struct QuarantineLog {
+    count: QuarantineCounts,
     /// The last of them.
     newest: VecDeque<ShardError>,
 }
 
-impl Quarantined {
+impl QuarantineLog {
     /// How many there are.
-    pub fn count(&self) -> Losses {
+    pub fn count(&self) -> QuarantineCounts {
         self.count
     }
 
     /// Adds one.
-    pub fn push(&mut self, error: ShardError, rest: Rest) {
-        self.count += Losses::from(rest);
+    pub fn push(&mut self, error: ShardError, rest: AfterError) {
+        self.count += QuarantineCounts::from(rest);
         self.newest.push_back(error);
         self.forget_oldest();
     }
@@ -70,7 +70,7 @@ impl Quarantined {
 
     /// Takes the first `count`. The details of all of them may already be forgotten.
     #[must_use]
-    pub fn take_first(&mut self, count: Losses) -> Self {
+    pub fn take_first(&mut self, count: QuarantineCounts) -> Self {
         let forgotten = self.count.records as usize - self.newest.len();
         let newest = self.newest.drain(..(count.records as usize).saturating_sub(forgotten)).collect();
         self.count -= count;
@@ -91,17 +91,17 @@ impl Quarantined {
 mod tests {
     use super::*;
 
-    fn entries(numbers: std::ops::Range<u64>) -> Quarantined {
-        let mut all = Quarantined::default();
+    fn entries(numbers: std::ops::Range<u64>) -> QuarantineLog {
+        let mut all = QuarantineLog::default();
         for number in numbers {
             let error =
                 ShardError { shard: "s".into(), record: Some(number), byte: None, reason: String::new() };
-            all.push(error, if number % 10 == 0 { Rest::Lost } else { Rest::Readable });
+            all.push(error, if number % 10 == 0 { AfterError::Lost } else { AfterError::Readable });
         }
         all
     }
 
-    fn records(entries: Quarantined) -> Vec<u64> {
+    fn records(entries: QuarantineLog) -> Vec<u64> {
         entries.into_newest().into_iter().filter_map(|entry| entry.record).collect()
     }
 
@@ -109,9 +109,9 @@ mod tests {
     fn the_first_ones_are_taken_first() {
         let mut all = entries(0..5);
         all.append(entries(5..12));
-        let first = all.take_first(Losses { records: 7, shards: 1 });
-        assert_eq!(first.count(), Losses { records: 7, shards: 1 });
-        assert_eq!(all.count(), Losses { records: 5, shards: 1 });
+        let first = all.take_first(QuarantineCounts { records: 7, shards: 1 });
+        assert_eq!(first.count(), QuarantineCounts { records: 7, shards: 1 });
+        assert_eq!(all.count(), QuarantineCounts { records: 5, shards: 1 });
         assert_eq!((records(first), records(all)), ((0..7).collect(), (7..12).collect()));
     }
 
@@ -119,9 +119,9 @@ mod tests {
     fn only_the_newest_are_known_in_detail() {
         let many = NEWEST as u64 + 50;
         let mut all = entries(0..many);
-        assert_eq!(all.count(), Losses { records: many, shards: many.div_ceil(10) });
+        assert_eq!(all.count(), QuarantineCounts { records: many, shards: many.div_ceil(10) });
         // Of the first 60, 50 are forgotten.
-        let first = all.take_first(Losses { records: 60, shards: 6 });
+        let first = all.take_first(QuarantineCounts { records: 60, shards: 6 });
         assert_eq!(records(first), (50..60).collect::<Vec<_>>());
         assert_eq!(records(all), (60..many).collect::<Vec<_>>());
     }

@@ -14,8 +14,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::QuarantineFileConfig;
 use crate::error::{Error, Result, ShardError};
+use crate::spec::QuarantineFileSpec;
 
 /// The most lines after the restored place that are remembered, 8 bytes each: beyond that, lines may be listed twice,
 /// but never left out.
@@ -26,7 +26,7 @@ const HEAD: &[u8] = br#"{"shard":"#;
 
 /// A file of entries, appended to by all lanes of a pipeline.
 pub struct QuarantineFile {
-    config: QuarantineFileConfig,
+    spec: QuarantineFileSpec,
     /// The process that opened it: in a forked child the lock may be held forever.
     process: u32,
     state: Mutex<State>,
@@ -68,25 +68,25 @@ struct Known {
 
 impl QuarantineFile {
     /// Opens the file for lanes, each with the number of its entries before the place where it starts.
-    pub fn open(config: &QuarantineFileConfig, lanes: &[(usize, u64)]) -> Result<Self> {
+    pub fn open(spec: &QuarantineFileSpec, lanes: &[(usize, u64)]) -> Result<Self> {
         let open = || {
-            let file = OpenOptions::new().read(true).append(true).create(true).open(&config.path)?;
-            let (known, was_torn) = read_known(&file, &config.stream, lanes)?;
+            let file = OpenOptions::new().read(true).append(true).create(true).open(&spec.path)?;
+            let (known, was_torn) = read_known(&file, &spec.stream, lanes)?;
             if file.metadata()?.len() == 0 {
                 // New, or its name was not synced by the process that made it.
-                sync_folder(Path::new(&config.path))?;
+                sync_folder(Path::new(&spec.path))?;
             }
             // What is in it may be from a run that was killed before it was on disk.
             Ok(State { file, known, was_torn, is_synced: false, lost: None })
         };
-        let state = open().map_err(|error| failed(config, "open", &error))?;
-        Ok(Self { config: config.clone(), process: std::process::id(), state: Mutex::new(state) })
+        let state = open().map_err(|error| failed(spec, "open", &error))?;
+        Ok(Self { spec: spec.clone(), process: std::process::id(), state: Mutex::new(state) })
     }
 
     /// Writes an entry unless it is already in the file.
     pub fn append(&self, lane: usize, number: u64, epoch: u64, error: &ShardError) -> Result<()> {
         let ShardError { shard, record, byte, reason } = error;
-        let (record, byte, stream) = (*record, *byte, &*self.config.stream);
+        let (record, byte, stream) = (*record, *byte, &*self.spec.stream);
         let entry = Line { shard, record, byte, reason, epoch, lane, number, stream };
         let text = serde_json::to_string(&entry).map_err(|error| Error::Bug(error.to_string()))?;
         let mut state = self.lock();
@@ -102,7 +102,7 @@ impl QuarantineFile {
         };
         let written = write();
         state.was_torn = written.is_err();
-        written.map_err(|error| failed(&self.config, "write to", &error))
+        written.map_err(|error| failed(&self.spec, "write to", &error))
     }
 
     /// Returns once everything written is on disk.
@@ -113,12 +113,12 @@ impl QuarantineFile {
         let mut state = self.lock();
         if state.lost.is_none() && is_removed(&state.file) {
             let error = io::Error::other("it was removed while it was in use, with what it listed");
-            state.lost = Some(failed(&self.config, "write to", &error));
+            state.lost = Some(failed(&self.spec, "write to", &error));
         }
         if !state.is_synced && state.lost.is_none() {
             match state.file.sync_data() {
                 Ok(()) => state.is_synced = true,
-                Err(error) => state.lost = Some(failed(&self.config, "write to", &error)),
+                Err(error) => state.lost = Some(failed(&self.spec, "write to", &error)),
             }
         }
         state.lost.clone().map_or(Ok(()), Err)
@@ -198,11 +198,11 @@ fn hash(line: &[u8]) -> u64 {
     hasher.finish()
 }
 
-fn failed(config: &QuarantineFileConfig, what: &str, error: &io::Error) -> Error {
+fn failed(spec: &QuarantineFileSpec, what: &str, error: &io::Error) -> Error {
     Error::System(format!(
         "cannot {what} quarantine_file={:?}: {error}; once that is mended, go on from the last saved state, with a \
          new iterator or the same command",
-        config.path
+        spec.path
     ))
 }
 
@@ -214,65 +214,65 @@ mod tests {
         ShardError { shard: "a/b.gz".into(), record: Some(record), byte: Some(9), reason: "no \"x\"".into() }
     }
 
-    fn config(folder: &tempfile::TempDir, stream: &str) -> QuarantineFileConfig {
+    fn spec(folder: &tempfile::TempDir, stream: &str) -> QuarantineFileSpec {
         let path = folder.path().join("quarantine.jsonl").to_str().unwrap().into();
-        QuarantineFileConfig { path, stream: stream.into() }
+        QuarantineFileSpec { path, stream: stream.into() }
     }
 
-    fn lines(config: &QuarantineFileConfig) -> Vec<String> {
-        std::fs::read_to_string(&config.path).unwrap().lines().map(String::from).collect()
+    fn lines(spec: &QuarantineFileSpec) -> Vec<String> {
+        std::fs::read_to_string(&spec.path).unwrap().lines().map(String::from).collect()
     }
 
     #[test]
     fn an_entry_met_again_is_listed_once() {
         let folder = tempfile::tempdir().unwrap();
-        let config = config(&folder, "s1");
-        let file = QuarantineFile::open(&config, &[(3, 0)]).unwrap();
+        let spec = spec(&folder, "s1");
+        let file = QuarantineFile::open(&spec, &[(3, 0)]).unwrap();
         for number in 1..=4 {
             file.append(3, number, 0, &entry(number)).unwrap();
         }
         file.sync().unwrap();
-        let before = lines(&config);
+        let before = lines(&spec);
         assert_eq!(
             before[0],
             r#"{"shard":"a/b.gz","record":1,"byte":9,"reason":"no \"x\"","epoch":0,"lane":3,"number":1,"stream":"s1"}"#
         );
         // Restored after the second entry: the third and the fourth come up again, then one is new, and one has
         // changed.
-        let file = QuarantineFile::open(&config, &[(3, 2), (4, 0)]).unwrap();
+        let file = QuarantineFile::open(&spec, &[(3, 2), (4, 0)]).unwrap();
         for number in 3..=4 {
             file.append(3, number, 0, &entry(number)).unwrap();
         }
-        assert_eq!(lines(&config), before);
+        assert_eq!(lines(&spec), before);
         file.append(3, 5, 0, &entry(5)).unwrap();
         file.append(4, 1, 0, &entry(1)).unwrap();
-        let file = QuarantineFile::open(&config, &[(3, 4)]).unwrap();
+        let file = QuarantineFile::open(&spec, &[(3, 4)]).unwrap();
         file.append(3, 5, 0, &entry(6)).unwrap();
-        assert_eq!(lines(&config).len(), 7);
+        assert_eq!(lines(&spec).len(), 7);
     }
 
     #[test]
     fn entries_that_another_run_wrote_are_synced_with_the_state_that_counts_them() {
         let folder = tempfile::tempdir().unwrap();
-        let config = config(&folder, "s1");
+        let spec = spec(&folder, "s1");
         // Killed before the file was synced.
-        QuarantineFile::open(&config, &[(0, 0)]).unwrap().append(0, 1, 0, &entry(1)).unwrap();
-        let file = QuarantineFile::open(&config, &[(0, 0)]).unwrap();
+        QuarantineFile::open(&spec, &[(0, 0)]).unwrap().append(0, 1, 0, &entry(1)).unwrap();
+        let file = QuarantineFile::open(&spec, &[(0, 0)]).unwrap();
         file.append(0, 1, 0, &entry(1)).unwrap();
         assert!(!file.lock().is_synced);
         file.sync().unwrap();
         assert!(file.lock().is_synced);
         // Opened behind it, where nothing comes up again, as by an iterator that an interrupt takes back a batch.
-        assert!(!QuarantineFile::open(&config, &[(0, 1)]).unwrap().lock().is_synced);
+        assert!(!QuarantineFile::open(&spec, &[(0, 1)]).unwrap().lock().is_synced);
     }
 
     #[test]
     fn streams_share_a_file_and_a_torn_line_is_written_again() {
         let folder = tempfile::tempdir().unwrap();
-        let config1 = config(&folder, "s1");
+        let config1 = spec(&folder, "s1");
         QuarantineFile::open(&config1, &[(0, 0)]).unwrap().append(0, 1, 0, &entry(1)).unwrap();
         let whole = std::fs::read(&config1.path).unwrap();
-        let config2 = config(&folder, "s2");
+        let config2 = spec(&folder, "s2");
         QuarantineFile::open(&config2, &[(0, 0)]).unwrap().append(0, 1, 0, &entry(1)).unwrap();
         assert_eq!(lines(&config1).len(), 2);
         for cut in 1..whole.len() {
@@ -297,17 +297,17 @@ mod tests {
     #[test]
     fn a_line_that_was_written_in_part_is_ended_before_the_next() {
         let folder = tempfile::tempdir().unwrap();
-        let config = config(&folder, "s1");
-        let file = QuarantineFile::open(&config, &[(0, 0)]).unwrap();
+        let spec = spec(&folder, "s1");
+        let file = QuarantineFile::open(&spec, &[(0, 0)]).unwrap();
         for begun in ["", "{\"shard\":\"a/"] {
-            let read_only = File::open(&config.path).unwrap();
+            let read_only = File::open(&spec.path).unwrap();
             let writable = std::mem::replace(&mut file.lock().file, read_only);
             assert!(file.append(0, 1, 0, &entry(1)).is_err());
             file.lock().file = writable;
-            OpenOptions::new().append(true).open(&config.path).unwrap().write_all(begun.as_bytes()).unwrap();
+            OpenOptions::new().append(true).open(&spec.path).unwrap().write_all(begun.as_bytes()).unwrap();
             file.append(0, 2, 0, &entry(2)).unwrap();
         }
-        let lines = lines(&config);
+        let lines = lines(&spec);
         assert_eq!(lines.len(), 3);
         assert_eq!(lines[1], "{\"shard\":\"a/");
         assert_eq!(lines[0], lines[2]);
@@ -330,8 +330,8 @@ mod tests {
             (of_another.to_str().unwrap(), "it holds something else than quarantined records"),
             ("/nowhere/q.jsonl", "No such file or directory"),
         ] {
-            let config = QuarantineFileConfig { path: path.into(), stream: "s".into() };
-            let error = QuarantineFile::open(&config, &[]).err().unwrap().to_string();
+            let spec = QuarantineFileSpec { path: path.into(), stream: "s".into() };
+            let error = QuarantineFile::open(&spec, &[]).err().unwrap().to_string();
             assert!(
                 error.starts_with(&format!("cannot open quarantine_file=\"{path}\": {reason}")),
                 "{error}"

@@ -11,7 +11,7 @@ const MOST_KEPT: usize = 1 << 20;
 
 /// Memory of ids that are no longer needed.
 #[derive(Debug)]
-pub struct IdsPool {
+pub struct IdPool {
     free: Mutex<Vec<Vec<u32>>>,
     most: usize,
 }
@@ -20,10 +20,10 @@ pub struct IdsPool {
 #[derive(Debug, Default)]
 pub struct Ids {
     ids: Vec<u32>,
-    pool: Option<Arc<IdsPool>>,
+    pool: Option<Arc<IdPool>>,
 }
 
-impl IdsPool {
+impl IdPool {
     /// A pool that keeps the memory of `most` blocks.
     pub fn new(most: usize) -> Arc<Self> {
         Arc::new(Self { free: Mutex::default(), most })
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn memory_comes_back_empty_and_in_bounds() {
-        let pool = IdsPool::new(2);
+        let pool = IdPool::new(2);
         let mut taken = [pool.take(), pool.take(), pool.take()];
         for ids in &mut taken {
             ids.extend(0..1000);

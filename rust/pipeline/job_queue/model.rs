@@ -11,7 +11,7 @@ use std::time::Duration;
 use loom::thread;
 
 use super::*;
-use crate::batch::buffer::{Pool, Shape};
+use crate::batch::buffers::{Pool, Shape};
 use crate::batch::ring::{Consumer, LaneWriter, ring};
 use crate::sync::Arc;
 
@@ -33,7 +33,7 @@ impl Workers {
     fn work(&self) {
         while let Some(job) = self.jobs.take() {
             match job {
-                Job::Grind { lane } => self.grind(lane),
+                Job::ReadAndEncode { lane } => self.grind(lane),
                 Job::Pack { lane, block } => self.pack(lane, block.is_some()),
             }
         }

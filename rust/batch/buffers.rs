@@ -155,12 +155,12 @@ impl Pool {
 /// A batch's memory while the consumer holds it: returns to the pool when dropped, even after the iterator itself is
 /// gone.
 #[derive(Debug)]
-pub struct Lease {
+pub struct PooledBatch {
     buffer: ManuallyDrop<Buffer>,
     pool: Arc<Pool>,
 }
 
-impl Lease {
+impl PooledBatch {
     /// Lends `buffer` out of `pool`.
     ///
     /// # Panics
@@ -191,7 +191,7 @@ impl Lease {
     }
 }
 
-impl Drop for Lease {
+impl Drop for PooledBatch {
     fn drop(&mut self) {
         // SAFETY: taken exactly once, here; the lease is not used after this.
         self.pool.put(unsafe { ManuallyDrop::take(&mut self.buffer) });
@@ -226,8 +226,9 @@ mod tests {
     #[test]
     fn a_dropped_lease_is_used_again_up_to_the_bound() {
         let pool = Pool::new(SHAPE, 1);
-        let leases: Vec<Lease> = (0..2).map(|_| Lease::new(pool.get().unwrap(), Arc::clone(&pool))).collect();
-        let addresses: Vec<_> = leases.iter().map(Lease::as_ptr).collect();
+        let leases: Vec<PooledBatch> =
+            (0..2).map(|_| PooledBatch::new(pool.get().unwrap(), Arc::clone(&pool))).collect();
+        let addresses: Vec<_> = leases.iter().map(PooledBatch::as_ptr).collect();
         assert_ne!(addresses[0], addresses[1]);
         drop(leases);
         assert_eq!(pool.idle.lock().unwrap().len(), 1);
@@ -239,7 +240,7 @@ mod tests {
     fn a_lock_that_nobody_frees_is_not_waited_for() {
         let pool = Pool::new(SHAPE, 1);
         let held = pool.idle.lock().unwrap();
-        let mut lease = Lease::new(pool.get().unwrap(), Arc::clone(&pool));
+        let mut lease = PooledBatch::new(pool.get().unwrap(), Arc::clone(&pool));
         drop(lease.copy().unwrap());
         drop(lease);
         assert!(held.is_empty());
@@ -268,6 +269,6 @@ mod tests {
     #[should_panic(expected = "holds")]
     fn a_buffer_of_another_shape_is_not_lent() {
         let small = Pool::new(SHAPE, 1).get().unwrap();
-        drop(Lease::new(small, Pool::new(Shape { rows: 30, ..SHAPE }, 1)));
+        drop(PooledBatch::new(small, Pool::new(Shape { rows: 30, ..SHAPE }, 1)));
     }
 }

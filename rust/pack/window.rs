@@ -1,11 +1,11 @@
 //! The documents that may be delivered now, in delivery order: those of a whole window, or without windows those of a
 //! block.
 
-use super::best_fit::{self, Placed};
-use super::block::{Block, Document, Then};
-use super::cursor::{Place, Totals};
-use crate::config::{Packing, Shuffle, StreamConfig};
+use super::placement::{self, Placed};
+use crate::lane::block::{Block, BlockEnd, Document};
+use crate::lane::cursor::{RecordPosition, Totals};
 use crate::random::{Purpose, hash, permutation};
+use crate::spec::{Packing, Shuffle, StreamSpec};
 
 /// Encoded documents, put in order, and how far they are delivered.
 #[derive(Default)]
@@ -24,7 +24,7 @@ pub struct Window {
     /// The totals of those documents that have no tokens and thus, in `best_fit`, no part.
     pub without_tokens: Totals,
     /// What happens once all are delivered.
-    pub then: Then,
+    pub then: BlockEnd,
 }
 
 /// A document, or in `best_fit` a piece of one. Kept small, since a window of short documents has very many.
@@ -44,29 +44,37 @@ pub struct Part {
 impl Window {
     /// The documents of `blocks`, which `then` follows, in the lane's order. `first` is where the
     /// window begins.
-    pub fn new(blocks: Vec<Block>, then: Then, config: &StreamConfig, lane: usize, first: Place) -> Self {
+    pub fn new(
+        blocks: Vec<Block>,
+        then: BlockEnd,
+        spec: &StreamSpec,
+        lane: usize,
+        first: RecordPosition,
+    ) -> Self {
         let mut parts = in_stream_order(&blocks);
         let documents = parts.len();
         let all = blocks.iter().flat_map(|block| &block.documents);
-        let hash = hash(all.flat_map(|&Document { place: Place { shard, record, .. }, tokens, .. }| {
-            [shard, record, tokens as u64]
-        }));
+        let hash = hash(all.flat_map(
+            |&Document { place: RecordPosition { shard, record, .. }, tokens, .. }| {
+                [shard, record, tokens as u64]
+            },
+        ));
         let mut without_tokens = Totals::default();
-        if let Some(Shuffle { seed, .. }) = config.shuffle {
+        if let Some(Shuffle { seed, .. }) = spec.shuffle {
             let key = [lane as u64, first.epoch, first.shard, first.record];
             let order = permutation(documents, seed, Purpose::Window, &key);
             parts = order.into_iter().map(|index| parts[index as usize]).collect();
         }
         let mut longest = usize::MAX;
-        if let Packing::BestFit { window } = config.packing {
-            longest = config.sequence_length;
+        if let Packing::BestFit { window } = spec.packing {
+            longest = spec.sequence_length;
             for document in
                 blocks.iter().flat_map(|block| &block.documents).filter(|document| document.tokens == 0)
             {
                 without_tokens.documents += 1;
                 without_tokens.text_bytes += document.text_bytes as u64;
             }
-            parts = parts.chunks(window).flat_map(|share| placed(share, config)).collect();
+            parts = parts.chunks(window).flat_map(|share| placed(share, spec)).collect();
         }
         Self { blocks, parts, next: 0, longest, documents, hash, without_tokens, then }
     }
@@ -89,9 +97,9 @@ impl Window {
 
     /// Moves past the current part.
     pub fn advance(&mut self) {
-        let (Some(given), Some(part)) = (self.part(), self.parts.get_mut(self.next)) else { return };
-        if given.to < part.to {
-            part.from = given.to;
+        let (Some(delivered), Some(part)) = (self.part(), self.parts.get_mut(self.next)) else { return };
+        if delivered.to < part.to {
+            part.from = delivered.to;
         } else {
             self.next += 1;
         }
@@ -121,9 +129,9 @@ fn in_stream_order(blocks: &[Block]) -> Vec<Part> {
     parts
 }
 
-fn placed<'a>(documents: &'a [Part], config: &StreamConfig) -> impl Iterator<Item = Part> + use<'a> {
+fn placed<'a>(documents: &'a [Part], spec: &StreamSpec) -> impl Iterator<Item = Part> + use<'a> {
     let lengths: Vec<usize> = documents.iter().map(|part| part.to).collect();
-    let pieces = best_fit::place(&lengths, config.sequence_length, config.max_segments);
+    let pieces = placement::place(&lengths, spec.sequence_length, spec.max_segments);
     pieces.into_iter().map(|Placed { document, tokens, ends_row }| Part {
         from: tokens.start,
         to: tokens.end,

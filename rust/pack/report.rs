@@ -1,7 +1,7 @@
 //! What a lane reports to the consumer with the rows of a step.
 
-use super::cursor::Cursor;
 use crate::error::{Error, ShardError};
+use crate::lane::cursor::Cursor;
 
 /// A lane's message that travels with its rows in a slot of the ring.
 #[derive(Debug)]

@@ -10,11 +10,11 @@
 //! An entry is written for each run of tokens that are consecutive in their document. Entries for which a row has no
 //! room are left out, which shows in the lengths: they then do not add up to the row's tokens.
 
-use crate::batch::buffer::ENTRY_ITEMS;
+use crate::batch::buffers::ENTRY_ITEMS;
 
 /// Consecutive tokens of a document in a row.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Entry {
+pub(crate) struct Entry {
     /// Index into the manifest.
     pub shard: u32,
     /// 0-based line of the shard.
@@ -26,7 +26,7 @@ pub(super) struct Entry {
 }
 
 /// Writes entry `index` of a row's provenance, if there is room for it.
-pub(super) fn write(places: &mut [i32], index: usize, entry: Entry) {
+pub(crate) fn write(places: &mut [i32], index: usize, entry: Entry) {
     let Some(places) = places.chunks_exact_mut(ENTRY_ITEMS).nth(index) else { return };
     let Entry { shard, record, offset, length } = entry;
     // Only a shard of two billion lines goes beyond int32: such numbers saturate.

@@ -7,14 +7,14 @@
 use std::collections::VecDeque;
 
 use crate::lane::block::Block;
-use crate::lane::source::LARGEST_BLOCK_BYTES;
+use crate::lane::reader::LARGEST_BLOCK_BYTES;
 use crate::pack::Pause;
 
 /// A piece of work for one worker.
 #[derive(Debug)]
 pub enum Job {
     /// Read a block of this lane, then encode it.
-    Grind { lane: usize },
+    ReadAndEncode { lane: usize },
     /// Pack this lane: what it holds, after adding this block.
     Pack { lane: usize, block: Option<Block> },
 }
@@ -22,7 +22,7 @@ pub enum Job {
 impl Job {
     /// The lane it is on.
     pub fn lane(&self) -> usize {
-        let (Self::Grind { lane } | Self::Pack { lane, .. }) = self;
+        let (Self::ReadAndEncode { lane } | Self::Pack { lane, .. }) = self;
         *lane
     }
 }
@@ -59,7 +59,7 @@ struct Ahead {
 }
 
 enum Kind {
-    Grind,
+    ReadAndEncode,
     Pack,
 }
 
@@ -88,9 +88,9 @@ impl Schedule {
         let (lane, kind) = self.pick()?;
         let state = &mut self.lanes[lane];
         Some(match kind {
-            Kind::Grind => {
+            Kind::ReadAndEncode => {
                 state.reading = true;
-                Job::Grind { lane }
+                Job::ReadAndEncode { lane }
             }
             Kind::Pack => {
                 state.packing = true;
@@ -112,7 +112,7 @@ impl Schedule {
             let (urgency, kind) = if lane.can_pack(self.open_until) {
                 ((lane.step, 0), Kind::Pack)
             } else if lane.can_read(self.read_ahead) {
-                ((lane.step, 1 + lane.blocks.len()), Kind::Grind)
+                ((lane.step, 1 + lane.blocks.len()), Kind::ReadAndEncode)
             } else {
                 continue;
             };
@@ -197,11 +197,11 @@ mod tests {
     #[test]
     fn a_lane_that_stops_drops_the_blocks_that_others_are_still_at() {
         let mut schedule = Schedule::new([0].into_iter(), 4, 2);
-        assert!(matches!(schedule.take(), Some(Job::Grind { lane: 0 })));
+        assert!(matches!(schedule.take(), Some(Job::ReadAndEncode { lane: 0 })));
         let first = schedule.block_read(0, 9, false);
-        assert!(matches!(schedule.take(), Some(Job::Grind { lane: 0 })));
+        assert!(matches!(schedule.take(), Some(Job::ReadAndEncode { lane: 0 })));
         let second = schedule.block_read(0, 9, false);
-        assert!(matches!(schedule.take(), Some(Job::Grind { lane: 0 })));
+        assert!(matches!(schedule.take(), Some(Job::ReadAndEncode { lane: 0 })));
         schedule.block_encoded(0, first, Block::default());
         assert!(matches!(schedule.take(), Some(Job::Pack { lane: 0, block: Some(_) })));
         schedule.lane_packed(0, Pause::Stopped, 1);
@@ -215,7 +215,7 @@ mod tests {
     fn the_lane_that_is_furthest_behind_goes_first_and_packing_before_reading() {
         let mut schedule = Schedule::new([3, 1, 1].into_iter(), 4, 1);
         let take = |schedule: &mut Schedule| match schedule.take() {
-            Some(Job::Grind { lane }) => format!("read {lane}"),
+            Some(Job::ReadAndEncode { lane }) => format!("read {lane}"),
             Some(Job::Pack { lane, .. }) => format!("pack {lane}"),
             None => "none".into(),
         };
@@ -233,7 +233,7 @@ mod tests {
         let blocks_of = |bytes: usize| {
             let mut schedule = Schedule::new([0].into_iter(), 4, 2);
             let mut blocks = 0;
-            while let Some(Job::Grind { lane }) = schedule.take() {
+            while let Some(Job::ReadAndEncode { lane }) = schedule.take() {
                 schedule.block_read(lane, bytes, false);
                 blocks += 1;
             }
@@ -248,7 +248,7 @@ mod tests {
     fn a_block_that_is_packed_makes_room_for_the_next() {
         let mut schedule = Schedule::new([0].into_iter(), 4, 2);
         for _ in 0..3 {
-            assert!(matches!(schedule.take(), Some(Job::Grind { lane: 0 })));
+            assert!(matches!(schedule.take(), Some(Job::ReadAndEncode { lane: 0 })));
             let number = schedule.block_read(0, 100 * LARGEST_BLOCK_BYTES, false);
             assert!(schedule.take().is_none());
             schedule.block_encoded(0, number, Block::default());

@@ -1,11 +1,11 @@
 //! The names and contents of a batch's arrays.
 
 use crate::batch::ring::LaneWriter;
-use crate::config::Layout;
+use crate::spec::Layout;
 
 /// Consecutive tokens of one document in a row.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Segment<'a> {
+pub(crate) struct Segment<'a> {
     /// Number of their segment in its row, from 1.
     pub number: i32,
     /// The place in the row of the first token.
@@ -41,7 +41,7 @@ impl Layout {
     }
 
     /// Writes a segment into a row of the lane's current step.
-    pub(super) fn write<R>(self, writer: &mut LaneWriter<R>, row: usize, segment: &Segment) {
+    pub(crate) fn write<R>(self, writer: &mut LaneWriter<R>, row: usize, segment: &Segment) {
         let Segment { number, at, position: first, tokens, opens, next } = *segment;
         let places = at..at + tokens.len();
         match self {
@@ -83,7 +83,7 @@ impl Layout {
 
     /// Makes `token`, the first of the next document, the target of the token at `at`, the last of
     /// its own. Only `maxtext` has targets; the other layouts stay as they are.
-    pub(super) fn write_boundary_target<R>(
+    pub(crate) fn write_boundary_target<R>(
         self,
         writer: &mut LaneWriter<R>,
         row: usize,
@@ -98,7 +98,7 @@ impl Layout {
     }
 
     /// Fills a row with padding from place `from` on.
-    pub(super) fn pad<R>(self, writer: &mut LaneWriter<R>, row: usize, from: usize) {
+    pub(crate) fn pad<R>(self, writer: &mut LaneWriter<R>, row: usize, from: usize) {
         match self {
             Self::MaxText => zero_from::<6>(writer.row(row), from),
             Self::Grain => zero_from::<3>(writer.row(row), from),
@@ -132,7 +132,7 @@ fn count_up(places: &mut [i32], first: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::batch::buffer::{Pool, Shape};
+    use crate::batch::buffers::{Pool, Shape};
     use crate::batch::ring::{LaneWriter, ring};
 
     /// What `write` leaves in the arrays of a row of `length` places.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::random::{Purpose, permutation};
 
 /// Each lane's shards, as indices into the manifest, in reading order.
-pub type Dealt = Vec<Vec<u32>>;
+pub type Assignment = Vec<Vec<u32>>;
 
 /// Deals shards to lanes for one epoch: shard indices per lane, in reading order.
 ///
@@ -15,7 +15,7 @@ pub type Dealt = Vec<Vec<u32>>;
 /// the fewest shards, then the lowest number), which gives every lane a shard as long as there are as many shards as
 /// lanes. Without a seed, a lane reads its shards in manifest order. With one, in every epoch ties in size are broken
 /// by the seed, the shares are permuted among the lanes, and each lane's order is permuted.
-pub fn deal(sizes: &[u64], lanes: usize, seed: Option<u64>, epoch: u64) -> Dealt {
+pub fn deal(sizes: &[u64], lanes: usize, seed: Option<u64>, epoch: u64) -> Assignment {
     let rank: Vec<u32> = match seed {
         Some(seed) => permutation(sizes.len(), seed, Purpose::Shards, &[epoch]),
         None => (0..sizes.len() as u32).collect(),
@@ -49,7 +49,7 @@ pub struct Plan {
     sizes: Vec<u64>,
     lanes: usize,
     seed: Option<u64>,
-    recent: Mutex<Vec<(u64, Arc<Dealt>)>>,
+    recent: Mutex<Vec<(u64, Arc<Assignment>)>>,
 }
 
 impl Plan {
@@ -64,7 +64,7 @@ impl Plan {
     }
 
     /// All lanes' shards in an epoch.
-    pub fn epoch(&self, epoch: u64) -> Arc<Dealt> {
+    pub fn epoch(&self, epoch: u64) -> Arc<Assignment> {
         // Without a seed all epochs are alike.
         let epoch = if self.seed.is_some() { epoch } else { 0 };
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);

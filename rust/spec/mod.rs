@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::plan::Plan;
+use crate::lane::assignment::Plan;
 use crate::read::{ReadOptions, Shard};
 
 /// What happens to a record that cannot be used.
@@ -79,7 +79,7 @@ pub enum Layout {
 }
 
 /// What defines the stream of one dataset, the same on every host.
-pub struct StreamConfig {
+pub struct StreamSpec {
     /// The manifest.
     pub shards: Vec<Shard>,
     /// Which lane reads which shards.
@@ -110,7 +110,7 @@ pub struct StreamConfig {
     pub rows_per_lane: usize,
 }
 
-impl StreamConfig {
+impl StreamSpec {
     /// Documents in a window that is ordered as a whole; `None`: documents are delivered in reading order. A lane has
     /// one kind of window, that of shuffling if there is any: `best_fit` then places consecutive shares of the permuted
     /// window, so that one place and one count still say where the lane stands. Separate fit windows after the
@@ -126,7 +126,7 @@ impl StreamConfig {
 
 /// Where the records left out are listed, and for which stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct QuarantineFileConfig {
+pub struct QuarantineFileSpec {
     /// Path of the file, which is created if it does not exist.
     pub path: String,
     /// Names the stream, so that a file can hold the lists of several runs.
@@ -135,7 +135,7 @@ pub struct QuarantineFileConfig {
 
 /// What may differ between hosts and runs without changing the stream.
 #[derive(Debug, Clone)]
-pub struct HostConfig {
+pub struct HostSpec {
     /// The lanes that this iterator delivers, in the order of its rows.
     pub lanes: Vec<usize>,
     /// Worker threads.
@@ -147,7 +147,7 @@ pub struct HostConfig {
     /// Whether single rows are handed out instead of batches.
     pub single_rows: bool,
     /// Where every record left out is listed.
-    pub quarantine_file: Option<QuarantineFileConfig>,
+    pub quarantine_file: Option<QuarantineFileSpec>,
     /// Entries of each row's provenance; 0 for none.
     pub provenance: usize,
 }

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::block::{Block, Document, Failure, Then};
-use super::cursor::{Cursor, Place};
+use super::block::{Block, BlockEnd, Document, Failure};
 use super::error_budget::{ErrorBudget, counted};
-use super::quarantine::Losses;
-use super::quarantine_file::QuarantineFile;
-use crate::config::{OnError, StreamConfig};
 use crate::error::{Error, Result, ShardError};
-use crate::plan::Dealt;
-use crate::read::{Position, ReadError, Rest, ShardReader};
+use crate::lane::assignment::Assignment;
+use crate::lane::cursor::{Cursor, RecordPosition};
+use crate::quarantine::file::QuarantineFile;
+use crate::quarantine::log::QuarantineCounts;
+use crate::read::{AfterError, Position, ReadError, ShardReader};
+use crate::spec::{OnError, StreamSpec};
 
 /// Text in the first block: little, so that the first batch arrives soon. Each further one is twice the size.
 const FIRST_BLOCK_BYTES: usize = 32 << 10;
@@ -25,24 +25,24 @@ const LARGEST_BLOCK_RECORDS: usize = 16 << 10;
 const LARGEST_WINDOW_BYTES: usize = 16 << 20;
 
 /// Reads a lane's documents in stream order.
-pub struct Source {
-    config: Arc<StreamConfig>,
+pub struct LaneReader {
+    spec: Arc<StreamSpec>,
     lane: usize,
     /// This epoch's shards: the plan, which all lanes share behind a lock, is asked once per epoch.
-    dealt: Arc<Dealt>,
+    dealt: Arc<Assignment>,
     /// The next record to read.
-    place: Place,
+    place: RecordPosition,
     /// `place` or, if records were quarantined since the last sound one, the place of the first of these: a lane that
     /// failed can be resumed there with correct counts.
-    safe: Place,
+    safe: RecordPosition,
     /// The shard of `place`.
     shard: OpenShard,
     /// Whether this epoch had a document; assumed for an epoch entered midway.
     found_any: bool,
-    pub(super) block_bytes: usize,
+    pub(crate) block_bytes: usize,
     window: Fill,
     errors: ErrorBudget,
-    left_out_in_a_row: Losses,
+    left_out_in_a_row: QuarantineCounts,
     listed_in: Option<Arc<QuarantineFile>>,
     /// Set once nobody waits for what is read.
     stop: Arc<AtomicBool>,
@@ -67,18 +67,18 @@ struct Fill {
 /// What one record turned out to be.
 enum Record {
     Sound(Document),
-    Quarantined { error: ShardError, rest: Rest },
+    QuarantineLog { error: ShardError, rest: AfterError },
     ShardEnd,
 }
 
-impl Source {
+impl LaneReader {
     /// The documents of `lane` from `cursor` on.
-    pub fn new(config: Arc<StreamConfig>, lane: usize, cursor: &Cursor) -> Self {
+    pub fn new(spec: Arc<StreamSpec>, lane: usize, cursor: &Cursor) -> Self {
         let place = cursor.window;
-        let errors = ErrorBudget::new(Arc::clone(&config), lane, &cursor.totals);
+        let errors = ErrorBudget::new(Arc::clone(&spec), lane, &cursor.totals);
         Self {
-            dealt: config.plan.epoch(place.epoch),
-            config,
+            dealt: spec.plan.epoch(place.epoch),
+            spec,
             lane,
             place,
             safe: place,
@@ -87,7 +87,7 @@ impl Source {
             block_bytes: FIRST_BLOCK_BYTES,
             window: Fill::default(),
             errors,
-            left_out_in_a_row: Losses::default(),
+            left_out_in_a_row: QuarantineCounts::default(),
             listed_in: None,
             stop: Arc::default(),
             done: false,
@@ -110,9 +110,9 @@ impl Source {
 
     /// How far it has read, for an error message: also where nothing about it is sure, after a panic.
     pub fn position(&self) -> String {
-        let Place { epoch, shard, record, .. } = self.place;
+        let RecordPosition { epoch, shard, record, .. } = self.place;
         let shard = self.dealt.get(self.lane).and_then(|lane| lane.get(shard as usize));
-        let place = match shard.and_then(|shard| self.config.shards.get(*shard as usize)) {
+        let place = match shard.and_then(|shard| self.spec.shards.get(*shard as usize)) {
             Some(shard) => format!("record {record} of {} in epoch {epoch}", shard.path),
             None => format!("the end of epoch {epoch}"),
         };
@@ -129,27 +129,27 @@ impl Source {
         text.clear();
         let mut block = Block::default();
         block.then = self.fill(&mut block, text).unwrap_or_else(|error| {
-            let quarantined_before = Losses::default();
-            Then::Failed(Box::new(Failure { error, place: self.safe, quarantined_before }))
+            let quarantined_before = QuarantineCounts::default();
+            BlockEnd::Failed(Box::new(Failure { error, place: self.safe, quarantined_before }))
         });
-        self.done = matches!(block.then, Then::Ended(_) | Then::Failed(..));
+        self.done = matches!(block.then, BlockEnd::Ended(_) | BlockEnd::Failed(..));
         self.block_bytes = (self.block_bytes * 2).min(LARGEST_BLOCK_BYTES);
         block
     }
 
-    fn fill(&mut self, block: &mut Block, text: &mut String) -> Result<Then> {
+    fn fill(&mut self, block: &mut Block, text: &mut String) -> Result<BlockEnd> {
         while text.len() < self.block_bytes
             && block.documents.len() + (block.quarantined.count().records as usize) < LARGEST_BLOCK_RECORDS
         {
-            if self.config.epochs.is_some_and(|epochs| self.place.epoch >= epochs) {
-                return Ok(Then::Ended(self.place));
+            if self.spec.epochs.is_some_and(|epochs| self.place.epoch >= epochs) {
+                return Ok(BlockEnd::Ended(self.place));
             }
             let ends = match self.next(text)? {
                 Record::Sound(document) => {
                     block.documents.push(document);
                     self.fills_window(document.text_bytes)
                 }
-                Record::Quarantined { error, rest } => {
+                Record::QuarantineLog { error, rest } => {
                     block.quarantined.push(error, rest);
                     false
                 }
@@ -157,21 +157,21 @@ impl Source {
                 // one.
                 Record::ShardEnd => self.next_shard()?,
             };
-            if self.left_out_in_a_row == Losses::default() {
+            if self.left_out_in_a_row == QuarantineCounts::default() {
                 self.safe = self.place;
             }
             if ends {
                 self.window = Fill::default();
-                let is_window = self.config.window().is_some();
-                return Ok(if is_window { Then::WindowEnd(self.place) } else { Then::More });
+                let is_window = self.spec.window().is_some();
+                return Ok(if is_window { BlockEnd::WindowEnd(self.place) } else { BlockEnd::More });
             }
         }
-        Ok(Then::More)
+        Ok(BlockEnd::More)
     }
 
     /// Counts a document into the window, if there are windows. Returns whether it closes it.
     fn fills_window(&mut self, text_bytes: usize) -> bool {
-        let Some(most) = self.config.window() else { return false };
+        let Some(most) = self.spec.window() else { return false };
         self.window.documents += 1;
         self.window.bytes += text_bytes;
         self.window.documents >= most || self.window.bytes >= LARGEST_WINDOW_BYTES
@@ -182,10 +182,10 @@ impl Source {
         let shards = self.dealt[self.lane].len() as u64;
         self.shard = OpenShard::Unopened;
         if self.place.shard + 1 < shards {
-            self.place = Place { shard: self.place.shard + 1, record: 0, byte: 0, ..self.place };
+            self.place = RecordPosition { shard: self.place.shard + 1, record: 0, byte: 0, ..self.place };
             return Ok(false);
         }
-        if !self.found_any && self.config.epochs.is_none() {
+        if !self.found_any && self.spec.epochs.is_none() {
             let last = match self.errors.last() {
                 Some(error) => {
                     let left_out = counted(self.errors.losses().records, "record");
@@ -193,9 +193,9 @@ impl Source {
                 }
                 None => String::new(),
             };
-            let first = &self.config.shards[self.dealt[self.lane][0] as usize].path;
+            let first = &self.spec.shards[self.dealt[self.lane][0] as usize].path;
             let others = if shards > 1 { ", ..." } else { "" };
-            let remedy = if self.config.plan.lanes() > 1 { ", or use fewer lanes=" } else { "" };
+            let remedy = if self.spec.plan.lanes() > 1 { ", or use fewer lanes=" } else { "" };
             return Err(Error::Argument(format!(
                 "lane {} has no sound document in its {} of epoch {} ({first}{others}): with epochs=None each lane needs \
                  one in every epoch, or it might look for one forever{last}. Leave these shards out{remedy}",
@@ -205,8 +205,8 @@ impl Source {
             )));
         }
         self.found_any = false;
-        self.place = Place { epoch: self.place.epoch + 1, ..Place::default() };
-        self.dealt = self.config.plan.epoch(self.place.epoch);
+        self.place = RecordPosition { epoch: self.place.epoch + 1, ..RecordPosition::default() };
+        self.dealt = self.spec.plan.epoch(self.place.epoch);
         Ok(true)
     }
 
@@ -217,7 +217,7 @@ impl Source {
                 Ok(reader) => self.shard = OpenShard::Open(Box::new(reader)),
                 Err(Error::Shard(error)) => {
                     self.shard = OpenShard::Lost;
-                    return self.bad_record(error, Rest::Lost);
+                    return self.bad_record(error, AfterError::Lost);
                 }
                 Err(error) => return Err(error),
             }
@@ -229,8 +229,8 @@ impl Source {
         let Position { record, byte } = reader.position();
         match item {
             Ok(Some((at, length))) => {
-                let place = Place { record: at.record, byte: at.byte, ..self.place };
-                self.place = Place { record, byte, ..self.place };
+                let place = RecordPosition { record: at.record, byte: at.byte, ..self.place };
+                self.place = RecordPosition { record, byte, ..self.place };
                 self.found_any = true;
                 self.errors.add_sound();
                 let quarantined_before = std::mem::take(&mut self.left_out_in_a_row);
@@ -246,7 +246,7 @@ impl Source {
             Ok(None) => self.shard_end(),
             Err(ReadError { error, rest }) => {
                 let found = self.bad_record(error, rest)?;
-                self.place = Place { record, byte, ..self.place };
+                self.place = RecordPosition { record, byte, ..self.place };
                 Ok(found)
             }
         }
@@ -258,9 +258,9 @@ impl Source {
     }
 
     fn open(&self) -> Result<ShardReader> {
-        let shard = &self.config.shards[self.shard_index() as usize];
+        let shard = &self.spec.shards[self.shard_index() as usize];
         let position = Position { record: self.place.record, byte: self.place.byte };
-        ShardReader::open_at(shard, &self.config.read, position, &self.stop)
+        ShardReader::open_at(shard, &self.spec.read, position, &self.stop)
     }
 
     fn shard_end(&mut self) -> Result<Record> {
@@ -269,21 +269,21 @@ impl Source {
     }
 
     /// Decides about a record that cannot be used: stops there, or counts it.
-    fn bad_record(&mut self, mut error: ShardError, rest: Rest) -> Result<Record> {
+    fn bad_record(&mut self, mut error: ShardError, rest: AfterError) -> Result<Record> {
         if self.stop.load(Ordering::Relaxed) {
             // What looks like damage may be the stop.
             return Err(Error::Closed);
         }
-        if self.config.on_error == OnError::Raise {
-            let what = if rest == Rest::Lost { "the rest of this shard" } else { "it" };
+        if self.spec.on_error == OnError::Raise {
+            let what = if rest == AfterError::Lost { "the rest of this shard" } else { "it" };
             error.reason = format!("{}; on_error=\"quarantine\" leaves {what} out", error.reason);
             return Err(Error::Shard(error));
         }
-        self.left_out_in_a_row += Losses::from(rest);
+        self.left_out_in_a_row += QuarantineCounts::from(rest);
         self.errors.add_bad(&error, rest, self.place, self.shard_index())?;
         if let Some(file) = &self.listed_in {
             file.append(self.lane, self.errors.losses().records, self.place.epoch, &error)?;
         }
-        Ok(Record::Quarantined { error, rest })
+        Ok(Record::QuarantineLog { error, rest })
     }
 }

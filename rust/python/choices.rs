@@ -1,7 +1,7 @@
 //! The names that arguments of a dataset may have: exported to Python, and looked up when it passes them.
 
-use crate::config::{Layout, OnError, Packing, Truncation};
 use crate::error::Error;
+use crate::spec::{Layout, OnError, Packing, Truncation};
 
 /// Creates the value of `packing=` from the window of `best_fit` and the truncation of `pad`.
 type MakePacking = fn(usize, Truncation) -> Packing;

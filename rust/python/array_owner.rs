@@ -8,11 +8,11 @@ use pyo3::prelude::*;
 
 /// The base of arrays: what owns their memory, which lives as long as any of them.
 #[pyclass(frozen, module = "gristmill._core")]
-pub struct Loan {
+pub struct ArrayOwner {
     _owner: Box<dyn Any + Send + Sync>,
 }
 
-impl Loan {
+impl ArrayOwner {
     pub fn new(py: Python<'_>, owner: impl Any + Send + Sync) -> PyResult<Bound<'_, Self>> {
         Bound::new(py, Self { _owner: Box::new(owner) })
     }

@@ -3,13 +3,13 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::block::{Block, Document, Failure, Then};
-use super::cursor::Place;
-use super::ids::IdsPool;
-use crate::config::StreamConfig;
 use crate::encode::{EncodeWorker, Encoder, Engine};
 use crate::error::{Error, Result, caught};
+use crate::lane::block::{Block, BlockEnd, Document, Failure};
+use crate::lane::cursor::RecordPosition;
+use crate::lane::id_buffer::IdPool;
 use crate::random::hash;
+use crate::spec::StreamSpec;
 
 /// The reference takes a hundred times the size of a text in memory. Longer ones are not verified, and where it is the
 /// engine, they are encoded by one thread at a time.
@@ -17,12 +17,12 @@ const LONG: usize = 1 << 20;
 
 /// Turns the texts of blocks into ids, for one thread.
 pub struct BlockEncoder {
-    config: Arc<StreamConfig>,
+    spec: Arc<StreamSpec>,
     encoder: Encoder,
     worker: EncodeWorker,
     /// Share of the documents that are also encoded by the reference.
     verify: f64,
-    ids: Arc<IdsPool>,
+    ids: Arc<IdPool>,
     /// Held while the reference encodes a long text; shared by all threads.
     long: Arc<Mutex<()>>,
     /// Set once nobody waits for what is encoded.
@@ -32,9 +32,9 @@ pub struct BlockEncoder {
 impl BlockEncoder {
     /// An encoder for one thread. `verify` is the share of documents, 0 to 1, whose ids are compared with those of the
     /// reference. Blocks get their memory from `ids`.
-    pub fn new(config: &Arc<StreamConfig>, encoder: &Encoder, verify: f64, ids: Arc<IdsPool>) -> Self {
+    pub fn new(spec: &Arc<StreamSpec>, encoder: &Encoder, verify: f64, ids: Arc<IdPool>) -> Self {
         Self {
-            config: Arc::clone(config),
+            spec: Arc::clone(spec),
             encoder: encoder.clone(),
             worker: encoder.worker(),
             verify,
@@ -69,7 +69,7 @@ impl BlockEncoder {
             let document = block.documents[index];
             let end = start + document.text_bytes;
             let before = block.ids.len();
-            block.ids.extend(self.config.bos);
+            block.ids.extend(self.spec.bos);
             match self.encode_document(&text[start..end], &document, &mut block.ids) {
                 Ok(compared) => verified += u64::from(compared),
                 Err(error) => {
@@ -78,7 +78,7 @@ impl BlockEncoder {
                     return verified;
                 }
             }
-            block.ids.extend(self.config.eos);
+            block.ids.extend(self.spec.eos);
             block.documents[index].tokens = block.ids.len() - before;
             start = end;
         }
@@ -94,7 +94,7 @@ impl BlockEncoder {
             return Err(Error::Closed);
         }
         let Document { place, shard, .. } = *document;
-        let located = |reason| Error::Shard(place.error(&self.config.shards[shard as usize], reason));
+        let located = |reason| Error::Shard(place.error(&self.spec.shards[shard as usize], reason));
         let before = ids.len();
         if let Err(error) = caught(|| self.worker.encode(text, ids)) {
             if matches!(error, Error::Bug(_)) {
@@ -132,22 +132,22 @@ impl BlockEncoder {
 fn fail(block: &mut Block, index: usize, error: Error) {
     let Document { place, quarantined_before, .. } = block.documents[index];
     block.documents.truncate(index);
-    block.then = Then::Failed(Box::new(Failure { error, place, quarantined_before }));
+    block.then = BlockEnd::Failed(Box::new(Failure { error, place, quarantined_before }));
 }
 
 /// Whether a document is in the share that is verified: the same documents in every run.
 fn is_sampled(document: &Document, share: f64) -> bool {
-    let Document { place: Place { epoch, record, .. }, shard, .. } = *document;
+    let Document { place: RecordPosition { epoch, record, .. }, shard, .. } = *document;
     hash([epoch, shard.into(), record]) as f64 <= share * 2f64.powi(62)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::cursor::Cursor;
-    use super::super::quarantine::Losses;
-    use super::super::source::Source;
-    use super::super::tests::{folder_of, lines};
     use super::*;
+    use crate::lane::cursor::Cursor;
+    use crate::lane::reader::LaneReader;
+    use crate::pack::tests::{folder_of, lines};
+    use crate::quarantine::log::QuarantineCounts;
 
     /// An encoder for two letters.
     fn encoder(vocab: &str) -> Encoder {
@@ -164,15 +164,15 @@ mod tests {
     fn a_document_that_the_reference_encodes_otherwise_ends_the_block() {
         let shard = lines(&["aa", "aab", "aa"]);
         let folder = folder_of([("0.jsonl".to_owned(), shard)].into_iter());
-        let config = Arc::new(folder.config);
+        let spec = Arc::new(folder.spec);
         let mut text = String::new();
-        let mut block = Source::new(Arc::clone(&config), 0, &Cursor::default()).read(&mut text);
-        let new = |vocab| BlockEncoder::new(&config, &encoder(vocab), 1.0, IdsPool::new(1));
+        let mut block = LaneReader::new(Arc::clone(&spec), 0, &Cursor::default()).read(&mut text);
+        let new = |vocab| BlockEncoder::new(&spec, &encoder(vocab), 1.0, IdPool::new(1));
         // As if the fast engine had a bug.
         let worker = encoder(r#"{"a": 0, "b": 2}"#).worker();
         let verified = BlockEncoder { worker, ..new(r#"{"a": 0, "b": 1}"#) }.encode(&mut block, &text);
         assert_eq!((block.documents.len(), &**block.ids, verified), (1, &[0, 0][..], 1));
-        let Then::Failed(failure) = &block.then else { panic!("{:?}", block.then) };
+        let BlockEnd::Failed(failure) = &block.then else { panic!("{:?}", block.then) };
         let error = failure.error.to_string();
         assert!(error.contains("0.jsonl: record 1, byte 15: "), "{error}");
         assert!(error.contains("a difference at token 2: 2 instead of 1. "), "{error}");
@@ -182,10 +182,10 @@ mod tests {
     fn long_documents_are_not_compared() {
         let long = "a".repeat(LONG + 1);
         let folder = folder_of([("0.jsonl".to_owned(), lines(&["a", &long, "a"]))].into_iter());
-        let config = Arc::new(folder.config);
+        let spec = Arc::new(folder.spec);
         let (mut text, mut verified) = (String::new(), 0);
-        let mut source = Source::new(Arc::clone(&config), 0, &Cursor::default());
-        let mut encoder = BlockEncoder::new(&config, &encoder(r#"{"a": 0, "b": 1}"#), 1.0, IdsPool::new(1));
+        let mut source = LaneReader::new(Arc::clone(&spec), 0, &Cursor::default());
+        let mut encoder = BlockEncoder::new(&spec, &encoder(r#"{"a": 0, "b": 1}"#), 1.0, IdPool::new(1));
         let mut documents = 0;
         while !source.is_done() {
             let mut block = source.read(&mut text);
@@ -198,27 +198,25 @@ mod tests {
     #[test]
     fn what_nobody_waits_for_is_not_encoded() {
         let folder = folder_of([("0.jsonl".to_owned(), lines(&["a", "b"]))].into_iter());
-        let config = Arc::new(folder.config);
+        let spec = Arc::new(folder.spec);
         let mut text = String::new();
-        let mut block = Source::new(Arc::clone(&config), 0, &Cursor::default()).read(&mut text);
+        let mut block = LaneReader::new(Arc::clone(&spec), 0, &Cursor::default()).read(&mut text);
         let encoder = encoder(r#"{"a": 0, "b": 1}"#);
         let stop = Arc::new(AtomicBool::new(true));
-        BlockEncoder::new(&config, &encoder, 0.0, IdsPool::new(1))
-            .stopped_by(&stop)
-            .encode(&mut block, &text);
+        BlockEncoder::new(&spec, &encoder, 0.0, IdPool::new(1)).stopped_by(&stop).encode(&mut block, &text);
         assert!(block.documents.is_empty() && block.ids.is_empty(), "{block:?}");
-        assert!(matches!(&block.then, Then::Failed(failure) if matches!(failure.error, Error::Closed)));
+        assert!(matches!(&block.then, BlockEnd::Failed(failure) if matches!(failure.error, Error::Closed)));
     }
 
     #[test]
     fn the_sample_is_the_share_that_was_asked_for() {
         let documents: Vec<Document> = (0..10_000)
             .map(|i| Document {
-                place: Place { epoch: i / 5000, shard: 0, record: i % 5000, byte: 0 },
+                place: RecordPosition { epoch: i / 5000, shard: 0, record: i % 5000, byte: 0 },
                 shard: i as u32 % 7,
                 text_bytes: 0,
                 tokens: 0,
-                quarantined_before: Losses::default(),
+                quarantined_before: QuarantineCounts::default(),
             })
             .collect();
         for share in [0.0, 1e-4, 0.01, 0.5, 1.0] {

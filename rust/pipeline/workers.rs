@@ -8,18 +8,18 @@ use std::time::{Duration, Instant};
 use super::job_queue::JobQueue;
 use super::schedule::{Job, Schedule};
 use crate::batch::ring::LaneWriter;
-use crate::config::{HostConfig, StreamConfig};
 use crate::encode::Encoder;
 use crate::error::{Error, Result, caught};
 use crate::lane::block::Block;
-use crate::lane::block_encoder::BlockEncoder;
 use crate::lane::cursor::Cursor;
-use crate::lane::documents::Documents;
-use crate::lane::ids::IdsPool;
-use crate::lane::quarantine_file::QuarantineFile;
-use crate::lane::report::Report;
-use crate::lane::source::Source;
+use crate::lane::id_buffer::IdPool;
+use crate::lane::reader::LaneReader;
 use crate::pack::Packer;
+use crate::pack::queue::DocumentQueue;
+use crate::pack::report::Report;
+use crate::pipeline::encode_block::BlockEncoder;
+use crate::quarantine::file::QuarantineFile;
+use crate::spec::{HostSpec, StreamSpec};
 
 /// Threads that fill the ring. Dropping the pool stops and joins them.
 pub struct WorkerPool {
@@ -29,7 +29,7 @@ pub struct WorkerPool {
 
 /// Time spent by the workers, in nanoseconds, summed over all threads, and what they have verified.
 #[derive(Debug, Default)]
-pub struct Busy {
+pub struct StageTimes {
     read: AtomicU64,
     encode: AtomicU64,
     pack: AtomicU64,
@@ -37,13 +37,13 @@ pub struct Busy {
 }
 
 struct Shared {
-    config: Arc<StreamConfig>,
+    spec: Arc<StreamSpec>,
     encoder: Encoder,
     verify: f64,
     lanes: Vec<LaneEnds>,
     jobs: JobQueue,
-    busy: Arc<Busy>,
-    ids: Arc<IdsPool>,
+    busy: Arc<StageTimes>,
+    ids: Arc<IdPool>,
     long: Arc<Mutex<()>>,
     /// Ends reading and encoding early: skipping to a place in a shard may take long, and so may the reference.
     stop: Arc<AtomicBool>,
@@ -52,13 +52,13 @@ struct Shared {
 /// A lane's two ends. The schedule admits one worker at a time to each, so the locks block only who asks where a lane
 /// is.
 struct LaneEnds {
-    source: Mutex<Source>,
+    source: Mutex<LaneReader>,
     packing: Mutex<PackingEnd>,
 }
 
 /// What packs a lane's documents.
 struct PackingEnd {
-    documents: Documents,
+    documents: DocumentQueue,
     packer: Packer,
 }
 
@@ -66,7 +66,7 @@ struct PackingEnd {
 const KEPT_TEXT: usize = 4 << 20;
 
 /// What a worker owns and reuses for each block.
-struct Tools {
+struct Scratch {
     encoder: BlockEncoder,
     text: String,
 }
@@ -74,12 +74,12 @@ struct Tools {
 impl WorkerPool {
     /// Starts workers on the host's lanes, each at its cursor and with its end of the ring.
     pub fn start(
-        config: &Arc<StreamConfig>,
+        spec: &Arc<StreamSpec>,
         encoder: &Encoder,
-        host: &HostConfig,
+        host: &HostSpec,
         ends: Vec<(Cursor, LaneWriter<Report>)>,
         open_until: u64,
-        busy: &Arc<Busy>,
+        busy: &Arc<StageTimes>,
         quarantine_file: Option<&Arc<QuarantineFile>>,
     ) -> Result<Self> {
         let threads = host.threads;
@@ -87,23 +87,23 @@ impl WorkerPool {
         let stop = Arc::new(AtomicBool::new(false));
         let lanes = host.lanes.iter().zip(ends).map(|(&lane, (cursor, writer))| LaneEnds {
             source: Mutex::new(
-                Source::new(Arc::clone(config), lane, &cursor)
+                LaneReader::new(Arc::clone(spec), lane, &cursor)
                     .list_in(quarantine_file.cloned())
                     .stopped_by(&stop),
             ),
             packing: Mutex::new(PackingEnd {
-                documents: Documents::new(Arc::clone(config), lane, cursor),
-                packer: Packer::new(config, writer),
+                documents: DocumentQueue::new(Arc::clone(spec), lane, cursor),
+                packer: Packer::new(spec, writer),
             }),
         });
         let shared = Arc::new(Shared {
-            config: Arc::clone(config),
+            spec: Arc::clone(spec),
             encoder: encoder.clone(),
             verify: host.verify,
             lanes: lanes.collect(),
             jobs: JobQueue::new(schedule),
             busy: Arc::clone(busy),
-            ids: IdsPool::new(4 * threads),
+            ids: IdPool::new(4 * threads),
             long: Arc::default(),
             stop,
         });
@@ -141,7 +141,7 @@ impl Drop for WorkerPool {
     }
 }
 
-impl Busy {
+impl StageTimes {
     /// Time spent reading, encoding and packing.
     pub fn durations(&self) -> [Duration; 3] {
         [&self.read, &self.encode, &self.pack]
@@ -162,14 +162,14 @@ impl Shared {
     }
 
     fn work(&self) -> Result<()> {
-        let encoder = BlockEncoder::new(&self.config, &self.encoder, self.verify, Arc::clone(&self.ids));
+        let encoder = BlockEncoder::new(&self.spec, &self.encoder, self.verify, Arc::clone(&self.ids));
         let encoder = encoder.taking_turns(&self.long).stopped_by(&self.stop);
-        let mut tools = Tools { encoder, text: String::new() };
+        let mut tools = Scratch { encoder, text: String::new() };
         while let Some(job) = self.jobs.take() {
             let lane = job.lane();
             let done = caught(|| {
                 match job {
-                    Job::Grind { lane } => self.grind(lane, &mut tools),
+                    Job::ReadAndEncode { lane } => self.grind(lane, &mut tools),
                     Job::Pack { lane, block } => self.pack(lane, block),
                 }
                 Ok(())
@@ -200,8 +200,8 @@ impl Shared {
     }
 
     /// Reads a block, lets others read the next one, and encodes it while its text is in the CPU cache.
-    fn grind(&self, lane: usize, tools: &mut Tools) {
-        let Tools { encoder, text } = tools;
+    fn grind(&self, lane: usize, tools: &mut Scratch) {
+        let Scratch { encoder, text } = tools;
         let mut source = self.lanes[lane].source.lock().unwrap_or_else(PoisonError::into_inner);
         let mut block = timed(&self.busy.read, || source.read(text));
         let read_all = source.is_done();

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use super::cursor::Cursor;
 use super::tests::{Folder, NO_LIMIT, Trace, all, folder_of, line, lines, run, texts};
-use crate::config::{OnError, Packing, Shuffle};
-use crate::plan::Plan;
+use crate::lane::assignment::Plan;
+use crate::lane::cursor::Cursor;
+use crate::spec::{OnError, Packing, Shuffle};
 
 fn gzip(text: &str) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
@@ -39,27 +39,30 @@ fn damage_stands_at_one_place_under_both_policies_and_after_every_restore() {
     for (case, damaged) in cuts.chain(flips).enumerate() {
         for shuffled in [false, true] {
             let mut folder = around(&damaged);
-            folder.config.shuffle = shuffled.then_some(Shuffle { seed: 1, window: 2 });
-            let config = Arc::new(folder.config);
-            let kept = run(&config, Cursor::default(), 1, NO_LIMIT, NO_LIMIT);
+            folder.spec.shuffle = shuffled.then_some(Shuffle { seed: 1, window: 2 });
+            let spec = Arc::new(folder.spec);
+            let kept = run(&spec, Cursor::default(), 1, NO_LIMIT, NO_LIMIT);
             assert_eq!(kept.error, None, "case {case}");
             assert_counts(&kept);
-            for stop in 0..kept.given.len() {
-                let from = &kept.given[stop];
-                let rest = run(&config, from.before, 64, NO_LIMIT, NO_LIMIT);
+            for stop in 0..kept.delivered.len() {
+                let from = &kept.delivered[stop];
+                let rest = run(&spec, from.before, 64, NO_LIMIT, NO_LIMIT);
                 assert_eq!(rest.end, kept.end, "case {case}, restored at {stop}");
                 assert_eq!(rest.quarantined, kept.quarantined[from.quarantined..]);
                 assert!(
-                    rest.given.iter().zip(&kept.given[stop..]).all(|(now, then)| now.tokens == then.tokens)
+                    rest.delivered
+                        .iter()
+                        .zip(&kept.delivered[stop..])
+                        .all(|(now, then)| now.tokens == then.tokens)
                 );
             }
             // The other policy stops at the first of these entries.
             let mut strict = around(&damaged);
-            strict.config.shuffle = config.shuffle;
-            strict.config.on_error = OnError::Raise;
-            let prefix = config.shards[0].path.rsplit_once('/').unwrap().0.to_owned();
-            let strict_prefix = strict.config.shards[0].path.rsplit_once('/').unwrap().0.to_owned();
-            let raised = all(strict.config).error.map(|error| error.replace(&strict_prefix, &prefix));
+            strict.spec.shuffle = spec.shuffle;
+            strict.spec.on_error = OnError::Raise;
+            let prefix = spec.shards[0].path.rsplit_once('/').unwrap().0.to_owned();
+            let strict_prefix = strict.spec.shards[0].path.rsplit_once('/').unwrap().0.to_owned();
+            let raised = all(strict.spec).error.map(|error| error.replace(&strict_prefix, &prefix));
             let expected = kept.quarantined.first().map(ToString::to_string);
             // It says how to go on.
             let reason = raised.as_deref().and_then(|error| Some(error.rsplit_once("; on_error=")?.0));
@@ -88,9 +91,9 @@ fn shards_are_judged_apart_from_records() {
             (format!("{number:02}.json.gz"), bytes)
         });
         let mut folder = folder_of(files);
-        folder.config.on_error = OnError::Quarantine { max_error_rate: rate };
-        folder.config.epochs = Some(epochs);
-        all(folder.config)
+        folder.spec.on_error = OnError::Quarantine { max_error_rate: rate };
+        folder.spec.epochs = Some(epochs);
+        all(folder.spec)
     };
     // One of 20 is more than a hundredth, and yet tolerated: even as the first, and in each epoch.
     for shards in [&[0][..], &[7], &[19]] {
@@ -130,8 +133,8 @@ fn too_many_bad_records_are_reported_at_the_last_of_them() {
         (&few, 0.0, 3, "1 of the 3 records"),
     ] {
         let mut folder = folder_of([("a.jsonl".to_owned(), shard.clone())].into_iter());
-        folder.config.on_error = OnError::Quarantine { max_error_rate };
-        let error = all(folder.config).error.unwrap();
+        folder.spec.on_error = OnError::Quarantine { max_error_rate };
+        let error = all(folder.spec).error.unwrap();
         let (place, reason) = error.split_once("a.jsonl: record ").unwrap().1.split_once(", byte ").unwrap();
         assert_eq!(place, record.to_string(), "{error}");
         assert!(reason.contains(counts) && reason.contains("; the last one: "), "{error}");
@@ -154,13 +157,13 @@ fn lost_shards_are_judged_alike_in_whatever_epoch_they_come() {
     let mut verdicts = Vec::new();
     for seed in 0..16 {
         let mut folder = folder_of(files());
-        let sizes = folder.config.shards.iter().map(|shard| shard.size).collect();
-        folder.config.plan = Plan::new(sizes, 2, Some(seed));
-        folder.config.on_error = OnError::Quarantine { max_error_rate: 0.2 };
-        folder.config.epochs = Some(2);
-        let shares = [0, 1].map(|epoch| folder.config.plan.epoch(epoch)[0].len());
+        let sizes = folder.spec.shards.iter().map(|shard| shard.size).collect();
+        folder.spec.plan = Plan::new(sizes, 2, Some(seed));
+        folder.spec.on_error = OnError::Quarantine { max_error_rate: 0.2 };
+        folder.spec.epochs = Some(2);
+        let shares = [0, 1].map(|epoch| folder.spec.plan.epoch(epoch)[0].len());
         if shares[0] != shares[1] {
-            verdicts.push((shares, all(folder.config).error.is_some()));
+            verdicts.push((shares, all(folder.spec).error.is_some()));
         }
     }
     assert!(
@@ -181,10 +184,10 @@ fn at_a_rate_of_one_nothing_is_too_many() {
     let large: Vec<String> = (0..500).map(|number| format!("{number:x}")).collect();
     let large = cut(&large.iter().map(String::as_str).collect::<Vec<_>>());
     let mut folder = folder_of(files.chain([("large.json.gz".to_owned(), large)]));
-    let sizes: Vec<u64> = folder.config.shards.iter().map(|shard| shard.size).collect();
+    let sizes: Vec<u64> = folder.spec.shards.iter().map(|shard| shard.size).collect();
     let mut plans = (0..).map(|seed| Plan::new(sizes.clone(), 2, Some(seed)));
-    folder.config.plan = plans.find(|plan| plan.epoch(0)[0].len() == 5).unwrap();
-    let trace = all(folder.config);
+    folder.spec.plan = plans.find(|plan| plan.epoch(0)[0].len() == 5).unwrap();
+    let trace = all(folder.spec);
     assert_eq!((trace.error, trace.end.totals.lost_shards), (None, 5));
 }
 
@@ -194,8 +197,8 @@ fn very_many_bad_records_in_a_row_are_counted_and_not_all_kept() {
     for packing in [Packing::Concat, Packing::BestFit { window: 4 }] {
         let shard = [line("a"), "{}\n".repeat(50_000), line("b"), "{}\n".repeat(3)].concat();
         let mut folder = folder_of([("a.jsonl".to_owned(), shard)].into_iter());
-        folder.config.packing = packing;
-        let trace = all(folder.config);
+        folder.spec.packing = packing;
+        let trace = all(folder.spec);
         assert_eq!(texts(&trace), ["a", "b"]);
         assert_eq!((trace.end.totals.records, trace.end.totals.quarantined), (50_005, 50_003));
         let records: Vec<u64> = trace.quarantined.iter().filter_map(|entry| entry.record).collect();

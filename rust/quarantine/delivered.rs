@@ -9,13 +9,13 @@ pub const MOST_LISTED: usize = 10_000;
 
 /// What was left out since the iterator was created or restored.
 #[derive(Default)]
-pub struct LeftOut {
+pub struct DeliveredLog {
     newest: VecDeque<ShardError>,
     /// How many were added, including those no longer kept.
     count: u64,
 }
 
-impl LeftOut {
+impl DeliveredLog {
     /// Adds those that belong to what was just delivered.
     pub fn add(&mut self, entries: impl IntoIterator<Item = ShardError>) {
         let before = self.newest.len();
@@ -58,13 +58,13 @@ mod tests {
         records.map(entry).collect()
     }
 
-    fn records(left_out: &LeftOut, from: u64) -> Vec<u64> {
+    fn records(left_out: &DeliveredLog, from: u64) -> Vec<u64> {
         left_out.between(from, left_out.count()).filter_map(|entry| entry.record).collect()
     }
 
     #[test]
     fn what_was_added_since_a_count_is_listed_and_can_be_taken_back() {
-        let mut left_out = LeftOut::default();
+        let mut left_out = DeliveredLog::default();
         left_out.add(entries(0..3));
         let count = left_out.count();
         left_out.add(entries(3..5));
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn of_many_the_newest_are_kept() {
-        let mut left_out = LeftOut::default();
+        let mut left_out = DeliveredLog::default();
         left_out.add(entries(0..MOST_LISTED + 2));
         assert_eq!(left_out.count(), MOST_LISTED as u64 + 2);
         assert_eq!(records(&left_out, 0), (2..MOST_LISTED as u64 + 2).collect::<Vec<_>>());

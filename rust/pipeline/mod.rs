@@ -1,0 +1,10 @@
+//! From the lanes to the consumer: the workers, their schedule, and the batches in order.
+
+mod consumer;
+pub mod encode_block;
+pub mod fair_mutex;
+mod job_queue;
+mod schedule;
+mod workers;
+
+pub use consumer::{Batch, Delivered, Delivery, Pipeline, Stats};
