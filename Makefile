@@ -14,7 +14,7 @@ PYTHON ?= $(shell for python in python3 python3.11 python3.12 python3.13 python3
 # PyO3 looks for an interpreter; a conda environment beside .venv would only confuse maturin.
 MATURIN = env -u CONDA_PREFIX VIRTUAL_ENV="$(abspath $(VENV))" $(BIN)/maturin
 CLIPPY_LIB = PYO3_PYTHON="$(abspath $(BIN)/python)" cargo clippy --locked --lib
-CLIPPY = $(CLIPPY_LIB) --all-targets
+CLIPPY = $(CLIPPY_LIB) --workspace --all-targets
 COMMIT = $(shell git describe --always --dirty --abbrev=12 --match= 2>/dev/null)
 # On Linux, Zig's linker binds to the symbols of an old glibc, whatever the one of this system is.
 ifeq ($(shell uname -s),Linux)
@@ -26,7 +26,7 @@ WHEEL_ENV = CARGO_TARGET_$(shell echo $(WHEEL_TARGET) | tr a-z- A-Z_)_RUSTFLAGS=
 endif
 # Reference data that is no part of the project: docs/testing.md.
 SHARED := $(or $(GRISTMILL_SHARED),../shared)
-CORE := Cargo.toml Cargo.lock pyproject.toml $(shell find rust -name '*.rs')
+CORE := Cargo.toml Cargo.lock pyproject.toml $(wildcard crates/*/Cargo.toml) $(shell find rust crates/*/src -name '*.rs')
 export PIP_QUIET := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 say = @printf '\n\033[1m== %s\033[0m\n' "$(1)"
@@ -52,11 +52,11 @@ test: ## Everything that must pass: formatting, lints, types, Rust and Python te
 .PHONY: lint
 lint: $(VENV)/.ready-test ## Formatting, lints and types, of Rust and Python
 	$(call say,Rust: formatting, lints without and with Python and of the models, links of the documentation)
-	cargo fmt --check
+	cargo fmt --all --check
 	$(CLIPPY) -- -D warnings
 	$(CLIPPY_LIB) --features python -- -D warnings
 	$(CLIPPY_LIB) --features loom --tests -- -D warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --document-private-items
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --document-private-items
 	$(call say,Python: formatting and lints and types and the core's stub)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -64,9 +64,9 @@ lint: $(VENV)/.ready-test ## Formatting, lints and types, of Rust and Python
 	$(BIN)/python -m mypy.stubtest gristmill._core
 
 .PHONY: test-rust
-test-rust: ## Tests of the Rust core, which needs no Python
+test-rust: ## Tests of the Rust crates, which need no Python
 	$(call say,Rust tests)
-	cargo test --locked $(if $(wildcard $(SHARED)/families.json),-- --include-ignored)
+	cargo test --locked --workspace $(if $(wildcard $(SHARED)/families.json),-- --include-ignored)
 
 .PHONY: test-python
 test-python: $(VENV)/.ready-test ## Tests of the Python package
@@ -87,7 +87,7 @@ fuzz: $(VENV)/.ready-test ## Mutated gzip, JSON, tokenizers, states and argument
 	$(BIN)/python tests/read/json_rule.py --cases $(CASES) --seed 1 > target/json_rule.jsonl
 	GRISTMILL_JSON_RULE="$(abspath target/json_rule.jsonl)" cargo test --locked --lib same_rule_as_python
 	$(call say,tokenizer.json and texts)
-	GRISTMILL_CASES=$(CASES) cargo test --locked --test encode -- damaged:: random:: --nocapture
+	GRISTMILL_CASES=$(CASES) cargo test --locked --package gristmill-encoder --test exactness -- damaged:: random:: --nocapture
 	$(call say,States and arguments)
 	GRISTMILL_CASES=$(CASES) $(BIN)/python -m pytest -s tests/test_fuzz.py
 
@@ -108,7 +108,7 @@ HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 sanitize: ## The Rust tests under AddressSanitizer; needs a nightly toolchain
 	$(call say,AddressSanitizer)
 	ASAN_OPTIONS=allocator_may_return_null=1 RUSTFLAGS="-Zsanitizer=address" PROPTEST_CASES=32 cargo +nightly test --locked --target $(HOST) \
-		--target-dir target/sanitize-address --lib --tests
+		--target-dir target/sanitize-address --workspace --lib --tests
 
 .PHONY: deny
 deny: CHECK ?= advisories licenses bans sources

@@ -1,8 +1,9 @@
 //! Errors of the core: one enum, and the located error of a shard.
 
-use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::fmt::Display;
 use std::sync::Arc;
+
+use gristmill_system::catch_panic;
 
 /// What went wrong with the data of a shard, and where.
 ///
@@ -67,7 +68,7 @@ pub enum Error {
 
 impl Error {
     /// The system refuses worker threads.
-    pub fn no_threads(wanted: usize, error: &std::io::Error) -> Self {
+    pub fn no_threads(wanted: usize, error: impl Display) -> Self {
         Self::System(format!(
             "cannot start {wanted} worker threads: {error}; use fewer threads=, or raise what limits them (ulimit -u, \
              ulimit -v)"
@@ -75,15 +76,19 @@ impl Error {
     }
 }
 
-/// The message of a panic.
-pub fn panic_message(panic: &(dyn Any + Send)) -> String {
-    let message = panic.downcast_ref::<&str>().map(ToString::to_string);
-    message.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "unknown panic".into())
+impl From<gristmill_encoder::Error> for Error {
+    fn from(error: gristmill_encoder::Error) -> Self {
+        match error {
+            gristmill_encoder::Error::Tokenizer(reason) => Self::Tokenizer(reason),
+            gristmill_encoder::Error::Threads { wanted, reason } => Self::no_threads(wanted, reason),
+            gristmill_encoder::Error::Bug(reason) => Self::Bug(reason),
+        }
+    }
 }
 
 /// Does work, turning a panic into an error. What it was working on may then be in an inconsistent state.
 pub fn caught<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(Error::Bug(panic_message(&*panic))))
+    catch_panic(work).unwrap_or_else(|message| Err(Error::Bug(message)))
 }
 
 /// The core's result type.

@@ -1,15 +1,13 @@
 //! gristmill's core: gzipped JSONL shards in, packed rows of token ids out.
 //!
-//! Data flows through `read` (inflate, split lines, extract the text), `encode` (text to ids), `lane` (the order of
+//! Data flows through `read` (inflate, split lines, extract the text), `gristmill_encoder` (text to ids), `lane` (the order of
 //! documents), `pack` (ids to rows of a `batch`) and `pipeline` (the threads that do all that, and the consumer's side).
 //! Each depends only on those before it, and from `lane` on also on `spec`, which says what the stream is, and on
 //! `quarantine`. Everything here compiles and is tested without Python; only `python` uses PyO3.
 
 pub mod batch;
-pub mod encode;
 pub mod error;
 pub mod lane;
-mod memory;
 pub mod pack;
 pub mod pipeline;
 #[cfg(feature = "python")]
@@ -19,5 +17,7 @@ mod random;
 pub mod read;
 pub mod spec;
 mod sync;
+
+pub use gristmill_encoder as encode;
 
 pub use error::{Error, Result, ShardError};

@@ -1,5 +1,5 @@
-//! What the ring, the job queue and `FairMutex` use of `std::sync`, or of loom when they are model-checked (`make
-//! loom`, which enables the feature); and locks that a fork may leave locked.
+//! The parts that the ring, the job queue and `FairMutex` use of `std::sync`, or of loom when they are model-checked (`make
+//! loom`, which enables the feature).
 
 #[cfg(feature = "loom")]
 pub use loom::sync::{
@@ -17,7 +17,7 @@ pub use loom::cell::UnsafeCell;
 #[cfg(not(feature = "loom"))]
 pub use unchecked::UnsafeCell;
 
-use std::sync::{PoisonError, TryLockError};
+use std::sync::PoisonError;
 use std::time::Duration;
 
 /// Waits on a condition variable for at most `timeout`. Under loom, which has no clock, forever: a lost wake-up is then
@@ -36,20 +36,6 @@ pub fn wait_timeout<'a, T>(
     {
         condvar.wait_timeout(guard, timeout).unwrap_or_else(PoisonError::into_inner).0
     }
-}
-
-/// Locks what threads hold for a few instructions at a time. None if one holds it for longer: in a process that was
-/// forked meanwhile, it is never released.
-pub fn lock_unless_forked<T>(mutex: &std::sync::Mutex<T>) -> Option<std::sync::MutexGuard<'_, T>> {
-    const PATIENCE: usize = 1000;
-    for _ in 0..PATIENCE {
-        match mutex.try_lock() {
-            Ok(guard) => return Some(guard),
-            Err(TryLockError::Poisoned(guard)) => return Some(guard.into_inner()),
-            Err(TryLockError::WouldBlock) => std::thread::yield_now(),
-        }
-    }
-    None
 }
 
 #[cfg(not(feature = "loom"))]

@@ -4,9 +4,10 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
+use gristmill_system::lock_unless_forked;
+use gristmill_system::memory::{CacheLine, CacheLines, LARGE_PAGE};
+
 use crate::error::{Error, Result};
-use crate::memory::{CacheLine, CacheLines, LARGE_PAGE};
-use crate::sync::lock_unless_forked;
 
 /// Alignment of every array in bytes: a cache line, and what JAX requires of memory it can use in place on CPU.
 const ALIGNMENT: usize = 64;

@@ -96,7 +96,7 @@ impl BlockEncoder {
         let Document { place, shard, .. } = *document;
         let located = |reason| Error::Shard(place.error(&self.spec.shards[shard as usize], reason));
         let before = ids.len();
-        if let Err(error) = caught(|| self.worker.encode(text, ids)) {
+        if let Err(error) = caught(|| Ok(self.worker.encode(text, ids)?)) {
             if matches!(error, Error::Bug(_)) {
                 self.worker = self.encoder.worker(); // a panic may have left anything in the old one
             }

@@ -113,7 +113,7 @@ impl WorkerPool {
             let thread = std::thread::Builder::new()
                 .name(format!("gristmill-{number}"))
                 .spawn(move || shared.run())
-                .map_err(|error| Error::no_threads(threads, &error))?;
+                .map_err(|error| Error::no_threads(threads, error))?;
             pool.threads.push(thread);
         }
         Ok(pool)

@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::encode::kernel::Kernel;
+use crate::encode::Kernel;
 
 /// What was built, and what it runs on.
 ///

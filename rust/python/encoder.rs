@@ -70,7 +70,7 @@ impl Encoder {
             cache_bytes,
             ..EncoderOptions::default()
         };
-        let inner = guarded(py, || encode::Encoder::with_options(json, options))?;
+        let inner = guarded(py, || Ok(encode::Encoder::with_options(json, options)?))?;
         Ok(Self { inner })
     }
 
@@ -88,7 +88,7 @@ impl Encoder {
 
     fn encode<'py>(&self, py: Python<'py>, text: Text) -> PyResult<Ids<'py>> {
         let text = text.as_str(py)?;
-        let ids = guarded(py, || self.inner.encode(text))?;
+        let ids = guarded(py, || Ok(self.inner.encode(text)?))?;
         as_array(py, ids)
     }
 
@@ -101,7 +101,8 @@ impl Encoder {
     ) -> PyResult<(Ids<'py>, Offsets<'py>)> {
         let texts = texts.iter().map(|text| text.as_str(py)).collect::<PyResult<Vec<_>>>()?;
         let mut signals = Signals::new();
-        let encoded = guarded(py, || self.inner.encode_batch(&texts, threads, || signals.have_raised()))?;
+        let encoded =
+            guarded(py, || Ok(self.inner.encode_batch(&texts, threads, || signals.have_raised())?))?;
         signals.raised()?;
         let (ids, offsets) = encoded.unwrap_or_default();
         Ok((as_array(py, ids)?, PyArray1::from_vec(py, offsets)))
@@ -109,7 +110,7 @@ impl Encoder {
 
     fn decode(&self, py: Python<'_>, ids: PyReadonlyArray1<'_, u32>) -> PyResult<String> {
         let ids = ids.as_array().to_vec();
-        Ok(guarded(py, || self.inner.decode(&ids))?)
+        Ok(guarded(py, || Ok(self.inner.decode(&ids)?))?)
     }
 
     fn token_to_id(&self, py: Python<'_>, token: &str) -> PyResult<Option<u32>> {

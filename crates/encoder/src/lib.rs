@@ -1,0 +1,378 @@
+//! Text to ids: exactly those of the Hugging Face `tokenizers` crate at its pinned version.
+//!
+//! [`Encoder`] is created once from tokenizer.json and shared; every encoding thread creates its own [`EncodeWorker`],
+//! which owns all state that the thread changes.
+//!
+//! There are two engines. The fast one is gristmill's own and takes the tokenizers whose structure it recognises
+//! (`recognise.rs`): byte-level BPE and SentencePiece-style BPE. The other is the `tokenizers` crate itself, for
+//! everything else. `fast.rs` shows the path of a text through the fast engine; docs/encoder.md explains what makes it
+//! fast.
+
+mod added;
+mod batch;
+mod cache;
+mod cuts;
+mod error;
+mod fast;
+mod file;
+mod kernel;
+mod lazy;
+mod merge;
+mod model;
+mod normalize;
+mod pieces;
+mod recognise;
+mod reference;
+mod results;
+mod spelling;
+pub mod split;
+mod text;
+mod utf8;
+mod vocab;
+
+use std::num::NonZero;
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+pub use error::{Error, Result};
+use fast::{FastEncoder, FastWorker};
+use file::TokenizerFile;
+use gristmill_system::lock_unless_forked;
+pub use kernel::Kernel;
+use lazy::Lazy;
+use reference::Reference;
+pub use results::Ids;
+use results::Results;
+
+/// Version of the `tokenizers` crate whose ids these are; part of a run's identity.
+pub const TOKENIZERS_VERSION: &str = "0.23.2";
+
+/// Which engine computes the ids.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Engine {
+    /// gristmill's own, for the tokenizers whose structure it recognises.
+    Fast,
+    /// The `tokenizers` crate.
+    Reference,
+}
+
+/// What special tokens that are spelled out in a text become.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SpecialTokens {
+    /// Their ids, as in the reference.
+    #[default]
+    Id,
+    /// What their characters encode to (`encode_special_tokens` of the reference).
+    Text,
+}
+
+/// How to make an [`Encoder`].
+#[derive(Debug, Clone)]
+pub struct EncoderOptions {
+    /// What special tokens that are spelled out in a text become.
+    pub special_tokens_in_text: SpecialTokens,
+    /// [`Engine::Reference`] to use the reference engine whatever the file; [`Engine::Fast`] to use the fast one where
+    /// the file allows.
+    pub engine: Engine,
+    /// About how many bytes the cache of one worker may grow to.
+    pub cache_bytes: usize,
+    /// What the hot loops run on: other than the best one only for tests and comparisons.
+    pub kernel: Kernel,
+}
+
+impl Default for EncoderOptions {
+    fn default() -> Self {
+        Self {
+            special_tokens_in_text: SpecialTokens::Id,
+            engine: Engine::Fast,
+            cache_bytes: 64 << 20,
+            kernel: Kernel::detect(),
+        }
+    }
+}
+
+/// The memory of an encoder, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EncoderMemory {
+    /// Shared by all workers: vocabulary, merges, tables, and the file itself.
+    pub shared: usize,
+    /// What the cache of one worker begins with.
+    pub worker: usize,
+    /// The bound on the cache of one worker; buffers of a few times its longest text come on top, of tens of times
+    /// behind a normalizer of the library.
+    pub worker_bound: usize,
+}
+
+/// A tokenizer, ready to encode. Cloning shares it.
+///
+/// ```
+/// use gristmill_encoder::{Encoder, Engine};
+///
+/// let json = r#"{"pre_tokenizer": {"type": "Whitespace"}, "model":
+///     {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]]}}"#;
+/// let encoder = Encoder::from_bytes(json.as_bytes())?;
+/// let mut ids = Vec::new();
+/// encoder.worker().encode("ab aab", &mut ids)?;
+/// assert_eq!(ids, [2, 0, 2]);
+/// assert_eq!(encoder.engine(), Engine::Fast);
+/// # Ok::<(), gristmill_encoder::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Encoder {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    json: Box<[u8]>,
+    options: EncoderOptions,
+    backend: Backend,
+    reason: String,
+    /// Idle workers: those of earlier calls of [`Encoder::encode`] and [`Encoder::encode_batch`], whose caches are
+    /// warm, and one created at load. Those that [`Encoder::worker`] gives away do not come back.
+    idle: Mutex<Vec<FastWorker>>,
+    cores: usize,
+    results: Arc<Results>,
+    /// The same for the shares of several threads of a batch.
+    parts: Arc<Results>,
+}
+
+enum Backend {
+    /// With the reference for what only it does, created when first needed: it takes several times as long as
+    /// everything else together.
+    Fast(Arc<FastEncoder>, Lazy<Result<Reference, String>>),
+    Reference(Reference),
+}
+
+/// What one thread needs to encode; create one per thread with [`Encoder::worker`].
+pub struct EncodeWorker {
+    shared: Arc<Shared>,
+    fast: Option<FastWorker>,
+}
+
+impl Encoder {
+    /// Creates an encoder from the bytes of a tokenizer.json.
+    pub fn from_bytes(json: &[u8]) -> Result<Self> {
+        Self::with_options(json, EncoderOptions::default())
+    }
+
+    /// Creates an encoder with options other than the defaults.
+    pub fn with_options(json: &[u8], options: EncoderOptions) -> Result<Self> {
+        let (backend, reason) = match make_fast(json, &options) {
+            Ok(fast) => {
+                let description = fast.description.clone();
+                (Backend::Fast(Arc::new(fast), Lazy::new()), description)
+            }
+            // What the fast engine does not support may be something that the reference refuses.
+            Err(reason) => {
+                let reference = make_reference(json, &options)?;
+                let reason = match reference.model() {
+                    model if model != "BPE" && options.engine == Engine::Fast => {
+                        unsupported(&format!("its model is {model}, not BPE"))
+                    }
+                    _ => reason,
+                };
+                (Backend::Reference(reference), reason)
+            }
+        };
+        let idle = Mutex::new(backend.new_worker().into_iter().collect());
+        let cores = thread::available_parallelism().map_or(1, NonZero::get);
+        let (results, parts) = (Results::new(), Results::new());
+        let shared = Shared { json: json.into(), options, backend, reason, idle, cores, results, parts };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// The bytes of the tokenizer.json that this was created from.
+    pub fn json(&self) -> &[u8] {
+        &self.shared.json
+    }
+
+    /// The engine that was chosen at load.
+    pub fn engine(&self) -> Engine {
+        match self.shared.backend {
+            Backend::Fast(..) => Engine::Fast,
+            Backend::Reference(_) => Engine::Reference,
+        }
+    }
+
+    /// One sentence: what was recognised, or why the fast engine does not support it.
+    pub fn engine_reason(&self) -> &str {
+        &self.shared.reason
+    }
+
+    /// The type of the model: BPE, Unigram, `WordPiece` or `WordLevel`.
+    pub fn model(&self) -> &'static str {
+        match &self.shared.backend {
+            Backend::Fast(..) => "BPE",
+            Backend::Reference(reference) => reference.model(),
+        }
+    }
+
+    /// The memory of the encoder and of each of its workers.
+    pub fn memory(&self) -> EncoderMemory {
+        let shared = self.shared.json.len();
+        match &self.shared.backend {
+            // Not counted: the reference caches ten thousand merged words per thread.
+            Backend::Reference(_) => EncoderMemory { shared, worker: 0, worker_bound: 0 },
+            Backend::Fast(fast, _) => EncoderMemory {
+                shared: shared + fast.bytes(),
+                worker: fast.worker_bytes(),
+                worker_bound: self.shared.options.cache_bytes,
+            },
+        }
+    }
+
+    /// The share of merges that dropout skips at random, if any: a text then gets different ids each time.
+    pub fn dropout(&self) -> Option<f32> {
+        match &self.shared.backend {
+            Backend::Fast(..) => None,
+            Backend::Reference(reference) => reference.dropout(),
+        }
+    }
+
+    /// Two added tokens that normalize alike, if there are such: which of them a text gets is then random at each load.
+    pub fn ambiguous_tokens(&self) -> Option<(&str, &str)> {
+        match &self.shared.backend {
+            Backend::Fast(..) => None,
+            Backend::Reference(reference) => reference.ambiguous_tokens(),
+        }
+    }
+
+    /// Number of ids, added tokens included. If there are gaps between them, the largest id is not below this number.
+    pub fn vocab_size(&self) -> usize {
+        match &self.shared.backend {
+            Backend::Fast(fast, _) => fast.added.all,
+            Backend::Reference(reference) => reference.vocab_size(),
+        }
+    }
+
+    /// The largest id, added tokens included; 0 where there are none.
+    pub fn largest_id(&self) -> u32 {
+        match &self.shared.backend {
+            Backend::Fast(fast, _) => fast.vocab.largest_id().max(fast.added.largest_id().unwrap_or(0)),
+            Backend::Reference(reference) => reference.largest_id(),
+        }
+    }
+
+    /// The id of a token as it is spelled in tokenizer.json.
+    pub fn token_to_id(&self, token: &str) -> Option<u32> {
+        match &self.shared.backend {
+            Backend::Fast(fast, _) => fast.added.id(token).or_else(|| fast.vocab.id(token)),
+            Backend::Reference(reference) => reference.token_to_id(token),
+        }
+    }
+
+    /// The spelling of an id in tokenizer.json.
+    pub fn id_to_token(&self, id: u32) -> Option<String> {
+        match &self.shared.backend {
+            Backend::Fast(fast, _) => {
+                fast.added.token(id).or_else(|| fast.vocab.token(id)).map(str::to_owned)
+            }
+            Backend::Reference(reference) => reference.id_to_token(id),
+        }
+    }
+
+    /// The text of some ids, as the reference decodes them, special tokens kept.
+    pub fn decode(&self, ids: &[u32]) -> Result<String> {
+        self.shared.reference()?.decode(ids)
+    }
+
+    /// Appends the ids that the reference gives a text, whatever the engine: for verification.
+    pub fn encode_with_reference(&self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
+        self.shared.reference()?.encode(text, ids)
+    }
+
+    /// The ids of a text, on this thread.
+    pub fn encode(&self, text: &str) -> Result<Ids> {
+        let mut worker = self.worker();
+        let mut ids = self.shared.results.room(text.len());
+        let outcome = worker.encode(text, &mut ids);
+        worker.release();
+        outcome.map(|()| self.shared.results.fitted(text.len(), ids))
+    }
+
+    /// What one thread needs to encode.
+    pub fn worker(&self) -> EncodeWorker {
+        let idle = lock_unless_forked(&self.shared.idle).and_then(|mut idle| idle.pop());
+        let fast = idle.or_else(|| self.shared.backend.new_worker());
+        EncodeWorker { shared: Arc::clone(&self.shared), fast }
+    }
+}
+
+impl EncodeWorker {
+    /// Appends the ids of `text` to `ids`, no special tokens added.
+    pub fn encode(&mut self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
+        match &mut self.fast {
+            Some(fast) => fast.encode(text, ids),
+            None => self.shared.reference()?.encode(text, ids),
+        }
+    }
+
+    /// Leaves it, with what it has cached, to later calls of [`Encoder::encode`] and [`Encoder::encode_batch`].
+    fn release(self) {
+        self.shared.keep(self.fast);
+    }
+}
+
+impl Shared {
+    /// Keeps a worker for later calls, if there are not yet as many as can run at once.
+    fn keep(&self, mut worker: Option<FastWorker>) {
+        if let Some(mut idle) = lock_unless_forked(&self.idle)
+            && idle.len() < self.cores
+        {
+            idle.extend(worker.take());
+        }
+        // One too many is freed here, which takes long, and not while the lock is held.
+    }
+
+    fn reference(&self) -> Result<&Reference> {
+        match &self.backend {
+            Backend::Reference(reference) => Ok(reference),
+            Backend::Fast(_, reference) => {
+                let make = || make_reference(&self.json, &self.options).map_err(|error| error.to_string());
+                reference.get_or_make(make).as_ref().map_err(|message| Error::Tokenizer(message.clone()))
+            }
+        }
+    }
+}
+
+impl Backend {
+    /// What a thread needs for the fast engine.
+    fn new_worker(&self) -> Option<FastWorker> {
+        match self {
+            Self::Fast(fast, _) => Some(FastWorker::new(Arc::clone(fast))),
+            Self::Reference(_) => None,
+        }
+    }
+}
+
+fn make_reference(json: &[u8], options: &EncoderOptions) -> Result<Reference> {
+    Reference::from_bytes(json, options.special_tokens_in_text == SpecialTokens::Text)
+}
+
+/// The fast engine, or a sentence that says why it is not available.
+fn make_fast(json: &[u8], options: &EncoderOptions) -> Result<FastEncoder, String> {
+    if options.engine == Engine::Reference {
+        return Err("the reference engine was requested".into());
+    }
+    // The parts of the file are validated by the reference's types, which may panic.
+    let parsed = reference::library_call(|| Ok(TokenizerFile::parse(json)));
+    parsed
+        .unwrap_or_else(|error| Err(error.to_string()))
+        .and_then(|file| FastEncoder::new(file, options))
+        .map_err(|reason| unsupported(&reason))
+}
+
+fn unsupported(reason: &str) -> String {
+    format!("not supported by the fast engine: {reason}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_is_that_of_the_crate() {
+        let locked = format!("name = \"tokenizers\"\nversion = \"{TOKENIZERS_VERSION}\"\n");
+        assert!(include_str!("../../../Cargo.lock").contains(&locked));
+    }
+}

@@ -1,0 +1,152 @@
+//! Merging up to 32 thousand symbols: for words and windows whose tokens are too long for those of
+//! [`word`](super::word), such as lines of spaces.
+//!
+//! These are mostly runs, in which the same pair has the lowest rank at many places. So once the lowest rank is known,
+//! all pairs of this rank are joined from left to right: what that makes has another rank. To find it and them, a lower
+//! bound of the ranks in each block is kept, and only blocks with the lowest bound are searched.
+
+use super::pairs::NONE;
+use super::vectors::Vectors;
+use super::word::{Merges, Word};
+use crate::kernel::blocks::ones;
+
+/// The most symbols.
+pub const MOST: usize = 1 << 15;
+
+/// Keys that one bitmap is about.
+const BLOCK: usize = 64;
+/// Before the first symbol, and behind the last.
+const NOWHERE: u16 = u16::MAX;
+
+/// A word on its way to tokens; its memory is used again for the next.
+#[derive(Default)]
+pub struct LongWord {
+    places: Vec<Place>,
+    /// The rank of the pair that begins at each place.
+    ranks: Vec<[u32; BLOCK]>,
+    /// A lower bound of the ranks in each block.
+    bounds: Vec<[u32; BLOCK]>,
+}
+
+/// A symbol, if one begins at this place, and where those after and before it begin.
+struct Place {
+    symbol: u32,
+    next: u16,
+    previous: u16,
+}
+
+impl LongWord {
+    /// Merges a word of one to [`MOST`] symbols. `emit` gets each token's symbol, with where it begins and ends.
+    #[inline(always)]
+    pub fn merge<M: Merges>(
+        &mut self,
+        vectors: impl Vectors,
+        table: &M,
+        word: &impl Word<M>,
+        mut emit: impl FnMut(u32, usize, usize),
+    ) {
+        self.start(vectors, table, word);
+        while self.step(vectors, table) {}
+        let mut place = 0;
+        while let Some(&Place { symbol, next, .. }) = self.places.get(place) {
+            let end = usize::from(next).min(self.places.len());
+            emit(symbol, place, end);
+            place = end;
+        }
+    }
+
+    #[inline(always)]
+    fn start<M: Merges>(&mut self, vectors: impl Vectors, table: &M, word: &impl Word<M>) {
+        let Self { places, ranks, bounds } = self;
+        debug_assert!((1..=MOST).contains(&word.len()), "{} symbols", word.len());
+        let last = word.len() - 1;
+        places.clear();
+        places.extend((0..=last).map(|place| Place {
+            symbol: word.symbol(place),
+            next: if place == last { NOWHERE } else { place as u16 + 1 },
+            previous: (place as u16).wrapping_sub(1),
+        }));
+        ranks.clear();
+        ranks.resize(word.len().div_ceil(BLOCK), [NONE; BLOCK]);
+        for place in 0..last {
+            ranks[place / BLOCK][place % BLOCK] = word.rank(table, place);
+        }
+        bounds.clear();
+        bounds.resize(ranks.len().div_ceil(BLOCK), [NONE; BLOCK]);
+        for (block, ranks) in ranks.iter().enumerate() {
+            bounds[block / BLOCK][block % BLOCK] = vectors.least(ranks);
+        }
+    }
+
+    /// Joins all pairs of the lowest rank, up to one that makes a pair of a lower rank; false if there is none.
+    #[inline(always)]
+    fn step(&mut self, vectors: impl Vectors, table: &impl Merges) -> bool {
+        let mut lowest = NONE;
+        for bounds in &self.bounds {
+            lowest = lowest.min(vectors.least(bounds));
+        }
+        if lowest == NONE {
+            return false;
+        }
+        for part in 0..self.bounds.len() {
+            let blocks = vectors.equal(&self.bounds[part], lowest);
+            let makes_lower =
+                ones(blocks).any(|block| self.join_in(vectors, table, part * BLOCK + block, lowest));
+            // Behind all joins: a vector that is loaded right behind what was stored in it waits for that.
+            for block in ones(blocks) {
+                self.bounds[part][block] = vectors.least(&self.ranks[part * BLOCK + block]);
+            }
+            if makes_lower {
+                break;
+            }
+        }
+        true
+    }
+
+    /// Joins the pairs of the lowest rank that begin in a block, up to one that makes a pair of a lower rank, and then is
+    /// true.
+    #[inline(always)]
+    fn join_in(&mut self, vectors: impl Vectors, table: &impl Merges, block: usize, lowest: u32) -> bool {
+        let mut places = vectors.equal(&self.ranks[block], lowest);
+        while places != 0 {
+            let left = block * BLOCK + places.trailing_zeros() as usize;
+            places &= places - 1;
+            let (right, made) = self.join(table, left, lowest);
+            if right / BLOCK == block {
+                places &= !(1 << (right % BLOCK));
+            }
+            if made < lowest {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Joins the pair at a place. Returns where its right symbol began, and the lower rank of the pairs that this makes.
+    #[inline(always)]
+    fn join(&mut self, table: &impl Merges, left: usize, rank: u32) -> (usize, u32) {
+        let symbol = table.product(rank);
+        let Place { next, previous, .. } = self.places[left];
+        let right = usize::from(next);
+        let after = self.places[right].next;
+        self.places[left] = Place { symbol, next: after, previous };
+        let (mut with_after, mut with_before) = (NONE, NONE);
+        if let Some(after) = self.places.get_mut(usize::from(after)) {
+            after.previous = left as u16;
+            with_after = table.ranks().get(symbol, after.symbol);
+        }
+        self.ranks[left / BLOCK][left % BLOCK] = with_after;
+        self.ranks[right / BLOCK][right % BLOCK] = NONE;
+        if let Some(before) = self.places.get(usize::from(previous)) {
+            with_before = table.ranks().get(before.symbol, symbol);
+            let (block, place) = (usize::from(previous) / BLOCK, usize::from(previous) % BLOCK);
+            self.ranks[block][place] = with_before;
+            // Rarely: the next search would wait for a store.
+            let bound = &mut self.bounds[block / BLOCK][block % BLOCK];
+            if with_before < *bound {
+                *bound = with_before;
+            }
+        }
+        (right, with_after.min(with_before))
+    }
+}

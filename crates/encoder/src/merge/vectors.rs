@@ -1,0 +1,120 @@
+//! The few operations that merging applies to all places of a word at once, for each kernel.
+//!
+//! Left to the compiler, these loops become comparisons with a branch each, most of which are mispredicted.
+
+use crate::kernel::Plain;
+
+/// The vector operations of a kernel.
+pub trait Vectors: Copy {
+    /// The least of the keys.
+    fn least<const W: usize>(self, keys: &[u32; W]) -> u32;
+
+    /// Which of up to 64 keys are equal to one, a bit for each.
+    fn equal<const W: usize>(self, keys: &[u32; W], key: u32) -> u64;
+
+    /// Puts keys at places below `W`, one after another.
+    fn put<const W: usize>(self, keys: &mut [u32; W], places: [(usize, u32); 3]);
+}
+
+impl Vectors for Plain {
+    #[inline(always)]
+    fn least<const W: usize>(self, keys: &[u32; W]) -> u32 {
+        keys.iter().fold(u32::MAX, |least, key| least.min(*key))
+    }
+
+    #[inline(always)]
+    fn equal<const W: usize>(self, keys: &[u32; W], key: u32) -> u64 {
+        keys.iter().rev().fold(0, |bits, other| bits << 1 | u64::from(*other == key))
+    }
+
+    #[inline(always)]
+    fn put<const W: usize>(self, keys: &mut [u32; W], places: [(usize, u32); 3]) {
+        for (place, key) in places {
+            keys[place & (W - 1)] = key;
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    use std::arch::x86_64::{
+        __m256i, _mm_cvtsi128_si32, _mm_min_epu32, _mm_shuffle_epi32, _mm256_add_epi32, _mm256_blendv_epi8,
+        _mm256_castsi256_ps, _mm256_castsi256_si128, _mm256_cmpeq_epi32, _mm256_extracti128_si256,
+        _mm256_loadu_si256, _mm256_min_epu32, _mm256_movemask_ps, _mm256_set1_epi32, _mm256_setr_epi32,
+        _mm256_storeu_si256,
+    };
+
+    use super::Vectors;
+    use crate::kernel::Avx2;
+
+    impl Vectors for Avx2 {
+        #[inline(always)]
+        fn least<const W: usize>(self, keys: &[u32; W]) -> u32 {
+            // SAFETY: having an `Avx2` proves that the processor has AVX2.
+            unsafe { least(keys) }
+        }
+
+        #[inline(always)]
+        fn equal<const W: usize>(self, keys: &[u32; W], key: u32) -> u64 {
+            // SAFETY: having an `Avx2` proves that the processor has AVX2.
+            unsafe { equal(keys, key) }
+        }
+
+        #[inline(always)]
+        fn put<const W: usize>(self, keys: &mut [u32; W], places: [(usize, u32); 3]) {
+            // SAFETY: having an `Avx2` proves that the processor has AVX2.
+            unsafe { put(keys, places) }
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn least<const W: usize>(keys: &[u32; W]) -> u32 {
+        let mut least = _mm256_set1_epi32(-1);
+        for keys in keys.as_chunks::<8>().0 {
+            least = _mm256_min_epu32(least, load(keys));
+        }
+        let least = _mm_min_epu32(_mm256_castsi256_si128(least), _mm256_extracti128_si256::<1>(least));
+        let least = _mm_min_epu32(least, _mm_shuffle_epi32::<0b01_00_11_10>(least));
+        let least = _mm_min_epu32(least, _mm_shuffle_epi32::<0b10_11_00_01>(least));
+        _mm_cvtsi128_si32(least) as u32
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn equal<const W: usize>(keys: &[u32; W], key: u32) -> u64 {
+        const { assert!(W <= 64) };
+        let key = _mm256_set1_epi32(key as i32);
+        let mut bits = 0;
+        for (part, keys) in (0..).zip(keys.as_chunks::<8>().0) {
+            let equal = _mm256_castsi256_ps(_mm256_cmpeq_epi32(load(keys), key));
+            bits |= u64::from(_mm256_movemask_ps(equal) as u32) << (8 * part);
+        }
+        bits
+    }
+
+    /// By comparing and blending, not by three scalar stores: the next search's vector loads would stall on them.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn put<const W: usize>(keys: &mut [u32; W], places: [(usize, u32); 3]) {
+        let mut lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+        let places =
+            places.map(|(place, key)| (_mm256_set1_epi32(place as i32), _mm256_set1_epi32(key as i32)));
+        for keys in keys.as_chunks_mut::<8>().0 {
+            let mut values = load(keys);
+            for (place, key) in places {
+                values = _mm256_blendv_epi8(values, key, _mm256_cmpeq_epi32(lane, place));
+            }
+            // SAFETY: eight numbers of 32 bits are 32 bytes.
+            unsafe { _mm256_storeu_si256(keys.as_mut_ptr().cast(), values) };
+            lane = _mm256_add_epi32(lane, _mm256_set1_epi32(8));
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn load(keys: &[u32; 8]) -> __m256i {
+        // SAFETY: eight numbers of 32 bits are 32 bytes.
+        unsafe { _mm256_loadu_si256(keys.as_ptr().cast()) }
+    }
+}
