@@ -89,7 +89,7 @@ fuzz: $(VENV)/.ready-test ## Mutated gzip, JSON, tokenizers, states and argument
 	$(call say,tokenizer.json and texts)
 	GRISTMILL_CASES=$(CASES) cargo test --locked --package gristmill-encoder --test exactness -- damaged:: random:: --nocapture
 	$(call say,States and arguments)
-	GRISTMILL_CASES=$(CASES) $(BIN)/python -m pytest -s tests/test_fuzz.py
+	GRISTMILL_CASES=$(CASES) $(BIN)/python -m pytest -s tests/python/stream/test_fuzz.py
 
 .PHONY: soak
 soak: MINUTES ?= 5
@@ -99,7 +99,7 @@ soak: $(VENV)/.ready-test ## Memory over MINUTES= of an endless stream (5), of h
 	$(call say,Hostile shards; they take some GB of TMPDIR)
 	$(BIN)/python benches/soak.py hostile
 	$(call say,A run that is killed 100 times)
-	GRISTMILL_KILLS=100 $(BIN)/python -m pytest tests/test_faults.py -k killed
+	GRISTMILL_KILLS=100 $(BIN)/python -m pytest tests/python/stream/test_faults.py -k killed
 
 # The sanitizers come with a nightly toolchain; --target keeps build scripts and procedural macros out of them.
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
@@ -145,7 +145,7 @@ wheel: $(VENV)/.ready-wheel-tools ## Build a portable wheel into dist/, check it
 	$(PYTHON) -m venv target/wheel-check
 	target/wheel-check/bin/python -m pip install "$$(ls dist/*.whl)[demo]"
 	cd target/wheel-check && bin/gristmill --version && bin/gristmill demo --folder demo-data --megabytes 2
-	cd target/wheel-check && bin/python ../../tests/exit_program.py demo-data/tokenizer
+	cd target/wheel-check && bin/python ../../tests/support/exit_program.py demo-data/tokenizer
 	@ls -l dist
 
 .PHONY: sdist

@@ -8,7 +8,7 @@ import argparse
 import sys
 
 import gristmill as gm
-from gristmill import _sample
+from gristmill._demo import sample_text
 
 PACKINGS = [
     ("concat", {"packing": "concat"}),
@@ -53,10 +53,10 @@ def main() -> None:
     parser.add_argument("--sequence-length", type=int, nargs="+", default=[1024, 4096])
     parser.add_argument("--lanes", type=int, default=1)
     arguments = parser.parse_args()
-    encoder = gm.Encoder.from_file(arguments.tokenizer or _sample.tokenizer())
+    encoder = gm.Encoder.from_file(arguments.tokenizer or sample_text.tokenizer())
     if not arguments.shards:
-        arguments.shards = [_sample.prepare(_sample.default_folder(), 32).glob]
-        arguments.text_field = arguments.text_field or _sample.TEXT_FIELD
+        arguments.shards = [sample_text.prepare(sample_text.default_folder(), 32).glob]
+        arguments.text_field = arguments.text_field or sample_text.TEXT_FIELD
     print(
         "| sequence_length | packing | rows | fill rate | segments a document | dropped | packing time, s |\n"
         "| ---: | --- | ---: | ---: | ---: | ---: | ---: |"

@@ -23,7 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import gristmill as gm
-from gristmill import _sample, _state
+from gristmill._demo import sample_text
+from gristmill._state import states
 
 PIECE = 1 << 18
 
@@ -37,7 +38,7 @@ def write(folder: Path, shards: int, megabytes: int) -> list[Path]:
     if all(path.exists() for path in paths):
         return paths
     paths[0].parent.mkdir(parents=True, exist_ok=True)
-    records = variations(_sample.prepare(folder / "sample", 32))
+    records = variations(sample_text.prepare(folder / "sample", 32))
     for path in paths:
         left = megabytes * 1_000_000 // shards
         unfinished = path.with_suffix(".part")
@@ -48,12 +49,12 @@ def write(folder: Path, shards: int, megabytes: int) -> list[Path]:
     return paths
 
 
-def variations(sample: _sample.Sample) -> Iterator[bytes]:
+def variations(sample: sample_text.Sample) -> Iterator[bytes]:
     """The sample's records again and again, each time turned elsewhere: what is repeated is far apart."""
     texts = []
     for path in sorted(Path(sample.folder).glob("*/en_head.json.gz")):
         with gzip.open(path, "rt", encoding="utf-8") as lines:
-            texts += [json.loads(line)[_sample.TEXT_FIELD] for line in lines]
+            texts += [json.loads(line)[sample_text.TEXT_FIELD] for line in lines]
     for turn in range(1_000_000):
         for number, text in enumerate(texts):
             start = (turn * 7919 + number * 104729) % len(text)
@@ -85,7 +86,7 @@ def state_in_the_middle(paths: list[Path], tokenizer: str, megabytes: int) -> di
 
 
 def bytes_before(state: dict) -> list[int]:
-    return [_state.numbers(cursor)["byte"] for cursor in state["lanes"].values()]
+    return [states.numbers(cursor)["byte"] for cursor in state["lanes"].values()]
 
 
 # What is measured, each in a process of its own.
@@ -187,14 +188,14 @@ def versions() -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("paths", nargs="*", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--folder", type=Path, default=_sample.default_folder().with_name("resume"))
+    parser.add_argument("--folder", type=Path, default=sample_text.default_folder().with_name("resume"))
     parser.add_argument("--megabytes", type=int, default=1000, help="inflated, of all shards")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--tokenizer", default=None, help="default: that of the demo")
     parser.add_argument("--cores", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--measure", choices=MEASURES, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    tokenizer = arguments.tokenizer or str(_sample.tokenizer())
+    tokenizer = arguments.tokenizer or str(sample_text.tokenizer())
     if arguments.measure:
         print(measure_here(arguments.measure, arguments.paths, tokenizer, arguments.cores))
         return

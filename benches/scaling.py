@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# As in rust/lane/reader.rs, and rust/pipeline/workers.rs: work is taken, a block is read, and encoded; work is taken, and
-# the block is packed.
+# As in rust/lane/reader.rs, and rust/pipeline/workers.rs: work is taken, a block is read, and encoded; work is taken,
+# and the block is packed.
 BLOCK_BYTES = 512 << 10
 LOCKS_PER_BLOCK = 5
 # int32 in six arrays.

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 import gristmill as gm
-from gristmill import _sample
+from gristmill._demo import sample_text
 
 SOURCES = 8
 SHARDS_OF_SOURCE = 8
@@ -59,7 +59,7 @@ def write(folder: Path) -> np.ndarray:
 def played(folder: Path, counts: np.ndarray, lanes: int, **arguments: int) -> np.ndarray:
     """The documents of an epoch in stream order: row after row, batch after batch."""
     dataset = gm.PackedDataset(
-        str(folder / "*" / "*.gz"), tokenizer=_sample.tokenizer(), eos=False, sequence_length=8, packing="pad",
+        str(folder / "*" / "*.gz"), tokenizer=sample_text.tokenizer(), eos=False, sequence_length=8, packing="pad",
         batch_size=BATCH, lanes=lanes, layout="grain", provenance=True, **arguments,
     )  # fmt: skip
     first = np.concatenate([[0], counts.cumsum()])

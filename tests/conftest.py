@@ -1,31 +1,20 @@
 """Data that the tests share: a small tokenizer, and shards of real text that every Python ships."""
 
 import gzip
-import itertools
 import json
 import os
 import signal
-import subprocess
-import sys
-import textwrap
 import time
-from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from pydoc_data import topics
-from typing import Any
 
-import numpy as np
 import pytest
 import tokenizers
 from absl import flags
 
 import gristmill as gm
-from gristmill import _cli
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-# Seconds after which what ends within a few on a usual machine counts as hung. Slow ones need a hundred.
-PATIENCE = 300
+from gristmill._cli import main
+from helpers import write_shard
 
 
 def pytest_configure() -> None:
@@ -94,41 +83,6 @@ def shards(shard_folder: Path) -> str:
     return str(shard_folder / "*" / "en_head.json.gz")
 
 
-def write_shard(path: Path, documents: list[str]) -> None:
-    """Writes documents as records of a shard; gzipped if the name says so."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lines = [
-        json.dumps({"url": f"file:{i}", "raw_content": text, "nlines": 1}) + "\n" for i, text in enumerate(documents)
-    ]
-    data = "".join(lines).encode()
-    path.write_bytes(gzip.compress(data, 6, mtime=0) if path.suffix == ".gz" else data)
-
-
-def start_python(
-    code: str, env: Mapping[str, str] | None = None, arguments: Sequence[object] = (), **more: Any
-) -> "subprocess.Popen[str]":
-    """Starts code in a process of its own, with these arguments."""
-    return subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "JAX_PLATFORMS": "cpu", **(env or {})},
-        **more,
-    )
-
-
-def assert_same_batches(found: Iterable[Mapping[str, Any]], expected: Iterable[Mapping[str, Any]]) -> None:
-    """As many batches, with the same fields in the same order, of the same types and values."""
-    for number, (batch, other) in enumerate(itertools.zip_longest(found, expected)):
-        assert batch is not None, f"there is no batch {number}"
-        assert other is not None, f"batch {number} is one too many"
-        assert list(batch) == list(other), f"fields of batch {number}"
-        for name in other:
-            assert batch[name].dtype == other[name].dtype, f"{name} of batch {number}"
-            np.testing.assert_array_equal(batch[name], other[name], err_msg=f"{name} of batch {number}", strict=True)
-
-
 @pytest.fixture
 def packing(shards, tokenizer_file):
     """The arguments of a `pack` into a folder."""
@@ -146,7 +100,7 @@ def pack(packing, capsys):
     """Packs into a folder, and gives what the command says of it."""
 
     def pack(folder, *more):
-        assert _cli.run([*packing(folder, *more), "--json"]) == 0
+        assert main.run([*packing(folder, *more), "--json"]) == 0
         return json.loads(capsys.readouterr().out)
 
     return pack

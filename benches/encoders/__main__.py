@@ -17,7 +17,7 @@ import report
 import rounds
 
 from gristmill._bench import machine
-from gristmill._progress import Progress
+from gristmill._util.progress import Progress
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _FOLDER = click.Path(file_okay=False, path_type=Path)

@@ -9,7 +9,7 @@ from pathlib import Path
 import peers
 import tekken
 
-from gristmill import _sample
+from gristmill._demo import sample_text
 
 _MISTRAL_COMMON = "mistral-common==1.13.1"
 _TEXT_FIELDS = ("text", "raw_content")
@@ -30,7 +30,7 @@ def packaged_tokenizers(folder: Path) -> list[Path]:
         if not path.is_file():
             path.write_text(json.dumps(tekken.tokenizer(source, pattern)))
     deepseek = folder / "deepseek.json"
-    deepseek.write_bytes(_sample.tokenizer().read_bytes())
+    deepseek.write_bytes(sample_text.tokenizer().read_bytes())
     return [deepseek, *(folder / f"{name}.json" for name in made)]
 
 
@@ -47,7 +47,7 @@ def unpacked_tokenizer(path: Path, folder: Path) -> Path:
 
 def sample_texts(folder: Path, megabytes: float) -> list[Path]:
     """The demo's text."""
-    sample = _sample.prepare(folder / "sample", megabytes)
+    sample = sample_text.prepare(folder / "sample", megabytes)
     shards = sorted(Path(sample.folder).glob("*/*.json.gz"))
     return [_write(folder / "sample.bin", _shard_texts(shards), megabytes)]
 

@@ -6,7 +6,7 @@ from typing import Any
 from peers import OURS
 from rounds import PASSES
 
-from gristmill import _table
+from gristmill._util.text import format_columns, format_fields
 
 
 def describe(result: dict[str, Any]) -> str:
@@ -15,7 +15,7 @@ def describe(result: dict[str, Any]) -> str:
     others = [name for name in names if name != OURS]
     compared: list[dict[str, Any]] = result["compared"]
     machine = result["machine"]
-    facts = _table.fields(
+    facts = format_fields(
         [
             ("machine", f"{machine['processor']}, {machine['system']}"),
             ("engines", ", ".join(f"{name} {version}".strip() for name, version in result["engines"].items())),
@@ -31,11 +31,11 @@ def describe(result: dict[str, Any]) -> str:
         ratios.append((*where, *(_both(entry["summary"].get(name), "ratio", "{:.2f}") for name in others)))
     parts = [
         facts,
-        "MB of text a second, first pass / second pass\n" + _table.columns(speeds, right=range(2, 2 + len(names))),
+        "MB of text a second, first pass / second pass\n" + format_columns(speeds, right=range(2, 2 + len(names))),
     ]
     if others:
         title = "gristmill is so many times as fast, first pass / second pass"
-        parts.append(f"{title}\n" + _table.columns(ratios, right=range(2, 2 + len(others))))
+        parts.append(f"{title}\n" + format_columns(ratios, right=range(2, 2 + len(others))))
     parts.append("\n".join(notes(compared)))
     return "\n\n".join(parts)
 

@@ -8,8 +8,10 @@ import importlib.util
 from typing import TYPE_CHECKING, Any
 
 from gristmill._core import __version__, build_info
-from gristmill._encoder import Encoder
-from gristmill._errors import (
+from gristmill._shards.manifest import Manifest
+from gristmill._state.states import merge_states
+from gristmill._tokenizer.encoder import Encoder
+from gristmill.errors import (
     ArgumentError,
     ArgumentTypeError,
     GristmillError,
@@ -20,15 +22,13 @@ from gristmill._errors import (
     StateError,
     TokenizerError,
 )
-from gristmill._manifest import Manifest
-from gristmill._state import merge_states
 
 if TYPE_CHECKING:
-    from gristmill._checkpoint import CheckpointHandler, CheckpointRestore, CheckpointSave
-    from gristmill._dataset import PackedDataset
-    from gristmill._global import GlobalBatches, global_batches
-    from gristmill._iterator import PackedDatasetIterator
-    from gristmill._replicas import check_replicas
+    from gristmill._dataset.iterator import PackedDatasetIterator
+    from gristmill._dataset.packed import PackedDataset
+    from gristmill._jax.checkpoint import CheckpointHandler, CheckpointRestore, CheckpointSave
+    from gristmill._jax.global_batches import GlobalBatches, global_batches
+    from gristmill._jax.replicas import check_replicas
 
 __all__ = [
     "ArgumentError",
@@ -57,17 +57,17 @@ __all__ = [
 
 # Grain imports JAX, which takes most of a second: only what needs them loads them.
 _LAZY = {
-    "PackedDataset": "_dataset",
-    "PackedDatasetIterator": "_iterator",
-    "GlobalBatches": "_global",
-    "global_batches": "_global",
-    "check_replicas": "_replicas",
-    "CheckpointHandler": "_checkpoint",
-    "CheckpointRestore": "_checkpoint",
-    "CheckpointSave": "_checkpoint",
+    "PackedDataset": "_dataset.packed",
+    "PackedDatasetIterator": "_dataset.iterator",
+    "GlobalBatches": "_jax.global_batches",
+    "global_batches": "_jax.global_batches",
+    "check_replicas": "_jax.replicas",
+    "CheckpointHandler": "_jax.checkpoint",
+    "CheckpointRestore": "_jax.checkpoint",
+    "CheckpointSave": "_jax.checkpoint",
 }
 # Libraries that these modules need and gristmill itself does not.
-_OPTIONAL = {"_global": "jax", "_replicas": "jax", "_checkpoint": "orbax"}
+_OPTIONAL = {"_jax.global_batches": "jax", "_jax.replicas": "jax", "_jax.checkpoint": "orbax"}
 
 
 def __getattr__(name: str) -> Any:

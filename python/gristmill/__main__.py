@@ -1,5 +1,5 @@
 """`python -m gristmill`: the command line."""
 
-from gristmill._cli import main
+from gristmill._cli.main import main
 
 main()

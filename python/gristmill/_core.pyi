@@ -6,7 +6,7 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
-from gristmill._settings import Settings
+from gristmill._spec.settings import Settings
 
 __all__ = [
     "CURSOR_FIELDS",

@@ -31,6 +31,6 @@ impl From<Error> for PyErr {
 
 /// The exception classes are defined in Python: they need several bases and pickling.
 fn exception<'py>(py: Python<'py>, name: &str, arguments: impl PyCallArgs<'py>) -> PyErr {
-    let made = || py.import("gristmill._errors")?.getattr(name)?.call1(arguments);
+    let made = || py.import("gristmill.errors")?.getattr(name)?.call1(arguments);
     made().map_or_else(|error| error, PyErr::from_value)
 }

@@ -22,11 +22,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from gristmill import _core, _gzipped
+from gristmill import _core
+from gristmill._util.local_files import inflated, open_inflated
 
 if TYPE_CHECKING:  # Loads Grain, which a contender may do without.
-    from gristmill._dataset import PackedDataset
-    from gristmill._encoder import Encoder
+    from gristmill._dataset.packed import PackedDataset
+    from gristmill._tokenizer.encoder import Encoder
 
 Tokens: TypeAlias = "npt.NDArray[np.int32]"
 # Rows of token ids, and what is 0 where they hold none (None: nowhere). What it returns at its end is noted.
@@ -66,7 +67,7 @@ class Job:
 
 def own_dataset(job: Job, encoder: "Encoder | None" = None) -> "PackedDataset":
     """What this package makes of a job, with the encoder of its tokenizer, if that is loaded."""
-    from gristmill._dataset import PackedDataset
+    from gristmill._dataset.packed import PackedDataset
 
     return PackedDataset(
         job.shards,
@@ -239,7 +240,7 @@ def _write_array_records(job: Job, folder: Path) -> None:
 def _batch_encoder(job: Job) -> Callable[[list[str]], list[list[int]]]:
     from tokenizers import Tokenizer
 
-    tokenizer = Tokenizer.from_buffer(_gzipped.inflated(Path(job.tokenizer).read_bytes()))
+    tokenizer = Tokenizer.from_buffer(inflated(Path(job.tokenizer).read_bytes()))
     tokenizer.no_truncation()
     tokenizer.no_padding()
     end = [] if job.eos is None else [job.eos]
@@ -280,7 +281,7 @@ def _shard_texts(path: str, text_field: str) -> Any:
 
 
 def _texts(path: str, text_field: str) -> Iterator[str]:
-    with _gzipped.open_inflated(Path(path)) as lines:
+    with open_inflated(Path(path)) as lines:
         for line in lines:
             if line.strip():
                 yield json.loads(line)[text_field]

@@ -15,7 +15,7 @@ from typing import Any
 
 from gristmill._bench import child
 from gristmill._bench.contenders import Job, own_dataset
-from gristmill._errors import GristmillError
+from gristmill.errors import GristmillError
 
 LANES = 64
 _STARTS = 7

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from gristmill import _table
 from gristmill._bench.rounds import OURS, SPEEDS
+from gristmill._util.text import counted, format_columns, format_fields
 
 
 def describe(result: dict[str, Any]) -> str:
@@ -19,7 +19,7 @@ def describe(result: dict[str, Any]) -> str:
 
 def _facts(result: dict[str, Any]) -> str:
     machine, job = result["machine"], result["job"]
-    return _table.fields(
+    return format_fields(
         [
             (
                 "machine",
@@ -55,8 +55,8 @@ def _threads(result: dict[str, Any], entry: dict[str, Any]) -> str:
             )
         )
     lines = [
-        _table.counted(count, "thread"),
-        _table.columns(rows, right=range(1, 7)),
+        counted(count, "thread"),
+        format_columns(rows, right=range(1, 7)),
     ]
     if count != fewest:
         lines.append(f"gristmill's speed: {summary[OURS]['threads_ratio']:.2f} times that on {fewest}")
@@ -98,4 +98,4 @@ def _latency(latency: dict[str, Any]) -> str:
         median, ninety_ninth, longest = (f"{1e3 * found[key]:.2f} ms" for key in ("p50", "p99", "max"))
         rows.append((title, median, ninety_ninth, longest, f"{len(found['seconds']):,}"))
     what = f"{latency['lanes']} lanes on {latency['threads']} threads, {latency['batch_size']} rows a batch"
-    return f"{_table.columns(rows, right=range(1, 5))}\n{what}"
+    return f"{format_columns(rows, right=range(1, 5))}\n{what}"

@@ -12,9 +12,9 @@ from typing import Any
 from gristmill._bench import machine
 from gristmill._bench.contenders import CONTENDERS, Job, Work
 from gristmill._bench.run import in_child
-from gristmill._errors import GristmillError
-from gristmill._progress import Progress
-from gristmill._table import counted
+from gristmill._util.progress import Progress
+from gristmill._util.text import counted
+from gristmill.errors import GristmillError
 
 OURS = "gristmill"
 # By the clock, and by the processor: the latter is steadier where other programs run.

@@ -1,0 +1,162 @@
+"""`gristmill bench`."""
+
+import importlib.util
+import tempfile
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from gristmill._bench.contenders import CONTENDERS, Job, own_dataset
+from gristmill._cli import options
+from gristmill._cli.options import as_json_option
+from gristmill._demo import sample_text
+from gristmill._shards.manifest import Manifest
+from gristmill._tokenizer.encoder import Encoder, special_token_id
+from gristmill._util import atomic_files
+from gristmill._util.output import cleaning_up_when_terminated, importing, notice, print_json
+from gristmill.errors import GristmillError
+
+# What delays are measured on: a small share of a machine, as beside a training loop.
+_LATENCY_THREADS = 2
+
+
+@click.command()
+@click.option(
+    "--shards",
+    multiple=True,
+    type=options.shard_path,
+    help="Your own shards, paths or globs; give it several times.  [default: the demo's text]",
+)
+@options.dataset_options("text_field")
+@click.option(
+    "--tokenizer",
+    type=options.tokenizer_path,
+    help="A tokenizer.json, its folder, or a hub name.  [default: the demo's]",
+)
+@options.dataset_options("eos")
+@click.option(
+    "--folder",
+    type=options.PathType(file_okay=False, path_type=Path),
+    help="Where the demo's text is kept.  [default: ~/.cache/gristmill/demo]",
+)
+@click.option(
+    "--megabytes", type=click.FloatRange(0.01), default=32.0, show_default=True, help="How much of the demo's text."
+)
+@options.dataset_options("batch_size", "sequence_length", "lanes", "on_error", batch_size=32)
+@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="How often to run each.")
+@click.option(
+    "--threads",
+    type=click.IntRange(1),
+    multiple=True,
+    help="Threads for each; give it several times.  [default: 1 2 4]",
+)
+@click.option(
+    "--only",
+    multiple=True,
+    type=click.Choice(list(CONTENDERS)),
+    help="Run gristmill and this one; give it several times.",
+)
+@click.option("--latency", is_flag=True, help="Measure delays too: of the first batch, and of each next.")
+@click.option(
+    "--output",
+    type=options.PathType(file_okay=False, path_type=Path),
+    help="Folder for bench.json and the pictures speeds.svg and delays.svg.",
+)
+@as_json_option
+def bench(
+    shards: tuple[str, ...],
+    text_field: str,
+    tokenizer: Path | None,
+    eos: str | int | bool,
+    folder: Path | None,
+    megabytes: float,
+    batch_size: int,
+    sequence_length: int,
+    lanes: int | None,
+    on_error: Literal["raise", "quarantine"],
+    rounds: int,
+    threads: tuple[int, ...],
+    only: tuple[str, ...],
+    latency: bool,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Compare speed with common input pipelines.
+
+    Tokens a second from gzipped JSONL to packed batches: of gristmill; of `datasets` streaming with `tokenizers`
+    and packing in NumPy; of Grain with `tokenizers`; of Grain over pre-tokenized ArrayRecord; of gigatoken, which packs
+    nothing; and of decompression and of reading the files only, the limits. Each runs in a process of its own, once a
+    round, in alternating order. Shown are medians, and the median of the rounds' ratios. Without --only,
+    `datasets` and `tokenizers` must be installed, and of the others those are left out that are not.
+
+    \b
+    Examples:
+      gristmill bench
+      gristmill bench --threads 2 --rounds 5 --latency --output results
+      gristmill bench --shards 'pile/*.jsonl.gz' --tokenizer llama/tokenizer.json --only gigatoken --only inflate
+    """
+    with importing():
+        from gristmill._bench import latency as delays
+        from gristmill._bench import report
+        from gristmill._bench import rounds as running
+
+    if shards and any(map(options.is_given, ("folder", "megabytes"))):
+        raise click.UsageError("--folder and --megabytes are of the demo's text, and have no effect with --shards")
+    needed = dict.fromkeys(package for name in only or ("datasets",) for package in CONTENDERS[name].needs)
+    if missing := [name for name in needed if importlib.util.find_spec(name) is None]:
+        raise GristmillError(f"{' and '.join(missing)} not installed: pip install 'gristmill[bench]'")
+    if output is not None:
+        _make_folder(output)
+    if not shards:
+        sample = sample_text.prepare(folder or sample_text.default_folder(), megabytes)
+        shards, text_field = (sample.glob,), sample_text.TEXT_FIELD
+    tokenizer = tokenizer or sample_text.tokenizer()
+    encoder = Encoder.from_file(tokenizer)
+    job = Job(
+        shards=list(Manifest.find(shards).paths),
+        text_field=text_field,
+        tokenizer=str(tokenizer),
+        eos=special_token_id(encoder, "eos", eos),
+        batch_size=batch_size,
+        sequence_length=sequence_length,
+        threads=_LATENCY_THREADS,
+        lanes=lanes,
+        on_error=on_error,
+    )
+    own_dataset(job, encoder)  # Arguments that do not go together are better known before anything runs.
+    with cleaning_up_when_terminated():
+        result = running.compare(job, rounds, threads or (1, 2, 4), [*only] or running.available())
+        try:
+            if latency:
+                result["latency"] = delays.in_child(job)
+        finally:  # delays that cannot be measured, a full disk or a closed pipe do not lose the rest
+            try:
+                if output is not None:
+                    _write(result, output)
+            finally:
+                if as_json:
+                    print_json(result)
+                else:
+                    click.echo(report.describe(result))
+
+
+def _make_folder(folder: Path) -> None:
+    """Finds out whether results can be written, which is better known before the benchmark than after it."""
+    with atomic_files.writing_into(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+
+
+def _write(result: dict[str, object], folder: Path) -> None:
+    with atomic_files.writing_into(folder):
+        atomic_files.write_json(folder / "bench.json", result, indent=2)
+    if importlib.util.find_spec("matplotlib") is None:
+        notice("no pictures: matplotlib is not installed (pip install 'gristmill[bench]')")
+        return
+    from gristmill._bench import picture
+
+    picture.draw_speeds(result, folder / "speeds.svg")
+    if "latency" in result:
+        picture.draw_delays(result["latency"], folder / "delays.svg")  # type: ignore[arg-type]

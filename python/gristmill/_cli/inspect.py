@@ -1,0 +1,116 @@
+"""`gristmill inspect`."""
+
+from pathlib import Path
+
+import click
+
+from gristmill._cli.options import (
+    TABLE,
+    PathType,
+    as_json_option,
+    is_given,
+    shard_path,
+    special_tokens_option,
+    tokenizer_path,
+)
+from gristmill._tokenizer.encoder import SpecialTokensInText
+from gristmill._util.output import importing, print_json
+
+_LINE_TYPE, _LONGEST_LINE, _LINE_HELP = TABLE["max_document_bytes"]
+
+
+@click.command()
+@click.argument("path", type=PathType(readable=False, path_type=Path))
+@click.option(
+    "--records",
+    type=click.IntRange(1),
+    default=1000,
+    show_default=True,
+    help="Records of a shard to look at.",
+)
+@click.option(
+    "--max-document-bytes",
+    type=_LINE_TYPE,
+    default=_LONGEST_LINE,
+    show_default=True,
+    help=_LINE_HELP,
+)
+@click.option("--text", help="With a tokenizer: text to encode.")
+@click.option("--row", type=click.IntRange(0), help="A row of a global batch, from 0: show where its text comes from.")
+@click.option(
+    "--step", type=click.IntRange(0), help="Step of the row's batch, from 0.  [default: the first after the state]"
+)
+@click.option("--shards", multiple=True, type=shard_path, help="With --row and a state: its shards, paths or globs.")
+@click.option("--tokenizer", type=tokenizer_path, help="With --row: a tokenizer.json, its folder, or a hub name.")
+@special_tokens_option
+@click.option("--set", "settings", multiple=True, help="With --row and shards: an argument of PackedDataset.")
+@as_json_option
+def inspect(
+    path: Path,
+    records: int,
+    max_document_bytes: int,
+    text: str | None,
+    row: int | None,
+    step: int | None,
+    shards: tuple[str, ...],
+    tokenizer: Path | None,
+    special_tokens_in_text: SpecialTokensInText,
+    settings: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Explain a tokenizer, shard, saved state, packed files, or a row.
+
+    A state is one saved as JSON, gzipped or not, or a checkpoint's folder of process_0-of-N.json. With --row, PATH is
+    a state or the shards of a run: the row's lane is replayed up to the step, and the records its text came from are
+    listed.
+
+    \b
+    Examples:
+      gristmill inspect tokenizer.json --text "Hello world"
+      gristmill inspect red_pajama/2023-01/en_head.json.gz
+      gristmill inspect state.json --json
+      gristmill inspect packed
+      gristmill inspect state.json --row 5 --shards 'red_pajama/*/*.gz' --tokenizer tokenizer.json
+      gristmill inspect 'red_pajama/*/*.gz' --row 5 --step 120 --tokenizer tokenizer.json \\
+        --set batch_size=64 --set sequence_length=2048 --set text_field=raw_content
+    """
+    options = {"records": "--records", "max_document_bytes": "--max-document-bytes"}
+    of_shards = [option for name, option in options.items() if is_given(name)]
+    if row is None:
+        if step is not None or shards or tokenizer or settings or special_tokens_in_text != "id":
+            raise click.UsageError(
+                "--step, --shards, --tokenizer, --special-tokens-in-text and --set apply only together with --row"
+            )
+        with importing():
+            from gristmill._inspect import contents
+
+        found = contents.inspect(path, records=records, max_document_bytes=max_document_bytes, text=text)
+        describe = contents.describe
+        if text is not None and found["kind"] != "tokenizer":
+            raise click.UsageError(f"--text needs a tokenizer, and {path} is not one")
+        if of_shards and found["kind"] != "shard":
+            raise click.UsageError(f"{of_shards[0]} needs a shard, and {path} is not one")
+    else:
+        if of_shards:
+            raise click.UsageError(f"{of_shards[0]} needs a shard to explain, and does not go with --row")
+        if text is not None:
+            raise click.UsageError("--text needs a tokenizer, and does not go with --row")
+        if tokenizer is None:
+            raise click.UsageError("--row needs --tokenizer")
+        with importing():
+            from gristmill._inspect import locate
+
+        found = locate.locate(
+            path,
+            row=row,
+            step=step,
+            shards=shards,
+            tokenizer=tokenizer,
+            special_tokens_in_text=special_tokens_in_text,
+            settings=settings,
+        )
+        describe = locate.describe
+    if as_json:
+        print_json(found)
+    else:
+        click.echo(describe(found))

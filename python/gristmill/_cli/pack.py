@@ -1,0 +1,190 @@
+"""`gristmill pack` and `gristmill verify`."""
+
+import glob
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gristmill._cli import options
+from gristmill._cli.options import as_json_option
+from gristmill._files.formats import FORMATS
+from gristmill._files.schema import Source
+from gristmill._shards.manifest import sizes_by_path
+from gristmill._tokenizer.encoder import SpecialTokensInText
+from gristmill._util.output import importing, notice, print_json
+from gristmill._util.text import format_fields
+
+# What `verify` exits with when files and source differ.
+DIFFERENT = 3
+
+
+@click.command()
+@click.argument("shards", nargs=-1, required=True, type=options.shard_path)
+@click.option(
+    "--tokenizer", type=options.tokenizer_path, required=True, help="A tokenizer.json, its folder, or a hub name."
+)
+@click.option(
+    "--output", type=options.PathType(file_okay=False, path_type=Path), required=True, help="Folder to write."
+)
+@click.option(
+    "--format",
+    "file_format",
+    type=click.Choice(list(FORMATS)),
+    default="npy",
+    show_default=True,
+    help="File format.",
+)
+@click.option(
+    "--rows-per-file",
+    type=click.IntRange(1),
+    default=65536,
+    show_default=True,
+    help="Rows after which a new file begins.",
+)
+@click.option("--field", "fields", multiple=True, help="Write this field; give it several times.  [default: all]")
+@options.special_tokens_option
+@options.dataset_options(batch_size=64)
+@as_json_option
+def pack(
+    shards: tuple[str, ...],
+    tokenizer: Path,
+    output: Path,
+    file_format: str,
+    rows_per_file: int,
+    fields: tuple[str, ...],
+    special_tokens_in_text: SpecialTokensInText,
+    as_json: bool,
+    **arguments: Any,
+) -> None:
+    """Write packed rows into files.
+
+    SHARDS are paths and globs. `npy` gives arrays [rows, fields, sequence_length] to map into memory,
+    `array_record` one record a row, `megatron` pairs of .bin and .idx with whole documents. index.json says what is
+    in them. A run that was ended goes on with the same command, exactly where its last finished file ended; its
+    result is that of an uninterrupted one. All options from --text-field on are the arguments of PackedDataset.
+
+    \b
+    Examples:
+      gristmill pack 'pile/*.jsonl.gz' --tokenizer llama --output packed --sequence-length 2048
+      gristmill pack 'pile/*.jsonl.gz' --tokenizer llama --output packed --field inputs --field inputs_segmentation
+      gristmill pack 'pile/*.jsonl.gz' --tokenizer llama --output packed --format megatron
+      gristmill pack a.json.gz b.json.gz --tokenizer t.json --output packed --packing best_fit --seed 1 --json
+    """
+    if file_format == "megatron" and (arguments["packing"], arguments["layout"]) != ("concat", "maxtext"):
+        raise click.UsageError("--format megatron writes whole documents: it takes neither --packing nor --layout")
+    if file_format == "megatron" and (arguments["boundary_targets"] or arguments["max_segments"] or fields):
+        raise click.UsageError("--format megatron has neither targets nor segments nor other fields")
+    # Loaded here: Grain takes half a second, which --help need not wait for.
+    with importing():
+        from gristmill._dataset.packed import PackedDataset
+        from gristmill._files import overview
+        from gristmill._files.folder import QUARANTINE, check_list
+        from gristmill._files.pack import make_folder
+        from gristmill._files.pack import pack as run
+        from gristmill._tokenizer.encoder import Encoder
+
+    quarantine_file = arguments["quarantine_file"]
+    if arguments["on_error"] == "quarantine":
+        # It may lie in the folder, which is not made before all else is known to be right.
+        arguments["quarantine_file"] = None
+    encoder = Encoder.from_file(tokenizer, special_tokens_in_text=special_tokens_in_text)
+    dataset = PackedDataset(list(shards), tokenizer=encoder, **arguments)
+    if unknown := [name for name in fields if name not in dataset._settings.shapes]:
+        raise click.BadParameter(
+            f"{unknown[0]!r}: expected one of {', '.join(dataset._settings.shapes)}", param_hint="--field"
+        )
+    if arguments["on_error"] == "quarantine":
+        listed = _absolute(Path(quarantine_file or output / QUARANTINE))
+        check_list(listed, output)
+        make_folder(output)
+        arguments["quarantine_file"] = str(listed)
+        dataset = PackedDataset(dataset.manifest, tokenizer=encoder, **arguments)
+    # Relative names would mean something else wherever `verify` is called.
+    source: Source = {
+        "shards": [_from_anywhere(shard) for shard in shards],
+        "sizes": sizes_by_path(dataset.manifest),
+        "tokenizer": str(_absolute(tokenizer)),
+        "special_tokens_in_text": special_tokens_in_text,
+        "arguments": arguments,
+    }
+    try:
+        found = run(dataset, output, fields=fields, file_format=file_format, rows_per_file=rows_per_file, source=source)
+    except (KeyboardInterrupt, SystemExit):
+        notice("stopped: the same command goes on after the last finished part")
+        raise
+    if as_json:
+        print_json(found)
+        return
+    earlier = f", {found['parts_of_earlier_runs']:,} of them by earlier runs" if found["parts_of_earlier_runs"] else ""
+    if 0 < found["parts"] == found["parts_of_earlier_runs"]:
+        speed = "nothing to do"
+    else:
+        speed = f"{found['tokens_per_second']:,.0f} tokens/s, {found['seconds']:.2f} s in all"
+    click.echo(
+        format_fields(
+            [
+                ("folder", found["folder"]),
+                ("parts", f"{found['parts']:,} of format {found['format']}{earlier}"),
+                ("holds", overview.holds(found, arguments["sequence_length"])),
+                ("of the source", overview.of_the_source(found)),
+                ("speed", speed),
+            ]
+        )
+    )
+
+
+@click.command()
+@click.argument("folder", type=options.PathType(readable=False, path_type=Path))
+@click.option(
+    "--shards", multiple=True, type=options.shard_path, help="Where the shards are now.  [default: where they were]"
+)
+@click.option("--tokenizer", type=options.tokenizer_path, help="Where the tokenizer is now.  [default: where it was]")
+@click.option("--part", type=click.IntRange(0), help="Look at this part only.  [default: all]")
+@click.option("--threads", type=click.IntRange(1), help="Worker threads.  [default: one for each core]")
+@as_json_option
+def verify(
+    folder: Path,
+    shards: tuple[str, ...],
+    tokenizer: Path | None,
+    part: int | None,
+    threads: int | None,
+    as_json: bool,
+) -> int:
+    """Check packed files against their source.
+
+    Reads the shards again, encodes them with the `tokenizers` library whatever the tokenizer, packs, and compares with
+    what is in FOLDER. Exit code 0: equal and, unless a --part was asked for, complete; 3: different, and the first
+    difference is shown with the record it comes from, or damaged, or equal and not complete; 1: the comparison could
+    not be made.
+
+    \b
+    Examples:
+      gristmill verify packed
+      gristmill verify packed --part 7 --json
+      gristmill verify packed --shards '/new/place/*.jsonl.gz' --tokenizer llama
+    """
+    with importing():
+        from gristmill._files import verify as checking
+
+    found = checking.verify(folder, shards=shards, tokenizer=tokenizer, only=part, threads=threads)
+    if as_json:
+        print_json(found)
+    else:
+        click.echo(checking.describe(found))
+    return 0 if found["equal"] and (found["complete"] or part is not None) else DIFFERENT
+
+
+def _absolute(path: Path) -> Path:
+    """The path that means in any folder what this one means here; that of a removed folder is no matter if it does."""
+    return path if path.is_absolute() else Path.cwd() / path
+
+
+def _from_anywhere(shards: str) -> str:
+    """The path or glob that means in any folder what this one means here."""
+    if Path(shards).is_absolute():
+        return shards
+    here = Path.cwd()
+    # What exists is taken as it is; in a glob, the folder's own name may look like one.
+    exists = (here / shards).exists()
+    return str((here if exists else Path(glob.escape(str(here)))) / shards)

@@ -1,0 +1,1 @@
+"""`PackedDataset` and its iterator: the stream as a Grain dataset."""

@@ -1,0 +1,104 @@
+"""What is told now and then, in the log and to `on_stats`, of an iterator that is at work."""
+
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from gristmill._util.text import counted
+from gristmill.errors import ShardError
+
+_LOG = logging.getLogger("gristmill")
+_REPORT_SECONDS = 10.0
+
+
+class Reported(Protocol):
+    """What a reporter tells of."""
+
+    def stats(self) -> dict[str, Any]: ...
+
+    def _left_out(self, known: int) -> tuple[int, list[dict[str, Any]]]: ...
+
+
+class Reporter:
+    """Tells what is happening to those who cannot reach the iterator, which Grain's transformations hide."""
+
+    # Bound here: while the interpreter ends, Grain still closes iterators, and this module's names are gone.
+    _is_ending = staticmethod(sys.is_finalizing)
+    _process_id = staticmethod(os.getpid)
+
+    def __init__(self, on_stats: "Callable[[dict[str, Any]], None] | None") -> None:
+        self._on_stats = on_stats
+        self._due: float | None = None
+        self._is_reporting = False
+        self._process = self._process_id()
+        self._has_told_of_truncation = False
+        self._quarantined = 0
+        self.rewound()
+
+    def restored(self, of: Reported) -> None:
+        """Records left out before a restored place were told of by the run that saved it."""
+        self._quarantined = of.stats()["quarantined"]
+        self.rewound()
+
+    def rewound(self) -> None:
+        """What was told stays told, but the records that come again are listed anew."""
+        self._listed = 0
+        self._has_ended = False
+
+    def tick(self, of: Reported) -> None:
+        if self._due is None:
+            self._due = time.monotonic() + _REPORT_SECONDS
+        if time.monotonic() >= self._due:
+            self.report(of)
+
+    def end(self, of: Reported) -> None:
+        """Reports at the first `next` after the end; those after it, until a restore, have nothing to add."""
+        if not self._has_ended:
+            self._has_ended = True
+            self.report(of)
+
+    def report(self, of: Reported) -> None:
+        if self._is_ending() or self._is_reporting:  # `on_stats` may close the iterator
+            return
+        if self._process_id() != self._process:  # a forked child has nothing to tell of its parent's iterator
+            return
+        self._is_reporting = True
+        try:
+            self._report(of)
+        finally:
+            self._is_reporting = False
+
+    def _report(self, of: Reported) -> None:
+        self._due = time.monotonic() + _REPORT_SECONDS
+        stats = of.stats()
+        all_now = stats["quarantined"]
+        new, self._quarantined = all_now - self._quarantined, all_now
+        if new > 0:  # fewer than before: an element was taken back
+            self._listed, entries = of._left_out(self._listed)
+            records = counted(new, "record was", "records were")
+            lost = counted(stats["lost_shards"], "shard")
+            unread = f", {lost} not read to the end" if stats["lost_shards"] else ""
+            _LOG.warning("%s left out, %s in all%s%s", records, f"{all_now:,}", unread, _first(entries))
+        if stats["dropped_tokens"] and not self._has_told_of_truncation:
+            self._has_told_of_truncation = True
+            dropped = stats["dropped_tokens"]
+            share = 100 * dropped / (dropped + stats["tokens"])
+            tokens = counted(dropped, "token")
+            _LOG.warning("truncation has dropped %s so far, %.1f %% of all: see truncation=", tokens, share)
+        if self._on_stats is not None:
+            try:
+                self._on_stats(stats)
+            except Exception as error:
+                self._on_stats = None  # what is broken would stop a run that goes on at every report
+                if isinstance(error, StopIteration):  # from `next` it would mean the end of the stream
+                    raise RuntimeError("on_stats raised StopIteration") from error
+                raise
+
+
+def _first(entries: "list[dict[str, Any]]") -> str:
+    if not entries:  # what is counted may be listed no more
+        return ""
+    return f"; the first listed: {ShardError(**entries[0])}"

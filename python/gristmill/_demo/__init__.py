@@ -1,0 +1,1 @@
+"""`gristmill demo`: packed rows of a sample of real text."""

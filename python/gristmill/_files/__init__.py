@@ -1,0 +1,1 @@
+"""The files that `gristmill pack` writes and `gristmill verify` reads."""

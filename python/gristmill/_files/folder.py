@@ -1,0 +1,368 @@
+"""A folder of packed files and its index.
+
+index.json        what the rows are and where they come from; at the end also the list of parts
+part-00000.npy    a file of rows; in Megatron's format a pair, .bin and .idx
+part-00000.json   what the part holds, and the state of the stream after it: written last, so what has one is whole
+quarantine.jsonl  the records that were left out, if that is allowed
+"""
+
+import re
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, cast
+
+from gristmill import _core
+from gristmill._files.formats import FORMATS, Format
+from gristmill._files.schema import COUNTED, Counts, Index, Note, Packing, Part, describe_changes, total, wrong
+from gristmill._spec import fingerprints
+from gristmill._state import states
+from gristmill._util import atomic_files
+from gristmill._util.atomic_files import DamagedError
+from gristmill._util.text import counted
+from gristmill.errors import GristmillError, MissingShardError
+
+INDEX = "index.json"
+PART = "part-"
+_PART_FILE = re.compile(PART + r"(\d{5,})\.")
+QUARANTINE = "quarantine.jsonl"
+VERSION = 3
+# What the fingerprint of another stream says already, or brings with it.
+_OF_STREAM = frozenset({"dtype", "fields", "sequence_length", "own_lanes", "fingerprint"})
+_AT_THE_END = ("complete", "totals", "parts")
+# What to do about a damaged file.
+_REMEDY_OF_INDEX = "bring it back, or pack again into another folder"
+REMEDY_OF_NOTE = "bring it back, or remove it and all later notes to have these parts written again"
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder that `gristmill pack` writes or has written.
+
+    Attributes:
+      path: the folder.
+      index: what its index says: `format`, `fields`, `source`, `fingerprint`, ...
+    """
+
+    path: Path
+    index: Index
+
+    @classmethod
+    def open(cls, path: Path) -> "Folder":
+        """The packed folder at `path`, or the one that the file at `path` lies in.
+
+        Raises:
+          MissingShardError: there is none.
+          GristmillError: its index is of another version, or cannot be read.
+          DamagedError: its index is damaged.
+        """
+        index = (path.parent if path.is_file() else path) / INDEX
+        if not index.is_file():
+            what = f"it has no {INDEX}" if path.exists() else "no such folder"
+            raise MissingShardError(f"no packed files in {str(path)!r}: {what}")
+        found = read_index(index)
+        if not is_index(found):
+            raise GristmillError(
+                f"{index} is not the index of packed files: bring it back, or pack into another folder"
+            )
+        if found.get("version") != VERSION:
+            raise GristmillError(f"{index} has version {found.get('version')}, and this gristmill knows {VERSION}")
+        if missing := wrong(found, Index):
+            raise damaged_index(index, f"{', '.join(missing)} is missing or has the wrong type")
+        if found["format"] not in FORMATS:
+            raise damaged_index(index, f"its format is {found['format']!r}")
+        if found["sequence_length"] < 1:
+            raise damaged_index(index, f"its sequence_length is {found['sequence_length']}")
+        if found.get("complete") and not found.keys() >= {"totals", "parts"}:
+            raise damaged_index(index, "it is complete, and its totals or parts are missing")
+        return cls(index.parent, found)
+
+    @classmethod
+    def create(cls, path: Path, index: Packing) -> "Folder":
+        """The folder at `path`: a new one, or one of the same stream, to go on with.
+
+        Raises:
+          GristmillError: the folder holds something else.
+        """
+        wanted: dict[str, Any] = {"kind": "gristmill pack", "version": VERSION, **index}
+        if (path / INDEX).exists():
+            folder = cls.open(path)
+            changed = [name for name in wanted if folder.index.get(name) != wanted[name]]
+            if not changed:
+                return folder
+            if parts := folder.parts():
+                # The same shards and tokenizer may be elsewhere by now.
+                folder._check_goes_on(wanted, [name for name in changed if name != "source"], len(parts))
+                if folder.is_complete(parts):
+                    # It stays as it was packed, so that the list of what was left out is found.
+                    arguments = folder.index["source"]["arguments"]
+                    wanted = {"source": {**wanted["source"], "arguments": arguments}}
+                else:
+                    folder._check_list_goes_on(index["source"]["arguments"].get("quarantine_file"), parts)
+                wanted = {**folder.index, **wanted}
+            # Else nothing was packed yet, and it may as well become another packing.
+        else:
+            check_free(path)
+        wanted.setdefault("gristmill", _core.__version__)
+        atomic_files.write_json(path / INDEX, wanted)
+        return cls(path, cast(Index, wanted))
+
+    def _check_goes_on(self, wanted: dict[str, Any], changed: list[str], parts: int) -> None:
+        saved, current = self.index["fingerprint"], wanted["fingerprint"]
+        behind = states.check(self.note(parts - 1)["state"])
+        told = describe_changes(self.index["source"], wanted["source"]) if saved != current else {}
+        different = fingerprints.incompatibilities(saved, current, states.has_left_out(behind), **told)
+        said = _OF_STREAM if different else {"fingerprint"}
+        reasons = [different] if different else []
+        reasons += [f"{name} was {self.index.get(name)} and is {wanted[name]}" for name in changed if name not in said]
+        if reasons:
+            reason = ", ".join(reasons)
+            raise GristmillError(
+                f"{self.path} already holds files packed with other settings: {reason}. Choose another folder, or "
+                "delete this one"
+            )
+
+    def _check_list_goes_on(self, wanted: str | None, parts: list[Part]) -> None:
+        begun = self.index["source"]["arguments"].get("quarantine_file")
+        if not wanted or not begun or not self.totals(parts)["quarantined"]:
+            return
+        # One that is gone has moved, be it with the folder.
+        if Path(begun).is_file() and Path(begun).resolve() != Path(wanted).resolve():
+            raise GristmillError(
+                f"quarantine_file={wanted!r}: expected {begun!r}, in which the finished parts' records are listed"
+            )
+
+    def parts(self, *, are_whole: bool = False) -> list[Part]:
+        """What each finished part holds, in order: its note without the state after it, which may be large.
+
+        Args:
+          are_whole: whether the sizes of the files must be those that were written.
+
+        Raises:
+          DamagedError: a note or, if asked for, a file is damaged.
+          GristmillError: a note cannot be read.
+        """
+        found: list[Part] = []
+        while self.note_path(len(found)).is_file():
+            note = self.note(len(found))
+            named = {self.part_path(len(found)).with_suffix(suffix).name for suffix in self._format.suffixes}
+            if note["number"] != len(found) or note["files"].keys() != named:
+                raise DamagedError(
+                    f"{self.note_path(len(found))} is the note of another part: of number {note['number']}, with "
+                    f"the files {', '.join(note['files']) or 'none'}; bring the right one back, or remove it and all "
+                    "later notes to have these parts written again"
+                )
+            self._check_same_stream(note)
+            if are_whole and (changed := self.wrong_size(note["files"])):
+                raise DamagedError(
+                    f"{self.path}: {changed}: bring it back, or remove {self.note_path(len(found)).name} and all later "
+                    "notes to have these parts written again"
+                )
+            del note["number"], note["state"], note["pending"]
+            found.append(note)
+        matches = (_PART_FILE.match(path.name) for path in self.path.glob("*.json"))
+        later = [int(part[1]) for part in matches if part and int(part[1]) > len(found)]
+        if later:  # notes are written in order: it is not that of a run that was killed
+            raise DamagedError(
+                f"{self.note_path(len(found))} is missing, though {self.note_path(min(later)).name} is there: bring it "
+                "back, or remove all later notes to have these parts written again"
+            )
+        return found
+
+    def _check_same_stream(self, note: Note) -> None:
+        """Checks that the stream of a note can have gone on as that of the index, which says it for all parts."""
+        try:
+            behind = states.check(note["state"])
+        except GristmillError as error:
+            raise self.damaged_note(note["number"], str(error)) from None
+        of_note, of_index = behind["fingerprint"], self.index["fingerprint"]
+        if different := fingerprints.incompatibilities(of_note, of_index, states.has_left_out(behind)):
+            raise DamagedError(
+                f"{self.note_path(note['number'])} and {INDEX} are not of the same stream: {different}; one of them "
+                "was changed: bring it back, or pack again into another folder"
+            )
+
+    @property
+    def _format(self) -> Format:
+        return FORMATS[self.index["format"]]
+
+    def read(self, number: int, part: Part) -> Any:
+        """The items of a finished part.
+
+        Args:
+          number: its number.
+          part: what its note says that it holds.
+
+        Raises:
+          DamagedError: a file of it is gone, cut off or damaged.
+          GristmillError: a file of it may not be read.
+        """
+        if wrong := self.wrong_size(part["files"]):
+            raise DamagedError(wrong)
+        shape = (len(self.index["fields"]), self.index["sequence_length"])
+        path = self.part_path(number)
+        try:
+            items = self._format.read(path, self.index["dtype"], shape)
+        except PermissionError as error:
+            raise GristmillError(f"cannot read {str(error.filename or path)!r}: {error.strerror}") from error
+        except Exception as error:  # NumPy reads a header with Python's own tokenizer, which raises errors of its own
+            raise DamagedError(f"cannot be read: {' '.join(str(error).split())}") from error
+        if len(items) != part["items"]:
+            raise DamagedError(f"the file holds {counted(len(items), 'item')}, and {part['items']:,} were written")
+        return items
+
+    def wrong_size(self, sizes: dict[str, int]) -> str | None:
+        """What is wrong with the size of a part's files, given what it was when they were written."""
+        for name, size in sizes.items():
+            path = self.path / name
+            found = path.stat().st_size if path.is_file() else None
+            if found is None:
+                return f"{name} is missing"
+            if found != size:
+                return f"{name} has {counted(found, 'byte')}, and had {size:,}"
+        return None
+
+    def note(self, number: int) -> Note:
+        """All that is noted of a finished part.
+
+        Raises:
+          DamagedError: it is damaged.
+          GristmillError: it cannot be read.
+        """
+        path = self.note_path(number)
+        note = atomic_files.read_json(path, REMEDY_OF_NOTE)
+        if missing := wrong(note, Note):
+            raise DamagedError(
+                f"{path} is not the note of a packed part: {', '.join(missing)} is missing or has the wrong type; "
+                f"{REMEDY_OF_NOTE}"
+            )
+        return cast(Note, note)
+
+    def damaged_note(self, number: int, what: str) -> DamagedError:
+        """The error for a note that holds what it cannot have been written with."""
+        return DamagedError(f"{self.note_path(number)} is damaged: {what}; {REMEDY_OF_NOTE}")
+
+    def write_note(self, note: Note) -> None:
+        """Makes a part count; its files must be finished."""
+        atomic_files.write_json(self.note_path(note["number"]), note)
+
+    def part_path(self, number: int) -> Path:
+        """The path of a part's file, without its suffix."""
+        return self.path / f"{PART}{number:05}"
+
+    def note_path(self, number: int) -> Path:
+        """The file that says what a part holds."""
+        return self.path / f"{PART}{number:05}.json"
+
+    def remove_unfinished(self, finished: int) -> None:
+        """Removes what a killed run left after its last finished part."""
+        for path in self.path.iterdir():
+            part = _PART_FILE.match(path.name)
+            if path.name.endswith(atomic_files.UNFINISHED) or (part and int(part[1]) >= finished):
+                path.unlink()
+
+    def missing_notes(self, parts: list[Part]) -> list[str]:
+        """The notes that are gone: of parts that the index of a complete folder lists, after those that have one."""
+        listed = self.index.get("parts", [])
+        if not self.index.get("complete") or listed[: len(parts)] != parts:
+            return []
+        return [self.note_path(number).name for number in range(len(parts), len(listed))]
+
+    def surplus(self, parts: list[Part]) -> list[str]:
+        """The files of a complete folder that are named like those of its parts, and are of none."""
+        if not self.is_complete(parts):
+            return []  # A killed run leaves some, and the next one removes them.
+        known = {name for part in parts for name in part["files"]}
+        known |= {self.note_path(number).name for number in range(len(parts))}
+        named = (path.name for path in self.path.iterdir() if _PART_FILE.match(path.name))
+        return sorted(name for name in named if name not in known)
+
+    def check_listed(self, parts: list[Part]) -> None:
+        """Checks that the index of a complete folder lists the parts as their notes have them.
+
+        Raises:
+          DamagedError: it does not.
+        """
+        listed = self.index.get("parts", [])
+        if not self.index.get("complete") or listed == parts or self.missing_notes(parts):
+            return
+        number = next((n for n, (one, other) in enumerate(zip_longest(listed, parts)) if one != other), 0)
+        raise DamagedError(
+            f"{self.note_path(number)} and {INDEX} do not agree on what the part holds: one of them was changed; bring "
+            "it back, or remove the note and all later ones to have these parts written again"
+        )
+
+    def is_complete(self, parts: list[Part]) -> bool:
+        """Whether the index says that these parts, which have a note, are all."""
+        return bool(self.index.get("complete")) and self.index.get("parts") == parts
+
+    def begun_again(self) -> "Folder":
+        """The folder with an index that says that parts are still to come."""
+        index = {name: value for name, value in self.index.items() if name not in _AT_THE_END}
+        if index != self.index:
+            atomic_files.write_json(self.path / INDEX, index)
+        return Folder(self.path, cast(Index, index))
+
+    def complete(self, parts: list[Part], totals: Counts) -> "Folder":
+        """The folder with an index that lists all parts, and what was counted of the whole stream."""
+        index: Index = {**self.index, "complete": True, "totals": totals, "parts": parts}
+        atomic_files.write_json(self.path / INDEX, index)
+        return Folder(self.path, index)
+
+    def totals(self, parts: list[Part]) -> dict[str, int]:
+        """`items` and `bytes` of all parts, and what was counted: if all are there, also after the last row."""
+        counts = self.index["totals"] if self.is_complete(parts) else total(parts)
+        return {
+            "items": sum(part["items"] for part in parts),
+            **{name: counts[name] for name in COUNTED},
+            "bytes": sum(size for part in parts for size in part["files"].values()),
+        }
+
+
+def check_free(path: Path) -> None:
+    """Checks that packed files may be written into the folder at `path`: it holds some, or nothing.
+
+    Raises:
+      GristmillError: it holds something else.
+    """
+    if (path / INDEX).exists():
+        return
+    atomic_files.check_empty(path, {atomic_files.LOCK, INDEX + atomic_files.UNFINISHED}, "packed files", mark=INDEX)
+
+
+def check_list(path: Path, folder: Path) -> None:
+    """Checks that what is left out can be listed in the file at `path` while packed files are written into a folder.
+
+    Raises:
+      GristmillError: it has the name of one of those.
+    """
+    name = path.name
+    own = name in (INDEX, atomic_files.LOCK) or name.endswith(atomic_files.UNFINISHED) or _PART_FILE.match(name)
+    if own and path.parent.resolve() == folder.resolve():
+        raise GristmillError(f"quarantine_file={str(path)!r}: expected another name, packed files are written there")
+
+
+def is_part(path: Path) -> bool:
+    """Whether a file is one of a finished part: others, too, call their shards part-00000."""
+    part = _PART_FILE.match(path.name)
+    return part is not None and path.with_name(f"{PART}{part[1]}.json").is_file()
+
+
+def is_index(value: Any) -> bool:
+    """Whether a JSON value is the index of packed files."""
+    return isinstance(value, dict) and value.get("kind") == "gristmill pack"
+
+
+def read_index(path: Path) -> Any:
+    """The value in a file that may be the index of packed files.
+
+    Raises:
+      DamagedError: it is gone, or is no JSON.
+      GristmillError: it cannot be read.
+    """
+    return atomic_files.read_json(path, _REMEDY_OF_INDEX)
+
+
+def damaged_index(path: Path, what: str) -> DamagedError:
+    """The error for an index that holds what it cannot have been written with."""
+    return DamagedError(f"{path} is damaged: {what}; {_REMEDY_OF_INDEX}")

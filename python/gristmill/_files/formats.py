@@ -1,0 +1,166 @@
+"""The file formats: how a part is written, and read again.
+
+A writer writes under names that `files.unfinished` makes; `close` completes its files, and `paths` names them.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from gristmill._files import megatron
+from gristmill._files.row_items import Documents, Items, Rows, Unit
+from gristmill._util.atomic_files import DamagedError, unfinished
+
+
+class Writer(Protocol):
+    """Writes the items of one part."""
+
+    paths: list[Path]
+
+    def write(self, items: Items) -> None:
+        """Appends items."""
+
+    def close(self) -> None:
+        """Completes the files."""
+
+
+class NpyWriter:
+    """One array [rows, fields, sequence_length], for `numpy.load(mmap_mode="r")`."""
+
+    def __init__(self, part: Path, dtype: str, shape: Sequence[int]) -> None:
+        self.paths = [part.with_suffix(".npy")]
+        self._dtype = np.dtype(dtype)
+        self._shape = shape
+        self._rows = 0
+        self._file = unfinished(self.paths[0]).open("wb")
+        self._write_header()
+
+    def write(self, items: Items) -> None:
+        """Appends rows."""
+        self._file.write(np.ascontiguousarray(items, self._dtype).data)
+        self._rows += len(items)
+
+    def close(self) -> None:
+        """Writes the number of rows into the header, in which NumPy leaves room for it to grow."""
+        self._file.seek(0)
+        self._write_header()
+        self._file.close()
+
+    def _write_header(self) -> None:
+        header = {
+            "descr": self._dtype.str,
+            "fortran_order": False,
+            "shape": (self._rows, *self._shape),
+        }
+        np.lib.format.write_array_header_1_0(self._file, header)  # type: ignore[no-untyped-call]
+
+
+class ArrayRecordWriter:
+    """One record a row: the bytes of its fields, little-endian int32 [fields, sequence_length]."""
+
+    def __init__(self, part: Path, dtype: str, shape: Sequence[int]) -> None:
+        del shape
+        from array_record.python.array_record_module import ArrayRecordWriter as Library
+
+        self.paths = [part.with_suffix(".array_record")]
+        self._dtype = np.dtype(dtype)
+        # Groups of one record are what Grain reads at random.
+        self._library = Library(str(unfinished(self.paths[0])), "group_size:1")
+
+    def write(self, items: Items) -> None:
+        """Appends rows."""
+        with _as_os_errors():
+            for row in items:
+                self._library.write(np.ascontiguousarray(row, self._dtype).tobytes())
+
+    def close(self) -> None:
+        """Writes the footer."""
+        with _as_os_errors():
+            self._library.close()
+
+
+@contextlib.contextmanager
+def _as_os_errors() -> Iterator[None]:
+    """The library raises RuntimeError when a disk is full."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise OSError(*error.args) from error
+
+
+def _read_npy(part: Path, dtype: str, shape: Sequence[int]) -> Items:
+    rows: npt.NDArray[Any] = np.load(part.with_suffix(".npy"), mmap_mode="r")
+    if (rows.dtype.str, rows.shape[1:]) != (dtype, tuple(shape)):
+        raise ValueError(f"expected items {list(shape)} of {dtype}, found {list(rows.shape[1:])} of {rows.dtype.str}")
+    return rows
+
+
+class ArrayRecords(Sequence[npt.NDArray[Any]]):
+    """The rows of a part, read when they are asked for: a part may be larger than the memory."""
+
+    def __init__(self, part: Path, dtype: str, shape: Sequence[int]) -> None:
+        from array_record.python.array_record_module import ArrayRecordReader
+
+        self._dtype, self._shape = dtype, shape
+        self._library = ArrayRecordReader(str(part.with_suffix(".array_record")))
+
+    def __len__(self) -> int:
+        return int(self._library.num_records())
+
+    @overload
+    def __getitem__(self, index: int) -> npt.NDArray[Any]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[npt.NDArray[Any]]: ...
+    def __getitem__(self, index: int | slice) -> npt.NDArray[Any] | list[npt.NDArray[Any]]:
+        """One row, or those of a slice without a step.
+
+        Raises:
+          DamagedError: they cannot be read.
+        """
+        if isinstance(index, int):
+            return self[index : index + 1][0]
+        start, stop, _ = index.indices(len(self))
+        try:
+            records = self._library.read(start, stop) if start < stop else []
+            return [np.frombuffer(record, self._dtype).reshape(self._shape) for record in records]
+        except (RuntimeError, ValueError) as error:
+            raise DamagedError(f"cannot be read: {' '.join(str(error).split())}") from error
+
+
+def _read_megatron(part: Path, dtype: str, shape: Sequence[int]) -> Items:
+    del shape
+    found = megatron.read(part.with_suffix(".idx"))
+    if found.dtype != dtype:
+        raise ValueError(f"expected ids of {dtype}, found {found.dtype.str}")
+    if len(found.documents) != len(found.sequences) + 1 or (np.diff(found.documents) != 1).any():
+        raise ValueError("expected one sequence for each document")
+    return found.sequences
+
+
+@dataclass(frozen=True)
+class Format:
+    """A file format.
+
+    Attributes:
+      suffixes: of the files of a part.
+      unit: what its files are made of, from the layout, its fields, and the number of lanes.
+      writer: makes the writer of a part, from its path without suffix, the dtype, and the shape of an item.
+      read: reads the items of a part, from the same.
+    """
+
+    suffixes: tuple[str, ...]
+    unit: Callable[[str, Sequence[str], int], Unit]
+    writer: Callable[[Path, str, Sequence[int]], Writer]
+    read: Callable[[Path, str, Sequence[int]], Items]
+
+
+FORMATS = {
+    "npy": Format((".npy",), Rows, NpyWriter, _read_npy),
+    "megatron": Format((".bin", ".idx"), Documents, megatron.Writer, _read_megatron),
+    "array_record": Format((".array_record",), Rows, ArrayRecordWriter, ArrayRecords),
+}

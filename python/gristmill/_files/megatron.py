@@ -1,0 +1,136 @@
+"""Megatron's indexed datasets: `.bin` holds the ids of all documents, `.idx` where each begins.
+
+    .idx   9 bytes   "MMIDIDX" and two zeros
+           u64       version, 1
+           u8        dtype of the ids, by its number
+           u64       sequences
+           u64       entries of the list of documents
+           int32[]   length of each sequence
+           int64[]   byte in .bin at which each begins
+           int64[]   sequence at which each document begins, and the number of sequences
+           int8[]    mode of each sequence, in multimodal datasets alone
+
+All is little-endian. What is written here has one sequence for each document, and no modes.
+"""
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gristmill._files.row_items import Items
+from gristmill._util.atomic_files import unfinished
+from gristmill.errors import GristmillError
+
+if TYPE_CHECKING:
+    from gristmill._tokenizer.encoder import Encoder
+
+_MAGIC = b"MMIDIDX\x00\x00"
+_HEADER = struct.Struct("<9sQBQQ")
+_DTYPES = {1: "|u1", 2: "|i1", 3: "<i2", 4: "<i4", 5: "<i8", 6: "<f8", 7: "<f4", 8: "<u2"}
+_CODES = {dtype: code for code, dtype in _DTYPES.items()}
+# Megatron's own rule for the dtype. It looks at the size of the vocabulary, which may have holes: then its largest id
+# is larger, and would not fit.
+_LARGEST_UINT16_VOCABULARY = 65_500
+
+
+def dtype_for(encoder: "Encoder") -> str:
+    """How ids are stored: as uint16 if all ids of the vocabulary fit well."""
+    return "<u2" if max(encoder.vocab_size, encoder.largest_id) < _LARGEST_UINT16_VOCABULARY else "<i4"
+
+
+class Writer:
+    """A pair of files."""
+
+    def __init__(self, part: Path, dtype: str, shape: Sequence[int]) -> None:
+        del shape
+        # The index last: a part whose index is there is whole.
+        self.paths = [part.with_suffix(".bin"), part.with_suffix(".idx")]
+        self._dtype = dtype
+        self._largest = np.iinfo(dtype).max
+        self._lengths: list[int] = []
+        self._bin = unfinished(self.paths[0]).open("wb")
+
+    def write(self, items: Items) -> None:
+        """Appends documents.
+
+        Raises:
+          GristmillError: an id does not fit into the dtype, in which NumPy would store another one.
+        """
+        self._lengths.extend(map(len, items))
+        for document in items:
+            if document.max(initial=0) > self._largest:
+                raise GristmillError(f"the id {document.max()} does not fit into {np.dtype(self._dtype)}")
+            self._bin.write(document.astype(self._dtype).data)
+
+    def close(self) -> None:
+        """Writes the index."""
+        self._bin.close()
+        lengths = np.array(self._lengths, "<i4")
+        begins = np.zeros(len(lengths), "<i8")
+        np.cumsum(lengths[:-1], out=begins[1:])
+        with unfinished(self.paths[1]).open("wb") as index:
+            index.write(_HEADER.pack(_MAGIC, 1, _CODES[self._dtype], len(lengths), len(lengths) + 1))
+            index.write(lengths.data)
+            index.write((begins * np.dtype(self._dtype).itemsize).data)
+            index.write(np.arange(len(lengths) + 1, dtype="<i8").data)
+
+
+@dataclass(frozen=True)
+class Indexed:
+    """What an index says.
+
+    Attributes:
+      dtype: of the ids.
+      sequences: the ids of each, mapped into memory.
+      documents: the sequence at which each begins, and the number of sequences.
+      has_modes: whether each sequence has a mode.
+    """
+
+    dtype: np.dtype[Any]
+    sequences: list[Any]
+    documents: npt.NDArray[np.int64]
+    has_modes: bool
+
+
+def read(index: Path) -> Indexed:
+    """An index, and the `.bin` beside it.
+
+    Raises:
+      GristmillError: either cannot be read, or is damaged.
+    """
+    path = index.with_suffix(".bin")
+    try:
+        data, size = index.read_bytes(), path.stat().st_size
+    except OSError as error:
+        raise GristmillError(
+            f"cannot read {str(error.filename)!r}: {error.strerror}; expected an .idx with its .bin beside it"
+        ) from error
+    try:
+        magic, version, code, count, entries = _HEADER.unpack_from(data)
+        if (magic, version) != (_MAGIC, 1):
+            raise ValueError("another format")
+        dtype = np.dtype(_DTYPES[code])
+        lengths = np.frombuffer(data, "<i4", count, _HEADER.size)
+        begins = np.frombuffer(data, "<i8", count, _HEADER.size + 4 * count)
+        documents = np.frombuffer(data, "<i8", entries, _HEADER.size + 12 * count)
+        if documents[0] or documents[-1] != count or (np.diff(documents) < 0).any():
+            raise ValueError("documents out of order")
+        if (lengths < 0).any() or (begins < 0).any() or (begins % dtype.itemsize).any():
+            raise ValueError("places that no sequence has")
+        rest = len(data) - (_HEADER.size + 12 * count + 8 * entries)
+        if rest not in (0, count):
+            raise ValueError("bytes after its end")
+    except (struct.error, KeyError, ValueError, IndexError, OverflowError) as error:
+        raise GristmillError(f"{index} is not a Megatron index, or is damaged") from error
+    width = dtype.itemsize
+    tokens = int((begins // width + lengths).max(initial=0))
+    if size < tokens * width:
+        raise GristmillError(f"{path} is cut off: it has {size:,} bytes, and its index tells of {tokens * width:,}")
+    ids = np.memmap(path, dtype, "r", shape=(tokens,)) if tokens else np.zeros(0, dtype)
+    sequences = [ids[begin // width : begin // width + length] for begin, length in zip(begins, lengths, strict=True)]
+    return Indexed(dtype, sequences, documents, has_modes=rest > 0)

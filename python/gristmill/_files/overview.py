@@ -1,0 +1,157 @@
+"""What packed files hold: `gristmill inspect` on a packed folder, or on an index of Megatron's."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gristmill._files import folder, megatron
+from gristmill._files.row_items import IDS, IS_TOKEN
+from gristmill._files.schema import Part
+from gristmill._spec import fingerprints
+from gristmill._tokenizer.encoder import as_encoder
+from gristmill._util.atomic_files import DamagedError
+from gristmill._util.text import counted, format_columns, format_fields
+from gristmill.errors import TokenizerError
+
+_IDS_SHOWN = 32
+_PARTS_SHOWN = 20
+
+
+def is_packed(path: Path) -> bool:
+    """Whether `path` is a packed folder or a file in one, or an index of Megatron's."""
+    if path.suffix == ".idx":
+        return True
+    index = (path if path.is_dir() else path.parent) / folder.INDEX
+    is_own = path.is_dir() or path == index or folder.is_part(path)
+    return is_own and index.is_file() and folder.is_index(folder.read_index(index))
+
+
+def inspect(path: Path) -> dict[str, Any]:
+    """What is packed at `path`, and which of the parts are seen to be damaged.
+
+    Raises:
+      GristmillError: its index or a note is damaged, or a file cannot be read.
+    """
+    if path.suffix == ".idx":
+        return _megatron(path)
+    packed = folder.Folder.open(path)
+    parts, index = packed.parts(), packed.index
+    damaged = [wrong for part in parts if (wrong := packed.wrong_size(part["files"]))]
+    try:
+        first = _first(packed, parts)
+    except DamagedError as error:
+        first = None
+        if packed.wrong_size(parts[0]["files"]) is None:
+            damaged.insert(0, f"{next(iter(parts[0]['files']))}: {error}")
+    return {
+        "kind": "packed",
+        "path": str(packed.path),
+        **{name: index[name] for name in ("format", "dtype", "fields", "sequence_length", "source")},
+        "complete": packed.is_complete(parts),
+        "damaged": damaged
+        + [f"{name} is missing" for name in packed.missing_notes(parts)]
+        + [f"{name} is of no part" for name in packed.surplus(parts)],
+        **packed.totals(parts),
+        "quarantine_file": index["source"]["arguments"].get("quarantine_file"),
+        "parts": parts,
+        "stream": fingerprints.parse(index["fingerprint"]),
+        "first": first,
+    }
+
+
+def describe(found: dict[str, Any]) -> str:
+    """The result of `inspect` for people."""
+    first = found["first"]
+    begins = [("begins with", " ".join(map(str, first["ids"])))] if first else []
+    if first and first["text"] is not None:
+        begins.append(("that is", repr(first["text"])))
+    if found["kind"] == "megatron":
+        what = (
+            f"{counted(found['sequences'], 'sequence')} of {counted(found['documents'], 'document')}, "
+            f"{counted(found['tokens'], 'token')} of type {found['dtype']}"
+            f"{', and a mode of each sequence' if found['has_modes'] else ''}"
+        )
+        return format_fields([("Megatron index", found["path"]), ("holds", what), *begins])
+    listed = found["quarantine_file"]
+    whole = f"{'' if found['complete'] else 'not '}complete{', and damaged' if found['damaged'] else ''}"
+    lines: list[tuple[str, object]] = [
+        ("packed", f"{found['path']}, format {found['format']}, {whole}"),
+        *(("DAMAGED", wrong) for wrong in found["damaged"][:_PARTS_SHOWN]),
+        ("holds", holds(found, found["sequence_length"])),
+        ("of the source", of_the_source(found)),
+        ("fields", f"{', '.join(found['fields'])} ({found['dtype']})"),
+        ("shards", ", ".join(found["source"]["shards"])),
+        ("tokenizer", found["source"]["tokenizer"]),
+        *([("left out", f"listed in {listed}")] if listed else []),
+        *begins,
+    ]
+    stream = format_fields((f"  {name}", value) for name, value in found["stream"].items())
+    rows = [("part", "items", "tokens", "bytes")]
+    for part in found["parts"][:_PARTS_SHOWN]:
+        size = sum(part["files"].values())
+        rows.append((next(iter(part["files"])), f"{part['items']:,}", f"{part['tokens']:,}", f"{size:,}"))
+    if len(found["parts"]) > _PARTS_SHOWN:
+        rows.append((f"and {len(found['parts']) - _PARTS_SHOWN:,} more", "", "", ""))
+    return f"{format_fields(lines)}\n\nOf the stream\n{stream}\n\n{format_columns(rows, right=(1, 2, 3))}"
+
+
+def holds(found: dict[str, Any], sequence_length: int) -> str:
+    """How much is packed, in words."""
+    items, tokens, size = found["items"], counted(found["tokens"], "token"), counted(found["bytes"], "byte")
+    if found["format"] == "megatron":
+        return f"{counted(items, 'document')}, {tokens}, {size}"
+    fill = f", {found['tokens'] / (items * sequence_length):.1%} full" if items else ""
+    return f"{counted(items, 'row')} of {sequence_length:,}, {tokens}{fill}, {size}"
+
+
+def of_the_source(found: dict[str, Any]) -> str:
+    """What became of the shards' records, in words."""
+    dropped = f"{counted(found['dropped_tokens'], 'token')} dropped by truncation"
+    left_out = f"{counted(found['quarantined'], 'record')} left out"
+    if lost := found["lost_shards"]:
+        left_out += f", {counted(lost, 'shard')} not read to the end"
+    return f"{counted(found['documents'], 'document')}, {dropped}, {left_out}"
+
+
+def _first(packed: folder.Folder, parts: list[Part]) -> dict[str, Any] | None:
+    """How the first item begins.
+
+    Raises:
+      DamagedError: its part is damaged.
+      GristmillError: a file of its part may not be read.
+    """
+    if not parts or not parts[0]["items"]:
+        return None
+    item = packed.read(0, parts[0])[0]
+    fields = packed.index["fields"]
+    layout = next((layout for layout, (tokens, *_) in IDS.items() if tokens in fields), None)
+    if layout is None:
+        return None
+    # A document of Megatron's is its only field.
+    arrays = dict(zip(fields, np.atleast_2d(item), strict=True))
+    is_token = arrays.get(IS_TOKEN[layout])
+    length = None if is_token is None else int(np.count_nonzero(is_token))
+    ids = arrays[IDS[layout][0]][:length][:_IDS_SHOWN].tolist()
+    if ids and min(ids) < 0:
+        raise DamagedError(f"its first item holds {min(ids)}, which is no id")
+    try:
+        encoder = as_encoder(packed.index["source"]["tokenizer"])
+        text = encoder.decode(ids)
+    except TokenizerError:
+        text = None  # It is no longer where it was.
+    return {"ids": ids, "text": text}
+
+
+def _megatron(path: Path) -> dict[str, Any]:
+    found = megatron.read(path)
+    return {
+        "kind": "megatron",
+        "path": str(path),
+        "dtype": found.dtype.name,
+        "sequences": len(found.sequences),
+        "documents": len(found.documents) - 1,
+        "has_modes": found.has_modes,
+        "tokens": sum(map(len, found.sequences)),
+        "first": {"ids": found.sequences[0][:_IDS_SHOWN].tolist(), "text": None} if found.sequences else None,
+    }

@@ -1,0 +1,139 @@
+"""What a file of packed rows is made of: rows, or whole documents.
+
+    batch of rows ─ Rows.take ──────> rows that hold tokens, int32 [n, fields, sequence_length]
+                  ─ Documents.take ─> documents that end in them, a list of int32 arrays
+
+Rows of nothing but padding, which lanes give that end before others, are left out: a reader that takes rows in any
+order has no step to fill.
+"""
+
+import base64
+import binascii
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from gristmill.errors import GristmillError
+
+if TYPE_CHECKING:  # Loads Grain, which `inspect` has no need of.
+    from gristmill._dataset.iterator import Element
+
+# The fields of each layout that hold ids, the row's tokens first; and the one that is 0 on padding and nowhere else.
+IDS = {"maxtext": ("inputs", "targets"), "grain": ("tokens",), "hf": ("input_ids", "labels")}
+IS_TOKEN = {"maxtext": "inputs_segmentation", "grain": "tokens_segment_ids", "hf": "attention_mask"}
+
+
+Items: TypeAlias = "npt.NDArray[Any] | Sequence[npt.NDArray[Any]]"
+
+_NONE: npt.NDArray[np.int32] = np.zeros(0, np.int32)
+_PENDING = "<i4"
+
+
+class Unit(Protocol):
+    """What batches are taken apart into.
+
+    Attributes:
+      rows: how many rows of the batch taken last hold tokens.
+      places: of each item taken last, its row in the batch, and the place in it of its last token, or None if any place
+        of the row is one of the item.
+    """
+
+    rows: int
+    places: list[tuple[int, int | None]]
+
+    def take(self, batch: "Element") -> Items:
+        """The items that end in a batch."""
+
+    def pending(self) -> list[str]:
+        """Of each lane, the item whose end is still to come: its ids as little-endian int32, in base 64.
+
+        Lanes may be far into long documents. As numbers, these take many times as long to write, read and check.
+        """
+
+    def set_pending(self, pending: list[str]) -> None:
+        """Goes on with what was pending elsewhere.
+
+        Raises:
+          GristmillError: it is nothing of this kind.
+        """
+
+
+class Rows:
+    """Rows with all their fields; none is pending."""
+
+    def __init__(self, layout: str, fields: Sequence[str], lanes: int) -> None:
+        del lanes
+        self._fields = fields
+        self._is_token = IS_TOKEN[layout]
+        self.rows = 0
+        self.places: list[tuple[int, int | None]] = []
+
+    def take(self, batch: "Element") -> Items:
+        """The rows of a batch."""
+        # Tokens stand before padding: a row without one at its first place has none.
+        kept = batch[self._is_token][:, 0] != 0
+        self.places = [(row, None) for row in np.flatnonzero(kept).tolist()]
+        self.rows = len(self.places)
+        rows: npt.NDArray[np.int32] = np.stack([batch[name] for name in self._fields], axis=1)[kept]
+        return rows
+
+    def pending(self) -> list[str]:
+        """There is none."""
+        return []
+
+    def set_pending(self, pending: list[str]) -> None:
+        """There is none."""
+        _ids_of(pending, 0)
+
+
+class Documents:
+    """Documents, EOS included, joined again where rows of `concat` cut them."""
+
+    def __init__(self, layout: str, fields: Sequence[str], lanes: int) -> None:
+        del layout, fields
+        # The pieces of each lane's document that has not ended.
+        self._started: list[list[npt.NDArray[np.int32]]] = [[] for _ in range(lanes)]
+        self.rows = 0
+        self.places: list[tuple[int, int | None]] = []
+
+    def take(self, batch: "Element") -> Items:
+        """The documents that end in a batch."""
+        rows_per_lane = len(batch["inputs"]) // len(self._started)
+        documents: list[Any] = []
+        self.places = []
+        self.rows = int(np.count_nonzero(batch["inputs_segmentation"][:, 0]))
+        for row, ids in enumerate(batch["inputs"]):
+            tokens = np.count_nonzero(batch["inputs_segmentation"][row])
+            # A token without a target is its document's last.
+            ends = np.flatnonzero(batch["targets_segmentation"][row, :tokens] == 0) + 1
+            *whole, rest = np.split(ids[:tokens], ends)
+            lane = row // rows_per_lane
+            if whole:
+                whole[0] = np.concatenate([*self._started[lane], whole[0]])
+                self._started[lane] = []
+            documents.extend(whole)
+            self.places += [(row, end - 1) for end in ends.tolist()]
+            # A copy: a view would keep the whole batch.
+            self._started[lane].append(rest.copy())
+        return documents
+
+    def pending(self) -> list[str]:
+        """Of each lane, the start of a document."""
+        started = (np.concatenate([_NONE, *pieces]) for pieces in self._started)
+        return [base64.b64encode(ids.astype(_PENDING).tobytes()).decode() for ids in started]
+
+    def set_pending(self, pending: list[str]) -> None:
+        """Of each lane, the start of a document."""
+        self._started = [[ids] for ids in _ids_of(pending, len(self._started))]
+
+
+def _ids_of(pending: list[str], lanes: int) -> list[npt.NDArray[np.int32]]:
+    try:
+        started = [np.frombuffer(base64.b64decode(ids, validate=True), _PENDING).astype(np.int32) for ids in pending]
+    except (binascii.Error, ValueError):
+        started = []
+    if len(started) != lanes or any(ids.min(initial=0) < 0 for ids in started):
+        raise GristmillError(f"expected the ids of a started document for each of {lanes} lanes as what is pending")
+    return started

@@ -1,0 +1,172 @@
+"""What the JSON files of a packed folder hold: the index and the notes of its parts."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, Literal, NotRequired, TypedDict, cast, get_args, get_origin, get_type_hints, is_typeddict
+
+from gristmill._shards.manifest import below_common_folder
+from gristmill._state.states import State
+from gristmill._tokenizer.encoder import SpecialTokensInText
+
+# Of many shards, so many are named.
+_NAMED = 5
+
+# What is counted of the stream: between the starts of a part and of the next.
+Counted = Literal["documents", "tokens", "dropped_tokens", "quarantined", "lost_shards"]
+COUNTED: tuple[Counted, ...] = get_args(Counted)
+
+
+class Counts(TypedDict):
+    """How many there are of what is counted."""
+
+    documents: int
+    tokens: int
+    dropped_tokens: int
+    quarantined: int
+    lost_shards: int
+
+
+def total(counts: Iterable[Counts]) -> Counts:
+    """What is counted, of all together."""
+    counts = list(counts)
+    return cast(Counts, {name: sum(one[name] for one in counts) for name in COUNTED})
+
+
+class Part(Counts):
+    """What a part holds.
+
+    Attributes:
+      files: the sizes of its files by their names, in bytes.
+      batches: how many were packed into it.
+      items: how many rows, or documents, its files hold.
+    """
+
+    files: dict[str, int]
+    batches: int
+    items: int
+
+
+class Note(Part):
+    """The note of a part, written last.
+
+    Attributes:
+      number: of the part.
+      state: of the stream after it.
+      pending: documents that have begun in it and go on, by lane, see `Unit.pending`.
+    """
+
+    number: int
+    state: State
+    pending: list[str]
+
+
+class Source(TypedDict):
+    """Where rows come from, from any working folder.
+
+    Attributes:
+      shards: paths and globs.
+      sizes: of the shards, by their paths.
+      tokenizer: the path of the file.
+      special_tokens_in_text: as for `Encoder`.
+      arguments: those of `PackedDataset`.
+    """
+
+    shards: list[str]
+    sizes: dict[str, int]
+    tokenizer: str
+    special_tokens_in_text: SpecialTokensInText
+    arguments: dict[str, Any]
+
+
+# What the index says of the files' items.
+OfItems = Literal["dtype", "fields", "sequence_length", "own_lanes"]
+OF_ITEMS: tuple[OfItems, ...] = get_args(OfItems)
+
+
+class Items(TypedDict):
+    """What the files' items are."""
+
+    dtype: str
+    fields: list[str]
+    sequence_length: int
+    own_lanes: list[int]
+
+
+class Packing(Items):
+    """How a stream is packed."""
+
+    format: str
+    rows_per_file: int
+    fingerprint: str
+    source: Source
+
+
+class Index(Packing):
+    """The index of a packed folder; at its end also the list of parts, and what was counted of the whole stream."""
+
+    complete: NotRequired[bool]
+    totals: NotRequired[Counts]
+    parts: NotRequired[list[Part]]
+
+
+def wrong(found: Any, form: type) -> list[str]:
+    """The keys of a form, such as `Index` and `source.tokenizer`, that are missing or hold something else."""
+    return list(_wrong(found if isinstance(found, dict) else {}, form))
+
+
+def _wrong(found: dict[str, Any], form: type) -> Iterator[str]:
+    required = form.__required_keys__  # type: ignore[attr-defined]
+    for name, hint in get_type_hints(form).items():
+        if name not in found:
+            if name in required:
+                yield name
+        elif not _fits(found[name], hint):
+            yield name
+        elif is_typeddict(hint):
+            yield from (f"{name}.{key}" for key in _wrong(found[name], hint))
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value of a JSON file is of a type; what a form in it holds is another question."""
+    kind, inside = get_origin(hint) or hint, get_args(hint)
+    if hint is Any:
+        return True
+    if kind is Literal:
+        return value in inside
+    if is_typeddict(kind):
+        return isinstance(value, dict)
+    if type(value) is not kind:  # a boolean is no integer
+        return False
+    items = value.values() if kind is dict else value if kind is list else []
+    return all(_fits(item, inside[-1]) for item in items)
+
+
+def describe_changes(packed: Source, now: Source) -> dict[str, str]:
+    """What to say of a manifest and a tokenizer with other fingerprints, in place of these.
+
+    Args:
+      packed: what the index says of the source.
+      now: what it would say now.
+    """
+    before, special = packed["special_tokens_in_text"], now["special_tokens_in_text"]
+    if before == special:
+        tokenizer = "the tokenizer is not the one that was packed with"
+    else:
+        tokenizer = f"special_tokens_in_text was {before!r} and is {special!r}"
+    return {"manifest": _other_shards(packed["sizes"], now["sizes"]), "tokenizer": tokenizer}
+
+
+def _other_shards(packed: Mapping[str, int], now: Mapping[str, int]) -> str:
+    if packed.keys().isdisjoint(now):  # They are somewhere else by now.
+        packed, now = (dict(zip(below_common_folder(sizes), sizes.values(), strict=True)) for sizes in (packed, now))
+    found = {
+        "missing": packed.keys() - now.keys(),
+        "not packed": now.keys() - packed.keys(),
+        "of another size": {path for path in packed.keys() & now.keys() if packed[path] != now[path]},
+    }
+    differences = "; ".join(f"{what}: {_some(paths)}" for what, paths in found.items() if paths)
+    return f"the shards are not those that were packed ({differences})"
+
+
+def _some(paths: Collection[str]) -> str:
+    rest = len(paths) - _NAMED
+    return ", ".join(sorted(paths)[:_NAMED]) + (f" and {rest:,} more" if rest > 0 else "")

@@ -1,0 +1,286 @@
+"""`gristmill verify`: packed files against their source, encoded again by the reference engine."""
+
+import inspect
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gristmill._dataset.iterator import Element, PackedDatasetIterator
+from gristmill._dataset.packed import PackedDataset
+from gristmill._files.folder import INDEX, Folder, damaged_index
+from gristmill._files.pack import counts_of, make_index, make_unit, resume_after
+from gristmill._files.row_items import IDS, Unit
+from gristmill._files.schema import COUNTED, OF_ITEMS, Counts, Part, describe_changes
+from gristmill._shards.manifest import sizes_by_path
+from gristmill._spec import fingerprints
+from gristmill._spec.settings import PROVENANCE
+from gristmill._tokenizer.encoder import Encoder
+from gristmill._util.atomic_files import DamagedError
+from gristmill._util.progress import Progress
+from gristmill._util.text import counted
+from gristmill.errors import ArgumentError, ArgumentTypeError, GristmillError, MissingShardError, MissingTokenizerError
+
+# Of a row's provenance: 16 bytes each.
+_MOST_ENTRIES = 4096
+
+
+def verify(
+    path: Path,
+    *,
+    shards: Sequence[str] = (),
+    tokenizer: Path | None = None,
+    only: int | None = None,
+    threads: int | None = None,
+) -> dict[str, Any]:
+    """Compares packed files with what their source gives.
+
+    Args:
+      path: their folder, or a file in it.
+      shards: where the shards are; none: where they were.
+      tokenizer: where the tokenizer is; None: where it was.
+      only: the number of one part to look at; None: all.
+      threads: worker threads; None: as many as this process has cores.
+
+    Returns:
+      `equal`, counts of what was compared, and the first `difference`: where it is, what was packed there and what
+      the source says, or what is damaged.
+
+    Raises:
+      GristmillError: nothing is packed there, the source is another one, or there is no such part.
+    """
+    found: dict[str, Any] = {"folder": str(path), "complete": False, "parts": 0, "items": 0}
+    try:
+        folder = Folder.open(path)
+        parts = folder.parts()
+        dataset = _source_dataset(folder, parts, shards, tokenizer, threads)
+        _check_source(folder, dataset)
+        folder.check_listed(parts)
+        if only is not None and only >= len(parts):
+            raise GristmillError(
+                f"{folder.path} has {counted(len(parts), 'finished part')}, and none with the number {only}"
+            )
+        found |= {"folder": str(folder.path), "complete": folder.is_complete(parts)}
+        difference = _first_difference(folder, dataset, parts, only, found)
+    except DamagedError as error:
+        difference = {"what": str(error)}
+    return {**found, "equal": difference is None, "difference": difference}
+
+
+def _source_dataset(
+    folder: Folder, parts: list[Part], shards: Sequence[str], tokenizer: Path | None, threads: int | None
+) -> PackedDataset:
+    """What was packed, encoded by the reference, with provenance."""
+    source = folder.index["source"]
+    if unknown := source["arguments"].keys() - inspect.signature(PackedDataset).parameters:
+        raise damaged_index(folder.path / INDEX, f"PackedDataset has no argument {min(unknown)!r}")
+    # An entry for each token, within reason: of what lies after the last one the record is not known.
+    entries = min(folder.index["sequence_length"], _MOST_ENTRIES)
+    other: dict[str, Any] = {"threads": threads, "verify": 0.0, "quarantine_file": None, "provenance": entries}
+    if folder.totals(parts)["quarantined"]:
+        # A packing that was gone on with may have a stricter policy by its end than it began with.
+        other |= {"on_error": "quarantine", "max_error_rate": 1.0}
+    special = source["special_tokens_in_text"]
+    try:
+        encoder = Encoder.from_file(
+            tokenizer or source["tokenizer"], engine="reference", special_tokens_in_text=special
+        )
+        return PackedDataset(list(shards) or source["shards"], tokenizer=encoder, **{**source["arguments"], **other})
+    except (MissingShardError, MissingTokenizerError) as error:
+        raise type(error)(f"{error}; if they are elsewhere now, say where with --shards and --tokenizer") from error
+    except (ArgumentError, ArgumentTypeError) as error:
+        raise GristmillError(f"{folder.path / INDEX}: the source cannot be packed again as it says: {error}") from error
+
+
+def _check_source(folder: Folder, dataset: PackedDataset) -> None:
+    """Checks that a dataset is the stream that was packed.
+
+    Raises:
+      GristmillError: it is another one.
+      DamagedError: the index does not say of its items what follows from the stream.
+    """
+    # The policy may have changed while packing.
+    sizes = sizes_by_path(dataset.manifest)
+    packed = fingerprints.without_policy(folder.index["fingerprint"])
+    source = fingerprints.without_policy(dataset.fingerprint)
+    if packed != source:
+        reason = fingerprints.differences(
+            packed,
+            source,
+            **describe_changes(folder.index["source"], {**folder.index["source"], "sizes": sizes}),
+        )
+        raise GristmillError(
+            f"{folder.path} does not match this source: {reason}; name the right one with --shards and --tokenizer"
+        )
+    items = make_index(dataset, folder.index["format"], folder.index["fields"])
+    for name in OF_ITEMS:
+        if folder.index[name] != items[name]:
+            raise damaged_index(
+                folder.path / INDEX, f"its {name} is {folder.index[name]}, and that of its source {items[name]}"
+            )
+    # In the order of the manifest: the shards may be elsewhere by now.
+    if list(folder.index["source"]["sizes"].values()) != list(sizes.values()):
+        raise damaged_index(folder.path / INDEX, "its source.sizes are not those of its source")
+
+
+def _first_difference(
+    folder: Folder, dataset: PackedDataset, parts: list[Part], only: int | None, found: dict[str, Any]
+) -> dict[str, Any] | None:
+    """The first difference of all parts or only one, if any; `found` counts what was compared until then."""
+    chosen = range(len(parts)) if only is None else [only]
+    total = sum(parts[number]["batches"] for number in chosen)
+    with closing(iter(dataset)) as iterator, Progress("verifying", total, " batches") as progress:
+        unit = make_unit(dataset, folder.index)
+        if only:
+            resume_after(folder, parts[:only], iterator, unit)
+        comparison = _Comparison(folder, dataset, iterator, unit, progress)
+        for number in chosen:
+            files = {"files": list(parts[number]["files"])}
+            try:
+                difference = comparison.of_part(number, parts[number])
+            except DamagedError as error:
+                difference = {"what": str(error)}
+            found["items"] += parts[number]["items"]
+            found["parts"] += 1
+            if difference is not None:
+                return {**files, **difference}
+        if only is not None:
+            return None
+        if missing := folder.missing_notes(parts):
+            return {"what": f"{', '.join(missing)}: missing, though the index lists the part"}
+        if surplus := folder.surplus(parts):
+            return {"what": f"{', '.join(surplus)}: in the folder, and of no part that the index lists; remove it"}
+        if found["complete"]:
+            if not comparison.is_at_end():
+                return {"what": "the source has more rows than the files"}
+            if wrong := _wrong_counts(folder.totals(parts), counts_of(iterator.stats())):
+                return {"what": f"{folder.path / INDEX}: {wrong}"}
+    return None
+
+
+class _Comparison:
+    """Packed parts against the stream of their source, which is where the next of them begins."""
+
+    def __init__(
+        self, folder: Folder, dataset: PackedDataset, iterator: PackedDatasetIterator, unit: Unit, progress: Progress
+    ) -> None:
+        self._folder = folder
+        self._dataset = dataset
+        self._iterator = iterator
+        self._unit = unit
+        self._progress = progress
+        self._batches = 0
+
+    def is_at_end(self) -> bool:
+        """Whether the stream has ended; takes a batch if it has not."""
+        return next(self._iterator, None) is None
+
+    def of_part(self, number: int, part: Part) -> dict[str, Any] | None:
+        """The first difference of the next part, if any.
+
+        Raises:
+          DamagedError: one of its files is damaged, or its note.
+        """
+        packed = self._folder.read(number, part)
+        before = self._iterator.stats()
+        given = rows = 0
+        for _ in range(part["batches"]):
+            self._progress.show(self._batches)
+            batch = next(self._iterator, None)
+            if batch is None:
+                break
+            self._batches += 1
+            expected = self._unit.take(batch)
+            for item, (got, wanted) in enumerate(zip(packed[given : given + len(expected)], expected, strict=False)):
+                if not np.array_equal(got, wanted):
+                    return {"item": given + item, **self._of_item(batch, item, got, wanted)}
+            given += len(expected)
+            rows += self._unit.rows
+        if given != len(packed):
+            return {"what": f"the file holds {counted(len(packed), 'item')}, and the source gives {given:,} there"}
+        if rows < self._folder.index["rows_per_file"] and not self.is_at_end():
+            return {"what": f"the file ends after {counted(rows, 'row')}, and the source goes on"}
+        if wrong := _wrong_counts(part, counts_of(self._iterator.stats(), before)):
+            return {"what": f"{self._folder.note_path(number).name}: {wrong}"}
+        note = self._folder.note(number)
+        # Of the fingerprint the policy may differ; that it is of this stream is known.
+        state = {**self._iterator.get_state(), "fingerprint": note["state"]["fingerprint"]}
+        if (note["state"], note["pending"]) != (state, self._unit.pending()):
+            raise self._folder.damaged_note(number, "its state is not the one that the source has after the part")
+        return None
+
+    def _of_item(self, batch: Element, item: int, got: Any, wanted: Any) -> dict[str, Any]:
+        """Where an item that ends in a batch differs, and the record that stands there."""
+        row, last = self._unit.places[item]
+        found = _difference(self._dataset, self._folder.index["fields"], got, wanted)
+        at = found.get("place", 0)
+        source = _source(self._dataset, batch[PROVENANCE][row], at if last is None else last)
+        if last is not None and source is not None:
+            source["token"] = at
+        return {**found, "source": source}
+
+
+def _wrong_counts(noted: Mapping[str, int] | Counts, given: Counts) -> str:
+    """What was noted of the stream and is not so; empty if all is."""
+    return ", ".join(
+        f"{name} is {noted[name]:,}, and the source gives {given[name]:,}"
+        for name in COUNTED
+        if noted[name] != given[name]
+    )
+
+
+def _difference(dataset: PackedDataset, fields: list[str], got: Any, wanted: Any) -> dict[str, Any]:
+    """Where two items differ first, and what stands there."""
+    if got.shape != wanted.shape:
+        packed = counted(got.shape[-1], "token was", "tokens were")
+        return {"what": f"{packed} packed, and the source gives {wanted.shape[-1]:,}"}
+    at = np.argwhere(got != wanted)[0]
+    field = fields[at[0] if got.ndim > 1 else 0]
+    values = {"packed": int(got[tuple(at)]), "expected": int(wanted[tuple(at)])}
+    told: dict[str, Any] = {"field": field, "place": int(at[-1]), **values}
+    if field in IDS[dataset._settings.layout]:
+        # Labels may be negative, where there is no token.
+        tokens = {name: dataset.encoder.id_to_token(value) for name, value in values.items() if value >= 0}
+        told["texts"] = {name: tokens.get(name) for name in values}
+    return told
+
+
+def _source(dataset: PackedDataset, entries: Any, place: int) -> dict[str, Any] | None:
+    """The document of the token at a place of a row, or before it if that is padding; None if it is not listed."""
+    shard, record, offset, length = entries.T
+    listed = np.count_nonzero(length)
+    entry = min(np.searchsorted(length.cumsum(), place, side="right"), listed - 1)
+    if entry < 0 or (listed == len(entries) and place >= length.sum()):
+        return None
+    token = offset[entry] + place - length[:entry].sum()
+    return {"shard": dataset.manifest.paths[shard[entry]], "record": int(record[entry]), "token": int(token)}
+
+
+def describe(found: dict[str, Any]) -> str:
+    """The result of `verify` for people."""
+    extent = f"{counted(found['items'], 'item')} in {counted(found['parts'], 'part')}"
+    if found["equal"]:
+        rest = "" if found["complete"] else "; the packing is not complete"
+        return f"equal: {extent}, as the reference engine makes them of their source{rest}"
+    return "DIFFERENT: " + "\n".join(_lines(found["difference"]))
+
+
+def _lines(difference: dict[str, Any]) -> list[str]:
+    named = difference.get("files", [])
+    files = ", ".join(named)
+    item = f", item {difference['item']:,}" if "item" in difference else ""
+    if "what" in difference:
+        head = difference["what"]
+    else:
+        texts = difference.get("texts", {})
+        said = {
+            name: f"{difference[name]}" + (f" ({texts[name]!r})" if texts.get(name) else "")
+            for name in ("packed", "expected")
+        }
+        head = f"{difference['field']}[{difference['place']}] is {said['packed']}, expected {said['expected']}"
+    lines = [f"{files}{item}: {head}" if files and not head.startswith(tuple(named)) else head]
+    if source := difference.get("source"):
+        lines.append(f"  from {source['shard']}: record {source['record']}, token {source['token']} of its document")
+    return lines

@@ -1,0 +1,1 @@
+"""`gristmill inspect`: what files hold, and where a row comes from."""

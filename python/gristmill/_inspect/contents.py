@@ -1,0 +1,341 @@
+"""`gristmill inspect`: what a tokenizer, a shard, a saved state or packed files are."""
+
+import json
+import re
+import time
+import zlib
+from collections import Counter
+from glob import has_magic
+from pathlib import Path
+from typing import Any
+
+from gristmill._cli.options import TABLE, in_options
+from gristmill._core import CURSOR_FIELDS, Records
+from gristmill._files import overview
+from gristmill._shards import listing
+from gristmill._spec import fingerprints
+from gristmill._state import states
+from gristmill._state.checkpoint_files import read_merged
+from gristmill._tokenizer import diagnosis
+from gristmill._tokenizer.encoder import Encoder
+from gristmill._tokenizer.load import tokenizer_file
+from gristmill._util.local_files import is_gzip, open_inflated, utf8_path
+from gristmill._util.text import counted, format_columns, format_fields, shortened
+from gristmill.errors import MissingShardError, ShardError, StateError, TokenizerError
+
+# A shard's records are lines; a tokenizer or a state is one value, and none is larger than this.
+_LARGEST_VALUE = 2**28
+# What is read to tell them apart, and how much of it at once.
+_START = 2**20
+_PIECE = 2**12
+# Where shards may lie in a folder.
+_SHARDS = ("*.gz", "*.jsonl", "*/*.gz", "*/*.jsonl")
+_KEYS_SHOWN = 100
+_KEY_SHOWN = 80
+_DAMAGED = (EOFError, OSError, zlib.error)
+_HAS_STATE_KEY = re.compile(rb'"fingerprint":\s*"manifest=')
+_HAS_TOKENIZER_KEY = re.compile(rb'"(added_tokens|model)"\s*:\s*[\[{]')
+# As the `tokenizers` library writes them, and no record does.
+_WRITTEN_BY_TOKENIZERS = re.compile(rb'\{\s*"version"\s*:\s*"[0-9.]+"\s*,\s*"truncation"\s*:')
+
+
+def inspect(
+    path: Path,
+    *,
+    records: int = 1000,
+    max_document_bytes: int = TABLE["max_document_bytes"][1],
+    text: str | None = None,
+) -> dict[str, Any]:
+    """What is in a file.
+
+    Args:
+      path: a tokenizer.json or a folder with one, a shard, a state saved as JSON (gzipped or not), a checkpoint's
+        folder with those of all processes, or packed files.
+      records: how many records of a shard to look at.
+      max_document_bytes: longest accepted line of a shard, inflated.
+      text: something for a tokenizer to encode.
+
+    Returns:
+      A dict whose `kind` is "tokenizer", "shard", "state", "packed" or "megatron".
+
+    Raises:
+      GristmillError: there is no such file, or it is damaged.
+    """
+    if overview.is_packed(path):
+        return overview.inspect(path)
+    if path.is_dir() and any(path.glob("process_*-of-*.json")):
+        return _summary(path, read_merged(path))
+    folder, path = path, tokenizer_file(path)
+    if not path.is_file():
+        here = "not a file" if path.exists() else "no such file"
+        what = "nothing to explain in the folder" if folder.is_dir() else here
+        raise MissingShardError(f"{what}: {str(folder)!r}{_hint(folder)}")
+    if diagnosis.is_of_tokenizer(path.name):
+        Encoder.from_file(path)  # the error says what it is
+    value = _whole_value(path)
+    if value is not None and isinstance(model := value.get("model"), dict) and "vocab" in model:
+        return _tokenizer(path, value, text)
+    state = _as_state(path, value)
+    return _shard(path, records, max_document_bytes) if state is None else _summary(path, state)
+
+
+def _hint(path: Path) -> str:
+    """What may have been meant by a path that is no file."""
+    if path.is_dir():
+        found = next((shard for shape in _SHARDS for shard in sorted(path.glob(shape))), None)
+        one = f"; to look at a shard, name it, such as {str(found)!r}" if found else ""
+        return f": expected tokenizer.json, packed files or saved states in this folder{one}"
+    if not has_magic(str(path)):
+        return ""
+    shard = min(listing.matches(str(path)), default=None)
+    one = f", such as {shard!r}" if shard else ""
+    return f": a glob goes with --row alone; to look at a shard, name it{one}"
+
+
+def describe(found: dict[str, Any]) -> str:
+    """The result of `inspect` for people."""
+    describers = {"tokenizer": _describe_tokenizer, "shard": _describe_shard, "state": _describe_state}
+    return describers.get(found["kind"], overview.describe)(found)
+
+
+def saved_state(path: Path) -> states.State | None:
+    """The state in a file of any name, gzipped or not, or in a checkpoint's folder; None if another thing is there.
+
+    Raises:
+      StateError: it is damaged.
+    """
+    if path.is_dir():
+        return read_merged(path)
+    return _as_state(path, _whole_value(path)) if path.is_file() else None
+
+
+def _as_state(path: Path, value: dict[str, Any] | None) -> states.State | None:
+    if value is None or not {"fingerprint", "lanes"} <= value.keys():
+        return None
+    try:
+        return states.check(value)
+    except StateError as error:
+        raise StateError(f"{path}: {error}") from None
+
+
+def _whole_value(path: Path) -> dict[str, Any] | None:
+    """The file as one JSON object, if it is one."""
+    start, seen = b"", 0
+    try:
+        with open_inflated(path) as file:
+            # What is there at once: of one that is cut off, what lies before is known.
+            while seen < _START and (piece := file.read1(_PIECE)):
+                start, seen = (start + piece).lstrip(), seen + len(piece)
+            if start[:1] != b"{" or _is_record(start):
+                return None
+            value = json.loads(start + file.read(_LARGEST_VALUE))
+    except PermissionError:
+        raise
+    except (*_DAMAGED, ValueError, RecursionError) as error:
+        if _HAS_STATE_KEY.search(start):
+            raise StateError(
+                f"{path} is no saved state: it begins as one, and cannot be read to its end: {error}; use another one"
+            ) from None
+        if _WRITTEN_BY_TOKENIZERS.match(start):
+            raise TokenizerError(
+                f"{path} is no tokenizer: it starts as one, and cannot be read to its end: {error}; fetch it again"
+            ) from None
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _is_record(start: bytes) -> bool:
+    """Whether the first line is a JSON object with more after it: then the file holds records."""
+    line, _, rest = start.partition(b"\n")
+    if not rest.strip():
+        # A first line that goes on is a long record, if it does not begin as one of the values.
+        return len(start) >= _START and not (_HAS_STATE_KEY.search(start) or _HAS_TOKENIZER_KEY.search(start))
+    try:
+        json.loads(line, parse_int=float)
+    except ValueError:
+        return False
+    except RecursionError:
+        return True  # Neither a tokenizer nor a state is so deep.
+    return True
+
+
+def _tokenizer(path: Path, value: dict[str, Any], text: str | None) -> dict[str, Any]:
+    began = time.perf_counter()
+    encoder = Encoder.from_file(path)
+    load_seconds = time.perf_counter() - began
+    found: dict[str, Any] = {
+        "kind": "tokenizer",
+        "path": str(path),
+        "model": encoder._core.model,
+        "vocab_size": encoder.vocab_size,
+        "merges": len(value["model"].get("merges") or []),
+        "added_tokens": len(value.get("added_tokens") or []),
+        "normalizer": _parts(value.get("normalizer"), "normalizers"),
+        "pre_tokenizer": _parts(value.get("pre_tokenizer"), "pretokenizers"),
+        "eos": _token(encoder, encoder.eos_id),
+        "bos": _token(encoder, encoder.bos_id),
+        "engine": encoder.engine,
+        "engine_reason": encoder.engine_reason,
+        "load_seconds": load_seconds,
+        "memory": encoder.memory,
+        "fingerprint": encoder.fingerprint,
+    }
+    if text is not None:
+        ids = encoder.encode(text).tolist()
+        found["encoded"] = [
+            {"id": token_id, "token": encoder.id_to_token(token_id), "text": encoder.decode([token_id])}
+            for token_id in ids
+        ]
+    return found
+
+
+def _parts(value: dict[str, Any] | None, list_name: str) -> list[str]:
+    if not value:
+        return []
+    return [part["type"] for part in value.get(list_name, [value])]
+
+
+def _token(encoder: Encoder, token_id: int | None) -> dict[str, Any] | None:
+    return None if token_id is None else {"id": token_id, "token": encoder.id_to_token(token_id)}
+
+
+def _describe_tokenizer(found: dict[str, Any]) -> str:
+    def token(name: str) -> str:
+        return f"{found[name]['token']!r} = {found[name]['id']}" if found[name] else "not named beside it"
+
+    pairs: list[tuple[str, object]] = [
+        ("tokenizer", found["path"]),
+        ("model", f"{found['model']}, {counted(found['vocab_size'], 'token')}, {counted(found['merges'], 'merge')}"),
+        ("added tokens", found["added_tokens"]),
+        ("normalizer", ", ".join(found["normalizer"]) or "none"),
+        ("pre-tokenizer", ", ".join(found["pre_tokenizer"]) or "none"),
+        ("eos", token("eos")),
+        ("bos", token("bos")),
+        ("engine", f"{found['engine']}: {found['engine_reason']}"),
+        ("loaded in", f"{found['load_seconds'] * 1e3:.0f} ms"),
+        ("memory", _describe_memory(found)),
+        ("fingerprint", found["fingerprint"]),
+    ]
+    if "encoded" in found:
+        pairs.append(("encoded", " ".join(f"{part['text']!r}={part['id']}" for part in found["encoded"])))
+    return format_fields(pairs)
+
+
+def _describe_memory(found: dict[str, Any]) -> str:
+    if found["engine"] != "fast":
+        return "that of the tokenizers library"
+    megabytes = {name: f"{count / 1e6:.1f} MB" for name, count in found["memory"].items()}
+    return (
+        f"{megabytes['shared']}, and for each thread {megabytes['thread']} growing to at most "
+        f"{megabytes['thread_bound']} (cache_bytes)"
+    )
+
+
+def _shard(path: Path, records: int, max_document_bytes: int) -> dict[str, Any]:
+    kinds: dict[str, Counter[str]] = {}
+    characters: Counter[str] = Counter()
+    size = path.stat().st_size
+    reader = Records(utf8_path(str(path)), size, max_document_bytes)
+    seen = 0
+    while seen < records and (members := _next(reader, seen)) is not None:
+        # Of equal keys the last one counts.
+        for key, (kind, length) in {key: (kind, length) for key, kind, length in members}.items():
+            kinds.setdefault(key, Counter())[kind] += 1
+            characters[key] += length
+        seen += 1
+    lines, inflated = reader.position()
+    return {
+        "kind": "shard",
+        "path": str(path),
+        "bytes": size,
+        "compression": "gzip" if is_gzip(path) else "none",
+        "records_read": seen,
+        "blank_lines": lines - seen,
+        "inflated_bytes_read": inflated,
+        "whole_file_read": _is_at_end(reader),
+        "keys": {
+            key: {"types": dict(types), "characters": characters[key]}
+            for key, types in sorted(kinds.items(), key=lambda item: -characters[item[0]])
+        },
+    }
+
+
+def _next(reader: Records, seen: int) -> "list[tuple[str, str, int]] | None":
+    """The next record's members; None at the end. What is wrong with the first may be that the file is no shard."""
+    try:
+        return reader.next()
+    except ShardError as error:
+        reason = in_options(error.reason, ["max_document_bytes"])
+        if not seen:
+            reason += "; it was taken for a shard, since it is no tokenizer, saved state or packed file"
+        raise ShardError(error.shard, error.record, error.byte, reason) from None
+
+
+def _is_at_end(reader: Records) -> bool:
+    try:
+        return reader.next() is None
+    except ShardError:
+        return False  # of a record that nobody asked for
+
+
+def _describe_shard(found: dict[str, Any]) -> str:
+    read = "all" if found["whole_file_read"] else "the first"
+    inflated = counted(found["inflated_bytes_read"], "byte")
+    pairs: list[tuple[str, object]] = [
+        ("shard", found["path"]),
+        ("size", f"{counted(found['bytes'], 'byte')}, compression {found['compression']}"),
+        ("looked at", f"{read} {counted(found['records_read'], 'record')}, {inflated} inflated"),
+    ]
+    summary = format_fields(pairs)
+    if not found["keys"]:
+        return summary
+    rows = [("key", "in records", "types", "characters a record")]
+    for key, seen in list(found["keys"].items())[:_KEYS_SHOWN]:
+        count = sum(seen["types"].values())
+        # It may be anything, and hold what moves a terminal's cursor.
+        shown = key if key.isprintable() else repr(key)
+        if len(shown) > _KEY_SHOWN:
+            shown = shown[:_KEY_SHOWN] + "..."
+        rows.append((shown, f"{count:,}", ", ".join(seen["types"]), f"{seen['characters'] / count:,.0f}"))
+    if len(found["keys"]) > _KEYS_SHOWN:
+        rows.append((f"and {len(found['keys']) - _KEYS_SHOWN:,} more", "", "", ""))
+    described = f"{summary}\n\n{format_columns(rows, right=(1, 3))}"
+    # They are in the order of how much text they hold.
+    longest = next((key for key, seen in found["keys"].items() if "string" in seen["types"]), None)
+    if longest is None:
+        return described
+    return f"{described}\n\nThe most text is under text_field={shortened(longest)}."
+
+
+def _summary(path: Path, state: states.State) -> dict[str, Any]:
+    cursors = {
+        lane: states.numbers(cursor) for lane, cursor in sorted(state["lanes"].items(), key=lambda item: int(item[0]))
+    }
+    totals = CURSOR_FIELDS[CURSOR_FIELDS.index("records") :]
+    return {
+        "kind": "state",
+        "path": str(path),
+        "version": state["version"],
+        "step": state["step"],
+        "row": state["row"],
+        "stream": fingerprints.parse(state["fingerprint"]),
+        "lanes": cursors,
+        "counts_records_by_window": states.has_windows(state),
+        "totals": {name: sum(cursor[name] for cursor in cursors.values()) for name in totals},
+    }
+
+
+def _describe_state(found: dict[str, Any]) -> str:
+    row = f" and {counted(found['row'], 'row')} of the next" if found["row"] else ""
+    place = f"after step {found['step']:,}{row}"
+    summary = format_fields([("state", f"{found['path']} (version {found['version']})"), ("place", place)])
+    totals = format_fields((f"  {name}", f"{count:,}") for name, count in found["totals"].items())
+    stream = format_fields((f"  {name}", value) for name, value in found["stream"].items())
+    names = ["epoch", "shard", "record", "byte", "delivered", "offset", "documents", "tokens"]
+    rows = [["lane", *names]]
+    rows += [[lane, *(f"{cursor[name]:,}" for name in names)] for lane, cursor in found["lanes"].items()]
+    lanes = format_columns(rows, right=range(len(rows[0])))
+    so_far = "So far"
+    if found["counts_records_by_window"]:
+        so_far += " (records, quarantined and lost_shards: up to the window of documents that each lane is in)"
+    return f"{summary}\n\n{so_far}\n{totals}\n\nOf the stream\n{stream}\n\nEach lane's place\n{lanes}"

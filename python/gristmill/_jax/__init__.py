@@ -1,0 +1,1 @@
+"""Global JAX batches on any number of processes, and checkpoints."""

@@ -1,1 +1,0 @@
-"""`gristmill pack` and `gristmill verify`: packed rows in files, and whether they are what their source says."""

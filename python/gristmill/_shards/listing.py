@@ -1,0 +1,89 @@
+"""Globs as `glob.glob(..., recursive=True)` reads them, which leaves out no folder in silence.
+
+    data/*/[ab]*.gz    data  ──> the folders in it  ──> the names in each that match
+    data/**/en.gz      data/ ──> the folders below it, of any depth  ──> those that hold the name
+
+Python's leaves out what lies in a folder that it may not list or that a disk cannot read.
+"""
+
+import errno
+import fnmatch
+import os
+from collections.abc import Iterator
+from glob import has_magic
+
+from gristmill.errors import MissingShardError
+
+# What says that there is nothing of that name: that matches nothing, as links that go in circles do.
+NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
+
+
+def matches(pattern: str, *, folders: bool = False) -> Iterator[str]:
+    """Paths that match a pattern, in any order; one may come twice.
+
+    Args:
+      pattern: of a path; without `*`, `?` and `[` it matches that path, if something is there.
+      folders: leave out what is no folder where that is known without a further look.
+
+    Raises:
+      MissingShardError: a folder cannot be looked into.
+    """
+    above, name = os.path.split(pattern)
+    if not has_magic(pattern):
+        yield from _named(pattern)
+        return
+    for folder in matches(above, folders=True) if has_magic(above) else [above]:
+        if name == "**":
+            yield os.path.join(folder, "")
+            yield from _below(folder, folders=folders)
+        elif has_magic(name):
+            hidden = name.startswith(".")
+            names = [entry.name for entry in _entries(folder, folders=folders) if hidden or entry.name[0] != "."]
+            yield from (os.path.join(folder, found) for found in fnmatch.filter(names, name))
+        else:
+            yield from _named(os.path.join(folder, name))
+
+
+def _below(folder: str, *, folders: bool, above: tuple[str, ...] = ()) -> Iterator[str]:
+    above = (*above, os.path.realpath(folder or os.curdir))
+    for entry in _entries(folder, folders=folders):
+        if entry.name[0] != ".":
+            path = os.path.join(folder, entry.name)
+            yield path
+            # A link back up gives what is there other names, and two of them without end.
+            if _is_folder(entry) and os.path.realpath(path) not in above:
+                yield from _below(path, folders=folders, above=above)
+
+
+def _entries(folder: str, *, folders: bool) -> list["os.DirEntry[str]"]:
+    try:
+        with os.scandir(folder or os.curdir) as entries:
+            return [entry for entry in entries if not folders or _is_folder(entry)]
+    except (OSError, ValueError) as error:
+        _check_nothing_there(folder or os.curdir, error)
+        return []
+
+
+def _is_folder(entry: "os.DirEntry[str]") -> bool:
+    try:
+        return entry.is_dir()
+    except OSError as error:
+        _check_nothing_there(entry.path, error)
+        return False
+
+
+def _named(path: str) -> list[str]:
+    try:
+        os.lstat(path)
+    except (OSError, ValueError) as error:
+        _check_nothing_there(path, error)
+        return []
+    return [path]
+
+
+def _check_nothing_there(path: str, error: OSError | ValueError) -> None:
+    """Checks that looking failed because nothing has that name; no name has a NUL, which is the ValueError."""
+    if isinstance(error, OSError) and error.errno not in NOTHING_THERE:
+        raise MissingShardError(
+            f"cannot look for shards at {path!r}: {error.strerror}; mend that, or leave it out of the paths and globs"
+        ) from error

@@ -1,0 +1,207 @@
+"""The list of shards that a dataset reads."""
+
+import functools
+import glob
+import hashlib
+import itertools
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from gristmill._shards import listing
+from gristmill._util.checks import integer, items, wrong_type
+from gristmill._util.local_files import Pathish, utf8_path, working_folder
+from gristmill._util.text import counted, shortened
+from gristmill.errors import ArgumentError, MissingShardError
+
+_LARGEST_SIZE = 2**63 - 1
+_FOLDER = "a folder"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Shards, sorted bytewise by absolute path, with their sizes on disk.
+
+    A manifest is part of what defines a stream of batches: keep one (it pickles, and `paths` and `sizes`
+    are plain tuples) to be certain that a later run reads the same files.
+
+    Attributes:
+      paths: path of each shard.
+      sizes: size of each shard in bytes, as stored (compressed).
+      folder: what relative paths start from: the working folder when the manifest was made. Part of what makes two
+        manifests equal; empty if there are no relative paths.
+      fingerprint: hash of the paths below their common folder and the sizes: the same wherever the folder lies.
+
+    Raises:
+      ArgumentError: there is no path, or not one size for each; a path is listed twice, or has no spelling in UTF-8;
+        or a size is negative.
+      ArgumentTypeError: `paths` are no strings, or `sizes` no integers.
+    """
+
+    paths: tuple[str, ...]
+    sizes: tuple[int, ...]
+    folder: str = field(init=False, repr=False)
+    fingerprint: str = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.paths, (str, bytes)):
+            raise wrong_type("paths", self.paths, "a list of paths", "; for a glob or a path: Manifest.find")
+        object.__setattr__(self, "paths", tuple(items("paths", self.paths, "a list of paths")))
+        object.__setattr__(self, "sizes", tuple(items("sizes", self.sizes, "a list of sizes in bytes")))
+        if len(self.paths) != len(self.sizes):
+            paths, sizes = counted(len(self.paths), "path"), counted(len(self.sizes), "size")
+            raise ArgumentError(f"a manifest of {paths} has {sizes}")
+        if not self.paths:
+            raise ArgumentError("a manifest needs at least one shard")
+        for path, size in zip(self.paths, self.sizes, strict=True):
+            _check_name(path)
+            integer(f"the size of {path!r}", size, 0, _LARGEST_SIZE)
+        object.__setattr__(self, "folder", "" if all(map(os.path.isabs, self.paths)) else _working_folder())
+        # The order does not depend on how the paths are spelled. Links are followed nowhere: two names of one file may
+        # be meant.
+        absolute = [os.path.normpath(os.path.join(self.folder, path)) for path in self.paths]
+        order = sorted(range(len(self.paths)), key=lambda i: os.fsencode(absolute[i]))
+        for before, after in itertools.pairwise(order):
+            if absolute[before] == absolute[after]:
+                raise ArgumentError(f"shard {self.paths[after]!r} is listed twice: name each file once")
+        object.__setattr__(self, "paths", tuple(self.paths[i] for i in order))
+        object.__setattr__(self, "sizes", tuple(int(self.sizes[i]) for i in order))
+        digest = hashlib.sha256()
+        below = below_common_folder(absolute[i] for i in order)
+        for path, size in zip(below, self.sizes, strict=True):
+            digest.update(os.fsencode(path) + b"\0" + str(size).encode() + b"\0")
+        object.__setattr__(self, "fingerprint", digest.hexdigest()[:16])
+
+    @classmethod
+    def find(cls, shards: "Pathish | Iterable[Pathish] | Manifest") -> "Manifest":
+        """The manifest of a glob, a path, or several of either.
+
+        A name that exists is taken as it is; any other is a glob, in which `**` matches folders of any
+        depth. A shard that several of them match, or one over links to its folder, is listed once, as the first of
+        them spells it; a link to a file is a file of its own.
+
+        Raises:
+          MissingShardError: a path does not exist, a glob matches no file, or a folder that it leads through cannot be
+            read.
+          ArgumentTypeError: `shards` is none of these.
+        """
+        if isinstance(shards, Manifest):
+            return shards
+        if isinstance(shards, (str, bytes, os.PathLike)):
+            shards = [shards]
+        expected = "a glob, a path, a list of either, or a Manifest"
+        if hasattr(shards, "read") or isinstance(shards, Mapping):  # lists of lines, and of keys
+            raise wrong_type("shards", shards, expected)
+        patterns = items("shards", shards, expected)
+        if not patterns:
+            raise ArgumentError("shards=[]: expected at least one path or glob")
+        spelled: dict[str, tuple[str, int]] = {}
+        missing: list[MissingShardError] = []
+        real_folder = functools.cache(os.path.realpath)  # of many shards there are few
+        for pattern in patterns:
+            try:
+                found = _matches(pattern)
+            except MissingShardError as error:
+                missing.append(error)
+                continue
+            # In one pattern only a folder's link gives a file several names, and the shortest without it.
+            for path, size in sorted(found, key=lambda match: (match[0].count(os.sep), match)):
+                _check_name(path)  # before the message of another error has to spell it
+                folder, name = os.path.split(path)
+                spelled.setdefault(os.path.join(real_folder(folder), name), (path, size))
+        if missing:
+            others = f"; and {len(missing) - 1} more of the {len(patterns)} given" if len(missing) > 1 else ""
+            raise MissingShardError(f"{missing[0]}{others}")
+        paths, sizes = zip(*spelled.values(), strict=True)
+        return cls(paths, sizes)
+
+    def __iter__(self) -> Iterator[tuple[str, int]]:
+        return zip(self.paths, self.sizes, strict=True)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __repr__(self) -> str:
+        return f"<Manifest of {counted(len(self), 'shard')}, {counted(sum(self.sizes), 'byte')}, {self.fingerprint}>"
+
+
+def sizes_by_path(manifest: Manifest) -> dict[str, int]:
+    """The size of each shard by its path from the root."""
+    return {os.path.normpath(os.path.join(manifest.folder, path)): size for path, size in manifest}
+
+
+def below_common_folder(paths: Iterable[str]) -> list[str]:
+    """Paths from the root, from the folder on in which all of them lie."""
+    # Not relpath, which takes seconds for a hundred thousand paths.
+    paths = list(paths)
+    start = len(os.path.commonpath([os.path.dirname(path) for path in paths]).rstrip(os.sep)) + 1
+    return [path[start:] for path in paths]
+
+
+def _matches(pattern: object) -> list[tuple[str, int]]:
+    """The shards that a path or glob means, and their sizes in bytes; on a network file system each look counts."""
+    if not isinstance(pattern, (str, os.PathLike)):
+        raise wrong_type("shards", pattern, "paths and globs")
+    name = os.fspath(pattern)
+    if not isinstance(name, str):
+        raise wrong_type("shards", pattern, "paths and globs as strings")
+    _check_name(name)
+    size, what = _look(name)
+    if size is not None:
+        return [(name, size)]
+    if what == _FOLDER:
+        raise MissingShardError(
+            f"{name!r} is a folder: name its shards, for example {os.path.join(name, '*.json.gz')!r}"
+        )
+    if os.path.lexists(name):
+        raise MissingShardError(f"{name!r} is {what}: a shard is a regular file, or a link to one")
+    matches = []
+    for path in filter(os.path.basename, [*listing.matches(name)]):  # what cannot be listed is said first
+        size, what = _look(path)
+        if size is not None:
+            matches.append((path, size))
+        elif what != _FOLDER:
+            raise MissingShardError(
+                f"{path!r}, which matches {name!r}, is {what}: mend or remove it, or name the shards so that it is not "
+                "among them"
+            )
+    if matches:
+        return matches
+    what = "no file matches the glob" if glob.has_magic(name) else "no such file:"
+    raise MissingShardError(f"{what} {name!r} (working folder: {working_folder()}){_hint(name)}")
+
+
+def _look(path: str) -> tuple[int | None, str]:
+    """The size in bytes of a regular file, or None and what else is there."""
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        is_gone = error.errno in listing.NOTHING_THERE
+        return None, "a link that leads to no file" if is_gone else f"out of reach ({error.strerror})"
+    if stat.S_ISREG(found.st_mode):
+        return found.st_size, "a file"
+    return None, _FOLDER if stat.S_ISDIR(found.st_mode) else "a pipe, a socket or a device"
+
+
+def _working_folder() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        raise MissingShardError("the working folder was removed, from which relative paths start") from None
+
+
+def _hint(name: str) -> str:
+    if "://" in name:
+        return "; shards are local files: mount the bucket, or fetch them"
+    if glob.has_magic(folder := os.path.dirname(name)) and os.path.isdir(folder):
+        return f"; the folder {folder!r} is there: glob.escape writes its name for a glob"
+    return "; ~ is taken as it is: use os.path.expanduser" if name.startswith("~") else ""
+
+
+def _check_name(path: object) -> None:
+    if not isinstance(path, str):
+        raise wrong_type("shards", path, "paths as strings")
+    if "\0" in path:
+        raise ArgumentError(f"shards={shortened(path)}: expected paths and globs without NUL, which no name has")
+    utf8_path(path)

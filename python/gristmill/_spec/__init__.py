@@ -1,0 +1,1 @@
+"""What defines a stream: its arguments, lanes and fingerprint."""

@@ -1,0 +1,62 @@
+"""How many lanes a stream has, and which of them a host gives."""
+
+from collections.abc import Iterable
+
+from gristmill._util import checks
+from gristmill._util.text import format_numbers
+from gristmill.errors import ArgumentError
+
+# More lanes than this cost memory and bring nothing on the machines that most runs have; larger runs say so.
+_LARGEST_DEFAULT = 64
+_LARGEST = 2**32
+
+
+def lane_count(lanes: int | None, batch_size: int | None, shards: int) -> int:
+    """The number of lanes: the one asked for, or the default.
+
+    The default is the largest power of two that divides `batch_size` and is at most `shards` and 64. It never
+    depends on the machine.
+
+    Raises:
+      ArgumentError: there are fewer shards than lanes, or the lanes do not divide the batch.
+    """
+    if lanes is None:
+        default = 1
+        while 2 * default <= min(shards, _LARGEST_DEFAULT) and (batch_size or 0) % (2 * default) == 0:
+            default *= 2
+        return default
+    lanes = checks.integer("lanes", lanes, 1, _LARGEST, ", or None")
+    if lanes > shards:
+        raise ArgumentError(
+            f"lanes={lanes}: expected at most {shards}, as many as there are shards: a lane needs at least one; "
+            f"{_advice(n for n in range(1, shards + 1) if (batch_size or 0) % n == 0)}"
+        )
+    if batch_size is not None and batch_size % lanes:
+        raise ArgumentError(
+            f"lanes={lanes}: each lane gives the same number of rows of a batch, so lanes must divide "
+            f"batch_size={batch_size}; "
+            f"{_advice(n for n in range(1, shards + 1) if batch_size % n == 0)}"
+        )
+    return lanes
+
+
+def lanes_of_host(lanes: int, shard_index: int, shard_count: int) -> list[int]:
+    """The lanes of host `shard_index` of `shard_count`.
+
+    Raises:
+      ArgumentError: the hosts do not divide the lanes, or there is no such host.
+    """
+    shard_count = checks.integer("shard_count", shard_count, 1, _LARGEST)
+    shard_index = checks.integer("shard_index", shard_index, 0, shard_count - 1)
+    if lanes % shard_count:
+        raise ArgumentError(
+            f"shard_count={shard_count}: a host gives whole lanes, so it must divide lanes={lanes}; "
+            f"{_advice(n for n in range(1, lanes + 1) if lanes % n == 0)}"
+        )
+    own = lanes // shard_count
+    return list(range(shard_index * own, (shard_index + 1) * own))
+
+
+def _advice(allowed: Iterable[int]) -> str:
+    first, *others = allowed
+    return f"use one of {format_numbers([first, *others])}" if others else f"use {first}"

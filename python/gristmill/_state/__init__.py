@@ -1,0 +1,1 @@
+"""Saved states: their form, how they join, and the files of a checkpoint."""

@@ -1,0 +1,71 @@
+"""States in a checkpoint's folder: one file for each process that saved, joined when they are read.
+
+The files are named and written as Grain's own checkpointing does it (`process_0-of-4.json`), so that either can
+read what the other has written; only here the number of processes may change in between.
+"""
+
+import asyncio
+import itertools
+import json
+import re
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from gristmill._state.states import State, check, merged
+from gristmill.errors import StateError
+
+_READERS = 16
+_NAME = re.compile(r"process_(\d+)-of-([1-9]\d*)\.json")
+
+
+def file_name(process: int, processes: int) -> str:
+    """The name of the file that a process writes."""
+    return f"process_{process}-of-{processes}.json"
+
+
+def read_merged(folder: Any) -> State:
+    """The states of all processes that saved into `folder` (an `etils.epath.Path`), as one.
+
+    Raises:
+      StateError: files are missing, come from different savings, or hold no states that belong together.
+    """
+    found = {path.name: path for path in folder.iterdir() if _NAME.fullmatch(path.name)}
+    counts = {int(name.rsplit("-", 1)[1].removesuffix(".json")) for name in found}
+    if len(counts) != 1:
+        raise StateError(
+            f"{folder}: expected the states of one saving, process_0-of-N.json and so on, got "
+            + (", ".join(sorted(found)) or "none")
+        )
+    (count,) = counts
+    missing = (name for process in range(count) if (name := file_name(process, count)) not in found)
+    # Not all of them: a stray name may promise any number.
+    if named := list(itertools.islice(missing, 4)):
+        raise StateError(
+            f"{folder}: {', '.join(named)} {'is' if len(named) == 1 else 'are'} missing of the {count} states "
+            "saved: the saving was not finished, or the folder is not shared by all hosts"
+        )
+    # Together: on a shared file system each takes its time, and a thousand hosts each read all of them.
+    with ThreadPoolExecutor(_READERS) as readers:
+        states = list(readers.map(_read, (found[file_name(process, count)] for process in range(count))))
+    # A single state may also have been saved between the rows of a step.
+    return merged(states, str(folder)) if count > 1 else states[0]
+
+
+class LoadsAnyProcessCount:
+    """For `grain.DatasetIterator`s: Orbax's own interface for them, whatever the number of processes was."""
+
+    async def load(self, directory: Any) -> Any:
+        """Reads and joins the states of all processes; called by Orbax's `load_checkpointables`."""
+
+        async def load() -> None:
+            state = await asyncio.to_thread(read_merged, directory)
+            self.set_state(state)  # type: ignore[attr-defined]
+
+        return load()
+
+
+def _read(path: Any) -> State:
+    try:
+        return check(json.loads(path.read_text()))
+    except (ValueError, RecursionError) as error:
+        raise StateError(f"{path}: not a saved state: {error}") from error

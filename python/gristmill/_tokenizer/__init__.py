@@ -1,0 +1,1 @@
+"""`Encoder`: where a tokenizer comes from, and what it gives."""

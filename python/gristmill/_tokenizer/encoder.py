@@ -1,0 +1,408 @@
+"""`Encoder`: a tokenizer that gives the ids of Hugging Face `tokenizers`."""
+
+import hashlib
+import os
+from collections.abc import Sequence
+from typing import Any, Literal, Self, TypeAlias, TypedDict, Unpack
+
+import numpy as np
+import numpy.typing as npt
+
+from gristmill import _core
+from gristmill._tokenizer import diagnosis, load, special_tokens
+from gristmill._util import checks
+from gristmill._util.local_files import Pathish
+from gristmill._util.text import shortened
+from gristmill.errors import ArgumentError, ArgumentTypeError, TokenizerError
+
+Ids: TypeAlias = "npt.NDArray[np.int32]"
+SpecialTokensInText: TypeAlias = Literal["id", "text"]
+
+_LARGEST_ID = 2**32 - 1
+_LARGEST_CACHE = 2**40
+# Encoded into the fingerprint: a changed engine or Unicode table shows here, though the file is the same.
+_PROBE = (
+    "The quick brown fox's 1234567 jumps!\n\n  naïve Ünïcödé\t日本語のテキスト 한국어 हिन्दी "
+    "العربية ﬁ Å \u00a0\u3000\u200b <s> </s> 🧑‍🚀\r\n\u0085end"
+)
+
+
+class EncoderOptions(TypedDict, total=False):
+    """The options that every way to make an `Encoder` takes."""
+
+    eos_token: str | None
+    bos_token: str | None
+    special_tokens_in_text: SpecialTokensInText
+    engine: Literal["auto", "reference"]
+    cache_bytes: int
+
+
+class Encoder:
+    """A tokenizer, made from a tokenizer.json.
+
+    It gives exactly the ids of the pinned version of `tokenizers` for
+    `encode(text, add_special_tokens=False)` with truncation and padding off. It may be used from any
+    number of threads, pickles as the bytes of its file, and copies share it.
+
+    Args:
+      json_bytes: the bytes of a tokenizer.json, gzipped or not. Files are read by `from_file` and
+        `from_pretrained`, which take the same options.
+      eos_token: the token that ends a document. None: the one that a file beside tokenizer.json names.
+      bos_token: the token that begins a document. None: likewise.
+      special_tokens_in_text: what a special token that is spelled out in a text, such as `</s>` in a web
+        page, becomes: `"id"`, its id, as in the reference; or `"text"`, the ids of its characters.
+      engine: `"auto"`, or `"reference"` to have the `tokenizers` library whatever the file.
+      cache_bytes: about how far the cache of each thread may grow.
+
+    Attributes:
+      eos_id: id of the token that ends a document, if an option or a file beside tokenizer.json names one, else None.
+      bos_id: id of the token that begins a document, likewise.
+      fingerprint: hash of tokenizer.json, of `special_tokens_in_text`, of the version of `tokenizers`, and of the ids
+        of a probe text, if it can be encoded.
+
+    Raises:
+      TokenizerError: the `tokenizers` library cannot load the file.
+      ArgumentError: an option's value is not allowed, or the vocabulary lacks the EOS or BOS token it names.
+      ArgumentTypeError: `json_bytes` are no bytes, or an option is of the wrong type.
+    """
+
+    def __init__(
+        self,
+        json_bytes: bytes,
+        *,
+        eos_token: str | None = None,
+        bos_token: str | None = None,
+        special_tokens_in_text: SpecialTokensInText = "id",
+        engine: Literal["auto", "reference"] = "auto",
+        cache_bytes: int = 2**26,
+    ) -> None:
+        if not isinstance(json_bytes, (bytes, bytearray, memoryview)):
+            if isinstance(json_bytes, str) and json_bytes.lstrip().startswith("{"):
+                hint = "; for those of a string: .encode()"
+            else:
+                hint = "; for a path: gm.Encoder.from_file(...)" if isinstance(json_bytes, (str, os.PathLike)) else ""
+            raise load.wrong_tokenizer("json_bytes", json_bytes, "the bytes of a tokenizer.json", hint)
+        json_bytes = load.inflate(bytes(json_bytes))
+        self._settings: dict[str, Any] = {
+            "eos_token": eos_token,
+            "bos_token": bos_token,
+            "special_tokens_in_text": checks.choice("special_tokens_in_text", special_tokens_in_text, ["id", "text"]),
+            "engine": checks.choice("engine", engine, ["auto", "reference"]),
+            "cache_bytes": checks.integer("cache_bytes", cache_bytes, 0, _LARGEST_CACHE),
+        }
+        try:
+            self._core = _make_core(json_bytes, self._settings)
+        except TokenizerError as error:
+            raise TokenizerError(f"{error}{diagnosis.of_bytes(json_bytes, str(error))}") from None
+        self.eos_id, self.bos_id = (
+            None if token is None else self._id_of(name, checks.text(name, token))
+            for name, token in (("eos_token", eos_token), ("bos_token", bos_token))
+        )
+        # Of "eos" and "bos": the tokens that files beside tokenizer.json name and the vocabulary lacks.
+        self._unknown: dict[str, str] = {}
+        self.fingerprint = self._hash()
+
+    @classmethod
+    def from_bytes(cls, json_bytes: bytes, **options: Unpack[EncoderOptions]) -> Self:
+        """The encoder of a tokenizer.json's bytes, gzipped or not.
+
+        Args:
+          json_bytes: the bytes.
+          options: see the class.
+
+        Raises:
+          TokenizerError: the `tokenizers` library cannot load them.
+          ArgumentTypeError: `json_bytes` are no bytes.
+        """
+        return cls(json_bytes, **options)
+
+    @classmethod
+    def from_file(cls, path: Pathish, **options: Unpack[EncoderOptions]) -> Self:
+        """The encoder of a tokenizer.json, gzipped or not, or of the one in a folder.
+
+        Unless options name them, `eos_id` and `bos_id` come from the tokenizer_config.json or special_tokens_map.json
+        in its folder.
+
+        Args:
+          path: the file, or a folder that holds a tokenizer.json.
+          options: see the class.
+
+        Raises:
+          MissingTokenizerError: there is no such file.
+          TokenizerError: it or a file beside it cannot be read, or the `tokenizers` library cannot load it.
+          ArgumentTypeError: `path` is no path.
+        """
+        path, json_bytes = load.read_tokenizer(checks.path("path", path))
+        try:
+            encoder = cls(json_bytes, **options)
+        except TokenizerError as error:
+            raise TokenizerError(f"{path}: {error}") from None
+        if encoder.eos_id is None or encoder.bos_id is None:
+            encoder._take_special_tokens(special_tokens.from_sibling_files(path))
+        return encoder
+
+    @classmethod
+    def from_pretrained(cls, name: Pathish, *, revision: str = "main", **options: Unpack[EncoderOptions]) -> Self:
+        """The encoder of a local folder, or of a model on the Hugging Face hub.
+
+        Args:
+          name: a folder that holds a tokenizer.json, such a file, or a hub name such as `"org/model"`.
+          revision: branch, tag or commit on the hub.
+          options: see the class.
+
+        Raises:
+          MissingTokenizerError: there is no such folder, or no tokenizer.json in it.
+          TokenizerError: a file cannot be got or read, or the `tokenizers` library cannot load it.
+          MissingExtraError: `huggingface_hub` is needed and not installed (`pip install 'gristmill[hf]'`).
+        """
+        name = checks.path("name", name)
+        revision = checks.text("revision", revision)
+        return cls.from_file(load.find_pretrained(name, revision), **options)
+
+    def encode(self, text: str | bytes) -> Ids:
+        """The ids of `text`, a string or its UTF-8, int32 `[n]`, no special tokens added.
+
+        Raises:
+          ArgumentTypeError: `text` is neither a string nor bytes.
+          ArgumentError: it holds lone surrogates, which no UTF-8 can express, or bytes that are no UTF-8.
+          TokenizerError: the `tokenizers` library cannot encode it, for example because the vocabulary lacks a
+            character and the token for unknown ones.
+        """
+        try:
+            return self._core.encode(text)
+        except (TypeError, UnicodeError):
+            checks.assert_encodable("text", text)
+            raise
+
+    def encode_batch(
+        self, texts: Sequence[str | bytes], threads: int | None = None
+    ) -> "tuple[Ids, npt.NDArray[np.int64]]":
+        """The ids of many texts, on several threads. Signals are handled between texts: Ctrl-C ends the call.
+
+        Args:
+          texts: what to encode, strings or their UTF-8. Bytes are quicker where text is not ASCII: of a string
+            CPython makes the UTF-8 first, on one thread.
+          threads: how many threads to use; None: as many as this process has cores.
+
+        Returns:
+          The ids of all texts one after another, int32 `[n]`, and where each text's begin with the end at
+          last, int64 `[len(texts) + 1]`: text `i` has the ids `ids[offsets[i]:offsets[i + 1]]`.
+
+        Raises:
+          ArgumentTypeError: `texts` is no list of strings or bytes.
+          ArgumentError: a text holds lone surrogates or is no UTF-8, or `threads` is not allowed.
+          TokenizerError: the `tokenizers` library cannot encode a text; the message says which.
+          GristmillError: there are no more threads to be had.
+        """
+        if isinstance(texts, (str, bytes)):
+            raise checks.wrong_type("texts", texts, "a list of strings or bytes")
+        threads = checks.optional_integer("threads", threads, 1, 1024)
+        texts = checks.items("texts", texts, "a list of strings or bytes")
+        try:
+            return self._core.encode_batch(texts, threads or _core.usable_cores())
+        except (TypeError, UnicodeError):
+            for number, text in enumerate(texts):
+                checks.assert_encodable(f"texts[{number}]", text)
+            raise
+
+    def decode(self, ids: "npt.ArrayLike") -> str:
+        """The text of some ids, special tokens included. Ids outside the vocabulary are skipped.
+
+        Raises:
+          ArgumentTypeError: `ids` are no integers.
+          ArgumentError: one of them is negative, as labels may be, or larger than 32 bits.
+        """
+        try:
+            array = np.asarray(ids).reshape(-1)
+        except ValueError:
+            raise checks.wrong_type("ids", ids, "integers in lists of one length") from None
+        if not array.size:
+            return ""
+        if array.dtype.kind not in "iu":
+            raise ArgumentTypeError(f"ids: expected integers, got {array.dtype}")
+        wrong = np.flatnonzero((array < 0) | (array > _LARGEST_ID))
+        if wrong.size:
+            raise ArgumentError(f"ids[{wrong[0]}]={array[wrong[0]]}: expected ids from 0 to {_LARGEST_ID}")
+        return self._core.decode(array.astype(np.uint32))
+
+    def token_to_id(self, token: str) -> int | None:
+        """The id of a token as it is spelled in tokenizer.json, or None.
+
+        Raises:
+          ArgumentTypeError: `token` is no string.
+        """
+        try:
+            return self._core.token_to_id(token)
+        except UnicodeEncodeError:
+            return None  # no file can spell it
+        except TypeError:
+            raise checks.wrong_type("token", token, "a string") from None
+
+    def id_to_token(self, token_id: int) -> str | None:
+        """The spelling of an id in tokenizer.json, or None.
+
+        Raises:
+          ArgumentTypeError: `token_id` is no integer.
+          ArgumentError: it is negative, or larger than 32 bits.
+        """
+        return self._core.id_to_token(checks.integer("token_id", token_id, 0, _LARGEST_ID))
+
+    @property
+    def engine(self) -> str:
+        """`"fast"` or `"reference"`: which engine computes the ids. They are the same ids."""
+        return self._core.engine
+
+    @property
+    def engine_reason(self) -> str:
+        """One sentence: what was recognised in tokenizer.json, or what was not."""
+        return self._core.engine_reason
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """Bytes of the fast engine.
+
+        Returns:
+          `shared`: of the encoder itself, whatever the number of threads; `thread`: what each thread's cache begins
+          with; `thread_bound`: what it may grow to (`cache_bytes`). A thread's buffers come on top: a few
+          times its longest text, tens of times behind a normalizer that is the library's.
+        """
+        shared, thread, thread_bound = self._core.memory()
+        return {"shared": shared, "thread": thread, "thread_bound": thread_bound}
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of ids, added tokens included."""
+        return self._core.vocab_size
+
+    @property
+    def largest_id(self) -> int:
+        """The largest id, added tokens included.
+
+        An embedding needs `largest_id + 1` rows: ids may have holes, and then `vocab_size` is less, and JAX reads
+        another row without a word where an id is beyond the last.
+        """
+        return self._core.largest_id
+
+    def _hash(self) -> str:
+        digest = hashlib.sha256(self._core.json)
+        digest.update(self._settings["special_tokens_in_text"].encode())
+        digest.update(_core.TOKENIZERS_VERSION.encode())
+        # With dropout, or two added tokens that normalize alike, a text's ids differ from load to load.
+        if not (self._core.dropout or self._core.ambiguous_tokens):
+            try:
+                digest.update(self.encode(_PROBE).tobytes())
+            except TokenizerError:  # a vocabulary may lack the probe's characters
+                digest.update(b"no ids")
+        return digest.hexdigest()[:16]
+
+    def _id_of(self, name: str, token: str) -> int:
+        """The id of the token that the argument `name` spells.
+
+        Raises:
+          ArgumentError: there is no such token; the message lists candidates.
+        """
+        found = self.token_to_id(checks.valid_text(name, token))
+        if found is None:
+            raise self._no_such_token(f"{name}={shortened(token)}: the vocabulary has no such token")
+        return found
+
+    def _no_such_token(self, wrong: str) -> ArgumentError:
+        return ArgumentError(f"{wrong}. {special_tokens.describe(self._core.json)}")
+
+    def _take_special_tokens(self, named: dict[str, list[str]]) -> None:
+        """Takes the first token of each list that the vocabulary has, where no option has named one."""
+        for name, tokens in named.items():
+            option = f"{name}_token"
+            if self._settings[option] is not None or not tokens:
+                continue
+            known = [token for token in tokens if self.token_to_id(token) is not None]
+            if known:
+                self._settings[option] = known[0]
+                setattr(self, f"{name}_id", self.token_to_id(known[0]))
+            else:
+                self._unknown[name] = tokens[0]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_core": self._core.json}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _core=_make_core(state["_core"], state["_settings"]))
+        self.fingerprint = self._hash()  # another version of `tokenizers` may unpickle it than pickled it
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+    def __repr__(self) -> str:
+        return f"<Encoder of {self.vocab_size} tokens, {self.engine} engine, {self.fingerprint}>"
+
+
+def as_encoder(tokenizer: "Encoder | Pathish") -> Encoder:
+    """The encoder that `tokenizer=` means."""
+    if isinstance(tokenizer, Encoder):
+        return tokenizer
+    if isinstance(tokenizer, (str, os.PathLike)):
+        return Encoder.from_file(checks.path("tokenizer", tokenizer))
+    raise load.wrong_tokenizer("tokenizer", tokenizer, "the path of a tokenizer.json or an Encoder")
+
+
+def special_token_id(
+    encoder: Encoder, name: special_tokens.SpecialToken, given: "str | int | bool | None"
+) -> int | None:
+    """The id that `eos=` or `bos=` means.
+
+    Args:
+      encoder: whose vocabulary has it.
+      name: which of them.
+      given: a token, an id, False for none; None or True for the one named beside the tokenizer.
+
+    Raises:
+      ArgumentError: there is no such token; the message lists candidates.
+    """
+    if given is False:
+        return None
+    if given is None or given is True:
+        found = {"eos": encoder.eos_id, "bos": encoder.bos_id}[name]
+        unknown = encoder._unknown.get(name)
+        reason = (
+            f"no file beside the tokenizer names its {name.upper()} token"
+            if unknown is None
+            else f"the files beside the tokenizer name {unknown!r}, which its vocabulary lacks"
+        )
+        wrong = f"{name}={given!r}: {reason}; give {name}= a token or an id, or {name}=False for none"
+    elif isinstance(given, str):
+        return encoder._id_of(name, given)
+    else:
+        token_id = checks.integer(name, given, 0, _LARGEST_ID)
+        found = None if encoder.id_to_token(token_id) is None else token_id
+        wrong = f"{name}={token_id}: the vocabulary has no such id"
+    if found is None:
+        raise encoder._no_such_token(wrong)
+    return found
+
+
+def check_is_function(encoder: Encoder) -> None:
+    """Checks that a text has the same ids each time, as it must in a stream that is the same each time.
+
+    Raises:
+      ArgumentError: it has not.
+    """
+    if dropout := encoder._core.dropout:
+        raise ArgumentError(
+            f"tokenizer=: its model has dropout {dropout:g}, which gives a text other ids each time, and a stream "
+            'must be the same each time; set "dropout" to null in its tokenizer.json'
+        )
+    if ambiguous := encoder._core.ambiguous_tokens:
+        first, second = map(shortened, ambiguous)
+        raise ArgumentError(
+            f"tokenizer=: its added tokens {first} and {second} are the same once normalized, and which of them a "
+            "text gets differs from load to load, while a stream must be the same each time; remove one of them "
+            'from its tokenizer.json, or set its "normalized" to false there'
+        )
+
+
+def _make_core(json_bytes: bytes, settings: dict[str, Any]) -> _core.Encoder:
+    as_text, reference = settings["special_tokens_in_text"] == "text", settings["engine"] == "reference"
+    return _core.Encoder(json_bytes, as_text, reference, settings["cache_bytes"])

@@ -1,0 +1,70 @@
+"""The special tokens of a tokenizer.json: those that its own text lists, and those that files beside it name."""
+
+import json
+import operator
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from gristmill._tokenizer import hub
+from gristmill._util import checks
+from gristmill.errors import TokenizerError
+
+SpecialToken: TypeAlias = Literal["eos", "bos"]
+
+_MOST_LISTED = 12
+
+
+def from_sibling_files(path: Path) -> dict[str, list[str]]:
+    """For "eos" and "bos" the tokens that the files beside a tokenizer.json name, the most trusted first.
+
+    Raises:
+      TokenizerError: such a file cannot be read, or is not JSON.
+    """
+    found: dict[str, list[str]] = {"eos": [], "bos": []}
+    for name in hub.SPECIAL_TOKEN_FILES:
+        beside = path.parent / name
+        try:
+            settings = json.loads(beside.read_bytes())
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise TokenizerError(f"cannot read {str(beside)!r} beside the tokenizer: {error.strerror}") from error
+        except (ValueError, RecursionError) as error:
+            raise TokenizerError(f"{beside} is not JSON: {error}") from None
+        for key, tokens in found.items():
+            value = settings.get(f"{key}_token") if isinstance(settings, dict) else None
+            token = value.get("content") if isinstance(value, dict) else value
+            if isinstance(token, str):
+                tokens.append(token)
+    return found
+
+
+def describe(json_bytes: bytes) -> str:
+    """A sentence on the special tokens of a tokenizer.json, for messages about one that it lacks."""
+    added = json.loads(json_bytes).get("added_tokens") or []
+    special = [token["content"] for token in added if token.get("special")]
+    if not special:
+        return "It has no special tokens"
+    shown = ", ".join(map(repr, special[:_MOST_LISTED]))
+    more = len(special) - _MOST_LISTED
+    return f"Its special tokens are {shown}" + (f" and {more} more" if more > 0 else "")
+
+
+def check_type(name: SpecialToken, given: Any) -> "str | int | bool | None":
+    """What `eos=` or `bos=` was given, as Python's own types.
+
+    Raises:
+      ArgumentTypeError: it is of none of the types that the argument takes.
+    """
+    if isinstance(given, (bool, np.bool_)):
+        return bool(given)
+    if isinstance(given, str) or (given is None and name == "eos"):
+        return given
+    try:
+        return operator.index(given)
+    except TypeError:
+        own = "True or None" if name == "eos" else "True"
+        expected = f"a token, an id, {own} for the one named beside the tokenizer, or False for none"
+        raise checks.wrong_type(name, given, expected) from None

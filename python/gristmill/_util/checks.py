@@ -1,0 +1,117 @@
+"""Checks of arguments. Each failure names the argument, what was given, and what is allowed."""
+
+import numbers
+import operator
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from gristmill._util.text import shortened
+from gristmill.errors import ArgumentError, ArgumentTypeError
+
+
+def wrong_type(name: str, value: object, expected: str, hint: str = "") -> ArgumentTypeError:
+    """The error for a value of a type that `name` does not take."""
+    return ArgumentTypeError(f"{name}={shortened(value)}: expected {expected}, got {type(value).__name__}{hint}")
+
+
+def integer(name: str, value: Any, least: int, most: int, others: str = "") -> int:
+    """An integer from `least` to `most`; NumPy's count, booleans do not. Messages say that `others` are allowed too."""
+    expected = f"an integer from {least} to {most}{others}"
+    try:
+        number = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = None
+    if number is None:
+        raise wrong_type(name, value, expected)
+    if not least <= number <= most:
+        raise ArgumentError(f"{name}={shortened(number)}: expected {expected}")
+    return number
+
+
+def optional_integer(name: str, value: Any, least: int, most: int) -> int | None:
+    """Like `integer`, or None."""
+    return None if value is None else integer(name, value, least, most, ", or None")
+
+
+def items(name: str, value: Any, expected: str) -> list[Any]:
+    """The items of a list or of anything else that has some."""
+    try:
+        found = iter(value)
+    except TypeError:
+        raise wrong_type(name, value, expected) from None
+    return list(found)
+
+
+def boolean(name: str, value: Any) -> bool:
+    """True or False, NumPy's count; nothing else, so that a swapped argument is noticed."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise wrong_type(name, value, "True or False")
+    return bool(value)
+
+
+def fraction(name: str, value: Any) -> float:
+    """A number from 0 to 1."""
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not is_number:
+        raise wrong_type(name, value, "a number from 0 to 1")
+    if not 0 <= value <= 1:
+        raise ArgumentError(f"{name}={shortened(value)}: expected a number from 0 to 1")
+    return float(value)
+
+
+def choice(name: str, value: Any, allowed: Sequence[str]) -> str:
+    """One of some words."""
+    # An array would compare item by item.
+    if not isinstance(value, str) or value not in allowed:
+        raise ArgumentError(f"{name}={shortened(value)}: expected one of {', '.join(map(repr, allowed))}")
+    return str(value)
+
+
+def text(name: str, value: Any) -> str:
+    """A string that is not empty."""
+    if isinstance(value, str) and not value:
+        raise ArgumentError(f"{name}='': expected a string that is not empty")
+    return valid_text(name, value)
+
+
+def valid_text(name: str, value: Any, expected: str = "a string") -> str:
+    """A string that UTF-8 can express: without lone surrogates."""
+    if not isinstance(value, str):
+        raise wrong_type(name, value, expected)
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ArgumentError(
+            f"{name}={shortened(value)}: expected a string without lone surrogates, found {value[error.start]!r} at "
+            f"character {error.start}"
+        ) from None
+    return value
+
+
+def assert_encodable(name: str, value: Any) -> None:
+    """It is a string that UTF-8 can express, or UTF-8."""
+    try:
+        if isinstance(value, (bytes, bytearray)):
+            value.decode()
+        else:
+            valid_text(name, value, "a string or bytes of UTF-8")
+    except UnicodeDecodeError as error:
+        raise ArgumentError(
+            f"{name}={shortened(value)}: expected UTF-8, found {value[error.start]:#04x} at byte {error.start}: "
+            f"{error.reason}"
+        ) from None
+
+
+def path(name: str, value: Any) -> str:
+    """A path as a string."""
+    if not isinstance(value, (str, os.PathLike)):
+        raise wrong_type(name, value, "a path")
+    found = os.fspath(value)
+    if not isinstance(found, str):
+        raise wrong_type(name, value, "a path of text")
+    if not found or "\0" in found:
+        raise ArgumentError(f"{name}={shortened(found)}: expected a path that is not empty and without NUL")
+    return found

@@ -1,0 +1,64 @@
+"""Local files: their paths as the core takes them, and their bytes, gzipped or not.
+
+The first bytes of a file say whether it is gzipped, and not its name.
+"""
+
+import gzip
+import io
+import os
+import sys
+from pathlib import Path
+from typing import TypeAlias
+
+from gristmill._util.checks import valid_text
+from gristmill.errors import ArgumentError
+
+Pathish: TypeAlias = "str | os.PathLike[str]"
+
+_MAGIC = b"\x1f\x8b"
+
+
+def is_gzip(path: Path) -> bool:
+    """Whether a file is gzipped."""
+    with path.open("rb") as file:
+        return file.read(len(_MAGIC)) == _MAGIC
+
+
+def open_inflated(path: Path) -> io.BufferedReader | gzip.GzipFile:
+    """A file's bytes, inflated if it is gzipped."""
+    return gzip.open(path, "rb") if is_gzip(path) else path.open("rb")
+
+
+def inflated(data: bytes) -> bytes:
+    """Bytes of a file, inflated if it is gzipped."""
+    return gzip.decompress(data) if data.startswith(_MAGIC) else data
+
+
+def working_folder() -> str:
+    """The working folder, for a message."""
+    try:
+        return repr(str(Path.cwd()))
+    except OSError:
+        return "removed"
+
+
+def absolute_path(name: str, path: str) -> str:
+    """A path from the root, as a string that the core can use."""
+    try:
+        found = str(Path(path).absolute())
+    except FileNotFoundError:
+        raise ArgumentError(f"{name}={path!r}: the working folder, from which it starts, was removed") from None
+    return valid_text(name, found)
+
+
+def utf8_path(path: str) -> str:
+    """A shard's path as the core takes it: the bytes of its name as UTF-8, whatever the locale takes them for."""
+    try:
+        return os.fsencode(path).decode()
+    except UnicodeError as error:
+        encoding = sys.getfilesystemencoding()
+        if isinstance(error, UnicodeEncodeError) and encoding != "utf-8":
+            found = f"is not {encoding}, as this process expects of files' names: set PYTHONUTF8=1, or rename it"
+        else:
+            found = "is not UTF-8: rename it"
+        raise ArgumentError(f"the name of the shard {path!r} {found}") from None

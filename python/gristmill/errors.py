@@ -1,0 +1,58 @@
+"""Every exception that gristmill raises on purpose. All of them pickle."""
+
+from typing import Any
+
+
+class GristmillError(Exception):
+    """Base of all of gristmill's exceptions."""
+
+
+class ArgumentError(GristmillError, ValueError):
+    """An argument's value is not allowed."""
+
+
+class ArgumentTypeError(GristmillError, TypeError):
+    """An argument is of the wrong type."""
+
+
+class TokenizerError(GristmillError, ValueError):
+    """A tokenizer cannot be loaded, or a text cannot be encoded with it."""
+
+
+class MissingTokenizerError(TokenizerError, FileNotFoundError):
+    """A path names no tokenizer.json, and no folder that holds one."""
+
+
+class StateError(GristmillError, ValueError):
+    """A saved state does not fit the dataset that it is to be restored on."""
+
+
+class MissingShardError(GristmillError, FileNotFoundError):
+    """A path names no file, or a glob matches none."""
+
+
+class MissingExtraError(GristmillError, ImportError):
+    """Something needs a library that gristmill itself does not; the message names the extra to install."""
+
+
+class ShardError(GristmillError):
+    """A record of a shard, or the shard itself, cannot be used.
+
+    Attributes:
+      shard: path of the shard.
+      record: 0-based line in the shard, blank lines counted; None if the shard could not be opened.
+      byte: offset of the record's first byte in the inflated shard; for damage inside the gzip stream, the
+        number of bytes inflated before it; None if the shard could not be opened.
+      reason: what was expected, what was found, and what to do.
+    """
+
+    def __init__(self, shard: str, record: int | None, byte: int | None, reason: str) -> None:
+        where = "" if record is None else f": record {record}, byte {byte}"
+        super().__init__(f"{shard}{where}: {reason}")
+        self.shard = shard
+        self.record = record
+        self.byte = byte
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.shard, self.record, self.byte, self.reason)

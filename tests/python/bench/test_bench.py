@@ -1,0 +1,375 @@
+import errno
+import gzip
+import importlib.util
+import io
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gristmill as gm
+from gristmill._bench import contenders, latency, report, rounds, run
+from gristmill._cli import main
+from gristmill._demo import sample_text
+from gristmill._tokenizer import encoder
+from gristmill._util import output
+from helpers import PATIENCE, ROOT
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory):
+    sample = sample_text.prepare(tmp_path_factory.mktemp("bench"), 0.2)
+    tokenizer = sample_text.tokenizer()
+    return contenders.Job(
+        shards=list(gm.Manifest.find(sample.glob).paths),
+        text_field=sample_text.TEXT_FIELD,
+        tokenizer=str(tokenizer),
+        eos=gm.Encoder.from_file(tokenizer).eos_id,
+        batch_size=8,
+        sequence_length=128,
+        threads=2,
+    )
+
+
+INSTALLED = rounds.available()
+
+
+def test_all_contenders_do_the_same_work(job):
+    result = rounds.compare(job, 1, [2], INSTALLED)
+    (entry,) = result["by_threads"]
+    assert (result["same_work"], result["same_rows"]) == (True, True), report.describe(result)
+    assert {"gristmill", "datasets", "grain", "pretokenized", "inflate", "copy"} <= set(entry["rounds"][0])
+    for name, measured in entry["rounds"][0].items():
+        if contenders.CONTENDERS[name].work is contenders.Work.ROWS:
+            assert measured["rows"] * 128 >= entry["summary"][name]["tokens"] > 10_000
+        assert 0 < measured["seconds_to_first_batch"] <= measured["seconds"]
+        assert measured["peak_bytes"] > 10**7
+    inflated = sum(len(gzip.decompress(Path(shard).read_bytes())) for shard in job.shards)
+    assert entry["rounds"][0]["inflate"]["notes"] == {"bytes": inflated}
+    compressed = sum(Path(shard).stat().st_size for shard in job.shards)
+    assert entry["rounds"][0]["copy"]["notes"] == {"bytes": compressed}
+    assert set(entry["summary"]["gristmill"]["busy_seconds"]) == {"read", "encode", "pack"}
+    json.dumps(result)
+
+
+def test_what_stages_take_is_told(job):
+    """The script of docs/benchmark.md."""
+    shards = str(Path(job.shards[0]).parent.parent / "*" / "*.json.gz")
+    script = ROOT / "benches" / "stages.py"
+    command = [sys.executable, str(script), shards, job.tokenizer, "--text-field", job.text_field, "--rounds", "1"]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert [line[:16].strip() for line in told[:-1]] == [
+        "inflate",
+        "lines and JSON",
+        "known pieces",
+        "new pieces",
+        "pack",
+    ]
+    assert told[-1].startswith("all but new pieces take ")
+
+
+def test_memory_is_that_of_the_contender_alone(job):
+    held = np.ones(400_000_000, np.uint8)  # what this process holds is not the contender's
+    measured = run.in_child("copy", job)
+    assert measured["peak_bytes"] < held.nbytes // 2
+
+
+def test_a_contender_takes_thousands_of_shards(job):
+    many = replace(job, shards=(job.shards * 3000)[:3000])
+    assert sum(map(len, many.shards)) > 2**17  # more than an argument of a process may have
+    assert run.in_child("copy", many)["notes"]["bytes"] > 0
+
+
+@pytest.fixture
+def paper(monkeypatch):
+    """Contenders that only say they ran, with given seconds; gives the list of those whose speed was measured."""
+    seconds = {"gristmill": [3, 2, 4], "datasets": [18, 6, 32], "grain": [9, 18, 32], "inflate": [1, 1, 1]}
+    ran = []
+
+    def run(name, job, count):
+        packs = name != "inflate"
+        if count:
+            assert not ran
+            counts = {"tokens": 5001, "eos_tokens": 7, "id_sum": 1} if packs else dict.fromkeys(rounds._COUNTS, 0)
+            return {"rows": 40, **counts}
+        ran.append(name)
+        spent = seconds[name][(ran.count(name) - 1) % 3]
+        notes = {
+            "busy_seconds": {"read": 1.0, "encode": 2.0, "pack": 1.0},
+            "wait_seconds": 0.5,
+            "text_bytes": 9000,
+            "padding_tokens": 5001,
+        }
+        return {
+            "seconds": float(spent),
+            "cpu_seconds": spent / 2 if name == "gristmill" else float(spent),
+            "seconds_to_first_batch": 1.0,
+            "sleeps": 12,
+            "peak_bytes": 10**8,
+            "rows": 40,
+            "notes": notes if name == "gristmill" else {},
+        }
+
+    monkeypatch.setattr(rounds, "in_child", run)
+    monkeypatch.setattr(rounds, "available", lambda: list(seconds))
+    return ran
+
+
+PAPER = ["gristmill", "datasets", "grain", "inflate"]
+
+
+def test_rounds_alternate_and_ratios_are_of_pairs(job, paper):
+    result = rounds.compare(job, 3, [1], PAPER)
+    assert paper == PAPER + PAPER[::-1] + PAPER
+    summary = result["by_threads"][0]["summary"]
+    assert summary["gristmill"]["tokens_per_second_ratio"] == 1
+    # Of the rounds' ratios 6, 3, 8 and 3, 9, 8: not the ratios of the medians.
+    assert summary["datasets"]["tokens_per_second_ratio"] == 6
+    assert summary["grain"]["tokens_per_second_ratio"] == 8
+    assert summary["grain"]["tokens_per_cpu_second_ratio"] == 16
+    assert summary["datasets"]["tokens_per_second"] == 5001 / 18
+    # What gives no tokens is as fast as it is through the same text.
+    assert summary["inflate"]["tokens_per_second"] == 5001
+    shown = report.describe(result)
+    assert "6.0x" in shown
+    assert "0.33x" in shown
+    assert "gristmill's time: read 25%, encode 50%, pack 25%" in shown
+    assert "50% padding" in shown
+
+
+def test_every_number_of_threads_has_its_rounds(job, paper):
+    result = rounds.compare(job, 1, [1, 2, 4], PAPER)
+    assert [entry["threads"] for entry in result["by_threads"]] == [1, 2, 4]
+    assert len(paper) == 12
+    # 3, 2 and 4 seconds.
+    ratios = [entry["summary"]["gristmill"]["threads_ratio"] for entry in result["by_threads"]]
+    assert ratios == [1, 1.5, 0.75]
+    assert "gristmill's speed: 1.50 times that on 1" in report.describe(result)
+    assert "threads" not in result["job"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tokens": 5000}, "NO: gristmill 5,001 tokens with 7 EOS; datasets 5,001 tokens with 7 EOS; grain 5,000"),
+        ({"rows": 39}, "NO: some gave another number of rows"),
+        ({}, "yes, all that pack gave the same 5,001 tokens with 7 EOS"),
+    ],
+)
+def test_unequal_work_is_shown(job, paper, monkeypatch, change, message):
+    run = rounds.in_child
+    monkeypatch.setattr(
+        rounds,
+        "in_child",
+        lambda name, job, count: run(name, job, count) | (change if count and name == "grain" else {}),
+    )
+    assert f"Same work: {message}" in report.describe(rounds.compare(job, 1, [1], PAPER))
+
+
+@pytest.mark.parametrize(("eos", "same"), [(0, True), (3, False)])
+def test_what_puts_no_eos_is_compared_without(eos, same):
+    ours = {"tokens": 1007, "eos_tokens": 7, "id_sum": 12345}
+    other = {"tokens": 1000 + eos, "eos_tokens": 0, "id_sum": 12345}
+    assert rounds._same_work({"gristmill": ours, "gigatoken": other}) is same
+    assert not rounds._same_work({"gristmill": ours, "grain": {**ours, "tokens": 1000, "eos_tokens": 0}})
+
+
+def test_the_command_writes_json_and_pictures_beside_the_table(tmp_path, paper, capsys):
+    arguments = ["bench", "--folder", str(tmp_path / "text"), "--megabytes", "0.05", "--rounds", "2", "--threads", "1"]
+    assert main.run([*arguments, "--output", str(tmp_path / "out"), "--latency"]) == 0
+    out = capsys.readouterr().out
+    assert "4.5x" in out  # The median of 6 and 3.
+    assert "first batch after the start" in out
+    saved = json.loads((tmp_path / "out" / "bench.json").read_text())
+    assert len(saved["by_threads"][0]["rounds"]) == 2
+    for name in ("speeds.svg", "delays.svg"):
+        assert "<svg" in (tmp_path / "out" / name).read_text()
+    delays = saved["latency"]
+    assert (delays["lanes"], delays["threads"], delays["batch_size"]) == (64, 2, 64)
+    for name in ("first", "continuous", "paced"):
+        assert 0 <= delays[name]["p50"] <= delays[name]["p99"] <= delays[name]["max"] == max(delays[name]["seconds"])
+    paper.clear()
+    assert main.run([*arguments, "--json", "--only", "datasets"]) == 0
+    assert json.loads(capsys.readouterr().out)["by_threads"][0]["threads"] == 1
+    assert set(paper) == {"gristmill", "datasets"}
+    paper.clear()
+    (tmp_path / "file").touch()
+    assert main.run([*arguments, "--output", str(tmp_path / "file" / "out")]) == 1
+    assert main.run([*arguments, "--only", "nothing"]) == 2
+    assert not paper
+
+
+def test_quantiles():
+    assert latency.quantiles([float(n) for n in range(1, 101)]) == {"p50": 50.5, "p99": 99.0, "max": 100.0}
+    assert latency.quantiles([3.0]) == {"p50": 3.0, "p99": 3.0, "max": 3.0}
+
+
+class FullLog(io.StringIO):
+    def write(self, text):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_without_matplotlib_there_are_no_pictures(tmp_path, paper, capsys, monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        "importlib.util.find_spec", lambda name, *more: None if name == "matplotlib" else find(name, *more)
+    )
+    arguments = ["bench", "--folder", str(tmp_path / "text"), "--megabytes", "0.05", "--rounds", "1", "--threads", "1"]
+    assert main.run([*arguments, "--output", str(tmp_path / "out")]) == 0
+    assert "no pictures: matplotlib is not installed" in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["bench.json"]
+    paper.clear()
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "stderr", FullLog())
+        assert main.run([*arguments, "--output", str(tmp_path / "out")]) == 0
+
+
+def test_the_tokenizer_is_loaded_once(tmp_path, monkeypatch, paper):
+    """Each contender does it again, in a process of its own."""
+    loaded = []
+    make = encoder._make_core
+    monkeypatch.setattr(encoder, "_make_core", lambda *arguments: loaded.append(1) or make(*arguments))
+    (tmp_path / "a.jsonl").write_text('{"text": "hello"}\n')
+    assert main.run(["bench", "--shards", str(tmp_path / "a.jsonl"), "--rounds", "1", "--threads", "1"]) == 0
+    assert loaded == [1]
+
+
+def test_a_path_may_look_like_a_glob(job, tmp_path):
+    folder = tmp_path / "run[1]"
+    folder.mkdir()
+    shutil.copy(job.shards[0], folder / "a?.json.gz")
+    only = replace(job, shards=[str(folder / "a?.json.gz")], scratch=str(tmp_path))
+    counts = {name: run.in_child(name, only, count=True) for name in INSTALLED}
+    assert rounds._same_work(counts), counts
+
+
+def test_own_shards(tmp_path, monkeypatch, capsys):
+    seen = []
+    monkeypatch.setattr(rounds, "compare", lambda job, rounds, threads, names: seen.append(job) or {})
+    (tmp_path / "a.jsonl").write_text('{"body": "hello"}\n')
+    (tmp_path / "b.json").write_text('{"body": "hello"}\n')
+    globs = ["--shards", str(tmp_path / "*.jsonl"), "--shards", str(tmp_path / "b.json")]
+    own = [*globs, "--text-field", "body", "--eos", "<｜begin▁of▁sentence｜>"]
+    assert main.run(["bench", *own, "--json"]) == 0
+    paths = [str(tmp_path / "a.jsonl"), str(tmp_path / "b.json")]
+    assert (seen[0].shards, seen[0].text_field, seen[0].eos) == (paths, "body", 0)
+
+
+def test_bad_records_can_be_left_out(tmp_path, capsys):
+    (tmp_path / "a.jsonl").write_text('{"text": "hello"}\n{bad\n{worse\n')
+    bench = ["bench", "--shards", str(tmp_path / "a.jsonl"), "--only", "datasets", "--rounds", "1", "--threads", "1"]
+    assert main.run(bench) == 1
+    assert '--on-error "quarantine" leaves it out' in capsys.readouterr().err
+    assert main.run([*bench, "--on-error", "quarantine", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["by_threads"][0]["summary"]["gristmill"]["eos_tokens"] == 1
+    assert list(found["failed"]) == ["datasets"]
+
+
+def test_results_that_cannot_be_written_are_shown(tmp_path, paper, capsys):
+    (tmp_path / "bench.json").mkdir()
+    assert main.run(["bench", "--rounds", "1", "--threads", "1", "--megabytes", "0.1", "--output", str(tmp_path)]) == 1
+    shown = capsys.readouterr()
+    assert "speedup" in shown.out
+    assert f"cannot write into {str(tmp_path)!r}: Is a directory" in shown.err
+
+
+def test_a_job_that_cannot_be_done_is_refused_at_once(tmp_path, job, capsys):
+    shards = ["bench", "--shards", str(tmp_path / "a.jsonl"), "--tokenizer", job.tokenizer, "--only", "copy"]
+    (tmp_path / "a.jsonl").touch()
+    assert main.run([*shards, "--rounds", "1", "--threads", "1"]) == 1
+    assert "the shards hold no text to measure with" in capsys.readouterr().err
+    assert main.run([*shards, "--lanes", "16"]) == 2
+    assert "--lanes 16" in capsys.readouterr().err
+
+
+def test_contenders_read_plain_shards_with_blank_lines(job, tmp_path):
+    plain = tmp_path / "plain.jsonl"
+    plain.write_bytes(b"\n" + gzip.decompress(Path(job.shards[0]).read_bytes()) + b" \n")
+    plain_job = replace(job, shards=[str(plain)], threads=1, scratch=str(tmp_path))
+    counts = {name: run.in_child(name, plain_job, count=True) for name in INSTALLED}
+    assert rounds._same_work(counts), counts
+    assert counts["inflate"]["notes"]["bytes"] == counts["copy"]["notes"]["bytes"] == plain.stat().st_size
+
+
+def test_a_contender_that_fails_is_named(job):
+    broken = contenders.Job(**{**vars(job), "text_field": "nothing"})
+    with pytest.raises(
+        gm.GristmillError, match=r"the contender gristmill failed with exit code 1: ShardError: .*nothing"
+    ):
+        rounds.compare(broken, 1, [1], ["gristmill"])
+    with pytest.raises(gm.GristmillError, match=r"measuring delays failed with exit code 1: ShardError: .*nothing"):
+        latency.in_child(broken)
+
+
+def test_another_contender_that_fails_is_left_out(job, paper, monkeypatch):
+    run = rounds.in_child
+
+    def failing(name, job, count):
+        if name == "grain":
+            raise gm.GristmillError("the contender grain failed with exit code 1: no grain")
+        return run(name, job, count)
+
+    monkeypatch.setattr(rounds, "in_child", failing)
+    result = rounds.compare(job, 2, [1, 2], PAPER)
+    assert result["failed"] == {"grain": "the contender grain failed with exit code 1: no grain"}
+    assert [set(entry["summary"]) for entry in result["by_threads"]] == [{"gristmill", "datasets", "inflate"}] * 2
+    failed = {"grain": "no grain", "inflate": "no gzip"}
+    assert "\n\nleft out: no grain\nleft out: no gzip" in report.describe({**result, "failed": failed})
+
+
+def test_too_little_text_for_delays_is_said_and_loses_no_result(tmp_path, job, capsys, paper):
+    short = tmp_path / "short.jsonl"
+    short.write_text('{"raw_content": "a few words"}\n')
+    arguments = ["bench", "--shards", str(short), "--text-field", "raw_content", "--tokenizer", job.tokenizer]
+    arguments += ["--only", "inflate", "--rounds", "1", "--threads", "1", "--latency", "--output", str(tmp_path)]
+    assert main.run(arguments) == 1
+    shown = capsys.readouterr()
+    assert "there is a single batch in 64 lanes: give more text" in shown.err
+    assert "decompression" in shown.out
+    assert json.loads((tmp_path / "bench.json").read_text())["by_threads"]
+
+
+def test_the_delays_folder_goes_when_a_bench_is_terminated(monkeypatch, job, tmp_path):
+    def terminated(what, module, request):
+        assert {Path(shard).parent.parent for shard in request["shards"]} == {tmp_path}
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(latency.child, "measure", terminated)
+    with pytest.raises(SystemExit), output.cleaning_up_when_terminated():
+        latency.in_child(job)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_bench_that_is_terminated_leaves_nothing_behind(tmp_path, blank_shard):
+    command = [sys.executable, "-m", "gristmill", "bench", "--shards", blank_shard, "--only", "copy", "--threads", "1"]
+    process = subprocess.Popen(command, env={**os.environ, "TMPDIR": str(tmp_path)}, stderr=subprocess.PIPE)
+
+    def children():
+        return Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+
+    deadline = time.monotonic() + PATIENCE
+    while not (children() and list(tmp_path.iterdir())):
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.001)  # also while a child is being started
+    workers = children()
+    process.terminate()
+    process.communicate(timeout=PATIENCE)
+    assert process.returncode == 143
+    assert not list(tmp_path.iterdir())
+    # One that was being started is not waited for, and ends by itself.
+    deadline = time.monotonic() + PATIENCE
+    while any(Path(f"/proc/{worker}").exists() for worker in workers):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

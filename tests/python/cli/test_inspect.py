@@ -1,0 +1,518 @@
+"""`gristmill inspect`: tokenizers, shards, saved states, and where a row comes from."""
+
+import errno
+import gzip
+import json
+import os
+import re
+import shutil
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+import gristmill as gm
+from command_line import fails, run_json, shard_of
+from gristmill._cli import main
+from gristmill._demo import sample_text
+from gristmill._inspect import contents
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, tokenizer_file):
+    """The demo's shards, and a small tokenizer, which loads at once."""
+    folder = Path(sample_text.prepare(tmp_path_factory.mktemp("demo"), 0.3).folder)
+    shutil.copytree(tokenizer_file.parent, folder / "tokenizer")
+    return folder
+
+
+@pytest.fixture
+def state(tmp_path, folder):
+    dataset = gm.PackedDataset(
+        str(folder / "*" / "*.gz"),
+        tokenizer=folder / "tokenizer",
+        text_field="raw_content",
+        sequence_length=64,
+        batch_size=16,
+    )
+    iterator = iter(dataset)
+    next(iterator)
+    next(iterator)
+    path = tmp_path / "state.json"
+    path.write_text(json.dumps(iterator.get_state()))
+    iterator.close()
+    return path
+
+
+def of_state(folder):
+    return ["--shards", folder / "*" / "*.gz", "--tokenizer", folder / "tokenizer"]
+
+
+def test_inspect_tokenizer(capsys):
+    path = sample_text.tokenizer()
+    encoder = gm.Encoder.from_file(path)
+    found = run_json(capsys, "inspect", path, "--text", "Hello world")
+    assert found["kind"] == "tokenizer"
+    assert found["model"] == "BPE"
+    assert found["fingerprint"] == encoder.fingerprint
+    assert [part["id"] for part in found["encoded"]] == encoder.encode("Hello world").tolist()
+    assert found["eos"] == {"id": encoder.eos_id, "token": encoder.id_to_token(encoder.eos_id)}
+    assert run_json(capsys, "inspect", path.parent)["path"] == str(path)
+    assert main.run(["inspect", str(path)]) == 0
+    assert f"fingerprint    {encoder.fingerprint}" in capsys.readouterr().out
+
+
+def test_white_space_in_front_of_a_tokenizer_is_skipped(tmp_path, capsys):
+    spaced = tmp_path / "spaced.json"
+    spaced.write_bytes(b"\n" * 100_000 + sample_text.tokenizer().read_bytes())
+    assert run_json(capsys, "inspect", spaced)["kind"] == "tokenizer"
+
+
+def test_inspect_shard(tmp_path, capsys):
+    path = shard_of(tmp_path, '{"id": 1, "text": "abc"}', "", '{"id": null, "text": "defgh", "meta": {}}')
+    found = run_json(capsys, "inspect", path)
+    assert found["kind"] == "shard"
+    assert (found["records_read"], found["blank_lines"], found["whole_file_read"]) == (2, 1, True)
+    assert found["inflated_bytes_read"] == len(gzip.decompress(path.read_bytes()))
+    assert found["keys"] == {
+        "text": {"types": {"string": 2}, "characters": 8},
+        "id": {"types": {"number": 1, "null": 1}, "characters": 0},
+        "meta": {"types": {"object": 1}, "characters": 0},
+    }
+    part = run_json(capsys, "inspect", path, "--records", 1)
+    assert (part["records_read"], part["whole_file_read"]) == (1, False)
+    assert main.run(["inspect", str(path)]) == 0
+    assert "The most text is under text_field='text'." in capsys.readouterr().out
+
+
+def test_inspect_recommends_a_key_of_text(tmp_path, capsys):
+    numbers = shard_of(tmp_path, '{"id": 1, "ids": [1, 2]}')
+    assert main.run(["inspect", str(numbers)]) == 0
+    assert "text_field=" not in capsys.readouterr().out
+    mixed = shard_of(tmp_path, '{"id": 1, "empty": ""}', name="mixed.json.gz")
+    assert main.run(["inspect", str(mixed)]) == 0
+    assert "The most text is under text_field='empty'." in capsys.readouterr().out
+
+
+def test_inspect_knows_a_shard_of_one_record_and_a_plain_one(tmp_path, capsys):
+    path = tmp_path / "one.jsonl"
+    path.write_text('{"text": "a"}')
+    found = run_json(capsys, "inspect", path)
+    assert (found["kind"], found["compression"], found["records_read"]) == ("shard", "none", 1)
+    path.write_text("")
+    assert run_json(capsys, "inspect", path)["records_read"] == 0
+
+
+@pytest.mark.parametrize(
+    ("lines", "says"),
+    [
+        (['{"text": "a"}', '{"text": '], "record 1, byte 14: expected a value, found the end of the line"),
+        (['{"text": "a"}', "[1]"], "record 1, byte 14: expected a JSON object ('{'), found '['"),
+    ],
+)
+def test_inspect_says_where_a_record_is_malformed(lines, says, tmp_path, capsys):
+    assert says in fails(capsys, "inspect", shard_of(tmp_path, *lines))
+
+
+def test_inspect_reads_what_the_core_reads(tmp_path, capsys):
+    deep = '{"text": "b", "meta": ' + "[" * 30_000 + "]" * 30_000 + "}"
+    lines = ['{"text": "a"}', deep, '{"text": "c", "id": ' + "9" * 5000 + "}", '{"text": 1, "text": "\\ud83d\\ude00é"}']
+    path = shard_of(tmp_path, *lines, '{"te\\u0078t": "\\ud800"}')
+    given = iter(gm.PackedDataset(path, tokenizer=sample_text.tokenizer(), on_error="quarantine", max_error_rate=1.0))
+    assert len(list(given)) == 1
+    assert given.stats()["documents"] == 4
+    found = run_json(capsys, "inspect", path)
+    assert (found["records_read"], found["whole_file_read"]) == (5, True)
+    assert found["keys"] == {
+        "text": {"types": {"string": 4, "string with lone surrogates": 1}, "characters": 6},
+        "meta": {"types": {"array": 1}, "characters": 0},
+        "id": {"types": {"number": 1}, "characters": 0},
+    }
+
+
+def test_inspect_looks_no_further_than_the_records_it_was_asked_for(tmp_path, capsys):
+    path = shard_of(tmp_path, '{"text": "a"}', "", '{"text": ')
+    found = run_json(capsys, "inspect", path, "--records", 1)
+    assert (found["records_read"], found["whole_file_read"], found["inflated_bytes_read"]) == (1, False, 14)
+    assert "record 2, byte 15: expected" in fails(capsys, "inspect", path)
+
+
+def test_inspect_holds_no_line_in_python(tmp_path, capsys):
+    """Objects would take many times its bytes; a line may have as many as a run accepts."""
+    long = '{"text": "' + "a" * 2**25 + '"}'
+    path = shard_of(tmp_path, long, '{"text": "b"}', long)
+    tracemalloc.start()
+    found = run_json(capsys, "inspect", path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2**24
+    assert (found["records_read"], found["whole_file_read"]) == (3, True)
+    assert found["inflated_bytes_read"] == sum(map(len, (long, long))) + 16
+    assert found["keys"] == {"text": {"types": {"string": 3}, "characters": 2**26 + 1}}
+
+
+def test_inspect_refuses_a_line_that_a_run_refuses(tmp_path, capsys):
+    path = shard_of(tmp_path, json.dumps({"text": "a" * 2**27}), '{"text": "b"}')
+    said = fails(capsys, "inspect", path)
+    assert "record 0, byte 0: expected a line of at most 134217728 bytes" in said
+    assert "raise --max-document-bytes to read it" in said
+    assert run_json(capsys, "inspect", path, "--max-document-bytes", 2**28)["records_read"] == 2
+
+
+def test_inspect_shows_keys_as_they_are(tmp_path, capsys):
+    """A terminal does what control characters say; and no key has half of a surrogate pair."""
+    keys = ["\x1b[31mred\x07\n", "k" * 500, *(f"key {number}" for number in range(200))]
+    path = shard_of(tmp_path, json.dumps(dict.fromkeys(keys, "v")), '{"\\ud800k": "the longest of all the texts"}')
+    assert run_json(capsys, "inspect", path)["keys"]["\\ud800k"]["types"] == {"under a key with lone surrogates": 1}
+    assert main.run(["inspect", str(path)]) == 0
+    said = capsys.readouterr().out
+    assert r"'\x1b[31mred\x07\n'" in said
+    assert said.isprintable() or set(filter(lambda c: not c.isprintable(), said)) == {"\n"}
+    assert max(map(len, said.splitlines())) < 200
+    assert "and 103 more" in said
+    assert "text_field='\\x1b[31mred" in said
+
+
+def test_inspect_says_where_a_shard_is_damaged(tmp_path, capsys):
+    path = shard_of(tmp_path, *(json.dumps({"text": str(number)}) for number in range(5000)))
+    path.write_bytes(path.read_bytes()[:-100])
+    assert "it was cut off" in fails(capsys, "inspect", path, "--records", 10**6)
+
+
+def test_inspect_of_nothing(tmp_path, capsys):
+    assert "no such file" in fails(capsys, "inspect", tmp_path / "none.json")
+    said = fails(capsys, "inspect", tmp_path)
+    nothing = f"error: nothing to explain in the folder: '{tmp_path}'"
+    assert said == f"{nothing}: expected tokenizer.json, packed files or saved states in this folder"
+
+
+@pytest.mark.parametrize("data", [bytes(range(256)), b"plain text\n", b"[1, 2]", gzip.compress(b"\xff", mtime=0)])
+def test_inspect_of_what_it_does_not_know(tmp_path, capsys, data):
+    (tmp_path / "file").write_bytes(data)
+    said = fails(capsys, "inspect", tmp_path / "file")
+    assert f"{tmp_path}/file: record 0, byte 0: expected " in said
+    assert said.endswith("; it was taken for a shard, since it is no tokenizer, saved state or packed file")
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "what"),
+    [
+        ("vocab.json", b'{"a": 1}', "this is a vocab.json"),
+        ("merges.txt", b"#version: 0.2\na b\n", "this is the merges.txt of a tokenizer"),
+        ("cl100k_base.tiktoken", b"IQ== 0\nIg== 1\n", "this is a file of tiktoken"),
+        ("tokenizer.model", b"\n\x0e\n\x05<unk>\x15\0\0\0\0", "this looks like a SentencePiece model"),
+    ],
+)
+def test_other_files_of_tokenizers_are_no_shards(tmp_path, capsys, name, data, what):
+    (tmp_path / name).write_bytes(data)
+    said = fails(capsys, "inspect", tmp_path / name)
+    assert said.startswith(f"error: {tmp_path / name}: the `tokenizers` library cannot load this tokenizer.json: ")
+    assert f"; {what}; transformers writes a tokenizer.json from it: AutoTokenizer" in said
+
+
+def test_inspect_of_several_shards_says_to_name_one(folder, capsys):
+    first = folder / "0000" / "en_head.json.gz"
+    said = fails(capsys, "inspect", folder / "*" / "*.gz")
+    assert said.endswith(f": a glob goes with --row alone; to look at a shard, name it, such as '{first}'")
+    for shards, shard in ((folder, first), (first.parent, first)):
+        said = fails(capsys, "inspect", shards)
+        assert said.endswith(f"in this folder; to look at a shard, name it, such as '{shard}'")
+    assert fails(capsys, "inspect", folder / "nothing*").endswith("to look at a shard, name it")
+
+
+def test_inspect_of_an_empty_shard(tmp_path, capsys):
+    path = tmp_path / "shard.json.gz"
+    path.touch()
+    assert "found an empty file" in fails(capsys, "inspect", path)
+
+
+def test_inspect_state(state, capsys):
+    found = run_json(capsys, "inspect", state)
+    assert (found["kind"], found["step"]) == ("state", 2)
+    assert found["stream"]["sequence_length"] == "64"
+    assert list(found["lanes"]) == [str(lane) for lane in range(8)]
+    assert found["totals"]["tokens"] == 2 * 16 * 64
+    assert main.run(["inspect", str(state)]) == 0
+    shown = capsys.readouterr().out
+    assert "after step 2" in shown
+    assert "up to the window" not in shown
+
+
+def test_a_state_within_windows_says_what_its_counts_are_of(tmp_path, folder, encoder, capsys):
+    shards = str(folder / "*" / "*.gz")
+    dataset = gm.PackedDataset(shards, tokenizer=encoder, text_field="raw_content", sequence_length=64, seed=1)
+    iterator = iter(dataset)
+    next(iterator)
+    (tmp_path / "state.json").write_text(json.dumps(iterator.get_state()))
+    assert main.run(["inspect", str(tmp_path / "state.json")]) == 0
+    assert "records, quarantined and lost_shards: up to the window of documents" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["state", "state.txt", "state.json.gz"])
+def test_a_state_is_known_by_what_it_holds(state, folder, capsys, name):
+    other = state.with_name(name)
+    other.write_bytes(gzip.compress(state.read_bytes()) if name.endswith(".gz") else state.read_bytes())
+    assert run_json(capsys, "inspect", other)["step"] == 2
+    rows = [run_json(capsys, "inspect", path, "--row", 5, *of_state(folder)) for path in (state, other)]
+    assert rows[0] == rows[1]
+    assert "name its shards with --shards" in fails(
+        capsys, "inspect", other, "--row", 0, "--tokenizer", sample_text.tokenizer(), code=2
+    )
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer.json.gz"])
+def test_a_tokenizer_that_was_cut_off_is_no_shard(tmp_path, tokenizer_json, capsys, name):
+    whole = gzip.compress(tokenizer_json) if name.endswith(".gz") else tokenizer_json
+    (tmp_path / name).write_bytes(whole[: len(whole) * 2 // 3])
+    message = fails(capsys, "inspect", tmp_path / name)
+    assert f"{name} is no tokenizer: it starts as one, and cannot be read to its end" in message
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+@pytest.mark.parametrize("row", [[], ["--row", 0]])
+def test_a_state_that_was_cut_off_is_no_shard(state, folder, capsys, row, zipped):
+    os.truncate(state, 200)
+    if zipped:
+        whole = gzip.compress(state.read_bytes() + os.urandom(2000).hex().encode())
+        state.write_bytes(whole[: len(whole) // 2])
+    options = [*row, *of_state(folder)] if row else []
+    assert "is no saved state: it begins as one" in fails(capsys, "inspect", state, *options)
+
+
+def test_shards_go_with_a_state_alone(folder, tmp_path, capsys):
+    shard = shard_of(tmp_path, '{"text": "a"}')
+    for path, found in ((shard, "another file"), (tmp_path / "none.json", "no such file")):
+        said = fails(capsys, "inspect", path, "--row", 0, *of_state(folder))
+        assert f"is no saved state: expected one, since --shards names the shards of a state, found {found}" in said
+
+
+def test_inspect_names_what_is_wrong_with_a_state(state, capsys):
+    saved = json.loads(state.read_text())
+    saved["lanes"]["3"] = "1 2"
+    state.write_text(json.dumps(saved))
+    assert "the state of lane 3 is a string of" in fails(capsys, "inspect", state)
+
+
+def check_row(folder, found, batches):
+    """Whether each segment's text is what stands at its place of its record, and the row is that of the stream."""
+    encoder = gm.Encoder.from_file(folder / "tokenizer")
+    row = batches[found["step"]]["inputs"][found["row"]].tolist()
+    place = 0
+    for part in found["segments"]:
+        with gzip.open(part["shard"], "rt") as lines:
+            text = json.loads(lines.read().splitlines()[part["record"]])["raw_content"]
+        ids = [*encoder.encode(text).tolist(), encoder.eos_id][part["offset"] :][: part["length"]]
+        assert part["place"] == place
+        assert row[place : place + len(ids)] == ids
+        assert encoder.decode(ids) == part["text"]
+        place += len(ids)
+    assert (place, found["padding"]) == (found["tokens"], len(row) - found["tokens"])
+
+
+@pytest.mark.parametrize("single", [False, True])
+def test_inspect_row(state, folder, tmp_path, capsys, single):
+    # What the state says of the arguments is all there is: packing, seed and the rest.
+    dataset = gm.PackedDataset(
+        str(folder / "*" / "*.gz"), tokenizer=folder / "tokenizer", text_field="raw_content", sequence_length=64,
+        batch_size=None if single else 16, lanes=8, seed=7, packing="best_fit",
+    )  # fmt: skip
+    iterator = iter(dataset)
+    for _ in range(2 * 8 + 3 if single else 2):
+        next(iterator)
+    state.write_text(json.dumps(iterator.get_state()))
+    iterator.close()
+    batches = list(dataset.batch(8) if single else dataset)
+    for row, step in ((5, None), (7, 2), (6, 3)):
+        found = run_json(capsys, "inspect", state, "--row", row, *(["--step", step] if step else []), *of_state(folder))
+        assert (found["kind"], found["step"], found["row"]) == ("row", step or 2, row)
+        assert found["lane"] == (row if single else row // 2)
+        check_row(folder, found, batches)
+    rows, last = 8 if single else 16, len(batches) - 1
+    ended = next(row for row in range(rows) if not batches[last]["inputs_segmentation"][row].any())
+    found = run_json(capsys, "inspect", state, "--row", ended, "--step", last, *of_state(folder))
+    assert (found["segments"], found["padding"]) == ([], 64)
+    for step in (last + 1, 10**6):
+        said = fails(capsys, "inspect", state, "--row", ended, "--step", step, *of_state(folder), code=2)
+        assert said.endswith(f"no step {step}: the stream has {last + 1:,} steps, counted from 0, of {rows} rows")
+
+
+def test_inspect_row_of_a_host_s_state_within_a_step(state, folder, capsys):
+    arguments = {"tokenizer": folder / "tokenizer", "text_field": "raw_content", "sequence_length": 64, "lanes": 8}
+    dataset = gm.PackedDataset(str(folder / "*" / "*.gz"), **arguments, shard_index=1, shard_count=2)
+    iterator = iter(dataset)
+    for _ in range(2 * 4 + 2):
+        next(iterator)
+    state.write_text(json.dumps(iterator.get_state()))
+    iterator.close()
+    batches = list(gm.PackedDataset(str(folder / "*" / "*.gz"), **arguments).batch(8))
+    for row, first in ((4, 3), (5, 3), (6, 2), (7, 2)):
+        found = run_json(capsys, "inspect", state, "--row", row, "--step", 3, *of_state(folder))
+        check_row(folder, found, batches)
+        options = ["inspect", state, "--row", row, "--step", first - 1, *of_state(folder)]
+        assert f"the state is already at step {first}" in fails(capsys, *map(str, options), code=2)
+    said = fails(capsys, "inspect", state, "--row", 4, "--step", 10**6, *of_state(folder), code=2)
+    assert "there is no step 1000000: the lanes that the state holds, 4, 5, 6, 7, have " in said
+    assert said.endswith("; those of other hosts may have more: use the folder with the states of all")
+
+
+def test_inspect_row_of_shards(folder, capsys):
+    dataset = gm.PackedDataset(
+        str(folder / "*" / "*.gz"), tokenizer=folder / "tokenizer", text_field="raw_content", sequence_length=100,
+        batch_size=4, seed=1,
+    )  # fmt: skip
+    settings = ["text_field=raw_content", "sequence_length=100", "batch_size=4", "seed=1"]
+    arguments = ["inspect", folder / "*" / "*.gz", "--tokenizer", folder / "tokenizer", "--row", 3, "--step", 2]
+    arguments += [part for setting in settings for part in ("--set", setting)]
+    found = run_json(capsys, *arguments)
+    check_row(folder, found, list(dataset))
+    assert main.run(list(map(str, arguments))) == 0
+    shown = capsys.readouterr().out
+    assert "row     3 of the batch of step 2, which lane" in shown
+    assert found["segments"][0]["shard"] in shown
+    arguments[arguments.index("--step") + 1] = 10**6
+    assert f"the stream has {len(list(dataset)):,} steps, counted from 0, of 4 rows" in fails(
+        capsys, *arguments, code=2
+    )
+
+
+def test_inspect_row_of_a_checkpoint_folder(tmp_path, folder, capsys):
+    def dataset(**host):
+        return gm.PackedDataset(
+            str(folder / "*" / "*.gz"), tokenizer=folder / "tokenizer", text_field="raw_content", sequence_length=64,
+            batch_size=16, **host,
+        )  # fmt: skip
+
+    for process in range(2):
+        iterator = iter(dataset(shard_index=process, shard_count=2))
+        next(iterator)
+        (tmp_path / f"process_{process}-of-2.json").write_text(json.dumps(iterator.get_state()))
+        iterator.close()
+    assert run_json(capsys, "inspect", tmp_path)["step"] == 1
+    check_row(folder, run_json(capsys, "inspect", tmp_path, "--row", 15, *of_state(folder)), list(dataset()))
+    one = tmp_path / "process_0-of-2.json"
+    assert "the row is of lane 7, and the state holds the lanes 0, 1, 2, 3" in fails(
+        capsys, "inspect", one, "--row", 15, *of_state(folder)
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "arguments", "says"),
+    [
+        (2, ["--row", 16], "--row 16: a global batch has the rows 0 to 15"),
+        (2, ["--row", 0, "--step", 1], "--step 1: the state is already at step 2; use a state saved earlier"),
+        (2, ["--row", 0, "--set", "seed=1"], "is a saved state, which already records the arguments: drop --set"),
+        (
+            2,
+            ["--row", 0, "--set", "prefetch=2"],
+            "--set prefetch=2: expected an argument that this command does not set itself",
+        ),
+        (2, ["--row", 0, "--set", "seed=1", "--set", "seed=2"], "--set seed=2: expected each argument once"),
+        (1, ["--row", 0, "--special-tokens-in-text", "text"], "give --special-tokens-in-text as its Encoder had it"),
+    ],
+)
+def test_inspect_row_says_what_does_not_fit(state, folder, code, arguments, says, capsys):
+    assert says in fails(capsys, "inspect", state, *arguments, *of_state(folder), code=code)
+
+
+@pytest.mark.parametrize(
+    ("code", "settings", "says"),
+    [
+        (2, ["batch_size=6", "lanes=4"], "--set lanes=4: each lane gives .* must divide --set batch_size=6; use"),
+        (2, ["seed=x"], "--set seed='x': expected an integer from 0 to 18446744073709551615, or None, got str$"),
+        (2, ["sead=1"], "--set sead=1: expected an argument of PackedDataset, which has none of this name$"),
+        (1, ["text_field=words"], 'expected the key "words", found an object with the keys .* --set text_field='),
+    ],
+)
+def test_errors_of_arguments_name_set(folder, code, settings, says, capsys):
+    options = [part for setting in settings for part in ("--set", setting)]
+    shards, *tokenizer = of_state(folder)[1:]
+    assert re.search(says, fails(capsys, "inspect", shards, "--row", 0, *tokenizer, *options, code=code))
+
+
+def test_inspect_row_of_other_shards_names_what_differs(state, folder, tmp_path, capsys):
+    others = tmp_path / "others"
+    shutil.copytree(folder, others)
+    shutil.copytree(next(others.iterdir()), others / "one more")
+    assert "another dataset: manifest was" in fails(capsys, "inspect", state, "--row", 0, *of_state(others))
+
+
+def test_inspect_row_of_an_encoder_with_another_option(tmp_path, capsys):
+    encoder = gm.Encoder.from_file(sample_text.tokenizer(), special_tokens_in_text="text")
+    path = shard_of(tmp_path, json.dumps({"text": f"a {encoder.id_to_token(encoder.eos_id)} b"}))
+    iterator = iter(gm.PackedDataset(path, tokenizer=encoder, sequence_length=32))
+    (tmp_path / "state").write_text(json.dumps(iterator.get_state()))
+    length = int((next(iterator)["inputs_segmentation"] > 0).sum())
+    options = ["--row", 0, "--tokenizer", sample_text.tokenizer()]
+    for way in ([tmp_path / "state", "--shards", path], [path, "--set", "sequence_length=32"]):
+        found = run_json(capsys, "inspect", *way, *options, "--special-tokens-in-text", "text")
+        assert [part["length"] for part in found["segments"]] == [length]
+    said = fails(capsys, "inspect", tmp_path / "state", "--shards", path, *options)
+    assert "another special_tokens_in_text=, which counts into its fingerprint" in said
+
+
+@pytest.mark.parametrize("arguments", [["--row", "1"], ["--step", "1"]])
+def test_inspect_row_needs_its_options(state, arguments, capsys):
+    assert main.run(["inspect", str(state), *arguments]) == 2
+    assert "Usage: gristmill" in capsys.readouterr().err
+
+
+def test_inspect_encodes_text_with_a_tokenizer_alone(state, folder, tmp_path, capsys):
+    row = ["--row", "0", *map(str, of_state(folder))]
+    for arguments in ([shard_of(tmp_path, '{"text": "a"}')], [state], [state, *row]):
+        assert main.run(["inspect", *map(str, arguments), "--text", "a"]) == 2
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert "--text needs a tokenizer" in captured.err
+
+
+def test_a_record_may_have_a_key_of_a_tokenizer(tmp_path, capsys):
+    for model in ("gpt-4", {"name": "gpt-4"}):
+        found = run_json(capsys, "inspect", shard_of(tmp_path, json.dumps({"model": model, "text": "a"})))
+        assert (found["kind"], found["records_read"]) == ("shard", 1)
+
+
+def test_a_shard_may_lie_beside_the_index_of_something_else(tmp_path, capsys):
+    """Spark names its files as packed parts are."""
+    (tmp_path / "index.json").write_text("no JSON")
+    shard = shard_of(tmp_path, '{"text": "a"}', name="part-00000.json.gz")
+    assert run_json(capsys, "inspect", shard)["kind"] == "shard"
+    assert "index.json is damaged" in fails(capsys, "inspect", tmp_path / "index.json")
+
+
+def test_a_row_of_a_field_that_is_called_none(tmp_path, capsys, tokenizer_file):
+    shard = shard_of(tmp_path, *(json.dumps({"None": f"some words {number}"}) for number in range(30)))
+    iterator = iter(
+        gm.PackedDataset(shard, tokenizer=tokenizer_file, sequence_length=16, batch_size=2, text_field="None")
+    )
+    next(iterator)
+    state = tmp_path / "state.json"
+    state.write_text(json.dumps(iterator.get_state()))
+    found = run_json(capsys, "inspect", state, "--row", 1, "--shards", shard, "--tokenizer", tokenizer_file)
+    assert found["segments"]
+
+
+def test_a_file_that_may_not_be_read_is_said_so(tmp_path, monkeypatch, capsys):
+    # Root may read everything.
+    def refuse(path):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(contents, "open_inflated", refuse)
+    path = tmp_path / "tokenizer.json"
+    path.write_bytes(b"{}")
+    assert main.run(["inspect", str(path)]) == 1
+    assert capsys.readouterr().err == f"error: {str(path)!r}: Permission denied\n"
+
+
+@pytest.mark.parametrize(
+    ("model", "kind"),
+    [
+        ({"vocab": [["a", -1.0]], "unk_id": 0}, "Unigram"),
+        ({"vocab": {"[UNK]": 0}, "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+          "max_input_chars_per_word": 9}, "WordPiece"),
+        ({"vocab": {"a": 0}, "merges": []}, "BPE"),
+        ({"vocab": {"a": 0}, "unk_token": "a"}, "WordLevel"),
+    ],
+)  # fmt: skip
+def test_a_model_without_a_type_is_told_by_its_fields(tmp_path, capsys, model, kind):
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"version": "1.0", "added_tokens": [], "model": model}))
+    assert run_json(capsys, "inspect", tmp_path)["model"] == kind

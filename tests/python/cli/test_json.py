@@ -1,0 +1,117 @@
+"""The JSON of the commands has the keys that docs/json.md lists, and no others."""
+
+import json
+import re
+
+import numpy as np
+
+import gristmill as gm
+from command_line import checked, run_json
+from gristmill._bench import child, contenders, latency, run
+from helpers import ROOT
+
+PAGE = (ROOT / "docs" / "json.md").read_text()
+TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null", dict: "object"}
+
+
+def table(heading):
+    """The rows of a section: by key, its types."""
+    section = re.search(rf"^##+ {heading}\n(.*?)(?=^#|\Z)", PAGE, re.DOTALL | re.MULTILINE)[1]
+    rows = re.findall(r"^\| (`.*?) \| (.*?) \|", section, re.MULTILINE)
+    return {key: set(re.split(" or |, ", types)) for keys, types in rows for key in re.findall("`(.*?)`", keys)}
+
+
+def leaves(value, listed, path=""):
+    """The page's key for each value, and its type."""
+    inside = [key for key in listed if key.startswith((f"{path}.", f"{path}[]"))] if path else listed
+    if isinstance(value, dict) and inside:
+        if path in listed:
+            yield path, "object"
+        for name, item in value.items():
+            own = f"{path}.{name}" if path else name
+            is_listed = any(key == own or key.startswith((f"{own}.", f"{own}[]")) for key in listed)
+            yield from leaves(item, listed, own if is_listed else f"{path}.*")
+    elif isinstance(value, list):
+        for item in value:
+            yield from leaves(item, listed, f"{path}[]")
+    else:
+        yield path, TYPES[type(value)]
+
+
+def assert_listed(found, heading):
+    listed = table(heading)
+    seen = set()
+    for path, kind in leaves(found, listed):
+        types = listed.get(path, set())
+        assert kind in types or (kind == "integer" and "number" in types), f"{path} is {kind}, listed is {types}"
+        seen.add(path)
+    assert {path for path, types in listed.items() if "optional" not in types} <= seen
+    return seen
+
+
+def test_demo(tmp_path, tokenizer_file, capsys):
+    found = run_json(
+        capsys, "demo", "--folder", tmp_path, "--megabytes", "0.05", "--tokenizer", tokenizer_file, "--rows", "1"
+    )
+    assert_listed(found, "demo")
+    assert_listed(found["stats"], "Figures of an iterator")
+
+
+def test_inspect_tokenizer(tokenizer_file, tokenizer_json, tmp_path, capsys):
+    value = json.loads(tokenizer_json) | {"normalizer": {"type": "NFC"}}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(value))
+    (tmp_path / "tokenizer_config.json").write_bytes((tokenizer_file.parent / "tokenizer_config.json").read_bytes())
+    seen = assert_listed(run_json(capsys, "inspect", tmp_path, "--text", "a b"), "A tokenizer")
+    assert seen == table("A tokenizer").keys()
+
+
+def test_inspect_shard(shard_folder, capsys):
+    assert_listed(run_json(capsys, "inspect", shard_folder / "0000" / "en_head.json.gz"), "A shard")
+
+
+def test_inspect_state_and_row(shards, tokenizer_file, tmp_path, capsys):
+    dataset = gm.PackedDataset(shards, tokenizer=tokenizer_file, text_field="raw_content", batch_size=8)
+    state = tmp_path / "state.json"
+    state.write_text(json.dumps(iter(dataset).get_state()))
+    assert_listed(run_json(capsys, "inspect", state), "A state")
+    row = run_json(capsys, "inspect", state, "--row", "0", "--shards", shards, "--tokenizer", tokenizer_file)
+    assert_listed(row, "A row")
+
+
+def test_pack_inspect_and_verify(tmp_path, pack, capsys):
+    folder = tmp_path / "packed"
+    assert_listed(pack(folder), "pack")
+    (folder / "part-00001.npy").write_bytes(b"")
+    seen = assert_listed(run_json(capsys, "inspect", folder), "Packed files")
+    assert "damaged[]" in seen
+    code, found = checked(capsys, "verify", folder)
+    assert code == 3
+    seen = assert_listed(found, "verify")
+    rows = np.load(folder / "part-00000.npy", mmap_mode="r+")
+    rows[3, 0, 5] += 1
+    rows.flush()
+    code, found = checked(capsys, "verify", folder)
+    assert code == 3
+    assert seen | assert_listed(found, "verify") == table("verify").keys()
+
+
+def test_inspect_megatron(tmp_path, pack, capsys):
+    pack(tmp_path / "packed", "--format", "megatron")
+    assert_listed(run_json(capsys, "inspect", tmp_path / "packed" / "part-00000.idx"), "A Megatron index")
+
+
+def test_bench(tmp_path, monkeypatch, tokenizer_file, capsys):
+    def here(what, module, request, environment=None):
+        if module.endswith("latency"):
+            return latency.measure(contenders.Job(**request))
+        if request["name"] == "inflate":
+            raise gm.GristmillError("no")
+        return run.measure(request["name"], contenders.Job(**request["job"]), count=request["count"])
+
+    monkeypatch.setattr(child, "measure", here)
+    monkeypatch.setattr(latency, "_STARTS", 1)
+    monkeypatch.setattr(latency, "_BATCHES", 2)
+    arguments = ["bench", "--folder", tmp_path, "--megabytes", "0.3", "--tokenizer", tokenizer_file, "--rounds", "1"]
+    arguments += ["--threads", "1", "--only", "copy", "--only", "inflate", "--sequence-length", "64", "--latency"]
+    seen = assert_listed(run_json(capsys, *arguments), "bench")
+    assert seen == table("bench").keys()

@@ -1,0 +1,172 @@
+"""The arguments of `PackedDataset` and `Encoder` as options of commands."""
+
+import inspect
+import itertools
+import json
+import re
+import shlex
+from typing import Literal, get_args, get_origin, get_type_hints
+
+import click
+import pytest
+
+import gristmill as gm
+from command_line import checked
+from gristmill import _core
+from gristmill._cli import options as cli_options
+from gristmill._tokenizer import encoder as encoder_module
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--lanes", "3"], "--lanes 3: each lane gives .* must divide --batch-size 16; use one of 1, 2, 4, 8"),
+        (["--sequence-length", "99999999"], "--sequence-length 99999999: expected an integer from 1 to 16777216\n$"),
+        (["--batch-size", "99999999"], "--batch-size 99999999: expected an integer from 1 to 1048576\n$"),
+        (
+            ["--quarantine-file", "a"],
+            "--quarantine-file 'a': nothing is listed with --on-error 'raise'; use 'quarantine'",
+        ),
+        (["--eos", "<nope>"], "--eos '<nope>': the vocabulary has no such token"),
+        (["--eos", "1" * 5000], "--eos '1{198,200}.*: the vocabulary has no such token"),
+    ],
+)
+def test_errors_speak_of_options(tmp_path, packing, capsys, options, says):
+    code, said = checked(capsys, *packing(tmp_path / "new", *options))
+    assert code == 2
+    assert re.match(f"error: {says}", said), said
+
+
+# What gives each option of the table an effect, and what it then changes.
+EFFECTIVE = {
+    "fit_window": (2, {"packing": "best_fit"}, {"packing": "pad"}),
+    "truncation": ("left", {"packing": "pad"}, {"packing": "best_fit"}),
+    "max_segments": (2, {}, {"packing": "pad"}),
+    "boundary_targets": (True, {}, {"layout": "hf"}),
+    "shuffle_window": (2, {"seed": 1}, {}),
+    "max_error_rate": (0.5, {"on_error": "quarantine"}, {}),
+}
+
+
+@pytest.mark.parametrize("name", EFFECTIVE)
+def test_an_option_without_effect_is_refused(tmp_path, packing, capsys, shards, encoder, name):
+    """Where it does not count into the fingerprint."""
+    value, effective, idle = EFFECTIVE[name]
+
+    def fingerprint(**arguments):
+        return gm.PackedDataset(shards, tokenizer=encoder, text_field="raw_content", **arguments).fingerprint
+
+    def packed(name, **arguments):
+        options = [(cli_options._flag(key), *([] if value is True else [value])) for key, value in arguments.items()]
+        return checked(capsys, *packing(tmp_path / name, *itertools.chain(*options)))
+
+    assert fingerprint(**effective) != fingerprint(**effective, **{name: value})
+    assert fingerprint(**idle) == fingerprint(**idle, **{name: value})
+    assert packed("good", **effective, **{name: value})[0] == 0
+    code, said = packed("bad", **idle, **{name: value})
+    assert (code, f"{cli_options._flag(name)} has no effect without --" in said) == (2, True)
+    assert not (tmp_path / "bad").exists()
+
+
+def test_what_an_option_needs_is_named(tmp_path, packing, capsys):
+    assert set(EFFECTIVE) | {"text_field"} == set(cli_options.EFFECTS)
+    for options, needed in [
+        # Also with the value that is the default.
+        (["--truncation", "right"], "--truncation has no effect without --packing pad"),
+        (["--shuffle-window", 1024], "--shuffle-window has no effect without --seed"),
+        (["--boundary-targets", "--layout", "hf"], "--boundary-targets has no effect without --layout maxtext"),
+        (
+            ["--max-segments", 2, "--packing", "pad"],
+            "--max-segments has no effect without --packing concat or best_fit",
+        ),
+    ]:
+        assert checked(capsys, *packing(tmp_path / "new", *options))[1].endswith(f"Error: {needed}\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["bench", "--text-field", "a"], "--text-field has no effect without --shards"),
+        (["bench", "--shards", "a", "--megabytes", 1], "--folder and --megabytes are of the demo's text"),
+        (["bench", "--shards", "a", "--folder", "b"], "--folder and --megabytes are of the demo's text"),
+        (["inspect", "a", "--row", 1, "--records", 5], "--records needs a shard"),
+    ],
+)
+def test_options_of_other_commands_without_effect(arguments, says, capsys):
+    code, said = checked(capsys, *arguments)
+    assert (code, says in said) == (2, True)
+
+
+@pytest.mark.parametrize("arguments", ["inspect ''", "verify ''", "pack ''", "pack a --output ''", "demo --folder ''"])
+def test_an_empty_path_is_not_the_working_folder(arguments, capsys):
+    code, said = checked(capsys, *shlex.split(arguments))
+    assert (code, "expected a path, found an empty one" in said) == (2, True)
+
+
+def test_records_are_those_of_a_shard(tokenizer_file, capsys):
+    code, said = checked(capsys, "inspect", tokenizer_file, "--records", 5)
+    assert (code, "--records needs a shard, and" in said) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        (
+            "a/lanes=4/b.gz: raise max_document_bytes= to read it",
+            "a/lanes=4/b.gz: raise --max-document-bytes to read it",
+        ),
+        ("lower batch_size=, sequence_length= or prefetch=", "lower --batch-size, --sequence-length or --prefetch"),
+        (
+            "eos=None: give eos= a token or an id, or eos=False for none",
+            "--eos auto: give --eos a token or an id, or --eos none for none",
+        ),
+        ("bos=True: the key 'seed=1', \"seed=1\"", "--bos auto: the key 'seed=1', \"seed=1\""),
+        ('set on_error="quarantine" to', 'set --on-error "quarantine" to'),
+        ("verify=-1: expected", "--verify -1: expected"),
+        ("eos='</s>', tokenizer=: its model", "--eos '</s>', tokenizer=: its model"),
+    ],
+)
+def test_arguments_as_options(message, said):
+    assert cli_options.in_options(message, cli_options.TABLE) == said
+
+
+def test_the_options_are_the_arguments_of_the_dataset():
+    parameters = inspect.signature(gm.PackedDataset).parameters
+    # Arguments by position, and what has no place in rows of a file.
+    not_there = ("shards", "tokenizer", "provenance", "on_stats")
+    expected = {name: p.default for name, p in parameters.items() if name not in not_there}
+    given = {name: default for name, (_, default, _) in cli_options.TABLE.items()}
+    assert list(given) == list(expected)
+    assert {**given, "eos": None, "bos": False} == expected
+    # The words are the core's, and those that editors and type checkers show.
+    shown = {
+        name: list(get_args(p.annotation)) for name, p in parameters.items() if get_origin(p.annotation) is Literal
+    }
+    assert shown == {
+        name: list(kind.choices) for name, (kind, *_) in cli_options.TABLE.items() if isinstance(kind, click.Choice)
+    }
+    words = {
+        "packing": _core.PACKINGS,
+        "truncation": _core.TRUNCATIONS,
+        "on_error": _core.ON_ERRORS,
+        "layout": list(_core.LAYOUTS),
+    }
+    assert {name: shown[name] for name in words} == words
+
+
+def test_arguments_are_checked_before_files_are_looked_at():
+    with pytest.raises(gm.ArgumentError, match="packing='tight': expected one of"):
+        gm.PackedDataset("nowhere/*.gz", tokenizer="nowhere", packing="tight")
+
+
+def test_the_options_of_the_encoder_are_those_of_every_way_to_make_one():
+    parameters = inspect.signature(gm.Encoder).parameters.values()
+    by_name = {p.name: p.annotation for p in parameters if p.kind is p.KEYWORD_ONLY}
+    assert by_name == get_type_hints(encoder_module.EncoderOptions)
+
+
+def test_special_tokens_by_name_and_number(tmp_path, pack, encoder):
+    assert pack(tmp_path / "none", "--eos", "none")["tokens"] + 340 == pack(tmp_path / "auto")["tokens"]
+    pack(tmp_path / "token", "--eos", "<s>", "--bos", "1")
+    stream = json.loads((tmp_path / "token" / "index.json").read_text())["fingerprint"]
+    assert f"eos={encoder.token_to_id('<s>')} bos=1" in stream

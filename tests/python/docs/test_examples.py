@@ -1,0 +1,245 @@
+"""The examples run as they are, and do what they say."""
+
+import json
+import os
+import re
+import runpy
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from types import SimpleNamespace
+
+import grain
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+from jax.sharding import Mesh
+
+import gristmill as gm
+from helpers import PATIENCE, ROOT, write_shard
+
+EXAMPLES = ROOT / "examples"
+TINY = ["--batch", "8", "--length", "64", "--width", "16", "--layers", "1", "--heads", "2"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_once(tmp_path_factory):
+    """What JAX has compiled for one of the programs serves the others."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path_factory.mktemp("compiled")))
+        environment.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+        environment.setenv("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+        yield
+
+
+def start(folder, shards, tokenizer_file, steps, *more, devices=1):
+    command = [
+        sys.executable, str(EXAMPLES / "train.py"), "--shards", shards, "--tokenizer", str(tokenizer_file),
+        "--folder", str(folder), "--steps", str(steps), "--save-every", "4", *TINY, *more,
+    ]  # fmt: skip
+    environment = {
+        **os.environ,
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+    }
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
+
+
+def start_two_hosts(*arguments):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    return [start(*arguments, "--hosts", "2", "--host", str(host), "--coordinator", address) for host in range(2)]
+
+
+def finish(*processes):
+    """What the processes print; all are killed when one fails or the time is up."""
+    until = time.monotonic() + PATIENCE
+    try:
+        outputs = [process.communicate(timeout=max(1, until - time.monotonic()))[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    ends = "\n".join(output[-3000:] for output in outputs)
+    assert [process.returncode for process in processes] == [0] * len(processes), ends
+    return outputs
+
+
+def losses(folder):
+    return [json.loads(line) for line in (folder / "losses.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, shards, tokenizer_file):
+    """The losses of an uninterrupted run on one host."""
+    folder = tmp_path_factory.mktemp("whole")
+    (output,) = finish(start(folder, shards, tokenizer_file, 14))
+    whole = losses(folder)
+    assert [entry["step"] for entry in whole] == list(range(1, 15))
+    # A batch's loss differs by that much from the next one's.
+    first, last = (statistics.mean(entry["loss"] for entry in some) for some in (whole[:5], whole[-5:]))
+    assert last < first - 0.05
+    assert "waited for input" in output
+    assert " |*" in output  # the curve
+    return whole
+
+
+def test_a_training_run_that_was_killed_goes_on_to_the_last_bit(tmp_path, shards, tokenizer_file, whole):
+    process = start(tmp_path / "killed", shards, tokenizer_file, 10**6)
+    killer = threading.Timer(PATIENCE, process.kill)  # should no step ever come
+    killer.start()
+    for line in process.stdout:
+        if line.startswith("step     6"):
+            process.send_signal(signal.SIGKILL)
+            break
+    process.communicate(timeout=PATIENCE)
+    killer.cancel()
+    assert process.returncode == -signal.SIGKILL
+    before = losses(tmp_path / "killed")
+    assert len(before) >= 6
+    finish(start(tmp_path / "killed", shards, tokenizer_file, 14))
+    assert losses(tmp_path / "killed") == whole
+
+
+def test_it_trains_on_two_hosts_and_goes_on_with_one(tmp_path, shards, tokenizer_file, whole):
+    folder = tmp_path / "run"
+    outputs = finish(*start_two_hosts(folder, shards, tokenizer_file, 4))
+    assert "step     4" in outputs[0]
+    assert "step" not in outputs[1]
+    finish(start(folder, shards, tokenizer_file, 8, devices=2))
+    together = losses(folder)
+    assert [entry["step"] for entry in together] == list(range(1, 9))
+    np.testing.assert_allclose([e["loss"] for e in together], [e["loss"] for e in whole[:8]], rtol=1e-4)
+
+
+def test_a_terminated_host_ends_both_behind_a_checkpoint(tmp_path, shards, tokenizer_file):
+    folder = tmp_path / "run"
+    both = start_two_hosts(folder, shards, tokenizer_file, 10**6, "--save-every", str(10**6))
+    killers = [threading.Timer(PATIENCE, process.kill) for process in both]  # should no step ever come
+    for killer in killers:
+        killer.start()
+    for line in both[0].stdout:
+        if line.startswith("step     2"):
+            both[1].send_signal(signal.SIGTERM)
+            break
+    finish(*both)
+    for killer in killers:
+        killer.cancel()
+    last = losses(folder)[-1]["step"]
+    assert [path.name for path in (folder / "checkpoints").iterdir() if path.name.isdigit()] == [str(last)]
+
+
+def test_an_error_in_one_host_s_shards_ends_both(tmp_path, texts, tokenizer_file):
+    for number in range(2):
+        write_shard(tmp_path / f"{number}.jsonl", texts[:80])
+    with (tmp_path / "1.jsonl").open("a") as shard:
+        shard.write("bad\n")
+    both = start_two_hosts(tmp_path / "run", str(tmp_path / "*.jsonl"), tokenizer_file, 10**6, "--lanes", "2")
+    with pytest.raises(AssertionError, match="ShardError"):  # of their exit codes: none had to be killed
+        finish(*both)
+    assert all(process.returncode not in (0, -signal.SIGKILL) for process in both)
+    assert len(losses(tmp_path / "run")) > 2
+
+
+@pytest.fixture
+def dataset(shards, encoder):
+    return gm.PackedDataset(
+        shards, tokenizer=encoder, text_field="raw_content", sequence_length=512, batch_size=8, lanes=4
+    )
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(np.array_equal(a[key], b[key]) for key in a)
+
+
+def test_maxtext_s_interface(tmp_path, dataset):
+    """What MaxText's trainer and its checkpointing do with a data iterator."""
+    example = runpy.run_path(str(EXAMPLES / "maxtext_iterator.py"))
+    mesh = Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("data", "fsdp"))
+    iterator = example["DataLoadIterator"](dataset, mesh)
+    expected = list(dataset)
+    assert all(same(next(iterator), batch) for batch in expected[:3])
+    with ocp.CheckpointManager(tmp_path) as manager:
+        saved = grain.checkpoint.CheckpointSave(iterator.local_iterator)
+        manager.save(3, args=ocp.args.Composite(iter=saved))
+    assert (tmp_path / "3" / "iter" / "process_0-of-1.json").exists()
+    for arguments in (grain.checkpoint.CheckpointRestore, gm.CheckpointRestore):
+        again = example["DataLoadIterator"](dataset, mesh)
+        with ocp.CheckpointManager(tmp_path) as manager:
+            restored = manager.restore(3, args=ocp.args.Composite(iter=arguments(again.local_iterator)))
+        again.local_iterator = restored["iter"]
+        assert same(next(again), expected[3])
+        again.local_iterator.close()
+    assert same(next(iter(iterator)), expected[0])  # iter() begins anew, as MaxText's does
+    # MaxText's own class cuts a host's rows evenly over its devices, in the order of the mesh.
+    loader = dataset.for_sharding(example["input_sharding"](mesh))
+    assert same(next(iter(loader)), expected[0])
+
+
+def from_numpy(array):
+    """What `torch.from_numpy` asks of an array that it is to share the memory of."""
+    assert isinstance(array, np.ndarray)
+    assert array.dtype == np.int32
+    assert array.flags.writeable
+    assert all(stride > 0 for stride in array.strides)
+    return array
+
+
+def test_torch_s_loop_shares_the_memory(dataset, monkeypatch):
+    try:
+        import torch
+    except ImportError:
+        torch = SimpleNamespace(from_numpy=from_numpy)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    example = runpy.run_path(str(EXAMPLES / "torch_loop.py"))
+    elements = list(dataset)
+    kept = list(example["batches"](elements))
+    for batch, element in zip(kept, elements, strict=True):
+        assert same({name: np.asarray(tensor) for name, tensor in batch.items()}, element)
+        assert all(np.shares_memory(np.asarray(tensor), element[name]) for name, tensor in batch.items())
+
+
+@pytest.mark.parametrize("name", ["maxtext_iterator.py", "torch_loop.py"])
+def test_examples_without_arguments_show_their_usage(name):
+    done = subprocess.run([sys.executable, str(EXAMPLES / name)], capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 1
+    assert done.stderr == f"usage: python examples/{name} SHARDS TOKENIZER\n"
+
+
+@pytest.mark.parametrize("name", ["maxtext_iterator.py", "torch_loop.py"])
+def test_examples_run_as_programs(shards, tokenizer_file, name):
+    if name == "torch_loop.py":
+        pytest.importorskip("torch")
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / name), shards, str(tokenizer_file)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "512" in done.stdout
+
+
+def test_every_block_of_the_guide_runs(tmp_path, shard_folder, tokenizer_file):
+    text = (EXAMPLES.parent / "docs" / "training.md").read_text()
+    code = "".join(re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE))
+    assert code.count("gm.") > 5
+    (tmp_path / "demo-data").mkdir()
+    for path in shard_folder.iterdir():
+        (tmp_path / "demo-data" / path.name).symlink_to(path)
+    (tmp_path / "demo-data/tokenizer").symlink_to(tokenizer_file.parent)
+    script = tmp_path / "guide.py"
+    script.write_text(code)
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+    done = subprocess.run(
+        [sys.executable, str(script)], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "340 documents" in done.stdout
+    assert "waited for input" in done.stdout

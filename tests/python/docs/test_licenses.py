@@ -1,0 +1,26 @@
+"""The list of third-party licences holds every crate that is compiled into the extension."""
+
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from helpers import ROOT
+
+
+@pytest.mark.skipif(shutil.which("cargo") is None, reason="cargo lists the crates")
+def test_every_crate_is_listed_with_its_version():
+    # Macros run while compiling, and are in no wheel.
+    tree = ["cargo", "tree", "--locked", "--edges", "normal,no-proc-macro", "--features", "python", "--prefix", "none"]
+    crates = subprocess.run([*tree, "--format", "{p}"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    compiled = set(re.findall(r"^(\S+) v(\S+)", crates, re.MULTILINE))
+    assert len(compiled) > 30
+    listed = set(re.findall(r"^- (\S+) ([^\s,]+)", (ROOT / "THIRD_PARTY_LICENSES.md").read_text(), re.MULTILINE))
+    assert not compiled - listed, "run `make licenses`"
+
+
+def test_what_crates_carry_beside_their_own_licence_is_there():
+    text = (ROOT / "THIRD_PARTY_LICENSES.md").read_text()
+    for holder in ("K.Kosako", "Unicode, Inc.", "zlib"):
+        assert holder in text

@@ -1,0 +1,624 @@
+"""`gristmill pack`: what is written is what the dataset gives, whatever happens in between."""
+
+import base64
+import errno
+import gzip
+import json
+import os
+import re
+import shutil
+import signal
+import stat
+import weakref
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gristmill as gm
+from command_line import checked, shard_of
+from gristmill._cli import main
+from gristmill._dataset.iterator import PackedDatasetIterator
+from gristmill._files import megatron
+from gristmill._files import pack as pack_module
+from gristmill._files.folder import Folder
+from gristmill._files.row_items import Documents
+from gristmill._util import atomic_files
+from helpers import start_python
+from megatron_reader import read_as_megatron_does
+
+PACKING = [
+    [],
+    ["--packing", "best_fit", "--seed", "3", "--layout", "grain", "--shuffle-window", "40"],
+    ["--packing", "pad", "--layout", "hf", "--truncation", "split", "--epochs", "2"],
+]
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in Path(folder).iterdir() if path.name != ".lock"}
+
+
+def dataset_of(shards, encoder, options, **more):
+    arguments = {option[2:].replace("-", "_"): value for option, value in zip(options[::2], options[1::2], strict=True)}
+    numbers = {name: int(value) for name, value in arguments.items() if value.isdigit()}
+    return gm.PackedDataset(
+        shards,
+        tokenizer=encoder,
+        text_field="raw_content",
+        **{"sequence_length": 128, "batch_size": 16, **arguments, **numbers, **more},
+    )
+
+
+def test_the_quarantine_file_is_synced_for_each_part_alone(tmp_path, pack, monkeypatch):
+    """Not where the progress is shown, which happens more often."""
+    syncs = []
+    monkeypatch.setattr(pack_module, "_SHOW_SECONDS", 0)
+    monkeypatch.setattr(PackedDatasetIterator, "_sync", lambda iterator: syncs.append(iterator))
+    parts = pack(tmp_path)["parts"]
+    assert len(syncs) == parts > 2
+
+
+@pytest.mark.parametrize("options", PACKING)
+def test_npy_parts_hold_the_rows_of_the_dataset(tmp_path, pack, shards, encoder, options):
+    found = pack(tmp_path, *options)
+    index = json.loads((tmp_path / "index.json").read_text())
+    assert index["complete"]
+    parts = [np.load(tmp_path / name, mmap_mode="r") for part in index["parts"] for name in part["files"]]
+    assert [len(part) for part in parts] == [part["items"] for part in index["parts"]]
+    assert len(parts) > 2
+    elements = list(dataset_of(shards, encoder, options))
+    segments = next(name for name in index["fields"] if name.endswith(("segmentation", "segment_ids", "mask")))
+    rows = sum(len(element[segments]) for element in elements)
+    for place, name in enumerate(index["fields"]):
+        given = np.concatenate([element[name][element[segments].any(axis=1)] for element in elements])
+        np.testing.assert_array_equal(np.concatenate([part[:, place] for part in parts]), given)
+    assert found["items"] == len(given) <= rows
+    assert found["tokens"] == sum(np.count_nonzero(element[segments]) for element in elements)
+
+
+def test_some_fields_alone(tmp_path, pack, capsys):
+    pack(tmp_path / "all")
+    pack(tmp_path / "some", "--field", "targets", "--field", "inputs")
+    rows, some = (np.load(tmp_path / name / "part-00001.npy") for name in ("all", "some"))
+    np.testing.assert_array_equal(some, rows[:, [3, 0]])
+    assert checked(capsys, "inspect", tmp_path / "some")[1]["fields"] == ["targets", "inputs"]
+    assert checked(capsys, "verify", tmp_path / "some")[0] == 0
+
+
+def test_array_records_hold_the_same_rows(tmp_path, pack):
+    import grain
+
+    pack(tmp_path / "npy")
+    pack(tmp_path / "records", "--format", "array_record")
+    source = grain.sources.ArrayRecordDataSource(sorted(map(str, (tmp_path / "records").glob("*.array_record"))))
+    rows = np.concatenate([np.load(path) for path in sorted((tmp_path / "npy").glob("*.npy"))])
+    assert len(source) == len(rows)
+    for number in (0, 1, len(rows) // 2, len(rows) - 1):
+        np.testing.assert_array_equal(np.frombuffer(source[number], "<i4").reshape(6, 128), rows[number])
+
+
+def test_a_started_document_does_not_keep_its_batch():
+    unit = Documents("maxtext", ["inputs"], lanes=2)
+    ones = np.ones((2, 8), np.int32)
+    batch = {"inputs": ones.copy(), "inputs_segmentation": ones, "targets_segmentation": ones}
+    kept = weakref.ref(batch["inputs"])
+    assert unit.take(batch) == []
+    del batch
+    assert kept() is None
+    ids = base64.b64encode(np.ones(8, "<i4").tobytes()).decode()
+    assert unit.pending() == [ids] * 2
+
+
+def test_megatron_files_hold_whole_documents(tmp_path, pack, texts, encoder, capsys):
+    found = pack(tmp_path, "--format", "megatron", "--rows-per-file", 60)
+    prefixes = sorted(path.with_suffix("") for path in tmp_path.glob("*.idx"))
+    assert len(prefixes) > 2
+    documents = [document for prefix in prefixes for document in read_as_megatron_does(prefix)]
+    assert {document.dtype for document in documents} == {np.dtype(np.uint16)}  # a vocabulary of 600
+    expected = sorted([*encoder.encode(text).tolist(), encoder.eos_id] for text in texts[:340])
+    assert sorted(document.tolist() for document in documents) == expected
+    assert found["items"] == 340
+    code, told = checked(capsys, "inspect", f"{prefixes[0]}.idx")
+    assert (code, told["kind"], told["dtype"]) == (0, "megatron", "uint16")
+    assert told["documents"] == told["sequences"] == len(read_as_megatron_does(prefixes[0]))
+    assert main.run(["inspect", f"{prefixes[0]}.idx"]) == 0
+    assert "begins with" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("id_of_eos", "dtype"), [(65_499, np.uint16), (65_500, np.int32), (70_000, np.int32)])
+def test_megatron_files_hold_the_largest_id_of_a_vocabulary_with_holes(
+    tmp_path, pack, tokenizer_json, id_of_eos, dtype
+):
+    definition = json.loads(tokenizer_json)
+    (added,) = [token for token in definition["added_tokens"] if token["content"] == "</s>"]
+    added["id"] = definition["model"]["vocab"]["</s>"] = id_of_eos
+    (tmp_path / "tokenizer.json").write_text(json.dumps(definition))
+    pack(tmp_path / "packed", "--format", "megatron", "--tokenizer", tmp_path / "tokenizer.json", "--eos", "</s>")
+    documents = read_as_megatron_does(tmp_path / "packed" / "part-00000")
+    assert {document.dtype for document in documents} == {np.dtype(dtype)}
+    assert {document[-1] for document in documents} == {id_of_eos}
+
+
+def test_megatron_files_never_hold_another_id(tmp_path):
+    writer = megatron.Writer(tmp_path / "part", "<u2", ())
+    with pytest.raises(gm.GristmillError, match="the id 65536 does not fit into uint16"):
+        writer.write([np.array([1, 2**16], np.int32)])
+    writer.close()
+
+
+def test_no_part_is_without_a_document(tmp_path, pack, capsys, monkeypatch):
+    """Nor where documents are longer than parts; readers cannot map an empty file into memory."""
+    options = ["--format", "megatron", "--rows-per-file", 1, "--sequence-length", 16, "--batch-size", 8]
+    pack(tmp_path / "whole", *options)
+    parts = json.loads((tmp_path / "whole" / "index.json").read_text())["parts"]
+    assert len(parts) > 50
+    assert all(part["items"] > 0 and 0 not in part["files"].values() for part in parts)
+    assert max(part["batches"] for part in parts) > 1
+    assert checked(capsys, "verify", tmp_path / "whole")[1]["equal"]
+    write_note = Folder.write_note
+
+    def killed(folder, note):
+        write_note(folder, note)
+        if note["number"] == 20:
+            raise KilledError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Folder, "write_note", killed)
+        with pytest.raises(KilledError):
+            pack(tmp_path / "killed", *options)
+    assert pack(tmp_path / "killed", *options)["parts_of_earlier_runs"] == 21
+    assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
+
+
+class KilledError(BaseException):
+    """Like a kill: nothing in the package expects it."""
+
+
+@pytest.mark.parametrize("file_format", ["npy", "megatron", "array_record"])
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_run_killed_at_any_file_goes_on_to_the_same_result(tmp_path, pack, packing, file_format, moment, monkeypatch):
+    """Ended before and after each file gets its name, again and again until it is done."""
+    options = ["--format", file_format, "--seed", "7", "--shuffle-window", "50"]
+    pack(tmp_path / "whole", *options)
+    finish = atomic_files.finish
+    calls = []
+
+    def killed(path):
+        first_time = path.name not in calls
+        calls.append(path.name)
+        if moment == "before" and first_time:
+            raise KilledError
+        finish(path)
+        if moment == "after" and first_time:
+            raise KilledError
+
+    monkeypatch.setattr(atomic_files, "finish", killed)
+    ends = 0
+    while True:
+        try:
+            result = pack(tmp_path / "killed", *options)
+        except KilledError:
+            ends += 1
+            assert ends < 100
+            continue
+        break
+    assert ends >= 5
+    assert result["parts_of_earlier_runs"] == result["parts"] or moment == "before"
+    assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
+
+
+def test_a_killed_process_goes_on_and_a_complete_folder_stays_as_it_is(tmp_path, pack, packing):
+    whole = pack(tmp_path / "whole", "--epochs", 6)
+    folder = tmp_path / "killed"
+    code = """
+    import sys, time
+    from gristmill._cli import main
+    from gristmill._files import pack
+
+    finish = pack._Part.finish
+
+    def finish_and_linger(part, *behind):
+        holds = finish(part, *behind)
+        if part._number == 1:
+            print("two parts", flush=True)
+            time.sleep(100)
+        return holds
+
+    pack._Part.finish = finish_and_linger
+    main.main(sys.argv[1:])
+    """
+    process = start_python(code, arguments=packing(folder, "--epochs", 6))
+    assert process.stdout.readline() == "two parts\n", process.communicate()
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    resumed = pack(folder, "--epochs", 6)
+    assert resumed["parts_of_earlier_runs"] == 2
+    assert contents(folder) == contents(tmp_path / "whole")
+    times = {path: path.stat().st_mtime_ns for path in folder.glob("part*")}
+    again = pack(folder, "--epochs", 6)
+    assert again["parts_of_earlier_runs"] == again["parts"] == whole["parts"]
+    assert {path: path.stat().st_mtime_ns for path in folder.glob("part*")} == times
+
+
+def test_a_full_disk_is_an_error_and_the_run_goes_on_later(tmp_path, pack, packing, capsys, monkeypatch):
+    pack(tmp_path / "whole")
+    fsync, calls = os.fsync, []
+
+    def full(file):
+        calls.append(file)
+        if len(calls) == 12:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", full)
+    code, said = checked(capsys, *packing(tmp_path / "full"))
+    assert code == 1
+    assert "cannot write into" in said
+    assert "No space left on device; run the same command again to resume after the last finished part" in said
+    assert pack(tmp_path / "full")["parts_of_earlier_runs"] == 2
+    assert contents(tmp_path / "full") == contents(tmp_path / "whole")
+
+
+def test_threads_do_not_change_the_files(tmp_path, pack):
+    pack(tmp_path / "one", "--threads", 1)
+    pack(tmp_path / "three", "--threads", 3, "--prefetch", 1)
+    one, three = contents(tmp_path / "one"), contents(tmp_path / "three")
+    del one["index.json"], three["index.json"]  # it keeps the arguments
+    assert one == three
+
+
+def test_what_it_refuses(tmp_path, pack, packing, capsys):
+    pack(tmp_path / "packed")
+    code, said = checked(capsys, *packing(tmp_path / "packed", "--sequence-length", 64))
+    assert code == 1
+    others = (
+        f"error: {tmp_path / 'packed'} already holds files packed with other settings: %s. Choose another folder, "
+        "or delete this one\n"
+    )
+    assert said == others % "sequence_length was 128 and is 64"
+    code, said = checked(capsys, *packing(tmp_path / "packed", "--seed", 1))
+    assert said == others % "seed was None and is 1, shuffle_window was None and is 1024"
+    code, said = checked(capsys, *packing(tmp_path / "packed", "--lanes", 2, "--layout", "hf", "--rows-per-file", 10))
+    assert said == others % "lanes was 8 and is 2, layout was maxtext and is hf, rows_per_file was 50 and is 10"
+    # What is done about errors may change, and is no difference.
+    code, said = checked(capsys, *packing(tmp_path / "packed", "--on-error", "quarantine", "--seed", 1))
+    assert said == others % "seed was None and is 1, shuffle_window was None and is 1024"
+    code, said = checked(capsys, *packing(tmp_path / "packed", "--on-error", "quarantine", "--format", "array_record"))
+    assert said == others % "format was npy and is array_record"
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.txt").touch()
+    assert "is not empty, and holds no packed files" in checked(capsys, *packing(tmp_path / "other"))[1]
+    assert [path.name for path in (tmp_path / "other").iterdir()] == ["thesis.txt"]
+    with atomic_files.locked(tmp_path / "packed"):
+        assert "another process is writing" in checked(capsys, *packing(tmp_path / "packed"))[1]
+    for options in (["--packing", "pad"], ["--layout", "hf"], ["--boundary-targets"], ["--max-segments", "2"]):
+        assert checked(capsys, *packing(tmp_path / "new", "--format", "megatron", *options))[0] == 2
+    assert checked(capsys, *packing(tmp_path / "new", "--format", "megatron", "--field", "inputs"))[0] == 2
+    assert checked(capsys, *packing(tmp_path / "new", "--field", "nothing"))[0] == 2
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_shard_that_changed_is_named(tmp_path, packing, capsys, shard_folder):
+    shutil.copytree(shard_folder, tmp_path / "shards")
+    command = packing(tmp_path / "packed")
+    command[1] = str(tmp_path / "shards" / "*" / "*.gz")
+    assert checked(capsys, *command)[0] == 0
+    larger = tmp_path / "shards" / "0005" / "en_head.json.gz"
+    larger.write_bytes(larger.read_bytes() + gzip.compress(b"\n"))
+    assert checked(capsys, *command) == (
+        1,
+        f"error: {tmp_path}/packed already holds files packed with other settings: the shards are not those that were "
+        f"packed (of another size: {larger}). Choose another folder, or delete this one\n",
+    )
+
+
+def test_a_folder_is_not_made_before_all_else_is_right(tmp_path, packing, tokenizer_file, capsys):
+    quarantine = ["--on-error", "quarantine"]
+    (tmp_path / "file").touch()
+    code, said = checked(capsys, *packing(tmp_path / "file" / "packed", *quarantine))
+    assert (code, said.count("\n")) == (1, 1)
+    assert f"cannot write into '{tmp_path}/file/packed': Not a directory; name another folder" in said
+    no_shards = ["pack", tmp_path / "none.gz", "--tokenizer", tokenizer_file, "--output", tmp_path / "new"]
+    assert "no such file" in checked(capsys, *no_shards, *quarantine)[1]
+    assert "--lanes 5: " in checked(capsys, *packing(tmp_path / "new", *quarantine, "--lanes", 5))[1]
+    assert checked(capsys, *packing(tmp_path / "new", *quarantine, "--field", "nothing"))[0] == 2
+    assert not (tmp_path / "new").exists()
+    listed = ["--quarantine-file", tmp_path / "new" / "bad.jsonl"]
+    assert checked(capsys, *packing(tmp_path / "new", *quarantine, *listed))[0] == 0
+
+
+def test_a_folder_s_other_files_are_left_alone_and_a_damaged_note_is_named(tmp_path, pack, packing, capsys):
+    pack(tmp_path / "a")
+    stray = tmp_path / "a/part-notes.txt"
+    stray.write_text("mine")
+    (tmp_path / "a/part-00001.json").write_text("{}")
+    code, found = checked(capsys, "verify", tmp_path / "a")
+    assert code == 3
+    assert "part-00001.json is not the note of a packed part: documents, " in found["difference"]["what"]
+    for note in sorted((tmp_path / "a").glob("part-*.json"))[1:]:
+        note.unlink()
+    index = json.loads((tmp_path / "a/index.json").read_text())
+    del index["complete"], index["parts"]
+    (tmp_path / "a/index.json").write_text(json.dumps(index))
+    pack(tmp_path / "a")
+    assert stray.read_text() == "mine"
+    stray.unlink()
+    pack(tmp_path / "b")
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+
+
+def test_parts_behind_a_note_that_is_gone_are_not_removed(tmp_path, pack, packing, capsys):
+    """Unlike what a killed run leaves, which has no note."""
+    assert pack(tmp_path)["parts"] >= 4
+    note = tmp_path / "part-00001.json"
+    was = note.read_bytes()
+    note.unlink()
+    before = contents(tmp_path)
+    expected = f"{note} is missing, though part-00002.json is there: bring it back, or remove all later notes"
+    for command in (packing(tmp_path), ("inspect", tmp_path), ("verify", tmp_path)):
+        code, said = checked(capsys, *command)
+        assert expected in (said if isinstance(said, str) else said["difference"]["what"])
+        assert code == (3 if command[0] == "verify" else 1)
+    assert contents(tmp_path) == before
+    note.write_bytes(was)
+    assert checked(capsys, "verify", tmp_path)[0] == 0
+
+
+def test_what_has_no_note_is_written_again(tmp_path, pack):
+    whole = pack(tmp_path / "whole")
+    pack(tmp_path / "a")
+    notes = sorted((tmp_path / "a").glob("part-*.json"))
+    for note in notes[1:]:
+        note.unlink()
+    (tmp_path / "a/part-99999.npy").write_bytes(b"of a run that wrote larger parts")
+    assert pack(tmp_path / "a")["parts_of_earlier_runs"] == 1
+    assert len(notes) == whole["parts"]
+    assert contents(tmp_path / "a") == contents(tmp_path / "whole")
+
+
+def test_parts_that_are_gone_or_cut_are_not_taken_for_whole(tmp_path, pack, packing, capsys):
+    pack(tmp_path / "a")
+    for change in (lambda path: os.truncate(path, 1000), Path.unlink):
+        change(tmp_path / "a/part-00000.npy")
+        code, message = checked(capsys, *packing(tmp_path / "a"))
+        assert code == 1
+        changed = r"part-00000\.npy (has 1,000 bytes, and had [\d,]+|is missing)"
+        assert re.search(changed + ": bring it back, or remove", message)
+    for path in (tmp_path / "a").glob("part-*.json"):
+        path.unlink()
+    index = json.loads((tmp_path / "a/index.json").read_text())
+    del index["complete"], index["parts"]
+    (tmp_path / "a/index.json").write_text(json.dumps(index))
+    pack(tmp_path / "a")
+    pack(tmp_path / "b")
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+
+
+def test_what_a_damaged_part_s_error_advises_writes_the_parts_again(tmp_path, pack, packing, capsys, monkeypatch):
+    whole = pack(tmp_path / "whole")
+    assert whole["parts"] >= 4
+    pack(tmp_path / "a")
+    os.truncate(tmp_path / "a/part-00001.npy", 1000)
+    code, message = checked(capsys, *packing(tmp_path / "a"))
+    assert code == 1
+    assert "or remove part-00001.json and all later notes to have these parts written again" in message
+    for path in tmp_path.glob("a/part-*.json"):
+        if path.name >= "part-00001.json":
+            path.unlink()
+    assert not checked(capsys, "inspect", tmp_path / "a")[1]["complete"]
+
+    finish = atomic_files.finish
+
+    def killed(path):
+        if path.name.startswith("part-"):
+            raise KilledError
+        finish(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(atomic_files, "finish", killed)
+        with pytest.raises(KilledError):
+            pack(tmp_path / "a")
+    code, found = checked(capsys, "verify", tmp_path / "a")
+    assert (code, found["complete"], found["parts"]) == (3, False, 1)
+    again = pack(tmp_path / "a")
+    assert (again["parts"], again["parts_of_earlier_runs"]) == (whole["parts"], 1)
+    assert contents(tmp_path / "a") == contents(tmp_path / "whole")
+    assert checked(capsys, "verify", tmp_path / "a")[0] == 0
+
+
+def test_a_folder_without_a_part_may_become_another_packing(tmp_path, pack, packing, capsys):
+    wrong = [word for word in packing(tmp_path / "a") if word not in ("--text-field", "raw_content")]
+    code, message = checked(capsys, *wrong)
+    assert (code, message.endswith('--text-field; --on-error "quarantine" leaves it out\n')) == (1, True)
+    code, found = checked(capsys, "verify", tmp_path / "a")
+    assert (code, found["complete"]) == (3, False)
+    pack(tmp_path / "a")
+    assert checked(capsys, "verify", tmp_path / "a")[0] == 0
+
+
+def test_records_left_out_are_listed(tmp_path, tokenizer_file, capsys):
+    lines = [json.dumps({"text": f"document {n} " * 20}) if n % 50 else '{"text": 1}' for n in range(400)]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    arguments = ["pack", tmp_path / "a.jsonl", "--tokenizer", tokenizer_file, "--output", tmp_path / "packed"]
+    bad = ["--on-error", "quarantine", "--max-error-rate", "0.1", "--rows-per-file", "64", "--sequence-length", "128"]
+    code, found = checked(capsys, *arguments, *bad)
+    assert (code, found["quarantined"]) == (0, 8)
+    told = checked(capsys, "inspect", tmp_path / "packed")[1]
+    assert told["quarantined"] == sum(part["quarantined"] for part in told["parts"]) == 8
+    lines = (tmp_path / "packed" / "quarantine.jsonl").read_text().splitlines()
+    assert told["quarantine_file"] == str(tmp_path / "packed" / "quarantine.jsonl")
+    assert [json.loads(line)["record"] for line in lines] == list(range(0, 400, 50))
+    assert checked(capsys, "verify", tmp_path / "packed")[0] == 0
+    assert (tmp_path / "packed" / "quarantine.jsonl").read_text().splitlines() == lines
+    # Nothing is left to do, and nothing is listed anywhere else.
+    other = ["--quarantine-file", tmp_path / "other.jsonl"]
+    assert checked(capsys, *arguments, *bad, *other)[0] == checked(capsys, *arguments, *bad[4:])[0] == 0
+    assert checked(capsys, "inspect", tmp_path / "packed")[1] == told
+
+
+def test_the_list_of_what_is_left_out_is_one_file_and_no_packed_one(tmp_path, tokenizer_file, capsys):
+    (tmp_path / "a.jsonl").write_text('{"text": "some words of a document"}\nbad\n' * 60)
+    packed = tmp_path / "packed"
+    options = ["--sequence-length", "16", "--batch-size", "2", "--rows-per-file", "4"]
+    options += ["--on-error", "quarantine", "--max-error-rate", "1"]
+    command = ["pack", tmp_path / "a.jsonl", "--tokenizer", tokenizer_file, "--output", packed, *options]
+    for name in ("part-00000.npy", "part-00000.json", ".lock", "index.json", "index.json.unfinished"):
+        code, said = checked(capsys, *command, "--quarantine-file", packed / name)
+        assert (code, "expected another name, packed files are written there" in said) == (1, True)
+        assert "--quarantine-file" in said
+    assert not packed.exists()
+    assert checked(capsys, *command)[0] == 0
+    for path in sorted(packed.glob("part-*"))[2:]:
+        path.unlink()
+    index = json.loads((packed / "index.json").read_text())
+    (packed / "index.json").write_text(json.dumps({**index, "complete": False}))
+    listed = packed / "quarantine.jsonl"
+    code, said = checked(capsys, *command, "--quarantine-file", tmp_path / "other.jsonl")
+    assert (code, f"expected '{listed}', in which the finished parts' records are listed" in said) == (1, True)
+    # The folder is elsewhere, and the list with it.
+    packed.rename(tmp_path / "moved")
+    command[command.index(packed)] = tmp_path / "moved"
+    assert checked(capsys, *command)[0] == 0
+    assert len((tmp_path / "moved/quarantine.jsonl").read_text().splitlines()) == 60
+
+
+@pytest.mark.parametrize("rows_per_file", [4, 1000])
+def test_what_truncation_drops_is_counted_and_shown(tmp_path, tokenizer_file, capsys, rows_per_file):
+    (tmp_path / "a.jsonl").write_text("\n".join(json.dumps({"text": "word " * n}) for n in range(40)))
+    arguments = ["pack", tmp_path / "a.jsonl", "--tokenizer", tokenizer_file, "--output", tmp_path / "packed"]
+    arguments += ["--packing", "pad", "--sequence-length", 16, "--rows-per-file", rows_per_file, "--batch-size", 4]
+    dataset = gm.PackedDataset(
+        tmp_path / "a.jsonl", tokenizer=tokenizer_file, packing="pad", sequence_length=16, batch_size=4
+    )
+    iterator = iter(dataset)
+    assert list(iterator)
+    stats = iterator.stats()
+    assert stats["dropped_tokens"] > 0
+    expected = {name: stats[name] for name in ("documents", "tokens", "dropped_tokens", "quarantined")}
+    for command in (arguments, ["inspect", tmp_path / "packed"]):
+        found = checked(capsys, *command)[1]
+        assert {name: found[name] for name in expected} == expected
+        assert main.run(list(map(str, command))) == 0
+        shown = capsys.readouterr().out
+        assert f"{stats['dropped_tokens']:,} tokens dropped by truncation" in shown
+        assert f"{stats['tokens'] / (40 * 16):.1%} full" in shown
+    # What is shown of the first row stops where its padding begins.
+    first = np.load(tmp_path / "packed" / "part-00000.npy")[0]
+    length = np.count_nonzero(first[found["fields"].index("inputs_segmentation")])
+    assert found["first"]["ids"] == first[found["fields"].index("inputs")][:length].tolist()
+
+
+def test_shards_that_end_early_are_told_from_records(tmp_path, tokenizer_file, capsys, caplog):
+    whole = gzip.compress("\n".join(json.dumps({"text": f"document {n}"}) for n in range(100)).encode())
+    (tmp_path / "a.jsonl.gz").write_bytes(whole)
+    (tmp_path / "b.jsonl.gz").write_bytes(whole[:-40])
+    command = ["pack", tmp_path / "*.gz", "--tokenizer", tokenizer_file, "--output", tmp_path / "packed"]
+    command += ["--on-error", "quarantine", "--max-error-rate", "1", "--sequence-length", "16", "--lanes", 1]
+    code, found = checked(capsys, *command)
+    assert (code, found["quarantined"], found["lost_shards"]) == (0, 1, 1)
+    assert "1 record was left out, 1 in all, 1 shard not read to the end; the first" in caplog.text
+    assert main.run(list(map(str, command))) == 0
+    assert "1 record left out, 1 shard not read to the end\n" in capsys.readouterr().out
+    assert checked(capsys, "inspect", tmp_path / "packed")[1]["lost_shards"] == 1
+    assert checked(capsys, "verify", tmp_path / "packed")[0] == 0
+
+
+def test_an_interrupt_says_how_to_go_on(tmp_path, packing, capsys, monkeypatch):
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Documents, "take", interrupted)
+    assert main.run(packing(tmp_path, "--format", "megatron")) == 130
+    assert "stopped: the same command goes on after the last finished part\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("rows", [0, 100])
+def test_records_left_out_behind_the_last_row_are_counted(tmp_path, tokenizer_file, capsys, rows):
+    sound = [json.dumps({"text": "sound"})] * rows
+    (tmp_path / "a.jsonl").write_text("\n".join(["{}", *sound, *['{"text": 1}'] * 4]))
+    arguments = ["pack", tmp_path / "a.jsonl", "--tokenizer", tokenizer_file, "--output", tmp_path / "packed"]
+    bad = ["--on-error", "quarantine", "--max-error-rate", "1", "--sequence-length", "16", "--packing", "pad"]
+    for _ in range(2):  # the second time as it stands in the index
+        code, found = checked(capsys, *arguments, *bad)
+        assert (code, found["items"], found["quarantined"]) == (0, rows, 5)
+    assert checked(capsys, "inspect", tmp_path / "packed")[1]["quarantined"] == 5
+    assert checked(capsys, "verify", tmp_path / "packed")[0] == 0
+    assert len((tmp_path / "packed" / "quarantine.jsonl").read_text().splitlines()) == 5
+
+
+@pytest.mark.parametrize("shards", ["*.jsonl", "a[1].jsonl", "../run[[]1]/a*"])
+def test_a_working_folder_may_look_like_a_glob(tmp_path, tokenizer_file, capsys, monkeypatch, shards):
+    folder = tmp_path / "run[1]"
+    folder.mkdir()
+    (folder / "a[1].jsonl").write_text('{"text": "some words"}\n')
+    monkeypatch.chdir(folder)
+    arguments = ["pack", shards, "--tokenizer", tokenizer_file, "--sequence-length", "16"]
+    assert checked(capsys, *arguments, "--output", "packed")[0] == 0
+    monkeypatch.chdir(tmp_path)
+    assert checked(capsys, "verify", folder / "packed")[1]["equal"]
+
+
+def test_special_tokens_in_text(tmp_path, tokenizer_file, encoder, capsys):
+    (tmp_path / "a.jsonl").write_text('{"text": "a </s> b"}\n')
+    arguments = ["pack", tmp_path / "a.jsonl", "--tokenizer", tokenizer_file, "--sequence-length", "16"]
+    for way, known in (("id", 2), ("text", 1)):
+        output = tmp_path / way
+        assert checked(capsys, *arguments, "--output", output, "--special-tokens-in-text", way)[0] == 0
+        assert np.count_nonzero(np.load(output / "part-00000.npy")[0, 0] == encoder.eos_id) == known
+        assert checked(capsys, "verify", output)[1]["equal"]
+    code, said = checked(capsys, *arguments, "--output", output, "--special-tokens-in-text", "id")
+    assert (code, "special_tokens_in_text was 'text' and is 'id'" in said) == (1, True)
+
+
+def test_absolute_paths_need_no_working_folder(tmp_path, packing, capsys, monkeypatch):
+    (tmp_path / "removed").mkdir()
+    monkeypatch.chdir(tmp_path / "removed")
+    (tmp_path / "removed").rmdir()
+    assert checked(capsys, *packing(tmp_path / "packed"))[0] == 0
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_complete_folder_leaves_nothing_to_do(tmp_path, packing, capsys):
+    said = []
+    for _ in range(2):
+        assert main.run(packing(tmp_path)) == 0
+        said.append(capsys.readouterr().out)
+    assert re.search(r"^speed +[\d,]+ tokens/s, ", said[0], re.MULTILINE)
+    assert re.search(r"^speed +nothing to do$", said[1], re.MULTILINE)
+
+
+def test_padding_does_not_count_as_rows_of_a_part(tmp_path, tokenizer_file, capsys):
+    """Seven lanes end long before the eighth."""
+    for number, count in enumerate([100, *[1] * 7]):
+        lines = [json.dumps({"text": "some words " * 20}) for _ in range(count)]
+        shard_of(tmp_path, *lines, name=f"{number}.json.gz")
+    for file_format, rows in (("npy", 100), ("megatron", 100)):
+        folder = tmp_path / file_format
+        code, _ = checked(
+            capsys, "pack", tmp_path / "*.json.gz", "--tokenizer", tokenizer_file, "--output", folder,
+            "--sequence-length", 16, "--batch-size", 8, "--rows-per-file", rows, "--format", file_format,
+        )  # fmt: skip
+        assert code == 0
+        index = json.loads((folder / "index.json").read_text())
+        tokens = [part["tokens"] for part in index["parts"]]
+        assert len(tokens) > 2
+        assert all(rows * 16 * 0.9 < count < (rows + 8) * 16 for count in tokens[:-1]), tokens
+        assert checked(capsys, "verify", folder)[1]["equal"]
+
+
+def test_a_file_is_on_disk_before_it_gets_its_name(tmp_path, monkeypatch):
+    done, fsync, replace = [], os.fsync, Path.replace
+
+    def synced(file):
+        done.append("folder" if stat.S_ISDIR(os.fstat(file).st_mode) else "file")
+        fsync(file)
+
+    def renamed(path, to):
+        done.append("name")
+        return replace(path, to)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Path, "replace", renamed)
+    atomic_files.write_json(tmp_path / "a.json", 1)
+    assert done == ["file", "name", "folder"]

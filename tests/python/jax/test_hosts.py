@@ -1,0 +1,175 @@
+"""Global batches in real multi-process JAX programs, compared with what a single process gives."""
+
+import itertools
+import re
+
+import pytest
+
+import gristmill as gm
+from host_programs import MESHES
+from run_hosts import HostFailedError, run_hosts
+
+
+@pytest.fixture(scope="module")
+def dataset(shards, encoder):
+    # Five entries: a number that no mesh divides.
+    return gm.PackedDataset(
+        shards, tokenizer=encoder, text_field="raw_content", sequence_length=768, batch_size=16, lanes=8, threads=1,
+        provenance=5,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def single(dataset):
+    """All batches, and the states before, between and behind them, of one process."""
+    iterator = iter(dataset)
+    states, batches = [iterator.get_state()], []
+    for batch in iterator:
+        batches.append(batch)
+        states.append(iterator.get_state())
+    assert len(batches) > 8
+    return batches, states, iterator.stats()
+
+
+@pytest.fixture(scope="module")
+def different(shards, encoder, tokenizer_json):
+    """For each number of hosts: datasets of other streams on some of them, and what all say of these."""
+
+    def dataset(paths=shards, tokenizer=encoder, **arguments):
+        arguments = {"text_field": "raw_content", "batch_size": 16, "eos": "</s>", **arguments}
+        return gm.PackedDataset(paths, tokenizer=tokenizer, **arguments)
+
+    # So few shards that the lanes do not suffice: that, too, is told on all hosts.
+    fewer = dataset(dataset().manifest.paths[:1])
+    other = dataset(tokenizer=gm.Encoder.from_bytes(tokenizer_json, special_tokens_in_text="text"))
+    return {
+        2: (
+            {"dataset": dataset(provenance=True), "others": {1: dataset()}, "releases": {1: "0.0.9+local"}},
+            rf".*process 1: gristmill is 0\.0\.9\+local instead of {re.escape(gm.__version__)}, "
+            r"provenance is 0 instead of 64; compared with process 0\. Give all of them .* release of gristmill",
+        ),
+        4: (
+            {"dataset": dataset(), "others": {0: fewer, 2: other}},
+            r"ArgumentError: the processes of the sharding were given different streams: "
+            r"process 0: lanes is 1 instead of 8, manifest is \w+ instead of \w+; "
+            r"process 2: tokenizer is \w+ instead of \w+; compared with process 1, 3\. Give all of them .*",
+        ),
+    }
+
+
+# The meshes on which more hosts make a difference.
+_WIDE = ["data", "data x tensor across hosts", "data x context across hosts", "rows dealt in turn"]
+
+
+@pytest.mark.parametrize(("hosts", "meshes"), [(2, list(MESHES)), (4, _WIDE)])
+def test_all_hosts_give_the_one_stream_and_end_together(tmp_path, dataset, single, different, hosts, meshes):
+    batches, states, stats = single
+    count = len(batches)
+    restore = [0, count // 2, count - 1, count]
+    endless = gm.PackedDataset(
+        dataset.manifest, tokenizer=dataset.encoder, text_field="raw_content", sequence_length=768, batch_size=16,
+        lanes=8, epochs=None, seed=3, provenance=5,
+    )  # fmt: skip
+    programs = [
+        ("stream", {"dataset": dataset, "expected": batches, "states": states, "meshes": meshes, "restore": restore}),
+        ("endless", {"dataset": endless, "expected": list(itertools.islice(endless, 12)), "mesh": "data"}),
+        ("replicas_that_differ", {}),
+        ("streams_that_differ", {"dataset": dataset, "others": {1: endless}}),
+        (
+            "steps_that_differ",
+            {"dataset": dataset, "expected": batches, "states": {0: states[3], 1: states[5]}, "state": states[4]},
+        ),
+        ("streams_that_differ", different[hosts][0]),
+    ]
+    results = run_hosts(tmp_path, "several", {"programs": programs}, hosts=hosts)
+    for mesh in meshes:
+        outcomes = [result[0][mesh] for result in results]
+        assert [outcome["problems"] for outcome in outcomes] == [[]] * hosts, mesh
+        for step, merged in enumerate(map(gm.merge_states, zip(*(o["states"] for o in outcomes), strict=True))):
+            assert merged == states[step], (mesh, step)
+        # Each group of replicas counts once.
+        groups = {tuple(outcome["states"][0]["lanes"]): outcome["stats"] for outcome in outcomes}
+        for figure in ("documents", "tokens", "text_bytes", "rows", "padding_tokens"):
+            assert sum(group[figure] for group in groups.values()) == stats[figure], (mesh, figure)
+    assert [result[1] for result in results] == [None] * hosts
+    for result in results:
+        assert "batch['inputs']: process 0 (device" in result[2]["differ"]
+        assert "hold different rows: 5" in result[2]["differ"] or "hold different rows: 14" in result[2]["differ"]
+        assert "batch['inputs'] is a ndarray" in result[2]["numpy"]
+        assert "process 1: epochs is None instead of 1, seed is 3 instead of None" in result[3]
+        *said, difference = result[4]
+        assert difference is None
+        even, odd = {2: ("0", "1"), 4: ("0, 2", "1, 3")}[hosts]
+        told = f"go on from different steps: process {even} from step 3, process {odd} from step 5. Restore all of them"
+        assert len(said) == 2
+        assert all(error.startswith(f"StateError: the processes of the sharding {told}") for error in said)
+        assert result[5] == results[0][5]
+    assert re.fullmatch(different[hosts][1], results[0][5]), results[0][5]
+
+
+@pytest.mark.parametrize("epochs", [1, None])
+def test_replicas_that_leave_out_other_records_stop(tmp_path, encoder, epochs):
+    """Copies of the shards with the same sizes; one has a bad line, in the middle of its third shard."""
+    line = b'{"text": "some words of a document that is long enough for some tokens"}\n'
+    for copy, number in itertools.product(range(2), range(8)):
+        lines = [line] * 200
+        if (copy, number) == (1, 2):
+            lines[100] = line.replace(b"{", b"x")
+        (tmp_path / str(copy)).mkdir(exist_ok=True)
+        (tmp_path / str(copy) / f"{number}.jsonl").write_bytes(b"".join(lines))
+    datasets = {
+        copy: gm.PackedDataset(
+            tmp_path / str(copy) / "*.jsonl", tokenizer=encoder, sequence_length=64, batch_size=16, lanes=8,
+            epochs=epochs, threads=1, on_error="quarantine",
+        )
+        for copy in range(2)
+    }  # fmt: skip
+    meshes = ["replicas alone", "data x tensor across hosts", "data"]
+    stopped = [0, 1] if epochs is None else [0, 1, 2]
+    program = {"datasets": datasets, "meshes": [meshes[mesh] for mesh in stopped]}
+    results = run_hosts(tmp_path, "replicas_that_read_other_bytes", program, hosts=2)
+    assert results[0] == results[1]
+    for steps, said in results[0][:2]:
+        assert 0 < steps < 64
+        assert len(set(said)) == 1, "the second call raises the same"
+        assert said[0].startswith("GristmillError: processes 0 and 1 load the same lanes, and are at different places")
+    if epochs:
+        # Without replicas each lane is read once, and what is left out of it is left out of the stream.
+        assert results[0][2][1] == []
+
+
+@pytest.mark.parametrize("devices", [2, 4])
+def test_the_end_of_another_process_is_an_error_of_the_package(tmp_path, dataset, devices):
+    # With two devices each process has one, on which JAX computes where it elsewhere dispatches.
+    said, left = run_hosts(tmp_path, "one_that_leaves", {"dataset": dataset}, hosts=2, devices=devices)
+    assert left is None
+    assert said.startswith("the processes of the sharding could not agree, perhaps because one of them has ended: ")
+
+
+def test_a_run_goes_on_with_other_hosts_and_after_the_loss_of_one(tmp_path, dataset, single):
+    expected = single[0]
+    count = len(expected)
+    checkpoints = str(tmp_path / "checkpoints")
+
+    def run(name, *, hosts, until, mesh="data", die=None):
+        arguments = {
+            "dataset": dataset, "expected": expected, "mesh": mesh, "folder": checkpoints, "until": until, "die": die,
+        }  # fmt: skip
+        results = run_hosts(tmp_path / name, "train", arguments, hosts=hosts)
+        assert [result["problem"] for result in results] == [None] * hosts
+        assert {result["total"] for result in results} == {
+            sum(int(batch["inputs"].sum()) for batch in expected[:until])
+        }
+        return results[0]["start"]
+
+    assert run("four", hosts=4, until=4) == 0
+    with pytest.raises(HostFailedError, match="host 1, exit 9"):
+        run("one is lost", hosts=2, until=count, mesh="data x fsdp", die=(1, 7))
+    # The saving after step 6 may have been cut off by the loss.
+    assert run("two", hosts=2, until=8) in (4, 6)
+    assert run("one", hosts=1, until=count) == 8
+
+
+def test_a_host_that_fails_ends_the_test_and_not_the_day(tmp_path):
+    with pytest.raises(HostFailedError, match="KeyError"):
+        run_hosts(tmp_path, "no_such_program", {}, hosts=2)

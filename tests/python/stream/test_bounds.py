@@ -1,0 +1,78 @@
+"""Memory and open files of a whole process on hostile shards. The large ones are in benches/soak.py."""
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+import textwrap
+
+from helpers import PATIENCE
+
+READ = """
+    import json, pathlib, sys
+    import gristmill as gm
+    iterator = iter(gm.PackedDataset(sys.argv[1], tokenizer=sys.argv[2], **json.loads(sys.argv[3])))
+    files = 0
+    for _ in iterator:
+        files = max(files, sum(1 for _ in pathlib.Path("/proc/self/fd").iterdir()))
+    status = pathlib.Path("/proc/self/status").read_text().splitlines()
+    memory = next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
+    print(json.dumps([iterator.stats(), memory // 1024, files]))
+"""
+
+
+def read(shards, tokenizer, **arguments):
+    """The counts, the most MiB, and the most files open of a process that reads the shards.
+
+    glibc raises the size from which it maps memory once such memory has been freed, and after that what a thread frees
+    stays with its arena. A size that is set stays, and memory is counted as it is used.
+    """
+    environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": str(2**20)}
+    command = [sys.executable, "-c", textwrap.dedent(READ), str(shards), str(tokenizer), json.dumps(arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE, env=environment)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_bomb_costs_no_memory(tmp_path, tokenizer_file):
+    sound = b'{"text": "a"}\n'
+    (tmp_path / "small.jsonl").write_bytes(sound)
+    arguments = {"max_document_bytes": 2**22, "on_error": "quarantine", "max_error_rate": 0.5, "threads": 2}
+    _, plain, _ = read(tmp_path / "small.jsonl", tokenizer_file, **arguments)
+    members = [gzip.compress(sound), *[gzip.compress(bytes(2**24))] * 16, gzip.compress(b"\n" + sound)]
+    (tmp_path / "bomb.jsonl.gz").write_bytes(b"".join(members))
+    assert (tmp_path / "bomb.jsonl.gz").stat().st_size < 2**18 + 2**16
+    stats, memory, _ = read(tmp_path / "bomb.jsonl.gz", tokenizer_file, **arguments)
+    assert (stats["documents"], stats["quarantined"]) == (2, 1)
+    assert memory < plain + 32
+
+
+def test_a_thousand_shards_are_not_open_at_once(tmp_path, tokenizer_file):
+    for number in range(1000):
+        (tmp_path / f"{number}.jsonl").write_bytes(b'{"text": "a few words"}\n')
+    stats, _, files = read(tmp_path / "*.jsonl", tokenizer_file, batch_size=8, sequence_length=16, threads=2)
+    assert stats["documents"] == 1000
+    assert files < 40
+
+
+def test_documents_larger_than_a_block_are_not_read_ahead_by_blocks(tmp_path, tokenizer_file):
+    """A block ends with a document of any size, and eight threads read seventeen of them ahead in one lane."""
+    memory = {}
+    for documents, words in (5120, 2**10), (20, 2**18):  # 4 MiB of text, and 16 of ids
+        record = json.dumps({"text": words * "qjxzkvwbqjxzkvwb "}) + "\n"
+        (tmp_path / "shard.jsonl").write_text(documents * record)
+        stats, memory[documents], _ = read(tmp_path / "shard.jsonl", tokenizer_file, batch_size=64, threads=8)
+        assert stats["documents"] == documents
+    assert memory[20] < memory[5120] + 150
+
+
+def test_bad_lines_inside_a_window_cost_no_memory(tmp_path, tokenizer_file):
+    """Every block of a window used to keep the details of its bad lines."""
+    (tmp_path / "shard.jsonl.gz").write_bytes(256 * gzip.compress(b'{"text": "a"}\n' + 16_500 * b"{}\n"))
+    arguments = {"on_error": "quarantine", "max_error_rate": 1.0, "threads": 1}
+    memory = {}
+    for seed in None, 1:
+        stats, memory[seed], _ = read(tmp_path / "shard.jsonl.gz", tokenizer_file, seed=seed, **arguments)
+        assert (stats["documents"], stats["quarantined"]) == (256, 256 * 16_500)
+    assert memory[1] < memory[None] + 16

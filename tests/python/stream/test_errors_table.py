@@ -1,0 +1,211 @@
+"""The tables of docs/errors.md, row by row: each is tried on a shard, and none may be without an example here."""
+
+import bz2
+import gzip
+import json
+import lzma
+import re
+from pathlib import Path
+
+import pytest
+
+import gristmill as gm
+from gristmill._inspect import contents
+from helpers import ROOT
+
+DOCUMENT = ROOT / "docs" / "errors.md"
+MARK = b"\xef\xbb\xbf"
+
+# The start of each row of "Lines", and lines that it speaks of: with the text that they give, or what
+# the error says, or None where there is nothing to read.
+LINES = {
+    "empty, or only space, tab, carriage return": [(b"", None), (b" \t\r", None)],
+    "ends in CRLF": [(b'{"text": "crlf"}\r', "crlf")],
+    "the last one, without a newline": [(b'{"text": "last"}', "last")],
+    "starts with a byte order mark, at the shard's start": [(MARK + b'{"text": "marked"}', "marked")],
+    "a byte order mark anywhere else outside a string": [
+        (MARK + b'{"text": "a"}', re.compile(r"byte order mark \(U\+FEFF\), which may stand only at the start")),
+        (b'{"text": "\xef\xbb\xbf in a string"}', "\ufeff in a string"),
+    ],
+    "longer than `max_document_bytes`": [
+        (b'{"text": "' + b"x" * 3000 + b'"}', re.compile(r"at most 2000 bytes, found one of 3012; raise max_document"))
+    ],
+    "not UTF-8, anywhere in it": [
+        (b'{"text": "\xff"}', re.compile("UTF-8")),
+        (b'{"text": "a", "x": "\xed\xa0\x80"}', re.compile("UTF-8")),
+        (b'{"text": "a", "x": "\xc0\xaf"}', re.compile("UTF-8")),
+    ],
+    "not an object": [(line, re.compile(r"expected a JSON object \('{'\)")) for line in (b"[]", b'"a"', b"1", b"true")],
+    "not JSON": [
+        (line, re.compile("expected .* found"))
+        for line in (
+            b'{"text": "a",}',
+            b'{"text": "a" /* no */}',
+            b"{'text': 'a'}",
+            *(b'{"text": "a", "x": ' + number + b"}" for number in (b"01", b"+1", b".5", b"1.")),
+        )
+    ],
+    "`NaN`, `Infinity`, `-Infinity`": [
+        (b'{"text": "a", "x": %b}' % word, re.compile(f"found {word.decode().lstrip('-')}, which is not JSON"))
+        for word in (b"NaN", b"Infinity", b"-Infinity")
+    ],
+    "bytes after the object": [(b'{"text": "a"} x', re.compile("expected the end of the line after the object"))],
+    "a raw control character in a string, NUL too": [
+        (b'{"text": "%c"}' % code, re.compile("expected control characters in a string to be escaped"))
+        for code in (0, 9, 31)
+    ],
+    "NUL as `\\u0000`": [(b'{"text": "a\\u0000b"}', "a\0b")],
+    "the key is missing": [(b'{"other": 1, "more": 2}', re.compile(r'"text".*"other", "more".*text_field='))],
+    "the key is written with escapes": [(b'{"te\\u0078t": "escaped"}', "escaped")],
+    "the key only inside a nested object": [(b'{"x": {"text": "a"}}', re.compile(r'"text".*"x"'))],
+    "the key several times": [(b'{"text": 1, "text": "one", "text": "two"}', "two")],
+    "`null`, a number, `true`, `false`, an array or an object under the key": [
+        (b'{"text": %b}' % value, re.compile('expected a string under the key "text", found .* at byte 9'))
+        for value in (b"null", b"1", b"true", b"false", b"[]", b"{}")
+    ],
+    "the empty string under the key": [(b'{"text": ""}', "")],
+    'a lone surrogate (`"\\ud800"`) in the text': [(b'{"text": "\\ud800"}', re.compile(r"surrogate.*byte 10"))],
+    "a lone surrogate in another value, another key or an earlier duplicate": [
+        (b'{"text": "\\udc00", "\\ud800": "\\ud800", "text": "fine"}', "fine")
+    ],
+    'a surrogate pair (`"\\ud83d\\ude00"`)': [(b'{"text": "\\ud83d\\ude00"}', "\U0001f600")],
+    "numbers of any size and length": [(b'{"text": "n", "x": -%b.5e%b}' % (b"1" * 900, b"9" * 900), "n")],
+    "nesting of any depth": [(b'{"x": ' + b"[" * 900 + b"]" * 900 + b', "text": "deep"}', "deep")],
+}
+
+
+# Sound records, and yet not what a run was asked for.
+OF_THE_RUN_ALONE = (
+    "longer than `max_document_bytes`", "the key is missing", "the key only inside a nested object",
+    "`null`, a number, `true`, `false`, an array or an object under the key", "a lone surrogate (`",
+)  # fmt: skip
+
+
+def assert_inspect_agrees(path, entries):
+    """`gristmill inspect` refuses a shard where a run has its first entry, with the same words."""
+    refused = []
+    try:
+        assert contents.inspect(path)["whole_file_read"]
+    except gm.ShardError as error:
+        refused = [(error.record, error.byte, error.reason)]
+    assert refused == [(entry["record"], entry["byte"], entry["reason"]) for entry in entries[:1]]
+
+
+def rows(heading):
+    section = DOCUMENT.read_text().split(f"## {heading}\n")[1].split("\n## ")[0]
+    found = [line.split("|")[1].strip() for line in section.splitlines() if line.startswith("| ")]
+    return [row for row in found[1:] if not set(row) <= {"-"}]
+
+
+def read(path, encoder, **arguments):
+    """The rows of ids, and the entries, of a shard."""
+    iterator = iter(
+        gm.PackedDataset(
+            path,
+            tokenizer=encoder,
+            packing="pad",
+            sequence_length=64,
+            layout="grain",
+            eos=False,
+            max_document_bytes=2000,
+            on_error="quarantine",
+            max_error_rate=1.0,
+            **arguments,
+        )
+    )
+    ids = [row["tokens"][row["tokens_segment_ids"] > 0].tolist() for row in iterator]
+    return ids, iterator.quarantine(), iterator.stats()
+
+
+@pytest.mark.parametrize("row", rows("Lines"))
+def test_each_row_about_lines(tmp_path, encoder, row):
+    named = [start for start in LINES if row.startswith(start)]
+    assert len(named) == 1, f"no example for the row {row!r}"
+    for line, verdict in LINES[named[0]]:
+        before = b"" if line.startswith(MARK) and isinstance(verdict, str) else b'{"text": "before"}\n'
+        shard = tmp_path / "a.jsonl"
+        shard.write_bytes(before + line)
+        ids, entries, stats = read(shard, encoder)
+        texts = ["before"] if before else []
+        if isinstance(verdict, re.Pattern):
+            (entry,) = entries
+            assert (entry["record"], entry["byte"]) == (1, len(before))
+            assert verdict.search(entry["reason"]), entry["reason"]
+        else:
+            assert not entries
+            texts += [] if verdict is None else [verdict]
+            if verdict is not None and not line.startswith(MARK):
+                assert json.loads(line.decode().strip(), strict=True)["text"] == verdict
+        assert stats["documents"] == len(texts)
+        assert_inspect_agrees(shard, [] if row.startswith(OF_THE_RUN_ALONE) else entries)
+        assert ids == [encoder.encode(text).tolist() for text in texts if text]
+
+
+LINE = b'{"text": "in a file"}\n'
+PACKED = gzip.compress(LINE, mtime=0)
+# As above, for whole files: name, bytes, how many documents, and what the error says or None.
+FILES = {
+    "starts with the bytes `1f 8b`": [("a.jsonl", PACKED, 1, None)],
+    "is named `*.gz` and is none of these": [
+        ("a.gz", LINE, 0, "expected gzip data .*found 7b 22"),
+        ("a.gz", b"", 0, "found an empty file: it was cut off"),
+    ],
+    "is a pointer of Git LFS, a web page or XML": [
+        ("a.gz", b"version https://git-lfs.github.com/spec/v1\noid", 0, "found a pointer of Git LFS"),
+        ("a.gz", b"<!DOCTYPE html>\n", 0, "found a web page: fetch the shard again"),
+        ("a.jsonl", b"<?xml version='1.0'?>", 0, "found XML"),
+    ],
+    "is Zstandard, xz, bzip2, zip, Parquet, or UTF-16 or UTF-32 with a mark": [
+        ("a.zst", b"\x28\xb5\x2f\xfd" + LINE, 0, "found Zstandard: convert it"),
+        ("a.jsonl.gz", lzma.compress(LINE), 0, "found xz: convert it"),
+        ("a.jsonl", bz2.compress(LINE), 0, "found bzip2: convert it"),
+        ("a.zip", b"PK\x03\x04" + LINE, 0, "found a zip archive: convert it"),
+        ("a.parquet", b"PAR1" + LINE, 0, "found Parquet: convert it"),
+        ("a.jsonl", LINE.decode().encode("utf-16"), 0, "found UTF-16: convert it"),
+    ],
+    "anything else": [("a.txt", LINE, 1, None), ("a.txt", b"", 0, None)],
+    "several gzip members": [("a.gz", gzip.compress(LINE[:9]) + gzip.compress(LINE[9:]), 1, None)],
+    "an empty member": [("a.gz", gzip.compress(b"") + PACKED, 1, None), ("a.gz", gzip.compress(b""), 0, None)],
+    "zero bytes after or between members": [("a.gz", PACKED + bytes(512) + PACKED + bytes(7), 2, None)],
+    "other bytes after a member": [
+        ("a.gz", PACKED + b"x", 1, rf"after byte {len(PACKED)} of the file, found byte 0x78")
+    ],
+    "damaged or truncated inside a member": [("a.gz", PACKED + PACKED[:-20], 1, "it was cut off")],
+    "a wrong checksum or length": [("a.gz", PACKED[:-8] + bytes(8), 1, "CRC-32 of the gzip trailer")],
+}
+# What happens while a shard is read is in test_faults.py.
+WHILE_READING = (
+    "missing, or of another size", "changes size or time of modification", "the disk fails",
+    "cannot be opened because too many files are open",
+)  # fmt: skip
+
+
+def test_the_rows_about_files_while_they_are_read_are_there():
+    assert all(any(row.startswith(start) for row in rows("Files")) for start in WHILE_READING)
+
+
+@pytest.mark.parametrize("row", [row for row in rows("Files") if not row.startswith(WHILE_READING)])
+def test_each_row_about_files(tmp_path, encoder, row):
+    named = [start for start in FILES if row.startswith(start)]
+    assert len(named) == 1, f"no example for the row {row!r}"
+    for name, data, documents, reason in FILES[named[0]]:
+        (tmp_path / name).write_bytes(data)
+        _, entries, stats = read(tmp_path / name, encoder)
+        assert stats["documents"] == documents
+        assert_inspect_agrees(tmp_path / name, entries)
+        assert len(entries) == stats["lost_shards"] == (reason is not None)
+        assert not reason or re.search(reason, entries[0]["reason"]), entries[0]["reason"]
+
+
+def test_a_shard_that_went_missing_or_changed_its_size_is_one_entry(tmp_path, encoder):
+    for name, change, reason in (
+        ("gone.jsonl", Path.unlink, "expected the file of the manifest, found none"),
+        ("other.jsonl", lambda path: path.write_bytes(LINE * 2), "expected the 22 bytes of the manifest, found 44"),
+    ):
+        (tmp_path / name).write_bytes(LINE)
+        manifest = gm.Manifest.find(tmp_path / name)
+        change(tmp_path / name)
+        _, entries, stats = read(manifest, encoder)
+        assert (stats["documents"], stats["quarantined"], stats["lost_shards"]) == (0, 1, 1)
+        assert (entries[0]["record"], entries[0]["byte"]) == (None, None)
+        assert reason in entries[0]["reason"]

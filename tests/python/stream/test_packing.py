@@ -1,0 +1,339 @@
+"""Packings, layouts and shuffling: the whole stream against the naive model of `oracle`."""
+
+import gzip
+import inspect
+import json
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+import tokenizers
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import gristmill as gm
+from gristmill._demo import sample_text
+from gristmill._spec import fingerprints
+from gristmill._state import states
+from helpers import ROOT, assert_same_batches
+from oracle import Model
+
+TRAINING_TEXT = [
+    "the mill grinds the grain",
+    "grain is ground into flour",
+    "naïve Füße 日本語 🧑‍🚀",
+    "a b c d e f g h",
+]
+WORDS = ["the ", "mill ", "grain", " flour", "naïve", "日本", "🧑‍🚀", "\n", "a", " b ", "zzz", "0"]
+
+
+@cache
+def trained() -> str:
+    """A byte-level BPE of 300 tokens, its file's content."""
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=300,
+        special_tokens=["<bos>", "<eos>"],
+        initial_alphabet=sorted(alphabet),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(TRAINING_TEXT, trainer)
+    return tokenizer.to_str()
+
+
+@cache
+def deepseek() -> str:
+    """A real tokenizer of 128 thousand tokens."""
+    return sample_text.tokenizer().read_text(encoding="utf-8")
+
+
+@cache
+def both(source) -> tuple[gm.Encoder, tokenizers.Tokenizer]:
+    return gm.Encoder.from_bytes(source().encode()), tokenizers.Tokenizer.from_str(source())
+
+
+def write_shards(folder: Path, shards, suffix: str = ".json.gz") -> list[Path]:
+    """Shards of texts; what is no string is written as it is, and no document."""
+    paths = []
+    for number, records in enumerate(shards):
+        path = folder / f"{number:02}{suffix}"
+        lines = [json.dumps({"text": r}, ensure_ascii=False) + "\n" for r in records]
+        content = "".join(lines).encode()
+        path.write_bytes(gzip.compress(content) if suffix.endswith(".gz") else content)
+        paths.append(path)
+    return paths
+
+
+def expected(dataset: gm.PackedDataset, tokenizer, epochs: int, **arguments):
+    """What the model gives for a dataset's plan and arguments."""
+    batch_size = arguments.pop("batch_size")
+    if arguments["provenance"]:
+        arguments["provenance"] = dataset._element_spec["provenance"].shape[1]
+    model = Model(tokenizer, manifest=dataset.manifest.paths, **arguments)
+    plans = [dataset.plan(epoch) for epoch in range(epochs)]
+    return model.batches(plans, batch_size // dataset.lanes), model.totals
+
+
+texts = st.one_of(
+    st.lists(st.sampled_from(WORDS), max_size=8).map("".join),
+    st.lists(st.sampled_from(WORDS), min_size=20, max_size=60).map("".join),
+    st.text(max_size=10).filter(lambda text: text.isprintable()),
+)
+packings = st.one_of(
+    st.just({"packing": "concat"}),
+    st.builds(lambda window: {"packing": "best_fit", "fit_window": window}, st.integers(1, 12)),
+    st.builds(
+        lambda cut: {"packing": "pad", "truncation": cut},
+        st.sampled_from(["right", "left", "middle", "split"]),
+    ),
+)
+
+
+@st.composite
+def arguments(draw):
+    eos, bos = draw(st.sampled_from([(1, None), (1, 0), (None, None)]))
+    seed = draw(st.none() | st.integers(0, 2**64 - 1))
+    length = draw(st.integers(1, 40))
+    return draw(packings) | {
+        "sequence_length": length,
+        "provenance": draw(st.booleans() | st.integers(1, length)),
+        "layout": draw(st.sampled_from(["maxtext", "grain", "hf"])),
+        "boundary_targets": draw(st.booleans()),
+        "max_segments": draw(st.none() | st.integers(1, 4)),
+        "eos": eos,
+        "bos": bos,
+        "seed": seed,
+        "shuffle_window": draw(st.integers(1, 10)),
+        "batch_size": draw(st.sampled_from([1, 2, 4, 6])),
+    }
+
+
+def check_against_model(folder, source, shards, arguments, epochs, threads):
+    encoder, tokenizer = both(source)
+    dataset = gm.PackedDataset(
+        write_shards(folder, shards),
+        tokenizer=encoder,
+        epochs=epochs,
+        threads=threads,
+        on_error="quarantine",
+        max_error_rate=1.0,
+        # None means "find it" to the dataset, and "none" to the model.
+        **{name: False if name in ("eos", "bos") and value is None else value for name, value in arguments.items()},
+    )
+    iterator = iter(dataset)
+    batches = list(iterator)
+    wanted, totals = expected(dataset, tokenizer, epochs, **arguments)
+    assert_same_batches(batches, wanted)
+    stats = iterator.stats()
+    assert (stats["documents"], stats["tokens"], stats["dropped_tokens"]) == (
+        totals["documents"],
+        totals["tokens"],
+        totals["dropped"],
+    )
+    cursors = iterator.get_state()["lanes"].values()
+    assert sum(states.numbers(cursor)["padding"] for cursor in cursors) == totals["padding"]
+    iterator.close()
+
+
+any_shards = st.lists(st.lists(st.one_of(texts, texts, texts, st.none()), max_size=10), min_size=1, max_size=6)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(any_shards, arguments(), st.integers(1, 3), st.integers(1, 3))
+def test_the_stream_is_that_of_the_model(tmp_path_factory, shards, arguments, epochs, threads):
+    check_against_model(tmp_path_factory.mktemp("shards"), trained, shards, arguments, epochs, threads)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(any_shards, arguments(), st.integers(1, 2))
+def test_the_stream_is_that_of_the_model_on_a_real_tokenizer(tmp_path_factory, shards, arguments, epochs):
+    check_against_model(tmp_path_factory.mktemp("shards"), deepseek, shards, arguments, epochs, 2)
+
+
+def one_lane(tmp_path, texts, **arguments):
+    """The batch of one lane of texts in which every byte is a token but those merged in training."""
+    paths = write_shards(tmp_path, [texts], ".jsonl")
+    encoder, _ = both(trained)
+    return list(gm.PackedDataset(paths, tokenizer=encoder, **{"eos": "<eos>"} | arguments))
+
+
+def spelled(ids) -> str:
+    encoder, _ = both(trained)
+    return encoder.decode([int(i) for i in ids]).replace("<eos>", "/").replace("<bos>", "")
+
+
+def test_best_fit_gives_the_rows_of_its_documentation(tmp_path):
+    # 7, 6, 3, 13 and 2 tokens.
+    texts = ["z" * 6, "y" * 5, "x" * 2, "w" * 12, "v"]
+    rows = one_lane(tmp_path, texts, packing="best_fit", sequence_length=8, layout="grain")
+    kept = [spelled(row["tokens"][row["tokens_segment_ids"] > 0]) for row in rows]
+    assert kept == ["zzzzzz/", "yyyyy/v/", "xx/wwww/", "wwwwwwww"]
+
+
+@pytest.mark.parametrize(
+    ("truncation", "kept"),
+    [
+        ("right", ["0123456", "ab/"]),
+        ("left", ["456789/", "ab/"]),
+        ("middle", ["012789/", "ab/"]),
+        ("split", ["0123456", "789/", "ab/"]),
+    ],
+)
+def test_pad_cuts_where_truncation_says(tmp_path, truncation, kept):
+    rows = one_lane(
+        tmp_path,
+        ["0123456789", "", "ab"],
+        packing="pad",
+        truncation=truncation,
+        sequence_length=7,
+        eos="<eos>",
+    )
+    found = [spelled(row["inputs"][row["inputs_segmentation"] > 0]) for row in rows]
+    # The empty document has its EOS.
+    assert found == [*kept[:-1], "/", kept[-1]]
+
+
+def test_pad_gives_no_row_for_a_document_without_tokens_and_counts_it(tmp_path):
+    paths = write_shards(tmp_path, [["a", "", "b"]])
+    for packing in ("concat", "best_fit", "pad"):
+        dataset = gm.PackedDataset(paths, tokenizer=both(trained)[0], eos=False, packing=packing, sequence_length=1)
+        iterator = iter(dataset)
+        assert len(list(iterator)) == 2
+        assert iterator.stats()["documents"] == 3
+
+
+def test_a_document_that_is_too_long_stops_where_it_is_needed(tmp_path):
+    paths = write_shards(tmp_path, [["ab", "c", "0123456789", "d"]])
+    dataset = gm.PackedDataset(
+        paths, tokenizer=both(trained)[0], eos="<eos>", packing="pad", truncation="error", sequence_length=4
+    )
+    iterator = iter(dataset)
+    assert [spelled(next(iterator)["inputs"][:2]) for _ in range(2)] == ["ab", "c/"]
+    before = iterator.get_state()
+    for _ in range(2):
+        with pytest.raises(gm.ShardError, match=r"at most sequence_length=4 tokens.* found one of 11; raise") as raised:
+            next(iterator)
+        assert (raised.value.shard, raised.value.record) == (str(paths[0]), 2)
+    assert iterator.get_state() == before
+
+
+def test_max_segments_closes_rows(tmp_path):
+    rows = one_lane(tmp_path, ["a", "b", "c", "d"], max_segments=3, sequence_length=10, layout="grain")
+    assert [spelled(row["tokens"][row["tokens_segment_ids"] > 0]) for row in rows] == ["a/b/c/", "d/"]
+    rows = one_lane(tmp_path, ["a", "b", "c"], max_segments=2, sequence_length=10, packing="best_fit", layout="grain")
+    assert [spelled(row["tokens"][row["tokens_segment_ids"] > 0]) for row in rows] == ["a/b/", "c/"]
+
+
+# What changes the stream: another value than the default, and the arguments without which it has no effect.
+ALTERNATIVES = {
+    "text_field": ("content", {}),
+    "sequence_length": (512, {}),
+    "batch_size": (4, {}),
+    "lanes": (1, {}),
+    "packing": ("best_fit", {}),
+    "fit_window": (7, {"packing": "best_fit"}),
+    "truncation": ("left", {"packing": "pad"}),
+    "max_segments": (3, {}),
+    "layout": ("hf", {}),
+    "boundary_targets": (True, {}),
+    "eos": (False, {}),
+    "bos": (2, {}),
+    "seed": (1, {}),
+    "shuffle_window": (7, {"seed": 1}),
+    "epochs": (2, {}),
+    "on_error": ("quarantine", {}),
+    "max_error_rate": (0.5, {"on_error": "quarantine"}),
+    "max_document_bytes": (100, {}),
+}
+# What does not, and what is told by the hashes of the manifest and of the tokenizer.
+OTHERS = {
+    "shards", "tokenizer", "shard_index", "shard_count", "quarantine_file", "threads", "prefetch", "verify",
+    "provenance", "on_stats",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ALTERNATIVES)
+def test_what_changes_the_stream_changes_the_fingerprint(tmp_path, name):
+    value, needed = ALTERNATIVES[name]
+    base = {"tokenizer": both(trained)[0], "eos": 1}
+    paths = write_shards(tmp_path, [["a"], ["b"]])
+    one = gm.PackedDataset(paths, **base | needed)
+    other = gm.PackedDataset(paths, **base | needed | {name: value})
+    assert one.fingerprint != other.fingerprint
+    iterator = iter(other)
+    if name not in ("on_error", "max_error_rate"):  # with which a stream may go on
+        with pytest.raises(gm.StateError, match=f"saved by another dataset: .*{name} was"):
+            iterator.set_state(iter(one).get_state())
+    if needed:  # and where it has no effect, it changes nothing
+        assert (
+            gm.PackedDataset(paths, **base).fingerprint == gm.PackedDataset(paths, **base, **{name: value}).fingerprint
+        )
+
+
+def test_every_argument_is_known_to_change_the_stream_or_not():
+    assert ALTERNATIVES.keys() | OTHERS == inspect.signature(gm.PackedDataset).parameters.keys()
+
+
+def test_the_page_of_options_is_right():
+    page = (ROOT / "docs" / "options.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \|(?: `(.*?)`)? \| .* \| (\w.*?) \|$", page, re.MULTILINE)
+    parameters = inspect.signature(gm.PackedDataset).parameters.values()
+    assert [(name, default) for name, default, _ in rows] == [
+        (p.name, "" if p.default is p.empty else repr(p.default)) for p in parameters
+    ]
+    counts = {name: counts for name, _, counts in rows}
+    assert {name for name in counts if counts[name].startswith("yes")} == {*ALTERNATIVES, "shards", "tokenizer"}
+    needing = {name for name, (_, needed) in ALTERNATIVES.items() if needed}
+    assert {name for name in counts if counts[name].startswith("yes, with ")} == needing
+    assert {name for name in counts if counts[name].endswith("but may change")} == fingerprints._POLICY
+
+
+@pytest.mark.parametrize(
+    ("name", "without_effect"),
+    [
+        ("max_segments", {"packing": "pad"}),
+        ("boundary_targets", {"packing": "pad"}),
+        ("boundary_targets", {"layout": "hf"}),
+        ("boundary_targets", {"layout": "grain"}),
+    ],
+)
+def test_arguments_without_effect_do_not_change_the_fingerprint(tmp_path, name, without_effect):
+    base = {"tokenizer": both(trained)[0], "eos": 1, **without_effect}
+    paths = write_shards(tmp_path, [["a"]])
+    value = ALTERNATIVES[name][0]
+    assert gm.PackedDataset(paths, **base).fingerprint == gm.PackedDataset(paths, **base, **{name: value}).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"packing": "tight"}, "packing='tight': expected one of 'concat', 'best_fit', 'pad'"),
+        (
+            {"truncation": "centre"},
+            "truncation='centre': expected one of 'right', 'left', 'middle', 'error', 'split'",
+        ),
+        ({"layout": "torch"}, "layout='torch': expected one of 'maxtext', 'grain', 'hf'"),
+        ({"fit_window": 0}, "fit_window=0: expected an integer from 1 to"),
+        ({"max_segments": 0}, "max_segments=0: expected an integer from 1 to"),
+        ({"shuffle_window": 0}, "shuffle_window=0: expected an integer from 1 to"),
+        ({"fit_window": 2**20 + 1}, "fit_window=1048577: expected an integer from 1 to 1048576$"),
+        ({"shuffle_window": 2**20 + 1}, "shuffle_window=1048577: expected an integer from 1 to 1048576$"),
+    ],
+)
+def test_arguments_are_checked(tmp_path, arguments, message):
+    paths = write_shards(tmp_path, [["a"]])
+    with pytest.raises(gm.ArgumentError, match=message):
+        gm.PackedDataset(paths, tokenizer=both(trained)[0], eos=1, **arguments)
+
+
+def test_the_element_spec_is_that_of_the_layout(tmp_path):
+    paths = write_shards(tmp_path, [["a"]])
+    for layout in ("maxtext", "grain", "hf"):
+        dataset = gm.PackedDataset(paths, tokenizer=both(trained)[0], eos=1, layout=layout, batch_size=2)
+        batch = next(iter(dataset))
+        spec = dataset._element_spec
+        assert {name: array.shape for name, array in batch.items()} == {n: s.shape for n, s in spec.items()}

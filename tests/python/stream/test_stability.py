@@ -1,0 +1,616 @@
+"""What gristmill gave when it was first released, and must give for ever: streams, states, fingerprints, packed files.
+
+All other tests compare a release with itself, or with what its documentation says. These compare it with values that
+were written down. A failure means that users who update in the middle of a run get other data than they would have got
+without the update, or cannot go on, though nothing tells them.
+
+If that was not the intention, it is a bug. If it was:
+
+- raise `VERSION` in `python/gristmill/_state/states.py`, the one number that states have for this: those of before are
+  then refused with a plain message, in place of going on in another stream. Fingerprints have no number of their own;
+  the folders of `gristmill pack` have one, in `python/gristmill/_files/folder.py`;
+- say in CHANGELOG.md under "Changed" that runs cannot go on across the update;
+- write the new values down here: the message of a failed test ends with them.
+
+Another version of `tokenizers` is the exception, and changes `TOKENIZER` alone: fingerprints hold its version for that.
+"""
+
+import gzip
+import hashlib
+import itertools
+import json
+import pickle
+import pprint
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gristmill as gm
+from gristmill import _core
+from gristmill._files.pack import pack
+from gristmill._spec import fingerprints
+from gristmill._tokenizer import encoder as encoder_module
+from gristmill._util.atomic_files import LOCK
+
+CHANGED = (
+    "{}: not what earlier releases gave. States that users have saved would lead to another stream, or to none: this "
+    "is a bug, or it needs another VERSION in python/gristmill/_state/states.py and an entry in CHANGELOG.md, see the "
+    "top of this file. Now it is\n\n{}\n"
+)
+
+WORDS = ["the", "mill", "grinds", "grain", "into", "naïve", "flour", "日本語", "</s>", "\n", "7"]
+MERGES = ["Ġ t", "h e", "Ġt he", "r a", "i n", "ra in", "m i", "l l", "mi ll", "Ã ¯", "æ Ĺ"]
+
+# Of the tokenizer, of the shards with that ending, and of those with bad records.
+TOKENIZER = "f3085ba965ce7db2"
+WITHOUT_PROBE = "9c342fbea7ec9492"
+MANIFEST = "dbc29f2ee69a5917"
+BAD_MANIFEST = "4dd0a0010ef26a94"
+
+
+@dataclass(frozen=True)
+class Release:
+    """What a dataset of these arguments gave."""
+
+    arguments: dict[str, Any]
+    fingerprint: str
+    # Where the stream stood in the middle of something: `step`, `row` and `lanes` of its state.
+    step: int
+    row: int
+    lanes: dict[str, str]
+    # Hashes of the elements before and after it.
+    before: str
+    after: str
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The state as it was saved."""
+        place = {"step": self.step, "row": self.row, "lanes": self.lanes}
+        return {"version": 2, "fingerprint": self.fingerprint, **place}
+
+
+RELEASES = {
+    "concat": Release(
+        {"sequence_length": 32, "batch_size": 3, "lanes": 3},
+        f"manifest={MANIFEST} tokenizer={TOKENIZER} text_field=text sequence_length=32 batch_size=3 lanes=3 "
+        "packing=concat fit_window=None truncation=None max_segments=None layout=maxtext "
+        "boundary_targets=False eos=1 bos=None seed=None shuffle_window=None epochs=1 on_error=raise "
+        "max_error_rate=None max_document_bytes=134217728",
+        2,
+        0,
+        {
+            "0": "0 0 2 85 0 43 0 2 0 2 64 30 0 0 0",
+            "1": "0 0 0 0 0 64 0 0 0 0 64 0 0 0 0",
+            "2": "0 0 1 29 0 60 0 1 0 1 64 6 0 0 0",
+        },
+        "b93048d380aa7465",
+        "d4af488166acb205",
+    ),
+    "shuffled": Release(
+        {
+            "sequence_length": 24,
+            "batch_size": 4,
+            "boundary_targets": True,
+            "bos": "<s>",
+            "seed": 7,
+            "shuffle_window": 5,
+            "epochs": None,
+            "provenance": True,
+        },
+        f"manifest={MANIFEST} tokenizer={TOKENIZER} text_field=text sequence_length=24 batch_size=4 lanes=4 "
+        "packing=concat fit_window=None truncation=None max_segments=None layout=maxtext boundary_targets=True "
+        "eos=1 bos=0 seed=7 shuffle_window=5 epochs=None on_error=raise max_error_rate=None "
+        "max_document_bytes=134217728",
+        30,
+        0,
+        {
+            "0": "1 0 0 0 2 43 3586842501734008164 9 0 11 720 959 0 0 0",
+            "1": "1 0 0 0 0 93 2223519559039125382 8 0 8 720 869 0 0 0",
+            "2": "0 1 5 609 0 7 3550954704636628918 10 0 10 720 971 0 0 0",
+            "3": "1 0 0 0 1 42 1883880976359048597 10 0 11 720 936 0 0 0",
+        },
+        "9687b6a7c1199a67",
+        "19e246297edf68cc",
+    ),
+    "best_fit": Release(
+        {
+            "sequence_length": 40,
+            "batch_size": 2,
+            "packing": "best_fit",
+            "fit_window": 4,
+            "max_segments": 3,
+            "layout": "grain",
+            "seed": 2**64 - 1,
+            "shuffle_window": 6,
+            "epochs": 2,
+        },
+        f"manifest={MANIFEST} tokenizer={TOKENIZER} text_field=text sequence_length=40 batch_size=2 lanes=2 "
+        "packing=best_fit fit_window=4 truncation=None max_segments=3 layout=grain boundary_targets=False "
+        "eos=1 bos=None seed=18446744073709551615 shuffle_window=6 epochs=2 on_error=raise max_error_rate=None "
+        "max_document_bytes=134217728",
+        20,
+        0,
+        {
+            "0": "0 2 1 61 3 0 4406009444717321233 12 0 12 696 793 104 0 0",
+            "1": "0 0 6 845 8 0 913619384211481266 6 0 10 677 909 123 0 0",
+        },
+        "82f9236825b0d4f9",
+        "ca5886073d6a7751",
+    ),
+    "rows of best_fit": Release(
+        {
+            "sequence_length": 40,
+            "lanes": 2,
+            "packing": "best_fit",
+            "fit_window": 5,
+            "eos": False,
+        },
+        f"manifest={MANIFEST} tokenizer={TOKENIZER} text_field=text sequence_length=40 batch_size=None lanes=2 "
+        "packing=best_fit fit_window=5 truncation=None max_segments=None layout=maxtext boundary_targets=False "
+        "eos=None bos=None seed=None shuffle_window=None epochs=1 on_error=raise max_error_rate=None "
+        "max_document_bytes=134217728",
+        3,
+        1,
+        {
+            "0": "0 0 0 0 4 0 82850454147361672 0 0 4 151 312 9 0 0",
+            "1": "0 0 0 0 3 0 419426102479394799 0 0 2 106 302 14 0 0",
+        },
+        "150c5dd5cb743143",
+        "5eea41648cfeaf18",
+    ),
+    "pad": Release(
+        {
+            "sequence_length": 16,
+            "batch_size": 4,
+            "packing": "pad",
+            "truncation": "middle",
+            "layout": "hf",
+            "bos": "<s>",
+            "provenance": True,
+        },
+        f"manifest={MANIFEST} tokenizer={TOKENIZER} text_field=text sequence_length=16 batch_size=4 lanes=4 "
+        "packing=pad fit_window=None truncation=middle max_segments=None layout=hf boundary_targets=False "
+        "eos=1 bos=0 seed=None shuffle_window=None epochs=1 on_error=raise max_error_rate=None "
+        "max_document_bytes=134217728",
+        3,
+        0,
+        {
+            "0": "0 0 3 207 0 0 0 3 0 3 48 129 0 48 0",
+            "1": "0 0 3 482 0 0 0 3 0 3 48 336 0 210 0",
+            "2": "0 0 3 253 0 0 0 3 0 3 34 150 14 75 0",
+            "3": "0 0 3 422 0 0 0 3 0 3 48 264 0 146 0",
+        },
+        "8a8405e685566144",
+        "3c926471eae45c09",
+    ),
+    "split": Release(
+        {
+            "sequence_length": 16,
+            "batch_size": 2,
+            "packing": "pad",
+            "truncation": "split",
+            "seed": 1,
+            "shuffle_window": 4,
+        },
+        f"manifest={MANIFEST} tokenizer={TOKENIZER} text_field=text sequence_length=16 batch_size=2 lanes=2 "
+        "packing=pad fit_window=None truncation=split max_segments=None layout=maxtext boundary_targets=False "
+        "eos=1 bos=None seed=1 shuffle_window=4 epochs=1 on_error=raise max_error_rate=None "
+        "max_document_bytes=134217728",
+        20,
+        0,
+        {
+            "0": "0 0 4 314 2 64 4373764367430521193 4 0 6 266 285 54 0 0",
+            "1": "0 0 0 0 3 112 2647609005493097713 0 0 3 303 264 17 0 0",
+        },
+        "27fbd02f21aafacb",
+        "cceb384e360b74fb",
+    ),
+}
+
+# With records that are left out: what the stream gave, and the quarantine file that it wrote.
+BAD = Release(
+    {
+        "sequence_length": 32,
+        "batch_size": 2,
+        "text_field": "the text",
+        "seed": 3,
+        "shuffle_window": 4,
+        "on_error": "quarantine",
+        "max_error_rate": 1,
+        "max_document_bytes": 400,
+    },
+    f"manifest={BAD_MANIFEST} tokenizer={TOKENIZER} text_field=the%20text sequence_length=32 batch_size=2 "
+    "lanes=2 packing=concat fit_window=None truncation=None max_segments=None layout=maxtext "
+    "boundary_targets=False eos=1 bos=None seed=3 shuffle_window=4 epochs=1 on_error=quarantine "
+    "max_error_rate=1.0 max_document_bytes=400",
+    7,
+    0,
+    {
+        "0": "0 0 0 0 2 64 3085754919955168571 0 0 2 224 211 0 0 0",
+        "1": "0 0 7 442 0 16 2100596814305108693 7 3 4 224 279 0 0 0",
+    },
+    "5516f5187bda3878",
+    "f390f9094c955551",
+)
+# Its lines: shard, record, byte, epoch, lane and number.
+LEFT_OUT = [
+    ("bad-0.jsonl", 1, 164, 0, 1, 1),
+    ("bad-0.jsonl", 3, 223, 0, 1, 2),
+    ("bad-0.jsonl", 5, 292, 0, 1, 3),
+    ("bad-0.jsonl", 7, 442, 0, 1, 4),
+    ("bad-0.jsonl", 9, 717, 0, 1, 5),
+    ("bad-1.jsonl", 1, 57, 0, 0, 1),
+    ("bad-1.jsonl", 3, 126, 0, 0, 2),
+    ("bad-1.jsonl", 5, 276, 0, 0, 3),
+    ("bad-1.jsonl", 7, 551, 0, 0, 4),
+    ("bad-1.jsonl", 9, 1105, 0, 0, 5),
+]
+
+# Of arguments that are left out.
+DEFAULTS = {
+    (): (
+        f"manifest={MANIFEST} tokenizer={TOKENIZER} text_field=text sequence_length=1024 batch_size=None "
+        "lanes=4 packing=concat fit_window=None truncation=None max_segments=None layout=maxtext "
+        "boundary_targets=False eos=1 bos=None seed=None shuffle_window=None epochs=1 on_error=raise "
+        "max_error_rate=None max_document_bytes=134217728"
+    ),
+    (("packing", "best_fit"), ("seed", 0)): (
+        f"manifest={MANIFEST} tokenizer={TOKENIZER} text_field=text sequence_length=1024 batch_size=None "
+        "lanes=4 packing=best_fit fit_window=1024 truncation=None max_segments=None layout=maxtext "
+        "boundary_targets=False eos=1 bos=None seed=0 shuffle_window=1024 epochs=1 on_error=raise "
+        "max_error_rate=None max_document_bytes=134217728"
+    ),
+    (("packing", "pad"), ("on_error", "quarantine")): (
+        f"manifest={MANIFEST} tokenizer={TOKENIZER} text_field=text sequence_length=1024 batch_size=None "
+        "lanes=4 packing=pad fit_window=None truncation=right max_segments=None layout=maxtext "
+        "boundary_targets=False eos=1 bos=None seed=None shuffle_window=None epochs=1 on_error=quarantine "
+        "max_error_rate=0.01 max_document_bytes=134217728"
+    ),
+}
+
+# The numbers of the shards of each lane, by seed and epoch.
+PLANS = {
+    (None, 0): [
+        "004 007 016 033 037 044 050 056",
+        "009 012 021 038 042 049 055 061",
+        "000 014 017 020 026 043 047 054 060",
+        "005 019 022 025 031 048 052 059",
+        "010 024 027 030 036 053 057 064",
+        "003 015 018 029 035 041 058 062",
+        "001 006 008 023 034 040 046 063",
+        "002 011 013 028 032 039 045 051",
+    ],
+    (7, 0): [
+        "010 034 005 052 013 036 022 004",
+        "062 019 023 001 057 049 030 051",
+        "008 063 000 064 035 016 053 042",
+        "028 012 003 041 014 027 045 056",
+        "015 059 047 020 026 033 037 044 055",
+        "032 024 011 043 002 029 050 046",
+        "006 018 061 058 039 060 021 048",
+        "040 009 025 007 038 031 017 054",
+    ],
+    (7, 1): [
+        "000 044 001 017 015 029 027 048 020",
+        "007 041 014 023 012 053 026 010",
+        "006 004 042 032 039 038 031 045",
+        "011 034 022 062 049 063 016 005",
+        "061 046 003 024 018 056 040 008",
+        "035 059 021 047 030 009 037 043",
+        "028 055 054 013 051 025 033 057",
+        "060 019 036 002 050 064 058 052",
+    ],
+}
+
+# What the files of a packing hold, by name.
+SOURCE = {"shards": ["*.jsonl"], "tokenizer": "tokenizer.json", "arguments": {}, "sizes": {}}
+PACKED = {
+    "npy": {
+        "index.json": "a1de9d0535dc16c9",
+        "part-00000.json": "cbb9fedf0781b9a4",
+        "part-00000.npy": "33d67e587970500b",
+        "part-00001.json": "dd41bc95d3369047",
+        "part-00001.npy": "e0bf6b7e1ce0247a",
+        "part-00002.json": "eebd3873f5b882cc",
+        "part-00002.npy": "7fa0e3085bd723f6",
+    },
+    "megatron": {
+        "index.json": "a6abf0b3dfe7757c",
+        "part-00000.bin": "30744f4d1fc2938c",
+        "part-00000.idx": "92b1a50d823fcbad",
+        "part-00000.json": "7210ddd0eed5c638",
+        "part-00001.bin": "5099c2317cbf8673",
+        "part-00001.idx": "098b3f294565b253",
+        "part-00001.json": "95f7f60ca9b9feaa",
+    },
+}
+
+ODD_VALUES = "a=b%20c%3Dd plus=%2B%2520 slash=%2F~-_. letters=%C3%A9%E6%97%A5%0A%00 empty= none=None no=False"
+ODD_MANIFEST = "9f4b2c10e52d7455"
+
+
+@pytest.fixture(scope="module")
+def tokenizer_bytes() -> bytes:
+    """A byte-level BPE, spelled out."""
+    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    alphabet = [*map(chr, shown), *(chr(256 + number) for number in range(256 - len(shown)))]
+    tokens = ["<s>", "</s>", *alphabet, *(merge.replace(" ", "") for merge in MERGES)]
+    flags = dict.fromkeys(["single_word", "lstrip", "rstrip", "normalized"], False)
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    file = {
+        "version": "1.0",
+        "added_tokens": [{"id": i, "content": tokens[i], **flags, "special": True} for i in range(2)],
+        "pre_tokenizer": byte_level,
+        "decoder": byte_level,
+        "model": {"type": "BPE", "vocab": {token: i for i, token in enumerate(tokens)}, "merges": MERGES},
+    }
+    return json.dumps(file).encode()
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tokenizer_bytes) -> gm.Encoder:
+    return gm.Encoder.from_bytes(tokenizer_bytes, eos_token="</s>")
+
+
+@pytest.fixture
+def in_folder(tmp_path, monkeypatch) -> None:
+    """Shards have relative names, which states and quarantine files may show."""
+    monkeypatch.chdir(tmp_path)
+
+
+def many_shards(count: int) -> gm.Manifest:
+    """Shards that are never opened."""
+    return gm.Manifest([f"/shards/{number:03}.jsonl" for number in range(count)], [100 + n % 5 for n in range(count)])
+
+
+def text(number: int) -> str:
+    """Up to 36 words, some of them none."""
+    return " ".join(WORDS[(7 * number + place * place) % len(WORDS)] for place in range(5 * number * number % 37))
+
+
+def write_shards(suffix: str) -> list[str]:
+    """Six shards of four to nine documents in the working folder. Gzipped ones are stored: any zlib writes the same."""
+    names = []
+    for shard in range(6):
+        lines = [json.dumps({"n": n, "text": text(n)}) + "\n" for n in range(10 * shard, 11 * shard + 4)]
+        data = "".join(lines).encode()
+        names.append(f"{shard}{suffix}")
+        Path(names[-1]).write_bytes(gzip.compress(data, 0, mtime=0) if suffix.endswith(".gz") else data)
+    return names
+
+
+def write_bad_shards() -> list[str]:
+    """Two shards whose lines are bad in turn, each in its way."""
+    bad = [b"{", b'{"text": "a"}', b'{"the text": 7}', b'{"the text": "\xff"}', b'{"the text": "%s"}' % (b"a" * 400)]
+    for shard in range(2):
+        lines = []
+        for n in range(5):
+            lines += [json.dumps({"the text": text(n + 2 + shard)}).encode(), bad[(n + shard) % len(bad)]]
+        Path(f"bad-{shard}.jsonl").write_bytes(b"\n".join(lines))
+    return ["bad-0.jsonl", "bad-1.jsonl"]
+
+
+def digest(elements) -> str:
+    """Of names, types, shapes and numbers, whatever the order of this machine's bytes."""
+    hashed = hashlib.sha256()
+    for element in elements:
+        for name, array in element.items():
+            array = array.astype(array.dtype.newbyteorder("<"))
+            hashed.update(f"{name} {array.dtype.str} {array.shape} ".encode() + array.tobytes())
+    return hashed.hexdigest()[:16]
+
+
+def played(dataset: gm.PackedDataset, release: Release) -> dict[str, Any]:
+    """What a dataset gives where the release has its values."""
+    iterator = iter(dataset)
+    rows = 1 if release.arguments.get("batch_size") else dataset.lanes
+    before = list(itertools.islice(iterator, release.step * rows + release.row))
+    state = iterator.get_state()
+    return {"state": state, "before": digest(before), "after": digest(rest(iterator))}
+
+
+def rest(iterator) -> list[Any]:
+    """All that is left of a stream, or enough of one without an end."""
+    return list(itertools.islice(iterator, 40))
+
+
+def listed(file: Path) -> list[str]:
+    """The lines of a quarantine file without their reasons, in the manifest's order."""
+    entries = [{**json.loads(line), "reason": "..."} for line in file.read_text().splitlines()]
+    return [json.dumps(entry) for entry in sorted(entries, key=lambda entry: (entry["shard"], entry["record"]))]
+
+
+def packed(file: Path) -> Any:
+    """What a file of a packed folder holds: a hash of it, or of what stands in it if it is JSON."""
+    data = file.read_bytes()
+    if file.suffix == ".json":
+        told = json.loads(data)
+        told.pop("gristmill", None)  # the release
+        data = json.dumps(told, sort_keys=True).encode()
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def check(what: str, found: object, expected: object) -> None:
+    assert found == expected, CHANGED.format(what, pprint.pformat(found, width=110, sort_dicts=False))
+
+
+def restore(method, saved: Any) -> None:
+    try:
+        method(saved)
+    except gm.StateError as error:
+        pytest.fail(CHANGED.format("a saved state, which is now refused", error))
+
+
+def test_a_tokenizer_has_the_hash_that_it_had(tokenizer):
+    what = f"a tokenizer's fingerprint (another tokenizers than {_core.TOKENIZERS_VERSION} changes it, as it should)"
+    check(what, tokenizer.fingerprint, TOKENIZER)
+
+
+def test_a_tokenizer_that_cannot_encode_the_probe_has_the_hash_that_it_had():
+    model = {"type": "WordLevel", "vocab": {"a": 0, "</s>": 1}, "unk_token": "<unk>"}
+    encoder = gm.Encoder.from_bytes(json.dumps({"version": "1.0", "model": model}).encode())
+    check("a tokenizer's fingerprint, as above", encoder.fingerprint, WITHOUT_PROBE)
+
+
+def test_a_tokenizer_is_unpickled_with_the_hash_of_the_version_there(tokenizer, monkeypatch):
+    pickled = pickle.dumps(tokenizer)
+    assert pickle.loads(pickled).fingerprint == tokenizer.fingerprint
+    monkeypatch.setattr(_core, "TOKENIZERS_VERSION", "0.0.0")
+    assert pickle.loads(pickled).fingerprint != tokenizer.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("TOKENIZERS_VERSION", "0.0.0"), ("special_tokens_in_text", "text"), ("_PROBE", "another text")],
+)
+def test_what_may_change_ids_changes_the_hash_of_a_tokenizer(tokenizer, tokenizer_bytes, monkeypatch, name, value):
+    if name == "special_tokens_in_text":
+        changed = gm.Encoder.from_bytes(tokenizer_bytes, special_tokens_in_text=value)
+    else:
+        monkeypatch.setattr(_core if hasattr(_core, name) else encoder_module, name, value)
+        changed = gm.Encoder.from_bytes(tokenizer_bytes)
+    assert changed.fingerprint != tokenizer.fingerprint, (
+        f"{name} may change the ids of a text, and the fingerprint does not show it: states would be accepted in "
+        "another stream"
+    )
+
+
+def test_what_is_no_part_of_the_stream_does_not_change_the_hash_of_a_tokenizer(tokenizer, tokenizer_bytes):
+    """Dataset's fingerprints tell EOS and BOS apart."""
+    options = {"bos_token": "<s>", "engine": "reference", "cache_bytes": 0}
+    assert gm.Encoder.from_bytes(tokenizer_bytes, **options).fingerprint == tokenizer.fingerprint
+
+
+@pytest.mark.parametrize("name", RELEASES)
+def test_a_stream_and_its_state_are_what_they_were(in_folder, tokenizer, name):
+    release = RELEASES[name]
+    dataset = gm.PackedDataset(write_shards(".jsonl"), tokenizer=tokenizer, **release.arguments)
+    check("the fingerprint", dataset.fingerprint, release.fingerprint)
+    expected = {"state": release.state, "before": release.before, "after": release.after}
+    check(f"the stream {name!r}", played(dataset, release), expected)
+
+
+@pytest.mark.parametrize("name", RELEASES)
+def test_gzipped_shards_give_the_same(in_folder, tokenizer, name):
+    release = RELEASES[name]
+    dataset = gm.PackedDataset(write_shards(".json.gz"), tokenizer=tokenizer, **release.arguments)
+    found = played(dataset, release)
+    assert found["state"].pop("fingerprint") != release.fingerprint  # other names and sizes
+    expected = {name: value for name, value in release.state.items() if name != "fingerprint"}
+    check(f"the stream {name!r}", found, {"state": expected, "before": release.before, "after": release.after})
+
+
+@pytest.mark.parametrize("name", RELEASES)
+def test_a_state_that_was_saved_long_ago_restores(in_folder, tokenizer, name):
+    release = RELEASES[name]
+    iterator = iter(gm.PackedDataset(write_shards(".jsonl"), tokenizer=tokenizer, **release.arguments))
+    # As it is read from a file.
+    restore(iterator.set_state, json.loads(json.dumps(release.state)))
+    check("a state that was restored", iterator.get_state(), release.state)
+    check(f"the stream {name!r} from there on", digest(rest(iterator)), release.after)
+
+
+def test_states_of_lanes_that_grain_saved_long_ago_restore(in_folder, tokenizer):
+    """Its elastic checkpoints keep these."""
+    release = RELEASES["concat"]
+    iterator = iter(gm.PackedDataset(write_shards(".jsonl"), tokenizer=tokenizer, **release.arguments))
+    saved = [
+        {"exhausted": False, "state": {**release.state, "lanes": {lane: place}}}
+        for lane, place in release.lanes.items()
+    ]
+    restore(iterator.set_shard_states, saved)
+    check("the states of single lanes", iterator.get_shard_states(), saved)
+    check("the stream from there on", digest(rest(iterator)), release.after)
+
+
+def test_a_stream_that_leaves_records_out_is_what_it_was(in_folder, tokenizer):
+    """And lists them as it did. Reasons may be worded in another way: what the state of a run does not count yet is
+    listed once more then, when the run goes on.
+    """
+    dataset = gm.PackedDataset(write_bad_shards(), tokenizer=tokenizer, quarantine_file="list.jsonl", **BAD.arguments)
+    check("the fingerprint", dataset.fingerprint, BAD.fingerprint)
+    expected = {"state": BAD.state, "before": BAD.before, "after": BAD.after}
+    check("the stream", played(dataset, BAD), expected)
+    file = Path("list.jsonl")
+    stream = BAD.fingerprint.replace(" on_error=quarantine max_error_rate=1.0", "")
+    name = hashlib.sha256(stream.encode()).hexdigest()[:16]
+    lines = [
+        {"shard": shard, "record": record, "byte": byte, "reason": "...", **counts, "stream": name}
+        for shard, record, byte, *numbers in LEFT_OUT
+        for counts in [dict(zip(("epoch", "lane", "number"), numbers, strict=True))]
+    ]
+    check("the list of what is left out", listed(file), [json.dumps(line) for line in lines])
+    whole = file.read_text()
+    iterator = iter(dataset)
+    restore(iterator.set_state, BAD.state)
+    check("the stream from there on", digest(rest(iterator)), BAD.after)
+    assert file.read_text() == whole, "what is listed already is listed again"
+
+
+@pytest.mark.parametrize("file_format", PACKED)
+def test_packed_files_are_what_they_were(in_folder, tokenizer, file_format):
+    """And so are the notes of parts, from which a packing that was begun long ago goes on."""
+    release = RELEASES["shuffled"]
+    arguments = {**release.arguments, "epochs": 1}
+    dataset = gm.PackedDataset(write_shards(".jsonl"), tokenizer=tokenizer, **arguments)
+    pack(dataset, Path("packed"), file_format=file_format, rows_per_file=40, source=SOURCE)
+    found = {path.name: packed(path) for path in sorted(Path("packed").iterdir()) if path.name != LOCK}
+    check("files that gristmill pack writes", found, PACKED[file_format])
+
+
+@pytest.mark.parametrize("arguments", DEFAULTS)
+def test_defaults_mean_what_they_meant(in_folder, tokenizer, arguments):
+    dataset = gm.PackedDataset(write_shards(".jsonl"), tokenizer=tokenizer, **dict(arguments))
+    check("the fingerprint of defaults", dataset.fingerprint, DEFAULTS[arguments])
+
+
+@pytest.mark.parametrize(
+    ("shards", "batch_size", "lanes"),
+    [
+        *[(65, None, 64), (65, 7, 1), (65, 12, 4), (65, 32, 32), (65, 64, 64), (65, 96, 32), (65, 256, 64)],
+        *[(1000, 1024, 64), (64, 64, 64), (63, 64, 32), (3, 64, 2), (1, 64, 1)],
+    ],
+)
+def test_lanes_by_default_are_as_many_as_they_were(tokenizer, shards, batch_size, lanes):
+    dataset = gm.PackedDataset(many_shards(shards), tokenizer=tokenizer, batch_size=batch_size)
+    check(f"lanes= by default of {shards} shards and batch_size={batch_size}", dataset.lanes, lanes)
+    assert f" lanes={lanes} " in dataset.fingerprint
+
+
+@pytest.mark.parametrize(("seed", "epoch"), PLANS)
+def test_shards_are_dealt_as_they_were(tokenizer, seed, epoch):
+    """Several of each size: a seed decides between them."""
+    dataset = gm.PackedDataset(many_shards(65), tokenizer=tokenizer, batch_size=8, seed=seed)
+    plan = [" ".join(Path(path).stem for path in lane) for lane in dataset.plan(epoch)]
+    check(f"the plan of seed={seed} in epoch {epoch}", plan, PLANS[seed, epoch])
+
+
+def test_a_window_closes_at_the_bytes_at_which_it_did(in_folder, tokenizer):
+    """A figure of the stream that no argument sets."""
+    line = json.dumps({"text": " the" * 2**18}) + "\n"
+    Path("long.jsonl").write_text(18 * line)
+    dataset = gm.PackedDataset("long.jsonl", tokenizer=tokenizer, packing="pad", sequence_length=8, seed=5)
+    iterator = iter(dataset)
+    begins = []
+    for _ in iterator:
+        place = dict(zip(_core.CURSOR_FIELDS, iterator.get_state()["lanes"]["0"].split(" "), strict=True))
+        begins.append(int(place["record"]))
+    check("where the windows of documents of a MiB begin", begins, [*[0] * 15, *[16] * 2, 0])
+
+
+def test_values_in_a_fingerprint_are_percent_encoded():
+    odd = {"a": "b c=d", "plus": "+%20", "slash": "/~-_.", "letters": "é日\n\0", "empty": "", "none": None, "no": False}
+    found = fingerprints.make(odd)
+    check("the text of a fingerprint", found, ODD_VALUES)
+    assert fingerprints.parse(found) == {name: str(value) for name, value in odd.items()}
+
+
+def test_odd_names_count_as_they_did(tokenizer):
+    shards = gm.Manifest([f"/data/{name}.jsonl" for name in ("a b", "a=b", "%20", "é", "日/x", "z\ny")], range(6))
+    check("the fingerprint of a manifest", shards.fingerprint, ODD_MANIFEST)
+    moved = gm.Manifest([path.replace("/data/", "/else where/") for path in shards.paths], shards.sizes)
+    assert moved.fingerprint == shards.fingerprint
+    dataset = gm.PackedDataset(shards, tokenizer=tokenizer, text_field="raw text=%")
+    assert " text_field=raw%20text%3D%25 " in dataset.fingerprint

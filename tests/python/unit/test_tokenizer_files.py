@@ -1,0 +1,232 @@
+"""What an `Encoder` is made from: tokenizer.json, the files beside it, and what is refused."""
+
+import json
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+
+import gristmill as gm
+from gristmill._tokenizer.encoder import special_token_id
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "cannot load"),
+        (b"{}", "cannot load"),
+        (b"\xff", "cannot load"),
+        (b'{"model": {"type": "X"}}', "cannot load"),
+    ],
+)
+def test_files_that_the_reference_refuses_are_refused(tmp_path, data, message):
+    with pytest.raises(gm.TokenizerError, match=message):
+        gm.Encoder.from_bytes(data)
+    (tmp_path / "tokenizer.json").write_bytes(data)
+    with pytest.raises(gm.TokenizerError, match=r"tokenizer\.json: .*" + message):
+        gm.Encoder.from_file(tmp_path / "tokenizer.json")
+
+
+WHOLE = {
+    "version": "1.0",
+    "model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"},
+}
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b'{"a": 0, "b": 1}', r"; this is a vocab\.json; transformers writes a tokenizer\.json from it: Auto"),
+        (b'{"tokenizer_class": "X"}', r"; this is a tokenizer_config\.json: give the tokenizer\.json beside it"),
+        (b'{"model_type": "x"}', r"; this is the config\.json of a model"),
+        (b'{"text": "abc"}', "has a key 'model': give that file. This one has the key 'text'$"),
+        (b"{}", "This one has no keys$"),
+        (b'{"text": "abc"}\n{"text": "abc"}\n', "; this holds lines of JSON, as a shard does"),
+        (b"IQ== 0\nIg== 1\n", "; this is a file of tiktoken"),
+        (b"#version: 0.2\na b\n", r"; this is the merges\.txt of a tokenizer"),
+        (b"\n\x0e\n\x05<unk>\x15\0\0\0\0\x18\x02", "; this looks like a SentencePiece model"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "; this is a pointer of Git LFS"),
+        (b"<!DOCTYPE html>", "; this is a web page"),
+        (b"PK\x03\x04", "; this is a zip archive"),
+        (b"GGUF\x03\0\0\0", "; this is a model in GGUF"),
+        (b"\xff\xfe{\0", "; this is UTF-16"),
+        (b"\xef\xbb\xbf" + json.dumps(WHOLE).encode(), "; this is a file with a byte order mark"),
+        (json.dumps(WHOLE).encode()[:-5], "; it may be cut off: fetch it again$"),
+        (b"", "; this is no JSON: fetch the file again$"),
+        (b"[1]", r"; this is JSON, but no object: \[1\]$"),
+        (json.dumps({**WHOLE, "new": 1}).encode(), "; it has the key 'new', which the library does not know; "),
+        (json.dumps({**WHOLE, "decoder": {"type": "X"}}).encode(), "; its decoder is {'type': 'X'}; write it with"),
+        (json.dumps({**WHOLE, "model": {"type": "X"}}).encode(), "; its model is {'type': 'X'}; write it with"),
+        (json.dumps({**WHOLE, "version": "2.0"}).encode(), r"; write it with tokenizers [0-9.]+, or one before it$"),
+        (b"[" * 100_000, "cannot load"),
+        # Damaged, refused for another reason, or quoting what the library says elsewhere: no false name.
+        (json.dumps(WHOLE).encode().replace(b'"a"', b'"\xff"'), r"at line 1 column \d+$"),
+        (json.dumps(WHOLE).encode()[:-1] + b",}", r"at line 1 column \d+$"),
+        (json.dumps(WHOLE, indent=1).encode()[:-2] + b",\n}", r"at line \d+ column \d+$"),
+        (json.dumps({**WHOLE, "version": "untagged enum DecoderWrapper "}).encode(), "before it$"),
+        (json.dumps({**WHOLE, "model": {**WHOLE["model"], "vocab": {"a": 3 * 10**9}}}).encode(), "which int32 holds$"),
+        (b"<unk>\nthe\n", "; this looks like a SentencePiece model"),
+    ],
+)
+def test_a_file_of_another_kind_is_named(data, said):
+    with pytest.raises(gm.TokenizerError, match=said) as caught:
+        gm.Encoder.from_bytes(data)
+    assert len(str(caught.value)) < 1000
+
+
+def test_a_pipe_is_no_tokenizer(tmp_path):
+    """To read it would be to wait for whoever writes."""
+    os.mkfifo(tmp_path / "tokenizer.json")
+    with pytest.raises(gm.TokenizerError, match="expected a regular file"):
+        gm.Encoder.from_file(tmp_path)
+
+
+def test_a_folder_s_name_need_not_be_utf_8(tmp_path):
+    folder = tmp_path / os.fsdecode(b"\xff")
+    folder.mkdir()
+    (folder / "tokenizer.json").write_text(json.dumps(WHOLE))
+    assert gm.Encoder.from_file(folder).vocab_size == 1
+
+
+def test_a_folder_of_another_kind_of_tokenizer_is_named(tmp_path):
+    (tmp_path / "vocab.json").write_text("{}")
+    (tmp_path / "merges.txt").write_text("")
+    with pytest.raises(
+        gm.MissingTokenizerError, match=r"; the folder has merges\.txt, vocab\.json: transformers writes"
+    ):
+        gm.Encoder.from_pretrained(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(gm.MissingTokenizerError, match=r"; the folder has a tokenizer\.json$"):
+        gm.Encoder.from_file(tmp_path / "tokeniser.json")
+
+
+@pytest.mark.parametrize(
+    ("files", "eos", "bos"),
+    [
+        ({}, None, None),
+        ({"special_tokens_map": {"eos_token": "</s>", "bos_token": {"content": "<s>"}}}, 1, 0),
+        ({"special_tokens_map": {"eos_token": "</s>", "bos_token": "<s>"}, "config": {"eos_token": "<s>"}}, 0, 0),
+        # One that the vocabulary lacks hides none that it has.
+        (
+            {
+                "special_tokens_map": {"eos_token": "</s>", "bos_token": "<s>"},
+                "config": {"eos_token": "<nope>", "bos_token": "\ud800"},
+            },
+            1,
+            0,
+        ),
+        ({"config": {"eos_token": "<nope>", "bos_token": "<s>"}}, None, 0),
+        ({"config": ["</s>"], "special_tokens_map": {"eos_token": 1}}, None, None),
+    ],
+)
+def test_special_tokens_come_from_either_file(tmp_path, tokenizer_json, files, eos, bos):
+    (tmp_path / "tokenizer.json").write_bytes(tokenizer_json)
+    names = {"config": "tokenizer_config.json", "special_tokens_map": "special_tokens_map.json"}
+    for file, named in files.items():
+        (tmp_path / names[file]).write_text(json.dumps(named))
+    for path in (tmp_path, tmp_path / "tokenizer.json"):
+        encoder = gm.Encoder.from_pretrained(path)
+        assert (encoder.eos_id, encoder.bos_id) == (eos, bos)
+    again = pickle.loads(pickle.dumps(encoder))
+    assert (again.eos_id, again.bos_id) == (eos, bos)
+
+
+class Named(gm.Encoder):
+    """One of a user's own."""
+
+    def __init__(self, *args, name="nobody", **options):
+        super().__init__(*args, **options)
+        self.name = name
+
+
+class FromPath(gm.Encoder):
+    """One that takes other arguments."""
+
+    def __init__(self, path):
+        super().__init__(path.read_bytes())
+
+
+def test_a_pickle_keeps_its_class_and_what_the_files_beside_it_named(tmp_path, tokenizer_json):
+    (tmp_path / "tokenizer.json").write_bytes(tokenizer_json)
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<nowhere>"}')
+    encoder = Named.from_file(tmp_path)
+    encoder.name = "somebody"
+    other = FromPath(tmp_path / "tokenizer.json")
+    assert pickle.loads(pickle.dumps(other)).fingerprint == other.fingerprint
+    for one in (encoder, pickle.loads(pickle.dumps(encoder))):
+        assert type(one) is Named
+        assert one.name == "somebody"
+        with pytest.raises(gm.ArgumentError, match="name '<nowhere>', which its vocabulary lacks"):
+            special_token_id(one, "eos", None)
+
+
+def test_special_tokens_that_the_vocabulary_lacks_are_named(tmp_path, tokenizer_json):
+    (tmp_path / "tokenizer.json").write_bytes(tokenizer_json)
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<nope>"}')
+    with pytest.raises(gm.ArgumentError, match="name '<nope>', which its vocabulary lacks"):
+        special_token_id(gm.Encoder.from_file(tmp_path), "eos", None)
+    with pytest.raises(gm.ArgumentError, match="eos_token='<nope>': the vocabulary has no such token"):
+        gm.Encoder.from_file(tmp_path, eos_token="<nope>")
+
+
+def test_only_eos_and_bos_are_special_tokens(encoder):
+    assert special_token_id(encoder, "bos", True) == encoder.bos_id != encoder.eos_id
+    with pytest.raises(KeyError, match="pad"):
+        special_token_id(encoder, "pad", True)
+    assert not hasattr(gm.Encoder, "special_token_id")
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "not json", ""])
+def test_a_damaged_file_beside_the_tokenizer_is_named(tmp_path, tokenizer_json, text):
+    (tmp_path / "tokenizer.json").write_bytes(tokenizer_json)
+    (tmp_path / "tokenizer_config.json").write_text(text)
+    with pytest.raises(gm.TokenizerError, match=r"tokenizer_config\.json is not JSON"):
+        gm.Encoder.from_pretrained(tmp_path)
+    # Options that name all that it could say leave it unread.
+    token = gm.Encoder.from_bytes(tokenizer_json).id_to_token(0)
+    encoder = gm.Encoder.from_pretrained(tmp_path, eos_token=token, bos_token=token)
+    assert (encoder.eos_id, encoder.bos_id) == (0, 0)
+
+
+def test_a_folder_in_the_place_of_a_file_beside_the_tokenizer_is_named(tmp_path, tokenizer_json):
+    (tmp_path / "tokenizer.json").write_bytes(tokenizer_json)
+    (tmp_path / "tokenizer_config.json").mkdir()
+    with pytest.raises(gm.TokenizerError, match=r"cannot read '.*tokenizer_config\.json' beside the tokenizer: Is a d"):
+        gm.Encoder.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("make", "source", "error", "message"),
+    [
+        (gm.Encoder.from_file, 5, TypeError, "path=5: expected a path"),
+        (gm.Encoder.from_bytes, "x" * 10**6, TypeError, r"json_bytes='x{100,200}\.\.\.: expected the bytes"),
+        (gm.Encoder.from_bytes, b"\x1f\x8bx", gm.TokenizerError, "expected gzip data"),
+        (gm.Encoder, "t.json", TypeError, r"json_bytes='t.json': .*, got str; for a path: gm\.Encoder\.from_file"),
+        (gm.Encoder, Path("t.json"), TypeError, r", got PosixPath; for a path: gm\.Encoder\.from_file"),
+        (gm.Encoder, '{"model": ', TypeError, r", got str; for those of a string: \.encode\(\)$"),
+        (gm.Encoder, 5, TypeError, "json_bytes=5: expected the bytes of a tokenizer.json, got int$"),
+        (gm.Encoder.from_pretrained, "/nowhere/model", FileNotFoundError, "no such folder: '/nowhere/model'"),
+        (gm.Encoder.from_pretrained, f"./{'x' * 300}", gm.TokenizerError, "no such folder"),
+        (
+            gm.Encoder.from_file,
+            "/nowhere",
+            FileNotFoundError,
+            r"cannot read the tokenizer '/nowhere': No such file or directory \(working folder: '.+'\)$",
+        ),
+        (gm.Encoder.from_file, "org/nowhere.json", FileNotFoundError, r"\(working folder: '.+'\)$"),
+        (gm.Encoder.from_file, "some/folder/nowhere", FileNotFoundError, r"\(working folder: '.+'\)$"),
+        (
+            gm.Encoder.from_file,
+            "org/nowhere",
+            FileNotFoundError,
+            r"hub: gm\.Encoder\.from_pretrained\('org/nowhere'\)$",
+        ),
+        (gm.Encoder.from_file, "x" * 300, gm.TokenizerError, "cannot read the tokenizer 'x+': File name too"),
+    ],
+)
+def test_what_no_encoder_is_made_of_is_named(make, source, error, message):
+    with pytest.raises(error, match=message) as caught:
+        make(source)
+    assert isinstance(caught.value, gm.GristmillError)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)

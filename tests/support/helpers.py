@@ -1,0 +1,54 @@
+"""What tests of all kinds use: patience, shards, processes, and the comparison of streams."""
+
+import gzip
+import itertools
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).parent.parent.parent
+
+# Seconds after which what ends within a few on a usual machine counts as hung. Slow ones need a hundred.
+PATIENCE = 300
+
+
+def write_shard(path: Path, documents: list[str]) -> None:
+    """Writes documents as records of a shard; gzipped if the name says so."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [
+        json.dumps({"url": f"file:{i}", "raw_content": text, "nlines": 1}) + "\n" for i, text in enumerate(documents)
+    ]
+    data = "".join(lines).encode()
+    path.write_bytes(gzip.compress(data, 6, mtime=0) if path.suffix == ".gz" else data)
+
+
+def start_python(
+    code: str, env: Mapping[str, str] | None = None, arguments: Sequence[object] = (), **more: Any
+) -> "subprocess.Popen[str]":
+    """Starts code in a process of its own, with these arguments."""
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "JAX_PLATFORMS": "cpu", **(env or {})},
+        **more,
+    )
+
+
+def assert_same_batches(found: Iterable[Mapping[str, Any]], expected: Iterable[Mapping[str, Any]]) -> None:
+    """As many batches, with the same fields in the same order, of the same types and values."""
+    for number, (batch, other) in enumerate(itertools.zip_longest(found, expected)):
+        assert batch is not None, f"there is no batch {number}"
+        assert other is not None, f"batch {number} is one too many"
+        assert list(batch) == list(other), f"fields of batch {number}"
+        for name in other:
+            assert batch[name].dtype == other[name].dtype, f"{name} of batch {number}"
+            np.testing.assert_array_equal(batch[name], other[name], err_msg=f"{name} of batch {number}", strict=True)
