@@ -83,7 +83,7 @@ fuzz: CASES ?= 10000
 fuzz: $(VENV)/.ready-test ## Mutated gzip, JSON, tokenizers, states and arguments, CASES= of each (10000)
 	$(call say,Gzip and JSON lines)
 	PROPTEST_CASES=$(CASES) cargo test --locked --test read mutated_gzip
-	PROPTEST_CASES=$(CASES) cargo test --locked --lib read::json
+	PROPTEST_CASES=$(CASES) cargo test --locked --lib format::jsonl::json
 	$(BIN)/python tests/read/json_rule.py --cases $(CASES) --seed 1 > target/json_rule.jsonl
 	GRISTMILL_JSON_RULE="$(abspath target/json_rule.jsonl)" cargo test --locked --lib same_rule_as_python
 	$(call say,tokenizer.json and texts)

@@ -1,12 +1,15 @@
 //! gristmill's core: gzipped JSONL shards in, packed rows of token ids out.
 //!
-//! Data flows through `read` (inflate, split lines, extract the text), `gristmill_encoder` (text to ids), `lane` (the order of
-//! documents), `pack` (ids to rows of a `batch`) and `pipeline` (the threads that do all that, and the consumer's side).
-//! Each depends only on those before it, and from `lane` on also on `spec`, which says what the stream is, and on
-//! `quarantine`. Everything here compiles and is tested without Python; only `python` uses PyO3.
+//! Data flows through `store` (bytes by name), `codec` (inflate), `format` (find records, extract the text), the
+//! crate `gristmill_encoder` (text to ids), `lane` (the order of documents), `pack` (ids to rows of a `batch`) and
+//! `pipeline` (the threads that do all that, and the consumer's side). Each depends only on those before it, and from
+//! `lane` on also on `spec`, which says what the stream is, and on `quarantine`. Everything here compiles and is tested
+//! without Python; only `python` uses PyO3.
 
 pub mod batch;
+pub mod codec;
 pub mod error;
+pub mod format;
 pub mod lane;
 pub mod pack;
 pub mod pipeline;
@@ -14,8 +17,8 @@ pub mod pipeline;
 mod python;
 pub mod quarantine;
 mod random;
-pub mod read;
 pub mod spec;
+pub mod store;
 mod sync;
 
 pub use gristmill_encoder as encode;

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use _core::read::{AfterError, ReadOptions, ShardReader};
+use _core::format::{AfterError, ReadOptions, ShardReader};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::error::{Error, Result, ShardError};
-use crate::read::Shard;
 use crate::spec::StreamSpec;
+use crate::store::Shard;
 
 /// The place of a record in a lane's stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use crate::error::{Error, Result, ShardError};
+use crate::format::AfterError;
 use crate::lane::cursor::{RecordPosition, Totals};
 use crate::quarantine::log::QuarantineCounts;
-use crate::read::AfterError;
 use crate::spec::{OnError, StreamSpec};
 
 /// Records after which a lane's share of bad ones is meaningful. A rate of 0 allows none of however many.

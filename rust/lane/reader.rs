@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::block::{Block, BlockEnd, Document, Failure};
 use super::error_budget::{ErrorBudget, counted};
 use crate::error::{Error, Result, ShardError};
+use crate::format::{AfterError, Position, ReadError, ShardReader};
 use crate::lane::assignment::Assignment;
 use crate::lane::cursor::{Cursor, RecordPosition};
 use crate::quarantine::file::QuarantineFile;
 use crate::quarantine::log::QuarantineCounts;
-use crate::read::{AfterError, Position, ReadError, ShardReader};
 use crate::spec::{OnError, StreamSpec};
 
 /// Text in the first block: little, so that the first batch arrives soon. Each further one is twice the size.

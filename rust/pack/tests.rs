@@ -13,12 +13,13 @@ use tempfile::TempDir;
 
 use super::queue::{DocumentQueue, Next};
 use crate::error::{Error, ShardError};
+use crate::format::ReadOptions;
 use crate::lane::assignment::Plan;
 use crate::lane::block::{Block, BlockEnd, Failure};
 use crate::lane::cursor::{Cursor, RecordPosition};
 use crate::lane::reader::LaneReader;
-use crate::read::{ReadOptions, Shard};
 use crate::spec::{Layout, OnError, Packing, Shuffle, StreamSpec, Truncation};
+use crate::store::Shard;
 
 /// The shards of one lane, in a folder that lives as long as this.
 pub(crate) struct Folder {

@@ -5,7 +5,8 @@ use std::path::Path;
 use pyo3::prelude::*;
 
 use super::error::guarded;
-use crate::read::{Shard, inflated_bytes};
+use crate::format::inflated_bytes;
+use crate::store::Shard;
 
 /// How many bytes a shard of a size on disk inflates to.
 #[pyfunction]

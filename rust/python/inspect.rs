@@ -10,7 +10,8 @@ use pyo3::prelude::*;
 use super::error::guarded;
 use super::signals::Signals;
 use crate::error::Result;
-use crate::read::{Member, ReadOptions, Shard, ShardFile, ShardReader};
+use crate::format::{Member, ReadOptions, ShardReader};
+use crate::store::{LocalFile, Shard};
 
 /// Reads the records of a shard, by the same rules as a run.
 #[pyclass(frozen, module = "gristmill._core")]
@@ -21,7 +22,7 @@ pub struct Records {
 
 /// A shard's file whose reader stops when a signal's handler raises: it may read on for long where there are no records.
 struct Interruptible {
-    file: ShardFile,
+    file: LocalFile,
     signals: Arc<Mutex<Signals>>,
     stop: Arc<AtomicBool>,
 }
@@ -46,7 +47,7 @@ impl Records {
             Arc::new(ReadOptions { folder: PathBuf::new(), text_field: String::new(), max_document_bytes });
         let signals = Arc::new(Mutex::new(Signals::new()));
         let reader = guarded(py, || {
-            let (file, stop) = (ShardFile::open(&shard, &options.folder)?, Arc::default());
+            let (file, stop) = (LocalFile::open(&shard, &options.folder)?, Arc::default());
             let source = Interruptible { file, signals: Arc::clone(&signals), stop: Arc::clone(&stop) };
             Ok(ShardReader::from_source(&shard.path, Box::new(source), &options, &stop)?)
         })?;

@@ -17,12 +17,13 @@ use super::error::guarded;
 use super::signals;
 use crate::batch::buffers::ENTRY_ITEMS;
 use crate::error::{Error, caught};
+use crate::format::ReadOptions;
 use crate::lane::assignment::{self, Plan};
 use crate::lane::cursor::{self, Cursor};
 use crate::pipeline::fair_mutex::FairMutex;
 use crate::pipeline::{self, Batch, Delivered, Delivery, Stats};
-use crate::read::{ReadOptions, Shard};
 use crate::spec::{HostSpec, QuarantineFileSpec, Shuffle, StreamSpec};
+use crate::store::Shard;
 
 /// Delivers the batches of some lanes.
 #[pyclass(frozen, module = "gristmill._core")]

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::error::ShardError;
-use crate::read::AfterError;
+use crate::format::AfterError;
 
 /// How many records are kept in detail of those that are counted together: there may be millions of bad lines between
 /// two sound documents. A lane may hold so many for each block read ahead and each batch prepared. The file of

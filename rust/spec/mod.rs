@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::format::ReadOptions;
 use crate::lane::assignment::Plan;
-use crate::read::{ReadOptions, Shard};
+use crate::store::Shard;
 
 /// What happens to a record that cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
-use _core::read::Shard;
+use _core::store::Shard;
 
 use super::resume::shard_file;
 use super::*;

@@ -12,7 +12,7 @@ mod resume;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
-use _core::read::{AfterError, Position, ReadError, ReadOptions, ShardReader};
+use _core::format::{AfterError, Position, ReadError, ReadOptions, ShardReader};
 use _core::{Error, ShardError};
 use flate2::Compression;
 use flate2::write::GzEncoder;

@@ -1,6 +1,6 @@
 //! Resuming at a place gives the rest of the shard, or says why it cannot.
 
-use _core::read::Shard;
+use _core::store::Shard;
 
 use super::*;
 

@@ -6,9 +6,10 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use _core::encode::{Encoder, EncoderOptions, Engine};
+use _core::format::ReadOptions;
 use _core::lane::assignment::Plan;
-use _core::read::{ReadOptions, Shard};
 use _core::spec::{Layout, OnError, Packing, Shuffle, StreamSpec, Truncation};
+use _core::store::Shard;
 use flate2::{Compression, write::GzEncoder};
 use proptest::prelude::*;
 use proptest::sample::Index;

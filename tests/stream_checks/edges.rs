@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use _core::encode::Engine;
+use _core::format::ReadOptions;
 use _core::lane::assignment::Plan;
 use _core::lane::cursor::Cursor;
 use _core::pipeline::{Delivery, Pipeline};
-use _core::read::{ReadOptions, Shard};
 use _core::spec::{HostSpec, Layout, OnError, Packing, Shuffle, StreamSpec};
+use _core::store::Shard;
 use tempfile::tempdir;
 
 use super::cases::encoder;

@@ -1,16 +1,20 @@
-//! The reader: the documents of one shard in order, each with its place.
+//! JSONL: one record a line. The reader finds the documents of one shard in order, each with its place.
 
-use std::io::Read;
+mod json;
+mod lines;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use super::file::ShardFile;
-use super::inflate::Inflated;
-use super::json::{self, Fault, Member};
-use super::lines::{CHUNK_BYTES, Line, Lines, Skipped};
-use super::{AfterError, Position, ReadError, ReadOptions, Shard};
+use super::sniff::{Sniffed, sniff};
+use super::{AfterError, Format, Position, ReadError, ReadOptions};
+use crate::codec::Decoder;
 use crate::error::{Error, Result, ShardError};
+use crate::store::{ByteStream, LocalFile, Shard};
+use json::Fault;
+pub use json::Member;
+use lines::{CHUNK_BYTES, Line, Lines, Skipped};
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
@@ -28,7 +32,7 @@ impl ShardReader {
     /// [`Error::Shard`]; one that cannot be opened for lack of descriptors or memory is an [`Error::System`]. Once `stop`
     /// is set, by another thread, reading the shard fails.
     pub fn open(shard: &Shard, options: &Arc<ReadOptions>, stop: &Arc<AtomicBool>) -> Result<Self> {
-        let file = ShardFile::open(shard, &options.folder)?;
+        let file = LocalFile::open(shard, &options.folder)?;
         Ok(Self::from_source(&shard.path, Box::new(file), options, stop)?)
     }
 
@@ -50,7 +54,7 @@ impl ShardReader {
     /// the shard in errors.
     pub fn from_source(
         path: &Arc<str>,
-        source: Box<dyn Read + Send>,
+        source: ByteStream,
         options: &Arc<ReadOptions>,
         stop: &Arc<AtomicBool>,
     ) -> Result<Self, ReadError> {
@@ -139,7 +143,7 @@ impl ShardReader {
 
 /// How many bytes a shard inflates to. Relative paths start from `folder`.
 pub fn inflated_bytes(shard: &Shard, folder: &Path) -> Result<u64> {
-    let file = ShardFile::open(shard, folder)?;
+    let file = LocalFile::open(shard, folder)?;
     let mut input = inflated(&shard.path, Box::new(file), &Arc::default())?;
     let mut at = Position::default();
     let mut chunk = vec![0; CHUNK_BYTES];
@@ -152,15 +156,11 @@ pub fn inflated_bytes(shard: &Shard, folder: &Path) -> Result<u64> {
     }
 }
 
-/// The inflated bytes of a source, which must be gzip if the extension of `path` says so.
-fn inflated(
-    path: &Arc<str>,
-    source: Box<dyn Read + Send>,
-    stop: &Arc<AtomicBool>,
-) -> Result<Inflated, ReadError> {
-    let named_gz = path.len() >= 3 && path.as_bytes()[path.len() - 3..].eq_ignore_ascii_case(b".gz");
-    Inflated::new(source, named_gz, stop)
-        .map_err(|reason| read_error(path, Position::default(), AfterError::Lost, reason))
+/// The inflated bytes of a source whose name is `path`.
+fn inflated(path: &Arc<str>, source: ByteStream, stop: &Arc<AtomicBool>) -> Result<Decoder, ReadError> {
+    let Sniffed { codec, format: Format::Jsonl, bytes } = sniff(source, path)
+        .map_err(|reason| read_error(path, Position::default(), AfterError::Lost, reason))?;
+    Ok(Decoder::new(codec, bytes, stop))
 }
 
 fn read_error(path: &Arc<str>, at: Position, rest: AfterError, reason: String) -> ReadError {

@@ -1,4 +1,4 @@
-//! The bytes of a shard on disk, and whether they are still those of the manifest.
+//! Local files: opening, random access, and whether a file is still that of the manifest.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
@@ -15,14 +15,14 @@ const ENFILE: i32 = 23;
 
 /// A shard's file. Reading fails as soon as its size or modification time differs from what it was at opening, so that
 /// a file that is being written to gives that error and not a puzzling one about gzip.
-pub struct ShardFile {
+pub struct LocalFile {
     file: File,
     size: u64,
     consumed: u64,
     modified: Option<SystemTime>,
 }
 
-impl ShardFile {
+impl LocalFile {
     /// Opens the file if it is the one in the manifest; otherwise says what differs.
     pub fn open(shard: &Shard, folder: &Path) -> Result<Self> {
         let path = folder.join(&*shard.path);
@@ -89,7 +89,7 @@ impl ShardFile {
     }
 }
 
-impl Read for ShardFile {
+impl Read for LocalFile {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let length = self.file.read(out)?;
         // After the read, so that what was read is known to be unchanged. One fstat per buffer.

@@ -2,7 +2,7 @@
 
 /// What is wrong with a line, and at which byte.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::read) struct Fault {
+pub(in crate::format) struct Fault {
     pub(super) at: usize,
     pub(super) kind: Kind,
 }
@@ -37,7 +37,7 @@ impl Fault {
 
     /// What was expected, what was found and where, and what to do. `skipped` bytes precede `line` in the shard's line;
     /// `key` is the wanted one.
-    pub(in crate::read) fn describe(&self, line: &[u8], skipped: usize, key: &str) -> String {
+    pub(in crate::format) fn describe(&self, line: &[u8], skipped: usize, key: &str) -> String {
         let at = self.at + skipped;
         let rest = line.get(self.at..).unwrap_or_default();
         match self.kind {

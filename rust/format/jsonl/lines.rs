@@ -2,10 +2,10 @@
 
 use memchr::{memchr, memchr_iter};
 
-use super::Position;
-use super::inflate::Inflated;
+use crate::codec::Decoder;
+use crate::format::Position;
 
-/// Inflated bytes requested at once.
+/// Decoder bytes requested at once.
 pub const CHUNK_BYTES: usize = 128 << 10;
 
 /// What [`Lines::next`] found.
@@ -29,7 +29,7 @@ pub(super) enum Skipped {
 
 /// Splits inflated bytes into lines. Holds no more than one line of the accepted length and a chunk.
 pub(super) struct Lines {
-    input: Inflated,
+    input: Decoder,
     limit: usize,
     /// `buffer[start..end]` has been inflated and not handed out; no newline before `scanned`.
     buffer: Vec<u8>,
@@ -42,7 +42,7 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    pub(super) fn new(input: Inflated, max_line_bytes: u64) -> Self {
+    pub(super) fn new(input: Decoder, max_line_bytes: u64) -> Self {
         Self {
             input,
             limit: usize::try_from(max_line_bytes).unwrap_or(usize::MAX),

@@ -1,29 +1,22 @@
-//! Shards to documents: inflate, split into lines, extract the wanted text.
+//! Formats: how a file holds records.
 //!
 //! ```text
-//! file ──> inflate ──> lines ──> json ──> the document's text
+//! store ──> codec ──> format: lines ──> json ──> the document's text
 //! ```
 //!
-//! `file` hands out the bytes on disk and detects when they change, `inflate` handles gzip, `lines` finds records in
-//! bounded memory, `json` validates a line and unescapes one string of it. [`ShardReader`] combines them and tracks
-//! positions.
+//! `sniff` recognises codec and format, `jsonl` finds records in bounded memory, and its `json` validates a line and
+//! unescapes one string of it. [`ShardReader`] combines them and tracks positions.
 //!
 //! docs/errors.md defines which lines and files are sound.
 
-mod file;
-mod inflate;
-mod json;
-mod lines;
-mod reader;
+mod jsonl;
+mod sniff;
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use crate::error::{Error, ShardError};
 
-pub use file::ShardFile;
-pub use json::Member;
-pub use reader::{ShardReader, inflated_bytes};
+pub use jsonl::{Member, ShardReader, inflated_bytes};
 
 /// What to read, and how much to accept.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,13 +29,11 @@ pub struct ReadOptions {
     pub max_document_bytes: u64,
 }
 
-/// One input file, as the manifest knows it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shard {
-    /// Path of the file.
-    pub path: Arc<str>,
-    /// Its size on disk when the manifest was created.
-    pub size: u64,
+/// How a file holds records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// One JSON object a line.
+    Jsonl,
 }
 
 /// The place of a record in its shard, from which reading can resume.

@@ -16,7 +16,7 @@ pub struct Member {
 }
 
 /// The members of the object that `line` holds, in order. The whole line is validated.
-pub(in crate::read) fn members(line: &[u8]) -> Result<Vec<Member>, Fault> {
+pub(in crate::format) fn members(line: &[u8]) -> Result<Vec<Member>, Fault> {
     let mut members = Vec::new();
     for_each_member(line, |scanner| {
         let mut key = Key { line, text: String::new(), is_text: true };

@@ -1,0 +1,119 @@
+//! Gzip: members one after another, with zero bytes between them allowed.
+
+use std::io::BufRead;
+
+use flate2::{Decompress, FlushDecompress, Status};
+
+use super::{Damage, Input, fill};
+
+/// The first bytes of each member.
+pub const MAGIC: [u8; 2] = [0x1f, 0x8b];
+
+/// A chain of gzip members.
+#[derive(Default)]
+pub(super) struct Gzip {
+    /// The member being inflated; none before the first and between members.
+    member: Option<Decompress>,
+    /// Bytes of the file consumed and bytes inflated, now and before the current member.
+    consumed: u64,
+    inflated: u64,
+    member_start: u64,
+    member_inflated_start: u64,
+}
+
+impl Gzip {
+    /// Inflates into `out`. Returns 0 at the end.
+    pub(super) fn read(&mut self, input: &mut Input, out: &mut [u8]) -> Result<usize, Damage> {
+        loop {
+            if self.member.is_none() && !self.open_member(input)? {
+                return Ok(0);
+            }
+            let written = self.inflate(input, out)?;
+            if written > 0 {
+                return Ok(written);
+            }
+        }
+    }
+
+    /// Advances to the next member; returns whether there is one.
+    fn open_member(&mut self, input: &mut Input) -> Result<bool, Damage> {
+        loop {
+            let chunk = fill(input)?;
+            match chunk.first() {
+                None => return Ok(false),
+                // Padding, as left by tapes and some writers; Python's gzip skips it too.
+                Some(0) => {
+                    let zeros = chunk.iter().take_while(|&&byte| byte == 0).count();
+                    input.consume(zeros);
+                    self.consumed += zeros as u64;
+                }
+                Some(&byte) if byte == MAGIC[0] => break,
+                Some(&byte) => return Err(trailing_bytes(byte, self.consumed).into()),
+            }
+        }
+        // In gzip mode zlib-rs itself checks header, CRC-32 and length.
+        self.member = Some(Decompress::new_gzip(15));
+        self.member_start = self.consumed;
+        self.member_inflated_start = self.inflated;
+        Ok(true)
+    }
+
+    /// Inflates the input already read of the current member, if there is one.
+    fn inflate(&mut self, input: &mut Input, out: &mut [u8]) -> Result<usize, Damage> {
+        let Some(member) = &mut self.member else { return Ok(0) };
+        let (total_in, total_out) = (member.total_in(), member.total_out());
+        let status = member.decompress(fill(input)?, out, FlushDecompress::None);
+        let read = (member.total_in() - total_in) as usize;
+        let written = (member.total_out() - total_out) as usize;
+        input.consume(read);
+        self.consumed += read as u64;
+        self.inflated += written as u64;
+        match status {
+            Ok(Status::StreamEnd) => self.member = None,
+            Ok(_) if read == 0 && written == 0 => return Err(self.cut_off().into()),
+            Ok(_) => {}
+            Err(error) => {
+                return Err(Damage { written, reason: self.corrupt(error.message().unwrap_or_default()) });
+            }
+        }
+        Ok(written)
+    }
+
+    fn corrupt(&self, what: &str) -> String {
+        let (expected, found) = match what {
+            "incorrect data check" => ("the CRC-32 of the gzip trailer", self.wrong_text()),
+            "incorrect length check" => ("the length of the gzip trailer", self.wrong_text()),
+            "incorrect header check" => ("a gzip header", "other bytes".to_owned()),
+            "unknown compression method" | "unknown header flags set" | "header crc mismatch" => {
+                ("a sound gzip header", what.to_owned())
+            }
+            // zlib-rs words damage inside the data differently depending on how the input is split; an error must not
+            // depend on that.
+            _ => ("sound deflate data", "damage".to_owned()),
+        };
+        format!("expected {expected}, found {found}{}", self.member_and_advice())
+    }
+
+    /// A member's text is handed out before its checksum can be verified.
+    fn wrong_text(&self) -> String {
+        format!("another: some text after byte {} of the inflated shard is wrong", self.member_inflated_start)
+    }
+
+    fn cut_off(&self) -> String {
+        let (consumed, rest) = (self.consumed, self.member_and_advice());
+        format!(
+            "expected more gzip data, found the end of the file at its byte {consumed}: it was cut off{rest}"
+        )
+    }
+
+    fn member_and_advice(&self) -> String {
+        format!(" (in the gzip member at byte {} of the file); fetch the shard again", self.member_start)
+    }
+}
+
+fn trailing_bytes(byte: u8, offset: u64) -> String {
+    format!(
+        "expected the end of the file or another gzip member after byte {offset} of the file, found byte \
+         0x{byte:02x}; fetch the shard again, or cut off what does not belong to it"
+    )
+}
