@@ -18,6 +18,7 @@ mod python;
 pub mod quarantine;
 mod random;
 pub mod spec;
+pub mod state;
 pub mod store;
 mod sync;
 

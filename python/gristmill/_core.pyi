@@ -9,13 +9,13 @@ import numpy.typing as npt
 from gristmill._spec.settings import Settings
 
 __all__ = [
-    "CURSOR_FIELDS",
     "CURSOR_LARGEST",
     "LAYOUTS",
     "MOST_LISTED",
     "ON_ERRORS",
     "PACKINGS",
     "PROVENANCE_NUMBERS",
+    "STATE_VERSION",
     "TOKENIZERS_VERSION",
     "TRUNCATIONS",
     "Encoder",
@@ -25,12 +25,13 @@ __all__ = [
     "build_info",
     "deal",
     "inflate",
+    "read_cursor",
     "usable_cores",
 ]
 
 __version__: str
 TOKENIZERS_VERSION: str
-CURSOR_FIELDS: list[str]
+STATE_VERSION: int
 CURSOR_LARGEST: int
 MOST_LISTED: int
 ON_ERRORS: list[str]
@@ -42,6 +43,7 @@ PROVENANCE_NUMBERS: int
 def deal(sizes: Sequence[int], lanes: int, seed: int | None, epoch: int) -> list[list[int]]: ...
 def usable_cores() -> int: ...
 def build_info() -> dict[str, Any]: ...
+def read_cursor(lane: str, text: str) -> tuple[dict[str, int], str]: ...
 def inflate(path: str, size: int) -> int: ...
 
 @final
@@ -86,7 +88,7 @@ class Pipeline:
     def close(self) -> None: ...
     def state(self) -> tuple[int, int, dict[str, str]]: ...
     def sync_quarantine_file(self) -> None: ...
-    def restore(self, step: int, row: int, cursors: Sequence[Sequence[int]]) -> None: ...
+    def restore(self, step: int, row: int, cursors: Sequence[str]) -> None: ...
     def stats(self) -> dict[str, Any]: ...
     def quarantine(self, known: int) -> tuple[int, list[dict[str, Any]]]: ...
 

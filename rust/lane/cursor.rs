@@ -64,15 +64,13 @@ pub struct Cursor {
     pub totals: Totals,
 }
 
-/// How many numbers a cursor consists of.
-pub const NUMBERS: usize = 15;
-
-/// More than any of them becomes: what counts further from there does not overflow.
+/// The largest value of a number in a saved state: sums of such numbers do not overflow.
 pub const LARGEST: u64 = 1 << 62;
 
 impl Cursor {
-    /// All its numbers with their names, in the order of a saved state.
-    fn numbers(&mut self) -> [(&'static str, &mut u64); NUMBERS] {
+    /// All its numbers with their names in a saved state, in the order in which they are shown. A new one is added at
+    /// the end.
+    fn fields(&mut self) -> [(&'static str, &mut u64); 15] {
         let Self { window, delivered, offset, window_hash, totals } = self;
         [
             ("epoch", &mut window.epoch),
@@ -93,23 +91,14 @@ impl Cursor {
         ]
     }
 
-    /// The names of the numbers of [`Cursor::to_array`], in its order.
-    pub fn names() -> [&'static str; NUMBERS] {
-        Self::default().numbers().map(|(name, _)| name)
+    /// The numbers and their names.
+    pub fn numbers(mut self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.fields().map(|(name, number)| (name, *number)).into_iter()
     }
 
-    /// The cursor as stored in a saved state.
-    pub fn to_array(mut self) -> [u64; NUMBERS] {
-        self.numbers().map(|(_, number)| *number)
-    }
-
-    /// The cursor of a saved state.
-    pub fn from_array(array: [u64; NUMBERS]) -> Self {
-        let mut cursor = Self::default();
-        for ((_, number), value) in cursor.numbers().into_iter().zip(array) {
-            *number = value;
-        }
-        cursor
+    /// The number of that name, to be set.
+    pub fn number_mut(&mut self, name: &str) -> Option<&mut u64> {
+        self.fields().into_iter().find_map(|(known, number)| (known == name).then_some(number))
     }
 
     /// A state from outside may hold any numbers: the checks here, and at the first document, make sure that they lead
@@ -119,7 +108,7 @@ impl Cursor {
         let wrong =
             |what: String| Err(Error::State(format!("the state of lane {lane} does not fit: {what}")));
         let Totals { records, quarantined, lost_shards, .. } = self.totals;
-        if self.to_array().into_iter().any(|number| number > LARGEST) {
+        if self.numbers().any(|(_, number)| number > LARGEST) {
             return wrong(format!("it holds a number above {LARGEST}"));
         }
         if quarantined > records || lost_shards > quarantined {
@@ -164,23 +153,5 @@ impl std::ops::AddAssign for Totals {
         self.padding = self.padding.saturating_add(other.padding);
         self.dropped = self.dropped.saturating_add(other.dropped);
         self.lost_shards = self.lost_shards.saturating_add(other.lost_shards);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn arrays_and_cursors_are_the_same_thing() {
-        let array = std::array::from_fn(|i| 100 + i as u64);
-        let cursor = Cursor::from_array(array);
-        assert_eq!(cursor.to_array(), array);
-        assert_eq!(cursor.window, RecordPosition { epoch: 100, shard: 101, record: 102, byte: 103 });
-        assert_eq!(
-            (cursor.delivered, cursor.offset, cursor.window_hash, cursor.totals.lost_shards),
-            (104, 105, 106, 114)
-        );
-        assert_eq!(Cursor::names()[14], "lost_shards");
     }
 }

@@ -15,6 +15,7 @@ mod inflate;
 mod inspect;
 mod pipeline;
 mod signals;
+mod state;
 
 use pyo3::prelude::*;
 
@@ -37,6 +38,8 @@ mod _core {
     use super::inspect::Records;
     #[pymodule_export]
     use super::pipeline::{Pipeline, deal, usable_cores};
+    #[pymodule_export]
+    use super::state::read_cursor;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -53,7 +56,7 @@ mod _core {
         module.add("LAYOUTS", fields.into_py_dict(module.py())?)?;
         module.add("PROVENANCE_NUMBERS", crate::batch::buffers::ENTRY_ITEMS)?;
         module.add("MOST_LISTED", crate::quarantine::delivered::MOST_LISTED)?;
-        module.add("CURSOR_FIELDS", crate::lane::cursor::Cursor::names())?;
+        module.add("STATE_VERSION", crate::state::VERSION)?;
         module.add("CURSOR_LARGEST", crate::lane::cursor::LARGEST)
     }
 }

@@ -1,6 +1,5 @@
 //! `_core.Pipeline`: what a `PackedDataset` iterator is made of.
 
-use std::fmt::Write;
 use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,10 +18,10 @@ use crate::batch::buffers::ENTRY_ITEMS;
 use crate::error::{Error, caught};
 use crate::format::ReadOptions;
 use crate::lane::assignment::{self, Plan};
-use crate::lane::cursor::{self, Cursor};
 use crate::pipeline::fair_mutex::FairMutex;
 use crate::pipeline::{self, Batch, Delivered, Delivery, Stats};
 use crate::spec::{HostSpec, QuarantineFileSpec, Shuffle, StreamSpec};
+use crate::state;
 use crate::store::Shard;
 
 /// Delivers the batches of some lanes.
@@ -183,19 +182,15 @@ impl Pipeline {
         }
     }
 
-    /// Step, row within it, and for each lane its number and cursor.
+    /// Step, row within it, and for each lane its number and its cursor as text.
     fn state<'py>(&self, py: Python<'py>) -> PyResult<(u64, usize, Bound<'py, PyDict>)> {
         let (Delivered { step, row, cursors }, numbers) = self.with(py, |pipeline| {
             let (arrived, _) = pipeline.arrived(self.is_handing_out());
             (arrived.clone(), pipeline.lanes().to_vec())
         })?;
-        let (lanes, mut text) = (PyDict::new(py), String::new());
+        let lanes = PyDict::new(py);
         for (lane, cursor) in numbers.iter().zip(cursors) {
-            text.clear();
-            for number in cursor.to_array() {
-                write!(text, " {number}").expect("a string takes everything");
-            }
-            lanes.set_item(lane.to_string(), &text[1..])?;
+            lanes.set_item(lane.to_string(), state::write_cursor(&cursor))?;
         }
         Ok((step, row, lanes))
     }
@@ -206,14 +201,9 @@ impl Pipeline {
     }
 
     /// Moves to a saved place: step, row, and the cursor of each own lane in order.
-    fn restore(
-        &self,
-        py: Python<'_>,
-        step: u64,
-        row: usize,
-        cursors: Vec<[u64; cursor::NUMBERS]>,
-    ) -> PyResult<()> {
-        let cursors = cursors.into_iter().map(Cursor::from_array).collect();
+    fn restore(&self, py: Python<'_>, step: u64, row: usize, cursors: Vec<String>) -> PyResult<()> {
+        let cursors = cursors.iter().map(|text| state::read_cursor(text).map_err(Error::State));
+        let cursors = cursors.collect::<Result<_, _>>()?;
         Ok(self.with(py, |pipeline| pipeline.restore(Delivered { step, row, cursors }))??)
     }
 

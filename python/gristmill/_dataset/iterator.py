@@ -137,8 +137,9 @@ class PackedDatasetIterator(ClosableIterator, grain_compat.Source, grain.Dataset
     def _place(self) -> states.State:
         step, row, lanes = self._pipeline.state()
         return {
-            "version": states.VERSION,
+            "version": _core.STATE_VERSION,
             "fingerprint": self._settings.fingerprint,
+            "ids": self._settings.encoder.ids_fingerprint,
             "step": step,
             "row": row,
             "lanes": lanes,
@@ -166,6 +167,7 @@ class PackedDatasetIterator(ClosableIterator, grain_compat.Source, grain.Dataset
                 f"the state was saved by another dataset: {different}. Use the same shards, tokenizer and arguments as "
                 "the run that saved it; to add shards, finish the epoch on the old ones and start anew on the new"
             )
+        states.check_ids(checked["ids"], self._settings.encoder.ids_fingerprint)
         own = self._settings.own_lanes
         missing = [lane for lane in own if str(lane) not in checked["lanes"]]
         if missing:
@@ -184,7 +186,7 @@ class PackedDatasetIterator(ClosableIterator, grain_compat.Source, grain.Dataset
                 "the state was saved between the rows of a step, and restores only onto the same lanes: save after a "
                 "whole step, or use batch_size"
             )
-        cursors = [list(states.numbers(checked["lanes"][str(lane)]).values()) for lane in own]
+        cursors = [checked["lanes"][str(lane)] for lane in own]
         self._pipeline.restore(checked["step"], checked["row"], cursors)
         if self._reporter:
             self._reporter.restored(self)

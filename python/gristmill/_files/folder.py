@@ -26,7 +26,7 @@ INDEX = "index.json"
 PART = "part-"
 _PART_FILE = re.compile(PART + r"(\d{5,})\.")
 QUARANTINE = "quarantine.jsonl"
-VERSION = 3
+VERSION = 4
 # What the fingerprint of another stream says already, or brings with it.
 _OF_STREAM = frozenset({"dtype", "fields", "sequence_length", "own_lanes", "fingerprint"})
 _AT_THE_END = ("complete", "totals", "parts")
@@ -87,6 +87,9 @@ class Folder:
         wanted: dict[str, Any] = {"kind": "gristmill pack", "version": VERSION, **index}
         if (path / INDEX).exists():
             folder = cls.open(path)
+            if folder.index["fingerprint"] == wanted["fingerprint"]:
+                states.check_ids(folder.index["ids"], wanted["ids"], f"{path} was packed")
+            wanted["ids"] = folder.index["ids"]
             changed = [name for name in wanted if folder.index.get(name) != wanted[name]]
             if not changed:
                 return folder

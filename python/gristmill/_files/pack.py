@@ -60,6 +60,7 @@ def pack(
                 **make_index(dataset, file_format, fields),
                 "rows_per_file": rows_per_file,
                 "fingerprint": dataset.fingerprint,
+                "ids": dataset.encoder.ids_fingerprint,
                 "source": source,
             }
             folder = Folder.create(path, index)

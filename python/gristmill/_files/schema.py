@@ -97,6 +97,7 @@ class Packing(Items):
     format: str
     rows_per_file: int
     fingerprint: str
+    ids: str
     source: Source
 
 

@@ -17,6 +17,7 @@ from gristmill._files.schema import COUNTED, OF_ITEMS, Counts, Part, describe_ch
 from gristmill._shards.manifest import sizes_by_path
 from gristmill._spec import fingerprints
 from gristmill._spec.settings import PROVENANCE
+from gristmill._state import states
 from gristmill._tokenizer.encoder import Encoder
 from gristmill._util.atomic_files import DamagedError
 from gristmill._util.progress import Progress
@@ -114,6 +115,7 @@ def _check_source(folder: Folder, dataset: PackedDataset) -> None:
         raise GristmillError(
             f"{folder.path} does not match this source: {reason}; name the right one with --shards and --tokenizer"
         )
+    states.check_ids(folder.index["ids"], dataset.encoder.ids_fingerprint, f"{folder.path} was packed")
     items = make_index(dataset, folder.index["format"], folder.index["fields"])
     for name in OF_ITEMS:
         if folder.index[name] != items[name]:
@@ -205,8 +207,9 @@ class _Comparison:
         if wrong := _wrong_counts(part, counts_of(self._iterator.stats(), before)):
             return {"what": f"{self._folder.note_path(number).name}: {wrong}"}
         note = self._folder.note(number)
-        # Of the fingerprint the policy may differ; that it is of this stream is known.
-        state = {**self._iterator.get_state(), "fingerprint": note["state"]["fingerprint"]}
+        # The note is of this stream; the policy in its fingerprint, and the release that packed, may differ.
+        of_note = {name: note["state"][name] for name in ("fingerprint", "ids")}
+        state = {**self._iterator.get_state(), **of_note}
         if (note["state"], note["pending"]) != (state, self._unit.pending()):
             raise self._folder.damaged_note(number, "its state is not the one that the source has after the part")
         return None

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gristmill._cli.options import TABLE, in_options
-from gristmill._core import CURSOR_FIELDS, Records
+from gristmill._core import Records
 from gristmill._files import overview
 from gristmill._shards import listing
 from gristmill._spec import fingerprints
@@ -311,7 +311,8 @@ def _summary(path: Path, state: states.State) -> dict[str, Any]:
     cursors = {
         lane: states.numbers(cursor) for lane, cursor in sorted(state["lanes"].items(), key=lambda item: int(item[0]))
     }
-    totals = CURSOR_FIELDS[CURSOR_FIELDS.index("records") :]
+    names = list(states.numbers(""))
+    totals = names[names.index("records") :]
     return {
         "kind": "state",
         "path": str(path),

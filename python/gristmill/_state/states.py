@@ -1,12 +1,12 @@
-"""Saved states: their form, joining those of several hosts, and checking them.
+"""Saved states: their form, merging those of several hosts, and checking them.
 
-    {"version": 2, "fingerprint": "manifest=... tokenizer=... lanes=8 ...",
-     "step": 120, "row": 0, "lanes": {"0": "0 3 1041 ...", "1": "..."}}
+    {"version": 3, "fingerprint": "manifest=... tokenizer=... lanes=8 ...", "ids": "tokenizers=0.23.2 probe=9c34...",
+     "step": 120, "row": 0, "lanes": {"0": "shard=3 record=1041 ...", "1": "..."}}
 
-`step` counts whole steps that were delivered, `row` the rows of the next one when single rows are handed
-out. A lane's string holds the numbers named in `CURSOR_FIELDS`: its place in the shards and its totals. A list of
-them would take ten times as long to copy, which Grain does with the state of each element. All values are plain
-integers and strings, and the form never changes in a run.
+`ids` is the encoder's `ids_fingerprint`. `step` counts whole steps that were delivered, `row` the rows of the next one
+when single rows are handed out. A lane's string is its cursor, written and read by rust/state.rs: its position in the
+shards and its totals, by name, without those that are 0. A dict of them would take ten times as long to copy, which
+Grain does with the state of each element. All values are plain integers and strings.
 """
 
 import itertools
@@ -14,18 +14,15 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from gristmill._core import CURSOR_FIELDS, CURSOR_LARGEST
+from gristmill._core import CURSOR_LARGEST, STATE_VERSION, read_cursor
 from gristmill._spec import fingerprints
 from gristmill._util import checks
 from gristmill._util.text import shortened
 from gristmill.errors import StateError
 
-VERSION = 2
-_KEYS = frozenset({"version", "fingerprint", "step", "row", "lanes"})
-# Not longer, for Python reads no integer of more than 4300 digits.
-_NUMBER = "(?:0|[1-9][0-9]{0,18})"
-_LANE = re.compile(_NUMBER)
-_CURSOR = re.compile(" ".join([_NUMBER] * len(CURSOR_FIELDS)))
+_KEYS = frozenset({"version", "fingerprint", "ids", "step", "row", "lanes"})
+# Not longer: Python reads no integer of more than 4300 digits.
+_LANE = re.compile("0|[1-9][0-9]{0,18}")
 
 State = dict[str, Any]
 
@@ -66,6 +63,11 @@ def merged(checked: Sequence[State], caller: str) -> State:
             raise StateError(
                 f"{caller}: the states come from different streams: "
                 + fingerprints.differences(state["fingerprint"], first["fingerprint"])
+            )
+        if state["ids"] != first["ids"]:
+            raise StateError(
+                f"{caller}: the states were saved by releases of gristmill with other ids: "
+                + fingerprints.differences(state["ids"], first["ids"])
             )
         if state["row"]:
             raise StateError(
@@ -126,32 +128,51 @@ def check(state: Any) -> State:
     if not isinstance(state, Mapping):
         hint = ": json.loads it first" if isinstance(state, (str, bytes)) else ""
         raise StateError(f"a state is a dict, got {type(state).__name__}{hint}")
+    _check_version(state)
     if set(state) != _KEYS:
         raise StateError(f"a state has the keys {sorted(_KEYS)}, got {shortened(list(state))}")
-    # An array would compare item by item.
-    if type(state["version"]) is not int or state["version"] != VERSION:
-        raise StateError(f"this release reads states of version {VERSION}, got {shortened(state['version'])}")
-    if not isinstance(state["fingerprint"], str):
-        raise StateError("a state's fingerprint is a string")
+    for name in ("fingerprint", "ids"):
+        if not isinstance(state[name], str):
+            raise StateError(f"a state's {name} is a string, got {shortened(state[name])}")
     _check_number("step", state["step"])
     _check_number("row", state["row"])
     lanes = state["lanes"]
     if not isinstance(lanes, Mapping):
         raise StateError(f"a state's lanes are a dict, got {type(lanes).__name__}")
-    for lane, cursor in lanes.items():
-        if not (isinstance(lane, str) and _LANE.fullmatch(lane)):
-            raise StateError(f"a state's lanes are named by their numbers as strings, got {shortened(lane)}")
-        if not (isinstance(cursor, str) and _CURSOR.fullmatch(cursor)):
-            shown = shortened(cursor)
-            raise StateError(f"the state of lane {lane} is a string of {len(CURSOR_FIELDS)} integers, got {shown}")
-        for name, value in numbers(cursor).items():
-            _check_number(f"{name} of lane {lane}", value)
-    return dict(state)
+    return {**state, "lanes": {lane: _checked_cursor(lane, cursor) for lane, cursor in lanes.items()}}
+
+
+def check_ids(saved: str, current: str, what: str = "the state was saved") -> None:
+    """Checks that a stream goes on with the same ids, by the `ids_fingerprint` of its encoders.
+
+    Another version of `tokenizers` is accepted if its ids of the probe text are the same.
+
+    Args:
+      saved: that of the encoder before.
+      current: that of the encoder from now on.
+      what: how the message begins.
+
+    Raises:
+      StateError: the ids differ, or may differ.
+    """
+    if saved == current:
+        return
+    before, after = fingerprints.parse(saved), fingerprints.parse(current)
+    if before.get("probe") == after.get("probe") != "none":
+        return
+    if before.get("probe") == after.get("probe"):
+        reason = "and this tokenizer's ids are random, so that a probe text cannot show whether the two agree"
+    else:
+        reason = "whose ids of a probe text differ for this tokenizer"
+    raise StateError(
+        f"{what} with the ids of tokenizers {before.get('tokenizers')}, and this release of gristmill reproduces "
+        f"tokenizers {after.get('tokenizers')}, {reason}: use the release of gristmill that it began with"
+    )
 
 
 def numbers(cursor: str) -> dict[str, int]:
     """A lane's numbers, by their names."""
-    return dict(zip(CURSOR_FIELDS, map(int, cursor.split(" ")), strict=True))
+    return read_cursor("", cursor)[0]
 
 
 def has_left_out(state: State) -> bool:
@@ -172,6 +193,34 @@ def _of_shard(entry: Any) -> Any:
     if not isinstance(entry, Mapping) or "state" not in entry:
         raise StateError(f"a shard's state is a dict with the key 'state', got {shortened(entry)}")
     return entry["state"]
+
+
+def _check_version(state: Mapping[str, Any]) -> None:
+    version = state.get("version", STATE_VERSION)
+    if type(version) is not int:  # an array would compare item by item
+        raise StateError(f"a state's version is an integer, got {shortened(version)}")
+    if version < STATE_VERSION:
+        raise StateError(
+            f"the state is of version {version}, of a release of gristmill before 0.1.0, and this release reads "
+            f"version {STATE_VERSION}: finish the run with the release that saved it"
+        )
+    if version > STATE_VERSION:
+        raise StateError(
+            f"the state is of version {version}, and this release of gristmill reads version {STATE_VERSION}: update "
+            "gristmill to the release that saved it"
+        )
+
+
+def _checked_cursor(lane: Any, cursor: Any) -> str:
+    """The cursor of a lane in its one form."""
+    if not (isinstance(lane, str) and _LANE.fullmatch(lane)):
+        raise StateError(f"a state's lanes are named by their numbers as strings, got {shortened(lane)}")
+    if not isinstance(cursor, str):
+        raise StateError(f"the state of lane {lane} is a string of numbers, got {shortened(cursor)}")
+    try:
+        return read_cursor(lane, cursor)[1]
+    except UnicodeEncodeError:  # lone surrogates
+        raise StateError(f"the state of lane {lane} is not text: {shortened(cursor)}") from None
 
 
 def _check_number(name: str, value: Any) -> None:

@@ -1,6 +1,8 @@
 """`Encoder`: a tokenizer that gives the ids of Hugging Face `tokenizers`."""
 
+import functools
 import hashlib
+import importlib.resources
 import os
 from collections.abc import Sequence
 from typing import Any, Literal, Self, TypeAlias, TypedDict, Unpack
@@ -9,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gristmill import _core
+from gristmill._spec import fingerprints
 from gristmill._tokenizer import diagnosis, load, special_tokens
 from gristmill._util import checks
 from gristmill._util.local_files import Pathish
@@ -20,11 +23,8 @@ SpecialTokensInText: TypeAlias = Literal["id", "text"]
 
 _LARGEST_ID = 2**32 - 1
 _LARGEST_CACHE = 2**40
-# Encoded into the fingerprint: a changed engine or Unicode table shows here, though the file is the same.
-_PROBE = (
-    "The quick brown fox's 1234567 jumps!\n\n  naïve Ünïcödé\t日本語のテキスト 한국어 हिन्दी "
-    "العربية ﬁ Å \u00a0\u3000\u200b <s> </s> 🧑‍🚀\r\n\u0085end"
-)
+# A text in many scripts, with what tokenizers treat in different ways.
+_PROBE = "probe.txt"
 
 
 class EncoderOptions(TypedDict, total=False):
@@ -57,8 +57,7 @@ class Encoder:
     Attributes:
       eos_id: id of the token that ends a document, if an option or a file beside tokenizer.json names one, else None.
       bos_id: id of the token that begins a document, likewise.
-      fingerprint: hash of tokenizer.json, of `special_tokens_in_text`, of the version of `tokenizers`, and of the ids
-        of a probe text, if it can be encoded.
+      fingerprint: hash of tokenizer.json and of `special_tokens_in_text`.
 
     Raises:
       TokenizerError: the `tokenizers` library cannot load the file.
@@ -286,14 +285,27 @@ class Encoder:
     def _hash(self) -> str:
         digest = hashlib.sha256(self._core.json)
         digest.update(self._settings["special_tokens_in_text"].encode())
-        digest.update(_core.TOKENIZERS_VERSION.encode())
-        # With dropout, or two added tokens that normalize alike, a text's ids differ from load to load.
-        if not (self._core.dropout or self._core.ambiguous_tokens):
-            try:
-                digest.update(self.encode(_PROBE).tobytes())
-            except TokenizerError:  # a vocabulary may lack the probe's characters
-                digest.update(b"no ids")
         return digest.hexdigest()[:16]
+
+    @functools.cached_property
+    def ids_fingerprint(self) -> str:
+        """The version of `tokenizers` whose ids these are, and a hash of the ids of a probe text.
+
+        Saved states hold it. Two releases of gristmill that reproduce different versions of `tokenizers` have the same
+        hash if their ids of the probe text are the same. `probe=none`: the ids of a text differ from load to load.
+        """
+        digest = hashlib.sha256()
+        probe = importlib.resources.files("gristmill._tokenizer").joinpath(_PROBE).read_bytes().decode()
+        # Whole, and line by line: a vocabulary may lack characters of some lines.
+        for text in (probe, *probe.split("\n")):
+            try:
+                digest.update(self.encode(text).tobytes() + b"end")
+            except TokenizerError:
+                digest.update(b"no ids")
+        # With dropout, or two added tokens that normalize alike.
+        is_random = self._core.dropout or self._core.ambiguous_tokens
+        hash_of_ids = "none" if is_random else digest.hexdigest()[:16]
+        return fingerprints.make({"tokenizers": _core.TOKENIZERS_VERSION, "probe": hash_of_ids})
 
     def _id_of(self, name: str, token: str) -> int:
         """The id of the token that the argument `name` spells.
@@ -323,11 +335,11 @@ class Encoder:
                 self._unknown[name] = tokens[0]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_core": self._core.json}
+        kept = {name: value for name, value in vars(self).items() if name != "ids_fingerprint"}
+        return {**kept, "_core": self._core.json}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _core=_make_core(state["_core"], state["_settings"]))
-        self.fingerprint = self._hash()  # another version of `tokenizers` may unpickle it than pickled it
 
     def __copy__(self) -> Self:
         return self

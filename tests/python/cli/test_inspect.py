@@ -290,7 +290,7 @@ def test_inspect_names_what_is_wrong_with_a_state(state, capsys):
     saved = json.loads(state.read_text())
     saved["lanes"]["3"] = "1 2"
     state.write_text(json.dumps(saved))
-    assert "the state of lane 3 is a string of" in fails(capsys, "inspect", state)
+    assert "the state of lane 3 cannot be read: expected numbers as name=number" in fails(capsys, "inspect", state)
 
 
 def check_row(folder, found, batches):

@@ -140,7 +140,12 @@ def test_every_public_name_is_in_the_reference():
 
 
 def test_messages_of_troubleshooting_are_those_of_the_code():
-    paths = [*(ROOT / "python").rglob("*.py"), *(ROOT / "rust").rglob("*.rs")]
+    paths = [
+        path
+        for folder in ("python", "rust", "crates")
+        for path in (ROOT / folder).rglob("*.*")
+        if path.suffix in (".py", ".rs")
+    ]
     code = "\n".join(path.read_text() for path in paths)
     code = re.sub(r'"\s*\+?\s*f?"|\\\n\s*', "", code).replace('\\"', '"')  # messages over several lines
     page = (ROOT / "docs" / "troubleshooting.md").read_text()

@@ -6,13 +6,14 @@ without the update, or cannot go on, though nothing tells them.
 
 If that was not the intention, it is a bug. If it was:
 
-- raise `VERSION` in `python/gristmill/_state/states.py`, the one number that states have for this: those of before are
+- raise `VERSION` in `rust/state.rs`, the one number that states have for this: those of before are
   then refused with a plain message, in place of going on in another stream. Fingerprints have no number of their own;
   the folders of `gristmill pack` have one, in `python/gristmill/_files/folder.py`;
 - say in CHANGELOG.md under "Changed" that runs cannot go on across the update;
 - write the new values down here: the message of a failed test ends with them.
 
-Another version of `tokenizers` is the exception, and changes `TOKENIZER` alone: fingerprints hold its version for that.
+Another version of `tokenizers` is the exception, and changes `IDS` alone: states name it, with a hash of the ids of a
+probe text. If that hash changes, so may the streams of users; their states are then refused.
 """
 
 import gzip
@@ -31,12 +32,12 @@ import gristmill as gm
 from gristmill import _core
 from gristmill._files.pack import pack
 from gristmill._spec import fingerprints
-from gristmill._tokenizer import encoder as encoder_module
+from gristmill._state import states
 from gristmill._util.atomic_files import LOCK
 
 CHANGED = (
     "{}: not what earlier releases gave. States that users have saved would lead to another stream, or to none: this "
-    "is a bug, or it needs another VERSION in python/gristmill/_state/states.py and an entry in CHANGELOG.md, see the "
+    "is a bug, or it needs another VERSION in rust/state.rs and an entry in CHANGELOG.md, see the "
     "top of this file. Now it is\n\n{}\n"
 )
 
@@ -44,8 +45,9 @@ WORDS = ["the", "mill", "grinds", "grain", "into", "naïve", "flour", "日本語
 MERGES = ["Ġ t", "h e", "Ġt he", "r a", "i n", "ra in", "m i", "l l", "mi ll", "Ã ¯", "æ Ĺ"]
 
 # Of the tokenizer, of the shards with that ending, and of those with bad records.
-TOKENIZER = "f3085ba965ce7db2"
-WITHOUT_PROBE = "9c342fbea7ec9492"
+TOKENIZER = "259807905aeaa30c"
+IDS = "tokenizers=0.23.2 probe=69fa88befd0a8802"
+IDS_OF_WORDS = "tokenizers=0.23.2 probe=467bb72c4852807a"
 MANIFEST = "dbc29f2ee69a5917"
 BAD_MANIFEST = "4dd0a0010ef26a94"
 
@@ -68,7 +70,7 @@ class Release:
     def state(self) -> dict[str, Any]:
         """The state as it was saved."""
         place = {"step": self.step, "row": self.row, "lanes": self.lanes}
-        return {"version": 2, "fingerprint": self.fingerprint, **place}
+        return {"version": 3, "fingerprint": self.fingerprint, "ids": IDS, **place}
 
 
 RELEASES = {
@@ -81,9 +83,9 @@ RELEASES = {
         2,
         0,
         {
-            "0": "0 0 2 85 0 43 0 2 0 2 64 30 0 0 0",
-            "1": "0 0 0 0 0 64 0 0 0 0 64 0 0 0 0",
-            "2": "0 0 1 29 0 60 0 1 0 1 64 6 0 0 0",
+            "0": "record=2 byte=85 offset=43 records=2 documents=2 tokens=64 text_bytes=30",
+            "1": "offset=64 tokens=64",
+            "2": "record=1 byte=29 offset=60 records=1 documents=1 tokens=64 text_bytes=6",
         },
         "b93048d380aa7465",
         "d4af488166acb205",
@@ -106,10 +108,13 @@ RELEASES = {
         30,
         0,
         {
-            "0": "1 0 0 0 2 43 3586842501734008164 9 0 11 720 959 0 0 0",
-            "1": "1 0 0 0 0 93 2223519559039125382 8 0 8 720 869 0 0 0",
-            "2": "0 1 5 609 0 7 3550954704636628918 10 0 10 720 971 0 0 0",
-            "3": "1 0 0 0 1 42 1883880976359048597 10 0 11 720 936 0 0 0",
+            "0": "epoch=1 delivered=2 offset=43 window_hash=3586842501734008164 records=9 documents=11 tokens=720 "
+            "text_bytes=959",
+            "1": "epoch=1 offset=93 window_hash=2223519559039125382 records=8 documents=8 tokens=720 text_bytes=869",
+            "2": "shard=1 record=5 byte=609 offset=7 window_hash=3550954704636628918 records=10 documents=10 "
+            "tokens=720 text_bytes=971",
+            "3": "epoch=1 delivered=1 offset=42 window_hash=1883880976359048597 records=10 documents=11 tokens=720 "
+            "text_bytes=936",
         },
         "9687b6a7c1199a67",
         "19e246297edf68cc",
@@ -133,8 +138,10 @@ RELEASES = {
         20,
         0,
         {
-            "0": "0 2 1 61 3 0 4406009444717321233 12 0 12 696 793 104 0 0",
-            "1": "0 0 6 845 8 0 913619384211481266 6 0 10 677 909 123 0 0",
+            "0": "shard=2 record=1 byte=61 delivered=3 window_hash=4406009444717321233 records=12 documents=12 "
+            "tokens=696 text_bytes=793 padding=104",
+            "1": "record=6 byte=845 delivered=8 window_hash=913619384211481266 records=6 documents=10 tokens=677 "
+            "text_bytes=909 padding=123",
         },
         "82f9236825b0d4f9",
         "ca5886073d6a7751",
@@ -154,8 +161,8 @@ RELEASES = {
         3,
         1,
         {
-            "0": "0 0 0 0 4 0 82850454147361672 0 0 4 151 312 9 0 0",
-            "1": "0 0 0 0 3 0 419426102479394799 0 0 2 106 302 14 0 0",
+            "0": "delivered=4 window_hash=82850454147361672 documents=4 tokens=151 text_bytes=312 padding=9",
+            "1": "delivered=3 window_hash=419426102479394799 documents=2 tokens=106 text_bytes=302 padding=14",
         },
         "150c5dd5cb743143",
         "5eea41648cfeaf18",
@@ -177,10 +184,10 @@ RELEASES = {
         3,
         0,
         {
-            "0": "0 0 3 207 0 0 0 3 0 3 48 129 0 48 0",
-            "1": "0 0 3 482 0 0 0 3 0 3 48 336 0 210 0",
-            "2": "0 0 3 253 0 0 0 3 0 3 34 150 14 75 0",
-            "3": "0 0 3 422 0 0 0 3 0 3 48 264 0 146 0",
+            "0": "record=3 byte=207 records=3 documents=3 tokens=48 text_bytes=129 dropped=48",
+            "1": "record=3 byte=482 records=3 documents=3 tokens=48 text_bytes=336 dropped=210",
+            "2": "record=3 byte=253 records=3 documents=3 tokens=34 text_bytes=150 padding=14 dropped=75",
+            "3": "record=3 byte=422 records=3 documents=3 tokens=48 text_bytes=264 dropped=146",
         },
         "8a8405e685566144",
         "3c926471eae45c09",
@@ -201,8 +208,10 @@ RELEASES = {
         20,
         0,
         {
-            "0": "0 0 4 314 2 64 4373764367430521193 4 0 6 266 285 54 0 0",
-            "1": "0 0 0 0 3 112 2647609005493097713 0 0 3 303 264 17 0 0",
+            "0": "record=4 byte=314 delivered=2 offset=64 window_hash=4373764367430521193 records=4 documents=6 "
+            "tokens=266 text_bytes=285 padding=54",
+            "1": "delivered=3 offset=112 window_hash=2647609005493097713 documents=3 tokens=303 text_bytes=264 "
+            "padding=17",
         },
         "27fbd02f21aafacb",
         "cceb384e360b74fb",
@@ -228,8 +237,9 @@ BAD = Release(
     7,
     0,
     {
-        "0": "0 0 0 0 2 64 3085754919955168571 0 0 2 224 211 0 0 0",
-        "1": "0 0 7 442 0 16 2100596814305108693 7 3 4 224 279 0 0 0",
+        "0": "delivered=2 offset=64 window_hash=3085754919955168571 documents=2 tokens=224 text_bytes=211",
+        "1": "record=7 byte=442 offset=16 window_hash=2100596814305108693 records=7 quarantined=3 documents=4 "
+        "tokens=224 text_bytes=279",
     },
     "5516f5187bda3878",
     "f390f9094c955551",
@@ -308,22 +318,22 @@ PLANS = {
 SOURCE = {"shards": ["*.jsonl"], "tokenizer": "tokenizer.json", "arguments": {}, "sizes": {}}
 PACKED = {
     "npy": {
-        "index.json": "a1de9d0535dc16c9",
-        "part-00000.json": "cbb9fedf0781b9a4",
+        "index.json": "ba43e5af8b5914bb",
+        "part-00000.json": "59903bcc7e508425",
         "part-00000.npy": "33d67e587970500b",
-        "part-00001.json": "dd41bc95d3369047",
+        "part-00001.json": "7b674d911ed83e28",
         "part-00001.npy": "e0bf6b7e1ce0247a",
-        "part-00002.json": "eebd3873f5b882cc",
+        "part-00002.json": "5e848fbbc89c8b1a",
         "part-00002.npy": "7fa0e3085bd723f6",
     },
     "megatron": {
-        "index.json": "a6abf0b3dfe7757c",
+        "index.json": "7fd47582774338ba",
         "part-00000.bin": "30744f4d1fc2938c",
         "part-00000.idx": "92b1a50d823fcbad",
-        "part-00000.json": "7210ddd0eed5c638",
+        "part-00000.json": "cbca713ce61b94c3",
         "part-00001.bin": "5099c2317cbf8673",
         "part-00001.idx": "098b3f294565b253",
-        "part-00001.json": "95f7f60ca9b9feaa",
+        "part-00001.json": "aa46b8bf90d88d2c",
     },
 }
 
@@ -444,37 +454,29 @@ def restore(method, saved: Any) -> None:
 
 
 def test_a_tokenizer_has_the_hash_that_it_had(tokenizer):
-    what = f"a tokenizer's fingerprint (another tokenizers than {_core.TOKENIZERS_VERSION} changes it, as it should)"
-    check(what, tokenizer.fingerprint, TOKENIZER)
+    check("a tokenizer's fingerprint", tokenizer.fingerprint, TOKENIZER)
+    what = f"the ids of the probe text (another tokenizers than {_core.TOKENIZERS_VERSION} may change them)"
+    check(what, tokenizer.ids_fingerprint, IDS)
+    assert pickle.loads(pickle.dumps(tokenizer)).ids_fingerprint == IDS
 
 
-def test_a_tokenizer_that_cannot_encode_the_probe_has_the_hash_that_it_had():
+def test_a_tokenizer_that_cannot_encode_all_of_the_probe_has_the_hash_that_it_had():
     model = {"type": "WordLevel", "vocab": {"a": 0, "</s>": 1}, "unk_token": "<unk>"}
     encoder = gm.Encoder.from_bytes(json.dumps({"version": "1.0", "model": model}).encode())
-    check("a tokenizer's fingerprint, as above", encoder.fingerprint, WITHOUT_PROBE)
+    check("a tokenizer's ids of the probe text, as above", encoder.ids_fingerprint, IDS_OF_WORDS)
 
 
-def test_a_tokenizer_is_unpickled_with_the_hash_of_the_version_there(tokenizer, monkeypatch):
+def test_tokenizers_version_changes_the_hash_of_ids(tokenizer, monkeypatch):
     pickled = pickle.dumps(tokenizer)
-    assert pickle.loads(pickled).fingerprint == tokenizer.fingerprint
     monkeypatch.setattr(_core, "TOKENIZERS_VERSION", "0.0.0")
-    assert pickle.loads(pickled).fingerprint != tokenizer.fingerprint
+    other = pickle.loads(pickled)
+    assert other.fingerprint == tokenizer.fingerprint
+    assert other.ids_fingerprint == "tokenizers=0.0.0 " + IDS.split(" ")[1]
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("TOKENIZERS_VERSION", "0.0.0"), ("special_tokens_in_text", "text"), ("_PROBE", "another text")],
-)
-def test_what_may_change_ids_changes_the_hash_of_a_tokenizer(tokenizer, tokenizer_bytes, monkeypatch, name, value):
-    if name == "special_tokens_in_text":
-        changed = gm.Encoder.from_bytes(tokenizer_bytes, special_tokens_in_text=value)
-    else:
-        monkeypatch.setattr(_core if hasattr(_core, name) else encoder_module, name, value)
-        changed = gm.Encoder.from_bytes(tokenizer_bytes)
-    assert changed.fingerprint != tokenizer.fingerprint, (
-        f"{name} may change the ids of a text, and the fingerprint does not show it: states would be accepted in "
-        "another stream"
-    )
+def test_special_tokens_in_text_changes_the_hash_of_a_tokenizer(tokenizer, tokenizer_bytes):
+    changed = gm.Encoder.from_bytes(tokenizer_bytes, special_tokens_in_text="text")
+    assert changed.fingerprint != tokenizer.fingerprint
 
 
 def test_what_is_no_part_of_the_stream_does_not_change_the_hash_of_a_tokenizer(tokenizer, tokenizer_bytes):
@@ -595,8 +597,7 @@ def test_a_window_closes_at_the_bytes_at_which_it_did(in_folder, tokenizer):
     iterator = iter(dataset)
     begins = []
     for _ in iterator:
-        place = dict(zip(_core.CURSOR_FIELDS, iterator.get_state()["lanes"]["0"].split(" "), strict=True))
-        begins.append(int(place["record"]))
+        begins.append(states.numbers(iterator.get_state()["lanes"]["0"])["record"])
     check("where the windows of documents of a MiB begin", begins, [*[0] * 15, *[16] * 2, 0])
 
 

@@ -225,7 +225,7 @@ def test_merge_states_refuses_what_does_not_belong_together(shards, encoder):
     with pytest.raises(gm.StateError, match="different steps, 0 and 1"):
         gm.merge_states([ahead, states[1]])
     next(hosts[1])
-    forged = {**ahead, "lanes": {**ahead["lanes"], "0": " ".join("1" * 15)}}
+    forged = {**ahead, "lanes": {**ahead["lanes"], "0": "record=1"}}
     with pytest.raises(gm.StateError, match="two states hold different places for lane 0"):
         gm.merge_states([ahead, forged])
     with pytest.raises(gm.StateError, match="got none"):
@@ -255,28 +255,34 @@ def test_a_host_that_has_ended_may_lag(shards, encoder):
 def put(state, name, value):
     """Changes one of lane 0's numbers."""
     changed = {**saved_states.numbers(state["lanes"]["0"]), name: value}
-    state["lanes"]["0"] = " ".join(map(str, changed.values()))
+    state["lanes"]["0"] = " ".join(f"{name}={value}" for name, value in changed.items())
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda s: s.update(version=7), "version 2, got 7"),
+        (lambda s: s.update(version=7), "of version 7, and this release of gristmill reads version 3: update"),
         (lambda s: s.pop("step"), "has the keys"),
         (lambda s: s.update(step=-1), "step is an integer"),
-        (lambda s: s.update(version=True), "version 2, got True"),
+        (lambda s: s.update(version=True), "a state's version is an integer, got True"),
+        (lambda s: s.update(version=2), "of version 2, of a release of gristmill before 0.1.0"),
+        (lambda s: s.update(ids=5), "a state's ids is a string, got 5"),
+        (lambda s: s.update(ids="tokenizers=0.1 probe=0"), "saved with the ids of tokenizers 0.1, and this release"),
         (lambda s: s.update(lanes=[]), "lanes are a dict"),
         (lambda s: s["lanes"].update({"00": s["lanes"]["0"]}), "named by their numbers as strings, got '00'"),
         (lambda s: s["lanes"].update({"9" * 5000: s["lanes"]["0"]}), "named by their numbers as strings, got '999"),
         (lambda s: s.update(step=10**5000), r"step is an integer from 0 to 2\*\*62, got <int>"),
-        (lambda s: s["lanes"].update({"0": [0] * 15}), "lane 0 is a string of 15 integers"),
-        (lambda s: s["lanes"].update({"0": " ".join("0" * 12)}), "string of 15 integers"),
+        (lambda s: s["lanes"].update({"0": [0] * 15}), "lane 0 is a string of numbers, got"),
+        (lambda s: s["lanes"].update({"0": " ".join("0" * 12)}), 'expected numbers as name=number, found "0"'),
         (lambda s: put(s, "epoch", 5), r"epoch 5, and epochs=1"),
         (lambda s: put(s, "shard", 9), r"shard 9 of 1"),
         (lambda s: put(s, "delivered", 9), "inside a window, and this stream has none"),
-        (lambda s: put(s, "epoch", 1.5), "string of 15 integers"),
-        (lambda s: put(s, "epoch", "٣"), "string of 15 integers"),
-        (lambda s: put(s, "epoch", 2**62 + 1), r"epoch of lane 0 is an integer from 0 to 2\*\*62"),
+        (lambda s: put(s, "epoch", 1.5), 'expected epoch to be an integer from 0 to .*, found "1.5"'),
+        (lambda s: put(s, "epoch", "٣"), "expected epoch to be an integer from 0 to"),
+        (
+            lambda s: put(s, "epoch", 2**62 + 1),
+            r"lane 0 cannot be read: expected epoch to be an integer from 0 to 2\*\*62, found \"4611686018427387905\"",
+        ),
         (lambda s: s.update(row=3), "within a step"),
         (
             lambda s: s.update(step=2**62),
@@ -295,6 +301,41 @@ def test_damaged_states_are_refused(shards, encoder, change, message):
     change(state)
     with pytest.raises(gm.StateError, match=message):
         iterator.set_state(state)
+
+
+def test_state_of_a_release_with_fewer_numbers_restores(shards, encoder):
+    """A number that a release adds to cursors is 0 in states saved before it."""
+    iterator = iter(dataset(shards, encoder, on_error="quarantine"))
+    next(iterator)
+    state = iterator.get_state()
+    # As if `lost_shards` and `dropped` had been added since, and `offset` had another position among them.
+    for lane, cursor in state["lanes"].items():
+        numbers = [part for part in cursor.split(" ") if not part.startswith(("lost_shards=", "dropped="))]
+        state["lanes"][lane] = " ".join(reversed(numbers))
+    restored = iter(dataset(shards, encoder, on_error="quarantine"))
+    restored.set_state(state)
+    assert restored.get_state() == iterator.get_state()
+    assert_same_batches(restored, list(iterator))
+
+
+def test_state_of_a_newer_release_names_its_number(shards, encoder):
+    iterator = iter(dataset(shards, encoder))
+    state = iterator.get_state()
+    state["lanes"]["0"] = "record=0 filtered=7"
+    with pytest.raises(gm.StateError, match='found a number "filtered", which this release does not know'):
+        iterator.set_state(state)
+
+
+def test_state_of_another_tokenizers_version_restores_if_the_probe_is_equal(shards, encoder):
+    iterator = iter(dataset(shards, encoder))
+    next(iterator)
+    state = iterator.get_state()
+    version, probe = state["ids"].split(" ")
+    assert version == f"tokenizers={gm.build_info()['tokenizers_crate']}"
+    iterator.set_state({**state, "ids": f"tokenizers=0.99.0 {probe}"})
+    assert iterator.get_state() == state
+    with pytest.raises(gm.StateError, match=r"of tokenizers 0\.99\.0, .* whose ids of a probe text differ"):
+        iterator.set_state({**state, "ids": "tokenizers=0.99.0 probe=0123456789abcdef"})
 
 
 @pytest.mark.parametrize(("batch_size", "rows"), [(16, 16), (None, 8)])

@@ -1,0 +1,126 @@
+//! The text form of cursors in saved states: the one place that writes and reads it.
+//!
+//! ```text
+//! shard=1 record=2 byte=85 offset=43 records=2 documents=2 tokens=64 text_bytes=30
+//! ```
+//!
+//! Numbers are named, and those that are 0 are left out. A number that a later release adds is thus 0 in every state
+//! saved before it, so it must be defined in a way that makes 0 right there.
+
+use std::fmt::Write;
+
+use crate::lane::cursor::{Cursor, LARGEST};
+
+/// The version of the form of saved states. A state of another version is refused.
+pub const VERSION: u64 = 3;
+
+/// The most characters of a faulty state that a message quotes.
+const QUOTED: usize = 60;
+
+/// A cursor as text.
+pub fn write_cursor(cursor: &Cursor) -> String {
+    let mut text = String::new();
+    for (name, number) in cursor.numbers().filter(|(_, number)| *number > 0) {
+        let space = if text.is_empty() { "" } else { " " };
+        write!(text, "{space}{name}={number}").expect("writing to a string cannot fail");
+    }
+    text
+}
+
+/// The cursor of a text, whose numbers may be in any order. The error says what was expected and found.
+pub fn read_cursor(text: &str) -> Result<Cursor, String> {
+    let mut cursor = Cursor::default();
+    let mut seen = Vec::new();
+    for part in text.split(' ').filter(|_| !text.is_empty()) {
+        let Some((name, value)) = part.split_once('=') else {
+            return Err(format!("expected numbers as name=number, found {}", quoted(part)));
+        };
+        let Some(number) = cursor.number_mut(name) else {
+            return Err(format!(
+                "found a number {}, which this release does not know: the state was saved by a newer release of \
+                 gristmill, or is damaged",
+                quoted(name)
+            ));
+        };
+        *number =
+            value.parse().ok().filter(|number| *number <= LARGEST && is_plain(value)).ok_or_else(|| {
+                format!("expected {name} to be an integer from 0 to 2**62, found {}", quoted(value))
+            })?;
+        if seen.contains(&name) {
+            return Err(format!("expected each number once, found {} twice", quoted(name)));
+        }
+        seen.push(name);
+    }
+    Ok(cursor)
+}
+
+/// Whether an integer is written in the one way: digits without a sign or leading zeros.
+fn is_plain(value: &str) -> bool {
+    value == "0" || value.bytes().all(|byte| byte.is_ascii_digit()) && !value.starts_with('0')
+}
+
+fn quoted(text: &str) -> String {
+    let shown: String = text.chars().take(QUOTED).collect();
+    format!("{shown:?}{}", if shown.len() < text.len() { "..." } else { "" })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn numbers_are_named_and_zeros_left_out() {
+        let mut cursor = Cursor::default();
+        assert_eq!(write_cursor(&cursor), "");
+        cursor.window.record = 2;
+        cursor.totals.tokens = 64;
+        assert_eq!(write_cursor(&cursor), "record=2 tokens=64");
+    }
+
+    #[test]
+    fn cursor_saved_before_a_number_was_added_is_read() {
+        // As `lost_shards` would have been, had it come later.
+        let cursor = read_cursor("epoch=1 record=7 quarantined=1 records=9").unwrap();
+        assert_eq!((cursor.window.record, cursor.totals.lost_shards), (7, 0));
+    }
+
+    #[test]
+    fn damaged_cursors_are_refused() {
+        for (text, expected) in [
+            ("record=1 recrod=2", "found a number \"recrod\", which this release does not know"),
+            ("record", "expected numbers as name=number, found \"record\""),
+            (" record=1", "expected numbers as name=number, found \"\""),
+            ("record=1 record=1", "expected each number once, found \"record\" twice"),
+            ("record=-1", "expected record to be an integer from 0 to 2**62, found \"-1\""),
+            ("record=+1", "found \"+1\""),
+            ("record=01", "found \"01\""),
+            ("record=", "found \"\""),
+            ("record=4611686018427387905", "found \"4611686018427387905\""),
+            ("record=99999999999999999999999", "found \"99999999999999999999999\""),
+        ] {
+            let error = read_cursor(text).unwrap_err();
+            assert!(error.contains(expected), "{text:?}: {error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn text_holds_every_cursor(numbers in prop::collection::vec(0..=LARGEST, 15), zeros in prop::bits::u16::ANY) {
+            let mut cursor = Cursor::default();
+            let names: Vec<_> = cursor.numbers().map(|(name, _)| name).collect();
+            for (index, (name, number)) in names.into_iter().zip(numbers).enumerate() {
+                *cursor.number_mut(name).unwrap() = if zeros >> index & 1 == 1 { 0 } else { number };
+            }
+            prop_assert_eq!(read_cursor(&write_cursor(&cursor)), Ok(cursor));
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused(text in "[a-z_]{0,8}(=[0-9-]{0,22})?( [a-z_]{1,8}=[0-9]{0,22}){0,3}") {
+            if let Ok(cursor) = read_cursor(&text) {
+                prop_assert_eq!(read_cursor(&write_cursor(&cursor)), Ok(cursor));
+            }
+        }
+    }
+}
