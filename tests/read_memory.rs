@@ -5,7 +5,7 @@ use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use _core::format::{AfterError, ReadOptions, ShardReader};
+use _core::format::{AfterError, Projection, ReadOptions, RecordReader};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
@@ -56,18 +56,18 @@ struct Outcome {
 fn read(compressed: &[u8], max_document_bytes: usize) -> Outcome {
     let options = Arc::new(ReadOptions {
         folder: std::path::PathBuf::new(),
-        text_field: "text".into(),
+        projection: Projection::text("text"),
         max_document_bytes: max_document_bytes as u64,
     });
     let source = Box::new(std::io::Cursor::new(compressed.to_vec()));
     let before = HELD.load(Relaxed);
     PEAK.store(before, Relaxed);
     let mut reader =
-        ShardReader::from_source(&"bomb.gz".into(), source, &options, &Arc::default()).expect("opens");
+        RecordReader::from_source(&"bomb.gz".into(), source, &options, &Arc::default()).expect("opens");
     let (mut documents, mut bad) = (0, 0);
     loop {
         // A text of its own, so that what is left at the end is the reader's.
-        match reader.next(&mut String::new()) {
+        match reader.next_text(&mut String::new()) {
             Ok(None) => break,
             Ok(Some(_)) => documents += 1,
             Err(error) => {

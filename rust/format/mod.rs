@@ -1,33 +1,29 @@
 //! Formats: how a file holds records.
 //!
 //! ```text
-//! store ──> codec ──> format: lines ──> json ──> the document's text
+//! store ──> codec ──> RecordReader ──> RawRecord ──> Projection ──> text
 //! ```
 //!
-//! `sniff` recognises codec and format, `jsonl` finds records in bounded memory, and its `json` validates a line and
-//! unescapes one string of it. [`ShardReader`] combines them and tracks positions.
+//! Reading and parsing are apart, because reading is serial within a shard and parsing is not: [`RecordReader`] finds
+//! raw records and their positions, whatever the format; [`Projection`] later extracts the wanted columns of one, on any
+//! thread.
 //!
-//! docs/errors.md defines which lines and files are sound.
+//! `sniff` recognises codec and format. Each format has a folder; a new one is a variant of [`Format`] and an arm
+//! wherever that is matched. docs/errors.md defines which files and records are accepted.
 
 mod jsonl;
+mod projection;
+mod reader;
 mod sniff;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::error::{Error, ShardError};
 
-pub use jsonl::{Member, ShardReader, inflated_bytes};
-
-/// What to read, and how much to accept.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ReadOptions {
-    /// The folder that relative paths of shards start from: the working folder may change while they are read.
-    pub folder: PathBuf,
-    /// The key under which a record holds its text.
-    pub text_field: String,
-    /// The longest line that is read, in inflated bytes without its newline.
-    pub max_document_bytes: u64,
-}
+pub use jsonl::Member;
+pub use projection::Projection;
+pub use reader::{RecordReader, inflated_bytes};
 
 /// How a file holds records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,13 +32,35 @@ pub enum Format {
     Jsonl,
 }
 
-/// The place of a record in its shard, from which reading can resume.
+/// What to read, and how much to accept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReadOptions {
+    /// The folder that relative paths of shards start from: the working folder may change while they are read.
+    pub folder: PathBuf,
+    /// The wanted columns of each record.
+    pub projection: Projection,
+    /// The longest record that is read: for JSONL a line, in inflated bytes without its newline.
+    pub max_document_bytes: u64,
+}
+
+/// The position of a record in its shard, from which reading can resume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Position {
-    /// 0-based line, blank lines counted.
+    /// 0-based index of the record. For JSONL that of the line, blank lines counted.
     pub record: u64,
-    /// Offset of the line's first byte in the inflated shard.
+    /// The format's own hint. For JSONL the offset of the line's first byte in the inflated shard.
     pub byte: u64,
+}
+
+/// A record as its format holds it, not parsed yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RawRecord<'a> {
+    /// The format of `bytes`.
+    pub format: Format,
+    /// Where the record starts.
+    pub position: Position,
+    /// For JSONL the line, without its newline but with the byte order mark that may begin a shard.
+    pub bytes: &'a [u8],
 }
 
 /// A record, or all records from that one on, cannot be read.
@@ -68,4 +86,9 @@ impl From<ReadError> for Error {
     fn from(error: ReadError) -> Self {
         Self::Shard(error.error)
     }
+}
+
+/// An error at a position of a shard.
+fn located(shard: &Arc<str>, position: Position, reason: String) -> ShardError {
+    ShardError { shard: Arc::clone(shard), record: Some(position.record), byte: Some(position.byte), reason }
 }

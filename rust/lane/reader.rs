@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::block::{Block, BlockEnd, Document, Failure};
 use super::error_budget::{ErrorBudget, counted};
 use crate::error::{Error, Result, ShardError};
-use crate::format::{AfterError, Position, ReadError, ShardReader};
+use crate::format::{AfterError, Position, ReadError, RecordReader};
 use crate::lane::assignment::Assignment;
 use crate::lane::cursor::{Cursor, RecordPosition};
 use crate::quarantine::file::QuarantineFile;
@@ -52,7 +52,7 @@ pub struct LaneReader {
 enum OpenShard {
     /// To be opened at `place`.
     Unopened,
-    Open(Box<ShardReader>),
+    Open(Box<RecordReader>),
     /// Nothing more can be read from it.
     Lost,
 }
@@ -225,7 +225,7 @@ impl LaneReader {
         let OpenShard::Open(reader) = &mut self.shard else {
             return self.shard_end();
         };
-        let item = reader.next(text);
+        let item = reader.next_text(text);
         let Position { record, byte } = reader.position();
         match item {
             Ok(Some((at, length))) => {
@@ -257,10 +257,10 @@ impl LaneReader {
         self.dealt[self.lane][self.place.shard as usize]
     }
 
-    fn open(&self) -> Result<ShardReader> {
+    fn open(&self) -> Result<RecordReader> {
         let shard = &self.spec.shards[self.shard_index() as usize];
         let position = Position { record: self.place.record, byte: self.place.byte };
-        ShardReader::open_at(shard, &self.spec.read, position, &self.stop)
+        RecordReader::open_at(shard, &self.spec.read, position, &self.stop)
     }
 
     fn shard_end(&mut self) -> Result<Record> {

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use super::queue::{DocumentQueue, Next};
 use crate::error::{Error, ShardError};
-use crate::format::ReadOptions;
+use crate::format::{Projection, ReadOptions};
 use crate::lane::assignment::Plan;
 use crate::lane::block::{Block, BlockEnd, Failure};
 use crate::lane::cursor::{Cursor, RecordPosition};
@@ -45,7 +45,7 @@ pub(crate) fn folder_of(files: impl Iterator<Item = (String, impl AsRef<[u8]>)>)
         plan: Plan::new(sizes, 1, None),
         read: Arc::new(ReadOptions {
             folder: std::path::PathBuf::new(),
-            text_field: "text".into(),
+            projection: Projection::text("text"),
             max_document_bytes: 1 << 25,
         }),
         on_error: OnError::Quarantine { max_error_rate: 1.0 },

@@ -10,13 +10,13 @@ use pyo3::prelude::*;
 use super::error::guarded;
 use super::signals::Signals;
 use crate::error::Result;
-use crate::format::{Member, ReadOptions, ShardReader};
+use crate::format::{Member, Projection, ReadOptions, RecordReader};
 use crate::store::{LocalFile, Shard};
 
 /// Reads the records of a shard, by the same rules as a run.
 #[pyclass(frozen, module = "gristmill._core")]
 pub struct Records {
-    reader: Mutex<ShardReader>,
+    reader: Mutex<RecordReader>,
     signals: Arc<Mutex<Signals>>,
 }
 
@@ -43,13 +43,16 @@ impl Records {
     #[new]
     fn new(py: Python<'_>, path: String, size: u64, max_document_bytes: u64) -> PyResult<Self> {
         let shard = Shard { path: path.into(), size };
-        let options =
-            Arc::new(ReadOptions { folder: PathBuf::new(), text_field: String::new(), max_document_bytes });
+        let options = Arc::new(ReadOptions {
+            folder: PathBuf::new(),
+            projection: Projection::text(""),
+            max_document_bytes,
+        });
         let signals = Arc::new(Mutex::new(Signals::new()));
         let reader = guarded(py, || {
             let (file, stop) = (LocalFile::open(&shard, &options.folder)?, Arc::default());
             let source = Interruptible { file, signals: Arc::clone(&signals), stop: Arc::clone(&stop) };
-            Ok(ShardReader::from_source(&shard.path, Box::new(source), &options, &stop)?)
+            Ok(RecordReader::from_source(&shard.path, Box::new(source), &options, &stop)?)
         })?;
         Ok(Self { reader: Mutex::new(reader), signals })
     }
@@ -72,7 +75,7 @@ impl Records {
     fn with<T: Send>(
         &self,
         py: Python<'_>,
-        work: impl Send + FnOnce(&mut ShardReader) -> Result<T>,
+        work: impl Send + FnOnce(&mut RecordReader) -> Result<T>,
     ) -> PyResult<T> {
         let (read, signals) = guarded(py, || {
             let read = work(&mut self.reader.lock().unwrap_or_else(PoisonError::into_inner));

@@ -16,7 +16,7 @@ use super::error::guarded;
 use super::signals;
 use crate::batch::buffers::ENTRY_ITEMS;
 use crate::error::{Error, caught};
-use crate::format::ReadOptions;
+use crate::format::{Projection, ReadOptions};
 use crate::lane::assignment::{self, Plan};
 use crate::pipeline::fair_mutex::FairMutex;
 use crate::pipeline::{self, Batch, Delivered, Delivery, Stats};
@@ -321,7 +321,7 @@ fn stream_config(settings: Settings) -> Result<StreamSpec, Error> {
         plan: Plan::new(settings.sizes, settings.lanes, settings.seed),
         read: Arc::new(ReadOptions {
             folder: settings.folder,
-            text_field: settings.text_field,
+            projection: Projection::text(settings.text_field),
             max_document_bytes: settings.max_document_bytes,
         }),
         on_error: make_on_error(settings.max_error_rate),

@@ -10,7 +10,7 @@ use super::resume::shard_file;
 use super::*;
 
 fn open_error(shard: &Shard) -> ShardError {
-    let error = match ShardReader::open(shard, &options(1000), &Arc::default()) {
+    let error = match RecordReader::open(shard, &options(1000), &Arc::default()) {
         Err(Error::Shard(error)) => error,
         other => panic!("{:?}", other.err()),
     };
@@ -61,9 +61,9 @@ fn changed_while_read(compressed: bool, change: impl Fn(&File)) -> (Vec<Seen>, V
     let file = OpenOptions::new().write(true).open(&*shard.path).unwrap();
     // A time that cannot be that of the change.
     file.set_modified(SystemTime::now() - Duration::from_secs(1000)).unwrap();
-    let whole = read_on(&mut ShardReader::open(&shard, &options(1000), &Arc::default()).unwrap());
-    let mut reader = ShardReader::open(&shard, &options(1000), &Arc::default()).unwrap();
-    reader.next(&mut String::new()).unwrap();
+    let whole = read_on(&mut RecordReader::open(&shard, &options(1000), &Arc::default()).unwrap());
+    let mut reader = RecordReader::open(&shard, &options(1000), &Arc::default()).unwrap();
+    reader.next_text(&mut String::new()).unwrap();
     change(&file);
     (read_on(&mut reader), whole)
 }
@@ -97,11 +97,11 @@ fn a_stop_is_seen_within_what_a_small_file_inflates_to() {
     let record = b"{\"text\": \"a\"}\n";
     let shard = shard_file(&folder, "s.json.gz", &gzip(&[record, &*vec![b'\n'; 1 << 20], record].concat()));
     let stop = Arc::new(AtomicBool::new(false));
-    let mut reader = ShardReader::open(&shard, &options(1000), &stop).unwrap();
+    let mut reader = RecordReader::open(&shard, &options(1000), &stop).unwrap();
     let mut text = String::new();
-    assert!(reader.next(&mut text).unwrap().is_some());
+    assert!(reader.next_text(&mut text).unwrap().is_some());
     stop.store(true, Ordering::Relaxed);
-    let error = reader.next(&mut text).unwrap_err().error;
+    let error = reader.next_text(&mut text).unwrap_err().error;
     assert_eq!((error.reason.as_str(), &*text), ("reading was stopped", "a"));
 }
 
@@ -110,7 +110,7 @@ fn a_stop_is_seen_within_what_a_small_file_inflates_to() {
 fn vanishes_while_it_is_read() {
     let folder = tempfile::tempdir().unwrap();
     let shard = shard_file(&folder, "s.jsonl", &sound_shard());
-    let mut reader = ShardReader::open(&shard, &options(1000), &Arc::default()).unwrap();
+    let mut reader = RecordReader::open(&shard, &options(1000), &Arc::default()).unwrap();
     std::fs::remove_file(&*shard.path).unwrap();
     assert_eq!(read_on(&mut reader), read("s.jsonl", &sound_shard()));
 }
@@ -120,7 +120,7 @@ fn vanishes_while_it_is_read() {
 #[test]
 fn ends_elsewhere_than_its_size_says() {
     let shard = Shard { path: "/proc/self/status".into(), size: 0 };
-    let Ok(mut reader) = ShardReader::open(&shard, &options(1000), &Arc::default()) else { panic!("opens") };
+    let Ok(mut reader) = RecordReader::open(&shard, &options(1000), &Arc::default()) else { panic!("opens") };
     let seen = read_on(&mut reader);
     let reason = &seen.last().unwrap().error().unwrap().error.reason;
     assert!(reason.contains("found: its end after ") && reason.contains(" of 0 bytes"), "{reason}");

@@ -7,12 +7,13 @@ mod damage;
 mod files;
 mod gzip;
 mod lines;
+mod raw;
 mod resume;
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
-use _core::format::{AfterError, Position, ReadError, ReadOptions, ShardReader};
+use _core::format::{AfterError, Position, Projection, ReadError, ReadOptions, RecordReader};
 use _core::{Error, ShardError};
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -39,7 +40,11 @@ fn place(error: &ReadError) -> Position {
 }
 
 fn options(max_document_bytes: u64) -> Arc<ReadOptions> {
-    Arc::new(ReadOptions { folder: std::path::PathBuf::new(), text_field: "text".into(), max_document_bytes })
+    Arc::new(ReadOptions {
+        folder: std::path::PathBuf::new(),
+        projection: Projection::text("text"),
+        max_document_bytes,
+    })
 }
 
 /// A source that gives `piece` bytes at a time.
@@ -73,20 +78,20 @@ fn read_compressed(bytes: &[u8]) -> Vec<Seen> {
 }
 
 fn read_source(path: &str, source: Box<dyn Read + Send>, options: &Arc<ReadOptions>) -> Vec<Seen> {
-    match ShardReader::from_source(&path.into(), source, options, &Arc::default()) {
+    match RecordReader::from_source(&path.into(), source, options, &Arc::default()) {
         Ok(mut reader) => read_on(&mut reader),
         Err(error) => vec![Seen::Error(error)],
     }
 }
 
 /// Reads to the end and checks what holds for every shard.
-fn read_on(reader: &mut ShardReader) -> Vec<Seen> {
+fn read_on(reader: &mut RecordReader) -> Vec<Seen> {
     let mut seen = Vec::new();
     let mut text = "before".to_owned();
     loop {
         let before = text.len();
         let position = reader.position();
-        match reader.next(&mut text) {
+        match reader.next_text(&mut text) {
             Ok(None) => break,
             Ok(Some((at, length))) => {
                 assert_eq!(text.len(), before + length);
@@ -99,12 +104,12 @@ fn read_on(reader: &mut ShardReader) -> Vec<Seen> {
                 let lost = error.rest == AfterError::Lost;
                 seen.push(Seen::Error(error));
                 if lost {
-                    assert_eq!(reader.next(&mut text), Ok(None));
+                    assert_eq!(reader.next_text(&mut text), Ok(None));
                 }
             }
         }
     }
-    assert_eq!(reader.next(&mut text), Ok(None), "the end stays");
+    assert_eq!(reader.next_text(&mut text), Ok(None), "the end stays");
     seen
 }
 

@@ -13,12 +13,12 @@ pub fn shard_file(folder: &tempfile::TempDir, name: &str, bytes: &[u8]) -> Shard
 
 /// Everything that is seen from the start, each with the reader's place before it; then the last place.
 fn with_places(shard: &Shard, options: &Arc<ReadOptions>) -> (Vec<(Position, Option<String>)>, Position) {
-    let mut reader = ShardReader::open(shard, options, &Arc::default()).unwrap();
+    let mut reader = RecordReader::open(shard, options, &Arc::default()).unwrap();
     let mut found = Vec::new();
     loop {
         let place = reader.position();
         let mut text = String::new();
-        match reader.next(&mut text) {
+        match reader.next_text(&mut text) {
             Ok(None) => return (found, reader.position()),
             Ok(Some(_)) => found.push((place, Some(text))),
             Err(_) => found.push((place, None)),
@@ -54,13 +54,13 @@ fn every_place_gives_the_rest() {
         let (found, end) = with_places(&shard, &options);
         let step = found.len() / 100 + 1;
         for (skipped, (place, _)) in found.iter().enumerate().step_by(step) {
-            let mut reader = ShardReader::open_at(&shard, &options, *place, &Arc::default()).unwrap();
+            let mut reader = RecordReader::open_at(&shard, &options, *place, &Arc::default()).unwrap();
             assert_eq!(reader.position(), *place);
-            let mut expected = ShardReader::open(&shard, &options, &Arc::default()).unwrap();
+            let mut expected = RecordReader::open(&shard, &options, &Arc::default()).unwrap();
             let expected = read_on(&mut expected);
             assert_eq!(read_on(&mut reader), expected[skipped..], "{name} at {place:?}");
         }
-        let mut at_end = ShardReader::open_at(&shard, &options, end, &Arc::default()).unwrap();
+        let mut at_end = RecordReader::open_at(&shard, &options, end, &Arc::default()).unwrap();
         assert_eq!((read_on(&mut at_end), at_end.position()), (vec![], end), "{name}");
     }
 }
@@ -84,7 +84,7 @@ fn places_that_are_no_line_starts() {
                 Position { record, byte: u64::MAX },
                 Position { record: u64::MAX, byte },
             ] {
-                let error = ShardReader::open_at(&shard, &options, wrong, &Arc::default()).err();
+                let error = RecordReader::open_at(&shard, &options, wrong, &Arc::default()).err();
                 assert!(matches!(error, Some(Error::State(_))), "{name} at {wrong:?}: {error:?}");
             }
         }
@@ -100,7 +100,7 @@ fn words_of_a_wrong_place() {
         (2, 14, "line 1 starts there"),
         (2, 29, "the shard ends at byte 28"),
     ] {
-        let error = ShardReader::open_at(&shard, &options(100), Position { record, byte }, &Arc::default())
+        let error = RecordReader::open_at(&shard, &options(100), Position { record, byte }, &Arc::default())
             .err()
             .unwrap();
         assert_eq!(
@@ -123,20 +123,20 @@ fn damage_before_and_behind_the_place() {
         .collect();
     let compressed = gzip(&lines);
     let shard = shard_file(&folder, "s.gz", &compressed[..compressed.len() / 2]);
-    let whole = read_on(&mut ShardReader::open(&shard, &options, &Arc::default()).unwrap());
+    let whole = read_on(&mut RecordReader::open(&shard, &options, &Arc::default()).unwrap());
     let damage = whole.last().unwrap().error().unwrap();
 
     // Behind the place: the same error at the same place as without resuming.
     for seen in &whole[..whole.len() - 1] {
         let Seen::Document(at, _) = seen else { panic!("{seen:?}") };
         if at.record % 100 == 0 {
-            let mut reader = ShardReader::open_at(&shard, &options, *at, &Arc::default()).unwrap();
+            let mut reader = RecordReader::open_at(&shard, &options, *at, &Arc::default()).unwrap();
             assert_eq!(read_on(&mut reader), whole[at.record as usize..]);
         }
     }
     // Before the place: the shard's error.
     let Position { record, byte } = place(damage);
     let behind = Position { record: record + 1, byte: byte + 1 };
-    let error = ShardReader::open_at(&shard, &options, behind, &Arc::default()).err();
+    let error = RecordReader::open_at(&shard, &options, behind, &Arc::default()).err();
     assert_eq!(error, Some(Error::Shard(damage.error.clone())));
 }

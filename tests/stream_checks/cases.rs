@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use _core::encode::{Encoder, EncoderOptions, Engine};
-use _core::format::ReadOptions;
+use _core::format::{Projection, ReadOptions};
 use _core::lane::assignment::Plan;
 use _core::spec::{Layout, OnError, Packing, Shuffle, StreamSpec, Truncation};
 use _core::store::Shard;
@@ -247,7 +247,7 @@ pub fn build(case: &Case, folder: &Path) -> (Arc<StreamSpec>, Corpus) {
         shards,
         read: Arc::new(ReadOptions {
             folder: std::path::PathBuf::new(),
-            text_field: "text".into(),
+            projection: Projection::text("text"),
             max_document_bytes: 1 << 20,
         }),
         on_error: case

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use _core::encode::Engine;
-use _core::format::ReadOptions;
+use _core::format::{Projection, ReadOptions};
 use _core::lane::assignment::Plan;
 use _core::lane::cursor::Cursor;
 use _core::pipeline::{Delivery, Pipeline};
@@ -35,7 +35,8 @@ fn pipeline(
         })
         .collect();
     let lanes = shards.len();
-    let read = ReadOptions { folder: "".into(), text_field: "text".into(), max_document_bytes: 1 << 20 };
+    let read =
+        ReadOptions { folder: "".into(), projection: Projection::text("text"), max_document_bytes: 1 << 20 };
     let mut spec = StreamSpec {
         plan: Plan::new(shards.iter().map(|shard| shard.size).collect(), lanes, None),
         shards,

@@ -1,30 +1,22 @@
 //! The lines of a shard, in bounded memory.
 
+use std::ops::Range;
+
 use memchr::{memchr, memchr_iter};
 
 use crate::codec::Decoder;
 use crate::format::Position;
-
-/// Decoder bytes requested at once.
-pub const CHUNK_BYTES: usize = 128 << 10;
+use crate::format::reader::{CHUNK_BYTES, Found};
 
 /// What [`Lines::next`] found.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Line<'a> {
-    /// A line without its newline.
-    Complete(&'a [u8]),
+pub(super) enum Line {
+    /// A line without its newline: [`bytes`](Lines::bytes) has it until the next call.
+    Complete(Range<usize>),
     /// A line longer than accepted, which has been skipped.
     TooLong { bytes: u64 },
     /// No more lines.
     End,
-}
-
-/// What [`Lines::skip_to`] found.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Skipped {
-    ToTarget,
-    /// The place is not the target, for this reason.
-    Elsewhere(String),
 }
 
 /// Splits inflated bytes into lines. Holds no more than one line of the accepted length and a chunk.
@@ -65,8 +57,13 @@ impl Lines {
         self.inflated
     }
 
+    /// The bytes of the line that was returned last.
+    pub(super) fn bytes(&self, line: Range<usize>) -> &[u8] {
+        &self.buffer[line]
+    }
+
     /// The next line. Errors are those of the input; all lines that end before an error are returned first.
-    pub(super) fn next(&mut self) -> Result<Line<'_>, String> {
+    pub(super) fn next(&mut self) -> Result<Line, String> {
         loop {
             if let Some(length) = memchr(b'\n', &self.buffer[self.scanned..self.end]) {
                 let from = self.start;
@@ -91,11 +88,11 @@ impl Lines {
 
     /// Drops everything before `target`, which should be the start of line `target.record`. Errors are those of the
     /// input. Only allowed before the first line is returned.
-    pub(super) fn skip_to(&mut self, target: Position) -> Result<Skipped, String> {
+    pub(super) fn skip_to(&mut self, target: Position) -> Result<Found, String> {
         let mut unfinished = false;
         while self.position.byte < target.byte {
             if self.start == self.end && self.fill()? == 0 {
-                return Ok(Skipped::Elsewhere(format!("the shard ends at byte {}", self.position.byte)));
+                return Ok(Found::Elsewhere(format!("the shard ends at byte {}", self.position.byte)));
             }
             let wanted = usize::try_from(target.byte - self.position.byte).unwrap_or(usize::MAX);
             let taken = &self.buffer[self.start..self.end.min(self.start.saturating_add(wanted))];
@@ -108,22 +105,22 @@ impl Lines {
         if unfinished {
             // Without a newline before it, only the end of the shard is a place after a line.
             if self.start < self.end || self.fill()? > 0 {
-                return Ok(Skipped::Elsewhere(format!("this byte is inside line {}", self.position.record)));
+                return Ok(Found::Elsewhere(format!("this byte is inside line {}", self.position.record)));
             }
             self.position.record += 1;
         }
         Ok(if self.position.record == target.record {
-            Skipped::ToTarget
+            Found::Target
         } else {
-            Skipped::Elsewhere(format!("line {} starts there", self.position.record))
+            Found::Elsewhere(format!("line {} starts there", self.position.record))
         })
     }
 
-    fn bounded(&self, from: usize, to: usize) -> Line<'_> {
+    fn bounded(&self, from: usize, to: usize) -> Line {
         if to - from > self.limit {
             Line::TooLong { bytes: (to - from) as u64 }
         } else {
-            Line::Complete(&self.buffer[from..to])
+            Line::Complete(from..to)
         }
     }
 
@@ -136,7 +133,7 @@ impl Lines {
     }
 
     /// Skips a line that is too long without holding it in memory.
-    fn pass_over(&mut self) -> Result<Line<'_>, String> {
+    fn pass_over(&mut self) -> Result<Line, String> {
         let mut bytes = 0;
         let newline = loop {
             let held = &self.buffer[self.start..self.end];

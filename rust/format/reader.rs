@@ -1,0 +1,255 @@
+//! The reader: the records of one shard in order, each with its position.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use super::jsonl::{self, JsonlReader, Member};
+use super::sniff::{Sniffed, sniff};
+use super::{AfterError, Format, Position, RawRecord, ReadError, ReadOptions, located};
+use crate::codec::Decoder;
+use crate::error::{Error, Result};
+use crate::store::{ByteStream, LocalFile, Shard};
+
+/// Inflated bytes requested at once.
+pub(super) const CHUNK_BYTES: usize = 128 << 10;
+
+/// Reads the records of one shard in order, whatever its format, in bounded memory: about one record and fixed buffers.
+pub struct RecordReader {
+    shard: Arc<str>,
+    options: Arc<ReadOptions>,
+    records: Records,
+    /// The shard has ended or cannot be read any further.
+    ended: bool,
+}
+
+/// The reader of a format. An enum, so that no call per record is dynamic.
+enum Records {
+    Jsonl(JsonlReader),
+}
+
+/// Why a format's reader cannot return a record.
+pub(super) struct Unreadable {
+    /// The first record that is lost.
+    pub(super) position: Position,
+    pub(super) rest: AfterError,
+    pub(super) reason: String,
+}
+
+/// What going to a position found.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    Target,
+    /// No record starts at the position, for this reason.
+    Elsewhere(String),
+}
+
+impl RecordReader {
+    /// Opens a shard at its first record. A file that is missing or does not have the manifest's size is an
+    /// [`Error::Shard`]; one that cannot be opened for lack of descriptors or memory is an [`Error::System`]. Once `stop`
+    /// is set, by another thread, reading the shard fails.
+    pub fn open(shard: &Shard, options: &Arc<ReadOptions>, stop: &Arc<AtomicBool>) -> Result<Self> {
+        let file = LocalFile::open(shard, &options.folder)?;
+        Ok(Self::from_source(&shard.path, Box::new(file), options, stop)?)
+    }
+
+    /// Opens a shard at a position that [`position`](Self::position) returned earlier. Nothing before it is parsed, but
+    /// of JSONL everything is inflated. A position that is not the start of that record is an [`Error::State`].
+    pub fn open_at(
+        shard: &Shard,
+        options: &Arc<ReadOptions>,
+        position: Position,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<Self> {
+        let mut reader = Self::open(shard, options, stop)?;
+        reader.skip_to(position)?;
+        Ok(reader)
+    }
+
+    /// Reads a shard's bytes from any source. `shard` names it in errors, and its extension says whether the bytes must
+    /// be gzip.
+    pub fn from_source(
+        shard: &Arc<str>,
+        source: ByteStream,
+        options: &Arc<ReadOptions>,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<Self, ReadError> {
+        let (format, decoder) = decoded(shard, source, stop)?;
+        let records = match format {
+            Format::Jsonl => Records::Jsonl(JsonlReader::new(decoder, options.max_document_bytes)),
+        };
+        Ok(Self { shard: Arc::clone(shard), options: Arc::clone(options), records, ended: false })
+    }
+
+    /// The next record, not parsed. None at the end. Afterwards [`position`](Self::position) is that of the record after
+    /// it.
+    pub fn next_raw(&mut self) -> Result<Option<RawRecord<'_>>, ReadError> {
+        let Self { shard, records, ended, .. } = self;
+        records.next(ended).map_err(|error| error.of_shard(shard))
+    }
+
+    /// Appends the wanted text of the next record to `text`, and returns the record's position and the bytes appended.
+    /// None at the end. On error `text` is as it was.
+    pub fn next_text(&mut self, text: &mut String) -> Result<Option<(Position, usize)>, ReadError> {
+        let Self { shard, options, records, ended } = self;
+        let next = records.next(ended).map_err(|error| error.of_shard(shard))?;
+        let Some(record) = next else { return Ok(None) };
+        match options.projection.extract(shard, record, text) {
+            Ok(length) => Ok(Some((record.position, length))),
+            Err(error) => Err(ReadError { error, rest: AfterError::Readable }),
+        }
+    }
+
+    /// The members of the next record, whether or not it has the wanted columns. None at the end.
+    pub fn next_members(&mut self) -> Result<Option<Vec<Member>>, ReadError> {
+        let Self { shard, records, ended, .. } = self;
+        let next = records.next(ended).map_err(|error| error.of_shard(shard))?;
+        let Some(record) = next else { return Ok(None) };
+        let members = match record.format {
+            Format::Jsonl => jsonl::members(record),
+        };
+        members.map(Some).map_err(|reason| {
+            let error = located(shard, record.position, reason);
+            ReadError { error, rest: AfterError::Readable }
+        })
+    }
+
+    /// Where the next record starts: after a record, the position directly after it.
+    pub fn position(&self) -> Position {
+        match &self.records {
+            Records::Jsonl(reader) => reader.position(),
+        }
+    }
+
+    fn skip_to(&mut self, position: Position) -> Result<()> {
+        let found = match &mut self.records {
+            Records::Jsonl(reader) => reader.skip_to(position),
+        };
+        match found.map_err(|error| error.of_shard(&self.shard))? {
+            Found::Target => Ok(()),
+            Found::Elsewhere(found) => Err(Error::State(format!(
+                "{}: expected record {} to start at byte {} as the state says, but {found}; the shard is not the \
+                 one that the state was saved with: bring that one back",
+                self.shard, position.record, position.byte
+            ))),
+        }
+    }
+}
+
+impl Records {
+    /// The next record. Sets `ended` at the end and where the rest of the shard is lost.
+    fn next(&mut self, ended: &mut bool) -> Result<Option<RawRecord<'_>>, Unreadable> {
+        if *ended {
+            return Ok(None);
+        }
+        let next = match self {
+            Self::Jsonl(reader) => reader.next(),
+        };
+        *ended = match &next {
+            Ok(record) => record.is_none(),
+            Err(error) => error.rest == AfterError::Lost,
+        };
+        next
+    }
+}
+
+impl Unreadable {
+    fn of_shard(self, shard: &Arc<str>) -> ReadError {
+        ReadError { error: located(shard, self.position, self.reason), rest: self.rest }
+    }
+}
+
+/// How many bytes a shard inflates to. Relative paths start from `folder`.
+pub fn inflated_bytes(shard: &Shard, folder: &Path) -> Result<u64> {
+    let file = LocalFile::open(shard, folder)?;
+    let (_, mut decoder) = decoded(&shard.path, Box::new(file), &Arc::default())?;
+    let mut position = Position::default();
+    let mut chunk = vec![0; CHUNK_BYTES];
+    loop {
+        match decoder.read(&mut chunk) {
+            Ok(0) => return Ok(position.byte),
+            Ok(read) => position.byte += read as u64,
+            Err(reason) => return Err(Error::Shard(located(&shard.path, position, reason))),
+        }
+    }
+}
+
+/// The format of a source, and its inflated bytes.
+fn decoded(
+    shard: &Arc<str>,
+    source: ByteStream,
+    stop: &Arc<AtomicBool>,
+) -> Result<(Format, Decoder), ReadError> {
+    let Sniffed { codec, format, bytes } = sniff(source, shard).map_err(|reason| ReadError {
+        error: located(shard, Position::default(), reason),
+        rest: AfterError::Lost,
+    })?;
+    Ok((format, Decoder::new(codec, bytes, stop)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::Projection;
+
+    fn options() -> Arc<ReadOptions> {
+        Arc::new(ReadOptions {
+            folder: std::path::PathBuf::new(),
+            projection: Projection::text("text"),
+            max_document_bytes: 100,
+        })
+    }
+
+    fn read_all(path: &str, bytes: &[u8]) -> Vec<Result<String, String>> {
+        let source = Box::new(std::io::Cursor::new(bytes.to_vec()));
+        let mut reader = match RecordReader::from_source(&path.into(), source, &options(), &Arc::default()) {
+            Ok(reader) => reader,
+            Err(error) => return vec![Err(error.to_string())],
+        };
+        let mut seen = Vec::new();
+        loop {
+            let mut text = String::new();
+            match reader.next_text(&mut text) {
+                Ok(None) => return seen,
+                Ok(Some((_, length))) => {
+                    assert_eq!(length, text.len());
+                    seen.push(Ok(text));
+                }
+                Err(error) => seen.push(Err(error.to_string())),
+            }
+        }
+    }
+
+    #[test]
+    fn moves_between_threads() {
+        fn is_send<T: Send>() {}
+        is_send::<RecordReader>();
+    }
+
+    #[test]
+    fn reads_plain_lines() {
+        let long = format!("{{\"text\": \"{}\"}}\n", "x".repeat(100));
+        let shard = [
+            "\u{feff}{\"text\": \"a\\n\"}\r\n\n \t\n{\"text\": 1}\n",
+            &long,
+            "{\"x\": [1, {}], \"text\": \"b\", \"text\": \"\\ud83d\\ude00\"}",
+        ]
+        .concat();
+        let seen = read_all("s.jsonl", shard.as_bytes());
+        assert_eq!(seen.len(), 4, "{seen:#?}");
+        assert_eq!(seen[0], Ok("a\n".into()));
+        assert_eq!(
+            seen[1],
+            Err("s.jsonl: record 3, byte 24: expected a string under the key \"text\", found a number at byte 9 of \
+                 the line: {\"text\": 1}"
+                .into())
+        );
+        assert_eq!(
+            seen[2],
+            Err("s.jsonl: record 4, byte 36: expected a line of at most 100 bytes, found one of 112; raise \
+                 max_document_bytes= to read it"
+                .into())
+        );
+        assert_eq!(seen[3], Ok("\u{1f600}".into()));
+    }
+}
