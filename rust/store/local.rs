@@ -1,109 +1,115 @@
 //! Local files: opening, random access, and whether a file is still that of the manifest.
 
-use std::fs::{File, Metadata};
-use std::io::{self, Read};
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use super::Shard;
 use crate::error::{Error, Result, ShardError};
 
-/// What opening fails with when the process, or the system, has as many files open as it may; Linux and macOS agree.
+/// Errors of opening where the process, or the system, has as many files open as it may; Linux and macOS agree.
 const EMFILE: i32 = 24;
 const ENFILE: i32 = 23;
 
-/// A shard's file. Reading fails as soon as its size or modification time differs from what it was at opening, so that
-/// a file that is being written to gives that error and not a puzzling one about gzip.
+/// A shard's file. It is taken for that of the manifest while it has its size. A modification time proves nothing:
+/// backups, `touch` against purges of scratch file systems and some mounts change it and no byte. Whether the bytes are
+/// sound is known from the codec where it has checksums.
 pub struct LocalFile {
     file: File,
     size: u64,
-    consumed: u64,
-    modified: Option<SystemTime>,
+    /// Where `file` is.
+    offset: u64,
 }
 
 impl LocalFile {
-    /// Opens the file if it is the one in the manifest; otherwise says what differs.
+    /// Opens the file if it is the one in the manifest; otherwise the error says what differs.
     pub fn open(shard: &Shard, folder: &Path) -> Result<Self> {
         let path = folder.join(&*shard.path);
         let bad = |reason: String| {
             Error::Shard(ShardError { shard: Arc::clone(&shard.path), record: None, byte: None, reason })
         };
-        let open = || {
-            // Checked before opening, too: opening a pipe blocks until there is a writer.
-            if !std::fs::metadata(&path)?.is_file() {
-                return Ok(None);
+        let (file, size) = match open_regular(&path) {
+            Ok(Some(opened)) => opened,
+            Ok(None) => {
+                return Err(bad(
+                    "expected a regular file, found a directory, a pipe or a device; restore it, or \
+                                create the dataset again"
+                        .to_owned(),
+                ));
             }
-            let file = File::open(&path)?;
-            let metadata = file.metadata()?;
-            Ok(Some((file, metadata)).filter(|(_, metadata)| metadata.is_file()))
-        };
-        let opened = open().map_err(|error: io::Error| match (error.kind(), lacking(&error)) {
-            // Not the shard's fault: if it were left out, the stream would depend on the machine.
-            (_, Some(advice)) => Error::System(format!(
-                "{}: expected to open the file, found: {error}; {advice}, or use fewer lanes=",
-                shard.path
-            )),
-            (io::ErrorKind::NotFound, _) => {
-                let is_as_named = path.as_os_str() == &*shard.path;
-                let place = if is_as_named { String::new() } else { format!(" at {}", path.display()) };
-                bad(format!(
-                    "expected the file of the manifest, found none{place}; restore it, or create the dataset again"
-                ))
+            Err(error) => {
+                // Not the shard's fault: if it were quarantined, the stream would depend on the machine.
+                return Err(match lacking(&error) {
+                    Some(advice) => Error::System(format!(
+                        "{}: expected to open the file, found: {error}; {advice}, or use fewer lanes=",
+                        shard.path
+                    )),
+                    None => bad(cannot_open(&error, &path, &shard.path)),
+                });
             }
-            _ => bad(format!(
-                "expected a readable file, found: {error}; make it readable, or create the dataset without it"
-            )),
-        })?;
-        let Some((file, metadata)) = opened else {
-            return Err(bad(
-                "expected a regular file, found a directory, a pipe or a device; restore it, or \
-                            create the dataset again"
-                    .to_owned(),
-            ));
         };
-        if metadata.len() != shard.size {
+        if size != shard.size {
             return Err(bad(format!(
-                "expected the {} bytes of the manifest, found {}: the file has changed since; restore it, or \
+                "expected the {} bytes of the manifest, found {size}: the file has changed since; restore it, or \
                  create the dataset again",
-                shard.size,
-                metadata.len()
+                shard.size
             )));
         }
-        let modified = metadata.modified().ok();
-        Ok(Self { file, size: shard.size, consumed: 0, modified })
+        Ok(Self { file, size, offset: 0 })
     }
 
-    fn check_unchanged(&self, now: &Metadata) -> io::Result<()> {
-        if now.len() != self.size {
-            return Err(io::Error::other(format!(
-                "its size changed from {} to {} bytes while it was read",
-                self.size,
-                now.len()
-            )));
+    /// Reads some bytes from `offset` on, at least one unless that is the end. Fails as soon as the file no longer has
+    /// the manifest's size, so that one that is being written is reported as such and not as damaged gzip.
+    pub fn read_at(&mut self, offset: u64, out: &mut [u8]) -> io::Result<usize> {
+        if offset != self.offset {
+            self.offset = self.file.seek(SeekFrom::Start(offset))?;
         }
-        if now.modified().ok() != self.modified {
-            return Err(io::Error::other("it was written to while it was read"));
-        }
-        Ok(())
-    }
-}
-
-impl Read for LocalFile {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let length = self.file.read(out)?;
-        // After the read, so that what was read is known to be unchanged. One fstat per buffer.
-        self.check_unchanged(&self.file.metadata()?)?;
-        self.consumed += length as u64;
-        if length == 0 && !out.is_empty() && self.consumed != self.size {
-            let (consumed, size) = (self.consumed, self.size);
-            return Err(io::Error::other(format!("its end after {consumed} of {size} bytes")));
+        // After the read, so that these bytes are known to precede a change. One fstat a buffer.
+        let size = self.file.metadata()?.len();
+        if size != self.size {
+            let was = self.size;
+            return Err(io::Error::other(format!(
+                "its size changed from {was} to {size} bytes while it was read"
+            )));
+        }
+        self.offset += length as u64;
+        if length == 0 && !out.is_empty() && self.offset != size {
+            return Err(io::Error::other(format!("its end after {} of {size} bytes", self.offset)));
         }
         Ok(length)
     }
 }
 
-/// What to do where it is the system that has too little of something to open a file.
+impl Read for LocalFile {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        self.read_at(self.offset, out)
+    }
+}
+
+/// Opens a file and returns its size. None: there is something else at this path.
+fn open_regular(path: &Path) -> io::Result<Option<(File, u64)>> {
+    // Checked before opening, too: opening a pipe blocks until there is a writer.
+    if !std::fs::metadata(path)?.is_file() {
+        return Ok(None);
+    }
+    let file = File::open(path)?;
+    let metadata = file.metadata()?;
+    Ok(metadata.is_file().then_some((file, metadata.len())))
+}
+
+fn cannot_open(error: &io::Error, path: &Path, name: &str) -> String {
+    if error.kind() != io::ErrorKind::NotFound {
+        return format!(
+            "expected a readable file, found: {error}; make it readable, or create the dataset without it"
+        );
+    }
+    let at = if path.as_os_str() == name { String::new() } else { format!(" at {}", path.display()) };
+    format!("expected the file of the manifest, found none{at}; restore it, or create the dataset again")
+}
+
+/// What to do if a file cannot be opened because the system has too little of something.
 fn lacking(error: &io::Error) -> Option<&'static str> {
     match error.raw_os_error()? {
         EMFILE => Some("raise the limit of open files (ulimit -n)"),
@@ -118,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_system_lacks_is_told_from_a_bad_shard() {
+    fn lack_of_resources_is_not_a_bad_shard() {
         let lacking = |code| lacking(&io::Error::from_raw_os_error(code));
         assert!(lacking(EMFILE).unwrap().contains("ulimit -n"));
         assert!(lacking(ENFILE).unwrap().contains("the system's limit of open files"));

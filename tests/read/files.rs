@@ -1,6 +1,7 @@
 //! Files that are not, or do not stay, what the manifest says.
 
 use std::fs::{File, OpenOptions};
+use std::io::{Seek, SeekFrom};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
@@ -47,8 +48,9 @@ fn missing_or_of_another_size() {
     assert!(open_error(&no_path).to_string().contains("expected a readable file, found: "));
 }
 
-/// A shard of some megabytes whose file is changed by `change` after the first document.
-fn changed_while_read(compressed: bool, change: impl Fn(&File)) -> (Vec<Seen>, Vec<Seen>) {
+/// A shard of some megabytes whose file `change` changes after the first document: the records read before and after,
+/// and those of the unchanged shard.
+fn changed_while_read(compressed: bool, change: impl Fn(&mut File)) -> (Vec<Seen>, Vec<Seen>) {
     let folder = tempfile::tempdir().unwrap();
     let mut number = 1_u64;
     let mut lines = Vec::new();
@@ -58,36 +60,56 @@ fn changed_while_read(compressed: bool, change: impl Fn(&File)) -> (Vec<Seen>, V
     }
     let bytes = if compressed { gzip(&lines) } else { lines };
     let shard = shard_file(&folder, "shard", &bytes);
-    let file = OpenOptions::new().write(true).open(&*shard.path).unwrap();
-    // A time that cannot be that of the change.
-    file.set_modified(SystemTime::now() - Duration::from_secs(1000)).unwrap();
+    let mut file = OpenOptions::new().write(true).open(&*shard.path).unwrap();
     let whole = read_on(&mut RecordReader::open(&shard, &options(1000), &Arc::default()).unwrap());
     let mut reader = RecordReader::open(&shard, &options(1000), &Arc::default()).unwrap();
-    reader.next_text(&mut String::new()).unwrap();
-    change(&file);
-    (read_on(&mut reader), whole)
+    let mut text = String::new();
+    let (position, _) = reader.next_text(&mut text).unwrap().unwrap();
+    change(&mut file);
+    let mut seen = vec![Seen::Document(position, text)];
+    seen.extend(read_on(&mut reader));
+    (seen, whole)
 }
 
-fn assert_change_is_seen(reason: &str, change: impl Fn(&File)) {
-    for compressed in [false, true] {
-        let (seen, whole) = changed_while_read(compressed, &change);
+#[test]
+fn changed_size_is_an_error() {
+    let resize = |change: i64| {
+        move |file: &mut File| {
+            let length = file.metadata().unwrap().len();
+            file.set_len(length.checked_add_signed(change).unwrap()).unwrap();
+        }
+    };
+    for (compressed, change) in [(false, 10), (false, -10), (true, 10), (true, -10)] {
+        let (seen, whole) = changed_while_read(compressed, resize(change));
         let (last, documents) = seen.split_last().unwrap();
         let error = last.error().unwrap();
-        assert!(error.error.reason.contains(reason), "{error}");
+        assert!(error.error.reason.contains("its size changed from "), "{error}");
         assert_eq!(error.rest, AfterError::Lost);
-        assert!(documents.len() < whole.len() - 1, "{reason}, compressed: {compressed}");
-        assert_eq!(documents, &whole[1..=documents.len()], "what was given before is right");
+        assert!(documents.len() < whole.len(), "{change}, compressed: {compressed}");
+        assert_eq!(documents, &whole[..documents.len()], "the documents before the error are right");
     }
 }
 
 #[test]
-fn changes_while_it_is_read() {
-    let length = |file: &File| file.metadata().unwrap().len();
-    let resized = "its size changed from ";
-    assert_change_is_seen(resized, |file| file.set_len(length(file) + 10).unwrap());
-    assert_change_is_seen(resized, |file| file.set_len(length(file) - 10).unwrap());
-    let written = "it was written to while it was read";
-    assert_change_is_seen(written, |file| file.set_modified(SystemTime::now()).unwrap());
+fn changed_modification_time_is_no_error() {
+    for compressed in [false, true] {
+        for time in [SystemTime::UNIX_EPOCH, SystemTime::now() + Duration::from_secs(1000)] {
+            let (seen, whole) = changed_while_read(compressed, |file| file.set_modified(time).unwrap());
+            assert!(seen == whole, "compressed: {compressed}");
+        }
+    }
+}
+
+#[test]
+fn gzip_trailer_reveals_bytes_rewritten_in_place() {
+    let rewrite = |file: &mut File| {
+        file.seek(SeekFrom::Start(500_000)).unwrap();
+        file.write_all(b"other bytes").unwrap();
+    };
+    let (seen, _) = changed_while_read(true, rewrite);
+    let error = seen.last().unwrap().error().unwrap();
+    assert_eq!(error.rest, AfterError::Lost);
+    assert!(error.error.reason.contains("gzip"), "{error}");
 }
 
 /// All of the file is in the first buffer that is read of it.

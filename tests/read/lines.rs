@@ -117,6 +117,20 @@ fn the_longest_line() {
 }
 
 #[test]
+fn json_array_on_one_line_is_reported_as_such() {
+    let shard = format!("[{}{{\"text\": \"last\"}}]", "{\"text\": \"a\"}, ".repeat(100));
+    let seen = read("s.jsonl", shard.as_bytes());
+    assert_eq!(
+        seen[0].error().unwrap().error.reason,
+        format!(
+            "expected a line of at most 1000 bytes, found one of {}; if the file is one JSON array, convert it to one \
+             object per line with jq -c '.[]'",
+            shard.len()
+        )
+    );
+}
+
+#[test]
 fn no_limit_at_all() {
     let shard = format!("{{\"text\":\"{}\"}}", "x".repeat(3_000_000));
     let source = Box::new(io::Cursor::new(shard.into_bytes()));

@@ -14,7 +14,7 @@ pub(super) enum Line {
     /// A line without its newline: [`bytes`](Lines::bytes) has it until the next call.
     Complete(Range<usize>),
     /// A line longer than accepted, which has been skipped.
-    TooLong { bytes: u64 },
+    TooLong { bytes: u64, first: u8 },
     /// No more lines.
     End,
 }
@@ -118,7 +118,7 @@ impl Lines {
 
     fn bounded(&self, from: usize, to: usize) -> Line {
         if to - from > self.limit {
-            Line::TooLong { bytes: (to - from) as u64 }
+            Line::TooLong { bytes: (to - from) as u64, first: self.buffer[from] }
         } else {
             Line::Complete(from..to)
         }
@@ -134,6 +134,7 @@ impl Lines {
 
     /// Skips a line that is too long without holding it in memory.
     fn pass_over(&mut self) -> Result<Line, String> {
+        let first = self.buffer[self.start];
         let mut bytes = 0;
         let newline = loop {
             let held = &self.buffer[self.start..self.end];
@@ -148,7 +149,7 @@ impl Lines {
         };
         self.position.byte += bytes;
         self.take_line(self.start + usize::from(newline.is_some()));
-        Ok(Line::TooLong { bytes })
+        Ok(Line::TooLong { bytes, first })
     }
 
     /// Inflates more bytes after those held; returns 0 at the end of the shard.

@@ -33,7 +33,7 @@ impl JsonlReader {
                         return Ok(Some(RawRecord { format: Format::Jsonl, position, bytes }));
                     }
                 }
-                Ok(Line::TooLong { bytes }) => return Err(self.too_long(position, bytes)),
+                Ok(Line::TooLong { bytes, first }) => return Err(self.too_long(position, bytes, first)),
                 Ok(Line::End) => return Ok(None),
                 Err(reason) => return Err(self.lost(reason)),
             }
@@ -50,11 +50,13 @@ impl JsonlReader {
         self.lines.skip_to(target).map_err(|reason| self.lost(reason))
     }
 
-    fn too_long(&self, position: Position, bytes: u64) -> Unreadable {
-        let reason = format!(
-            "expected a line of at most {} bytes, found one of {bytes}; raise max_document_bytes= to read it",
-            self.max_line_bytes
-        );
+    fn too_long(&self, position: Position, bytes: u64, first: u8) -> Unreadable {
+        let advice = match first {
+            b'[' => "if the file is one JSON array, convert it to one object per line with jq -c '.[]'",
+            _ => "raise max_document_bytes= to read it",
+        };
+        let limit = self.max_line_bytes;
+        let reason = format!("expected a line of at most {limit} bytes, found one of {bytes}; {advice}");
         Unreadable { position, rest: AfterError::Readable, reason }
     }
 

@@ -35,6 +35,7 @@ LINES = {
         (b'{"text": "a", "x": "\xed\xa0\x80"}', re.compile("UTF-8")),
         (b'{"text": "a", "x": "\xc0\xaf"}', re.compile("UTF-8")),
     ],
+    "only the start of an object": [(b"{", re.compile("found the end of the line .* jq -c [.]$"))],
     "not an object": [(line, re.compile(r"expected a JSON object \('{'\)")) for line in (b"[]", b'"a"', b"1", b"true")],
     "not JSON": [
         (line, re.compile("expected .* found"))
@@ -175,8 +176,8 @@ FILES = {
 }
 # What happens while a shard is read is in test_faults.py.
 WHILE_READING = (
-    "missing, or of another size", "changes size or time of modification", "the disk fails",
-    "cannot be opened because too many files are open",
+    "missing, or of another size", "changes its size while it is read",
+    "gets another modification time", "the disk fails", "cannot be opened because too many files are open",
 )  # fmt: skip
 
 

@@ -48,9 +48,10 @@ impl Fault {
             ),
             Kind::Expected(what) => {
                 format!(
-                    "expected {what}, found {} at byte {at} of the line{}",
+                    "expected {what}, found {} at byte {at} of the line{}{}",
                     found(rest),
-                    excerpt(line, self.at)
+                    excerpt(line, self.at),
+                    advice(&line[..self.at], rest)
                 )
             }
             Kind::NoSuchKey => format!(
@@ -89,6 +90,17 @@ fn found(rest: &[u8]) -> String {
         ' '..='~' => format!("'{char}'"),
         '\0'..='\u{7f}' => format!("byte 0x{:02x}", u32::from(char)),
         _ => format!("'{}' (U+{:04X})", char.escape_debug(), u32::from(char)),
+    }
+}
+
+/// What to do if the line, which is wrong after `before`, shows that the file is JSON but not JSON lines.
+fn advice(before: &[u8], rest: &[u8]) -> &'static str {
+    match (before.trim_ascii(), rest.trim_ascii()) {
+        (b"", [b'[', ..]) | ([.., b'}'], b",") => {
+            "; if the file is one JSON array, convert it to one object per line with jq -c '.[]'"
+        }
+        (b"{", b"") => "; if objects span lines, convert the file to one object per line with jq -c .",
+        _ => "",
     }
 }
 

@@ -66,13 +66,23 @@ fn digits_without_bound() {
 }
 
 const FAULTS: &[(&[u8], &str)] = &[
-    (b"[]", "expected a JSON object ('{'), found '[' at byte 0 of the line: []"),
+    (
+        b"[]",
+        "expected a JSON object ('{'), found '[' at byte 0 of the line: []; if the file is one JSON array, convert it to one object per line with jq -c '.[]'",
+    ),
+    (
+        b" {\"text\": \"a\"} , ",
+        "expected the end of the line after the object, found ',' at byte 15 of the line: …text\": \"a\"} , ; if the file is one JSON array, convert it to one object per line with jq -c '.[]'",
+    ),
     (b"null", "expected a JSON object ('{'), found 'n' at byte 0 of the line: null"),
     (
         b"\xef\xbb\xbf{}",
         "expected a JSON object ('{'), found a byte order mark (U+FEFF), which may stand only at the start of a shard, at byte 0 of the line: \\xef\\xbb\\xbf{}",
     ),
-    (b"{", "expected a key ('\"'), found the end of the line at byte 1 of the line: {"),
+    (
+        b"{",
+        "expected a key ('\"'), found the end of the line at byte 1 of the line: {; if objects span lines, convert the file to one object per line with jq -c .",
+    ),
     (b"{'text': 1}", "expected a key ('\"'), found \"'\" at byte 1 of the line: {'text': 1}"),
     (b"{\"a\": 1,}", "expected a key ('\"'), found '}' at byte 8 of the line: {\"a\": 1,}"),
     (b"{\"a\" 1}", "expected ':' after a key, found '1' at byte 5 of the line: {\"a\" 1}"),
