@@ -128,6 +128,10 @@ docs: $(VENV)/.ready-docs ## Build the documentation into target/site; a warning
 	$(BIN)/zensical build --strict
 	@echo "Open target/site/index.html"
 
+.PHONY: options
+options: $(VENV)/.built ## Write the tables of docs/options.md from the table of arguments
+	PYTHONPATH=tests/support $(BIN)/python -m options_page
+
 .PHONY: bench-encoder
 bench-encoder: $(VENV)/.ready-demo ## The encoder side by side with its peers: first and second pass, one thread
 	$(call say,Megabytes of text a second side by side)

@@ -6,7 +6,7 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
-from gristmill._spec.settings import Settings
+from gristmill._spec.spec import Spec
 
 __all__ = [
     "CURSOR_LARGEST",
@@ -77,7 +77,7 @@ class Encoder:
 @final
 class Pipeline:
     is_handing_out: bool
-    def __new__(cls, encoder: Encoder, settings: Settings) -> Pipeline: ...
+    def __new__(cls, encoder: Encoder, spec: Spec) -> Pipeline: ...
     def next(self) -> dict[str, npt.NDArray[np.int32]] | None: ...
     def padding(self) -> dict[str, npt.NDArray[np.int32]] | None: ...
     def more(self) -> bool: ...

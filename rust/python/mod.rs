@@ -15,6 +15,7 @@ mod inflate;
 mod inspect;
 mod pipeline;
 mod signals;
+mod spec;
 mod state;
 
 use pyo3::prelude::*;

@@ -1,7 +1,6 @@
 //! `_core.Pipeline`: what a `PackedDataset` iterator is made of.
 
 use std::num::NonZero;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,19 +9,16 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 
 use super::array_owner::ArrayOwner;
-use super::choices::{self, LAYOUTS, ON_ERRORS, PACKINGS, TRUNCATIONS};
 use super::encoder::Encoder;
 use super::error::guarded;
 use super::signals;
+use super::spec::Spec;
 use crate::batch::buffers::ENTRY_ITEMS;
 use crate::error::{Error, caught};
-use crate::format::{Projection, ReadOptions};
-use crate::lane::assignment::{self, Plan};
+use crate::lane::assignment;
 use crate::pipeline::fair_mutex::FairMutex;
 use crate::pipeline::{self, Batch, Delivered, Delivery, Stats};
-use crate::spec::{HostSpec, QuarantineFileSpec, Shuffle, StreamSpec};
 use crate::state;
-use crate::store::Shard;
 
 /// Delivers the batches of some lanes.
 #[pyclass(frozen, module = "gristmill._core")]
@@ -35,40 +31,6 @@ pub struct Pipeline {
 
 const NOBODY: u64 = 0;
 const ANYBODY: u64 = u64::MAX;
-
-/// The attributes of a dataset's `Settings`, which Python has checked.
-#[derive(FromPyObject)]
-struct Settings {
-    folder: PathBuf,
-    paths: Vec<String>,
-    sizes: Vec<u64>,
-    text_field: String,
-    sequence_length: usize,
-    batch_size: Option<usize>,
-    rows_per_lane: usize,
-    lanes: usize,
-    own_lanes: Vec<usize>,
-    packing: String,
-    fit_window: usize,
-    truncation: String,
-    max_segments: Option<usize>,
-    layout: String,
-    boundary_targets: bool,
-    eos: Option<u32>,
-    bos: Option<u32>,
-    seed: Option<u64>,
-    shuffle_window: usize,
-    epochs: Option<u64>,
-    on_error: String,
-    max_error_rate: f64,
-    quarantine_file: Option<String>,
-    stream_name: String,
-    max_document_bytes: u64,
-    threads: Option<usize>,
-    prefetch: usize,
-    verify: f64,
-    provenance_entries: usize,
-}
 
 /// Shard indices per lane for an epoch, in reading order.
 #[pyfunction]
@@ -92,12 +54,12 @@ pub fn usable_cores() -> usize {
 #[pymethods]
 impl Pipeline {
     #[new]
-    fn new(py: Python<'_>, encoder: &Encoder, settings: Settings) -> PyResult<Self> {
+    fn new(py: Python<'_>, encoder: &Encoder, spec: Spec) -> PyResult<Self> {
         let encoder = encoder.inner().clone();
         let (layout, inner) = guarded(py, || {
-            let host = host_config(&settings);
-            let spec = stream_config(settings)?;
-            Ok((spec.layout, pipeline::Pipeline::new(Arc::new(spec), host, encoder)))
+            let host = spec.host();
+            let stream = spec.stream()?;
+            Ok((stream.layout, pipeline::Pipeline::new(Arc::new(stream), host, encoder)))
         })?;
         let names = layout.names().iter().map(|name| PyString::intern(py, name).unbind()).collect();
         Ok(Self { inner: FairMutex::new(inner), names, handing_out: AtomicU64::new(NOBODY) })
@@ -295,45 +257,4 @@ fn this_thread() -> u64 {
         static NUMBER: u64 = 1 + LAST.fetch_add(1, Ordering::Relaxed);
     }
     NUMBER.with(|number| *number)
-}
-
-fn host_config(settings: &Settings) -> HostSpec {
-    let stream = settings.stream_name.clone();
-    HostSpec {
-        lanes: settings.own_lanes.clone(),
-        threads: settings.threads.unwrap_or_else(usable_cores),
-        prefetch: settings.prefetch,
-        verify: settings.verify,
-        single_rows: settings.batch_size.is_none(),
-        quarantine_file: settings.quarantine_file.clone().map(|path| QuarantineFileSpec { path, stream }),
-        provenance: settings.provenance_entries,
-    }
-}
-
-fn stream_config(settings: Settings) -> Result<StreamSpec, Error> {
-    let layout = choices::find("layout", &settings.layout, &LAYOUTS)?;
-    let truncation = choices::find("truncation", &settings.truncation, &TRUNCATIONS)?;
-    let make_packing = choices::find("packing", &settings.packing, &PACKINGS)?;
-    let make_on_error = choices::find("on_error", &settings.on_error, &ON_ERRORS)?;
-    let paths = settings.paths.into_iter();
-    Ok(StreamSpec {
-        shards: paths.zip(&settings.sizes).map(|(path, &size)| Shard { path: path.into(), size }).collect(),
-        plan: Plan::new(settings.sizes, settings.lanes, settings.seed),
-        read: Arc::new(ReadOptions {
-            folder: settings.folder,
-            projection: Projection::text(settings.text_field),
-            max_document_bytes: settings.max_document_bytes,
-        }),
-        on_error: make_on_error(settings.max_error_rate),
-        shuffle: settings.seed.map(|seed| Shuffle { seed, window: settings.shuffle_window }),
-        epochs: settings.epochs,
-        bos: settings.bos,
-        eos: settings.eos,
-        sequence_length: settings.sequence_length,
-        packing: make_packing(settings.fit_window, truncation),
-        max_segments: settings.max_segments,
-        layout,
-        boundary_targets: settings.boundary_targets,
-        rows_per_lane: settings.rows_per_lane,
-    })
 }

@@ -101,6 +101,8 @@ def bench(
         from gristmill._bench import report
         from gristmill._bench import rounds as running
 
+    if options.is_given("text_field") and not shards:
+        raise click.UsageError("--text-field has no effect without --shards")
     if shards and any(map(options.is_given, ("folder", "megabytes"))):
         raise click.UsageError("--folder and --megabytes are of the demo's text, and have no effect with --shards")
     needed = dict.fromkeys(package for name in only or ("datasets",) for package in CONTENDERS[name].needs)

@@ -1,22 +1,30 @@
 """`gristmill inspect`."""
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import click
 
 from gristmill._cli.options import (
-    TABLE,
     PathType,
     as_json_option,
+    dataset_option,
+    in_options,
+    in_settings,
     is_given,
+    rewording,
     shard_path,
     special_tokens_option,
     tokenizer_path,
 )
-from gristmill._tokenizer.encoder import SpecialTokensInText
+from gristmill._spec.arguments import ARGUMENTS
+from gristmill._tokenizer.encoder import Encoder, SpecialTokensInText
 from gristmill._util.output import importing, print_json
+from gristmill.errors import ArgumentError, StateError
 
-_LINE_TYPE, _LONGEST_LINE, _LINE_HELP = TABLE["max_document_bytes"]
+# Arguments of a dataset that other options stand for.
+_SET_ALREADY = frozenset({"shards", "tokenizer", "prefetch", "provenance"})
 
 
 @click.command()
@@ -28,13 +36,7 @@ _LINE_TYPE, _LONGEST_LINE, _LINE_HELP = TABLE["max_document_bytes"]
     show_default=True,
     help="Records of a shard to look at.",
 )
-@click.option(
-    "--max-document-bytes",
-    type=_LINE_TYPE,
-    default=_LONGEST_LINE,
-    show_default=True,
-    help=_LINE_HELP,
-)
+@dataset_option("max_document_bytes")
 @click.option("--text", help="With a tokenizer: text to encode.")
 @click.option("--row", type=click.IntRange(0), help="A row of a global batch, from 0: show where its text comes from.")
 @click.option(
@@ -84,7 +86,8 @@ def inspect(
         with importing():
             from gristmill._inspect import contents
 
-        found = contents.inspect(path, records=records, max_document_bytes=max_document_bytes, text=text)
+        with rewording(lambda message: in_options(message, ["max_document_bytes"])):
+            found = contents.inspect(path, records=records, max_document_bytes=max_document_bytes, text=text)
         describe = contents.describe
         if text is not None and found["kind"] != "tokenizer":
             raise click.UsageError(f"--text needs a tokenizer, and {path} is not one")
@@ -100,17 +103,65 @@ def inspect(
         with importing():
             from gristmill._inspect import locate
 
-        found = locate.locate(
-            path,
-            row=row,
-            step=step,
-            shards=shards,
-            tokenizer=tokenizer,
-            special_tokens_in_text=special_tokens_in_text,
-            settings=settings,
-        )
+        found = _locate(path, row, step, shards, tokenizer, special_tokens_in_text, settings)
         describe = locate.describe
     if as_json:
         print_json(found)
     else:
         click.echo(describe(found))
+
+
+def _locate(
+    path: Path,
+    row: int,
+    step: int | None,
+    shards: tuple[str, ...],
+    tokenizer: Path,
+    special_tokens_in_text: SpecialTokensInText,
+    settings: tuple[str, ...],
+) -> dict[str, Any]:
+    """Where a row's text comes from; `path` is a state, or the shards of a run.
+
+    Raises:
+      GristmillError: the arguments do not fit each other, or there is no such row.
+    """
+    from gristmill._inspect import contents
+    from gristmill._inspect.locate import locate_from_start, locate_from_state
+
+    arguments = _parse_settings(settings)
+    state = contents.saved_state(path)
+    encoder = Encoder.from_file(tokenizer, special_tokens_in_text=special_tokens_in_text)
+    if state is None:
+        if shards:
+            raise StateError(
+                f"{path} is not a saved state: expected one, since --shards names the shards of a state, found "
+                f"{'another file' if path.is_file() else 'no such file'}; to start without a state, name the shards "
+                "as PATH, and no --shards"
+            )
+        with rewording(lambda message: in_settings(message, ARGUMENTS.keys() - _SET_ALREADY)):
+            return locate_from_start(str(path), arguments, encoder, row=row, step=step)
+    if arguments:
+        raise ArgumentError(f"{path} is a saved state, which already records the arguments: drop --set")
+    if not shards:
+        raise ArgumentError(f"{path} is a saved state: name its shards with --shards")
+    return locate_from_state(path, state, shards, encoder, row=row, step=step)
+
+
+def _parse_settings(settings: Iterable[str]) -> dict[str, Any]:
+    """The arguments of `PackedDataset` that `--set` gives."""
+    arguments: dict[str, Any] = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals:
+            raise ArgumentError(f"--set {setting}: expected name=value, such as sequence_length=2048")
+        if name not in ARGUMENTS:
+            raise ArgumentError(f"--set {setting}: expected an argument of PackedDataset, which has none of this name")
+        if name in _SET_ALREADY:
+            raise ArgumentError(f"--set {setting}: expected an argument that this command does not set itself")
+        if name in arguments:
+            raise ArgumentError(f"--set {setting}: expected each argument once")
+        try:
+            arguments[name] = ARGUMENTS[name].kind.parse(value)
+        except ValueError:
+            arguments[name] = value  # the dataset says what it expects
+    return arguments

@@ -1,19 +1,21 @@
-"""The arguments of `PackedDataset` as options of the command line: one table for all commands.
+"""The arguments of `PackedDataset` as options of the command line, and what else several commands take.
 
-The table repeats no more than names, defaults and a line of help, and loads no Grain, so that `--help` is quick; a test
-holds it against the signature of `PackedDataset`.
+It loads no Grain, so that `--help` is quick.
 """
 
+import contextlib
 import functools
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import click
 
-from gristmill import _core
+from gristmill._spec import kinds
+from gristmill._spec.arguments import ARGUMENTS, REQUIRED
+from gristmill._spec.kinds import Kind
 from gristmill._tokenizer import diagnosis, hub
 from gristmill._tokenizer.load import tokenizer_file
 from gristmill._util.local_files import working_folder
@@ -51,49 +53,29 @@ class PathType(click.Path):
         return super().convert(value, param, ctx)
 
 
-_COUNT = click.IntRange(1)
-_SHARE = click.FloatRange(0, 1)
-
-# Name: type, default, help. The order is that of `PackedDataset`.
-TABLE: Mapping[str, tuple[Any, Any, str]] = {
-    "text_field": (str, "text", "Key of the record that holds the text."),
-    "sequence_length": (_COUNT, 1024, "Tokens in a row."),
-    "batch_size": (_COUNT, None, "Rows in a batch."),
-    "lanes": (_COUNT, None, "Ordered streams that the shards are dealt to.  [default: from the batch and the shards]"),
-    "packing": (click.Choice(_core.PACKINGS), "concat", "How documents become rows: joined, whole, or one a row."),
-    "fit_window": (_COUNT, 1024, "With --packing best_fit: documents that are placed together."),
-    "truncation": (click.Choice(_core.TRUNCATIONS), "right", "With --packing pad: where a longer document is cut."),
-    "max_segments": (_COUNT, None, "Segments in a row at most.  [default: any number]"),
-    "layout": (click.Choice(list(_core.LAYOUTS)), "maxtext", "Names and meaning of a row's fields."),
-    "boundary_targets": (bool, False, "Let a document's last token predict the next one's first."),
-    "eos": (SpecialToken(), "auto", "Token appended to each document; auto: the one named beside the tokenizer."),
-    "bos": (SpecialToken(), "none", "Token put before each document; auto: as named beside the tokenizer."),
-    "seed": (click.IntRange(0), None, "Seed for shuffling; without it, no shuffling."),
-    "shuffle_window": (_COUNT, 1024, "With --seed: documents that are shuffled together."),
-    "epochs": (_COUNT, 1, "How often the shards are read."),
-    "shard_index": (click.IntRange(0), 0, "Which of the hosts this is, from 0."),
-    "shard_count": (_COUNT, 1, "Number of hosts; it must divide the lanes."),
-    "on_error": (click.Choice(_core.ON_ERRORS), "raise", "At a bad record: stop, or leave it out and list it."),
-    "max_error_rate": (_SHARE, 0.01, "Share of a lane's records, and of its shards, that may be left out."),
-    "quarantine_file": (
-        PathType(dir_okay=False), None, "List of what is left out.  [default: quarantine.jsonl in the folder]"
-    ),
-    "max_document_bytes": (_COUNT, 2**27, "Longest accepted line of a shard, inflated."),
-    "threads": (_COUNT, None, "Worker threads.  [default: one for each core]"),
-    "prefetch": (_COUNT, 4, "Batches prepared ahead."),
-    "verify": (_SHARE, 0.0, "Share of the documents whose ids are compared with the reference's while running."),
-}  # fmt: skip
+def _click_type(kind: Kind) -> Any:
+    """The type of the option for an argument; None if no command takes it."""
+    match kind:
+        case kinds.Integer():
+            return click.IntRange(kind.least)
+        case kinds.Fraction():
+            return click.FloatRange(0, 1)
+        case kinds.Boolean():
+            return bool
+        case kinds.Choice():
+            return click.Choice(kind.words)
+        case kinds.Text():
+            return str
+        case kinds.FilePath():
+            return PathType(dir_okay=False)
+        case kinds.SpecialToken():
+            return SpecialToken()
+    return None
 
 
-# The options without which another one has no effect, and the values that they must have; none: any.
-EFFECTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "text_field": {"shards": ()},
-    "fit_window": {"packing": ("best_fit",)},
-    "truncation": {"packing": ("pad",)},
-    "max_segments": {"packing": ("concat", "best_fit")},
-    "boundary_targets": {"packing": ("concat", "best_fit"), "layout": ("maxtext",)},
-    "shuffle_window": {"seed": ()},
-    "max_error_rate": {"on_error": ("quarantine",)},
+# The arguments that are options, and their types.
+TYPES: Mapping[str, Any] = {
+    name: kind for name, argument in ARGUMENTS.items() if (kind := _click_type(argument.kind)) is not None
 }
 
 
@@ -132,36 +114,51 @@ special_tokens_option = click.option(
 as_json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 
 
-def dataset_options(*names: str, **defaults: Any) -> Callable[[Command], Command]:
+def dataset_options(*names: str, none: Mapping[str, str] = {}, **defaults: Any) -> Callable[[Command], Command]:
     """Adds options to a command, whose errors then speak of them instead of the arguments of `PackedDataset`.
 
     Args:
-      names: which of the table's; none: all.
-      defaults: where a command's default is another one than that of `PackedDataset`.
+      names: the arguments; none: all that are options.
+      none: where a command has another meaning of an absent option than `PackedDataset`.
+      defaults: where a command has another default than `PackedDataset`.
     """
-    added = names or tuple(TABLE)
+    added = names or tuple(TYPES)
 
     def decorate(wrapped: Command) -> Command:
         @functools.wraps(wrapped)
         def command(*args: Any, **kwargs: Any) -> Any:
             _check_effects(added, kwargs)
-            try:
+            with rewording(lambda message: in_options(message, added)):
                 return wrapped(*args, **kwargs)
-            except GristmillError as error:
-                raise reworded(error, in_options(str(error), added)) from error
 
         for name in reversed(added):
-            kind, default, text = TABLE[name]
-            default = defaults.get(name, default)
-            flag = _flag(name)
-            if kind is bool:
-                option = click.option(flag, name, is_flag=True, default=default, help=text)
-            else:
-                option = click.option(flag, name, type=kind, default=default, show_default=True, help=text)
-            command = option(command)
+            command = dataset_option(name, defaults.get(name, REQUIRED), none.get(name))(command)
         return cast(Command, command)
 
     return decorate
+
+
+def dataset_option(name: str, default: Any = REQUIRED, none: str | None = None) -> Callable[[Command], Command]:
+    """The option for an argument of `PackedDataset`.
+
+    Args:
+      name: the argument.
+      default: its default, if that is another one than in `PackedDataset`.
+      none: what happens without the option, if it has no default; None: as the table of arguments says.
+    """
+    argument, kind = ARGUMENTS[name], TYPES[name]
+    default = argument.default if default is REQUIRED else default
+    text = argument.help
+    if argument.needs:
+        text = f"With {_conditions(argument.needs)}: {text[0].lower()}{text[1:]}"
+    if isinstance(kind, SpecialToken):
+        default = "none" if default is False else "auto"
+        text = text.removesuffix(".") + "; auto: the one named beside the tokenizer."
+    elif default is None and (none or argument.none):
+        text += f"  [default: {none or argument.none}]"
+    if kind is bool:
+        return click.option(_flag(name), name, is_flag=True, default=default, help=text)
+    return click.option(_flag(name), name, type=kind, default=default, show_default=True, help=text)
 
 
 def is_given(name: str) -> bool:
@@ -176,10 +173,15 @@ def _check_effects(names: Iterable[str], values: Mapping[str, Any]) -> None:
       UsageError: one has none.
     """
     for name in filter(is_given, names):
-        for other, allowed in EFFECTS.get(name, {}).items():
-            if values[other] in (None, ()) or (allowed and values[other] not in allowed):
-                needed = " ".join([_flag(other), *filter(None, [" or ".join(allowed)])])
-                raise click.UsageError(f"{_flag(name)} has no effect without {needed}")
+        if unmet := ARGUMENTS[name].unmet(values):
+            raise click.UsageError(f"{_flag(name)} has no effect without {_conditions(unmet)}")
+
+
+def _conditions(needs: Mapping[str, tuple[str, ...]]) -> str:
+    """Options and the values that another option needs them to have."""
+    return " and ".join(
+        " ".join([_flag(name), *filter(None, [" or ".join(allowed)])]) for name, allowed in needs.items()
+    )
 
 
 def in_options(message: str, names: Iterable[str]) -> str:
@@ -188,7 +190,7 @@ def in_options(message: str, names: Iterable[str]) -> str:
 
     def option(found: re.Match[str]) -> str:
         name, word, more = found.groups()
-        if word and isinstance(TABLE[name][0], SpecialToken):
+        if word and isinstance(TYPES[name], SpecialToken):
             word = "none" if word == "False" else "auto"
         return " ".join(filter(None, (_flag(name), word))) + (" " if more else "")
 
@@ -215,6 +217,11 @@ def is_wrong_usage(error: Exception) -> bool:
     return isinstance(error, (ArgumentError, ArgumentTypeError))
 
 
-def reworded(error: GristmillError, message: str) -> GristmillError:
-    """An error that says the same in other words."""
-    return ArgumentError(message) if is_wrong_usage(error) else GristmillError(message)
+@contextlib.contextmanager
+def rewording(words: Callable[[str], str]) -> Iterator[None]:
+    """Has errors speak of options where they name arguments: `words` gives a message in these terms."""
+    try:
+        yield
+    except GristmillError as error:
+        kind = ArgumentError if is_wrong_usage(error) else GristmillError
+        raise kind(words(str(error))) from error

@@ -44,7 +44,7 @@ DIFFERENT = 3
 )
 @click.option("--field", "fields", multiple=True, help="Write this field; give it several times.  [default: all]")
 @options.special_tokens_option
-@options.dataset_options(batch_size=64)
+@options.dataset_options(batch_size=64, none={"quarantine_file": "quarantine.jsonl in the folder"})
 @as_json_option
 def pack(
     shards: tuple[str, ...],
@@ -77,7 +77,7 @@ def pack(
         raise click.UsageError("--format megatron has neither targets nor segments nor other fields")
     # Loaded here: Grain takes half a second, which --help need not wait for.
     with importing():
-        from gristmill._dataset.packed import PackedDataset
+        from gristmill._dataset.packed import PackedDataset, spec_of
         from gristmill._files import overview
         from gristmill._files.folder import QUARANTINE, check_list
         from gristmill._files.pack import make_folder
@@ -90,10 +90,9 @@ def pack(
         arguments["quarantine_file"] = None
     encoder = Encoder.from_file(tokenizer, special_tokens_in_text=special_tokens_in_text)
     dataset = PackedDataset(list(shards), tokenizer=encoder, **arguments)
-    if unknown := [name for name in fields if name not in dataset._settings.shapes]:
-        raise click.BadParameter(
-            f"{unknown[0]!r}: expected one of {', '.join(dataset._settings.shapes)}", param_hint="--field"
-        )
+    shapes = spec_of(dataset).shapes
+    if unknown := [name for name in fields if name not in shapes]:
+        raise click.BadParameter(f"{unknown[0]!r}: expected one of {', '.join(shapes)}", param_hint="--field")
     if arguments["on_error"] == "quarantine":
         listed = _absolute(Path(quarantine_file or output / QUARANTINE))
         check_list(listed, output)

@@ -29,9 +29,9 @@ class SourceDataset(Source):
     def _element_spec(self) -> Any:
         # What grain.experimental.get_element_spec() asks for, also behind transformations. There is no other way to
         # tell it.
-        return self._spec()
+        return self._describe_element()
 
-    def _spec(self) -> Any:
+    def _describe_element(self) -> Any:
         """The shapes and types of an element."""
         raise NotImplementedError
 

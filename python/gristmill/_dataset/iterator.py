@@ -19,7 +19,7 @@ from gristmill._util import checks
 from gristmill.errors import ArgumentError, ArgumentTypeError, GristmillError, StateError
 
 if TYPE_CHECKING:
-    from gristmill._spec.settings import Settings
+    from gristmill._spec.spec import Spec
 
 Element: TypeAlias = "dict[str, npt.NDArray[np.int32]]"
 
@@ -58,13 +58,14 @@ class PackedDatasetIterator(ClosableIterator, grain_compat.Source, grain.Dataset
     Its threads start with the first `next` or `start_prefetch`, and end with `close` or the end of a `with`.
     """
 
-    def __init__(self, settings: "Settings", reports: bool = True) -> None:
+    def __init__(self, spec: "Spec", reports: bool = True) -> None:
         super().__init__()
-        self._settings = settings
-        self._pipeline = _core.Pipeline(settings.encoder._core, settings)
+        self._spec = spec
+        self._fingerprint = spec.fingerprint
+        self._pipeline = _core.Pipeline(spec.tokenizing.tokenizer._core, spec)
         self._shares_cores = False
         self._started: float | None = None
-        self._reporter = Reporter(settings.on_stats) if reports else None
+        self._reporter = Reporter(spec.running.on_stats) if reports else None
 
     @grain_compat.unwrapped
     def __next__(self) -> Element:
@@ -138,8 +139,8 @@ class PackedDatasetIterator(ClosableIterator, grain_compat.Source, grain.Dataset
         step, row, lanes = self._pipeline.state()
         return {
             "version": _core.STATE_VERSION,
-            "fingerprint": self._settings.fingerprint,
-            "ids": self._settings.encoder.ids_fingerprint,
+            "fingerprint": self._fingerprint,
+            "ids": self._spec.tokenizing.tokenizer.ids_fingerprint,
             "step": step,
             "row": row,
             "lanes": lanes,
@@ -161,21 +162,22 @@ class PackedDatasetIterator(ClosableIterator, grain_compat.Source, grain.Dataset
         """
         self._assert_not_closed()
         checked = states.check(state)
-        saved, current = checked["fingerprint"], self._settings.fingerprint
-        if different := fingerprints.incompatibilities(saved, current, states.has_left_out(checked)):
+        if different := fingerprints.incompatibilities(
+            checked["fingerprint"], self._fingerprint, states.has_left_out(checked)
+        ):
             raise StateError(
                 f"the state was saved by another dataset: {different}. Use the same shards, tokenizer and arguments as "
                 "the run that saved it; to add shards, finish the epoch on the old ones and start anew on the new"
             )
-        states.check_ids(checked["ids"], self._settings.encoder.ids_fingerprint)
-        own = self._settings.own_lanes
+        states.check_ids(checked["ids"], self._spec.tokenizing.tokenizer.ids_fingerprint)
+        own = self._spec.running.own_lanes
         missing = [lane for lane in own if str(lane) not in checked["lanes"]]
         if missing:
             raise StateError(
                 f"the state holds the lanes {', '.join(checked['lanes']) or '(none)'}, and this iterator also needs "
                 f"{', '.join(map(str, missing))}: join the states of all hosts with gristmill.merge_states"
             )
-        rows, length = self._settings.batch_size or self._settings.lanes, self._settings.sequence_length
+        rows, length = self._spec.rows_per_step, self._spec.rows.sequence_length
         if checked["step"] > (most := _core.CURSOR_LARGEST // (rows * length)):
             raise StateError(
                 f"the state's step is {checked['step']}: expected at most {most}, for in steps of {rows} rows of "
@@ -209,7 +211,7 @@ class PackedDatasetIterator(ClosableIterator, grain_compat.Source, grain.Dataset
           A list with a dict for each lane: `exhausted`, whether it has given all its epochs, and `state`.
         """
         state = self.get_state()
-        epochs = self._settings.epochs
+        epochs = self._spec.order.epochs
         return [
             {"exhausted": states.numbers(cursor)["epoch"] == epochs, "state": states.of_lane(state, lane)}
             for lane, cursor in state["lanes"].items()
@@ -226,8 +228,8 @@ class PackedDatasetIterator(ClosableIterator, grain_compat.Source, grain.Dataset
           ArgumentTypeError: `shard_states` is no list.
         """
         entries = checks.items("shard_states", shard_states, "a list of what get_shard_states gives")
-        if entries or self._settings.own_lanes:
-            self.set_state(states.merge_lanes(entries, self._settings.own_lanes))
+        if entries or self._spec.running.own_lanes:
+            self.set_state(states.merge_lanes(entries, self._spec.running.own_lanes))
 
     def stats(self) -> dict[str, Any]:
         """Figures of the lanes of this iterator, up to the last element given.
@@ -273,5 +275,5 @@ class PackedDatasetIterator(ClosableIterator, grain_compat.Source, grain.Dataset
         # Under mp_prefetch the context is filled in after the iterator is made.
         if not self._shares_cores:
             self._shares_cores = True
-            if self._settings.threads is None:
+            if self._spec.running.threads is None:
                 self._pipeline.set_threads(max(1, _core.usable_cores() // grain_compat.process_count(self)))

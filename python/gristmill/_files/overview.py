@@ -55,7 +55,7 @@ def inspect(path: Path) -> dict[str, Any]:
         **packed.totals(parts),
         "quarantine_file": index["source"]["arguments"].get("quarantine_file"),
         "parts": parts,
-        "stream": fingerprints.parse(index["fingerprint"]),
+        "stream": fingerprints.describe(index["fingerprint"]),
         "first": first,
     }
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from gristmill import _core
 from gristmill._dataset.iterator import PackedDatasetIterator
-from gristmill._dataset.packed import PackedDataset
+from gristmill._dataset.packed import PackedDataset, spec_of
 from gristmill._files import megatron
 from gristmill._files.folder import Folder, check_free
 from gristmill._files.formats import FORMATS
@@ -96,20 +96,20 @@ def make_folder(path: Path) -> None:
 
 def make_unit(dataset: PackedDataset, index: Index) -> Unit:
     """What turns the dataset's batches into the items of its files."""
-    settings = dataset._settings
-    return FORMATS[index["format"]].unit(settings.layout, index["fields"], len(settings.own_lanes))
+    spec = spec_of(dataset)
+    return FORMATS[index["format"]].unit(spec.rows.layout, index["fields"], len(spec.running.own_lanes))
 
 
 def make_index(dataset: PackedDataset, file_format: str, fields: Sequence[str]) -> Items:
     """What the index of a packed dataset says of its items, with these fields or all."""
-    settings = dataset._settings
+    spec = spec_of(dataset)
     of_documents = file_format == "megatron"
-    known = _core.LAYOUTS[settings.layout]
+    known = _core.LAYOUTS[spec.rows.layout]
     return {
         "dtype": megatron.dtype_for(dataset.encoder) if of_documents else "<i4",
         "fields": ["inputs"] if of_documents else [name for name in dict.fromkeys(fields or known) if name in known],
-        "sequence_length": settings.sequence_length,
-        "own_lanes": list(settings.own_lanes),
+        "sequence_length": spec.rows.sequence_length,
+        "own_lanes": list(spec.running.own_lanes),
     }
 
 
@@ -144,7 +144,7 @@ def _write_parts(dataset: PackedDataset, folder: Folder, parts: list[Part]) -> C
     number = len(parts)
     unit = make_unit(dataset, folder.index)
     part: _Part | None = None
-    with PackedDatasetIterator(dataset._settings) as iterator, _Shown(dataset) as shown:
+    with PackedDatasetIterator(spec_of(dataset)) as iterator, _Shown(dataset) as shown:
         if number:
             resume_after(folder, parts, iterator, unit)
         before = iterator.stats()
@@ -217,10 +217,10 @@ class _Shown(Progress):
     def __init__(self, dataset: PackedDataset) -> None:
         sizes = dict(dataset.manifest)
         plan = dataset.plan()
-        settings = dataset._settings
+        spec = spec_of(dataset)
         # With a seed the lanes of later epochs hold other shards, of about the same size.
-        self._sizes = {str(lane): [sizes[path] for path in plan[lane]] for lane in settings.own_lanes}
-        super().__init__("packing", sum(map(sum, self._sizes.values())) * (settings.epochs or 1), "B")
+        self._sizes = {str(lane): [sizes[path] for path in plan[lane]] for lane in spec.running.own_lanes}
+        super().__init__("packing", sum(map(sum, self._sizes.values())) * (spec.order.epochs or 1), "B")
         self._due = 0.0
         self.begin(0)
 

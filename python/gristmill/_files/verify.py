@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from gristmill._dataset.iterator import Element, PackedDatasetIterator
-from gristmill._dataset.packed import PackedDataset
+from gristmill._dataset.packed import PackedDataset, spec_of
 from gristmill._files.folder import INDEX, Folder, damaged_index
 from gristmill._files.pack import counts_of, make_index, make_unit, resume_after
 from gristmill._files.row_items import IDS, Unit
 from gristmill._files.schema import COUNTED, OF_ITEMS, Counts, Part, describe_changes
 from gristmill._shards.manifest import sizes_by_path
 from gristmill._spec import fingerprints
-from gristmill._spec.settings import PROVENANCE
+from gristmill._spec.spec import PROVENANCE
 from gristmill._state import states
 from gristmill._tokenizer.encoder import Encoder
 from gristmill._util.atomic_files import DamagedError
@@ -243,7 +243,7 @@ def _difference(dataset: PackedDataset, fields: list[str], got: Any, wanted: Any
     field = fields[at[0] if got.ndim > 1 else 0]
     values = {"packed": int(got[tuple(at)]), "expected": int(wanted[tuple(at)])}
     told: dict[str, Any] = {"field": field, "place": int(at[-1]), **values}
-    if field in IDS[dataset._settings.layout]:
+    if field in IDS[spec_of(dataset).rows.layout]:
         # Labels may be negative, where there is no token.
         tokens = {name: dataset.encoder.id_to_token(value) for name, value in values.items() if value >= 0}
         told["texts"] = {name: tokens.get(name) for name in values}

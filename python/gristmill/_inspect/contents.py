@@ -9,11 +9,11 @@ from glob import has_magic
 from pathlib import Path
 from typing import Any
 
-from gristmill._cli.options import TABLE, in_options
 from gristmill._core import Records
 from gristmill._files import overview
 from gristmill._shards import listing
 from gristmill._spec import fingerprints
+from gristmill._spec.arguments import ARGUMENTS
 from gristmill._state import states
 from gristmill._state.checkpoint_files import read_merged
 from gristmill._tokenizer import diagnosis
@@ -43,7 +43,7 @@ def inspect(
     path: Path,
     *,
     records: int = 1000,
-    max_document_bytes: int = TABLE["max_document_bytes"][1],
+    max_document_bytes: int = ARGUMENTS["max_document_bytes"].default,
     text: str | None = None,
 ) -> dict[str, Any]:
     """What is in a file.
@@ -265,9 +265,9 @@ def _next(reader: Records, seen: int) -> "list[tuple[str, str, int]] | None":
     try:
         return reader.next()
     except ShardError as error:
-        reason = in_options(error.reason, ["max_document_bytes"])
-        if not seen:
-            reason += "; it was taken for a shard, since it is no tokenizer, saved state or packed file"
+        if seen:
+            raise
+        reason = error.reason + "; it was taken for a shard, since it is no tokenizer, saved state or packed file"
         raise ShardError(error.shard, error.record, error.byte, reason) from None
 
 
@@ -319,7 +319,7 @@ def _summary(path: Path, state: states.State) -> dict[str, Any]:
         "version": state["version"],
         "step": state["step"],
         "row": state["row"],
-        "stream": fingerprints.parse(state["fingerprint"]),
+        "stream": fingerprints.describe(state["fingerprint"]),
         "lanes": cursors,
         "counts_records_by_window": states.has_windows(state),
         "totals": {name: sum(cursor[name] for cursor in cursors.values()) for name in totals},

@@ -4,90 +4,73 @@ A row is found by playing its lane alone from a saved state, or from the start, 
 all arguments of its dataset but the shards and the tokenizer, of which it holds the fingerprints.
 """
 
-import ast
-import inspect
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gristmill._cli import options
-from gristmill._cli.options import reworded
 from gristmill._dataset.iterator import Element, PackedDatasetIterator
-from gristmill._dataset.packed import PackedDataset
-from gristmill._inspect import contents
+from gristmill._dataset.packed import PackedDataset, spec_of, with_spec
 from gristmill._spec import fingerprints
-from gristmill._spec.settings import PROVENANCE
+from gristmill._spec.arguments import ARGUMENTS
+from gristmill._spec.spec import PROVENANCE, Spec
 from gristmill._state import states
-from gristmill._tokenizer.encoder import Encoder, SpecialTokensInText
+from gristmill._tokenizer.encoder import Encoder
+from gristmill._util.named_values import decode
 from gristmill._util.progress import Progress
 from gristmill._util.text import counted, format_columns, format_fields, format_numbers
-from gristmill.errors import ArgumentError, GristmillError, StateError
+from gristmill.errors import ArgumentError, StateError
 
-# Of a fingerprint: what is no argument, and the arguments that are strings.
-_NO_ARGUMENTS = frozenset({"manifest", "tokenizer"})
-_STRINGS = frozenset({"text_field", "packing", "truncation", "layout", "on_error"})
-# Arguments for which "None" says something else than leaving them out; it may be the name of a field.
-_NONE_MEANS = frozenset({"epochs", "text_field"})
-_ARGUMENTS = frozenset(inspect.signature(PackedDataset).parameters)
-# Arguments that others than --set are for.
-_SET_ALREADY = frozenset({"shards", "tokenizer", "prefetch", "provenance"})
 _EXCERPT = 60
 
 
-def locate(
-    path: Path,
-    *,
-    row: int,
-    step: int | None,
-    shards: Sequence[str],
-    tokenizer: Path,
-    special_tokens_in_text: SpecialTokensInText,
-    settings: Iterable[str],
+def locate_from_start(
+    shards: str, arguments: Mapping[str, Any], encoder: Encoder, *, row: int, step: int | None
 ) -> dict[str, Any]:
-    """Where a row's text comes from.
+    """Where the text of a row of a run comes from.
 
     Args:
-      path: a state saved as JSON (gzipped or not), a checkpoint's folder with those of all processes, or shards
-        (path or glob).
+      shards: path or glob.
+      arguments: further ones of `PackedDataset`.
+      encoder: the tokenizer.
       row: of the global batch, from 0.
-      step: of the batch, from 0. None: the one after the state, or the first.
-      shards: those of the state; none if `path` names shards.
-      tokenizer: the tokenizer.json.
-      special_tokens_in_text: as for `Encoder`.
-      settings: further arguments of `PackedDataset`, each as `name=value`.
+      step: of the batch, from 0. None: the first.
 
     Raises:
       GristmillError: they do not fit each other, or there is no such row; it says how many there are.
     """
-    state = contents.saved_state(path)
-    is_run = state is None
-    arguments = _from_settings(settings)
-    encoder = Encoder.from_file(tokenizer, special_tokens_in_text=special_tokens_in_text)
-    if state is None and shards:
+    dataset = _make_dataset([shards], encoder, arguments)
+    return _locate(dataset, iter(dataset).get_state(), row, step)
+
+
+def locate_from_state(
+    path: Path, state: states.State, shards: Sequence[str], encoder: Encoder, *, row: int, step: int | None
+) -> dict[str, Any]:
+    """Where the text of a row comes from, of a run that saved its state.
+
+    Args:
+      path: where the state was read, for messages.
+      state: the state.
+      shards: those of the run, paths or globs.
+      encoder: the tokenizer of the run.
+      row: of the global batch, from 0.
+      step: of the batch, from 0. None: the one after the state.
+
+    Raises:
+      GristmillError: they do not fit each other, or there is no such row; it says how many there are.
+    """
+    saved = decode(state["fingerprint"]).get("tokenizer")
+    if saved != encoder.fingerprint:
         raise StateError(
-            f"{path} is no saved state: expected one, since --shards names the shards of a state, found "
-            f"{'another file' if path.is_file() else 'no such file'}; to start without a state, name the shards "
-            "as PATH, and no --shards"
+            f"{path} was saved with another tokenizer, or with another special_tokens_in_text=, which counts into its "
+            f"fingerprint: expected {saved}, found {encoder.fingerprint}; name the tokenizer of the run, and give "
+            "--special-tokens-in-text as its Encoder had it"
         )
-    if state is None:
-        with _naming_set():
-            dataset = _dataset([str(path)], encoder, arguments)
-        state = iter(dataset).get_state()
-    elif arguments:
-        raise ArgumentError(f"{path} is a saved state, which already records the arguments: drop --set")
-    elif not shards:
-        raise ArgumentError(f"{path} is a saved state: name its shards with --shards")
-    else:
-        _check_tokenizer(path, state, tokenizer, encoder)
-        try:
-            dataset = _dataset(list(shards), encoder, _from_fingerprint(state["fingerprint"]))
-        except ArgumentError as error:
-            raise StateError(f"{path} was saved with other shards or by another release: {error}") from error
-    with _naming_set() if is_run else nullcontext():
-        step, lane, element = _play(dataset, state, step, row)
-    return {"kind": "row", "step": step, "row": row, "lane": lane, **_found(dataset, element)}
+    try:
+        dataset = _make_dataset(list(shards), encoder, fingerprints.arguments_of(state["fingerprint"]))
+    except ArgumentError as error:
+        raise StateError(f"{path} was saved with other shards or by another release: {error}") from error
+    return _locate(dataset, state, row, step)
 
 
 def describe(found: dict[str, Any]) -> str:
@@ -115,73 +98,26 @@ def describe(found: dict[str, Any]) -> str:
     return f"{summary}\n\n{format_columns(rows, right=(0, 2, 3))}"
 
 
-def _check_tokenizer(path: Path, state: states.State, tokenizer: Path, encoder: Encoder) -> None:
-    saved = fingerprints.parse(state["fingerprint"]).get("tokenizer")
-    if saved != encoder.fingerprint:
-        raise StateError(
-            f"{path} was saved with another tokenizer than {tokenizer}, or with another special_tokens_in_text=, which "
-            f"counts into its fingerprint: expected {saved}, found {encoder.fingerprint}; name the tokenizer of the "
-            "run, and give --special-tokens-in-text as its Encoder had it"
-        )
-
-
-def _from_settings(settings: Iterable[str]) -> dict[str, Any]:
-    arguments: dict[str, Any] = {}
-    for setting in settings:
-        name, equals, value = setting.partition("=")
-        if not equals:
-            raise ArgumentError(f"--set {setting}: expected name=value, such as sequence_length=2048")
-        if name not in _ARGUMENTS:
-            raise ArgumentError(f"--set {setting}: expected an argument of PackedDataset, which has none of this name")
-        if name in _SET_ALREADY:
-            raise ArgumentError(f"--set {setting}: expected an argument that this command does not set itself")
-        if name in arguments:
-            raise ArgumentError(f"--set {setting}: expected each argument once")
-        arguments[name] = value if name in _STRINGS else _literal(value)
-    return arguments
-
-
-@contextmanager
-def _naming_set() -> Iterator[None]:
-    """Has errors say `--set` where they name an argument that it gives."""
-    try:
-        yield
-    except GristmillError as error:
-        raise reworded(error, options.in_settings(str(error), _ARGUMENTS - _SET_ALREADY)) from error
-
-
-def _from_fingerprint(fingerprint: str) -> dict[str, Any]:
-    """The arguments that a state was made with. One that its packing does not use is None there, or left out."""
-    arguments = {
-        name: value if name in _STRINGS else _literal(value)
-        for name, value in fingerprints.parse(fingerprint).items()
-        if name not in _NO_ARGUMENTS and (value != "None" or name in _NONE_MEANS)
-    }
-    return arguments | {name: False for name in ("eos", "bos") if arguments.get(name) is None}
-
-
-def _literal(value: str) -> Any:
-    """`value` as Python has it, or as a string: the end-of-text token may be an id or a spelling."""
-    try:
-        return ast.literal_eval(value)
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        return value
-
-
-def _dataset(shards: list[str], encoder: Encoder, arguments: Mapping[str, Any]) -> PackedDataset:
-    if unknown := [name for name in arguments if name not in _ARGUMENTS]:
+def _make_dataset(shards: list[str], encoder: Encoder, arguments: Mapping[str, Any]) -> PackedDataset:
+    if unknown := [name for name in arguments if name not in ARGUMENTS]:
         raise ArgumentError(
             f"expected arguments of PackedDataset, got {unknown[0]!r}, which this release does not know"
         )
     dataset = PackedDataset(shards, tokenizer=encoder, prefetch=1, **arguments)
+    spec = spec_of(dataset)
     # All segments are listed, however many.
-    return dataset._with(provenance_entries=dataset._settings.sequence_length)
+    return with_spec(dataset, spec.with_running(provenance=spec.rows.sequence_length))
+
+
+def _locate(dataset: PackedDataset, state: states.State, row: int, step: int | None) -> dict[str, Any]:
+    step, lane, element = _play(dataset, state, step, row)
+    return {"kind": "row", "step": step, "row": row, "lane": lane, **_describe_row(dataset, element)}
 
 
 def _play(dataset: PackedDataset, state: states.State, step: int | None, row: int) -> "tuple[int, int, Element | None]":
     """The row's step, by default the first after the state, its lane, and its arrays; None if the lane has ended."""
-    batch_size = dataset._settings.batch_size
-    rows = batch_size or dataset.lanes
+    spec = spec_of(dataset)
+    rows = spec.rows_per_step
     if not 0 <= row < rows:
         raise ArgumentError(f"--row {row}: a global batch has the rows 0 to {rows - 1}")
     rows_per_lane = rows // dataset.lanes
@@ -195,36 +131,35 @@ def _play(dataset: PackedDataset, state: states.State, step: int | None, row: in
     step = start["step"] if step is None else step
     if step < start["step"]:
         raise ArgumentError(f"--step {step}: the state is already at step {start['step']}; use a state saved earlier")
-    with PackedDatasetIterator(dataset._with(own_lanes=[lane])._settings) as iterator:
+    with PackedDatasetIterator(spec.with_running(own_lanes=[lane])) as iterator:
         iterator.set_state(start)
         element = _element(iterator, step - start["step"], f"lane {lane}")
     if element is None:
-        _check_step(dataset, state, step)
-    elif batch_size is not None:
+        _check_step(spec, state, step)
+    elif spec.rows.batch_size is not None:
         element = {name: array[own_row] for name, array in element.items()}
     return step, lane, element
 
 
-def _check_step(dataset: PackedDataset, state: states.State, step: int) -> None:
+def _check_step(spec: Spec, state: states.State, step: int) -> None:
     """Checks that a lane of the state has a row in a step: only there do rows of those that have ended exist.
 
     Raises:
       ArgumentError: none has.
     """
     lanes = sorted(map(int, state["lanes"]))
-    batch_size = dataset._settings.batch_size
-    elements_per_step = len(lanes) if batch_size is None else 1
-    with PackedDatasetIterator(dataset._with(own_lanes=lanes)._settings) as iterator:
+    elements_per_step = len(lanes) if spec.rows.batch_size is None else 1
+    with PackedDatasetIterator(spec.with_running(own_lanes=lanes)) as iterator:
         iterator.set_state(state)
         ahead = max(0, (step - state["step"]) * elements_per_step - state["row"])
         if _element(iterator, ahead, "all lanes") is not None:
             return
         steps = iterator.get_state()["step"]
-    is_whole = len(lanes) == dataset.lanes
+    is_whole = len(lanes) == spec.order.lanes
     whose = "the stream has" if is_whole else f"the lanes that the state holds, {format_numbers(lanes)}, have"
     raise ArgumentError(
         f"there is no step {step}: {whose} {counted(steps, 'step')}, counted from 0, of "
-        f"{counted(batch_size or dataset.lanes, 'row')}"
+        f"{counted(spec.rows_per_step, 'row')}"
         + ("" if is_whole else "; those of other hosts may have more: use the folder with the states of all")
     )
 
@@ -239,9 +174,9 @@ def _element(iterator: PackedDatasetIterator, ahead: int, what: str) -> "Element
         return next(iterator, None)
 
 
-def _found(dataset: PackedDataset, element: "Element | None") -> dict[str, Any]:
+def _describe_row(dataset: PackedDataset, element: "Element | None") -> dict[str, Any]:
     if element is None:
-        return {"tokens": 0, "padding": dataset._settings.sequence_length, "segments": []}
+        return {"tokens": 0, "padding": spec_of(dataset).rows.sequence_length, "segments": []}
     tokens = next(iter(element.values()))
     segments, place = [], 0
     for shard, record, offset, length in element[PROVENANCE].tolist():

@@ -22,11 +22,11 @@ import jax
 
 from gristmill import _core
 from gristmill._dataset.iterator import ClosableIterator, Element, PackedDatasetIterator
-from gristmill._dataset.packed import PackedDataset
+from gristmill._dataset.packed import PackedDataset, spec_of
 from gristmill._dataset.report import Reporter
 from gristmill._jax import agreement
-from gristmill._spec import fingerprints
-from gristmill._spec.settings import PROVENANCE
+from gristmill._spec.spec import PROVENANCE
+from gristmill._util.named_values import encode
 from gristmill.errors import ArgumentError, ArgumentTypeError, GristmillError, StateError
 
 if TYPE_CHECKING:
@@ -94,26 +94,26 @@ class GlobalBatches(ClosableIterator, grain.DatasetIterator[GlobalBatch]):
         super().__init__()
         # Before the lanes, of which other shards may have other numbers: all processes must come here.
         # Provenance is not part of the stream, but of what the processes compute on. Another release may give another.
-        settings = dataset._settings
-        also = fingerprints.make({"provenance": settings.provenance_entries, "gristmill": _core.__version__})
-        agreement.check_same_stream(f"{settings.fingerprint} {also}", sharding)
-        self._shape = (settings.batch_size, settings.sequence_length)
+        spec = spec_of(dataset)
+        also = encode({"provenance": spec.running.provenance, "gristmill": _core.__version__})
+        agreement.check_same_stream(f"{spec.fingerprint} {also}", sharding)
+        self._shape = (spec.rows.batch_size, spec.rows.sequence_length)
         self._sharding = sharding
-        self._provenance_sharding = row_sharding(sharding) if settings.provenance_entries else None
+        self._provenance_sharding = row_sharding(sharding) if spec.running.provenance else None
         # Not by iter(), of which Grain may give an iterator of its own around this one. What there is to report is
         # reported here, with the batch that is handed out, which is later than its rows are taken.
-        self._iterator = PackedDatasetIterator(dataset.for_sharding(sharding)._settings, reports=False)
+        self._iterator = PackedDatasetIterator(spec_of(dataset.for_sharding(sharding)), reports=False)
         self._agreement = agreement.agreement_of(
             sharding,
-            settings.lanes_of_processes(sharding),
-            ends=settings.epochs is not None,
-            leaves_out=settings.on_error == "quarantine",
+            spec.lanes_of_processes(sharding),
+            ends=spec.order.epochs is not None,
+            leaves_out=spec.source.faults.on_error == "quarantine",
         )
         self._ahead: _Batch | None = None
         self._told = self._tell(_NOTHING_LISTED)
         self._going_to: _Told | None = None
         self._vote_seconds = 0.0
-        self._reporter = Reporter(settings.on_stats)
+        self._reporter = Reporter(spec.running.on_stats)
 
     def __next__(self) -> GlobalBatch:
         """The next batch; the transfer of the one after it has begun if its rows are there.

@@ -1,69 +1,156 @@
 """Fingerprints: what defines a stream, as a readable string of names and values.
 
-    manifest=8a1f... tokenizer=04d2... text_field=text sequence_length=1024 ...
+    manifest=8a1f... tokenizer=04d2... sequence_length=2048 lanes=8 ...
 
-Values are percent-encoded, so that a space parts two of them and nothing else.
+The names are those of the table of arguments, in its order. An argument is left out if it has its default, or no effect
+beside the others: so a fingerprint stays the same when a release adds an argument, and a state saved before fits.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
-from urllib.parse import quote, unquote
 
-# They say when a run stops, not what it gives until then.
-_POLICY = frozenset({"on_error", "max_error_rate"})
+from gristmill._spec.arguments import ARGUMENTS, REQUIRED, Argument
+from gristmill._spec.kinds import SpecialToken
+from gristmill._util.named_values import decode, encode
+
 _WORDS = "{name} was {before} and is {after}"
 
 
-def make(parts: Mapping[str, Any]) -> str:
-    """The fingerprint of these values."""
-    return " ".join(f"{name}={quote(str(value), safe='')}" for name, value in parts.items())
+def make(values: Mapping[str, Any]) -> str:
+    """The fingerprint of a stream, from the checked values of all arguments."""
+    return encode(
+        {
+            argument.key: getattr(values[name], "fingerprint", values[name])
+            for name, argument in _defining()
+            if argument.is_effective(values) and (argument.absent is REQUIRED or values[name] != argument.absent)
+        }
+    )
 
 
-def parse(fingerprint: str) -> dict[str, str]:
-    """The values of a fingerprint as strings; anything that does not look like one is left out."""
-    return {name: unquote(value) for name, _, value in _pairs(fingerprint)}
+def values_of(fingerprint: str) -> dict[str, Any]:
+    """The values that a fingerprint stands for, by argument; those of the shards and the tokenizer are hashes.
+
+    A fingerprint comes from a file and may be damaged. A required value that it lacks is None, and one that cannot be
+    read stays a string.
+    """
+    found = decode(fingerprint)
+    return {
+        name: _read(argument, found[argument.key])
+        if argument.key in found
+        else (None if argument.absent is REQUIRED else argument.absent)
+        for name, argument in _defining()
+    }
+
+
+def describe(fingerprint: str) -> dict[str, str]:
+    """All that a fingerprint says, as text: also of the arguments that have their defaults, and have an effect."""
+    values = values_of(fingerprint)
+    given = decode(fingerprint)
+    known = {
+        argument.key: given.get(argument.key, str(values[name]))
+        for name, argument in _defining()
+        if argument.is_effective(values)
+    }
+    return known | given
+
+
+def arguments_of(fingerprint: str) -> dict[str, Any]:
+    """The arguments of `PackedDataset` for the stream of a fingerprint, beside its shards and its tokenizer.
+
+    Names that this release does not know come with their values as strings.
+    """
+    given = decode(fingerprint)
+    known = {
+        name: False if name in ("eos", "bos") and value is None else value
+        for name, value in values_of(fingerprint).items()
+        if ARGUMENTS[name].default is not REQUIRED
+    }
+    return known | {name: value for name, value in given.items() if name not in _keys()}
 
 
 def without_policy(fingerprint: str) -> str:
-    """What it says of the stream, and not of what stops it."""
-    return " ".join(f"{name}={value}" for name, _, value in _pairs(fingerprint) if name not in _POLICY)
+    """What a fingerprint says of the stream, and not of what stops it."""
+    free = {argument.key for _, argument in _defining() if argument.may_change == "yes"}
+    return encode({name: value for name, value in decode(fingerprint).items() if name not in free})
 
 
-def incompatibilities(saved: str, current: str, has_left_out: bool, **said: str) -> str:
-    """Why a stream cannot go on as another one: what makes the two differ up to where the first was saved.
+def incompatibilities(saved: str, current: str, has_quarantined: bool, **instead: str) -> str:
+    """Why a stream cannot continue as another one: how the two differ up to where the first was saved.
 
-    Errors may be handled in another way from there on. Longer lines may be accepted if no record was left out
-    before. Empty if it can go on. First is what is `said` of some names in place of their values.
+    Errors may be handled in another way from there on. Longer lines may be accepted if no record was quarantined
+    before.
+
+    Args:
+      saved: the fingerprint of the first stream.
+      current: the fingerprint of the other one.
+      has_quarantined: whether the first has quarantined records.
+      instead: sentences that replace the values of some names.
+
+    Returns:
+      The differences in words; empty if the stream can continue.
     """
-    before, after = parse(saved), parse(current)
-    changed = _changed(before, after) - _POLICY
-    if "max_document_bytes" in changed and not has_left_out:
-        old, new = before.get("max_document_bytes", ""), after.get("max_document_bytes", "")
-        if old.isdecimal() and new.isdecimal() and int(old) < int(new):
-            changed.remove("max_document_bytes")
-    return _told(before, after, changed, _WORDS, said)
+    before, after = values_of(saved), values_of(current)
+
+    def matters(argument: Argument) -> bool:
+        if argument.may_change != "if larger" or has_quarantined:
+            return argument.may_change != "yes"
+        old, new = before[argument.name], after[argument.name]
+        return not (isinstance(old, int) and isinstance(new, int) and old < new)
+
+    keys = {argument.key for _, argument in _defining() if not matters(argument)}
+    return _describe(saved, current, _changed(saved, current) - keys, _WORDS, instead)
 
 
-def differences(one: str, other: str, words: str = _WORDS, **said: str) -> str:
-    """What two fingerprints do not share, each of it in these words; first what is said of some names in its place."""
-    before, after = parse(one), parse(other)
-    return _told(before, after, _changed(before, after), words, said) or f"{one!r} and {other!r}"
+def differences(one: str, other: str, words: str = _WORDS, **instead: str) -> str:
+    """How two streams differ, each difference in these words, or in those that replace some names' values."""
+    return _describe(one, other, _changed(one, other), words, instead)
 
 
-def _changed(before: Mapping[str, str], after: Mapping[str, str]) -> set[str]:
-    return {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+def _changed(one: str, other: str) -> set[str]:
+    """The names whose values differ; of arguments, those that have an effect in both streams."""
+    before, after = values_of(one), values_of(other)
+    changed = {
+        argument.key
+        for name, argument in _defining()
+        if before[name] != after[name] and argument.is_effective(before) and argument.is_effective(after)
+    }
+    first, second = decode(one), decode(other)
+    unknown = (first.keys() | second.keys()) - _keys()
+    return changed | {name for name in unknown if first.get(name) != second.get(name)}
 
 
-def _told(
-    before: Mapping[str, str], after: Mapping[str, str], changed: set[str], words: str, said: Mapping[str, str]
-) -> str:
-    told = [what for name, what in said.items() if name in changed]
-    told += [
-        words.format(name=name, before=before.get(name, "not there"), after=after.get(name, "not there"))
-        for name in sorted(changed - said.keys())
+def _describe(one: str, other: str, changed: set[str], words: str, instead: Mapping[str, str]) -> str:
+    first, second = decode(one), decode(other)
+    found = [sentence for name, sentence in instead.items() if name in changed]
+    found += [
+        words.format(name=name, before=_shown(name, first), after=_shown(name, second))
+        for name in sorted(changed - instead.keys())
     ]
-    return ", ".join(told)
+    return ", ".join(found)
 
 
-def _pairs(fingerprint: str) -> list[tuple[str, str, str]]:
-    return [part.partition("=") for part in fingerprint.split(" ") if "=" in part]
+def _shown(key: str, found: Mapping[str, str]) -> str:
+    """A value for a message."""
+    if key in found:
+        return found[key]
+    argument = next((argument for _, argument in _defining() if argument.key == key), None)
+    if argument is None or argument.absent is REQUIRED:
+        return "missing"
+    if isinstance(argument.kind, SpecialToken):
+        return "none"
+    return f"the default ({argument.absent})"
+
+
+def _read(argument: Argument, text: str) -> Any:
+    try:
+        return argument.kind.parse(text)
+    except ValueError:
+        return text
+
+
+def _keys() -> set[str]:
+    return {argument.key for _, argument in _defining()}
+
+
+def _defining() -> Iterator[tuple[str, Argument]]:
+    return ((name, argument) for name, argument in ARGUMENTS.items() if argument.defines_stream)

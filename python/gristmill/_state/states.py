@@ -17,6 +17,7 @@ from typing import Any
 from gristmill._core import CURSOR_LARGEST, STATE_VERSION, read_cursor
 from gristmill._spec import fingerprints
 from gristmill._util import checks
+from gristmill._util.named_values import decode
 from gristmill._util.text import shortened
 from gristmill.errors import StateError
 
@@ -59,11 +60,8 @@ def merged(checked: Sequence[State], caller: str) -> State:
     first = max(checked, key=lambda state: state["step"])
     lanes: dict[str, str] = {}
     for state in checked:
-        if state["fingerprint"] != first["fingerprint"]:
-            raise StateError(
-                f"{caller}: the states come from different streams: "
-                + fingerprints.differences(state["fingerprint"], first["fingerprint"])
-            )
+        if different := fingerprints.differences(state["fingerprint"], first["fingerprint"]):
+            raise StateError(f"{caller}: the states come from different streams: {different}")
         if state["ids"] != first["ids"]:
             raise StateError(
                 f"{caller}: the states were saved by releases of gristmill with other ids: "
@@ -157,7 +155,7 @@ def check_ids(saved: str, current: str, what: str = "the state was saved") -> No
     """
     if saved == current:
         return
-    before, after = fingerprints.parse(saved), fingerprints.parse(current)
+    before, after = decode(saved), decode(current)
     if before.get("probe") == after.get("probe") != "none":
         return
     if before.get("probe") == after.get("probe"):
@@ -185,8 +183,8 @@ def has_left_out(state: State) -> bool:
 
 def has_windows(state: State) -> bool:
     """Whether its stream has windows of documents, so that records are counted a window at a time."""
-    stream = fingerprints.parse(state["fingerprint"])
-    return stream.get("packing") == "best_fit" or stream.get("seed") != "None"
+    values = fingerprints.values_of(state["fingerprint"])
+    return values["packing"] == "best_fit" or values["seed"] is not None
 
 
 def _of_shard(entry: Any) -> Any:
@@ -230,5 +228,5 @@ def _check_number(name: str, value: Any) -> None:
 
 
 def _has_ended(state: State) -> bool:
-    epochs = fingerprints.parse(state["fingerprint"]).get("epochs")
-    return all(str(numbers(cursor)["epoch"]) == epochs for cursor in state["lanes"].values())
+    epochs = fingerprints.values_of(state["fingerprint"])["epochs"]
+    return all(numbers(cursor)["epoch"] == epochs for cursor in state["lanes"].values())

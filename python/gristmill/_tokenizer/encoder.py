@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from gristmill import _core
-from gristmill._spec import fingerprints
 from gristmill._tokenizer import diagnosis, load, special_tokens
 from gristmill._util import checks
 from gristmill._util.local_files import Pathish
+from gristmill._util.named_values import encode as encode_values
 from gristmill._util.text import shortened
 from gristmill.errors import ArgumentError, ArgumentTypeError, TokenizerError
 
@@ -305,7 +305,7 @@ class Encoder:
         # With dropout, or two added tokens that normalize alike.
         is_random = self._core.dropout or self._core.ambiguous_tokens
         hash_of_ids = "none" if is_random else digest.hexdigest()[:16]
-        return fingerprints.make({"tokenizers": _core.TOKENIZERS_VERSION, "probe": hash_of_ids})
+        return encode_values({"tokenizers": _core.TOKENIZERS_VERSION, "probe": hash_of_ids})
 
     def _id_of(self, name: str, token: str) -> int:
         """The id of the token that the argument `name` spells.

@@ -283,7 +283,7 @@ def test_shards_go_with_a_state_alone(folder, tmp_path, capsys):
     shard = shard_of(tmp_path, '{"text": "a"}')
     for path, found in ((shard, "another file"), (tmp_path / "none.json", "no such file")):
         said = fails(capsys, "inspect", path, "--row", 0, *of_state(folder))
-        assert f"is no saved state: expected one, since --shards names the shards of a state, found {found}" in said
+        assert f"is not a saved state: expected one, since --shards names the shards of a state, found {found}" in said
 
 
 def test_inspect_names_what_is_wrong_with_a_state(state, capsys):

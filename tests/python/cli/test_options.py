@@ -5,15 +5,15 @@ import itertools
 import json
 import re
 import shlex
-from typing import Literal, get_args, get_origin, get_type_hints
+from typing import get_type_hints
 
 import click
 import pytest
 
 import gristmill as gm
 from command_line import checked
-from gristmill import _core
 from gristmill._cli import options as cli_options
+from gristmill._spec.arguments import ARGUMENTS
 from gristmill._tokenizer import encoder as encoder_module
 
 
@@ -69,7 +69,7 @@ def test_an_option_without_effect_is_refused(tmp_path, packing, capsys, shards, 
 
 
 def test_what_an_option_needs_is_named(tmp_path, packing, capsys):
-    assert set(EFFECTIVE) | {"text_field"} == set(cli_options.EFFECTS)
+    assert set(EFFECTIVE) == {name for name, argument in ARGUMENTS.items() if argument.needs}
     for options, needed in [
         # Also with the value that is the default.
         (["--truncation", "right"], "--truncation has no effect without --packing pad"),
@@ -127,31 +127,15 @@ def test_records_are_those_of_a_shard(tokenizer_file, capsys):
     ],
 )
 def test_arguments_as_options(message, said):
-    assert cli_options.in_options(message, cli_options.TABLE) == said
+    assert cli_options.in_options(message, cli_options.TYPES) == said
 
 
 def test_the_options_are_the_arguments_of_the_dataset():
-    parameters = inspect.signature(gm.PackedDataset).parameters
-    # Arguments by position, and what has no place in rows of a file.
-    not_there = ("shards", "tokenizer", "provenance", "on_stats")
-    expected = {name: p.default for name, p in parameters.items() if name not in not_there}
-    given = {name: default for name, (_, default, _) in cli_options.TABLE.items()}
-    assert list(given) == list(expected)
-    assert {**given, "eos": None, "bos": False} == expected
-    # The words are the core's, and those that editors and type checkers show.
-    shown = {
-        name: list(get_args(p.annotation)) for name, p in parameters.items() if get_origin(p.annotation) is Literal
-    }
-    assert shown == {
-        name: list(kind.choices) for name, (kind, *_) in cli_options.TABLE.items() if isinstance(kind, click.Choice)
-    }
-    words = {
-        "packing": _core.PACKINGS,
-        "truncation": _core.TRUNCATIONS,
-        "on_error": _core.ON_ERRORS,
-        "layout": list(_core.LAYOUTS),
-    }
-    assert {name: shown[name] for name in words} == words
+    # Others are arguments by position, and what rows of a file have no room for.
+    assert ARGUMENTS.keys() - cli_options.TYPES.keys() == {"shards", "tokenizer", "provenance", "on_stats"}
+    command = cli_options.dataset_options()(lambda **_: None)
+    given = {option.name: option.default for option in click.command()(command).params}
+    assert given == {name: ARGUMENTS[name].default for name in given} | {"eos": "auto", "bos": "none"}
 
 
 def test_arguments_are_checked_before_files_are_looked_at():

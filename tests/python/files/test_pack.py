@@ -278,12 +278,12 @@ def test_what_it_refuses(tmp_path, pack, packing, capsys):
     )
     assert said == others % "sequence_length was 128 and is 64"
     code, said = checked(capsys, *packing(tmp_path / "packed", "--seed", 1))
-    assert said == others % "seed was None and is 1, shuffle_window was None and is 1024"
+    assert said == others % "seed was the default (None) and is 1"
     code, said = checked(capsys, *packing(tmp_path / "packed", "--lanes", 2, "--layout", "hf", "--rows-per-file", 10))
     assert said == others % "lanes was 8 and is 2, layout was maxtext and is hf, rows_per_file was 50 and is 10"
     # What is done about errors may change, and is no difference.
     code, said = checked(capsys, *packing(tmp_path / "packed", "--on-error", "quarantine", "--seed", 1))
-    assert said == others % "seed was None and is 1, shuffle_window was None and is 1024"
+    assert said == others % "seed was the default (None) and is 1"
     code, said = checked(capsys, *packing(tmp_path / "packed", "--on-error", "quarantine", "--format", "array_record"))
     assert said == others % "format was npy and is array_record"
     (tmp_path / "other").mkdir()

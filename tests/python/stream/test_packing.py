@@ -1,9 +1,7 @@
 """Packings, layouts and shuffling: the whole stream against the naive model of `oracle`."""
 
 import gzip
-import inspect
 import json
-import re
 from functools import cache
 from pathlib import Path
 
@@ -14,9 +12,9 @@ from hypothesis import strategies as st
 
 import gristmill as gm
 from gristmill._demo import sample_text
-from gristmill._spec import fingerprints
+from gristmill._spec.arguments import ARGUMENTS
 from gristmill._state import states
-from helpers import ROOT, assert_same_batches
+from helpers import assert_same_batches
 from oracle import Model
 
 TRAINING_TEXT = [
@@ -249,11 +247,6 @@ ALTERNATIVES = {
     "max_error_rate": (0.5, {"on_error": "quarantine"}),
     "max_document_bytes": (100, {}),
 }
-# What does not, and what is told by the hashes of the manifest and of the tokenizer.
-OTHERS = {
-    "shards", "tokenizer", "shard_index", "shard_count", "quarantine_file", "threads", "prefetch", "verify",
-    "provenance", "on_stats",
-}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ALTERNATIVES)
@@ -275,21 +268,11 @@ def test_what_changes_the_stream_changes_the_fingerprint(tmp_path, name):
 
 
 def test_every_argument_is_known_to_change_the_stream_or_not():
-    assert ALTERNATIVES.keys() | OTHERS == inspect.signature(gm.PackedDataset).parameters.keys()
-
-
-def test_the_page_of_options_is_right():
-    page = (ROOT / "docs" / "options.md").read_text()
-    rows = re.findall(r"^\| `(\w+)` \|(?: `(.*?)`)? \| .* \| (\w.*?) \|$", page, re.MULTILINE)
-    parameters = inspect.signature(gm.PackedDataset).parameters.values()
-    assert [(name, default) for name, default, _ in rows] == [
-        (p.name, "" if p.default is p.empty else repr(p.default)) for p in parameters
-    ]
-    counts = {name: counts for name, _, counts in rows}
-    assert {name for name in counts if counts[name].startswith("yes")} == {*ALTERNATIVES, "shards", "tokenizer"}
-    needing = {name for name, (_, needed) in ALTERNATIVES.items() if needed}
-    assert {name for name in counts if counts[name].startswith("yes, with ")} == needing
-    assert {name for name in counts if counts[name].endswith("but may change")} == fingerprints._POLICY
+    defining = {name for name, argument in ARGUMENTS.items() if argument.defines_stream}
+    assert defining == {*ALTERNATIVES, "shards", "tokenizer"}
+    assert {name for name, (_, needed) in ALTERNATIVES.items() if needed} == {
+        name for name in ALTERNATIVES if ARGUMENTS[name].unmet({name: row.default for name, row in ARGUMENTS.items()})
+    }
 
 
 @pytest.mark.parametrize(

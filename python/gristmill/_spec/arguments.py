@@ -1,0 +1,282 @@
+"""The arguments of `PackedDataset`: one table, from which all else that lists them derives.
+
+The table is the fields of the classes below, in their order. A field names an argument and has the type of its checked
+value; `_argument` adds the kind of value that the caller may give, the default, when it has an effect, whether it
+defines the stream, and a line of help. From the table derive
+
+- the checks of what the caller gives (`gristmill._spec.spec`),
+- what a fingerprint holds, and the arguments that a fingerprint stands for (`gristmill._spec.fingerprints`),
+- the options of the command line (`gristmill._cli.options`),
+- the table in docs/options.md (`make options`).
+
+So a new argument is a field here and a parameter of `PackedDataset`; the core reads it from the same class in
+`rust/python/spec.rs`. A new argument needs a default that leaves the stream as it was: then saved states fit as before.
+A default cannot change later without a new version of states, because fingerprints leave out what has its default.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from gristmill import _core
+from gristmill._shards.manifest import Manifest
+from gristmill._spec.kinds import Boolean, Choice, FilePath, Fraction, Integer, Kind, Other, SpecialToken, Text
+from gristmill._tokenizer.encoder import Encoder
+from gristmill._util.checks import wrong_type
+from gristmill._util.local_files import utf8_path
+
+LARGEST_LENGTH = 2**24
+LARGEST_BATCH = 2**20
+LARGEST_LANES = 2**32
+# Bounds what a window of very short documents holds; the core bounds the bytes of longer ones.
+_LARGEST_WINDOW = 2**20
+
+REQUIRED = dataclasses.MISSING
+_ARGUMENT = "argument"
+
+
+@dataclass(frozen=True)
+class Argument:
+    """A row of the table.
+
+    Attributes:
+      kind: which values it takes.
+      default: its default; `REQUIRED` if it has none.
+      help: one line.
+      none: what None means, where it is allowed and that needs words.
+      needs: the arguments without which it has no effect, and the values that they must have; an empty tuple stands for
+        any but None.
+      defines_stream: whether another value gives another stream, so that it is part of the fingerprint.
+      absent: the checked value for which a fingerprint leaves it out; `REQUIRED` if each fingerprint has it.
+      may_change: whether a saved state fits a dataset with another value: never, always, or if the value is larger
+        and no record was quarantined.
+      see: the page, and the heading, of the documentation that has more.
+      name: its name.
+    """
+
+    kind: Kind
+    default: Any
+    help: str
+    none: str = ""
+    needs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    defines_stream: bool = True
+    absent: Any = None
+    may_change: Literal["no", "yes", "if larger"] = "no"
+    see: str = ""
+    name: str = ""
+
+    @property
+    def key(self) -> str:
+        """Its name in a fingerprint."""
+        return "manifest" if self.name == "shards" else self.name
+
+    def unmet(self, values: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+        """Those of `needs` that other arguments of these values do not meet."""
+        return {
+            other: allowed
+            for other, allowed in self.needs.items()
+            if (values[other] not in allowed if allowed else values[other] is None)
+        }
+
+    def is_effective(self, values: Mapping[str, Any]) -> bool:
+        """Whether it changes anything beside other arguments of these values."""
+        return not self.unmet(values)
+
+
+def _argument(kind: Kind, default: Any, help: str, **more: Any) -> Any:  # noqa: A002
+    """A field for an argument. Fingerprints leave out its default, unless `absent` is another value."""
+    return field(metadata={_ARGUMENT: Argument(kind, default, help, **{"absent": default, **more})})
+
+
+def _function(name: str, value: Any) -> "Callable[[dict[str, Any]], None] | None":
+    if value is not None and not callable(value):
+        raise wrong_type(name, value, "a function that takes a dict, or None")
+    found: Callable[[dict[str, Any]], None] | None = value
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Input:
+    """The records of a source, and what one becomes."""
+
+    shards: Manifest = _argument(
+        Other(),
+        REQUIRED,
+        "A glob, a path, a list of either, or a `Manifest`; a file that is named twice is read once.",
+    )
+    text_field: str = _argument(Text(), "text", "Key of the record that holds the text.")
+    max_document_bytes: int = _argument(
+        Integer(1, 2**63 - 1), 2**27, "Longest accepted line of a shard, inflated.", may_change="if larger"
+    )
+
+    @property
+    def folder(self) -> str:
+        """The folder that relative paths of shards start from."""
+        return self.shards.folder
+
+    @property
+    def paths(self) -> list[str]:
+        """The shards' paths as the core takes them."""
+        return [utf8_path(path) for path in self.shards.paths]
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """The shards' sizes in bytes."""
+        return self.shards.sizes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Faults:
+    """What happens at a bad record of a source."""
+
+    on_error: str = _argument(
+        Choice(_core.ON_ERRORS),
+        "raise",
+        "At a bad record: stop, or quarantine it and go on.",
+        may_change="yes",
+        see="quarantine.md",
+    )
+    max_error_rate: float = _argument(
+        Fraction(),
+        0.01,
+        "Share of a lane's records, and of its shards, that may be quarantined.",
+        needs={"on_error": ("quarantine",)},
+        may_change="yes",
+    )
+    quarantine_file: str | None = _argument(
+        FilePath(), None, "File to which each quarantined record is appended.", none="no file", defines_stream=False
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tokenizing:
+    """The tokens of a document."""
+
+    tokenizer: Encoder = _argument(Other(), REQUIRED, "The path of a tokenizer.json or its folder, or an `Encoder`.")
+    eos: int | None = _argument(
+        SpecialToken(),
+        None,
+        "Token appended to each document.",
+        absent=None,
+    )
+    bos: int | None = _argument(
+        SpecialToken(),
+        False,
+        "Token put before each document.",
+        absent=None,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """How documents become rows and batches."""
+
+    sequence_length: int = _argument(Integer(1, LARGEST_LENGTH), 1024, "Tokens in a row.")
+    batch_size: int | None = _argument(
+        Integer(1, LARGEST_BATCH, or_none=True), None, "Rows of the global batch, over all hosts.", none="single rows"
+    )
+    packing: str = _argument(
+        Choice(_core.PACKINGS),
+        "concat",
+        "How documents become rows: joined, whole, or one a row.",
+        see="packing.md",
+    )
+    fit_window: int = _argument(
+        Integer(1, _LARGEST_WINDOW), 1024, "Documents that are placed together.", needs={"packing": ("best_fit",)}
+    )
+    truncation: str = _argument(
+        Choice(_core.TRUNCATIONS),
+        "right",
+        "Where a document longer than a row is cut.",
+        needs={"packing": ("pad",)},
+    )
+    max_segments: int | None = _argument(
+        Integer(1, LARGEST_LENGTH, or_none=True),
+        None,
+        "Segments in a row at most.",
+        none="any number",
+        needs={"packing": ("concat", "best_fit")},
+    )
+    layout: str = _argument(
+        Choice(list(_core.LAYOUTS)), "maxtext", "Names and meaning of the arrays.", see="packing.md#layouts"
+    )
+    boundary_targets: bool = _argument(
+        Boolean(),
+        False,
+        "Whether a document's last token has the next one's first as its target.",
+        needs={"packing": ("concat", "best_fit"), "layout": ("maxtext",)},
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """The order of the documents."""
+
+    lanes: int = _argument(
+        Integer(1, LARGEST_LANES, or_none=True),
+        None,
+        "Ordered streams that the shards are assigned to.",
+        none="from the batch and the shards",
+        absent=REQUIRED,
+        see="training.md#choosing-lanes",
+    )
+    seed: int | None = _argument(
+        Integer(0, 2**64 - 1, or_none=True),
+        None,
+        "Seed that shuffles shards and documents.",
+        none="no shuffling",
+        see="shuffling.md",
+    )
+    shuffle_window: int = _argument(
+        Integer(1, _LARGEST_WINDOW), 1024, "Documents that are shuffled together.", needs={"seed": ()}
+    )
+    epochs: int | None = _argument(Integer(1, 2**32, or_none=True), 1, "How often the shards are read.", none="forever")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Running:
+    """What may differ between hosts and runs of one stream."""
+
+    shard_index: int = _argument(Integer(0, LARGEST_LANES), 0, "Index of this host.", defines_stream=False)
+    shard_count: int = _argument(
+        Integer(1, LARGEST_LANES), 1, "Number of hosts; it must divide the lanes.", defines_stream=False
+    )
+    threads: int | None = _argument(
+        Integer(1, 1024, or_none=True), None, "Worker threads.", none="one for each core", defines_stream=False
+    )
+    prefetch: int = _argument(Integer(1, 1024), 4, "Batches prepared ahead.", defines_stream=False)
+    verify: float = _argument(
+        Fraction(),
+        0.0,
+        "Share of the documents whose ids are compared with the reference's while running.",
+        defines_stream=False,
+    )
+    # Checked: the entries of a row's provenance; 0 for none.
+    provenance: int = _argument(
+        Other(), False, "Whether rows carry where they come from.", defines_stream=False, see="packing.md#provenance"
+    )
+    on_stats: "Callable[[dict[str, Any]], None] | None" = _argument(
+        Other(_function),
+        None,
+        "Function that is called with `stats()` every ten seconds.",
+        none="none",
+        defines_stream=False,
+    )
+    # No argument: the lanes that this process loads, in the order of its rows.
+    own_lanes: Sequence[int]
+
+
+GROUPS = (Input, Tokenizing, Rows, Order, Faults, Running)
+
+
+def arguments_of(group: type) -> dict[str, Argument]:
+    """The rows of the table in one of its classes."""
+    return {
+        entry.name: dataclasses.replace(entry.metadata[_ARGUMENT], name=entry.name)
+        for entry in dataclasses.fields(group)
+        if _ARGUMENT in entry.metadata
+    }
+
+
+ARGUMENTS: dict[str, Argument] = {name: row for group in GROUPS for name, row in arguments_of(group).items()}

@@ -1,0 +1,148 @@
+"""Kinds of arguments: how a value is checked, and how it is read from text."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from gristmill._tokenizer import special_tokens
+from gristmill._util import checks
+
+
+class Kind(Protocol):
+    """What values an argument takes."""
+
+    def check(self, name: str, value: Any) -> Any:
+        """The value of the argument `name`, as Python's own type.
+
+        Raises:
+          ArgumentError: the value is not allowed.
+          ArgumentTypeError: the value is of the wrong type.
+        """
+
+    def parse(self, text: str) -> Any:
+        """The value that `str` writes as this text.
+
+        Raises:
+          ValueError: `str` writes no value of this kind so.
+        """
+
+
+@dataclass(frozen=True)
+class Integer:
+    """An integer within bounds, or None where that is allowed."""
+
+    least: int
+    most: int
+    or_none: bool = False
+
+    def check(self, name: str, value: Any) -> int | None:
+        """See `Kind`."""
+        check = checks.optional_integer if self.or_none else checks.integer
+        return check(name, value, self.least, self.most)
+
+    def parse(self, text: str) -> int | None:
+        """See `Kind`."""
+        return None if self.or_none and text == "None" else int(text)
+
+
+@dataclass(frozen=True)
+class Fraction:
+    """A number from 0 to 1."""
+
+    def check(self, name: str, value: Any) -> float:
+        """See `Kind`."""
+        return checks.fraction(name, value)
+
+    def parse(self, text: str) -> float:
+        """See `Kind`."""
+        return float(text)
+
+
+@dataclass(frozen=True)
+class Boolean:
+    """True or False."""
+
+    def check(self, name: str, value: Any) -> bool:
+        """See `Kind`."""
+        return checks.boolean(name, value)
+
+    def parse(self, text: str) -> bool:
+        """See `Kind`."""
+        if text not in ("False", "True"):
+            raise ValueError(text)
+        return text == "True"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of some words."""
+
+    words: Sequence[str]
+
+    def check(self, name: str, value: Any) -> str:
+        """See `Kind`."""
+        return checks.choice(name, value, self.words)
+
+    def parse(self, text: str) -> str:
+        """See `Kind`."""
+        return text
+
+
+@dataclass(frozen=True)
+class Text:
+    """A string that is not empty."""
+
+    def check(self, name: str, value: Any) -> str:
+        """See `Kind`."""
+        return checks.text(name, value)
+
+    def parse(self, text: str) -> str:
+        """See `Kind`."""
+        return text
+
+
+@dataclass(frozen=True)
+class FilePath:
+    """The path of a file to write, or None."""
+
+    def check(self, name: str, value: Any) -> str | None:
+        """See `Kind`."""
+        return None if value is None else checks.path(name, value)
+
+    def parse(self, text: str) -> str | None:
+        """See `Kind`."""
+        return None if text == "None" else text
+
+
+@dataclass(frozen=True)
+class SpecialToken:
+    """A token by its spelling or id, True for the one named beside the tokenizer, False for none."""
+
+    def check(self, name: Any, value: Any) -> str | int | bool | None:
+        """See `Kind`."""
+        return special_tokens.check_type(name, value)
+
+    def parse(self, text: str) -> str | int | bool | None:
+        """See `Kind`."""
+        words: dict[str, bool | None] = {"None": None, "True": True, "False": False}
+        if text in words:
+            return words[text]
+        try:
+            return int(text)
+        except ValueError:
+            return text
+
+
+@dataclass(frozen=True)
+class Other:
+    """A value with a check of its own, which text cannot express."""
+
+    own_check: Callable[[str, Any], Any] = lambda _, value: value
+
+    def check(self, name: str, value: Any) -> Any:
+        """See `Kind`."""
+        return self.own_check(name, value)
+
+    def parse(self, text: str) -> str:
+        """See `Kind`."""
+        return text

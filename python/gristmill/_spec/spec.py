@@ -1,0 +1,180 @@
+"""`Spec`: the checked arguments of a `PackedDataset`, and what follows from them."""
+
+import dataclasses
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from gristmill import _core
+from gristmill._shards.manifest import Manifest
+from gristmill._spec import fingerprints
+from gristmill._spec.arguments import ARGUMENTS, Faults, Input, Order, Rows, Running, Tokenizing
+from gristmill._spec.lanes import lane_count, lanes_of_host
+from gristmill._spec.sharding import lanes_of_processes
+from gristmill._tokenizer.encoder import as_encoder, check_is_function, special_token_id
+from gristmill._util import checks
+from gristmill._util.local_files import absolute_path
+from gristmill.errors import ArgumentError
+
+Group = TypeVar("Group")
+
+PROVENANCE = "provenance"
+# Many consumers count the positions of an array in 32 bits.
+_MOST_POSITIONS = 2**31
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """Where records come from. A mixture would have several; all else belongs to the stream or to the run."""
+
+    input: Input
+    faults: Faults
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Spec:
+    """What an iterator yields. The core reads it in `rust/python/spec.rs`."""
+
+    source: Source
+    tokenizing: Tokenizing
+    rows: Rows
+    order: Order
+    running: Running
+
+    @property
+    def fingerprint(self) -> str:
+        """What defines the stream."""
+        return fingerprints.make(self._values)
+
+    @property
+    def stream_name(self) -> str:
+        """Names the stream in a quarantine file."""
+        return hashlib.sha256(fingerprints.without_policy(self.fingerprint).encode()).hexdigest()[:16]
+
+    @property
+    def rows_per_lane(self) -> int:
+        """Rows of each lane in a step."""
+        return 1 if self.rows.batch_size is None else self.rows.batch_size // self.order.lanes
+
+    @property
+    def rows_per_step(self) -> int:
+        """Rows of all lanes in a step."""
+        return self.rows.batch_size or self.order.lanes
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The arrays of an element, in order, and the shape of each."""
+        rows = () if self.rows.batch_size is None else (len(self.running.own_lanes) * self.rows_per_lane,)
+        shapes = dict.fromkeys(_core.LAYOUTS[self.rows.layout], (*rows, self.rows.sequence_length))
+        if self.running.provenance:
+            shapes[PROVENANCE] = (*rows, self.running.provenance, _core.PROVENANCE_NUMBERS)
+        return shapes
+
+    def lanes_of_processes(self, sharding: Any) -> dict[int, list[int]]:
+        """The lanes of every process that has a device in a sharding of the global batch.
+
+        Raises:
+          ArgumentError: there is no `batch_size`; or see `gristmill._spec.sharding`.
+          ArgumentTypeError: `sharding` is not a sharding.
+        """
+        if self.rows.batch_size is None:
+            raise ArgumentError(
+                "batch_size=None: a sharding divides the rows of a global batch; give the dataset its batch_size"
+            )
+        return lanes_of_processes(
+            sharding,
+            batch_size=self.rows.batch_size,
+            sequence_length=self.rows.sequence_length,
+            lanes=self.order.lanes,
+            shards=len(self.source.input.shards),
+        )
+
+    def with_running(self, **changes: Any) -> "Spec":
+        """The same stream, run in another way."""
+        return replace(self, running=replace(self.running, **changes))
+
+    @property
+    def _values(self) -> dict[str, Any]:
+        groups = (self.source.input, self.tokenizing, self.rows, self.order, self.source.faults, self.running)
+        return {name: value for group in groups for name, value in vars(group).items()}
+
+
+def resolve(given: Mapping[str, Any]) -> Spec:
+    """The spec of a dataset with these arguments, of which each is there.
+
+    Raises:
+      GristmillError: see `PackedDataset`.
+    """
+    # All that needs no files comes first.
+    values = {name: argument.kind.check(name, given[name]) for name, argument in ARGUMENTS.items()}
+    _check_batch_size(values)
+    values["quarantine_file"] = _quarantine_file(values)
+    # The core is spared what has no effect, as the fingerprint is.
+    values |= {name: argument.default for name, argument in ARGUMENTS.items() if not argument.is_effective(values)}
+    values["provenance"] = _provenance_entries(values)
+    manifest = values["shards"] = Manifest.find(values["shards"])
+    lanes = values["lanes"] = lane_count(values["lanes"], values["batch_size"], len(manifest))
+    values["own_lanes"] = lanes_of_host(lanes, values["shard_index"], values["shard_count"])
+    encoder = values["tokenizer"] = as_encoder(values["tokenizer"])
+    check_is_function(encoder)
+    values["eos"] = special_token_id(encoder, "eos", values["eos"])
+    values["bos"] = special_token_id(encoder, "bos", values["bos"])
+
+    def group(kind: type[Group]) -> Group:
+        return kind(**{field.name: values[field.name] for field in dataclasses.fields(kind)})  # type: ignore[arg-type]
+
+    return Spec(
+        source=Source(input=group(Input), faults=group(Faults)),
+        tokenizing=group(Tokenizing),
+        rows=group(Rows),
+        order=group(Order),
+        running=group(Running),
+    )
+
+
+def _check_batch_size(values: Mapping[str, Any]) -> None:
+    rows, length = values["batch_size"], values["sequence_length"]
+    if (rows or 1) * length > _MOST_POSITIONS:
+        raise ArgumentError(
+            f"batch_size={rows}: a batch of rows of sequence_length={length} would have more than {_MOST_POSITIONS} "
+            "positions"
+        )
+
+
+def _provenance_entries(values: Mapping[str, Any]) -> int:
+    """The entries of a row's provenance that the argument stands for; 0: rows have none."""
+    provenance, length = values["provenance"], values["sequence_length"]
+    if not isinstance(provenance, (bool, np.bool_)):
+        entries = checks.integer("provenance", provenance, 1, length, ", or True or False")
+    elif not provenance:
+        entries = 0
+    elif values["packing"] == "pad":
+        entries = 2 if values["truncation"] == "middle" else 1
+    else:
+        entries = min(values["max_segments"] or max(16, length // 16), length)
+    rows = values["batch_size"]
+    if (rows or 1) * entries * _core.PROVENANCE_NUMBERS > _MOST_POSITIONS:
+        raise ArgumentError(
+            f"provenance={provenance!r}: the provenance of a batch of {rows} rows would have more than "
+            f"{_MOST_POSITIONS} numbers; choose fewer entries a row"
+        )
+    return entries
+
+
+def _quarantine_file(values: Mapping[str, Any]) -> str | None:
+    path = values["quarantine_file"]
+    if path is None:
+        return None
+    if values["on_error"] != "quarantine":
+        raise ArgumentError(f"quarantine_file={path!r}: nothing is listed with on_error='raise'; use 'quarantine'")
+    # Path.is_dir() raises for names that are too long, and for what lies in closed folders.
+    absolute = absolute_path("quarantine_file", path)  # iterators may be made in another working folder
+    if not os.path.isdir(os.path.dirname(absolute)):  # noqa: PTH112, PTH120
+        raise ArgumentError(f"quarantine_file={path!r}: its folder does not exist")
+    if os.path.isdir(path):  # noqa: PTH112
+        raise ArgumentError(f"quarantine_file={path!r}: expected a file, found a folder")
+    return absolute

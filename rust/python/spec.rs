@@ -1,0 +1,135 @@
+//! The checked arguments of a `PackedDataset`, as Python groups them, and what the core makes of them.
+//!
+//! The structs mirror the classes of `gristmill._spec`: an argument is a field there and here.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+
+use super::choices::{self, LAYOUTS, ON_ERRORS, PACKINGS, TRUNCATIONS};
+use super::pipeline::usable_cores;
+use crate::error::Error;
+use crate::format::{Projection, ReadOptions};
+use crate::lane::assignment::Plan;
+use crate::spec::{HostSpec, QuarantineFileSpec, Shuffle, StreamSpec};
+use crate::store::Shard;
+
+/// What an iterator yields.
+#[derive(FromPyObject)]
+pub struct Spec {
+    source: Source,
+    tokenizing: Tokenizing,
+    rows: Rows,
+    order: Order,
+    running: Running,
+    stream_name: String,
+    rows_per_lane: usize,
+}
+
+/// Where records come from.
+#[derive(FromPyObject)]
+struct Source {
+    input: Input,
+    faults: Faults,
+}
+
+#[derive(FromPyObject)]
+struct Input {
+    folder: PathBuf,
+    paths: Vec<String>,
+    sizes: Vec<u64>,
+    text_field: String,
+    max_document_bytes: u64,
+}
+
+#[derive(FromPyObject)]
+struct Faults {
+    on_error: String,
+    max_error_rate: f64,
+    quarantine_file: Option<String>,
+}
+
+#[derive(FromPyObject)]
+struct Tokenizing {
+    eos: Option<u32>,
+    bos: Option<u32>,
+}
+
+#[derive(FromPyObject)]
+struct Rows {
+    sequence_length: usize,
+    batch_size: Option<usize>,
+    packing: String,
+    fit_window: usize,
+    truncation: String,
+    max_segments: Option<usize>,
+    layout: String,
+    boundary_targets: bool,
+}
+
+#[derive(FromPyObject)]
+struct Order {
+    lanes: usize,
+    seed: Option<u64>,
+    shuffle_window: usize,
+    epochs: Option<u64>,
+}
+
+/// What may differ between hosts and runs of one stream.
+#[derive(FromPyObject)]
+struct Running {
+    own_lanes: Vec<usize>,
+    threads: Option<usize>,
+    prefetch: usize,
+    verify: f64,
+    provenance: usize,
+}
+
+impl Spec {
+    /// What this process does of the stream.
+    pub fn host(&self) -> HostSpec {
+        let Running { own_lanes, threads, prefetch, verify, provenance } = &self.running;
+        let quarantine_file = self.source.faults.quarantine_file.clone();
+        let stream = self.stream_name.clone();
+        HostSpec {
+            lanes: own_lanes.clone(),
+            threads: threads.unwrap_or_else(usable_cores),
+            prefetch: *prefetch,
+            verify: *verify,
+            single_rows: self.rows.batch_size.is_none(),
+            quarantine_file: quarantine_file.map(|path| QuarantineFileSpec { path, stream }),
+            provenance: *provenance,
+        }
+    }
+
+    /// What defines the stream.
+    pub fn stream(self) -> Result<StreamSpec, Error> {
+        let Self { source: Source { input, faults }, tokenizing, rows, order, rows_per_lane, .. } = self;
+        let layout = choices::find("layout", &rows.layout, &LAYOUTS)?;
+        let truncation = choices::find("truncation", &rows.truncation, &TRUNCATIONS)?;
+        let make_packing = choices::find("packing", &rows.packing, &PACKINGS)?;
+        let make_on_error = choices::find("on_error", &faults.on_error, &ON_ERRORS)?;
+        let shards = input.paths.into_iter().zip(&input.sizes);
+        Ok(StreamSpec {
+            shards: shards.map(|(path, &size)| Shard { path: path.into(), size }).collect(),
+            plan: Plan::new(input.sizes, order.lanes, order.seed),
+            read: Arc::new(ReadOptions {
+                folder: input.folder,
+                projection: Projection::text(input.text_field),
+                max_document_bytes: input.max_document_bytes,
+            }),
+            on_error: make_on_error(faults.max_error_rate),
+            shuffle: order.seed.map(|seed| Shuffle { seed, window: order.shuffle_window }),
+            epochs: order.epochs,
+            bos: tokenizing.bos,
+            eos: tokenizing.eos,
+            sequence_length: rows.sequence_length,
+            packing: make_packing(rows.fit_window, truncation),
+            max_segments: rows.max_segments,
+            layout,
+            boundary_targets: rows.boundary_targets,
+            rows_per_lane,
+        })
+    }
+}

@@ -1,0 +1,137 @@
+"""The table of arguments, and what derives from it."""
+
+import dataclasses
+import inspect
+from typing import Literal, get_args, get_origin
+
+import pytest
+
+import gristmill as gm
+import options_page
+from gristmill import _core
+from gristmill._spec import arguments, fingerprints, kinds, spec
+from gristmill._spec.arguments import ARGUMENTS, REQUIRED
+from gristmill._util.named_values import decode
+
+
+def test_table_has_the_parameters_of_the_dataset():
+    parameters = inspect.signature(gm.PackedDataset).parameters
+    defaults = {name: REQUIRED if p.default is p.empty else p.default for name, p in parameters.items()}
+    assert {name: argument.default for name, argument in ARGUMENTS.items()} == defaults
+    assert all(type(argument.default) is type(defaults[name]) for name, argument in ARGUMENTS.items())
+
+
+def test_words_are_those_of_the_annotations_and_of_the_core():
+    parameters = inspect.signature(gm.PackedDataset).parameters
+    shown = {name: get_args(p.annotation) for name, p in parameters.items() if get_origin(p.annotation) is Literal}
+    words = {name: tuple(a.kind.words) for name, a in ARGUMENTS.items() if isinstance(a.kind, kinds.Choice)}
+    assert words == shown
+    assert words == {
+        "packing": tuple(_core.PACKINGS),
+        "truncation": tuple(_core.TRUNCATIONS),
+        "on_error": tuple(_core.ON_ERRORS),
+        "layout": tuple(_core.LAYOUTS),
+    }
+
+
+@pytest.mark.parametrize("name", [name for name, argument in ARGUMENTS.items() if argument.default is not REQUIRED])
+def test_default_passes_its_own_check_and_is_read_back_from_text(name):
+    argument = ARGUMENTS[name]
+    assert argument.kind.check(name, argument.default) == argument.default
+    if not isinstance(argument.kind, kinds.Other):
+        assert argument.kind.parse(str(argument.default)) == argument.default
+
+
+def test_needs_name_other_arguments_and_their_words():
+    for argument in ARGUMENTS.values():
+        for other, words in argument.needs.items():
+            assert not words or set(words) <= set(ARGUMENTS[other].kind.words)
+
+
+def test_page_of_options_is_up_to_date():
+    page = options_page.PAGE.read_text()
+    assert options_page.write(page) == page, "run `make options`"
+
+
+@pytest.fixture
+def dataset(shards, encoder):
+    def dataset(**given):
+        return gm.PackedDataset(shards, tokenizer=encoder, text_field="raw_content", sequence_length=64, **given)
+
+    return dataset
+
+
+def add_argument(monkeypatch, default):
+    """Has a release take one more argument, as a later one may."""
+    added = dataclasses.replace(
+        ARGUMENTS["sequence_length"], name="row_padding", default=default, absent=default, help="Not there yet."
+    )
+    monkeypatch.setitem(ARGUMENTS, "row_padding", added)
+    values = spec.Spec._values.fget
+    monkeypatch.setattr(spec.Spec, "_values", property(lambda self: values(self) | {"row_padding": default}))
+    resolve = spec.resolve
+    monkeypatch.setattr("gristmill._dataset.packed.resolve", lambda given: resolve({"row_padding": default, **given}))
+
+
+def test_state_saved_before_an_argument_was_added_restores(dataset, monkeypatch):
+    before = iter(dataset(batch_size=4, lanes=2))
+    next(before)
+    state = before.get_state()
+    expected = [batch["inputs"].tolist() for batch in before]
+    add_argument(monkeypatch, default=7)
+    after = iter(dataset(batch_size=4, lanes=2))
+    after.set_state(state)
+    assert [batch["inputs"].tolist() for batch in after] == expected
+    assert after.get_state()["fingerprint"] == state["fingerprint"]
+
+
+def test_added_argument_with_another_value_is_named(dataset, monkeypatch):
+    state = iter(dataset()).get_state()
+    add_argument(monkeypatch, default=7)
+    other = {**state, "fingerprint": state["fingerprint"] + " row_padding=9"}
+    iterator = iter(dataset())
+    with pytest.raises(gm.StateError, match=r"row_padding was 9 and is the default \(7\)"):
+        iterator.set_state(other)
+
+
+def test_argument_of_a_newer_release_is_named(dataset):
+    iterator = iter(dataset())
+    state = iterator.get_state()
+    with pytest.raises(gm.StateError, match="row_padding was 9 and is missing"):
+        iterator.set_state({**state, "fingerprint": state["fingerprint"] + " row_padding=9"})
+
+
+def test_defaults_and_arguments_without_effect_are_not_in_the_fingerprint(dataset):
+    plain = dataset().fingerprint
+    assert dataset(fit_window=9, truncation="left", shuffle_window=9, max_error_rate=0.5).fingerprint == plain
+    assert dataset(batch_size=None, packing="concat", epochs=1, seed=None).fingerprint == plain
+    assert list(decode(plain)) == [*["manifest", "text_field", "tokenizer", "eos", "sequence_length", "lanes"]]
+
+
+def test_differences_name_defaults_and_only_what_has_an_effect(dataset):
+    packed = dataset(packing="best_fit", fit_window=9, seed=3).fingerprint
+    assert fingerprints.incompatibilities(packed, dataset(epochs=None, eos=False).fingerprint, False) == (
+        "eos was 1 and is none, epochs was the default (1) and is None, packing was best_fit and is the default "
+        "(concat), seed was 3 and is the default (None)"
+    )
+
+
+def test_fingerprint_stands_for_its_arguments(dataset):
+    given = {"packing": "best_fit", "fit_window": 9, "epochs": None, "bos": 0, "batch_size": 8}
+    made = dataset(**given)
+    again = fingerprints.arguments_of(made.fingerprint)
+    assert again.items() >= given.items()
+    assert again.keys() == {name for name, a in ARGUMENTS.items() if a.defines_stream} - {"shards", "tokenizer"}
+    other = gm.PackedDataset(made.manifest, tokenizer=made.encoder, **again)
+    assert other.fingerprint == made.fingerprint
+    assert (
+        gm.PackedDataset(
+            made.manifest, tokenizer=made.encoder, **fingerprints.arguments_of(dataset(eos=False).fingerprint)
+        ).fingerprint
+        == dataset(eos=False).fingerprint
+    )
+
+
+def test_groups_have_no_argument_twice():
+    names = [name for group in arguments.GROUPS for name in arguments.arguments_of(group)]
+    assert len(names) == len(set(names)) == len(ARGUMENTS)
