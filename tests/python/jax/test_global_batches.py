@@ -24,6 +24,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 import gristmill as gm
 from fakes import Uneven, sharding_of
 from gristmill._dataset import report
+from gristmill._dataset.packed import spec_of, with_spec
 from gristmill._jax import agreement, exchange, global_batches
 from gristmill._jax.global_batches import row_sharding
 from helpers import PATIENCE, assert_same_batches
@@ -88,7 +89,7 @@ def test_provenance_lies_in_the_memory_of_the_other_arrays(dataset, mesh):
     assert len(kinds) > 1
     for kind in kinds:
         sharding = NamedSharding(mesh, PartitionSpec("data"), memory_kind=kind)
-        with gm.global_batches(dataset._with(provenance_entries=3), sharding) as batches:
+        with gm.global_batches(with_spec(dataset, spec_of(dataset).with_running(provenance=3)), sharding) as batches:
             batch = next(batches)
         assert {name: array.sharding.memory_kind for name, array in batch.items()} == dict.fromkeys(batch, kind)
 

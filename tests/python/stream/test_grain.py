@@ -23,6 +23,7 @@ import gristmill as gm
 from gristmill import _core
 from gristmill._dataset import iterator as iterator_module
 from gristmill._dataset import report
+from gristmill._dataset.packed import spec_of, with_spec
 from helpers import PATIENCE, assert_same_batches
 
 
@@ -234,7 +235,7 @@ def test_the_elastic_protocol_moves_lanes_between_hosts(rows):
         iterators = elastic(rows, count, states)
         # The same number of steps on every host that has not ended; a step is one row of each own lane.
         for iterator in iterators:
-            got += itertools.islice(iterator, len(iterator._settings.own_lanes))
+            got += itertools.islice(iterator, len(iterator.get_state()["lanes"]))
         states = json.loads(json.dumps(shard_states(iterators)))
         assert [list(state["state"]["lanes"]) for state in states] == [["0"], ["1"], ["2"], ["3"]]
     assert {state["exhausted"] for state in states} == {True, False}
@@ -267,7 +268,7 @@ def test_elastic_states_of_a_host_that_has_ended(tmp_path, encoder, long_lane):
         text = json.dumps({"text": "a b " * 10}) + "\n" + '{"text": "c"}\n' * lines
         (tmp_path / f"{lane}.jsonl").write_text(text.ljust(1000, "\n"))  # of one size, so that each lane gets its own
     dataset = gm.PackedDataset(str(tmp_path / "*.jsonl"), tokenizer=encoder, sequence_length=16, batch_size=2, lanes=2)
-    hosts = [dataset._with(own_lanes=[lane]) for lane in range(2)]
+    hosts = [with_spec(dataset, spec_of(dataset).with_running(own_lanes=[lane])) for lane in range(2)]
     iterators = [iter(host) for host in hosts]
     assert list(iterators[1 - long_lane])
     for _ in range(5):

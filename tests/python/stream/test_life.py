@@ -1,7 +1,6 @@
 """Arguments, errors in shards, threads, signals: what a user meets when something is wrong."""
 
 import copy
-import dataclasses
 import gzip
 import importlib.util
 import itertools
@@ -19,7 +18,7 @@ import pytest
 
 import gristmill as gm
 from gristmill import _core
-from gristmill._state import states as saved_states
+from gristmill._dataset.packed import spec_of
 from helpers import PATIENCE, ROOT, assert_same_batches, start_python, write_shard
 
 
@@ -36,7 +35,7 @@ def make(shards, encoder, **arguments):
         (
             {"batch_size": 2**20, "sequence_length": 2**12},
             ValueError,
-            "batch_size=1048576: .* more than 2147483648 places",
+            "batch_size=1048576: .* more than 2147483648 positions",
         ),
         ({"quarantine_file": "/tmp", "on_error": "quarantine"}, ValueError, "'/tmp': expected a file, found a folder"),
         ({"batch_size": 0}, ValueError, "batch_size=0: expected an integer from 1 to 1048576, or None"),
@@ -385,8 +384,8 @@ def test_an_iterator_is_neither_pickled_nor_copied(shards, encoder):
 
 
 def test_a_panic_is_an_error_like_others_and_stays(shards, encoder):
-    settings = dataclasses.replace(make(shards, encoder)._settings, prefetch=0)  # which a dataset refuses
-    pipeline = _core.Pipeline(encoder._core, settings)
+    spec = spec_of(make(shards, encoder)).with_running(prefetch=0)  # which a dataset refuses
+    pipeline = _core.Pipeline(encoder._core, spec)
     for _ in range(2):
         with pytest.raises(gm.GristmillError, match="this is a bug in gristmill, please report it: assertion failed"):
             pipeline.next()
@@ -395,8 +394,8 @@ def test_a_panic_is_an_error_like_others_and_stays(shards, encoder):
 
 def test_a_panic_of_a_worker_is_an_error_that_names_its_place_and_leaves_no_thread(shards, encoder, thread_count):
     before = thread_count()
-    settings = dataclasses.replace(make(shards, encoder, threads=2, lanes=2)._settings, own_lanes=[7])
-    pipeline = _core.Pipeline(encoder._core, settings)
+    spec = spec_of(make(shards, encoder, threads=2, lanes=2)).with_running(own_lanes=[7])
+    pipeline = _core.Pipeline(encoder._core, spec)
     for _ in range(2):
         with pytest.raises(gm.GristmillError, match=r"this is a bug in gristmill.*\(lane 7, read up to"):
             pipeline.next()
@@ -404,10 +403,10 @@ def test_a_panic_of_a_worker_is_an_error_that_names_its_place_and_leaves_no_thre
 
 
 def test_a_closed_core_pipeline_stays_closed(shards, encoder):
-    settings = make(shards, encoder)._settings
-    pipeline = _core.Pipeline(encoder._core, settings)
+    spec = spec_of(make(shards, encoder))
+    pipeline = _core.Pipeline(encoder._core, spec)
     step, row, lanes = pipeline.state()
-    cursors = [list(saved_states.numbers(cursor).values()) for cursor in lanes.values()]
+    cursors = list(lanes.values())
     pipeline.next()
     pipeline.close()
     pipeline.is_handing_out = True  # so that the next call takes the element back

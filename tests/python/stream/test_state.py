@@ -201,7 +201,7 @@ def test_set_state_clears_the_end_and_starts_no_thread(shards, encoder, thread_c
 def test_a_state_of_another_stream_is_refused_by_name(shards, encoder):
     state = iter(dataset(shards, encoder)).get_state()
     other = iter(dataset(shards, encoder, sequence_length=128, seed=3))
-    with pytest.raises(gm.StateError, match=r"seed was the default \(None\) and is 3.*sequence_length was 256 and is 128"):
+    with pytest.raises(gm.StateError, match=r"seed was the default \(None\) and is 3, sequence_length was 256 and"):
         other.set_state(state)
 
 
