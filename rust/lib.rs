@@ -13,6 +13,7 @@ pub mod format;
 pub mod lane;
 pub mod pack;
 pub mod pipeline;
+pub mod prepare;
 #[cfg(feature = "python")]
 mod python;
 pub mod quarantine;

@@ -1,42 +1,146 @@
-//! A block: the documents that are read, encoded and packed as one unit of work.
+//! Blocks: the records that are read, encoded and packed as one unit of work.
+//!
+//! ```text
+//! LaneReader ──> RawBlock ──> prepare, encode ──> SampleBlock ──> Admission ──> Block ──> pack
+//! serial         raw bytes    parallel            ids             serial        sound documents, ends of windows
+//! ```
 
-use super::id_buffer::Ids;
-use crate::error::Error;
-use crate::lane::cursor::RecordPosition;
+use std::sync::Arc;
+
+use super::cursor::RecordPosition;
+use super::id_buffer::IdBuffer;
+use crate::error::{Error, ShardError};
+use crate::format::{AfterError, Format, Position};
 use crate::quarantine::log::{QuarantineCounts, QuarantineLog};
 
-/// Some documents of a lane, in stream order, with what was found among and after them.
+/// Some records of a lane as its formats hold them, in stream order.
+#[derive(Debug, Default)]
+pub struct RawBlock {
+    /// The bytes of all records, one after another.
+    pub bytes: Vec<u8>,
+    /// What was read, in order.
+    pub entries: Vec<RawEntry>,
+    /// What follows.
+    pub end: ReadEnd,
+}
+
+/// What a lane's reader found.
+#[derive(Debug)]
+pub enum RawEntry {
+    /// A record.
+    Record {
+        /// How its shard holds it.
+        format: Format,
+        /// Its position.
+        position: RecordPosition,
+        /// The index in the manifest of its shard.
+        shard: u32,
+        /// The position behind it.
+        next: Position,
+        /// Its bytes.
+        length: usize,
+    },
+    /// A record, or the rest of a shard, that cannot be read.
+    Unreadable(BadRecord),
+    /// The end of a shard.
+    ShardEnd(ShardEnd),
+}
+
+/// A record that cannot be used.
+#[derive(Debug)]
+pub struct BadRecord {
+    /// What is wrong with it.
+    pub error: ShardError,
+    /// Whether the records behind it can be read.
+    pub after: AfterError,
+    /// The index in the manifest of its shard.
+    pub shard: u32,
+    /// The position behind it.
+    pub next: Position,
+}
+
+/// The end of a shard in a lane.
+#[derive(Debug, Clone, Copy)]
+pub struct ShardEnd {
+    /// The index in the manifest of the shard.
+    pub shard: u32,
+    /// Where the lane's next shard begins, which may be in the next epoch.
+    pub next: RecordPosition,
+}
+
+/// What follows the records of a block.
+#[derive(Debug, Default)]
+pub enum ReadEnd {
+    /// More records.
+    #[default]
+    More,
+    /// Nothing: the lane's last epoch has ended.
+    Ended,
+    /// An error that stops the run.
+    Failed(Error),
+}
+
+/// Some records of a lane as samples with ids, in stream order.
+#[derive(Debug, Default)]
+pub struct SampleBlock {
+    /// What the records turned out to be, in order.
+    pub entries: Vec<SampleEntry>,
+    /// The ids of all samples, one after another, BOS and EOS included.
+    pub ids: IdBuffer,
+    /// What follows.
+    pub end: ReadEnd,
+}
+
+/// What a record turned out to be.
+#[derive(Debug)]
+pub enum SampleEntry {
+    /// A sound document.
+    Document {
+        /// The document; what was quarantined before it is not known yet.
+        document: Document,
+        /// The position behind it.
+        next: Position,
+    },
+    /// A record that cannot be used.
+    Bad(BadRecord),
+    /// The end of a shard.
+    ShardEnd(ShardEnd),
+    /// A document that cannot be encoded, which stops the run.
+    Failed {
+        /// What is wrong.
+        error: Error,
+        /// The position of the document.
+        position: RecordPosition,
+    },
+}
+
+/// Some documents of a lane, in stream order, with what was found among and behind them.
 #[derive(Debug, Default)]
 pub struct Block {
     /// The sound documents.
     pub documents: Vec<Document>,
-    /// The ids of all documents, one after another, BOS and EOS included. Filled by encoding.
-    pub ids: Ids,
-    /// The records that were left out.
+    /// The ids of the documents, one after another, among others.
+    pub ids: Arc<IdBuffer>,
+    /// Index of the first document's first id.
+    pub first_id: usize,
+    /// The quarantined records.
     pub quarantined: QuarantineLog,
-    /// What comes next.
-    pub then: BlockEnd,
-}
-
-impl Block {
-    /// Whether it holds nothing but bad records, and more follows.
-    pub fn is_bad(&self) -> bool {
-        self.documents.is_empty() && matches!(self.then, BlockEnd::More)
-    }
+    /// What follows.
+    pub end: BlockEnd,
 }
 
 /// One document of a block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Document {
-    /// The place of its record.
-    pub place: RecordPosition,
-    /// The index in the manifest of the shard that contains it.
+    /// The position of its record.
+    pub position: RecordPosition,
+    /// The index in the manifest of its shard.
     pub shard: u32,
     /// Bytes of UTF-8 text.
     pub text_bytes: usize,
-    /// Number of its ids. Filled by encoding.
+    /// Number of its ids.
     pub tokens: usize,
-    /// What was left out between the previous document (possibly of the previous block) and this one.
+    /// What was quarantined between the previous document (possibly of the previous block) and this one.
     pub quarantined_before: QuarantineCounts,
 }
 
@@ -46,9 +150,9 @@ pub enum BlockEnd {
     /// The next block, in the same window.
     #[default]
     More,
-    /// The end of a window. The next one begins at this place.
+    /// The end of a window. The next one begins at this position.
     WindowEnd(RecordPosition),
-    /// The end of the lane's last epoch, and its place.
+    /// The end of the lane's last epoch, and its position.
     Ended(RecordPosition),
     /// An error that stops the run.
     Failed(Box<Failure>),
@@ -60,7 +164,23 @@ pub struct Failure {
     /// What is wrong.
     pub error: Error,
     /// Where reading resumes in a run that is restored after the last sound document.
-    pub place: RecordPosition,
-    /// What was left out between that document and `place`.
+    pub position: RecordPosition,
+    /// What was quarantined between that document and `position`.
     pub quarantined_before: QuarantineCounts,
+}
+
+impl RawBlock {
+    /// Removes all records, and keeps the memory.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.entries.clear();
+        self.end = ReadEnd::More;
+    }
+}
+
+impl Block {
+    /// Whether it holds nothing but quarantined records, and more follows.
+    pub fn is_bad(&self) -> bool {
+        self.documents.is_empty() && matches!(self.end, BlockEnd::More)
+    }
 }

@@ -16,7 +16,7 @@ pub struct ErrorBudget {
     spec: Arc<StreamSpec>,
     lane: usize,
     records: u64,
-    losses: QuarantineCounts,
+    counts: QuarantineCounts,
     /// The last entry since this was made.
     last: Option<ShardError>,
     /// The last that was not the end of a lost shard.
@@ -26,13 +26,13 @@ pub struct ErrorBudget {
 impl ErrorBudget {
     /// That of a lane which has read and left out what `totals` say.
     pub fn new(spec: Arc<StreamSpec>, lane: usize, totals: &Totals) -> Self {
-        let losses = QuarantineCounts { records: totals.quarantined, shards: totals.lost_shards };
-        Self { spec, lane, records: totals.records, losses, last: None, last_record: None }
+        let counts = QuarantineCounts { records: totals.quarantined, shards: totals.lost_shards };
+        Self { spec, lane, records: totals.records, counts, last: None, last_record: None }
     }
 
     /// All that was left out.
-    pub fn losses(&self) -> QuarantineCounts {
-        self.losses
+    pub fn counts(&self) -> QuarantineCounts {
+        self.counts
     }
 
     /// The last of it since this was made.
@@ -45,30 +45,30 @@ impl ErrorBudget {
         self.records += 1;
     }
 
-    /// Counts a bad record at `place`, in a shard of the manifest. An error if that is one too many.
+    /// Counts a bad record at `position`, in a shard of the manifest. An error if that is one too many.
     pub fn add_bad(
         &mut self,
         error: &ShardError,
-        rest: AfterError,
-        place: RecordPosition,
+        after: AfterError,
+        position: RecordPosition,
         shard: u32,
     ) -> Result<()> {
         self.records += 1;
-        self.losses += QuarantineCounts::from(rest);
+        self.counts += QuarantineCounts::from(after);
         self.last = Some(error.clone());
-        if rest == AfterError::Lost {
-            return self.stop_for(self.lost_shards(place.epoch), self.last.clone(), place, shard);
+        if after == AfterError::Lost {
+            return self.stop_for(self.lost_shards(position.epoch), self.last.clone(), position, shard);
         }
         self.last_record = Some(error.clone());
         if self.records >= RECORDS_TO_JUDGE || self.tolerates_none() {
-            return self.judge_records(place, shard);
+            return self.judge_records(position, shard);
         }
         Ok(())
     }
 
     /// An error if too many records are bad, however few there are: for the end of a shard.
-    pub fn judge_records(&self, place: RecordPosition, shard: u32) -> Result<()> {
-        self.stop_for(self.bad_records(), self.last_record.clone(), place, shard)
+    pub fn judge_records(&self, position: RecordPosition, shard: u32) -> Result<()> {
+        self.stop_for(self.bad_records(), self.last_record.clone(), position, shard)
     }
 
     fn tolerates_none(&self) -> bool {
@@ -79,7 +79,7 @@ impl ErrorBudget {
     /// would make up all of its records.
     fn bad_records(&self) -> Option<String> {
         let OnError::Quarantine { max_error_rate } = self.spec.on_error else { return None };
-        let bad = self.losses.records - self.losses.shards;
+        let bad = self.counts.records - self.counts.shards;
         let (records, lane) = (self.records, self.lane);
         let is_fine = is_within(bad as f64, records as f64, max_error_rate);
         (!is_fine).then(|| {
@@ -97,7 +97,7 @@ impl ErrorBudget {
     /// verdict must not depend on which epoch comes first.
     fn lost_shards(&self, epoch: u64) -> Option<String> {
         let OnError::Quarantine { max_error_rate } = self.spec.on_error else { return None };
-        let (epochs, lost, lane) = (epoch + 1, self.losses.shards, self.lane);
+        let (epochs, lost, lane) = (epoch + 1, self.counts.shards, self.lane);
         let (shards, lanes) = (self.spec.shards.len(), self.spec.plan.lanes());
         let of_lane = shards as f64 * epochs as f64 / lanes as f64;
         let always = if max_error_rate > 0.0 { epochs } else { 0 };
@@ -116,12 +116,12 @@ impl ErrorBudget {
         ))
     }
 
-    /// The error names the last one that is too many; after a restore behind it, the place where reading stands.
+    /// The error names the last one that is too many; in a run restored behind that, the position of the lane.
     fn stop_for(
         &self,
         excess: Option<String>,
         last: Option<ShardError>,
-        place: RecordPosition,
+        position: RecordPosition,
         shard: u32,
     ) -> Result<()> {
         let Some(what) = excess else { return Ok(()) };
@@ -132,7 +132,7 @@ impl ErrorBudget {
         );
         Err(Error::Shard(match last {
             Some(error) => ShardError { reason, ..error },
-            None => place.error(&self.spec.shards[shard as usize], reason),
+            None => position.error(&self.spec.shards[shard as usize], reason),
         }))
     }
 }

@@ -18,7 +18,7 @@ pub struct IdPool {
 
 /// The ids of a block. Their memory returns to the pool that it came from, if any.
 #[derive(Debug, Default)]
-pub struct Ids {
+pub struct IdBuffer {
     ids: Vec<u32>,
     pool: Option<Arc<IdPool>>,
 }
@@ -30,13 +30,13 @@ impl IdPool {
     }
 
     /// An empty list, with memory from the pool if it has any.
-    pub fn take(self: &Arc<Self>) -> Ids {
+    pub fn take(self: &Arc<Self>) -> IdBuffer {
         let ids = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        Ids { ids: ids.unwrap_or_default(), pool: Some(Arc::clone(self)) }
+        IdBuffer { ids: ids.unwrap_or_default(), pool: Some(Arc::clone(self)) }
     }
 }
 
-impl Deref for Ids {
+impl Deref for IdBuffer {
     type Target = Vec<u32>;
 
     fn deref(&self) -> &Vec<u32> {
@@ -44,13 +44,13 @@ impl Deref for Ids {
     }
 }
 
-impl DerefMut for Ids {
+impl DerefMut for IdBuffer {
     fn deref_mut(&mut self) -> &mut Vec<u32> {
         &mut self.ids
     }
 }
 
-impl Drop for Ids {
+impl Drop for IdBuffer {
     fn drop(&mut self) {
         let Some(pool) = &self.pool else { return };
         if self.ids.capacity() > MOST_KEPT {

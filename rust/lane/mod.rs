@@ -1,5 +1,6 @@
 //! A lane: one ordered stream of records, read from its shards, with a cursor.
 
+pub mod admission;
 pub mod assignment;
 pub mod block;
 pub mod cursor;

@@ -1,104 +1,69 @@
-//! The reading end of a lane: its shards' documents in stream order, epoch after epoch.
+//! The reading end of a lane: the raw records of its shards in stream order, epoch after epoch.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::block::{Block, BlockEnd, Document, Failure};
-use super::error_budget::{ErrorBudget, counted};
-use crate::error::{Error, Result, ShardError};
-use crate::format::{AfterError, Position, ReadError, RecordReader};
-use crate::lane::assignment::Assignment;
-use crate::lane::cursor::{Cursor, RecordPosition};
-use crate::quarantine::file::QuarantineFile;
-use crate::quarantine::log::QuarantineCounts;
-use crate::spec::{OnError, StreamSpec};
+use super::assignment::Assignment;
+use super::block::{BadRecord, RawBlock, RawEntry, ReadEnd, ShardEnd};
+use super::cursor::{Cursor, RecordPosition};
+use crate::error::{Error, Result};
+use crate::format::{AfterError, Position, RawRecord, ReadError, RecordReader};
+use crate::spec::StreamSpec;
 
-/// Text in the first block: little, so that the first batch arrives soon. Each further one is twice the size.
+/// Bytes of records in the first block: few, so that the first batch arrives soon. Each further one is twice the size.
 const FIRST_BLOCK_BYTES: usize = 32 << 10;
-/// The most text in a block, not counting its last document: at this size, the cost of scheduling a block is negligible
-/// next to that of encoding it.
+/// The most bytes of records in a block, not counting its last one: at this size, the cost of scheduling a block is
+/// negligible next to that of encoding it.
 pub const LARGEST_BLOCK_BYTES: usize = 512 << 10;
-/// The most records in a block, for shards of very short or bad ones.
-const LARGEST_BLOCK_RECORDS: usize = 16 << 10;
-/// The most text in a window, not counting its last document: bounds the memory that long documents can take. Part of
-/// the stream's definition.
-const LARGEST_WINDOW_BYTES: usize = 16 << 20;
+/// The most records in a block, for shards of very short or bad ones: the error of a bad one takes more memory than it.
+const LARGEST_BLOCK_RECORDS: usize = 4 << 10;
 
-/// Reads a lane's documents in stream order.
+/// Reads a lane's records in stream order. Which of them are sound is found later: see [`Admission`].
+///
+/// [`Admission`]: super::admission::Admission
 pub struct LaneReader {
     spec: Arc<StreamSpec>,
     lane: usize,
     /// This epoch's shards: the plan, which all lanes share behind a lock, is asked once per epoch.
-    dealt: Arc<Assignment>,
+    assignment: Arc<Assignment>,
     /// The next record to read.
-    place: RecordPosition,
-    /// `place` or, if records were quarantined since the last sound one, the place of the first of these: a lane that
-    /// failed can be resumed there with correct counts.
-    safe: RecordPosition,
-    /// The shard of `place`.
+    position: RecordPosition,
+    /// The shard of `position`.
     shard: OpenShard,
-    /// Whether this epoch had a document; assumed for an epoch entered midway.
-    found_any: bool,
     pub(crate) block_bytes: usize,
-    window: Fill,
-    errors: ErrorBudget,
-    left_out_in_a_row: QuarantineCounts,
-    listed_in: Option<Arc<QuarantineFile>>,
     /// Set once nobody waits for what is read.
     stop: Arc<AtomicBool>,
     done: bool,
 }
 
 enum OpenShard {
-    /// To be opened at `place`.
+    /// To be opened at `position`.
     Unopened,
     Open(Box<RecordReader>),
     /// Nothing more can be read from it.
     Lost,
 }
 
-/// How full something is.
-#[derive(Default)]
-struct Fill {
-    documents: usize,
-    bytes: usize,
-}
-
-/// What one record turned out to be.
-enum Record {
-    Sound(Document),
-    QuarantineLog { error: ShardError, rest: AfterError },
+/// What reading one record found.
+enum Step {
+    Entry,
     ShardEnd,
 }
 
 impl LaneReader {
-    /// The documents of `lane` from `cursor` on.
+    /// The records of `lane` from `cursor` on.
     pub fn new(spec: Arc<StreamSpec>, lane: usize, cursor: &Cursor) -> Self {
-        let place = cursor.window;
-        let errors = ErrorBudget::new(Arc::clone(&spec), lane, &cursor.totals);
+        let position = cursor.window;
         Self {
-            dealt: spec.plan.epoch(place.epoch),
+            assignment: spec.plan.epoch(position.epoch),
             spec,
             lane,
-            place,
-            safe: place,
+            position,
             shard: OpenShard::Unopened,
-            found_any: place.shard > 0 || place.record > 0,
             block_bytes: FIRST_BLOCK_BYTES,
-            window: Fill::default(),
-            errors,
-            left_out_in_a_row: QuarantineCounts::default(),
-            listed_in: None,
             stop: Arc::default(),
             done: false,
         }
-    }
-
-    /// Lists every record that is left out in `file`.
-    #[must_use]
-    pub fn list_in(mut self, file: Option<Arc<QuarantineFile>>) -> Self {
-        self.listed_in = file;
-        self
     }
 
     /// Makes reading end with an error soon after `stop` is set.
@@ -109,14 +74,14 @@ impl LaneReader {
     }
 
     /// How far it has read, for an error message: also where nothing about it is sure, after a panic.
-    pub fn position(&self) -> String {
-        let RecordPosition { epoch, shard, record, .. } = self.place;
-        let shard = self.dealt.get(self.lane).and_then(|lane| lane.get(shard as usize));
-        let place = match shard.and_then(|shard| self.spec.shards.get(*shard as usize)) {
+    pub fn describe_position(&self) -> String {
+        let RecordPosition { epoch, shard, record, .. } = self.position;
+        let shard = self.assignment.get(self.lane).and_then(|lane| lane.get(shard as usize));
+        let position = match shard.and_then(|shard| self.spec.shards.get(*shard as usize)) {
             Some(shard) => format!("record {record} of {} in epoch {epoch}", shard.path),
             None => format!("the end of epoch {epoch}"),
         };
-        format!("lane {}, read up to {place}", self.lane)
+        format!("lane {}, read up to {position}", self.lane)
     }
 
     /// Whether the last block was read.
@@ -124,166 +89,98 @@ impl LaneReader {
         self.done
     }
 
-    /// Reads the next block. The documents' texts replace the content of `text`.
-    pub fn read(&mut self, text: &mut String) -> Block {
-        text.clear();
-        let mut block = Block::default();
-        block.then = self.fill(&mut block, text).unwrap_or_else(|error| {
-            let quarantined_before = QuarantineCounts::default();
-            BlockEnd::Failed(Box::new(Failure { error, place: self.safe, quarantined_before }))
-        });
-        self.done = matches!(block.then, BlockEnd::Ended(_) | BlockEnd::Failed(..));
+    /// Reads the next block in place of what `block` holds.
+    pub fn read(&mut self, block: &mut RawBlock) {
+        block.clear();
+        block.end = self.fill(block).unwrap_or_else(ReadEnd::Failed);
+        self.done = !matches!(block.end, ReadEnd::More);
         self.block_bytes = (self.block_bytes * 2).min(LARGEST_BLOCK_BYTES);
-        block
     }
 
-    fn fill(&mut self, block: &mut Block, text: &mut String) -> Result<BlockEnd> {
-        while text.len() < self.block_bytes
-            && block.documents.len() + (block.quarantined.count().records as usize) < LARGEST_BLOCK_RECORDS
-        {
-            if self.spec.epochs.is_some_and(|epochs| self.place.epoch >= epochs) {
-                return Ok(BlockEnd::Ended(self.place));
+    fn fill(&mut self, block: &mut RawBlock) -> Result<ReadEnd> {
+        while block.bytes.len() < self.block_bytes && block.entries.len() < LARGEST_BLOCK_RECORDS {
+            let RecordPosition { epoch, .. } = self.position;
+            if self.spec.epochs.is_some_and(|epochs| epoch >= epochs) {
+                return Ok(ReadEnd::Ended);
             }
-            let ends = match self.next(text)? {
-                Record::Sound(document) => {
-                    block.documents.push(document);
-                    self.fills_window(document.text_bytes)
+            if let Step::ShardEnd = self.next(block)? {
+                let shard = self.shard_index();
+                self.next_shard();
+                block.entries.push(RawEntry::ShardEnd(ShardEnd { shard, next: self.position }));
+                // A block ends with its epoch: a lane of little text would otherwise be read thousands of times to
+                // fill one.
+                if self.position.epoch > epoch {
+                    break;
                 }
-                Record::QuarantineLog { error, rest } => {
-                    block.quarantined.push(error, rest);
-                    false
-                }
-                // A block ends with its epoch: a lane of little text would otherwise be read thousands of times to fill
-                // one.
-                Record::ShardEnd => self.next_shard()?,
-            };
-            if self.left_out_in_a_row == QuarantineCounts::default() {
-                self.safe = self.place;
-            }
-            if ends {
-                self.window = Fill::default();
-                let is_window = self.spec.window().is_some();
-                return Ok(if is_window { BlockEnd::WindowEnd(self.place) } else { BlockEnd::More });
             }
         }
-        Ok(BlockEnd::More)
+        Ok(ReadEnd::More)
     }
 
-    /// Counts a document into the window, if there are windows. Returns whether it closes it.
-    fn fills_window(&mut self, text_bytes: usize) -> bool {
-        let Some(most) = self.spec.window() else { return false };
-        self.window.documents += 1;
-        self.window.bytes += text_bytes;
-        self.window.documents >= most || self.window.bytes >= LARGEST_WINDOW_BYTES
-    }
-
-    /// Advances to the next shard, if necessary that of the next epoch. Returns whether the epoch ended.
-    fn next_shard(&mut self) -> Result<bool> {
-        let shards = self.dealt[self.lane].len() as u64;
+    /// Advances to the next shard, if necessary that of the next epoch.
+    fn next_shard(&mut self) {
         self.shard = OpenShard::Unopened;
-        if self.place.shard + 1 < shards {
-            self.place = RecordPosition { shard: self.place.shard + 1, record: 0, byte: 0, ..self.place };
-            return Ok(false);
+        let RecordPosition { epoch, shard, .. } = self.position;
+        if shard + 1 < self.assignment[self.lane].len() as u64 {
+            self.position = RecordPosition { epoch, shard: shard + 1, ..RecordPosition::default() };
+        } else {
+            self.position = RecordPosition { epoch: epoch + 1, ..RecordPosition::default() };
+            self.assignment = self.spec.plan.epoch(epoch + 1);
         }
-        if !self.found_any && self.spec.epochs.is_none() {
-            let last = match self.errors.last() {
-                Some(error) => {
-                    let left_out = counted(self.errors.losses().records, "record");
-                    format!("; {left_out} left out, the last one: {error}")
-                }
-                None => String::new(),
-            };
-            let first = &self.spec.shards[self.dealt[self.lane][0] as usize].path;
-            let others = if shards > 1 { ", ..." } else { "" };
-            let remedy = if self.spec.plan.lanes() > 1 { ", or use fewer lanes=" } else { "" };
-            return Err(Error::Argument(format!(
-                "lane {} has no sound document in its {} of epoch {} ({first}{others}): with epochs=None each lane needs \
-                 one in every epoch, or it might look for one forever{last}. Leave these shards out{remedy}",
-                self.lane,
-                counted(shards, "shard"),
-                self.place.epoch
-            )));
-        }
-        self.found_any = false;
-        self.place = RecordPosition { epoch: self.place.epoch + 1, ..RecordPosition::default() };
-        self.dealt = self.spec.plan.epoch(self.place.epoch);
-        Ok(true)
     }
 
-    /// Reads one record of the current shard.
-    fn next(&mut self, text: &mut String) -> Result<Record> {
+    /// Reads one record of the current shard into the block.
+    fn next(&mut self, block: &mut RawBlock) -> Result<Step> {
+        let shard = self.shard_index();
         if let OpenShard::Unopened = self.shard {
             match self.open() {
                 Ok(reader) => self.shard = OpenShard::Open(Box::new(reader)),
                 Err(Error::Shard(error)) => {
                     self.shard = OpenShard::Lost;
-                    return self.bad_record(error, AfterError::Lost);
+                    let RecordPosition { record, byte, .. } = self.position;
+                    let next = Position { record, byte };
+                    return self.unreadable(block, BadRecord { error, after: AfterError::Lost, shard, next });
                 }
                 Err(error) => return Err(error),
             }
         }
-        let OpenShard::Open(reader) = &mut self.shard else {
-            return self.shard_end();
-        };
-        let item = reader.next_text(text);
-        let Position { record, byte } = reader.position();
-        match item {
-            Ok(Some((at, length))) => {
-                let place = RecordPosition { record: at.record, byte: at.byte, ..self.place };
-                self.place = RecordPosition { record, byte, ..self.place };
-                self.found_any = true;
-                self.errors.add_sound();
-                let quarantined_before = std::mem::take(&mut self.left_out_in_a_row);
-                let shard = self.shard_index();
-                Ok(Record::Sound(Document {
-                    place,
-                    shard,
-                    text_bytes: length,
-                    tokens: 0,
-                    quarantined_before,
-                }))
+        let OpenShard::Open(reader) = &mut self.shard else { return Ok(Step::ShardEnd) };
+        let next = match reader.next_raw() {
+            Ok(None) => return Ok(Step::ShardEnd),
+            Ok(Some(RawRecord { format, position: Position { record, byte }, bytes })) => {
+                block.bytes.extend_from_slice(bytes);
+                let (length, next) = (bytes.len(), reader.position());
+                let position = RecordPosition { record, byte, ..self.position };
+                block.entries.push(RawEntry::Record { format, position, shard, next, length });
+                next
             }
-            Ok(None) => self.shard_end(),
             Err(ReadError { error, rest }) => {
-                let found = self.bad_record(error, rest)?;
-                self.place = RecordPosition { record, byte, ..self.place };
-                Ok(found)
+                let next = reader.position();
+                self.unreadable(block, BadRecord { error, after: rest, shard, next })?;
+                next
             }
-        }
+        };
+        self.position = RecordPosition { record: next.record, byte: next.byte, ..self.position };
+        Ok(Step::Entry)
     }
 
-    /// The index in the manifest of the shard of `place`.
-    fn shard_index(&self) -> u32 {
-        self.dealt[self.lane][self.place.shard as usize]
-    }
-
-    fn open(&self) -> Result<RecordReader> {
-        let shard = &self.spec.shards[self.shard_index() as usize];
-        let position = Position { record: self.place.record, byte: self.place.byte };
-        RecordReader::open_at(shard, &self.spec.read, position, &self.stop)
-    }
-
-    fn shard_end(&mut self) -> Result<Record> {
-        self.errors.judge_records(self.place, self.shard_index())?;
-        Ok(Record::ShardEnd)
-    }
-
-    /// Decides about a record that cannot be used: stops there, or counts it.
-    fn bad_record(&mut self, mut error: ShardError, rest: AfterError) -> Result<Record> {
+    fn unreadable(&self, block: &mut RawBlock, bad: BadRecord) -> Result<Step> {
         if self.stop.load(Ordering::Relaxed) {
             // What looks like damage may be the stop.
             return Err(Error::Closed);
         }
-        if self.spec.on_error == OnError::Raise {
-            let what = if rest == AfterError::Lost { "the rest of this shard" } else { "it" };
-            error.reason = format!("{}; on_error=\"quarantine\" leaves {what} out", error.reason);
-            return Err(Error::Shard(error));
-        }
-        self.left_out_in_a_row += QuarantineCounts::from(rest);
-        self.errors.add_bad(&error, rest, self.place, self.shard_index())?;
-        if let Some(file) = &self.listed_in {
-            file.append(self.lane, self.errors.losses().records, self.place.epoch, &error)?;
-        }
-        Ok(Record::QuarantineLog { error, rest })
+        block.entries.push(RawEntry::Unreadable(bad));
+        Ok(Step::Entry)
+    }
+
+    /// The index in the manifest of the shard of `position`.
+    fn shard_index(&self) -> u32 {
+        self.assignment[self.lane][self.position.shard as usize]
+    }
+
+    fn open(&self) -> Result<RecordReader> {
+        let shard = &self.spec.shards[self.shard_index() as usize];
+        let position = Position { record: self.position.record, byte: self.position.byte };
+        RecordReader::open_at(shard, &self.spec.read, position, &self.stop)
     }
 }

@@ -1,4 +1,4 @@
-//! The packing end of a lane: encoded documents in delivery order, and the cursor for every place in them.
+//! The packing end of a lane: encoded documents in delivery order, and the cursor for every position in them.
 //!
 //! Without windows, documents are delivered in reading order, and the cursor names the next one. With windows, whole
 //! windows are gathered and put in order, and the cursor names the window and how many of its documents, or rows, are
@@ -21,7 +21,7 @@ pub struct DocumentQueue {
     /// Encoded blocks that are not begun.
     waiting: VecDeque<Block>,
     window: Window,
-    /// The place of the next token.
+    /// The position of the next token.
     cursor: Cursor,
     /// Records left out that were not yet counted, and those that were counted but not yet reported.
     quarantined: QuarantineLog,
@@ -57,8 +57,8 @@ pub struct TokenSlice<'a> {
     pub piece: usize,
     /// Whether `best_fit` closes the row after that piece.
     pub ends_row: bool,
-    /// The place of the document's record.
-    pub place: RecordPosition,
+    /// The position of the document's record.
+    pub position: RecordPosition,
     /// The index in the manifest of the shard that contains it.
     pub shard: u32,
 }
@@ -82,7 +82,7 @@ impl DocumentQueue {
 
     /// Adds the lane's next encoded block, once all that was pushed before is [used up](Next::Starved).
     pub fn push(&mut self, mut block: Block) {
-        // What was left out is in one place, so that it stays bounded however many blocks a window has.
+        // What was left out is in one position, so that it stays bounded however many blocks a window has.
         self.quarantined.append(std::mem::take(&mut block.quarantined));
         if !block.is_bad() {
             self.waiting.push_back(block);
@@ -115,7 +115,7 @@ impl DocumentQueue {
                     break;
                 }
                 if document.tokens > 0 {
-                    self.token_epoch = document.place.epoch;
+                    self.token_epoch = document.position.epoch;
                     return Next::Tokens(self.run(&part));
                 }
                 self.finish_document(&document);
@@ -163,7 +163,7 @@ impl DocumentQueue {
             offset: from,
             piece: part.to - from,
             ends_row: part.ends_row,
-            place: self.window.document(part).place,
+            position: self.window.document(part).position,
             shard: self.window.document(part).shard,
         }
     }
@@ -179,36 +179,36 @@ impl DocumentQueue {
 
     /// Moves the cursor to a document. An error means that a saved state does not fit.
     fn reach(&mut self, document: &Document) -> Result<()> {
-        let moved = !self.has_windows() && self.cursor.window != document.place;
-        self.check_resumed(document.place, if moved { 0 } else { document.tokens as u64 })?;
-        self.check_endless(document.place.epoch)?;
+        let moved = !self.has_windows() && self.cursor.window != document.position;
+        self.check_resumed(document.position, if moved { 0 } else { document.tokens as u64 })?;
+        self.check_endless(document.position.epoch)?;
         if moved {
             self.count_quarantined(document.quarantined_before);
-            self.cursor.window = document.place;
+            self.cursor.window = document.position;
         }
         Ok(())
     }
 
-    /// On the first call, checks that the document at the saved place, which has `tokens`, can be resumed. `place` is
+    /// On the first call, checks that the document at the saved position, which has `tokens`, can be resumed. `position` is
     /// what was found there.
-    fn check_resumed(&mut self, place: RecordPosition, tokens: u64) -> Result<()> {
+    fn check_resumed(&mut self, position: RecordPosition, tokens: u64) -> Result<()> {
         let offset = self.cursor.offset;
         if std::mem::take(&mut self.resuming) && offset > 0 && offset >= tokens {
             let what =
                 format!("stands at token {offset} of a document, and what is there has {tokens} tokens");
-            return Err(self.does_not_fit(place, &what));
+            return Err(self.does_not_fit(position, &what));
         }
         Ok(())
     }
 
-    fn does_not_fit(&self, place: RecordPosition, what: &str) -> Error {
+    fn does_not_fit(&self, position: RecordPosition, what: &str) -> Error {
         let reason = format!(
             "the state of lane {} {what}: it was saved with other data or settings, or records were left out then that \
              can be read now, or the other way round",
             self.lane
         );
-        let shard = self.spec.plan.epoch(place.epoch)[self.lane][place.shard as usize];
-        Error::State(place.error(&self.spec.shards[shard as usize], reason).to_string())
+        let shard = self.spec.plan.epoch(position.epoch)[self.lane][position.shard as usize];
+        Error::State(position.error(&self.spec.shards[shard as usize], reason).to_string())
     }
 
     /// Checks that the epoch before `epoch` had a token, or that epochs are finite: a lane must not look for tokens
@@ -219,7 +219,7 @@ impl DocumentQueue {
         }
         Err(Error::Argument(format!(
             "the documents of lane {} are without tokens for a whole epoch: with epochs=None each lane needs one in \
-             every epoch, or it might look for one forever; use fewer lanes=, or leave its shards out",
+             every epoch, or it would loop forever; use fewer lanes=, or leave its shards out",
             self.lane
         )))
     }
@@ -235,7 +235,7 @@ impl DocumentQueue {
         self.cursor.offset = 0;
     }
 
-    /// The place is inside the window from now on, if there are windows.
+    /// The position is inside the window from now on, if there are windows.
     fn mark_inside(&mut self) {
         if self.has_windows() {
             self.cursor.window_hash = self.window.hash;
@@ -256,25 +256,26 @@ impl DocumentQueue {
 
     /// Ends a window, or without windows a block, whose documents are all delivered.
     fn close_window(&mut self) {
-        let Window { documents, without_tokens, then, .. } = std::mem::take(&mut self.window);
+        let Window { documents, without_tokens, end: follows, .. } = std::mem::take(&mut self.window);
         let all = self.quarantined.count();
-        let (place, quarantined, end) = match then {
+        let (position, quarantined, end) = match follows {
             BlockEnd::More => return,
             BlockEnd::WindowEnd(next) => (next, all, None),
             BlockEnd::Ended(end) => (end, all, Some(Ok(()))),
             BlockEnd::Failed(failure) => {
-                let Failure { error, place, quarantined_before } = *failure;
-                (place, quarantined_before, Some(Err(error)))
+                let Failure { error, position, quarantined_before } = *failure;
+                (position, quarantined_before, Some(Err(error)))
             }
         };
-        let fits = self.check_resumed(self.cursor.window, 0).and_then(|()| self.check_endless(place.epoch));
+        let fits =
+            self.check_resumed(self.cursor.window, 0).and_then(|()| self.check_endless(position.epoch));
         let end = if let Some(Err(_)) = end { end } else { fits.err().map(Err).or(end) };
         if self.has_windows() {
             self.cursor.totals.records += documents as u64;
         }
         self.cursor.totals += without_tokens;
         self.count_quarantined(quarantined);
-        self.cursor.window = place;
+        self.cursor.window = position;
         self.cursor.delivered = 0;
         self.cursor.window_hash = 0;
         self.end = end;
@@ -282,16 +283,16 @@ impl DocumentQueue {
 
     /// Begins the next window, or without windows the next block. False if it is not complete.
     fn next_window(&mut self) -> bool {
-        let ends_window = |block: &Block| !self.has_windows() || !matches!(block.then, BlockEnd::More);
+        let ends_window = |block: &Block| !self.has_windows() || !matches!(block.end, BlockEnd::More);
         let Some(last) = self.waiting.iter().position(ends_window) else { return false };
         let mut blocks: Vec<Block> = self.waiting.drain(..=last).collect();
-        let then = blocks.last_mut().map(|block| std::mem::take(&mut block.then)).unwrap_or_default();
-        if let (true, BlockEnd::Failed(failure)) = (self.has_windows(), &then) {
+        let end = blocks.last_mut().map(|block| std::mem::take(&mut block.end)).unwrap_or_default();
+        if let (true, BlockEnd::Failed(failure)) = (self.has_windows(), &end) {
             // A window that lacks a document has no defined order: the run stops before it.
             self.end = Some(Err(failure.error.clone()));
             return true;
         }
-        self.window = Window::new(blocks, then, &self.spec, self.lane, self.cursor.window);
+        self.window = Window::new(blocks, end, &self.spec, self.lane, self.cursor.window);
         // Only a saved state can be inside a window that just begins.
         let Cursor { delivered, offset, window_hash, .. } = self.cursor;
         let misfit = if self.has_windows() && delivered | offset > 0 && window_hash != self.window.hash {

@@ -73,7 +73,7 @@ impl StepWriter {
 
     /// What is wrong with a document's record.
     pub(super) fn error(&self, run: &TokenSlice, reason: String) -> ShardError {
-        run.place.error(&self.spec.shards[run.shard as usize], reason)
+        run.position.error(&self.spec.shards[run.shard as usize], reason)
     }
 
     /// Segments of the current row.
@@ -126,7 +126,7 @@ impl StepWriter {
         }
         let entry = Entry {
             shard: run.shard,
-            record: run.place.record,
+            record: run.position.record,
             offset: run.offset + part.start,
             length: part.len(),
         };

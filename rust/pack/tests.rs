@@ -2,7 +2,6 @@
 //!
 //! In place of a tokenizer, each byte of a text is a token.
 
-use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -14,10 +13,14 @@ use tempfile::TempDir;
 use super::queue::{DocumentQueue, Next};
 use crate::error::{Error, ShardError};
 use crate::format::{Projection, ReadOptions};
+use crate::lane::admission::Admission;
 use crate::lane::assignment::Plan;
-use crate::lane::block::{Block, BlockEnd, Failure};
+use crate::lane::block::{Document, RawBlock, ReadEnd, SampleBlock};
 use crate::lane::cursor::{Cursor, RecordPosition};
+use crate::lane::id_buffer::IdBuffer;
 use crate::lane::reader::LaneReader;
+use crate::pipeline::encode_block::samples_of;
+use crate::prepare::Prepare;
 use crate::spec::{Layout, OnError, Packing, Shuffle, StreamSpec, Truncation};
 use crate::store::Shard;
 
@@ -48,6 +51,7 @@ pub(crate) fn folder_of(files: impl Iterator<Item = (String, impl AsRef<[u8]>)>)
             projection: Projection::text("text"),
             max_document_bytes: 1 << 25,
         }),
+        prepare: Prepare::Text,
         on_error: OnError::Quarantine { max_error_rate: 1.0 },
         shuffle: None,
         epochs: Some(1),
@@ -98,33 +102,48 @@ pub(crate) fn run(
     most: usize,
     steps: usize,
 ) -> Trace {
-    let mut source = LaneReader::new(Arc::clone(spec), 0, &cursor);
-    source.block_bytes = block_bytes;
-    let mut text = String::new();
+    let mut reader = LaneReader::new(Arc::clone(spec), 0, &cursor);
+    reader.block_bytes = block_bytes;
     let read = || {
-        assert!(!source.is_done(), "starved behind the last block");
-        let mut block = source.read(&mut text);
-        *block.ids = text.bytes().map(u32::from).collect();
-        block.documents.iter_mut().for_each(|document| document.tokens = document.text_bytes);
-        block
+        assert!(!reader.is_done(), "starved behind the last block");
+        samples(spec, &mut reader, |_| Ok(()))
     };
     drive(spec, cursor, read, most, steps)
+}
+
+/// The lane's next samples, with a token for each byte. `fails` may return an error in place of a text's tokens.
+fn samples(
+    spec: &StreamSpec,
+    reader: &mut LaneReader,
+    fails: impl Fn(&str) -> Result<(), Error>,
+) -> SampleBlock {
+    let mut raw = RawBlock::default();
+    reader.read(&mut raw);
+    samples_of(spec, &mut raw, IdBuffer::default(), &mut String::new(), |text, document, ids| {
+        fails(text)?;
+        ids.extend(text.bytes().map(u32::from));
+        Ok(Document { tokens: text.len(), ..document })
+    })
 }
 
 fn drive(
     spec: &Arc<StreamSpec>,
     cursor: Cursor,
-    mut read: impl FnMut() -> Block,
+    mut read: impl FnMut() -> SampleBlock,
     most: usize,
     steps: usize,
 ) -> Trace {
     let mut documents = DocumentQueue::new(Arc::clone(spec), 0, cursor);
+    let mut admission = Admission::new(Arc::clone(spec), 0, &cursor, None);
     let (mut delivered, mut quarantined, mut error) = (Vec::new(), Vec::new(), None);
     let mut starts_row = true;
     while delivered.len() < steps {
         let run = match documents.peek() {
             Next::Starved => {
-                documents.push(read());
+                match admission.next_block() {
+                    Some(block) => documents.push(block),
+                    None => admission.add(read()),
+                }
                 continue;
             }
             Next::Tokens(run) => run,
@@ -294,38 +313,27 @@ fn a_document_that_cannot_be_encoded_is_counted_with_what_lies_before_it_only() 
     let shard = [bad, &line("a"), bad, &line("b"), bad].concat();
     let folder = folder(&[&shard]);
     let spec = Arc::new(folder.spec);
-    let mut source = LaneReader::new(Arc::clone(&spec), 0, &Cursor::default());
-    let mut text = String::new();
-    let mut block = source.read(&mut text);
-    // As `encode` leaves the block when the second document fails.
-    let failed = block.documents[1];
-    block.documents.truncate(1);
-    block.documents[0].tokens = 1;
-    *block.ids = vec![u32::from(b'a')];
-    block.then = BlockEnd::Failed(Box::new(Failure {
-        error: Error::Tokenizer("no".into()),
-        place: failed.place,
-        quarantined_before: failed.quarantined_before,
-    }));
-    let mut blocks = VecDeque::from([block]);
-    let trace = drive(&spec, Cursor::default(), || blocks.pop_front().unwrap(), NO_LIMIT, NO_LIMIT);
+    let mut reader = LaneReader::new(Arc::clone(&spec), 0, &Cursor::default());
+    let fails = |text: &str| if text == "b" { Err(Error::Tokenizer("no".into())) } else { Ok(()) };
+    let read = || samples(&spec, &mut reader, fails);
+    let trace = drive(&spec, Cursor::default(), read, NO_LIMIT, NO_LIMIT);
     assert_eq!(trace.error.as_deref(), Some("no"));
     assert_eq!((trace.end.totals.records, trace.end.totals.quarantined, trace.quarantined.len()), (3, 2, 2));
     assert_eq!(trace.end.window.record, 3);
 }
 
 #[test]
-fn reading_that_nobody_waits_for_ends_and_leaves_nothing_out() {
+fn reading_after_a_stop_ends_and_quarantines_nothing() {
     let shard = lines(&["a", "b", "c"]);
     let folder = folder(&[&shard, &shard]);
     let spec = Arc::new(folder.spec);
     let stop = Arc::new(AtomicBool::new(true));
     let window = RecordPosition { record: 2, byte: 2 * line("a").len() as u64, ..RecordPosition::default() };
     for cursor in [Cursor::default(), Cursor { window, ..Cursor::default() }] {
-        let block = LaneReader::new(Arc::clone(&spec), 0, &cursor).stopped_by(&stop).read(&mut String::new());
-        let BlockEnd::Failed(failure) = &block.then else { panic!("{:?}", block.then) };
-        assert!(matches!(failure.error, Error::Closed), "{}", failure.error);
-        assert_eq!(block.quarantined.count().records, 0);
+        let mut raw = RawBlock::default();
+        LaneReader::new(Arc::clone(&spec), 0, &cursor).stopped_by(&stop).read(&mut raw);
+        assert!(matches!(raw.end, ReadEnd::Failed(Error::Closed)), "{:?}", raw.end);
+        assert!(raw.entries.is_empty(), "{:?}", raw.entries);
     }
 }
 

@@ -18,13 +18,13 @@ pub struct Window {
     longest: usize,
     /// Number of all its documents.
     pub documents: usize,
-    /// Tells it from a window that begins at the same place and has other documents, because other records were left
+    /// Tells it from a window that begins at the same position and has other documents, because other records were left
     /// out.
     pub hash: u64,
     /// The totals of those documents that have no tokens and thus, in `best_fit`, no part.
     pub without_tokens: Totals,
-    /// What happens once all are delivered.
-    pub then: BlockEnd,
+    /// What follows once all are delivered.
+    pub end: BlockEnd,
 }
 
 /// A document, or in `best_fit` a piece of one. Kept small, since a window of short documents has very many.
@@ -46,7 +46,7 @@ impl Window {
     /// window begins.
     pub fn new(
         blocks: Vec<Block>,
-        then: BlockEnd,
+        end: BlockEnd,
         spec: &StreamSpec,
         lane: usize,
         first: RecordPosition,
@@ -55,7 +55,7 @@ impl Window {
         let documents = parts.len();
         let all = blocks.iter().flat_map(|block| &block.documents);
         let hash = hash(all.flat_map(
-            |&Document { place: RecordPosition { shard, record, .. }, tokens, .. }| {
+            |&Document { position: RecordPosition { shard, record, .. }, tokens, .. }| {
                 [shard, record, tokens as u64]
             },
         ));
@@ -76,7 +76,7 @@ impl Window {
             }
             parts = parts.chunks(window).flat_map(|share| placed(share, spec)).collect();
         }
-        Self { blocks, parts, next: 0, longest, documents, hash, without_tokens, then }
+        Self { blocks, parts, next: 0, longest, documents, hash, without_tokens, end }
     }
 
     /// What is delivered next.
@@ -119,8 +119,8 @@ impl Window {
 
 fn in_stream_order(blocks: &[Block]) -> Vec<Part> {
     let mut parts = Vec::with_capacity(blocks.iter().map(|block| block.documents.len()).sum());
-    for (block, Block { documents, .. }) in (0..).zip(blocks) {
-        let mut start = 0;
+    for (block, Block { documents, first_id, .. }) in (0..).zip(blocks) {
+        let mut start = *first_id;
         for (document, Document { tokens, .. }) in (0..).zip(documents) {
             parts.push(Part { block, document, start, from: 0, to: *tokens, ends_row: false });
             start += tokens;

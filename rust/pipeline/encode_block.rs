@@ -1,27 +1,32 @@
-//! The encoding of a block, which takes most of the workers' time.
+//! The preparing and encoding of a block, which takes most of the workers' time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::encode::{EncodeWorker, Encoder, Engine};
 use crate::error::{Error, Result, caught};
-use crate::lane::block::{Block, BlockEnd, Document, Failure};
+use crate::format::{AfterError, Position, RawRecord};
+use crate::lane::block::{BadRecord, Document, RawBlock, RawEntry, SampleBlock, SampleEntry};
 use crate::lane::cursor::RecordPosition;
-use crate::lane::id_buffer::IdPool;
+use crate::lane::id_buffer::{IdBuffer, IdPool};
 use crate::random::hash;
-use crate::spec::StreamSpec;
+use crate::spec::{OnError, StreamSpec};
 
 /// The reference takes a hundred times the size of a text in memory. Longer ones are not verified, and where it is the
 /// engine, they are encoded by one thread at a time.
 const LONG: usize = 1 << 20;
+/// The longest text whose memory is kept: enormous documents are rare.
+const KEPT_TEXT: usize = 4 << 20;
 
-/// Turns the texts of blocks into ids, for one thread.
+/// Turns the records of blocks into samples with ids, for one thread.
 pub struct BlockEncoder {
     spec: Arc<StreamSpec>,
     encoder: Encoder,
     worker: EncodeWorker,
     /// Share of the documents that are also encoded by the reference.
     verify: f64,
+    /// The text of one document, in memory that is used again.
+    text: String,
     ids: Arc<IdPool>,
     /// Held while the reference encodes a long text; shared by all threads.
     long: Arc<Mutex<()>>,
@@ -38,6 +43,7 @@ impl BlockEncoder {
             encoder: encoder.clone(),
             worker: encoder.worker(),
             verify,
+            text: String::new(),
             ids,
             long: Arc::default(),
             stop: Arc::default(),
@@ -58,50 +64,55 @@ impl BlockEncoder {
         self
     }
 
-    /// Fills in the ids of a block. `text` holds its documents' texts one after another. A document that
-    /// cannot be encoded, or whose ids differ from the reference's, ends the block. Returns how many documents were
-    /// compared with the reference and found equal.
-    pub fn encode(&mut self, block: &mut Block, text: &str) -> u64 {
+    /// Turns raw records into samples, and removes them from `raw`. Returns also how many documents were compared with
+    /// the reference and found equal.
+    pub fn encode(&mut self, raw: &mut RawBlock) -> (SampleBlock, u64) {
+        let (spec, ids) = (Arc::clone(&self.spec), self.ids.take());
+        let mut text = std::mem::take(&mut self.text);
         let mut verified = 0;
-        block.ids = self.ids.take();
-        let mut start = 0;
-        for index in 0..block.documents.len() {
-            let document = block.documents[index];
-            let end = start + document.text_bytes;
-            let before = block.ids.len();
-            block.ids.extend(self.spec.bos);
-            match self.encode_document(&text[start..end], &document, &mut block.ids) {
-                Ok(compared) => verified += u64::from(compared),
-                Err(error) => {
-                    block.ids.truncate(before);
-                    fail(block, index, error);
-                    return verified;
-                }
-            }
-            block.ids.extend(self.spec.eos);
-            block.documents[index].tokens = block.ids.len() - before;
-            start = end;
+        let samples = samples_of(&spec, raw, ids, &mut text, |text, document, ids| {
+            let (document, compared) = self.encode_document(text, document, ids)?;
+            verified += u64::from(compared);
+            Ok(document)
+        });
+        if text.capacity() <= KEPT_TEXT {
+            self.text = text;
         }
-        verified
+        (samples, verified)
     }
 
-    /// Appends a document's ids, and says whether they were compared with the reference's.
-    fn encode_document(&mut self, text: &str, document: &Document, ids: &mut Vec<u32>) -> Result<bool> {
+    /// Appends a document's ids, BOS and EOS included, and counts them. Says whether they were compared with the
+    /// reference's. On error `ids` is as it was.
+    fn encode_document(
+        &mut self,
+        text: &str,
+        document: Document,
+        ids: &mut Vec<u32>,
+    ) -> Result<(Document, bool)> {
+        let before = ids.len();
+        ids.extend(self.spec.bos);
+        let compared = self.encode_text(text, &document, ids).inspect_err(|_| ids.truncate(before))?;
+        ids.extend(self.spec.eos);
+        Ok((Document { tokens: ids.len() - before, ..document }, compared))
+    }
+
+    /// Appends the ids of a document's text, and says whether they were compared with the reference's.
+    fn encode_text(&mut self, text: &str, document: &Document, ids: &mut Vec<u32>) -> Result<bool> {
         let is_reference = self.encoder.engine() == Engine::Reference;
         let takes_turn = is_reference && text.len() > LONG;
         let _turn = takes_turn.then(|| self.long.lock().unwrap_or_else(PoisonError::into_inner));
         if self.stop.load(Ordering::Relaxed) {
             return Err(Error::Closed);
         }
-        let Document { place, shard, .. } = *document;
-        let located = |reason| Error::Shard(place.error(&self.spec.shards[shard as usize], reason));
+        let Document { position, shard, .. } = *document;
+        let located = |reason| Error::Shard(position.error(&self.spec.shards[shard as usize], reason));
         let before = ids.len();
         if let Err(error) = caught(|| Ok(self.worker.encode(text, ids)?)) {
             if matches!(error, Error::Bug(_)) {
                 self.worker = self.encoder.worker(); // a panic may have left anything in the old one
             }
             let advice = if matches!(error, Error::Tokenizer(_)) {
-                "; on_error= leaves out no such text: mend the tokenizer, or remove the record"
+                "; on_error=\"quarantine\" does not cover errors of the tokenizer: fix the tokenizer, or remove the record"
             } else {
                 ""
             };
@@ -128,16 +139,59 @@ impl BlockEncoder {
     }
 }
 
-/// Ends a block before one of its documents.
-fn fail(block: &mut Block, index: usize, error: Error) {
-    let Document { place, quarantined_before, .. } = block.documents[index];
-    block.documents.truncate(index);
-    block.then = BlockEnd::Failed(Box::new(Failure { error, place, quarantined_before }));
+/// Turns raw records into samples, and removes them from `raw`. `encode` appends the ids of a document's text, whose
+/// number it fills in. A document that it cannot encode ends the block, and so does a bad record that stops the run.
+pub(crate) fn samples_of(
+    spec: &StreamSpec,
+    raw: &mut RawBlock,
+    mut ids: IdBuffer,
+    text: &mut String,
+    mut encode: impl FnMut(&str, Document, &mut Vec<u32>) -> Result<Document>,
+) -> SampleBlock {
+    let mut entries = Vec::with_capacity(raw.entries.len());
+    let mut bytes = &*raw.bytes;
+    for entry in raw.entries.drain(..) {
+        let entry = match entry {
+            RawEntry::Record { format, position, shard, next, length } => {
+                let (record, rest) = bytes.split_at(length);
+                bytes = rest;
+                let RecordPosition { record: number, byte, .. } = position;
+                let record = RawRecord { format, position: Position { record: number, byte }, bytes: record };
+                let path = &spec.shards[shard as usize].path;
+                let prepared = spec.prepare.text(&spec.read.projection, path, record, text);
+                match prepared {
+                    Ok(()) => {
+                        let document =
+                            Document { position, shard, text_bytes: text.len(), ..Document::default() };
+                        match encode(text, document, &mut ids) {
+                            Ok(document) => SampleEntry::Document { document, next },
+                            Err(error) => SampleEntry::Failed { error, position },
+                        }
+                    }
+                    Err(error) => {
+                        SampleEntry::Bad(BadRecord { error, after: AfterError::Readable, shard, next })
+                    }
+                }
+            }
+            RawEntry::Unreadable(bad) => SampleEntry::Bad(bad),
+            RawEntry::ShardEnd(end) => SampleEntry::ShardEnd(end),
+        };
+        let stops = match &entry {
+            SampleEntry::Failed { .. } => true,
+            SampleEntry::Bad(_) => spec.on_error == OnError::Raise,
+            SampleEntry::Document { .. } | SampleEntry::ShardEnd(_) => false,
+        };
+        entries.push(entry);
+        if stops {
+            break;
+        }
+    }
+    SampleBlock { entries, ids, end: std::mem::take(&mut raw.end) }
 }
 
 /// Whether a document is in the share that is verified: the same documents in every run.
 fn is_sampled(document: &Document, share: f64) -> bool {
-    let Document { place: RecordPosition { epoch, record, .. }, shard, .. } = *document;
+    let Document { position: RecordPosition { epoch, record, .. }, shard, .. } = *document;
     hash([epoch, shard.into(), record]) as f64 <= share * 2f64.powi(62)
 }
 
@@ -147,7 +201,6 @@ mod tests {
     use crate::lane::cursor::Cursor;
     use crate::lane::reader::LaneReader;
     use crate::pack::tests::{folder_of, lines};
-    use crate::quarantine::log::QuarantineCounts;
 
     /// An encoder for two letters.
     fn encoder(vocab: &str) -> Encoder {
@@ -160,20 +213,30 @@ mod tests {
         .unwrap()
     }
 
+    /// How many documents a block has, and the error that ends it, if one does.
+    fn contents(samples: &SampleBlock) -> (usize, Option<&Error>) {
+        let is_document = |entry: &&SampleEntry| matches!(entry, SampleEntry::Document { .. });
+        let error = match samples.entries.last() {
+            Some(SampleEntry::Failed { error, .. }) => Some(error),
+            _ => None,
+        };
+        (samples.entries.iter().filter(is_document).count(), error)
+    }
+
     #[test]
-    fn a_document_that_the_reference_encodes_otherwise_ends_the_block() {
+    fn document_with_other_ids_than_the_reference_ends_the_block() {
         let shard = lines(&["aa", "aab", "aa"]);
         let folder = folder_of([("0.jsonl".to_owned(), shard)].into_iter());
         let spec = Arc::new(folder.spec);
-        let mut text = String::new();
-        let mut block = LaneReader::new(Arc::clone(&spec), 0, &Cursor::default()).read(&mut text);
+        let mut raw = RawBlock::default();
+        LaneReader::new(Arc::clone(&spec), 0, &Cursor::default()).read(&mut raw);
         let new = |vocab| BlockEncoder::new(&spec, &encoder(vocab), 1.0, IdPool::new(1));
         // As if the fast engine had a bug.
         let worker = encoder(r#"{"a": 0, "b": 2}"#).worker();
-        let verified = BlockEncoder { worker, ..new(r#"{"a": 0, "b": 1}"#) }.encode(&mut block, &text);
-        assert_eq!((block.documents.len(), &**block.ids, verified), (1, &[0, 0][..], 1));
-        let BlockEnd::Failed(failure) = &block.then else { panic!("{:?}", block.then) };
-        let error = failure.error.to_string();
+        let (samples, verified) = BlockEncoder { worker, ..new(r#"{"a": 0, "b": 1}"#) }.encode(&mut raw);
+        let (documents, error) = contents(&samples);
+        assert_eq!((documents, &**samples.ids, verified), (1, &[0, 0][..], 1));
+        let error = error.unwrap().to_string();
         assert!(error.contains("0.jsonl: record 1, byte 15: "), "{error}");
         assert!(error.contains("a difference at token 2: 2 instead of 1. "), "{error}");
     }
@@ -183,40 +246,40 @@ mod tests {
         let long = "a".repeat(LONG + 1);
         let folder = folder_of([("0.jsonl".to_owned(), lines(&["a", &long, "a"]))].into_iter());
         let spec = Arc::new(folder.spec);
-        let (mut text, mut verified) = (String::new(), 0);
-        let mut source = LaneReader::new(Arc::clone(&spec), 0, &Cursor::default());
+        let mut raw = RawBlock::default();
+        let mut reader = LaneReader::new(Arc::clone(&spec), 0, &Cursor::default());
         let mut encoder = BlockEncoder::new(&spec, &encoder(r#"{"a": 0, "b": 1}"#), 1.0, IdPool::new(1));
-        let mut documents = 0;
-        while !source.is_done() {
-            let mut block = source.read(&mut text);
-            verified += encoder.encode(&mut block, &text);
-            documents += block.documents.len();
+        let (mut documents, mut verified) = (0, 0);
+        while !reader.is_done() {
+            reader.read(&mut raw);
+            let (samples, compared) = encoder.encode(&mut raw);
+            verified += compared;
+            documents += contents(&samples).0;
         }
         assert_eq!((documents, verified), (3, 2));
     }
 
     #[test]
-    fn what_nobody_waits_for_is_not_encoded() {
+    fn block_is_not_encoded_after_a_stop() {
         let folder = folder_of([("0.jsonl".to_owned(), lines(&["a", "b"]))].into_iter());
         let spec = Arc::new(folder.spec);
-        let mut text = String::new();
-        let mut block = LaneReader::new(Arc::clone(&spec), 0, &Cursor::default()).read(&mut text);
+        let mut raw = RawBlock::default();
+        LaneReader::new(Arc::clone(&spec), 0, &Cursor::default()).read(&mut raw);
         let encoder = encoder(r#"{"a": 0, "b": 1}"#);
         let stop = Arc::new(AtomicBool::new(true));
-        BlockEncoder::new(&spec, &encoder, 0.0, IdPool::new(1)).stopped_by(&stop).encode(&mut block, &text);
-        assert!(block.documents.is_empty() && block.ids.is_empty(), "{block:?}");
-        assert!(matches!(&block.then, BlockEnd::Failed(failure) if matches!(failure.error, Error::Closed)));
+        let mut encoder = BlockEncoder::new(&spec, &encoder, 0.0, IdPool::new(1)).stopped_by(&stop);
+        let (samples, _) = encoder.encode(&mut raw);
+        assert!(matches!(contents(&samples), (0, Some(Error::Closed))), "{samples:?}");
+        assert!(samples.ids.is_empty());
     }
 
     #[test]
-    fn the_sample_is_the_share_that_was_asked_for() {
+    fn verified_documents_are_the_requested_share() {
         let documents: Vec<Document> = (0..10_000)
             .map(|i| Document {
-                place: RecordPosition { epoch: i / 5000, shard: 0, record: i % 5000, byte: 0 },
+                position: RecordPosition { epoch: i / 5000, shard: 0, record: i % 5000, byte: 0 },
                 shard: i as u32 % 7,
-                text_bytes: 0,
-                tokens: 0,
-                quarantined_before: QuarantineCounts::default(),
+                ..Document::default()
             })
             .collect();
         for share in [0.0, 1e-4, 0.01, 0.5, 1.0] {

@@ -8,7 +8,7 @@ use std::sync::PoisonError;
 
 use super::schedule::{Job, Schedule};
 use crate::error::Error;
-use crate::lane::block::Block;
+use crate::lane::block::SampleBlock;
 use crate::pack::Pause;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
@@ -60,7 +60,7 @@ impl JobQueue {
     }
 
     /// A block of `lane` was encoded, by a worker that then takes work again.
-    pub fn block_encoded(&self, lane: usize, number: u64, block: Block) {
+    pub fn block_encoded(&self, lane: usize, number: u64, block: SampleBlock) {
         self.lock().schedule.block_encoded(lane, number, block);
     }
 

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use crate::lane::block::Block;
+use crate::lane::block::SampleBlock;
 use crate::lane::reader::LARGEST_BLOCK_BYTES;
 use crate::pack::Pause;
 
@@ -16,7 +16,7 @@ pub enum Job {
     /// Read a block of this lane, then encode it.
     ReadAndEncode { lane: usize },
     /// Pack this lane: what it holds, after adding this block.
-    Pack { lane: usize, block: Option<Block> },
+    Pack { lane: usize, block: Option<SampleBlock> },
 }
 
 impl Job {
@@ -55,7 +55,7 @@ struct LaneWork {
 struct Ahead {
     bytes: usize,
     /// `None` while it is being encoded.
-    block: Option<Block>,
+    block: Option<SampleBlock>,
 }
 
 enum Kind {
@@ -134,7 +134,7 @@ impl Schedule {
     }
 
     /// A block of `lane` was encoded.
-    pub fn block_encoded(&mut self, lane: usize, number: u64, block: Block) {
+    pub fn block_encoded(&mut self, lane: usize, number: u64, block: SampleBlock) {
         let LaneWork { blocks, first, .. } = &mut self.lanes[lane];
         // A lane that has stopped in the meantime has dropped its blocks.
         if let Some(ahead) = number.checked_sub(*first).and_then(|index| blocks.get_mut(index as usize)) {
@@ -182,7 +182,7 @@ impl LaneWork {
             && self.bytes < read_ahead * LARGEST_BLOCK_BYTES
     }
 
-    fn next_block(&mut self) -> Option<Block> {
+    fn next_block(&mut self) -> Option<SampleBlock> {
         let Ahead { bytes, block } = self.blocks.pop_front()?;
         self.first += 1;
         self.bytes -= bytes;
@@ -202,12 +202,12 @@ mod tests {
         assert!(matches!(schedule.take(), Some(Job::ReadAndEncode { lane: 0 })));
         let second = schedule.block_read(0, 9, false);
         assert!(matches!(schedule.take(), Some(Job::ReadAndEncode { lane: 0 })));
-        schedule.block_encoded(0, first, Block::default());
+        schedule.block_encoded(0, first, SampleBlock::default());
         assert!(matches!(schedule.take(), Some(Job::Pack { lane: 0, block: Some(_) })));
         schedule.lane_packed(0, Pause::Stopped, 1);
-        schedule.block_encoded(0, second, Block::default());
+        schedule.block_encoded(0, second, SampleBlock::default());
         let third = schedule.block_read(0, 9, false);
-        schedule.block_encoded(0, third, Block::default());
+        schedule.block_encoded(0, third, SampleBlock::default());
         assert!(schedule.take().is_none());
     }
 
@@ -221,7 +221,7 @@ mod tests {
         };
         assert_eq!([(); 2].map(|()| take(&mut schedule)), ["read 1", "read 2"]);
         let number = schedule.block_read(2, 9, false);
-        schedule.block_encoded(2, number, Block::default());
+        schedule.block_encoded(2, number, SampleBlock::default());
         schedule.block_read(1, 9, false);
         // Lane 1 holds a block that is being encoded, and lane 2 then none.
         let expected = ["pack 2", "read 2", "read 1", "read 0"];
@@ -251,7 +251,7 @@ mod tests {
             assert!(matches!(schedule.take(), Some(Job::ReadAndEncode { lane: 0 })));
             let number = schedule.block_read(0, 100 * LARGEST_BLOCK_BYTES, false);
             assert!(schedule.take().is_none());
-            schedule.block_encoded(0, number, Block::default());
+            schedule.block_encoded(0, number, SampleBlock::default());
             assert!(matches!(schedule.take(), Some(Job::Pack { lane: 0, block: Some(_) })));
             schedule.lane_packed(0, Pause::Starved, 0);
         }

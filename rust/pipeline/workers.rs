@@ -10,13 +10,14 @@ use super::schedule::{Job, Schedule};
 use crate::batch::ring::LaneWriter;
 use crate::encode::Encoder;
 use crate::error::{Error, Result, caught};
-use crate::lane::block::Block;
+use crate::lane::admission::Admission;
+use crate::lane::block::{RawBlock, SampleBlock};
 use crate::lane::cursor::Cursor;
 use crate::lane::id_buffer::IdPool;
 use crate::lane::reader::LaneReader;
-use crate::pack::Packer;
 use crate::pack::queue::DocumentQueue;
 use crate::pack::report::Report;
+use crate::pack::{Packer, Pause};
 use crate::pipeline::encode_block::BlockEncoder;
 use crate::quarantine::file::QuarantineFile;
 use crate::spec::{HostSpec, StreamSpec};
@@ -42,7 +43,7 @@ struct Shared {
     verify: f64,
     lanes: Vec<LaneEnds>,
     jobs: JobQueue,
-    busy: Arc<StageTimes>,
+    times: Arc<StageTimes>,
     ids: Arc<IdPool>,
     long: Arc<Mutex<()>>,
     /// Ends reading and encoding early: skipping to a place in a shard may take long, and so may the reference.
@@ -52,23 +53,24 @@ struct Shared {
 /// A lane's two ends. The schedule admits one worker at a time to each, so the locks block only who asks where a lane
 /// is.
 struct LaneEnds {
-    source: Mutex<LaneReader>,
+    reader: Mutex<LaneReader>,
     packing: Mutex<PackingEnd>,
 }
 
-/// What packs a lane's documents.
+/// The packing end of a lane.
 struct PackingEnd {
+    admission: Admission,
     documents: DocumentQueue,
     packer: Packer,
 }
 
-/// The most text whose memory a worker keeps: that of any block without an enormous document.
-const KEPT_TEXT: usize = 4 << 20;
+/// The most bytes of records whose memory a worker keeps: those of any block without an enormous record.
+const KEPT_BYTES: usize = 4 << 20;
 
 /// What a worker owns and reuses for each block.
 struct Scratch {
     encoder: BlockEncoder,
-    text: String,
+    raw: RawBlock,
 }
 
 impl WorkerPool {
@@ -79,19 +81,16 @@ impl WorkerPool {
         host: &HostSpec,
         ends: Vec<(Cursor, LaneWriter<Report>)>,
         open_until: u64,
-        busy: &Arc<StageTimes>,
+        times: &Arc<StageTimes>,
         quarantine_file: Option<&Arc<QuarantineFile>>,
     ) -> Result<Self> {
         let threads = host.threads;
         let schedule = Schedule::new(ends.iter().map(|(_, writer)| writer.step()), open_until, threads);
         let stop = Arc::new(AtomicBool::new(false));
         let lanes = host.lanes.iter().zip(ends).map(|(&lane, (cursor, writer))| LaneEnds {
-            source: Mutex::new(
-                LaneReader::new(Arc::clone(spec), lane, &cursor)
-                    .list_in(quarantine_file.cloned())
-                    .stopped_by(&stop),
-            ),
+            reader: Mutex::new(LaneReader::new(Arc::clone(spec), lane, &cursor).stopped_by(&stop)),
             packing: Mutex::new(PackingEnd {
+                admission: Admission::new(Arc::clone(spec), lane, &cursor, quarantine_file.cloned()),
                 documents: DocumentQueue::new(Arc::clone(spec), lane, cursor),
                 packer: Packer::new(spec, writer),
             }),
@@ -102,7 +101,7 @@ impl WorkerPool {
             verify: host.verify,
             lanes: lanes.collect(),
             jobs: JobQueue::new(schedule),
-            busy: Arc::clone(busy),
+            times: Arc::clone(times),
             ids: IdPool::new(4 * threads),
             long: Arc::default(),
             stop,
@@ -164,12 +163,12 @@ impl Shared {
     fn work(&self) -> Result<()> {
         let encoder = BlockEncoder::new(&self.spec, &self.encoder, self.verify, Arc::clone(&self.ids));
         let encoder = encoder.taking_turns(&self.long).stopped_by(&self.stop);
-        let mut tools = Scratch { encoder, text: String::new() };
+        let mut scratch = Scratch { encoder, raw: RawBlock::default() };
         while let Some(job) = self.jobs.take() {
             let lane = job.lane();
             let done = caught(|| {
                 match job {
-                    Job::ReadAndEncode { lane } => self.grind(lane, &mut tools),
+                    Job::ReadAndEncode { lane } => self.read_and_encode(lane, &mut scratch),
                     Job::Pack { lane, block } => self.pack(lane, block),
                 }
                 Ok(())
@@ -182,37 +181,46 @@ impl Shared {
     /// A panic in work on a lane, with how far the lane is.
     fn located(&self, lane: usize, error: Error) -> Error {
         let Error::Bug(panic) = error else { return error };
-        let lock = self.lanes[lane].source.lock();
-        let position = lock.unwrap_or_else(PoisonError::into_inner).position();
+        let lock = self.lanes[lane].reader.lock();
+        let position = lock.unwrap_or_else(PoisonError::into_inner).describe_position();
         Error::Bug(format!("{panic} ({position})"))
     }
 
-    fn pack(&self, lane: usize, block: Option<Block>) {
+    fn pack(&self, lane: usize, samples: Option<SampleBlock>) {
         let mut packing = self.lanes[lane].packing.lock().unwrap_or_else(PoisonError::into_inner);
-        let PackingEnd { documents, packer } = &mut *packing;
-        if let Some(block) = block {
-            documents.push(block);
+        let PackingEnd { admission, documents, packer } = &mut *packing;
+        if let Some(samples) = samples {
+            admission.add(samples);
         }
-        let pause = timed(&self.busy.pack, || packer.pack(documents));
+        let pause = timed(&self.times.pack, || {
+            loop {
+                let pause = packer.pack(documents);
+                let next = if pause == Pause::Starved { admission.next_block() } else { None };
+                match next {
+                    Some(block) => documents.push(block),
+                    None => return pause,
+                }
+            }
+        });
         let step = packer.step();
         drop(packing);
         self.jobs.lane_packed(lane, pause, step);
     }
 
-    /// Reads a block, lets others read the next one, and encodes it while its text is in the CPU cache.
-    fn grind(&self, lane: usize, tools: &mut Scratch) {
-        let Scratch { encoder, text } = tools;
-        let mut source = self.lanes[lane].source.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut block = timed(&self.busy.read, || source.read(text));
-        let read_all = source.is_done();
-        drop(source);
-        let number = self.jobs.block_read(lane, text.len(), read_all);
-        let verified = timed(&self.busy.encode, || encoder.encode(&mut block, text));
-        self.busy.verified.fetch_add(verified, Ordering::Relaxed);
-        if text.capacity() > KEPT_TEXT {
-            *text = String::new();
+    /// Reads a block, lets others read the next one, and encodes it while its records are in the CPU cache.
+    fn read_and_encode(&self, lane: usize, scratch: &mut Scratch) {
+        let Scratch { encoder, raw } = scratch;
+        let mut reader = self.lanes[lane].reader.lock().unwrap_or_else(PoisonError::into_inner);
+        timed(&self.times.read, || reader.read(raw));
+        let read_all = reader.is_done();
+        drop(reader);
+        let number = self.jobs.block_read(lane, raw.bytes.len(), read_all);
+        let (samples, verified) = timed(&self.times.encode, || encoder.encode(raw));
+        self.times.verified.fetch_add(verified, Ordering::Relaxed);
+        if raw.bytes.capacity() > KEPT_BYTES {
+            *raw = RawBlock::default();
         }
-        self.jobs.block_encoded(lane, number, block);
+        self.jobs.block_encoded(lane, number, samples);
     }
 }
 

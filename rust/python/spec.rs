@@ -12,6 +12,7 @@ use super::pipeline::usable_cores;
 use crate::error::Error;
 use crate::format::{Projection, ReadOptions};
 use crate::lane::assignment::Plan;
+use crate::prepare::Prepare;
 use crate::spec::{HostSpec, QuarantineFileSpec, Shuffle, StreamSpec};
 use crate::store::Shard;
 
@@ -119,6 +120,7 @@ impl Spec {
                 projection: Projection::text(input.text_field),
                 max_document_bytes: input.max_document_bytes,
             }),
+            prepare: Prepare::Text,
             on_error: make_on_error(faults.max_error_rate),
             shuffle: order.seed.map(|seed| Shuffle { seed, window: order.shuffle_window }),
             epochs: order.epochs,

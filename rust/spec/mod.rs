@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::format::ReadOptions;
 use crate::lane::assignment::Plan;
+use crate::prepare::Prepare;
 use crate::store::Shard;
 
 /// What happens to a record that cannot be used.
@@ -87,6 +88,8 @@ pub struct StreamSpec {
     pub plan: Plan,
     /// How records are read.
     pub read: Arc<ReadOptions>,
+    /// What a record becomes.
+    pub prepare: Prepare,
     /// What happens to bad records.
     pub on_error: OnError,
     /// `None`: the order of the shards.

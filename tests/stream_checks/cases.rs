@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use _core::encode::{Encoder, EncoderOptions, Engine};
 use _core::format::{Projection, ReadOptions};
 use _core::lane::assignment::Plan;
+use _core::prepare::Prepare;
 use _core::spec::{Layout, OnError, Packing, Shuffle, StreamSpec, Truncation};
 use _core::store::Shard;
 use flate2::{Compression, write::GzEncoder};
@@ -250,6 +251,7 @@ pub fn build(case: &Case, folder: &Path) -> (Arc<StreamSpec>, Corpus) {
             projection: Projection::text("text"),
             max_document_bytes: 1 << 20,
         }),
+        prepare: Prepare::Text,
         on_error: case
             .quarantine
             .map_or(OnError::Raise, |max_error_rate| OnError::Quarantine { max_error_rate }),

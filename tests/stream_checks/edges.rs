@@ -10,6 +10,7 @@ use _core::format::{Projection, ReadOptions};
 use _core::lane::assignment::Plan;
 use _core::lane::cursor::Cursor;
 use _core::pipeline::{Delivery, Pipeline};
+use _core::prepare::Prepare;
 use _core::spec::{HostSpec, Layout, OnError, Packing, Shuffle, StreamSpec};
 use _core::store::Shard;
 use tempfile::tempdir;
@@ -41,6 +42,7 @@ fn pipeline(
         plan: Plan::new(shards.iter().map(|shard| shard.size).collect(), lanes, None),
         shards,
         read: Arc::new(read),
+        prepare: Prepare::Text,
         on_error: OnError::Quarantine { max_error_rate: 1.0 },
         shuffle: None,
         epochs: Some(1),

@@ -242,7 +242,7 @@ class PackedDatasetIterator(ClosableIterator, grain_compat.Source, grain.Dataset
           iterator: `wait_seconds` spent waiting in `next`, `elapsed_seconds` since the first `next`, `ring_ready`
           batches that wait to be taken, `busy_seconds`, a dict of the seconds that all threads together have spent
           in each stage, by the clock on the wall, so that time in which the system runs another thread counts: `read`
-          (inflating, splitting and extracting), `encode` and `pack`; and `verified`, the
+          (inflating and splitting), `encode` (extracting the text and encoding it) and `pack`; and `verified`, the
           documents whose ids were compared with the reference's (`verify=`) and found equal, those
           prepared ahead included.
         """

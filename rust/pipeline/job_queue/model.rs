@@ -45,7 +45,7 @@ impl Workers {
         let read_all = state.unread == 0;
         drop(state);
         let number = self.jobs.block_read(lane, self.block_bytes, read_all);
-        self.jobs.block_encoded(lane, number, Block::default());
+        self.jobs.block_encoded(lane, number, SampleBlock::default());
     }
 
     fn pack(&self, lane: usize, block: bool) {

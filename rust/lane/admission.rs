@@ -1,0 +1,220 @@
+//! The order of a lane's samples: which are delivered, which are quarantined, and where windows end.
+//!
+//! Records are read and encoded by several workers at once. What depends on the records before is decided here, block by
+//! block in stream order: whether too many records are bad, what was quarantined before which document, and which
+//! documents are in one window.
+
+use std::sync::Arc;
+
+use super::block::{
+    BadRecord, Block, BlockEnd, Document, Failure, ReadEnd, SampleBlock, SampleEntry, ShardEnd,
+};
+use super::cursor::{Cursor, RecordPosition};
+use super::error_budget::{ErrorBudget, counted};
+use super::id_buffer::IdBuffer;
+use crate::error::{Error, Result};
+use crate::format::{AfterError, Position};
+use crate::quarantine::file::QuarantineFile;
+use crate::quarantine::log::QuarantineCounts;
+use crate::spec::{OnError, StreamSpec};
+
+/// The most text in a window, not counting its last document: bounds the memory that long documents can take. Part of
+/// the stream's definition.
+const LARGEST_WINDOW_BYTES: usize = 16 << 20;
+
+/// Admits a lane's samples to the stream.
+pub struct Admission {
+    spec: Arc<StreamSpec>,
+    lane: usize,
+    /// The position behind the last record.
+    position: RecordPosition,
+    /// `position` or, if records were quarantined since the last sound one, the position of the first of these: a lane
+    /// that failed can be resumed there with correct counts.
+    safe: RecordPosition,
+    /// Whether this epoch had a document; assumed for an epoch entered midway.
+    found_any: bool,
+    window: Fill,
+    errors: ErrorBudget,
+    quarantined_in_a_row: QuarantineCounts,
+    file: Option<Arc<QuarantineFile>>,
+    /// Those that were added and not yet passed on.
+    samples: Option<Samples>,
+}
+
+/// The rest of some samples.
+struct Samples {
+    entries: std::vec::IntoIter<SampleEntry>,
+    ids: Arc<IdBuffer>,
+    /// Index of the first id of the next document.
+    first_id: usize,
+    end: ReadEnd,
+}
+
+/// How full a window is.
+#[derive(Default)]
+struct Fill {
+    documents: usize,
+    bytes: usize,
+}
+
+impl Admission {
+    /// For the samples of `lane` from `cursor` on. Every quarantined record is listed in `file`.
+    pub fn new(
+        spec: Arc<StreamSpec>,
+        lane: usize,
+        cursor: &Cursor,
+        file: Option<Arc<QuarantineFile>>,
+    ) -> Self {
+        let position = cursor.window;
+        let errors = ErrorBudget::new(Arc::clone(&spec), lane, &cursor.totals);
+        Self {
+            spec,
+            lane,
+            position,
+            safe: position,
+            found_any: position.shard > 0 || position.record > 0,
+            window: Fill::default(),
+            errors,
+            quarantined_in_a_row: QuarantineCounts::default(),
+            file,
+            samples: None,
+        }
+    }
+
+    /// Adds the lane's next samples, once all that was added before has been [passed on](Self::next_block).
+    pub fn add(&mut self, samples: SampleBlock) {
+        let SampleBlock { entries, ids, end } = samples;
+        self.samples = Some(Samples { entries: entries.into_iter(), ids: Arc::new(ids), first_id: 0, end });
+    }
+
+    /// The next block, up to the end of a window or of the samples that were added. None if more samples must be added.
+    pub fn next_block(&mut self) -> Option<Block> {
+        let mut samples = self.samples.take()?;
+        let mut block =
+            Block { ids: Arc::clone(&samples.ids), first_id: samples.first_id, ..Block::default() };
+        for entry in samples.entries.by_ref() {
+            if let SampleEntry::Document { document, .. } = &entry {
+                samples.first_id += document.tokens;
+            }
+            match self.admit(entry, &mut block) {
+                Ok(false) => {}
+                Ok(true) => {
+                    block.end = BlockEnd::WindowEnd(self.position);
+                    self.samples = Some(samples);
+                    return Some(block);
+                }
+                Err(failure) => {
+                    block.end = BlockEnd::Failed(Box::new(failure));
+                    return Some(block);
+                }
+            }
+        }
+        block.end = match samples.end {
+            ReadEnd::More => BlockEnd::More,
+            ReadEnd::Ended => BlockEnd::Ended(self.position),
+            ReadEnd::Failed(error) => BlockEnd::Failed(Box::new(self.failure(error))),
+        };
+        Some(block)
+    }
+
+    /// Returns whether a window ends behind the entry.
+    fn admit(&mut self, entry: SampleEntry, block: &mut Block) -> Result<bool, Failure> {
+        let ends_window = match entry {
+            SampleEntry::Document { document, next } => {
+                self.advance_to(next);
+                self.found_any = true;
+                self.errors.add_sound();
+                let quarantined_before = std::mem::take(&mut self.quarantined_in_a_row);
+                block.documents.push(Document { quarantined_before, ..document });
+                self.fills_window(document.text_bytes)
+            }
+            SampleEntry::Bad(bad) => {
+                self.quarantine(bad, block).map_err(|error| self.failure(error))?;
+                false
+            }
+            SampleEntry::ShardEnd(end) => self.end_shard(end).map_err(|error| self.failure(error))?,
+            SampleEntry::Failed { error, position } => {
+                let quarantined_before = std::mem::take(&mut self.quarantined_in_a_row);
+                return Err(Failure { error, position, quarantined_before });
+            }
+        };
+        if self.quarantined_in_a_row == QuarantineCounts::default() {
+            self.safe = self.position;
+        }
+        if ends_window {
+            self.window = Fill::default();
+        }
+        Ok(ends_window && self.spec.window().is_some())
+    }
+
+    fn advance_to(&mut self, next: Position) {
+        self.position = RecordPosition { record: next.record, byte: next.byte, ..self.position };
+    }
+
+    fn failure(&self, error: Error) -> Failure {
+        Failure { error, position: self.safe, quarantined_before: QuarantineCounts::default() }
+    }
+
+    /// Counts a document into the window, if there are windows. Returns whether it ends it.
+    fn fills_window(&mut self, text_bytes: usize) -> bool {
+        let Some(most) = self.spec.window() else { return false };
+        self.window.documents += 1;
+        self.window.bytes += text_bytes;
+        self.window.documents >= most || self.window.bytes >= LARGEST_WINDOW_BYTES
+    }
+
+    /// Stops at a record that cannot be used, or counts and lists it.
+    fn quarantine(&mut self, bad: BadRecord, block: &mut Block) -> Result<()> {
+        let BadRecord { mut error, after, shard, next } = bad;
+        if self.spec.on_error == OnError::Raise {
+            let what = if after == AfterError::Lost { "the rest of this shard" } else { "it" };
+            error.reason = format!("{}; on_error=\"quarantine\" leaves {what} out", error.reason);
+            return Err(Error::Shard(error));
+        }
+        self.quarantined_in_a_row += QuarantineCounts::from(after);
+        self.errors.add_bad(&error, after, self.position, shard)?;
+        if let Some(file) = &self.file {
+            file.append(self.lane, self.errors.counts().records, self.position.epoch, &error)?;
+        }
+        block.quarantined.push(error, after);
+        self.advance_to(next);
+        Ok(())
+    }
+
+    /// Returns whether an epoch ends with the shard, and with it a window.
+    fn end_shard(&mut self, end: ShardEnd) -> Result<bool> {
+        self.errors.judge_records(self.position, end.shard)?;
+        let ends_epoch = end.next.epoch > self.position.epoch;
+        if ends_epoch {
+            self.check_endless()?;
+            self.found_any = false;
+        }
+        self.position = end.next;
+        Ok(ends_epoch)
+    }
+
+    /// Checks that the epoch had a document, or that epochs are finite: a lane must not look for one forever.
+    fn check_endless(&self) -> Result<()> {
+        if self.found_any || self.spec.epochs.is_some() {
+            return Ok(());
+        }
+        let epoch = self.position.epoch;
+        let shards = &self.spec.plan.epoch(epoch)[self.lane];
+        let last = match self.errors.last() {
+            Some(error) => {
+                let quarantined = counted(self.errors.counts().records, "record");
+                format!("; {quarantined} left out, the last one: {error}")
+            }
+            None => String::new(),
+        };
+        let first = &self.spec.shards[shards[0] as usize].path;
+        let others = if shards.len() > 1 { ", ..." } else { "" };
+        let remedy = if self.spec.plan.lanes() > 1 { ", or use fewer lanes=" } else { "" };
+        Err(Error::Argument(format!(
+            "lane {} has no sound document in its {} of epoch {epoch} ({first}{others}): with epochs=None each lane needs \
+             one in every epoch, or it would loop forever{last}. Leave these shards out{remedy}",
+            self.lane,
+            counted(shards.len() as u64, "shard"),
+        )))
+    }
+}
