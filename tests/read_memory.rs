@@ -39,13 +39,13 @@ const MIB: usize = 1 << 20;
 /// The buffers that every reader has, with room to spare.
 const FIXED: usize = 3 * MIB;
 
-/// A buffer of this size, and the half as large one from which it grew: the system's allocator mostly
-/// grows in place, the one here never does.
+/// A buffer of this size, and the half as large one from which it grew: the system's allocator mostly grows a buffer where
+/// it is, the one here never does.
 fn grown(size: usize) -> usize {
     size + size / 2
 }
 
-/// What was read, and how much memory that took at most and at the end.
+/// Numbers of records read, and bytes of memory held at most and at the end.
 struct Outcome {
     documents: u64,
     bad: u64,
@@ -66,7 +66,7 @@ fn read(compressed: &[u8], max_document_bytes: usize) -> Outcome {
         RecordReader::from_source(&"bomb.gz".into(), source, &options, &Arc::default()).expect("opens");
     let (mut documents, mut bad) = (0, 0);
     loop {
-        // A text of its own, so that what is left at the end is the reader's.
+        // A string of its own, so that memory held at the end is the reader's.
         match reader.next_text(&mut String::new()) {
             Ok(None) => break,
             Ok(Some(_)) => documents += 1,
@@ -95,7 +95,7 @@ fn bomb(before: &str, unit: &str, times: usize, after: &str) -> Vec<u8> {
 
 /// One test, because the memory counted is that of the whole process.
 #[test]
-fn bounded() {
+fn memory_is_bounded() {
     const INFLATED: usize = 128 * MIB;
     let limit = 4 * MIB;
     let document = "\n{\"text\":\"a\"}\n";
@@ -115,7 +115,7 @@ fn bounded() {
 
     // A line as long as it may be: the line, its text, and a bit for each of its brackets.
     let limit = 32 * MIB;
-    for (before, unit, after, sound) in [
+    for (before, unit, after, valid) in [
         ("{\"text\":\"", "x", "\"}", true),
         ("{\"text\":\"", "\\n", "\"}", true),
         ("{\"x\":", "[", "}", false),
@@ -125,8 +125,8 @@ fn bounded() {
         let times = (limit - MIB) / unit.len();
         let small = document.repeat(50_000);
         let seen = read(&bomb(before, unit, times, &format!("{after}{small}")), limit);
-        assert_eq!(seen.documents, 50_000 + u64::from(sound), "{unit}");
-        let besides = if sound { 3 * limit } else { limit / 4 };
+        assert_eq!(seen.documents, 50_000 + u64::from(valid), "{unit}");
+        let besides = if valid { 3 * limit } else { limit / 4 };
         assert!(seen.peak < grown(limit) + besides + FIXED, "{} bytes for a line of {unit}", seen.peak);
         assert!(seen.held < FIXED, "{} bytes are still held after a line of {unit}", seen.held);
     }

@@ -70,7 +70,7 @@ impl Gzip {
         self.inflated += written as u64;
         match status {
             Ok(Status::StreamEnd) => self.member = None,
-            Ok(_) if read == 0 && written == 0 => return Err(self.cut_off().into()),
+            Ok(_) if read == 0 && written == 0 => return Err(self.truncated().into()),
             Ok(_) => {}
             Err(error) => {
                 return Err(Damage { written, reason: self.corrupt(error.message().unwrap_or_default()) });
@@ -79,41 +79,45 @@ impl Gzip {
         Ok(written)
     }
 
-    fn corrupt(&self, what: &str) -> String {
-        let (expected, found) = match what {
-            "incorrect data check" => ("the CRC-32 of the gzip trailer", self.wrong_text()),
-            "incorrect length check" => ("the length of the gzip trailer", self.wrong_text()),
+    /// The message for an error of zlib-rs.
+    fn corrupt(&self, error: &str) -> String {
+        let (expected, found) = match error {
+            "incorrect data check" => ("the CRC-32 in the gzip trailer", self.wrong_text()),
+            "incorrect length check" => ("the length in the gzip trailer", self.wrong_text()),
             "incorrect header check" => ("a gzip header", "other bytes".to_owned()),
             "unknown compression method" | "unknown header flags set" | "header crc mismatch" => {
-                ("a sound gzip header", what.to_owned())
+                ("a valid gzip header", error.to_owned())
             }
-            // zlib-rs words damage inside the data differently depending on how the input is split; an error must not
+            // zlib-rs describes the same damage differently depending on how the input is split; a message must not
             // depend on that.
-            _ => ("sound deflate data", "damage".to_owned()),
+            _ => ("valid deflate data", "corrupt data".to_owned()),
         };
         format!("expected {expected}, found {found}{}", self.member_and_advice())
     }
 
-    /// A member's text is handed out before its checksum can be verified.
+    /// The text of a member is delivered before its checksum can be verified.
     fn wrong_text(&self) -> String {
-        format!("another: some text after byte {} of the inflated shard is wrong", self.member_inflated_start)
+        format!(
+            "another one: some text after byte {} of the inflated shard is wrong",
+            self.member_inflated_start
+        )
     }
 
-    fn cut_off(&self) -> String {
+    fn truncated(&self) -> String {
         let (consumed, rest) = (self.consumed, self.member_and_advice());
         format!(
-            "expected more gzip data, found the end of the file at its byte {consumed}: it was cut off{rest}"
+            "expected more gzip data, found the end of the file at byte {consumed}: the file is truncated{rest}"
         )
     }
 
     fn member_and_advice(&self) -> String {
-        format!(" (in the gzip member at byte {} of the file); fetch the shard again", self.member_start)
+        format!(" (in the gzip member at byte {} of the file); download the shard again", self.member_start)
     }
 }
 
 fn trailing_bytes(byte: u8, offset: u64) -> String {
     format!(
         "expected the end of the file or another gzip member after byte {offset} of the file, found byte \
-         0x{byte:02x}; fetch the shard again, or cut off what does not belong to it"
+         0x{byte:02x}; download the shard again, or truncate the file to {offset} bytes"
     )
 }

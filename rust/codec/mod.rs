@@ -32,7 +32,7 @@ pub struct Decoder {
     stop: Arc<AtomicBool>,
 }
 
-/// A codec with what it keeps between reads.
+/// A codec with its state between reads.
 enum State {
     None,
     Gzip(Box<Gzip>),
@@ -57,7 +57,7 @@ impl Decoder {
         if let Some(damage) = &self.damage {
             return Err(damage.clone());
         }
-        // Not where the file is read: a buffer of it may inflate to a thousand times its size.
+        // Here and not where the file is read, because a buffer of it may inflate to a thousand times its size.
         if self.stop.load(Ordering::Relaxed) {
             return Err("reading was stopped".to_owned());
         }
@@ -74,7 +74,7 @@ impl Decoder {
 
 /// Why reading cannot continue.
 struct Damage {
-    /// Sound bytes that were written before the damage.
+    /// Valid bytes that were written before the damage.
     written: usize,
     reason: String,
 }
@@ -109,7 +109,6 @@ fn fill(input: &mut Input) -> Result<&[u8], String> {
 /// The message of a failure of the store.
 pub fn read_failed(error: &io::Error) -> String {
     format!(
-        "expected to read more of the file, found: {error}; check the disk and what writes to it, and fetch the \
-         shard again"
+        "expected to read more of the file, found: {error}; check the disk, and that no program writes to the file"
     )
 }

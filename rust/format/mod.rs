@@ -32,7 +32,7 @@ pub enum Format {
     Jsonl,
 }
 
-/// What to read, and how much to accept.
+/// The wanted columns, and limits of reading.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadOptions {
     /// The folder that relative paths of shards start from: the working folder may change while they are read.
@@ -67,13 +67,13 @@ pub struct RawRecord<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{error}")]
 pub struct ReadError {
-    /// What is wrong, and the first record that is lost.
+    /// The fault, and the first record that is lost.
     pub error: ShardError,
     /// Whether the records after it can still be read.
     pub rest: AfterError,
 }
 
-/// What a [`ReadError`] means for the records after it.
+/// Consequence of a [`ReadError`] for the records after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AfterError {
     /// One record is bad; the next call continues after it.

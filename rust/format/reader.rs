@@ -36,7 +36,7 @@ pub(super) struct Unreadable {
     pub(super) reason: String,
 }
 
-/// What going to a position found.
+/// Result of going to a position.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
     Target,
@@ -129,7 +129,7 @@ impl RecordReader {
             Found::Target => Ok(()),
             Found::Elsewhere(found) => Err(Error::State(format!(
                 "{}: expected record {} to start at byte {} as the state says, but {found}; the shard is not the \
-                 one that the state was saved with: bring that one back",
+                 one that the state was saved with: restore that one",
                 self.shard, position.record, position.byte
             ))),
         }

@@ -6,22 +6,23 @@ use super::Format;
 use crate::codec::{Codec, GZIP_MAGIC, read_failed};
 use crate::store::ByteStream;
 
-/// What is sometimes found in place of a shard, by its first bytes, with which no line of JSON begins; and what to do.
+/// Other kinds of files that people pass as shards: their first bytes, with which no line of JSON begins, and how a
+/// message names them and advises.
 const OTHERS: [(&[u8], &str); 14] = [
-    (b"\x28\xb5", "Zstandard: convert it"),
-    (b"\x50\x2a\x4d\x18", "Zstandard: convert it"),
-    (b"\xfd7", "xz: convert it"),
-    (b"BZh", "bzip2: convert it"),
-    (b"PK", "a zip archive: convert it"),
-    (b"PAR1", "Parquet: convert it"),
-    (b"\xff\xfe\0\0", "UTF-32: convert it"),
-    (b"\0\0\xfe\xff", "UTF-32: convert it"),
-    (b"\xff\xfe", "UTF-16: convert it"),
-    (b"\xfe\xff", "UTF-16: convert it"),
-    (b"version https://git-lfs", "a pointer of Git LFS: fetch what it stands for, with git lfs pull"),
-    (b"<!doctype html", "a web page: fetch the shard again"),
-    (b"<html", "a web page: fetch the shard again"),
-    (b"<?xml", "XML, as a store's error is: fetch the shard again"),
+    (b"\x28\xb5", "Zstandard; convert it to gzip"),
+    (b"\x50\x2a\x4d\x18", "Zstandard; convert it to gzip"),
+    (b"\xfd7", "xz; convert it to gzip"),
+    (b"BZh", "bzip2; convert it to gzip"),
+    (b"PK", "a zip archive; pass the files that it holds"),
+    (b"PAR1", "Parquet; convert it to JSON lines"),
+    (b"\xff\xfe\0\0", "UTF-32; convert it to UTF-8"),
+    (b"\0\0\xfe\xff", "UTF-32; convert it to UTF-8"),
+    (b"\xff\xfe", "UTF-16; convert it to UTF-8"),
+    (b"\xfe\xff", "UTF-16; convert it to UTF-8"),
+    (b"version https://git-lfs", "a Git LFS pointer; download the file itself with git lfs pull"),
+    (b"<!doctype html", "a web page; download the shard again"),
+    (b"<html", "a web page; download the shard again"),
+    (b"<?xml", "XML, in which object stores report errors; download the shard again"),
 ];
 
 /// The length of the longest of these.
@@ -36,7 +37,7 @@ const HEAD: usize = {
     longest
 };
 
-/// Whether bytes begin with others: markup in any case, behind a byte order mark and space.
+/// Whether `bytes` begin with `beginning`. Markup may be in any case, and after a byte order mark and white space.
 fn begins_with(bytes: &[u8], beginning: &[u8]) -> bool {
     let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let markup = || text.trim_ascii_start().get(..beginning.len());
@@ -52,7 +53,8 @@ pub(super) struct Sniffed {
     pub(super) bytes: ByteStream,
 }
 
-/// Looks at the first bytes of `source`, then at the extension of `name`. The error says what was expected and found.
+/// Recognises a shard by the first bytes of `source`, then by the extension of `name`. The error says what was expected
+/// and what was found.
 pub(super) fn sniff(mut source: ByteStream, name: &str) -> Result<Sniffed, String> {
     let mut head = Vec::new();
     let looked = source.by_ref().take(HEAD as u64).read_to_end(&mut head);
@@ -82,10 +84,10 @@ fn has_extension(name: &str, extension: &str) -> bool {
 /// The message about a file that is named `.gz`, is not gzip, and is none of [`OTHERS`].
 fn not_gzip(head: &[u8]) -> String {
     if head.is_empty() {
-        return "expected gzip data, found an empty file: it was cut off; fetch it again".to_owned();
+        return "expected gzip data, found an empty file: it is truncated; download it again".to_owned();
     }
     format!(
-        "expected gzip data (bytes 1f 8b) because the name ends in .gz, found {}; fetch it again, or rename it if it is \
+        "expected gzip data (bytes 1f 8b) because the name ends in .gz, found {}; download it again, or rename it if it is \
          plain JSON lines",
         hex(&head[..head.len().min(GZIP_MAGIC.len())])
     )

@@ -13,8 +13,8 @@ const EMFILE: i32 = 24;
 const ENFILE: i32 = 23;
 
 /// A shard's file. It is taken for that of the manifest while it has its size. A modification time proves nothing:
-/// backups, `touch` against purges of scratch file systems and some mounts change it and no byte. Whether the bytes are
-/// sound is known from the codec where it has checksums.
+/// backups, `touch` against purges of scratch file systems and some mounts change it and no byte. The
+/// checksums of a codec, where it has some, prove the bytes.
 pub struct LocalFile {
     file: File,
     size: u64,
@@ -109,7 +109,7 @@ fn cannot_open(error: &io::Error, path: &Path, name: &str) -> String {
     format!("expected the file of the manifest, found none{at}; restore it, or create the dataset again")
 }
 
-/// What to do if a file cannot be opened because the system has too little of something.
+/// Advice if a file cannot be opened because the system has too little of something.
 fn lacking(error: &io::Error) -> Option<&'static str> {
     match error.raw_os_error()? {
         EMFILE => Some("raise the limit of open files (ulimit -n)"),

@@ -1,4 +1,4 @@
-//! Damaged gzip: what stands before is given, then an error says where; nothing is silent.
+//! Damaged gzip: all text before the damage is read, then comes a located error; nothing is lost in silence.
 
 use flate2::{Decompress, FlushDecompress, Status};
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::gzip::member_with_full_header;
 use super::*;
 
-/// What can be inflated before the damage, each member in one call, and whether there is any.
+/// The bytes that can be inflated before the damage, each member in one call, and whether there is damage.
 fn inflated_prefix(mut compressed: &[u8]) -> (Vec<u8>, bool) {
     let mut prefix = Vec::new();
     loop {
@@ -27,7 +27,7 @@ fn inflated_prefix(mut compressed: &[u8]) -> (Vec<u8>, bool) {
     }
 }
 
-/// What must be seen of a shard that is damaged after `prefix`: its whole lines, then the error's place.
+/// The expected results from a shard that is damaged after `prefix`: its whole lines, then the error's position.
 fn expected_before(prefix: &[u8]) -> (Vec<Seen>, Position) {
     let whole = memchr::memrchr(b'\n', prefix).map_or(0, |newline| newline + 1);
     let record = memchr::memchr_iter(b'\n', prefix).count() as u64;
@@ -39,69 +39,69 @@ fn assert_damaged_after(prefix: &[u8], seen: &[Seen], what: &str) {
     let (last, documents) = seen.split_last().unwrap();
     assert_eq!(documents, before, "{what}");
     let error = last.error().unwrap_or_else(|| panic!("{what}: {last:?}"));
-    assert_eq!((place(error), error.rest), (expected, AfterError::Lost), "{what}: {error}");
+    assert_eq!((position_of(error), error.rest), (expected, AfterError::Lost), "{what}: {error}");
 }
 
 fn two_members() -> Vec<u8> {
-    let shard = sound_shard();
+    let shard = valid_shard();
     let (first, second) = shard.split_at(150);
     [gzip(first), member_with_full_header(second)].concat()
 }
 
 #[test]
-fn every_truncation() {
+fn truncated_at_every_byte() {
     let compressed = two_members();
     let whole = read("s.gz", &compressed);
-    let first_member = gzip(&sound_shard()[..150]).len();
+    let first_member = gzip(&valid_shard()[..150]).len();
     for length in 0..compressed.len() {
         let cut = &compressed[..length];
         let seen = read("s.gz", cut);
-        for piece in [1, 2, 3, 7] {
-            assert_eq!(read_in_pieces("s.gz", cut, piece), seen, "{length} bytes in pieces of {piece}");
+        for chunk in [1, 2, 3, 7] {
+            assert_eq!(read_in_chunks("s.gz", cut, chunk), seen, "{length} bytes in chunks of {chunk}");
         }
         if length < 2 {
             assert!(matches!(&seen[..], [Seen::Error(_)]));
         } else if length == first_member {
-            // A whole member is a sound shard, here one that ends inside of a line.
-            assert_eq!(seen, read_compressed(&sound_shard()[..150]));
+            // A whole member is a valid shard, here one that ends inside of a line.
+            assert_eq!(seen, read_compressed(&valid_shard()[..150]));
         } else {
             let (prefix, damaged) = inflated_prefix(cut);
-            assert!(damaged && sound_shard().starts_with(&prefix), "{length} bytes");
+            assert!(damaged && valid_shard().starts_with(&prefix), "{length} bytes");
             assert_damaged_after(&prefix, &seen, &format!("{length} bytes"));
         }
     }
-    assert_eq!(whole, read("s.jsonl", &sound_shard()));
+    assert_eq!(whole, read("s.jsonl", &valid_shard()));
 }
 
 /// Each bit flipped once, in deflate data of all three block types. A flip may change text that is
-/// given before the checksum is known, but never without the error behind it.
+/// read before the checksum is known, but never without an error after it.
 #[test]
-fn every_bit_flip() {
-    let shard = sound_shard();
+fn every_bit_flipped() {
+    let shard = valid_shard();
     let mut stored = GzEncoder::new(Vec::new(), Compression::none());
     stored.write_all(&shard).unwrap();
     let first_member = gzip(&shard[..150]).len();
-    // What may change in a header: the text flag, the time, the extra flags, the system. Otherwise only
-    // padding to a whole byte: before the trailer (8 bytes), and in the head of a stored block.
+    // A header may change in the text flag, the time, the extra flags and the system. Otherwise only padding to a
+    // whole byte may: before the trailer (8 bytes), and in the head of a stored block.
     let whole = two_members();
     let padding = vec![first_member - 9, whole.len() - 9];
-    assert_flips_are_seen(&whole, &shard, &padding);
-    assert_flips_are_seen(&stored.finish().unwrap(), &shard, &[10]);
+    assert_flips_are_errors(&whole, &shard, &padding);
+    assert_flips_are_errors(&stored.finish().unwrap(), &shard, &[10]);
     let fixed_codes = gzip(b"\n");
-    assert_flips_are_seen(&fixed_codes, b"\n", &[fixed_codes.len() - 9]);
+    assert_flips_are_errors(&fixed_codes, b"\n", &[fixed_codes.len() - 9]);
 }
 
-fn assert_flips_are_seen(compressed: &[u8], shard: &[u8], padding: &[usize]) {
-    let sound = read_compressed(shard);
+fn assert_flips_are_errors(compressed: &[u8], shard: &[u8], padding: &[usize]) {
+    let valid = read_compressed(shard);
     let mut harmless = Vec::new();
     for bit in 0..compressed.len() * 8 {
         let mut flipped = compressed.to_vec();
         flipped[bit / 8] ^= 1 << (bit % 8);
         let seen = read("s.gz", &flipped);
-        for piece in [1, 7] {
-            assert_eq!(read_in_pieces("s.gz", &flipped, piece), seen, "bit {bit} in pieces of {piece}");
+        for chunk in [1, 7] {
+            assert_eq!(read_in_chunks("s.gz", &flipped, chunk), seen, "bit {bit} in chunks of {chunk}");
         }
-        if seen == sound {
+        if seen == valid {
             harmless.push(bit / 8);
         } else if bit < 16 {
             assert!(matches!(&seen[..], [Seen::Error(_)]), "no magic");
@@ -113,10 +113,9 @@ fn assert_flips_are_seen(compressed: &[u8], shard: &[u8], padding: &[usize]) {
     assert_eq!(harmless, [&[3, 4, 5, 6, 7, 8, 9], padding].concat());
 }
 
-/// A disk that fails after every possible number of bytes.
 #[test]
-fn every_read_error() {
-    struct Failing(Pieces);
+fn disk_fails_after_every_byte() {
+    struct Failing(Chunks);
     impl Read for Failing {
         fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
             match self.0.read(out)? {
@@ -125,9 +124,9 @@ fn every_read_error() {
             }
         }
     }
-    for (path, bytes) in [("s.gz", two_members()), ("s.jsonl", sound_shard())] {
+    for (path, bytes) in [("s.gz", two_members()), ("s.jsonl", valid_shard())] {
         for length in 0..=bytes.len() {
-            let source = Failing(Pieces { bytes: bytes[..length].to_vec(), at: 0, piece: 50 });
+            let source = Failing(Chunks { bytes: bytes[..length].to_vec(), at: 0, chunk: 50 });
             let seen = read_source(path, Box::new(source), &options(1000));
             let prefix = match path {
                 "s.gz" => inflated_prefix(&bytes[..length]).0,
@@ -144,29 +143,29 @@ fn every_read_error() {
 }
 
 #[test]
-fn interrupted_reads_go_on() {
-    struct Interrupted(Pieces, bool);
+fn interrupted_reads_are_retried() {
+    struct Interrupted(Chunks, bool);
     impl Read for Interrupted {
         fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
             self.1 = !self.1;
             if self.1 { Err(io::ErrorKind::Interrupted.into()) } else { self.0.read(out) }
         }
     }
-    for (path, bytes) in [("s.gz", two_members()), ("s.jsonl", sound_shard())] {
-        let source = Interrupted(Pieces { bytes, at: 0, piece: 5 }, false);
-        assert_eq!(read_source(path, Box::new(source), &options(1000)), read("s.jsonl", &sound_shard()));
+    for (path, bytes) in [("s.gz", two_members()), ("s.jsonl", valid_shard())] {
+        let source = Interrupted(Chunks { bytes, at: 0, chunk: 5 }, false);
+        assert_eq!(read_source(path, Box::new(source), &options(1000)), read("s.jsonl", &valid_shard()));
     }
 }
 
-/// Damage in a line that is already too long: one error, that of the shard, at that line.
+/// There is one error, that of the shard, at that line.
 #[test]
-fn damage_inside_a_line_that_is_too_long() {
+fn damage_inside_a_too_long_line() {
     let shard = format!("{{\"text\":\"a\"}}\n{}", "x".repeat(2_000_000));
     let compressed = gzip(shard.as_bytes());
     let seen = read("s.gz", &compressed[..compressed.len() - 8]);
     assert_eq!(seen.len(), 2);
     let error = seen[1].error().unwrap();
-    assert_eq!((place(error), error.rest), (Position { record: 1, byte: 2_000_013 }, AfterError::Lost));
+    assert_eq!((position_of(error), error.rest), (Position { record: 1, byte: 2_000_013 }, AfterError::Lost));
 }
 
 #[derive(Debug, Clone)]
@@ -203,23 +202,23 @@ fn mutate(bytes: &mut Vec<u8>, mutation: &Mutation) {
         }
         Mutation::Repeat(from, to, length) => {
             let from = from.index(bytes.len());
-            let piece = bytes[from..bytes.len().min(from + length)].to_vec();
+            let chunk = bytes[from..bytes.len().min(from + length)].to_vec();
             let to = to.index(bytes.len());
-            bytes.splice(to..to, piece);
+            bytes.splice(to..to, chunk);
         }
     }
 }
 
 proptest! {
-    /// Whatever happens to a compressed shard: it ends, in the same way in any pieces, and what is given
-    /// without an error is what an independent decoder gives.
+    /// Reading any mutated shard ends, with the same results in chunks of any size. The text before an error equals
+    /// that of an independent decoder.
     #[test]
     fn mutated_gzip(
         texts in prop::collection::vec("[a-zé ]{0,60}", 0..30),
         level in 0..=9_u32,
         members in 1..4_usize,
         mutations in prop::collection::vec(mutation(), 1..4),
-        piece in 1..100_usize,
+        chunk in 1..100_usize,
     ) {
         let lines: Vec<u8> =
             texts.iter().flat_map(|text| format!("{{\"text\":\"{text}\"}}\n").into_bytes()).collect();
@@ -233,7 +232,7 @@ proptest! {
             mutate(&mut compressed, mutation);
         }
         let seen = read("s.gz", &compressed);
-        prop_assert_eq!(&read_in_pieces("s.gz", &compressed, piece), &seen);
+        prop_assert_eq!(&read_in_chunks("s.gz", &compressed, chunk), &seen);
         if !compressed.starts_with(&[0x1f, 0x8b]) {
             prop_assert!(matches!(&seen[..], [Seen::Error(error)] if error.rest == AfterError::Lost));
             return Ok(());

@@ -1,4 +1,4 @@
-//! Files that are not, or do not stay, what the manifest says.
+//! Files that differ from the manifest, or change while they are read.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom};
@@ -20,7 +20,7 @@ fn open_error(shard: &Shard) -> ShardError {
 }
 
 #[test]
-fn missing_or_of_another_size() {
+fn missing_file_or_other_size_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let shard = shard_file(&folder, "s.jsonl", b"12345");
     let path = &shard.path;
@@ -112,9 +112,9 @@ fn gzip_trailer_reveals_bytes_rewritten_in_place() {
     assert!(error.error.reason.contains("gzip"), "{error}");
 }
 
-/// All of the file is in the first buffer that is read of it.
+/// The first buffer holds all of the file, so the stop must be seen while it is inflated.
 #[test]
-fn a_stop_is_seen_within_what_a_small_file_inflates_to() {
+fn stop_ends_reading_within_a_small_file() {
     let folder = tempfile::tempdir().unwrap();
     let record = b"{\"text\": \"a\"}\n";
     let shard = shard_file(&folder, "s.json.gz", &gzip(&[record, &*vec![b'\n'; 1 << 20], record].concat()));
@@ -127,20 +127,20 @@ fn a_stop_is_seen_within_what_a_small_file_inflates_to() {
     assert_eq!((error.reason.as_str(), &*text), ("reading was stopped", "a"));
 }
 
-/// An unlinked file can still be read, and is still the manifest's.
+/// An unlinked file can still be read, and is still that of the manifest.
 #[test]
-fn vanishes_while_it_is_read() {
+fn file_unlinked_while_open_is_read_to_its_end() {
     let folder = tempfile::tempdir().unwrap();
-    let shard = shard_file(&folder, "s.jsonl", &sound_shard());
+    let shard = shard_file(&folder, "s.jsonl", &valid_shard());
     let mut reader = RecordReader::open(&shard, &options(1000), &Arc::default()).unwrap();
     std::fs::remove_file(&*shard.path).unwrap();
-    assert_eq!(read_on(&mut reader), read("s.jsonl", &sound_shard()));
+    assert_eq!(read_on(&mut reader), read("s.jsonl", &valid_shard()));
 }
 
-/// Files under /proc have content, and a size of 0: stands for a file system that lies.
+/// Files under /proc have content and a size of 0, like those of a file system that reports wrong sizes.
 #[cfg(target_os = "linux")]
 #[test]
-fn ends_elsewhere_than_its_size_says() {
+fn end_at_another_byte_than_the_size_is_an_error() {
     let shard = Shard { path: "/proc/self/status".into(), size: 0 };
     let Ok(mut reader) = RecordReader::open(&shard, &options(1000), &Arc::default()) else { panic!("opens") };
     let seen = read_on(&mut reader);

@@ -1,4 +1,4 @@
-//! What is gzip, and what a sound chain of members is.
+//! Recognition of gzip, and chains of members.
 
 use std::path::{Path, PathBuf};
 
@@ -26,8 +26,8 @@ pub fn member_with_full_header(bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn known_by_magic_and_not_by_name() {
-    let shard = sound_shard();
+fn codec_is_recognised_by_content() {
+    let shard = valid_shard();
     let expected = read("s.jsonl", &shard);
     assert_eq!(read("s.jsonl", &gzip(&shard)), expected);
     for name in ["s.gz", "s.json.gz", "s.GZ"] {
@@ -40,16 +40,16 @@ fn known_by_magic_and_not_by_name() {
             assert_eq!(
                 reason(&seen),
                 format!(
-                    "expected gzip data (bytes 1f 8b) because the name ends in .gz, found {found}; fetch it \
+                    "expected gzip data (bytes 1f 8b) because the name ends in .gz, found {found}; download it \
                      again, or rename it if it is plain JSON lines"
                 )
             );
             let error = seen[0].error().unwrap();
-            assert_eq!((place(error), error.rest), (Position::default(), AfterError::Lost));
+            assert_eq!((position_of(error), error.rest), (Position::default(), AfterError::Lost));
         }
         assert_eq!(
             reason(&read(name, b"")),
-            "expected gzip data, found an empty file: it was cut off; fetch it again"
+            "expected gzip data, found an empty file: it is truncated; download it again"
         );
     }
     assert_eq!(read("s.jsonl", b""), []);
@@ -58,7 +58,7 @@ fn known_by_magic_and_not_by_name() {
 
 #[test]
 fn members_headers_and_padding() {
-    let shard = sound_shard();
+    let shard = valid_shard();
     let expected = read("s.jsonl", &shard);
     let (first, second) = shard.split_at(100);
     let mut named = GzBuilder::new().filename("name").mtime(7).write(Vec::new(), Compression::none());
@@ -71,7 +71,7 @@ fn members_headers_and_padding() {
         ("all header fields", [member_with_full_header(first), named].concat()),
         ("empty members", [gzip(b""), gzip(first), gzip(b""), gzip(b""), gzip(second), gzip(b"")].concat()),
         ("a member a byte", shard.iter().flat_map(|&byte| gzip(&[byte])).collect()),
-        ("zeros behind", [&gzip(&shard)[..], &zeros].concat()),
+        ("zeros after", [&gzip(&shard)[..], &zeros].concat()),
         ("zeros between", [&gzip(first)[..], &zeros, &gzip(second)].concat()),
     ] {
         assert_eq!(read("s.gz", &bytes), expected, "{name}");
@@ -80,54 +80,54 @@ fn members_headers_and_padding() {
 }
 
 #[test]
-fn bytes_behind_the_last_member() {
-    let shard = sound_shard();
-    let sound = read("s.jsonl", &shard);
+fn bytes_after_the_last_member() {
+    let shard = valid_shard();
+    let valid = read("s.jsonl", &shard);
     let compressed = gzip(&shard);
     let length = compressed.len();
     for (tail, expected) in [
         (
             &b"x"[..],
             format!(
-                "expected the end of the file or another gzip member after byte {length} of the file, found byte 0x78; fetch the shard again, or cut off what does not belong to it"
+                "expected the end of the file or another gzip member after byte {length} of the file, found byte 0x78; download the shard again, or truncate the file to {length} bytes"
             ),
         ),
         (
             b"\0\0\n",
             format!(
-                "expected the end of the file or another gzip member after byte {} of the file, found byte 0x0a; fetch the shard again, or cut off what does not belong to it",
+                "expected the end of the file or another gzip member after byte {0} of the file, found byte 0x0a; download the shard again, or truncate the file to {0} bytes",
                 length + 2
             ),
         ),
         (
             b"\x1f",
             format!(
-                "expected more gzip data, found the end of the file at its byte {}: it was cut off (in the gzip member at byte {length} of the file); fetch the shard again",
+                "expected more gzip data, found the end of the file at byte {}: the file is truncated (in the gzip member at byte {length} of the file); download the shard again",
                 length + 1
             ),
         ),
         (
             b"\x1fx",
             format!(
-                "expected a gzip header, found other bytes (in the gzip member at byte {length} of the file); fetch the shard again"
+                "expected a gzip header, found other bytes (in the gzip member at byte {length} of the file); download the shard again"
             ),
         ),
     ] {
-        for piece in [1, 2, usize::MAX] {
-            let seen = read_in_pieces("s.gz", &[&compressed[..], tail].concat(), piece);
-            assert_eq!(seen[..seen.len() - 1], sound, "{}", tail.escape_ascii());
+        for chunk in [1, 2, usize::MAX] {
+            let seen = read_in_chunks("s.gz", &[&compressed[..], tail].concat(), chunk);
+            assert_eq!(seen[..seen.len() - 1], valid, "{}", tail.escape_ascii());
             assert_eq!(reason(&seen), expected);
             let error = seen.last().unwrap().error().unwrap();
-            assert_eq!(place(error), Position { record: 12, byte: shard.len() as u64 });
+            assert_eq!(position_of(error), Position { record: 12, byte: shard.len() as u64 });
             assert_eq!(error.rest, AfterError::Lost);
         }
     }
 }
 
 #[test]
-fn wrong_trailers() {
-    let shard = sound_shard();
-    let sound = read("s.jsonl", &shard);
+fn wrong_trailer_is_an_error() {
+    let shard = valid_shard();
+    let valid = read("s.jsonl", &shard);
     let first = gzip(b"\n\n");
     let compressed = [first.clone(), gzip(&shard)].concat();
     for (from_end, field) in [(8, "CRC-32"), (4, "length")] {
@@ -135,24 +135,24 @@ fn wrong_trailers() {
         let at = compressed.len() - from_end;
         compressed[at] ^= 1;
         let seen = read("s.gz", &compressed);
-        assert_eq!(seen.len(), sound.len() + 1);
+        assert_eq!(seen.len(), valid.len() + 1);
         assert_eq!(
             reason(&seen),
             format!(
-                "expected the {field} of the gzip trailer, found another: some text after byte 2 of the inflated \
-                 shard is wrong (in the gzip member at byte {} of the file); fetch the shard again",
+                "expected the {field} in the gzip trailer, found another one: some text after byte 2 of the inflated \
+                 shard is wrong (in the gzip member at byte {} of the file); download the shard again",
                 first.len()
             )
         );
         assert_eq!(
-            place(seen.last().unwrap().error().unwrap()),
+            position_of(seen.last().unwrap().error().unwrap()),
             Position { record: 14, byte: shard.len() as u64 + 2 }
         );
     }
 }
 
-/// Files of the flate2 crate, made by other gzip writers. They hold no JSON: that each line is refused
-/// at its place shows that it was inflated.
+/// Files of the flate2 crate, made by other gzip writers. They hold no JSON, so an error at each line shows that it was
+/// inflated.
 #[test]
 #[ignore = "needs the shared folder"]
 fn files_of_other_writers() {
@@ -164,8 +164,8 @@ fn files_of_other_writers() {
         let plain = std::fs::read(folder.join(format!("{name}.txt"))).unwrap();
         let expected = read("s.txt", &plain);
         assert!(!expected.is_empty());
-        for piece in [1, 3, usize::MAX] {
-            assert_eq!(read_in_pieces("s.txt", &compressed, piece), expected, "{name}");
+        for chunk in [1, 3, usize::MAX] {
+            assert_eq!(read_in_chunks("s.txt", &compressed, chunk), expected, "{name}");
         }
     }
 }
@@ -173,28 +173,31 @@ fn files_of_other_writers() {
 #[test]
 fn other_formats_are_named() {
     for (head, found) in [
-        (&b"\x28\xb5\x2f\xfd"[..], "Zstandard: convert it"),
-        (b"\xfd7zXZ", "xz: convert it"),
-        (b"BZh91AY", "bzip2: convert it"),
-        (b"PK\x03\x04\x14", "a zip archive: convert it"),
-        (b"PK\x05\x06\0", "a zip archive: convert it"),
-        (b"PAR1\x15", "Parquet: convert it"),
-        (b"\xff\xfe{\0", "UTF-16: convert it"),
-        (b"\xff\xfe\0\0{\0\0\0", "UTF-32: convert it"),
-        (b"\0\0\xfe\xff\0\0\0{", "UTF-32: convert it"),
-        (b"\xfe\xff\0{", "UTF-16: convert it"),
+        (&b"\x28\xb5\x2f\xfd"[..], "Zstandard; convert it to gzip"),
+        (b"\xfd7zXZ", "xz; convert it to gzip"),
+        (b"BZh91AY", "bzip2; convert it to gzip"),
+        (b"PK\x03\x04\x14", "a zip archive; pass the files that it holds"),
+        (b"PK\x05\x06\0", "a zip archive; pass the files that it holds"),
+        (b"PAR1\x15", "Parquet; convert it to JSON lines"),
+        (b"\xff\xfe{\0", "UTF-16; convert it to UTF-8"),
+        (b"\xff\xfe\0\0{\0\0\0", "UTF-32; convert it to UTF-8"),
+        (b"\0\0\xfe\xff\0\0\0{", "UTF-32; convert it to UTF-8"),
+        (b"\xfe\xff\0{", "UTF-16; convert it to UTF-8"),
         (
             b"version https://git-lfs.github.com/spec/v1\noid sha256:0",
-            "a pointer of Git LFS: fetch what it stands for, with git lfs pull",
+            "a Git LFS pointer; download the file itself with git lfs pull",
         ),
-        (b"<!doctype html>", "a web page: fetch the shard again"),
-        (b"<!DOCTYPE html>", "a web page: fetch the shard again"),
-        (b"\r\n  <!Doctype HTML>", "a web page: fetch the shard again"),
-        (b"<HTML lang=\"en\">", "a web page: fetch the shard again"),
-        (b"\xef\xbb\xbf<?xml version=\"1.0\"?>", "XML, as a store's error is: fetch the shard again"),
-        (b"\x50\x2a\x4d\x18\0\0\0\0", "Zstandard: convert it"),
-        (b"<html>", "a web page: fetch the shard again"),
-        (b"<?xml version", "XML, as a store's error is: fetch the shard again"),
+        (b"<!doctype html>", "a web page; download the shard again"),
+        (b"<!DOCTYPE html>", "a web page; download the shard again"),
+        (b"\r\n  <!Doctype HTML>", "a web page; download the shard again"),
+        (b"<HTML lang=\"en\">", "a web page; download the shard again"),
+        (
+            b"\xef\xbb\xbf<?xml version=\"1.0\"?>",
+            "XML, in which object stores report errors; download the shard again",
+        ),
+        (b"\x50\x2a\x4d\x18\0\0\0\0", "Zstandard; convert it to gzip"),
+        (b"<html>", "a web page; download the shard again"),
+        (b"<?xml version", "XML, in which object stores report errors; download the shard again"),
     ] {
         for (path, expected) in [("s.jsonl", "gzip data or plain JSON lines"), ("s.gz", "gzip data")] {
             let seen = read(path, head);

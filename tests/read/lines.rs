@@ -1,10 +1,10 @@
-//! Lines: what is numbered, what is skipped, what is too long; against a naive reader.
+//! Lines: counted, skipped and too long ones, against a naive reader.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// The documents and the places of bad lines in plain bytes, by whole-file splitting and `serde_json`.
+/// The documents and the positions of bad lines in plain bytes, by whole-file splitting and `serde_json`.
 fn naive(bytes: &[u8], limit: usize) -> Vec<(Position, Option<String>)> {
     let mut found = Vec::new();
     let mut byte = 0;
@@ -29,15 +29,15 @@ fn simplified(seen: &[Seen]) -> Vec<(Position, Option<String>)> {
             Seen::Document(at, text) => (*at, Some(text.clone())),
             Seen::Error(error) => {
                 assert_eq!(error.rest, AfterError::Readable, "{error}");
-                (place(error), None)
+                (position_of(error), None)
             }
         })
         .collect()
 }
 
 #[test]
-fn places_of_all_kinds_of_lines() {
-    let shard = sound_shard();
+fn positions_of_all_kinds_of_lines() {
+    let shard = valid_shard();
     let seen = read("s.jsonl", &shard);
     assert_eq!(simplified(&seen), naive(&shard, 1000));
     assert_eq!(seen.len(), 9);
@@ -49,7 +49,7 @@ fn places_of_all_kinds_of_lines() {
 }
 
 #[test]
-fn ends_of_shards() {
+fn shards_end_with_or_without_a_newline() {
     let document = |record, byte| Seen::Document(Position { record, byte }, "a".into());
     let line = r#"{"text":"a"}"#;
     for (shard, expected) in [
@@ -70,14 +70,14 @@ fn ends_of_shards() {
 }
 
 #[test]
-fn byte_order_marks_elsewhere() {
+fn byte_order_mark_after_the_start_is_an_error() {
     let shard = "\n\u{feff}{\"text\":\"a\"}\n{\"text\":\"b\"}\u{feff}\n\u{feff}\n";
     let seen = read("s.jsonl", shard.as_bytes());
-    let places: Vec<_> = seen.iter().map(|seen| place(seen.error().unwrap()).record).collect();
-    assert_eq!(places, [1, 2, 3]);
+    let records: Vec<_> = seen.iter().map(|seen| position_of(seen.error().unwrap()).record).collect();
+    assert_eq!(records, [1, 2, 3]);
     let reason = &seen[0].error().unwrap().error.reason;
     assert!(
-        reason.contains("found a byte order mark (U+FEFF), which may stand only at the start"),
+        reason.contains("found a byte order mark (U+FEFF), which is allowed only at the start"),
         "{reason}"
     );
     let twice = read("s.jsonl", "\u{feff}\u{feff}{\"text\":\"a\"}".as_bytes());
@@ -86,21 +86,21 @@ fn byte_order_marks_elsewhere() {
 }
 
 #[test]
-fn the_longest_line() {
-    for (length, sound) in [(999, true), (1000, true), (1001, false), (5_000_000, false)] {
+fn lines_around_the_limit() {
+    for (length, valid) in [(999, true), (1000, true), (1001, false), (5_000_000, false)] {
         let line = format!("{{\"text\":\"{}\"}}", "x".repeat(length - 11));
         assert_eq!(line.len(), length);
         let shard = format!("{{\"text\":\"first\"}}\n{line}\n{{\"text\":\"last\"}}\n{line}");
-        for piece in [usize::MAX, 100_000] {
-            let seen = read_in_pieces("s.jsonl", shard.as_bytes(), piece);
+        for chunk in [usize::MAX, 100_000] {
+            let seen = read_in_chunks("s.jsonl", shard.as_bytes(), chunk);
             assert_eq!(seen.len(), 4);
             let last = Position { record: 2, byte: 17 + length as u64 + 1 };
             assert_eq!(seen[2], Seen::Document(last, "last".into()));
-            for place in [1, 3] {
-                match &seen[place] {
-                    Seen::Document(..) => assert!(sound, "{length}"),
+            for index in [1, 3] {
+                match &seen[index] {
+                    Seen::Document(..) => assert!(valid, "{length}"),
                     Seen::Error(error) => {
-                        assert!(!sound, "{error}");
+                        assert!(!valid, "{error}");
                         assert_eq!(error.rest, AfterError::Readable);
                         assert_eq!(
                             error.error.reason,
@@ -131,7 +131,7 @@ fn json_array_on_one_line_is_reported_as_such() {
 }
 
 #[test]
-fn no_limit_at_all() {
+fn line_without_a_limit() {
     let shard = format!("{{\"text\":\"{}\"}}", "x".repeat(3_000_000));
     let source = Box::new(io::Cursor::new(shard.into_bytes()));
     let seen = read_source("s.jsonl", source, &options(u64::MAX));
@@ -150,11 +150,11 @@ fn line() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn same_as_a_naive_reader(
+    fn agrees_with_a_naive_reader(
         lines in prop::collection::vec(line(), 0..20),
         newline in any::<bool>(),
         members in prop::collection::vec(any::<prop::sample::Index>(), 0..4),
-        piece in prop_oneof![1..8_usize, Just(usize::MAX)],
+        chunk in prop_oneof![1..8_usize, Just(usize::MAX)],
     ) {
         let mut shard = lines.join(&b'\n');
         if newline {
@@ -165,12 +165,12 @@ proptest! {
         if shard.is_empty() {
             expected.clear();
         }
-        prop_assert_eq!(&simplified(&read_in_pieces("s.jsonl", &shard, piece)), &expected);
+        prop_assert_eq!(&simplified(&read_in_chunks("s.jsonl", &shard, chunk)), &expected);
 
         let mut cuts: Vec<_> = members.iter().map(|cut| cut.index(shard.len() + 1)).collect();
         cuts.extend([0, shard.len()]);
         cuts.sort_unstable();
         let compressed: Vec<u8> = cuts.windows(2).flat_map(|cut| gzip(&shard[cut[0]..cut[1]])).collect();
-        prop_assert_eq!(&simplified(&read_in_pieces("s.gz", &compressed, piece)), &expected);
+        prop_assert_eq!(&simplified(&read_in_chunks("s.gz", &compressed, chunk)), &expected);
     }
 }

@@ -18,7 +18,7 @@ use _core::{Error, ShardError};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-/// What a reader gave, in order.
+/// A result of a reader.
 #[derive(Debug, Clone, PartialEq)]
 enum Seen {
     Document(Position, String),
@@ -34,8 +34,8 @@ impl Seen {
     }
 }
 
-/// The first record that an error says is lost.
-fn place(error: &ReadError) -> Position {
+/// The first record that is lost.
+fn position_of(error: &ReadError) -> Position {
     Position { record: error.error.record.unwrap(), byte: error.error.byte.unwrap() }
 }
 
@@ -47,32 +47,32 @@ fn options(max_document_bytes: u64) -> Arc<ReadOptions> {
     })
 }
 
-/// A source that gives `piece` bytes at a time.
-struct Pieces {
+/// A source that returns `chunk` bytes at a time.
+struct Chunks {
     bytes: Vec<u8>,
     at: usize,
-    piece: usize,
+    chunk: usize,
 }
 
-impl Read for Pieces {
+impl Read for Chunks {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        let length = out.len().min(self.piece).min(self.bytes.len() - self.at);
+        let length = out.len().min(self.chunk).min(self.bytes.len() - self.at);
         out[..length].copy_from_slice(&self.bytes[self.at..][..length]);
         self.at += length;
         Ok(length)
     }
 }
 
-/// Everything that is read from `bytes`, which come in pieces of `piece`.
-fn read_in_pieces(path: &str, bytes: &[u8], piece: usize) -> Vec<Seen> {
-    read_source(path, Box::new(Pieces { bytes: bytes.to_vec(), at: 0, piece }), &options(1000))
+/// All results from `bytes`, which come in chunks of `chunk`.
+fn read_in_chunks(path: &str, bytes: &[u8], chunk: usize) -> Vec<Seen> {
+    read_source(path, Box::new(Chunks { bytes: bytes.to_vec(), at: 0, chunk }), &options(1000))
 }
 
 fn read(path: &str, bytes: &[u8]) -> Vec<Seen> {
-    read_in_pieces(path, bytes, usize::MAX)
+    read_in_chunks(path, bytes, usize::MAX)
 }
 
-/// What is seen of these bytes in a sound shard `s.gz`.
+/// All results from a valid shard `s.gz` of these bytes.
 fn read_compressed(bytes: &[u8]) -> Vec<Seen> {
     read("s.gz", &gzip(bytes))
 }
@@ -84,7 +84,7 @@ fn read_source(path: &str, source: Box<dyn Read + Send>, options: &Arc<ReadOptio
     }
 }
 
-/// Reads to the end and checks what holds for every shard.
+/// Reads to the end, and checks the invariants of every shard.
 fn read_on(reader: &mut RecordReader) -> Vec<Seen> {
     let mut seen = Vec::new();
     let mut text = "before".to_owned();
@@ -119,8 +119,8 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// Lines of many kinds, all sound.
-fn sound_shard() -> Vec<u8> {
+/// Lines of many kinds, all valid.
+fn valid_shard() -> Vec<u8> {
     let mut shard = Vec::new();
     for record in 0..12 {
         match record % 4 {

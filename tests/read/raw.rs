@@ -1,10 +1,10 @@
-//! Raw records: reading first and extracting later gives what reading at once gives.
+//! Raw records: extracting after reading gives the same as reading and extracting at once.
 
 use _core::format::{Format, RawRecord};
 
 use super::*;
 
-/// What [`RecordReader::next_raw`] returned, owned.
+/// An owned result of [`RecordReader::next_raw`].
 enum Raw {
     Record { format: Format, position: Position, bytes: Vec<u8> },
     Error(ReadError),
@@ -48,7 +48,7 @@ fn extract(path: &str, raw: &Raw) -> Seen {
 fn shard_with_bad_lines() -> Vec<u8> {
     let mut shard = "\u{feff}".as_bytes().to_vec();
     shard.extend_from_slice(b"{\"text\": 1}\n");
-    shard.extend(sound_shard());
+    shard.extend(valid_shard());
     writeln!(shard, "{{\"text\": \"{}\"}}", "x".repeat(2000)).unwrap();
     shard.extend_from_slice(
         "\u{feff}{\"text\": \"a\"}\n{\"no\": \"text\"}\n\n{\"text\": \"last\"}".as_bytes(),
@@ -57,7 +57,7 @@ fn shard_with_bad_lines() -> Vec<u8> {
 }
 
 #[test]
-fn extraction_after_reading_gives_the_same() {
+fn extraction_after_reading_equals_reading_at_once() {
     let shard = shard_with_bad_lines();
     let compressed = gzip(&shard);
     for (path, bytes) in [

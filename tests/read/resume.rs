@@ -1,4 +1,4 @@
-//! Resuming at a place gives the rest of the shard, or says why it cannot.
+//! Reading resumed at a position returns the rest of the shard, or an error that says why it cannot.
 
 use _core::store::Shard;
 
@@ -11,27 +11,27 @@ pub fn shard_file(folder: &tempfile::TempDir, name: &str, bytes: &[u8]) -> Shard
     Shard { path: path.to_str().unwrap().into(), size: bytes.len() as u64 }
 }
 
-/// Everything that is seen from the start, each with the reader's place before it; then the last place.
-fn with_places(shard: &Shard, options: &Arc<ReadOptions>) -> (Vec<(Position, Option<String>)>, Position) {
+/// All texts from the start, none for a bad record, each with the reader's position before it; then the last position.
+fn with_positions(shard: &Shard, options: &Arc<ReadOptions>) -> (Vec<(Position, Option<String>)>, Position) {
     let mut reader = RecordReader::open(shard, options, &Arc::default()).unwrap();
     let mut found = Vec::new();
     loop {
-        let place = reader.position();
+        let position = reader.position();
         let mut text = String::new();
         match reader.next_text(&mut text) {
             Ok(None) => return (found, reader.position()),
-            Ok(Some(_)) => found.push((place, Some(text))),
-            Err(_) => found.push((place, None)),
+            Ok(Some(_)) => found.push((position, Some(text))),
+            Err(_) => found.push((position, None)),
         }
     }
 }
 
 fn shards() -> Vec<(&'static str, Vec<u8>)> {
     let mut rich = "\u{feff}".as_bytes().to_vec();
-    rich.extend(sound_shard());
+    rich.extend(valid_shard());
     rich.extend_from_slice(b"{\"text\": 1}\n");
     writeln!(rich, "{{\"text\": \"{}\"}}", "x".repeat(2000)).unwrap();
-    rich.extend(sound_shard());
+    rich.extend(valid_shard());
     let unfinished = [&rich[..], b"{\"text\": \"no newline\"}"].concat();
     let many: Vec<u8> = (0..60_000).flat_map(|i| format!("{{\"text\": \"{i}\"}}\n").into_bytes()).collect();
     vec![
@@ -46,19 +46,19 @@ fn shards() -> Vec<(&'static str, Vec<u8>)> {
 }
 
 #[test]
-fn every_place_gives_the_rest() {
+fn resume_from_every_record() {
     let folder = tempfile::tempdir().unwrap();
     let options = options(1000);
     for (name, bytes) in shards() {
         let shard = shard_file(&folder, name, &bytes);
-        let (found, end) = with_places(&shard, &options);
+        let (found, end) = with_positions(&shard, &options);
         let step = found.len() / 100 + 1;
-        for (skipped, (place, _)) in found.iter().enumerate().step_by(step) {
-            let mut reader = RecordReader::open_at(&shard, &options, *place, &Arc::default()).unwrap();
-            assert_eq!(reader.position(), *place);
+        for (skipped, (position, _)) in found.iter().enumerate().step_by(step) {
+            let mut reader = RecordReader::open_at(&shard, &options, *position, &Arc::default()).unwrap();
+            assert_eq!(reader.position(), *position);
             let mut expected = RecordReader::open(&shard, &options, &Arc::default()).unwrap();
             let expected = read_on(&mut expected);
-            assert_eq!(read_on(&mut reader), expected[skipped..], "{name} at {place:?}");
+            assert_eq!(read_on(&mut reader), expected[skipped..], "{name} at {position:?}");
         }
         let mut at_end = RecordReader::open_at(&shard, &options, end, &Arc::default()).unwrap();
         assert_eq!((read_on(&mut at_end), at_end.position()), (vec![], end), "{name}");
@@ -66,15 +66,15 @@ fn every_place_gives_the_rest() {
 }
 
 #[test]
-fn places_that_are_no_line_starts() {
+fn position_inside_a_line_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let options = options(1000);
     for (name, bytes) in shards() {
         let shard = shard_file(&folder, name, &bytes);
-        let (found, end) = with_places(&shard, &options);
-        let mut places: Vec<_> = found.iter().map(|(place, _)| *place).take(30).collect();
-        places.push(end);
-        for Position { record, byte } in places {
+        let (found, end) = with_positions(&shard, &options);
+        let mut positions: Vec<_> = found.iter().map(|(position, _)| *position).take(30).collect();
+        positions.push(end);
+        for Position { record, byte } in positions {
             for wrong in [
                 Position { record: record + 1, byte },
                 Position { record: record.wrapping_sub(1), byte },
@@ -92,7 +92,7 @@ fn places_that_are_no_line_starts() {
 }
 
 #[test]
-fn words_of_a_wrong_place() {
+fn messages_of_wrong_positions() {
     let folder = tempfile::tempdir().unwrap();
     let shard = shard_file(&folder, "s.jsonl", b"{\"text\": \"a\"}\n{\"text\": \"b\"}\n");
     for (record, byte, found) in [
@@ -107,7 +107,7 @@ fn words_of_a_wrong_place() {
             error.to_string(),
             format!(
                 "{}: expected record {record} to start at byte {byte} as the state says, but {found}; the shard is \
-                 not the one that the state was saved with: bring that one back",
+                 not the one that the state was saved with: restore that one",
                 shard.path
             )
         );
@@ -115,7 +115,7 @@ fn words_of_a_wrong_place() {
 }
 
 #[test]
-fn damage_before_and_behind_the_place() {
+fn damage_before_and_after_the_position() {
     let folder = tempfile::tempdir().unwrap();
     let options = options(1000);
     let lines: Vec<u8> = (0..2000)
@@ -126,7 +126,7 @@ fn damage_before_and_behind_the_place() {
     let whole = read_on(&mut RecordReader::open(&shard, &options, &Arc::default()).unwrap());
     let damage = whole.last().unwrap().error().unwrap();
 
-    // Behind the place: the same error at the same place as without resuming.
+    // After the position: the same error at the same position as without resuming.
     for seen in &whole[..whole.len() - 1] {
         let Seen::Document(at, _) = seen else { panic!("{seen:?}") };
         if at.record % 100 == 0 {
@@ -134,9 +134,9 @@ fn damage_before_and_behind_the_place() {
             assert_eq!(read_on(&mut reader), whole[at.record as usize..]);
         }
     }
-    // Before the place: the shard's error.
-    let Position { record, byte } = place(damage);
-    let behind = Position { record: record + 1, byte: byte + 1 };
-    let error = RecordReader::open_at(&shard, &options, behind, &Arc::default()).err();
+    // Before the position: the shard's error.
+    let Position { record, byte } = position_of(damage);
+    let after = Position { record: record + 1, byte: byte + 1 };
+    let error = RecordReader::open_at(&shard, &options, after, &Arc::default()).err();
     assert_eq!(error, Some(Error::Shard(damage.error.clone())));
 }

@@ -8,7 +8,7 @@ use crate::codec::Decoder;
 use crate::format::Position;
 use crate::format::reader::{CHUNK_BYTES, Found};
 
-/// What [`Lines::next`] found.
+/// Result of [`Lines::next`].
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line {
     /// A line without its newline: [`bytes`](Lines::bytes) has it until the next call.
@@ -23,7 +23,7 @@ pub(super) enum Line {
 pub(super) struct Lines {
     input: Decoder,
     limit: usize,
-    /// `buffer[start..end]` has been inflated and not handed out; no newline before `scanned`.
+    /// `buffer[start..end]` has been inflated and not returned; no newline before `scanned`.
     buffer: Vec<u8>,
     start: usize,
     scanned: usize,
@@ -103,7 +103,7 @@ impl Lines {
             self.scanned = self.start;
         }
         if unfinished {
-            // Without a newline before it, only the end of the shard is a place after a line.
+            // Without a newline before it, a position is after a line only at the end of the shard.
             if self.start < self.end || self.fill()? > 0 {
                 return Ok(Found::Elsewhere(format!("this byte is inside line {}", self.position.record)));
             }
@@ -124,7 +124,7 @@ impl Lines {
         }
     }
 
-    /// Hands out `buffer[start..next]`, a line with its newline.
+    /// Consumes `buffer[start..next]`, a line with its newline.
     fn take_line(&mut self, next: usize) {
         self.position.record += 1;
         self.position.byte += (next - self.start) as u64;
@@ -161,7 +161,7 @@ impl Lines {
         Ok(length)
     }
 
-    /// Moves what is held to the front, with room for at least a chunk after it. The buffer doubles while a line
+    /// Moves the bytes that are held to the front, with room for at least a chunk after them. The buffer doubles while a line
     /// outgrows it, up to the accepted length, and shrinks again after that line.
     fn make_room(&mut self) {
         self.buffer.copy_within(self.start..self.end, 0);

@@ -67,13 +67,13 @@ impl JsonlReader {
     }
 }
 
-/// Appends the string under `key` to `text`, and returns its bytes. The error says what is wrong with the line.
+/// Appends the string under `key` to `text`, and returns its bytes. The error is a message about the line.
 pub(super) fn extract(record: RawRecord<'_>, key: &str, text: &mut String) -> Result<usize, String> {
     let line = without_mark(record.bytes, record.position);
     json::extract(line, key, text).map_err(|fault| fault.describe(line, record.bytes.len() - line.len(), key))
 }
 
-/// The members of the line's object. The error says what is wrong with the line.
+/// The members of the line's object. The error is a message about the line.
 pub(super) fn members(record: RawRecord<'_>) -> Result<Vec<Member>, String> {
     let line = without_mark(record.bytes, record.position);
     json::members(line).map_err(|fault| fault.describe(line, record.bytes.len() - line.len(), ""))

@@ -176,7 +176,7 @@ def test_inspect_shows_keys_as_they_are(tmp_path, capsys):
 def test_inspect_says_where_a_shard_is_damaged(tmp_path, capsys):
     path = shard_of(tmp_path, *(json.dumps({"text": str(number)}) for number in range(5000)))
     path.write_bytes(path.read_bytes()[:-100])
-    assert "it was cut off" in fails(capsys, "inspect", path, "--records", 10**6)
+    assert "the file is truncated" in fails(capsys, "inspect", path, "--records", 10**6)
 
 
 def test_inspect_of_nothing(tmp_path, capsys):

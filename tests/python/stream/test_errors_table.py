@@ -24,7 +24,7 @@ LINES = {
     "the last one, without a newline": [(b'{"text": "last"}', "last")],
     "starts with a byte order mark, at the shard's start": [(MARK + b'{"text": "marked"}', "marked")],
     "a byte order mark anywhere else outside a string": [
-        (MARK + b'{"text": "a"}', re.compile(r"byte order mark \(U\+FEFF\), which may stand only at the start")),
+        (MARK + b'{"text": "a"}', re.compile(r"byte order mark \(U\+FEFF\), which is allowed only at the start")),
         (b'{"text": "\xef\xbb\xbf in a string"}', "\ufeff in a string"),
     ],
     "longer than `max_document_bytes`": [
@@ -149,20 +149,20 @@ FILES = {
     "starts with the bytes `1f 8b`": [("a.jsonl", PACKED, 1, None)],
     "is named `*.gz` and is none of these": [
         ("a.gz", LINE, 0, "expected gzip data .*found 7b 22"),
-        ("a.gz", b"", 0, "found an empty file: it was cut off"),
+        ("a.gz", b"", 0, "found an empty file: it is truncated"),
     ],
     "is a pointer of Git LFS, a web page or XML": [
-        ("a.gz", b"version https://git-lfs.github.com/spec/v1\noid", 0, "found a pointer of Git LFS"),
-        ("a.gz", b"<!DOCTYPE html>\n", 0, "found a web page: fetch the shard again"),
+        ("a.gz", b"version https://git-lfs.github.com/spec/v1\noid", 0, "found a Git LFS pointer"),
+        ("a.gz", b"<!DOCTYPE html>\n", 0, "found a web page; download the shard again"),
         ("a.jsonl", b"<?xml version='1.0'?>", 0, "found XML"),
     ],
     "is Zstandard, xz, bzip2, zip, Parquet, or UTF-16 or UTF-32 with a mark": [
-        ("a.zst", b"\x28\xb5\x2f\xfd" + LINE, 0, "found Zstandard: convert it"),
-        ("a.jsonl.gz", lzma.compress(LINE), 0, "found xz: convert it"),
-        ("a.jsonl", bz2.compress(LINE), 0, "found bzip2: convert it"),
-        ("a.zip", b"PK\x03\x04" + LINE, 0, "found a zip archive: convert it"),
-        ("a.parquet", b"PAR1" + LINE, 0, "found Parquet: convert it"),
-        ("a.jsonl", LINE.decode().encode("utf-16"), 0, "found UTF-16: convert it"),
+        ("a.zst", b"\x28\xb5\x2f\xfd" + LINE, 0, "found Zstandard; convert it"),
+        ("a.jsonl.gz", lzma.compress(LINE), 0, "found xz; convert it"),
+        ("a.jsonl", bz2.compress(LINE), 0, "found bzip2; convert it"),
+        ("a.zip", b"PK\x03\x04" + LINE, 0, "found a zip archive; pass the files"),
+        ("a.parquet", b"PAR1" + LINE, 0, "found Parquet; convert it"),
+        ("a.jsonl", LINE.decode().encode("utf-16"), 0, "found UTF-16; convert it"),
     ],
     "anything else": [("a.txt", LINE, 1, None), ("a.txt", b"", 0, None)],
     "several gzip members": [("a.gz", gzip.compress(LINE[:9]) + gzip.compress(LINE[9:]), 1, None)],
@@ -171,8 +171,8 @@ FILES = {
     "other bytes after a member": [
         ("a.gz", PACKED + b"x", 1, rf"after byte {len(PACKED)} of the file, found byte 0x78")
     ],
-    "damaged or truncated inside a member": [("a.gz", PACKED + PACKED[:-20], 1, "it was cut off")],
-    "a wrong checksum or length": [("a.gz", PACKED[:-8] + bytes(8), 1, "CRC-32 of the gzip trailer")],
+    "damaged or truncated inside a member": [("a.gz", PACKED + PACKED[:-20], 1, "the file is truncated")],
+    "a wrong checksum or length": [("a.gz", PACKED[:-8] + bytes(8), 1, "CRC-32 in the gzip trailer")],
 }
 # What happens while a shard is read is in test_faults.py.
 WHILE_READING = (

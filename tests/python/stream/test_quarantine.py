@@ -86,7 +86,7 @@ def test_every_entry_is_in_the_list_the_file_the_state_and_the_counts(broken, en
     for lane, cursor in iterator.get_state()["lanes"].items():
         numbers = [entry["number"] for entry in listed(file) if entry["lane"] == int(lane)]
         assert numbers == list(range(1, saved_states.numbers(cursor)["quarantined"] + 1))
-    cut = [entry for entry in listed(file) if "cut off" in entry["reason"]]
+    cut = [entry for entry in listed(file) if "the file is truncated" in entry["reason"]]
     assert [Path(entry["shard"]).name[0] for entry in sorted(cut, key=lambda entry: entry["shard"])] == list("2255")
 
 

@@ -1,13 +1,13 @@
-//! What is wrong with a line, in words.
+//! Faults of a line, and their messages.
 
-/// What is wrong with a line, and at which byte.
+/// A fault of a line, and its byte.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::format) struct Fault {
     pub(super) at: usize,
     pub(super) kind: Kind,
 }
 
-/// The ways in which a line can be wrong.
+/// The kinds of faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Not UTF-8.
@@ -35,7 +35,7 @@ impl Fault {
         Self { at, kind: Kind::Utf8 }
     }
 
-    /// What was expected, what was found and where, and what to do. `skipped` bytes precede `line` in the shard's line;
+    /// The message: expected, found, where, and what to do. `skipped` bytes precede `line` in the shard's line;
     /// `key` is the wanted one.
     pub(in crate::format) fn describe(&self, line: &[u8], skipped: usize, key: &str) -> String {
         let at = self.at + skipped;
@@ -65,7 +65,7 @@ impl Fault {
             ),
             Kind::LoneSurrogate => format!(
                 "expected text under the key {key:?}, found the lone surrogate {} at byte {at} of the line, which \
-                 is no character and cannot be UTF-8{}",
+                 is not a character and cannot be encoded in UTF-8{}",
                 String::from_utf8_lossy(rest.get(..6).unwrap_or_default()),
                 excerpt(line, self.at)
             ),
@@ -85,7 +85,7 @@ fn found(rest: &[u8]) -> String {
             None => return format!("byte 0x{:02x}", rest[0]),
         };
     match char {
-        '\u{feff}' => "a byte order mark (U+FEFF), which may stand only at the start of a shard,".to_owned(),
+        '\u{feff}' => "a byte order mark (U+FEFF), which is allowed only at the start of a shard,".to_owned(),
         '\'' => "\"'\"".to_owned(),
         ' '..='~' => format!("'{char}'"),
         '\0'..='\u{7f}' => format!("byte 0x{:02x}", u32::from(char)),
@@ -93,7 +93,7 @@ fn found(rest: &[u8]) -> String {
     }
 }
 
-/// What to do if the line, which is wrong after `before`, shows that the file is JSON but not JSON lines.
+/// Advice if the line, whose fault is between `before` and `rest`, shows that the file is JSON but not JSON lines.
 fn advice(before: &[u8], rest: &[u8]) -> &'static str {
     match (before.trim_ascii(), rest.trim_ascii()) {
         (b"", [b'[', ..]) | ([.., b'}'], b",") => {
@@ -156,7 +156,7 @@ fn keys(line: &[u8]) -> String {
 fn shortened(key: &str) -> String {
     let short: String = key.chars().take(KEY_CHARS).collect();
     let ellipsis = if short.len() < key.len() { "…" } else { "" };
-    // As the line spells it, but for what would not be seen.
+    // As the line spells it, but invisible characters are escaped.
     let seen = short.chars().map(|char| match char {
         '\\' | '"' | '\'' => char.to_string(),
         _ => char.escape_debug().to_string(),

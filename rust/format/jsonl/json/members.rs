@@ -1,15 +1,15 @@
-//! What a record contains, by its keys: for people who inspect a shard.
+//! The members of a record, for `gristmill inspect`.
 
 use super::fault::Fault;
 use super::sink::Sink;
 use super::{Scanner, for_each_member};
 
-/// A key of a record, and what its value is.
+/// A key of a record, and the kind of its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
-    /// The key; what of it is a lone surrogate as it is escaped.
+    /// The key; lone surrogates in it stay escaped.
     pub key: String,
-    /// The kind of its value, or that its key is none that a run could be asked for.
+    /// The kind of its value, or that the key cannot be that of a text.
     pub kind: &'static str,
     /// The number of characters if it is a string.
     pub characters: usize,
@@ -36,7 +36,7 @@ impl Scanner<'_> {
             Some(b'"') => {
                 let mut count = Count::default();
                 self.string(&mut count)?;
-                // A run does not accept these as text.
+                // A run does not accept such a string as text.
                 let kind = if count.lone_surrogates { "string with lone surrogates" } else { "string" };
                 return Ok((kind, count.characters));
             }
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_members_are_told_with_what_they_are() {
+    fn all_members_have_key_kind_and_length() {
         let line = br#" {"a\u0062": "\u00e9\n\ud83d\ude00x", "n": -1.5e3, "n": null, "": [{}], "o": {"a": 1}, "t": true,
             "s": "\ud800", "\uDC00k": "xy"} "#;
         let found: Vec<_> =
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_record_is_refused_as_by_the_reading_of_a_text() {
+    fn invalid_lines_have_the_faults_of_extraction() {
         for line in [
             "",
             "[]",

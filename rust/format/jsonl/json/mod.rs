@@ -20,7 +20,7 @@ use nesting::{Container, Nesting};
 use sink::{Append, Match, Sink, Skip};
 use stop::find_stop;
 
-/// What the character after a backslash stands for; 0 if it is not a simple escape. A table, because a branch for each
+/// The character of an escape by the one after its backslash; 0 if it is not a simple escape. A table, because a branch for each
 /// kind of escape is mispredicted too often: that cost 8 % on English text.
 const UNESCAPED: [u8; 256] = {
     let mut table = [0; 256];
@@ -46,13 +46,13 @@ pub(super) fn extract(line: &[u8], key: &str, text: &mut String) -> Result<usize
     result.map(|()| text.len() - start)
 }
 
-/// Calls `each` with the keys of the object that a sound `line` holds, as written there.
+/// Calls `each` with the keys of the object that a valid `line` holds, as written there.
 fn for_each_key<'a>(line: &'a [u8], mut each: impl FnMut(&'a str)) {
-    let sound = for_each_member(line, |scanner| {
+    let valid = for_each_member(line, |scanner| {
         each(scanner.key(&mut Skip)?);
         scanner.value()
     });
-    debug_assert_eq!(sound, Ok(()));
+    debug_assert_eq!(valid, Ok(()));
 }
 
 fn extract_last(line: &[u8], key: &str, text: &mut String) -> Result<(), Fault> {
@@ -88,7 +88,7 @@ fn for_each_member<'a>(
     scanner.end_of_line()
 }
 
-/// A place in a line. Each method starts at its token and stops after it.
+/// A position in a line. Each method starts at its token and stops after it.
 struct Scanner<'a> {
     line: &'a str,
     at: usize,
@@ -124,12 +124,12 @@ impl<'a> Scanner<'a> {
         Ok(true)
     }
 
-    /// What follows a member of an object; returns whether there is another one.
+    /// Reads to the next member of an object or past its end; returns whether there is a next one.
     fn next_member(&mut self) -> Result<bool, Fault> {
         self.next_item(b'}', "',' or '}' after a member")
     }
 
-    /// What follows an item of a container that `close` closes; returns whether there is another one.
+    /// Reads to the next item of a container that `close` closes, or past its end; returns whether there is a next one.
     fn next_item(&mut self, close: u8, expected: &'static str) -> Result<bool, Fault> {
         self.space();
         match self.peek() {
@@ -171,7 +171,7 @@ impl<'a> Scanner<'a> {
         Ok(key)
     }
 
-    /// The value under the wanted key. The inner result says whether it is text, the outer whether the line is sound: a
+    /// The value under the wanted key. The inner result says whether it is text, the outer whether the line is valid: a
     /// later value under the same key may still be text.
     fn text(&mut self, text: &mut String) -> Result<Result<(), Fault>, Fault> {
         let at = self.at;
@@ -221,7 +221,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// What follows a value inside `nesting`: closes the containers that end there; returns whether another value
+    /// Reads on after a value inside `nesting` and closes the containers that end there; returns whether another value
     /// follows.
     fn after_value(&mut self, nesting: &mut Nesting) -> Result<bool, Fault> {
         while let Some(container) = nesting.innermost() {
@@ -336,7 +336,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// The character that the surrogate `high` forms with an escaped low surrogate after it. If there is none, nothing
-    /// is consumed: what follows is read by itself.
+    /// is consumed: the next escape is read by itself.
     fn low_surrogate(&mut self, high: u32) -> Option<char> {
         let rest = &self.line.as_bytes()[self.at..];
         if !(0xd800..0xdc00).contains(&high) || !rest.starts_with(b"\\u") {

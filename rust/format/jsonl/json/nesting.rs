@@ -11,7 +11,7 @@ pub(super) struct Nesting {
     depth: usize,
 }
 
-/// What a bracket opens.
+/// The kind of value that a bracket opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Container {
     Array,
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn remembers_every_level() {
+    fn nesting_remembers_every_level() {
         let kinds: Vec<_> = (0..1000u32)
             .map(|level| if level.count_ones() % 2 == 0 { Container::Array } else { Container::Object })
             .collect();

@@ -1,6 +1,6 @@
-//! What becomes of a string's content while it is scanned.
+//! Consumers of a string's content while it is scanned.
 
-/// Takes the content of one string, piece by piece.
+/// Takes the content of one string, part by part.
 pub(super) trait Sink {
     fn literal(&mut self, text: &str);
     fn char(&mut self, char: char);
@@ -20,7 +20,7 @@ impl Sink for Skip {
 /// Content that is wanted.
 pub(super) struct Append<'a> {
     pub(super) text: &'a mut String,
-    /// The place of the first unpaired surrogate.
+    /// The byte of the line at which the first unpaired surrogate is.
     pub(super) lone_surrogate: Option<usize>,
 }
 
@@ -38,7 +38,7 @@ impl Sink for Append<'_> {
     }
 }
 
-/// Compares content with a key: `rest` is what must still follow, none if they already differ.
+/// Compares content with a key: `rest` is the part that must still follow, none if they already differ.
 pub(super) struct Match<'a> {
     pub(super) rest: Option<&'a [u8]>,
 }

@@ -5,8 +5,8 @@
 #[inline]
 pub(super) fn find_stop(bytes: &[u8], mut at: usize) -> usize {
     while let Some(block) = bytes[at..].first_chunk() {
-        if let Some(place) = stop_in_block(block) {
-            return at + place;
+        if let Some(index) = stop_in_block(block) {
+            return at + index;
         }
         at += size_of_val(block);
     }
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_byte_at_every_place() {
+    fn every_byte_at_every_index() {
         for byte in 0..=u8::MAX {
             for length in 0..50 {
                 for at in 0..length {
@@ -79,7 +79,7 @@ mod tests {
                     assert_eq!(find_stop(&bytes, 0), expected, "byte {byte} at {at} of {length}");
                     assert_eq!(find_stop(&bytes, at), expected, "byte {byte} from {at} of {length}");
                     if let Some(block) = bytes.first_chunk() {
-                        let expected = Some(expected).filter(|&place| place < 16);
+                        let expected = Some(expected).filter(|&index| index < 16);
                         assert_eq!(portable::stop_in_block(block), expected, "byte {byte} at {at}");
                     }
                 }

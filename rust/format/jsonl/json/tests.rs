@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::extract;
 
-/// The text of a line, or what is wrong with it.
+/// The text of a line, or the message of its fault.
 fn read(line: &[u8]) -> Result<String, String> {
     let mut text = "before ".to_owned();
     match extract(line, "text", &mut text) {
@@ -23,7 +23,7 @@ fn read(line: &[u8]) -> Result<String, String> {
 }
 
 #[test]
-fn sound_lines() {
+fn valid_lines() {
     for (line, text) in [
         (r#"{"text": "plain"}"#, "plain"),
         (r#"{"text":""}"#, ""),
@@ -52,14 +52,14 @@ fn sound_lines() {
             r#"{"x": [0, -0, 1.5, -2.5e+10, 1E-3, 1e999, true, false, null, [], {}, "", [[{"a": []}]]], "text": "values"}"#,
             "values",
         ),
-        (r#"{"text": "behind", "x": [[], {"y": {}}]}"#, "behind"),
+        (r#"{"text": "after", "x": [[], {"y": {}}]}"#, "after"),
     ] {
         assert_eq!(read(line.as_bytes()).as_deref(), Ok(text), "{line}");
     }
 }
 
 #[test]
-fn digits_without_bound() {
+fn numbers_of_any_length() {
     // Python stops at 4300 digits because of the conversion; nothing is converted here.
     let line = format!("{{\"x\": {}, \"text\": \"t\"}}", "1".repeat(100_000));
     assert_eq!(read(line.as_bytes()), Ok("t".into()));
@@ -77,7 +77,7 @@ const FAULTS: &[(&[u8], &str)] = &[
     (b"null", "expected a JSON object ('{'), found 'n' at byte 0 of the line: null"),
     (
         b"\xef\xbb\xbf{}",
-        "expected a JSON object ('{'), found a byte order mark (U+FEFF), which may stand only at the start of a shard, at byte 0 of the line: \\xef\\xbb\\xbf{}",
+        "expected a JSON object ('{'), found a byte order mark (U+FEFF), which is allowed only at the start of a shard, at byte 0 of the line: \\xef\\xbb\\xbf{}",
     ),
     (
         b"{",
@@ -174,19 +174,19 @@ const FAULTS: &[(&[u8], &str)] = &[
     ),
     (
         b"{\"text\": \"\\ud83d\"}",
-        "expected text under the key \"text\", found the lone surrogate \\ud83d at byte 10 of the line, which is no character and cannot be UTF-8: {\"text\": \"\\ud83d\"}",
+        "expected text under the key \"text\", found the lone surrogate \\ud83d at byte 10 of the line, which is not a character and cannot be encoded in UTF-8: {\"text\": \"\\ud83d\"}",
     ),
     (
         b"{\"text\": \"\\ude00\\ud83d\"}",
-        "expected text under the key \"text\", found the lone surrogate \\ude00 at byte 10 of the line, which is no character and cannot be UTF-8: {\"text\": \"\\ude00\\ud83d\"}",
+        "expected text under the key \"text\", found the lone surrogate \\ude00 at byte 10 of the line, which is not a character and cannot be encoded in UTF-8: {\"text\": \"\\ude00\\ud83d\"}",
     ),
     (
         b"{\"text\": \"\\ud83d\\ud83d\\ude00\"}",
-        "expected text under the key \"text\", found the lone surrogate \\ud83d at byte 10 of the line, which is no character and cannot be UTF-8: {\"text\": \"\\ud83d\\ud83d\\u…",
+        "expected text under the key \"text\", found the lone surrogate \\ud83d at byte 10 of the line, which is not a character and cannot be encoded in UTF-8: {\"text\": \"\\ud83d\\ud83d\\u…",
     ),
     (
         b"{\"text\": \"a\", \"text\": \"\\udc00\"}",
-        "expected text under the key \"text\", found the lone surrogate \\udc00 at byte 23 of the line, which is no character and cannot be UTF-8: …\", \"text\": \"\\udc00\"}",
+        "expected text under the key \"text\", found the lone surrogate \\udc00 at byte 23 of the line, which is not a character and cannot be encoded in UTF-8: …\", \"text\": \"\\udc00\"}",
     ),
     (
         b"{}",
@@ -211,7 +211,7 @@ const FAULTS: &[(&[u8], &str)] = &[
 ];
 
 #[test]
-fn faults_in_words() {
+fn messages_of_faults() {
     for (line, reason) in FAULTS {
         assert_eq!(read(line).as_ref().map_err(String::as_str), Err(*reason), "{}", line.escape_ascii());
     }
@@ -245,9 +245,9 @@ fn shared(path: &str) -> PathBuf {
     std::env::var_os("GRISTMILL_SHARED").map_or(beside, PathBuf::from).join(path)
 }
 
-/// Whether a case is sound. Of those that RFC 8259 leaves open, the ones that are not UTF-8 are errors here; the
-/// others, about unbounded numbers, lone surrogates and depth, are sound.
-fn is_sound(name: &str, case: &[u8]) -> bool {
+/// Whether a case is valid. Of those that RFC 8259 leaves open, the ones that are not UTF-8 are errors here; the
+/// others, about unbounded numbers, lone surrogates and depth, are valid.
+fn is_valid(name: &str, case: &[u8]) -> bool {
     let either = std::str::from_utf8(case).is_ok() && name != "i_structure_UTF-8_BOM_empty_object.json";
     name.starts_with("y_") || (name.starts_with("i_") && either)
 }
@@ -263,12 +263,12 @@ fn json_test_suite() {
         cases += 1;
 
         let embedded = [b"{\"x\": ", &case[..], b", \"text\": \"ok\"}"].concat();
-        let sound = is_sound(&name, &case);
-        assert_eq!(read(&embedded).is_ok(), sound, "{name} as a value: {:?}", read(&embedded));
+        let valid = is_valid(&name, &case);
+        assert_eq!(read(&embedded).is_ok(), valid, "{name} as a value: {:?}", read(&embedded));
 
-        // As a whole line, every case lacks the text; a sound object lacks nothing else.
+        // As a whole line, every case lacks the text; a valid object lacks nothing else.
         let reason = read(&case).unwrap_err();
-        let object = sound && case.trim_ascii_start().starts_with(b"{");
+        let object = valid && case.trim_ascii_start().starts_with(b"{");
         assert_eq!(reason.starts_with("expected the key"), object, "{name} as a line: {reason}");
     }
     assert!(cases > 300, "{cases} cases");
@@ -280,16 +280,16 @@ fn json_test_suite() {
 fn same_rule_as_python() {
     let default = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/read/json_rule.jsonl");
     let path = std::env::var("GRISTMILL_JSON_RULE").unwrap_or_else(|_| default.to_owned());
-    let (mut sound, mut faulty) = (0, 0);
+    let (mut valid, mut faulty) = (0, 0);
     for row in std::fs::read_to_string(path).unwrap().lines() {
         let row: serde_json::Value = serde_json::from_str(row).unwrap();
         let line: Vec<u8> =
             row["line"].as_str().unwrap().chars().map(|char| u8::try_from(char).unwrap()).collect();
         let text = row["text"].as_str();
         assert_eq!(read(&line).ok().as_deref(), text, "{}", line.escape_ascii());
-        *(if text.is_some() { &mut sound } else { &mut faulty }) += 1;
+        *(if text.is_some() { &mut valid } else { &mut faulty }) += 1;
     }
-    assert!(sound > 100 && faulty > 100, "{sound} sound, {faulty} faulty");
+    assert!(valid > 100 && faulty > 100, "{valid} valid, {faulty} faulty");
 }
 
 /// The verdict of `serde_json` on a line, where the two rules agree: it refuses numbers out of the range of a double
@@ -363,7 +363,7 @@ fn escape_non_ascii(json: &str) -> String {
 
 proptest! {
     #[test]
-    fn agrees_with_serde_json_on_sound_lines(line in json_line()) {
+    fn agrees_with_serde_json_on_valid_lines(line in json_line()) {
         prop_assert_eq!(Ok(read(&line).ok()), by_serde_json(&line));
     }
 
@@ -376,8 +376,8 @@ proptest! {
         ),
     ) {
         let mut line = line;
-        for (place, kind, byte) in edits {
-            let at = place.index(line.len() + 1);
+        for (index, kind, byte) in edits {
+            let at = index.index(line.len() + 1);
             match kind {
                 0 => line.insert(at, byte),
                 1 if at < line.len() => line[at] = byte,
@@ -391,7 +391,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_give_a_verdict(line in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn agrees_with_serde_json_on_any_bytes(line in prop::collection::vec(any::<u8>(), 0..200)) {
         if let Ok(expected) = by_serde_json(&line) {
             prop_assert_eq!(read(&line).ok(), expected);
         }
