@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use gristmill_system::catch_panic;
 
-/// What went wrong with the data of a shard, and where.
+/// An error in the data of a shard, with its location.
 ///
 /// `record` is the 0-based line (blank lines counted), `byte` the offset of its first byte in the inflated shard; for
 /// an error of the gzip stream itself, `byte` is the number of bytes inflated before the error. Both are `None` when
@@ -19,7 +19,7 @@ pub struct ShardError {
     pub record: Option<u64>,
     /// Inflated byte offset of the record's start.
     pub byte: Option<u64>,
-    /// What was expected, what was found, and what to do.
+    /// Expected, found, and how to fix it.
     pub reason: String,
 }
 
@@ -70,7 +70,7 @@ impl Error {
     /// The system refuses worker threads.
     pub fn no_threads(wanted: usize, error: impl Display) -> Self {
         Self::System(format!(
-            "cannot start {wanted} worker threads: {error}; use fewer threads=, or raise what limits them (ulimit -u, \
+            "cannot start {wanted} worker threads: {error}; use fewer threads=, or raise the limits (ulimit -u, \
              ulimit -v)"
         ))
     }
@@ -86,7 +86,7 @@ impl From<gristmill_encoder::Error> for Error {
     }
 }
 
-/// Does work, turning a panic into an error. What it was working on may then be in an inconsistent state.
+/// Does work, turning a panic into an error. The data that it was changing may then be inconsistent.
 pub fn caught<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_panic(work).unwrap_or_else(|message| Err(Error::Bug(message)))
 }

@@ -97,11 +97,11 @@ mod tests {
     }
 
     #[test]
-    fn every_place_is_equally_likely() {
+    fn every_position_is_equally_likely() {
         let mut counts = [[0u32; 4]; 4];
         for seed in 0..4000 {
-            for (place, item) in permutation(4, seed, Purpose::Window, &[]).into_iter().enumerate() {
-                counts[place][item as usize] += 1;
+            for (position, item) in permutation(4, seed, Purpose::Window, &[]).into_iter().enumerate() {
+                counts[position][item as usize] += 1;
             }
         }
         // 1000 expected each; 5 standard deviations are about 137.

@@ -1,10 +1,10 @@
-//! The text form of cursors in saved states: the one place that writes and reads it.
+//! The text form of cursors in saved states. Nothing else writes or reads it.
 //!
 //! ```text
 //! shard=1 record=2 byte=85 offset=43 records=2 documents=2 tokens=64 text_bytes=30
 //! ```
 //!
-//! Numbers are named, and those that are 0 are left out. A number that a later release adds is thus 0 in every state
+//! Numbers are named, and zeros are omitted. A number that a later release adds is thus 0 in every state
 //! saved before it, so it must be defined in a way that makes 0 right there.
 
 use std::fmt::Write;

@@ -1,8 +1,8 @@
 //! The order of a lane's samples: which are delivered, which are quarantined, and where windows end.
 //!
-//! Records are read and encoded by several workers at once. What depends on the records before is decided here, block by
-//! block in stream order: whether too many records are bad, what was quarantined before which document, and which
-//! documents are in one window.
+//! Workers read and encode the blocks of a lane at the same time. Decisions that depend on earlier records are made here,
+//! one block after another in stream order: whether too many records are bad, how many were quarantined before each
+//! document, and which documents form a window.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ const LARGEST_WINDOW_BYTES: usize = 16 << 20;
 pub struct Admission {
     spec: Arc<StreamSpec>,
     lane: usize,
-    /// The position behind the last record.
+    /// The position after the last record.
     position: RecordPosition,
     /// `position` or, if records were quarantined since the last sound one, the position of the first of these: a lane
     /// that failed can be resumed there with correct counts.
@@ -117,7 +117,7 @@ impl Admission {
         Some(block)
     }
 
-    /// Returns whether a window ends behind the entry.
+    /// Returns whether a window ends after the entry.
     fn admit(&mut self, entry: SampleEntry, block: &mut Block) -> Result<bool, Failure> {
         let ends_window = match entry {
             SampleEntry::Document { document, next } => {

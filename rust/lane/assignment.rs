@@ -15,7 +15,7 @@ pub type Assignment = Vec<Vec<u32>>;
 /// the fewest shards, then the lowest number), which gives every lane a shard as long as there are as many shards as
 /// lanes. Without a seed, a lane reads its shards in manifest order. With one, in every epoch ties in size are broken
 /// by the seed, the shares are permuted among the lanes, and each lane's order is permuted.
-pub fn deal(sizes: &[u64], lanes: usize, seed: Option<u64>, epoch: u64) -> Assignment {
+pub fn assign_shards(sizes: &[u64], lanes: usize, seed: Option<u64>, epoch: u64) -> Assignment {
     let rank: Vec<u32> = match seed {
         Some(seed) => permutation(sizes.len(), seed, Purpose::Shards, &[epoch]),
         None => (0..sizes.len() as u32).collect(),
@@ -68,17 +68,17 @@ impl Plan {
         // Without a seed all epochs are alike.
         let epoch = if self.seed.is_some() { epoch } else { 0 };
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, dealt)) = recent.iter().find(|(e, _)| *e == epoch) {
-            return Arc::clone(dealt);
+        if let Some((_, assignment)) = recent.iter().find(|(e, _)| *e == epoch) {
+            return Arc::clone(assignment);
         }
-        let dealt = Arc::new(deal(&self.sizes, self.lanes, self.seed, epoch));
+        let assignment = Arc::new(assign_shards(&self.sizes, self.lanes, self.seed, epoch));
         while recent.len() >= 2
-            && let Some(unused) = recent.iter().position(|(_, dealt)| Arc::strong_count(dealt) == 1)
+            && let Some(unused) = recent.iter().position(|(_, assignment)| Arc::strong_count(assignment) == 1)
         {
             recent.remove(unused);
         }
-        recent.push((epoch, Arc::clone(&dealt)));
-        dealt
+        recent.push((epoch, Arc::clone(&assignment)));
+        assignment
     }
 }
 
@@ -87,59 +87,59 @@ mod tests {
     use super::*;
 
     #[test]
-    fn largest_first_to_the_lightest_lane() {
+    fn largest_shard_goes_first_to_the_lightest_lane() {
         // 9 | 5, then 4 to the 5, then at 9 | 9 to the lane with fewer shards, then 1 to the lighter one.
-        assert_eq!(deal(&[5, 9, 4, 4, 1], 2, None, 0), [vec![1, 3], vec![0, 2, 4]]);
+        assert_eq!(assign_shards(&[5, 9, 4, 4, 1], 2, None, 0), [vec![1, 3], vec![0, 2, 4]]);
     }
 
     #[test]
     fn sizes_whose_sum_overflows_are_balanced() {
-        assert_eq!(deal(&[u64::MAX; 4], 2, None, 0), [vec![0, 2], vec![1, 3]]);
+        assert_eq!(assign_shards(&[u64::MAX; 4], 2, None, 0), [vec![0, 2], vec![1, 3]]);
     }
 
     #[test]
-    fn what_a_seed_deals_never_changes_between_releases() {
+    fn seeded_assignment_is_pinned() {
         // Other shares would change the data of every seeded run: this pins them.
-        assert_eq!(deal(&[5, 9, 4, 4, 1, 7], 3, Some(7), 1), [[4, 1], [2, 0], [3, 5]]);
+        assert_eq!(assign_shards(&[5, 9, 4, 4, 1, 7], 3, Some(7), 1), [[4, 1], [2, 0], [3, 5]]);
     }
 
     #[test]
-    fn every_lane_gets_a_shard_even_of_empty_ones() {
+    fn every_lane_gets_a_shard_even_an_empty_one() {
         for seed in [None, Some(3)] {
-            let dealt = deal(&[100, 0, 0, 0, 0], 5, seed, 0);
-            assert!(dealt.iter().all(|share| share.len() == 1), "{dealt:?}");
+            let assignment = assign_shards(&[100, 0, 0, 0, 0], 5, seed, 0);
+            assert!(assignment.iter().all(|share| share.len() == 1), "{assignment:?}");
         }
     }
 
     #[test]
-    fn each_shard_once_and_seeded_epochs_differ() {
+    fn each_shard_is_assigned_once_and_seeded_epochs_differ() {
         let sizes: Vec<u64> = (0..50).map(|i| i * 37 % 11).collect();
         let mut seen = Vec::new();
         for epoch in 0..3 {
-            let dealt = deal(&sizes, 4, Some(7), epoch);
-            let mut all: Vec<u32> = dealt.iter().flatten().copied().collect();
+            let assignment = assign_shards(&sizes, 4, Some(7), epoch);
+            let mut all: Vec<u32> = assignment.iter().flatten().copied().collect();
             all.sort_unstable();
             assert_eq!(all, (0..50).collect::<Vec<u32>>());
-            seen.push(dealt);
+            seen.push(assignment);
         }
         assert!(seen[0] != seen[1] && seen[1] != seen[2]);
-        assert_eq!(seen[1], deal(&sizes, 4, Some(7), 1));
+        assert_eq!(seen[1], assign_shards(&sizes, 4, Some(7), 1));
     }
 
     #[test]
-    fn plan_remembers_but_never_mixes_epochs() {
+    fn plan_keeps_epochs_apart() {
         let plan = Plan::new(vec![1; 9], 3, Some(1));
         for epoch in [0, 1, 2, 1, 0] {
-            assert_eq!(*plan.epoch(epoch), deal(&[1; 9], 3, Some(1), epoch));
+            assert_eq!(*plan.epoch(epoch), assign_shards(&[1; 9], 3, Some(1), epoch));
         }
     }
 
     #[test]
-    fn plan_remembers_what_is_in_use() {
+    fn plan_keeps_assignments_in_use() {
         let plan = Plan::new(vec![1; 9], 3, Some(1));
         let used: Vec<_> = (0..5).map(|epoch| plan.epoch(epoch)).collect();
-        for (epoch, dealt) in used.iter().enumerate() {
-            assert!(Arc::ptr_eq(dealt, &plan.epoch(epoch as u64)));
+        for (epoch, assignment) in used.iter().enumerate() {
+            assert!(Arc::ptr_eq(assignment, &plan.epoch(epoch as u64)));
         }
         drop(used);
         plan.epoch(5);

@@ -18,13 +18,13 @@ use crate::quarantine::log::{QuarantineCounts, QuarantineLog};
 pub struct RawBlock {
     /// The bytes of all records, one after another.
     pub bytes: Vec<u8>,
-    /// What was read, in order.
+    /// The records and ends of shards, in order.
     pub entries: Vec<RawEntry>,
-    /// What follows.
+    /// More records, or the end.
     pub end: ReadEnd,
 }
 
-/// What a lane's reader found.
+/// One item that a lane's reader found.
 #[derive(Debug)]
 pub enum RawEntry {
     /// A record.
@@ -35,7 +35,7 @@ pub enum RawEntry {
         position: RecordPosition,
         /// The index in the manifest of its shard.
         shard: u32,
-        /// The position behind it.
+        /// The position after it.
         next: Position,
         /// Its bytes.
         length: usize,
@@ -49,13 +49,13 @@ pub enum RawEntry {
 /// A record that cannot be used.
 #[derive(Debug)]
 pub struct BadRecord {
-    /// What is wrong with it.
+    /// The error, with its location.
     pub error: ShardError,
-    /// Whether the records behind it can be read.
+    /// Whether the records after it can be read.
     pub after: AfterError,
     /// The index in the manifest of its shard.
     pub shard: u32,
-    /// The position behind it.
+    /// The position after it.
     pub next: Position,
 }
 
@@ -68,7 +68,7 @@ pub struct ShardEnd {
     pub next: RecordPosition,
 }
 
-/// What follows the records of a block.
+/// The end of a block of records.
 #[derive(Debug, Default)]
 pub enum ReadEnd {
     /// More records.
@@ -83,22 +83,22 @@ pub enum ReadEnd {
 /// Some records of a lane as samples with ids, in stream order.
 #[derive(Debug, Default)]
 pub struct SampleBlock {
-    /// What the records turned out to be, in order.
+    /// The samples, bad records and ends of shards, in order.
     pub entries: Vec<SampleEntry>,
     /// The ids of all samples, one after another, BOS and EOS included.
     pub ids: IdBuffer,
-    /// What follows.
+    /// More records, or the end.
     pub end: ReadEnd,
 }
 
-/// What a record turned out to be.
+/// The outcome for one record.
 #[derive(Debug)]
 pub enum SampleEntry {
     /// A sound document.
     Document {
-        /// The document; what was quarantined before it is not known yet.
+        /// The document. `Admission` fills in `quarantined_before`.
         document: Document,
-        /// The position behind it.
+        /// The position after it.
         next: Position,
     },
     /// A record that cannot be used.
@@ -107,14 +107,14 @@ pub enum SampleEntry {
     ShardEnd(ShardEnd),
     /// A document that cannot be encoded, which stops the run.
     Failed {
-        /// What is wrong.
+        /// The error.
         error: Error,
         /// The position of the document.
         position: RecordPosition,
     },
 }
 
-/// Some documents of a lane, in stream order, with what was found among and behind them.
+/// Some documents of a lane, in stream order, with the quarantined records among them.
 #[derive(Debug, Default)]
 pub struct Block {
     /// The sound documents.
@@ -125,7 +125,7 @@ pub struct Block {
     pub first_id: usize,
     /// The quarantined records.
     pub quarantined: QuarantineLog,
-    /// What follows.
+    /// More documents, or an end.
     pub end: BlockEnd,
 }
 
@@ -140,11 +140,11 @@ pub struct Document {
     pub text_bytes: usize,
     /// Number of its ids.
     pub tokens: usize,
-    /// What was quarantined between the previous document (possibly of the previous block) and this one.
+    /// The records quarantined between the previous document (possibly of the previous block) and this one.
     pub quarantined_before: QuarantineCounts,
 }
 
-/// What follows the documents of a block.
+/// The end of a block of documents.
 #[derive(Debug, Default)]
 pub enum BlockEnd {
     /// The next block, in the same window.
@@ -158,14 +158,14 @@ pub enum BlockEnd {
     Failed(Box<Failure>),
 }
 
-/// What stops a lane, and where it can be retried.
+/// The error that stops a lane, and the position to retry from.
 #[derive(Debug, Clone)]
 pub struct Failure {
-    /// What is wrong.
+    /// The error.
     pub error: Error,
     /// Where reading resumes in a run that is restored after the last sound document.
     pub position: RecordPosition,
-    /// What was quarantined between that document and `position`.
+    /// The records quarantined between that document and `position`.
     pub quarantined_before: QuarantineCounts,
 }
 

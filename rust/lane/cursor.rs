@@ -1,4 +1,4 @@
-//! A lane's place between two rows, and its counts up to there.
+//! Cursors: a lane's position between two rows, and its counts up to there.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use crate::error::{Error, Result, ShardError};
 use crate::spec::StreamSpec;
 use crate::store::Shard;
 
-/// The place of a record in a lane's stream.
+/// The position of a record in a lane's stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RecordPosition {
     /// Epoch, from 0. Equals the number of epochs once the lane has ended.
@@ -20,7 +20,7 @@ pub struct RecordPosition {
 }
 
 impl RecordPosition {
-    /// What is wrong with the record here, which is in this shard.
+    /// An error of the record at this position, which is in `shard`.
     pub fn error(self, shard: &Shard, reason: String) -> ShardError {
         let (record, byte) = (Some(self.record), Some(self.byte));
         ShardError { shard: Arc::clone(&shard.path), record, byte, reason }
@@ -36,11 +36,11 @@ pub struct Totals {
     pub quarantined: u64,
     /// Documents whose last token was delivered.
     pub documents: u64,
-    /// Places in rows that are not padding.
+    /// Elements of rows that are not padding.
     pub tokens: u64,
     /// Bytes of UTF-8 text of those documents.
     pub text_bytes: u64,
-    /// Places of padding in the lane's rows, up to its last row with a token.
+    /// Elements of padding in the lane's rows, up to its last row with a token.
     pub padding: u64,
     /// Tokens dropped by truncation.
     pub dropped: u64,
@@ -58,7 +58,7 @@ pub struct Cursor {
     pub delivered: u64,
     /// How many tokens of the next document are delivered.
     pub offset: u64,
-    /// Inside a window, a hash of its documents' places and lengths; else 0.
+    /// Inside a window, a hash of its documents' positions and lengths; else 0.
     pub window_hash: u64,
     /// The counts up to here.
     pub totals: Totals,

@@ -11,31 +11,31 @@ use crate::spec::{OnError, StreamSpec};
 /// Records after which a lane's share of bad ones is meaningful. A rate of 0 allows none of however many.
 const RECORDS_TO_JUDGE: u64 = 100;
 
-/// Counts what a lane leaves out, and stops the run when that is more than `max_error_rate` allows.
+/// Counts a lane's quarantined records and lost shards, and stops the run once they exceed `max_error_rate`.
 pub struct ErrorBudget {
     spec: Arc<StreamSpec>,
     lane: usize,
     records: u64,
     counts: QuarantineCounts,
-    /// The last entry since this was made.
+    /// The last error since this was created.
     last: Option<ShardError>,
-    /// The last that was not the end of a lost shard.
+    /// The last error that did not lose the rest of a shard.
     last_record: Option<ShardError>,
 }
 
 impl ErrorBudget {
-    /// That of a lane which has read and left out what `totals` say.
+    /// The budget of a lane that has read and quarantined as many records as `totals` says.
     pub fn new(spec: Arc<StreamSpec>, lane: usize, totals: &Totals) -> Self {
         let counts = QuarantineCounts { records: totals.quarantined, shards: totals.lost_shards };
         Self { spec, lane, records: totals.records, counts, last: None, last_record: None }
     }
 
-    /// All that was left out.
+    /// The number of quarantined records and lost shards.
     pub fn counts(&self) -> QuarantineCounts {
         self.counts
     }
 
-    /// The last of it since this was made.
+    /// The last error since this was created.
     pub fn last(&self) -> Option<&ShardError> {
         self.last.as_ref()
     }
@@ -143,7 +143,7 @@ fn is_within(part: f64, whole: f64, rate: f64) -> bool {
     part == 0.0 || part / whole <= rate
 }
 
-/// A number and what it counts.
+/// A number with its noun, in the plural where that is right.
 pub fn counted(number: u64, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }

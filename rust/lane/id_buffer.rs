@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_comes_back_empty_and_in_bounds() {
+    fn memory_returns_empty_and_bounded() {
         let pool = IdPool::new(2);
         let mut taken = [pool.take(), pool.take(), pool.take()];
         for ids in &mut taken {

@@ -31,7 +31,7 @@ pub struct LaneReader {
     /// The shard of `position`.
     shard: OpenShard,
     pub(crate) block_bytes: usize,
-    /// Set once nobody waits for what is read.
+    /// Set when the consumer no longer waits: reading then ends soon.
     stop: Arc<AtomicBool>,
     done: bool,
 }
@@ -44,7 +44,7 @@ enum OpenShard {
     Lost,
 }
 
-/// What reading one record found.
+/// The kind of item that was read.
 enum Step {
     Entry,
     ShardEnd,
@@ -89,7 +89,7 @@ impl LaneReader {
         self.done
     }
 
-    /// Reads the next block in place of what `block` holds.
+    /// Replaces the content of `block` with the next block.
     pub fn read(&mut self, block: &mut RawBlock) {
         block.clear();
         block.end = self.fill(block).unwrap_or_else(ReadEnd::Failed);
@@ -166,7 +166,7 @@ impl LaneReader {
 
     fn unreadable(&self, block: &mut RawBlock, bad: BadRecord) -> Result<Step> {
         if self.stop.load(Ordering::Relaxed) {
-            // What looks like damage may be the stop.
+            // The error may be an effect of the stop, not damage.
             return Err(Error::Closed);
         }
         block.entries.push(RawEntry::Unreadable(bad));

@@ -26,7 +26,7 @@ fn around(damaged: &[u8]) -> Folder {
 /// Every truncation, and a flip of each byte: the error is at the same record and byte under both policies, and from
 /// every place that a state can name.
 #[test]
-fn damage_stands_at_one_place_under_both_policies_and_after_every_restore() {
+fn damage_has_the_same_position_under_both_policies_and_after_restores() {
     let whole =
         [gzip(&[line("a"), line("bb")].concat()), gzip(&[line("c"), "{}\n".into(), line("dd")].concat())];
     let whole = whole.concat();
@@ -82,7 +82,7 @@ fn assert_counts(trace: &Trace) {
 
 /// Truncated shards count as shards, not as the one record that they are listed as.
 #[test]
-fn shards_are_judged_apart_from_records() {
+fn lost_shards_are_judged_apart_from_bad_records() {
     let sound = gzip(&lines(&["a", "b", "c"]));
     let cut = &sound[..sound.len() - 8];
     let lost = |shards: &[usize], rate, epochs| {
@@ -124,7 +124,7 @@ fn shards_are_judged_apart_from_records() {
 /// The verdict may come at the shard's end, or after blank lines, and at a rate of 0 it comes at once: the error names the
 /// last bad line all the same.
 #[test]
-fn too_many_bad_records_are_reported_at_the_last_of_them() {
+fn too_many_bad_records_are_reported_at_the_last_one() {
     let few = [lines(&["a", "b"]), "\n{}\n".into(), lines(&["c", "d"])].concat();
     let many = [lines(&["a"; 99]), "\n\n{}\n".into(), lines(&["c", "d"])].concat();
     for (shard, max_error_rate, record, counts) in [
@@ -143,7 +143,7 @@ fn too_many_bad_records_are_reported_at_the_last_of_them() {
 
 /// A lane's shards vary in number from epoch to epoch; how many it may lose does not depend on which comes first.
 #[test]
-fn lost_shards_are_judged_alike_in_whatever_epoch_they_come() {
+fn lost_shards_are_judged_alike_in_every_epoch() {
     // One lane gets the large shard, the other the ten small ones, of which two are broken like the large one.
     let small = gzip(&lines(&["a", "b", "c"]));
     let large = gzip(&(0..2000).map(|number| line(&format!("{number:x}"))).collect::<String>());
@@ -175,7 +175,7 @@ fn lost_shards_are_judged_alike_in_whatever_epoch_they_come() {
 
 /// Also that a lane loses all of its shards, of which it has more than the average.
 #[test]
-fn at_a_rate_of_one_nothing_is_too_many() {
+fn rate_of_one_tolerates_everything() {
     let cut = |texts: &[&str]| {
         let whole = gzip(&lines(texts));
         whole[..whole.len() - 8].to_vec()
@@ -193,7 +193,7 @@ fn at_a_rate_of_one_nothing_is_too_many() {
 
 /// Any number of consecutive bad lines is counted, in bounded memory: only the newest are kept in detail.
 #[test]
-fn very_many_bad_records_in_a_row_are_counted_and_not_all_kept() {
+fn many_bad_records_are_counted_and_the_newest_kept() {
     for packing in [Packing::Concat, Packing::BestFit { window: 4 }] {
         let shard = [line("a"), "{}\n".repeat(50_000), line("b"), "{}\n".repeat(3)].concat();
         let mut folder = folder_of([("a.jsonl".to_owned(), shard)].into_iter());

@@ -184,7 +184,7 @@ pub(crate) fn all(spec: StreamSpec) -> Trace {
 }
 
 #[test]
-fn documents_come_in_order_over_empty_shards_and_epochs() {
+fn empty_shards_and_documents_are_passed_over() {
     let mut folder = folder(&["", &lines(&["a", "", "bb"]), "\n\n", &lines(&["ccc"]), ""]);
     folder.spec.epochs = Some(2);
     let trace = all(folder.spec);
@@ -195,7 +195,7 @@ fn documents_come_in_order_over_empty_shards_and_epochs() {
 }
 
 #[test]
-fn a_lane_of_empty_shards_ends_at_once_and_is_refused_when_endless() {
+fn lane_of_empty_shards_ends_or_is_refused_when_endless() {
     for (window, epochs) in [(None, Some(3)), (Some(2), Some(3)), (None, None), (Some(2), None)] {
         let mut folder = folder(&["", "\n", "{\"no\": 1}\n"]);
         folder.spec.epochs = epochs;
@@ -210,7 +210,7 @@ fn a_lane_of_empty_shards_ends_at_once_and_is_refused_when_endless() {
 }
 
 #[test]
-fn an_endless_lane_without_tokens_is_refused() {
+fn endless_lane_without_tokens_is_refused() {
     for packing in [Packing::Concat, Packing::BestFit { window: 2 }] {
         for window in [None, Some(2)] {
             let mut folder = folder(&["", &lines(&["", "", ""])]);
@@ -223,7 +223,7 @@ fn an_endless_lane_without_tokens_is_refused() {
 }
 
 #[test]
-fn one_document_in_an_epoch_is_enough_to_go_on_for_ever() {
+fn endless_lane_needs_one_document_an_epoch() {
     let mut folder = folder(&["", &lines(&["only"]), ""]);
     folder.spec.epochs = None;
     let spec = Arc::new(folder.spec);
@@ -233,7 +233,7 @@ fn one_document_in_an_epoch_is_enough_to_go_on_for_ever() {
 }
 
 #[test]
-fn a_window_closes_at_its_bytes_too() {
+fn window_ends_at_its_bytes() {
     // Three documents of 8 MiB: every second one reaches the bound of 16 MiB.
     let texts = ["a", "b", "c"].map(|char| char.repeat(8 << 20));
     let mut folder = folder(&[&lines(&[&texts[0], &texts[1], &texts[2]])]);
@@ -277,7 +277,7 @@ fn best_fit_restarts_inside_a_window_by_rows() {
 }
 
 #[test]
-fn a_bad_record_stops_the_lane_behind_all_that_lies_before_it() {
+fn bad_record_stops_the_lane_after_the_documents_before_it() {
     let mut folder = folder(&[&lines(&["a", "b"]), "{\"text\": 1}\n"]);
     folder.spec.on_error = OnError::Raise;
     let spec = Arc::new(folder.spec);
@@ -290,7 +290,7 @@ fn a_bad_record_stops_the_lane_behind_all_that_lies_before_it() {
 }
 
 #[test]
-fn too_many_bad_records_stop_the_lane_with_the_same_words_after_a_restore() {
+fn error_budget_raises_the_same_error_after_a_restore() {
     let bad = "{\"text\": 1}\n".repeat(3);
     for window in [None, Some(4)] {
         let mut folder = folder(&[&lines(&["a", "b", "c", "d"]), &bad, &lines(&["e"])]);
@@ -308,7 +308,7 @@ fn too_many_bad_records_stop_the_lane_with_the_same_words_after_a_restore() {
 }
 
 #[test]
-fn a_document_that_cannot_be_encoded_is_counted_with_what_lies_before_it_only() {
+fn failed_document_counts_only_records_before_it() {
     let bad = "{\"text\": 1}\n";
     let shard = [bad, &line("a"), bad, &line("b"), bad].concat();
     let folder = folder(&[&shard]);
@@ -338,7 +338,7 @@ fn reading_after_a_stop_ends_and_quarantines_nothing() {
 }
 
 #[test]
-fn a_cursor_that_does_not_fit_is_an_error() {
+fn cursor_that_does_not_fit_is_an_error() {
     let shard = lines(&["abc", "def"]);
     let at = |record, delivered, offset| Cursor {
         window: RecordPosition { record, byte: record * 16, ..RecordPosition::default() },

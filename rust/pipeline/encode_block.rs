@@ -30,7 +30,7 @@ pub struct BlockEncoder {
     ids: Arc<IdPool>,
     /// Held while the reference encodes a long text; shared by all threads.
     long: Arc<Mutex<()>>,
-    /// Set once nobody waits for what is encoded.
+    /// Set when the consumer no longer waits: encoding then ends with the next document.
     stop: Arc<AtomicBool>,
 }
 

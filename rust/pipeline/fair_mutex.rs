@@ -102,7 +102,7 @@ mod model {
     use crate::sync::Arc;
 
     #[test]
-    fn loom_who_has_the_value_is_counted() {
+    fn loom_threads_inside_are_counted() {
         loom::model(|| {
             let mutex = Arc::new(FairMutex::new(0));
             let add = |mutex: &FairMutex<u64>| {
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_frees_it_and_asks_again_comes_after_who_waits() {
+    fn waiting_thread_comes_before_one_that_locks_again() {
         let (mutex, stop) = (FairMutex::new(0), AtomicBool::new(false));
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_thread_of_another_process_had_is_not_waited_for() {
+    fn lock_held_at_a_fork_is_an_error() {
         let mutex = FairMutex::new(());
         drop(mutex.lock().unwrap());
         let parent = u64::from(std::process::id() + 1) << 32;
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_thread_of_another_process_had_is_not_dropped() {
+    fn value_held_at_a_fork_is_not_dropped() {
         struct Counted<'a>(&'a Cell<u32>);
         impl Drop for Counted<'_> {
             fn drop(&mut self) {

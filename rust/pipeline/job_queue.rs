@@ -1,4 +1,4 @@
-//! Where workers get their work: the schedule behind its lock, and the condition variable on which they wait.
+//! The queue of jobs: the schedule behind its lock, and the condition variable on which workers wait.
 //!
 //! A worker that finds nothing to do sleeps. It is woken by any thread that creates work: the consumer when it opens a
 //! step, a worker that has read a block and leaves the next one to others, and a worker that takes work while there is

@@ -1,8 +1,8 @@
-//! What is done next: the workers' shared list of lanes, and the rule that picks from it.
+//! The schedule: the state of every lane, and the rule that picks the next job.
 //!
-//! There are two kinds of work for a lane. *Grinding* reads its next block, one worker at a time, and encodes it, any
-//! number of workers at once for different blocks. *Packing* takes encoded blocks in reading order and writes rows, one
-//! worker at a time. The lane that is furthest behind goes first, so that the head batch is finished before any other.
+//! There are two kinds of jobs for a lane. *Read and encode*: one worker at a time reads its next block, and encodes it
+//! while others read and encode the blocks after it. *Pack*: one worker at a time takes encoded blocks in reading order
+//! and writes rows. The lane that is furthest behind goes first, so that the next batch is full before any other.
 
 use std::collections::VecDeque;
 
@@ -15,7 +15,7 @@ use crate::pack::Pause;
 pub enum Job {
     /// Read a block of this lane, then encode it.
     ReadAndEncode { lane: usize },
-    /// Pack this lane: what it holds, after adding this block.
+    /// Pack this lane, after adding this block.
     Pack { lane: usize, block: Option<SampleBlock> },
 }
 
@@ -94,7 +94,7 @@ impl Schedule {
             }
             Kind::Pack => {
                 state.packing = true;
-                // What the lane holds goes first; a block is added only once that is used up.
+                // A block is added only once the lane has used up the ones before.
                 let block = if state.pause == Pause::Starved { state.next_block() } else { None };
                 Job::Pack { lane, block }
             }
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lane_that_stops_drops_the_blocks_that_others_are_still_at() {
+    fn stopped_lane_drops_blocks_that_are_being_encoded() {
         let mut schedule = Schedule::new([0].into_iter(), 4, 2);
         assert!(matches!(schedule.take(), Some(Job::ReadAndEncode { lane: 0 })));
         let first = schedule.block_read(0, 9, false);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lane_that_is_furthest_behind_goes_first_and_packing_before_reading() {
+    fn furthest_behind_lane_goes_first_and_packs_before_it_reads() {
         let mut schedule = Schedule::new([3, 1, 1].into_iter(), 4, 1);
         let take = |schedule: &mut Schedule| match schedule.take() {
             Some(Job::ReadAndEncode { lane }) => format!("read {lane}"),
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_reads_ahead_so_many_blocks_or_bytes_and_always_one_block() {
+    fn read_ahead_is_bounded_by_blocks_and_bytes_but_one_block_is_allowed() {
         let blocks_of = |bytes: usize| {
             let mut schedule = Schedule::new([0].into_iter(), 4, 2);
             let mut blocks = 0;
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_is_packed_makes_room_for_the_next() {
+    fn packed_block_makes_room_for_the_next() {
         let mut schedule = Schedule::new([0].into_iter(), 4, 2);
         for _ in 0..3 {
             assert!(matches!(schedule.take(), Some(Job::ReadAndEncode { lane: 0 })));

@@ -28,7 +28,7 @@ pub struct WorkerPool {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// Time spent by the workers, in nanoseconds, summed over all threads, and what they have verified.
+/// Time spent by the workers, in nanoseconds, summed over all threads, and the number of documents verified.
 #[derive(Debug, Default)]
 pub struct StageTimes {
     read: AtomicU64,
@@ -46,7 +46,7 @@ struct Shared {
     times: Arc<StageTimes>,
     ids: Arc<IdPool>,
     long: Arc<Mutex<()>>,
-    /// Ends reading and encoding early: skipping to a place in a shard may take long, and so may the reference.
+    /// Ends reading and encoding early: skipping to a position in a shard may take long, and so may the reference.
     stop: Arc<AtomicBool>,
 }
 
@@ -67,7 +67,7 @@ struct PackingEnd {
 /// The most bytes of records whose memory a worker keeps: those of any block without an enormous record.
 const KEPT_BYTES: usize = 4 << 20;
 
-/// What a worker owns and reuses for each block.
+/// Memory that a worker reuses for each block.
 struct Scratch {
     encoder: BlockEncoder,
     raw: RawBlock,

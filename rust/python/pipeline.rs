@@ -42,7 +42,7 @@ pub fn deal(
     seed: Option<u64>,
     epoch: u64,
 ) -> PyResult<Vec<Vec<u32>>> {
-    Ok(guarded(py, || Ok(assignment::deal(&sizes, lanes, seed, epoch)))?)
+    Ok(guarded(py, || Ok(assignment::assign_shards(&sizes, lanes, seed, epoch)))?)
 }
 
 /// The number of cores that this process may use, given its CPU affinity and cgroup quota.

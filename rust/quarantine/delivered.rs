@@ -1,4 +1,4 @@
-//! The records that were left out of what the consumer got: how many, and the newest of them in detail.
+//! The quarantined records of delivered batches: their number, and the newest of them in detail.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use crate::error::ShardError;
 /// The most that are kept in detail: a few megabytes.
 pub const MOST_LISTED: usize = 10_000;
 
-/// What was left out since the iterator was created or restored.
+/// The records quarantined since the iterator was created or restored, as far as delivered.
 #[derive(Default)]
 pub struct DeliveredLog {
     newest: VecDeque<ShardError>,
@@ -16,7 +16,7 @@ pub struct DeliveredLog {
 }
 
 impl DeliveredLog {
-    /// Adds those that belong to what was just delivered.
+    /// Adds the records that belong to the batch just delivered.
     pub fn add(&mut self, entries: impl IntoIterator<Item = ShardError>) {
         let before = self.newest.len();
         self.newest.extend(entries);
@@ -24,7 +24,7 @@ impl DeliveredLog {
         self.newest.drain(..self.newest.len().saturating_sub(MOST_LISTED));
     }
 
-    /// Removes those added since there were `count`: what they belonged to will be delivered again.
+    /// Removes the records added since there were `count`: their batch will be delivered again.
     pub fn take_back(&mut self, count: u64) {
         let added = (self.count - count) as usize;
         self.newest.truncate(self.newest.len().saturating_sub(added));
@@ -39,8 +39,8 @@ impl DeliveredLog {
     /// Those added since there were `from` and until there were `to`, in order; only the newest are kept.
     pub fn between(&self, from: u64, to: u64) -> impl Iterator<Item = &ShardError> {
         let kept = self.newest.len();
-        let place = |count| kept.saturating_sub(self.count.saturating_sub(count) as usize);
-        self.newest.range(place(from).min(place(to))..place(to))
+        let index = |count| kept.saturating_sub(self.count.saturating_sub(count) as usize);
+        self.newest.range(index(from).min(index(to))..index(to))
     }
 }
 
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_added_since_a_count_is_listed_and_can_be_taken_back() {
+    fn records_added_since_a_count_are_listed_and_taken_back() {
         let mut left_out = DeliveredLog::default();
         left_out.add(entries(0..3));
         let count = left_out.count();
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_the_newest_are_kept() {
+    fn newest_records_are_kept() {
         let mut left_out = DeliveredLog::default();
         left_out.add(entries(0..MOST_LISTED + 2));
         assert_eq!(left_out.count(), MOST_LISTED as u64 + 2);

@@ -1,7 +1,7 @@
-//! The file that lists every record left out, one line of JSON each.
+//! The quarantine file: one line of JSON for each quarantined record.
 //!
 //! Lines are appended as the lanes read, some batches before a batch is handed out without the record. A restored run
-//! reads some records again: lines after the restored place that are already in the file are not written twice. The
+//! reads some records again: lines after the restored position that are already in the file are not written twice. The
 //! content of a line depends on the stream and the shards' paths alone, so that the files of several hosts, or of a run that
 //! moved between hosts, can be merged with `sort -u` where the paths are alike.
 
@@ -17,11 +17,11 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result, ShardError};
 use crate::spec::QuarantineFileSpec;
 
-/// The most lines after the restored place that are remembered, 8 bytes each: beyond that, lines may be listed twice,
-/// but never left out.
+/// The most lines after the restored position that are remembered, 8 bytes each. Beyond that, lines may be listed twice,
+/// but none is missing.
 const REMEMBERED: usize = 1 << 20;
 
-/// What every line begins with.
+/// The start of every line.
 const HEAD: &[u8] = br#"{"shard":"#;
 
 /// A file of entries, appended to by all lanes of a pipeline.
@@ -58,7 +58,7 @@ struct Line<'a> {
     stream: &'a str,
 }
 
-/// The part of a line that says whether it lies after a restored place.
+/// The fields of a line that say whether it is after a restored position.
 #[derive(Deserialize)]
 struct Known {
     lane: usize,
@@ -67,7 +67,7 @@ struct Known {
 }
 
 impl QuarantineFile {
-    /// Opens the file for lanes, each with the number of its entries before the place where it starts.
+    /// Opens the file for lanes, each with the number of its entries before its cursor.
     pub fn open(spec: &QuarantineFileSpec, lanes: &[(usize, u64)]) -> Result<Self> {
         let open = || {
             let file = OpenOptions::new().read(true).append(true).create(true).open(&spec.path)?;
@@ -76,7 +76,7 @@ impl QuarantineFile {
                 // New, or its name was not synced by the process that made it.
                 sync_folder(Path::new(&spec.path))?;
             }
-            // What is in it may be from a run that was killed before it was on disk.
+            // Its content may be of a run that was killed before the content was on disk.
             Ok(State { file, known, was_torn, is_synced: false, lost: None })
         };
         let state = open().map_err(|error| failed(spec, "open", &error))?;
@@ -112,7 +112,7 @@ impl QuarantineFile {
         }
         let mut state = self.lock();
         if state.lost.is_none() && is_removed(&state.file) {
-            let error = io::Error::other("it was removed while it was in use, with what it listed");
+            let error = io::Error::other("the file was removed during the run, and its lines are lost");
             state.lost = Some(failed(&self.spec, "write to", &error));
         }
         if !state.is_synced && state.lost.is_none() {
@@ -129,7 +129,7 @@ impl QuarantineFile {
     }
 }
 
-/// Hashes of the lines of `stream` that lie after the places of `lanes`, and whether the last line of the file is
+/// Hashes of the lines of `stream` that are after the cursors of `lanes`, and whether the last line of the file is
 /// incomplete.
 fn read_known(file: &File, stream: &str, lanes: &[(usize, u64)]) -> io::Result<(HashSet<u64>, bool)> {
     if !file.metadata()?.is_file() {
@@ -200,7 +200,7 @@ fn hash(line: &[u8]) -> u64 {
 
 fn failed(spec: &QuarantineFileSpec, what: &str, error: &io::Error) -> Error {
     Error::System(format!(
-        "cannot {what} quarantine_file={:?}: {error}; once that is mended, go on from the last saved state, with a \
+        "cannot {what} quarantine_file={:?}: {error}; fix this, then resume from the last saved state, with a \
          new iterator or the same command",
         spec.path
     ))
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_met_again_is_listed_once() {
+    fn entry_read_again_is_listed_once() {
         let folder = tempfile::tempdir().unwrap();
         let spec = spec(&folder, "s1");
         let file = QuarantineFile::open(&spec, &[(3, 0)]).unwrap();
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_that_another_run_wrote_are_synced_with_the_state_that_counts_them() {
+    fn entries_of_an_earlier_run_are_synced_before_a_state_is_saved() {
         let folder = tempfile::tempdir().unwrap();
         let spec = spec(&folder, "s1");
         // Killed before the file was synced.
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_share_a_file_and_a_torn_line_is_written_again() {
+    fn streams_share_a_file_and_torn_lines_are_rewritten() {
         let folder = tempfile::tempdir().unwrap();
         let config1 = spec(&folder, "s1");
         QuarantineFile::open(&config1, &[(0, 0)]).unwrap().append(0, 1, 0, &entry(1)).unwrap();
@@ -295,7 +295,7 @@ mod tests {
 
     /// A disk that was full for a moment holds the beginning of an entry, which the next one must not continue.
     #[test]
-    fn a_line_that_was_written_in_part_is_ended_before_the_next() {
+    fn partial_line_is_ended_before_the_next() {
         let folder = tempfile::tempdir().unwrap();
         let spec = spec(&folder, "s1");
         let file = QuarantineFile::open(&spec, &[(0, 0)]).unwrap();
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_used_is_an_error() {
+    fn unusable_file_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let shard = folder.path().join("shard.jsonl");
         std::fs::write(&shard, "{\"text\": \"a\"}\n").unwrap();

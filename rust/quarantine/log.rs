@@ -1,4 +1,4 @@
-//! Records that were left out: how many, and the newest of them in detail.
+//! Quarantined records: their number, and the newest of them in detail.
 
 use std::collections::VecDeque;
 
@@ -10,16 +10,16 @@ use crate::format::AfterError;
 /// `quarantine_file` holds all of them.
 const NEWEST: usize = 1000;
 
-/// How much was left out.
+/// How many records were quarantined.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct QuarantineCounts {
     /// Entries: bad records, and one for each shard that could not be read to its end.
     pub records: u64,
-    /// Those of them that cost the rest of a shard.
+    /// Entries that lost the rest of a shard.
     pub shards: u64,
 }
 
-/// Those of one entry.
+/// The counts of one entry.
 impl From<AfterError> for QuarantineCounts {
     fn from(rest: AfterError) -> Self {
         Self { records: 1, shards: u64::from(rest == AfterError::Lost) }
@@ -40,7 +40,7 @@ impl std::ops::SubAssign for QuarantineCounts {
     }
 }
 
-/// Records that were left out, in stream order, in bounded memory.
+/// Quarantined records in stream order, in bounded memory.
 #[derive(Debug, Default)]
 pub struct QuarantineLog {
     count: QuarantineCounts,
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_ones_are_taken_first() {
+    fn oldest_records_are_taken_first() {
         let mut all = entries(0..5);
         all.append(entries(5..12));
         let first = all.take_first(QuarantineCounts { records: 7, shards: 1 });
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_newest_are_known_in_detail() {
+    fn details_of_old_records_are_dropped() {
         let many = NEWEST as u64 + 50;
         let mut all = entries(0..many);
         assert_eq!(all.count(), QuarantineCounts { records: many, shards: many.div_ceil(10) });

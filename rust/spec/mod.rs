@@ -1,4 +1,4 @@
-//! What a pipeline is to produce. Validated where Python creates it; the core trusts it.
+//! The specification of a stream and of this host's part of it. Python validates it; the core trusts it.
 
 use std::sync::Arc;
 
@@ -7,13 +7,12 @@ use crate::lane::assignment::Plan;
 use crate::prepare::Prepare;
 use crate::store::Shard;
 
-/// What happens to a record that cannot be used.
+/// The policy for records that cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum OnError {
     /// The run stops there.
     Raise,
-    /// The record is listed and left out, as long as at most this share of a lane's records and of its shards is left
-    /// out.
+    /// The record is quarantined, as long as at most this share of a lane's records and of its shards is.
     Quarantine {
         /// Largest accepted share of bad records, 0 to 1.
         max_error_rate: f64,
@@ -54,7 +53,7 @@ impl Packing {
     }
 }
 
-/// What `pad` keeps of a document that is longer than a row.
+/// The part that `pad` keeps of a document longer than a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Truncation {
     /// Its start.
@@ -80,7 +79,7 @@ pub enum Layout {
     Hf,
 }
 
-/// What defines the stream of one dataset, the same on every host.
+/// The definition of one dataset's stream, the same on every host.
 pub struct StreamSpec {
     /// The manifest.
     pub shards: Vec<Shard>,
@@ -88,9 +87,9 @@ pub struct StreamSpec {
     pub plan: Plan,
     /// How records are read.
     pub read: Arc<ReadOptions>,
-    /// What a record becomes.
+    /// The kind of sample that a record becomes.
     pub prepare: Prepare,
-    /// What happens to bad records.
+    /// The policy for bad records.
     pub on_error: OnError,
     /// `None`: the order of the shards.
     pub shuffle: Option<Shuffle>,
@@ -117,7 +116,7 @@ pub struct StreamSpec {
 impl StreamSpec {
     /// Documents in a window that is ordered as a whole; `None`: documents are delivered in reading order. A lane has
     /// one kind of window, that of shuffling if there is any: `best_fit` then places consecutive shares of the permuted
-    /// window, so that one place and one count still say where the lane stands. Separate fit windows after the
+    /// window, so that one position and one count still make a cursor. Separate fit windows after the
     /// permutation would straddle the shuffle windows, and a cursor would have to name two of those.
     pub fn window(&self) -> Option<usize> {
         match (self.shuffle, self.packing) {
@@ -128,7 +127,7 @@ impl StreamSpec {
     }
 }
 
-/// Where the records left out are listed, and for which stream.
+/// The quarantine file, and the stream that it lists records of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QuarantineFileSpec {
     /// Path of the file, which is created if it does not exist.
@@ -137,7 +136,7 @@ pub struct QuarantineFileSpec {
     pub stream: String,
 }
 
-/// What may differ between hosts and runs without changing the stream.
+/// Settings that may differ between hosts and runs without changing the stream.
 #[derive(Debug, Clone)]
 pub struct HostSpec {
     /// The lanes that this iterator delivers, in the order of its rows.
@@ -150,7 +149,7 @@ pub struct HostSpec {
     pub verify: f64,
     /// Whether single rows are handed out instead of batches.
     pub single_rows: bool,
-    /// Where every record left out is listed.
+    /// The file that lists every quarantined record.
     pub quarantine_file: Option<QuarantineFileSpec>,
     /// Entries of each row's provenance; 0 for none.
     pub provenance: usize,

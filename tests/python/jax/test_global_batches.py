@@ -267,7 +267,7 @@ def test_a_way_back_that_fails_skips_nothing(tmp_path, encoder, sharding, monkey
             next(batches)
         listed.unlink()
         for _ in range(3):
-            with pytest.raises(gm.GristmillError, match="it was removed while it was in use"):
+            with pytest.raises(gm.GristmillError, match="the file was removed during the run"):
                 next(batches)
 
 
@@ -288,7 +288,7 @@ def test_a_state_that_cannot_be_gone_to_changes_nothing(tmp_path, encoder, shard
         lines = listed.read_bytes()
         listed.unlink()
         for _ in range(2):
-            with pytest.raises(gm.GristmillError, match="it was removed while it was in use"):
+            with pytest.raises(gm.GristmillError, match="the file was removed during the run"):
                 batches.set_state(state)
         listed.write_bytes(lines)
         got += batches

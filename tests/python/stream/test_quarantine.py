@@ -210,7 +210,7 @@ def test_no_state_is_given_out_once_the_file_is_gone(broken, encoder, tmp_path):
     file.rename(tmp_path / "moved.jsonl")
     iterator.get_state()  # it goes on under its other name
     (tmp_path / "moved.jsonl").unlink()
-    with pytest.raises(gm.GristmillError, match=r"quarantine_file=.* it was removed while it was in use.*go on from"):
+    with pytest.raises(gm.GristmillError, match=r"quarantine_file=.* the file was removed during the run.*resume from"):
         iterator.get_state()
     iterator.set_state(start)  # which counts nothing of it
     assert iterator.get_state() == start
