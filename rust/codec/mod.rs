@@ -107,7 +107,7 @@ fn fill(input: &mut Input) -> Result<&[u8], String> {
 }
 
 /// The message of a failure of the store.
-pub fn read_failed(error: &io::Error) -> String {
+pub(crate) fn read_failed(error: &io::Error) -> String {
     format!(
         "expected to read more of the file, found: {error}; check the disk, and that no program writes to the file"
     )
