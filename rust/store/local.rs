@@ -12,13 +12,13 @@ use crate::error::{Error, Result, ShardError};
 const EMFILE: i32 = 24;
 const ENFILE: i32 = 23;
 
-/// A shard's file. It is taken for that of the manifest while it has its size. A modification time proves nothing:
-/// backups, `touch` against purges of scratch file systems and some mounts change it and no byte. The
-/// checksums of a codec, where it has some, prove the bytes.
+/// A shard's file. It counts as that of the manifest while it has its size. A modification time proves nothing: backups,
+/// `touch` against purges of scratch file systems and some mounts change it and no byte. The checksums of a codec, where
+/// it has some, prove the bytes.
 pub struct LocalFile {
     file: File,
     size: u64,
-    /// Where `file` is.
+    /// The position of `file`.
     offset: u64,
 }
 
@@ -32,11 +32,9 @@ impl LocalFile {
         let (file, size) = match open_regular(&path) {
             Ok(Some(opened)) => opened,
             Ok(None) => {
-                return Err(bad(
-                    "expected a regular file, found a directory, a pipe or a device; restore it, or \
-                                create the dataset again"
-                        .to_owned(),
-                ));
+                let found = "expected a regular file, found a directory, a pipe or a device; restore it, or create \
+                             the dataset again";
+                return Err(bad(found.to_owned()));
             }
             Err(error) => {
                 // Not the shard's fault: if it were quarantined, the stream would depend on the machine.
@@ -66,6 +64,7 @@ impl LocalFile {
             self.offset = self.file.seek(SeekFrom::Start(offset))?;
         }
         let length = self.file.read(out)?;
+        self.offset += length as u64;
         // After the read, so that these bytes are known to precede a change. One fstat a buffer.
         let size = self.file.metadata()?.len();
         if size != self.size {
@@ -74,7 +73,6 @@ impl LocalFile {
                 "its size changed from {was} to {size} bytes while it was read"
             )));
         }
-        self.offset += length as u64;
         if length == 0 && !out.is_empty() && self.offset != size {
             return Err(io::Error::other(format!("its end after {} of {size} bytes", self.offset)));
         }
@@ -122,6 +120,20 @@ fn lacking(error: &io::Error) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reads_from_any_offset() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("s"), b"0123456789").unwrap();
+        let mut file = LocalFile::open(&Shard { path: "s".into(), size: 10 }, folder.path()).unwrap();
+        let mut two = [0; 2];
+        for offset in [4, 6, 0, 8] {
+            assert_eq!(file.read_at(offset, &mut two).unwrap(), 2);
+            assert_eq!(usize::from(two[0] - b'0'), offset as usize);
+        }
+        assert_eq!(file.read(&mut two).unwrap(), 0, "reading goes on after the last bytes");
+        assert!(file.read_at(11, &mut two).is_err(), "past the end");
+    }
 
     #[test]
     fn lack_of_resources_is_not_a_bad_shard() {
