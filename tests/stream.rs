@@ -94,16 +94,18 @@ fn play(
     stream
 }
 
-/// The arrays of a lane's rows and their provenance, row after row.
+/// The arrays of a lane's rows, row after row; the last of a row is its provenance, empty if there is none.
 fn lane_rows(batch: &Batch, own: usize, rows_per_lane: usize) -> Vec<Vec<i32>> {
-    let shape = batch.lease.shape();
-    // SAFETY: in bounds by the shape, and nobody writes here what a pipeline gave.
-    let items = |start, count| unsafe { std::slice::from_raw_parts(batch.lease.as_ptr().add(start), count) };
     let rows = own * rows_per_lane..(own + 1) * rows_per_lane;
     rows.flat_map(|row| {
-        let arrays = (0..shape.arrays).map(move |array| items(shape.offset(array, row), shape.length));
-        let provenance = items(shape.provenance_offset(row), shape.provenance_items());
-        arrays.chain([provenance]).map(<[i32]>::to_vec)
+        let fields = batch.lease.schema().fields().iter().enumerate();
+        let arrays = fields.map(move |(index, field)| {
+            let first = batch.lease.row_ptr::<i32>(index, row);
+            // SAFETY: so many elements are there, and nobody writes to a batch that a pipeline gave.
+            unsafe { std::slice::from_raw_parts(first, field.row_len()) }.to_vec()
+        });
+        let has_provenance = batch.lease.schema().fields().iter().any(|field| field.name == "provenance");
+        arrays.chain((!has_provenance).then(Vec::new))
     })
     .collect()
 }
@@ -151,7 +153,7 @@ fn between_steps(stream: &Stream) -> HashMap<u64, &Delivered> {
 /// The same stream, had nobody asked for provenance.
 fn without_provenance(whole: &Stream, case: &Case) -> Stream {
     let mut stream = whole.clone();
-    let arrays = case.layout.names().len() + 1;
+    let arrays = case.layout.fields(1, false, 1).len();
     for row in stream.lanes.values_mut().flatten().flat_map(|rows| rows.chunks_mut(arrays)) {
         row[arrays - 1].clear();
     }
@@ -159,8 +161,8 @@ fn without_provenance(whole: &Stream, case: &Case) -> Stream {
 }
 
 fn padding(case: &Case) -> Vec<Vec<i32>> {
-    let arrays = case.layout.names().iter();
-    let arrays = arrays.map(|name| vec![if *name == "labels" { -100 } else { 0 }; case.length]);
+    let fields = case.layout.fields(case.length, false, 0);
+    let arrays = fields.iter().map(|field| vec![if field.name == "labels" { -100 } else { 0 }; case.length]);
     let row: Vec<Vec<i32>> = arrays.chain([vec![0; 4 * case.provenance]]).collect();
     vec![row; case.rows_per_lane].concat()
 }

@@ -22,9 +22,11 @@
 //! Nothing here blocks a lane: [`LaneWriter::has_room`] says whether it may write, and the caller decides what to do
 //! meanwhile. The consumer can park in [`Consumer::wait`]; the lane that fills the awaited slot wakes it.
 
+use std::marker::PhantomData;
 use std::time::Duration;
 
-use super::buffers::{Buffer, Shape};
+use super::buffers::Buffer;
+use super::schema::{BatchSchema, Element, Field};
 use crate::sync::{Arc, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, UnsafeCell, wait_timeout};
 
 /// A value on a cache line of its own, against false sharing.
@@ -33,7 +35,8 @@ struct CachePadded<T>(T);
 
 struct Ring<R> {
     slots: Box<[CachePadded<Slot<R>>]>,
-    shape: Shape,
+    /// Never loom's `Arc`: nothing changes it.
+    schema: std::sync::Arc<BatchSchema>,
     /// Steps handed to the consumer.
     taken: CachePadded<AtomicU64>,
     parked: Mutex<()>,
@@ -64,7 +67,7 @@ impl<R> Ring<R> {
 
 /// Makes a ring of `buffers.len()` slots whose first step is `first_step`.
 ///
-/// `lanes` lanes share the rows of `shape` evenly. The first `already_delivered` lanes skip the first
+/// `lanes` lanes share the rows of `schema` evenly. The first `already_delivered` lanes skip the first
 /// step: a state saved between the rows of a step restores that way.
 ///
 /// # Panics
@@ -72,16 +75,16 @@ impl<R> Ring<R> {
 /// If there are no buffers or no lanes, if a buffer is too small, if the lanes do not divide the rows, or if all
 /// lanes skip.
 pub fn ring<R: Send>(
-    shape: Shape,
+    schema: &std::sync::Arc<BatchSchema>,
     lanes: usize,
     buffers: Vec<Buffer>,
     first_step: u64,
     already_delivered: usize,
 ) -> (Consumer<R>, Vec<LaneWriter<R>>) {
     assert!(
-        !buffers.is_empty() && lanes > 0 && shape.rows.is_multiple_of(lanes) && already_delivered < lanes
+        !buffers.is_empty() && lanes > 0 && schema.rows().is_multiple_of(lanes) && already_delivered < lanes
     );
-    assert!(buffers.iter().all(|buffer| buffer.holds(shape)));
+    assert!(buffers.iter().all(|buffer| buffer.holds(schema)));
     let count = buffers.len() as u64;
     let slots = buffers.into_iter().enumerate().map(|(index, buffer)| {
         let is_first = index as u64 == first_step % count;
@@ -93,7 +96,7 @@ pub fn ring<R: Send>(
     });
     let ring = Arc::new(Ring {
         slots: slots.collect(),
-        shape,
+        schema: std::sync::Arc::clone(schema),
         taken: CachePadded(AtomicU64::new(first_step)),
         parked: Mutex::new(()),
         filled: Condvar::new(),
@@ -101,7 +104,7 @@ pub fn ring<R: Send>(
     let writers = (0..lanes).map(|lane| LaneWriter {
         ring: Arc::clone(&ring),
         lane,
-        rows: shape.rows / lanes,
+        rows: schema.rows() / lanes,
         step: first_step + u64::from(lane < already_delivered),
         open_until: first_step + count,
     });
@@ -137,43 +140,24 @@ impl<R> LaneWriter<R> {
         self.step < self.open_until
     }
 
-    /// This lane's row `row` (of [`rows`](Self::rows)) in the first `N` arrays of the current step. It holds stale
-    /// data: every item must be written.
-    ///
-    /// # Panics
-    ///
-    /// If there is no room, or no such row or array.
-    pub fn row<const N: usize>(&mut self, row: usize) -> [&mut [i32]; N] {
-        let shape = self.ring.shape;
-        assert!(self.step < self.open_until && row < self.rows && N <= shape.arrays);
-        let row = self.lane * self.rows + row;
-        let start = self.buffer();
-        std::array::from_fn(|array| {
-            // SAFETY: in bounds by `Shape`, for which the buffer has room; rows of different arrays and lanes are
-            // disjoint, and `&mut self` keeps this lane from handing out a row twice. The memory was zeroed when it was
-            // allocated, so it is initialised.
-            unsafe { std::slice::from_raw_parts_mut(start.add(shape.offset(array, row)), shape.length) }
-        })
-    }
-
-    /// The provenance of this lane's row `row`: empty if the batch has none. It holds stale data, as the rows do.
+    /// This lane's row `row` (of [`rows`](Self::rows)) of the current step. It holds stale data: every element of every
+    /// field must be written.
     ///
     /// # Panics
     ///
     /// If there is no room, or no such row.
-    pub fn provenance(&mut self, row: usize) -> &mut [i32] {
-        let shape = self.ring.shape;
+    pub fn row(&mut self, row: usize) -> RowMut<'_> {
         assert!(self.step < self.open_until && row < self.rows);
-        let start = shape.provenance_offset(self.lane * self.rows + row);
-        let buffer = self.buffer();
-        // SAFETY: in bounds by `Shape`, for which the buffer has room; a row's provenance is disjoint from all arrays
-        // and from that of other rows, `&mut self` keeps this lane from handing it out twice, and the memory is
-        // initialised.
-        unsafe { std::slice::from_raw_parts_mut(buffer.add(start), shape.provenance_items()) }
+        RowMut {
+            buffer: self.buffer(),
+            schema: &self.ring.schema,
+            row: self.lane * self.rows + row,
+            lane: PhantomData,
+        }
     }
 
     /// The current step's buffer. Only this lane's own part of it may be accessed, and only while there is room.
-    fn buffer(&self) -> *mut i32 {
+    fn buffer(&self) -> *mut u8 {
         // SAFETY: the slot is open to this lane (`step < open_until`), so the consumer does not touch the buffer until
         // this lane has published. The access to the cell is shared: all lanes may read the buffer's address at once.
         self.ring.slot(self.step).buffer.with(|buffer| unsafe { (*buffer).as_ptr() })
@@ -195,6 +179,52 @@ impl<R> LaneWriter<R> {
             drop(self.ring.parked.lock());
             self.ring.filled.notify_one();
         }
+    }
+}
+
+/// A row of a lane's current step.
+pub struct RowMut<'a> {
+    buffer: *mut u8,
+    schema: &'a BatchSchema,
+    /// Its index in the batch.
+    row: usize,
+    /// While this exists, the lane hands out no other row, and does not publish.
+    lane: PhantomData<&'a mut ()>,
+}
+
+impl RowMut<'_> {
+    /// The fields of the row, each with its elements.
+    pub fn fields(&mut self) -> impl Iterator<Item = FieldMut<'_>> {
+        let (buffer, row) = (self.buffer, self.row);
+        self.schema.fields().iter().map(move |field| {
+            // SAFETY: in bounds by the schema, for which the buffer has room.
+            let first = unsafe { buffer.add(field.row_offset(row)) };
+            FieldMut { field, first, row: PhantomData }
+        })
+    }
+}
+
+/// A field of a lane's row.
+pub struct FieldMut<'a> {
+    /// What the field is.
+    pub field: &'a Field,
+    first: *mut u8,
+    /// While this exists, the fields of the row are not handed out again.
+    row: PhantomData<&'a mut ()>,
+}
+
+impl<'a> FieldMut<'a> {
+    /// The elements.
+    ///
+    /// # Panics
+    ///
+    /// If they have another type.
+    pub fn elements<E: Element>(self) -> &'a mut [E] {
+        assert!(E::DTYPE == self.field.dtype, "the elements are {:?}", self.field.dtype);
+        // SAFETY: in bounds by the schema, and aligned, since a field begins on a cache line and has rows of whole
+        // elements. Rows of different fields and lanes are disjoint, and this is the only access to these elements while
+        // the row is borrowed. The memory was zeroed when it was allocated, and `E` takes any value of its bytes.
+        unsafe { std::slice::from_raw_parts_mut(self.first.cast(), self.field.row_len()) }
     }
 }
 
@@ -234,7 +264,7 @@ impl<R> Consumer<R> {
     ///
     /// If `fresh` is too small.
     pub fn take(&mut self, fresh: Buffer) -> Option<(Buffer, Vec<Option<R>>)> {
-        assert!(fresh.holds(self.ring.shape));
+        assert!(fresh.holds(&self.ring.schema));
         if !self.ring.is_full(self.step) {
             return None;
         }

@@ -12,14 +12,14 @@
 
 use super::Written;
 use super::step::StepWriter;
-use crate::pack::queue::TokenSlice;
+use super::tokens::TokenSlice;
 
 /// Writes as much of a document as the row holds.
-pub(super) fn write(step: &mut StepWriter, run: &TokenSlice, max_segments: Option<usize>) -> Written {
-    let written = run.tokens.len().min(step.free());
-    step.write(run, 0..written, run.tokens.get(written).copied());
+pub(super) fn write(step: &mut StepWriter, rest: &TokenSlice, max_segments: Option<usize>) -> Written {
+    let tokens = rest.len().min(step.free());
+    step.write(rest, 0..tokens, true);
     if max_segments == Some(step.segments()) && !step.row_is_full() {
         step.close_row();
     }
-    Written { tokens: written, dropped: 0 }
+    Written { tokens, dropped: 0 }
 }

@@ -11,41 +11,42 @@
 
 use super::Written;
 use super::step::StepWriter;
+use super::tokens::TokenSlice;
 use crate::error::ShardError;
-use crate::pack::queue::TokenSlice;
 use crate::spec::Truncation;
 
 /// Writes one row of a document.
 pub(super) fn write(
     step: &mut StepWriter,
-    run: &TokenSlice,
+    rest: &TokenSlice,
     truncation: Truncation,
 ) -> Result<Written, ShardError> {
-    let (count, length) = (run.tokens.len(), step.free());
+    let (count, length) = (rest.len(), step.free());
     let kept = count.min(length);
+    if count > length && truncation == Truncation::Error {
+        return Err(step.error(rest, too_long(count, length)));
+    }
+    step.begin_row_of(kept);
     match truncation {
-        _ if count <= length => step.write(run, 0..count, None),
-        Truncation::Right => step.write(run, 0..kept, None),
-        Truncation::Middle if length > 1 => {
-            // The left half is the smaller one, as in veRL: empty in a row of one token.
+        // The left half is the smaller one, as in veRL: empty in a row of one token.
+        Truncation::Middle if count > length && length > 1 => {
             let left = length / 2;
-            step.write(run, 0..left, None);
-            step.write_behind_cut(run, count - (length - left)..count);
+            step.write(rest, 0..left, false);
+            step.write_after_cut(rest, count - (length - left)..count);
         }
-        Truncation::Left | Truncation::Middle => step.write(run, count - kept..count, None),
-        Truncation::Split => step.write(run, 0..kept, Some(run.tokens[kept])),
-        Truncation::Error => return Err(step.error(run, too_long(run, length))),
+        Truncation::Left | Truncation::Middle => step.write(rest, count - kept..count, false),
+        Truncation::Split => step.write(rest, 0..kept, true),
+        Truncation::Right | Truncation::Error => step.write(rest, 0..kept, false),
     }
     step.close_row();
     let dropped = if truncation == Truncation::Split { 0 } else { count - kept };
     Ok(Written { tokens: kept, dropped })
 }
 
-fn too_long(run: &TokenSlice, length: usize) -> String {
+fn too_long(found: usize, length: usize) -> String {
     format!(
         "expected a document of at most sequence_length={length} tokens, BOS and EOS included, as \
-         truncation=\"error\" demands, found one of {}; raise sequence_length=, cut it with truncation=\"right\", \
-         \"left\" or \"middle\", or keep all of it with \"split\" or another packing=",
-        run.tokens.len()
+         truncation=\"error\" demands, found one of {found}; raise sequence_length=, cut it with truncation=\"right\", \
+         \"left\" or \"middle\", or keep all of it with \"split\" or another packing="
     )
 }

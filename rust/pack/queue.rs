@@ -7,10 +7,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::report::{Report, Rows};
+use super::tokens::TokenSlice;
 use super::window::{Part, Window};
 use crate::error::{Error, Result, ShardError};
 use crate::lane::block::{Block, BlockEnd, Document, Failure};
-use crate::lane::cursor::{Cursor, RecordPosition, Totals};
+use crate::lane::cursor::{Cursor, RecordPosition};
 use crate::quarantine::log::{QuarantineCounts, QuarantineLog};
 use crate::spec::{Packing, StreamSpec};
 
@@ -37,7 +39,7 @@ pub struct DocumentQueue {
 #[derive(Debug, PartialEq)]
 pub enum Next<'a> {
     /// Tokens of a document.
-    Tokens(TokenSlice<'a>),
+    Tokens(Upcoming<'a>),
     /// More blocks must be pushed to know.
     Starved,
     /// The lane's last epoch has ended.
@@ -46,21 +48,15 @@ pub enum Next<'a> {
     Failed(Error),
 }
 
-/// Tokens of a document that come next.
+/// The tokens of a document that come next.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct TokenSlice<'a> {
+pub struct Upcoming<'a> {
     /// Those not yet delivered, to the document's end.
-    pub tokens: &'a [u32],
-    /// How many tokens of the document precede them.
-    pub offset: usize,
+    pub rest: TokenSlice<'a>,
     /// How many of them come now: all, unless `best_fit` has placed only a piece of the document.
     pub piece: usize,
     /// Whether `best_fit` closes the row after that piece.
     pub ends_row: bool,
-    /// The position of the document's record.
-    pub position: RecordPosition,
-    /// The index in the manifest of the shard that contains it.
-    pub shard: u32,
 }
 
 impl DocumentQueue {
@@ -94,13 +90,15 @@ impl DocumentQueue {
         self.cursor
     }
 
-    /// For what only the packing can count.
-    pub fn totals_mut(&mut self) -> &mut Totals {
-        &mut self.cursor.totals
+    /// The lane's report at the end of a step, which goes with its rows. `padding` is the number of their elements that
+    /// are padding.
+    pub fn report(&mut self, rows: Rows, padding: usize) -> Report {
+        self.cursor.totals.padding += padding as u64;
+        Report { rows, cursor: self.cursor, quarantined: self.take_quarantined() }
     }
 
     /// The quarantined records counted since the last call: the newest ones if there are very many.
-    pub fn take_quarantined(&mut self) -> Vec<ShardError> {
+    pub(super) fn take_quarantined(&mut self) -> Vec<ShardError> {
         std::mem::take(&mut self.counted).into_newest()
     }
 
@@ -116,7 +114,7 @@ impl DocumentQueue {
                 }
                 if document.tokens > 0 {
                     self.token_epoch = document.position.epoch;
-                    return Next::Tokens(self.run(&part));
+                    return Next::Tokens(self.upcoming(&part));
                 }
                 self.finish_document(&document);
                 self.window.advance();
@@ -156,16 +154,12 @@ impl DocumentQueue {
         }
     }
 
-    fn run(&self, part: &Part) -> TokenSlice<'_> {
+    fn upcoming(&self, part: &Part) -> Upcoming<'_> {
         let from = part.from + self.cursor.offset as usize;
-        TokenSlice {
-            tokens: &self.window.tokens(part)[from..],
-            offset: from,
-            piece: part.to - from,
-            ends_row: part.ends_row,
-            position: self.window.document(part).position,
-            shard: self.window.document(part).shard,
-        }
+        let document = self.window.document(part);
+        let rest =
+            TokenSlice { ids: &self.window.tokens(part)[from..], trained: None, offset: from, document };
+        Upcoming { rest, piece: part.to - from, ends_row: part.ends_row }
     }
 
     /// Whether parts are placed in rows, which the cursor then counts.

@@ -21,7 +21,7 @@ use crate::lane::id_buffer::IdBuffer;
 use crate::lane::reader::LaneReader;
 use crate::pipeline::encode_block::samples_of;
 use crate::prepare::Prepare;
-use crate::spec::{Layout, OnError, Packing, Shuffle, StreamSpec, Truncation};
+use crate::spec::{Alignment, Layout, OnError, Packing, Shuffle, StreamSpec, Truncation};
 use crate::store::Shard;
 
 /// The shards of one lane, in a folder that lives as long as this.
@@ -59,6 +59,7 @@ pub(crate) fn folder_of(files: impl Iterator<Item = (String, impl AsRef<[u8]>)>)
         eos: None,
         sequence_length: 8,
         packing: Packing::Concat,
+        alignment: Alignment::Left,
         max_segments: None,
         layout: Layout::MaxText,
         boundary_targets: false,
@@ -138,7 +139,7 @@ fn drive(
     let (mut delivered, mut quarantined, mut error) = (Vec::new(), Vec::new(), None);
     let mut starts_row = true;
     while delivered.len() < steps {
-        let run = match documents.peek() {
+        let next = match documents.peek() {
             Next::Starved => {
                 match admission.next_block() {
                     Some(block) => documents.push(block),
@@ -146,7 +147,7 @@ fn drive(
                 }
                 continue;
             }
-            Next::Tokens(run) => run,
+            Next::Tokens(next) => next,
             Next::Ended => break,
             Next::Failed(failure) => {
                 error = Some(failure.to_string());
@@ -154,9 +155,9 @@ fn drive(
             }
         };
         let placed = matches!(spec.packing, Packing::BestFit { .. });
-        let count = if placed { run.piece } else { run.tokens.len().min(most) };
-        let tokens = run.tokens[..count].iter().map(|&token| char::from(token as u8)).collect();
-        let (opens, ends_row) = (run.offset == 0, run.ends_row);
+        let count = if placed { next.piece } else { next.rest.len().min(most) };
+        let tokens = next.rest.ids[..count].iter().map(|&token| char::from(token as u8)).collect();
+        let (opens, ends_row) = (next.rest.offset == 0, next.ends_row);
         delivered.push(Delivered {
             before: documents.cursor(),
             tokens,

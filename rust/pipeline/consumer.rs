@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::workers::{StageTimes, WorkerPool};
-use crate::batch::buffers::{Pool, PooledBatch, Shape};
+use crate::batch::buffers::{Pool, PooledBatch};
 use crate::batch::ring::{Consumer, ring};
+use crate::batch::schema::BatchSchema;
 use crate::encode::Encoder;
 use crate::error::{Error, Result};
 use crate::lane::cursor::{Cursor, Totals};
@@ -115,15 +116,11 @@ struct OpenStep {
 impl Pipeline {
     /// A pipeline at the start of the stream.
     pub fn new(spec: Arc<StreamSpec>, host: HostSpec, encoder: Encoder) -> Self {
-        let shape = Shape {
-            arrays: spec.layout.names().len(),
-            rows: host.lanes.len() * spec.rows_per_lane,
-            length: spec.sequence_length,
-            entries: host.provenance,
-        };
+        let rows = host.lanes.len() * spec.rows_per_lane;
+        let fields = spec.layout.fields(spec.sequence_length, false, host.provenance);
         let delivered = Delivered { step: 0, row: 0, cursors: vec![Cursor::default(); host.lanes.len()] };
         Self {
-            pool: Pool::new(shape, IDLE_BUFFERS),
+            pool: Pool::new(Arc::new(BatchSchema::new(rows, fields)), IDLE_BUFFERS),
             spec,
             host,
             encoder,
@@ -136,6 +133,11 @@ impl Pipeline {
             phase: Phase::Idle,
             more: true,
         }
+    }
+
+    /// The fields of its batches.
+    pub fn schema(&self) -> &BatchSchema {
+        self.pool.schema()
     }
 
     /// How many workers to start, from the next start on.
@@ -299,7 +301,7 @@ impl Pipeline {
         }
         let Delivered { step, row, cursors } = &self.delivered;
         let buffers: Vec<_> = (0..self.host.prefetch).map(|_| self.pool.get()).collect::<Result<_>>()?;
-        let (consumer, writers) = ring(self.pool.shape(), cursors.len(), buffers, *step, *row);
+        let (consumer, writers) = ring(self.pool.schema(), cursors.len(), buffers, *step, *row);
         self.sync_quarantine_file()?; // it is opened anew, and what could not be written must not be forgotten
         self.quarantine_file = open_quarantine_file(&self.host, cursors)?;
         let ends = cursors.iter().copied().zip(writers).collect();
@@ -330,7 +332,7 @@ impl Pipeline {
         self.before = None;
         self.stop();
         // Idle buffers go; those that the consumer holds go with the old pool.
-        self.pool = Pool::new(self.pool.shape(), IDLE_BUFFERS);
+        self.pool = Pool::new(Arc::clone(self.pool.schema()), IDLE_BUFFERS);
         self.phase = Phase::Failed(error);
     }
 

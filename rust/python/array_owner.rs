@@ -2,8 +2,8 @@
 
 use std::any::Any;
 
-use numpy::PyArray;
 use numpy::ndarray::{ArrayView, Dimension, StrideShape};
+use numpy::{Element, PyArray};
 use pyo3::prelude::*;
 
 /// The base of arrays: what owns their memory, which lives as long as any of them.
@@ -17,18 +17,18 @@ impl ArrayOwner {
         Bound::new(py, Self { _owner: Box::new(owner) })
     }
 
-    /// An array of int32 whose first item is at `first`.
+    /// An array whose first element is at `first`.
     ///
     /// # Safety
     ///
-    /// The owner must own all items, leave them in place when it is moved, and be nothing by which Rust code reads or
+    /// The owner must own all elements, leave them in place when it is moved, and be nothing by which Rust code reads or
     /// writes them until it is dropped.
-    pub unsafe fn array<'py, D: Dimension>(
+    pub unsafe fn array<'py, T: Element, D: Dimension>(
         loan: &Bound<'py, Self>,
-        first: *mut i32,
+        first: *mut T,
         shape: impl Into<StrideShape<D>>,
-    ) -> Bound<'py, PyArray<i32, D>> {
-        // SAFETY: the caller answers for the items; the loan, the array's base, keeps their owner.
+    ) -> Bound<'py, PyArray<T, D>> {
+        // SAFETY: the caller answers for the elements; the loan, the array's base, keeps their owner.
         unsafe {
             let view = ArrayView::from_shape_ptr(shape, first);
             PyArray::borrow_from_array(&view, loan.clone().into_any())

@@ -11,6 +11,7 @@ mod build_info;
 mod choices;
 mod encoder;
 mod error;
+mod fields;
 mod inflate;
 mod inspect;
 mod pipeline;
@@ -34,6 +35,8 @@ mod _core {
     #[pymodule_export]
     use super::encoder::Encoder;
     #[pymodule_export]
+    use super::fields::{Field, layout_fields};
+    #[pymodule_export]
     use super::inflate::inflate;
     #[pymodule_export]
     use super::inspect::Records;
@@ -53,9 +56,12 @@ mod _core {
         module.add("PACKINGS", names(&PACKINGS))?;
         module.add("TRUNCATIONS", names(&TRUNCATIONS))?;
         module.add("ON_ERRORS", names(&ON_ERRORS))?;
-        let fields = LAYOUTS.map(|(name, layout)| (name, layout.names()));
+        let fields = LAYOUTS.map(|(name, layout)| {
+            let fields = layout.fields(1, false, 0).into_iter();
+            (name, fields.map(|field| field.name).collect::<Vec<_>>())
+        });
         module.add("LAYOUTS", fields.into_py_dict(module.py())?)?;
-        module.add("PROVENANCE_NUMBERS", crate::batch::buffers::ENTRY_ITEMS)?;
+        module.add("PROVENANCE_NUMBERS", crate::batch::layouts::PROVENANCE_WIDTH)?;
         module.add("MOST_LISTED", crate::quarantine::delivered::MOST_LISTED)?;
         module.add("STATE_VERSION", crate::state::VERSION)?;
         module.add("CURSOR_LARGEST", crate::lane::cursor::LARGEST)

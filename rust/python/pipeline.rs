@@ -4,7 +4,6 @@ use std::num::NonZero;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 
@@ -13,7 +12,7 @@ use super::encoder::Encoder;
 use super::error::guarded;
 use super::signals;
 use super::spec::Spec;
-use crate::batch::buffers::ENTRY_ITEMS;
+use crate::batch::schema::with_element_type;
 use crate::error::{Error, caught};
 use crate::lane::assignment;
 use crate::pipeline::fair_mutex::FairMutex;
@@ -24,6 +23,7 @@ use crate::state;
 #[pyclass(frozen, module = "gristmill._core")]
 pub struct Pipeline {
     inner: FairMutex<pipeline::Pipeline>,
+    /// The names of the fields.
     names: Vec<Py<PyString>>,
     /// The thread whose `next` has not handed out yet what it gave, [`NOBODY`], or [`ANYBODY`] after an exception.
     handing_out: AtomicU64,
@@ -56,12 +56,12 @@ impl Pipeline {
     #[new]
     fn new(py: Python<'_>, encoder: &Encoder, spec: Spec) -> PyResult<Self> {
         let encoder = encoder.inner().clone();
-        let (layout, inner) = guarded(py, || {
+        let inner = guarded(py, || {
             let host = spec.host();
-            let stream = spec.stream()?;
-            Ok((stream.layout, pipeline::Pipeline::new(Arc::new(stream), host, encoder)))
+            Ok(pipeline::Pipeline::new(Arc::new(spec.stream()?), host, encoder))
         })?;
-        let names = layout.names().iter().map(|name| PyString::intern(py, name).unbind()).collect();
+        let fields = inner.schema().fields().iter();
+        let names = fields.map(|field| PyString::intern(py, &field.name).unbind()).collect();
         Ok(Self { inner: FairMutex::new(inner), names, handing_out: AtomicU64::new(NOBODY) })
     }
 
@@ -229,22 +229,18 @@ impl Pipeline {
 
     fn arrays<'py>(&self, py: Python<'py>, batch: Batch) -> PyResult<Bound<'py, PyDict>> {
         let Batch { lease, row } = batch;
-        let (shape, start) = (lease.shape(), lease.as_ptr());
-        let loan = ArrayOwner::new(py, lease)?;
-        let rows: &[usize] = if row.is_some() { &[] } else { &[shape.rows] };
-        let array = |offset, of_row: &[usize]| {
-            let shape = [rows, of_row].concat();
-            // SAFETY: `Shape` puts each array inside the lease's memory, to which no Rust code refers until all loans of
-            // the lease are dropped.
-            unsafe { ArrayOwner::array(&loan, start.add(offset), shape) }
-        };
+        let schema = lease.schema();
+        let owner = ArrayOwner::new(py, Arc::clone(&lease))?;
+        let rows: &[usize] = if row.is_some() { &[] } else { &[schema.rows()] };
         let arrays = PyDict::new(py);
-        for (index, name) in self.names.iter().enumerate() {
-            arrays.set_item(name, array(shape.offset(index, row.unwrap_or(0)), &[shape.length]))?;
-        }
-        if shape.entries > 0 {
-            let offset = shape.provenance_offset(row.unwrap_or(0));
-            arrays.set_item(intern!(py, "provenance"), array(offset, &[shape.entries, ENTRY_ITEMS]))?;
+        for (index, (name, field)) in self.names.iter().zip(schema.fields()).enumerate() {
+            let shape = [rows, &field.row_shape].concat();
+            with_element_type!(field.dtype, E => {
+                let first = lease.row_ptr::<E>(index, row.unwrap_or(0));
+                // SAFETY: the elements are in the batch's memory, to which no Rust code refers until all arrays of the
+                // batch are dropped.
+                arrays.set_item(name, unsafe { ArrayOwner::array(&owner, first, shape) })?;
+            });
         }
         Ok(arrays)
     }

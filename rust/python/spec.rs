@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::format::{Projection, ReadOptions};
 use crate::lane::assignment::Plan;
 use crate::prepare::Prepare;
-use crate::spec::{HostSpec, QuarantineFileSpec, Shuffle, StreamSpec};
+use crate::spec::{Alignment, HostSpec, QuarantineFileSpec, Shuffle, StreamSpec};
 use crate::store::Shard;
 
 /// What an iterator yields.
@@ -128,6 +128,7 @@ impl Spec {
             eos: tokenizing.eos,
             sequence_length: rows.sequence_length,
             packing: make_packing(rows.fit_window, truncation),
+            alignment: Alignment::Left,
             max_segments: rows.max_segments,
             layout,
             boundary_targets: rows.boundary_targets,

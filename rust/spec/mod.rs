@@ -1,5 +1,6 @@
 //! The specification of a stream and of this host's part of it. Python validates it; the core trusts it.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::format::ReadOptions;
@@ -68,7 +69,27 @@ pub enum Truncation {
     Split,
 }
 
-/// A set of int32 arrays `[rows, sequence_length]`, named after the library that reads it.
+/// The side of a row on which its tokens are, if they do not fill it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Alignment {
+    /// At its start: padding follows.
+    Left,
+    /// At its end: padding comes first. Only rows of `pad` can have it, whose number of tokens is known before they are
+    /// written.
+    Right,
+}
+
+impl Alignment {
+    /// The range that `tokens` tokens take in a row of `length`: the rest is padding.
+    pub fn range(self, tokens: usize, length: usize) -> Range<usize> {
+        match self {
+            Self::Left => 0..tokens,
+            Self::Right => length - tokens..length,
+        }
+    }
+}
+
+/// A set of arrays, named after the library that reads it: see `batch::layouts`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
     /// `inputs`, `targets` and their segmentations and positions.
@@ -103,6 +124,8 @@ pub struct StreamSpec {
     pub sequence_length: usize,
     /// How documents become rows.
     pub packing: Packing,
+    /// The side of its row on which a document is, if it does not fill it.
+    pub alignment: Alignment,
     /// The most segments in a row.
     pub max_segments: Option<usize>,
     /// The arrays of a batch.

@@ -9,7 +9,7 @@ use _core::encode::{Encoder, EncoderOptions, Engine};
 use _core::format::{Projection, ReadOptions};
 use _core::lane::assignment::Plan;
 use _core::prepare::Prepare;
-use _core::spec::{Layout, OnError, Packing, Shuffle, StreamSpec, Truncation};
+use _core::spec::{Alignment, Layout, OnError, Packing, Shuffle, StreamSpec, Truncation};
 use _core::store::Shard;
 use flate2::{Compression, write::GzEncoder};
 use proptest::prelude::*;
@@ -110,6 +110,8 @@ pub struct Case {
     pub single_rows: bool,
     pub length: usize,
     pub packing: Packing,
+    /// Of rows of `pad`.
+    pub alignment: Alignment,
     pub max_segments: Option<usize>,
     pub layout: Layout,
     pub boundary_targets: bool,
@@ -165,6 +167,7 @@ prop_compose! {
         rows_per_lane in 1usize..4,
         length in 1usize..24,
         packing in packing(),
+        alignment in prop::sample::select(vec![Alignment::Left, Alignment::Right]),
         max_segments in prop::option::weighted(0.3, 1usize..4),
         layout in prop::sample::select(vec![Layout::MaxText, Layout::Grain, Layout::Hf]),
         shuffle in prop::option::of((any::<u64>(), 1usize..9)),
@@ -175,6 +178,7 @@ prop_compose! {
         Case {
             engine, shards, gzip, lanes, single_rows, length, packing, max_segments, layout, boundary_targets, bos, eos,
             shuffle, epochs, quarantine, provenance,
+            alignment: if matches!(packing, Packing::Pad(_)) { alignment } else { Alignment::Left },
             rows_per_lane: if single_rows { 1 } else { rows_per_lane },
         }
     }
@@ -261,6 +265,7 @@ pub fn build(case: &Case, folder: &Path) -> (Arc<StreamSpec>, Corpus) {
         eos: case.eos.then_some(EOS),
         sequence_length: case.length,
         packing: case.packing,
+        alignment: case.alignment,
         max_segments: case.max_segments,
         layout: case.layout,
         boundary_targets: case.boundary_targets,

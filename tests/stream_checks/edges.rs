@@ -11,7 +11,7 @@ use _core::lane::assignment::Plan;
 use _core::lane::cursor::Cursor;
 use _core::pipeline::{Delivery, Pipeline};
 use _core::prepare::Prepare;
-use _core::spec::{HostSpec, Layout, OnError, Packing, Shuffle, StreamSpec};
+use _core::spec::{Alignment, HostSpec, Layout, OnError, Packing, Shuffle, StreamSpec};
 use _core::store::Shard;
 use tempfile::tempdir;
 
@@ -50,6 +50,7 @@ fn pipeline(
         eos: None,
         sequence_length: 2,
         packing: Packing::Concat,
+        alignment: Alignment::Left,
         max_segments: None,
         layout: Layout::MaxText,
         boundary_targets: false,

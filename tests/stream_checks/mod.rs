@@ -4,9 +4,10 @@ pub mod cases;
 mod edges;
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use _core::lane::cursor::Totals;
-use _core::spec::{Layout, Packing, StreamSpec, Truncation};
+use _core::spec::{Alignment, Layout, Packing, StreamSpec, Truncation};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
@@ -57,7 +58,7 @@ impl Corpus {
         steps: &[Vec<Vec<i32>>],
         totals: &Totals,
     ) -> TestCaseResult {
-        let arrays = spec.layout.names().len() + 1;
+        let arrays = spec.layout.fields(1, false, 1).len();
         let rows: Vec<&[Vec<i32>]> = steps.iter().flat_map(|step| step.chunks(arrays)).collect();
         let mut lane_rows = Vec::new();
         for row in &rows {
@@ -81,15 +82,16 @@ impl Corpus {
         self.check_counts(spec, lane, &lane_rows, totals)
     }
 
-    /// The tokens of a row, which stand before all its padding.
+    /// The tokens of a row, with all its padding on the side where it belongs.
     fn row(&self, spec: &StreamSpec, arrays: &[Vec<i32>]) -> Result<Vec<Token>, TestCaseError> {
         let [ids, marks, positions] = [0, 1, 2].map(|array| &arrays[array]);
-        let count = marks.iter().take_while(|mark| **mark > 0).count();
+        let range = token_range(spec, marks.iter().filter(|mark| **mark > 0).count());
+        prop_assert!(marks[range.clone()].iter().all(|mark| *mark > 0), "{:?}", arrays);
         for array in [ids, marks, positions] {
-            prop_assert!(array[count..].iter().all(|item| *item == 0), "{:?}", arrays);
+            prop_assert!(is_all(array, &range, 0), "{:?}", arrays);
         }
         let mut tokens: Vec<Token> = Vec::new();
-        for place in 0..count {
+        for place in range {
             let before = tokens.last();
             let number = before.map_or(0, |token| token.segment);
             let starts = positions[place] == 0;
@@ -187,7 +189,8 @@ impl Corpus {
     ) -> TestCaseResult {
         let [targets, segmentation, positions] = [3, 4, 5].map(|array| &arrays[array]);
         prop_assert_eq!(positions, &arrays[2]);
-        prop_assert!(targets[row.len()..].iter().chain(&segmentation[row.len()..]).all(|item| *item == 0));
+        let range = token_range(spec, row.len());
+        prop_assert!(is_all(targets, &range, 0) && is_all(segmentation, &range, 0));
         for (place, token) in row.iter().enumerate() {
             let Some((document, index)) = token.origin else { continue };
             let in_row = row.get(place + 1);
@@ -204,7 +207,7 @@ impl Corpus {
                 Some(next) => Some(next).filter(|_| !cut),
                 None => boundary.map(|token| token.id),
             };
-            let found = (targets[place], segmentation[place]);
+            let found = (targets[range.start + place], segmentation[range.start + place]);
             prop_assert_eq!(found, expected.map_or((0, 0), |id| (id, token.segment)), "place {}", place);
         }
         Ok(())
@@ -247,6 +250,17 @@ impl Corpus {
     }
 }
 
+/// Where in a row its tokens are, if it has `count`.
+fn token_range(spec: &StreamSpec, count: usize) -> Range<usize> {
+    let start = if spec.alignment == Alignment::Right { spec.sequence_length - count } else { 0 };
+    start..start + count
+}
+
+/// Whether an array has this value everywhere but in a range.
+fn is_all(array: &[i32], except: &Range<usize>, value: i32) -> bool {
+    array.iter().enumerate().all(|(index, item)| except.contains(&index) || *item == value)
+}
+
 fn check_padding(spec: &StreamSpec, rows: &[Vec<Token>]) -> TestCaseResult {
     for (index, row) in rows.iter().enumerate() {
         let is_last = index + 1 == rows.len();
@@ -263,16 +277,22 @@ fn check_padding(spec: &StreamSpec, rows: &[Vec<Token>]) -> TestCaseResult {
 /// or where the row goes on with a document of the row before.
 fn check_labels(spec: &StreamSpec, arrays: &[Vec<i32>], row: &[Token]) -> TestCaseResult {
     let labels = &arrays[3];
-    prop_assert!(labels[row.len()..].iter().all(|label| *label == -100));
+    let range = token_range(spec, row.len());
+    prop_assert!(is_all(labels, &range, -100));
     let cuts = matches!(spec.packing, Packing::Pad(cut) if cut != Truncation::Split);
     for (place, token) in row.iter().enumerate() {
         let Some((document, index)) = token.origin else { continue };
         let is_learnt = index > 0
             && match place {
-                0 => !cuts,
+                0 => !cuts && range.start == 0,
                 _ => row[place - 1].origin == Some((document, index - 1)),
             };
-        prop_assert_eq!(labels[place], if is_learnt { token.id } else { -100 }, "place {}", place);
+        prop_assert_eq!(
+            labels[range.start + place],
+            if is_learnt { token.id } else { -100 },
+            "place {}",
+            place
+        );
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use loom::thread;
 use super::*;
 use crate::batch::buffers::Pool;
 
-const SHAPE: Shape = Shape { arrays: 1, rows: 2, length: 1, entries: 0 };
+const ROWS: usize = 2;
 const FOREVER: Duration = Duration::MAX;
 
 /// What the schedule does for the lanes: they sleep until the consumer has taken a slot.
@@ -38,7 +38,8 @@ fn run_lane(mut writer: LaneWriter<u64>, gate: &Gate, steps: u64) {
         assert!(writer.has_room(), "the gate opens only after the slot");
         let step = writer.step();
         for row in 0..writer.rows() {
-            writer.row::<1>(row)[0][0] = value(step, writer.lane * writer.rows() + row);
+            writer.row(row).fields().next().unwrap().elements()[0] =
+                value(step, writer.lane * writer.rows() + row);
         }
         writer.publish(step);
     }
@@ -53,17 +54,17 @@ fn take(consumer: &mut Consumer<u64>, gate: &Gate, fresh: Buffer) -> (Buffer, Ve
 }
 
 fn check(buffer: &Buffer, step: u64) {
-    for lane in 0..SHAPE.rows {
+    for lane in 0..ROWS {
         // SAFETY: in bounds, and this thread owns the buffer: that is what is being checked.
-        assert_eq!(unsafe { *buffer.as_ptr().add(lane) }, value(step, lane));
+        assert_eq!(unsafe { *buffer.as_ptr::<i32>().add(lane) }, value(step, lane));
     }
 }
 
 fn explore(slots: usize, lanes: usize, steps: u64, already_delivered: usize) {
     loom::model(move || {
-        let pool = Pool::new(SHAPE, 4);
+        let pool = Pool::new(BatchSchema::of_one_element(ROWS), 4);
         let buffers = (0..slots).map(|_| pool.get().expect("memory")).collect();
-        let (mut consumer, writers) = ring(SHAPE, lanes, buffers, 0, already_delivered);
+        let (mut consumer, writers) = ring(pool.schema(), lanes, buffers, 0, already_delivered);
         let gate = gate(slots as u64);
         let threads: Vec<_> = writers
             .into_iter()

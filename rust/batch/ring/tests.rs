@@ -1,39 +1,63 @@
 use super::*;
 use crate::batch::buffers::{Pool, PooledBatch};
+use crate::batch::schema::{Content, DType, with_element_type};
 
-const SHAPE: Shape = Shape { arrays: 2, rows: 6, length: 5, entries: 1 };
+const ROWS: usize = 6;
+const LENGTH: usize = 5;
+
+/// Two fields of different types.
+fn schema() -> Arc<BatchSchema> {
+    let fields = vec![
+        Field::new("tokens", DType::Int32, vec![LENGTH], Content::Token, 0),
+        Field::new("wide", DType::Int64, vec![LENGTH], Content::Token, 0),
+    ];
+    Arc::new(BatchSchema::new(ROWS, fields))
+}
 
 fn small(
     slots: usize,
     first_step: u64,
     delivered: usize,
 ) -> (Consumer<u64>, Vec<LaneWriter<u64>>, Arc<Pool>) {
-    let pool = Pool::new(SHAPE, 4);
+    let pool = Pool::new(schema(), 4);
     let buffers = (0..slots).map(|_| pool.get().expect("memory")).collect();
-    let (consumer, writers) = ring(SHAPE, 3, buffers, first_step, delivered);
+    let (consumer, writers) = ring(pool.schema(), 3, buffers, first_step, delivered);
     (consumer, writers, pool)
 }
 
-/// Writes recognisable values made of step, lane, row and array.
+/// The value of all elements of a row of a field.
+fn value(step: u64, row: usize, field: usize) -> i32 {
+    (step * 1000) as i32 + (row * 10 + field) as i32
+}
+
 fn write(writer: &mut LaneWriter<u64>) {
     let (step, lane) = (writer.step(), writer.lane);
     for row in 0..writer.rows() {
-        for (array, items) in writer.row::<2>(row).into_iter().enumerate() {
-            items.fill((step * 1000) as i32 + (lane * 100 + row * 10 + array) as i32);
+        let number = lane * writer.rows() + row;
+        for (index, field) in writer.row(row).fields().enumerate() {
+            let value = value(step, number, index);
+            with_element_type!(field.field.dtype, E => field.elements().fill(E::from_i32(value)));
         }
     }
     writer.publish(step * 10 + lane as u64);
 }
 
 fn check(lease: &PooledBatch, step: u64) {
-    for row in 0..SHAPE.rows {
-        for array in 0..SHAPE.arrays {
-            let expected = (step * 1000) as i32 + ((row / 2) * 100 + (row % 2) * 10 + array) as i32;
-            // SAFETY: in bounds, and nobody else holds the lease.
-            let found = unsafe { lease.as_ptr().add(SHAPE.offset(array, row)).cast::<[i32; 5]>().read() };
-            assert_eq!(found, [expected; 5]);
-        }
+    for row in 0..ROWS {
+        // SAFETY: in bounds, and nobody else holds the batch.
+        let found = unsafe { lease.row_ptr::<i32>(0, row).cast::<[i32; LENGTH]>().read() };
+        assert_eq!(found, [value(step, row, 0); LENGTH]);
+        // SAFETY: likewise.
+        let found = unsafe { lease.row_ptr::<i64>(1, row).cast::<[i64; LENGTH]>().read() };
+        assert_eq!(found, [i64::from(value(step, row, 1)); LENGTH]);
     }
+}
+
+#[test]
+#[should_panic(expected = "Int64")]
+fn a_field_is_not_lent_as_another_type() {
+    let (_consumer, mut writers, _pool) = small(1, 0, 0);
+    writers[0].row(0).fields().nth(1).unwrap().elements::<i32>().fill(0);
 }
 
 #[test]

@@ -11,8 +11,9 @@ use std::time::Duration;
 use loom::thread;
 
 use super::*;
-use crate::batch::buffers::{Pool, Shape};
+use crate::batch::buffers::Pool;
 use crate::batch::ring::{Consumer, LaneWriter, ring};
+use crate::batch::schema::BatchSchema;
 use crate::sync::Arc;
 
 struct Workers {
@@ -53,7 +54,7 @@ impl Workers {
         state.rows += u64::from(block);
         while state.rows > 0 && state.writer.has_room() {
             let step = state.writer.step();
-            state.writer.row::<1>(0)[0][0] = step as i32 + 1;
+            state.writer.row(0).fields().next().unwrap().elements()[0] = step as i32 + 1;
             state.writer.publish(step);
             state.rows -= 1;
         }
@@ -71,7 +72,7 @@ fn take(consumer: &mut Consumer<u64>, step: u64, pool: &Pool, lanes: usize) {
     assert_eq!(reports, vec![Some(step); lanes]);
     for row in 0..lanes {
         // SAFETY: in bounds, and this thread owns the buffer.
-        assert_eq!(unsafe { *buffer.as_ptr().add(row) }, step as i32 + 1);
+        assert_eq!(unsafe { *buffer.as_ptr::<i32>().add(row) }, step as i32 + 1);
     }
 }
 
@@ -82,10 +83,9 @@ fn explore(slots: u64, lanes: usize, workers: usize, steps: u64, taken: u64) {
 
 fn explore_blocks(slots: u64, lanes: usize, workers: usize, steps: u64, taken: u64, block_bytes: usize) {
     loom::model(move || {
-        let shape = Shape { arrays: 1, rows: lanes, length: 1, entries: 0 };
-        let pool = Pool::new(shape, 4);
+        let pool = Pool::new(BatchSchema::of_one_element(lanes), 4);
         let buffers = (0..slots).map(|_| pool.get().expect("memory")).collect();
-        let (mut consumer, writers) = ring(shape, lanes, buffers, 0, 0);
+        let (mut consumer, writers) = ring(pool.schema(), lanes, buffers, 0, 0);
         let lane = |writer| Mutex::new(Lane { writer, unread: steps, rows: 0 });
         let shared = Arc::new(Workers {
             jobs: JobQueue::new(Schedule::new(vec![0; lanes].into_iter(), slots, 1)),

@@ -1,0 +1,198 @@
+//! The elements of a row: one routine for each content that a field may have, whatever the layout.
+//!
+//! ```text
+//! document             a b c d e E                b and E are not trained on, the row ends after d
+//! ids (Token)          a b c d
+//! Target               b c d e                    of d: what follows in the next row
+//! TargetSegment        0 1 1 1                    the target of a is not trained on
+//! Label                - - c d                    a has nothing before it, b is not trained on
+//! Trained              1 0 1 1
+//! ```
+
+use std::ops::Range;
+
+use super::tokens::{Token, TokenSlice};
+use crate::batch::layouts::PROVENANCE_WIDTH;
+use crate::batch::ring::RowMut;
+use crate::batch::schema::{Content, Element, Field, with_element_type};
+
+/// Tokens of a document on their way into a row.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Segment<'a> {
+    /// The tokens.
+    pub tokens: TokenSlice<'a>,
+    /// The token of the same document that follows, if it continues in a later row.
+    pub next: Option<Token>,
+    /// Number of their segment in its row, from 1.
+    pub number: i32,
+    /// How many other slices of tokens were written into the row before: two of one segment around a cut.
+    pub entry: usize,
+    /// The index in the row of the first token.
+    pub start: usize,
+    /// The index of that token in its segment: not 0 after a cut inside a segment.
+    pub position: usize,
+    /// Whether the document begins here rather than in an earlier row.
+    pub opens: bool,
+}
+
+impl Segment<'_> {
+    /// The elements of a row that the tokens take.
+    fn elements<'a, E>(&self, row: &'a mut [E]) -> &'a mut [E] {
+        &mut row[self.start..self.start + self.tokens.len()]
+    }
+}
+
+/// Writes a segment into the elements of a field's row. The last argument is the value of padding.
+type Routine<E> = fn(&mut [E], &Segment, E);
+
+/// The routine for a content.
+fn routine<E: Element>(content: Content) -> Routine<E> {
+    match content {
+        Content::Token => write_ids,
+        Content::Segment => write_number,
+        Content::Mask => write_ones,
+        Content::Position => write_positions,
+        Content::Target => write_targets,
+        Content::TargetSegment => write_target_numbers,
+        Content::Label => write_labels,
+        Content::Trained => write_trained,
+        Content::Provenance => write_provenance,
+    }
+}
+
+/// Writes a segment into a row.
+pub(super) fn write(row: &mut RowMut, segment: &Segment) {
+    for field in row.fields() {
+        let Field { dtype, content, padding, .. } = *field.field;
+        // A call for each field: with all routines of all types inlined here, their constants fill the registers, and
+        // packing documents of 300 tokens executes a tenth more instructions.
+        with_element_type!(dtype, E => {
+            routine::<E>(content)(field.elements(), segment, E::from_i32(padding));
+        });
+    }
+}
+
+/// Makes `target`, the first token of the next document, the target of the token at `index`, the last of segment
+/// `number`. Layouts without targets stay as they are.
+pub(super) fn write_boundary_target(row: &mut RowMut, index: usize, number: i32, target: Token) {
+    for field in row.fields() {
+        let value = match field.field.content {
+            Content::Target => target.id as i32,
+            Content::TargetSegment if target.trained => number,
+            _ => continue,
+        };
+        with_element_type!(field.field.dtype, E => field.elements::<E>()[index] = E::from_i32(value));
+    }
+}
+
+/// Fills a range of a row with padding.
+pub(super) fn pad(row: &mut RowMut, range: &Range<usize>) {
+    for field in row.fields().filter(|field| field.field.content.is_per_token()) {
+        let padding = field.field.padding;
+        with_element_type!(field.field.dtype, E => fill(&mut field.elements::<E>()[range.clone()], padding));
+    }
+}
+
+/// Makes a row one of nothing but padding.
+pub(super) fn clear(row: &mut RowMut) {
+    for field in row.fields() {
+        let padding = field.field.padding;
+        with_element_type!(field.field.dtype, E => fill(field.elements::<E>(), padding));
+    }
+}
+
+fn write_ids<E: Element>(row: &mut [E], segment: &Segment, _: E) {
+    copy(segment.elements(row), segment.tokens.ids);
+}
+
+fn write_number<E: Element>(row: &mut [E], segment: &Segment, _: E) {
+    segment.elements(row).fill(E::from_i32(segment.number));
+}
+
+fn write_ones<E: Element>(row: &mut [E], segment: &Segment, _: E) {
+    segment.elements(row).fill(E::from_i32(1));
+}
+
+fn write_positions<E: Element>(row: &mut [E], segment: &Segment, _: E) {
+    for (position, element) in (segment.position as i32..).zip(segment.elements(row)) {
+        *element = E::from_i32(position);
+    }
+}
+
+fn write_targets<E: Element>(row: &mut [E], segment: &Segment, padding: E) {
+    let Some((last, targets)) = segment.elements(row).split_last_mut() else { return };
+    copy(targets, &segment.tokens.ids[1..]);
+    *last = segment.next.map_or(padding, |next| E::from_i32(next.id as i32));
+}
+
+fn write_target_numbers<E: Element>(row: &mut [E], segment: &Segment, padding: E) {
+    let Some((last, targets)) = segment.elements(row).split_last_mut() else { return };
+    let number = E::from_i32(segment.number);
+    targets.fill(number);
+    if let Some(trained) = segment.tokens.trained {
+        blank_untrained(targets, &trained[1..], padding);
+    }
+    *last = if segment.next.is_some_and(|next| next.trained) { number } else { padding };
+}
+
+fn write_labels<E: Element>(row: &mut [E], segment: &Segment, padding: E) {
+    let labels = segment.elements(row);
+    copy(labels, segment.tokens.ids);
+    if let Some(trained) = segment.tokens.trained {
+        blank_untrained(labels, trained, padding);
+    }
+    // A label is predicted from the element before it in the row, which must be the token before it in its document:
+    // neither that of another document, nor one before a cut, nor padding.
+    if segment.opens || segment.start > 0 {
+        labels[0] = padding;
+    }
+}
+
+fn write_trained<E: Element>(row: &mut [E], segment: &Segment, padding: E) {
+    let elements = segment.elements(row);
+    elements.fill(E::from_i32(1));
+    if let Some(trained) = segment.tokens.trained {
+        blank_untrained(elements, trained, padding);
+    }
+}
+
+/// Writes the segment's entry if the row has room for it. Entries without room show in the lengths, which then do not
+/// add up to the row's tokens.
+fn write_provenance<E: Element>(row: &mut [E], segment: &Segment, _: E) {
+    if segment.entry == 0 {
+        row.fill(E::from_i32(0));
+    }
+    let Some(entry) = row.chunks_exact_mut(PROVENANCE_WIDTH).nth(segment.entry) else { return };
+    let TokenSlice { ids, offset, document, .. } = segment.tokens;
+    // Only a shard of two billion lines goes beyond int32: such numbers saturate.
+    let numbers = [u64::from(document.shard), document.position.record, offset as u64, ids.len() as u64];
+    for (element, number) in entry.iter_mut().zip(numbers) {
+        *element = E::from_i32(i32::try_from(number).unwrap_or(i32::MAX));
+    }
+}
+
+/// Zeros, which most padding is, are written by the C library, twice as fast as the loop for any value.
+fn fill<E: Element>(elements: &mut [E], value: i32) {
+    if value == 0 {
+        elements.fill(E::from_i32(0));
+    } else {
+        elements.fill(E::from_i32(value));
+    }
+}
+
+fn copy<E: Element>(elements: &mut [E], ids: &[u32]) {
+    for (element, &id) in elements.iter_mut().zip(ids) {
+        *element = E::from_i32(id as i32);
+    }
+}
+
+fn blank_untrained<E: Element>(elements: &mut [E], trained: &[bool], padding: E) {
+    for (element, &trained) in elements.iter_mut().zip(trained) {
+        if !trained {
+            *element = padding;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,210 @@
+use std::sync::{Arc, LazyLock};
+
+use super::*;
+use crate::batch::buffers::Pool;
+use crate::batch::ring::ring;
+use crate::batch::schema::{BatchSchema, DType, Field};
+use crate::lane::block::Document;
+use crate::lane::cursor::RecordPosition;
+use crate::quarantine::log::QuarantineCounts;
+use crate::spec::{Alignment, Layout};
+
+const LAYOUTS: [Layout; 3] = [Layout::MaxText, Layout::Grain, Layout::Hf];
+
+/// The int32 fields of a row that `write` has written, which was full of other numbers.
+fn written(fields: Vec<Field>, write: impl FnOnce(&mut RowMut)) -> Vec<Vec<i32>> {
+    let pool = Pool::new(Arc::new(BatchSchema::new(1, fields)), 1);
+    let (_consumer, mut writers) = ring::<()>(pool.schema(), 1, vec![pool.get().unwrap()], 0, 0);
+    let mut row = writers[0].row(0);
+    row.fields().for_each(|field| field.elements::<i32>().fill(77));
+    write(&mut row);
+    row.fields().map(|field| field.elements::<i32>().to_vec()).collect()
+}
+
+fn document(record: u64) -> Document {
+    let place = RecordPosition { record, ..RecordPosition::default() };
+    let quarantined_before = QuarantineCounts::default();
+    Document { position: place, shard: 3, text_bytes: 0, tokens: 0, quarantined_before }
+}
+
+/// Tokens of record 5.
+fn tokens(ids: &[u32]) -> TokenSlice<'_> {
+    static DOCUMENT: LazyLock<Document> = LazyLock::new(|| document(5));
+    TokenSlice { ids, trained: None, offset: 0, document: &DOCUMENT }
+}
+
+fn segment(number: i32, start: usize, tokens: TokenSlice<'_>) -> Segment<'_> {
+    Segment { tokens, next: None, number, entry: 0, start, position: 0, opens: true }
+}
+
+fn token(id: u32) -> Token {
+    Token { id, trained: true }
+}
+
+/// The end of a document that began earlier, a whole one, and the start of one that continues.
+fn three_documents(layout: Layout, boundary: bool) -> Vec<Vec<i32>> {
+    written(layout.fields(6, false, 0), |row| {
+        write(row, &Segment { opens: false, ..segment(1, 0, tokens(&[11, 12])) });
+        if boundary {
+            write_boundary_target(row, 1, 1, token(21));
+        }
+        write(row, &segment(2, 2, tokens(&[21])));
+        write(row, &Segment { next: Some(token(33)), ..segment(3, 3, tokens(&[31, 32])) });
+        pad(row, &(5..6));
+    })
+}
+
+#[test]
+fn maxtext() {
+    let [inputs, segments, positions] = [[11, 12, 21, 31, 32, 0], [1, 1, 2, 3, 3, 0], [0, 1, 0, 0, 1, 0]];
+    let targets = [[12, 0, 0, 32, 33, 0], [1, 0, 0, 3, 3, 0]];
+    assert_eq!(
+        three_documents(Layout::MaxText, false),
+        [inputs, segments, positions, targets[0], targets[1], positions]
+    );
+    let targets = [[12, 21, 0, 32, 33, 0], [1, 1, 0, 3, 3, 0]];
+    assert_eq!(
+        three_documents(Layout::MaxText, true),
+        [inputs, segments, positions, targets[0], targets[1], positions]
+    );
+}
+
+#[test]
+fn grain() {
+    let expected = [[11, 12, 21, 31, 32, 0], [1, 1, 2, 3, 3, 0], [0, 1, 0, 0, 1, 0]];
+    assert_eq!(three_documents(Layout::Grain, true), expected);
+}
+
+#[test]
+fn hf() {
+    let expected =
+        [[11, 12, 21, 31, 32, 0], [1, 1, 1, 1, 1, 0], [0, 1, 0, 0, 1, 0], [11, 12, -100, -100, 32, -100]];
+    assert_eq!(three_documents(Layout::Hf, true), expected);
+}
+
+#[test]
+fn nothing_is_trained_over_a_cut() {
+    let halves = |layout: Layout| {
+        written(layout.fields(4, false, 0), |row| {
+            write(row, &segment(1, 0, tokens(&[1, 2])));
+            let after = Segment { opens: false, position: 2, entry: 1, ..segment(1, 2, tokens(&[8, 9])) };
+            write(row, &after);
+        })
+    };
+    assert_eq!(halves(Layout::MaxText)[1..5], [[1, 1, 1, 1], [0, 1, 2, 3], [2, 0, 9, 0], [1, 0, 1, 0]]);
+    assert_eq!(halves(Layout::Hf)[2..], [[0, 1, 2, 3], [-100, 2, -100, 9]]);
+}
+
+/// A row of the middle of a document, with two entries of provenance.
+fn padded(layout: Layout, alignment: Alignment) -> Vec<Vec<i32>> {
+    written(layout.fields(5, false, 2), |row| {
+        let range = alignment.range(3, 5);
+        pad(row, &(0..range.start));
+        let tokens = TokenSlice { offset: 7, ..tokens(&[1, 2, 3]) };
+        write(row, &Segment { next: Some(token(4)), opens: false, ..segment(1, range.start, tokens) });
+        pad(row, &(range.end..5));
+    })
+}
+
+#[test]
+fn tokens_on_the_right_follow_padding() {
+    let [ids, ones, positions] = [[0, 0, 1, 2, 3], [0, 0, 1, 1, 1], [0, 0, 0, 1, 2]].map(Vec::from);
+    let [targets, provenance] = [vec![0, 0, 2, 3, 4], vec![3, 5, 7, 3, 0, 0, 0, 0]];
+    // The first token would be predicted from padding.
+    let labels = vec![-100, -100, -100, 2, 3];
+    let first = [ids, ones.clone(), positions.clone()];
+    let rests = [vec![targets, ones, positions], vec![], vec![labels]];
+    for (layout, rest) in LAYOUTS.into_iter().zip(rests) {
+        let expected = [&first[..], &rest, std::slice::from_ref(&provenance)].concat();
+        assert_eq!(padded(layout, Alignment::Right), expected, "{layout:?}");
+    }
+}
+
+#[test]
+fn tokens_on_the_left_are_the_same_ones() {
+    for layout in LAYOUTS {
+        let (left, mut right) = (padded(layout, Alignment::Left), padded(layout, Alignment::Right));
+        let fields = right.len() - 1;
+        right[..fields].iter_mut().for_each(|field| field.rotate_left(2));
+        if layout == Layout::Hf {
+            // The token before the row's first is in an earlier row, where it is known.
+            right[3][0] = 1;
+        }
+        assert_eq!(left, right, "{layout:?}");
+    }
+}
+
+#[test]
+fn masks_show_in_every_layout() {
+    let expected: [&[[i32; 5]]; 3] = [
+        // What is not trained on is no target.
+        &[[11, 12, 13, 21, 22], [1, 1, 1, 2, 2], [0, 1, 2, 0, 1], [12, 13, 14, 22, 0], [1, 0, 0, 2, 0]],
+        &[[11, 12, 13, 21, 22], [1, 1, 1, 2, 2], [0, 1, 2, 0, 1], [0, 1, 0, 1, 1]],
+        &[[11, 12, 13, 21, 22], [1, 1, 1, 1, 1], [0, 1, 2, 0, 1], [-100, 12, -100, -100, 22]],
+    ];
+    for (layout, expected) in LAYOUTS.into_iter().zip(expected) {
+        let found = written(layout.fields(5, true, 0), |row| {
+            let masked = TokenSlice { trained: Some(&[false, true, false]), ..tokens(&[11, 12, 13]) };
+            let next = Some(Token { id: 14, trained: false });
+            write(row, &Segment { next, ..segment(1, 0, masked) });
+            write(row, &segment(2, 3, tokens(&[21, 22])));
+        });
+        assert_eq!(found[..expected.len()], *expected, "{layout:?}");
+    }
+}
+
+#[test]
+fn a_boundary_target_is_masked_too() {
+    for (trained, expected) in [(true, [4, 4]), (false, [4, 0])] {
+        let found = written(Layout::MaxText.fields(2, true, 0), |row| {
+            write(row, &segment(4, 0, tokens(&[1, 2])));
+            write_boundary_target(row, 1, 4, Token { id: 3, trained });
+        });
+        assert_eq!(found[3..5], [[2, 3], expected]);
+    }
+}
+
+#[test]
+fn a_cleared_row_is_padding() {
+    for layout in LAYOUTS {
+        let fields = layout.fields(3, true, 1);
+        let expected: Vec<_> = fields.iter().map(|field| vec![field.padding; field.row_len()]).collect();
+        assert_eq!(written(fields, clear), expected, "{layout:?}");
+    }
+}
+
+#[test]
+fn provenance_without_room_is_left_out_and_large_numbers_saturate() {
+    let found = written(Layout::Grain.fields(4, false, 2), |row| {
+        for entry in 0..3 {
+            let document = document(1 << (20 * entry));
+            let tokens = TokenSlice { offset: 5 + entry, document: &document, ..tokens(&[1]) };
+            write(row, &Segment { entry, ..segment(1, entry, tokens) });
+        }
+    });
+    assert_eq!(found[3], [3, 1, 5, 1, 3, 1 << 20, 6, 1]);
+    let found = written(Layout::Grain.fields(4, false, 2), |row| {
+        write(row, &segment(1, 0, TokenSlice { document: &document(1 << 40), ..tokens(&[1]) }));
+    });
+    assert_eq!(found[3], [3, i32::MAX, 0, 1, 0, 0, 0, 0]);
+}
+
+#[test]
+fn fields_of_other_types_hold_the_same_numbers() {
+    let field = |dtype, content, padding| Field::new("", dtype, vec![4], content, padding);
+    let fields = vec![
+        field(DType::Int64, Content::Token, -1),
+        field(DType::Float32, Content::Trained, 0),
+        field(DType::Uint8, Content::Mask, 0),
+    ];
+    let pool = Pool::new(Arc::new(BatchSchema::new(1, fields)), 1);
+    let (_consumer, mut writers) = ring::<()>(pool.schema(), 1, vec![pool.get().unwrap()], 0, 0);
+    let mut row = writers[0].row(0);
+    let masked = TokenSlice { trained: Some(&[true, false]), ..tokens(&[7, 1 << 30]) };
+    write(&mut row, &segment(1, 2, masked));
+    pad(&mut row, &(0..2));
+    let mut fields = row.fields();
+    assert_eq!(fields.next().unwrap().elements::<i64>(), [-1, -1, 7, 1 << 30]);
+    assert_eq!(fields.next().unwrap().elements::<f32>(), [0.0, 0.0, 1.0, 0.0]);
+    assert_eq!(fields.next().unwrap().elements::<u8>(), [0, 0, 1, 1]);
+}

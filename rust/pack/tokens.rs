@@ -1,0 +1,56 @@
+//! Consecutive tokens of one document: the one form in which packing passes them on.
+
+use std::ops::Range;
+
+use crate::lane::block::Document;
+
+/// Consecutive tokens of one document.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TokenSlice<'a> {
+    /// Their ids.
+    pub ids: &'a [u32],
+    /// Which of them are trained on; `None`: all.
+    pub trained: Option<&'a [bool]>,
+    /// Tokens of the document before these.
+    pub offset: usize,
+    /// The document.
+    pub document: &'a Document,
+}
+
+/// One token of a document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Token {
+    /// Its id.
+    pub id: u32,
+    /// Whether it is trained on.
+    pub trained: bool,
+}
+
+impl TokenSlice<'_> {
+    /// Some of these tokens.
+    #[must_use]
+    pub fn part(&self, range: Range<usize>) -> Self {
+        Self {
+            ids: &self.ids[range.clone()],
+            trained: self.trained.map(|trained| &trained[range.clone()]),
+            offset: self.offset + range.start,
+            ..*self
+        }
+    }
+
+    /// The token at an index, if there is one.
+    pub fn get(&self, index: usize) -> Option<Token> {
+        let id = *self.ids.get(index)?;
+        Some(Token { id, trained: self.trained.is_none_or(|trained| trained[index]) })
+    }
+
+    /// How many they are.
+    pub fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+}

@@ -1,0 +1,49 @@
+//! `_core.Field`: an array of a batch, as Python announces it before the first one.
+
+use numpy::PyArrayDescr;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+use super::choices::{self, LAYOUTS};
+use crate::batch::schema::{self, with_element_type};
+
+/// An array of a batch.
+#[pyclass(frozen, module = "gristmill._core")]
+pub struct Field(schema::Field);
+
+#[pymethods]
+impl Field {
+    #[getter]
+    fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    #[getter]
+    fn dtype<'py>(&self, py: Python<'py>) -> Bound<'py, PyArrayDescr> {
+        with_element_type!(self.0.dtype, E => numpy::dtype::<E>(py))
+    }
+
+    /// The shape of one row.
+    #[getter]
+    fn row_shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, &self.0.row_shape)
+    }
+
+    /// What the elements mean.
+    #[getter]
+    fn content(&self) -> &'static str {
+        self.0.content.name()
+    }
+}
+
+/// The fields of a layout, in the order of a batch's arrays.
+#[pyfunction]
+#[pyo3(signature = (layout, sequence_length, provenance_entries))]
+pub fn layout_fields(
+    layout: &str,
+    sequence_length: usize,
+    provenance_entries: usize,
+) -> PyResult<Vec<Field>> {
+    let layout = choices::find("layout", layout, &LAYOUTS)?;
+    Ok(layout.fields(sequence_length, false, provenance_entries).into_iter().map(Field).collect())
+}
