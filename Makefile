@@ -84,7 +84,7 @@ fuzz: $(VENV)/.ready-test ## Mutated gzip, JSON, tokenizers, states and argument
 	$(call say,Gzip and JSON lines)
 	PROPTEST_CASES=$(CASES) cargo test --locked --test read mutated_gzip
 	PROPTEST_CASES=$(CASES) cargo test --locked --lib format::jsonl::json
-	$(BIN)/python tests/read/json_rule.py --cases $(CASES) --seed 1 > target/json_rule.jsonl
+	$(BIN)/python tests/rust/read/json_rule.py --cases $(CASES) --seed 1 > target/json_rule.jsonl
 	GRISTMILL_JSON_RULE="$(abspath target/json_rule.jsonl)" cargo test --locked --lib same_rule_as_python
 	$(call say,tokenizer.json and texts)
 	GRISTMILL_CASES=$(CASES) cargo test --locked --package gristmill-encoder --test exactness -- damaged:: random:: --nocapture

@@ -274,11 +274,11 @@ fn json_test_suite() {
     assert!(cases > 300, "{cases} cases");
 }
 
-/// Verdicts of Python's `json` (see `tests/read/json_rule.py`). Lines are written as Latin-1, one character per byte.
+/// Verdicts of Python's `json` (see `tests/rust/read/json_rule.py`). Lines are written as Latin-1, one character per byte.
 /// `GRISTMILL_JSON_RULE` names another table.
 #[test]
 fn same_rule_as_python() {
-    let default = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/read/json_rule.jsonl");
+    let default = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rust/read/json_rule.jsonl");
     let path = std::env::var("GRISTMILL_JSON_RULE").unwrap_or_else(|_| default.to_owned());
     let (mut valid, mut faulty) = (0, 0);
     for row in std::fs::read_to_string(path).unwrap().lines() {

@@ -6,7 +6,9 @@
 // A helper that fails is a test that fails.
 #![allow(clippy::unwrap_used)]
 
-mod stream_checks;
+mod cases;
+mod checks;
+mod edges;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,7 +22,7 @@ use proptest::sample::Index;
 use proptest::test_runner::FileFailurePersistence;
 use proptest::test_runner::TestCaseResult;
 
-use stream_checks::cases::{Case, Run, build, case, encoder, other_run};
+use cases::{Case, Run, build, case, encoder, other_run};
 
 /// What some lanes gave from some place on.
 #[derive(Debug, Clone, Default, PartialEq)]

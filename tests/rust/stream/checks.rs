@@ -1,8 +1,5 @@
 //! What must hold of every lane's rows, checked against the documents that were written.
 
-pub mod cases;
-mod edges;
-
 use std::collections::HashMap;
 use std::ops::Range;
 

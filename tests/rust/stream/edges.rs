@@ -15,7 +15,7 @@ use _core::spec::{Alignment, HostSpec, Layout, OnError, Packing, Shuffle, Stream
 use _core::store::Shard;
 use tempfile::tempdir;
 
-use super::cases::encoder;
+use crate::cases::encoder;
 
 fn line(words: &str) -> String {
     format!("{{\"text\": \"{words}\"}}\n")

@@ -15,7 +15,7 @@ use flate2::{Compression, write::GzEncoder};
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-use super::Corpus;
+use crate::checks::Corpus;
 
 const EOS: u32 = 1;
 const BOS: u32 = 2;
