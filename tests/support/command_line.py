@@ -1,4 +1,4 @@
-"""Runs commands of the command line in this process, and makes what they look at."""
+"""Runs commands of the command line in this process, and writes shards for them."""
 
 import gzip
 import json
@@ -28,7 +28,7 @@ def fails(capsys, *arguments, code=1):
 
 
 def checked(capsys, *arguments):
-    """Exit code and result of a command."""
+    """The exit code of a command, and its JSON or else its stderr."""
     code = main.run([*map(str, arguments), "--json"])
     captured = capsys.readouterr()
     return code, json.loads(captured.out) if captured.out else captured.err

@@ -1,8 +1,8 @@
-"""Ends while daemon threads are in calls of gristmill, as a prefetcher's threads are: the interpreter ends those.
+"""Exits while daemon threads are in calls of gristmill, as a prefetcher's threads are.
 
     python exit_program.py TOKENIZER
 
-A program of its own, run by `test_life.py` and, with the finished wheel, by `make wheel`.
+Run by `test_life.py` and, with the finished wheel, by `make wheel`.
 """
 
 import sys

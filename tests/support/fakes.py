@@ -1,4 +1,4 @@
-"""Shardings of meshes that have many hosts, as far as a dataset asks for them."""
+"""Shardings of meshes with many hosts, with only the methods that a dataset calls."""
 
 import itertools
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ class Device:
 
 @dataclass(frozen=True)
 class Sharding:
-    """Rows of devices, as a `jax.sharding.Sharding` of several hosts tells them."""
+    """The rows of each device, as a `jax.sharding.Sharding` over several hosts reports them."""
 
     rows: tuple[tuple[Device, slice], ...]
 

@@ -1,4 +1,4 @@
-"""What tests of all kinds use: patience, shards, processes, and the comparison of streams."""
+"""Helpers of all tests: the longest wait, shards, child processes, and the comparison of streams."""
 
 import gzip
 import itertools
@@ -15,7 +15,7 @@ import numpy as np
 
 ROOT = Path(__file__).parent.parent.parent
 
-# Seconds after which what ends within a few on a usual machine counts as hung. Slow ones need a hundred.
+# Seconds after which a process counts as hung. Most need a few; on a slow machine some need a hundred.
 PATIENCE = 300
 
 
@@ -32,7 +32,7 @@ def write_shard(path: Path, documents: list[str]) -> None:
 def start_python(
     code: str, env: Mapping[str, str] | None = None, arguments: Sequence[object] = (), **more: Any
 ) -> "subprocess.Popen[str]":
-    """Starts code in a process of its own, with these arguments."""
+    """Starts a Python process that runs `code` with these arguments."""
     return subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)],
         stdout=subprocess.PIPE,
@@ -44,9 +44,9 @@ def start_python(
 
 
 def assert_same_batches(found: Iterable[Mapping[str, Any]], expected: Iterable[Mapping[str, Any]]) -> None:
-    """As many batches, with the same fields in the same order, of the same types and values."""
+    """Asserts that both have as many batches, with the same fields in the same order, of equal types and values."""
     for number, (batch, other) in enumerate(itertools.zip_longest(found, expected)):
-        assert batch is not None, f"there is no batch {number}"
+        assert batch is not None, f"batch {number} is missing"
         assert other is not None, f"batch {number} is one too many"
         assert list(batch) == list(other), f"fields of batch {number}"
         for name in other:

@@ -12,7 +12,7 @@ _HEAD = "| argument | default | meaning | in the fingerprint |\n| --- | --- | --
 
 
 def write(page: str) -> str:
-    """The page with the tables of the present arguments."""
+    """The page with tables of today's arguments."""
     tables = (
         f"### {group.__name__}\n\n{group.__doc__}\n\n{_HEAD}" + "".join(map(_row, arguments_of(group).values()))
         for group in GROUPS
@@ -34,7 +34,7 @@ def _meaning(argument: Argument) -> str:
         text += ": " + ", ".join(f"`{word}`" for word in argument.kind.words)
     if isinstance(argument.kind, SpecialToken):
         words = "`True` or `None`" if argument.default is None else "`True`"
-        text += f"; {words}: the one named beside the tokenizer; `False`: none"
+        text += f"; {words}: the tokenizer's own; `False`: none"
     return text + (f"; `None`: {argument.none}" if argument.none else "")
 
 

@@ -28,7 +28,7 @@ _MOST_DIGITS = 20
 
 
 class SpecialToken(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on
-    """A special token: `auto` (the one named beside the tokenizer), `none`, an id, or its spelling."""
+    """A special token: `auto` (the tokenizer's own), `none`, an id, or its spelling."""
 
     name = "auto|none|id|token"
 
@@ -153,7 +153,7 @@ def dataset_option(name: str, default: Any = REQUIRED, none: str | None = None) 
         text = f"With {_conditions(argument.needs)}: {text[0].lower()}{text[1:]}"
     if isinstance(kind, SpecialToken):
         default = "none" if default is False else "auto"
-        text = text.removesuffix(".") + "; auto: the one named beside the tokenizer."
+        text = text.removesuffix(".") + "; auto: the tokenizer's own."
     elif default is None and (none or argument.none):
         text += f"  [default: {none or argument.none}]"
     if kind is bool:

@@ -58,8 +58,8 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
       tokenizer: the path of a tokenizer.json or of its folder, or an `Encoder`.
       text_field: key of the record that holds the text.
       max_document_bytes: longest accepted line of a shard, inflated.
-      eos: token or id put after each document. None: the one named beside the tokenizer. False: none.
-      bos: token or id put before each document. True: the one named beside the tokenizer. False: none.
+      eos: token or id put after each document. None: the tokenizer's own. False: none.
+      bos: token or id put before each document. True: the tokenizer's own. False: none.
       sequence_length: tokens in a row.
       batch_size: rows of the global batch, over all hosts. None: single rows, lane after lane.
       packing: `"concat"`: documents are joined, and cut every `sequence_length` tokens. `"best_fit"`:

@@ -116,7 +116,7 @@ class FilePath:
 
 @dataclass(frozen=True)
 class SpecialToken:
-    """A token by its spelling or id, True for the one named beside the tokenizer, False for none."""
+    """A token by its spelling or id, True for the tokenizer's own, False for none."""
 
     def check(self, name: Any, value: Any) -> str | int | bool | None:
         """See `Kind`."""

@@ -368,7 +368,7 @@ def special_token_id(
     Args:
       encoder: whose vocabulary has it.
       name: which of them.
-      given: a token, an id, False for none; None or True for the one named beside the tokenizer.
+      given: a token, an id, False for none; None or True for the tokenizer's own.
 
     Raises:
       ArgumentError: there is no such token; the message lists candidates.

@@ -66,5 +66,5 @@ def check_type(name: SpecialToken, given: Any) -> "str | int | bool | None":
         return operator.index(given)
     except TypeError:
         own = "True or None" if name == "eos" else "True"
-        expected = f"a token, an id, {own} for the one named beside the tokenizer, or False for none"
+        expected = f"a token, an id, {own} for the tokenizer's own, or False for none"
         raise checks.wrong_type(name, given, expected) from None

@@ -61,37 +61,37 @@ def test_all_contenders_do_the_same_work(job):
     json.dumps(result)
 
 
-def test_what_stages_take_is_told(job):
-    """The script of docs/benchmark.md."""
+def test_stages_script_prints_every_stage(job):
+    """Runs the script that docs/benchmark.md shows."""
     shards = str(Path(job.shards[0]).parent.parent / "*" / "*.json.gz")
     script = ROOT / "benches" / "stages.py"
     command = [sys.executable, str(script), shards, job.tokenizer, "--text-field", job.text_field, "--rounds", "1"]
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    assert [line[:16].strip() for line in told[:-1]] == [
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert [line[:16].strip() for line in printed[:-1]] == [
         "inflate",
         "lines and JSON",
         "known pieces",
         "new pieces",
         "pack",
     ]
-    assert told[-1].startswith("all but new pieces take ")
+    assert printed[-1].startswith("all but new pieces take ")
 
 
-def test_memory_is_that_of_the_contender_alone(job):
-    held = np.ones(400_000_000, np.uint8)  # what this process holds is not the contender's
+def test_peak_memory_excludes_the_parent_process(job):
+    held = np.ones(400_000_000, np.uint8)  # memory of this process, not of the contender's
     measured = run.in_child("copy", job)
     assert measured["peak_bytes"] < held.nbytes // 2
 
 
-def test_a_contender_takes_thousands_of_shards(job):
+def test_contender_reads_thousands_of_shards(job):
     many = replace(job, shards=(job.shards * 3000)[:3000])
-    assert sum(map(len, many.shards)) > 2**17  # more than an argument of a process may have
+    assert sum(map(len, many.shards)) > 2**17  # longer than one argument of a process may be
     assert run.in_child("copy", many)["notes"]["bytes"] > 0
 
 
 @pytest.fixture
-def paper(monkeypatch):
-    """Contenders that only say they ran, with given seconds; gives the list of those whose speed was measured."""
+def fake_rounds(monkeypatch):
+    """Fake contenders with fixed seconds; returns the list of the contenders whose speed was measured."""
     seconds = {"gristmill": [3, 2, 4], "datasets": [18, 6, 32], "grain": [9, 18, 32], "inflate": [1, 1, 1]}
     ran = []
 
@@ -124,12 +124,12 @@ def paper(monkeypatch):
     return ran
 
 
-PAPER = ["gristmill", "datasets", "grain", "inflate"]
+FAKES = ["gristmill", "datasets", "grain", "inflate"]
 
 
-def test_rounds_alternate_and_ratios_are_of_pairs(job, paper):
-    result = rounds.compare(job, 3, [1], PAPER)
-    assert paper == PAPER + PAPER[::-1] + PAPER
+def test_order_alternates_and_ratios_are_per_round(job, fake_rounds):
+    result = rounds.compare(job, 3, [1], FAKES)
+    assert fake_rounds == FAKES + FAKES[::-1] + FAKES
     summary = result["by_threads"][0]["summary"]
     assert summary["gristmill"]["tokens_per_second_ratio"] == 1
     # Of the rounds' ratios 6, 3, 8 and 3, 9, 8: not the ratios of the medians.
@@ -137,7 +137,7 @@ def test_rounds_alternate_and_ratios_are_of_pairs(job, paper):
     assert summary["grain"]["tokens_per_second_ratio"] == 8
     assert summary["grain"]["tokens_per_cpu_second_ratio"] == 16
     assert summary["datasets"]["tokens_per_second"] == 5001 / 18
-    # What gives no tokens is as fast as it is through the same text.
+    # A contender that makes no tokens is rated by the tokens of the same text.
     assert summary["inflate"]["tokens_per_second"] == 5001
     shown = report.describe(result)
     assert "6.0x" in shown
@@ -146,10 +146,10 @@ def test_rounds_alternate_and_ratios_are_of_pairs(job, paper):
     assert "50% padding" in shown
 
 
-def test_every_number_of_threads_has_its_rounds(job, paper):
-    result = rounds.compare(job, 1, [1, 2, 4], PAPER)
+def test_each_thread_count_gets_its_rounds(job, fake_rounds):
+    result = rounds.compare(job, 1, [1, 2, 4], FAKES)
     assert [entry["threads"] for entry in result["by_threads"]] == [1, 2, 4]
-    assert len(paper) == 12
+    assert len(fake_rounds) == 12
     # 3, 2 and 4 seconds.
     ratios = [entry["summary"]["gristmill"]["threads_ratio"] for entry in result["by_threads"]]
     assert ratios == [1, 1.5, 0.75]
@@ -165,25 +165,25 @@ def test_every_number_of_threads_has_its_rounds(job, paper):
         ({}, "yes, all that pack gave the same 5,001 tokens with 7 EOS"),
     ],
 )
-def test_unequal_work_is_shown(job, paper, monkeypatch, change, message):
+def test_unequal_work_is_reported(job, fake_rounds, monkeypatch, change, message):
     run = rounds.in_child
     monkeypatch.setattr(
         rounds,
         "in_child",
         lambda name, job, count: run(name, job, count) | (change if count and name == "grain" else {}),
     )
-    assert f"Same work: {message}" in report.describe(rounds.compare(job, 1, [1], PAPER))
+    assert f"Same work: {message}" in report.describe(rounds.compare(job, 1, [1], FAKES))
 
 
 @pytest.mark.parametrize(("eos", "same"), [(0, True), (3, False)])
-def test_what_puts_no_eos_is_compared_without(eos, same):
+def test_work_without_eos_is_compared_without_eos(eos, same):
     ours = {"tokens": 1007, "eos_tokens": 7, "id_sum": 12345}
     other = {"tokens": 1000 + eos, "eos_tokens": 0, "id_sum": 12345}
     assert rounds._same_work({"gristmill": ours, "gigatoken": other}) is same
     assert not rounds._same_work({"gristmill": ours, "grain": {**ours, "tokens": 1000, "eos_tokens": 0}})
 
 
-def test_the_command_writes_json_and_pictures_beside_the_table(tmp_path, paper, capsys):
+def test_command_prints_table_and_writes_json_and_pictures(tmp_path, fake_rounds, capsys):
     arguments = ["bench", "--folder", str(tmp_path / "text"), "--megabytes", "0.05", "--rounds", "2", "--threads", "1"]
     assert main.run([*arguments, "--output", str(tmp_path / "out"), "--latency"]) == 0
     out = capsys.readouterr().out
@@ -197,15 +197,15 @@ def test_the_command_writes_json_and_pictures_beside_the_table(tmp_path, paper, 
     assert (delays["lanes"], delays["threads"], delays["batch_size"]) == (64, 2, 64)
     for name in ("first", "continuous", "paced"):
         assert 0 <= delays[name]["p50"] <= delays[name]["p99"] <= delays[name]["max"] == max(delays[name]["seconds"])
-    paper.clear()
+    fake_rounds.clear()
     assert main.run([*arguments, "--json", "--only", "datasets"]) == 0
     assert json.loads(capsys.readouterr().out)["by_threads"][0]["threads"] == 1
-    assert set(paper) == {"gristmill", "datasets"}
-    paper.clear()
+    assert set(fake_rounds) == {"gristmill", "datasets"}
+    fake_rounds.clear()
     (tmp_path / "file").touch()
     assert main.run([*arguments, "--output", str(tmp_path / "file" / "out")]) == 1
     assert main.run([*arguments, "--only", "nothing"]) == 2
-    assert not paper
+    assert not fake_rounds
 
 
 def test_quantiles():
@@ -218,7 +218,7 @@ class FullLog(io.StringIO):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_without_matplotlib_there_are_no_pictures(tmp_path, paper, capsys, monkeypatch):
+def test_no_pictures_without_matplotlib(tmp_path, fake_rounds, capsys, monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(
         "importlib.util.find_spec", lambda name, *more: None if name == "matplotlib" else find(name, *more)
@@ -227,14 +227,14 @@ def test_without_matplotlib_there_are_no_pictures(tmp_path, paper, capsys, monke
     assert main.run([*arguments, "--output", str(tmp_path / "out")]) == 0
     assert "no pictures: matplotlib is not installed" in capsys.readouterr().err
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["bench.json"]
-    paper.clear()
+    fake_rounds.clear()
     with monkeypatch.context() as patched:
         patched.setattr(sys, "stderr", FullLog())
         assert main.run([*arguments, "--output", str(tmp_path / "out")]) == 0
 
 
-def test_the_tokenizer_is_loaded_once(tmp_path, monkeypatch, paper):
-    """Each contender does it again, in a process of its own."""
+def test_tokenizer_is_loaded_once(tmp_path, monkeypatch, fake_rounds):
+    """Once in the parent process: each contender loads it again in a process of its own."""
     loaded = []
     make = encoder._make_core
     monkeypatch.setattr(encoder, "_make_core", lambda *arguments: loaded.append(1) or make(*arguments))
@@ -243,7 +243,7 @@ def test_the_tokenizer_is_loaded_once(tmp_path, monkeypatch, paper):
     assert loaded == [1]
 
 
-def test_a_path_may_look_like_a_glob(job, tmp_path):
+def test_contenders_read_paths_with_glob_characters(job, tmp_path):
     folder = tmp_path / "run[1]"
     folder.mkdir()
     shutil.copy(job.shards[0], folder / "a?.json.gz")
@@ -252,7 +252,7 @@ def test_a_path_may_look_like_a_glob(job, tmp_path):
     assert rounds._same_work(counts), counts
 
 
-def test_own_shards(tmp_path, monkeypatch, capsys):
+def test_own_shards_field_and_eos_reach_the_job(tmp_path, monkeypatch, capsys):
     seen = []
     monkeypatch.setattr(rounds, "compare", lambda job, rounds, threads, names: seen.append(job) or {})
     (tmp_path / "a.jsonl").write_text('{"body": "hello"}\n')
@@ -264,7 +264,7 @@ def test_own_shards(tmp_path, monkeypatch, capsys):
     assert (seen[0].shards, seen[0].text_field, seen[0].eos) == (paths, "body", 0)
 
 
-def test_bad_records_can_be_left_out(tmp_path, capsys):
+def test_bad_records_can_be_quarantined(tmp_path, capsys):
     (tmp_path / "a.jsonl").write_text('{"text": "hello"}\n{bad\n{worse\n')
     bench = ["bench", "--shards", str(tmp_path / "a.jsonl"), "--only", "datasets", "--rounds", "1", "--threads", "1"]
     assert main.run(bench) == 1
@@ -275,7 +275,7 @@ def test_bad_records_can_be_left_out(tmp_path, capsys):
     assert list(found["failed"]) == ["datasets"]
 
 
-def test_results_that_cannot_be_written_are_shown(tmp_path, paper, capsys):
+def test_results_are_printed_if_they_cannot_be_written(tmp_path, fake_rounds, capsys):
     (tmp_path / "bench.json").mkdir()
     assert main.run(["bench", "--rounds", "1", "--threads", "1", "--megabytes", "0.1", "--output", str(tmp_path)]) == 1
     shown = capsys.readouterr()
@@ -283,7 +283,7 @@ def test_results_that_cannot_be_written_are_shown(tmp_path, paper, capsys):
     assert f"cannot write into {str(tmp_path)!r}: Is a directory" in shown.err
 
 
-def test_a_job_that_cannot_be_done_is_refused_at_once(tmp_path, job, capsys):
+def test_impossible_job_is_refused_before_any_round(tmp_path, job, capsys):
     shards = ["bench", "--shards", str(tmp_path / "a.jsonl"), "--tokenizer", job.tokenizer, "--only", "copy"]
     (tmp_path / "a.jsonl").touch()
     assert main.run([*shards, "--rounds", "1", "--threads", "1"]) == 1
@@ -301,7 +301,7 @@ def test_contenders_read_plain_shards_with_blank_lines(job, tmp_path):
     assert counts["inflate"]["notes"]["bytes"] == counts["copy"]["notes"]["bytes"] == plain.stat().st_size
 
 
-def test_a_contender_that_fails_is_named(job):
+def test_failure_of_gristmill_ends_the_bench(job):
     broken = contenders.Job(**{**vars(job), "text_field": "nothing"})
     with pytest.raises(
         gm.GristmillError, match=r"the contender gristmill failed with exit code 1: ShardError: .*nothing"
@@ -311,7 +311,7 @@ def test_a_contender_that_fails_is_named(job):
         latency.in_child(broken)
 
 
-def test_another_contender_that_fails_is_left_out(job, paper, monkeypatch):
+def test_failure_of_another_contender_skips_it(job, fake_rounds, monkeypatch):
     run = rounds.in_child
 
     def failing(name, job, count):
@@ -320,14 +320,14 @@ def test_another_contender_that_fails_is_left_out(job, paper, monkeypatch):
         return run(name, job, count)
 
     monkeypatch.setattr(rounds, "in_child", failing)
-    result = rounds.compare(job, 2, [1, 2], PAPER)
+    result = rounds.compare(job, 2, [1, 2], FAKES)
     assert result["failed"] == {"grain": "the contender grain failed with exit code 1: no grain"}
     assert [set(entry["summary"]) for entry in result["by_threads"]] == [{"gristmill", "datasets", "inflate"}] * 2
     failed = {"grain": "no grain", "inflate": "no gzip"}
     assert "\n\nleft out: no grain\nleft out: no gzip" in report.describe({**result, "failed": failed})
 
 
-def test_too_little_text_for_delays_is_said_and_loses_no_result(tmp_path, job, capsys, paper):
+def test_too_little_text_for_delays_keeps_other_results(tmp_path, job, capsys, fake_rounds):
     short = tmp_path / "short.jsonl"
     short.write_text('{"raw_content": "a few words"}\n')
     arguments = ["bench", "--shards", str(short), "--text-field", "raw_content", "--tokenizer", job.tokenizer]
@@ -339,7 +339,7 @@ def test_too_little_text_for_delays_is_said_and_loses_no_result(tmp_path, job, c
     assert json.loads((tmp_path / "bench.json").read_text())["by_threads"]
 
 
-def test_the_delays_folder_goes_when_a_bench_is_terminated(monkeypatch, job, tmp_path):
+def test_terminated_bench_removes_the_delays_folder(monkeypatch, job, tmp_path):
     def terminated(what, module, request):
         assert {Path(shard).parent.parent for shard in request["shards"]} == {tmp_path}
         os.kill(os.getpid(), signal.SIGTERM)
@@ -351,7 +351,7 @@ def test_the_delays_folder_goes_when_a_bench_is_terminated(monkeypatch, job, tmp
     assert not list(tmp_path.iterdir())
 
 
-def test_a_bench_that_is_terminated_leaves_nothing_behind(tmp_path, blank_shard):
+def test_terminated_bench_leaves_no_files_or_processes(tmp_path, blank_shard):
     command = [sys.executable, "-m", "gristmill", "bench", "--shards", blank_shard, "--only", "copy", "--threads", "1"]
     process = subprocess.Popen(command, env={**os.environ, "TMPDIR": str(tmp_path)}, stderr=subprocess.PIPE)
 
@@ -368,7 +368,7 @@ def test_a_bench_that_is_terminated_leaves_nothing_behind(tmp_path, blank_shard)
     process.communicate(timeout=PATIENCE)
     assert process.returncode == 143
     assert not list(tmp_path.iterdir())
-    # One that was being started is not waited for, and ends by itself.
+    # The bench does not wait for a child that was just starting: that child ends by itself.
     deadline = time.monotonic() + PATIENCE
     while any(Path(f"/proc/{worker}").exists() for worker in workers):
         assert time.monotonic() < deadline

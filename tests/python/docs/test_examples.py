@@ -1,4 +1,4 @@
-"""The examples run as they are, and do what they say."""
+"""The examples run unchanged, and do what they claim."""
 
 import json
 import os
@@ -29,7 +29,7 @@ TINY = ["--batch", "8", "--length", "64", "--width", "16", "--layers", "1", "--h
 
 @pytest.fixture(scope="module", autouse=True)
 def compiled_once(tmp_path_factory):
-    """What JAX has compiled for one of the programs serves the others."""
+    """A compilation cache that all programs share."""
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path_factory.mktemp("compiled")))
         environment.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
@@ -58,7 +58,7 @@ def start_two_hosts(*arguments):
 
 
 def finish(*processes):
-    """What the processes print; all are killed when one fails or the time is up."""
+    """Waits for the processes and returns their output; kills all when one fails or time is up."""
     until = time.monotonic() + PATIENCE
     try:
         outputs = [process.communicate(timeout=max(1, until - time.monotonic()))[0] for process in processes]
@@ -82,7 +82,7 @@ def whole(tmp_path_factory, shards, tokenizer_file):
     (output,) = finish(start(folder, shards, tokenizer_file, 14))
     whole = losses(folder)
     assert [entry["step"] for entry in whole] == list(range(1, 15))
-    # A batch's loss differs by that much from the next one's.
+    # The losses of neighbouring batches differ by that much.
     first, last = (statistics.mean(entry["loss"] for entry in some) for some in (whole[:5], whole[-5:]))
     assert last < first - 0.05
     assert "waited for input" in output
@@ -90,9 +90,9 @@ def whole(tmp_path_factory, shards, tokenizer_file):
     return whole
 
 
-def test_a_training_run_that_was_killed_goes_on_to_the_last_bit(tmp_path, shards, tokenizer_file, whole):
+def test_killed_training_resumes_bit_for_bit(tmp_path, shards, tokenizer_file, whole):
     process = start(tmp_path / "killed", shards, tokenizer_file, 10**6)
-    killer = threading.Timer(PATIENCE, process.kill)  # should no step ever come
+    killer = threading.Timer(PATIENCE, process.kill)  # in case no step comes
     killer.start()
     for line in process.stdout:
         if line.startswith("step     6"):
@@ -107,7 +107,7 @@ def test_a_training_run_that_was_killed_goes_on_to_the_last_bit(tmp_path, shards
     assert losses(tmp_path / "killed") == whole
 
 
-def test_it_trains_on_two_hosts_and_goes_on_with_one(tmp_path, shards, tokenizer_file, whole):
+def test_training_on_two_hosts_resumes_on_one(tmp_path, shards, tokenizer_file, whole):
     folder = tmp_path / "run"
     outputs = finish(*start_two_hosts(folder, shards, tokenizer_file, 4))
     assert "step     4" in outputs[0]
@@ -118,10 +118,10 @@ def test_it_trains_on_two_hosts_and_goes_on_with_one(tmp_path, shards, tokenizer
     np.testing.assert_allclose([e["loss"] for e in together], [e["loss"] for e in whole[:8]], rtol=1e-4)
 
 
-def test_a_terminated_host_ends_both_behind_a_checkpoint(tmp_path, shards, tokenizer_file):
+def test_terminated_host_saves_and_ends_both(tmp_path, shards, tokenizer_file):
     folder = tmp_path / "run"
     both = start_two_hosts(folder, shards, tokenizer_file, 10**6, "--save-every", str(10**6))
-    killers = [threading.Timer(PATIENCE, process.kill) for process in both]  # should no step ever come
+    killers = [threading.Timer(PATIENCE, process.kill) for process in both]  # in case no step comes
     for killer in killers:
         killer.start()
     for line in both[0].stdout:
@@ -135,13 +135,13 @@ def test_a_terminated_host_ends_both_behind_a_checkpoint(tmp_path, shards, token
     assert [path.name for path in (folder / "checkpoints").iterdir() if path.name.isdigit()] == [str(last)]
 
 
-def test_an_error_in_one_host_s_shards_ends_both(tmp_path, texts, tokenizer_file):
+def test_shard_error_on_one_host_ends_both(tmp_path, texts, tokenizer_file):
     for number in range(2):
         write_shard(tmp_path / f"{number}.jsonl", texts[:80])
     with (tmp_path / "1.jsonl").open("a") as shard:
         shard.write("bad\n")
     both = start_two_hosts(tmp_path / "run", str(tmp_path / "*.jsonl"), tokenizer_file, 10**6, "--lanes", "2")
-    with pytest.raises(AssertionError, match="ShardError"):  # of their exit codes: none had to be killed
+    with pytest.raises(AssertionError, match="ShardError"):  # from finish: their exit codes
         finish(*both)
     assert all(process.returncode not in (0, -signal.SIGKILL) for process in both)
     assert len(losses(tmp_path / "run")) > 2
@@ -158,8 +158,8 @@ def same(a, b):
     return a.keys() == b.keys() and all(np.array_equal(a[key], b[key]) for key in a)
 
 
-def test_maxtext_s_interface(tmp_path, dataset):
-    """What MaxText's trainer and its checkpointing do with a data iterator."""
+def test_maxtext_example_has_the_expected_interface(tmp_path, dataset):
+    """Uses the iterator as MaxText's trainer and its checkpointing do."""
     example = runpy.run_path(str(EXAMPLES / "maxtext_iterator.py"))
     mesh = Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("data", "fsdp"))
     iterator = example["DataLoadIterator"](dataset, mesh)
@@ -176,14 +176,14 @@ def test_maxtext_s_interface(tmp_path, dataset):
         again.local_iterator = restored["iter"]
         assert same(next(again), expected[3])
         again.local_iterator.close()
-    assert same(next(iter(iterator)), expected[0])  # iter() begins anew, as MaxText's does
-    # MaxText's own class cuts a host's rows evenly over its devices, in the order of the mesh.
+    assert same(next(iter(iterator)), expected[0])  # iter() starts over, as MaxText's does
+    # MaxText's own class divides a host's rows evenly among its devices, in mesh order.
     loader = dataset.for_sharding(example["input_sharding"](mesh))
     assert same(next(iter(loader)), expected[0])
 
 
 def from_numpy(array):
-    """What `torch.from_numpy` asks of an array that it is to share the memory of."""
+    """Checks what `torch.from_numpy` requires of an array whose memory it shares."""
     assert isinstance(array, np.ndarray)
     assert array.dtype == np.int32
     assert array.flags.writeable
@@ -191,7 +191,7 @@ def from_numpy(array):
     return array
 
 
-def test_torch_s_loop_shares_the_memory(dataset, monkeypatch):
+def test_torch_example_shares_memory(dataset, monkeypatch):
     try:
         import torch
     except ImportError:
@@ -226,7 +226,7 @@ def test_examples_run_as_programs(shards, tokenizer_file, name):
     assert "512" in done.stdout
 
 
-def test_every_block_of_the_guide_runs(tmp_path, shard_folder, tokenizer_file):
+def test_code_blocks_of_the_training_guide_run(tmp_path, shard_folder, tokenizer_file):
     text = (EXAMPLES.parent / "docs" / "training.md").read_text()
     code = "".join(re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE))
     assert code.count("gm.") > 5

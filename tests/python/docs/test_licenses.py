@@ -10,8 +10,8 @@ from helpers import ROOT
 
 
 @pytest.mark.skipif(shutil.which("cargo") is None, reason="cargo lists the crates")
-def test_every_crate_is_listed_with_its_version():
-    # Macros run while compiling, and are in no wheel.
+def test_every_compiled_crate_is_listed_with_its_version():
+    # Procedural macros run while compiling, and are not in the wheel.
     tree = ["cargo", "tree", "--locked", "--edges", "normal,no-proc-macro", "--features", "python", "--prefix", "none"]
     crates = subprocess.run([*tree, "--format", "{p}"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     compiled = set(re.findall(r"^(\S+) v(\S+)", crates, re.MULTILINE))
@@ -20,7 +20,7 @@ def test_every_crate_is_listed_with_its_version():
     assert not compiled - listed, "run `make licenses`"
 
 
-def test_what_crates_carry_beside_their_own_licence_is_there():
+def test_licences_of_bundled_code_are_listed():
     text = (ROOT / "THIRD_PARTY_LICENSES.md").read_text()
     for holder in ("K.Kosako", "Unicode, Inc.", "zlib"):
         assert holder in text

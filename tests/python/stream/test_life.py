@@ -58,7 +58,7 @@ def make(shards, encoder, **arguments):
         (
             {"eos": 1.5},
             TypeError,
-            "eos=1.5: expected a token, an id, True or None for the one named beside the tokenizer, or False for none",
+            "eos=1.5: expected a token, an id, True or None for the tokenizer's own, or False for none",
         ),
         *(
             ({"bos": bos}, TypeError, f"bos={bos}: expected a token, an id, True for the one .* or False for none")
@@ -344,9 +344,7 @@ def test_a_batch_for_which_there_is_no_memory_is_an_error(shards, tokenizer_file
     """
     process = start_python(code.format(shards=shards, tokenizer=str(tokenizer_file)))
     out, errors = process.communicate(timeout=PATIENCE)
-    assert (
-        "not enough memory for a batch of 262144 rows, which takes 6442.5 MB: lower batch_size=" in out
-    ), errors
+    assert "not enough memory for a batch of 262144 rows, which takes 6442.5 MB: lower batch_size=" in out, errors
 
 
 def test_a_shard_that_became_a_pipe_is_an_error_and_no_hang(tmp_path, encoder):
