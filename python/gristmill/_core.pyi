@@ -14,17 +14,18 @@ __all__ = [
     "MOST_LISTED",
     "ON_ERRORS",
     "PACKINGS",
-    "PROVENANCE_NUMBERS",
     "STATE_VERSION",
     "TOKENIZERS_VERSION",
     "TRUNCATIONS",
     "Encoder",
+    "Field",
     "Pipeline",
     "Records",
     "__version__",
     "build_info",
     "deal",
     "inflate",
+    "layout_fields",
     "read_cursor",
     "usable_cores",
 ]
@@ -37,14 +38,25 @@ MOST_LISTED: int
 ON_ERRORS: list[str]
 PACKINGS: list[str]
 TRUNCATIONS: list[str]
-LAYOUTS: dict[str, list[str]]
-PROVENANCE_NUMBERS: int
+LAYOUTS: list[str]
 
 def deal(sizes: Sequence[int], lanes: int, seed: int | None, epoch: int) -> list[list[int]]: ...
 def usable_cores() -> int: ...
 def build_info() -> dict[str, Any]: ...
 def read_cursor(lane: str, text: str) -> tuple[dict[str, int], str]: ...
 def inflate(path: str, size: int) -> int: ...
+def layout_fields(layout: str, sequence_length: int, provenance_entries: int) -> list[Field]: ...
+
+@final
+class Field:
+    @property
+    def name(self) -> str: ...
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+    @property
+    def row_shape(self) -> tuple[int, ...]: ...
+    @property
+    def content(self) -> str: ...
 
 @final
 class Encoder:

@@ -25,7 +25,6 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _core {
     use numpy::PyArray1;
-    use pyo3::types::IntoPyDict;
 
     use super::choices::{LAYOUTS, ON_ERRORS, PACKINGS, TRUNCATIONS, names};
     use super::{Bound, PyModule, PyModuleMethods, PyResult};
@@ -56,12 +55,7 @@ mod _core {
         module.add("PACKINGS", names(&PACKINGS))?;
         module.add("TRUNCATIONS", names(&TRUNCATIONS))?;
         module.add("ON_ERRORS", names(&ON_ERRORS))?;
-        let fields = LAYOUTS.map(|(name, layout)| {
-            let fields = layout.fields(1, false, 0).into_iter();
-            (name, fields.map(|field| field.name).collect::<Vec<_>>())
-        });
-        module.add("LAYOUTS", fields.into_py_dict(module.py())?)?;
-        module.add("PROVENANCE_NUMBERS", crate::batch::layouts::PROVENANCE_WIDTH)?;
+        module.add("LAYOUTS", names(&LAYOUTS))?;
         module.add("MOST_LISTED", crate::quarantine::delivered::MOST_LISTED)?;
         module.add("STATE_VERSION", crate::state::VERSION)?;
         module.add("CURSOR_LARGEST", crate::lane::cursor::LARGEST)

@@ -80,7 +80,7 @@ def pack(
         from gristmill._dataset.packed import PackedDataset, spec_of
         from gristmill._files import overview
         from gristmill._files.folder import QUARANTINE, check_list
-        from gristmill._files.pack import make_folder
+        from gristmill._files.pack import make_folder, packable_fields
         from gristmill._files.pack import pack as run
         from gristmill._tokenizer.encoder import Encoder
 
@@ -90,9 +90,9 @@ def pack(
         arguments["quarantine_file"] = None
     encoder = Encoder.from_file(tokenizer, special_tokens_in_text=special_tokens_in_text)
     dataset = PackedDataset(list(shards), tokenizer=encoder, **arguments)
-    shapes = spec_of(dataset).shapes
-    if unknown := [name for name in fields if name not in shapes]:
-        raise click.BadParameter(f"{unknown[0]!r}: expected one of {', '.join(shapes)}", param_hint="--field")
+    known = packable_fields(spec_of(dataset))
+    if unknown := [name for name in fields if name not in known]:
+        raise click.BadParameter(f"{unknown[0]!r}: expected one of {', '.join(known)}", param_hint="--field")
     if arguments["on_error"] == "quarantine":
         listed = _absolute(Path(quarantine_file or output / QUARANTINE))
         check_list(listed, output)

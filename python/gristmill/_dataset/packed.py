@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 import grain
-import numpy as np
 
 from gristmill import _core
 from gristmill._dataset.grain_compat import SourceDataset
@@ -224,8 +223,9 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         self._spec = self._spec.with_running(own_lanes=self._spec.running.own_lanes[sl])
 
     def _describe_element(self) -> Any:
-        shapes = self._spec.shapes.items()
-        return {name: grain.experimental.ShapeDtypeStruct(shape, np.int32) for name, shape in shapes}
+        shapes = self._spec.shapes
+        fields = self._spec.fields
+        return {field.name: grain.experimental.ShapeDtypeStruct(shapes[field.name], field.dtype) for field in fields}
 
     def __iter__(self) -> PackedDatasetIterator:
         return PackedDatasetIterator(self._spec)

@@ -148,7 +148,8 @@ class Format:
 
     Attributes:
       suffixes: of the files of a part.
-      unit: what its files are made of, from the layout, its fields, and the number of lanes.
+      unit: what its files are made of, from the name of a field that is 0 on padding, the names of those to write, and
+        the number of lanes.
       writer: makes the writer of a part, from its path without suffix, the dtype, and the shape of an item.
       read: reads the items of a part, from the same.
     """

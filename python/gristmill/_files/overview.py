@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 
+from gristmill import _core
 from gristmill._files import folder, megatron
-from gristmill._files.row_items import IDS, IS_TOKEN
 from gristmill._files.schema import Part
 from gristmill._spec import fingerprints
+from gristmill._spec.fields import mark_field, token_field
 from gristmill._tokenizer.encoder import as_encoder
 from gristmill._util.atomic_files import DamagedError
 from gristmill._util.text import counted, format_columns, format_fields
@@ -125,14 +126,15 @@ def _first(packed: folder.Folder, parts: list[Part]) -> dict[str, Any] | None:
         return None
     item = packed.read(0, parts[0])[0]
     fields = packed.index["fields"]
-    layout = next((layout for layout, (tokens, *_) in IDS.items() if tokens in fields), None)
+    layouts = (_core.layout_fields(layout, packed.index["sequence_length"], 0) for layout in _core.LAYOUTS)
+    layout = next((layout for layout in layouts if token_field(layout) in fields), None)
     if layout is None:
         return None
     # A document of Megatron's is its only field.
     arrays = dict(zip(fields, np.atleast_2d(item), strict=True))
-    is_token = arrays.get(IS_TOKEN[layout])
-    length = None if is_token is None else int(np.count_nonzero(is_token))
-    ids = arrays[IDS[layout][0]][:length][:_IDS_SHOWN].tolist()
+    row = arrays[token_field(layout)]
+    marks = arrays.get(mark_field(layout), np.ones_like(row))
+    ids = row[marks != 0][:_IDS_SHOWN].tolist()
     if ids and min(ids) < 0:
         raise DamagedError(f"its first item holds {min(ids)}, which is no id")
     try:

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from gristmill import _core
+import numpy as np
+
 from gristmill._dataset.iterator import PackedDatasetIterator
 from gristmill._dataset.packed import PackedDataset, spec_of
 from gristmill._files import megatron
@@ -13,6 +14,8 @@ from gristmill._files.folder import Folder, check_free
 from gristmill._files.formats import FORMATS
 from gristmill._files.row_items import Unit
 from gristmill._files.schema import COUNTED, Counts, Index, Items, Packing, Part, Source, total
+from gristmill._spec.fields import mark_field
+from gristmill._spec.spec import Spec
 from gristmill._state import states
 from gristmill._util import atomic_files
 from gristmill._util.progress import Progress
@@ -97,17 +100,24 @@ def make_folder(path: Path) -> None:
 def make_unit(dataset: PackedDataset, index: Index) -> Unit:
     """What turns the dataset's batches into the items of its files."""
     spec = spec_of(dataset)
-    return FORMATS[index["format"]].unit(spec.rows.layout, index["fields"], len(spec.running.own_lanes))
+    return FORMATS[index["format"]].unit(mark_field(spec.fields), index["fields"], len(spec.running.own_lanes))
+
+
+def packable_fields(spec: Spec) -> list[str]:
+    """The names of the fields that can be written: those with a number for each token."""
+    shape = (spec.rows.sequence_length,)
+    return [field.name for field in spec.fields if field.row_shape == shape and field.dtype == np.int32]
 
 
 def make_index(dataset: PackedDataset, file_format: str, fields: Sequence[str]) -> Items:
     """What the index of a packed dataset says of its items, with these fields or all."""
     spec = spec_of(dataset)
     of_documents = file_format == "megatron"
-    known = _core.LAYOUTS[spec.rows.layout]
+    known = packable_fields(spec)
+    chosen = ["inputs"] if of_documents else [name for name in dict.fromkeys(fields or known) if name in known]
     return {
         "dtype": megatron.dtype_for(dataset.encoder) if of_documents else "<i4",
-        "fields": ["inputs"] if of_documents else [name for name in dict.fromkeys(fields or known) if name in known],
+        "fields": chosen,
         "sequence_length": spec.rows.sequence_length,
         "own_lanes": list(spec.running.own_lanes),
     }

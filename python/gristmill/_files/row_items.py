@@ -20,11 +20,6 @@ from gristmill.errors import GristmillError
 if TYPE_CHECKING:  # Loads Grain, which `inspect` has no need of.
     from gristmill._dataset.iterator import Element
 
-# The fields of each layout that hold ids, the row's tokens first; and the one that is 0 on padding and nowhere else.
-IDS = {"maxtext": ("inputs", "targets"), "grain": ("tokens",), "hf": ("input_ids", "labels")}
-IS_TOKEN = {"maxtext": "inputs_segmentation", "grain": "tokens_segment_ids", "hf": "attention_mask"}
-
-
 Items: TypeAlias = "npt.NDArray[Any] | Sequence[npt.NDArray[Any]]"
 
 _NONE: npt.NDArray[np.int32] = np.zeros(0, np.int32)
@@ -63,17 +58,16 @@ class Unit(Protocol):
 class Rows:
     """Rows with all their fields; none is pending."""
 
-    def __init__(self, layout: str, fields: Sequence[str], lanes: int) -> None:
+    def __init__(self, marks: str, fields: Sequence[str], lanes: int) -> None:
         del lanes
+        self._marks = marks
         self._fields = fields
-        self._is_token = IS_TOKEN[layout]
         self.rows = 0
         self.places: list[tuple[int, int | None]] = []
 
     def take(self, batch: "Element") -> Items:
         """The rows of a batch."""
-        # Tokens stand before padding: a row without one at its first place has none.
-        kept = batch[self._is_token][:, 0] != 0
+        kept = batch[self._marks].any(axis=1)
         self.places = [(row, None) for row in np.flatnonzero(kept).tolist()]
         self.rows = len(self.places)
         rows: npt.NDArray[np.int32] = np.stack([batch[name] for name in self._fields], axis=1)[kept]
@@ -91,8 +85,8 @@ class Rows:
 class Documents:
     """Documents, EOS included, joined again where rows of `concat` cut them."""
 
-    def __init__(self, layout: str, fields: Sequence[str], lanes: int) -> None:
-        del layout, fields
+    def __init__(self, marks: str, fields: Sequence[str], lanes: int) -> None:
+        del marks, fields
         # The pieces of each lane's document that has not ended.
         self._started: list[list[npt.NDArray[np.int32]]] = [[] for _ in range(lanes)]
         self.rows = 0

@@ -12,11 +12,11 @@ from gristmill._dataset.iterator import Element, PackedDatasetIterator
 from gristmill._dataset.packed import PackedDataset, spec_of
 from gristmill._files.folder import INDEX, Folder, damaged_index
 from gristmill._files.pack import counts_of, make_index, make_unit, resume_after
-from gristmill._files.row_items import IDS, Unit
+from gristmill._files.row_items import Unit
 from gristmill._files.schema import COUNTED, OF_ITEMS, Counts, Part, describe_changes
 from gristmill._shards.manifest import sizes_by_path
 from gristmill._spec import fingerprints
-from gristmill._spec.spec import PROVENANCE
+from gristmill._spec.fields import first_token, id_fields, mark_field
 from gristmill._state import states
 from gristmill._tokenizer.encoder import Encoder
 from gristmill._util.atomic_files import DamagedError
@@ -219,7 +219,9 @@ class _Comparison:
         row, last = self._unit.places[item]
         found = _difference(self._dataset, self._folder.index["fields"], got, wanted)
         at = found.get("place", 0)
-        source = _source(self._dataset, batch[PROVENANCE][row], at if last is None else last)
+        first = first_token(batch[mark_field(spec_of(self._dataset).fields)][row])
+        token = max((at if last is None else last) - first, 0)
+        source = _source(self._dataset, batch["provenance"][row], token)
         if last is not None and source is not None:
             source["token"] = at
         return {**found, "source": source}
@@ -243,7 +245,7 @@ def _difference(dataset: PackedDataset, fields: list[str], got: Any, wanted: Any
     field = fields[at[0] if got.ndim > 1 else 0]
     values = {"packed": int(got[tuple(at)]), "expected": int(wanted[tuple(at)])}
     told: dict[str, Any] = {"field": field, "place": int(at[-1]), **values}
-    if field in IDS[spec_of(dataset).rows.layout]:
+    if field in id_fields(spec_of(dataset).fields):
         # Labels may be negative, where there is no token.
         tokens = {name: dataset.encoder.id_to_token(value) for name, value in values.items() if value >= 0}
         told["texts"] = {name: tokens.get(name) for name in values}
@@ -251,7 +253,7 @@ def _difference(dataset: PackedDataset, fields: list[str], got: Any, wanted: Any
 
 
 def _source(dataset: PackedDataset, entries: Any, place: int) -> dict[str, Any] | None:
-    """The document of the token at a place of a row, or before it if that is padding; None if it is not listed."""
+    """The document of a row's token, counted from its first; of its last one if that is no token. None: not listed."""
     shard, record, offset, length = entries.T
     listed = np.count_nonzero(length)
     entry = min(np.searchsorted(length.cumsum(), place, side="right"), listed - 1)

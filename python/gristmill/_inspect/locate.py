@@ -13,7 +13,8 @@ from gristmill._dataset.iterator import Element, PackedDatasetIterator
 from gristmill._dataset.packed import PackedDataset, spec_of, with_spec
 from gristmill._spec import fingerprints
 from gristmill._spec.arguments import ARGUMENTS
-from gristmill._spec.spec import PROVENANCE, Spec
+from gristmill._spec.fields import first_token, mark_field, token_field
+from gristmill._spec.spec import Spec
 from gristmill._state import states
 from gristmill._tokenizer.encoder import Encoder
 from gristmill._util.named_values import decode
@@ -175,11 +176,13 @@ def _element(iterator: PackedDatasetIterator, ahead: int, what: str) -> "Element
 
 
 def _describe_row(dataset: PackedDataset, element: "Element | None") -> dict[str, Any]:
+    spec = spec_of(dataset)
     if element is None:
-        return {"tokens": 0, "padding": spec_of(dataset).rows.sequence_length, "segments": []}
-    tokens = next(iter(element.values()))
-    segments, place = [], 0
-    for shard, record, offset, length in element[PROVENANCE].tolist():
+        return {"tokens": 0, "padding": spec.rows.sequence_length, "segments": []}
+    tokens = element[token_field(spec.fields)]
+    segments, place = [], first_token(element[mark_field(spec.fields)])
+    first = place
+    for shard, record, offset, length in element["provenance"].tolist():
         if not length:
             break
         segments.append(
@@ -193,4 +196,4 @@ def _describe_row(dataset: PackedDataset, element: "Element | None") -> dict[str
             }
         )
         place += length
-    return {"tokens": place, "padding": len(tokens) - place, "segments": segments}
+    return {"tokens": place - first, "padding": len(tokens) - (place - first), "segments": segments}

@@ -25,7 +25,6 @@ from gristmill._dataset.iterator import ClosableIterator, Element, PackedDataset
 from gristmill._dataset.packed import PackedDataset, spec_of
 from gristmill._dataset.report import Reporter
 from gristmill._jax import agreement
-from gristmill._spec.spec import PROVENANCE
 from gristmill._util.named_values import encode
 from gristmill.errors import ArgumentError, ArgumentTypeError, GristmillError, StateError
 
@@ -99,7 +98,11 @@ class GlobalBatches(ClosableIterator, grain.DatasetIterator[GlobalBatch]):
         agreement.check_same_stream(f"{spec.fingerprint} {also}", sharding)
         self._shape = (spec.rows.batch_size, spec.rows.sequence_length)
         self._sharding = sharding
-        self._provenance_sharding = row_sharding(sharding) if spec.running.provenance else None
+        # The arrays whose columns are not those of the sharding, with the shape of a row.
+        self._other_shapes = {
+            field.name: field.row_shape for field in spec.fields if field.row_shape != self._shape[1:]
+        }
+        self._row_sharding = row_sharding(sharding) if self._other_shapes else None
         # Not by iter(), of which Grain may give an iterator of its own around this one. What there is to report is
         # reported here, with the batch that is handed out, which is later than its rows are taken.
         self._iterator = PackedDatasetIterator(spec_of(dataset.for_sharding(sharding)), reports=False)
@@ -311,14 +314,13 @@ class GlobalBatches(ClosableIterator, grain.DatasetIterator[GlobalBatch]):
 
     def _move(self, element: "Element") -> GlobalBatch:
         """Begins to move this process's rows to its devices."""
-        provenance = element.pop(PROVENANCE, None)
+        by_token = {name: array for name, array in element.items() if name not in self._other_shapes}
         # All arrays in one call, 223 us against 339 in six; only that JAX puts a dict's names in another order.
-        moved = jax.make_array_from_process_local_data(self._sharding, element, self._shape)
-        arrays = {name: moved[name] for name in element}
-        if provenance is not None:
-            shape = (self._shape[0], *provenance.shape[1:])
-            arrays[PROVENANCE] = jax.make_array_from_process_local_data(self._provenance_sharding, provenance, shape)
-        return arrays
+        moved = jax.make_array_from_process_local_data(self._sharding, by_token, self._shape)
+        for name, row_shape in self._other_shapes.items():
+            shape = (self._shape[0], *row_shape)
+            moved[name] = jax.make_array_from_process_local_data(self._row_sharding, element[name], shape)
+        return {name: moved[name] for name in element}
 
 
 @dataclass(frozen=True)

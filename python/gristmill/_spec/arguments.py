@@ -199,7 +199,7 @@ class Rows:
         needs={"packing": ("concat", "best_fit")},
     )
     layout: str = _argument(
-        Choice(list(_core.LAYOUTS)), "maxtext", "Names and meaning of the arrays.", see="packing.md#layouts"
+        Choice(_core.LAYOUTS), "maxtext", "Names and meaning of the arrays.", see="packing.md#layouts"
     )
     boundary_targets: bool = _argument(
         Boolean(),

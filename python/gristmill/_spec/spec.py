@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -22,9 +23,8 @@ from gristmill.errors import ArgumentError
 
 Group = TypeVar("Group")
 
-PROVENANCE = "provenance"
-# Many consumers count the positions of an array in 32 bits.
-_MOST_POSITIONS = 2**31
+# Many consumers count the elements of an array in 32 bits.
+_MOST_ELEMENTS = 2**31
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,13 +66,15 @@ class Spec:
         return self.rows.batch_size or self.order.lanes
 
     @property
+    def fields(self) -> list[_core.Field]:
+        """The arrays of an element, in order."""
+        return _core.layout_fields(self.rows.layout, self.rows.sequence_length, self.running.provenance)
+
+    @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The arrays of an element, in order, and the shape of each."""
+        """The shape of each array of an element."""
         rows = () if self.rows.batch_size is None else (len(self.running.own_lanes) * self.rows_per_lane,)
-        shapes = dict.fromkeys(_core.LAYOUTS[self.rows.layout], (*rows, self.rows.sequence_length))
-        if self.running.provenance:
-            shapes[PROVENANCE] = (*rows, self.running.provenance, _core.PROVENANCE_NUMBERS)
-        return shapes
+        return {field.name: (*rows, *field.row_shape) for field in self.fields}
 
     def lanes_of_processes(self, sharding: Any) -> dict[int, list[int]]:
         """The lanes of every process that has a device in a sharding of the global batch.
@@ -111,11 +113,11 @@ def resolve(given: Mapping[str, Any]) -> Spec:
     """
     # All that needs no files comes first.
     values = {name: argument.kind.check(name, given[name]) for name, argument in ARGUMENTS.items()}
-    _check_batch_size(values)
     values["quarantine_file"] = _quarantine_file(values)
     # The core is spared what has no effect, as the fingerprint is.
     values |= {name: argument.default for name, argument in ARGUMENTS.items() if not argument.is_effective(values)}
     values["provenance"] = _provenance_entries(values)
+    _check_sizes(values)
     manifest = values["shards"] = Manifest.find(values["shards"])
     lanes = values["lanes"] = lane_count(values["lanes"], values["batch_size"], len(manifest))
     values["own_lanes"] = lanes_of_host(lanes, values["shard_index"], values["shard_count"])
@@ -136,33 +138,28 @@ def resolve(given: Mapping[str, Any]) -> Spec:
     )
 
 
-def _check_batch_size(values: Mapping[str, Any]) -> None:
-    rows, length = values["batch_size"], values["sequence_length"]
-    if (rows or 1) * length > _MOST_POSITIONS:
-        raise ArgumentError(
-            f"batch_size={rows}: a batch of rows of sequence_length={length} would have more than {_MOST_POSITIONS} "
-            "positions"
-        )
+def _check_sizes(values: Mapping[str, Any]) -> None:
+    rows = values["batch_size"]
+    for field in _core.layout_fields(values["layout"], values["sequence_length"], values["provenance"]):
+        if (rows or 1) * math.prod(field.row_shape) > _MOST_ELEMENTS:
+            raise ArgumentError(
+                f"batch_size={rows}: the array {field.name!r} with rows of shape {list(field.row_shape)} would have "
+                f"more than {_MOST_ELEMENTS} elements; lower batch_size=, sequence_length= or provenance="
+            )
 
 
 def _provenance_entries(values: Mapping[str, Any]) -> int:
     """The entries of a row's provenance that the argument stands for; 0: rows have none."""
-    provenance, length = values["provenance"], values["sequence_length"]
+    provenance: bool | int = values["provenance"]
+    length: int = values["sequence_length"]
+    segments: int | None = values["max_segments"]
     if not isinstance(provenance, (bool, np.bool_)):
-        entries = checks.integer("provenance", provenance, 1, length, ", or True or False")
-    elif not provenance:
-        entries = 0
-    elif values["packing"] == "pad":
-        entries = 2 if values["truncation"] == "middle" else 1
-    else:
-        entries = min(values["max_segments"] or max(16, length // 16), length)
-    rows = values["batch_size"]
-    if (rows or 1) * entries * _core.PROVENANCE_NUMBERS > _MOST_POSITIONS:
-        raise ArgumentError(
-            f"provenance={provenance!r}: the provenance of a batch of {rows} rows would have more than "
-            f"{_MOST_POSITIONS} numbers; choose fewer entries a row"
-        )
-    return entries
+        return checks.integer("provenance", provenance, 1, length, ", or True or False")
+    if not provenance:
+        return 0
+    if values["packing"] == "pad":
+        return 2 if values["truncation"] == "middle" else 1
+    return min(segments or max(16, length // 16), length)
 
 
 def _quarantine_file(values: Mapping[str, Any]) -> str | None:

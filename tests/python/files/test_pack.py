@@ -98,7 +98,7 @@ def test_array_records_hold_the_same_rows(tmp_path, pack):
 
 
 def test_a_started_document_does_not_keep_its_batch():
-    unit = Documents("maxtext", ["inputs"], lanes=2)
+    unit = Documents("inputs_segmentation", ["inputs"], lanes=2)
     ones = np.ones((2, 8), np.int32)
     batch = {"inputs": ones.copy(), "inputs_segmentation": ones, "targets_segmentation": ones}
     kept = weakref.ref(batch["inputs"])

@@ -35,7 +35,7 @@ def make(shards, encoder, **arguments):
         (
             {"batch_size": 2**20, "sequence_length": 2**12},
             ValueError,
-            "batch_size=1048576: .* more than 2147483648 positions",
+            "batch_size=1048576: .* more than 2147483648 elements",
         ),
         ({"quarantine_file": "/tmp", "on_error": "quarantine"}, ValueError, "'/tmp': expected a file, found a folder"),
         ({"batch_size": 0}, ValueError, "batch_size=0: expected an integer from 1 to 1048576, or None"),

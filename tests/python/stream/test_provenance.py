@@ -152,7 +152,7 @@ def test_more_numbers_than_32_bits_count_are_refused(shards, encoder):
     """The rows' tokens are just not too many."""
     arguments = {"batch_size": 128, "sequence_length": 2**24}
     with pytest.raises(
-        gm.ArgumentError, match=r"provenance=16777216: .* a batch of 128 rows .* more than 2147483648 num"
+        gm.ArgumentError, match=r"batch_size=128: the array 'provenance' .*\[16777216, 4\] .* more than 2147483648 el"
     ):
         dataset(shards, encoder, **arguments, provenance=2**24)
     assert dataset(shards, encoder, **arguments, provenance=2**22).lanes == 8

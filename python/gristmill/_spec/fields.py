@@ -1,0 +1,38 @@
+"""Which fields of a batch hold what. The core lists them: `_core.layout_fields`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gristmill import _core
+
+# Contents that are ids, or stand for none.
+_IDS = ("token", "target", "label")
+# Contents that are 0 on padding and nowhere else.
+_MARKS = ("segment", "mask")
+
+
+def token_field(fields: Sequence[_core.Field]) -> str:
+    """The name of the field that holds the tokens of a row."""
+    return _first(fields, ("token",))
+
+
+def mark_field(fields: Sequence[_core.Field]) -> str:
+    """The name of a field that is 0 on padding and nowhere else."""
+    return _first(fields, _MARKS)
+
+
+def id_fields(fields: Sequence[_core.Field]) -> list[str]:
+    """The names of the fields that hold ids."""
+    return [field.name for field in fields if field.content in _IDS]
+
+
+def first_token(marks: npt.NDArray[Any]) -> int:
+    """The index in a row of its first token, given the row's field named by `mark_field`; 0 if it has none."""
+    return int(np.argmax(marks != 0))
+
+
+def _first(fields: Sequence[_core.Field], contents: Sequence[str]) -> str:
+    return next(field.name for field in fields if field.content in contents)
