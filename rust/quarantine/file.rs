@@ -21,6 +21,12 @@ use crate::spec::QuarantineFileSpec;
 /// but none is missing.
 const REMEMBERED: usize = 1 << 20;
 
+/// Linux's errors of file systems that do not have a call: ENOSYS, EOPNOTSUPP and EINVAL.
+const NOT_SUPPORTED: [i32; 3] = [38, 95, 22];
+
+/// Further errors of a folder that can be written and not synced, or not be read: EBADF, EACCES, EPERM and EISDIR.
+const NO_SYNC_OF_FOLDERS: [i32; 4] = [9, 13, 1, 21];
+
 /// The start of every line.
 const HEAD: &[u8] = br#"{"shard":"#;
 
@@ -40,6 +46,8 @@ struct State {
     /// just being written by another process.
     was_torn: bool,
     is_synced: bool,
+    /// Whether the file system counts a file's names: some report 0 for every file.
+    counts_names: bool,
     /// Why it could not be synced. Syncing is not retried: a later attempt would not report what was lost.
     lost: Option<Error>,
 }
@@ -76,8 +84,9 @@ impl QuarantineFile {
                 // New, or its name was not synced by the process that made it.
                 sync_folder(Path::new(&spec.path))?;
             }
+            let counts_names = !is_nameless(&file);
             // Its content may be of a run that was killed before the content was on disk.
-            Ok(State { file, known, was_torn, is_synced: false, lost: None })
+            Ok(State { file, known, was_torn, is_synced: false, counts_names, lost: None })
         };
         let state = open().map_err(|error| failed(spec, "open", &error))?;
         Ok(Self { spec: spec.clone(), process: std::process::id(), state: Mutex::new(state) })
@@ -111,12 +120,12 @@ impl QuarantineFile {
             return Ok(());
         }
         let mut state = self.lock();
-        if state.lost.is_none() && is_removed(&state.file) {
+        if state.lost.is_none() && state.counts_names && is_nameless(&state.file) {
             let error = io::Error::other("the file was removed during the run, and its lines are lost");
             state.lost = Some(failed(&self.spec, "write to", &error));
         }
         if !state.is_synced && state.lost.is_none() {
-            match state.file.sync_data() {
+            match ignoring(&[&NOT_SUPPORTED], state.file.sync_data()) {
                 Ok(()) => state.is_synced = true,
                 Err(error) => state.lost = Some(failed(&self.spec, "write to", &error)),
             }
@@ -165,8 +174,8 @@ fn read_known(file: &File, stream: &str, lanes: &[(usize, u64)]) -> io::Result<(
     Ok((known, is_torn))
 }
 
-/// Whether a file has no name any more, and will be gone when it is closed.
-fn is_removed(file: &File) -> bool {
+/// Whether a file has no name: it was removed, and will be gone when it is closed.
+fn is_nameless(file: &File) -> bool {
     #[cfg(unix)]
     {
         use std::os::unix::fs::MetadataExt;
@@ -176,10 +185,19 @@ fn is_removed(file: &File) -> bool {
     false
 }
 
-/// The name of a new file is durable only once its folder is synced too.
+/// The name of a new file is durable only once its folder is synced too. CIFS, sshfs, gocryptfs and `VirtualBox`'s
+/// shared folders cannot do that.
 fn sync_folder(path: &Path) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(folder)?.sync_all()
+    ignoring(&[&NOT_SUPPORTED, &NO_SYNC_OF_FOLDERS], File::open(folder).and_then(|folder| folder.sync_all()))
+}
+
+/// A result in which some of the system's errors, by their numbers, count as success.
+fn ignoring(errors: &[&[i32]], result: io::Result<()>) -> io::Result<()> {
+    result.or_else(|error| match error.raw_os_error() {
+        Some(number) if errors.iter().any(|some| some.contains(&number)) => Ok(()),
+        _ => Err(error),
+    })
 }
 
 fn lacks_end(file: &mut File) -> io::Result<bool> {

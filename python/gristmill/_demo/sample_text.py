@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from gristmill._util import atomic_files
+from gristmill._util.folder_lock import locked
 from gristmill.errors import ArgumentError, GristmillError
 
 TEXT_FIELD = "raw_content"
@@ -75,7 +76,7 @@ def prepare(folder: Path, megabytes: float) -> Sample:
         if sample := _found(folder, wanted):
             return sample
         folder.mkdir(parents=True, exist_ok=True)
-        with atomic_files.locked(folder, waits=True):
+        with locked(folder, waits=True):
             return _found(folder, wanted) or _write(folder, megabytes, wanted)
 
 
@@ -117,7 +118,7 @@ def keep_tokenizer(folder: Path) -> Path:
         for name in ("tokenizer_config.json", "tokenizer.json"):
             if not (kept / name).is_file():
                 kept.mkdir(exist_ok=True)
-                with atomic_files.locked(folder, waits=True):
+                with locked(folder, waits=True):
                     shutil.copyfile(source / name, atomic_files.unfinished(kept / name))
                     atomic_files.finish(kept / name)
     return kept / "tokenizer.json"
@@ -140,7 +141,7 @@ def _written(folder: Path) -> dict[str, Any]:
         written = json.loads(note.read_bytes())
     if isinstance(written, dict) and (not written or "wanted" in written):
         return written
-    begun = {atomic_files.LOCK, _NOTE + atomic_files.UNFINISHED}
+    begun = {_NOTE + atomic_files.UNFINISHED}
     atomic_files.check_empty(folder, begun, "sample text", mark=None if is_there else _NOTE)
     return {}
 

@@ -19,6 +19,7 @@ from gristmill._spec import fingerprints
 from gristmill._state import states
 from gristmill._util import atomic_files
 from gristmill._util.atomic_files import DamagedError
+from gristmill._util.folder_lock import LOCK
 from gristmill._util.text import counted
 from gristmill.errors import GristmillError, MissingShardError
 
@@ -328,9 +329,10 @@ def check_free(path: Path) -> None:
     Raises:
       GristmillError: it holds something else.
     """
-    if (path / INDEX).exists():
-        return
-    atomic_files.check_empty(path, {atomic_files.LOCK, INDEX + atomic_files.UNFINISHED}, "packed files", mark=INDEX)
+    index = path / INDEX
+    unfinished = atomic_files.unfinished(index)
+    if not index.exists() and not atomic_files.is_json(unfinished):
+        atomic_files.check_empty(path, {unfinished.name}, "packed files", mark=INDEX)
 
 
 def check_list(path: Path, folder: Path) -> None:
@@ -340,8 +342,8 @@ def check_list(path: Path, folder: Path) -> None:
       GristmillError: it has the name of one of those.
     """
     name = path.name
-    own = name in (INDEX, atomic_files.LOCK) or name.endswith(atomic_files.UNFINISHED) or _PART_FILE.match(name)
-    if own and path.parent.resolve() == folder.resolve():
+    is_own = name == INDEX or name.startswith(LOCK) or name.endswith(atomic_files.UNFINISHED) or _PART_FILE.match(name)
+    if is_own and path.parent.resolve() == folder.resolve():
         raise GristmillError(f"quarantine_file={str(path)!r}: expected another name, packed files are written there")
 
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from gristmill._files import megatron
 from gristmill._files.row_items import Documents, Items, Rows, Unit
 from gristmill._util.atomic_files import DamagedError, unfinished
+from gristmill._util.local_files import mapped
 
 
 class Writer(Protocol):
@@ -94,7 +95,7 @@ def _as_os_errors() -> Iterator[None]:
 
 
 def _read_npy(part: Path, dtype: str, shape: Sequence[int]) -> Items:
-    rows: npt.NDArray[Any] = np.load(part.with_suffix(".npy"), mmap_mode="r")
+    rows: npt.NDArray[Any] = mapped(lambda mode: np.load(part.with_suffix(".npy"), mmap_mode=mode))
     if (rows.dtype.str, rows.shape[1:]) != (dtype, tuple(shape)):
         raise ValueError(f"expected items {list(shape)} of {dtype}, found {list(rows.shape[1:])} of {rows.dtype.str}")
     return rows

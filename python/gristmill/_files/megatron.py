@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from gristmill._files.row_items import Items
 from gristmill._util.atomic_files import unfinished
+from gristmill._util.local_files import MapMode, mapped
 from gristmill.errors import GristmillError
 
 if TYPE_CHECKING:
@@ -131,6 +132,10 @@ def read(index: Path) -> Indexed:
     tokens = int((begins // width + lengths).max(initial=0))
     if size < tokens * width:
         raise GristmillError(f"{path} is cut off: it has {size:,} bytes, and its index tells of {tokens * width:,}")
-    ids = np.memmap(path, dtype, "r", shape=(tokens,)) if tokens else np.zeros(0, dtype)
+    ids = mapped(lambda mode: _ids(path, dtype, tokens, mode)) if tokens else np.zeros(0, dtype)
     sequences = [ids[begin // width : begin // width + length] for begin, length in zip(begins, lengths, strict=True)]
     return Indexed(dtype, sequences, documents, has_modes=rest > 0)
+
+
+def _ids(path: Path, dtype: "np.dtype[Any]", count: int, mode: MapMode) -> "npt.NDArray[Any]":
+    return np.fromfile(path, dtype, count) if mode is None else np.memmap(path, dtype, mode, shape=(count,))

@@ -10,7 +10,7 @@ import numpy as np
 from gristmill._dataset.iterator import PackedDatasetIterator
 from gristmill._dataset.packed import PackedDataset, spec_of
 from gristmill._files import megatron
-from gristmill._files.folder import Folder, check_free
+from gristmill._files.folder import INDEX, Folder, check_free
 from gristmill._files.formats import FORMATS
 from gristmill._files.row_items import Unit
 from gristmill._files.schema import COUNTED, Counts, Index, Items, Packing, Part, Source, total
@@ -18,6 +18,7 @@ from gristmill._spec.fields import mark_field
 from gristmill._spec.spec import Spec
 from gristmill._state import states
 from gristmill._util import atomic_files
+from gristmill._util.folder_lock import locked
 from gristmill._util.progress import Progress
 from gristmill.errors import GristmillError
 
@@ -57,7 +58,8 @@ def pack(
     make_folder(path)
     with atomic_files.writing_into(path, "run the same command again to resume after the last finished part"):
         check_free(path)  # before a lock is left in it
-        with atomic_files.locked(path):
+        with locked(path):
+            atomic_files.recover(path / INDEX)
             index: Packing = {
                 "format": file_format,
                 **make_index(dataset, file_format, fields),

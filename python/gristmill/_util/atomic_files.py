@@ -1,17 +1,23 @@
 """Files that are whole or not there: written under another name, synced, then renamed."""
 
 import contextlib
-import fcntl
+import errno
 import json
 import os
 from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Any
 
+from gristmill._util.folder_lock import LOCK
+from gristmill._util.local_files import NOT_SUPPORTED
 from gristmill.errors import GristmillError
 
 UNFINISHED = ".unfinished"
-LOCK = ".lock"
+
+# CIFS, sshfs, gocryptfs and VirtualBox's shared folders cannot sync a folder; one that may be written may not be read.
+_NO_SYNC_OF_FOLDERS = NOT_SUPPORTED | {errno.EBADF, errno.EACCES, errno.EPERM, errno.EISDIR}
+# Some servers rename only to a name that is free.
+_NO_REPLACING = NOT_SUPPORTED | {errno.EEXIST, errno.EACCES, errno.EPERM}
 
 
 class DamagedError(GristmillError):
@@ -25,26 +31,61 @@ def unfinished(path: Path) -> Path:
 
 def finish(path: Path) -> None:
     """Syncs what was written under `unfinished(path)`, and gives it its name."""
-    with unfinished(path).open("rb") as file:
-        os.fsync(file.fileno())
-    unfinished(path).replace(path)
-    # The name is in the folder's own data.
-    folder = os.open(path.parent, os.O_RDONLY)
+    # For writing: some servers sync no file that was opened for reading.
+    with unfinished(path).open("r+b") as file:
+        _sync(file.fileno(), NOT_SUPPORTED)
     try:
-        os.fsync(folder)
+        unfinished(path).replace(path)
+    except OSError as error:
+        if error.errno not in _NO_REPLACING or not path.exists():
+            raise
+        # A process that is killed here leaves the file to `recover`.
+        path.unlink()
+        unfinished(path).rename(path)
+    _sync_folder(path.parent)
+
+
+def recover(path: Path) -> None:
+    """Gives a JSON file its name if a process was killed in `finish` where a file cannot be replaced."""
+    if not path.exists() and is_json(unfinished(path)):
+        finish(path)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Syncs the names in a folder, if its file system can."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        if error.errno not in _NO_SYNC_OF_FOLDERS:
+            raise
+        return
+    try:
+        _sync(descriptor, _NO_SYNC_OF_FOLDERS)
     finally:
-        os.close(folder)
+        os.close(descriptor)
+
+
+def _sync(descriptor: int, ignored: Container[int]) -> None:
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in ignored:
+            raise
 
 
 def check_empty(folder: Path, begun: Container[str], what: str, *, mark: str | None) -> None:
     """Checks that a folder is new, or empty but for files with the names `begun`, of a run that was killed at once.
+
+    Files of a lock do not count.
 
     Another run may have begun to write there since the caller looked: then the file `mark` is there, and all is well.
 
     Raises:
       GristmillError: it holds anything else, and so no `what` of ours.
     """
-    is_empty = not folder.is_dir() or all(child.name in begun for child in folder.iterdir())
+    is_empty = not folder.is_dir() or all(
+        child.name in begun or child.name.startswith(LOCK) for child in folder.iterdir()
+    )
     if not is_empty and (mark is None or not (folder / mark).is_file()):
         raise GristmillError(f"{folder} is not empty, and holds no {what}: name another folder")
 
@@ -61,7 +102,9 @@ def writing_into(folder: Path, remedy: str = "name another folder") -> Iterator[
     except GristmillError:
         raise  # some are system errors, too
     except OSError as error:
-        raise GristmillError(f"cannot write into {str(folder)!r}: {error.strerror or error}; {remedy}") from error
+        lacks = error.errno in NOT_SUPPORTED
+        advice = "its file system lacks a function that this needs: name a folder on another one" if lacks else remedy
+        raise GristmillError(f"cannot write into {str(folder)!r}: {error.strerror or error}; {advice}") from error
 
 
 def write_json(path: Path, value: Any, *, indent: int | None = None) -> None:
@@ -91,20 +134,10 @@ def read_json(path: Path, remedy: str) -> Any:
         raise DamagedError(f"{path} is damaged: {error}; {remedy}") from error
 
 
-@contextlib.contextmanager
-def locked(folder: Path, *, waits: bool = False) -> Iterator[None]:
-    """Keeps other processes from writing into a folder; a process that dies lets go of it.
-
-    Args:
-      folder: the folder.
-      waits: whether to wait for another process that is writing there.
-
-    Raises:
-      GristmillError: another process is writing there.
-    """
-    with (folder / LOCK).open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
-        except BlockingIOError:
-            raise GristmillError(f"{folder}: another process is writing into this folder") from None
-        yield
+def is_json(path: Path) -> bool:
+    """Whether a file is there, and was written to its end by `write_json`."""
+    try:
+        json.loads(path.read_bytes())
+    except (FileNotFoundError, ValueError, RecursionError):
+        return False
+    return True

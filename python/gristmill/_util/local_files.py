@@ -1,19 +1,26 @@
-"""Local files: their paths as the core takes them, and their bytes, gzipped or not.
+"""Local files: their paths as the core takes them, and their bytes, gzipped or not, or mapped into memory.
 
 The first bytes of a file say whether it is gzipped, and not its name.
 """
 
+import errno
 import gzip
 import io
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 from gristmill._util.checks import valid_text
 from gristmill.errors import ArgumentError
 
 Pathish: TypeAlias = "str | os.PathLike[str]"
+Array = TypeVar("Array")
+MapMode: TypeAlias = Literal["r", "c"] | None
+
+# What file systems answer to a call that they do not have.
+NOT_SUPPORTED = frozenset({errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
 
 _MAGIC = b"\x1f\x8b"
 
@@ -32,6 +39,23 @@ def open_inflated(path: Path) -> io.BufferedReader | gzip.GzipFile:
 def inflated(data: bytes) -> bytes:
     """Bytes of a file, inflated if it is gzipped."""
     return gzip.decompress(data) if data.startswith(_MAGIC) else data
+
+
+def mapped(load: Callable[[MapMode], Array]) -> Array:
+    """An array of a file, mapped into memory if its file system can do that.
+
+    Args:
+      load: gives the array, mapped with this mode of `numpy.memmap`, or read if that is None.
+    """
+    # File systems in user space may refuse a mapping that is shared, as that of "r" is, and allow a private one.
+    modes: tuple[MapMode, ...] = ("r", "c")
+    for mode in modes:
+        try:
+            return load(mode)
+        except OSError as error:
+            if error.errno not in NOT_SUPPORTED | {errno.ENODEV}:
+                raise
+    return load(None)
 
 
 def working_folder() -> str:

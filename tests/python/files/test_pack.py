@@ -24,6 +24,7 @@ from gristmill._files import pack as pack_module
 from gristmill._files.folder import Folder
 from gristmill._files.row_items import Documents
 from gristmill._util import atomic_files
+from gristmill._util.folder_lock import locked
 from helpers import start_python
 from megatron_reader import read_as_megatron_does
 
@@ -280,7 +281,10 @@ def test_what_it_refuses(tmp_path, pack, packing, capsys):
     code, said = checked(capsys, *packing(tmp_path / "packed", "--seed", 1))
     assert said == others % "seed was the default (None) and is 1"
     code, said = checked(capsys, *packing(tmp_path / "packed", "--lanes", 2, "--layout", "hf", "--rows-per-file", 10))
-    assert said == others % "lanes was 8 and is 2, layout was maxtext and is hf, rows_per_file was 50 and is 10"
+    assert (
+        said
+        == others % "lanes was 8 and is 2, layout was the default (maxtext) and is hf, rows_per_file was 50 and is 10"
+    )
     # What is done about errors may change, and is no difference.
     code, said = checked(capsys, *packing(tmp_path / "packed", "--on-error", "quarantine", "--seed", 1))
     assert said == others % "seed was the default (None) and is 1"
@@ -290,7 +294,7 @@ def test_what_it_refuses(tmp_path, pack, packing, capsys):
     (tmp_path / "other" / "thesis.txt").touch()
     assert "is not empty, and holds no packed files" in checked(capsys, *packing(tmp_path / "other"))[1]
     assert [path.name for path in (tmp_path / "other").iterdir()] == ["thesis.txt"]
-    with atomic_files.locked(tmp_path / "packed"):
+    with locked(tmp_path / "packed"):
         assert "another process is writing" in checked(capsys, *packing(tmp_path / "packed"))[1]
     for options in (["--packing", "pad"], ["--layout", "hf"], ["--boundary-targets"], ["--max-segments", "2"]):
         assert checked(capsys, *packing(tmp_path / "new", "--format", "megatron", *options))[0] == 2
