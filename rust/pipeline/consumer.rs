@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::undelivered::Undelivered;
 use super::workers::{StageTimes, WorkerPool};
 use crate::batch::buffers::{Pool, PooledBatch};
 use crate::batch::ring::{Consumer, ring};
@@ -23,10 +24,10 @@ pub struct Pipeline {
     spec: Arc<StreamSpec>,
     host: HostSpec,
     encoder: Encoder,
-    delivered: Delivered,
+    /// After the last batch taken.
+    taken: Delivered,
     left_out: DeliveredLog,
-    /// Until the last batch is accepted: what was delivered before it, and how many records had been left out.
-    before: Option<(Delivered, u64)>,
+    undelivered: Undelivered,
     /// That of the latest workers; kept after they end, because a state may still be saved.
     quarantine_file: Option<Arc<QuarantineFile>>,
     pool: Arc<Pool>,
@@ -38,7 +39,7 @@ pub struct Pipeline {
     more: bool,
 }
 
-/// What was handed to the consumer, as saved in a state.
+/// A position between two batches or rows, as saved in a state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivered {
     /// Whole steps.
@@ -118,15 +119,15 @@ impl Pipeline {
     pub fn new(spec: Arc<StreamSpec>, host: HostSpec, encoder: Encoder) -> Self {
         let rows = host.lanes.len() * spec.rows_per_lane;
         let fields = spec.layout.fields(spec.sequence_length, false, host.provenance);
-        let delivered = Delivered { step: 0, row: 0, cursors: vec![Cursor::default(); host.lanes.len()] };
+        let taken = Delivered { step: 0, row: 0, cursors: vec![Cursor::default(); host.lanes.len()] };
         Self {
             pool: Pool::new(Arc::new(BatchSchema::new(rows, fields)), IDLE_BUFFERS),
             spec,
             host,
             encoder,
-            delivered,
+            taken,
             left_out: DeliveredLog::default(),
-            before: None,
+            undelivered: Undelivered::default(),
             quarantine_file: None,
             busy: Arc::default(),
             waited: Duration::ZERO,
@@ -150,17 +151,26 @@ impl Pipeline {
         &self.host.lanes
     }
 
-    /// What was delivered so far.
-    pub fn delivered(&self) -> &Delivered {
-        &self.delivered
+    /// The position after the last batch taken.
+    pub fn taken(&self) -> &Delivered {
+        &self.taken
     }
 
-    /// What has reached the consumer, and how many records were left out of that: without the last batch, unless it was
-    /// accepted, if that is still on its way.
-    pub fn arrived(&self, is_on_its_way: bool) -> (&Delivered, u64) {
-        match &self.before {
-            Some((before, left_out)) if is_on_its_way => (before, *left_out),
-            _ => (&self.delivered, self.left_out.count()),
+    /// The number of the last batch taken; an end and padding count as one.
+    pub fn number(&self) -> u64 {
+        self.undelivered.taken()
+    }
+
+    /// How many batches are taken and not delivered.
+    pub fn undelivered(&self) -> usize {
+        self.undelivered.len()
+    }
+
+    /// The position after batch `number`, and how many records were quarantined up to there.
+    pub fn position_after(&self, number: u64) -> (&Delivered, u64) {
+        match self.undelivered.after(number) {
+            Some(next) => (&next.before, next.quarantined),
+            None => (&self.taken, self.left_out.count()),
         }
     }
 
@@ -198,25 +208,24 @@ impl Pipeline {
     fn go_to(&mut self, delivered: Delivered) {
         self.stop();
         self.more = true;
-        self.delivered = delivered;
-        self.before = None;
+        self.taken = delivered;
+        self.undelivered.clear();
     }
 
-    /// The last batch has reached its consumer and can no longer be taken back. Called before [`next`](Self::next),
-    /// since an interrupt may arrive before that, too.
-    pub fn accept(&mut self) {
-        self.before = None;
+    /// The batches up to `number` have reached the consumer, and can no longer be taken back.
+    pub fn deliver(&mut self, number: u64) {
+        self.undelivered.deliver(number);
     }
 
-    /// Returns to before the last batch, unless that was accepted: for an interrupt after it was handed out and before
-    /// it reached the consumer.
-    pub fn take_back(&mut self) {
-        if self.assert_own_process().is_err() {
+    /// Returns to the position after the last batch that reached the consumer: for an interrupt after a batch was taken
+    /// and before it reached the consumer. All that was taken since comes again.
+    pub fn rewind(&mut self) {
+        if self.assert_own_process().is_err() || matches!(self.phase, Phase::Failed(Error::Closed)) {
             return;
         }
-        if let Some((before, left_out)) = self.before.take() {
-            self.left_out.take_back(left_out);
-            self.go_to(before);
+        if let Some(first) = self.undelivered.clear() {
+            self.left_out.take_back(first.quarantined);
+            self.go_to(first.before);
         }
     }
 
@@ -236,7 +245,8 @@ impl Pipeline {
         }
         let Some(padding) = Arc::get_mut(padding) else { unreachable!("this step is never handed out") };
         let lease = Arc::new(padding.copy()?);
-        self.delivered.step += 1;
+        self.undelivered.add(self.taken.clone(), self.left_out.count());
+        self.taken.step += 1;
         Ok(Some(Batch { lease, row: None }))
     }
 
@@ -261,15 +271,15 @@ impl Pipeline {
             running.step = taken?;
         }
         let Some(step) = &mut running.step else { return Ok(Delivery::Pending) };
-        let before = self.delivered.clone();
-        let Delivered { step: number, row, cursors } = &mut self.delivered;
+        let before = self.taken.clone();
+        let Delivered { step: number, row, cursors } = &mut self.taken;
         let given = if self.host.single_rows && !step.is_end { *row..*row + 1 } else { 0..cursors.len() };
         for report in step.reports[given.clone()].iter().flatten() {
             if let Rows::Failed(error) = &report.rows {
                 return Err(error.clone());
             }
         }
-        self.before = Some((before, self.left_out.count()));
+        self.undelivered.add(before, self.left_out.count());
         for lane in given.clone() {
             if let Some(report) = step.reports[lane].take() {
                 cursors[lane] = report.cursor;
@@ -299,7 +309,7 @@ impl Pipeline {
         if !matches!(self.phase, Phase::Idle) || self.host.lanes.is_empty() {
             return Ok(());
         }
-        let Delivered { step, row, cursors } = &self.delivered;
+        let Delivered { step, row, cursors } = &self.taken;
         let buffers: Vec<_> = (0..self.host.prefetch).map(|_| self.pool.get()).collect::<Result<_>>()?;
         let (consumer, writers) = ring(self.pool.schema(), cursors.len(), buffers, *step, *row);
         self.sync_quarantine_file()?; // it is opened anew, and what could not be written must not be forgotten
@@ -329,7 +339,6 @@ impl Pipeline {
 
     /// Stops the workers. Each further [`next`](Self::next) returns `error`.
     pub fn fail(&mut self, error: Error) {
-        self.before = None;
         self.stop();
         // Idle buffers go; those that the consumer holds go with the old pool.
         self.pool = Pool::new(Arc::clone(self.pool.schema()), IDLE_BUFFERS);

@@ -5,6 +5,7 @@ pub mod encode_block;
 pub mod fair_mutex;
 mod job_queue;
 mod schedule;
+mod undelivered;
 mod workers;
 
 pub use consumer::{Batch, Delivered, Delivery, Pipeline, Stats};

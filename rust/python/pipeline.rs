@@ -25,8 +25,23 @@ pub struct Pipeline {
     inner: FairMutex<pipeline::Pipeline>,
     /// The names of the fields.
     names: Vec<Py<PyString>>,
-    /// The thread whose `next` has not handed out yet what it gave, [`NOBODY`], or [`ANYBODY`] after an exception.
-    handing_out: AtomicU64,
+    /// The number of the last batch that has reached its caller.
+    delivered: AtomicU64,
+    /// The thread whose call has not handed out yet what it took, [`NOBODY`], or [`ANYBODY`] after an exception.
+    calling: AtomicU64,
+}
+
+/// A batch or row, or the end in its place, as it was taken.
+#[pyclass(frozen, get_all, module = "gristmill._core")]
+pub struct Taken {
+    /// None at the end.
+    arrays: Option<Py<PyDict>>,
+    /// Batches are numbered in the order in which they are taken.
+    number: u64,
+    /// Whole steps up to here.
+    step: u64,
+    /// Whether the next step will have rows of these lanes that are not all padding.
+    more: bool,
 }
 
 const NOBODY: u64 = 0;
@@ -62,57 +77,79 @@ impl Pipeline {
         })?;
         let fields = inner.schema().fields().iter();
         let names = fields.map(|field| PyString::intern(py, &field.name).unbind()).collect();
-        Ok(Self { inner: FairMutex::new(inner), names, handing_out: AtomicU64::new(NOBODY) })
+        Ok(Self {
+            inner: FairMutex::new(inner),
+            names,
+            delivered: AtomicU64::new(0),
+            calling: AtomicU64::new(NOBODY),
+        })
     }
 
-    /// The next batch or row, or None at the end.
+    /// Begins a call that takes batches and hands out what it has taken. Returns how many earlier ones are taken and not
+    /// delivered.
     ///
-    /// Until this thread sets `is_handing_out` to false it counts as not delivered. If it has not done that when it asks
-    /// for the next one, or any thread when one has set it to true, it was interrupted, and gets the same again.
-    fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+    /// A call ends when it sets `delivered`. If this thread begins another one without that, or any thread does when one
+    /// has set `interrupted`, what was taken and not delivered comes again.
+    fn begin(&self, py: Python<'_>) -> PyResult<usize> {
         let this = this_thread();
-        let was_interrupted = [this, ANYBODY].contains(&self.handing_out.load(Ordering::Relaxed));
-        self.with(py, |pipeline| if was_interrupted { pipeline.take_back() } else { pipeline.accept() })?;
-        self.handing_out.store(this, Ordering::Relaxed);
-        loop {
-            match self.with(py, |pipeline| pipeline.next(signals::CHECK))?? {
-                Delivery::Batch(batch) => return self.arrays(py, batch).map(Some),
-                Delivery::End => {
-                    self.set_handing_out(false);
-                    return Ok(None);
-                }
-                Delivery::Pending => py.check_signals()?,
+        let was_interrupted = [this, ANYBODY].contains(&self.calling.load(Ordering::Relaxed));
+        let undelivered = self.with(py, |pipeline| {
+            pipeline.deliver(self.delivered());
+            if was_interrupted {
+                pipeline.rewind();
             }
+            pipeline.undelivered()
+        })?;
+        self.calling.store(this, Ordering::Relaxed);
+        Ok(undelivered)
+    }
+
+    /// Takes the next batch or row. It is not part of the state until it is delivered.
+    fn take(&self, py: Python<'_>) -> PyResult<Taken> {
+        loop {
+            let (delivery, number, step, more) = self.with(py, |pipeline| {
+                pipeline.deliver(self.delivered());
+                let delivery = pipeline.next(signals::CHECK);
+                (delivery, pipeline.number(), pipeline.taken().step, pipeline.more())
+            })?;
+            let arrays = match delivery? {
+                Delivery::Batch(batch) => Some(self.arrays(py, batch)?.unbind()),
+                Delivery::End => None,
+                Delivery::Pending => {
+                    py.check_signals()?;
+                    continue;
+                }
+            };
+            return Ok(Taken { arrays, number, step, more });
         }
     }
 
-    /// Whether what `next` gave is still on its way to the caller.
-    #[getter]
-    fn is_handing_out(&self) -> bool {
-        self.handing_out.load(Ordering::Relaxed) != NOBODY
+    /// Takes a batch of padding after the end; None if these lanes have not reached theirs.
+    fn padding(&self, py: Python<'_>) -> PyResult<Option<Taken>> {
+        let (batch, number, step) =
+            self.with(py, |pipeline| (pipeline.padding(), pipeline.number(), pipeline.taken().step))?;
+        let Some(batch) = batch? else { return Ok(None) };
+        let arrays = Some(self.arrays(py, batch)?.unbind());
+        Ok(Some(Taken { arrays, number, step, more: false }))
     }
 
-    /// An attribute, because the interpreter looks for signals behind each call.
-    #[setter(is_handing_out)]
-    fn set_handing_out(&self, is_handing_out: bool) {
+    /// The batches up to this number have reached the caller. An attribute, because the interpreter looks for signals
+    /// behind each call.
+    #[setter]
+    fn set_delivered(&self, number: u64) {
+        self.delivered.fetch_max(number, Ordering::Relaxed);
+        // The call of another thread goes on.
         let order = Ordering::Relaxed;
-        if is_handing_out {
-            self.handing_out.store(ANYBODY, order);
-        } else {
-            // What another thread hands out is left alone.
-            let _ = self.handing_out.compare_exchange(this_thread(), NOBODY, order, order);
-        }
+        let _ = self.calling.compare_exchange(this_thread(), NOBODY, order, order);
     }
 
-    /// A batch of padding after the end, or None if these lanes have not reached theirs.
-    fn padding<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
-        let batch = self.with(py, pipeline::Pipeline::padding)??;
-        batch.map(|batch| self.arrays(py, batch)).transpose()
-    }
-
-    /// Whether the next step will have rows of these lanes that are not all padding.
-    fn more(&self, py: Python<'_>) -> PyResult<bool> {
-        self.with(py, |pipeline| pipeline.more())
+    /// The call raises: what it has taken comes again, whichever thread asks. So does the batch of this number, if it was
+    /// the last that was set as `delivered`; there is none of number 0.
+    #[setter]
+    fn set_interrupted(&self, number: u64) {
+        let order = Ordering::Relaxed;
+        let _ = self.delivered.compare_exchange(number, number.saturating_sub(1), order, order);
+        self.calling.store(ANYBODY, order);
     }
 
     /// Whether an error has stopped it, or it was closed.
@@ -144,12 +181,13 @@ impl Pipeline {
         }
     }
 
-    /// Step, row within it, and for each lane its number and its cursor as text.
-    fn state<'py>(&self, py: Python<'py>) -> PyResult<(u64, usize, Bound<'py, PyDict>)> {
-        let (Delivered { step, row, cursors }, numbers) = self.with(py, |pipeline| {
-            let (arrived, _) = pipeline.arrived(self.is_handing_out());
-            (arrived.clone(), pipeline.lanes().to_vec())
-        })?;
+    /// The position after what was delivered, or after batch `number`: the step, the row within it, and for each lane its
+    /// number and its cursor as text.
+    #[pyo3(signature = (number = None))]
+    fn state<'py>(&self, py: Python<'py>, number: Option<u64>) -> PyResult<(u64, usize, Bound<'py, PyDict>)> {
+        let number = number.unwrap_or_else(|| self.delivered());
+        let (Delivered { step, row, cursors }, numbers) =
+            self.with(py, |pipeline| (pipeline.position_after(number).0.clone(), pipeline.lanes().to_vec()))?;
         let lanes = PyDict::new(py);
         for (lane, cursor) in numbers.iter().zip(cursors) {
             lanes.set_item(lane.to_string(), state::write_cursor(&cursor))?;
@@ -171,7 +209,7 @@ impl Pipeline {
 
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let Stats { totals, rows, padding_tokens, batches, waited, ready, busy, verified } =
-            self.with(py, |pipeline| pipeline.stats(pipeline.arrived(self.is_handing_out()).0))?;
+            self.with(py, |pipeline| pipeline.stats(pipeline.position_after(self.delivered()).0))?;
         let stats = PyDict::new(py);
         stats.set_item("documents", totals.documents)?;
         stats.set_item("tokens", totals.tokens)?;
@@ -197,7 +235,7 @@ impl Pipeline {
     /// if there are more than `MOST_LISTED`.
     fn quarantine<'py>(&self, py: Python<'py>, known: u64) -> PyResult<(u64, Bound<'py, PyList>)> {
         let (listed, entries) = self.with(py, |pipeline| {
-            let (_, count) = pipeline.arrived(self.is_handing_out());
+            let (_, count) = pipeline.position_after(self.delivered());
             (count, pipeline.left_out().between(known, count).cloned().collect::<Vec<_>>())
         })?;
         let list = PyList::empty(py);
@@ -214,6 +252,10 @@ impl Pipeline {
 }
 
 impl Pipeline {
+    fn delivered(&self) -> u64 {
+        self.delivered.load(Ordering::Relaxed)
+    }
+
     /// Does work on the core's pipeline without the GIL: another thread may hold the pipeline while it waits for a
     /// batch. If the work panics, the pipeline fails with that error.
     fn with<T: Send>(

@@ -43,6 +43,14 @@ def start_python(
     )
 
 
+def take_padding(iterator: Any) -> dict[str, Any]:
+    """The batch of padding that an iterator which has ended gives for a step of other hosts."""
+    core = iterator._stream.core
+    taken = core.padding()
+    core.delivered = taken.number
+    return taken.arrays
+
+
 def assert_same_batches(found: Iterable[Mapping[str, Any]], expected: Iterable[Mapping[str, Any]]) -> None:
     """Asserts that both have as many batches, with the same fields in the same order, of equal types and values."""
     for number, (batch, other) in enumerate(itertools.zip_longest(found, expected)):

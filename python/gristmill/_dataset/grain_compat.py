@@ -13,17 +13,12 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Source:
-    """A start of a Grain pipeline, dataset or iterator."""
+class SourceDataset:
+    """A dataset at the start of a Grain pipeline, whose elements' shapes are known before the first is made."""
 
     @property
     def _parent(self) -> Any:
-        # Grain fails an assertion here, and MaxText's MultiHostDataLoadIterator.close() asks with hasattr.
-        raise AttributeError("a source has no parent")
-
-
-class SourceDataset(Source):
-    """A source whose elements' shapes are known before the first is made."""
+        return no_parent()
 
     @property
     def _element_spec(self) -> Any:
@@ -36,15 +31,14 @@ class SourceDataset(Source):
         raise NotImplementedError
 
 
-class Closable:
-    """An iterator that knows whether Grain's `close` was called."""
+def no_parent() -> Any:
+    """The `_parent` of a start of a pipeline, dataset or iterator.
 
-    _closed: bool
-
-    def _is_closed(self) -> bool:
-        # Grain tells it by an error of its own alone, which is no `ArgumentError`. A method, because Grain closes
-        # iterators while the interpreter ends, when the names of modules are gone.
-        return self._closed
+    Raises:
+      AttributeError: always. Grain fails an assertion in its place, and MaxText's MultiHostDataLoadIterator.close()
+        asks with hasattr.
+    """
+    raise AttributeError("a source has no parent")
 
 
 def unwrapped(method: F) -> F:

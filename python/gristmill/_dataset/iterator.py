@@ -1,40 +1,138 @@
-"""`PackedDatasetIterator`: what `iter` of a `PackedDataset` gives, and what it tells of itself."""
+"""`PackedDatasetIterator`: what `iter` of a `PackedDataset` returns, and what it shares with `GlobalBatches`."""
 
-import time
+import asyncio
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import Any, Self, TypeAlias, TypeVar
 
 import grain
 import numpy as np
 import numpy.typing as npt
 
-from gristmill import _core
 from gristmill._dataset import grain_compat
 from gristmill._dataset.report import Reporter
-from gristmill._spec import fingerprints
+from gristmill._dataset.stream import Stream
+from gristmill._spec.spec import Spec
 from gristmill._state import states
-from gristmill._state.checkpoint_files import LoadsAnyProcessCount
+from gristmill._state.checkpoint_files import read_merged
 from gristmill._util import checks
-from gristmill.errors import ArgumentError, ArgumentTypeError, GristmillError, StateError
-
-if TYPE_CHECKING:
-    from gristmill._spec.spec import Spec
+from gristmill.errors import ArgumentError, ArgumentTypeError
 
 Element: TypeAlias = "dict[str, npt.NDArray[np.int32]]"
+T = TypeVar("T")
 
 
-class ClosableIterator(grain_compat.Closable, LoadsAnyProcessCount):
-    """What the iterators of this package share: they can be closed and restored, and neither pickled nor copied.
+class StreamIterator(grain.DatasetIterator[T]):
+    """An iterator over a stream. It is a context manager, which closes it, and is neither pickled nor copied."""
 
-    They are context managers, which close them.
-    """
+    def __init__(self, spec: Spec) -> None:
+        super().__init__()
+        self._stream = Stream(spec)
+        self._reporter = Reporter(spec.running.on_stats)
 
-    def __reduce__(self) -> Any:
-        raise ArgumentTypeError(
-            "an iterator has threads, and is neither pickled nor copied: save its get_state(), and give that to "
-            "set_state() of another iterator of the dataset"
-        )
+    def start_prefetch(self) -> None:
+        """Starts the threads, which prepare batches while the caller does something else.
+
+        Raises:
+          ArgumentError: the iterator was closed.
+          GristmillError: the system refuses memory or threads, or this process is a fork of the iterator's own.
+        """
+        self._assert_not_closed()
+        self._stream.start(grain_compat.process_count(self))
+
+    def get_state(self) -> states.State:
+        """The state after the last element. With a `quarantine_file`, waits until that is on disk.
+
+        Returns:
+          A fresh dict of integers and strings, see the guide on resuming. `GlobalBatches`: it is that of the lanes of
+          this process; `merge_states` merges those of all processes.
+
+        Raises:
+          GristmillError: the quarantine file was removed or cannot be written to the disk, or this process was forked
+            while another thread was in a call of the iterator.
+        """
+        return self._stream.state()
+
+    def set_state(self, state: states.State) -> None:
+        """Moves to a saved position; the next element is the one that followed there.
+
+        Args:
+          state: a state of this dataset that holds at least the lanes of this iterator: its own, one of
+            an iterator with more lanes, or one made by `merge_states`. The dataset may have another `on_error` and
+            `max_error_rate` than the one that saved it and, if no record was quarantined until then, a larger
+            `max_document_bytes`: what was delivered so far is the same.
+
+        Raises:
+          StateError: the state belongs to another stream, lacks lanes, or is damaged; the iterator stays where it was.
+            What only the shards can tell is found by the next `next`.
+          ArgumentError: the iterator was closed.
+          GristmillError: records were quarantined before, and the quarantine file was removed or cannot be written to
+            the disk; the iterator stays where it was.
+        """
+        self._assert_not_closed()
+        self._stream.restore(state)
+        self._reporter.restored(self._stream)
+
+    def stats(self) -> dict[str, Any]:
+        """Figures of the lanes of this iterator, up to the last element.
+
+        Returns:
+          `documents` whose last token was delivered, `tokens` (BOS and EOS included), `text_bytes` of UTF-8,
+          `rows`, `batches` (whole steps), `padding_tokens`, `dropped_tokens`, `quarantined` records and
+          `lost_shards`, the shards that could not be read to their end, counted since the start of the stream and
+          kept through restarts (of a window of documents, the last two count once all of it was delivered); and of this
+          iterator: `wait_seconds` spent waiting in `next`, `elapsed_seconds` since the first `next`, `ring_ready`
+          batches that wait to be taken, `busy_seconds`, a dict of the seconds that all threads together have spent
+          in each stage, by the clock on the wall, so that time in which the system runs another thread counts: `read`
+          (inflating and splitting), `encode` (extracting the text and encoding it) and `pack`; and `verified`, the
+          documents whose ids were compared with the reference's (`verify=`) and found equal, those
+          prepared ahead included. A run whose `wait_seconds` grows much slower than its `elapsed_seconds` is not bound
+          by its input.
+        """
+        return self._stream.stats()
+
+    def quarantine(self) -> list[dict[str, Any]]:
+        """The records quarantined since this iterator was made or restored, up to the last element.
+
+        Returns:
+          The newest of them, each with `shard`, `record`, `byte` and `reason`: at most ten thousand, and of each lane
+          at most a thousand of those that are read together, so there may be fewer than `stats()` counts, or none.
+          `record` and `byte` are None of a shard that could not be opened as the manifest's. `quarantine_file` lists
+          all.
+        """
+        return self._stream.core.quarantine(0)[1]
+
+    def close(self) -> None:
+        """Stops and joins the threads. Elements that were handed out stay valid."""
+        if not hasattr(self, "_reporter"):
+            return  # it could not be made, and Grain's `__del__` closes what there is
+        try:
+            if not self._is_closed():
+                self._reporter.report(self.stats, self._stream)
+        finally:  # `on_stats` is the user's and may raise: the threads end all the same
+            self._stream.close()
+            super().close()
+
+    async def load(self, directory: Any) -> Any:
+        """Reads and merges the states of all processes; called by Orbax's `load_checkpointables`."""
+
+        async def load() -> None:
+            self.set_state(await asyncio.to_thread(read_merged, directory))
+
+        return load()
+
+    @property
+    def _parent(self) -> Any:
+        return grain_compat.no_parent()
+
+    def _is_closed(self) -> bool:
+        # Grain tells it by an error of its own alone, which is no `ArgumentError`. A method, because Grain closes
+        # iterators while the interpreter ends, when the names of modules are gone.
+        return self._closed
+
+    def _assert_not_closed(self) -> None:
+        if self._is_closed():
+            raise ArgumentError("this iterator was closed: create another one of the dataset")
 
     def __iter__(self) -> Self:
         return self
@@ -45,27 +143,20 @@ class ClosableIterator(grain_compat.Closable, LoadsAnyProcessCount):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.close()  # type: ignore[attr-defined]
+        self.close()
 
-    def _assert_not_closed(self) -> None:
-        if self._is_closed():
-            raise ArgumentError("this iterator was closed: create another one of the dataset")
+    def __reduce__(self) -> Any:
+        raise ArgumentTypeError(
+            "an iterator has threads, and is neither pickled nor copied: save its get_state(), and give that to "
+            "set_state() of another iterator of the dataset"
+        )
 
 
-class PackedDatasetIterator(ClosableIterator, grain_compat.Source, grain.DatasetIterator[Element]):
+class PackedDatasetIterator(StreamIterator[Element]):
     """Iterates over a `PackedDataset`; made by `iter(dataset)`, and a context manager.
 
     Its threads start with the first `next` or `start_prefetch`, and end with `close` or the end of a `with`.
     """
-
-    def __init__(self, spec: "Spec", reports: bool = True) -> None:
-        super().__init__()
-        self._spec = spec
-        self._fingerprint = spec.fingerprint
-        self._pipeline = _core.Pipeline(spec.tokenizing.tokenizer._core, spec)
-        self._shares_cores = False
-        self._started: float | None = None
-        self._reporter = Reporter(spec.running.on_stats) if reports else None
 
     @grain_compat.unwrapped
     def __next__(self) -> Element:
@@ -78,202 +169,61 @@ class PackedDatasetIterator(ClosableIterator, grain_compat.Source, grain.Dataset
           keep and to change.
 
         Raises:
-          StopIteration: all epochs of the lanes of this iterator have been given.
-          ShardError: a record cannot be used. What lies before it has been given; each further call raises
+          StopIteration: the lanes of this iterator have delivered all their epochs.
+          ShardError: a record cannot be used. All before it was delivered; each further call raises
             the same error, and the state stays after the last element.
-          StateError: the shards show that the state it goes on from is not of this stream.
+          StateError: the shards show that the state it was restored from is not of this stream.
           ArgumentError: the iterator was closed; or `epochs=None`, and a lane's shards of an epoch hold no document.
           GristmillError: the system refuses memory or threads, or this process is a fork of the iterator's own.
         """
         self._assert_not_closed()
-        self._share_cores()
-        if self._started is None:
-            self._started = time.perf_counter()
-        if self._reporter:
-            self._reporter.tick(self)
+        core = self._stream.core
+        self._stream.begin(grain_compat.process_count(self))
+        self._reporter.tick(self.stats, self._stream)
         try:
             with grain_compat.measured(self):
-                element = self._pipeline.next()
+                taken = core.take()
+                element = taken.arrays
                 if element is not None:
                     element = grain_compat.recorded(self, element)
         except BaseException:
-            self._pipeline.is_handing_out = True  # it comes again, whichever thread asks
+            core.interrupted = 0  # it comes again, whichever thread asks
             raise
+        core.delivered = taken.number
         if element is None:
-            if self._reporter:
-                self._reporter.end(self)
+            self._reporter.end(self.stats, self._stream)
             raise StopIteration
-        self._pipeline.is_handing_out = False  # nothing can come between this and the caller
         return element
-
-    def start_prefetch(self) -> None:
-        """Starts the threads, which fill the ring while the caller does something else.
-
-        Raises:
-          ArgumentError: the iterator was closed.
-          GristmillError: the system refuses memory or threads, or this process is a fork of the iterator's own.
-        """
-        self._assert_not_closed()
-        self._share_cores()
-        self._pipeline.start()
-
-    def get_state(self) -> states.State:
-        """Where the stream stands after the last element given. With a `quarantine_file`, waits until that is on disk.
-
-        Returns:
-          A fresh dict of integers and strings, see the guide on resuming.
-
-        Raises:
-          GristmillError: the quarantine file was removed or cannot be written to the disk, or this process was forked
-            while another thread was in a call of the iterator.
-        """
-        place = self._place()
-        self._sync()
-        return place
-
-    def _sync(self) -> None:
-        """Before a state is given out: the quarantine file must not lose what the state counts."""
-        self._pipeline.sync_quarantine_file()
-
-    def _place(self) -> states.State:
-        step, row, lanes = self._pipeline.state()
-        return {
-            "version": _core.STATE_VERSION,
-            "fingerprint": self._fingerprint,
-            "ids": self._spec.tokenizing.tokenizer.ids_fingerprint,
-            "step": step,
-            "row": row,
-            "lanes": lanes,
-        }
-
-    def set_state(self, state: states.State) -> None:
-        """Goes to a saved place; the next element is the one that followed there.
-
-        Args:
-          state: a state of this dataset that holds at least the lanes of this iterator: its own, one of
-            an iterator with more lanes, or one made by `merge_states`. The dataset may have another `on_error` and
-            `max_error_rate` than the one that saved it and, if no record was left out until then, a larger
-            `max_document_bytes`: what was given so far is the same.
-
-        Raises:
-          StateError: the state belongs to another stream, lacks lanes, or is damaged. What only the
-            shards can tell is found by the next `next`.
-          ArgumentError: the iterator was closed.
-        """
-        self._assert_not_closed()
-        checked = states.check(state)
-        if different := fingerprints.incompatibilities(
-            checked["fingerprint"], self._fingerprint, states.has_left_out(checked)
-        ):
-            raise StateError(
-                f"the state was saved by another dataset: {different}. Use the same shards, tokenizer and arguments as "
-                "the run that saved it; to add shards, finish the epoch on the old ones and start anew on the new"
-            )
-        states.check_ids(checked["ids"], self._spec.tokenizing.tokenizer.ids_fingerprint)
-        own = self._spec.running.own_lanes
-        missing = [lane for lane in own if str(lane) not in checked["lanes"]]
-        if missing:
-            raise StateError(
-                f"the state holds the lanes {', '.join(checked['lanes']) or '(none)'}, and this iterator also needs "
-                f"{', '.join(map(str, missing))}: join the states of all hosts with gristmill.merge_states"
-            )
-        rows, length = self._spec.rows_per_step, self._spec.rows.sequence_length
-        if checked["step"] > (most := _core.CURSOR_LARGEST // (rows * length)):
-            raise StateError(
-                f"the state's step is {checked['step']}: expected at most {most}, for in steps of {rows} rows of "
-                f"{length} tokens no stream goes further"
-            )
-        if checked["row"] and len(checked["lanes"]) != len(own):
-            raise StateError(
-                "the state was saved between the rows of a step, and restores only onto the same lanes: save after a "
-                "whole step, or use batch_size"
-            )
-        cursors = [checked["lanes"][str(lane)] for lane in own]
-        self._pipeline.restore(checked["step"], checked["row"], cursors)
-        if self._reporter:
-            self._reporter.restored(self)
-
-    def close(self) -> None:
-        """Stops and joins the threads. Elements already given stay valid."""
-        if not hasattr(self, "_reporter"):
-            return  # it could not be made, and Grain's `__del__` closes what there is
-        try:
-            if self._reporter and not self._is_closed():
-                self._reporter.report(self)
-        finally:  # `on_stats` is the user's and may raise: the threads end all the same
-            self._pipeline.close()
-            super().close()
 
     def get_shard_states(self) -> list[dict[str, Any]]:
         """The state of each own lane by itself, as Grain's elastic iterators save them.
 
         Returns:
-          A list with a dict for each lane: `exhausted`, whether it has given all its epochs, and `state`.
+          A list with a dict for each lane: `exhausted`, whether it has delivered all its epochs, and `state`.
         """
         state = self.get_state()
-        epochs = self._spec.order.epochs
+        epochs = self._stream.spec.order.epochs
         return [
             {"exhausted": states.numbers(cursor)["epoch"] == epochs, "state": states.of_lane(state, lane)}
             for lane, cursor in state["lanes"].items()
         ]
 
     def set_shard_states(self, shard_states: Sequence[Mapping[str, Any]]) -> None:
-        """Goes to a place saved by `get_shard_states`, of this or of several iterators.
+        """Moves to a position saved by `get_shard_states`, of this or of several iterators.
 
         Args:
           shard_states: those of at least the own lanes, in any order.
 
         Raises:
           StateError: as for `set_state` and `merge_states`.
-          ArgumentTypeError: `shard_states` is no list.
+          ArgumentTypeError: `shard_states` is not a list.
         """
         entries = checks.items("shard_states", shard_states, "a list of what get_shard_states gives")
-        if entries or self._spec.running.own_lanes:
-            self.set_state(states.merge_lanes(entries, self._spec.running.own_lanes))
+        own = self._stream.spec.running.own_lanes
+        if entries or own:
+            self.set_state(states.merge_lanes(entries, own))
 
-    def stats(self) -> dict[str, Any]:
-        """Figures of the lanes of this iterator, up to the last element given.
 
-        Returns:
-          `documents` whose last token was given, `tokens` (BOS and EOS included), `text_bytes` of UTF-8,
-          `rows`, `batches` (whole steps), `padding_tokens`, `dropped_tokens`, `quarantined` records and
-          `lost_shards`, the shards that could not be read to their end, counted since the start of the stream and
-          kept through restarts (of a window of documents, the last two count once all of it was given); and of this
-          iterator: `wait_seconds` spent waiting in `next`, `elapsed_seconds` since the first `next`, `ring_ready`
-          batches that wait to be taken, `busy_seconds`, a dict of the seconds that all threads together have spent
-          in each stage, by the clock on the wall, so that time in which the system runs another thread counts: `read`
-          (inflating and splitting), `encode` (extracting the text and encoding it) and `pack`; and `verified`, the
-          documents whose ids were compared with the reference's (`verify=`) and found equal, those
-          prepared ahead included.
-        """
-        elapsed = 0.0 if self._started is None else time.perf_counter() - self._started
-        return {**self._pipeline.stats(), "elapsed_seconds": elapsed}
-
-    def quarantine(self) -> list[dict[str, Any]]:
-        """The records left out since this iterator was made or restored, as of the last element given.
-
-        Returns:
-          The newest of them, each with `shard`, `record`, `byte` and `reason`: at most ten thousand, and of each lane
-          at most a thousand of those that are read together, so there may be fewer than `stats()` counts, or none.
-          `record` and `byte` are None of a shard that could not be opened as the manifest's. `quarantine_file` lists
-          all.
-        """
-        return self._pipeline.quarantine(0)[1]
-
-    def _left_out(self, known: int) -> "tuple[int, list[dict[str, Any]]]":
-        """How many records were listed as left out since this was made or restored, and those behind so many."""
-        return self._pipeline.quarantine(known)
-
-    def _padding(self) -> Element:
-        """Behind the end, rows of padding for a step of which other hosts still have rows."""
-        element = self._pipeline.padding()
-        if element is None:
-            raise GristmillError("padding was asked for before the end")
-        return element
-
-    def _share_cores(self) -> None:
-        # Under mp_prefetch the context is filled in after the iterator is made.
-        if not self._shares_cores:
-            self._shares_cores = True
-            if self._spec.running.threads is None:
-                self._pipeline.set_threads(max(1, _core.usable_cores() // grain_compat.process_count(self)))
+def position_of(iterator: StreamIterator[Any]) -> states.State:
+    """The state of an iterator, which may count quarantined records that are not on disk yet."""
+    return iterator._stream.position()

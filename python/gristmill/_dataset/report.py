@@ -1,12 +1,13 @@
-"""What is told now and then, in the log and to `on_stats`, of an iterator that is at work."""
+"""Reports of a running iterator: to the log and to `on_stats`, every ten seconds."""
 
 import logging
 import os
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
+from gristmill._dataset.stream import Stream
 from gristmill._util.text import counted
 from gristmill.errors import ShardError
 
@@ -14,16 +15,11 @@ _LOG = logging.getLogger("gristmill")
 _REPORT_SECONDS = 10.0
 
 
-class Reported(Protocol):
-    """What a reporter tells of."""
-
-    def stats(self) -> dict[str, Any]: ...
-
-    def _left_out(self, known: int) -> tuple[int, list[dict[str, Any]]]: ...
+Stats = Callable[[], "dict[str, Any]"]
 
 
 class Reporter:
-    """Tells what is happening to those who cannot reach the iterator, which Grain's transformations hide."""
+    """Reports to those who cannot reach the iterator, which Grain's transformations hide."""
 
     # Bound here: while the interpreter ends, Grain still closes iterators, and this module's names are gone.
     _is_ending = staticmethod(sys.is_finalizing)
@@ -34,56 +30,61 @@ class Reporter:
         self._due: float | None = None
         self._is_reporting = False
         self._process = self._process_id()
-        self._has_told_of_truncation = False
+        self._has_warned_of_truncation = False
         self._quarantined = 0
-        self.rewound()
+        self._begin()
 
-    def restored(self, of: Reported) -> None:
-        """Records left out before a restored place were told of by the run that saved it."""
-        self._quarantined = of.stats()["quarantined"]
-        self.rewound()
+    def restored(self, stream: Stream) -> None:
+        """Records quarantined before a restored position were reported by the run that saved it."""
+        self._quarantined = stream.stats()["quarantined"]
+        self._begin()
 
-    def rewound(self) -> None:
-        """What was told stays told, but the records that come again are listed anew."""
+    def _begin(self) -> None:
         self._listed = 0
         self._has_ended = False
 
-    def tick(self, of: Reported) -> None:
+    def tick(self, stats: Stats, stream: Stream) -> None:
+        """Reports if it is time to."""
         if self._due is None:
             self._due = time.monotonic() + _REPORT_SECONDS
         if time.monotonic() >= self._due:
-            self.report(of)
+            self.report(stats, stream)
 
-    def end(self, of: Reported) -> None:
+    def end(self, stats: Stats, stream: Stream) -> None:
         """Reports at the first `next` after the end; those after it, until a restore, have nothing to add."""
         if not self._has_ended:
             self._has_ended = True
-            self.report(of)
+            self.report(stats, stream)
 
-    def report(self, of: Reported) -> None:
+    def report(self, stats: Stats, stream: Stream) -> None:
+        """Logs the records that were newly quarantined, and calls `on_stats`.
+
+        Args:
+          stats: figures of the iterator up to the last element.
+          stream: what it iterates over.
+        """
         if self._is_ending() or self._is_reporting:  # `on_stats` may close the iterator
             return
-        if self._process_id() != self._process:  # a forked child has nothing to tell of its parent's iterator
+        if self._process_id() != self._process:  # a forked child has nothing to report of its parent's iterator
             return
         self._is_reporting = True
         try:
-            self._report(of)
+            self._report(stats(), stream)
         finally:
             self._is_reporting = False
 
-    def _report(self, of: Reported) -> None:
+    def _report(self, stats: "dict[str, Any]", stream: Stream) -> None:
         self._due = time.monotonic() + _REPORT_SECONDS
-        stats = of.stats()
         all_now = stats["quarantined"]
         new, self._quarantined = all_now - self._quarantined, all_now
-        if new > 0:  # fewer than before: an element was taken back
-            self._listed, entries = of._left_out(self._listed)
+        if new > 0:
+            self._listed, entries = stream.core.quarantine(self._listed)
             records = counted(new, "record was", "records were")
             lost = counted(stats["lost_shards"], "shard")
             unread = f", {lost} not read to the end" if stats["lost_shards"] else ""
             _LOG.warning("%s left out, %s in all%s%s", records, f"{all_now:,}", unread, _first(entries))
-        if stats["dropped_tokens"] and not self._has_told_of_truncation:
-            self._has_told_of_truncation = True
+        if stats["dropped_tokens"] and not self._has_warned_of_truncation:
+            self._has_warned_of_truncation = True
             dropped = stats["dropped_tokens"]
             share = 100 * dropped / (dropped + stats["tokens"])
             tokens = counted(dropped, "token")

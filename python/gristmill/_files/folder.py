@@ -115,7 +115,7 @@ class Folder:
         saved, current = self.index["fingerprint"], wanted["fingerprint"]
         behind = states.check(self.note(parts - 1)["state"])
         told = describe_changes(self.index["source"], wanted["source"]) if saved != current else {}
-        different = fingerprints.incompatibilities(saved, current, states.has_left_out(behind), **told)
+        different = fingerprints.incompatibilities(saved, current, states.has_quarantined(behind), **told)
         said = _OF_STREAM if different else {"fingerprint"}
         reasons = [different] if different else []
         reasons += [f"{name} was {self.index.get(name)} and is {wanted[name]}" for name in changed if name not in said]
@@ -180,7 +180,7 @@ class Folder:
         except GristmillError as error:
             raise self.damaged_note(note["number"], str(error)) from None
         of_note, of_index = behind["fingerprint"], self.index["fingerprint"]
-        if different := fingerprints.incompatibilities(of_note, of_index, states.has_left_out(behind)):
+        if different := fingerprints.incompatibilities(of_note, of_index, states.has_quarantined(behind)):
             raise DamagedError(
                 f"{self.note_path(note['number'])} and {INDEX} are not of the same stream: {different}; one of them "
                 "was changed: bring it back, or pack again into another folder"

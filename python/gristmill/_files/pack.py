@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from gristmill._dataset.iterator import PackedDatasetIterator
+from gristmill._dataset.iterator import PackedDatasetIterator, position_of
 from gristmill._dataset.packed import PackedDataset, spec_of
 from gristmill._files import megatron
 from gristmill._files.folder import INDEX, Folder, check_free
@@ -247,7 +247,7 @@ class _Shown(Progress):
             return
         self._due = now + _SHOW_SECONDS
         done = 0
-        for lane, cursor in iterator._place()["lanes"].items():
+        for lane, cursor in position_of(iterator)["lanes"].items():
             place = states.numbers(cursor)
             shards = self._sizes[lane]
             done += place["epoch"] * sum(shards) + sum(shards[: place["shard"]])

@@ -17,7 +17,7 @@ from gristmill._spec.arguments import ARGUMENTS
 from gristmill._state import states
 from gristmill._state.checkpoint_files import read_merged
 from gristmill._tokenizer import diagnosis
-from gristmill._tokenizer.encoder import Encoder
+from gristmill._tokenizer.encoder import Encoder, core_of
 from gristmill._tokenizer.load import tokenizer_file
 from gristmill._util.local_files import is_gzip, open_inflated, utf8_path
 from gristmill._util.text import counted, format_columns, format_fields, shortened
@@ -166,7 +166,7 @@ def _tokenizer(path: Path, value: dict[str, Any], text: str | None) -> dict[str,
     found: dict[str, Any] = {
         "kind": "tokenizer",
         "path": str(path),
-        "model": encoder._core.model,
+        "model": core_of(encoder).model,
         "vocab_size": encoder.vocab_size,
         "merges": len(value["model"].get("merges") or []),
         "added_tokens": len(value.get("added_tokens") or []),

@@ -29,6 +29,8 @@ _WORDS = "{name} is {after} instead of {before}"
 # How many processes with another stream than most a message names.
 _MOST_TOLD = 4
 
+Place = Callable[[], object]
+
 
 def check_same_stream(fingerprint: str, sharding: Any) -> None:
     """Compares the fingerprints of all processes of a sharding: each of them must call this.
@@ -55,16 +57,16 @@ class Agreement:
     """
 
     def __init__(
-        self, ask_step: Callable[[int], None], vote: Callable[[bool, object], Callable[[], bool]] | None = None
+        self, ask_step: Callable[[int], None], vote: Callable[[bool, Place], Callable[[], bool]] | None = None
     ) -> None:
         self._ask_step = ask_step
-        self._vote = vote
+        self._ask_vote = vote
         self._is_asking = False
         self._has_started = False
         self._by_step: dict[int, Callable[[], bool]] = {}
 
-    def start(self, step: int) -> None:
-        """Makes sure that all processes go on from this step.
+    def start(self, step: Callable[[], int]) -> None:
+        """Makes sure once that all processes resume at the same step, which calling `step` returns.
 
         Raises:
           StateError: they do not; on all of them.
@@ -72,29 +74,31 @@ class Agreement:
         if self._has_started:
             return
         if self._is_asking:  # That call was interrupted, and whether the others were asked is not known.
-            _lost()
+            _out_of_step()
+        first = step()
         self._is_asking = True
         try:
-            self._ask_step(step)
+            self._ask_step(first)
         except StateError:
             self._is_asking = False  # all of them know, and will ask again
             raise
         self._has_started = True
         self._is_asking = False
 
-    def on(self, step: int, has_rows: bool, place: object) -> Callable[[], bool]:
+    def vote(self, step: int, has_rows: bool, place: Place) -> Callable[[], bool]:
         """The vote on whether any process has rows in a step, in which this one takes part now unless it already has.
 
-        Calling the result waits for the answer, and raises GristmillError if replicas stand at different places in
-        front of the step. If all load the same lanes, or never end, there is no vote, unless records may be left out.
+        Calling the result waits for the answer, and raises GristmillError if replicas are at different positions before
+        the step; `place` returns that of this process. If all load the same lanes, or never end, there is no vote,
+        unless records may be quarantined.
         """
-        if self._vote is None:
+        if self._ask_vote is None:
             return lambda: has_rows
         if step not in self._by_step:
             if self._is_asking:  # as above
-                return _lost
+                return _out_of_step
             self._is_asking = True
-            self._by_step[step] = self._vote(has_rows, place)
+            self._by_step[step] = self._ask_vote(has_rows, place)
             self._is_asking = False
             self._by_step.pop(step - 2, None)  # of a batch that was handed out
         return self._by_step[step]
@@ -106,7 +110,7 @@ class Agreement:
 
 
 def agreement_of(
-    sharding: jax.sharding.Sharding, lanes: dict[int, list[int]], *, ends: bool, leaves_out: bool
+    sharding: jax.sharding.Sharding, lanes: dict[int, list[int]], *, ends: bool, quarantines: bool
 ) -> Agreement | None:
     """The agreement of this process with the others of a sharding, if there are any.
 
@@ -114,23 +118,23 @@ def agreement_of(
       sharding: of the batches.
       lanes: those of each process.
       ends: whether the stream does, each lane at a step of its own.
-      leaves_out: whether bad records are left out, by each process by itself.
+      quarantines: whether bad records are quarantined, by each process by itself.
     """
     if not _spans_processes(sharding):
         return None
-    votes, compares = collectives_needed(lanes, ends=ends, leaves_out=leaves_out)
+    votes, compares = collectives_needed(lanes, ends=ends, quarantines=quarantines)
     vote = _vote(exchange(frozenset(sharding.device_set)), lanes if compares else None) if votes else None
     return Agreement(functools.partial(_check_same_step, sharding=sharding), vote)
 
 
-def collectives_needed(lanes: dict[int, list[int]], *, ends: bool, leaves_out: bool) -> tuple[bool, bool]:
+def collectives_needed(lanes: dict[int, list[int]], *, ends: bool, quarantines: bool) -> tuple[bool, bool]:
     """Whether processes with these lanes vote on each step, and whether replicas among them compare their places."""
     groups = {tuple(own) for own in lanes.values()}
-    compares = leaves_out and len(groups) < len(lanes)
+    compares = quarantines and len(groups) < len(lanes)
     return compares or (ends and len(groups) > 1), compares
 
 
-def _vote(exchange: Exchange, replicas: dict[int, list[int]] | None) -> Callable[[bool, object], Callable[[], bool]]:
+def _vote(exchange: Exchange, replicas: dict[int, list[int]] | None) -> Callable[[bool, Place], Callable[[], bool]]:
     """Votes on whether any process has rows; those that load the same lanes, if given, also say where they stand."""
     # For each device the first one whose process loads the same lanes.
     first_with: dict[tuple[int, ...], int] = {}
@@ -139,10 +143,10 @@ def _vote(exchange: Exchange, replicas: dict[int, list[int]] | None) -> Callable
         for device, process in enumerate(exchange.processes.tolist())
     ]
 
-    def vote(has_rows: bool, place: object) -> Callable[[], bool]:
+    def vote(has_rows: bool, place: Place) -> Callable[[], bool]:
         told = has_rows.to_bytes(_WORD_BYTES, "little")
         if replicas:
-            told += hashlib.blake2b(repr(place).encode(), digest_size=_DIGEST_BYTES).digest()
+            told += hashlib.blake2b(repr(place()).encode(), digest_size=_DIGEST_BYTES).digest()
         ask = exchange.ask(lambda _: _words(told))
 
         def answer() -> bool:
@@ -229,7 +233,7 @@ def _told(by_process: dict[int, str]) -> str:
     )
 
 
-def _lost() -> bool:
+def _out_of_step() -> bool:
     raise GristmillError(
         "this process was interrupted, or another one ended, while they agreed on the start or the end of the stream, "
         "and they may be out of step: end all processes, and go on from a saved state"

@@ -4,7 +4,6 @@ The files are named and written as Grain's own checkpointing does it (`process_0
 read what the other has written; only here the number of processes may change in between.
 """
 
-import asyncio
 import itertools
 import json
 import re
@@ -49,19 +48,6 @@ def read_merged(folder: Any) -> State:
         states = list(readers.map(_read, (found[file_name(process, count)] for process in range(count))))
     # A single state may also have been saved between the rows of a step.
     return merged(states, str(folder)) if count > 1 else states[0]
-
-
-class LoadsAnyProcessCount:
-    """For `grain.DatasetIterator`s: Orbax's own interface for them, whatever the number of processes was."""
-
-    async def load(self, directory: Any) -> Any:
-        """Reads and joins the states of all processes; called by Orbax's `load_checkpointables`."""
-
-        async def load() -> None:
-            state = await asyncio.to_thread(read_merged, directory)
-            self.set_state(state)  # type: ignore[attr-defined]
-
-        return load()
 
 
 def _read(path: Any) -> State:

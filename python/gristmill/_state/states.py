@@ -173,7 +173,7 @@ def numbers(cursor: str) -> dict[str, int]:
     return read_cursor("", cursor)[0]
 
 
-def has_left_out(state: State) -> bool:
+def has_quarantined(state: State) -> bool:
     """Whether records were left out of what the stream gave up to here.
 
     Of the window that a place is inside nothing is known: it is read again, and must be the same then.

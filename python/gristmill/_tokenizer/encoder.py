@@ -351,6 +351,11 @@ class Encoder:
         return f"<Encoder of {self.vocab_size} tokens, {self.engine} engine, {self.fingerprint}>"
 
 
+def core_of(encoder: Encoder) -> _core.Encoder:
+    """What encodes, in the core."""
+    return encoder._core
+
+
 def as_encoder(tokenizer: "Encoder | Pathish") -> Encoder:
     """The encoder that `tokenizer=` means."""
     if isinstance(tokenizer, Encoder):

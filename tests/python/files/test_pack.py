@@ -18,7 +18,7 @@ import pytest
 import gristmill as gm
 from command_line import checked, shard_of
 from gristmill._cli import main
-from gristmill._dataset.iterator import PackedDatasetIterator
+from gristmill._dataset.stream import Stream
 from gristmill._files import megatron
 from gristmill._files import pack as pack_module
 from gristmill._files.folder import Folder
@@ -54,7 +54,7 @@ def test_the_quarantine_file_is_synced_for_each_part_alone(tmp_path, pack, monke
     """Not where the progress is shown, which happens more often."""
     syncs = []
     monkeypatch.setattr(pack_module, "_SHOW_SECONDS", 0)
-    monkeypatch.setattr(PackedDatasetIterator, "_sync", lambda iterator: syncs.append(iterator))
+    monkeypatch.setattr(Stream, "_sync", lambda stream: syncs.append(stream))
     parts = pack(tmp_path)["parts"]
     assert len(syncs) == parts > 2
 

@@ -23,7 +23,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import gristmill as gm
 from fakes import Uneven, sharding_of
-from gristmill._dataset import report
+from gristmill._dataset import report, stream
 from gristmill._dataset.packed import spec_of, with_spec
 from gristmill._jax import agreement, exchange, global_batches
 from gristmill._jax.global_batches import row_sharding
@@ -329,7 +329,7 @@ def test_the_quarantine_is_as_of_the_batches_handed_out(tmp_path, encoder, shard
 
 
 def interrupt_at(line):
-    """Interrupts the program before it runs the so-manyth line of `global_batches` and `agreement` from here on."""
+    """Interrupts the program before it runs the so-manyth line of this package's iteration from here on."""
     lines = itertools.count()
 
     def local(frame, event, argument):
@@ -337,7 +337,7 @@ def interrupt_at(line):
             raise KeyboardInterrupt
         return local
 
-    files = (global_batches.__file__, agreement.__file__)
+    files = (global_batches.__file__, agreement.__file__, stream.__file__)
     sys.settrace(lambda frame, event, argument: local if frame.f_code.co_filename in files else None)
 
 
@@ -517,7 +517,7 @@ def test_what_is_left_out_of_a_stream_without_any_batch_is_counted(tmp_path, enc
 
 def test_a_vote_is_asked_for_only_where_hosts_can_differ():
     halves, replicas, both = {0: [0], 1: [1]}, {0: [0], 1: [0]}, {0: [0], 1: [0], 2: [1]}
-    for lanes, ends, leaves_out, expected in [
+    for lanes, ends, quarantines, expected in [
         (halves, True, False, (True, False)),
         (halves, False, True, (False, False)),
         (replicas, True, False, (False, False)),
@@ -525,7 +525,7 @@ def test_a_vote_is_asked_for_only_where_hosts_can_differ():
         (both, False, False, (False, False)),
         (both, True, True, (True, True)),
     ]:
-        assert agreement.collectives_needed(lanes, ends=ends, leaves_out=leaves_out) == expected
+        assert agreement.collectives_needed(lanes, ends=ends, quarantines=quarantines) == expected
 
 
 def test_what_could_not_be_made_says_so_once(dataset, mesh, capfd):
@@ -610,7 +610,7 @@ def test_on_stats_tells_of_the_batches_handed_out(shards, encoder, sharding, mon
     )  # fmt: skip
     with gm.global_batches(dataset, sharding) as batches:
         next(batches)
-        batches._reporter.report(batches)
+        batches._reporter.report(batches.stats, batches._stream)
         assert told[-1]["batches"] == 1
         count = 1 + sum(1 for _ in batches)
         final = batches.stats()

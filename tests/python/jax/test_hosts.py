@@ -96,7 +96,9 @@ def test_all_hosts_give_the_one_stream_and_end_together(tmp_path, dataset, singl
         assert "batch['inputs']: process 0 (device" in result[2]["differ"]
         assert "hold different rows: 5" in result[2]["differ"] or "hold different rows: 14" in result[2]["differ"]
         assert "batch['inputs'] is a ndarray" in result[2]["numpy"]
-        assert "process 1: epochs is None instead of 1, seed is 3 instead of None" in result[3]
+        assert (
+            "process 1: epochs is None instead of the default (1), seed is 3 instead of the default (None)" in result[3]
+        )
         *said, difference = result[4]
         assert difference is None
         even, odd = {2: ("0", "1"), 4: ("0, 2", "1, 3")}[hosts]

@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 import gristmill as gm
-from helpers import PATIENCE
+from helpers import PATIENCE, take_padding
 
 KILLS = int(os.environ.get("GRISTMILL_KILLS", "6"))
 
@@ -82,10 +82,10 @@ def test_a_row_whose_last_target_lies_behind_an_error_comes_after_it(tmp_path, e
 def test_what_a_consumer_writes_into_padding_is_in_no_other(shards, encoder):
     iterator = iter(gm.PackedDataset(shards, tokenizer=encoder, text_field="raw_content", batch_size=8))
     assert sum(1 for _ in iterator)
-    padding = iterator._padding()
+    padding = take_padding(iterator)
     assert not padding["inputs_segmentation"].any()
     padding["inputs_segmentation"][:] = 1
-    assert not iterator._padding()["inputs_segmentation"].any()
+    assert not take_padding(iterator)["inputs_segmentation"].any()
 
 
 @pytest.fixture

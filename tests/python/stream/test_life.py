@@ -61,7 +61,7 @@ def make(shards, encoder, **arguments):
             "eos=1.5: expected a token, an id, True or None for the tokenizer's own, or False for none",
         ),
         *(
-            ({"bos": bos}, TypeError, f"bos={bos}: expected a token, an id, True for the one .* or False for none")
+            ({"bos": bos}, TypeError, f"bos={bos}: expected a token, an id, True for .* or False for none")
             for bos in (1.5, None)
         ),
         ({"lanes": 0}, ValueError, "lanes=0: expected an integer from 1 to 4294967296, or None"),
@@ -386,7 +386,7 @@ def test_a_panic_is_an_error_like_others_and_stays(shards, encoder):
     pipeline = _core.Pipeline(encoder._core, spec)
     for _ in range(2):
         with pytest.raises(gm.GristmillError, match="this is a bug in gristmill, please report it: assertion failed"):
-            pipeline.next()
+            pipeline.take()
     pipeline.close()
 
 
@@ -396,7 +396,7 @@ def test_a_panic_of_a_worker_is_an_error_that_names_its_place_and_leaves_no_thre
     pipeline = _core.Pipeline(encoder._core, spec)
     for _ in range(2):
         with pytest.raises(gm.GristmillError, match=r"this is a bug in gristmill.*\(lane 7, read up to"):
-            pipeline.next()
+            pipeline.take()
     assert thread_count() == before
 
 
@@ -405,10 +405,11 @@ def test_a_closed_core_pipeline_stays_closed(shards, encoder):
     pipeline = _core.Pipeline(encoder._core, spec)
     step, row, lanes = pipeline.state()
     cursors = list(lanes.values())
-    pipeline.next()
+    pipeline.take()
     pipeline.close()
-    pipeline.is_handing_out = True  # so that the next call takes the element back
-    for call in (pipeline.next, lambda: pipeline.restore(step, row, cursors)):
+    pipeline.interrupted = 0  # so that the next call takes the element back
+    assert pipeline.begin() == 1
+    for call in (pipeline.take, lambda: pipeline.restore(step, row, cursors)):
         with pytest.raises(gm.ArgumentError, match="closed"):
             call()
 

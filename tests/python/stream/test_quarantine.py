@@ -235,7 +235,7 @@ def test_a_state_counts_nothing_that_the_file_may_lose(broken, encoder, monkeypa
     next(iterator)
     expected = iterator.get_state()
     # As a consumer in another thread may.
-    monkeypatch.setattr(iterator, "_sync", lambda: next(iterator))
+    monkeypatch.setattr(iterator._stream, "_sync", lambda: next(iterator))
     assert iterator.get_state() == expected
 
 
@@ -417,10 +417,9 @@ def test_a_window_that_a_record_was_left_out_of_must_be_read_again_without_it(tm
         "rest = list(iterator)",
         "for _ in range(40): next(iterator)",
         # As an interrupt does between taking a batch and handing it out; the file is opened anew.
-        "for _ in range(40): next(iterator)\niterator._pipeline.is_handing_out = True; next(iterator)",
-        "for _ in range(40): next(iterator)\niterator._pipeline.is_handing_out = True",
-        # As `global_batches` goes back.
-        "for _ in range(40): next(iterator)\niterator.set_state(iterator._place())",
+        "for _ in range(40): next(iterator)\ncore.take(); core.interrupted = 0; next(iterator)",
+        "for _ in range(40): next(iterator)\ncore.take(); core.interrupted = 0",
+        "for _ in range(40): next(iterator)\niterator.set_state(iterator._stream.position())",
     ],
 )
 def test_a_state_waits_for_the_file(broken, encoder, tmp_path, then):
@@ -440,6 +439,7 @@ import sys, gristmill as gm
 dataset = gm.PackedDataset(sys.argv[1] + "/*.jsonl.gz", tokenizer=sys.argv[2], sequence_length=64, batch_size=4,
                            on_error="quarantine", max_error_rate=0.5, quarantine_file=sys.argv[1] + "/q", eos=False)
 iterator = iter(dataset)
+core = iterator._stream.core
 """
         + then
         + """

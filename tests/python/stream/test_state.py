@@ -12,7 +12,7 @@ import pytest
 
 import gristmill as gm
 from gristmill._state import states as saved_states
-from helpers import assert_same_batches
+from helpers import assert_same_batches, take_padding
 
 
 def dataset(shards: str, encoder: gm.Encoder, **arguments: object) -> gm.PackedDataset:
@@ -101,7 +101,7 @@ def joined(iterators):
     parts = [next(iterator, None) for iterator in iterators]
     if not any(parts):
         return None
-    parts = [iterator._padding() if part is None else part for iterator, part in zip(iterators, parts, strict=True)]
+    parts = [take_padding(iterator) if part is None else part for iterator, part in zip(iterators, parts, strict=True)]
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
@@ -290,7 +290,7 @@ def put(state, name, value):
         ),
         (
             lambda s: s.update(step=2**50 + 1),
-            "expected at most 1125899906842624, for in steps of 16 rows of 256 tokens",
+            "expected at most 1125899906842624, because no stream has more steps of 16 rows",
         ),
     ],
 )

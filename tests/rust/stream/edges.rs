@@ -89,7 +89,7 @@ fn a_place_inside_the_first_document_of_another_window_is_refused() {
         spec.shuffle = Some(Shuffle { seed: 1, window: 2 });
     });
     next(&mut pipeline).unwrap();
-    let mut state = pipeline.delivered().clone();
+    let mut state = pipeline.taken().clone();
     assert_eq!((state.cursors[0].delivered, state.cursors[0].offset), (0, 2));
     state.cursors[0].window_hash += 1;
     pipeline.restore(state).unwrap();
@@ -103,7 +103,7 @@ fn text_without_tokens_is_counted_in_windows_too() {
         spec.packing = Packing::BestFit { window: 4 };
     });
     while next(&mut pipeline).unwrap() {}
-    let totals = pipeline.stats(pipeline.delivered()).totals;
+    let totals = pipeline.stats(pipeline.taken()).totals;
     assert_eq!((totals.documents, totals.text_bytes), (2, 4));
 }
 
@@ -113,7 +113,7 @@ fn a_step_in_front_of_a_document_that_fails_counts_what_was_left_out_between() {
     let shards = [line("w3 w4") + "{}\n" + &line("unknown")];
     let mut pipeline = pipeline(folder.path(), &shards, |_, _| ());
     assert!(next(&mut pipeline).unwrap());
-    let Cursor { window, totals, .. } = pipeline.delivered().cursors[0];
+    let Cursor { window, totals, .. } = pipeline.taken().cursors[0];
     assert_eq!((window.record, totals.quarantined, totals.records), (2, 1, 2));
     assert!(next(&mut pipeline).unwrap_err().contains("record 2"));
 }

@@ -47,7 +47,7 @@ fn play(
     let mut pipeline = Pipeline::new(Arc::clone(spec), host, encoder(engine).clone());
     if let Some(from) = from {
         pipeline.restore(from.clone()).unwrap();
-        assert_eq!(pipeline.delivered(), &from);
+        assert_eq!(pipeline.taken(), &from);
     }
     let mut stream = Stream::default();
     for lane in &lanes {
@@ -55,7 +55,7 @@ fn play(
     }
     let mut pending = 0;
     loop {
-        let state = pipeline.delivered().clone();
+        let state = pipeline.taken().clone();
         if stream.states.len() == elements {
             stream.states.push(state);
             break;
@@ -76,7 +76,7 @@ fn play(
             Ok(Delivery::End) => {
                 assert!(matches!(pipeline.next(Duration::ZERO), Ok(Delivery::End)));
                 // Lanes that gave no row have their last counts only now.
-                let ended = pipeline.delivered().clone();
+                let ended = pipeline.taken().clone();
                 let moved = ended != state;
                 stream.states.push(state);
                 stream.states.extend(moved.then_some(ended));
@@ -84,7 +84,7 @@ fn play(
             }
             Err(error) => {
                 assert_eq!(pipeline.next(Duration::ZERO).err(), Some(error.clone()));
-                assert_eq!(pipeline.delivered(), &state);
+                assert_eq!(pipeline.taken(), &state);
                 stream.error = Some(error.to_string());
                 stream.states.push(state);
                 break;

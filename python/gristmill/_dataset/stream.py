@@ -1,0 +1,128 @@
+"""`Stream`: the batches of some lanes and the positions between them. It knows nothing of Grain.
+
+The core knows which batches have reached the caller. A `next` of an iterator
+
+    stream.begin()                  what an interrupted call has taken comes again
+    taken = stream.core.take()      once or several times
+    stream.core.delivered = number  the last thing before it returns: an attribute, after which no signal is handled
+
+and where it raises sets `stream.core.interrupted` to the number that it has set as delivered, or to 0. State,
+statistics and quarantined records are those of what was delivered.
+"""
+
+import time
+from typing import Any
+
+from gristmill import _core
+from gristmill._spec import fingerprints
+from gristmill._spec.spec import Spec
+from gristmill._state import states
+from gristmill._tokenizer.encoder import core_of
+from gristmill.errors import StateError
+
+
+class Stream:
+    """The batches of the lanes that a spec names.
+
+    Attributes:
+      spec: what they are.
+      core: what takes them.
+    """
+
+    def __init__(self, spec: Spec) -> None:
+        self.spec = spec
+        self.core = _core.Pipeline(core_of(spec.tokenizing.tokenizer), spec)
+        self._fingerprint = spec.fingerprint
+        self._shares_cores = False
+        self._started: float | None = None
+
+    def begin(self, processes: int) -> int:
+        """Begins a call that takes batches, in one of some processes that share the cores.
+
+        Returns:
+          How many batches are taken and not delivered; none if the last call was interrupted, or the stream restored.
+        """
+        self._share_cores(processes)
+        if self._started is None:
+            self._started = time.perf_counter()
+        return self.core.begin()
+
+    def start(self, processes: int) -> None:
+        """Starts the threads."""
+        self._share_cores(processes)
+        self.core.start()
+
+    def position(self, number: int | None = None) -> states.State:
+        """The state after what was delivered, or after the batch of a number, which may count what is not on disk."""
+        step, row, lanes = self.core.state(number)
+        return {
+            "version": _core.STATE_VERSION,
+            "fingerprint": self._fingerprint,
+            "ids": self.spec.tokenizing.tokenizer.ids_fingerprint,
+            "step": step,
+            "row": row,
+            "lanes": lanes,
+        }
+
+    def state(self) -> states.State:
+        """The state after what was delivered, of which the quarantine file has all on disk."""
+        position = self.position()
+        self._sync()
+        return position
+
+    def _sync(self) -> None:
+        self.core.sync_quarantine_file()
+
+    def restore(self, state: states.State) -> None:
+        """Moves to the position of a state.
+
+        Raises:
+          StateError: see `PackedDatasetIterator.set_state`. The position stays as it was.
+        """
+        checked = states.check(state)
+        self._check_same_stream(checked)
+        own = self.spec.running.own_lanes
+        missing = [lane for lane in own if str(lane) not in checked["lanes"]]
+        if missing:
+            raise StateError(
+                f"the state holds the lanes {', '.join(checked['lanes']) or '(none)'}, and this iterator also needs "
+                f"{', '.join(map(str, missing))}: merge the states of all hosts with gristmill.merge_states"
+            )
+        rows, length = self.spec.rows_per_step, self.spec.rows.sequence_length
+        if checked["step"] > (most := _core.CURSOR_LARGEST // (rows * length)):
+            raise StateError(
+                f"the state's step is {checked['step']}: expected at most {most}, because no stream has more steps of "
+                f"{rows} rows of {length} tokens"
+            )
+        if checked["row"] and len(checked["lanes"]) != len(own):
+            raise StateError(
+                "the state was saved between the rows of a step, and restores only onto the same lanes: save after a "
+                "whole step, or use batch_size"
+            )
+        self.core.restore(checked["step"], checked["row"], [checked["lanes"][str(lane)] for lane in own])
+
+    def stats(self) -> dict[str, Any]:
+        """Figures of the lanes, see `PackedDatasetIterator.stats`."""
+        elapsed = 0.0 if self._started is None else time.perf_counter() - self._started
+        return {**self.core.stats(), "elapsed_seconds": elapsed}
+
+    def close(self) -> None:
+        """Stops and joins the threads for good."""
+        self.core.close()
+
+    def _share_cores(self, processes: int) -> None:
+        if not self._shares_cores:
+            self._shares_cores = True
+            if self.spec.running.threads is None:
+                self.core.set_threads(max(1, _core.usable_cores() // processes))
+
+    def _check_same_stream(self, state: states.State) -> None:
+        different = fingerprints.incompatibilities(
+            state["fingerprint"], self._fingerprint, states.has_quarantined(state)
+        )
+        if different:
+            raise StateError(
+                f"the state was saved by another dataset: {different}. Use the same shards, tokenizer and arguments as "
+                "the run that saved it; to add shards, finish the epoch on the old ones and start anew on the new"
+            )
+        states.check_ids(state["ids"], self.spec.tokenizing.tokenizer.ids_fingerprint)
