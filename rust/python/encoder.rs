@@ -169,7 +169,7 @@ impl Encoder {
 }
 
 /// The ids as int32 in the memory that they are in.
-fn as_array(py: Python<'_>, mut ids: encode::Ids) -> PyResult<Ids<'_>> {
+fn as_array(py: Python<'_>, mut ids: Vec<u32>) -> PyResult<Ids<'_>> {
     let (first, count) = (ids.as_mut_ptr().cast(), ids.len());
     let loan = ArrayOwner::new(py, ids)?;
     // SAFETY: these are the ids, which nothing but the loan has from here on. Both types of number have the same size,

@@ -1,17 +1,15 @@
 //! Many texts at once, on several threads.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-use super::results::Results;
-use super::{EncodeWorker, Encoder, Ids, Shared};
+use super::{EncodeWorker, Encoder};
 use crate::error::{Error, Result, caught};
 
 /// The ids of texts one after another, and where each text's end.
-type Part = (Ids, Vec<usize>);
+type Part = (Vec<u32>, Vec<usize>);
 
 /// A thread looks after so many bytes of text whether it is still wanted.
 const LOOK_BYTES: usize = 64 << 10;
@@ -29,16 +27,14 @@ impl Encoder {
         texts: &[T],
         threads: usize,
         mut is_interrupted: impl FnMut() -> bool,
-    ) -> Result<Option<(Ids, Vec<i64>)>> {
+    ) -> Result<Option<(Vec<u32>, Vec<i64>)>> {
         let shares = shares(texts, threads);
-        let Shared { results, parts, .. } = &*self.shared;
-        let of_share = if shares.len() == 1 { results } else { parts };
         // The first share that was given up: those behind it are not wanted, those before it may hold an earlier error.
         let given_up = AtomicUsize::new(usize::MAX);
         let encode = |number: usize, is_interrupted: &mut dyn FnMut() -> bool| {
             let (first, texts) = shares[number];
             let is_wanted = || given_up.load(Ordering::Relaxed) >= number && !is_interrupted();
-            let part = caught(|| self.encode_part(first, texts, is_wanted, of_share));
+            let part = caught(|| self.encode_part(first, texts, is_wanted));
             if !matches!(part, Ok(Some(_))) {
                 given_up.fetch_min(number, Ordering::Relaxed);
             }
@@ -77,36 +73,27 @@ impl Encoder {
             count += ids.len();
             all.push(ids);
         }
-        let ids = match <[Ids; 1]>::try_from(all) {
-            Ok([ids]) => ids,
-            Err(several) => {
-                let bytes = bytes_of(texts);
-                let mut ids = results.room(bytes);
-                for part in several {
-                    ids.extend_from_slice(&part);
-                }
-                results.fitted(bytes, ids)
-            }
-        };
+        let ids = <[Vec<u32>; 1]>::try_from(all).map_or_else(|several| several.concat(), |[ids]| ids);
         Ok(Some((ids, offsets)))
     }
 
-    /// The ids of texts, of which the first has the number `first`, in memory of these results; None if they are no
-    /// longer wanted.
+    /// The ids of texts, of which the first has the number `first`; None if they are no longer wanted.
     fn encode_part<T: AsRef<str>>(
         &self,
         first: usize,
         texts: &[T],
         is_wanted: impl FnMut() -> bool,
-        results: &Arc<Results>,
     ) -> Result<Option<Part>> {
         let bytes = bytes_of(texts);
         let mut worker = self.worker();
-        let mut ids = results.room(bytes);
+        let mut ids = self.shared.density.array(bytes);
         let mut ends = Vec::with_capacity(texts.len());
         let outcome = worker.encode_texts(first, texts, is_wanted, &mut ids, &mut ends);
         worker.release();
-        Ok(outcome?.then(|| (results.fitted(bytes, ids), ends)))
+        Ok(outcome?.then(|| {
+            self.shared.density.trim(bytes, &mut ids);
+            (ids, ends)
+        }))
     }
 }
 

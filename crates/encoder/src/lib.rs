@@ -15,6 +15,7 @@ mod cuts;
 mod error;
 mod fast;
 mod file;
+mod ids;
 mod kernel;
 mod lazy;
 mod merge;
@@ -23,7 +24,6 @@ mod normalize;
 mod pieces;
 mod recognise;
 mod reference;
-mod results;
 mod spelling;
 pub mod split;
 mod text;
@@ -38,11 +38,10 @@ pub use error::{Error, Result};
 use fast::{FastEncoder, FastWorker};
 use file::TokenizerFile;
 use gristmill_system::lock_unless_forked;
+use ids::IdDensity;
 pub use kernel::Kernel;
 use lazy::Lazy;
 use reference::Reference;
-pub use results::Ids;
-use results::Results;
 
 /// Version of the `tokenizers` crate whose ids these are; part of a run's identity.
 pub const TOKENIZERS_VERSION: &str = "0.23.2";
@@ -131,9 +130,7 @@ struct Shared {
     /// warm, and one created at load. Those that [`Encoder::worker`] gives away do not come back.
     idle: Mutex<Vec<FastWorker>>,
     cores: usize,
-    results: Arc<Results>,
-    /// The same for the shares of several threads of a batch.
-    parts: Arc<Results>,
+    density: IdDensity,
 }
 
 enum Backend {
@@ -176,8 +173,8 @@ impl Encoder {
         };
         let idle = Mutex::new(backend.new_worker().into_iter().collect());
         let cores = thread::available_parallelism().map_or(1, NonZero::get);
-        let (results, parts) = (Results::new(), Results::new());
-        let shared = Shared { json: json.into(), options, backend, reason, idle, cores, results, parts };
+        let density = IdDensity::new();
+        let shared = Shared { json: json.into(), options, backend, reason, idle, cores, density };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -282,12 +279,13 @@ impl Encoder {
     }
 
     /// The ids of a text, on this thread.
-    pub fn encode(&self, text: &str) -> Result<Ids> {
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
         let mut worker = self.worker();
-        let mut ids = self.shared.results.room(text.len());
+        let mut ids = self.shared.density.array(text.len());
         let outcome = worker.encode(text, &mut ids);
         worker.release();
-        outcome.map(|()| self.shared.results.fitted(text.len(), ids))
+        self.shared.density.trim(text.len(), &mut ids);
+        outcome.map(|()| ids)
     }
 
     /// What one thread needs to encode.

@@ -1,5 +1,5 @@
-//! Merging up to 32 thousand symbols: for words and windows whose tokens are too long for those of
-//! [`word`](super::word), such as lines of spaces.
+//! Merging any number of symbols: for words and windows whose tokens are too long for those of [`word`](super::word),
+//! such as lines of spaces.
 //!
 //! These are mostly runs, in which the same pair has the lowest rank at many places. So once the lowest rank is known,
 //! all pairs of this rank are joined from left to right: what that makes has another rank. To find it and them, a lower
@@ -10,13 +10,10 @@ use super::vectors::Vectors;
 use super::word::{Merges, Word};
 use crate::kernel::blocks::ones;
 
-/// The most symbols.
-pub const MOST: usize = 1 << 15;
-
 /// Keys that one bitmap is about.
 const BLOCK: usize = 64;
 /// Before the first symbol, and behind the last.
-const NOWHERE: u16 = u16::MAX;
+const NOWHERE: u32 = u32::MAX;
 
 /// A word on its way to tokens; its memory is used again for the next.
 #[derive(Default)]
@@ -26,19 +23,22 @@ pub struct LongWord {
     ranks: Vec<[u32; BLOCK]>,
     /// A lower bound of the ranks in each block.
     bounds: Vec<[u32; BLOCK]>,
+    /// How many symbols are left.
+    count: usize,
 }
 
 /// A symbol, if one begins at this place, and where those after and before it begin.
 struct Place {
     symbol: u32,
-    next: u16,
-    previous: u16,
+    next: u32,
+    previous: u32,
 }
 
 impl LongWord {
-    /// Merges a word of one to [`MOST`] symbols. `emit` gets each token's symbol, with where it begins and ends.
+    /// Merges a word of one or more symbols, until only `UNTIL` symbols, or no merges, are left. `emit` gets each
+    /// remaining symbol, with where it begins and ends.
     #[inline(always)]
-    pub fn merge<M: Merges>(
+    pub fn merge<const UNTIL: usize, M: Merges>(
         &mut self,
         vectors: impl Vectors,
         table: &M,
@@ -46,10 +46,11 @@ impl LongWord {
         mut emit: impl FnMut(u32, usize, usize),
     ) {
         self.start(vectors, table, word);
-        while self.step(vectors, table) {}
+        // A step joins no more than every second symbol, so it never goes below two symbols.
+        while (UNTIL == 1 || self.count > UNTIL) && self.step(vectors, table) {}
         let mut place = 0;
         while let Some(&Place { symbol, next, .. }) = self.places.get(place) {
-            let end = usize::from(next).min(self.places.len());
+            let end = (next as usize).min(self.places.len());
             emit(symbol, place, end);
             place = end;
         }
@@ -57,14 +58,14 @@ impl LongWord {
 
     #[inline(always)]
     fn start<M: Merges>(&mut self, vectors: impl Vectors, table: &M, word: &impl Word<M>) {
-        let Self { places, ranks, bounds } = self;
-        debug_assert!((1..=MOST).contains(&word.len()), "{} symbols", word.len());
+        let Self { places, ranks, bounds, count } = self;
+        *count = word.len();
         let last = word.len() - 1;
         places.clear();
         places.extend((0..=last).map(|place| Place {
             symbol: word.symbol(place),
-            next: if place == last { NOWHERE } else { place as u16 + 1 },
-            previous: (place as u16).wrapping_sub(1),
+            next: if place == last { NOWHERE } else { place as u32 + 1 },
+            previous: (place as u32).wrapping_sub(1),
         }));
         ranks.clear();
         ranks.resize(word.len().div_ceil(BLOCK), [NONE; BLOCK]);
@@ -127,19 +128,20 @@ impl LongWord {
     fn join(&mut self, table: &impl Merges, left: usize, rank: u32) -> (usize, u32) {
         let symbol = table.product(rank);
         let Place { next, previous, .. } = self.places[left];
-        let right = usize::from(next);
+        self.count -= 1;
+        let right = next as usize;
         let after = self.places[right].next;
         self.places[left] = Place { symbol, next: after, previous };
         let (mut with_after, mut with_before) = (NONE, NONE);
-        if let Some(after) = self.places.get_mut(usize::from(after)) {
-            after.previous = left as u16;
+        if let Some(after) = self.places.get_mut(after as usize) {
+            after.previous = left as u32;
             with_after = table.ranks().get(symbol, after.symbol);
         }
         self.ranks[left / BLOCK][left % BLOCK] = with_after;
         self.ranks[right / BLOCK][right % BLOCK] = NONE;
-        if let Some(before) = self.places.get(usize::from(previous)) {
+        if let Some(before) = self.places.get(previous as usize) {
             with_before = table.ranks().get(before.symbol, symbol);
-            let (block, place) = (usize::from(previous) / BLOCK, usize::from(previous) % BLOCK);
+            let (block, place) = (previous as usize / BLOCK, previous as usize % BLOCK);
             self.ranks[block][place] = with_before;
             // Rarely: the next search would wait for a store.
             let bound = &mut self.bounds[block / BLOCK][block % BLOCK];

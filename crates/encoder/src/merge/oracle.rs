@@ -1,11 +1,14 @@
 //! The rule of BPE written as plainly as possible, for tests to check the fast implementations against.
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
 
 use proptest::prelude::*;
 
 use super::MergeTable;
+use super::pairs::NONE;
 use super::rules::{self, MergeRule};
+use super::word::Merges;
 use crate::kernel::Kernel;
 
 /// Merges literally by the rule: find the lowest rank, of several the leftmost, join, repeat.
@@ -32,6 +35,38 @@ pub fn merge(rules: &[MergeRule], symbols: &[u32]) -> Vec<u32> {
             }
         }
     }
+}
+
+/// The same by a heap of candidates, for thousands of symbols: each token's symbol with its end.
+pub fn merge_by_heap(table: &MergeTable, symbols: &[u32]) -> Vec<(u32, usize)> {
+    // `next[i]` and `previous[i]` are the neighbours of the symbol at index i, as long as that is `alive`.
+    let len = symbols.len();
+    let (mut ids, mut alive) = (symbols.to_vec(), vec![true; len]);
+    let mut next: Vec<usize> = (1..=len).collect();
+    let mut previous: Vec<usize> = (0..len).map(|index| index.wrapping_sub(1)).collect();
+    let rank = |ids: &[u32], left: usize, right: usize| match (ids.get(left), ids.get(right)) {
+        (Some(left), Some(right)) => table.ranks().get(*left, *right),
+        _ => NONE,
+    };
+    let mut heap: BinaryHeap<_> =
+        (1..len).map(|right| Reverse((rank(&ids, right - 1, right), right - 1))).collect();
+    while let Some(Reverse((lowest, left))) = heap.pop()
+        && lowest != NONE
+    {
+        let right = next[left];
+        // The pair that was there when this was pushed may have changed since.
+        if !alive[left] || rank(&ids, left, right) != lowest {
+            continue;
+        }
+        (ids[left], alive[right], next[left]) = (table.product(lowest), false, next[right]);
+        if let Some(previous) = previous.get_mut(next[right]) {
+            *previous = left;
+        }
+        for (left, right) in [(left, next[left]), (previous[left], left)] {
+            heap.push(Reverse((rank(&ids, left, right), left)));
+        }
+    }
+    (0..len).filter(|index| alive[*index]).map(|index| (ids[index], next[index])).collect()
 }
 
 /// Those rules of [`any_rules`] that can happen.
@@ -83,4 +118,13 @@ pub fn any_rules() -> impl Strategy<Value = Vec<MergeRule>> {
             rules
         },
     )
+}
+
+proptest! {
+    #[test]
+    fn heap_equals_naive_rule(rules in any_rules(), symbols in prop::collection::vec(0u32..4, 1..300)) {
+        let table = table(&rules, Kernel::detect());
+        let tokens: Vec<u32> = merge_by_heap(&table, &symbols).iter().map(|(symbol, _)| table.id(*symbol)).collect();
+        prop_assert_eq!(tokens, merge(&rules, &symbols));
+    }
 }

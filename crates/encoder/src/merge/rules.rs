@@ -13,7 +13,7 @@
 use ahash::AHashMap;
 
 use super::MergeTable;
-use super::heap;
+use super::long::LongWord;
 use super::pairs::{NONE, PairTable, VALUES};
 use super::word::{LONGEST, Merges, Merging, SideBySide};
 use crate::file::Token;
@@ -188,7 +188,7 @@ impl<'a> LastMerges<'a> {
             while word.count() > 2 && word.step(Plain, self.rules) {}
             word.emit(|id, _, _| left.push(id));
         } else {
-            heap::merge(self.rules, symbols, 2, |id, _| left.push(id));
+            LongWord::default().merge::<2, _>(Plain, self.rules, &symbols, |id, _, _| left.push(id));
         }
         self.keep(product, &left, live);
     }

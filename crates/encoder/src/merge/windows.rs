@@ -27,8 +27,7 @@ use std::cmp::Ordering;
 use std::ops::Range;
 
 use super::MergeTable;
-use super::heap;
-use super::long::{self, LongWord};
+use super::long::LongWord;
 use super::word::{LONGEST, SideBySide, Word};
 
 /// The size of most windows in runs.
@@ -301,17 +300,9 @@ impl Windows {
                 if let Some(merged) = merged.next() {
                     merged.emit(|symbol, from, to| tokens.push(token(symbol, from, to)));
                 }
-            } else if size <= long::MOST {
+            } else {
                 let part = Subword { word, start, len: size.min(word.len() - start) };
                 table.merge_long(long, &part, |symbol, from, to| tokens.push(token(symbol, from, to)));
-            } else {
-                let end = word.len().min(start + size);
-                let symbols: Vec<u32> = (start..end).map(|place| word.symbol(place)).collect();
-                let mut from = 0;
-                heap::merge(table, &symbols, 1, |symbol, to| {
-                    tokens.push(token(symbol, from, to));
-                    from = to;
-                });
             }
             window.tokens = begin..tokens.len();
             before = Some(window);
@@ -431,9 +422,8 @@ mod tests {
                     |_| size,
                     &mut ids
                 ));
-                let mut expected = Vec::new();
-                heap::merge(&table, symbols, 1, |symbol, _| expected.push(table.id(symbol)));
-                assert_eq!(ids, expected);
+                let expected = oracle::merge_by_heap(&table, symbols);
+                assert!(ids.into_iter().eq(expected.iter().map(|(symbol, _)| table.id(*symbol))));
             }
         }
     }
