@@ -1,4 +1,4 @@
-"""What the processes of `hosts.run_hosts` do: checks inside a real multi-process JAX program."""
+"""The programs of `run_hosts.run_hosts`: checks inside a real multi-process JAX program."""
 
 import contextlib
 import itertools
@@ -17,7 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import gristmill as gm
 
-# Axes of a mesh over 8 devices, which are given as [host, device of the host].
+# For each mesh: a function of 8 devices as [host, device of the host] to axes and partition spec.
 MESHES = {
     "data": lambda d: ((d.reshape(8), ("data",)), PartitionSpec("data")),
     "data x fsdp": lambda d: ((d.reshape(4, 2), ("data", "fsdp")), PartitionSpec(("data", "fsdp"))),
@@ -43,7 +43,7 @@ def make_sharding(mesh: str) -> NamedSharding:
 
 
 def first_difference(batches: list[dict[str, jax.Array]], expected: list[dict[str, np.ndarray]]) -> str | None:
-    """Where the parts of the global batches on this process differ from the batches of a single one."""
+    """Where this process's parts of the global batches differ from the batches of a single process, or None."""
     for step, (batch, whole) in enumerate(itertools.zip_longest(batches, expected)):
         if batch is None or whole is None:
             return f"{len(batches)} steps instead of {len(expected)}"
@@ -59,18 +59,18 @@ def first_difference(batches: list[dict[str, jax.Array]], expected: list[dict[st
 
 
 def stream(dataset: gm.PackedDataset, expected: list, states: list, meshes: list[str], restore: list[int]) -> dict:
-    """Takes the whole stream on each mesh, and from some steps on; keeps all arrays until the end."""
+    """Takes the whole stream on each mesh, and again from some steps; keeps all arrays until the end."""
     outcomes: dict[str, Any] = {}
     for number, mesh in enumerate(meshes):
         sharding = make_sharding(mesh)
-        # A training script may be under a mesh of its own, whose devices are in another order.
+        # A training script may have set a mesh of its own, with devices in another order.
         context = contextlib.nullcontext() if number % 2 else jax.set_mesh(sharding.mesh)
         with context, gm.global_batches(dataset, sharding) as batches:
             kept, own_states = [], [batches.get_state()]
             for batch in batches:
                 kept.append(batch)
                 own_states.append(batches.get_state())
-            for _ in range(2):  # the end stays the end
+            for _ in range(2):  # the end is final
                 assert next(batches, None) is None
             gm.check_replicas(kept[-1])
             stats = batches.stats()
@@ -80,7 +80,7 @@ def stream(dataset: gm.PackedDataset, expected: list, states: list, meshes: list
                 batches.set_state(known[step])
                 problems.append(first_difference(list(batches), expected[step:]))
                 problems.append(None if batches.get_state() == own_states[-1] else f"the state after {step}")
-            # Buffers were used again since: arrays of before must not have changed.
+            # Buffers have been reused since: earlier arrays must not have changed.
             problems.append(first_difference(kept, expected))
         outcomes[mesh] = {"problems": [p for p in problems if p], "states": own_states, "stats": stats}
     return outcomes
@@ -96,7 +96,7 @@ def train(
 ) -> dict[str, Any]:
     """Adds up all tokens, as a model would learn from them, with a checkpoint after every other step.
 
-    Goes on from the last checkpoint in `folder`. `die` names a host and the step in which it is lost.
+    Resumes from the last checkpoint in `folder`. `die` names a host and the step in which it dies.
     """
     sharding = make_sharding(mesh)
     learn = jax.jit(lambda total, batch: total + batch["inputs"].sum())
@@ -124,8 +124,8 @@ def train(
     return {"start": start, "problem": problem, "total": int(total.addressable_data(0))}
 
 
-def replicas_that_differ() -> dict[str, str]:
-    """What `check_replicas` says of different rows on replicas, and of things that are no arrays."""
+def differing_replicas() -> dict[str, str]:
+    """The errors of `check_replicas` for replicas with different rows, and for values that are not JAX arrays."""
     sharding = make_sharding("data x tensor across hosts")
     rows = np.arange(16 * 8, dtype=np.int32).reshape(16, 8)
     good = jax.make_array_from_process_local_data(sharding, rows, rows.shape)
@@ -146,10 +146,10 @@ def replicas_that_differ() -> dict[str, str]:
     return said
 
 
-def streams_that_differ(
+def differing_streams(
     dataset: gm.PackedDataset, others: dict[int, gm.PackedDataset], releases: dict[int, str] | None = None
 ) -> str | None:
-    """What `global_batches` says where some hosts have other datasets, or other releases of gristmill."""
+    """The error of `global_batches` where some hosts have other datasets, or other releases of gristmill."""
     release = (releases or {}).get(jax.process_index(), gm.__version__)
     try:
         with unittest.mock.patch("gristmill._core.__version__", release):
@@ -159,8 +159,8 @@ def streams_that_differ(
     return None
 
 
-def steps_that_differ(dataset: gm.PackedDataset, expected: list, states: dict[int, dict], state: dict) -> list:
-    """What `next` says where the hosts were restored at different steps, and once they are at one again."""
+def differing_steps(dataset: gm.PackedDataset, expected: list, states: dict[int, dict], state: dict) -> list:
+    """The errors of `next` where hosts were restored at different steps; then all are restored at one."""
     said = []
     with gm.global_batches(dataset, make_sharding("data")) as batches:
         batches.set_state(states[jax.process_index() % len(states)])
@@ -173,8 +173,8 @@ def steps_that_differ(dataset: gm.PackedDataset, expected: list, states: dict[in
         return [*said, first_difference(list(batches), expected[state["step"] :])]
 
 
-def replicas_that_read_other_bytes(datasets: dict[int, gm.PackedDataset], meshes: list[str]) -> list:
-    """How many steps the hosts take, and what stops them, where one of them leaves out records that others do not."""
+def replicas_with_other_shards(datasets: dict[int, gm.PackedDataset], meshes: list[str]) -> list:
+    """For each mesh, the number of steps and the errors where one host quarantines records that others do not."""
     taken = []
     for mesh in meshes:
         with gm.global_batches(datasets[jax.process_index()], make_sharding(mesh)) as batches:
@@ -189,8 +189,8 @@ def replicas_that_read_other_bytes(datasets: dict[int, gm.PackedDataset], meshes
     return taken
 
 
-def one_that_leaves(dataset: gm.PackedDataset) -> str | None:
-    """What `next` says on the first host once the other has ended after three batches."""
+def host_that_ends(dataset: gm.PackedDataset) -> str | None:
+    """The error of `next` on the first host once the other has ended after three batches."""
     sharding = NamedSharding(Mesh(jax.devices(), ("data",)), PartitionSpec("data"))
     batches = gm.global_batches(dataset, sharding)
     for _ in range(3):
@@ -206,7 +206,7 @@ def one_that_leaves(dataset: gm.PackedDataset) -> str | None:
 
 
 def several(programs: list[tuple[str, dict]]) -> list[Any]:
-    """Several programs in one start of the processes, which takes seconds."""
+    """Runs several programs in one start of the processes, which takes seconds."""
     return [globals()[program](**arguments) for program, arguments in programs]
 
 
@@ -217,8 +217,8 @@ def main(program: str, folder: str, host: str, hosts: str, port: str) -> None:
     arguments = pickle.loads((Path(folder) / "arguments.pickle").read_bytes())
     result = globals()[program](**arguments)
     (Path(folder) / f"result-{host}").write_bytes(pickle.dumps(result))
-    if program == "one_that_leaves":
-        os._exit(0)  # at once, as a process does that is lost
+    if program == "host_that_ends":
+        os._exit(0)  # at once, as if the process had crashed
 
 
 if __name__ == "__main__":

@@ -15,13 +15,13 @@ HERE = Path(__file__).parent
 
 
 class HostFailedError(AssertionError):
-    """A process ended with an error, or did not end in time. Carries what it wrote."""
+    """A process ended with an error, or did not end in time. The message has its output."""
 
 
 def run_hosts(folder: Path, program: str, arguments: dict[str, Any], *, hosts: int, devices: int = 8) -> list[Any]:
-    """What `host_programs.<program>(**arguments)` returns on each of `hosts` processes that share `devices`.
+    """Returns the results of `host_programs.<program>(**arguments)` on `hosts` processes that share `devices`.
 
-    When one fails, or they do not end in time, all are killed.
+    When one fails, or time is up, all are killed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "arguments.pickle").write_bytes(pickle.dumps(arguments))
@@ -58,7 +58,7 @@ def run_hosts(folder: Path, program: str, arguments: dict[str, Any], *, hosts: i
         logs = [
             f"host {host}, exit {codes[host]}:\n{(folder / f'log-{host}').read_text()[-3000:]}" for host in range(hosts)
         ]
-        late = [f"killed, for they had not ended after {PATIENCE} s"] if is_late else []
+        late = [f"killed after {PATIENCE} s"] if is_late else []
         raise HostFailedError("\n".join([*late, *logs]))
     return [pickle.loads((folder / f"result-{host}").read_bytes()) for host in range(hosts)]
 
@@ -67,7 +67,7 @@ def _wait(processes: list[subprocess.Popen[bytes]], until: float) -> bool:
     """Whether all processes, or one with an error, ended in time."""
     while any(process.poll() is None for process in processes):
         if any(process.poll() for process in processes):
-            # The others would wait for it in a collective; what they have to say of it comes at once.
+            # The others would wait for it in a collective; half a second suffices for their error messages.
             time.sleep(0.5)
             return True
         if time.monotonic() >= until:

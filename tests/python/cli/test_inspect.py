@@ -44,7 +44,7 @@ def state(tmp_path, folder):
     return path
 
 
-def of_state(folder):
+def state_options(folder):
     return ["--shards", folder / "*" / "*.gz", "--tokenizer", folder / "tokenizer"]
 
 
@@ -253,7 +253,7 @@ def test_inspect_recognizes_a_state_by_content(state, folder, capsys, name):
     other = state.with_name(name)
     other.write_bytes(gzip.compress(state.read_bytes()) if name.endswith(".gz") else state.read_bytes())
     assert run_json(capsys, "inspect", other)["step"] == 2
-    rows = [run_json(capsys, "inspect", path, "--row", 5, *of_state(folder)) for path in (state, other)]
+    rows = [run_json(capsys, "inspect", path, "--row", 5, *state_options(folder)) for path in (state, other)]
     assert rows[0] == rows[1]
     assert "name its shards with --shards" in fails(
         capsys, "inspect", other, "--row", 0, "--tokenizer", sample_text.tokenizer(), code=2
@@ -275,14 +275,14 @@ def test_truncated_state_is_not_taken_for_a_shard(state, folder, capsys, row, zi
     if zipped:
         whole = gzip.compress(state.read_bytes() + os.urandom(2000).hex().encode())
         state.write_bytes(whole[: len(whole) // 2])
-    options = [*row, *of_state(folder)] if row else []
+    options = [*row, *state_options(folder)] if row else []
     assert "is no saved state: it begins as one" in fails(capsys, "inspect", state, *options)
 
 
 def test_shards_option_needs_a_state(folder, tmp_path, capsys):
     shard = shard_of(tmp_path, '{"text": "a"}')
     for path, found in ((shard, "another file"), (tmp_path / "none.json", "no such file")):
-        said = fails(capsys, "inspect", path, "--row", 0, *of_state(folder))
+        said = fails(capsys, "inspect", path, "--row", 0, *state_options(folder))
         assert f"is not a saved state: expected one, since --shards names the shards of a state, found {found}" in said
 
 
@@ -323,16 +323,18 @@ def test_inspect_row(state, folder, tmp_path, capsys, single):
     iterator.close()
     batches = list(dataset.batch(8) if single else dataset)
     for row, step in ((5, None), (7, 2), (6, 3)):
-        found = run_json(capsys, "inspect", state, "--row", row, *(["--step", step] if step else []), *of_state(folder))
+        found = run_json(
+            capsys, "inspect", state, "--row", row, *(["--step", step] if step else []), *state_options(folder)
+        )
         assert (found["kind"], found["step"], found["row"]) == ("row", step or 2, row)
         assert found["lane"] == (row if single else row // 2)
         check_row(folder, found, batches)
     rows, last = 8 if single else 16, len(batches) - 1
     ended = next(row for row in range(rows) if not batches[last]["inputs_segmentation"][row].any())
-    found = run_json(capsys, "inspect", state, "--row", ended, "--step", last, *of_state(folder))
+    found = run_json(capsys, "inspect", state, "--row", ended, "--step", last, *state_options(folder))
     assert (found["segments"], found["padding"]) == ([], 64)
     for step in (last + 1, 10**6):
-        said = fails(capsys, "inspect", state, "--row", ended, "--step", step, *of_state(folder), code=2)
+        said = fails(capsys, "inspect", state, "--row", ended, "--step", step, *state_options(folder), code=2)
         assert said.endswith(f"no step {step}: the stream has {last + 1:,} steps, counted from 0, of {rows} rows")
 
 
@@ -346,11 +348,11 @@ def test_inspect_row_of_one_host_within_a_step(state, folder, capsys):
     iterator.close()
     batches = list(gm.PackedDataset(str(folder / "*" / "*.gz"), **arguments).batch(8))
     for row, first in ((4, 3), (5, 3), (6, 2), (7, 2)):
-        found = run_json(capsys, "inspect", state, "--row", row, "--step", 3, *of_state(folder))
+        found = run_json(capsys, "inspect", state, "--row", row, "--step", 3, *state_options(folder))
         check_row(folder, found, batches)
-        options = ["inspect", state, "--row", row, "--step", first - 1, *of_state(folder)]
+        options = ["inspect", state, "--row", row, "--step", first - 1, *state_options(folder)]
         assert f"the state is already at step {first}" in fails(capsys, *map(str, options), code=2)
-    said = fails(capsys, "inspect", state, "--row", 4, "--step", 10**6, *of_state(folder), code=2)
+    said = fails(capsys, "inspect", state, "--row", 4, "--step", 10**6, *state_options(folder), code=2)
     assert "there is no step 1000000: the lanes that the state holds, 4, 5, 6, 7, have " in said
     assert said.endswith("; those of other hosts may have more: use the folder with the states of all")
 
@@ -388,10 +390,10 @@ def test_inspect_row_of_a_checkpoint_folder(tmp_path, folder, capsys):
         (tmp_path / f"process_{process}-of-2.json").write_text(json.dumps(iterator.get_state()))
         iterator.close()
     assert run_json(capsys, "inspect", tmp_path)["step"] == 1
-    check_row(folder, run_json(capsys, "inspect", tmp_path, "--row", 15, *of_state(folder)), list(dataset()))
+    check_row(folder, run_json(capsys, "inspect", tmp_path, "--row", 15, *state_options(folder)), list(dataset()))
     one = tmp_path / "process_0-of-2.json"
     assert "the row is of lane 7, and the state holds the lanes 0, 1, 2, 3" in fails(
-        capsys, "inspect", one, "--row", 15, *of_state(folder)
+        capsys, "inspect", one, "--row", 15, *state_options(folder)
     )
 
 
@@ -411,7 +413,7 @@ def test_inspect_row_of_a_checkpoint_folder(tmp_path, folder, capsys):
     ],
 )
 def test_inspect_row_refuses_conflicting_options(state, folder, code, arguments, says, capsys):
-    assert says in fails(capsys, "inspect", state, *arguments, *of_state(folder), code=code)
+    assert says in fails(capsys, "inspect", state, *arguments, *state_options(folder), code=code)
 
 
 @pytest.mark.parametrize(
@@ -425,7 +427,7 @@ def test_inspect_row_refuses_conflicting_options(state, folder, code, arguments,
 )
 def test_inspect_row_errors_name_the_set_option(folder, code, settings, says, capsys):
     options = [part for setting in settings for part in ("--set", setting)]
-    shards, *tokenizer = of_state(folder)[1:]
+    shards, *tokenizer = state_options(folder)[1:]
     assert re.search(says, fails(capsys, "inspect", shards, "--row", 0, *tokenizer, *options, code=code))
 
 
@@ -433,7 +435,7 @@ def test_inspect_row_of_other_shards_names_the_difference(state, folder, tmp_pat
     others = tmp_path / "others"
     shutil.copytree(folder, others)
     shutil.copytree(next(others.iterdir()), others / "one more")
-    assert "another dataset: manifest was" in fails(capsys, "inspect", state, "--row", 0, *of_state(others))
+    assert "another dataset: manifest was" in fails(capsys, "inspect", state, "--row", 0, *state_options(others))
 
 
 def test_inspect_row_needs_the_encoder_option_of_the_state(tmp_path, capsys):
@@ -457,7 +459,7 @@ def test_inspect_row_without_its_options_is_wrong_usage(state, arguments, capsys
 
 
 def test_inspect_text_needs_a_tokenizer(state, folder, tmp_path, capsys):
-    row = ["--row", "0", *map(str, of_state(folder))]
+    row = ["--row", "0", *map(str, state_options(folder))]
     for arguments in ([shard_of(tmp_path, '{"text": "a"}')], [state], [state, *row]):
         assert main.run(["inspect", *map(str, arguments), "--text", "a"]) == 2
         captured = capsys.readouterr()

@@ -1,4 +1,4 @@
-"""`gristmill pack`: what is written is what the dataset gives, whatever happens in between."""
+"""`gristmill pack`: the files hold the rows of the dataset, also after kills, interrupts and full disks."""
 
 import base64
 import errno
@@ -50,8 +50,8 @@ def dataset_of(shards, encoder, options, **more):
     )
 
 
-def test_the_quarantine_file_is_synced_for_each_part_alone(tmp_path, pack, monkeypatch):
-    """Not where the progress is shown, which happens more often."""
+def test_quarantine_file_is_synced_once_per_part(tmp_path, pack, monkeypatch):
+    """And not each time the progress is shown, which happens more often."""
     syncs = []
     monkeypatch.setattr(pack_module, "_SHOW_SECONDS", 0)
     monkeypatch.setattr(Stream, "_sync", lambda stream: syncs.append(stream))
@@ -70,14 +70,14 @@ def test_npy_parts_hold_the_rows_of_the_dataset(tmp_path, pack, shards, encoder,
     elements = list(dataset_of(shards, encoder, options))
     segments = next(name for name in index["fields"] if name.endswith(("segmentation", "segment_ids", "mask")))
     rows = sum(len(element[segments]) for element in elements)
-    for place, name in enumerate(index["fields"]):
-        given = np.concatenate([element[name][element[segments].any(axis=1)] for element in elements])
-        np.testing.assert_array_equal(np.concatenate([part[:, place] for part in parts]), given)
-    assert found["items"] == len(given) <= rows
+    for column, name in enumerate(index["fields"]):
+        expected = np.concatenate([element[name][element[segments].any(axis=1)] for element in elements])
+        np.testing.assert_array_equal(np.concatenate([part[:, column] for part in parts]), expected)
+    assert found["items"] == len(expected) <= rows
     assert found["tokens"] == sum(np.count_nonzero(element[segments]) for element in elements)
 
 
-def test_some_fields_alone(tmp_path, pack, capsys):
+def test_pack_writes_chosen_fields_in_their_order(tmp_path, pack, capsys):
     pack(tmp_path / "all")
     pack(tmp_path / "some", "--field", "targets", "--field", "inputs")
     rows, some = (np.load(tmp_path / name / "part-00001.npy") for name in ("all", "some"))
@@ -98,7 +98,7 @@ def test_array_records_hold_the_same_rows(tmp_path, pack):
         np.testing.assert_array_equal(np.frombuffer(source[number], "<i4").reshape(6, 128), rows[number])
 
 
-def test_a_started_document_does_not_keep_its_batch():
+def test_started_document_does_not_keep_its_batch_alive():
     unit = Documents("inputs_segmentation", ["inputs"], lanes=2)
     ones = np.ones((2, 8), np.int32)
     batch = {"inputs": ones.copy(), "inputs_segmentation": ones, "targets_segmentation": ones}
@@ -119,17 +119,15 @@ def test_megatron_files_hold_whole_documents(tmp_path, pack, texts, encoder, cap
     expected = sorted([*encoder.encode(text).tolist(), encoder.eos_id] for text in texts[:340])
     assert sorted(document.tolist() for document in documents) == expected
     assert found["items"] == 340
-    code, told = checked(capsys, "inspect", f"{prefixes[0]}.idx")
-    assert (code, told["kind"], told["dtype"]) == (0, "megatron", "uint16")
-    assert told["documents"] == told["sequences"] == len(read_as_megatron_does(prefixes[0]))
+    code, shown = checked(capsys, "inspect", f"{prefixes[0]}.idx")
+    assert (code, shown["kind"], shown["dtype"]) == (0, "megatron", "uint16")
+    assert shown["documents"] == shown["sequences"] == len(read_as_megatron_does(prefixes[0]))
     assert main.run(["inspect", f"{prefixes[0]}.idx"]) == 0
     assert "begins with" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("id_of_eos", "dtype"), [(65_499, np.uint16), (65_500, np.int32), (70_000, np.int32)])
-def test_megatron_files_hold_the_largest_id_of_a_vocabulary_with_holes(
-    tmp_path, pack, tokenizer_json, id_of_eos, dtype
-):
+def test_megatron_dtype_fits_the_largest_id(tmp_path, pack, tokenizer_json, id_of_eos, dtype):
     definition = json.loads(tokenizer_json)
     (added,) = [token for token in definition["added_tokens"] if token["content"] == "</s>"]
     added["id"] = definition["model"]["vocab"]["</s>"] = id_of_eos
@@ -140,15 +138,15 @@ def test_megatron_files_hold_the_largest_id_of_a_vocabulary_with_holes(
     assert {document[-1] for document in documents} == {id_of_eos}
 
 
-def test_megatron_files_never_hold_another_id(tmp_path):
+def test_megatron_writer_refuses_ids_that_do_not_fit(tmp_path):
     writer = megatron.Writer(tmp_path / "part", "<u2", ())
     with pytest.raises(gm.GristmillError, match="the id 65536 does not fit into uint16"):
         writer.write([np.array([1, 2**16], np.int32)])
     writer.close()
 
 
-def test_no_part_is_without_a_document(tmp_path, pack, capsys, monkeypatch):
-    """Nor where documents are longer than parts; readers cannot map an empty file into memory."""
+def test_every_megatron_part_holds_a_document(tmp_path, pack, capsys, monkeypatch):
+    """Also where documents are longer than parts: readers cannot map an empty file into memory."""
     options = ["--format", "megatron", "--rows-per-file", 1, "--sequence-length", 16, "--batch-size", 8]
     pack(tmp_path / "whole", *options)
     parts = json.loads((tmp_path / "whole" / "index.json").read_text())["parts"]
@@ -177,8 +175,8 @@ class KilledError(BaseException):
 
 @pytest.mark.parametrize("file_format", ["npy", "megatron", "array_record"])
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_run_killed_at_any_file_goes_on_to_the_same_result(tmp_path, pack, packing, file_format, moment, monkeypatch):
-    """Ended before and after each file gets its name, again and again until it is done."""
+def test_pack_resumes_after_a_kill_at_any_file(tmp_path, pack, packing, file_format, moment, monkeypatch):
+    """Each run is killed before or after the next file is renamed, until the folder is complete."""
     options = ["--format", file_format, "--seed", "7", "--shuffle-window", "50"]
     pack(tmp_path / "whole", *options)
     finish = atomic_files.finish
@@ -208,7 +206,7 @@ def test_a_run_killed_at_any_file_goes_on_to_the_same_result(tmp_path, pack, pac
     assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
 
 
-def test_a_killed_process_goes_on_and_a_complete_folder_stays_as_it_is(tmp_path, pack, packing):
+def test_pack_resumes_killed_process_and_keeps_complete_folder(tmp_path, pack, packing):
     whole = pack(tmp_path / "whole", "--epochs", 6)
     folder = tmp_path / "killed"
     code = """
@@ -242,7 +240,7 @@ def test_a_killed_process_goes_on_and_a_complete_folder_stays_as_it_is(tmp_path,
     assert {path: path.stat().st_mtime_ns for path in folder.glob("part*")} == times
 
 
-def test_a_full_disk_is_an_error_and_the_run_goes_on_later(tmp_path, pack, packing, capsys, monkeypatch):
+def test_pack_resumes_after_a_full_disk(tmp_path, pack, packing, capsys, monkeypatch):
     pack(tmp_path / "whole")
     fsync, calls = os.fsync, []
 
@@ -261,15 +259,15 @@ def test_a_full_disk_is_an_error_and_the_run_goes_on_later(tmp_path, pack, packi
     assert contents(tmp_path / "full") == contents(tmp_path / "whole")
 
 
-def test_threads_do_not_change_the_files(tmp_path, pack):
+def test_files_do_not_depend_on_threads(tmp_path, pack):
     pack(tmp_path / "one", "--threads", 1)
     pack(tmp_path / "three", "--threads", 3, "--prefetch", 1)
     one, three = contents(tmp_path / "one"), contents(tmp_path / "three")
-    del one["index.json"], three["index.json"]  # it keeps the arguments
+    del one["index.json"], three["index.json"]  # it holds the arguments
     assert one == three
 
 
-def test_what_it_refuses(tmp_path, pack, packing, capsys):
+def test_pack_refuses_other_settings_folders_and_options(tmp_path, pack, packing, capsys):
     pack(tmp_path / "packed")
     code, said = checked(capsys, *packing(tmp_path / "packed", "--sequence-length", 64))
     assert code == 1
@@ -285,7 +283,7 @@ def test_what_it_refuses(tmp_path, pack, packing, capsys):
         said
         == others % "lanes was 8 and is 2, layout was the default (maxtext) and is hf, rows_per_file was 50 and is 10"
     )
-    # What is done about errors may change, and is no difference.
+    # Another error policy does not count as a difference.
     code, said = checked(capsys, *packing(tmp_path / "packed", "--on-error", "quarantine", "--seed", 1))
     assert said == others % "seed was the default (None) and is 1"
     code, said = checked(capsys, *packing(tmp_path / "packed", "--on-error", "quarantine", "--format", "array_record"))
@@ -303,7 +301,7 @@ def test_what_it_refuses(tmp_path, pack, packing, capsys):
     assert not (tmp_path / "new").exists()
 
 
-def test_a_shard_that_changed_is_named(tmp_path, packing, capsys, shard_folder):
+def test_pack_names_a_shard_that_changed(tmp_path, packing, capsys, shard_folder):
     shutil.copytree(shard_folder, tmp_path / "shards")
     command = packing(tmp_path / "packed")
     command[1] = str(tmp_path / "shards" / "*" / "*.gz")
@@ -317,7 +315,7 @@ def test_a_shard_that_changed_is_named(tmp_path, packing, capsys, shard_folder):
     )
 
 
-def test_a_folder_is_not_made_before_all_else_is_right(tmp_path, packing, tokenizer_file, capsys):
+def test_pack_checks_arguments_before_making_the_folder(tmp_path, packing, tokenizer_file, capsys):
     quarantine = ["--on-error", "quarantine"]
     (tmp_path / "file").touch()
     code, said = checked(capsys, *packing(tmp_path / "file" / "packed", *quarantine))
@@ -332,7 +330,7 @@ def test_a_folder_is_not_made_before_all_else_is_right(tmp_path, packing, tokeni
     assert checked(capsys, *packing(tmp_path / "new", *quarantine, *listed))[0] == 0
 
 
-def test_a_folder_s_other_files_are_left_alone_and_a_damaged_note_is_named(tmp_path, pack, packing, capsys):
+def test_pack_keeps_foreign_files(tmp_path, pack, packing, capsys):
     pack(tmp_path / "a")
     stray = tmp_path / "a/part-notes.txt"
     stray.write_text("mine")
@@ -352,8 +350,8 @@ def test_a_folder_s_other_files_are_left_alone_and_a_damaged_note_is_named(tmp_p
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
 
 
-def test_parts_behind_a_note_that_is_gone_are_not_removed(tmp_path, pack, packing, capsys):
-    """Unlike what a killed run leaves, which has no note."""
+def test_parts_after_a_missing_note_are_not_removed(tmp_path, pack, packing, capsys):
+    """Unlike parts that a killed run leaves, which have no notes."""
     assert pack(tmp_path)["parts"] >= 4
     note = tmp_path / "part-00001.json"
     was = note.read_bytes()
@@ -369,7 +367,7 @@ def test_parts_behind_a_note_that_is_gone_are_not_removed(tmp_path, pack, packin
     assert checked(capsys, "verify", tmp_path)[0] == 0
 
 
-def test_what_has_no_note_is_written_again(tmp_path, pack):
+def test_parts_without_a_note_are_written_again(tmp_path, pack):
     whole = pack(tmp_path / "whole")
     pack(tmp_path / "a")
     notes = sorted((tmp_path / "a").glob("part-*.json"))
@@ -381,7 +379,7 @@ def test_what_has_no_note_is_written_again(tmp_path, pack):
     assert contents(tmp_path / "a") == contents(tmp_path / "whole")
 
 
-def test_parts_that_are_gone_or_cut_are_not_taken_for_whole(tmp_path, pack, packing, capsys):
+def test_missing_and_truncated_parts_are_errors(tmp_path, pack, packing, capsys):
     pack(tmp_path / "a")
     for change in (lambda path: os.truncate(path, 1000), Path.unlink):
         change(tmp_path / "a/part-00000.npy")
@@ -399,7 +397,7 @@ def test_parts_that_are_gone_or_cut_are_not_taken_for_whole(tmp_path, pack, pack
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
 
 
-def test_what_a_damaged_part_s_error_advises_writes_the_parts_again(tmp_path, pack, packing, capsys, monkeypatch):
+def test_advice_of_a_damaged_part_restores_the_folder(tmp_path, pack, packing, capsys, monkeypatch):
     whole = pack(tmp_path / "whole")
     assert whole["parts"] >= 4
     pack(tmp_path / "a")
@@ -431,7 +429,7 @@ def test_what_a_damaged_part_s_error_advises_writes_the_parts_again(tmp_path, pa
     assert checked(capsys, "verify", tmp_path / "a")[0] == 0
 
 
-def test_a_folder_without_a_part_may_become_another_packing(tmp_path, pack, packing, capsys):
+def test_folder_without_parts_accepts_other_settings(tmp_path, pack, packing, capsys):
     wrong = [word for word in packing(tmp_path / "a") if word not in ("--text-field", "raw_content")]
     code, message = checked(capsys, *wrong)
     assert (code, message.endswith('--text-field; --on-error "quarantine" leaves it out\n')) == (1, True)
@@ -441,27 +439,27 @@ def test_a_folder_without_a_part_may_become_another_packing(tmp_path, pack, pack
     assert checked(capsys, "verify", tmp_path / "a")[0] == 0
 
 
-def test_records_left_out_are_listed(tmp_path, tokenizer_file, capsys):
+def test_pack_lists_quarantined_records(tmp_path, tokenizer_file, capsys):
     lines = [json.dumps({"text": f"document {n} " * 20}) if n % 50 else '{"text": 1}' for n in range(400)]
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
     arguments = ["pack", tmp_path / "a.jsonl", "--tokenizer", tokenizer_file, "--output", tmp_path / "packed"]
     bad = ["--on-error", "quarantine", "--max-error-rate", "0.1", "--rows-per-file", "64", "--sequence-length", "128"]
     code, found = checked(capsys, *arguments, *bad)
     assert (code, found["quarantined"]) == (0, 8)
-    told = checked(capsys, "inspect", tmp_path / "packed")[1]
-    assert told["quarantined"] == sum(part["quarantined"] for part in told["parts"]) == 8
+    shown = checked(capsys, "inspect", tmp_path / "packed")[1]
+    assert shown["quarantined"] == sum(part["quarantined"] for part in shown["parts"]) == 8
     lines = (tmp_path / "packed" / "quarantine.jsonl").read_text().splitlines()
-    assert told["quarantine_file"] == str(tmp_path / "packed" / "quarantine.jsonl")
+    assert shown["quarantine_file"] == str(tmp_path / "packed" / "quarantine.jsonl")
     assert [json.loads(line)["record"] for line in lines] == list(range(0, 400, 50))
     assert checked(capsys, "verify", tmp_path / "packed")[0] == 0
     assert (tmp_path / "packed" / "quarantine.jsonl").read_text().splitlines() == lines
-    # Nothing is left to do, and nothing is listed anywhere else.
+    # The folder is complete: nothing is listed elsewhere.
     other = ["--quarantine-file", tmp_path / "other.jsonl"]
     assert checked(capsys, *arguments, *bad, *other)[0] == checked(capsys, *arguments, *bad[4:])[0] == 0
-    assert checked(capsys, "inspect", tmp_path / "packed")[1] == told
+    assert checked(capsys, "inspect", tmp_path / "packed")[1] == shown
 
 
-def test_the_list_of_what_is_left_out_is_one_file_and_no_packed_one(tmp_path, tokenizer_file, capsys):
+def test_quarantine_file_is_one_file_apart_from_the_parts(tmp_path, tokenizer_file, capsys):
     (tmp_path / "a.jsonl").write_text('{"text": "some words of a document"}\nbad\n' * 60)
     packed = tmp_path / "packed"
     options = ["--sequence-length", "16", "--batch-size", "2", "--rows-per-file", "4"]
@@ -480,7 +478,7 @@ def test_the_list_of_what_is_left_out_is_one_file_and_no_packed_one(tmp_path, to
     listed = packed / "quarantine.jsonl"
     code, said = checked(capsys, *command, "--quarantine-file", tmp_path / "other.jsonl")
     assert (code, f"expected '{listed}', in which the finished parts' records are listed" in said) == (1, True)
-    # The folder is elsewhere, and the list with it.
+    # The folder was moved, and the list with it.
     packed.rename(tmp_path / "moved")
     command[command.index(packed)] = tmp_path / "moved"
     assert checked(capsys, *command)[0] == 0
@@ -488,7 +486,7 @@ def test_the_list_of_what_is_left_out_is_one_file_and_no_packed_one(tmp_path, to
 
 
 @pytest.mark.parametrize("rows_per_file", [4, 1000])
-def test_what_truncation_drops_is_counted_and_shown(tmp_path, tokenizer_file, capsys, rows_per_file):
+def test_dropped_tokens_are_counted_and_shown(tmp_path, tokenizer_file, capsys, rows_per_file):
     (tmp_path / "a.jsonl").write_text("\n".join(json.dumps({"text": "word " * n}) for n in range(40)))
     arguments = ["pack", tmp_path / "a.jsonl", "--tokenizer", tokenizer_file, "--output", tmp_path / "packed"]
     arguments += ["--packing", "pad", "--sequence-length", 16, "--rows-per-file", rows_per_file, "--batch-size", 4]
@@ -507,13 +505,13 @@ def test_what_truncation_drops_is_counted_and_shown(tmp_path, tokenizer_file, ca
         shown = capsys.readouterr().out
         assert f"{stats['dropped_tokens']:,} tokens dropped by truncation" in shown
         assert f"{stats['tokens'] / (40 * 16):.1%} full" in shown
-    # What is shown of the first row stops where its padding begins.
+    # The first row is shown without its padding.
     first = np.load(tmp_path / "packed" / "part-00000.npy")[0]
     length = np.count_nonzero(first[found["fields"].index("inputs_segmentation")])
     assert found["first"]["ids"] == first[found["fields"].index("inputs")][:length].tolist()
 
 
-def test_shards_that_end_early_are_told_from_records(tmp_path, tokenizer_file, capsys, caplog):
+def test_lost_shards_are_counted_apart_from_records(tmp_path, tokenizer_file, capsys, caplog):
     whole = gzip.compress("\n".join(json.dumps({"text": f"document {n}"}) for n in range(100)).encode())
     (tmp_path / "a.jsonl.gz").write_bytes(whole)
     (tmp_path / "b.jsonl.gz").write_bytes(whole[:-40])
@@ -528,7 +526,7 @@ def test_shards_that_end_early_are_told_from_records(tmp_path, tokenizer_file, c
     assert checked(capsys, "verify", tmp_path / "packed")[0] == 0
 
 
-def test_an_interrupt_says_how_to_go_on(tmp_path, packing, capsys, monkeypatch):
+def test_interrupted_pack_says_how_to_resume(tmp_path, packing, capsys, monkeypatch):
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -538,12 +536,12 @@ def test_an_interrupt_says_how_to_go_on(tmp_path, packing, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("rows", [0, 100])
-def test_records_left_out_behind_the_last_row_are_counted(tmp_path, tokenizer_file, capsys, rows):
-    sound = [json.dumps({"text": "sound"})] * rows
-    (tmp_path / "a.jsonl").write_text("\n".join(["{}", *sound, *['{"text": 1}'] * 4]))
+def test_records_quarantined_after_the_last_row_are_counted(tmp_path, tokenizer_file, capsys, rows):
+    good = [json.dumps({"text": "good"})] * rows
+    (tmp_path / "a.jsonl").write_text("\n".join(["{}", *good, *['{"text": 1}'] * 4]))
     arguments = ["pack", tmp_path / "a.jsonl", "--tokenizer", tokenizer_file, "--output", tmp_path / "packed"]
     bad = ["--on-error", "quarantine", "--max-error-rate", "1", "--sequence-length", "16", "--packing", "pad"]
-    for _ in range(2):  # the second time as it stands in the index
+    for _ in range(2):  # the second run reads the counts from the index
         code, found = checked(capsys, *arguments, *bad)
         assert (code, found["items"], found["quarantined"]) == (0, rows, 5)
     assert checked(capsys, "inspect", tmp_path / "packed")[1]["quarantined"] == 5
@@ -552,7 +550,7 @@ def test_records_left_out_behind_the_last_row_are_counted(tmp_path, tokenizer_fi
 
 
 @pytest.mark.parametrize("shards", ["*.jsonl", "a[1].jsonl", "../run[[]1]/a*"])
-def test_a_working_folder_may_look_like_a_glob(tmp_path, tokenizer_file, capsys, monkeypatch, shards):
+def test_working_folder_may_have_glob_characters(tmp_path, tokenizer_file, capsys, monkeypatch, shards):
     folder = tmp_path / "run[1]"
     folder.mkdir()
     (folder / "a[1].jsonl").write_text('{"text": "some words"}\n')
@@ -583,7 +581,7 @@ def test_absolute_paths_need_no_working_folder(tmp_path, packing, capsys, monkey
     monkeypatch.chdir(tmp_path)
 
 
-def test_a_complete_folder_leaves_nothing_to_do(tmp_path, packing, capsys):
+def test_pack_of_a_complete_folder_does_nothing(tmp_path, packing, capsys):
     said = []
     for _ in range(2):
         assert main.run(packing(tmp_path)) == 0
@@ -592,8 +590,8 @@ def test_a_complete_folder_leaves_nothing_to_do(tmp_path, packing, capsys):
     assert re.search(r"^speed +nothing to do$", said[1], re.MULTILINE)
 
 
-def test_padding_does_not_count_as_rows_of_a_part(tmp_path, tokenizer_file, capsys):
-    """Seven lanes end long before the eighth."""
+def test_rows_of_padding_do_not_count_for_a_part(tmp_path, tokenizer_file, capsys):
+    """Seven of eight lanes end early, and then yield rows of padding."""
     for number, count in enumerate([100, *[1] * 7]):
         lines = [json.dumps({"text": "some words " * 20}) for _ in range(count)]
         shard_of(tmp_path, *lines, name=f"{number}.json.gz")
@@ -611,7 +609,7 @@ def test_padding_does_not_count_as_rows_of_a_part(tmp_path, tokenizer_file, caps
         assert checked(capsys, "verify", folder)[1]["equal"]
 
 
-def test_a_file_is_on_disk_before_it_gets_its_name(tmp_path, monkeypatch):
+def test_file_is_synced_before_it_is_renamed(tmp_path, monkeypatch):
     done, fsync, replace = [], os.fsync, Path.replace
 
     def synced(file):

@@ -1,4 +1,4 @@
-"""`gristmill verify` and `inspect` of packed files: what is equal to its source, and what is said of damage."""
+"""`gristmill verify` and `inspect` of packed files: equality with the source, and messages about damage."""
 
 import builtins
 import errno
@@ -23,18 +23,18 @@ from megatron_reader import read_as_megatron_does
 
 
 def text_of(source):
-    """The text of the record that a difference names."""
+    """The text of the record that a reported difference names."""
     with gzip.open(source["shard"]) as lines:
         return json.loads(lines.read().splitlines()[source["record"]])["raw_content"]
 
 
 def verified(capsys, *arguments):
-    """Exit code of `verify`, and what it says is different."""
+    """The exit code of `verify`, and its sentence about the difference."""
     code, found = checked(capsys, "verify", *arguments)
     return code, found["difference"]["what"]
 
 
-def test_an_index_of_megatron_s_that_is_damaged_is_named(tmp_path, pack, capsys):
+def test_damaged_megatron_index_is_named(tmp_path, pack, capsys):
     pack(tmp_path, "--format", "megatron")
     index = tmp_path / "part-00000.idx"
     whole = index.read_bytes()
@@ -48,7 +48,7 @@ def test_an_index_of_megatron_s_that_is_damaged_is_named(tmp_path, pack, capsys)
     [*enumerate(["uint8", "int8", "int16", "int32", "int64", "float64", "float32", "uint16"], start=1)],
 )
 @pytest.mark.parametrize("modes", [b"", b"\x00\x01\x01"])
-def test_an_index_of_megatron_s_of_any_kind(tmp_path, capsys, code, dtype, modes):
+def test_inspect_reads_megatron_indexes_of_all_dtypes(tmp_path, capsys, code, dtype, modes):
     """Three sequences in two documents."""
     width = np.dtype(dtype).itemsize
     np.arange(7, dtype=dtype).tofile(tmp_path / "a.bin")
@@ -65,14 +65,14 @@ def test_an_index_of_megatron_s_of_any_kind(tmp_path, capsys, code, dtype, modes
 
 
 @pytest.mark.parametrize("code", [0, 9])
-def test_an_index_of_megatron_s_with_another_dtype_is_none(tmp_path, pack, capsys, code):
+def test_megatron_index_of_unknown_dtype_is_refused(tmp_path, pack, capsys, code):
     pack(tmp_path, "--format", "megatron")
     index = tmp_path / "part-00000.idx"
     index.write_bytes(index.read_bytes()[:17] + bytes([code]) + index.read_bytes()[18:])
     assert "is not a Megatron index, or is damaged" in checked(capsys, "inspect", index)[1]
 
 
-def test_a_pair_of_megatron_s_is_named_by_its_whole_name(tmp_path, pack, capsys):
+def test_megatron_pair_may_have_dots_in_its_name(tmp_path, pack, capsys):
     pack(tmp_path, "--format", "megatron")
     expected = checked(capsys, "inspect", tmp_path / "part-00000.idx")[1]
     for suffix in (".bin", ".idx"):
@@ -89,7 +89,7 @@ def test_a_pair_of_megatron_s_is_named_by_its_whole_name(tmp_path, pack, capsys)
         index.unlink(missing_ok=True)
 
 
-def test_a_damaged_note_is_named(tmp_path, pack, capsys):
+def test_damaged_note_is_named(tmp_path, pack, capsys):
     pack(tmp_path / "a")
     path = tmp_path / "a/part-00000.json"
     note = json.loads(path.read_text())
@@ -103,7 +103,7 @@ def test_a_damaged_note_is_named(tmp_path, pack, capsys):
 
 
 @pytest.mark.parametrize("change", [lambda path: path.write_text("{"), lambda path: path.write_bytes(b"\xff")])
-def test_a_note_that_cannot_be_read_is_a_difference(tmp_path, pack, capsys, change):
+def test_unreadable_note_is_a_difference(tmp_path, pack, capsys, change):
     pack(tmp_path)
     change(tmp_path / "part-00001.json")
     for options in ((), ("--part", 0)):
@@ -112,21 +112,21 @@ def test_a_note_that_cannot_be_read_is_a_difference(tmp_path, pack, capsys, chan
         assert found.endswith(f"; {REMEDY_OF_NOTE}")
 
 
-@pytest.mark.parametrize("place", range(0, 128, 3))
-def test_any_damage_to_a_header_is_a_difference(tmp_path, pack, capsys, place):
-    """NumPy reads a header as Python, and raises what its parser does."""
+@pytest.mark.parametrize("offset", range(0, 128, 3))
+def test_damaged_npy_header_is_a_difference(tmp_path, pack, capsys, offset):
+    """NumPy evaluates a header as Python code, and raises any error of Python's parser."""
     pack(tmp_path)
     part = tmp_path / "part-00000.npy"
     content = bytearray(part.read_bytes())
-    content[place] ^= 4
+    content[offset] ^= 4
     part.write_bytes(content)
     code, found = checked(capsys, "verify", tmp_path)
-    # Of the spaces that leave room for the shape some may be anything that is space.
-    assert code == 3 or place > 60, found
+    # Some bytes are spaces that reserve room for the shape: other white space is equivalent.
+    assert code == 3 or offset > 60, found
     assert checked(capsys, "inspect", tmp_path)[0] == 0
 
 
-def test_a_note_and_an_index_that_do_not_agree_are_both_named(tmp_path, pack, packing, capsys):
+def test_note_that_contradicts_the_index_is_named(tmp_path, pack, packing, capsys):
     pack(tmp_path)
     note, index = tmp_path / "part-00001.json", tmp_path / "index.json"
     said = (
@@ -150,8 +150,8 @@ def test_a_note_and_an_index_that_do_not_agree_are_both_named(tmp_path, pack, pa
 
 
 @pytest.mark.parametrize("name", ["part-00099.npy", "part-00000.npy.copy", "part-00000.bin"])
-def test_a_file_that_is_of_no_part_is_a_difference(tmp_path, pack, capsys, name):
-    """Who reads `part-*` reads it, too."""
+def test_file_that_belongs_to_no_part_is_a_difference(tmp_path, pack, capsys, name):
+    """A reader of `part-*` would read it, too."""
     pack(tmp_path)
     (tmp_path / "part-notes.txt").touch()
     assert checked(capsys, "verify", tmp_path)[0] == 0
@@ -197,7 +197,7 @@ def test_a_file_that_is_of_no_part_is_a_difference(tmp_path, pack, capsys, name)
         (lambda index: index.update(sequence_length=32), "is damaged: its sequence_length is 32, and that of its"),
     ],
 )
-def test_a_damaged_index_is_named(tmp_path, pack, capsys, change, message):
+def test_damaged_index_is_named(tmp_path, pack, capsys, change, message):
     pack(tmp_path / "a")
     index = json.loads((tmp_path / "a/index.json").read_text())
     change(index)
@@ -207,7 +207,7 @@ def test_a_damaged_index_is_named(tmp_path, pack, capsys, change, message):
     assert re.search(f"{message}.*; bring it back, or pack again into another folder$", found)
 
 
-def test_an_index_that_is_no_json_says_what_to_do(tmp_path, pack, packing, capsys):
+def test_truncated_index_error_says_what_to_do(tmp_path, pack, packing, capsys):
     pack(tmp_path)
     index = (tmp_path / "index.json").read_bytes()
     (tmp_path / "index.json").write_bytes(index[:-20])
@@ -219,7 +219,7 @@ def test_an_index_that_is_no_json_says_what_to_do(tmp_path, pack, packing, capsy
     assert checked(capsys, "inspect", tmp_path)[0] == 0
 
 
-def test_the_note_of_another_part_is_no_note(tmp_path, pack, packing, capsys):
+def test_note_of_another_part_is_refused(tmp_path, pack, packing, capsys):
     pack(tmp_path / "a")
     one, two = (tmp_path / "a" / f"part-0000{number}.json" for number in (1, 2))
     was = two.read_text()
@@ -234,32 +234,32 @@ def test_the_note_of_another_part_is_no_note(tmp_path, pack, packing, capsys):
     assert "of number 2, with the files none; bring" in verified(capsys, tmp_path / "a")[1]
 
 
-def test_a_note_that_is_gone_is_named(tmp_path, pack, capsys):
+def test_missing_note_is_named(tmp_path, pack, capsys):
     found = pack(tmp_path)
     last = tmp_path / f"part-{found['parts'] - 1:05}.json"
     last.unlink()
-    code, told = checked(capsys, "verify", tmp_path)
+    code, result = checked(capsys, "verify", tmp_path)
     assert code == 3
-    assert told["difference"]["what"].startswith(f"{last.name}: missing, though the index lists the part")
+    assert result["difference"]["what"].startswith(f"{last.name}: missing, though the index lists the part")
     assert checked(capsys, "verify", tmp_path, "--part", 0)[0] == 0
     assert checked(capsys, "inspect", tmp_path)[1]["damaged"] == [f"{last.name} is missing"]
 
 
-def test_counts_that_the_source_does_not_give_are_a_difference(tmp_path, pack, capsys):
+def test_counts_that_differ_from_the_source_are_a_difference(tmp_path, pack, capsys):
     pack(tmp_path)
     index, note = tmp_path / "index.json", tmp_path / "part-00001.json"
     was = index.read_text(), note.read_text()
-    told = json.loads(was[0])
-    given = told["totals"]["tokens"]
-    index.write_text(json.dumps({**told, "totals": {**told["totals"], "tokens": given + 1}}))
+    result = json.loads(was[0])
+    tokens = result["totals"]["tokens"]
+    index.write_text(json.dumps({**result, "totals": {**result["totals"], "tokens": tokens + 1}}))
     code, found = checked(capsys, "verify", tmp_path)
-    said = f"{index}: tokens is {given + 1:,}, and the source gives {given:,}"
+    said = f"{index}: tokens is {tokens + 1:,}, and the source gives {tokens:,}"
     assert (code, found["difference"]) == (3, {"what": said})
     assert checked(capsys, "verify", tmp_path, "--part", 1)[0] == 0
 
-    documents = told["parts"][1]["documents"]
-    told["parts"][1]["documents"] += 2
-    index.write_text(json.dumps(told))
+    documents = result["parts"][1]["documents"]
+    result["parts"][1]["documents"] += 2
+    index.write_text(json.dumps(result))
     note.write_text(json.dumps({**json.loads(was[1]), "documents": documents + 2}))
     for options in ((), ("--part", 1)):
         code, found = checked(capsys, "verify", tmp_path, *options)
@@ -267,7 +267,7 @@ def test_counts_that_the_source_does_not_give_are_a_difference(tmp_path, pack, c
         assert (code, found["difference"]["what"]) == (3, said)
 
 
-def test_a_note_s_state_that_is_none_is_named(tmp_path, pack, capsys):
+def test_note_with_an_invalid_state_is_named(tmp_path, pack, capsys):
     pack(tmp_path)
     path = tmp_path / "part-00000.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "state": {"a": 1}}))
@@ -277,7 +277,7 @@ def test_a_note_s_state_that_is_none_is_named(tmp_path, pack, capsys):
 
 
 @pytest.mark.parametrize("damaged", ["part-00000.json", "index.json"])
-def test_a_note_and_an_index_of_different_streams_are_damage(tmp_path, pack, packing, capsys, damaged):
+def test_note_and_index_of_different_streams_are_damage(tmp_path, pack, packing, capsys, damaged):
     pack(tmp_path)
     path = tmp_path / damaged
     path.write_text(path.read_text().replace(" lanes=", " lanez="))
@@ -288,7 +288,7 @@ def test_a_note_and_an_index_of_different_streams_are_damage(tmp_path, pack, pac
     assert "are not of the same stream: lanes was" in capsys.readouterr().err
 
 
-def test_what_a_note_says_is_pending_must_be_ids_of_each_lane(tmp_path, pack, capsys):
+def test_pending_ids_of_a_note_are_checked_for_each_lane(tmp_path, pack, capsys):
     pack(tmp_path, "--format", "megatron", "--rows-per-file", 20)
     note = tmp_path / "part-00000.json"
     was = json.loads(note.read_text())
@@ -311,7 +311,7 @@ def test_what_a_note_says_is_pending_must_be_ids_of_each_lane(tmp_path, pack, ca
 
 
 @pytest.mark.parametrize("more", [-1, 1])
-def test_a_row_too_few_or_too_many_that_all_notes_agree_on_is_a_difference(tmp_path, pack, capsys, more):
+def test_missing_or_extra_row_that_notes_count_is_a_difference(tmp_path, pack, capsys, more):
     pack(tmp_path)
     path, note, index = (tmp_path / name for name in ("part-00000.npy", "part-00000.json", "index.json"))
     rows = np.load(path)
@@ -327,45 +327,45 @@ def test_a_row_too_few_or_too_many_that_all_notes_agree_on_is_a_difference(tmp_p
     assert "the source gives" in found["difference"]["what"]
 
 
-def test_a_header_that_says_otherwise_is_a_difference(tmp_path, pack, capsys):
+def test_npy_header_of_another_dtype_is_a_difference(tmp_path, pack, capsys):
     pack(tmp_path)
     part = tmp_path / "part-00001.npy"
     data = part.read_bytes()
     part.write_bytes(data.replace(b"'<i4'", b"'<u4'", 1))
-    code, told = checked(capsys, "verify", tmp_path)
+    code, result = checked(capsys, "verify", tmp_path)
     assert code == 3
-    assert "cannot be read: expected items [" in told["difference"]["what"]
+    assert "cannot be read: expected items [" in result["difference"]["what"]
 
 
 @pytest.mark.parametrize(
-    ("place", "value", "says"),
+    ("offset", "value", "says"),
     [
         (lambda count: 34 + 12 * count + 8, struct.pack("<q", 0), "expected one sequence for each document"),
         (lambda count: 34 + 12 * count + 8, struct.pack("<q", -1), None),
         (lambda count: 34, struct.pack("<i", -1), None),  # a length
-        (lambda count: 34 + 4 * count + 8, struct.pack("<q", -4), None),  # begins
+        (lambda count: 34 + 4 * count + 8, struct.pack("<q", -4), None),  # an offset
         (lambda count: 34 + 4 * count + 8, struct.pack("<q", 3), None),
     ],
 )
-def test_an_index_of_megatron_s_that_cannot_be_is_damaged(tmp_path, pack, capsys, place, value, says):
+def test_megatron_index_with_impossible_numbers_is_damaged(tmp_path, pack, capsys, offset, value, says):
     pack(tmp_path, "--format", "megatron")
     path = tmp_path / "part-00001.idx"
     data = bytearray(path.read_bytes())
-    at = place(struct.unpack_from("<Q", data, 18)[0])
+    at = offset(struct.unpack_from("<Q", data, 18)[0])
     data[at : at + len(value)] = value
     path.write_bytes(data)
-    code, told = checked(capsys, "verify", tmp_path)
+    code, result = checked(capsys, "verify", tmp_path)
     assert code == 3
-    assert (says or "part-00001.idx is not a Megatron index, or is damaged") in told["difference"]["what"]
+    assert (says or "part-00001.idx is not a Megatron index, or is damaged") in result["difference"]["what"]
 
 
 @pytest.mark.parametrize("file_format", ["npy", "megatron", "array_record"])
-def test_verify_finds_what_is_packed_equal_to_its_source(tmp_path, pack, capsys, file_format):
+def test_verify_finds_packed_files_equal_to_their_source(tmp_path, pack, capsys, file_format):
     found = pack(tmp_path, "--format", file_format, "--seed", 5)
-    code, told = checked(capsys, "verify", tmp_path)
-    assert (code, told["equal"], told["items"], told["parts"]) == (0, True, found["items"], found["parts"])
-    code, told = checked(capsys, "verify", tmp_path, "--part", 1)
-    assert (code, told["equal"], told["parts"]) == (0, True, 1)
+    code, result = checked(capsys, "verify", tmp_path)
+    assert (code, result["equal"], result["items"], result["parts"]) == (0, True, found["items"], found["parts"])
+    code, result = checked(capsys, "verify", tmp_path, "--part", 1)
+    assert (code, result["equal"], result["parts"]) == (0, True, 1)
     assert "has 3 finished parts" in checked(capsys, "verify", tmp_path, "--part", 99)[1].replace(
         str(found["parts"]), "3"
     )
@@ -373,15 +373,15 @@ def test_verify_finds_what_is_packed_equal_to_its_source(tmp_path, pack, capsys,
     assert capsys.readouterr().out.startswith("equal: ")
 
 
-def test_verify_says_where_a_token_differs(tmp_path, pack, capsys, encoder):
+def test_verify_locates_a_differing_token(tmp_path, pack, capsys, encoder):
     pack(tmp_path)
     rows = np.load(tmp_path / "part-00001.npy", mmap_mode="r+")
     was = int(rows[37, 0, 11])
     rows[37, 0, 11] = 300
     rows.flush()
-    code, told = checked(capsys, "verify", tmp_path)
+    code, result = checked(capsys, "verify", tmp_path)
     assert code == 3
-    difference = told["difference"]
+    difference = result["difference"]
     assert difference["files"] == ["part-00001.npy"]
     assert {name: difference[name] for name in ("item", "field", "place", "packed", "expected")} == {
         "item": 37, "field": "inputs", "place": 11, "packed": 300, "expected": was,
@@ -397,8 +397,8 @@ def test_verify_says_where_a_token_differs(tmp_path, pack, capsys, encoder):
     assert checked(capsys, "verify", tmp_path, "--part", 0)[0] == 0
 
 
-def test_verify_locates_a_difference_behind_many_documents(tmp_path, tokenizer_file, encoder, capsys):
-    """More of them in a row than `provenance=True` has entries for."""
+def test_verify_locates_a_difference_after_many_documents(tmp_path, tokenizer_file, encoder, capsys):
+    """The row has more documents than `provenance=True` has entries."""
     lines = [json.dumps({"raw_content": chr(ord("a") + number % 26)}) for number in range(400)]
     (tmp_path / "tiny.jsonl.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
     packed = tmp_path / "packed"
@@ -422,8 +422,8 @@ def test_verify_locates_a_difference_in_a_document(tmp_path, pack, capsys, encod
     ids = np.memmap(tmp_path / "part-00000.bin", np.uint16, "r+")
     was, ids[begin] = int(ids[begin]), 300
     ids.flush()
-    code, told = checked(capsys, "verify", tmp_path)
-    difference = told["difference"]
+    code, result = checked(capsys, "verify", tmp_path)
+    difference = result["difference"]
     assert (code, difference["item"], difference["place"], difference["expected"]) == (3, number, 5, was)
     source = difference["source"]
     assert source["token"] == 5
@@ -431,7 +431,7 @@ def test_verify_locates_a_difference_in_a_document(tmp_path, pack, capsys, encod
     assert [*encoder.encode(text).tolist(), encoder.eos_id] == documents[number].tolist()
 
 
-def test_verify_sees_missing_and_cut_files_and_another_source(tmp_path, pack, capsys, shard_folder, tokenizer_file):
+def test_verify_names_missing_files_and_another_source(tmp_path, pack, capsys, shard_folder, tokenizer_file):
     pack(tmp_path)
     part = tmp_path / "part-00000.npy"
     data = part.read_bytes()
@@ -446,15 +446,15 @@ def test_verify_sees_missing_and_cut_files_and_another_source(tmp_path, pack, ca
     assert other[1].endswith(", lanes was 8 and is 1; name the right one with --shards and --tokenizer\n")
     assert checked(capsys, "verify", tmp_path, "--tokenizer", tokenizer_file)[0] == 0
     index = json.loads((tmp_path / "index.json").read_text())
-    for name, gone in [("shards", [str(tmp_path / "gone")]), ("tokenizer", str(tmp_path / "gone"))]:
-        (tmp_path / "index.json").write_text(json.dumps({**index, "source": {**index["source"], name: gone}}))
+    for name, missing in [("shards", [str(tmp_path / "gone")]), ("tokenizer", str(tmp_path / "gone"))]:
+        (tmp_path / "index.json").write_text(json.dumps({**index, "source": {**index["source"], name: missing}}))
         code, said = checked(capsys, "verify", tmp_path)
         advice = "; if they are elsewhere now, say where with --shards and --tokenizer\n"
         assert (code, said.endswith(advice)) == (1, True), said
     assert "it has no index.json" in checked(capsys, "verify", tmp_path.parent)[1]
 
 
-def test_what_differs_of_another_source_is_named(tmp_path, packing, capsys, shard_folder, tokenizer_file):
+def test_verify_names_differences_of_another_source(tmp_path, packing, capsys, shard_folder, tokenizer_file):
     shutil.copytree(shard_folder, tmp_path / "shards")
     command = packing(tmp_path / "packed")
     command[1] = str(tmp_path / "shards" / "*" / "*.gz")
@@ -481,7 +481,7 @@ def test_what_differs_of_another_source_is_named(tmp_path, packing, capsys, shar
 
 
 @pytest.mark.parametrize(("name", "value"), [("sequence_length", 0), ("lanes", "eight"), ("text_field", None)])
-def test_an_index_whose_arguments_no_dataset_takes(tmp_path, pack, capsys, name, value):
+def test_index_with_invalid_arguments_is_named(tmp_path, pack, capsys, name, value):
     pack(tmp_path)
     index = json.loads((tmp_path / "index.json").read_text())
     index["source"]["arguments"][name] = value
@@ -492,7 +492,7 @@ def test_an_index_whose_arguments_no_dataset_takes(tmp_path, pack, capsys, name,
 
 
 @pytest.mark.parametrize("name", ["index.json", "part-00000.json", "part-00001.npy"])
-def test_what_may_not_be_read_is_no_difference(tmp_path, pack, capsys, monkeypatch, name):
+def test_unreadable_file_is_an_error_and_no_difference(tmp_path, pack, capsys, monkeypatch, name):
     pack(tmp_path)
     opened = io.open
 
@@ -502,12 +502,12 @@ def test_what_may_not_be_read_is_no_difference(tmp_path, pack, capsys, monkeypat
         return opened(file, *arguments, **options)
 
     for module in (io, builtins):
-        monkeypatch.setattr(module, "open", refuse)  # to the superuser, no file forbids it
+        monkeypatch.setattr(module, "open", refuse)  # patched, since root may read every file
     assert checked(capsys, "verify", tmp_path) == (1, f"error: cannot read '{tmp_path}/{name}': Permission denied\n")
 
 
-def test_a_state_that_is_not_of_its_part_is_a_difference(tmp_path, pack, packing, capsys):
-    """A run that went on from it would leave rows out, or have them twice."""
+def test_state_of_another_part_is_a_difference(tmp_path, pack, packing, capsys):
+    """A run that resumed from it would skip or repeat rows."""
     pack(tmp_path)
     notes = [tmp_path / f"part-{number:05}.json" for number in (1, 2)]
     note, later = (json.loads(path.read_text()) for path in notes)
@@ -523,26 +523,26 @@ def test_a_state_that_is_not_of_its_part_is_a_difference(tmp_path, pack, packing
     assert (code, f"{notes[0]} is damaged: its state counts documents=" in said) == (1, True)
 
 
-# Of an ArrayRecord's own blocks, unlike of its records, some can be lost without harm.
+# ArrayRecord has redundant blocks beside its records: damage there is harmless.
 @pytest.mark.parametrize(
-    ("suffix", "file_format", "places"),
+    ("suffix", "file_format", "shares"),
     [(".npy", "npy", (0, 0.5, 1)), (".idx", "megatron", (0, 0.2, 0.5, 1)), (".array_record", "array_record", (0.5,))],
 )
-def test_verify_reports_a_file_that_is_damaged_in_place(tmp_path, pack, capsys, suffix, file_format, places):
+def test_verify_reports_a_file_with_overwritten_bytes(tmp_path, pack, capsys, suffix, file_format, shares):
     pack(tmp_path, "--format", file_format)
     part = tmp_path / f"part-00001{suffix}"
     whole = part.read_bytes()
-    for place in places:
-        begin = int(place * (len(whole) - 64))
+    for share in shares:
+        begin = int(share * (len(whole) - 64))
         part.write_bytes(whole[:begin] + b"\xa5" * 64 + whole[begin + 64 :])
-        code, told = checked(capsys, "verify", tmp_path, "--part", 1)
-        assert code == 3, (place, told)
-        assert part.name in told["difference"]["files"]
+        code, result = checked(capsys, "verify", tmp_path, "--part", 1)
+        assert code == 3, (share, result)
+        assert part.name in result["difference"]["files"]
     part.write_bytes(whole)
     assert checked(capsys, "verify", tmp_path, "--part", 1)[0] == 0
 
 
-def test_verify_does_not_use_the_engine_that_packed(tmp_path, pack, capsys, monkeypatch):
+def test_verify_uses_the_reference_engine(tmp_path, pack, capsys, monkeypatch):
     pack(tmp_path)
     engines = []
     made = pack_module.make_unit
@@ -556,20 +556,20 @@ def test_verify_does_not_use_the_engine_that_packed(tmp_path, pack, capsys, monk
 
 def test_inspect_explains_a_packed_folder(tmp_path, pack, capsys, encoder):
     found = pack(tmp_path)
-    code, told = checked(capsys, "inspect", tmp_path)
-    assert (code, told["kind"], told["complete"]) == (0, "packed", True)
-    assert (told["items"], told["tokens"]) == (found["items"], found["tokens"])
-    assert told["stream"]["packing"] == "concat"
+    code, result = checked(capsys, "inspect", tmp_path)
+    assert (code, result["kind"], result["complete"]) == (0, "packed", True)
+    assert (result["items"], result["tokens"]) == (found["items"], found["tokens"])
+    assert result["stream"]["packing"] == "concat"
     first = np.load(tmp_path / "part-00000.npy")[0, 0, :32]
-    assert told["first"] == {"ids": first.tolist(), "text": encoder.decode(first)}
+    assert result["first"] == {"ids": first.tolist(), "text": encoder.decode(first)}
     for name in ("index.json", "part-00000.npy", "part-00001.json"):
-        assert checked(capsys, "inspect", tmp_path / name)[1] == told
+        assert checked(capsys, "inspect", tmp_path / name)[1] == result
     assert main.run(["inspect", str(tmp_path)]) == 0
     assert "part-00000.npy" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("file_format", "suffix"), [("npy", ".npy"), ("megatron", ".bin")])
-def test_inspect_names_a_first_part_that_is_gone_or_damaged(tmp_path, pack, capsys, file_format, suffix):
+def test_inspect_names_a_missing_or_damaged_first_part(tmp_path, pack, capsys, file_format, suffix):
     pack(tmp_path, "--format", file_format)
     part = tmp_path / f"part-00000{suffix}"
     (tmp_path / f"part-00001{suffix}").unlink()
@@ -578,24 +578,24 @@ def test_inspect_names_a_first_part_that_is_gone_or_damaged(tmp_path, pack, caps
         changes.insert(0, (lambda: part.write_bytes(b"x" * part.stat().st_size), ": cannot be read: "))
     for change, says in changes:
         change()
-        code, told = checked(capsys, "inspect", tmp_path)
-        assert (code, told["first"]) == (0, None)
-        assert [text.startswith(part.name + says) for text in told["damaged"]] == [True, False]
+        code, result = checked(capsys, "inspect", tmp_path)
+        assert (code, result["first"]) == (0, None)
+        assert [text.startswith(part.name + says) for text in result["damaged"]] == [True, False]
         assert main.run(["inspect", str(tmp_path)]) == 0
         assert f"DAMAGED        {part.name}{says}" in capsys.readouterr().out
 
 
-def test_inspect_names_a_first_part_whose_ids_are_damaged(tmp_path, pack, capsys):
+def test_inspect_names_a_first_part_with_invalid_ids(tmp_path, pack, capsys):
     pack(tmp_path)
     rows = np.load(tmp_path / "part-00000.npy", mmap_mode="r+")
     rows[0, 0, 3] = -7
     rows.flush()
-    code, told = checked(capsys, "inspect", tmp_path)
-    assert (code, told["first"]) == (0, None)
-    assert told["damaged"] == ["part-00000.npy: its first item holds -7, which is no id"]
+    code, result = checked(capsys, "inspect", tmp_path)
+    assert (code, result["first"]) == (0, None)
+    assert result["damaged"] == ["part-00000.npy: its first item holds -7, which is no id"]
 
 
-def test_a_file_of_a_packed_folder_stands_for_the_folder(tmp_path, pack, capsys):
+def test_verify_takes_any_file_of_a_packed_folder(tmp_path, pack, capsys):
     pack(tmp_path)
     for name in ("index.json", "part-00000.npy", "part-00001.json"):
         assert checked(capsys, "verify", tmp_path / name)[1]["equal"]
@@ -603,7 +603,7 @@ def test_a_file_of_a_packed_folder_stands_for_the_folder(tmp_path, pack, capsys)
     assert "it has no index.json" in checked(capsys, "verify", tmp_path.parent / "stray.txt")[1]
 
 
-def test_verify_accepts_a_policy_that_changed_in_between(tmp_path, tokenizer_file, capsys, monkeypatch):
+def test_verify_accepts_a_changed_error_policy(tmp_path, tokenizer_file, capsys, monkeypatch):
     lines = [json.dumps({"text": f"words of document {number}"}) for number in range(300)]
     lines[7] = "{"
     shard = shard_of(tmp_path, *lines)
@@ -626,7 +626,7 @@ def test_verify_accepts_a_policy_that_changed_in_between(tmp_path, tokenizer_fil
     assert checked(capsys, "verify", folder)[1]["equal"]
 
 
-def test_a_run_that_goes_on_from_another_place_says_where_its_shards_are(tmp_path, packing, pack, capsys, shard_folder):
+def test_pack_records_the_paths_of_the_last_run(tmp_path, packing, pack, capsys, shard_folder):
     for name in ("a", "b"):
         shutil.copytree(shard_folder, tmp_path / name)
     arguments = [packing(tmp_path / "packed", *more) for more in ([], ["--quarantine-file", tmp_path / "q"])]
@@ -640,8 +640,8 @@ def test_a_run_that_goes_on_from_another_place_says_where_its_shards_are(tmp_pat
     assert checked(capsys, "verify", tmp_path / "packed")[1]["equal"]
 
 
-def test_shards_of_which_some_are_spelled_absolute(tmp_path, packing, pack, capsys, shard_folder, monkeypatch):
-    """They sort differently as they are spelled."""
+def test_verify_takes_relative_and_absolute_shards(tmp_path, packing, pack, capsys, shard_folder, monkeypatch):
+    """Relative and absolute spellings sort differently."""
     paths = sorted(shard_folder.glob("*/*.gz"))
     monkeypatch.chdir(paths[0].parent)
     command = packing(tmp_path / "packed")
@@ -650,23 +650,23 @@ def test_shards_of_which_some_are_spelled_absolute(tmp_path, packing, pack, caps
     assert checked(capsys, "verify", tmp_path / "packed")[1]["equal"]
 
 
-def test_fields_that_are_no_ids_are_shown_as_they_are(tmp_path, pack, capsys, encoder):
+def test_fields_without_ids_are_shown_as_numbers(tmp_path, pack, capsys, encoder):
     pack(tmp_path / "hf", "--layout", "hf", "--field", "labels", "--field", "input_ids")
     rows = np.load(tmp_path / "hf/part-00000.npy", mmap_mode="r+")
     first = rows[0, 1, :32].tolist()
     assert checked(capsys, "inspect", tmp_path / "hf")[1]["first"] == {"ids": first, "text": encoder.decode(first)}
-    row, place = np.argwhere(rows[:, 0] == -100)[0]
-    rows[row, 0, place] = 1
+    row, index = np.argwhere(rows[:, 0] == -100)[0]
+    rows[row, 0, index] = 1
     rows.flush()
-    told = checked(capsys, "verify", tmp_path / "hf", "--part", 0)[1]["difference"]
-    assert told["texts"] == {"packed": "</s>", "expected": None}
+    result = checked(capsys, "verify", tmp_path / "hf", "--part", 0)[1]["difference"]
+    assert result["texts"] == {"packed": "</s>", "expected": None}
     assert main.run(["verify", str(tmp_path / "hf"), "--part", "0"]) == 3
     assert "-100" in capsys.readouterr().out
     pack(tmp_path / "segments", "--field", "inputs_segmentation")
     assert checked(capsys, "inspect", tmp_path / "segments")[1]["first"] is None
 
 
-def test_a_folder_whose_name_is_not_utf_8(tmp_path, packing, pack, capsys, shard_folder, monkeypatch):
+def test_verify_takes_a_folder_name_that_is_not_utf_8(tmp_path, packing, pack, capsys, shard_folder, monkeypatch):
     folder = tmp_path / os.fsdecode(b"x\xff")
     shutil.copytree(shard_folder, folder / "shards")
     monkeypatch.chdir(folder)
@@ -676,7 +676,7 @@ def test_a_folder_whose_name_is_not_utf_8(tmp_path, packing, pack, capsys, shard
     assert checked(capsys, "verify", tmp_path / "packed", "--shards", command[1])[1]["equal"]
 
 
-def test_inspect_says_which_parts_are_gone_or_cut(tmp_path, pack, capsys):
+def test_inspect_lists_missing_and_truncated_parts(tmp_path, pack, capsys):
     pack(tmp_path)
     assert checked(capsys, "inspect", tmp_path)[1]["damaged"] == []
     (tmp_path / "part-00001.npy").unlink()
@@ -687,7 +687,7 @@ def test_inspect_says_which_parts_are_gone_or_cut(tmp_path, pack, capsys):
     assert "part-00002.npy has 1,000 bytes, and had" in capsys.readouterr().out
 
 
-def test_one_of_a_kind_is_not_said_in_the_plural(tmp_path, tokenizer_file, capsys):
+def test_counts_of_one_are_printed_in_the_singular(tmp_path, tokenizer_file, capsys):
     shard, folder = shard_of(tmp_path, '{"text": "a"}'), tmp_path / "packed"
     options = ["--tokenizer", tokenizer_file, "--output", folder, "--batch-size", 1]
     assert main.run(["pack", *map(str, [shard, *options])]) == 0

@@ -1,4 +1,4 @@
-"""Orbax checkpoints of the stream in one process; `test_jax_hosts` has those of several."""
+"""Orbax checkpoints of the stream in one process; `test_hosts` has those of several."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ def dataset(shards, encoder):
 
 
 @pytest.mark.parametrize("kind", ["global", "bare"])
-def test_a_composite_holds_the_model_and_the_stream(tmp_path, dataset, sharding, kind):
+def test_composite_checkpoint_holds_model_and_stream(tmp_path, dataset, sharding, kind):
     def make():
         return gm.global_batches(dataset, sharding) if kind == "global" else iter(dataset)
 
@@ -46,7 +46,7 @@ def test_a_composite_holds_the_model_and_the_stream(tmp_path, dataset, sharding,
             model = {"weights": jnp.full((4,), float(step))}
             composite = ocp.args.Composite(model=ocp.args.StandardSave(model), data=gm.CheckpointSave(batches))
             manager.save(step, args=composite)
-        # Saving takes the state at its call: that the stream goes on meanwhile changes nothing.
+        # save() takes the state when it is called: batches that are delivered meanwhile do not change it.
         rest = list(batches)
         manager.wait_until_finished()
         assert manager.all_steps() == [6, 7]
@@ -68,7 +68,7 @@ def test_a_composite_holds_the_model_and_the_stream(tmp_path, dataset, sharding,
 
 
 def test_saving_does_not_wait_for_the_disk(tmp_path, dataset, monkeypatch):
-    """The stream goes on, and the state saved is that of the call, however long writing takes."""
+    """While a slow save runs, the stream continues; the state saved is that of the call."""
     iterator = iter(dataset)
     next(iterator)
     state = iterator.get_state()
@@ -95,7 +95,7 @@ def test_saving_does_not_wait_for_the_disk(tmp_path, dataset, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["global", "bare", "batched by grain"])
-def test_grain_s_own_arguments_work_on_an_unchanged_number_of_processes(tmp_path, dataset, sharding, kind):
+def test_grain_checkpoint_arguments_work(tmp_path, dataset, sharding, kind):
     make = {
         "global": lambda: gm.global_batches(dataset, sharding),
         "bare": lambda: iter(dataset),
@@ -111,14 +111,14 @@ def test_grain_s_own_arguments_work_on_an_unchanged_number_of_processes(tmp_path
         again = make()
         manager.restore(3, args=ocp.args.Composite(data=grain.checkpoint.CheckpointRestore(again)))
         assert_same_batches(again, rest)
-        if kind != "batched by grain":  # and ours reads what Grain's has written
+        if kind != "batched by grain":  # gristmill's handler reads the files that Grain's wrote
             ours = make()
             manager2 = ocp.Checkpointer(gm.CheckpointHandler())
             manager2.restore(tmp_path / "3" / "data", args=gm.CheckpointRestore(ours))
             assert_same_batches(ours, rest)
 
 
-def test_wrapped_iterators_are_sent_to_grain(dataset):
+def test_error_for_wrapped_iterators_names_grain_checkpoint(dataset):
     with pytest.raises(TypeError, match=r"use grain\.checkpoint\.CheckpointSave and the same number"):
         gm.CheckpointSave(iter(dataset.map(lambda batch: batch)))
     with pytest.raises(TypeError, match=r"use grain\.checkpoint\.CheckpointRestore"):
@@ -133,7 +133,7 @@ def save_by_hand(folder, states):
 
 @pytest.fixture
 def states(shards, encoder):
-    """Those of two hosts after two steps."""
+    """The states of two hosts after two steps."""
     found = []
     for host in range(2):
         iterator = iter(
@@ -147,14 +147,14 @@ def states(shards, encoder):
     return found
 
 
-def test_the_files_of_all_processes_are_joined(tmp_path, dataset, states):
+def test_files_of_all_processes_are_merged(tmp_path, dataset, states):
     save_by_hand(tmp_path / "x", states)
     expected = list(dataset)[2:]
     restored = iter(dataset)
     ocp.Checkpointer(gm.CheckpointHandler()).restore(tmp_path / "x", args=gm.CheckpointRestore(restored))
     assert_same_batches(restored, expected)
 
-    with ocp.Checkpointer(gm.CheckpointHandler()) as checkpointer:  # not in the background
+    with ocp.Checkpointer(gm.CheckpointHandler()) as checkpointer:  # the synchronous one
         checkpointer.save(tmp_path / "y", args=gm.CheckpointSave(restored))
     assert json.loads((tmp_path / "y" / "process_0-of-1.json").read_text()) == restored.get_state()
 
@@ -165,7 +165,7 @@ def test_the_files_of_all_processes_are_joined(tmp_path, dataset, states):
     asyncio.run(save(tmp_path / "z"))
     assert json.loads((tmp_path / "z" / "process_0-of-1.json").read_text()) == restored.get_state()
 
-    async def load(iterator, folder):  # what Orbax's newer interface calls
+    async def load(iterator, folder):  # the call of Orbax's newer interface
         await (await iterator.load(folder))
 
     restored = iter(dataset)
@@ -173,8 +173,8 @@ def test_the_files_of_all_processes_are_joined(tmp_path, dataset, states):
     assert_same_batches(restored, expected)
 
 
-def test_the_files_of_all_processes_are_read_together(tmp_path, states, monkeypatch):
-    """Each waits until another one is being read, too."""
+def test_files_of_all_processes_are_read_in_parallel(tmp_path, states, monkeypatch):
+    """Each read waits until another one has begun, too."""
     save_by_hand(tmp_path / "x", states)
     both = threading.Barrier(len(states), timeout=PATIENCE)
     path_type = type(epath.Path(tmp_path))
@@ -206,7 +206,7 @@ def test_the_files_of_all_processes_are_read_together(tmp_path, states, monkeypa
         (lambda folder: set_step(folder / "process_1-of-2.json", 7), "/x: the states are of different steps, "),
     ],
 )
-def test_a_damaged_folder_is_refused(tmp_path, dataset, states, damage, message):
+def test_damaged_checkpoint_folder_is_refused(tmp_path, dataset, states, damage, message):
     save_by_hand(tmp_path / "x", states)
     damage(tmp_path / "x")
     iterator = iter(dataset)
@@ -222,13 +222,13 @@ def set_step(path, step):
 
 
 @pytest.mark.parametrize("make", [gm.CheckpointSave, gm.CheckpointRestore])
-def test_a_dataset_is_no_iterator(dataset, make):
+def test_checkpoint_of_a_dataset_is_refused(dataset, make):
     with pytest.raises(gm.ArgumentTypeError, match="got the dataset itself"):
         make(dataset)
 
 
 @pytest.mark.parametrize(("name", "library"), [("CheckpointSave", "orbax"), ("global_batches", "jax")])
-def test_an_absent_library_is_an_error_that_names_the_extra(name, library):
+def test_missing_library_error_names_the_extra(name, library):
     code = f"""
     import sys, gristmill as gm
     sys.modules[{library!r}] = None
@@ -246,7 +246,7 @@ def test_an_absent_library_is_an_error_that_names_the_extra(name, library):
     assert f"gristmill.{name} needs {library}" in done.stdout
 
 
-def test_a_state_between_rows_of_one_process_is_read_as_it_is(tmp_path, shards, encoder):
+def test_state_within_a_step_of_one_process_is_read_unchanged(tmp_path, shards, encoder):
     iterator = iter(gm.PackedDataset(shards, tokenizer=encoder, text_field="raw_content"))
     next(iterator)
     state = iterator.get_state()

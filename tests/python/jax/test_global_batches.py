@@ -47,7 +47,7 @@ def dataset(shards, encoder):
     )
 
 
-def test_a_wait_for_other_processes_hears_signals():
+def test_wait_for_other_processes_can_be_interrupted():
     never = SimpleNamespace(is_ready=lambda: False)
     interrupt = threading.Timer(0.1, os.kill, [os.getpid(), signal.SIGINT])
     interrupt.start()
@@ -56,7 +56,7 @@ def test_a_wait_for_other_processes_hears_signals():
     interrupt.join()
 
 
-def test_the_failure_of_an_exchange_is_an_error_of_ours():
+def test_failed_exchange_raises_a_gristmill_error():
     failed = Mock(is_ready=lambda: True, __array__=Mock(side_effect=ValueError("connection reset")))
     with pytest.raises(gm.GristmillError, match=r"perhaps because one of them has ended: connection reset\. End all"):
         exchange._wait(failed)
@@ -70,7 +70,7 @@ def fill_ring(batches):
         time.sleep(0.001)
 
 
-def test_for_sharding_copies_pickles_and_keeps_the_fingerprint(dataset, sharding, monkeypatch):
+def test_for_sharding_survives_copies_and_keeps_the_fingerprint(dataset, sharding, monkeypatch):
     monkeypatch.setattr(jax, "process_index", lambda: 2)
     scattered = sharding_of([(0, 2)], [(4, 6)], [(2, 4), (6, 8)])
     own = dataset.for_sharding(scattered)
@@ -81,10 +81,10 @@ def test_for_sharding_copies_pickles_and_keeps_the_fingerprint(dataset, sharding
         assert again._element_spec["inputs"].shape == (4, 512)
         batch = next(iter(again))
         assert_same_batches([batch], [{key: value[[2, 3, 6, 7]] for key, value in whole.items()}])
-    assert len(iter(dataset).get_state()["lanes"]) == 4  # the dataset itself is as it was
+    assert len(iter(dataset).get_state()["lanes"]) == 4  # the dataset itself is unchanged
 
 
-def test_provenance_lies_in_the_memory_of_the_other_arrays(dataset, mesh):
+def test_provenance_has_the_memory_kind_of_other_arrays(dataset, mesh):
     kinds = {memory.kind for memory in jax.devices()[0].addressable_memories()}
     assert len(kinds) > 1
     for kind in kinds:
@@ -94,7 +94,7 @@ def test_provenance_lies_in_the_memory_of_the_other_arrays(dataset, mesh):
         assert {name: array.sharding.memory_kind for name, array in batch.items()} == dict.fromkeys(batch, kind)
 
 
-def test_for_sharding_refuses_what_it_cannot_do(dataset, shards, encoder, mesh, sharding, monkeypatch):
+def test_for_sharding_refuses_unsuitable_shardings(dataset, shards, encoder, mesh, sharding, monkeypatch):
     rows = gm.PackedDataset(shards, tokenizer=encoder, text_field="raw_content")
     with pytest.raises(gm.ArgumentError, match=r"batch_size=None: .*give the dataset its batch_size"):
         rows.for_sharding(sharding)
@@ -111,12 +111,12 @@ def test_for_sharding_refuses_what_it_cannot_do(dataset, shards, encoder, mesh, 
         dataset.for_sharding(sharding_of([(0, 4)], [(4, 8)]))
 
 
-def test_global_batches_take_a_packed_dataset_only(dataset, sharding):
+def test_global_batches_require_a_packed_dataset(dataset, sharding):
     with pytest.raises(TypeError, match="expected a PackedDataset, got "):
         gm.global_batches(dataset.map(lambda batch: batch), sharding)
 
 
-def test_states_are_of_what_was_handed_out(dataset, sharding):
+def test_states_count_delivered_batches(dataset, sharding):
     plain = iter(dataset)
     with gm.global_batches(dataset, sharding) as batches:
         assert batches.get_state() == plain.get_state()
@@ -133,7 +133,7 @@ def test_states_are_of_what_was_handed_out(dataset, sharding):
 COUNTS = ["documents", "tokens", "text_bytes", "rows", "batches", "padding_tokens", "dropped_tokens", "quarantined"]
 
 
-def test_the_next_transfer_begins_before_a_batch_is_handed_out(dataset, sharding, monkeypatch):
+def test_next_transfer_begins_before_a_batch_is_delivered(dataset, sharding, monkeypatch):
     taken = []
     make = jax.make_array_from_process_local_data
     monkeypatch.setattr(jax, "make_array_from_process_local_data", lambda *args: taken.append(args[1]) or make(*args))
@@ -145,7 +145,7 @@ def test_the_next_transfer_begins_before_a_batch_is_handed_out(dataset, sharding
         assert len(taken) == 3
 
 
-def test_restores_at_every_step_as_grain_asks(dataset, sharding):
+def test_global_batches_restore_at_every_step(dataset, sharding):
     with gm.global_batches(dataset, sharding) as batches:
         states, elements = [batches.get_state()], []
         for batch in batches:
@@ -159,39 +159,39 @@ def test_restores_at_every_step_as_grain_asks(dataset, sharding):
             assert batches.get_state() == states[-1]
 
 
-def test_arrays_kept_for_long_do_not_change(dataset, sharding):
+def test_kept_arrays_do_not_change(dataset, sharding):
     with gm.global_batches(dataset, sharding) as batches:
         kept = list(batches)
         copies = [{key: np.array(value) for key, value in batch.items()} for batch in kept]
         start = iter(dataset).get_state()
-        for _ in range(2):  # the ring's buffers are filled anew
+        for _ in range(2):  # the ring's buffers are filled again
             batches.set_state(start)
             for _ in batches:
                 pass
     assert_same_batches(kept, copies)
 
 
-def test_arrays_use_the_ring_s_own_memory(dataset, sharding):
-    """On a CPU without a copy: whoever changes this ought to know."""
+def test_arrays_share_the_memory_of_the_ring(dataset, sharding):
+    """Without a copy on CPUs: a change of this should be deliberate."""
     element = next(iter(dataset))
     array = jax.make_array_from_process_local_data(sharding, element["inputs"], (8, 512))
     assert array.addressable_shards[0].data.unsafe_buffer_pointer() == element["inputs"].ctypes.data
 
 
 @pytest.mark.filterwarnings("ignore:Some donated buffers were not usable")
-def test_a_donated_batch_does_not_write_into_the_ring(dataset, sharding):
+def test_donated_batch_does_not_write_into_the_ring(dataset, sharding):
     element = next(iter(dataset))
     before = element["inputs"].copy()
     array = jax.make_array_from_process_local_data(sharding, element["inputs"], (8, 512))
     result = jax.jit(lambda rows: rows + 1, donate_argnums=0)(array)
     np.testing.assert_array_equal(element["inputs"], before)
     del array, element
-    for _ in dataset:  # fills the ring's memory anew
+    for _ in dataset:  # fills the ring's memory again
         pass
     np.testing.assert_array_equal(result, before + 1)
 
 
-def test_an_error_comes_after_all_batches_before_it(tmp_path, encoder, sharding):
+def test_error_comes_after_all_earlier_batches(tmp_path, encoder, sharding):
     good = b'{"text": "some words of a document"}\n' * 400
     (tmp_path / "a.jsonl").write_bytes(good + b"{bad}\n" + good)
     ds = gm.PackedDataset(tmp_path / "a.jsonl", tokenizer=encoder, sequence_length=64, batch_size=2)
@@ -219,7 +219,7 @@ def _until_error(iterator):
     raise AssertionError("no error came")
 
 
-def test_an_interrupt_loses_no_batch(dataset, sharding, monkeypatch):
+def test_interrupt_loses_no_batch(dataset, sharding, monkeypatch):
     expected = list(dataset)
     make = jax.make_array_from_process_local_data
     calls = itertools.count()
@@ -243,9 +243,9 @@ def test_an_interrupt_loses_no_batch(dataset, sharding, monkeypatch):
     assert_same_batches(got, expected)
 
 
-def test_a_way_back_that_fails_skips_nothing(tmp_path, encoder, sharding, monkeypatch):
-    """Behind an interrupted `next` the pipeline is ahead; it cannot go back while its quarantine file is gone."""
-    shard, listed = tmp_path / "a.jsonl", tmp_path / "left_out.jsonl"
+def test_failed_rewind_skips_no_batch(tmp_path, encoder, sharding, monkeypatch):
+    """After an interrupted `next` the pipeline is ahead; it cannot rewind without its quarantine file."""
+    shard, listed = tmp_path / "a.jsonl", tmp_path / "quarantine.jsonl"
     shard.write_text('{"text": "a"}\nbad\n' + '{"text": "some words of a document"}\n' * 200)
     ds = gm.PackedDataset(
         shard, tokenizer=encoder, sequence_length=32, batch_size=4, on_error="quarantine", quarantine_file=listed
@@ -271,9 +271,9 @@ def test_a_way_back_that_fails_skips_nothing(tmp_path, encoder, sharding, monkey
                 next(batches)
 
 
-def test_a_state_that_cannot_be_gone_to_changes_nothing(tmp_path, encoder, sharding):
-    """What the quarantine file may lack must be on disk before another place counts it."""
-    shard, listed = tmp_path / "a.jsonl", tmp_path / "left_out.jsonl"
+def test_failed_set_state_changes_nothing(tmp_path, encoder, sharding):
+    """Quarantined records must be on disk before another state counts them."""
+    shard, listed = tmp_path / "a.jsonl", tmp_path / "quarantine.jsonl"
     shard.write_text('{"text": "a"}\nbad\n' + '{"text": "some words of a document"}\n' * 200)
     ds = gm.PackedDataset(
         shard, tokenizer=encoder, sequence_length=32, batch_size=4, on_error="quarantine", quarantine_file=listed
@@ -295,8 +295,8 @@ def test_a_state_that_cannot_be_gone_to_changes_nothing(tmp_path, encoder, shard
     assert_same_batches(got, expected)
 
 
-def test_the_quarantine_is_as_of_the_batches_handed_out(tmp_path, encoder, sharding, monkeypatch):
-    """Ahead of it are batches that were taken and not yet handed out, and behind it may be interrupts."""
+def test_quarantine_covers_delivered_batches_only(tmp_path, encoder, sharding, monkeypatch):
+    """Not batches that were taken but not delivered yet; also after interrupts."""
     for number in range(4):
         lines = [b'{"text": "some words of a document"}\n' * 30, b"bad\n" * (number + 1)] * 3
         (tmp_path / f"{number}.jsonl").write_bytes(b"".join(lines))
@@ -329,7 +329,7 @@ def test_the_quarantine_is_as_of_the_batches_handed_out(tmp_path, encoder, shard
 
 
 def interrupt_at(line):
-    """Interrupts the program before it runs the so-manyth line of this package's iteration from here on."""
+    """Raises an interrupt before the n-th line of this package's iteration that runs from now on."""
     lines = itertools.count()
 
     def local(frame, event, argument):
@@ -343,7 +343,7 @@ def interrupt_at(line):
 
 @pytest.fixture
 def no_garbage():
-    """Nothing that other tests have left is collected, and with that closed, in the middle of this one."""
+    """Keeps garbage of other tests, which may hold iterators, from being collected during this test."""
     gc.collect()
     gc.disable()
     yield
@@ -351,8 +351,8 @@ def no_garbage():
 
 
 @pytest.mark.usefixtures("no_garbage")
-def test_an_interrupt_at_any_line_leaves_a_host_in_step(shard_folder, encoder, sharding, monkeypatch):
-    # Always ahead, however fast the threads are: each line then comes at the same place in all rounds.
+def test_interrupt_at_any_line_keeps_hosts_in_step(shard_folder, encoder, sharding, monkeypatch):
+    # Always a batch ahead, however fast the threads are, so that lines run in the same order in all rounds.
     monkeypatch.setattr(global_batches.GlobalBatches, "_take_ready", global_batches.GlobalBatches._take)
     dataset = gm.PackedDataset(
         shard_folder / "0002" / "en_head.json.gz", tokenizer=encoder, text_field="raw_content", batch_size=2,
@@ -362,7 +362,7 @@ def test_an_interrupt_at_any_line_leaves_a_host_in_step(shard_folder, encoder, s
     assert 2 < len(expected) < 9
     votes, steps, ends = [], [], Counter()
 
-    def vote(yes, place):
+    def vote(yes, position):
         votes.append(yes)
         return lambda: yes
 
@@ -382,13 +382,13 @@ def test_an_interrupt_at_any_line_leaves_a_host_in_step(shard_folder, encoder, s
             if end == "never interrupted":
                 break
             assert end == "lost" or len(got) == len(expected), line
-    # The step, a vote before the first batch, and one with each, in lines whose interrupt may have hidden it.
+    # The step, a vote before the first batch, and one with each batch: an interrupt in these lines may lose the vote.
     assert 0 < ends["lost"] <= 4 + 2 * (len(expected) + 1)
-    assert ends["went on"] > 20 * len(expected)
+    assert ends["continued"] > 20 * len(expected)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, gm.GristmillError])
-def test_what_a_handler_raises_and_saves_in_next_loses_no_batch(dataset, sharding, monkeypatch, error):
+def test_error_of_a_signal_handler_loses_no_batch(dataset, sharding, monkeypatch, error):
     expected = [batch["inputs"] for batch in itertools.islice(dataset, 3)]
     make, heard = jax.make_array_from_process_local_data, []
 
@@ -402,7 +402,7 @@ def test_what_a_handler_raises_and_saves_in_next_loses_no_batch(dataset, shardin
             before = batches.get_state()
             monkeypatch.setattr(jax, "make_array_from_process_local_data", handler)
             for _ in range(2):
-                # The batch may be there already, and it is the one after it that is interrupted.
+                # The batch may be ready already: then the interrupt hits the transfer of the next one.
                 with pytest.raises(error):
                     next(batches)
                 assert batches.get_state() == before == heard[-1]
@@ -412,7 +412,7 @@ def test_what_a_handler_raises_and_saves_in_next_loses_no_batch(dataset, shardin
 
 
 @pytest.mark.usefixtures("no_garbage")
-def test_an_interrupt_of_going_back_loses_no_batch(dataset, sharding, monkeypatch):
+def test_interrupted_rewind_loses_no_batch(dataset, sharding, monkeypatch):
     monkeypatch.setattr(global_batches.GlobalBatches, "_take_ready", global_batches.GlobalBatches._take)
     expected = [batch["inputs"] for batch in itertools.islice(dataset, 3)]
     with gm.global_batches(dataset, sharding) as batches:
@@ -434,7 +434,7 @@ def test_an_interrupt_of_going_back_loses_no_batch(dataset, sharding, monkeypatc
 
 
 def take_with_an_interrupt(batches, line):
-    """What the batches give with an interrupt before a line, and how it ended."""
+    """The batches delivered with an interrupt before a line, and how the stream ended."""
     got, end = [], "never interrupted"
     interrupt_at(line)
     try:
@@ -442,7 +442,7 @@ def take_with_an_interrupt(batches, line):
             try:
                 got.append(next(batches)["inputs"])
             except KeyboardInterrupt:
-                end = "went on"
+                end = "continued"
             except StopIteration:
                 return got, end
             except gm.GristmillError:
@@ -454,7 +454,7 @@ def take_with_an_interrupt(batches, line):
         sys.settrace(None)
 
 
-def test_close_ends_it_and_leaves_the_arrays(dataset, sharding, thread_count):
+def test_close_ends_threads_and_keeps_arrays(dataset, sharding, thread_count):
     iterator = gm.global_batches(dataset, sharding)
     next(iterator)  # JAX's own threads have started
     iterator.close()
@@ -472,7 +472,7 @@ def test_close_ends_it_and_leaves_the_arrays(dataset, sharding, thread_count):
         batches.set_state({})
 
 
-def test_close_ends_it_though_on_stats_raises(shards, encoder, sharding):
+def test_close_completes_although_on_stats_raises(shards, encoder, sharding):
     def broken(stats):
         raise RuntimeError("on_stats is broken")
 
@@ -488,17 +488,17 @@ def test_close_ends_it_though_on_stats_raises(shards, encoder, sharding):
     batches.close()
 
 
-def test_global_batches_are_neither_pickled_nor_copied(dataset, sharding):
+def test_global_batches_refuse_pickle_and_copy(dataset, sharding):
     with gm.global_batches(dataset, sharding) as batches:
         next(batches)
         for way in (pickle.dumps, copy.copy, copy.deepcopy):
             with pytest.raises(gm.ArgumentTypeError, match="save its get_state"):
                 way(batches)
-        gc.collect()  # of what a copy might have been: that must not close the original
+        gc.collect()  # of half-made copies, which must not close the original
         next(batches)
 
 
-def test_what_is_left_out_of_a_stream_without_any_batch_is_counted(tmp_path, encoder, sharding):
+def test_quarantine_without_any_batch_is_counted(tmp_path, encoder, sharding):
     (tmp_path / "0.gz").write_bytes(b"no gzip")
     (tmp_path / "1.jsonl").write_text('{"text": ""}\n')
     dataset = gm.PackedDataset(
@@ -515,7 +515,7 @@ def test_what_is_left_out_of_a_stream_without_any_batch_is_counted(tmp_path, enc
                 assert batches.stats()[name] == plain.stats()[name] == {"batches": 0}.get(name, 1)
 
 
-def test_a_vote_is_asked_for_only_where_hosts_can_differ():
+def test_hosts_vote_only_where_they_can_differ():
     halves, replicas, both = {0: [0], 1: [1]}, {0: [0], 1: [0]}, {0: [0], 1: [0], 2: [1]}
     for lanes, ends, quarantines, expected in [
         (halves, True, False, (True, False)),
@@ -528,8 +528,8 @@ def test_a_vote_is_asked_for_only_where_hosts_can_differ():
         assert agreement.collectives_needed(lanes, ends=ends, quarantines=quarantines) == expected
 
 
-def test_what_could_not_be_made_says_so_once(dataset, mesh, capfd):
-    """Grain closes what was half made, in `__del__`: that must not print another error behind the first."""
+def test_failed_construction_prints_one_error(dataset, mesh, capfd):
+    """Grain closes a half-made iterator in `__del__`, which must not print a second error."""
     with pytest.raises(gm.ArgumentError):
         gm.global_batches(
             gm.PackedDataset(dataset.manifest, tokenizer=dataset.encoder), NamedSharding(mesh, PartitionSpec())
@@ -540,7 +540,7 @@ def test_what_could_not_be_made_says_so_once(dataset, mesh, capfd):
 
 @pytest.fixture
 def half_bad(tmp_path, encoder):
-    """A function that makes a dataset of 63 records of which 33 are left out."""
+    """A function that makes a dataset of 63 records, 33 of which are quarantined."""
     lines = [json.dumps({"text": "word " * 40 if number % 2 == 0 else None}) + "\n" for number in range(60)]
     lines += ['{"text": 5}\n'] * 3
     (tmp_path / "s.jsonl").write_text("".join(lines))
@@ -550,19 +550,19 @@ def half_bad(tmp_path, encoder):
     )  # fmt: skip
 
 
-def test_records_left_out_are_told_of_with_their_batch(half_bad, sharding, monkeypatch, caplog):
-    """The iterator inside is a batch ahead: its counts and entries are not those of what was handed out."""
+def test_quarantined_records_reported_with_batch(half_bad, sharding, monkeypatch, caplog):
+    """The stream inside is a batch ahead: its counts and entries are not those of the delivered batches."""
     monkeypatch.setattr(global_batches.GlobalBatches, "_take_ready", global_batches.GlobalBatches._take)
     monkeypatch.setattr(report, "_REPORT_SECONDS", 0)
-    told = []
-    with gm.global_batches(half_bad(on_stats=told.append), sharding) as batches:
+    reported = []
+    with gm.global_batches(half_bad(on_stats=reported.append), sharding) as batches:
         start = batches.get_state()
         for _ in range(2):
             caplog.clear()
             for _ in batches:
                 pass
             listed = [entry["record"] for entry in batches.quarantine()]
-            assert told[-1]["quarantined"] == batches.stats()["quarantined"] == len(listed) == 33
+            assert reported[-1]["quarantined"] == batches.stats()["quarantined"] == len(listed) == 33
             position = 0
             for message in caplog.messages:
                 assert f"record {listed[position]}, " in message
@@ -572,7 +572,7 @@ def test_records_left_out_are_told_of_with_their_batch(half_bad, sharding, monke
             batches.set_state(start)
 
 
-def test_an_interrupt_loses_no_report_of_records_left_out(half_bad, sharding, monkeypatch, caplog):
+def test_interrupt_loses_no_quarantine_report(half_bad, sharding, monkeypatch, caplog):
     with gm.global_batches(half_bad(), sharding) as batches:
         for _ in range(7):
             next(batches)
@@ -589,31 +589,33 @@ def test_an_interrupt_loses_no_report_of_records_left_out(half_bad, sharding, mo
     with gm.global_batches(half_bad(), sharding) as batches:
         for _ in range(7):
             next(batches)
-        place = batches.get_state()
+        middle = batches.get_state()
     with gm.global_batches(half_bad(), sharding) as batches:
         caplog.clear()
-        batches.set_state(place)
+        batches.set_state(middle)
         for _ in batches:
             pass
-    assert [int(message.split()[0]) for message in caplog.messages] == [33 - before], "told by who saved the place"
+    assert [int(message.split()[0]) for message in caplog.messages] == [33 - before], (
+        "reported by the iterator that saved the state"
+    )
 
 
 def _interrupted() -> None:
     raise KeyboardInterrupt
 
 
-def test_on_stats_tells_of_the_batches_handed_out(shards, encoder, sharding, monkeypatch):
+def test_on_stats_counts_delivered_batches(shards, encoder, sharding, monkeypatch):
     monkeypatch.setattr(global_batches.GlobalBatches, "_take_ready", global_batches.GlobalBatches._take)
-    told = []
+    reported = []
     dataset = gm.PackedDataset(
-        shards, tokenizer=encoder, text_field="raw_content", batch_size=8, on_stats=told.append
+        shards, tokenizer=encoder, text_field="raw_content", batch_size=8, on_stats=reported.append
     )  # fmt: skip
     with gm.global_batches(dataset, sharding) as batches:
         next(batches)
         batches._reporter.report(batches.stats, batches._stream)
-        assert told[-1]["batches"] == 1
+        assert reported[-1]["batches"] == 1
         count = 1 + sum(1 for _ in batches)
         final = batches.stats()
-    # Also at the end, which the iterator inside meets a batch earlier, and when all is closed.
-    assert [stats["batches"] for stats in told] == [1, count, count]
-    assert told[-1]["padding_tokens"] == final["padding_tokens"]
+    # Also at the end, which the stream inside reaches a batch earlier, and on close.
+    assert [stats["batches"] for stats in reported] == [1, count, count]
+    assert reported[-1]["padding_tokens"] == final["padding_tokens"]

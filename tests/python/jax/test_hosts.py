@@ -1,4 +1,4 @@
-"""Global batches in real multi-process JAX programs, compared with what a single process gives."""
+"""Global batches in real multi-process JAX programs, compared with those of a single process."""
 
 import itertools
 import re
@@ -12,7 +12,7 @@ from run_hosts import HostFailedError, run_hosts
 
 @pytest.fixture(scope="module")
 def dataset(shards, encoder):
-    # Five entries: a number that no mesh divides.
+    # Five provenance entries: a number that no mesh divides.
     return gm.PackedDataset(
         shards, tokenizer=encoder, text_field="raw_content", sequence_length=768, batch_size=16, lanes=8, threads=1,
         provenance=5,
@@ -21,7 +21,7 @@ def dataset(shards, encoder):
 
 @pytest.fixture(scope="module")
 def single(dataset):
-    """All batches, and the states before, between and behind them, of one process."""
+    """All batches of one process, the states before and after each, and the final stats."""
     iterator = iter(dataset)
     states, batches = [iterator.get_state()], []
     for batch in iterator:
@@ -33,13 +33,13 @@ def single(dataset):
 
 @pytest.fixture(scope="module")
 def different(shards, encoder, tokenizer_json):
-    """For each number of hosts: datasets of other streams on some of them, and what all say of these."""
+    """For each number of hosts: arguments with other datasets on some hosts, and the error that all hosts raise."""
 
     def dataset(paths=shards, tokenizer=encoder, **arguments):
         arguments = {"text_field": "raw_content", "batch_size": 16, "eos": "</s>", **arguments}
         return gm.PackedDataset(paths, tokenizer=tokenizer, **arguments)
 
-    # So few shards that the lanes do not suffice: that, too, is told on all hosts.
+    # So few shards that there are fewer lanes than hosts: all hosts report that, too.
     fewer = dataset(dataset().manifest.paths[:1])
     other = dataset(tokenizer=gm.Encoder.from_bytes(tokenizer_json, special_tokens_in_text="text"))
     return {
@@ -57,12 +57,12 @@ def different(shards, encoder, tokenizer_json):
     }
 
 
-# The meshes on which more hosts make a difference.
+# The meshes that are worth a test on four hosts.
 _WIDE = ["data", "data x tensor across hosts", "data x context across hosts", "rows dealt in turn"]
 
 
 @pytest.mark.parametrize(("hosts", "meshes"), [(2, list(MESHES)), (4, _WIDE)])
-def test_all_hosts_give_the_one_stream_and_end_together(tmp_path, dataset, single, different, hosts, meshes):
+def test_hosts_yield_one_stream_and_end_together(tmp_path, dataset, single, different, hosts, meshes):
     batches, states, stats = single
     count = len(batches)
     restore = [0, count // 2, count - 1, count]
@@ -73,13 +73,13 @@ def test_all_hosts_give_the_one_stream_and_end_together(tmp_path, dataset, singl
     programs = [
         ("stream", {"dataset": dataset, "expected": batches, "states": states, "meshes": meshes, "restore": restore}),
         ("endless", {"dataset": endless, "expected": list(itertools.islice(endless, 12)), "mesh": "data"}),
-        ("replicas_that_differ", {}),
-        ("streams_that_differ", {"dataset": dataset, "others": {1: endless}}),
+        ("differing_replicas", {}),
+        ("differing_streams", {"dataset": dataset, "others": {1: endless}}),
         (
-            "steps_that_differ",
+            "differing_steps",
             {"dataset": dataset, "expected": batches, "states": {0: states[3], 1: states[5]}, "state": states[4]},
         ),
-        ("streams_that_differ", different[hosts][0]),
+        ("differing_streams", different[hosts][0]),
     ]
     results = run_hosts(tmp_path, "several", {"programs": programs}, hosts=hosts)
     for mesh in meshes:
@@ -102,16 +102,16 @@ def test_all_hosts_give_the_one_stream_and_end_together(tmp_path, dataset, singl
         *said, difference = result[4]
         assert difference is None
         even, odd = {2: ("0", "1"), 4: ("0, 2", "1, 3")}[hosts]
-        told = f"go on from different steps: process {even} from step 3, process {odd} from step 5. Restore all of them"
+        both = f"go on from different steps: process {even} from step 3, process {odd} from step 5. Restore all of them"
         assert len(said) == 2
-        assert all(error.startswith(f"StateError: the processes of the sharding {told}") for error in said)
+        assert all(error.startswith(f"StateError: the processes of the sharding {both}") for error in said)
         assert result[5] == results[0][5]
     assert re.fullmatch(different[hosts][1], results[0][5]), results[0][5]
 
 
 @pytest.mark.parametrize("epochs", [1, None])
-def test_replicas_that_leave_out_other_records_stop(tmp_path, encoder, epochs):
-    """Copies of the shards with the same sizes; one has a bad line, in the middle of its third shard."""
+def test_replicas_with_different_quarantine_stop(tmp_path, encoder, epochs):
+    """Each host has its own copy of the shards, of equal sizes; one copy has a bad line in its third shard."""
     line = b'{"text": "some words of a document that is long enough for some tokens"}\n'
     for copy, number in itertools.product(range(2), range(8)):
         lines = [line] * 200
@@ -129,26 +129,26 @@ def test_replicas_that_leave_out_other_records_stop(tmp_path, encoder, epochs):
     meshes = ["replicas alone", "data x tensor across hosts", "data"]
     stopped = [0, 1] if epochs is None else [0, 1, 2]
     program = {"datasets": datasets, "meshes": [meshes[mesh] for mesh in stopped]}
-    results = run_hosts(tmp_path, "replicas_that_read_other_bytes", program, hosts=2)
+    results = run_hosts(tmp_path, "replicas_with_other_shards", program, hosts=2)
     assert results[0] == results[1]
     for steps, said in results[0][:2]:
         assert 0 < steps < 64
         assert len(set(said)) == 1, "the second call raises the same"
         assert said[0].startswith("GristmillError: processes 0 and 1 load the same lanes, and are at different places")
     if epochs:
-        # Without replicas each lane is read once, and what is left out of it is left out of the stream.
+        # Without replicas one host reads each lane, and its quarantine holds for the stream.
         assert results[0][2][1] == []
 
 
 @pytest.mark.parametrize("devices", [2, 4])
-def test_the_end_of_another_process_is_an_error_of_the_package(tmp_path, dataset, devices):
-    # With two devices each process has one, on which JAX computes where it elsewhere dispatches.
-    said, left = run_hosts(tmp_path, "one_that_leaves", {"dataset": dataset}, hosts=2, devices=devices)
+def test_end_of_another_process_is_a_gristmill_error(tmp_path, dataset, devices):
+    # With two devices each process has one: there JAX computes synchronously.
+    said, left = run_hosts(tmp_path, "host_that_ends", {"dataset": dataset}, hosts=2, devices=devices)
     assert left is None
     assert said.startswith("the processes of the sharding could not agree, perhaps because one of them has ended: ")
 
 
-def test_a_run_goes_on_with_other_hosts_and_after_the_loss_of_one(tmp_path, dataset, single):
+def test_run_resumes_on_other_hosts_and_after_losing_one(tmp_path, dataset, single):
     expected = single[0]
     count = len(expected)
     checkpoints = str(tmp_path / "checkpoints")
@@ -167,11 +167,11 @@ def test_a_run_goes_on_with_other_hosts_and_after_the_loss_of_one(tmp_path, data
     assert run("four", hosts=4, until=4) == 0
     with pytest.raises(HostFailedError, match="host 1, exit 9"):
         run("one is lost", hosts=2, until=count, mesh="data x fsdp", die=(1, 7))
-    # The saving after step 6 may have been cut off by the loss.
+    # The loss may have cut off the save after step 6.
     assert run("two", hosts=2, until=8) in (4, 6)
-    assert run("one", hosts=1, until=count) == 8
+    assert run("one", hosts=1, until=count) == 8  # a single host continues the same stream
 
 
-def test_a_host_that_fails_ends_the_test_and_not_the_day(tmp_path):
+def test_failed_host_ends_run_hosts_at_once(tmp_path):
     with pytest.raises(HostFailedError, match="KeyError"):
         run_hosts(tmp_path, "no_such_program", {}, hosts=2)

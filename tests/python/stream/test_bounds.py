@@ -1,4 +1,4 @@
-"""Memory and open files of a whole process on hostile shards. The large ones are in benches/soak.py."""
+"""Memory and open files of a whole process on hostile shards; benches/soak.py has the large ones."""
 
 import gzip
 import json
@@ -23,10 +23,10 @@ READ = """
 
 
 def read(shards, tokenizer, **arguments):
-    """The counts, the most MiB, and the most files open of a process that reads the shards.
+    """The counts, peak MiB, and most open files of a process that reads the shards.
 
-    glibc raises the size from which it maps memory once such memory has been freed, and after that what a thread frees
-    stays with its arena. A size that is set stays, and memory is counted as it is used.
+    glibc raises its threshold for mmap once a mapped block was freed; blocks below it stay with the arena of the thread
+    that frees them. A fixed threshold keeps freed memory out of the count.
     """
     environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": str(2**20)}
     command = [sys.executable, "-c", textwrap.dedent(READ), str(shards), str(tokenizer), json.dumps(arguments)]
@@ -35,12 +35,12 @@ def read(shards, tokenizer, **arguments):
     return json.loads(done.stdout)
 
 
-def test_a_bomb_costs_no_memory(tmp_path, tokenizer_file):
-    sound = b'{"text": "a"}\n'
-    (tmp_path / "small.jsonl").write_bytes(sound)
+def test_gzip_bomb_costs_no_memory(tmp_path, tokenizer_file):
+    good = b'{"text": "a"}\n'
+    (tmp_path / "small.jsonl").write_bytes(good)
     arguments = {"max_document_bytes": 2**22, "on_error": "quarantine", "max_error_rate": 0.5, "threads": 2}
     _, plain, _ = read(tmp_path / "small.jsonl", tokenizer_file, **arguments)
-    members = [gzip.compress(sound), *[gzip.compress(bytes(2**24))] * 16, gzip.compress(b"\n" + sound)]
+    members = [gzip.compress(good), *[gzip.compress(bytes(2**24))] * 16, gzip.compress(b"\n" + good)]
     (tmp_path / "bomb.jsonl.gz").write_bytes(b"".join(members))
     assert (tmp_path / "bomb.jsonl.gz").stat().st_size < 2**18 + 2**16
     stats, memory, _ = read(tmp_path / "bomb.jsonl.gz", tokenizer_file, **arguments)
@@ -48,7 +48,7 @@ def test_a_bomb_costs_no_memory(tmp_path, tokenizer_file):
     assert memory < plain + 32
 
 
-def test_a_thousand_shards_are_not_open_at_once(tmp_path, tokenizer_file):
+def test_thousand_shards_are_not_open_at_once(tmp_path, tokenizer_file):
     for number in range(1000):
         (tmp_path / f"{number}.jsonl").write_bytes(b'{"text": "a few words"}\n')
     stats, _, files = read(tmp_path / "*.jsonl", tokenizer_file, batch_size=8, sequence_length=16, threads=2)
@@ -56,8 +56,8 @@ def test_a_thousand_shards_are_not_open_at_once(tmp_path, tokenizer_file):
     assert files < 40
 
 
-def test_documents_larger_than_a_block_are_not_read_ahead_by_blocks(tmp_path, tokenizer_file):
-    """A block ends with a document of any size, and eight threads read seventeen of them ahead in one lane."""
+def test_read_ahead_of_large_documents_is_bounded(tmp_path, tokenizer_file):
+    """The last document of a block may have any size, and eight threads read seventeen blocks of a lane ahead."""
     memory = {}
     for documents, words in (5120, 2**10), (20, 2**18):  # 4 MiB of text, and 16 of ids
         record = json.dumps({"text": words * "qjxzkvwbqjxzkvwb "}) + "\n"
@@ -67,8 +67,8 @@ def test_documents_larger_than_a_block_are_not_read_ahead_by_blocks(tmp_path, to
     assert memory[20] < memory[5120] + 150
 
 
-def test_bad_lines_inside_a_window_cost_no_memory(tmp_path, tokenizer_file):
-    """Every block of a window used to keep the details of its bad lines."""
+def test_bad_lines_within_a_window_cost_no_memory(tmp_path, tokenizer_file):
+    """A window holds hundreds of blocks, whose bad lines must not be kept."""
     (tmp_path / "shard.jsonl.gz").write_bytes(256 * gzip.compress(b'{"text": "a"}\n' + 16_500 * b"{}\n"))
     arguments = {"on_error": "quarantine", "max_error_rate": 1.0, "threads": 1}
     memory = {}
