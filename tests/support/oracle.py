@@ -1,9 +1,9 @@
 """A naive model of the stream: plain Python over the `tokenizers` wheel, to be checked by eye.
 
-It follows the rules of docs and nothing of the core's code: whole epochs in memory, every row a list, every
-choice by looking at all there is.
+It follows the rules of the docs, not the code of the core: whole epochs in memory, every row a list, every
+choice by exhaustive search.
 
-    shards of a lane ──> documents ──> windows, permuted ──> rows of pieces ──> arrays
+    shards of a lane ──> documents ──> windows, permuted ──> rows of segments ──> arrays
 """
 
 import gzip
@@ -34,7 +34,7 @@ class Model:
     bos: int | None = None
     seed: int | None = None
     shuffle_window: int = 1024
-    # Entries of a row's provenance, and the manifest's paths, which they number.
+    # Entries of a row's provenance, and the manifest's paths, to which they refer.
     provenance: int = 0
     manifest: Sequence[str] = ()
     totals: dict[str, int] = field(default_factory=dict)
@@ -85,9 +85,9 @@ class Model:
             return window
         return [window[i] for i in permutation(len(window), self.seed, WINDOW_PERMUTATION, key)]
 
-    # Rows: lists of pieces
+    # Rows: lists of segments
 
-    def _rows(self, lane: int, epochs: Sequence[Sequence[str]]) -> Iterator[list["Piece"]]:
+    def _rows(self, lane: int, epochs: Sequence[Sequence[str]]) -> Iterator[list["Segment"]]:
         windows = [window for epoch, paths in enumerate(epochs) for window in self._windows(lane, epoch, paths)]
         if self.packing == "best_fit":
             for window in windows:
@@ -99,8 +99,8 @@ class Model:
             for ids in (ids for window in windows for ids in window):
                 yield from self._pad(ids)
 
-    def _concat(self, documents: Iterable["Document"]) -> Iterator[list["Piece"]]:
-        row: list[Piece] = []
+    def _concat(self, documents: Iterable["Document"]) -> Iterator[list["Segment"]]:
+        row: list[Segment] = []
         for ids in documents:
             rest = list(range(len(ids)))
             while rest:
@@ -108,85 +108,85 @@ class Model:
                 if free == 0 or len(row) == self.max_segments:
                     yield row
                     row, free = [], self.sequence_length
-                row = [*row, Piece(ids, rest[:free])]
+                row = [*row, Segment(ids, rest[:free])]
                 rest = rest[free:]
         if row:
             yield row
 
-    def _best_fit(self, window: list["Document"]) -> list[list["Piece"]]:
+    def _best_fit(self, window: list["Document"]) -> list[list["Segment"]]:
         length = self.sequence_length
         rows, rests = [], []
         for number, ids in enumerate(window):
             whole = len(ids) - len(ids) % length
-            rows += [[(number, Piece(ids, list(range(at, at + length))))] for at in range(0, whole, length)]
-            rests.append((number, Piece(ids, list(range(whole, len(ids))))))
-        for number, piece in sorted(rests, key=lambda rest: -len(rest[1].places)):
+            rows += [[(number, Segment(ids, list(range(at, at + length))))] for at in range(0, whole, length)]
+            rests.append((number, Segment(ids, list(range(whole, len(ids))))))
+        for number, segment in sorted(rests, key=lambda rest: -len(rest[1].offsets)):
             fits = [
                 row
                 for row in rows
-                if filled(p for _, p in row) + len(piece.places) <= length and len(row) != self.max_segments
+                if filled(p for _, p in row) + len(segment.offsets) <= length and len(row) != self.max_segments
             ]
-            if fits and piece.places:
-                max(fits, key=lambda row: filled(p for _, p in row)).append((number, piece))
-            elif piece.places:
-                rows.append([(number, piece)])
+            if fits and segment.offsets:
+                max(fits, key=lambda row: filled(p for _, p in row)).append((number, segment))
+            elif segment.offsets:
+                rows.append([(number, segment)])
         in_rows = [sorted(row, key=lambda part: part[0]) for row in rows]
         in_rows.sort(key=lambda row: row[0][0])  # stable: full rows were cut first, in order
-        return [[piece for _, piece in row] for row in in_rows]
+        return [[segment for _, segment in row] for row in in_rows]
 
-    def _pad(self, ids: "Document") -> list[list["Piece"]]:
-        length, places = self.sequence_length, list(range(len(ids)))
+    def _pad(self, ids: "Document") -> list[list["Segment"]]:
+        length, offsets = self.sequence_length, list(range(len(ids)))
         if self.truncation == "split":
-            return [[Piece(ids, places[at : at + length])] for at in range(0, len(ids), length)]
+            return [[Segment(ids, offsets[at : at + length])] for at in range(0, len(ids), length)]
         if not ids:
             return []
         if len(ids) <= length:
-            return [[Piece(ids, places)]]
+            return [[Segment(ids, offsets)]]
         left = {"right": length, "left": 0, "middle": length // 2}[self.truncation]
-        kept = places[:left] + places[len(ids) - (length - left) :]
+        kept = offsets[:left] + offsets[len(ids) - (length - left) :]
         self.totals["dropped"] += len(ids) - length
-        return [[Piece(ids, kept, is_cut=True)]]
+        return [[Segment(ids, kept, is_cut=True)]]
 
     # Arrays
 
-    def _arrays(self, rows: list[list["Piece"]]) -> list[dict[str, list[int]]]:
+    def _arrays(self, rows: list[list["Segment"]]) -> list[dict[str, list[int]]]:
         openings = [row[0] for row in rows[1:]] + [None]
         for row in rows:
             self.totals["tokens"] += filled(row)
             self.totals["padding"] += self.sequence_length - filled(row)
         return [self._row(row, following) for row, following in zip(rows, openings, strict=False)]
 
-    def _row(self, row: list["Piece"], following: "Piece | None") -> dict[str, list[Any]]:
+    def _row(self, row: list["Segment"], following: "Segment | None") -> dict[str, list[Any]]:
         arrays = self._layout(row, following)
         if not self.provenance:
             return arrays
         entries = []
-        for piece in row:
-            path, record = piece.ids.origin
-            for position, place in enumerate(piece.places):
-                if position and piece.follows(position):
+        for segment in row:
+            path, record = segment.ids.origin
+            for position, offset in enumerate(segment.offsets):
+                if position and segment.follows(position):
                     entries[-1][3] += 1
                 else:
-                    entries.append([self.manifest.index(path), record, place, 1])
+                    entries.append([self.manifest.index(path), record, offset, 1])
         none = [[0, 0, 0, 0]] * self.provenance
         return arrays | {"provenance": (entries + none)[: self.provenance]}
 
-    def _layout(self, row: list["Piece"], following: "Piece | None") -> dict[str, list[int]]:
+    def _layout(self, row: list["Segment"], following: "Segment | None") -> dict[str, list[int]]:
         ids, segments, positions, targets, learnt, labels = [], [], [], [], [], []
-        for number, piece in enumerate(row):
+        for number, segment in enumerate(row):
             after = row[number + 1] if number + 1 < len(row) else following if self.packing == "concat" else None
             boundary = self.boundary_targets and self.packing != "pad" and after is not None
-            for position, place in enumerate(piece.places):
-                ids.append(piece.ids[place])
+            for position, offset in enumerate(segment.offsets):
+                ids.append(segment.ids[offset])
                 segments.append(number + 1)
                 positions.append(position)
-                target = piece.target(position)
-                if target is None and place + 1 == len(piece.ids) and boundary:
-                    target = after.ids[after.places[0]]
+                target = segment.target(position)
+                if target is None and offset + 1 == len(segment.ids) and boundary:
+                    target = after.ids[after.offsets[0]]
                 targets.append(0 if target is None else target)
                 learnt.append(0 if target is None else number + 1)
-                goes_on = piece.follows(position) if position else number == 0 and place > 0 and not piece.is_cut
-                labels.append(piece.ids[place] if goes_on else -100)
+                continues = segment.follows(position) if position else number == 0 and offset > 0 and not segment.is_cut
+                labels.append(segment.ids[offset] if continues else -100)
         pad = [0] * (self.sequence_length - len(ids))
         if self.layout == "grain":
             return {
@@ -212,38 +212,38 @@ class Model:
 
 
 class Document(list[int]):
-    """A document's ids, and the shard and line where it stands."""
+    """A document's ids, with its shard and line."""
 
     origin: tuple[str, int]
 
 
-class Piece(NamedTuple):
-    """What a row holds of a document: which of its tokens, and whether the others are cut away."""
+class Segment(NamedTuple):
+    """The tokens of a document that a row holds, and whether truncation drops the others."""
 
     ids: Document
-    places: list[int]
+    offsets: list[int]
     is_cut: bool = False
 
     def follows(self, position: int) -> bool:
-        """Whether a token stands in the row behind the one that it follows in its document."""
-        return self.places[position - 1] + 1 == self.places[position]
+        """Whether the token before this one in the segment is also the one before it in the document."""
+        return self.offsets[position - 1] + 1 == self.offsets[position]
 
     def target(self, position: int) -> int | None:
         """The token after it in its document, if it is in the row or in the next one."""
-        after = self.places[position] + 1
-        is_last = position + 1 == len(self.places)
-        if after == len(self.ids) or (self.is_cut and (is_last or self.places[position + 1] != after)):
+        after = self.offsets[position] + 1
+        is_last = position + 1 == len(self.offsets)
+        if after == len(self.ids) or (self.is_cut and (is_last or self.offsets[position + 1] != after)):
             return None
         return self.ids[after]
 
 
-def filled(pieces: Iterable[Piece]) -> int:
+def filled(segments: Iterable[Segment]) -> int:
     """Tokens in a row."""
-    return sum(len(piece.places) for piece in pieces)
+    return sum(len(segment.offsets) for segment in segments)
 
 
 def documents(path: str) -> Iterator[tuple[int, str]]:
-    """Line number and text of each sound record."""
+    """Line number and text of each good record."""
     opened = gzip.open if path.endswith(".gz") else open
     with opened(path, "rt", encoding="utf-8", newline="\n") as lines:
         for number, line in enumerate(lines):
@@ -256,7 +256,7 @@ def documents(path: str) -> Iterator[tuple[int, str]]:
 
 
 def permutation(n: int, seed: int, purpose: int, key: Iterable[int]) -> list[int]:
-    """Fisher and Yates's shuffle of `range(n)`, drawn from SplitMix64 with Lemire's bounded draws."""
+    """Fisher-Yates shuffle of `range(n)` from SplitMix64 with Lemire's bounded draws."""
     state = seed
     for part in (purpose, *key):
         state, drawn = split_mix(state)
@@ -273,7 +273,7 @@ def permutation(n: int, seed: int, purpose: int, key: Iterable[int]) -> list[int
 
 
 def split_mix(state: int) -> tuple[int, int]:
-    """The next state, and what is drawn with it."""
+    """The next state, and the number drawn from it."""
     state = (state + 0x9E3779B97F4A7C15) % 2**64
     z = state
     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 % 2**64

@@ -1,4 +1,4 @@
-"""The tables of docs/errors.md, row by row: each is tried on a shard, and none may be without an example here."""
+"""The tables of docs/errors.md: each row has an example here, which is tried on a shard."""
 
 import bz2
 import gzip
@@ -16,8 +16,8 @@ from helpers import ROOT
 DOCUMENT = ROOT / "docs" / "errors.md"
 MARK = b"\xef\xbb\xbf"
 
-# The start of each row of "Lines", and lines that it speaks of: with the text that they give, or what
-# the error says, or None where there is nothing to read.
+# For the start of each row of "Lines" some examples: a line, with its text, or a pattern of the error, or None for a
+# line that is skipped.
 LINES = {
     "empty, or only space, tab, carriage return": [(b"", None), (b" \t\r", None)],
     "ends in CRLF": [(b'{"text": "crlf"}\r', "crlf")],
@@ -75,15 +75,15 @@ LINES = {
 }
 
 
-# Sound records, and yet not what a run was asked for.
-OF_THE_RUN_ALONE = (
+# Good JSON that a run refuses for its arguments; inspect, which has none, accepts it.
+REFUSED_BY_RUNS_ONLY = (
     "longer than `max_document_bytes`", "the key is missing", "the key only inside a nested object",
     "`null`, a number, `true`, `false`, an array or an object under the key", "a lone surrogate (`",
 )  # fmt: skip
 
 
 def assert_inspect_agrees(path, entries):
-    """`gristmill inspect` refuses a shard where a run has its first entry, with the same words."""
+    """Asserts that `gristmill inspect` refuses a shard at the run's first entry, with the same words."""
     refused = []
     try:
         assert contents.inspect(path)["whole_file_read"]
@@ -99,7 +99,7 @@ def rows(heading):
 
 
 def read(path, encoder, **arguments):
-    """The rows of ids, and the entries, of a shard."""
+    """The rows of ids, the quarantine entries and the stats of a shard."""
     iterator = iter(
         gm.PackedDataset(
             path,
@@ -138,13 +138,13 @@ def test_each_row_about_lines(tmp_path, encoder, row):
             if verdict is not None and not line.startswith(MARK):
                 assert json.loads(line.decode().strip(), strict=True)["text"] == verdict
         assert stats["documents"] == len(texts)
-        assert_inspect_agrees(shard, [] if row.startswith(OF_THE_RUN_ALONE) else entries)
+        assert_inspect_agrees(shard, [] if row.startswith(REFUSED_BY_RUNS_ONLY) else entries)
         assert ids == [encoder.encode(text).tolist() for text in texts if text]
 
 
 LINE = b'{"text": "in a file"}\n'
 PACKED = gzip.compress(LINE, mtime=0)
-# As above, for whole files: name, bytes, how many documents, and what the error says or None.
+# The same for whole files: name, bytes, number of documents, and a pattern of the error or None.
 FILES = {
     "starts with the bytes `1f 8b`": [("a.jsonl", PACKED, 1, None)],
     "is named `*.gz` and is none of these": [
@@ -174,14 +174,14 @@ FILES = {
     "damaged or truncated inside a member": [("a.gz", PACKED + PACKED[:-20], 1, "the file is truncated")],
     "a wrong checksum or length": [("a.gz", PACKED[:-8] + bytes(8), 1, "CRC-32 in the gzip trailer")],
 }
-# What happens while a shard is read is in test_faults.py.
+# Rows about faults while a shard is read: test_faults.py has their examples.
 WHILE_READING = (
     "missing, or of another size", "changes its size while it is read",
     "gets another modification time", "the disk fails", "cannot be opened because too many files are open",
 )  # fmt: skip
 
 
-def test_the_rows_about_files_while_they_are_read_are_there():
+def test_rows_about_files_while_reading_exist():
     assert all(any(row.startswith(start) for row in rows("Files")) for start in WHILE_READING)
 
 
@@ -198,7 +198,7 @@ def test_each_row_about_files(tmp_path, encoder, row):
         assert not reason or re.search(reason, entries[0]["reason"]), entries[0]["reason"]
 
 
-def test_a_shard_that_went_missing_or_changed_its_size_is_one_entry(tmp_path, encoder):
+def test_missing_or_resized_shard_is_one_entry(tmp_path, encoder):
     for name, change, reason in (
         ("gone.jsonl", Path.unlink, "expected the file of the manifest, found none"),
         ("other.jsonl", lambda path: path.write_bytes(LINE * 2), "expected the 22 bytes of the manifest, found 44"),

@@ -1,4 +1,4 @@
-"""Faults while running: killed processes, forks, failing disks, shards that change, arrays dropped anywhere.
+"""Faults while running: killed processes, forks, failing disks, changing shards, arrays dropped at any time.
 
 `GRISTMILL_KILLS` sets how often the run of the first test is killed.
 """
@@ -35,14 +35,14 @@ def run(code, *arguments, **environment):
     )  # fmt: skip
 
 
-def test_rows_of_lanes_before_one_that_failed_are_given(tmp_path, encoder):
-    (tmp_path / "0.jsonl").write_text(json.dumps({"text": "sound " * 99}))
+def test_rows_of_lanes_before_a_failed_one_are_delivered(tmp_path, encoder):
+    (tmp_path / "0.jsonl").write_text(json.dumps({"text": "words " * 99}))
     (tmp_path / "1.jsonl").write_text("not JSON")
     dataset = gm.PackedDataset(
         [str(tmp_path / f"{number}.jsonl") for number in range(2)],
         tokenizer=encoder, sequence_length=16, lanes=2, eos=False,
     )  # fmt: skip
-    # Single rows, lane after lane: the first needs nothing of the second shard.
+    # Single rows, lane after lane: the first row does not need the second shard.
     iterator = iter(dataset)
     assert next(iterator)["inputs_segmentation"].all()
     state = iterator.get_state()
@@ -54,8 +54,8 @@ def test_rows_of_lanes_before_one_that_failed_are_given(tmp_path, encoder):
 
 @pytest.mark.parametrize("seed", [None, 3])
 @pytest.mark.parametrize("packing", ["concat", "best_fit"])
-def test_a_row_whose_last_target_lies_behind_an_error_comes_after_it(tmp_path, encoder, packing, seed):
-    """The row ends with its document, and the next one, whose first token is that target, cannot be read yet."""
+def test_row_whose_target_is_after_an_error_waits_for_it(tmp_path, encoder, packing, seed):
+    """The row ends with its document; its last target is the first token of the next one, which cannot be read yet."""
     documents = ["one and two", "three or four", "five or six"]
     paths = [tmp_path / f"{number}.jsonl" for number in range(3)]
     for path, text in zip(paths, documents, strict=True):
@@ -79,7 +79,7 @@ def test_a_row_whose_last_target_lies_behind_an_error_comes_after_it(tmp_path, e
         assert got + [batch["targets"].tolist() for batch in iterator] == expected, (length, is_away)
 
 
-def test_what_a_consumer_writes_into_padding_is_in_no_other(shards, encoder):
+def test_padding_batches_share_no_memory(shards, encoder):
     iterator = iter(gm.PackedDataset(shards, tokenizer=encoder, text_field="raw_content", batch_size=8))
     assert sum(1 for _ in iterator)
     padding = take_padding(iterator)
@@ -90,7 +90,7 @@ def test_what_a_consumer_writes_into_padding_is_in_no_other(shards, encoder):
 
 @pytest.fixture
 def folder(tmp_path, texts):
-    """Six gzipped shards, each with a bad line, and one cut off."""
+    """Six gzipped shards, each with a bad line, one of them truncated."""
     for number in range(6):
         lines = [json.dumps({"text": text[:2000]}) for text in texts[number * 90 : number * 90 + 90]]
         lines[40:40] = ["not JSON"]
@@ -99,7 +99,7 @@ def folder(tmp_path, texts):
     return tmp_path
 
 
-# Runs the stream in forked children, which are killed at random moments; each goes on from the last state saved.
+# Runs the stream in forked children, which are killed at random moments; each resumes from the last saved state.
 KILLED = """
     import json, os, random, signal, sys, time, warnings, zlib
     import gristmill as gm
@@ -140,7 +140,7 @@ KILLED = """
             consume()
             os._exit(0)
         if killed < kills:
-            # Every other one as soon as it has given something, however slow this machine is.
+            # Every other child is killed as soon as it has yielded a batch, however slow the machine is.
             until = time.monotonic() + (30 if killed % 2 else rng.uniform(0, 0.25))
             while time.monotonic() < until and not (killed % 2 and logged() > before):
                 time.sleep(0.001)
@@ -149,13 +149,13 @@ KILLED = """
         if os.waitstatus_to_exitcode(status) != -signal.SIGKILL:
             if os.waitstatus_to_exitcode(status) or killed >= kills:
                 sys.exit(os.waitstatus_to_exitcode(status))
-            os.remove(name + ".state")  # it came to its end: once more from the start
+            os.remove(name + ".state")  # the stream ended: start over
         killed += 1
 """
 
 
 @pytest.mark.timeout(3 * PATIENCE + 6 * KILLS)
-def test_killed_at_random_moments_the_restored_stream_is_the_uninterrupted_one(folder, tokenizer_file):
+def test_stream_is_unchanged_by_kills(folder, tokenizer_file):
     for kills, name in ((0, "whole"), (KILLS, "killed")):
         done = run(KILLED, folder, tokenizer_file, kills, name)
         assert done.returncode == 0, done.stderr
@@ -165,14 +165,14 @@ def test_killed_at_random_moments_the_restored_stream_is_the_uninterrupted_one(f
         step, digest = line.split(" ", 1)
         assert expected[step] == digest, f"step {step}"
     assert {line.split(" ", 1)[0] for line in lines} == set(expected)
-    assert len(lines) > len(expected), "no step was given twice: nothing was killed"
+    assert len(lines) > len(expected), "no step was yielded twice: nothing was killed"
     listed = [sorted(whole_lines(folder / f"{name}.quarantine.jsonl")) for name in ("whole", "killed")]
     assert listed[0] == listed[1]
     assert len(listed[0]) == 3 * 7
 
 
 def whole_lines(path: Path) -> list[str]:
-    """The lines of a file of quarantined records without those that a signal cut off while they were written."""
+    """The lines of a quarantine file without those that a kill truncated."""
 
     def is_whole(line: str) -> bool:
         try:
@@ -218,17 +218,17 @@ FORKED = """
                 mine = iter(dataset)
                 mine.set_state(state)
                 assert next(mine)["inputs"].any()
-            sys.exit(0)  # not os._exit: the interpreter ends with whatever is alive
+            sys.exit(0)  # not os._exit: the interpreter must shut down with all objects alive
         _, status = os.waitpid(child, 0)
         assert status == 0, (what, status)
         next(iterator)
-    print("sound")
+    print("fine")
 """
 
 
-def test_whatever_a_forked_child_does_it_ends_and_the_parent_goes_on(folder, tokenizer_file):
+def test_forked_child_ends_and_parent_continues(folder, tokenizer_file):
     done = run(FORKED, folder, tokenizer_file)
-    assert done.stdout == "sound\n", done.stderr
+    assert done.stdout == "fine\n", done.stderr
 
 
 ENDING = """
@@ -270,7 +270,7 @@ ENDING = """
         ("error", 1, "the training step failed"),
     ],
 )
-def test_a_process_ends_as_it_should_in_mid_stream(folder, tokenizer_file, how, status, words):
+def test_process_can_end_in_mid_stream(folder, tokenizer_file, how, status, words):
     done = run(ENDING, folder, tokenizer_file, how)
     assert done.returncode == status, done.stderr
     assert words in done.stderr
@@ -278,7 +278,7 @@ def test_a_process_ends_as_it_should_in_mid_stream(folder, tokenizer_file, how, 
     assert len((folder / "q.jsonl").read_text().splitlines()) - len(whole_lines(folder / "q.jsonl")) <= 1
 
 
-def test_arrays_may_be_dropped_late_early_and_by_other_threads(shards, encoder):
+def test_arrays_may_be_dropped_any_time_by_other_threads(shards, encoder):
     dataset = gm.PackedDataset(
         shards, tokenizer=encoder, text_field="raw_content", sequence_length=64, batch_size=8, prefetch=2, epochs=2
     )
@@ -312,7 +312,7 @@ def test_arrays_may_be_dropped_late_early_and_by_other_threads(shards, encoder):
 
 
 def big_shard(path, documents=40_000):
-    """Noise that does not compress: too much for any buffer to hold the rest of it."""
+    """Random text that does not compress: more than all buffers hold."""
     rng = random.Random(5)
     lines = (json.dumps({"text": f"{i} {rng.randbytes(60).hex()}"}) for i in range(documents))
     data = ("\n".join(lines) + "\n").encode()
@@ -331,7 +331,7 @@ def big_shard(path, documents=40_000):
     ],
 )
 @pytest.mark.parametrize("on_error", ["raise", "quarantine"])
-def test_a_shard_that_changes_while_it_is_read(tmp_path, encoder, name, change, words, on_error):
+def test_shard_that_changes_while_it_is_read(tmp_path, encoder, name, change, words, on_error):
     shard = tmp_path / name
     big_shard(shard)
     dataset = gm.PackedDataset(shard, tokenizer=encoder, on_error=on_error, prefetch=1, threads=1)
@@ -364,7 +364,7 @@ def test_a_shard_that_changes_while_it_is_read(tmp_path, encoder, name, change, 
         assert len(rows) < len(whole)
         assert re.search(words, message), message
     else:
-        # An open file stays what it was, whatever becomes of its name.
+        # An open file keeps its content when its name is removed or reused.
         assert len(rows) == len(whole)
     full = rows if on_error == "raise" or not words else rows[:-1]
     assert all(np.array_equal(row, right) for row, right in zip(full, whole, strict=False))
@@ -415,7 +415,7 @@ READING = """
 
 
 @pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
-def test_a_disk_that_fails_is_named_and_costs_the_rest_of_the_shard(folder, tokenizer_file):
+def test_failed_disk_is_named_and_loses_the_rest_of_the_shard(folder, tokenizer_file):
     source, shim = folder / "failing.c", folder / "failing.so"
     source.write_text(textwrap.dedent(FAILING_READ))
     subprocess.run(["cc", "-shared", "-fPIC", "-o", shim, source, "-ldl"], check=True)
@@ -461,9 +461,9 @@ TOO_FEW_FILES = """
 
 
 @pytest.mark.parametrize("on_error", ["raise", "quarantine"])
-def test_too_few_files_that_may_be_open_lose_no_shard(tmp_path, tokenizer_file, on_error):
+def test_limit_of_open_files_loses_no_shard(tmp_path, tokenizer_file, on_error):
     for number in range(32):
-        (tmp_path / f"{number:02}.jsonl").write_text((json.dumps({"text": "of a sound shard " * 20}) + "\n") * 400)
+        (tmp_path / f"{number:02}.jsonl").write_text((json.dumps({"text": "of a good shard " * 20}) + "\n") * 400)
     done = run(TOO_FEW_FILES, tmp_path, tokenizer_file, on_error)
     error, counts = done.stdout.splitlines() or pytest.fail(done.stderr)
     assert re.search(

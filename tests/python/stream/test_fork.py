@@ -1,16 +1,16 @@
-"""Children that are forked while threads run, as data loaders fork."""
+"""Child processes that are forked while threads run, as data loaders do."""
 
 import pytest
 
 from helpers import PATIENCE, start_python
 
 
-def test_an_encoder_works_in_a_child_that_was_forked_while_others_encode(tokenizer_file):
-    """Whatever lock a thread held at that moment, nobody lets go of it in the child."""
+def test_encoder_works_in_child_forked_during_encode(tokenizer_file):
+    """A lock that another thread held during the fork is never released in the child."""
     code = """
     import os, sys, threading, time, warnings, gristmill as gm
     warnings.simplefilter("ignore")
-    sys.setswitchinterval(1e-4)  # threads that spin do not keep this one waiting
+    sys.setswitchinterval(1e-4)  # so that the spinning threads do not starve this one
     encoder = gm.Encoder.from_file({tokenizer!r})
     for _ in range(3):
         threading.Thread(target=lambda: [encoder.encode("some words") for _ in iter(int, 1)], daemon=True).start()
@@ -35,8 +35,8 @@ def test_an_encoder_works_in_a_child_that_was_forked_while_others_encode(tokeniz
 
 
 @pytest.mark.parametrize("first_use", ["encoder.decode([1, 2])", "gm.Encoder.from_bytes(composed)"])
-def test_what_is_made_at_first_use_can_be_made_in_a_child_forked_meanwhile(first_use):
-    """The reference, some hundred milliseconds, and the tables of a normalizer, some ten."""
+def test_lazy_tables_can_be_made_in_a_forked_child(first_use):
+    """The fork hits the parent while it makes the reference (100 ms) or the tables of a normalizer (10 ms)."""
     code = """
     import importlib.util, json, os, signal, threading, time, warnings, gristmill as gm
     from pathlib import Path
@@ -64,8 +64,8 @@ def test_what_is_made_at_first_use_can_be_made_in_a_child_forked_meanwhile(first
     assert out == f"{[0] * 5}\n", out + errors
 
 
-def test_a_child_forked_while_another_thread_waits_gets_errors_and_no_hang(blank_shard, tokenizer_file):
-    """Nobody frees, in the child, what that thread had locked; it lets go of it now and then to look at signals."""
+def test_child_forked_during_next_gets_errors_not_hangs(blank_shard, tokenizer_file):
+    """The waiting thread holds a lock, which it releases now and then to check for signals."""
     code = """
     import os, signal, threading, time, warnings, gristmill as gm
     warnings.simplefilter("ignore")
@@ -94,15 +94,16 @@ def test_a_child_forked_while_another_thread_waits_gets_errors_and_no_hang(blank
     process = start_python(code.format(shards=blank_shard, tokenizer=str(tokenizer_file)))
     out, errors = process.communicate(timeout=PATIENCE)
     assert len(out.split()) == 5, out + errors
-    assert set(out.split()) <= {"2", "4"}, out + errors  # going on is refused always, looking while it is locked
+    # set_state and next are refused always; stats and get_state only if the lock was held.
+    assert set(out.split()) <= {"2", "4"}, out + errors
 
 
-def test_a_forked_child_tells_nothing_of_its_parent_s_iterator(shards, tokenizer_file):
+def test_forked_child_does_not_report_its_parents_stats(shards, tokenizer_file):
     code = """
     import os, warnings, gristmill as gm
     warnings.simplefilter("ignore")
-    told = lambda stats: print("child" if os.getpid() != parent else "parent", stats["batches"], flush=True)
-    ds = gm.PackedDataset({shards!r}, tokenizer={tokenizer!r}, text_field="raw_content", batch_size=8, on_stats=told)
+    report = lambda stats: print("child" if os.getpid() != parent else "parent", stats["batches"], flush=True)
+    ds = gm.PackedDataset({shards!r}, tokenizer={tokenizer!r}, text_field="raw_content", batch_size=8, on_stats=report)
     parent = os.getpid()
     iterator = iter(ds)
     next(iterator)

@@ -1,7 +1,7 @@
-"""Mutated states and arguments: an error that says what is wrong, or a stream that is right. Never anything else.
+"""Mutated states and odd arguments: either an error that names the fault, or a correct stream.
 
-`GRISTMILL_CASES` sets how many, `GRISTMILL_SEED` where to begin; a failure names its seed, which alone makes the case
-again. `make fuzz` runs these with the other fuzz targets.
+`GRISTMILL_CASES` sets the number of cases, `GRISTMILL_SEED` the first seed; a failure names its seed, which reproduces
+it. `make fuzz` runs these with the other fuzz targets.
 """
 
 import copy
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.timeout(3 * PATIENCE + CASES)
 
 
 def check_all(case):
-    """Runs `case` with a generator for each seed. Prints what came of them, and fails with the first findings."""
+    """Runs `case` with a generator for each seed, prints the outcomes, and fails with the first findings."""
     outcomes, findings = Counter(), []
     for seed in range(SEED, SEED + CASES):
         try:
@@ -40,12 +40,12 @@ def check_all(case):
                 break
     print(f"{CASES} cases:", ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items())))
     assert not findings, "\n".join(findings)
-    assert len(outcomes) > 1, "the cases are all alike"
+    assert len(outcomes) > 1, "all cases have the same outcome"
 
 
 # More digits than Python writes.
 LONG_NUMBER = 10**5000
-# Values that nobody expects, of every type that JSON and Python have.
+# Unexpected values, of every type that JSON and Python have.
 ODD = [
     None, True, False, 0, 1, -1, 2, 3, 7, 2**31, 2**32, 2**63 - 1, 2**63, 2**64, 2**64 - 1, 10**30, 0.0, 0.5, -0.5, 1.0,
     1e300, math.inf, -math.inf, math.nan, "", "0", "1", "text", "concat", "best_fit", "pad", "middle", "raise", "hf",
@@ -57,7 +57,7 @@ ODD = [
 
 
 def mutate(value, rng):
-    """A copy of nested dicts and lists in which something is different."""
+    """A copy of nested dicts and lists with a random change."""
     if isinstance(value, dict) and value and rng.random() < 0.9:
         key = rng.choice(list(value))
         changed = dict(value)
@@ -99,7 +99,7 @@ VARIANTS = [
 
 @pytest.fixture(scope="module")
 def streams(texts, encoder, tmp_path_factory):
-    """Small datasets, each with an iterator, all states of its stream, and the rows behind each."""
+    """Small datasets, each with an iterator, all states of its stream, and the row before each."""
     folder = tmp_path_factory.mktemp("states")
     for number in range(3):
         write_shard(folder / f"{number}.json.gz", [text[:120] for text in texts[number * 9 : number * 9 + 9]])
@@ -122,7 +122,7 @@ def streams(texts, encoder, tmp_path_factory):
 
 
 def two_of(iterator):
-    """The next two elements, and what ended them before that."""
+    """The next two elements, or fewer and the error that ended the iterator."""
     elements = []
     try:
         for _ in range(2):
@@ -133,7 +133,7 @@ def two_of(iterator):
 
 
 def check_rows(element, vocab_size):
-    """That the rows are such as any state gives: segments 1, 2 and so on, positions from 0 in each, then padding."""
+    """Asserts that rows are well formed: segments 1, 2 and so on, positions from 0 in each, then padding."""
     rows = {name: np.atleast_2d(array) for name, array in element.items()}
     learnt, targets = rows["targets_segmentation"], rows["targets"]
     assert ((learnt == 0) | (learnt == rows["inputs_segmentation"])).all()
@@ -144,12 +144,12 @@ def check_rows(element, vocab_size):
         assert not any(array[filled:].any() for array in (ids, segments, positions))
         steps = np.diff(segments[:filled], prepend=0)
         assert set(steps) <= {0, 1}
-        places = np.arange(filled)
-        assert (positions[:filled] == places - np.maximum.accumulate(places * steps)).all()
+        indices = np.arange(filled)
+        assert (positions[:filled] == indices - np.maximum.accumulate(indices * steps)).all()
         assert 0 <= ids.min() <= ids.max() < vocab_size
 
 
-def test_mutated_states_are_refused_or_give_the_stream(streams):
+def test_mutated_states_are_refused_or_restore_a_stream(streams):
     def case(rng):
         dataset, iterator, states, rows = rng.choice(streams)
         step = rng.randrange(len(states))
@@ -189,7 +189,7 @@ def test_mutated_states_are_refused_or_give_the_stream(streams):
                 return "counts that stop the run"
             case StopIteration():
                 return "ended"
-        return "another place"
+        return "another position"
 
     check_all(case)
 
@@ -223,7 +223,7 @@ ARGUMENTS = {
 }
 
 
-# What an error about shards says that does not repeat the argument's name.
+# The words of errors about shards that do not repeat the argument's name.
 NAMES_SHARDS = r"\bshards?\b|^no such file|^no file matches"
 
 
@@ -235,7 +235,7 @@ def is_made(**arguments):
     return True
 
 
-def test_arguments_are_refused_by_name_or_give_rows(shards, encoder, tmp_path, monkeypatch):
+def test_odd_arguments_are_refused_by_name_or_yield_rows(shards, encoder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # an odd value may be the name of a quarantine file
     manifest = gm.Manifest.find(shards)
 
@@ -246,7 +246,7 @@ def test_arguments_are_refused_by_name_or_give_rows(shards, encoder, tmp_path, m
             chosen[name] = rng.choice(ODD)
         chosen.setdefault("text_field", "raw_content")
         if callable(chosen.get("on_stats")):
-            chosen["on_stats"] = lambda stats: None  # what is wrong with a user's function is the user's to see
+            chosen["on_stats"] = lambda stats: None  # errors of a user's function pass through unchanged
         plain = {"shards": manifest if rng.random() < 0.9 else shards, "tokenizer": encoder}
         sources = dict(plain)
         if rng.random() < 0.1:
@@ -264,7 +264,7 @@ def test_arguments_are_refused_by_name_or_give_rows(shards, encoder, tmp_path, m
             if len(odd) == 1 and is_made(**{"text_field": "raw_content", **plain, **others}):
                 assert re.search(NAMES_SHARDS if odd == ["shards"] else rf"\b{odd[0]}\b", message), (odd, message)
             return f"refused: {type(error).__name__}"
-        # Batches of a gigabyte are not what is tried here.
+        # Batches of a gigabyte would take too long.
         if (chosen.get("batch_size") or 1) * chosen.get("sequence_length", 1024) > 2**16 or rng.random() < 0.97:
             return "made"
         iterator = iter(dataset)
@@ -279,12 +279,12 @@ def test_arguments_are_refused_by_name_or_give_rows(shards, encoder, tmp_path, m
             return "stopped by a record"
         finally:
             iterator.close()
-        return "gave rows"
+        return "yielded rows"
 
     check_all(case)
 
 
-def test_arguments_of_an_encoder_are_refused_or_used(encoder, tokenizer_json):
+def test_odd_encoder_arguments_are_refused_or_used(encoder, tokenizer_json):
     texts = ["a b c", "", "\ud800", "naïve", "x" * 1000, 5, None, b"bytes", ["a"], object()]
 
     def case(rng):
@@ -317,7 +317,7 @@ def test_arguments_of_an_encoder_are_refused_or_used(encoder, tokenizer_json):
     check_all(case)
 
 
-def test_other_calls_are_refused_or_answered(streams):
+def test_odd_arguments_of_other_calls_are_refused_or_used(streams):
     def case(rng):
         dataset, iterator, states, _ = rng.choice(streams)
         odd = mutate(rng.choice(ODD), rng) if rng.random() < 0.3 else rng.choice(ODD)

@@ -1,4 +1,4 @@
-"""`PackedDataset` as Grain sees it."""
+"""`PackedDataset` under Grain's interfaces and transformations."""
 
 import contextlib
 import copy
@@ -42,31 +42,31 @@ def batches(shards, encoder):
     )
 
 
-def test_conformance_bare(rows):
+def test_grain_conformance_of_rows(rows):
     grain.experimental.assert_equal_output_after_checkpoint(rows)
 
 
-def test_no_frame_of_grain_is_between_an_element_and_its_caller(rows):
-    """A signal that raises there would lose the element."""
+def test_next_is_called_without_a_frame_of_grain(rows):
+    """A signal handler that raises in such a frame would lose the element."""
     iterator = iter(rows)
     next(iterator)
     assert type(iterator).__next__.__code__.co_filename == iterator_module.__file__
 
 
-def test_conformance_in_batches_of_our_own(batches):
+def test_grain_conformance_of_batches(batches):
     grain.experimental.assert_equal_output_after_checkpoint(batches)
 
 
-def test_conformance_batched_by_grain(rows):
+def test_grain_conformance_batched_by_grain(rows):
     grain.experimental.assert_equal_output_after_checkpoint(rows.batch(4))
 
 
-def test_conformance_under_thread_prefetch(batches):
+def test_grain_conformance_under_thread_prefetch(batches):
     threaded = grain.experimental.ThreadPrefetchIterDataset(batches, prefetch_buffer_size=3)
     grain.experimental.assert_equal_output_after_checkpoint(threaded)
 
 
-def test_conformance_shuffled_over_epochs(shards, encoder):
+def test_grain_conformance_shuffled_over_epochs(shards, encoder):
     ds = gm.PackedDataset(
         shards, tokenizer=encoder, text_field="raw_content", sequence_length=4096, seed=11, shuffle_window=5, epochs=2
     )
@@ -82,14 +82,14 @@ def test_map_and_batch_see_the_rows(rows, batches):
         np.testing.assert_array_equal(value, np.stack([row[key] for row in plain]))
 
 
-def test_element_spec_is_what_comes(rows, batches):
+def test_element_spec_matches_the_elements(rows, batches):
     for ds in (rows, batches, rows.batch(4)):
         spec = grain.experimental.get_element_spec(ds)
         element = next(iter(ds))
         assert list(spec) == list(element)
         for key, value in element.items():
             assert value.dtype == spec[key].dtype
-            # Grain itself leaves open how many rows its last batch has.
+            # Grain leaves the number of rows of the last batch open: None.
             assert all(want in (None, got) for want, got in zip(spec[key].shape, value.shape, strict=True))
 
 
@@ -100,13 +100,13 @@ def test_copies_are_the_same_dataset(batches, again):
     assert_same_batches(other, batches)
 
 
-def test_set_slice_gives_each_lane_to_one_worker(rows):
+def test_set_slice_assigns_each_lane_to_one_worker(rows):
     def key(row):
         return row["inputs"].tobytes()
 
     expected = sorted(key(row) for row in rows if row["inputs_segmentation"].any())
     got = []
-    for worker in range(6):  # more workers than lanes: two have nothing
+    for worker in range(6):  # more workers than lanes: two have no lane
         sliced = copy.deepcopy(rows)
         sliced.set_slice(slice(worker, None, 6))
         got.extend(key(row) for row in sliced if row["inputs_segmentation"].any())
@@ -118,7 +118,7 @@ def test_set_slice_refuses_whole_batches(batches):
         batches.set_slice(slice(0, None, 2))
 
 
-def test_a_sliced_iterator_takes_an_unsliced_state(rows):
+def test_sliced_iterator_takes_an_unsliced_state(rows):
     state = iter(rows).get_state()
     sliced = copy.deepcopy(rows)
     sliced.set_slice(slice(1, None, 2))
@@ -139,8 +139,8 @@ def test_close_twice_and_next_after_close(batches):
         np.testing.assert_array_equal(value, before[key])
 
 
-def test_there_is_no_parent(batches):
-    # As MaxText 0.2.5 asks of whatever it closes; Grain's own property fails an assertion for a source.
+def test_dataset_and_iterator_have_no_parent(batches):
+    # MaxText 0.2.5 reads `_parent` of each iterator that it closes, and Grain's own property asserts in a source.
     assert not hasattr(batches, "_parent")
     assert not hasattr(iter(batches), "_parent")
 
@@ -156,7 +156,7 @@ def test_start_prefetch_fills_the_ring(batches, thread_count):
     assert thread_count() == before
 
 
-def test_mixtures_take_it(rows, batches):
+def test_grain_mixtures_take_the_dataset(rows, batches):
     mixed = grain.IterDataset.mix([rows.batch(8).seed(1), batches], [0.5, 0.5])
     assert [element["inputs"].shape[0] for element in itertools.islice(mixed, 6)] == [8] * 6
 
@@ -165,11 +165,11 @@ def tokens_of(rows):
     return sorted(row["inputs"].tobytes() for row in rows if row["inputs_segmentation"].any())
 
 
-def test_mp_prefetch_gives_each_row_once_and_restores(rows, parsed_flags):
+def test_mp_prefetch_yields_each_row_once_and_restores(rows, parsed_flags):
     expected = tokens_of(rows)
     for workers in (1, 3):
         options = grain.MultiprocessingOptions(num_workers=workers, per_worker_buffer_size=1)
-        # One worker is not sliced at all; three have the four lanes unevenly.
+        # One worker is not sliced; three share the four lanes unevenly.
         multiprocess = rows.mp_prefetch(options)
         iterator = iter(multiprocess)
         taken = [next(iterator) for _ in range(5)]
@@ -185,16 +185,16 @@ def test_mp_prefetch_gives_each_row_once_and_restores(rows, parsed_flags):
 
 
 def own_threads():
-    """Threads of gristmill alone: Grain's and JAX's come and go."""
+    """The number of gristmill's own threads; those of Grain and JAX come and go."""
     names = []
     for task in Path("/proc/self/task").iterdir():
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that has just ended
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has just ended
             names.append((task / "comm").read_text())
     return sum(name.startswith("gristmill-") for name in names)
 
 
 def test_worker_processes_share_the_cores(rows, monkeypatch):
-    """Each of n processes takes its part of the cores, known only once Grain has set the context."""
+    """Each of n processes takes 1/n of the cores; n is known only once Grain has set the context."""
     ds = gm.PackedDataset(rows.manifest, tokenizer=rows.encoder, text_field="raw_content", lanes=4)
     monkeypatch.setattr(_core, "usable_cores", lambda: 8)
     for processes, threads in ((1, 8), (3, 2), (100, 1)):
@@ -209,7 +209,7 @@ def test_worker_processes_share_the_cores(rows, monkeypatch):
 
 
 def elastic(ds, count, states=None):
-    """Iterators of `count` hosts, as Grain's elastic iterator makes them, each with its part of the shards."""
+    """Iterators of `count` hosts, as Grain's elastic iterator makes them, each with its slice of the lanes."""
     iterators = []
     for host in range(count):
         own = copy.deepcopy(ds)
@@ -223,17 +223,17 @@ def elastic(ds, count, states=None):
 
 
 def shard_states(iterators):
-    """Those of all hosts, in the order of the shards that slicing dealt."""
+    """The states of all hosts, in the order of the slices."""
     own = [iterator.get_shard_states() for iterator in iterators]
     return [state for group in itertools.zip_longest(*own) for state in group if state is not None]
 
 
-def test_the_elastic_protocol_moves_lanes_between_hosts(rows):
+def test_elastic_protocol_moves_lanes_between_hosts(rows):
     expected = tokens_of(rows)
     got, states = [], None
     for count in (1, 4, 2, 3):
         iterators = elastic(rows, count, states)
-        # The same number of steps on every host that has not ended; a step is one row of each own lane.
+        # Each host takes one step, which is a row of each of its lanes, unless it has ended.
         for iterator in iterators:
             got += itertools.islice(iterator, len(iterator.get_state()["lanes"]))
         states = json.loads(json.dumps(shard_states(iterators)))
@@ -246,8 +246,8 @@ def test_the_elastic_protocol_moves_lanes_between_hosts(rows):
 
 
 @pytest.mark.parametrize("taken", [(5, 4), (4, 5), (5, 5), (6, 5), (5, 6)])
-def test_elastic_states_inside_a_step_of_several_iterators(rows, taken):
-    """Each lane knows how far it is: one iterator takes all over if the rows given are those of its first lanes."""
+def test_elastic_states_within_a_step_of_two_iterators(rows, taken):
+    """One iterator can take over all lanes if no lane is a row ahead of an earlier one."""
     iterators = elastic(rows, 2)
     got = [row for iterator, rows in zip(iterators, taken, strict=True) for row in itertools.islice(iterator, rows)]
     states = json.loads(json.dumps(shard_states(iterators)))
@@ -262,11 +262,11 @@ def test_elastic_states_inside_a_step_of_several_iterators(rows, taken):
 
 
 @pytest.mark.parametrize("long_lane", [0, 1])
-def test_elastic_states_of_a_host_that_has_ended(tmp_path, encoder, long_lane):
+def test_elastic_states_of_an_ended_host(tmp_path, encoder, long_lane):
     for lane in range(2):
         lines = 40 if lane == long_lane else 4
         text = json.dumps({"text": "a b " * 10}) + "\n" + '{"text": "c"}\n' * lines
-        (tmp_path / f"{lane}.jsonl").write_text(text.ljust(1000, "\n"))  # of one size, so that each lane gets its own
+        (tmp_path / f"{lane}.jsonl").write_text(text.ljust(1000, "\n"))  # equal sizes: one shard for each lane
     dataset = gm.PackedDataset(str(tmp_path / "*.jsonl"), tokenizer=encoder, sequence_length=16, batch_size=2, lanes=2)
     hosts = [with_spec(dataset, spec_of(dataset).with_running(own_lanes=[lane])) for lane in range(2)]
     iterators = [iter(host) for host in hosts]
@@ -281,7 +281,7 @@ def test_elastic_states_of_a_host_that_has_ended(tmp_path, encoder, long_lane):
     assert_same_batches(whole, merged)
 
 
-def test_elastic_states_inside_a_step_fit_the_same_lanes(rows):
+def test_elastic_states_within_a_step_restore_the_same_lanes(rows):
     iterator = iter(rows)
     for _ in range(6):
         next(iterator)
@@ -301,7 +301,7 @@ def test_elastic_states_inside_a_step_fit_the_same_lanes(rows):
         again.set_shard_states([])
 
 
-def test_elastic_states_inside_a_step_of_which_lanes_have_ended(tmp_path, encoder):
+def test_elastic_states_within_a_step_with_ended_lanes(tmp_path, encoder):
     for lane, documents in enumerate((6, 2, 1)):  # of one row each
         (tmp_path / f"{lane}.jsonl").write_text(('{"text": "a"}\n' * documents).ljust(1000, "\n"))
     dataset = gm.PackedDataset(str(tmp_path / "*.jsonl"), tokenizer=encoder, sequence_length=4, packing="pad", lanes=3)
@@ -315,7 +315,7 @@ def test_elastic_states_inside_a_step_of_which_lanes_have_ended(tmp_path, encode
         assert_same_batches(elastic, plain)
 
 
-def test_on_stats_reaches_users_of_wrapped_iterators(shards, encoder, monkeypatch):
+def test_on_stats_is_called_under_wrapped_iterators(shards, encoder, monkeypatch):
     monkeypatch.setattr(report, "_REPORT_SECONDS", 0.0)
     seen = []
     ds = gm.PackedDataset(shards, tokenizer=encoder, text_field="raw_content", lanes=4, on_stats=seen.append)
@@ -331,7 +331,7 @@ def test_on_stats_reaches_users_of_wrapped_iterators(shards, encoder, monkeypatc
         gm.PackedDataset(shards, tokenizer=encoder, on_stats=5)
 
 
-def test_the_end_is_reported_once(shards, encoder):
+def test_end_is_reported_once(shards, encoder):
     seen = []
     ds = gm.PackedDataset(shards, tokenizer=encoder, text_field="raw_content", batch_size=8, on_stats=seen.append)
     iterator = iter(ds)
@@ -344,7 +344,7 @@ def test_the_end_is_reported_once(shards, encoder):
         iterator.set_state(start)
 
 
-def test_on_stats_cannot_end_the_stream(shards, encoder, monkeypatch):
+def test_stop_iteration_of_on_stats_is_an_error(shards, encoder, monkeypatch):
     monkeypatch.setattr(report, "_REPORT_SECONDS", 0.0)
     errors = [StopIteration]
 
@@ -359,7 +359,7 @@ def test_on_stats_cannot_end_the_stream(shards, encoder, monkeypatch):
 
 @pytest.mark.parametrize("good_calls", [0, 1, 4])
 @pytest.mark.parametrize("error", [RuntimeError, StopIteration])
-def test_an_error_of_on_stats_loses_nothing_and_comes_once(shards, encoder, monkeypatch, good_calls, error):
+def test_error_of_on_stats_loses_no_batch_and_comes_once(shards, encoder, monkeypatch, good_calls, error):
     monkeypatch.setattr(report, "_REPORT_SECONDS", 0.0)
     calls = []
 
@@ -380,7 +380,7 @@ def test_an_error_of_on_stats_loses_nothing_and_comes_once(shards, encoder, monk
     assert_same_batches(got, gm.PackedDataset(shards, **arguments))
 
 
-def test_a_signal_during_on_stats_does_not_end_its_calls(shards, encoder, monkeypatch):
+def test_on_stats_is_called_again_after_an_interrupt(shards, encoder, monkeypatch):
     monkeypatch.setattr(report, "_REPORT_SECONDS", 0.0)
     calls = []
 
@@ -408,7 +408,7 @@ def test_quarantined_records_are_logged(tmp_path, encoder, caplog):
     assert "a.jsonl: record 0, byte 0" in record.getMessage()
     iterator = iter(ds)
     state = iterator.get_state()
-    for _ in range(2):  # each time from the start, so each time all of them
+    for _ in range(2):  # each time from the start, so each time both are logged
         caplog.clear()
         with caplog.at_level(logging.WARNING, logger="gristmill"):
             list(iterator)
@@ -416,7 +416,7 @@ def test_quarantined_records_are_logged(tmp_path, encoder, caplog):
         iterator.set_state(state)
 
 
-def test_what_truncation_cuts_off_is_logged_once(tmp_path, encoder, caplog):
+def test_dropped_tokens_are_logged_once(tmp_path, encoder, caplog):
     shard = tmp_path / "a.jsonl"
     shard.write_text('{"text": "more words than a row has room for"}\n' * 3)
     rows = gm.PackedDataset(shard, tokenizer=encoder, sequence_length=4, packing="pad", truncation="right")
@@ -430,7 +430,7 @@ def test_what_truncation_cuts_off_is_logged_once(tmp_path, encoder, caplog):
     assert message == f"truncation has dropped {dropped:,} tokens so far, {share:.1f} % of all: see truncation="
 
 
-def test_a_shard_that_cannot_be_opened_is_logged_without_a_place(tmp_path, encoder, caplog):
+def test_log_of_an_unopened_shard_has_no_record(tmp_path, encoder, caplog):
     for name in ("a.jsonl", "b.jsonl"):
         (tmp_path / name).write_text('{"text": "some words"}\n')
     ds = gm.PackedDataset(tmp_path / "*.jsonl", tokenizer=encoder, on_error="quarantine", max_error_rate=0.5)
@@ -441,7 +441,7 @@ def test_a_shard_that_cannot_be_opened_is_logged_without_a_place(tmp_path, encod
     assert "None" not in caplog.text
 
 
-def test_the_interpreter_ends_in_silence(shards, tokenizer_file):
+def test_interpreter_exits_silently_although_on_stats_raises(shards, tokenizer_file):
     code = f"""
     import gristmill as gm
     ds = gm.PackedDataset({shards!r}, tokenizer={str(tokenizer_file)!r}, text_field="raw_content",

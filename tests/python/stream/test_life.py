@@ -1,4 +1,4 @@
-"""Arguments, errors in shards, threads, signals: what a user meets when something is wrong."""
+"""Arguments, errors in shards, threads and signals over the life of an iterator."""
 
 import copy
 import gzip
@@ -75,14 +75,14 @@ def make(shards, encoder, **arguments):
         ),
     ],
 )
-def test_wrong_arguments_get_one_clear_sentence(shards, encoder, arguments, error, message):
+def test_wrong_arguments_raise_one_sentence(shards, encoder, arguments, error, message):
     with pytest.raises(error, match=message) as caught:
         gm.PackedDataset(shards, **{"tokenizer": encoder, **arguments})
     assert isinstance(caught.value, gm.GristmillError)
     assert "\n" not in str(caught.value)
 
 
-def test_a_tokenizer_without_a_named_eos_asks_for_it(shards, tokenizer_json):
+def test_tokenizer_without_named_eos_asks_for_eos(shards, tokenizer_json):
     encoder = gm.Encoder.from_bytes(tokenizer_json)
     with pytest.raises(gm.ArgumentError, match=r"eos=None: no file .*eos=False for none\. .*'</s>'"):
         make(shards, encoder)
@@ -91,7 +91,7 @@ def test_a_tokenizer_without_a_named_eos_asks_for_it(shards, tokenizer_json):
     make(shards, encoder, eos=False)
 
 
-def test_booleans_of_numpy_are_booleans(shards, encoder):
+def test_numpy_booleans_are_accepted(shards, encoder):
     plain = make(shards, encoder, eos=False, bos=True, provenance=True)
     numpys = make(shards, encoder, eos=np.False_, bos=np.True_, provenance=np.True_)
     assert numpys.fingerprint == plain.fingerprint
@@ -116,7 +116,7 @@ GOOD = [record(f"document number {i} " * 20) for i in range(50)]
         (b'{"raw_content": "' + b"x" * 5000 + b'"}\n', "max_document_bytes"),
     ],
 )
-def test_a_bad_record_is_located_after_all_before_it(tmp_path, encoder, bad, reason):
+def test_bad_record_is_raised_after_all_earlier_rows(tmp_path, encoder, bad, reason):
     shard = tmp_path / "a.jsonl"
     shard.write_bytes(b"".join([*GOOD, b"\n", bad, *GOOD]))
     iterator = iter(make(shard, encoder, sequence_length=64, max_document_bytes=4096))
@@ -148,7 +148,7 @@ def test_a_bad_record_is_located_after_all_before_it(tmp_path, encoder, bad, rea
 
 
 @pytest.mark.parametrize("keep", [0.3, 0.9])
-def test_a_cut_gzip_is_an_error_not_an_end(tmp_path, encoder, keep):
+def test_truncated_gzip_is_an_error(tmp_path, encoder, keep):
     shard = tmp_path / "a.json.gz"
     whole = gzip.compress(b"".join(GOOD))
     shard.write_bytes(whole[: int(len(whole) * keep)])
@@ -156,7 +156,7 @@ def test_a_cut_gzip_is_an_error_not_an_end(tmp_path, encoder, keep):
         list(make(shard, encoder, sequence_length=64))
 
 
-def test_quarantine_leaves_out_lists_and_counts(tmp_path, encoder):
+def test_quarantine_skips_lists_and_counts_bad_records(tmp_path, encoder):
     lines = [*GOOD]
     lines[7:7] = [b"not json\n"]
     lines[30:30] = [b'{"raw_content": null}\n']
@@ -184,7 +184,7 @@ def test_too_many_bad_records_end_the_run(tmp_path, encoder):
         list(make(shard, encoder, sequence_length=64, on_error="quarantine"))
 
 
-def test_too_many_bad_records_are_not_blamed_on_a_lost_shard(tmp_path, encoder):
+def test_rate_error_names_the_last_record_not_a_lost_shard(tmp_path, encoder):
     whole = gzip.compress(b"".join([b'{"raw_content": null}\n', b'{"raw_content": 5}\n', *GOOD]))
     (tmp_path / "s.jsonl.gz").write_bytes(whole[:-20])
     dataset = make(tmp_path / "s.jsonl.gz", encoder, sequence_length=64, on_error="quarantine", max_error_rate=0.01)
@@ -193,7 +193,7 @@ def test_too_many_bad_records_are_not_blamed_on_a_lost_shard(tmp_path, encoder):
     assert caught.value.record == 1
 
 
-def test_a_lane_without_documents_is_an_error_only_when_endless(tmp_path, encoder):
+def test_endless_lane_without_documents_is_an_error(tmp_path, encoder):
     write_shard(tmp_path / "empty.jsonl", [])
     assert list(make(tmp_path / "empty.jsonl", encoder)) == []
     with pytest.raises(
@@ -203,12 +203,12 @@ def test_a_lane_without_documents_is_an_error_only_when_endless(tmp_path, encode
         next(iter(make(tmp_path / "empty.jsonl", encoder, epochs=None)))
     (tmp_path / "other.jsonl").write_bytes(b'{"other": "field"}\n' * 3)
     lenient = make(tmp_path / "other.jsonl", encoder, epochs=None, on_error="quarantine", max_error_rate=1.0)
-    left_out = r"forever; 3 records left out, the last one: .*other\.jsonl: record 2, byte 38: .*raw_content"
-    with pytest.raises(gm.ArgumentError, match=left_out):
+    quarantined = r"forever; 3 records left out, the last one: .*other\.jsonl: record 2, byte 38: .*raw_content"
+    with pytest.raises(gm.ArgumentError, match=quarantined):
         next(iter(lenient))
 
 
-def test_shards_must_exist_and_stay_as_they_are(tmp_path, encoder):
+def test_shards_must_exist_and_keep_their_size(tmp_path, encoder):
     with pytest.raises(FileNotFoundError, match=r"no file matches the glob .*nothing\*"):
         make(tmp_path / "nothing*", encoder)
     with pytest.raises(gm.MissingShardError, match="is a folder"):
@@ -244,7 +244,7 @@ def test_threads_end_with_the_iterator(tmp_path, shards, encoder, thread_count):
         assert thread_count() == before, end
 
 
-def test_an_iterator_is_a_context_manager(shards, encoder, thread_count):
+def test_iterator_is_a_context_manager(shards, encoder, thread_count):
     before = thread_count()
     with iter(make(shards, encoder, threads=3)) as iterator:
         next(iterator)
@@ -258,7 +258,7 @@ def test_an_iterator_is_a_context_manager(shards, encoder, thread_count):
     assert thread_count() == before
 
 
-def test_threads_end_also_when_on_stats_raises(shards, encoder, thread_count):
+def test_threads_end_although_on_stats_raises(shards, encoder, thread_count):
     def fails(stats):
         raise RuntimeError("mine")
 
@@ -270,7 +270,7 @@ def test_threads_end_also_when_on_stats_raises(shards, encoder, thread_count):
     assert thread_count() == before
 
 
-def test_arrays_outlive_the_iterator_and_are_never_written_again(shards, encoder):
+def test_delivered_arrays_are_never_written_again(shards, encoder):
     kept, copies = [], []
     for batch in make(shards, encoder, sequence_length=128, batch_size=8, prefetch=2):
         kept.append(batch)
@@ -298,7 +298,7 @@ WAITING = """
 @pytest.mark.parametrize(
     ("number", "expected"), [(signal.SIGINT, "KeyboardInterrupt"), (signal.SIGTERM, "ended by a handler")]
 )
-def test_signals_are_handled_during_a_wait(blank_shard, tokenizer_file, number, expected):
+def test_signals_are_handled_while_next_waits(blank_shard, tokenizer_file, number, expected):
     process = start_python(WAITING.format(shards=blank_shard, tokenizer=str(tokenizer_file), then="next(iterator)"))
     assert process.stdout.readline() == "waiting\n"
     time.sleep(0.5)
@@ -308,7 +308,7 @@ def test_signals_are_handled_during_a_wait(blank_shard, tokenizer_file, number, 
     assert expected in errors
 
 
-def test_close_from_another_thread_ends_a_wait(blank_shard, encoder, thread_count):
+def test_close_from_another_thread_ends_next(blank_shard, encoder, thread_count):
     iterator = iter(make(blank_shard, encoder, threads=1))
     outcome = []
 
@@ -322,7 +322,7 @@ def test_close_from_another_thread_ends_a_wait(blank_shard, encoder, thread_coun
     thread = threading.Thread(target=consume)
     thread.start()
     deadline = time.monotonic() + PATIENCE
-    while thread_count() < before + 2 and time.monotonic() < deadline:  # itself and the one that it waits for
+    while thread_count() < before + 2 and time.monotonic() < deadline:  # the consumer and a worker
         time.sleep(0.01)
     assert thread_count() == before + 2
     iterator.close()
@@ -331,7 +331,7 @@ def test_close_from_another_thread_ends_a_wait(blank_shard, encoder, thread_coun
     assert "closed" in str(outcome[0])
 
 
-def test_a_batch_for_which_there_is_no_memory_is_an_error(shards, tokenizer_file):
+def test_batch_too_large_for_memory_is_an_error(shards, tokenizer_file):
     code = """
     import resource, gristmill as gm
     ds = gm.PackedDataset({shards!r}, tokenizer={tokenizer!r}, text_field="raw_content", batch_size=2**18,
@@ -347,7 +347,7 @@ def test_a_batch_for_which_there_is_no_memory_is_an_error(shards, tokenizer_file
     assert "not enough memory for a batch of 262144 rows, which takes 6442.5 MB: lower batch_size=" in out, errors
 
 
-def test_a_shard_that_became_a_pipe_is_an_error_and_no_hang(tmp_path, encoder):
+def test_shard_replaced_by_a_pipe_is_an_error(tmp_path, encoder):
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "some words"}\n' * 1000)
     iterator = iter(gm.PackedDataset(path, tokenizer=encoder, sequence_length=64, epochs=None))
@@ -374,15 +374,15 @@ def test_on_stats_may_close_the_iterator(shards, encoder):
     assert len(called) == 1
 
 
-def test_an_iterator_is_neither_pickled_nor_copied(shards, encoder):
+def test_iterator_refuses_pickle_and_copy(shards, encoder):
     iterator = iter(make(shards, encoder))
     for way in (pickle.dumps, copy.copy, copy.deepcopy):
         with pytest.raises(gm.ArgumentTypeError, match="save its get_state"):
             way(iterator)
 
 
-def test_a_panic_is_an_error_like_others_and_stays(shards, encoder):
-    spec = spec_of(make(shards, encoder)).with_running(prefetch=0)  # which a dataset refuses
+def test_panic_raises_the_same_error_again(shards, encoder):
+    spec = spec_of(make(shards, encoder)).with_running(prefetch=0)  # a dataset refuses this value
     pipeline = _core.Pipeline(encoder._core, spec)
     for _ in range(2):
         with pytest.raises(gm.GristmillError, match="this is a bug in gristmill, please report it: assertion failed"):
@@ -390,7 +390,7 @@ def test_a_panic_is_an_error_like_others_and_stays(shards, encoder):
     pipeline.close()
 
 
-def test_a_panic_of_a_worker_is_an_error_that_names_its_place_and_leaves_no_thread(shards, encoder, thread_count):
+def test_worker_panic_names_the_lane_and_ends_threads(shards, encoder, thread_count):
     before = thread_count()
     spec = spec_of(make(shards, encoder, threads=2, lanes=2)).with_running(own_lanes=[7])
     pipeline = _core.Pipeline(encoder._core, spec)
@@ -400,7 +400,7 @@ def test_a_panic_of_a_worker_is_an_error_that_names_its_place_and_leaves_no_thre
     assert thread_count() == before
 
 
-def test_a_closed_core_pipeline_stays_closed(shards, encoder):
+def test_closed_core_pipeline_stays_closed(shards, encoder):
     spec = spec_of(make(shards, encoder))
     pipeline = _core.Pipeline(encoder._core, spec)
     step, row, lanes = pipeline.state()
@@ -414,7 +414,7 @@ def test_a_closed_core_pipeline_stays_closed(shards, encoder):
             call()
 
 
-def test_the_interpreter_ends_with_a_live_iterator(blank_shard, tokenizer_file):
+def test_interpreter_exits_with_a_live_iterator(blank_shard, tokenizer_file):
     process = start_python(
         WAITING.format(shards=blank_shard, tokenizer=str(tokenizer_file), then="iterator.start_prefetch()")
     )
@@ -422,13 +422,13 @@ def test_the_interpreter_ends_with_a_live_iterator(blank_shard, tokenizer_file):
     assert process.returncode == 0, errors
 
 
-def test_the_interpreter_ends_while_daemon_threads_are_in_calls(tokenizer_file):
+def test_interpreter_exits_while_daemon_threads_encode(tokenizer_file):
     process = start_python((ROOT / "tests/support/exit_program.py").read_text(), arguments=[tokenizer_file])
     output, errors = process.communicate(timeout=PATIENCE)
     assert (process.returncode, output, errors) == (0, "ends\n", "")
 
 
-def test_importing_the_package_loads_neither_grain_nor_jax():
+def test_import_loads_neither_grain_nor_jax():
     code = """
     import sys, gristmill
     assert gristmill.Encoder and gristmill.Manifest and gristmill.__version__
@@ -458,14 +458,14 @@ def test_stats_account_for_every_document(shards, encoder, texts):
     assert stats["elapsed_seconds"] >= stats["wait_seconds"] > 0
 
 
-def test_no_time_has_passed_before_the_first_next(shards, encoder):
+def test_elapsed_time_starts_at_the_first_next(shards, encoder):
     iterator = iter(make(shards, encoder))
     iterator.start_prefetch()
     assert iterator.stats()["elapsed_seconds"] == iterator.stats()["wait_seconds"] == 0
 
 
 @pytest.mark.parametrize(("share", "least", "most"), [(0.0, 0, 0), (0.2, 40, 100), (1.0, 340, 340)])
-def test_verify_compares_with_the_reference_and_changes_nothing(shards, encoder, share, least, most):
+def test_verify_compares_a_share_and_keeps_the_stream(shards, encoder, share, least, most):
     dataset = make(shards, encoder, sequence_length=256, verify=share)
     plain = make(shards, encoder, sequence_length=256)
     assert dataset.fingerprint == plain.fingerprint
@@ -475,13 +475,13 @@ def test_verify_compares_with_the_reference_and_changes_nothing(shards, encoder,
     stats = iterator.stats()
     assert stats["documents"] == 340
     assert least <= stats["verified"] <= most
-    # This iterator's own work, as `busy_seconds` is: another one's stays out of a state.
+    # Like `busy_seconds`, the count is of this iterator's work, and not part of a state.
     again = iter(dataset)
     again.set_state(iterator.get_state())
     assert again.stats()["verified"] == 0
 
 
-def test_verify_has_nothing_to_compare_on_the_reference_engine(shards, tokenizer_json):
+def test_verify_does_nothing_on_the_reference_engine(shards, tokenizer_json):
     encoder = gm.Encoder.from_bytes(tokenizer_json, engine="reference")
     iterator = iter(make(shards, encoder, eos="</s>", verify=1.0))
     next(iterator)
@@ -490,30 +490,30 @@ def test_verify_has_nothing_to_compare_on_the_reference_engine(shards, tokenizer
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, gm.GristmillError, StopIteration])
-def test_an_interrupt_between_core_and_caller_loses_no_element(shards, encoder, monkeypatch, error):
-    """Whatever a signal handler raises, and whatever it asks the iterator before."""
+def test_interrupt_inside_next_loses_no_element(shards, encoder, monkeypatch, error):
+    """Also if the signal handler calls the iterator before it raises."""
     expected = [element["inputs"].tolist() for element in itertools.islice(make(shards, encoder, batch_size=4), 3)]
     iterator = iter(make(shards, encoder, batch_size=4))
     got = [next(iterator)["inputs"].tolist()]
 
-    def tell():
+    def snapshot():
         return iterator.get_state(), iterator.stats()["documents"], iterator.quarantine()
 
-    told, heard = tell(), []
+    before, heard = snapshot(), []
 
     def handler(*_):
-        heard.append(tell())
+        heard.append(snapshot())
         raise error
 
-    # Behind the core, and before it, where there is nothing to take back but what the caller has.
-    for place in "record_output_spec", "record_self_time":
+    # The handler runs after the core returned the element, and before `next` asks the core for one.
+    for method in "record_output_spec", "record_self_time":
         with monkeypatch.context() as patch:
-            patch.setattr(iterator._stats, place, handler)
+            patch.setattr(iterator._stats, method, handler)
             for _ in range(2):
                 with pytest.raises(error):
                     next(iterator)
-                assert tell() == told
-    assert heard == [told] * 4
+                assert snapshot() == before
+    assert heard == [before] * 4
     rest = threading.Thread(target=lambda: got.extend(next(iterator)["inputs"].tolist() for _ in range(2)))
     rest.start()
     rest.join(PATIENCE)
@@ -521,17 +521,17 @@ def test_an_interrupt_between_core_and_caller_loses_no_element(shards, encoder, 
     assert iterator.get_state()["step"] == 3
 
 
-def test_two_threads_share_an_iterator_without_losing_an_element(shards, encoder):
-    """What one has not handed out yet is not an interrupted call of the other."""
+def test_two_threads_share_an_iterator(shards, encoder):
+    """An element that one thread has not returned yet is not taken for an interrupted call of the other."""
     dataset = make(shards, encoder, batch_size=4, epochs=20)
     expected = sum(1 for _ in dataset)
     iterator, counts = iter(dataset), [0, 0]
 
-    def consume(place):
+    def consume(index):
         for _ in iterator:
-            counts[place] += 1
+            counts[index] += 1
 
-    threads = [threading.Thread(target=consume, args=(place,)) for place in range(2)]
+    threads = [threading.Thread(target=consume, args=(index,)) for index in range(2)]
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
@@ -544,8 +544,8 @@ def test_two_threads_share_an_iterator_without_losing_an_element(shards, encoder
     assert sum(counts) == expected
 
 
-def test_what_an_extra_is_missing_for_is_not_listed(monkeypatch):
-    """`help` and others get all that is listed, and expect it to be there."""
+def test_dir_lists_only_names_that_can_be_imported(monkeypatch):
+    """`help` and others get every listed name, and expect it to exist."""
     assert {"CheckpointSave", "global_batches", "PackedDataset"} <= set(dir(gm))
     find = importlib.util.find_spec
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *more: None if name == "orbax" else find(name, *more))
@@ -553,7 +553,7 @@ def test_what_an_extra_is_missing_for_is_not_listed(monkeypatch):
     assert {"global_batches", "PackedDataset"} <= set(dir(gm))
 
 
-def test_all_names_can_be_imported_without_the_extras():
+def test_star_import_works_without_the_extras():
     code = """
 import sys
 sys.modules.update(jax=None, orbax=None)
@@ -567,7 +567,7 @@ print(Encoder, PackedDataset, "global_batches" in globals())
     )
 
 
-def test_a_numpy_that_cannot_be_imported_is_an_import_error(tmp_path):
+def test_broken_numpy_is_an_import_error(tmp_path):
     (tmp_path / "numpy").mkdir()
     (tmp_path / "numpy/__init__.py").write_text("raise ImportError('a library is missing')")
     code = """
@@ -582,8 +582,8 @@ def test_a_numpy_that_cannot_be_imported_is_an_import_error(tmp_path):
     assert out == "a library is missing\n", out + errors
 
 
-def test_names_of_shards_do_not_depend_on_the_locale(tmp_path, tokenizer_file):
-    """Python takes a name's bytes for characters of the locale; the core takes them for UTF-8."""
+def test_shard_names_do_not_depend_on_the_locale(tmp_path, tokenizer_file):
+    """Python decodes names by the locale, the core as UTF-8."""
     folder = tmp_path / "dätä"
     write_shard(folder / "ü.json.gz", ["some words"])
     code = """

@@ -1,4 +1,4 @@
-"""Packings, layouts and shuffling: the whole stream against the naive model of `oracle`."""
+"""Packings, layouts and shuffling: the whole stream compared with the naive model of `oracle`."""
 
 import gzip
 import json
@@ -28,7 +28,7 @@ WORDS = ["the ", "mill ", "grain", " flour", "naïve", "日本", "🧑‍🚀", 
 
 @cache
 def trained() -> str:
-    """A byte-level BPE of 300 tokens, its file's content."""
+    """The tokenizer.json of a byte-level BPE of 300 tokens."""
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = tokenizers.decoders.ByteLevel()
@@ -45,7 +45,7 @@ def trained() -> str:
 
 @cache
 def deepseek() -> str:
-    """A real tokenizer of 128 thousand tokens."""
+    """The tokenizer.json of a real tokenizer with 128 thousand tokens."""
     return sample_text.tokenizer().read_text(encoding="utf-8")
 
 
@@ -55,7 +55,7 @@ def both(source) -> tuple[gm.Encoder, tokenizers.Tokenizer]:
 
 
 def write_shards(folder: Path, shards, suffix: str = ".json.gz") -> list[Path]:
-    """Shards of texts; what is no string is written as it is, and no document."""
+    """Writes shards of texts. A record that is not a string is written too, and is bad."""
     paths = []
     for number, records in enumerate(shards):
         path = folder / f"{number:02}{suffix}"
@@ -67,7 +67,7 @@ def write_shards(folder: Path, shards, suffix: str = ".json.gz") -> list[Path]:
 
 
 def expected(dataset: gm.PackedDataset, tokenizer, epochs: int, **arguments):
-    """What the model gives for a dataset's plan and arguments."""
+    """The model's batches and totals for a dataset's plan and arguments."""
     batch_size = arguments.pop("batch_size")
     if arguments["provenance"]:
         arguments["provenance"] = dataset._element_spec["provenance"].shape[1]
@@ -119,7 +119,7 @@ def check_against_model(folder, source, shards, arguments, epochs, threads):
         threads=threads,
         on_error="quarantine",
         max_error_rate=1.0,
-        # None means "find it" to the dataset, and "none" to the model.
+        # `eos=None` means the tokenizer's own to the dataset, and no EOS to the model.
         **{name: False if name in ("eos", "bos") and value is None else value for name, value in arguments.items()},
     )
     iterator = iter(dataset)
@@ -142,18 +142,18 @@ any_shards = st.lists(st.lists(st.one_of(texts, texts, texts, st.none()), max_si
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(any_shards, arguments(), st.integers(1, 3), st.integers(1, 3))
-def test_the_stream_is_that_of_the_model(tmp_path_factory, shards, arguments, epochs, threads):
+def test_stream_matches_the_model(tmp_path_factory, shards, arguments, epochs, threads):
     check_against_model(tmp_path_factory.mktemp("shards"), trained, shards, arguments, epochs, threads)
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(any_shards, arguments(), st.integers(1, 2))
-def test_the_stream_is_that_of_the_model_on_a_real_tokenizer(tmp_path_factory, shards, arguments, epochs):
+def test_stream_matches_the_model_on_a_real_tokenizer(tmp_path_factory, shards, arguments, epochs):
     check_against_model(tmp_path_factory.mktemp("shards"), deepseek, shards, arguments, epochs, 2)
 
 
 def one_lane(tmp_path, texts, **arguments):
-    """The batch of one lane of texts in which every byte is a token but those merged in training."""
+    """The rows of one lane of texts, with a tokenizer that merges only bytes of its training text."""
     paths = write_shards(tmp_path, [texts], ".jsonl")
     encoder, _ = both(trained)
     return list(gm.PackedDataset(paths, tokenizer=encoder, **{"eos": "<eos>"} | arguments))
@@ -164,7 +164,7 @@ def spelled(ids) -> str:
     return encoder.decode([int(i) for i in ids]).replace("<eos>", "/").replace("<bos>", "")
 
 
-def test_best_fit_gives_the_rows_of_its_documentation(tmp_path):
+def test_best_fit_makes_the_rows_of_its_documentation(tmp_path):
     # 7, 6, 3, 13 and 2 tokens.
     texts = ["z" * 6, "y" * 5, "x" * 2, "w" * 12, "v"]
     rows = one_lane(tmp_path, texts, packing="best_fit", sequence_length=8, layout="grain")
@@ -181,7 +181,7 @@ def test_best_fit_gives_the_rows_of_its_documentation(tmp_path):
         ("split", ["0123456", "789/", "ab/"]),
     ],
 )
-def test_pad_cuts_where_truncation_says(tmp_path, truncation, kept):
+def test_pad_drops_tokens_as_truncation_says(tmp_path, truncation, kept):
     rows = one_lane(
         tmp_path,
         ["0123456789", "", "ab"],
@@ -195,7 +195,7 @@ def test_pad_cuts_where_truncation_says(tmp_path, truncation, kept):
     assert found == [*kept[:-1], "/", kept[-1]]
 
 
-def test_pad_gives_no_row_for_a_document_without_tokens_and_counts_it(tmp_path):
+def test_document_without_tokens_is_counted_without_a_row(tmp_path):
     paths = write_shards(tmp_path, [["a", "", "b"]])
     for packing in ("concat", "best_fit", "pad"):
         dataset = gm.PackedDataset(paths, tokenizer=both(trained)[0], eos=False, packing=packing, sequence_length=1)
@@ -204,7 +204,7 @@ def test_pad_gives_no_row_for_a_document_without_tokens_and_counts_it(tmp_path):
         assert iterator.stats()["documents"] == 3
 
 
-def test_a_document_that_is_too_long_stops_where_it_is_needed(tmp_path):
+def test_truncation_error_comes_after_all_earlier_rows(tmp_path):
     paths = write_shards(tmp_path, [["ab", "c", "0123456789", "d"]])
     dataset = gm.PackedDataset(
         paths, tokenizer=both(trained)[0], eos="<eos>", packing="pad", truncation="error", sequence_length=4
@@ -226,7 +226,7 @@ def test_max_segments_closes_rows(tmp_path):
     assert [spelled(row["tokens"][row["tokens_segment_ids"] > 0]) for row in rows] == ["a/b/", "c/"]
 
 
-# What changes the stream: another value than the default, and the arguments without which it has no effect.
+# The arguments that define a stream: for each a value other than the default, and arguments that it needs.
 ALTERNATIVES = {
     "text_field": ("content", {}),
     "sequence_length": (512, {}),
@@ -250,7 +250,7 @@ ALTERNATIVES = {
 
 
 @pytest.mark.parametrize("name", ALTERNATIVES)
-def test_what_changes_the_stream_changes_the_fingerprint(tmp_path, name):
+def test_argument_of_the_stream_changes_the_fingerprint(tmp_path, name):
     value, needed = ALTERNATIVES[name]
     base = {"tokenizer": both(trained)[0], "eos": 1}
     paths = write_shards(tmp_path, [["a"], ["b"]])
@@ -258,16 +258,16 @@ def test_what_changes_the_stream_changes_the_fingerprint(tmp_path, name):
     other = gm.PackedDataset(paths, **base | needed | {name: value})
     assert one.fingerprint != other.fingerprint
     iterator = iter(other)
-    if name not in ("on_error", "max_error_rate"):  # with which a stream may go on
+    if name not in ("on_error", "max_error_rate"):  # these may change in a run
         with pytest.raises(gm.StateError, match=f"saved by another dataset: .*{name} was"):
             iterator.set_state(iter(one).get_state())
-    if needed:  # and where it has no effect, it changes nothing
+    if needed:  # without them it has no effect
         assert (
             gm.PackedDataset(paths, **base).fingerprint == gm.PackedDataset(paths, **base, **{name: value}).fingerprint
         )
 
 
-def test_every_argument_is_known_to_change_the_stream_or_not():
+def test_every_argument_is_tried_for_the_fingerprint():
     defining = {name for name, argument in ARGUMENTS.items() if argument.defines_stream}
     assert defining == {*ALTERNATIVES, "shards", "tokenizer"}
     assert {name for name, (_, needed) in ALTERNATIVES.items() if needed} == {
@@ -284,7 +284,7 @@ def test_every_argument_is_known_to_change_the_stream_or_not():
         ("boundary_targets", {"layout": "grain"}),
     ],
 )
-def test_arguments_without_effect_do_not_change_the_fingerprint(tmp_path, name, without_effect):
+def test_argument_without_effect_keeps_the_fingerprint(tmp_path, name, without_effect):
     base = {"tokenizer": both(trained)[0], "eos": 1, **without_effect}
     paths = write_shards(tmp_path, [["a"]])
     value = ALTERNATIVES[name][0]
@@ -307,13 +307,13 @@ def test_arguments_without_effect_do_not_change_the_fingerprint(tmp_path, name, 
         ({"shuffle_window": 2**20 + 1}, "shuffle_window=1048577: expected an integer from 1 to 1048576$"),
     ],
 )
-def test_arguments_are_checked(tmp_path, arguments, message):
+def test_packing_arguments_are_checked(tmp_path, arguments, message):
     paths = write_shards(tmp_path, [["a"]])
     with pytest.raises(gm.ArgumentError, match=message):
         gm.PackedDataset(paths, tokenizer=both(trained)[0], eos=1, **arguments)
 
 
-def test_the_element_spec_is_that_of_the_layout(tmp_path):
+def test_element_spec_matches_the_layout(tmp_path):
     paths = write_shards(tmp_path, [["a"]])
     for layout in ("maxtext", "grain", "hf"):
         dataset = gm.PackedDataset(paths, tokenizer=both(trained)[0], eos=1, layout=layout, batch_size=2)

@@ -1,5 +1,5 @@
-"""`provenance=`: where each row's tokens come from. What stands in it is checked in `test_packing` against the
-naive model, and in `stream.rs` over random streams; here, how it is used.
+"""`provenance=`: where each row's tokens come from. `test_packing` compares its values with the naive model, and
+tests/rust/stream checks them over random streams; the tests here use it as a user does.
 """
 
 import gzip
@@ -26,7 +26,7 @@ def dataset(shards, encoder, **arguments):
 
 
 def ids_of(encoder, path, record, bos=()):
-    """The ids of one record, read as anybody would."""
+    """The ids of one record, read independently of gristmill."""
     with gzip.open(path, "rt") as lines:
         text = json.loads(lines.read().splitlines()[record])["raw_content"]
     return [*bos, *encoder.encode(text).tolist(), encoder.eos_id]
@@ -42,7 +42,7 @@ def ids_of(encoder, path, record, bos=()):
         {"packing": "pad", "truncation": "split", "seed": 1, "shuffle_window": 7},
     ],
 )
-def test_every_token_stands_in_the_record_that_is_named(shards, encoder, arguments):
+def test_provenance_locates_every_token(shards, encoder, arguments):
     ds = dataset(shards, encoder, **arguments)
     bos = (encoder.bos_id,) if arguments.get("bos") else ()
     documents = {}
@@ -50,7 +50,7 @@ def test_every_token_stands_in_the_record_that_is_named(shards, encoder, argumen
     checked = 0
     for batch in ds:
         for row, tokens in zip(batch["provenance"], batch[name], strict=True):
-            # As the docstring of PackedDataset has it.
+            # The formula of PackedDataset's docstring.
             shard, record, offset, length = row.T
             for i in range(0, length.sum(), 17):
                 entry = np.searchsorted(length.cumsum(), i, side="right")
@@ -63,21 +63,21 @@ def test_every_token_stands_in_the_record_that_is_named(shards, encoder, argumen
     assert len({path for path, _ in documents}) == 8
 
 
-def test_entries_are_those_of_the_segments(shards, encoder):
+def test_provenance_has_an_entry_for_each_segment(shards, encoder):
     for batch in dataset(shards, encoder, provenance=256):
         for row, segments in zip(batch["provenance"], batch["inputs_segmentation"], strict=True):
             lengths = row[row[:, 3] > 0, 3]
             assert np.repeat(np.arange(1, len(lengths) + 1), lengths).tolist() == segments[segments > 0].tolist()
 
 
-def test_segments_beyond_the_entries_are_left_out_and_nothing_else_is(shards, encoder):
+def test_few_entries_list_the_first_segments_only(shards, encoder):
     whole, few = (dataset(shards, encoder, provenance=entries) for entries in (256, 2))
-    left_out = 0
+    without_entry = 0
     for batch, short in zip(whole, few, strict=True):
         np.testing.assert_array_equal(short["provenance"], batch["provenance"][:, :2])
         listed = short["provenance"][..., 3].sum(axis=1)
-        left_out += int((listed < (batch["inputs_segmentation"] > 0).sum(axis=1)).sum())
-    assert left_out > 10
+        without_entry += int((listed < (batch["inputs_segmentation"] > 0).sum(axis=1)).sum())
+    assert without_entry > 10
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_segments_beyond_the_entries_are_left_out_and_nothing_else_is(shards, en
         ({"provenance": 5}, 5),
     ],
 )
-def test_shapes(shards, encoder, arguments, entries):
+def test_provenance_shapes(shards, encoder, arguments, entries):
     for batch_size, rows in ((16, (16,)), (None, ())):
         ds = dataset(shards, encoder, batch_size=batch_size, **arguments)
         element = next(iter(ds))
@@ -102,7 +102,7 @@ def test_shapes(shards, encoder, arguments, entries):
         assert {k: v.shape for k, v in element.items()} == {k: s.shape for k, s in ds._element_spec.items()}
 
 
-def test_grain_batches_it(shards, encoder):
+def test_grain_batches_provenance(shards, encoder):
     own = list(dataset(shards, encoder, batch_size=8))
     batched = list(dataset(shards, encoder, batch_size=None).batch(8))
     assert [batch["provenance"].shape for batch in batched] == [(8, 16, 4)] * len(own)
@@ -111,13 +111,13 @@ def test_grain_batches_it(shards, encoder):
 
 
 @pytest.mark.parametrize("packing", ["concat", "best_fit", "pad"])
-def test_it_belongs_to_the_run_and_not_to_the_stream(shards, encoder, packing):
+def test_provenance_is_not_part_of_the_stream(shards, encoder, packing):
     arguments = {"packing": packing, "truncation": "split", "seed": 5}
     bare = iter(dataset(shards, encoder, provenance=False, **arguments))
     full = dataset(shards, encoder, **arguments)
     assert full.fingerprint == bare.get_state()["fingerprint"]
     provenance = [batch["provenance"] for batch in full]
-    # A run that is restored in the middle of documents asks for it from there on.
+    # A run may switch provenance on when it resumes, also in the middle of documents.
     states, batches = [bare.get_state()], []
     for batch in bare:
         assert "provenance" not in batch
@@ -131,7 +131,7 @@ def test_it_belongs_to_the_run_and_not_to_the_stream(shards, encoder, packing):
         assert_same_batches([batch], [batches[step]])
 
 
-def test_padding_comes_from_nowhere(shards, encoder):
+def test_provenance_of_padding_is_zero(shards, encoder):
     last = list(dataset(shards, encoder))[-1]
     padding = last["inputs_segmentation"][:, 0] == 0
     assert padding.any()
@@ -142,14 +142,14 @@ def test_padding_comes_from_nowhere(shards, encoder):
     ("provenance", "error"),
     [(0, gm.ArgumentError), (257, gm.ArgumentError), (None, gm.ArgumentTypeError), ("yes", gm.ArgumentTypeError)],
 )
-def test_arguments_are_checked(shards, encoder, provenance, error):
+def test_provenance_argument_is_checked(shards, encoder, provenance, error):
     message = f"provenance={provenance!r}: expected an integer from 1 to 256, or True or False"
     with pytest.raises(error, match=message):
         dataset(shards, encoder, provenance=provenance)
 
 
-def test_more_numbers_than_32_bits_count_are_refused(shards, encoder):
-    """The rows' tokens are just not too many."""
+def test_provenance_too_large_for_32_bits_is_refused(shards, encoder):
+    """The tokens alone would fit."""
     arguments = {"batch_size": 128, "sequence_length": 2**24}
     with pytest.raises(
         gm.ArgumentError, match=r"batch_size=128: the array 'provenance' .*\[16777216, 4\] .* more than 2147483648 el"

@@ -1,4 +1,4 @@
-"""Bad records and broken shards under `on_error="quarantine"`: listed, counted, bounded, right over restores."""
+"""Bad records and lost shards under `on_error="quarantine"`: listed, counted, bounded, and restored exactly."""
 
 import gzip
 import itertools
@@ -26,7 +26,7 @@ def line(number):
 
 @pytest.fixture
 def broken(tmp_path):
-    """Eight gzipped shards with a bad line each, two of them cut off, in a folder."""
+    """A folder with eight gzipped shards, each with a bad line, two of them truncated."""
     for number in range(8):
         lines = [line(100 * number + i) for i in range(60)]
         lines[20 + number : 20 + number] = [b'{"text": null}\n']
@@ -41,15 +41,15 @@ def make(folder, encoder, **arguments):
 
 
 def listed(path: Path):
-    """Its entries; a last line without an end is one that a worker is just writing."""
+    """The entries of a quarantine file, without a last line that a worker is just writing."""
     return [json.loads(text) for text in path.read_text().split("\n")[:-1]]
 
 
-def places(entries):
+def positions(entries):
     return sorted((entry["shard"], entry["record"], entry["byte"], entry["reason"]) for entry in entries)
 
 
-def test_an_element_that_is_taken_back_takes_its_entries_along(broken, encoder, monkeypatch):
+def test_interrupted_next_keeps_the_quarantine_list(broken, encoder, monkeypatch):
     iterator = iter(make(broken, encoder))
     while not iterator.quarantine():
         next(iterator)
@@ -68,7 +68,7 @@ def test_an_element_that_is_taken_back_takes_its_entries_along(broken, encoder, 
     assert after[: len(before)] == before
 
 
-def test_every_entry_is_in_the_list_the_file_the_state_and_the_counts(broken, encoder, tmp_path):
+def test_list_file_state_and_counts_of_quarantine_agree(broken, encoder, tmp_path):
     file = tmp_path / "quarantine.jsonl"
     iterator = iter(make(broken, encoder, quarantine_file=file, epochs=2))
     assert sum(1 for _ in iterator) > 10
@@ -77,7 +77,7 @@ def test_every_entry_is_in_the_list_the_file_the_state_and_the_counts(broken, en
     assert stats["documents"] + stats["quarantined"] == sum(
         saved_states.numbers(cursor)["records"] for cursor in iterator.get_state()["lanes"].values()
     )
-    assert places(iterator.quarantine()) == places(listed(file))
+    assert positions(iterator.quarantine()) == positions(listed(file))
     for epoch in (0, 1):
         entries = [entry for entry in listed(file) if entry["epoch"] == epoch]
         assert [Path(entry["shard"]).name[0] for entry in sorted(entries, key=lambda entry: entry["shard"])] == list(
@@ -90,7 +90,7 @@ def test_every_entry_is_in_the_list_the_file_the_state_and_the_counts(broken, en
     assert [Path(entry["shard"]).name[0] for entry in sorted(cut, key=lambda entry: entry["shard"])] == list("2255")
 
 
-def test_a_relative_file_lies_where_the_dataset_was_made(broken, encoder, tmp_path, monkeypatch):
+def test_relative_quarantine_file_is_in_the_working_folder(broken, encoder, tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)
     dataset = make(broken, encoder, quarantine_file="quarantine.jsonl")
@@ -99,7 +99,7 @@ def test_a_relative_file_lies_where_the_dataset_was_made(broken, encoder, tmp_pa
     assert listed(tmp_path / "quarantine.jsonl")
 
 
-def test_a_relative_file_needs_a_working_folder_of_text(broken, encoder, tmp_path, monkeypatch):
+def test_relative_quarantine_file_needs_a_utf_8_folder(broken, encoder, tmp_path, monkeypatch):
     folder = tmp_path / os.fsdecode(b"lat\xe9")
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -113,7 +113,7 @@ def test_a_relative_file_needs_a_working_folder_of_text(broken, encoder, tmp_pat
 
 
 @pytest.mark.parametrize("seed", [None, 7])
-def test_a_restored_run_lists_nothing_twice_and_nothing_less(broken, encoder, tmp_path, seed):
+def test_restored_runs_list_each_record_once(broken, encoder, tmp_path, seed):
     def dataset(file):
         return make(broken, encoder, quarantine_file=file, epochs=2, seed=seed, shuffle_window=16, prefetch=2)
 
@@ -128,7 +128,7 @@ def test_a_restored_run_lists_nothing_twice_and_nothing_less(broken, encoder, tm
 
     moved = tmp_path / "moved.jsonl"
     for stop in range(0, len(states) - 1, 3):
-        # One run gets this far, and another goes on from where it was some batches before.
+        # Each run resumes some batches before the end of the one before it.
         first = iter(dataset(moved))
         first.set_state(states[max(0, stop - 2)])
         for _ in range(3):
@@ -157,7 +157,7 @@ def test_a_restored_run_lists_nothing_twice_and_nothing_less(broken, encoder, tm
         )
 
 
-def test_the_files_of_two_hosts_join_to_that_of_one(broken, encoder, tmp_path):
+def test_quarantine_files_of_two_hosts_add_up(broken, encoder, tmp_path):
     list(make(broken, encoder, quarantine_file=tmp_path / "one.jsonl"))
     for host in range(2):
         file = tmp_path / f"host-{host}.jsonl"
@@ -167,7 +167,7 @@ def test_the_files_of_two_hosts_join_to_that_of_one(broken, encoder, tmp_path):
     assert sorted([*joined[0], *joined[1]]) == sorted((tmp_path / "one.jsonl").read_text().splitlines())
 
 
-def test_workers_of_mp_prefetch_share_a_file(broken, encoder, tmp_path, parsed_flags):
+def test_mp_prefetch_workers_share_a_quarantine_file(broken, encoder, tmp_path, parsed_flags):
     file = tmp_path / "quarantine.jsonl"
     dataset = make(broken, encoder, batch_size=None, lanes=4, quarantine_file=file)
     options = grain.MultiprocessingOptions(num_workers=2)
@@ -176,7 +176,7 @@ def test_workers_of_mp_prefetch_share_a_file(broken, encoder, tmp_path, parsed_f
     assert len(listed(file)) == len(set(file.read_text().splitlines())) == 10
 
 
-def test_the_policy_is_refused_where_it_makes_no_sense(broken, encoder, tmp_path):
+def test_wrong_quarantine_arguments_are_refused(broken, encoder, tmp_path):
     for arguments, error, message in [
         ({"quarantine_file": "q.jsonl", "on_error": "raise"}, ValueError, "use 'quarantine'"),
         ({"quarantine_file": tmp_path / "no" / "q.jsonl"}, ValueError, "its folder does not exist"),
@@ -189,12 +189,12 @@ def test_the_policy_is_refused_where_it_makes_no_sense(broken, encoder, tmp_path
         assert isinstance(caught.value, gm.GristmillError)
 
 
-def test_a_name_that_no_file_can_have_is_named(broken, encoder):
+def test_too_long_quarantine_file_name_is_an_error(broken, encoder):
     with pytest.raises(gm.ArgumentError, match=r"quarantine_file='/x+/q': its folder does not exist"):
         make(broken, encoder, quarantine_file=f"/{'x' * 5000}/q")
 
 
-def test_a_file_that_is_no_list_is_left_alone(broken, encoder, tmp_path):
+def test_foreign_file_is_not_overwritten_by_quarantine(broken, encoder, tmp_path):
     other = tmp_path / "notes.txt"
     other.write_text("do not lose me\n")
     with pytest.raises(gm.GristmillError, match="something else than quarantined records"):
@@ -202,23 +202,23 @@ def test_a_file_that_is_no_list_is_left_alone(broken, encoder, tmp_path):
     assert other.read_text() == "do not lose me\n"
 
 
-def test_no_state_is_given_out_once_the_file_is_gone(broken, encoder, tmp_path):
+def test_get_state_fails_if_the_quarantine_file_was_removed(broken, encoder, tmp_path):
     file = tmp_path / "quarantine.jsonl"
     iterator = iter(make(broken, encoder, quarantine_file=file))
     start = iterator.get_state()
     next(iterator)
     file.rename(tmp_path / "moved.jsonl")
-    iterator.get_state()  # it goes on under its other name
+    iterator.get_state()  # the open file was only renamed
     (tmp_path / "moved.jsonl").unlink()
     with pytest.raises(gm.GristmillError, match=r"quarantine_file=.* the file was removed during the run.*resume from"):
         iterator.get_state()
-    iterator.set_state(start)  # which counts nothing of it
+    iterator.set_state(start)  # the start counts no quarantined record
     assert iterator.get_state() == start
     next(iterator)
     assert iterator.get_state()["step"] == 1
 
 
-def test_a_file_that_cannot_be_written_stops_the_run(broken, encoder, tmp_path):
+def test_unwritable_quarantine_file_stops_the_run(broken, encoder, tmp_path):
     file = tmp_path / "quarantine.jsonl"
     iterator = iter(make(broken, encoder, quarantine_file=file))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -230,17 +230,17 @@ def test_a_file_that_cannot_be_written_stops_the_run(broken, encoder, tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_state_counts_nothing_that_the_file_may_lose(broken, encoder, monkeypatch):
+def test_state_is_taken_before_the_file_is_synced(broken, encoder, monkeypatch):
     iterator = iter(make(broken, encoder))
     next(iterator)
     expected = iterator.get_state()
-    # As a consumer in another thread may.
+    # As if another thread called next meanwhile.
     monkeypatch.setattr(iterator._stream, "_sync", lambda: next(iterator))
     assert iterator.get_state() == expected
 
 
 @pytest.mark.parametrize("bad", [29, 57, 58])
-def test_a_share_that_is_just_the_rate_is_borne(tmp_path, encoder, bad):
+def test_share_equal_to_the_rate_is_tolerated(tmp_path, encoder, bad):
     good = 100 - bad
     (tmp_path / "a.jsonl").write_text('{"text": "some words"}\n' * good + "bad\n" * bad)
     arguments = {"tokenizer": encoder, "on_error": "quarantine"}
@@ -252,7 +252,7 @@ def test_a_share_that_is_just_the_rate_is_borne(tmp_path, encoder, bad):
 
 
 def test_too_many_lost_shards_end_the_run(broken, encoder):
-    # In two lanes of four shards, each loses one: borne. In one lane of eight, two are too many.
+    # Two lanes of four shards lose one shard each, which is tolerated. In one lane of eight, two are too many.
     assert len(list(make(broken, encoder, batch_size=2, max_error_rate=0.05))) > 0
     with pytest.raises(
         gm.ShardError, match=r"2 shards of lane 0 could not be read to the end.*at most 1 with max_error_rate=0\.05"
@@ -260,7 +260,7 @@ def test_too_many_lost_shards_end_the_run(broken, encoder):
         list(make(broken, encoder, batch_size=1, max_error_rate=0.05))
 
 
-def test_the_list_in_memory_is_bounded_and_the_file_is_not(tmp_path, encoder, caplog):
+def test_quarantine_list_is_bounded_the_file_is_not(tmp_path, encoder, caplog):
     shard = tmp_path / "a.jsonl"
     shard.write_bytes(line(0) + b"{}\n" * 30_000 + line(1))
     file = tmp_path / "quarantine.jsonl"
@@ -279,8 +279,8 @@ def test_the_list_in_memory_is_bounded_and_the_file_is_not(tmp_path, encoder, ca
         assert sum(1 for _ in lines) == 600_000
 
 
-def test_an_entry_that_is_counted_may_be_listed_no_more(tmp_path, encoder, caplog):
-    """The details of the first are forgotten for those behind it, which are read together with it."""
+def test_counted_record_may_drop_out_of_the_list(tmp_path, encoder, caplog):
+    """Later entries of the same block push the details of the first out of the list."""
     (tmp_path / "a.jsonl").write_bytes(b"{}\n" + line(0) + b"{}\n" * 1500 + line(1) * 100)
     iterator = iter(
         gm.PackedDataset(
@@ -295,49 +295,49 @@ def test_an_entry_that_is_counted_may_be_listed_no_more(tmp_path, encoder, caplo
 
 
 def until_it_fails(iterator):
-    """The batches before the error, the error, and the state behind them."""
-    given = []
+    """The batches before the error, the error, and the state after them."""
+    batches = []
     while True:
         try:
-            given.append(next(iterator))
+            batches.append(next(iterator))
         except gm.ShardError as error:
-            return given, error, iterator.get_state()
+            return batches, error, iterator.get_state()
 
 
 @pytest.mark.parametrize("seed", [None, 7])
-def test_a_run_that_was_stopped_goes_on_under_another_policy(broken, encoder, tmp_path, seed):
+def test_stopped_run_resumes_under_another_error_policy(broken, encoder, tmp_path, seed):
     file = tmp_path / "quarantine.jsonl"
     whole = list(make(broken, encoder, lanes=1, seed=seed))
-    given, error, state = until_it_fails(iter(make(broken, encoder, lanes=1, seed=seed, on_error="raise")))
+    first, error, state = until_it_fails(iter(make(broken, encoder, lanes=1, seed=seed, on_error="raise")))
     assert error.record is not None
-    # As the error says: first with a rate that does not bear it all, then with one that does.
+    # As the error advises: first with a rate that is too low for all bad records, then with one that is not.
     iterator = iter(make(broken, encoder, lanes=1, seed=seed, max_error_rate=0.0, quarantine_file=file))
     iterator.set_state(state)
     more, error, state = until_it_fails(iterator)
     assert "max_error_rate=0" in error.reason
     iterator = iter(make(broken, encoder, lanes=1, seed=seed, max_error_rate=0.5, quarantine_file=file))
     iterator.set_state(state)
-    assert_same_batches(given + more + list(iterator), whole)
+    assert_same_batches(first + more + list(iterator), whole)
     assert len(listed(file)) == iterator.stats()["quarantined"] == 10
 
 
-def test_a_line_that_was_too_long_is_read_by_a_run_that_takes_longer_ones(tmp_path, encoder):
+def test_stopped_run_resumes_with_larger_max_document_bytes(tmp_path, encoder):
     lines = [line(number) for number in range(40)]
     lines[30] = json.dumps({"text": "long " * 100}).encode() + b"\n"
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b"".join(lines)))
-    given, error, state = until_it_fails(iter(make(tmp_path, encoder, on_error="raise", max_document_bytes=400)))
+    first, error, state = until_it_fails(iter(make(tmp_path, encoder, on_error="raise", max_document_bytes=400)))
     assert error.record == 30
     longer = make(tmp_path, encoder, on_error="raise", max_document_bytes=1000)
     iterator = iter(longer)
     iterator.set_state(state)
-    assert_same_batches(given + list(iterator), longer)
+    assert_same_batches(first + list(iterator), longer)
     with pytest.raises(gm.StateError, match="max_document_bytes was 400 and is 300"):
         iter(make(tmp_path, encoder, on_error="raise", max_document_bytes=300)).set_state(state)
-    # What was left out for its length would be in the other stream.
-    left_out = iter(make(tmp_path, encoder, max_document_bytes=400))
-    list(left_out)
+    # A line that was quarantined for its length would be in the other stream.
+    quarantined = iter(make(tmp_path, encoder, max_document_bytes=400))
+    list(quarantined)
     with pytest.raises(gm.StateError, match="max_document_bytes was 400 and is 1000"):
-        iter(make(tmp_path, encoder, max_document_bytes=1000)).set_state(left_out.get_state())
+        iter(make(tmp_path, encoder, max_document_bytes=1000)).set_state(quarantined.get_state())
 
 
 ANOTHER_WINDOW = "record 0, byte 0: the state of lane 0 is inside the window of documents that begins here, and what"
@@ -345,7 +345,7 @@ ANOTHER_WINDOW = "record 0, byte 0: the state of lane 0 is inside the window of 
 
 @pytest.mark.parametrize("window", [{"packing": "best_fit", "fit_window": 64}, {"seed": 1, "shuffle_window": 64}])
 @pytest.mark.parametrize("is_missing_first", [True, False])
-def test_a_shard_that_was_out_of_reach_for_a_moment_gives_another_window(tmp_path, encoder, window, is_missing_first):
+def test_state_within_a_window_refuses_another_window(tmp_path, encoder, window, is_missing_first):
     for number, name in enumerate("ab"):
         lines = b"".join(line(100 * number + i) for i in range(20))
         (tmp_path / f"{name}.jsonl.gz").write_bytes(gzip.compress(lines))
@@ -370,8 +370,8 @@ def test_a_shard_that_was_out_of_reach_for_a_moment_gives_another_window(tmp_pat
 
 
 @pytest.mark.parametrize("window", [{"packing": "best_fit", "fit_window": 64}, {"seed": 1, "shuffle_window": 64}])
-def test_a_window_that_a_record_was_left_out_of_must_be_read_again_without_it(tmp_path, encoder, window):
-    """A long line among the others would give another order of all of them."""
+def test_window_with_a_quarantined_record_must_not_change(tmp_path, encoder, window):
+    """One more line in the window would shuffle or place all of them in another order."""
     lines = [line(number) for number in range(40)]
     lines[30] = json.dumps({"text": "long " * 100}).encode() + b"\n"
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b"".join(lines)))
@@ -391,7 +391,7 @@ def test_a_window_that_a_record_was_left_out_of_must_be_read_again_without_it(tm
     longer.set_state(inside)
     with pytest.raises(gm.StateError, match=ANOTHER_WINDOW):
         next(longer)
-    # Nor by way of a run that stops at it.
+    # Nor after a run that stopped at the long line.
     stopped = iter(make(tmp_path, encoder, max_document_bytes=400, on_error="raise", **window))
     stopped.set_state(inside)
     with pytest.raises(gm.ShardError, match="raise max_document_bytes="):
@@ -416,20 +416,20 @@ def test_a_window_that_a_record_was_left_out_of_must_be_read_again_without_it(tm
     [
         "rest = list(iterator)",
         "for _ in range(40): next(iterator)",
-        # As an interrupt does between taking a batch and handing it out; the file is opened anew.
+        # As after an interrupt between taking a batch and delivering it; the file is opened again.
         "for _ in range(40): next(iterator)\ncore.take(); core.interrupted = 0; next(iterator)",
         "for _ in range(40): next(iterator)\ncore.take(); core.interrupted = 0",
         "for _ in range(40): next(iterator)\niterator.set_state(iterator._stream.position())",
     ],
 )
-def test_a_state_waits_for_the_file(broken, encoder, tmp_path, then):
-    """Seen from outside: what is synced is counted by a library put before libc's."""
+def test_get_state_waits_until_the_file_is_synced(broken, encoder, tmp_path, then):
+    """A preloaded library in front of libc reports each sync."""
     source = tmp_path / "count.c"
     source.write_text("""
         #include <unistd.h>
-        static int told(const char *what) { return write(2, what, 7) == 7 ? 0 : -1; }
-        int fdatasync(int fd) { (void)fd; return told("synced\\n"); }
-        int fsync(int fd) { (void)fd; return told("folder\\n"); }
+        static int report(const char *what) { return write(2, what, 7) == 7 ? 0 : -1; }
+        int fdatasync(int fd) { (void)fd; return report("synced\\n"); }
+        int fsync(int fd) { (void)fd; return report("folder\\n"); }
     """)
     library = tmp_path / "count.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
@@ -459,4 +459,4 @@ print("saved", file=sys.stderr, flush=True)
     assert done.returncode == 0, done.stderr
     before = done.stderr.partition("saved")[0]
     assert "synced" in before
-    assert "folder" in before  # in which the file is new
+    assert "folder" in before  # the folder is synced, too, since the file is new

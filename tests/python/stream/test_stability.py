@@ -1,16 +1,16 @@
-"""What gristmill gave when it was first released, and must give for ever: streams, states, fingerprints, packed files.
+"""Streams, states, fingerprints and packed files must not change between releases: their values are recorded here.
 
-All other tests compare a release with itself, or with what its documentation says. These compare it with values that
-were written down. A failure means that users who update in the middle of a run get other data than they would have got
-without the update, or cannot go on, though nothing tells them.
+All other tests compare a release with itself or with its documentation. These compare it with recorded values. A
+failure means that users who update in the middle of a run silently get other data than without the update, or cannot
+resume.
 
-If that was not the intention, it is a bug. If it was:
+If the change was not intended, it is a bug. If it was:
 
-- raise `VERSION` in `rust/state.rs`, the one number that states have for this: those of before are
-  then refused with a plain message, in place of going on in another stream. Fingerprints have no number of their own;
-  the folders of `gristmill pack` have one, in `python/gristmill/_files/folder.py`;
-- say in CHANGELOG.md under "Changed" that runs cannot go on across the update;
-- write the new values down here: the message of a failed test ends with them.
+- raise `VERSION` in `rust/state.rs`, so that states of earlier releases are refused with a plain message instead of
+  continuing another stream. Fingerprints have no version of their own; the folders of `gristmill pack` have one, in
+  `python/gristmill/_files/folder.py`;
+- say in CHANGELOG.md under "Changed" that runs cannot resume across the update;
+- record the new values here: the message of a failed test ends with them.
 
 Another version of `tokenizers` is the exception, and changes `IDS` alone: states name it, with a hash of the ids of a
 probe text. If that hash changes, so may the streams of users; their states are then refused.
@@ -36,15 +36,15 @@ from gristmill._util import named_values
 from gristmill._util.atomic_files import LOCK
 
 CHANGED = (
-    "{}: not what earlier releases gave. States that users have saved would lead to another stream, or to none: this "
-    "is a bug, or it needs another VERSION in rust/state.rs and an entry in CHANGELOG.md, see the "
-    "top of this file. Now it is\n\n{}\n"
+    "{} differs from earlier releases. States that users have saved would resume another stream, or none: this is a "
+    "bug, or it needs another VERSION in rust/state.rs and an entry in CHANGELOG.md, see the top of this file. "
+    "Now it is\n\n{}\n"
 )
 
 WORDS = ["the", "mill", "grinds", "grain", "into", "naïve", "flour", "日本語", "</s>", "\n", "7"]
 MERGES = ["Ġ t", "h e", "Ġt he", "r a", "i n", "ra in", "m i", "l l", "mi ll", "Ã ¯", "æ Ĺ"]
 
-# Of the tokenizer, of the shards with that ending, and of those with bad records.
+# Hashes of the tokenizer, of its ids of the probe text, and of the manifests of the good and the bad shards.
 TOKENIZER = "259807905aeaa30c"
 IDS = "tokenizers=0.23.2 probe=69fa88befd0a8802"
 IDS_OF_WORDS = "tokenizers=0.23.2 probe=467bb72c4852807a"
@@ -54,11 +54,11 @@ BAD_MANIFEST = "4dd0a0010ef26a94"
 
 @dataclass(frozen=True)
 class Release:
-    """What a dataset of these arguments gave."""
+    """The stream of a dataset with these arguments, as a release yielded it."""
 
     arguments: dict[str, Any]
     fingerprint: str
-    # Where the stream stood in the middle of something: `step`, `row` and `lanes` of its state.
+    # `step`, `row` and `lanes` of a state in the middle of the stream.
     step: int
     row: int
     lanes: dict[str, str]
@@ -69,8 +69,8 @@ class Release:
     @property
     def state(self) -> dict[str, Any]:
         """The state as it was saved."""
-        place = {"step": self.step, "row": self.row, "lanes": self.lanes}
-        return {"version": 3, "fingerprint": self.fingerprint, "ids": IDS, **place}
+        cursors = {"step": self.step, "row": self.row, "lanes": self.lanes}
+        return {"version": 3, "fingerprint": self.fingerprint, "ids": IDS, **cursors}
 
 
 RELEASES = {
@@ -205,7 +205,7 @@ RELEASES = {
     ),
 }
 
-# With records that are left out: what the stream gave, and the quarantine file that it wrote.
+# A stream with quarantined records, and below the lines of its quarantine file.
 BAD = Release(
     {
         "sequence_length": 32,
@@ -231,7 +231,7 @@ BAD = Release(
     "f390f9094c955551",
 )
 # Its lines: shard, record, byte, epoch, lane and number.
-LEFT_OUT = [
+BAD_LINES = [
     ("bad-0.jsonl", 1, 164, 0, 1, 1),
     ("bad-0.jsonl", 3, 223, 0, 1, 2),
     ("bad-0.jsonl", 5, 292, 0, 1, 3),
@@ -244,7 +244,7 @@ LEFT_OUT = [
     ("bad-1.jsonl", 9, 1105, 0, 0, 5),
 ]
 
-# Of arguments that are left out.
+# Fingerprints of datasets with these arguments and defaults for all others.
 DEFAULTS = {
     (): (f"manifest={MANIFEST} tokenizer={TOKENIZER} eos=1 lanes=4"),
     (("packing", "best_fit"), ("seed", 0)): (
@@ -255,7 +255,7 @@ DEFAULTS = {
     ),
 }
 
-# The numbers of the shards of each lane, by seed and epoch.
+# The shards of each lane, by seed and epoch.
 PLANS = {
     (None, 0): [
         "004 007 016 033 037 044 050 056",
@@ -289,7 +289,7 @@ PLANS = {
     ],
 }
 
-# What the files of a packing hold, by name.
+# Hashes of the files of a packed folder, by name.
 SOURCE = {"shards": ["*.jsonl"], "tokenizer": "tokenizer.json", "arguments": {}, "sizes": {}}
 PACKED = {
     "npy": {
@@ -318,7 +318,7 @@ ODD_MANIFEST = "9f4b2c10e52d7455"
 
 @pytest.fixture(scope="module")
 def tokenizer_bytes() -> bytes:
-    """A byte-level BPE, spelled out."""
+    """A byte-level BPE, written without the `tokenizers` package."""
     shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
     alphabet = [*map(chr, shown), *(chr(256 + number) for number in range(256 - len(shown)))]
     tokens = ["<s>", "</s>", *alphabet, *(merge.replace(" ", "") for merge in MERGES)]
@@ -341,7 +341,7 @@ def tokenizer(tokenizer_bytes) -> gm.Encoder:
 
 @pytest.fixture
 def in_folder(tmp_path, monkeypatch) -> None:
-    """Shards have relative names, which states and quarantine files may show."""
+    """A working folder for shards with relative names, which states and quarantine files may show."""
     monkeypatch.chdir(tmp_path)
 
 
@@ -351,8 +351,8 @@ def many_shards(count: int) -> gm.Manifest:
 
 
 def text(number: int) -> str:
-    """Up to 36 words, some of them none."""
-    return " ".join(WORDS[(7 * number + place * place) % len(WORDS)] for place in range(5 * number * number % 37))
+    """A text of up to 36 words; sometimes of none."""
+    return " ".join(WORDS[(7 * number + i * i) % len(WORDS)] for i in range(5 * number * number % 37))
 
 
 def write_shards(suffix: str) -> list[str]:
@@ -367,7 +367,7 @@ def write_shards(suffix: str) -> list[str]:
 
 
 def write_bad_shards() -> list[str]:
-    """Two shards whose lines are bad in turn, each in its way."""
+    """Two shards in which every other line is bad, each in another way."""
     bad = [b"{", b'{"text": "a"}', b'{"the text": 7}', b'{"the text": "\xff"}', b'{"the text": "%s"}' % (b"a" * 400)]
     for shard in range(2):
         lines = []
@@ -378,7 +378,7 @@ def write_bad_shards() -> list[str]:
 
 
 def digest(elements) -> str:
-    """Of names, types, shapes and numbers, whatever the order of this machine's bytes."""
+    """A hash of names, types, shapes and numbers that does not depend on the machine's byte order."""
     hashed = hashlib.sha256()
     for element in elements:
         for name, array in element.items():
@@ -388,7 +388,7 @@ def digest(elements) -> str:
 
 
 def played(dataset: gm.PackedDataset, release: Release) -> dict[str, Any]:
-    """What a dataset gives where the release has its values."""
+    """The values of a dataset to compare with those of a release."""
     iterator = iter(dataset)
     rows = 1 if release.arguments.get("batch_size") else dataset.lanes
     before = list(itertools.islice(iterator, release.step * rows + release.row))
@@ -397,7 +397,7 @@ def played(dataset: gm.PackedDataset, release: Release) -> dict[str, Any]:
 
 
 def rest(iterator) -> list[Any]:
-    """All that is left of a stream, or enough of one without an end."""
+    """The rest of a stream, or 40 elements of an endless one."""
     return list(itertools.islice(iterator, 40))
 
 
@@ -408,12 +408,12 @@ def listed(file: Path) -> list[str]:
 
 
 def packed(file: Path) -> Any:
-    """What a file of a packed folder holds: a hash of it, or of what stands in it if it is JSON."""
+    """A hash of a file of a packed folder; of JSON a hash of its values."""
     data = file.read_bytes()
     if file.suffix == ".json":
-        told = json.loads(data)
-        told.pop("gristmill", None)  # the release
-        data = json.dumps(told, sort_keys=True).encode()
+        value = json.loads(data)
+        value.pop("gristmill", None)  # the release
+        data = json.dumps(value, sort_keys=True).encode()
     return hashlib.sha256(data).hexdigest()[:16]
 
 
@@ -425,17 +425,17 @@ def restore(method, saved: Any) -> None:
     try:
         method(saved)
     except gm.StateError as error:
-        pytest.fail(CHANGED.format("a saved state, which is now refused", error))
+        pytest.fail(CHANGED.format("a saved state, which this release refuses", error))
 
 
-def test_a_tokenizer_has_the_hash_that_it_had(tokenizer):
+def test_tokenizer_hash_is_unchanged(tokenizer):
     check("a tokenizer's fingerprint", tokenizer.fingerprint, TOKENIZER)
     what = f"the ids of the probe text (another tokenizers than {_core.TOKENIZERS_VERSION} may change them)"
     check(what, tokenizer.ids_fingerprint, IDS)
     assert pickle.loads(pickle.dumps(tokenizer)).ids_fingerprint == IDS
 
 
-def test_a_tokenizer_that_cannot_encode_all_of_the_probe_has_the_hash_that_it_had():
+def test_hash_of_ids_is_unchanged_if_the_probe_fails():
     model = {"type": "WordLevel", "vocab": {"a": 0, "</s>": 1}, "unk_token": "<unk>"}
     encoder = gm.Encoder.from_bytes(json.dumps({"version": "1.0", "model": model}).encode())
     check("a tokenizer's ids of the probe text, as above", encoder.ids_fingerprint, IDS_OF_WORDS)
@@ -449,19 +449,19 @@ def test_tokenizers_version_changes_the_hash_of_ids(tokenizer, monkeypatch):
     assert other.ids_fingerprint == "tokenizers=0.0.0 " + IDS.split(" ")[1]
 
 
-def test_special_tokens_in_text_changes_the_hash_of_a_tokenizer(tokenizer, tokenizer_bytes):
+def test_special_tokens_in_text_changes_the_tokenizer_hash(tokenizer, tokenizer_bytes):
     changed = gm.Encoder.from_bytes(tokenizer_bytes, special_tokens_in_text="text")
     assert changed.fingerprint != tokenizer.fingerprint
 
 
-def test_what_is_no_part_of_the_stream_does_not_change_the_hash_of_a_tokenizer(tokenizer, tokenizer_bytes):
-    """Dataset's fingerprints tell EOS and BOS apart."""
+def test_tokenizer_hash_ignores_run_settings(tokenizer, tokenizer_bytes):
+    """A dataset's fingerprint has EOS and BOS of its own."""
     options = {"bos_token": "<s>", "engine": "reference", "cache_bytes": 0}
     assert gm.Encoder.from_bytes(tokenizer_bytes, **options).fingerprint == tokenizer.fingerprint
 
 
 @pytest.mark.parametrize("name", RELEASES)
-def test_a_stream_and_its_state_are_what_they_were(in_folder, tokenizer, name):
+def test_stream_and_state_are_unchanged(in_folder, tokenizer, name):
     release = RELEASES[name]
     dataset = gm.PackedDataset(write_shards(".jsonl"), tokenizer=tokenizer, **release.arguments)
     check("the fingerprint", dataset.fingerprint, release.fingerprint)
@@ -470,7 +470,7 @@ def test_a_stream_and_its_state_are_what_they_were(in_folder, tokenizer, name):
 
 
 @pytest.mark.parametrize("name", RELEASES)
-def test_gzipped_shards_give_the_same(in_folder, tokenizer, name):
+def test_stream_of_gzipped_shards_is_the_same(in_folder, tokenizer, name):
     release = RELEASES[name]
     dataset = gm.PackedDataset(write_shards(".json.gz"), tokenizer=tokenizer, **release.arguments)
     found = played(dataset, release)
@@ -480,7 +480,7 @@ def test_gzipped_shards_give_the_same(in_folder, tokenizer, name):
 
 
 @pytest.mark.parametrize("name", RELEASES)
-def test_a_state_that_was_saved_long_ago_restores(in_folder, tokenizer, name):
+def test_old_state_restores(in_folder, tokenizer, name):
     release = RELEASES[name]
     iterator = iter(gm.PackedDataset(write_shards(".jsonl"), tokenizer=tokenizer, **release.arguments))
     # As it is read from a file.
@@ -489,22 +489,22 @@ def test_a_state_that_was_saved_long_ago_restores(in_folder, tokenizer, name):
     check(f"the stream {name!r} from there on", digest(rest(iterator)), release.after)
 
 
-def test_states_of_lanes_that_grain_saved_long_ago_restore(in_folder, tokenizer):
-    """Its elastic checkpoints keep these."""
+def test_old_elastic_lane_states_restore(in_folder, tokenizer):
+    """Grain's elastic checkpoints hold such states."""
     release = RELEASES["concat"]
     iterator = iter(gm.PackedDataset(write_shards(".jsonl"), tokenizer=tokenizer, **release.arguments))
     saved = [
-        {"exhausted": False, "state": {**release.state, "lanes": {lane: place}}}
-        for lane, place in release.lanes.items()
+        {"exhausted": False, "state": {**release.state, "lanes": {lane: cursor}}}
+        for lane, cursor in release.lanes.items()
     ]
     restore(iterator.set_shard_states, saved)
     check("the states of single lanes", iterator.get_shard_states(), saved)
     check("the stream from there on", digest(rest(iterator)), release.after)
 
 
-def test_a_stream_that_leaves_records_out_is_what_it_was(in_folder, tokenizer):
-    """And lists them as it did. Reasons may be worded in another way: what the state of a run does not count yet is
-    listed once more then, when the run goes on.
+def test_stream_with_quarantine_is_unchanged(in_folder, tokenizer):
+    """So is its quarantine file, apart from the reasons. If these are reworded, a run that resumes lists records again
+    that its state does not count yet.
     """
     dataset = gm.PackedDataset(write_bad_shards(), tokenizer=tokenizer, quarantine_file="list.jsonl", **BAD.arguments)
     check("the fingerprint", dataset.fingerprint, BAD.fingerprint)
@@ -515,20 +515,20 @@ def test_a_stream_that_leaves_records_out_is_what_it_was(in_folder, tokenizer):
     name = hashlib.sha256(stream.encode()).hexdigest()[:16]
     lines = [
         {"shard": shard, "record": record, "byte": byte, "reason": "...", **counts, "stream": name}
-        for shard, record, byte, *numbers in LEFT_OUT
+        for shard, record, byte, *numbers in BAD_LINES
         for counts in [dict(zip(("epoch", "lane", "number"), numbers, strict=True))]
     ]
-    check("the list of what is left out", listed(file), [json.dumps(line) for line in lines])
+    check("the quarantine file", listed(file), [json.dumps(line) for line in lines])
     whole = file.read_text()
     iterator = iter(dataset)
     restore(iterator.set_state, BAD.state)
     check("the stream from there on", digest(rest(iterator)), BAD.after)
-    assert file.read_text() == whole, "what is listed already is listed again"
+    assert file.read_text() == whole, "a listed record was listed again"
 
 
 @pytest.mark.parametrize("file_format", PACKED)
-def test_packed_files_are_what_they_were(in_folder, tokenizer, file_format):
-    """And so are the notes of parts, from which a packing that was begun long ago goes on."""
+def test_packed_files_are_unchanged(in_folder, tokenizer, file_format):
+    """So are the notes of parts, from which an old unfinished packing resumes."""
     release = RELEASES["shuffled"]
     arguments = {**release.arguments, "epochs": 1}
     dataset = gm.PackedDataset(write_shards(".jsonl"), tokenizer=tokenizer, **arguments)
@@ -538,7 +538,7 @@ def test_packed_files_are_what_they_were(in_folder, tokenizer, file_format):
 
 
 @pytest.mark.parametrize("arguments", DEFAULTS)
-def test_defaults_mean_what_they_meant(in_folder, tokenizer, arguments):
+def test_fingerprint_of_defaults_is_unchanged(in_folder, tokenizer, arguments):
     dataset = gm.PackedDataset(write_shards(".jsonl"), tokenizer=tokenizer, **dict(arguments))
     check("the fingerprint of defaults", dataset.fingerprint, DEFAULTS[arguments])
 
@@ -550,22 +550,22 @@ def test_defaults_mean_what_they_meant(in_folder, tokenizer, arguments):
         *[(1000, 1024, 64), (64, 64, 64), (63, 64, 32), (3, 64, 2), (1, 64, 1)],
     ],
 )
-def test_lanes_by_default_are_as_many_as_they_were(tokenizer, shards, batch_size, lanes):
+def test_default_number_of_lanes_is_unchanged(tokenizer, shards, batch_size, lanes):
     dataset = gm.PackedDataset(many_shards(shards), tokenizer=tokenizer, batch_size=batch_size)
     check(f"lanes= by default of {shards} shards and batch_size={batch_size}", dataset.lanes, lanes)
     assert f" lanes={lanes}" in dataset.fingerprint
 
 
 @pytest.mark.parametrize(("seed", "epoch"), PLANS)
-def test_shards_are_dealt_as_they_were(tokenizer, seed, epoch):
-    """Several of each size: a seed decides between them."""
+def test_assignment_of_shards_is_unchanged(tokenizer, seed, epoch):
+    """Several shards have the same size: the seed decides between them."""
     dataset = gm.PackedDataset(many_shards(65), tokenizer=tokenizer, batch_size=8, seed=seed)
     plan = [" ".join(Path(path).stem for path in lane) for lane in dataset.plan(epoch)]
     check(f"the plan of seed={seed} in epoch {epoch}", plan, PLANS[seed, epoch])
 
 
-def test_a_window_closes_at_the_bytes_at_which_it_did(in_folder, tokenizer):
-    """A figure of the stream that no argument sets."""
+def test_window_size_in_bytes_is_unchanged(in_folder, tokenizer):
+    """The size is part of the stream, though no argument sets it."""
     line = json.dumps({"text": " the" * 2**18}) + "\n"
     Path("long.jsonl").write_text(18 * line)
     dataset = gm.PackedDataset("long.jsonl", tokenizer=tokenizer, packing="pad", sequence_length=8, seed=5)
@@ -583,7 +583,7 @@ def test_values_in_a_fingerprint_are_percent_encoded():
     assert named_values.decode(found) == {name: str(value) for name, value in odd.items()}
 
 
-def test_odd_names_count_as_they_did(tokenizer):
+def test_manifest_fingerprint_of_odd_names_is_unchanged(tokenizer):
     shards = gm.Manifest([f"/data/{name}.jsonl" for name in ("a b", "a=b", "%20", "é", "日/x", "z\ny")], range(6))
     check("the fingerprint of a manifest", shards.fingerprint, ODD_MANIFEST)
     moved = gm.Manifest([path.replace("/data/", "/else where/") for path in shards.paths], shards.sizes)

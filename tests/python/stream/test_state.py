@@ -1,4 +1,4 @@
-"""Saved states: restoring from every step, on other numbers of hosts, and refusing what does not fit."""
+"""Saved states: restoring at every step and on other numbers of hosts, and refusing states that do not fit."""
 
 import copy
 import itertools
@@ -41,7 +41,7 @@ VARIANTS = [
 
 
 @pytest.mark.parametrize("arguments", VARIANTS)
-def test_every_state_restores_to_the_same_rest(shards, encoder, arguments):
+def test_every_state_restores_the_rest_of_the_stream(shards, encoder, arguments):
     ds = dataset(shards, encoder, **arguments)
     iterator = iter(ds)
     states, elements = [iterator.get_state()], []
@@ -58,7 +58,7 @@ def test_every_state_restores_to_the_same_rest(shards, encoder, arguments):
         assert restored.stats()["tokens"] == iterator.stats()["tokens"]
 
 
-def test_an_iterator_goes_anywhere_any_number_of_times(shards, encoder):
+def test_iterator_restores_in_any_order(shards, encoder):
     iterator = iter(dataset(shards, encoder))
     elements, states = [], []
     for element in iterator:
@@ -72,7 +72,7 @@ def test_an_iterator_goes_anywhere_any_number_of_times(shards, encoder):
 
 
 @pytest.mark.parametrize("seed", [None, 3])
-def test_a_state_restores_on_any_number_of_hosts(shards, encoder, seed):
+def test_state_restores_on_any_number_of_hosts(shards, encoder, seed):
     def hosts(count):
         return [
             iter(dataset(shards, encoder, seed=seed, epochs=None, shard_index=i, shard_count=count))
@@ -97,7 +97,7 @@ def test_a_state_restores_on_any_number_of_hosts(shards, encoder, seed):
 
 
 def joined(iterators):
-    """A step of all hosts as one batch; None when all have ended. A host that has ended gives padding."""
+    """A step of all hosts as one batch; None when all have ended. A host that has ended yields padding."""
     parts = [next(iterator, None) for iterator in iterators]
     if not any(parts):
         return None
@@ -106,7 +106,7 @@ def joined(iterators):
 
 
 def epoch_ends(states, epoch):
-    """The steps just before, at and just behind which the first and the last lane enter an epoch."""
+    """The steps just before, at and after those in which the first and the last lane enter an epoch."""
     entered = [
         next(
             (step for step, state in enumerate(states) if saved_states.numbers(state["lanes"][lane])["epoch"] >= epoch),
@@ -126,7 +126,7 @@ def epoch_ends(states, epoch):
     ids=lambda packing: packing["packing"],
 )
 @pytest.mark.parametrize("epochs", [2, None])
-def test_restoring_about_the_end_of_an_epoch(shards, encoder, packing, seed, hosts, epochs):
+def test_restore_near_the_end_of_an_epoch(shards, encoder, packing, seed, hosts, epochs):
     arguments = {**packing, "seed": seed, "shuffle_window": 40, "epochs": epochs, "batch_size": 32}
     whole = iter(dataset(shards, encoder, **arguments))
     batches, states = [], [whole.get_state()]
@@ -134,7 +134,7 @@ def test_restoring_about_the_end_of_an_epoch(shards, encoder, packing, seed, hos
         batches.append(batch)
         states.append(whole.get_state())
     whole.close()
-    # Also behind the end, and twice: there is no more, and it says so again.
+    # Also after the end, where every call says so again.
     steps = {*epoch_ends(states, 1), *(epoch_ends(states, 2) if epochs else []), len(states) - 1}
     iterators = [
         iter(dataset(shards, encoder, **arguments, shard_index=host, shard_count=hosts)) for host in range(hosts)
@@ -164,7 +164,7 @@ def test_two_epochs_deliver_every_document_twice(shards, encoder, texts):
             assert stats["text_bytes"] == 2 * sum(len(text.encode()) for text in texts[:340])
 
 
-def test_more_shards_are_refused_with_the_way_out(shards, shard_folder, encoder, tmp_path):
+def test_more_shards_are_refused_with_advice(shards, shard_folder, encoder, tmp_path):
     state = iter(dataset(shards, encoder)).get_state()
     grown = tmp_path / "grown"
     shutil.copytree(shard_folder, grown)
@@ -175,7 +175,7 @@ def test_more_shards_are_refused_with_the_way_out(shards, shard_folder, encoder,
         iter(dataset(str(grown / "*" / "en_head.json.gz"), encoder)).set_state(state)
 
 
-def test_states_are_fresh_plain_and_of_one_shape(shards, encoder):
+def test_states_are_independent_json_values(shards, encoder):
     iterator = iter(dataset(shards, encoder))
     first = iterator.get_state()
     kept = copy.deepcopy(first)
@@ -188,7 +188,7 @@ def test_states_are_fresh_plain_and_of_one_shape(shards, encoder):
     assert kept["lanes"].keys() == second["lanes"].keys()
 
 
-def test_set_state_clears_the_end_and_starts_no_thread(shards, encoder, thread_count):
+def test_set_state_after_the_end_starts_no_thread(shards, encoder, thread_count):
     iterator = iter(dataset(shards, encoder))
     start = iterator.get_state()
     elements = list(iterator)
@@ -198,14 +198,14 @@ def test_set_state_clears_the_end_and_starts_no_thread(shards, encoder, thread_c
     assert_same_batches(iterator, elements)
 
 
-def test_a_state_of_another_stream_is_refused_by_name(shards, encoder):
+def test_state_of_another_stream_names_the_arguments(shards, encoder):
     state = iter(dataset(shards, encoder)).get_state()
     other = iter(dataset(shards, encoder, sequence_length=128, seed=3))
     with pytest.raises(gm.StateError, match=r"seed was the default \(None\) and is 3, sequence_length was 256 and"):
         other.set_state(state)
 
 
-def test_what_changes_the_run_but_not_the_stream_is_accepted(shards, encoder):
+def test_state_restores_with_other_run_settings(shards, encoder):
     saved = iter(dataset(shards, encoder))
     next(saved)
     restored = iter(dataset(shards, encoder, threads=1, prefetch=9))
@@ -213,7 +213,7 @@ def test_what_changes_the_run_but_not_the_stream_is_accepted(shards, encoder):
     assert_same_batches(restored, list(saved))
 
 
-def test_merge_states_refuses_what_does_not_belong_together(shards, encoder):
+def test_merge_states_refuses_states_that_do_not_match(shards, encoder):
     hosts = [iter(dataset(shards, encoder, shard_index=i, shard_count=2)) for i in range(2)]
     states = [host.get_state() for host in hosts]
     merged = gm.merge_states(states[::-1])
@@ -241,7 +241,7 @@ def test_states_within_a_step_do_not_merge(shards, encoder):
         gm.merge_states([host.get_state() for host in hosts])
 
 
-def test_a_host_that_has_ended_may_lag(shards, encoder):
+def test_merge_states_takes_the_step_of_the_last_host(shards, encoder):
     hosts = [iter(dataset(shards, encoder, shard_index=i, shard_count=8)) for i in range(8)]
     for host in hosts:
         for _ in host:
@@ -303,12 +303,12 @@ def test_damaged_states_are_refused(shards, encoder, change, message):
         iterator.set_state(state)
 
 
-def test_state_of_a_release_with_fewer_numbers_restores(shards, encoder):
+def test_state_with_fewer_cursor_numbers_restores(shards, encoder):
     """A number that a release adds to cursors is 0 in states saved before it."""
     iterator = iter(dataset(shards, encoder, on_error="quarantine"))
     next(iterator)
     state = iterator.get_state()
-    # As if `lost_shards` and `dropped` had been added since, and `offset` had another position among them.
+    # As if `lost_shards` and `dropped` were new, and numbers had another order.
     for lane, cursor in state["lanes"].items():
         numbers = [part for part in cursor.split(" ") if not part.startswith(("lost_shards=", "dropped="))]
         state["lanes"][lane] = " ".join(reversed(numbers))
@@ -318,7 +318,7 @@ def test_state_of_a_release_with_fewer_numbers_restores(shards, encoder):
     assert_same_batches(restored, list(iterator))
 
 
-def test_state_of_a_newer_release_names_its_number(shards, encoder):
+def test_state_with_unknown_cursor_number_is_refused(shards, encoder):
     iterator = iter(dataset(shards, encoder))
     state = iterator.get_state()
     state["lanes"]["0"] = "record=0 filtered=7"
@@ -326,7 +326,7 @@ def test_state_of_a_newer_release_names_its_number(shards, encoder):
         iterator.set_state(state)
 
 
-def test_state_of_another_tokenizers_version_restores_if_the_probe_is_equal(shards, encoder):
+def test_state_of_other_tokenizers_restores_if_probe_is_equal(shards, encoder):
     iterator = iter(dataset(shards, encoder))
     next(iterator)
     state = iterator.get_state()
@@ -339,7 +339,7 @@ def test_state_of_another_tokenizers_version_restores_if_the_probe_is_equal(shar
 
 
 @pytest.mark.parametrize(("batch_size", "rows"), [(16, 16), (None, 8)])
-def test_figures_of_the_last_step_that_can_be_do_not_overflow(shards, encoder, batch_size, rows):
+def test_stats_of_the_last_possible_step_do_not_overflow(shards, encoder, batch_size, rows):
     iterator = iter(dataset(shards, encoder, batch_size=batch_size))
     state = iterator.get_state()
     iterator.set_state({**state, "step": 2**62 // (rows * 256)})
@@ -348,7 +348,7 @@ def test_figures_of_the_last_step_that_can_be_do_not_overflow(shards, encoder, b
 
 
 @pytest.mark.parametrize(("field", "value"), [("record", 1), ("byte", 17), ("offset", 10**9)])
-def test_places_that_only_the_shards_can_refute_fail_at_next(shards, encoder, field, value):
+def test_cursor_that_shards_contradict_fails_at_next(shards, encoder, field, value):
     iterator = iter(dataset(shards, encoder))
     state = iterator.get_state()
     put(state, field, value)
@@ -359,7 +359,7 @@ def test_places_that_only_the_shards_can_refute_fail_at_next(shards, encoder, fi
     next(iterator)
 
 
-def test_what_is_no_state_is_refused(shards, encoder):
+def test_values_that_are_not_states_are_refused(shards, encoder):
     iterator = iter(dataset(shards, encoder))
     state = iterator.get_state()
     with pytest.raises(gm.StateError, match=r"a state is a dict, got str: json\.loads it first"):
@@ -387,8 +387,8 @@ def test_errors_pickle():
         ),
     ],
 )
-def test_a_state_of_other_content_names_lane_and_record(tmp_path, encoder, options, steps, says):
-    """Shards whose sizes stay are taken for the same until they are read."""
+def test_state_of_changed_shards_names_lane_and_record(tmp_path, encoder, options, steps, says):
+    """The manifest has only sizes: other content of the same size is found when it is read."""
     path = tmp_path / "a.jsonl"
     path.write_text(json.dumps({"text": " a" * 200}) + "\n" + json.dumps({"text": " a" * 10}) + "\n")
     dataset = gm.PackedDataset(path, tokenizer=encoder, sequence_length=16, batch_size=1, **options)
