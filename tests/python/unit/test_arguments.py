@@ -1,4 +1,4 @@
-"""The table of arguments, and what derives from it."""
+"""The table of arguments, and everything that derives from it."""
 
 import dataclasses
 import inspect
@@ -21,7 +21,7 @@ def test_table_has_the_parameters_of_the_dataset():
     assert all(type(argument.default) is type(defaults[name]) for name, argument in ARGUMENTS.items())
 
 
-def test_words_are_those_of_the_annotations_and_of_the_core():
+def test_words_match_annotations_and_core():
     parameters = inspect.signature(gm.PackedDataset).parameters
     shown = {name: get_args(p.annotation) for name, p in parameters.items() if get_origin(p.annotation) is Literal}
     words = {name: tuple(a.kind.words) for name, a in ARGUMENTS.items() if isinstance(a.kind, kinds.Choice)}
@@ -35,7 +35,7 @@ def test_words_are_those_of_the_annotations_and_of_the_core():
 
 
 @pytest.mark.parametrize("name", [name for name, argument in ARGUMENTS.items() if argument.default is not REQUIRED])
-def test_default_passes_its_own_check_and_is_read_back_from_text(name):
+def test_default_passes_its_check_and_parses_back(name):
     argument = ARGUMENTS[name]
     assert argument.kind.check(name, argument.default) == argument.default
     if not isinstance(argument.kind, kinds.Other):
@@ -48,21 +48,21 @@ def test_needs_name_other_arguments_and_their_words():
             assert not words or set(words) <= set(ARGUMENTS[other].kind.words)
 
 
-def test_page_of_options_is_up_to_date():
+def test_options_page_is_up_to_date():
     page = options_page.PAGE.read_text()
     assert options_page.write(page) == page, "run `make options`"
 
 
 @pytest.fixture
 def dataset(shards, encoder):
-    def dataset(**given):
-        return gm.PackedDataset(shards, tokenizer=encoder, text_field="raw_content", sequence_length=64, **given)
+    def dataset(**arguments):
+        return gm.PackedDataset(shards, tokenizer=encoder, text_field="raw_content", sequence_length=64, **arguments)
 
     return dataset
 
 
 def add_argument(monkeypatch, default):
-    """Has a release take one more argument, as a later one may."""
+    """Adds an argument to the table, as a later release may."""
     added = dataclasses.replace(
         ARGUMENTS["sequence_length"], name="row_padding", default=default, absent=default, help="Not there yet."
     )
@@ -73,7 +73,7 @@ def add_argument(monkeypatch, default):
     monkeypatch.setattr("gristmill._dataset.packed.resolve", lambda given: resolve({"row_padding": default, **given}))
 
 
-def test_state_saved_before_an_argument_was_added_restores(dataset, monkeypatch):
+def test_state_without_an_added_argument_restores(dataset, monkeypatch):
     before = iter(dataset(batch_size=4, lanes=2))
     next(before)
     state = before.get_state()
@@ -101,14 +101,14 @@ def test_argument_of_a_newer_release_is_named(dataset):
         iterator.set_state({**state, "fingerprint": state["fingerprint"] + " row_padding=9"})
 
 
-def test_defaults_and_arguments_without_effect_are_not_in_the_fingerprint(dataset):
+def test_fingerprint_omits_defaults_and_unused_arguments(dataset):
     plain = dataset().fingerprint
     assert dataset(fit_window=9, truncation="left", shuffle_window=9, max_error_rate=0.5).fingerprint == plain
     assert dataset(batch_size=None, packing="concat", epochs=1, seed=None).fingerprint == plain
     assert list(decode(plain)) == [*["manifest", "text_field", "tokenizer", "eos", "sequence_length", "lanes"]]
 
 
-def test_differences_name_defaults_and_only_what_has_an_effect(dataset):
+def test_differences_name_defaults_and_skip_unused_arguments(dataset):
     packed = dataset(packing="best_fit", fit_window=9, seed=3).fingerprint
     assert fingerprints.incompatibilities(packed, dataset(epochs=None, eos=False).fingerprint, False) == (
         "eos was 1 and is none, epochs was the default (1) and is None, packing was best_fit and is the default "
@@ -116,7 +116,7 @@ def test_differences_name_defaults_and_only_what_has_an_effect(dataset):
     )
 
 
-def test_fingerprint_stands_for_its_arguments(dataset):
+def test_arguments_can_be_read_from_a_fingerprint(dataset):
     given = {"packing": "best_fit", "fit_window": 9, "epochs": None, "bos": 0, "batch_size": 8}
     made = dataset(**given)
     again = fingerprints.arguments_of(made.fingerprint)
@@ -132,6 +132,6 @@ def test_fingerprint_stands_for_its_arguments(dataset):
     )
 
 
-def test_groups_have_no_argument_twice():
+def test_each_argument_is_in_one_group():
     names = [name for group in arguments.GROUPS for name in arguments.arguments_of(group)]
     assert len(names) == len(set(names)) == len(ARGUMENTS)

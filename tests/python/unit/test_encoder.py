@@ -1,4 +1,4 @@
-"""`Encoder` against the `tokenizers` wheel."""
+"""`Encoder` compared with the `tokenizers` wheel."""
 
 import copy
 import gc
@@ -36,7 +36,7 @@ def deepseek():
     return gm.Encoder.from_file(sample_text.tokenizer()), reference(sample_text.tokenizer().read_bytes())
 
 
-def test_real_text_gives_the_wheels_ids(deepseek, texts):
+def test_real_text_has_the_ids_of_tokenizers(deepseek, texts):
     ours, theirs = deepseek
     for text, expected in zip(texts, theirs.encode_batch_fast(texts, add_special_tokens=False), strict=True):
         assert ours.encode(text).tolist() == expected.ids
@@ -44,13 +44,13 @@ def test_real_text_gives_the_wheels_ids(deepseek, texts):
 
 @settings(max_examples=300, deadline=None)
 @given(st.text(st.characters(exclude_categories=["Cs"])))
-def test_any_text_gives_the_wheels_ids(deepseek, text):
+def test_any_text_has_the_ids_of_tokenizers(deepseek, text):
     ours, theirs = deepseek
     assert ours.encode(text).tolist() == theirs.encode(text, add_special_tokens=False).ids
 
 
 @pytest.mark.parametrize("threads", [None, 1, 3, 50])
-def test_a_batch_is_its_texts(encoder, texts, threads):
+def test_batch_has_the_ids_of_its_texts(encoder, texts, threads):
     ids, offsets = encoder.encode_batch(texts[:40], threads=threads)
     assert (ids.dtype, offsets.dtype, len(offsets)) == (np.int32, np.int64, 41)
     for text, start, end in zip(texts, offsets, offsets[1:], strict=False):
@@ -58,7 +58,7 @@ def test_a_batch_is_its_texts(encoder, texts, threads):
 
 
 @pytest.mark.parametrize("threads", [1, 2, 7])
-def test_a_large_batch_of_unequal_texts_is_shared_out(encoder, texts, threads):
+def test_batch_of_unequal_texts_has_their_ids(encoder, texts, threads):
     many = ["", *texts * 3, "".join(texts), "", *texts[:5], ""]
     ids, offsets = encoder.encode_batch(many, threads=threads)
     assert len(offsets) == len(many) + 1
@@ -67,26 +67,26 @@ def test_a_large_batch_of_unequal_texts_is_shared_out(encoder, texts, threads):
     np.testing.assert_array_equal(ids, np.concatenate(expected))
 
 
-def test_results_keep_their_ids_and_leave_their_memory(tokenizer_json):
+def test_memory_of_ids_is_reused_only_when_unreferenced(tokenizer_json):
     encoder = gm.Encoder.from_bytes(tokenizer_json)
     texts = ["one two three " * 10_000, "four five six " * 10_000]
     (first, _), (second, _) = (encoder.encode_batch([text], threads=1) for text in texts)
     expected = first.copy(), second.copy()
-    part, place = first[5:], first.ctypes.data
+    part, address = first[5:], first.ctypes.data
     del first
-    assert encoder.encode(texts[0]).ctypes.data != place, "a view keeps it"
+    assert encoder.encode(texts[0]).ctypes.data != address, "a view keeps the memory"
     np.testing.assert_array_equal(part, expected[0][5:])
     del part
     arrays = [encoder.encode(texts[0]) for _ in range(2)]
-    assert place in [array.ctypes.data for array in arrays], "it was left to another"
-    arrays[0][:] = 0  # who has an array may write to it
+    assert address in [array.ctypes.data for array in arrays], "the memory is reused"
+    arrays[0][:] = 0  # the owner of an array may write to it
     np.testing.assert_array_equal(arrays[1], expected[0])
     del encoder
     gc.collect()
     np.testing.assert_array_equal(second, expected[1])
 
 
-def test_utf_8_has_the_ids_of_its_string(encoder, texts):
+def test_utf_8_bytes_have_the_ids_of_their_string(encoder, texts):
     texts = [*texts, "", "é", "語" * 40, "\0"]
     for text in texts:
         np.testing.assert_array_equal(encoder.encode(text.encode()), encoder.encode(text))
@@ -95,7 +95,7 @@ def test_utf_8_has_the_ids_of_its_string(encoder, texts):
         np.testing.assert_array_equal(ids, expected)
 
 
-def test_memory_is_that_of_the_options(tokenizer_json):
+def test_memory_follows_from_cache_bytes_and_engine(tokenizer_json):
     encoder = gm.Encoder.from_bytes(tokenizer_json, cache_bytes=10**6)
     memory = encoder.memory
     assert memory["shared"] > len(tokenizer_json)
@@ -104,7 +104,7 @@ def test_memory_is_that_of_the_options(tokenizer_json):
     assert gm.Encoder.from_bytes(tokenizer_json, engine="reference").memory["thread_bound"] == 0
 
 
-def test_inspect_tells_time_and_memory_of_the_fast_engine_only(tokenizer_json, tmp_path):
+def test_inspect_reports_memory_of_the_fast_engine(tokenizer_json, tmp_path):
     path = tmp_path / "tokenizer.json"
     path.write_bytes(tokenizer_json)
     found = contents.inspect(path)
@@ -118,7 +118,7 @@ def test_inspect_tells_time_and_memory_of_the_fast_engine_only(tokenizer_json, t
     assert "that of the tokenizers library" in contents.describe(contents.inspect(path))
 
 
-def test_an_empty_batch_and_empty_texts(encoder):
+def test_empty_batch_and_empty_texts(encoder):
     ids, offsets = encoder.encode_batch([])
     assert (ids.tolist(), offsets.tolist()) == ([], [0])
     ids, offsets = encoder.encode_batch(["", "a", ""])
@@ -127,7 +127,7 @@ def test_an_empty_batch_and_empty_texts(encoder):
         encoder.encode_batch("text")
 
 
-def test_truncation_and_padding_in_the_file_are_off(tokenizer_json, texts):
+def test_truncation_and_padding_of_the_file_are_ignored(tokenizer_json, texts):
     settings = json.loads(tokenizer_json)
     settings["truncation"] = {"max_length": 5, "strategy": "LongestFirst", "stride": 0, "direction": "Right"}
     settings["padding"] = {
@@ -140,7 +140,7 @@ def test_truncation_and_padding_in_the_file_are_off(tokenizer_json, texts):
         np.testing.assert_array_equal(encoder.encode(text), plain.encode(text))
 
 
-def test_decode_and_names(encoder, texts):
+def test_decode_and_lookup_of_tokens(encoder, texts):
     assert encoder.decode(encoder.encode(texts[0])) == texts[0]
     assert encoder.decode([encoder.eos_id]) == "</s>"
     assert encoder.decode([]) == encoder.decode(np.array([], dtype=str)) == ""
@@ -151,15 +151,15 @@ def test_decode_and_names(encoder, texts):
     assert encoder.vocab_size == 600
 
 
-@pytest.mark.parametrize(("asked_for", "engine"), [("auto", "fast"), ("reference", "reference")])
+@pytest.mark.parametrize(("wanted", "engine"), [("auto", "fast"), ("reference", "reference")])
 @pytest.mark.parametrize("added", [0, 3, 9])
-def test_the_largest_id_is_that_of_a_vocabulary_with_holes(asked_for, engine, added):
+def test_largest_id_counts_holes_and_added_tokens(wanted, engine, added):
     model = {"type": "BPE", "vocab": {"a": 0, "b": 7}, "merges": []}
     flags = dict.fromkeys(["single_word", "lstrip", "rstrip", "normalized", "special"], False)
     tokens = [{"id": 2 + number, "content": f"<{number}>", **flags} for number in range(added)]
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
     json_bytes = json.dumps({"model": model, "pre_tokenizer": byte_level, "added_tokens": tokens}).encode()
-    encoder = gm.Encoder.from_bytes(json_bytes, engine=asked_for)
+    encoder = gm.Encoder.from_bytes(json_bytes, engine=wanted)
     assert encoder.engine == engine
     assert encoder.largest_id == max(reference(json_bytes).get_vocab(True).values()) == max(7, 1 + added)
     assert encoder.encode("b").tolist() == [7]
@@ -174,7 +174,7 @@ def test_copies_pickles_and_gzip_are_the_same_encoder(encoder, tokenizer_json, t
     assert gm.Encoder.from_file(tmp_path / "t.json.gz").fingerprint == encoder.fingerprint
 
 
-def test_the_fingerprint_tells_tokenizers_apart(encoder, tokenizer_json):
+def test_fingerprint_differs_between_tokenizers(encoder, tokenizer_json):
     other = json.loads(tokenizer_json)
     other["model"]["merges"].pop()
     assert gm.Encoder.from_bytes(json.dumps(other).encode()).fingerprint != encoder.fingerprint
@@ -194,7 +194,7 @@ def test_special_tokens_in_text_are_ids_or_text(tokenizer_json):
     assert pickle.loads(pickle.dumps(as_text)).fingerprint == as_text.fingerprint
 
 
-def test_the_reference_engine_can_be_asked_for(tokenizer_json, texts):
+def test_reference_engine_can_be_chosen(tokenizer_json, texts):
     encoder = gm.Encoder.from_bytes(tokenizer_json, engine="reference")
     assert (encoder.engine, gm.Encoder.from_bytes(tokenizer_json).engine) == ("reference", "fast")
     np.testing.assert_array_equal(encoder.encode(texts[3]), gm.Encoder.from_bytes(tokenizer_json).encode(texts[3]))
@@ -228,8 +228,8 @@ def test_many_threads_share_an_encoder(encoder, texts):
     ],
     ids=lambda model: type(model).__name__,
 )
-def test_a_vocabulary_without_an_unknown_token_has_a_fingerprint(tmp_path, model):
-    """Though no probe of all scripts can be encoded with it."""
+def test_vocabulary_without_unknown_token_has_a_fingerprint(tmp_path, model):
+    """Although it cannot encode the probe text, which has all scripts."""
     made = tokenizers.Tokenizer(model)
     encoder = gm.Encoder.from_bytes(made.to_str().encode())
     with pytest.raises(gm.TokenizerError, match="cannot encode this text"):
@@ -245,7 +245,7 @@ def test_a_vocabulary_without_an_unknown_token_has_a_fingerprint(tmp_path, model
 
 
 class FastTokenizer:
-    """Looks like those of transformers."""
+    """Has the attribute by which tokenizers of transformers are recognized."""
 
     backend_tokenizer = None
 
@@ -276,19 +276,19 @@ class FastTokenizer:
         (lambda e: e.token_to_id(5), TypeError, "token=5: expected a string"),
     ],
 )
-def test_what_cannot_be_encoded_or_decoded_is_named(encoder, call, error, message):
+def test_values_that_cannot_be_encoded_or_decoded_are_named(encoder, call, error, message):
     with pytest.raises(error, match=message) as caught:
         call(encoder)
     assert isinstance(caught.value, gm.GristmillError)
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
-def test_an_option_that_is_not_allowed_is_named(tokenizer_json):
+def test_too_large_cache_bytes_are_refused(tokenizer_json):
     with pytest.raises(gm.ArgumentError, match="cache_bytes=18446744073709551616"):
         gm.Encoder.from_bytes(tokenizer_json, cache_bytes=2**64)
 
 
-def test_tokenizers_of_other_libraries_are_no_encoders(shards, tokenizer_json):
+def test_tokenizers_of_other_libraries_are_refused(shards, tokenizer_json):
     made = tokenizers.Tokenizer.from_str(tokenizer_json.decode())
     with pytest.raises(gm.ArgumentTypeError) as caught:
         gm.PackedDataset(shards, tokenizer=made)
@@ -304,7 +304,7 @@ def test_tokenizers_of_other_libraries_are_no_encoders(shards, tokenizer_json):
 
 
 @pytest.mark.parametrize("threads", [1, 4])
-def test_the_text_of_a_batch_that_cannot_be_encoded_is_named(threads):
+def test_batch_error_names_the_text(threads):
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0}, unk_token="?"))
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
     encoder = gm.Encoder.from_bytes(tokenizer.to_str().encode())
@@ -316,12 +316,12 @@ def test_the_text_of_a_batch_that_cannot_be_encoded_is_named(threads):
         encoder.encode("a b")
 
 
-def test_a_cache_may_be_said_to_grow_beyond_the_memory(tokenizer_json, texts):
+def test_cache_bytes_may_exceed_the_memory(tokenizer_json, texts):
     encoder = gm.Encoder.from_bytes(tokenizer_json, cache_bytes=2**40)
     assert encoder.encode(texts[0]).tolist() == gm.Encoder.from_bytes(tokenizer_json).encode(texts[0]).tolist()
 
 
-def test_an_interrupt_of_a_process_s_first_encode_is_no_panic(tokenizer_file):
+def test_first_encode_of_a_process_can_be_interrupted(tokenizer_file):
     code = """
         import os, signal, sys, threading, gristmill as gm
         encoder = gm.Encoder.from_file(sys.argv[1])
@@ -338,8 +338,8 @@ def test_an_interrupt_of_a_process_s_first_encode_is_no_panic(tokenizer_file):
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_batch_can_be_interrupted(tokenizer_json, texts, threads):
-    # Slow enough to be interrupted: the reference engine.
+def test_encode_batch_can_be_interrupted(tokenizer_json, texts, threads):
+    # The reference engine is slow enough to be interrupted.
     encoder = gm.Encoder.from_bytes(tokenizer_json, engine="reference")
 
     def interrupt(number, frame):
@@ -360,8 +360,8 @@ def test_a_batch_can_be_interrupted(tokenizer_json, texts, threads):
     assert time.process_time() - start < 50 * once
 
 
-def test_dropout_is_encoded_but_gives_no_stream(tmp_path):
-    """Its ids are drawn anew each time, so that no run of it could be given again."""
+def test_dataset_refuses_a_tokenizer_with_dropout(tmp_path):
+    """Its ids are random, so a run could not be reproduced."""
     json_bytes = tokenizers.Tokenizer(
         tokenizers.models.BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")], dropout=0.5)
     ).to_str()
@@ -374,8 +374,8 @@ def test_dropout_is_encoded_but_gives_no_stream(tmp_path):
         gm.PackedDataset(tmp_path / "a.jsonl", tokenizer=encoder, eos=False)
 
 
-def test_added_tokens_that_normalize_alike_are_encoded_but_give_no_stream(tmp_path):
-    """Which of them the reference finds is drawn anew at each load."""
+def test_dataset_refuses_added_tokens_that_normalize_alike(tmp_path):
+    """Which of them the reference engine finds is random at each load."""
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel({"x": 0}, unk_token="x"))
     tokenizer.normalizer = tokenizers.normalizers.Lowercase()
     tokenizer.add_tokens([tokenizers.AddedToken(token, normalized=True) for token in ("Quick", "quick")])
@@ -388,8 +388,8 @@ def test_added_tokens_that_normalize_alike_are_encoded_but_give_no_stream(tmp_pa
         gm.PackedDataset(tmp_path / "a.jsonl", tokenizer=loads[0], eos=False)
 
 
-def test_an_added_token_of_which_the_normalizer_leaves_nothing_is_refused(tmp_path):
-    """The reference would not come to an end of the first text."""
+def test_added_token_that_normalizes_to_nothing_is_refused(tmp_path):
+    """The reference engine would loop forever on the first text."""
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel({"x": 0}, unk_token="x"))
     tokenizer.normalizer = tokenizers.normalizers.Strip()
     tokenizer.add_tokens([tokenizers.AddedToken("\n", normalized=True)])

@@ -1,4 +1,4 @@
-"""Tokenizers from the Hugging Face hub, which a local server stands for."""
+"""Tokenizers from the Hugging Face hub, with a local server in its place."""
 
 import os
 import socket
@@ -19,10 +19,10 @@ from helpers import PATIENCE
 
 
 class Hub(BaseHTTPRequestHandler):
-    """As much of the hub's protocol as `huggingface_hub` needs to get a file."""
+    """The part of the hub's protocol that `huggingface_hub` needs to download a file."""
 
     files: ClassVar[dict[str, bytes]] = {}
-    broken: ClassVar[set[str]] = set()  # paths that the hub cannot answer for
+    broken: ClassVar[set[str]] = set()  # paths for which the server fails
     asked: ClassVar[list[str]] = []
 
     def do_HEAD(self):
@@ -34,7 +34,7 @@ class Hub(BaseHTTPRequestHandler):
     def answer(self, *, body):
         self.asked.append(self.path)
         data = self.files.get(self.path)
-        # Not 500, which the client asks for again and again for half a minute.
+        # Not 500, which the client retries for half a minute.
         self.send_response(501 if self.path in self.broken else 200 if data is not None else 404)
         if self.path in self.broken:
             data = b""
@@ -55,9 +55,9 @@ class Hub(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def hub(tmp_path, tokenizer_json):
-    """A hub with a model, and a function that runs code with it; what that prints comes back in lines.
+    """A hub with a model: a function that runs code with it and returns the printed lines.
 
-    In a process of its own, because the hub's address is read when its client is imported.
+    The code runs in a process of its own, because `huggingface_hub` reads the hub's address when it is imported.
     """
     pytest.importorskip("huggingface_hub")
     Hub.files = {
@@ -94,14 +94,14 @@ EOS_OR_ERROR = """
     except gm.TokenizerError as error:
         print(error)
 """
-# The hub's client waits before it asks again.
-WAITING_IS_SAID = """
+# Makes a wait of the hub's client before a retry visible.
+PRINT_WAITS = """
     import time
     time.sleep = lambda seconds: print("waits for", seconds)
 """
 
 
-def test_from_pretrained_gets_the_hubs_files(hub, encoder):
+def test_from_pretrained_downloads_files_of_the_hub(hub, encoder):
     lines = hub("""
         encoder = gm.Encoder.from_pretrained("org/model")
         print(encoder.fingerprint, encoder.eos_id)
@@ -115,7 +115,7 @@ def test_from_pretrained_gets_the_hubs_files(hub, encoder):
     assert "'org/other' is no local folder, and its tokenizer.json at 'main' cannot be got from the hub" in lines[1]
 
 
-def test_the_command_line_takes_a_name_on_the_hub(hub):
+def test_command_line_takes_a_name_on_the_hub(hub):
     lines = hub("""
         import contextlib, io
         from gristmill._cli import main
@@ -131,10 +131,10 @@ def test_the_command_line_takes_a_name_on_the_hub(hub):
     assert lines[2].startswith("1 error: no such file: 'nowhere' (working folder: ")
 
 
-def test_a_hub_that_cannot_be_reached_is_said_so_at_once(hub):
+def test_unreachable_hub_is_reported_without_retries(hub):
     with socket.create_server(("127.0.0.1", 0)) as server:
         closed = f"http://127.0.0.1:{server.getsockname()[1]}"
-    (said,) = hub(WAITING_IS_SAID + EOS_OR_ERROR, HF_ENDPOINT=closed)
+    (said,) = hub(PRINT_WAITS + EOS_OR_ERROR, HF_ENDPOINT=closed)
     assert said.startswith(
         "'org/model' is no local folder, and its tokenizer.json at 'main' cannot be got from the hub"
     )
@@ -146,7 +146,7 @@ def test_a_hub_that_cannot_be_reached_is_said_so_at_once(hub):
 @pytest.mark.parametrize(
     "name", ["./a/b", "../b", "/a", "~/b", "a/b/c", "a/tokenizer.json", "tokenizer.json", "a/b c", "a/", "a//b"]
 )
-def test_what_can_only_be_a_path_is_not_asked_for(name, tmp_path, monkeypatch, capsys):
+def test_name_that_can_only_be_a_path_does_not_ask_the_hub(name, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(hub_module, "download", lambda *arguments: pytest.fail("asked the hub"))
     monkeypatch.chdir(tmp_path)
     with pytest.raises(gm.MissingTokenizerError, match="no such folder"):
@@ -154,7 +154,7 @@ def test_what_can_only_be_a_path_is_not_asked_for(name, tmp_path, monkeypatch, c
     assert checked(capsys, "pack", "a.gz", "--tokenizer", name, "--output", "b")[0] == 1
 
 
-def test_a_hub_client_of_another_version_is_not_taken_for_none(hub, encoder, monkeypatch):
+def test_hub_client_of_another_version_works(hub, encoder, monkeypatch):
     without = """
         import huggingface_hub
         found = huggingface_hub.__getattr__
@@ -165,7 +165,7 @@ def test_a_hub_client_of_another_version_is_not_taken_for_none(hub, encoder, mon
         huggingface_hub.__getattr__ = without
     """
     assert hub(textwrap.dedent(without) + textwrap.dedent(EOS_OR_ERROR)) == ["1"]
-    # One that lacks more fails by what it lacks.
+    # A client that lacks more fails with the name that it lacks.
     monkeypatch.setitem(sys.modules, "huggingface_hub", types.ModuleType("huggingface_hub"))
     with pytest.raises(ImportError, match="cannot import name 'constants'"):
         gm.Encoder.from_pretrained("org/model")
@@ -174,7 +174,7 @@ def test_a_hub_client_of_another_version_is_not_taken_for_none(hub, encoder, mon
         gm.Encoder.from_pretrained("org/model")
 
 
-def test_completing_a_line_asks_the_hub_for_nothing(hub):
+def test_tab_completion_does_not_ask_the_hub(hub):
     complete = {"_GRISTMILL_COMPLETE": "bash_complete", "COMP_WORDS": "gristmill pack x --tokenizer org/model --out"}
     lines = hub("from gristmill._cli import main; main.run([])", **complete, COMP_CWORD="5")
     assert lines == ["plain,--output"]
@@ -182,7 +182,7 @@ def test_completing_a_line_asks_the_hub_for_nothing(hub):
 
 
 @pytest.mark.parametrize("file", ["tokenizer_config.json", "special_tokens_map.json"])
-def test_a_file_that_the_hub_cannot_give_is_not_taken_for_one_that_does_not_exist(hub, file):
+def test_server_error_of_the_hub_is_not_a_missing_file(hub, file):
     Hub.files["/org/model/resolve/main/special_tokens_map.json"] = b'{"eos_token": "<s>"}'
     Hub.broken = {f"/org/model/resolve/main/{file}"}
     assert f"its {file} at 'main' cannot be got from the hub" in hub(EOS_OR_ERROR)[0]
@@ -190,14 +190,14 @@ def test_a_file_that_the_hub_cannot_give_is_not_taken_for_one_that_does_not_exis
     assert hub(EOS_OR_ERROR) == ["1"]
 
 
-def test_a_model_in_the_cache_needs_no_hub(hub):
-    assert hub(EOS_OR_ERROR) == ["1"]  # the hub says that there is no special_tokens_map.json, and the cache keeps that
+def test_cached_model_loads_offline(hub):
+    assert hub(EOS_OR_ERROR) == ["1"]  # the cache also notes that there is no special_tokens_map.json
     assert hub(EOS_OR_ERROR, HF_HUB_OFFLINE="1") == ["1"]
     Hub.broken = {f"/org/model/resolve/main/{file}" for file in [*FILES, "special_tokens_map.json"]}
     assert hub(EOS_OR_ERROR) == ["1"]
 
 
-def test_a_cache_that_another_program_filled_serves_offline(hub):
+def test_cache_of_another_program_loads_offline(hub):
     fetch = "import huggingface_hub\nfor file in {}: huggingface_hub.hf_hub_download('org/model', file)"
     hub(fetch.format(FILES[:1]))
     assert "its tokenizer_config.json at 'main' cannot be got" in hub(EOS_OR_ERROR, HF_HUB_OFFLINE="1")[0]
@@ -206,13 +206,13 @@ def test_a_cache_that_another_program_filled_serves_offline(hub):
 
 
 @pytest.mark.parametrize(("revision", "error"), [(5, gm.ArgumentTypeError), ("", gm.ArgumentError)])
-def test_a_revision_that_is_no_string_is_named(revision, error):
+def test_revision_must_be_a_string(revision, error):
     with pytest.raises(error, match=rf"revision={revision!r}: expected a string"):
         gm.Encoder.from_pretrained("org/model", revision=revision)
 
 
-def test_any_error_of_the_hub_s_client_is_one_of_ours(monkeypatch):
-    """What its HTTP client raises depends on the version, and is not always an OSError."""
+def test_any_hub_client_error_becomes_a_tokenizer_error(monkeypatch):
+    """The errors of its HTTP client depend on the version, and are not always OSErrors."""
     huggingface_hub = pytest.importorskip("huggingface_hub")
 
     class ProxyError(Exception):

@@ -1,4 +1,4 @@
-"""The list of shards."""
+"""The manifest: the sorted list of shards with their sizes."""
 
 import errno
 import glob
@@ -21,7 +21,7 @@ from helpers import PATIENCE, assert_same_batches
 
 
 class BytesPath:
-    """A path as `os.PathLike` allows it, and no shard is named."""
+    """A path of bytes, which `os.PathLike` allows and gristmill refuses."""
 
     def __fspath__(self):
         return b"a*"
@@ -43,7 +43,7 @@ def names(manifest, folder):
     return [path.removeprefix(f"{folder}/") for path in manifest.paths]
 
 
-def test_sorted_bytewise_with_sizes(folder):
+def test_manifest_is_sorted_bytewise_with_sizes(folder):
     manifest = gm.Manifest.find(f"{folder}/**/*.jsonl")
     assert names(manifest, folder) == ["a/Z.jsonl", "a/deep/y.jsonl", "a/x.jsonl", "a/é.jsonl", "b/x.jsonl"]
     assert manifest.sizes == (2, 4, 1, 3, 0)
@@ -51,7 +51,7 @@ def test_sorted_bytewise_with_sizes(folder):
     assert next(iter(manifest)) == (manifest.paths[0], 2)
 
 
-def test_relative_paths_start_where_the_manifest_was_made(tmp_path, encoder, monkeypatch):
+def test_relative_paths_keep_their_working_folder(tmp_path, encoder, monkeypatch):
     for name in "ab":
         (tmp_path / name).mkdir()
         (tmp_path / name / "s.jsonl").write_text(json.dumps({"text": name * 50}) + "\n")
@@ -67,7 +67,7 @@ def test_relative_paths_start_where_the_manifest_was_made(tmp_path, encoder, mon
         next(iter(dataset))
 
 
-def test_the_same_names_in_two_folders_are_two_manifests(tmp_path, monkeypatch):
+def test_same_names_in_two_folders_are_two_manifests(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     here = gm.Manifest(("s.jsonl",), (1,))
     assert here == gm.Manifest(("s.jsonl",), (1,))
@@ -76,7 +76,7 @@ def test_the_same_names_in_two_folders_are_two_manifests(tmp_path, monkeypatch):
     assert here != gm.Manifest(("s.jsonl",), (1,))
 
 
-def test_a_manifest_is_made_of_anything_with_items():
+def test_manifest_takes_any_iterables():
     expected = gm.Manifest(("a", "b"), (1, 2))
     for paths, sizes in ((["b", "a"], [2, 1]), (iter("ba"), iter([2, 1])), ({"a": 0, "b": 0}, range(1, 3))):
         found = gm.Manifest(paths, sizes)
@@ -92,7 +92,7 @@ def test_a_manifest_is_made_of_anything_with_items():
 
 
 @pytest.mark.parametrize("path", ["a\0b", "a\0*"])
-def test_no_name_has_a_nul(path):
+def test_names_with_nul_are_refused(path):
     said = re.escape(f"shards={path!r}: expected paths and globs without NUL")
     for make in (lambda: gm.Manifest((path,), (1,)), lambda: gm.Manifest.find([path])):
         with pytest.raises(gm.ArgumentError, match=said):
@@ -109,13 +109,13 @@ def test_relative_paths_need_a_working_folder(tmp_path, monkeypatch):
         gm.Manifest.find("*.jsonl")
 
 
-def test_a_list_of_globs_and_paths_names_each_shard_once(folder):
+def test_overlapping_globs_and_paths_list_each_shard_once(folder):
     manifest = gm.Manifest.find([folder / "b/x.jsonl", f"{folder}/a/*.jsonl", str(folder / "a/x.jsonl")])
     assert names(manifest, folder) == ["a/Z.jsonl", "a/x.jsonl", "a/é.jsonl", "b/x.jsonl"]
     assert gm.Manifest.find(manifest) is manifest
 
 
-def test_a_shard_that_is_spelled_in_several_ways_is_listed_once(folder, monkeypatch):
+def test_shard_spelled_in_several_ways_is_listed_once(folder, monkeypatch):
     monkeypatch.chdir(folder / "a")
     assert gm.Manifest.find(["x.jsonl", "./x.jsonl", folder / "a/*.jsonl"]).paths == (
         str(folder / "a/Z.jsonl"),
@@ -128,12 +128,12 @@ def test_a_shard_that_is_spelled_in_several_ways_is_listed_once(folder, monkeypa
         gm.Manifest(("x.jsonl", "./x.jsonl"), (1, 1))
 
 
-def test_a_name_with_glob_characters_that_exists_is_a_path(tmp_path):
+def test_existing_name_with_glob_characters_is_a_path(tmp_path):
     (tmp_path / "part[1].jsonl").touch()
     assert gm.Manifest.find(tmp_path / "part[1].jsonl").paths == (str(tmp_path / "part[1].jsonl"),)
 
 
-def test_the_fingerprint_knows_names_and_sizes_but_not_the_folder(folder, tmp_path):
+def test_fingerprint_covers_names_and_sizes_not_the_folder(folder, tmp_path):
     before = gm.Manifest.find(f"{folder}/**/*.jsonl").fingerprint
     moved = tmp_path / "elsewhere"
     folder.rename(moved)
@@ -143,12 +143,12 @@ def test_the_fingerprint_knows_names_and_sizes_but_not_the_folder(folder, tmp_pa
     assert gm.Manifest.find(f"{moved}/a/*.jsonl").fingerprint != before
 
 
-def test_it_pickles_and_compares(folder):
+def test_manifest_pickles_and_compares(folder):
     manifest = gm.Manifest.find(f"{folder}/a/*.jsonl")
     assert pickle.loads(pickle.dumps(manifest)) == manifest
 
 
-def test_a_folder_with_brackets_in_its_name(tmp_path):
+def test_error_for_brackets_in_a_glob_names_glob_escape(tmp_path):
     (tmp_path / "[1]").mkdir()
     (tmp_path / "[1]" / "a.jsonl").write_text("{}")
     with pytest.raises(gm.MissingShardError, match=r"\[1\]' is there: glob\.escape writes its name for a glob$"):
@@ -183,12 +183,12 @@ def test_a_folder_with_brackets_in_its_name(tmp_path):
         ("~/nowhere.gz", gm.MissingShardError, "~ is taken as it is"),
     ],
 )
-def test_what_names_no_shard_is_an_error(shards, error, message):
+def test_values_that_name_no_shard_are_refused(shards, error, message):
     with pytest.raises(error, match=message):
         gm.Manifest.find(shards)
 
 
-def test_what_a_glob_matches_and_cannot_be_read_is_an_error(folder):
+def test_dangling_link_that_a_glob_matches_is_an_error(folder):
     (folder / "a/gone.jsonl").symlink_to(folder / "nowhere")
     with pytest.raises(gm.MissingShardError, match=r"a/gone\.jsonl', which matches .* is a link that leads to no file"):
         gm.Manifest.find(f"{folder}/a/*.jsonl")
@@ -199,7 +199,7 @@ def test_what_a_glob_matches_and_cannot_be_read_is_an_error(folder):
     assert len(gm.Manifest.find(f"{folder}/a/*.jsonl")) == 3
 
 
-def test_names_that_are_not_utf_8_and_odd_sizes_are_refused(folder):
+def test_non_utf_8_names_and_wrong_sizes_are_refused(folder):
     (folder / os.fsdecode(b"\xff.jsonl")).touch()
     with pytest.raises(gm.ArgumentError, match=r"the name of the shard '.*udcff\.jsonl' is not UTF-8: rename it"):
         gm.Manifest.find(f"{folder}/*.jsonl")
@@ -209,7 +209,7 @@ def test_names_that_are_not_utf_8_and_odd_sizes_are_refused(folder):
         gm.Manifest((5,), (1,))
 
 
-def test_a_link_to_a_folder_gives_its_shards_no_second_name(folder):
+def test_linked_folder_does_not_list_shards_twice(folder):
     found = gm.Manifest.find(f"{folder}/**/*.jsonl").paths
     (folder / "a/latest").symlink_to(".")
     (folder / "c").symlink_to("b")
@@ -217,7 +217,7 @@ def test_a_link_to_a_folder_gives_its_shards_no_second_name(folder):
     assert names(gm.Manifest.find([f"{folder}/c/*.jsonl", f"{folder}/b/*.jsonl"]), folder) == ["c/x.jsonl"]
 
 
-def test_a_shard_twice_is_an_error():
+def test_shard_listed_twice_is_an_error():
     with pytest.raises(gm.ArgumentError, match="'a' is listed twice"):
         gm.Manifest(("a", "b", "a"), (1, 2, 1))
 
@@ -231,7 +231,7 @@ PATTERNS = [
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize("absolute", [True, False])
-def test_globs_match_what_python_s_do(folder, monkeypatch, pattern, absolute):
+def test_globs_match_as_pythons_do(folder, monkeypatch, pattern, absolute):
     (folder / "a/.hidden").touch()
     (folder / ".folder").mkdir()
     (folder / ".folder/x.jsonl").touch()
@@ -246,7 +246,7 @@ def test_globs_match_what_python_s_do(folder, monkeypatch, pattern, absolute):
         return {path for path in paths if Path(path).is_file()}
 
     def files(paths):
-        """Without the other names that a link back up gives them."""
+        """The files without further names through links to parent folders."""
         return {Path(path).parent.resolve() / Path(path).name for path in paths}
 
     try:
@@ -258,7 +258,7 @@ def test_globs_match_what_python_s_do(folder, monkeypatch, pattern, absolute):
     assert files(found) == files(expected)
 
 
-def test_links_back_up_are_not_followed_without_end(folder):
+def test_links_to_parent_folders_are_not_followed_forever(folder):
     found = gm.Manifest.find(f"{folder}/**/*.jsonl").paths
     for name in ("a/one", "a/two", "b/three"):
         (folder / name).symlink_to("..")
@@ -268,11 +268,11 @@ def test_links_back_up_are_not_followed_without_end(folder):
     )
 
 
-def test_each_shard_is_looked_at_once(folder, monkeypatch):
-    looked, stat = [], os.stat
-    monkeypatch.setattr(os, "stat", lambda path, **options: looked.append(path) or stat(path, **options))
+def test_each_shard_is_statted_once(folder, monkeypatch):
+    statted, stat = [], os.stat
+    monkeypatch.setattr(os, "stat", lambda path, **options: statted.append(path) or stat(path, **options))
     found = gm.Manifest.find(f"{folder}/**/*.jsonl").paths
-    assert sorted(path for path in map(str, looked) if path in found) == list(found)
+    assert sorted(path for path in map(str, statted) if path in found) == list(found)
 
 
 CLOSED = """
@@ -288,8 +288,8 @@ CLOSED = """
 """
 
 
-def test_a_folder_that_cannot_be_read_is_an_error_and_not_left_out():
-    # Not in pytest's own folder, which nobody else may enter.
+def test_folder_without_permission_is_an_error():
+    # Outside of pytest's folder, which other users may not enter.
     with tempfile.TemporaryDirectory() as name:
         top = Path(name)
         for folder in ("open", "closed", "listed"):
@@ -318,7 +318,7 @@ def test_a_folder_that_cannot_be_read_is_an_error_and_not_left_out():
 
 
 @pytest.mark.parametrize("pattern", ["*/x.jsonl", "a/*.jsonl", "**/*.jsonl", "a*/**"])
-def test_a_folder_that_a_disk_cannot_read_is_an_error(folder, monkeypatch, pattern):
+def test_folder_that_the_disk_cannot_read_is_an_error(folder, monkeypatch, pattern):
     scandir = os.scandir
 
     def failing(path):
@@ -331,7 +331,7 @@ def test_a_folder_that_a_disk_cannot_read_is_an_error(folder, monkeypatch, patte
         gm.Manifest.find(f"{folder}/{pattern}")
 
 
-def test_the_order_does_not_depend_on_how_paths_are_spelled(folder, monkeypatch):
+def test_order_does_not_depend_on_spelling_of_paths(folder, monkeypatch):
     expected = gm.Manifest.find(f"{folder}/**/*.jsonl")
     monkeypatch.chdir(folder / "a")
     for shards in (["../b/*.jsonl", "./*.jsonl", "../**/*.jsonl"], ["*.jsonl", f"{folder}/**/*.jsonl"]):
@@ -340,8 +340,8 @@ def test_the_order_does_not_depend_on_how_paths_are_spelled(folder, monkeypatch)
         assert found.fingerprint == expected.fingerprint
 
 
-def test_a_name_that_the_locale_cannot_spell_is_told_as_such(folder):
-    """Under `LC_ALL=C` the names of files are ASCII to Python."""
+def test_error_for_a_name_outside_the_locale_says_so(folder):
+    """Under `LC_ALL=C` Python takes file names for ASCII."""
     program = "import gristmill as gm\ngm.Manifest.find('\\u00e9.jsonl')"
     environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Lanes from shardings. The meshes of many hosts are played by stand-ins."""
+"""Lanes from shardings, with fake meshes of many hosts."""
 
 import pytest
 from hypothesis import given
@@ -28,12 +28,12 @@ def lanes(sharding, batch_size=16, lanes=8, shards=16):
         ([[(None, None)]], {0: list(range(8))}),
     ],
 )
-def test_lanes_are_those_of_the_rows(spans, expected):
+def test_processes_get_the_lanes_of_their_rows(spans, expected):
     assert lanes(sharding_of(*spans)) == expected
 
 
 @given(st.data())
-def test_each_process_gets_its_rows_and_each_row_a_process(data):
+def test_lanes_of_each_process_cover_exactly_its_rows(data):
     per_lane = data.draw(st.integers(1, 3))
     count = data.draw(st.integers(1, 12))
     groups = data.draw(st.lists(st.integers(0, 3), min_size=count, max_size=count))
@@ -48,7 +48,7 @@ def test_each_process_gets_its_rows_and_each_row_a_process(data):
         assert [row for lane in plan[process] for row in range(lane * per_lane, (lane + 1) * per_lane)] == rows
 
 
-def test_lanes_that_are_cut_are_named_with_those_that_would_do():
+def test_error_for_divided_lanes_names_numbers_that_fit():
     halves = sharding_of([(0, 2)], [(2, 4)], [(4, 6)], [(6, 8)])
     with pytest.raises(gm.ArgumentError, match=r"lanes=2: .* 4 rows each.*process 0 the rows 0-1.*would do: 4, 8$"):
         lanes(halves, batch_size=8, lanes=2)
@@ -70,6 +70,6 @@ def test_lanes_that_are_cut_are_named_with_those_that_would_do():
         [[(0, 4), (8, 12)], [(4, 8)], [(8, 12), (12, 16)]],
     ],
 )
-def test_rows_shared_in_part_are_refused(spans):
+def test_partly_shared_rows_are_refused(spans):
     with pytest.raises(gm.ArgumentError, match=r"process \d the rows .*; process \d the rows .*the same only in part"):
         lanes(sharding_of(*spans))

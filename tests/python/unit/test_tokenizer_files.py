@@ -1,4 +1,4 @@
-"""What an `Encoder` is made from: tokenizer.json, the files beside it, and what is refused."""
+"""The files that an `Encoder` is made from: tokenizer.json and those that name its special tokens."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from gristmill._tokenizer.encoder import special_token_id
         (b'{"model": {"type": "X"}}', "cannot load"),
     ],
 )
-def test_files_that_the_reference_refuses_are_refused(tmp_path, data, message):
+def test_invalid_tokenizer_files_are_refused(tmp_path, data, message):
     with pytest.raises(gm.TokenizerError, match=message):
         gm.Encoder.from_bytes(data)
     (tmp_path / "tokenizer.json").write_bytes(data)
@@ -60,7 +60,7 @@ WHOLE = {
         (json.dumps({**WHOLE, "model": {"type": "X"}}).encode(), "; its model is {'type': 'X'}; write it with"),
         (json.dumps({**WHOLE, "version": "2.0"}).encode(), r"; write it with tokenizers [0-9.]+, or one before it$"),
         (b"[" * 100_000, "cannot load"),
-        # Damaged, refused for another reason, or quoting what the library says elsewhere: no false name.
+        # Damaged, refused for another reason, or quoting a message of the library: no kind is named by mistake.
         (json.dumps(WHOLE).encode().replace(b'"a"', b'"\xff"'), r"at line 1 column \d+$"),
         (json.dumps(WHOLE).encode()[:-1] + b",}", r"at line 1 column \d+$"),
         (json.dumps(WHOLE, indent=1).encode()[:-2] + b",\n}", r"at line \d+ column \d+$"),
@@ -69,27 +69,27 @@ WHOLE = {
         (b"<unk>\nthe\n", "; this looks like a SentencePiece model"),
     ],
 )
-def test_a_file_of_another_kind_is_named(data, said):
+def test_error_names_files_of_another_kind(data, said):
     with pytest.raises(gm.TokenizerError, match=said) as caught:
         gm.Encoder.from_bytes(data)
     assert len(str(caught.value)) < 1000
 
 
-def test_a_pipe_is_no_tokenizer(tmp_path):
-    """To read it would be to wait for whoever writes."""
+def test_tokenizer_from_a_pipe_is_refused(tmp_path):
+    """A read would wait for a writer."""
     os.mkfifo(tmp_path / "tokenizer.json")
     with pytest.raises(gm.TokenizerError, match="expected a regular file"):
         gm.Encoder.from_file(tmp_path)
 
 
-def test_a_folder_s_name_need_not_be_utf_8(tmp_path):
+def test_tokenizer_folder_name_need_not_be_utf_8(tmp_path):
     folder = tmp_path / os.fsdecode(b"\xff")
     folder.mkdir()
     (folder / "tokenizer.json").write_text(json.dumps(WHOLE))
     assert gm.Encoder.from_file(folder).vocab_size == 1
 
 
-def test_a_folder_of_another_kind_of_tokenizer_is_named(tmp_path):
+def test_error_names_tokenizer_files_in_the_folder(tmp_path):
     (tmp_path / "vocab.json").write_text("{}")
     (tmp_path / "merges.txt").write_text("")
     with pytest.raises(
@@ -107,7 +107,7 @@ def test_a_folder_of_another_kind_of_tokenizer_is_named(tmp_path):
         ({}, None, None),
         ({"special_tokens_map": {"eos_token": "</s>", "bos_token": {"content": "<s>"}}}, 1, 0),
         ({"special_tokens_map": {"eos_token": "</s>", "bos_token": "<s>"}, "config": {"eos_token": "<s>"}}, 0, 0),
-        # One that the vocabulary lacks hides none that it has.
+        # A named token that the vocabulary lacks does not hide one of the other file.
         (
             {
                 "special_tokens_map": {"eos_token": "</s>", "bos_token": "<s>"},
@@ -133,7 +133,7 @@ def test_special_tokens_come_from_either_file(tmp_path, tokenizer_json, files, e
 
 
 class Named(gm.Encoder):
-    """One of a user's own."""
+    """A user's subclass with an attribute."""
 
     def __init__(self, *args, name="nobody", **options):
         super().__init__(*args, **options)
@@ -141,13 +141,13 @@ class Named(gm.Encoder):
 
 
 class FromPath(gm.Encoder):
-    """One that takes other arguments."""
+    """A user's subclass with another signature."""
 
     def __init__(self, path):
         super().__init__(path.read_bytes())
 
 
-def test_a_pickle_keeps_its_class_and_what_the_files_beside_it_named(tmp_path, tokenizer_json):
+def test_pickled_encoder_keeps_class_and_named_tokens(tmp_path, tokenizer_json):
     (tmp_path / "tokenizer.json").write_bytes(tokenizer_json)
     (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<nowhere>"}')
     encoder = Named.from_file(tmp_path)
@@ -161,7 +161,7 @@ def test_a_pickle_keeps_its_class_and_what_the_files_beside_it_named(tmp_path, t
             special_token_id(one, "eos", None)
 
 
-def test_special_tokens_that_the_vocabulary_lacks_are_named(tmp_path, tokenizer_json):
+def test_special_tokens_missing_from_vocabulary_are_named(tmp_path, tokenizer_json):
     (tmp_path / "tokenizer.json").write_bytes(tokenizer_json)
     (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<nope>"}')
     with pytest.raises(gm.ArgumentError, match="name '<nope>', which its vocabulary lacks"):
@@ -170,7 +170,7 @@ def test_special_tokens_that_the_vocabulary_lacks_are_named(tmp_path, tokenizer_
         gm.Encoder.from_file(tmp_path, eos_token="<nope>")
 
 
-def test_only_eos_and_bos_are_special_tokens(encoder):
+def test_special_token_id_takes_eos_and_bos_only(encoder):
     assert special_token_id(encoder, "bos", True) == encoder.bos_id != encoder.eos_id
     with pytest.raises(KeyError, match="pad"):
         special_token_id(encoder, "pad", True)
@@ -178,18 +178,18 @@ def test_only_eos_and_bos_are_special_tokens(encoder):
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "not json", ""])
-def test_a_damaged_file_beside_the_tokenizer_is_named(tmp_path, tokenizer_json, text):
+def test_damaged_special_tokens_file_is_named(tmp_path, tokenizer_json, text):
     (tmp_path / "tokenizer.json").write_bytes(tokenizer_json)
     (tmp_path / "tokenizer_config.json").write_text(text)
     with pytest.raises(gm.TokenizerError, match=r"tokenizer_config\.json is not JSON"):
         gm.Encoder.from_pretrained(tmp_path)
-    # Options that name all that it could say leave it unread.
+    # With both tokens given, the file is not read.
     token = gm.Encoder.from_bytes(tokenizer_json).id_to_token(0)
     encoder = gm.Encoder.from_pretrained(tmp_path, eos_token=token, bos_token=token)
     assert (encoder.eos_id, encoder.bos_id) == (0, 0)
 
 
-def test_a_folder_in_the_place_of_a_file_beside_the_tokenizer_is_named(tmp_path, tokenizer_json):
+def test_folder_named_tokenizer_config_json_is_named(tmp_path, tokenizer_json):
     (tmp_path / "tokenizer.json").write_bytes(tokenizer_json)
     (tmp_path / "tokenizer_config.json").mkdir()
     with pytest.raises(gm.TokenizerError, match=r"cannot read '.*tokenizer_config\.json' beside the tokenizer: Is a d"):
@@ -225,7 +225,7 @@ def test_a_folder_in_the_place_of_a_file_beside_the_tokenizer_is_named(tmp_path,
         (gm.Encoder.from_file, "x" * 300, gm.TokenizerError, "cannot read the tokenizer 'x+': File name too"),
     ],
 )
-def test_what_no_encoder_is_made_of_is_named(make, source, error, message):
+def test_wrong_sources_of_an_encoder_are_named(make, source, error, message):
     with pytest.raises(error, match=message) as caught:
         make(source)
     assert isinstance(caught.value, gm.GristmillError)
