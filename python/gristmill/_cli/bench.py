@@ -12,6 +12,7 @@ from gristmill._cli import options
 from gristmill._cli.options import as_json_option
 from gristmill._demo import sample_text
 from gristmill._shards.manifest import Manifest
+from gristmill._shards.outputs import find_shard
 from gristmill._tokenizer.encoder import Encoder, special_token_id
 from gristmill._util import atomic_files
 from gristmill._util.output import cleaning_up_when_terminated, importing, notice, print_json
@@ -19,6 +20,7 @@ from gristmill.errors import GristmillError
 
 # What delays are measured on: a small share of a machine, as beside a training loop.
 _LATENCY_THREADS = 2
+_RESULT, _SPEEDS, _DELAYS = "bench.json", "speeds.svg", "delays.svg"
 
 
 @click.command()
@@ -109,6 +111,7 @@ def bench(
     if missing := [name for name in needed if importlib.util.find_spec(name) is None]:
         raise GristmillError(f"{' and '.join(missing)} not installed: pip install 'gristmill[bench]'")
     if output is not None:
+        _check_apart(output, shards)
         _make_folder(output)
     if not shards:
         sample = sample_text.prepare(folder or sample_text.default_folder(), megabytes)
@@ -143,6 +146,14 @@ def bench(
                     click.echo(report.describe(result))
 
 
+def _check_apart(folder: Path, shards: tuple[str, ...]) -> None:
+    """Checks that no result would be a shard of the next benchmark, or is one of this."""
+    if found := find_shard(shards, (folder / name for name in (_RESULT, _SPEEDS, _DELAYS))):
+        raise click.UsageError(
+            f"--output {folder}: {found[0]!r} will be written, and {found[1]}: write into another folder"
+        )
+
+
 def _make_folder(folder: Path) -> None:
     """Finds out whether results can be written, which is better known before the benchmark than after it."""
     with atomic_files.writing_into(folder):
@@ -153,12 +164,12 @@ def _make_folder(folder: Path) -> None:
 
 def _write(result: dict[str, object], folder: Path) -> None:
     with atomic_files.writing_into(folder):
-        atomic_files.write_json(folder / "bench.json", result, indent=2)
+        atomic_files.write_json(folder / _RESULT, result, indent=2)
     if importlib.util.find_spec("matplotlib") is None:
         notice("no pictures: matplotlib is not installed (pip install 'gristmill[bench]')")
         return
     from gristmill._bench import picture
 
-    picture.draw_speeds(result, folder / "speeds.svg")
+    picture.draw_speeds(result, folder / _SPEEDS)
     if "latency" in result:
-        picture.draw_delays(result["latency"], folder / "delays.svg")  # type: ignore[arg-type]
+        picture.draw_delays(result["latency"], folder / _DELAYS)  # type: ignore[arg-type]

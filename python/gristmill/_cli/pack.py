@@ -79,22 +79,23 @@ def pack(
     with importing():
         from gristmill._dataset.packed import PackedDataset, spec_of
         from gristmill._files import overview
-        from gristmill._files.folder import QUARANTINE, check_list
+        from gristmill._files.folder import QUARANTINE, check_apart, check_list
         from gristmill._files.pack import make_folder, packable_fields
         from gristmill._files.pack import pack as run
         from gristmill._tokenizer.encoder import Encoder
 
-    quarantine_file = arguments["quarantine_file"]
+    listed = None
     if arguments["on_error"] == "quarantine":
         # It may lie in the folder, which is not made before all else is known to be right.
+        listed = _absolute(Path(arguments["quarantine_file"] or output / QUARANTINE))
         arguments["quarantine_file"] = None
+    check_apart(output, file_format, shards, listed)
     encoder = Encoder.from_file(tokenizer, special_tokens_in_text=special_tokens_in_text)
     dataset = PackedDataset(list(shards), tokenizer=encoder, **arguments)
     known = packable_fields(spec_of(dataset))
     if unknown := [name for name in fields if name not in known]:
         raise click.BadParameter(f"{unknown[0]!r}: expected one of {', '.join(known)}", param_hint="--field")
-    if arguments["on_error"] == "quarantine":
-        listed = _absolute(Path(quarantine_file or output / QUARANTINE))
+    if listed is not None:
         check_list(listed, output)
         make_folder(output)
         arguments["quarantine_file"] = str(listed)

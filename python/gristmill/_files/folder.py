@@ -7,6 +7,7 @@ quarantine.jsonl  the records that were left out, if that is allowed
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -15,13 +16,14 @@ from typing import Any, cast
 from gristmill import _core
 from gristmill._files.formats import FORMATS, Format
 from gristmill._files.schema import COUNTED, Counts, Index, Note, Packing, Part, describe_changes, total, wrong
+from gristmill._shards.outputs import find_shard
 from gristmill._spec import fingerprints
 from gristmill._state import states
 from gristmill._util import atomic_files
 from gristmill._util.atomic_files import DamagedError
 from gristmill._util.folder_lock import LOCK
 from gristmill._util.text import counted
-from gristmill.errors import GristmillError, MissingShardError
+from gristmill.errors import ArgumentError, GristmillError, MissingShardError
 
 INDEX = "index.json"
 PART = "part-"
@@ -345,6 +347,22 @@ def check_list(path: Path, folder: Path) -> None:
     is_own = name == INDEX or name.startswith(LOCK) or name.endswith(atomic_files.UNFINISHED) or _PART_FILE.match(name)
     if is_own and path.parent.resolve() == folder.resolve():
         raise GristmillError(f"quarantine_file={str(path)!r}: expected another name, packed files are written there")
+
+
+def check_apart(path: Path, file_format: str, shards: Sequence[str], list_of_quarantined: Path | None) -> None:
+    """Checks that no file that is written while shards are packed into the folder at `path` would be a shard.
+
+    Raises:
+      ArgumentError: one would.
+    """
+    part = path / f"{PART}{0:05}"
+    named = [path / INDEX, *(part.with_suffix(suffix) for suffix in (".json", *FORMATS[file_format].suffixes))]
+    files = [*named, *map(atomic_files.unfinished, named), *([list_of_quarantined] if list_of_quarantined else [])]
+    if found := find_shard(shards, files):
+        raise ArgumentError(
+            f"--output {path}: {found[0]!r} will be written, and {found[1]}; a run that is resumed would find other "
+            "shards: write into another folder, or name the shards so that it is not among them"
+        )
 
 
 def is_part(path: Path) -> bool:

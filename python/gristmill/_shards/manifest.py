@@ -86,16 +86,9 @@ class Manifest:
             read.
           ArgumentTypeError: `shards` is none of these.
         """
-        if isinstance(shards, Manifest):
-            return shards
-        if isinstance(shards, (str, bytes, os.PathLike)):
-            shards = [shards]
-        expected = "a glob, a path, a list of either, or a Manifest"
-        if hasattr(shards, "read") or isinstance(shards, Mapping):  # lists of lines, and of keys
-            raise wrong_type("shards", shards, expected)
-        patterns = items("shards", shards, expected)
-        if not patterns:
-            raise ArgumentError("shards=[]: expected at least one path or glob")
+        patterns = patterns_of(shards)
+        if isinstance(patterns, Manifest):
+            return patterns
         spelled: dict[str, tuple[str, int]] = {}
         missing: list[MissingShardError] = []
         real_folder = functools.cache(os.path.realpath)  # of many shards there are few
@@ -124,6 +117,26 @@ class Manifest:
 
     def __repr__(self) -> str:
         return f"<Manifest of {counted(len(self), 'shard')}, {counted(sum(self.sizes), 'byte')}, {self.fingerprint}>"
+
+
+def patterns_of(shards: "Pathish | Iterable[Pathish] | Manifest") -> "list[Pathish] | Manifest":
+    """The paths and globs that `shards=` names, or the manifest that it is.
+
+    Raises:
+      ArgumentError: there are none.
+      ArgumentTypeError: `shards` is none of these.
+    """
+    if isinstance(shards, Manifest):
+        return shards
+    if isinstance(shards, (str, bytes, os.PathLike)):
+        shards = [shards]
+    expected = "a glob, a path, a list of either, or a Manifest"
+    if hasattr(shards, "read") or isinstance(shards, Mapping):  # lists of lines, and of keys
+        raise wrong_type("shards", shards, expected)
+    patterns = items("shards", shards, expected)
+    if not patterns:
+        raise ArgumentError("shards=[]: expected at least one path or glob")
+    return patterns
 
 
 def sizes_by_path(manifest: Manifest) -> dict[str, int]:

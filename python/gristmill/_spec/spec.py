@@ -11,14 +11,15 @@ from typing import Any, TypeVar
 import numpy as np
 
 from gristmill import _core
-from gristmill._shards.manifest import Manifest
+from gristmill._shards.manifest import Manifest, patterns_of
+from gristmill._shards.outputs import find_shard
 from gristmill._spec import fingerprints
 from gristmill._spec.arguments import ARGUMENTS, Faults, Input, Order, Rows, Running, Tokenizing
 from gristmill._spec.lanes import lane_count, lanes_of_host
 from gristmill._spec.sharding import lanes_of_processes
 from gristmill._tokenizer.encoder import as_encoder, check_is_function, special_token_id
 from gristmill._util import checks
-from gristmill._util.local_files import absolute_path
+from gristmill._util.local_files import Pathish, absolute_path
 from gristmill.errors import ArgumentError
 
 Group = TypeVar("Group")
@@ -118,7 +119,9 @@ def resolve(given: Mapping[str, Any]) -> Spec:
     values |= {name: argument.default for name, argument in ARGUMENTS.items() if not argument.is_effective(values)}
     values["provenance"] = _provenance_entries(values)
     _check_sizes(values)
-    manifest = values["shards"] = Manifest.find(values["shards"])
+    patterns = patterns_of(values["shards"])
+    manifest = values["shards"] = Manifest.find(patterns)
+    _check_quarantine_is_no_shard(values["quarantine_file"], patterns)
     lanes = values["lanes"] = lane_count(values["lanes"], values["batch_size"], len(manifest))
     values["own_lanes"] = lanes_of_host(lanes, values["shard_index"], values["shard_count"])
     encoder = values["tokenizer"] = as_encoder(values["tokenizer"])
@@ -175,3 +178,11 @@ def _quarantine_file(values: Mapping[str, Any]) -> str | None:
     if os.path.isdir(path):  # noqa: PTH112
         raise ArgumentError(f"quarantine_file={path!r}: expected a file, found a folder")
     return absolute
+
+
+def _check_quarantine_is_no_shard(path: str | None, shards: "list[Pathish] | Manifest") -> None:
+    if path is not None and (found := find_shard(shards, [path])):
+        raise ArgumentError(
+            f"quarantine_file={path!r}: {found[1]}, and a run that is resumed would find another shard; name a file in "
+            "another folder, or the shards so that it is not among them"
+        )
