@@ -99,7 +99,7 @@ soak: $(VENV)/.ready-test ## Memory over MINUTES= of an endless stream (5), of h
 	$(call say,Hostile shards; they take some GB of TMPDIR)
 	$(BIN)/python benches/soak.py hostile
 	$(call say,A run that is killed 100 times)
-	GRISTMILL_KILLS=100 $(BIN)/python -m pytest tests/python/stream/test_faults.py -k killed
+	GRISTMILL_KILLS=100 $(BIN)/python -m pytest tests/python/stream/test_faults.py -k kills
 
 # The sanitizers come with a nightly toolchain; --target keeps build scripts and procedural macros out of them.
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')

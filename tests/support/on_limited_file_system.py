@@ -56,7 +56,7 @@ def interrupted_run(*arguments):
 
 
 def contents(folder):
-    """What a folder holds, but for its own path in the index."""
+    """The files of a folder, without its own path in the index."""
     return {
         path.name: path.read_bytes().replace(str(folder).encode(), b"")
         for path in folder.iterdir()
@@ -77,7 +77,7 @@ def pack_and_verify(source, folder, file_format):
     for _ in range(2):
         assert run(*pack) == 0
         found = contents(folder)
-        # With flock the file that names a process means nothing.
+        # Where flock works, the lock file has no meaning.
         (folder / HOLDER).unlink(missing_ok=True)
     assert run("verify", folder, "--threads", "1") == 0
     assert run("inspect", folder) == 0
@@ -85,7 +85,7 @@ def pack_and_verify(source, folder, file_format):
 
 
 def states_and_quarantine(source, folder):
-    """What a quarantine file lists, and how the stream goes on from a state."""
+    """The lines of a quarantine file, and the stream after a restored state."""
 
     arguments = {
         "tokenizer": source / "tokenizer.json",

@@ -1,4 +1,4 @@
-"""File systems that lack calls: those of clusters, of servers, and in user space."""
+"""File systems that lack system calls: those of clusters, network servers, and in user space."""
 
 import errno
 import itertools
@@ -22,7 +22,7 @@ from helpers import PATIENCE, ROOT
 
 SUPPORT = ROOT / "tests" / "support"
 
-# For each call that may fail, the ways in which file systems let it fail.
+# For each call that some file systems lack, the errors with which they fail.
 FAILURES = [
     # Lustre without -o flock, NFS without a lock daemon, others.
     [{"flock": error} for error in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL)],
@@ -43,7 +43,7 @@ FAILURES = [
 
 
 def combinations():
-    """Every combination of failing calls; each takes the next of its errors each time."""
+    """Every combination of failing calls; each call fails with another of its errors each time."""
     errors = [itertools.cycle(ways) for ways in FAILURES]
     for chosen in itertools.product([False, True], repeat=len(FAILURES)):
         failing = [next(ways) for ways, is_chosen in zip(errors, chosen, strict=True) if is_chosen]
@@ -52,7 +52,7 @@ def combinations():
 
 @pytest.fixture
 def limited_file_system(tmp_path):
-    """A library that lets calls fail."""
+    """A preloaded library with which calls fail on demand."""
     if shutil.which("cc") is None:
         pytest.skip("no C compiler (cc)")
     library = tmp_path / "limited_file_system.so"
@@ -61,7 +61,7 @@ def limited_file_system(tmp_path):
     return library
 
 
-def test_all_that_writes_files_works_without_some_calls(tmp_path, limited_file_system):
+def test_files_are_written_on_file_systems_that_lack_calls(tmp_path, limited_file_system):
     work = tmp_path / "work"
     work.mkdir()
     done = subprocess.run(
@@ -82,7 +82,7 @@ def no_flock(monkeypatch):
     monkeypatch.setattr(folder_lock.fcntl, "flock", refuse)
 
 
-def test_lock_by_file_keeps_others_out_and_names_its_holder(tmp_path, no_flock):
+def test_lock_file_names_its_holder(tmp_path, no_flock):
     named = rf"\(process {os.getpid()} on .*remove '{tmp_path}/{HOLDER}'"
     with locked(tmp_path), pytest.raises(gm.GristmillError, match=named):
         locked(tmp_path).__enter__()
@@ -95,12 +95,12 @@ def test_lock_by_file_keeps_others_out_and_names_its_holder(tmp_path, no_flock):
     ("holder", "named"),
     [
         ({"host": "another", "pid": 7, "machine": "another", "started": "1"}, "(process 7 on another)"),
-        # It cannot be judged: /proc is hidden from one of the two.
+        # Whether it has ended is not known: one of the two cannot see /proc.
         ({"host": "here", "pid": 2**22, "machine": None, "started": None}, f"(process {2**22} on here)"),
         (None, "(which one is not known)"),
     ],
 )
-def test_lock_by_file_of_another_machine_stays_until_it_is_removed(tmp_path, no_flock, holder, named):
+def test_lock_file_of_another_machine_stays(tmp_path, no_flock, holder, named):
     (tmp_path / HOLDER).write_text("" if holder is None else json.dumps(holder))
     with pytest.raises(gm.GristmillError) as refused:
         locked(tmp_path).__enter__()
@@ -112,7 +112,7 @@ def test_lock_by_file_of_another_machine_stays_until_it_is_removed(tmp_path, no_
 
 
 @pytest.mark.parametrize("ended", ["gone", "another with its number"])
-def test_lock_by_file_of_an_ended_process_is_taken_over(tmp_path, no_flock, ended):
+def test_lock_file_of_an_ended_process_is_replaced(tmp_path, no_flock, ended):
     pid = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True).stdout
     holder = {"host": "here", "pid": os.getpid(), "machine": folder_lock._machine(), "started": "1"}
     (tmp_path / HOLDER).write_text(json.dumps(holder if ended != "gone" else {**holder, "pid": int(pid)}))
@@ -121,7 +121,7 @@ def test_lock_by_file_of_an_ended_process_is_taken_over(tmp_path, no_flock, ende
     assert [path.name for path in tmp_path.iterdir()] == [folder_lock.LOCK]
 
 
-def test_lock_by_file_that_another_process_has_taken_over_stays(tmp_path):
+def test_lock_file_of_another_process_is_not_removed(tmp_path):
     path = tmp_path / HOLDER
     path.write_text("the new holder")
     folder_lock._remove(path, "the ended one")
@@ -130,7 +130,7 @@ def test_lock_by_file_that_another_process_has_taken_over_stays(tmp_path):
     assert [*tmp_path.iterdir()] == [path]
 
 
-def test_waiting_for_a_lock_by_file_is_logged_and_ends(tmp_path, no_flock, caplog):
+def test_wait_for_a_lock_file_is_logged(tmp_path, no_flock, caplog):
     path = tmp_path / HOLDER
     path.write_text(json.dumps({"host": "another", "pid": 7, "machine": "another", "started": "1"}))
     threading.Timer(3 * folder_lock._POLL_SECONDS, path.unlink).start()
@@ -140,7 +140,7 @@ def test_waiting_for_a_lock_by_file_is_logged_and_ends(tmp_path, no_flock, caplo
     assert record.getMessage().startswith(f"waiting: {tmp_path}: another process is writing")
 
 
-def test_a_terminated_process_removes_its_lock_by_file(tmp_path, no_flock):
+def test_terminated_process_removes_its_lock_file(tmp_path, no_flock):
     def wait_with_a_lock():
         with locked(tmp_path):
             assert (tmp_path / HOLDER).exists()
@@ -153,7 +153,7 @@ def test_a_terminated_process_removes_its_lock_by_file(tmp_path, no_flock):
     assert not (tmp_path / HOLDER).exists()
 
 
-def test_a_kill_between_the_removal_of_an_index_and_its_replacement_is_recovered(tmp_path, pack):
+def test_kill_while_the_index_is_replaced_is_recovered(tmp_path, pack):
     whole = pack(tmp_path)
     index = tmp_path / "index.json"
     index.rename(atomic_files.unfinished(index))
@@ -162,7 +162,7 @@ def test_a_kill_between_the_removal_of_an_index_and_its_replacement_is_recovered
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EDQUOT])
-def test_a_folder_that_could_not_be_synced_is_an_error(tmp_path, monkeypatch, number):
+def test_failed_sync_of_a_folder_is_an_error(tmp_path, monkeypatch, number):
     fsync = os.fsync
 
     def broken(file):
@@ -175,7 +175,7 @@ def test_a_folder_that_could_not_be_synced_is_an_error(tmp_path, monkeypatch, nu
         atomic_files.write_json(tmp_path / "a.json", 1)
 
 
-def test_no_advice_fails_again(tmp_path):
+def test_advice_depends_on_the_error(tmp_path):
     for number, advice in (
         (errno.ENOSYS, "name a folder on another one"),
         (errno.ENOSPC, "run the same command again"),

@@ -1,4 +1,4 @@
-"""Whether a file that is about to be written would be read as a shard: as a manifest finds it once it is there."""
+"""Files that are about to be written are refused where a later manifest would list them as shards."""
 
 import itertools
 from pathlib import Path
@@ -39,7 +39,7 @@ def tree(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("absolute", [False, True])
-def test_a_file_is_found_as_a_manifest_finds_it_once_it_is_there(tree, absolute):
+def test_find_shard_agrees_with_a_later_manifest(tree, absolute):
     found = 0
     for pattern, file in itertools.product(GLOBS, FILES):
         if absolute:
@@ -58,7 +58,7 @@ def test_a_file_is_found_as_a_manifest_finds_it_once_it_is_there(tree, absolute)
     assert found > 60
 
 
-def test_a_manifest_and_paths_have_the_files_that_they_name(tree):
+def test_find_shard_knows_paths_and_manifests(tree):
     Path("data/*.json").write_text("")
     Path("data/b.json").write_text("")
     for shards in (["data/*.json", "data/b.json"], gm.Manifest.find(["data/*.json", "data/b.json"])):
@@ -69,7 +69,7 @@ def test_a_manifest_and_paths_have_the_files_that_they_name(tree):
     assert find_shard(["linked/c"], ["target/c"]) is not None
 
 
-def test_a_quarantine_file_among_the_shards_is_refused(tree, encoder):
+def test_quarantine_file_among_the_shards_is_refused(tree, encoder):
     Path("data/a.jsonl").write_text('{"text": "a"}\n')
     policy = {"tokenizer": encoder, "on_error": "quarantine"}
     for shards in ("data/*", iter(["data/*"]), ["data/a.jsonl", tree / "data" / "**"]):
@@ -91,7 +91,7 @@ def test_a_quarantine_file_among_the_shards_is_refused(tree, encoder):
         ("data/**/*.jsonl", "quarantine.jsonl"),
     ],
 )
-def test_packing_under_its_own_glob_is_refused_before_anything_is_written(tree, tokenizer_file, capsys, shards, named):
+def test_pack_under_its_own_glob_is_refused_before_writing(tree, tokenizer_file, capsys, shards, named):
     Path("data/b").mkdir()
     Path("data/b/part.jsonl").write_text('{"text": "a"}\n')
     pack = ["pack", shards, "--tokenizer", tokenizer_file, "--output", "data/new", "--on-error", "quarantine"]
@@ -100,7 +100,7 @@ def test_packing_under_its_own_glob_is_refused_before_anything_is_written(tree, 
     assert not Path("data/new").exists()
 
 
-def test_results_of_a_benchmark_among_its_shards_are_refused(tree, tokenizer_file, capsys):
+def test_bench_results_among_its_shards_are_refused(tree, tokenizer_file, capsys):
     Path("data/bench.json").write_text('{"text": "a"}\n')
     for shards in ("data/*", "data/bench.json", "data/*.svg"):
         code = main.run(
