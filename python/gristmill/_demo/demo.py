@@ -12,7 +12,7 @@ from gristmill._tokenizer.encoder import Encoder
 from gristmill._util.progress import Progress
 from gristmill._util.text import counted, format_columns, format_fields
 
-# Places shown at a row's start, on each side of a boundary between documents, and at the row's end.
+# Tokens shown at a row's start, on each side of a boundary between documents, and at the row's end.
 _START, _BESIDE, _END = 3, 4, 3
 
 
@@ -25,14 +25,14 @@ def run(
     rows: int | None = None,
     threads: int | None = None,
 ) -> dict[str, Any]:
-    """Packs the sample's text and returns what was seen: figures, and one row place by place.
+    """Packs the sample's text and returns figures, and one row token by token.
 
     Args:
       sample: the text.
       tokenizer: path of a tokenizer.json.
       batch_size: rows of a batch.
       sequence_length: tokens of a row.
-      rows: stop when so many rows were given; None: give all.
+      rows: number of rows after which to stop; None: all.
       threads: worker threads; None: as many as there are cores.
     """
     encoder = Encoder.from_file(tokenizer)
@@ -90,7 +90,7 @@ def describe(sample: Sample, result: dict[str, Any]) -> str:
             ("text", f"{counted(sample.documents, 'document')}, {sample.text_bytes / 1e6:.1f} MB"),
             ("tokenizer", f"{result['tokenizer']} ({result['vocab_size']:,} tokens)"),
             ("engine", f"{result['engine']}: {result['engine_reason']}"),
-            ("given", f"{counted(stats['documents'], 'document')}, {counted(stats['tokens'], 'token')}"),
+            ("packed", f"{counted(stats['documents'], 'document')}, {counted(stats['tokens'], 'token')}"),
             (
                 "rows",
                 f"{stats['rows']:,} of {counted(result['sequence_length'], 'token')}, in "
@@ -113,44 +113,44 @@ def describe(sample: Sample, result: dict[str, Any]) -> str:
 
 
 def example_row(batch: Element, encoder: Encoder) -> list[dict[str, Any]]:
-    """The first row of `batch` in which one document ends and another begins, place by place."""
+    """The first row of `batch` in which one document ends and another begins, token by token."""
     segments = batch["inputs_segmentation"]
     row = next((row for row in range(len(segments)) if _boundary(segments[row]) is not None), 0)
     return [
         {
-            "place": place,
-            "token": encoder.decode([batch["inputs"][row, place]]),
-            "segment": int(segments[row, place]),
-            "position": int(batch["inputs_position"][row, place]),
-            "target": encoder.decode([batch["targets"][row, place]])
-            if batch["targets_segmentation"][row, place]
+            "index": index,
+            "token": encoder.decode([batch["inputs"][row, index]]),
+            "segment": int(segments[row, index]),
+            "position": int(batch["inputs_position"][row, index]),
+            "target": encoder.decode([batch["targets"][row, index]])
+            if batch["targets_segmentation"][row, index]
             else None,
         }
-        for place in range(segments.shape[1])
-        if segments[row, place]
+        for index in range(segments.shape[1])
+        if segments[row, index]
     ]
 
 
 def _describe_row(row: list[dict[str, Any]]) -> str:
     """A row at its start, at its first boundary between documents, and at its end."""
-    lines = [("place", "token", "segment", "position", "target")]
-    for place in telling_places(row):
-        if place is None:
+    lines = [("index", "token", "segment", "position", "target")]
+    for token in shown_tokens(row):
+        if token is None:
             lines.append(("...", "", "", "", ""))
         else:
-            target = "- (the document ends)" if place["target"] is None else repr(place["target"])
-            numbers = (str(place["segment"]), str(place["position"]))
-            lines.append((str(place["place"]), repr(place["token"]), *numbers, target))
-    segments = max((place["segment"] for place in row), default=0)
+            target = "- (the document ends)" if token["target"] is None else repr(token["target"])
+            numbers = (str(token["segment"]), str(token["position"]))
+            lines.append((str(token["index"]), repr(token["token"]), *numbers, target))
+    segments = max((token["segment"] for token in row), default=0)
     return (
         f"One row: {counted(len(row), 'token')} of {counted(segments, 'document')}. A target is the next "
         "token of the same document, even across the end of the row.\n\n" + format_columns(lines, right=(0, 2, 3))
     )
 
 
-def telling_places(row: list[dict[str, Any]]) -> list[dict[str, Any] | None]:
-    """The places of an example row that explain it: its start, a boundary, its end; None for a gap."""
-    boundary = _boundary([place["segment"] for place in row]) or 0
+def shown_tokens(row: list[dict[str, Any]]) -> list[dict[str, Any] | None]:
+    """The tokens of an example row that explain it: its start, a boundary, its end; None for a gap."""
+    boundary = _boundary([token["segment"] for token in row]) or 0
     shown = sorted(
         index
         for index in {
@@ -160,14 +160,14 @@ def telling_places(row: list[dict[str, Any]]) -> list[dict[str, Any] | None]:
         }
         if 0 <= index < len(row)
     )
-    places: list[dict[str, Any] | None] = []
+    tokens: list[dict[str, Any] | None] = []
     for before, index in zip([-1, *shown], shown, strict=False):
         if index != before + 1:
-            places.append(None)
-        places.append(row[index])
-    return places
+            tokens.append(None)
+        tokens.append(row[index])
+    return tokens
 
 
 def _boundary(segments: Any) -> int | None:
-    """The place where the second document of a row begins."""
-    return next((place for place, segment in enumerate(segments) if segment == 2), None)
+    """The index at which the second document of a row begins."""
+    return next((index for index, segment in enumerate(segments) if segment == 2), None)

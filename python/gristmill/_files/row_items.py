@@ -31,12 +31,12 @@ class Unit(Protocol):
 
     Attributes:
       rows: how many rows of the batch taken last hold tokens.
-      places: of each item taken last, its row in the batch, and the place in it of its last token, or None if any place
-        of the row is one of the item.
+      ends: for each item of the batch taken last, its row, and the index in the row of its last token, or None if the
+        item is the whole row.
     """
 
     rows: int
-    places: list[tuple[int, int | None]]
+    ends: list[tuple[int, int | None]]
 
     def take(self, batch: "Element") -> Items:
         """The items that end in a batch."""
@@ -63,13 +63,13 @@ class Rows:
         self._marks = marks
         self._fields = fields
         self.rows = 0
-        self.places: list[tuple[int, int | None]] = []
+        self.ends: list[tuple[int, int | None]] = []
 
     def take(self, batch: "Element") -> Items:
         """The rows of a batch."""
         kept = batch[self._marks].any(axis=1)
-        self.places = [(row, None) for row in np.flatnonzero(kept).tolist()]
-        self.rows = len(self.places)
+        self.ends = [(row, None) for row in np.flatnonzero(kept).tolist()]
+        self.rows = len(self.ends)
         rows: npt.NDArray[np.int32] = np.stack([batch[name] for name in self._fields], axis=1)[kept]
         return rows
 
@@ -90,13 +90,13 @@ class Documents:
         # The pieces of each lane's document that has not ended.
         self._started: list[list[npt.NDArray[np.int32]]] = [[] for _ in range(lanes)]
         self.rows = 0
-        self.places: list[tuple[int, int | None]] = []
+        self.ends: list[tuple[int, int | None]] = []
 
     def take(self, batch: "Element") -> Items:
         """The documents that end in a batch."""
         rows_per_lane = len(batch["inputs"]) // len(self._started)
         documents: list[Any] = []
-        self.places = []
+        self.ends = []
         self.rows = int(np.count_nonzero(batch["inputs_segmentation"][:, 0]))
         for row, ids in enumerate(batch["inputs"]):
             tokens = np.count_nonzero(batch["inputs_segmentation"][row])
@@ -108,7 +108,7 @@ class Documents:
                 whole[0] = np.concatenate([*self._started[lane], whole[0]])
                 self._started[lane] = []
             documents.extend(whole)
-            self.places += [(row, end - 1) for end in ends.tolist()]
+            self.ends += [(row, end - 1) for end in ends.tolist()]
             # A copy: a view would keep the whole batch.
             self._started[lane].append(rest.copy())
         return documents

@@ -215,10 +215,10 @@ class _Comparison:
         return None
 
     def _of_item(self, batch: Element, item: int, got: Any, wanted: Any) -> dict[str, Any]:
-        """Where an item that ends in a batch differs, and the record that stands there."""
-        row, last = self._unit.places[item]
+        """Where an item that ends in a batch differs, and the record that the token comes from."""
+        row, last = self._unit.ends[item]
         found = _difference(self._dataset, self._folder.index["fields"], got, wanted)
-        at = found.get("place", 0)
+        at = found.get("index", 0)
         first = first_token(batch[mark_field(spec_of(self._dataset).fields)][row])
         token = max((at if last is None else last) - first, 0)
         source = _source(self._dataset, batch["provenance"][row], token)
@@ -237,29 +237,35 @@ def _wrong_counts(noted: Mapping[str, int] | Counts, given: Counts) -> str:
 
 
 def _difference(dataset: PackedDataset, fields: list[str], got: Any, wanted: Any) -> dict[str, Any]:
-    """Where two items differ first, and what stands there."""
+    """The index at which two items differ first, and both values."""
     if got.shape != wanted.shape:
         packed = counted(got.shape[-1], "token was", "tokens were")
         return {"what": f"{packed} packed, and the source gives {wanted.shape[-1]:,}"}
     at = np.argwhere(got != wanted)[0]
     field = fields[at[0] if got.ndim > 1 else 0]
     values = {"packed": int(got[tuple(at)]), "expected": int(wanted[tuple(at)])}
-    told: dict[str, Any] = {"field": field, "place": int(at[-1]), **values}
+    found: dict[str, Any] = {"field": field, "index": int(at[-1]), **values}
     if field in id_fields(spec_of(dataset).fields):
         # Labels may be negative, where there is no token.
         tokens = {name: dataset.encoder.id_to_token(value) for name, value in values.items() if value >= 0}
-        told["texts"] = {name: tokens.get(name) for name in values}
-    return told
+        found["texts"] = {name: tokens.get(name) for name in values}
+    return found
 
 
-def _source(dataset: PackedDataset, entries: Any, place: int) -> dict[str, Any] | None:
-    """The document of a row's token, counted from its first; of its last one if that is no token. None: not listed."""
+def _source(dataset: PackedDataset, entries: Any, index: int) -> dict[str, Any] | None:
+    """The document of a row's token, or the row's last document if the row is shorter; None if it is not listed.
+
+    Args:
+      dataset: the dataset, with provenance.
+      entries: provenance of the row.
+      index: the token, counted from the row's first.
+    """
     shard, record, offset, length = entries.T
     listed = np.count_nonzero(length)
-    entry = min(np.searchsorted(length.cumsum(), place, side="right"), listed - 1)
-    if entry < 0 or (listed == len(entries) and place >= length.sum()):
+    entry = min(np.searchsorted(length.cumsum(), index, side="right"), listed - 1)
+    if entry < 0 or (listed == len(entries) and index >= length.sum()):
         return None
-    token = offset[entry] + place - length[:entry].sum()
+    token = offset[entry] + index - length[:entry].sum()
     return {"shard": dataset.manifest.paths[shard[entry]], "record": int(record[entry]), "token": int(token)}
 
 
@@ -284,7 +290,7 @@ def _lines(difference: dict[str, Any]) -> list[str]:
             name: f"{difference[name]}" + (f" ({texts[name]!r})" if texts.get(name) else "")
             for name in ("packed", "expected")
         }
-        head = f"{difference['field']}[{difference['place']}] is {said['packed']}, expected {said['expected']}"
+        head = f"{difference['field']}[{difference['index']}] is {said['packed']}, expected {said['expected']}"
     lines = [f"{files}{item}: {head}" if files and not head.startswith(tuple(named)) else head]
     if source := difference.get("source"):
         lines.append(f"  from {source['shard']}: record {source['record']}, token {source['token']} of its document")

@@ -328,8 +328,8 @@ def _summary(path: Path, state: states.State) -> dict[str, Any]:
 
 def _describe_state(found: dict[str, Any]) -> str:
     row = f" and {counted(found['row'], 'row')} of the next" if found["row"] else ""
-    place = f"after step {found['step']:,}{row}"
-    summary = format_fields([("state", f"{found['path']} (version {found['version']})"), ("place", place)])
+    position = f"after step {found['step']:,}{row}"
+    summary = format_fields([("state", f"{found['path']} (version {found['version']})"), ("position", position)])
     totals = format_fields((f"  {name}", f"{count:,}") for name, count in found["totals"].items())
     stream = format_fields((f"  {name}", value) for name, value in found["stream"].items())
     names = ["epoch", "shard", "record", "byte", "delivered", "offset", "documents", "tokens"]
@@ -339,4 +339,4 @@ def _describe_state(found: dict[str, Any]) -> str:
     so_far = "So far"
     if found["counts_records_by_window"]:
         so_far += " (records, quarantined and lost_shards: up to the window of documents that each lane is in)"
-    return f"{summary}\n\n{so_far}\n{totals}\n\nOf the stream\n{stream}\n\nEach lane's place\n{lanes}"
+    return f"{summary}\n\n{so_far}\n{totals}\n\nOf the stream\n{stream}\n\nCursors of the lanes\n{lanes}"

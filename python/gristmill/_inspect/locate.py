@@ -78,15 +78,15 @@ def describe(found: dict[str, Any]) -> str:
     """The result of `locate` for people."""
     summary = format_fields(
         [
-            ("row", f"{found['row']} of the batch of step {found['step']:,}, which lane {found['lane']} gives"),
-            ("places", f"{counted(found['tokens'], 'token')}, {found['padding']:,} of padding"),
+            ("row", f"{found['row']} of the batch of step {found['step']:,}, filled by lane {found['lane']}"),
+            ("holds", f"{counted(found['tokens'], 'token')}, {found['padding']:,} of padding"),
         ]
     )
     if not found["segments"]:
-        return f"{summary}\n\nThe row is padding alone: its lane has ended."
-    rows = [["places", "shard", "record", "tokens", "text"]]
+        return f"{summary}\n\nThe row is all padding: its lane has ended."
+    rows = [["in row", "shard", "record", "tokens", "text"]]
     for part in found["segments"]:
-        start, offset, length = part["place"], part["offset"], part["length"]
+        start, offset, length = part["start"], part["offset"], part["length"]
         rows.append(
             [
                 f"{start}-{start + length - 1}",
@@ -180,20 +180,20 @@ def _describe_row(dataset: PackedDataset, element: "Element | None") -> dict[str
     if element is None:
         return {"tokens": 0, "padding": spec.rows.sequence_length, "segments": []}
     tokens = element[token_field(spec.fields)]
-    segments, place = [], first_token(element[mark_field(spec.fields)])
-    first = place
+    segments, start = [], first_token(element[mark_field(spec.fields)])
+    first = start
     for shard, record, offset, length in element["provenance"].tolist():
         if not length:
             break
         segments.append(
             {
-                "place": place,
+                "start": start,
                 "length": length,
                 "shard": dataset.manifest.paths[shard],
                 "record": record,
                 "offset": offset,
-                "text": dataset.encoder.decode(tokens[place : place + length]),
+                "text": dataset.encoder.decode(tokens[start : start + length]),
             }
         )
-        place += length
-    return {"tokens": place - first, "padding": len(tokens) - (place - first), "segments": segments}
+        start += length
+    return {"tokens": start - first, "padding": len(tokens) - (start - first), "segments": segments}

@@ -44,7 +44,7 @@ def test_demo_prints_results_on_stdout_progress_on_stderr(folder, capsys):
     assert main.run(arguments) == 0
     captured = capsys.readouterr()
     assert "tokens/s" in captured.out
-    assert "place  token" in captured.out
+    assert "index  token" in captured.out
     assert "filled; the rest is padding of lanes that ended early\n" in captured.out
     assert captured.err.splitlines()[0] == f"sample text in {folder} ..."
     assert all(line.startswith("packing: ") for line in captured.err.splitlines()[1:])

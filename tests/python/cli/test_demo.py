@@ -133,7 +133,7 @@ def test_example_row_shows_segments_and_targets(sample):
     batch = next(iterator)
     iterator.close()
     row = demo.example_row(batch, encoder)
-    segments = [place["segment"] for place in row]
+    segments = [token["segment"] for token in row]
     boundary = segments.index(2)
     assert segments[:boundary] == [1] * boundary
     assert row[boundary]["position"] == 0
@@ -141,16 +141,16 @@ def test_example_row_shows_segments_and_targets(sample):
     assert row[boundary - 1]["target"] is None
     assert row[boundary]["target"] == row[boundary + 1]["token"]
     which = next(r for r in range(32) if (batch["inputs_segmentation"][r] == 2).any())
-    assert [place["token"] for place in row] == [encoder.decode([token]) for token in batch["inputs"][which]]
+    assert [token["token"] for token in row] == [encoder.decode([token]) for token in batch["inputs"][which]]
     assert row[-1]["target"] == encoder.decode([batch["targets"][which, -1]])
 
 
-def test_shown_positions_are_start_boundary_and_end():
-    row = [{"place": place, "segment": 1 + (place >= 50)} for place in range(100)]
-    shown = [place and place["place"] for place in demo.telling_places(row)]
+def test_shown_tokens_are_start_boundary_and_end():
+    row = [{"index": index, "segment": 1 + (index >= 50)} for index in range(100)]
+    shown = [token and token["index"] for token in demo.shown_tokens(row)]
     assert shown == [0, 1, 2, None, *range(46, 54), None, 97, 98, 99]
-    short = [{"place": place, "segment": 1} for place in range(4)]
-    assert demo.telling_places(short) == short
+    short = [{"index": index, "segment": 1} for index in range(4)]
+    assert demo.shown_tokens(short) == short
 
 
 def test_row_of_one_document_is_shown_from_its_start():
@@ -166,7 +166,7 @@ def test_row_of_one_document_is_shown_from_its_start():
         "targets_position": ones,
     }
     row = demo.example_row(batch, encoder)
-    assert "".join(place["token"] for place in row) == "one two three four five"
+    assert "".join(token["token"] for token in row) == "one two three four five"
 
 
 def test_sample_waits_for_another_run_that_writes_it(tmp_path, monkeypatch):

@@ -297,16 +297,16 @@ def check_row(folder, found, batches):
     """Asserts that each segment is at its offset in its record, and that the row is that of the stream."""
     encoder = gm.Encoder.from_file(folder / "tokenizer")
     row = batches[found["step"]]["inputs"][found["row"]].tolist()
-    place = 0
+    start = 0
     for part in found["segments"]:
         with gzip.open(part["shard"], "rt") as lines:
             text = json.loads(lines.read().splitlines()[part["record"]])["raw_content"]
         ids = [*encoder.encode(text).tolist(), encoder.eos_id][part["offset"] :][: part["length"]]
-        assert part["place"] == place
-        assert row[place : place + len(ids)] == ids
+        assert part["start"] == start
+        assert row[start : start + len(ids)] == ids
         assert encoder.decode(ids) == part["text"]
-        place += len(ids)
-    assert (place, found["padding"]) == (found["tokens"], len(row) - found["tokens"])
+        start += len(ids)
+    assert (start, found["padding"]) == (found["tokens"], len(row) - found["tokens"])
 
 
 @pytest.mark.parametrize("single", [False, True])
@@ -369,7 +369,7 @@ def test_inspect_row_of_shards(folder, capsys):
     check_row(folder, found, list(dataset))
     assert main.run(list(map(str, arguments))) == 0
     shown = capsys.readouterr().out
-    assert "row     3 of the batch of step 2, which lane" in shown
+    assert "row    3 of the batch of step 2, filled by lane" in shown
     assert found["segments"][0]["shard"] in shown
     arguments[arguments.index("--step") + 1] = 10**6
     assert f"the stream has {len(list(dataset)):,} steps, counted from 0, of 4 rows" in fails(

@@ -383,8 +383,8 @@ def test_verify_locates_a_differing_token(tmp_path, pack, capsys, encoder):
     assert code == 3
     difference = result["difference"]
     assert difference["files"] == ["part-00001.npy"]
-    assert {name: difference[name] for name in ("item", "field", "place", "packed", "expected")} == {
-        "item": 37, "field": "inputs", "place": 11, "packed": 300, "expected": was,
+    assert {name: difference[name] for name in ("item", "field", "index", "packed", "expected")} == {
+        "item": 37, "field": "inputs", "index": 11, "packed": 300, "expected": was,
     }  # fmt: skip
     assert difference["texts"] == {"packed": encoder.id_to_token(300), "expected": encoder.id_to_token(was)}
     source = difference["source"]
@@ -424,7 +424,7 @@ def test_verify_locates_a_difference_in_a_document(tmp_path, pack, capsys, encod
     ids.flush()
     code, result = checked(capsys, "verify", tmp_path)
     difference = result["difference"]
-    assert (code, difference["item"], difference["place"], difference["expected"]) == (3, number, 5, was)
+    assert (code, difference["item"], difference["index"], difference["expected"]) == (3, number, 5, was)
     source = difference["source"]
     assert source["token"] == 5
     text = text_of(source)
