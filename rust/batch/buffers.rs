@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_batch_is_reused_up_to_the_bound() {
+    fn dropped_batch_is_reused_up_to_the_bound() {
         let pool = Pool::new(schema(2, 5, 3), 1);
         let batches: Vec<PooledBatch> =
             (0..2).map(|_| PooledBatch::new(pool.get().unwrap(), Arc::clone(&pool))).collect();
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_locked_by_another_thread_is_bypassed() {
+    fn pool_locked_by_another_thread_is_bypassed() {
         let pool = Pool::new(schema(2, 5, 3), 1);
         let held = pool.idle.lock().unwrap();
         let mut batch = PooledBatch::new(pool.get().unwrap(), Arc::clone(&pool));
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_larger_than_memory_is_an_error() {
+    fn batch_larger_than_memory_is_an_error() {
         // 2^30 rows of three fields, and of entries of four numbers, all of four bytes.
         for (length, provenance, megabytes) in [
             (1 << 27, 0, "1729382256910.3"),
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "holds")]
-    fn a_buffer_of_a_smaller_schema_is_refused() {
+    fn buffer_of_a_smaller_schema_is_refused() {
         let small = Pool::new(schema(2, 5, 3), 1).get().unwrap();
         drop(PooledBatch::new(small, Pool::new(schema(30, 5, 3), 1)));
     }

@@ -23,6 +23,7 @@
 //! meanwhile. The consumer can park in [`Consumer::wait`]; the lane that fills the awaited slot wakes it.
 
 use std::marker::PhantomData;
+use std::ops::Deref;
 use std::time::Duration;
 
 use super::buffers::Buffer;
@@ -67,8 +68,8 @@ impl<R> Ring<R> {
 
 /// Makes a ring of `buffers.len()` slots whose first step is `first_step`.
 ///
-/// `lanes` lanes share the rows of `schema` evenly. The first `already_delivered` lanes skip the first
-/// step: a state saved between the rows of a step restores that way.
+/// `lanes` lanes share the rows of `schema` evenly. The first `already_delivered` lanes skip the first step: so a state
+/// saved between the rows of a step is restored.
 ///
 /// # Panics
 ///
@@ -206,11 +207,18 @@ impl RowMut<'_> {
 
 /// A field of a lane's row.
 pub struct FieldMut<'a> {
-    /// What the field is.
-    pub field: &'a Field,
+    field: &'a Field,
     first: *mut u8,
     /// While this exists, the fields of the row are not handed out again.
     row: PhantomData<&'a mut ()>,
+}
+
+impl Deref for FieldMut<'_> {
+    type Target = Field;
+
+    fn deref(&self) -> &Field {
+        self.field
+    }
 }
 
 impl<'a> FieldMut<'a> {

@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_has_the_product_of_its_shape() {
+    fn row_length_is_the_product_of_its_shape() {
         let lengths: Vec<_> = schema(1).fields().iter().map(Field::row_len).collect();
         assert_eq!(lengths, [5, 5, 1, 18, 12]);
     }

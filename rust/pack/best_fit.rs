@@ -1,4 +1,4 @@
-//! `best_fit`: rows of whole documents, in the rows and the order that [`pack::placement`](crate::pack::placement) gives.
+//! `best_fit`: rows of whole documents, placed and ordered by [`pack::placement`](crate::pack::placement).
 
 use super::Written;
 use super::queue::Upcoming;

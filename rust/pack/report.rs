@@ -1,20 +1,23 @@
-//! What a lane reports to the consumer with the rows of a step.
+//! The report of a lane, which goes to the consumer with the rows of a step.
 
 use crate::error::{Error, ShardError};
 use crate::lane::cursor::Cursor;
 
-/// A lane's message that travels with its rows in a slot of the ring.
+/// A lane's report. It travels with the rows in a slot of the ring.
+///
+/// Values that accompany rows and have no memory in the batch, such as columns of records, will be one more member: see
+/// [`batch::schema`](crate::batch::schema).
 #[derive(Debug)]
 pub struct Report {
-    /// What the rows are.
+    /// The kind of the rows.
     pub rows: Rows,
-    /// The lane's place after these rows.
+    /// The lane's cursor after these rows.
     pub cursor: Cursor,
-    /// Records left out since the lane's last report.
+    /// Records quarantined since the lane's last report.
     pub quarantined: Vec<ShardError>,
 }
 
-/// What a lane's rows of a step are.
+/// The kind of a lane's rows of a step.
 #[derive(Debug)]
 pub enum Rows {
     /// Tokens; `more` says whether the next step will have some of this lane too.

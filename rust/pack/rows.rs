@@ -63,7 +63,7 @@ fn routine<E: Element>(content: Content) -> Routine<E> {
 /// Writes a segment into a row.
 pub(super) fn write(row: &mut RowMut, segment: &Segment) {
     for field in row.fields() {
-        let Field { dtype, content, padding, .. } = *field.field;
+        let Field { dtype, content, padding, .. } = *field;
         // A call for each field: with all routines of all types inlined here, their constants fill the registers, and
         // packing documents of 300 tokens executes a tenth more instructions.
         with_element_type!(dtype, E => {
@@ -76,28 +76,28 @@ pub(super) fn write(row: &mut RowMut, segment: &Segment) {
 /// `number`. Layouts without targets stay as they are.
 pub(super) fn write_boundary_target(row: &mut RowMut, index: usize, number: i32, target: Token) {
     for field in row.fields() {
-        let value = match field.field.content {
+        let value = match field.content {
             Content::Target => target.id as i32,
             Content::TargetSegment if target.trained => number,
             _ => continue,
         };
-        with_element_type!(field.field.dtype, E => field.elements::<E>()[index] = E::from_i32(value));
+        with_element_type!(field.dtype, E => field.elements::<E>()[index] = E::from_i32(value));
     }
 }
 
 /// Fills a range of a row with padding.
 pub(super) fn pad(row: &mut RowMut, range: &Range<usize>) {
-    for field in row.fields().filter(|field| field.field.content.is_per_token()) {
-        let padding = field.field.padding;
-        with_element_type!(field.field.dtype, E => fill(&mut field.elements::<E>()[range.clone()], padding));
+    for field in row.fields().filter(|field| field.content.is_per_token()) {
+        let padding = field.padding;
+        with_element_type!(field.dtype, E => fill(&mut field.elements::<E>()[range.clone()], padding));
     }
 }
 
 /// Makes a row one of nothing but padding.
 pub(super) fn clear(row: &mut RowMut) {
     for field in row.fields() {
-        let padding = field.field.padding;
-        with_element_type!(field.field.dtype, E => fill(field.elements::<E>(), padding));
+        let padding = field.padding;
+        with_element_type!(field.dtype, E => fill(field.elements::<E>(), padding));
     }
 }
 

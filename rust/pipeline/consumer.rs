@@ -118,7 +118,8 @@ impl Pipeline {
     /// A pipeline at the start of the stream.
     pub fn new(spec: Arc<StreamSpec>, host: HostSpec, encoder: Encoder) -> Self {
         let rows = host.lanes.len() * spec.rows_per_lane;
-        let fields = spec.layout.fields(spec.sequence_length, false, host.provenance);
+        let has_mask = false; // Each token of a text is trained on.
+        let fields = spec.layout.fields(spec.sequence_length, has_mask, host.provenance);
         let taken = Delivered { step: 0, row: 0, cursors: vec![Cursor::default(); host.lanes.len()] };
         Self {
             pool: Pool::new(Arc::new(BatchSchema::new(rows, fields)), IDLE_BUFFERS),

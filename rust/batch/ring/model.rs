@@ -110,11 +110,11 @@ fn loom_two_slots() {
 }
 
 #[test]
-fn loom_one_lane_goes_round() {
+fn loom_one_lane_reuses_slots() {
     explore(2, 1, 4, 0);
 }
 
 #[test]
-fn loom_lanes_that_skip_the_first_step() {
+fn loom_first_lane_skips_the_first_step() {
     explore(1, 2, 2, 1);
 }

@@ -36,7 +36,7 @@ fn write(writer: &mut LaneWriter<u64>) {
         let number = lane * writer.rows() + row;
         for (index, field) in writer.row(row).fields().enumerate() {
             let value = value(step, number, index);
-            with_element_type!(field.field.dtype, E => field.elements().fill(E::from_i32(value)));
+            with_element_type!(field.dtype, E => field.elements().fill(E::from_i32(value)));
         }
     }
     writer.publish(step * 10 + lane as u64);
@@ -55,13 +55,13 @@ fn check(lease: &PooledBatch, step: u64) {
 
 #[test]
 #[should_panic(expected = "Int64")]
-fn a_field_is_not_lent_as_another_type() {
+fn elements_of_another_type_panic() {
     let (_consumer, mut writers, _pool) = small(1, 0, 0);
     writers[0].row(0).fields().nth(1).unwrap().elements::<i32>().fill(0);
 }
 
 #[test]
-fn lanes_stop_at_a_full_ring_and_go_on_when_a_slot_is_taken() {
+fn lanes_write_again_once_a_slot_is_taken() {
     let (mut consumer, mut writers, pool) = small(2, 7, 0);
     assert_eq!(consumer.ready(), 0);
     for writer in &mut writers {
@@ -81,7 +81,7 @@ fn lanes_stop_at_a_full_ring_and_go_on_when_a_slot_is_taken() {
 }
 
 #[test]
-fn lanes_that_gave_their_rows_before_skip_the_first_step() {
+fn lanes_already_delivered_skip_the_first_step() {
     let (mut consumer, mut writers, pool) = small(2, 4, 2);
     assert_eq!(writers.iter().map(LaneWriter::step).collect::<Vec<_>>(), [5, 5, 4]);
     assert!(consumer.take(pool.get().expect("memory")).is_none());
@@ -96,7 +96,7 @@ fn lanes_that_gave_their_rows_before_skip_the_first_step() {
 }
 
 #[test]
-fn threads_of_any_speed_give_every_step_in_order() {
+fn steps_arrive_in_order_from_threads_of_any_speed() {
     let (mut consumer, writers, pool) = small(3, 0, 0);
     std::thread::scope(|scope| {
         for mut writer in writers {
