@@ -45,8 +45,8 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
     in the row and in their document: `shard` (an index into `manifest.paths`), `record` (the 0-based line in it),
     `offset` (tokens of the document before these, BOS counted) and `length` (how many they are). There is one for
     each segment, in order, and with `truncation="middle"` one more for what lies after the cut; the rest is zeros.
-    Segments for which a row has no entry left are not listed: then the lengths do not add up to its tokens. So the
-    token at place `i` of a row is found by
+    Segments for which a row has no entry left are not listed: then the lengths do not add up to its tokens. Token
+    `i` of a row, counted from its first token, is found by
 
         shard, record, offset, length = row["provenance"].T
         entry = np.searchsorted(length.cumsum(), i, side="right")
