@@ -1,0 +1,309 @@
+//! A compiled template, and conversations rendered with it.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use aho_corasick::AhoCorasick;
+use bumpalo::Bump;
+
+use crate::ast::NameId;
+use crate::error::{Error, ErrorKind, Result};
+use crate::eval::{Eval, Setting};
+use crate::heap::{Heap, Limits};
+use crate::input::{Data, NoneFields, Reader, Value, input_error};
+use crate::mask::search;
+use crate::origin::{Origins, Root};
+use crate::program::Program;
+use crate::rendering::Rendering;
+use crate::strftime::DateTime;
+use crate::text::{Origin, Run};
+use crate::value::{Function, Val};
+
+/// A chat template, compiled once and shared by threads.
+///
+/// ```
+/// use gristmill_chat_template::{Chat, ChatTemplate, Data};
+/// let source = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}";
+/// let template = ChatTemplate::new(source).unwrap();
+/// let messages = br#"[{"role": "user", "content": "Hello"}]"#;
+/// let rendering = template.render(&Chat::new(Data::Json(messages))).unwrap();
+/// assert_eq!(rendering.text(), "<|user|>Hello");
+/// ```
+#[derive(Debug, Clone)]
+pub struct ChatTemplate {
+    pub(crate) program: Program,
+    /// The functions that every template has and this one names.
+    functions: Vec<(NameId, Function)>,
+    /// The arguments that this template names, in the order of [`RESERVED`].
+    arguments: [Option<NameId>; 4],
+    /// Variables that every conversation has, as far as this template names them.
+    variables: Vec<(NameId, String, Value<'static>)>,
+    limits: Limits,
+    tokens: Option<Tokens>,
+}
+
+#[derive(Debug, Clone)]
+struct Tokens {
+    special: AhoCorasick,
+    all: AhoCorasick,
+}
+
+fn tokens_unknown() -> Error {
+    let message =
+        "the tokenizer's special tokens are not known: they are needed to find where a message ends";
+    Error::new(ErrorKind::Mask, message)
+}
+
+/// A conversation, with all that a template may look at.
+#[derive(Debug, Clone, Copy)]
+pub struct Chat<'v> {
+    /// A list of messages, each a dict.
+    pub messages: Data<'v>,
+    /// A list of tools, each a JSON schema.
+    pub tools: Option<Data<'v>>,
+    /// A list of documents.
+    pub documents: Option<Data<'v>>,
+    /// A dict of further variables. They go before special tokens of the same name.
+    pub kwargs: Option<Data<'v>>,
+    /// Whether the text ends in what makes the model answer.
+    pub add_generation_prompt: bool,
+    /// What `strftime_now` prints.
+    pub date: Option<DateTime>,
+    /// What becomes of message fields that are None.
+    pub none_fields: NoneFields,
+}
+
+impl<'v> Chat<'v> {
+    /// Only messages.
+    pub fn new(messages: Data<'v>) -> Self {
+        Self {
+            messages,
+            tools: None,
+            documents: None,
+            kwargs: None,
+            add_generation_prompt: false,
+            date: None,
+            none_fields: NoneFields::Drop,
+        }
+    }
+}
+
+/// Names that a template is given by their own arguments.
+const RESERVED: [&str; 4] = ["messages", "tools", "documents", "add_generation_prompt"];
+
+const FUNCTIONS: [(&str, Function); 5] = [
+    ("range", Function::Range),
+    ("dict", Function::Dict),
+    ("namespace", Function::Namespace),
+    ("raise_exception", Function::RaiseException),
+    ("strftime_now", Function::StrftimeNow),
+];
+
+impl ChatTemplate {
+    /// Compiles a template.
+    ///
+    /// # Errors
+    ///
+    /// The template is not valid, or it uses what this engine does not render exactly: then the error's kind is
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind), and jinja2 should render it.
+    pub fn new(source: &str) -> Result<Self> {
+        let program = Program::compile(source)?;
+        let functions =
+            FUNCTIONS.iter().filter_map(|(name, function)| Some((program.names.find(name)?, *function)));
+        Ok(Self {
+            functions: functions.collect(),
+            arguments: RESERVED.map(|name| program.names.find(name)),
+            program,
+            variables: Vec::new(),
+            limits: Limits::default(),
+            tokens: None,
+        })
+    }
+
+    /// Gives the template variables such as `bos_token`: the tokenizer's map of special tokens.
+    #[must_use]
+    pub fn with_special_tokens(mut self, tokens: Vec<(String, Value<'static>)>) -> Self {
+        let used = tokens
+            .into_iter()
+            .filter_map(|(name, value)| Some((self.program.names.find(&name)?, name, value)));
+        self.variables = used.collect();
+        self
+    }
+
+    /// Names the tokenizer's added tokens, which masks look for: those that are special, such as the one that ends a
+    /// message, and the others.
+    ///
+    /// # Errors
+    ///
+    /// There are more than can be searched for.
+    pub fn with_tokens(mut self, special: &[String], others: &[String]) -> Result<Self> {
+        let all: Vec<_> = special.iter().chain(others).cloned().collect();
+        self.tokens = Some(Tokens { special: search(special)?, all: search(&all)? });
+        Ok(self)
+    }
+
+    /// A search for the tokenizer's special tokens.
+    pub(crate) fn special_tokens(&self) -> Result<&AhoCorasick> {
+        self.tokens.as_ref().map(|tokens| &tokens.special).ok_or_else(tokens_unknown)
+    }
+
+    /// A search for all of the tokenizer's added tokens.
+    pub(crate) fn tokens(&self) -> Result<&AhoCorasick> {
+        self.tokens.as_ref().map(|tokens| &tokens.all).ok_or_else(tokens_unknown)
+    }
+
+    /// Sets the bounds of a rendering.
+    #[must_use]
+    pub fn with_limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Whether the template may print today's date.
+    pub fn uses_date(&self) -> bool {
+        self.program.names.find("strftime_now").is_some()
+    }
+
+    /// Renders a conversation.
+    ///
+    /// # Errors
+    ///
+    /// Where jinja2 raises; where an input is not what it should be; where a bound is exceeded.
+    pub fn render(&self, chat: &Chat<'_>) -> Result<Rendering> {
+        with_memory(|bump| {
+            let mut session = Session::open(self, bump, chat)?;
+            let rendered = session.render(session.messages, chat.add_generation_prompt)?;
+            Ok(session.finish(rendered))
+        })
+    }
+}
+
+thread_local! {
+    /// Memory that one rendering leaves for the next one.
+    static MEMORY: Cell<Option<Bump>> = const { Cell::new(None) };
+}
+
+/// How much memory is kept for the next rendering.
+const KEPT_MEMORY: usize = 1 << 20;
+
+/// Runs a rendering with the thread's memory.
+pub(crate) fn with_memory<T>(render: impl FnOnce(&Bump) -> T) -> T {
+    let mut bump = MEMORY.take().unwrap_or_else(|| Bump::with_capacity(1 << 14));
+    let result = render(&bump);
+    if bump.allocated_bytes() <= KEPT_MEMORY {
+        bump.reset();
+        MEMORY.set(Some(bump));
+    }
+    result
+}
+
+/// The text of one rendering, before it is handed out.
+pub(crate) struct Rendered {
+    pub text: String,
+    pub runs: Vec<Run>,
+    pub generations: Vec<(u32, u32)>,
+    pub misplaced_generation: bool,
+}
+
+/// A conversation that was read, to be rendered as a whole or in part.
+pub(crate) struct Session<'a> {
+    template: &'a ChatTemplate,
+    heap: &'a Heap<'a>,
+    origins: Arc<Origins>,
+    pub messages: &'a [Val<'a>],
+    messages_origin: Origin,
+    globals: Vec<Val<'a>>,
+    date: Option<DateTime>,
+}
+
+impl<'a> Session<'a> {
+    pub(crate) fn open(template: &'a ChatTemplate, bump: &'a Bump, chat: &Chat<'a>) -> Result<Self> {
+        let heap: &'a Heap<'a> = bump.alloc(Heap::new(bump, &template.limits));
+        let mut origins = Origins::default();
+        let mut reader = Reader::new(heap, &mut origins, chat.none_fields);
+        let mut globals = vec![Val::Missing; template.program.names.len()];
+        for (name, function) in &template.functions {
+            globals[*name as usize] = Val::Function(*function);
+        }
+        for (id, name, value) in &template.variables {
+            globals[*id as usize] = reader.read(Data::Value(value), name, Root::SpecialToken)?;
+        }
+        if let Some(kwargs) = chat.kwargs {
+            for (name, value) in reader.read_named(kwargs, "kwargs", Root::Kwarg)? {
+                let name = name.as_str().map_or("", |name| name.text);
+                if RESERVED.contains(&name) {
+                    return Err(input_error(format!("kwargs: {name} has an argument of its own")));
+                }
+                if let Some(id) = template.program.names.find(name) {
+                    globals[id as usize] = *value;
+                }
+            }
+        }
+        let [_, tools, documents, _] = template.arguments;
+        for (id, data, name, root) in [
+            (tools, chat.tools, "tools", Root::Tool),
+            (documents, chat.documents, "documents", Root::Document),
+        ] {
+            let value = match data {
+                Some(data) => dicts(reader.read(data, name, root)?, name)?,
+                None => Val::None(Origin::TEMPLATE),
+            };
+            if let Some(id) = id {
+                globals[id as usize] = value;
+            }
+        }
+        let Val::List(messages, messages_origin) =
+            dicts(reader.read(chat.messages, "messages", Root::Message)?, "messages")?
+        else {
+            return Err(input_error("messages must be a list of dicts"));
+        };
+        if messages.is_empty() {
+            return Err(input_error("messages: the conversation is empty"));
+        }
+        let origins = Arc::new(origins);
+        Ok(Self { template, heap, origins, messages, messages_origin, globals, date: chat.date })
+    }
+
+    /// Renders some of the messages.
+    pub(crate) fn render(
+        &mut self,
+        messages: &'a [Val<'a>],
+        add_generation_prompt: bool,
+    ) -> Result<Rendered> {
+        let [list, _, _, prompt] = self.template.arguments;
+        if let Some(id) = list {
+            self.globals[id as usize] = Val::List(messages, self.messages_origin);
+        }
+        if let Some(id) = prompt {
+            self.globals[id as usize] = Val::Bool(add_generation_prompt, Origin::TEMPLATE);
+        }
+        let globals = self.heap.slice(&self.globals)?;
+        let setting = Setting { globals, origins: Arc::clone(&self.origins), now: self.date };
+        let mut eval = Eval::new(&self.template.program, self.heap, setting, &self.template.limits);
+        eval.run()?;
+        Ok(Rendered {
+            text: eval.out.text,
+            runs: eval.out.runs,
+            generations: eval.generations,
+            misplaced_generation: eval.misplaced_generation,
+        })
+    }
+
+    pub(crate) fn finish(&self, rendered: Rendered) -> Rendering {
+        Rendering::new(rendered, Arc::clone(&self.origins))
+    }
+}
+
+/// Checks that an input is a list of dicts, or None.
+fn dicts<'a>(value: Val<'a>, what: &str) -> Result<Val<'a>> {
+    match value {
+        Val::None(_) => Ok(value),
+        Val::List(items, _) => match items.iter().position(|item| !matches!(item, Val::Dict(_))) {
+            None => Ok(value),
+            Some(at) => {
+                Err(input_error(format!("{what}[{at}] must be a dict, and is a {}", items[at].type_name())))
+            }
+        },
+        _ => Err(input_error(format!("{what} must be a list of dicts, and is a {}", value.type_name()))),
+    }
+}

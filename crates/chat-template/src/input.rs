@@ -1,0 +1,295 @@
+//! Conversations as they come: JSON bytes, or values in memory. Both become the evaluator's values, each with its
+//! origin; strings are borrowed, not copied.
+
+mod json;
+
+use std::borrow::Cow;
+
+use bumpalo::collections::Vec as BumpVec;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::heap::Heap;
+use crate::number::MAX_DIGITS;
+use crate::origin::{Key, Node, Origins, Root};
+use crate::text::{Origin, Str};
+use crate::value::{Dict, Val};
+
+/// A value as JSON has it, in memory.
+///
+/// ```
+/// use gristmill_chat_template::Value;
+/// let message = Value::Object(vec![
+///     ("role".into(), Value::Str("user".into())),
+///     ("content".into(), Value::Str("Hello".into())),
+/// ]);
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value<'v> {
+    /// Python's None.
+    Null,
+    /// True or False.
+    Bool(bool),
+    /// An integer.
+    Int(i64),
+    /// An integer beyond i64: its decimal digits, with a `-` if it is negative.
+    BigInt(Cow<'v, str>),
+    /// A float; infinities and NaN are allowed.
+    Float(f64),
+    /// A string.
+    Str(Cow<'v, str>),
+    /// A list.
+    List(Vec<Value<'v>>),
+    /// A dict. Of two entries with one key the last one counts, at the place of the first.
+    Object(Vec<(Cow<'v, str>, Value<'v>)>),
+}
+
+/// An input: JSON text, or a value in memory.
+#[derive(Debug, Clone, Copy)]
+pub enum Data<'v> {
+    /// JSON, read as Python's `json.loads` reads it.
+    Json(&'v [u8]),
+    /// A value in memory.
+    Value(&'v Value<'v>),
+}
+
+/// What becomes of message fields that are None.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub enum NoneFields {
+    /// They are left out, and reasoning is known by the names `reasoning_content` and `thinking`, whichever one the
+    /// message has: as transformers 5.24 does it.
+    #[default]
+    Drop,
+    /// They stay, and nothing is renamed: as transformers 4 to 5.10 do it.
+    Keep,
+}
+
+/// How deep an input may nest.
+const MAX_DEPTH: u32 = 200;
+/// Up to how many entries of a dict are compared one by one to find a key that is there twice.
+const SMALL_DICT: usize = 24;
+
+/// Which part of the input is being read.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    root: Root,
+    message: u32,
+    parent: u32,
+    /// How many nodes are above: 0 for the input itself, 1 for a message, 2 for its parts.
+    level: u32,
+    part: u32,
+}
+
+/// Reads inputs into the memory of one rendering.
+pub(crate) struct Reader<'a, 'r> {
+    pub heap: &'a Heap<'a>,
+    pub origins: &'r mut Origins,
+    pub none_fields: NoneFields,
+    items: BumpVec<'a, Val<'a>>,
+    entries: BumpVec<'a, (Val<'a>, Val<'a>)>,
+    depth: u32,
+}
+
+impl<'a, 'r> Reader<'a, 'r> {
+    pub(crate) fn new(heap: &'a Heap<'a>, origins: &'r mut Origins, none_fields: NoneFields) -> Self {
+        let items = BumpVec::with_capacity_in(16, heap.bump());
+        let entries = BumpVec::with_capacity_in(16, heap.bump());
+        Self { heap, origins, none_fields, items, entries, depth: 0 }
+    }
+
+    /// Reads an input that is known by this name.
+    pub(crate) fn read(&mut self, data: Data<'a>, name: &str, root: Root) -> Result<Val<'a>> {
+        let key = self.origins.name(name);
+        let place = Place { root, message: 0, parent: 0, level: 0, part: 0 };
+        let value = match data {
+            Data::Json(bytes) => json::read(self, bytes, place, key),
+            Data::Value(value) => self.value(value, place, key),
+        };
+        value.map_err(|error| Error::new(error.kind(), format!("{name}: {}", error.message())))
+    }
+
+    /// Reads a dict of inputs, each known by its key.
+    pub(crate) fn read_named(
+        &mut self,
+        data: Data<'a>,
+        what: &str,
+        root: Root,
+    ) -> Result<&'a [(Val<'a>, Val<'a>)]> {
+        match self.read(data, what, root)? {
+            Val::Dict(dict) => Ok(dict.entries),
+            _ => Err(input_error(format!("{what} must be an object"))),
+        }
+    }
+
+    fn node(&mut self, place: Place, key: Key) -> u32 {
+        let part = if place.level == 2 { self.origins.nodes.len() as u32 } else { place.part };
+        let Place { root, message, parent, .. } = place;
+        self.origins.add(Node { root, message, parent, part, key })
+    }
+
+    /// The place of what is inside of a node.
+    fn inside(&self, place: Place, node: u32, index: u32) -> Place {
+        // The elements of `messages` are the messages.
+        let is_messages = place.root == Root::Message && place.level == 0;
+        Place {
+            root: place.root,
+            message: if is_messages { index + 1 } else { place.message },
+            parent: node,
+            level: place.level + 1,
+            part: self.origins.nodes[node as usize].part,
+        }
+    }
+
+    fn deeper(&mut self) -> Result<()> {
+        self.depth += 1;
+        if self.depth > MAX_DEPTH {
+            return Err(Error::new(ErrorKind::Limit, format!("nested deeper than {MAX_DEPTH} levels")));
+        }
+        Ok(())
+    }
+
+    fn value(&mut self, value: &'a Value<'a>, place: Place, key: Key) -> Result<Val<'a>> {
+        let node = self.node(place, key);
+        let origin = Origin(node);
+        Ok(match value {
+            Value::Null => Val::None(origin),
+            Value::Bool(value) => Val::Bool(*value, origin),
+            Value::Int(value) => Val::Int(*value, origin),
+            Value::BigInt(digits) => self.integer(digits, origin)?,
+            Value::Float(value) => Val::Float(*value, origin),
+            Value::Str(text) => Val::Str(Str::new(text, origin)),
+            Value::List(items) => {
+                self.deeper()?;
+                let begin = self.items.len();
+                for (at, item) in items.iter().enumerate() {
+                    let item =
+                        self.value(item, self.inside(place, node, at as u32), Key::Index(at as u32))?;
+                    self.items.push(item);
+                }
+                self.depth -= 1;
+                self.list(begin, origin)?
+            }
+            Value::Object(entries) => {
+                self.deeper()?;
+                let begin = self.entries.len();
+                let inside = self.inside(place, node, 0);
+                for (name, value) in entries {
+                    let key = self.origins.name(name);
+                    let value = self.value(value, inside, key)?;
+                    self.entries.push((Val::Str(Str::new(name, origin)), value));
+                }
+                self.depth -= 1;
+                self.dict(begin, origin, is_message(place))?
+            }
+        })
+    }
+
+    /// An integer in decimal digits.
+    fn integer(&self, digits: &'a str, origin: Origin) -> Result<Val<'a>> {
+        if let Ok(value) = digits.parse() {
+            return Ok(Val::Int(value, origin));
+        }
+        let magnitude = digits.strip_prefix('-').unwrap_or(digits);
+        if magnitude.is_empty() || !magnitude.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(input_error(format!("'{digits}' is no integer")));
+        }
+        if magnitude.len() > MAX_DIGITS {
+            return Err(input_error("an integer of more than 4300 digits, which Python refuses"));
+        }
+        let plain = magnitude.trim_start_matches('0');
+        if plain.len() == magnitude.len() {
+            return Ok(Val::Big(digits, origin));
+        }
+        let sign = if magnitude.len() == digits.len() { "" } else { "-" };
+        self.integer(self.heap.text(&format!("{sign}{plain}"))?, origin)
+    }
+
+    /// Makes a list of the items since `begin`.
+    fn list(&mut self, begin: usize, origin: Origin) -> Result<Val<'a>> {
+        let items = self.heap.slice(&self.items[begin..])?;
+        self.items.truncate(begin);
+        Ok(Val::List(items, origin))
+    }
+
+    /// Makes a dict of the entries since `begin`.
+    fn dict(&mut self, begin: usize, origin: Origin, is_message: bool) -> Result<Val<'a>> {
+        self.drop_repeated(begin);
+        if is_message && self.none_fields == NoneFields::Drop {
+            self.normalize_message(begin);
+        }
+        let entries = self.heap.slice(&self.entries[begin..])?;
+        self.entries.truncate(begin);
+        Ok(Val::Dict(self.heap.alloc(Dict::new(entries, origin))?))
+    }
+
+    /// Of entries with one key, keeps the first one's place and the last one's value.
+    fn drop_repeated(&mut self, begin: usize) {
+        let entries = &mut self.entries[begin..];
+        let text = |entry: &(Val<'a>, Val<'a>)| entry.0.as_str().map_or("", |key| key.text);
+        let repeated = if entries.len() <= SMALL_DICT {
+            (1..entries.len()).any(|at| entries[..at].iter().any(|other| text(other) == text(&entries[at])))
+        } else {
+            let mut seen = std::collections::HashSet::with_capacity(entries.len());
+            !entries.iter().all(|entry| seen.insert(text(entry)))
+        };
+        if !repeated {
+            return;
+        }
+        let mut places = std::collections::HashMap::new();
+        let mut kept = 0;
+        for at in 0..entries.len() {
+            let entry = entries[at];
+            let place = *places.entry(text(&entry)).or_insert(kept);
+            if place == kept {
+                entries[kept] = entry;
+                kept += 1;
+            } else {
+                entries[place].1 = entry.1;
+            }
+        }
+        self.entries.truncate(begin + kept);
+    }
+
+    /// Leaves out fields that are None, and gives reasoning its two names.
+    fn normalize_message(&mut self, begin: usize) {
+        let special = |(key, value): &(Val<'a>, Val<'a>)| {
+            let name = key.as_str().map_or("", |key| key.text);
+            matches!(value, Val::None(_)) || matches!(name, "reasoning_content" | "thinking" | "reasoning")
+        };
+        if !self.entries[begin..].iter().any(special) {
+            return;
+        }
+        let mut kept = begin;
+        for at in begin..self.entries.len() {
+            if !matches!(self.entries[at].1, Val::None(_)) {
+                self.entries[kept] = self.entries[at];
+                kept += 1;
+            }
+        }
+        self.entries.truncate(kept);
+        let find = |entries: &[(Val<'a>, Val<'a>)], name: &str| {
+            entries.iter().position(|(key, _)| key.is_text(name))
+        };
+        let message = &self.entries[begin..];
+        let names = ["reasoning_content", "thinking", "reasoning"];
+        let Some(at) = names.into_iter().find_map(|name| find(message, name)) else { return };
+        let (_, reasoning) = message[at];
+        let key = |name| Val::Str(Str::new(name, reasoning.origin()));
+        match find(message, "reasoning_content") {
+            Some(at) => self.entries[begin + at].1 = reasoning,
+            None => self.entries.push((key("reasoning_content"), reasoning)),
+        }
+        match find(&self.entries[begin..], "thinking") {
+            // It comes first, as in a dict that begins with it, and keeps its own value.
+            Some(at) => self.entries[begin..=begin + at].rotate_right(1),
+            None => self.entries.insert(begin, (key("thinking"), reasoning)),
+        }
+    }
+}
+
+pub(crate) fn input_error(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Input, message)
+}
+
+fn is_message(place: Place) -> bool {
+    place.root == Root::Message && place.level == 1
+}

@@ -1,0 +1,495 @@
+//! Which bytes of a rendering are trained on. The README states the rules.
+
+use std::ops::Range;
+
+use aho_corasick::AhoCorasick;
+
+use crate::chat::{Chat, ChatTemplate, Rendered, Session, with_memory};
+use crate::error::{Error, ErrorKind, Result};
+use crate::rendering::{Rendering, Source};
+use crate::text::Run;
+use crate::value::Val;
+
+/// What is trained on.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum TrainOn {
+    /// Each assistant message: what the model would have to generate.
+    Assistant,
+    /// The last assistant message only.
+    Last,
+    /// The whole text.
+    All,
+    /// The messages of these roles. Of other roles than the assistant's, what the message says, and the token right
+    /// behind it.
+    Roles(Vec<String>),
+    /// What the template's generation blocks write.
+    Template,
+}
+
+/// How to train.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Training {
+    /// What is trained on.
+    pub on: TrainOn,
+    /// Whether reasoning is, where it is a field of its own.
+    pub reasoning: bool,
+    /// Whether tool calls are.
+    pub tool_calls: bool,
+    /// The tokens at which the model stops. If empty, the token that ends a message is found in what the template
+    /// writes behind it; needed for templates that write none.
+    pub stop_tokens: Vec<String>,
+}
+
+impl Training {
+    /// Everything that an assistant message says.
+    pub fn on(on: TrainOn) -> Self {
+        Self { on, reasoning: true, tool_calls: true, stop_tokens: Vec::new() }
+    }
+}
+
+/// A rendering, and what of it is trained on.
+#[derive(Debug, Clone)]
+pub struct Trained {
+    /// The text and its origins.
+    pub rendering: Rendering,
+    /// Ranges of bytes, in order, none empty, none touching the next one.
+    pub ranges: Vec<Range<usize>>,
+}
+
+/// What masks need to know of a message.
+struct Message<'a> {
+    role: &'a str,
+    trained: bool,
+}
+
+impl<'a> Message<'a> {
+    fn of(value: &Val<'a>) -> Self {
+        let Val::Dict(dict) = value else { return Self { role: "", trained: true } };
+        let field =
+            |name: &str| dict.entries.iter().find(|(key, _)| key.is_text(name)).map(|(_, value)| *value);
+        let off = matches!(field("train"), Some(Val::Bool(false, _)))
+            || matches!(field("weight"), Some(Val::Int(0, _)))
+            || matches!(field("weight"), Some(Val::Float(weight, _)) if weight == 0.0);
+        Self {
+            role: field("role").and_then(|role| role.as_str()).map_or("", |role| role.text),
+            trained: !off,
+        }
+    }
+}
+
+/// The role whose messages the model generates.
+const ASSISTANT: &str = "assistant";
+
+impl ChatTemplate {
+    /// Renders a conversation, and finds what of it is trained on.
+    ///
+    /// # Errors
+    ///
+    /// As [`ChatTemplate::render`]; and if the ranges cannot be derived. No range at all is no error.
+    pub fn render_trained(&self, chat: &Chat<'_>, training: &Training) -> Result<Trained> {
+        with_memory(|bump| {
+            let mut session = Session::open(self, bump, chat)?;
+            let rendered = session.render(session.messages, chat.add_generation_prompt)?;
+            let rendering = session.finish(rendered);
+            let stops =
+                if training.stop_tokens.is_empty() { None } else { Some(search(&training.stop_tokens)?) };
+            let messages = session.messages.iter().map(Message::of).collect();
+            let mut finder =
+                Finder { template: self, session, messages, rendering: &rendering, training, stops };
+            let ranges = finder.ranges()?;
+            Ok(Trained { rendering, ranges })
+        })
+    }
+}
+
+pub(crate) fn search(tokens: &[String]) -> Result<AhoCorasick> {
+    let tokens = tokens.iter().filter(|token| !token.is_empty());
+    let builder = AhoCorasick::builder().match_kind(aho_corasick::MatchKind::LeftmostLongest).build(tokens);
+    builder.map_err(|error| Error::new(ErrorKind::Input, format!("the special tokens: {error}")))
+}
+
+struct Finder<'a, 'r> {
+    template: &'a ChatTemplate,
+    session: Session<'a>,
+    messages: Vec<Message<'a>>,
+    rendering: &'r Rendering,
+    training: &'r Training,
+    stops: Option<AhoCorasick>,
+}
+
+/// Where a message is in the text.
+#[derive(Debug, Clone)]
+struct Region {
+    /// All that was written while the message was rendered.
+    bytes: Range<usize>,
+    /// The runs that are the message's own words: their bytes and their part.
+    own: Vec<(Range<usize>, Part)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Content,
+    Reasoning,
+    ToolCalls,
+}
+
+fn mask_error(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Mask, message)
+}
+
+impl Finder<'_, '_> {
+    fn text(&self) -> &str {
+        self.rendering.text()
+    }
+
+    fn ranges(&mut self) -> Result<Vec<Range<usize>>> {
+        let ranges = match &self.training.on {
+            TrainOn::All => std::iter::once(0..self.text().len()).collect(),
+            TrainOn::Template => self.generation_ranges()?,
+            TrainOn::Assistant => self.message_ranges(|role| role == ASSISTANT)?,
+            TrainOn::Roles(roles) => {
+                let roles = roles.clone();
+                self.message_ranges(|role| roles.iter().any(|other| other == role))?
+            }
+            TrainOn::Last => {
+                let last = self.messages.iter().rposition(|message| message.role == ASSISTANT);
+                let mut ranges = Vec::new();
+                if let Some(last) = last.filter(|last| self.messages[*last].trained) {
+                    self.add_message(last, &mut ranges)?;
+                }
+                ranges
+            }
+        };
+        let ranges = match self.training.on {
+            TrainOn::All | TrainOn::Template => self.without_untrained(ranges)?,
+            _ => ranges,
+        };
+        Ok(merged(ranges))
+    }
+
+    fn generation_ranges(&self) -> Result<Vec<Range<usize>>> {
+        if self.rendering.misplaced_generation {
+            return Err(mask_error(
+                "a generation block is inside of a macro or another block that collects its text, where transformers \
+                 gets its place wrong",
+            ));
+        }
+        Ok(self.rendering.generations.iter().map(|(start, end)| *start as usize..*end as usize).collect())
+    }
+
+    fn message_ranges(&mut self, wanted: impl Fn(&str) -> bool) -> Result<Vec<Range<usize>>> {
+        let mut ranges = Vec::new();
+        for message in 0..self.messages.len() {
+            let info = &self.messages[message];
+            if info.trained && wanted(info.role) {
+                self.add_message(message, &mut ranges)?;
+            }
+        }
+        Ok(ranges)
+    }
+
+    /// Takes messages that are not to be trained on out of ranges.
+    fn without_untrained(&mut self, ranges: Vec<Range<usize>>) -> Result<Vec<Range<usize>>> {
+        let mut ranges = ranges;
+        for message in 0..self.messages.len() {
+            if self.messages[message].trained {
+                continue;
+            }
+            let Some(region) = self.region(message)? else { continue };
+            let cut = region.bytes;
+            ranges = ranges
+                .into_iter()
+                .flat_map(|range| {
+                    [range.start..range.end.min(cut.start), range.start.max(cut.end)..range.end]
+                })
+                .filter(|range| range.start < range.end)
+                .collect();
+        }
+        Ok(ranges)
+    }
+
+    fn add_message(&mut self, message: usize, ranges: &mut Vec<Range<usize>>) -> Result<()> {
+        let Some(region) = self.region(message)? else { return Ok(()) };
+        let describe =
+            |error: Error| Error::new(error.kind(), format!("messages[{message}]: {}", error.message()));
+        if self.messages[message].role == ASSISTANT {
+            let start = self.start(message, &region).map_err(describe)?;
+            let end = self.end_token(start, &region).map_err(describe)?;
+            for (start, end) in self.turns(start, end, &region).map_err(describe)? {
+                self.add_parts(start, end, &region, ranges);
+            }
+        } else if let Some((first, _)) = region.own.first() {
+            self.add_parts(first.start, self.token_behind(&region), &region, ranges);
+        }
+        Ok(())
+    }
+
+    /// Some templates write one message as several turns: a tool call, and an empty answer. Each of them ends in the
+    /// same token, and begins in the same way. Gives the start and the end token of each.
+    fn turns(&self, start: usize, end: Range<usize>, region: &Region) -> Result<Vec<(usize, Range<usize>)>> {
+        let token = &self.text()[end.clone()];
+        if token.is_empty() {
+            return Ok(std::iter::once((start, end)).collect());
+        }
+        let prompt = &self.text()[region.bytes.start..start.max(region.bytes.start)];
+        let mut turns = Vec::new();
+        let mut begin = start;
+        for (at, _) in self.text()[start..end.start].match_indices(token) {
+            let found = start + at..start + at + token.len();
+            if region.own.iter().any(|(own, _)| own.start < found.end && found.start < own.end) {
+                continue; // The message says it.
+            }
+            if prompt.is_empty() || !self.text()[found.end..].starts_with(prompt) {
+                return Err(mask_error(format!(
+                    "the token that ends it, {token:?}, is in the middle of it as well"
+                )));
+            }
+            turns.push((begin, found.clone()));
+            begin = found.end + prompt.len();
+        }
+        turns.push((begin, end));
+        Ok(turns)
+    }
+
+    /// Where a message is in the text; `None`: the template left it out.
+    fn region(&self, message: usize) -> Result<Option<Region>> {
+        let mut bytes: Option<Range<usize>> = None;
+        let mut own = Vec::new();
+        let mut start = 0;
+        let mut split = false;
+        for run in self.rendering.runs() {
+            let range = start..run.end as usize;
+            start = range.end;
+            if let Some(part) = self.own_part(run, message) {
+                own.push((range.clone(), part));
+            }
+            if run.owner as usize == message + 1 {
+                match &mut bytes {
+                    Some(bytes) if bytes.end == range.start => bytes.end = range.end,
+                    Some(_) => split = true,
+                    None => bytes = Some(range),
+                }
+            }
+        }
+        let bytes = match (bytes, own.first(), own.last()) {
+            (Some(_), ..) if split => {
+                return Err(mask_error(format!(
+                    "messages[{message}]: the template writes it in several places"
+                )));
+            }
+            (Some(bytes), ..) => bytes,
+            (None, Some((first, _)), Some((last, _))) => first.start..last.end,
+            _ => return Ok(None),
+        };
+        own.retain(|(range, _)| bytes.contains(&range.start));
+        Ok(Some(Region { bytes, own }))
+    }
+
+    /// Which part of a message a run is, if it is the message's own words and not its role.
+    fn own_part(&self, run: &Run, message: usize) -> Option<Part> {
+        match self.rendering.source(run.origin.0) {
+            Source::Message { message: other, part } if other == message && part != "role" => {
+                Some(match part {
+                    "reasoning_content" | "thinking" | "reasoning" => Part::Reasoning,
+                    "tool_calls" => Part::ToolCalls,
+                    _ => Part::Content,
+                })
+            }
+            _ => None,
+        }
+    }
+
+    /// Where what the model generates begins: behind the generation prompt.
+    fn start(&mut self, message: usize, region: &Region) -> Result<usize> {
+        let prompt = self.prompt(message);
+        if let Some(prompt) = &prompt
+            && self.text().starts_with(&prompt.text)
+            && (region.bytes.start..=region.bytes.end).contains(&prompt.text.len())
+        {
+            return Ok(prompt.text.len());
+        }
+        // What came before is rendered differently in the whole conversation: the prompt's end is looked for where
+        // the message begins.
+        let tail = prompt.as_ref().and_then(|prompt| self.tail(prompt));
+        if let Some(tail) = tail {
+            return self.start_by_tail(&tail, region);
+        }
+        // The messages before cannot be rendered by themselves. Behind the whole conversation the prompt can.
+        let prompt = self.prompt(self.session.messages.len());
+        match prompt.as_ref().and_then(|prompt| self.tail(prompt)) {
+            Some(tail)
+                if self.text()[region.bytes.clone()].starts_with(&tail.text) && !tail.text.is_empty() =>
+            {
+                Ok(region.bytes.start + tail.text.len())
+            }
+            _ => Err(mask_error("the prompt that the model would answer to cannot be rendered")),
+        }
+    }
+
+    /// What the model would be given to generate a message: the messages before it, and the generation prompt.
+    fn prompt(&mut self, message: usize) -> Option<Rendered> {
+        let messages = &self.session.messages[..message];
+        self.session.render(messages, true).ok()
+    }
+
+    /// The generation prompt: what a template writes behind the last message.
+    fn tail(&self, prompt: &Rendered) -> Option<Tail> {
+        let runs = &prompt.runs;
+        let is_message = |run: &Run| {
+            run.owner != 0 || matches!(self.rendering.source(run.origin.0), Source::Message { .. })
+        };
+        let last = runs.iter().rposition(is_message)?;
+        let start = runs[last].end as usize;
+        let borders = runs[last..].iter().map(|run| run.end as usize - start).collect();
+        Some(Tail { text: prompt.text[start..].to_owned(), borders })
+    }
+
+    /// The start of a message that begins like the generation prompt. It need not have all of it: many templates add
+    /// the beginning of a reasoning that past messages do not have.
+    fn start_by_tail(&self, tail: &Tail, region: &Region) -> Result<usize> {
+        let text = &self.text()[region.bytes.clone()];
+        if text.starts_with(&tail.text) {
+            return Ok(region.bytes.start + tail.text.len());
+        }
+        let first_own = region.own.first().map_or(text.len(), |(own, _)| own.start - region.bytes.start);
+        let mut common = common_prefix(&text[..first_own], &tail.text);
+        let tokens = self.template.tokens()?;
+        // A token is matched as a whole or not at all.
+        let (own_tokens, prompt_tokens) = (token_ranges(tokens, text), token_ranges(tokens, &tail.text));
+        for token in own_tokens.iter().chain(&prompt_tokens) {
+            if token.start < common && common < token.end {
+                common = token.start;
+            }
+        }
+        let is_border = |tokens: &[Range<usize>], mut runs: std::slice::Iter<'_, usize>| {
+            tokens.iter().any(|token| token.start == common || token.end == common)
+                || runs.any(|end| *end == common)
+        };
+        let borders: Vec<usize> = self
+            .rendering
+            .runs()
+            .iter()
+            .map(|run| run.end as usize)
+            .filter(|end| region.bytes.contains(end))
+            .map(|end| end - region.bytes.start)
+            .collect();
+        if common > 0
+            && is_border(&own_tokens, borders.iter())
+            && is_border(&prompt_tokens, tail.borders.iter())
+        {
+            return Ok(region.bytes.start + common);
+        }
+        Err(mask_error(format!(
+            "it begins with {:?}, but the generation prompt is {:?}: where the model's words begin cannot be told",
+            &text[..first_own.min(200)],
+            tail.text
+        )))
+    }
+
+    /// The token that ends a message, behind its last own word.
+    fn end_token(&self, start: usize, region: &Region) -> Result<Range<usize>> {
+        let behind = region.own.last().map_or(start, |(last, _)| last.end.max(start));
+        if let Some(stops) = &self.stops {
+            return Ok(self.stop_token(stops, behind, region));
+        }
+        let tail = &self.text()[behind..region.bytes.end];
+        let Some(last) = token_ranges(self.template.special_tokens()?, tail).pop() else {
+            return Err(mask_error(format!(
+                "the template writes no special token behind it, but {tail:?}: name the tokens at which the model \
+                 stops (stop_tokens)"
+            )));
+        };
+        if !tail[last.end..].trim().is_empty() {
+            return Err(mask_error(format!(
+                "behind the last special token that the template writes, {tail:?} goes on"
+            )));
+        }
+        Ok(behind + last.start..behind + last.end)
+    }
+
+    /// The first stop token behind a message's words, before another message has any; else the end of its text.
+    fn stop_token(&self, stops: &AhoCorasick, behind: usize, region: &Region) -> Range<usize> {
+        let mut end = self.text().len();
+        let mut start = 0;
+        for run in self.rendering.runs() {
+            if start >= behind && self.is_words(run) {
+                end = start;
+                break;
+            }
+            start = run.end as usize;
+        }
+        if let Some(token) = token_ranges(stops, &self.text()[behind..end.max(behind)]).first() {
+            return behind + token.start..behind + token.end;
+        }
+        let end = behind + self.text()[behind..region.bytes.end.max(behind)].trim_end().len();
+        end..end
+    }
+
+    /// Whether a run is something that a message says.
+    fn is_words(&self, run: &Run) -> bool {
+        matches!(self.rendering.source(run.origin.0), Source::Message { part, .. } if part != "role")
+    }
+
+    fn token_behind(&self, region: &Region) -> Range<usize> {
+        let behind = region.own.last().map_or(region.bytes.end, |(last, _)| last.end);
+        let Ok(tokens) = self.template.special_tokens() else { return behind..behind };
+        match tokens.find(&self.text()[behind..]) {
+            Some(token) if token.start() == 0 => behind..behind + token.end(),
+            _ => behind..behind,
+        }
+    }
+
+    /// Adds what of a message is trained on: from its start to its end, without parts that are left out.
+    fn add_parts(&self, start: usize, end: Range<usize>, region: &Region, ranges: &mut Vec<Range<usize>>) {
+        let kept = |part: Part| match part {
+            Part::Content => true,
+            Part::Reasoning => self.training.reasoning,
+            Part::ToolCalls => self.training.tool_calls,
+        };
+        let mut begin = Some(start);
+        let mut last_kept = start;
+        for (range, part) in &region.own {
+            if range.end <= start || range.start >= end.end {
+                continue;
+            }
+            if kept(*part) {
+                begin.get_or_insert(range.start);
+                last_kept = range.end;
+            } else if let Some(from) = begin.take() {
+                ranges.push(from..last_kept.max(from));
+            }
+        }
+        match begin {
+            Some(from) => ranges.push(from..end.end),
+            None => ranges.push(end),
+        }
+    }
+}
+
+/// The text of a generation prompt, and where its runs end.
+struct Tail {
+    text: String,
+    borders: Vec<usize>,
+}
+
+fn token_ranges(tokens: &AhoCorasick, text: &str) -> Vec<Range<usize>> {
+    tokens.find_iter(text).map(|token| token.start()..token.end()).collect()
+}
+
+/// How many bytes two texts have in common at their beginning, whole characters only.
+fn common_prefix(a: &str, b: &str) -> usize {
+    let same = a.chars().zip(b.chars()).take_while(|(a, b)| a == b);
+    same.map(|(c, _)| c.len_utf8()).sum()
+}
+
+/// Joins ranges that touch.
+fn merged(ranges: Vec<Range<usize>>) -> Vec<Range<usize>> {
+    let mut merged: Vec<Range<usize>> = Vec::new();
+    for range in ranges.into_iter().filter(|range| range.start < range.end) {
+        match merged.last_mut() {
+            Some(last) if last.end >= range.start => last.end = last.end.max(range.end),
+            _ => merged.push(range),
+        }
+    }
+    merged
+}
