@@ -55,7 +55,7 @@ __all__ = [
     "merge_states",
 ]
 
-# Grain imports JAX, which takes most of a second: only what needs them loads them.
+# Grain imports JAX, which takes most of a second: only the names that need them load them.
 _LAZY = {
     "PackedDataset": "_dataset.packed",
     "PackedDatasetIterator": "_dataset.iterator",
@@ -86,7 +86,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """What can be had here: `help` and others get all that is listed."""
+    """The public names whose libraries are installed: `help` and others access all that are listed."""
     needs = {name: _OPTIONAL.get(_LAZY.get(name, "")) for name in __all__}
     return [name for name, library in needs.items() if library is None or importlib.util.find_spec(library)]
 

@@ -96,7 +96,7 @@ class _TokenizerFile(PathType):
         if "/" in value and hub.may_have(value) and not os.path.exists(value):  # noqa: PTH110
             return hub.download(value)
         raise MissingTokenizerError(
-            f"no such file: {str(path)!r} (working folder: {working_folder()})" + diagnosis.of_folder(path.parent)
+            f"no such file: {str(path)!r} (working folder: {working_folder()})" + diagnosis.describe_folder(path.parent)
         )
 
 

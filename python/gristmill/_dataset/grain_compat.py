@@ -1,4 +1,4 @@
-"""What this package uses of Grain beyond its documentation, and why: where a new version of Grain may break it.
+"""Uses of Grain beyond its documentation, and why: a new version of Grain may break them.
 
 pyproject.toml bounds the versions, and tests/python/stream/test_grain.py sees each of these at work.
 """
@@ -22,8 +22,8 @@ class SourceDataset:
 
     @property
     def _element_spec(self) -> Any:
-        # What grain.experimental.get_element_spec() asks for, also behind transformations. There is no other way to
-        # tell it.
+        # grain.experimental.get_element_spec() reads it, also through transformations. There is no other way to
+        # provide it.
         return self._describe_element()
 
     def _describe_element(self) -> Any:

@@ -1,4 +1,4 @@
-"""`PackedDatasetIterator`: what `iter` of a `PackedDataset` returns, and what it shares with `GlobalBatches`."""
+"""`PackedDatasetIterator`, and the base that it shares with `GlobalBatches`."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -60,11 +60,11 @@ class StreamIterator(grain.DatasetIterator[T]):
           state: a state of this dataset that holds at least the lanes of this iterator: its own, one of
             an iterator with more lanes, or one made by `merge_states`. The dataset may have another `on_error` and
             `max_error_rate` than the one that saved it and, if no record was quarantined until then, a larger
-            `max_document_bytes`: what was delivered so far is the same.
+            `max_document_bytes`: the rows delivered so far are the same.
 
         Raises:
           StateError: the state belongs to another stream, lacks lanes, or is damaged; the iterator stays where it was.
-            What only the shards can tell is found by the next `next`.
+            A state that only the shards can refute is refused by the next `next`.
           ArgumentError: the iterator was closed.
           GristmillError: records were quarantined before, and the quarantine file was removed or cannot be written to
             the disk; the iterator stays where it was.
@@ -103,9 +103,9 @@ class StreamIterator(grain.DatasetIterator[T]):
         return self._stream.core.quarantine(0)[1]
 
     def close(self) -> None:
-        """Stops and joins the threads. Elements that were handed out stay valid."""
+        """Stops and joins the threads. Delivered elements stay valid."""
         if not hasattr(self, "_reporter"):
-            return  # it could not be made, and Grain's `__del__` closes what there is
+            return  # its `__init__` failed, and Grain's `__del__` closes it
         try:
             if not self._is_closed():
                 self._reporter.report(self.stats, self._stream)
@@ -126,7 +126,7 @@ class StreamIterator(grain.DatasetIterator[T]):
         return grain_compat.no_parent()
 
     def _is_closed(self) -> bool:
-        # Grain tells it by an error of its own alone, which is no `ArgumentError`. A method, because Grain closes
+        # Grain only raises an error of its own, which is not an `ArgumentError`. A method, because Grain closes
         # iterators while the interpreter ends, when the names of modules are gone.
         return self._closed
 
@@ -147,8 +147,8 @@ class StreamIterator(grain.DatasetIterator[T]):
 
     def __reduce__(self) -> Any:
         raise ArgumentTypeError(
-            "an iterator has threads, and is neither pickled nor copied: save its get_state(), and give that to "
-            "set_state() of another iterator of the dataset"
+            "an iterator has threads, and is neither pickled nor copied: save its get_state(), and restore that "
+            "with set_state() of another iterator of the dataset"
         )
 
 
@@ -218,7 +218,7 @@ class PackedDatasetIterator(StreamIterator[Element]):
           StateError: as for `set_state` and `merge_states`.
           ArgumentTypeError: `shard_states` is not a list.
         """
-        entries = checks.items("shard_states", shard_states, "a list of what get_shard_states gives")
+        entries = checks.items("shard_states", shard_states, "a list of values of get_shard_states")
         own = self._stream.spec.running.own_lanes
         if entries or own:
             self.set_state(states.merge_lanes(entries, own))

@@ -27,30 +27,31 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
     prefetching, hosts and restarts do not change it.
 
     Elements are dicts of int32 arrays: `[rows of this host, sequence_length]` with `batch_size`,
-    `[sequence_length]` without. A segment is what a row holds of one document: numbered from 1 in each row, 0 is
-    padding; its positions start from 0. The layouts are named after what reads them:
+    `[sequence_length]` without. A segment is the tokens of one document in a row: segments are numbered from 1 in
+    each row, 0 is padding, and positions count from 0 in each segment. The layouts are named after the library that
+    reads them:
 
     - `maxtext`: `inputs`, `inputs_segmentation`, `inputs_position`, `targets`, `targets_segmentation`,
       `targets_position`. `targets[i]` is the token that follows `inputs[i]` in its document, also across the
-      end of the row; where none follows, or truncation has cut it away, `targets` and
+      end of the row; if none follows, or truncation has dropped it, `targets` and
       `targets_segmentation` are 0. MaxText's own shift differs there, see `boundary_targets`.
     - `grain`: `tokens`, `tokens_segment_ids`, `tokens_positions`.
     - `hf`: `input_ids`, `attention_mask`, `position_ids`, `labels`. Labels are not shifted. They are -100 on
-      padding, on the first token that is given of a document, and wherever else the token before it in the row
-      is not the one before it in its document. Models of `transformers` keep packed documents apart by
+      padding, on the first token of a document, and wherever else the token before it in the row
+      is not the one before it in its document. Models of `transformers` separate packed documents by
       `position_ids` if they get no `attention_mask`: leave it out with `concat` and `best_fit`.
 
-    With `provenance`, one more array says where each row's tokens come from: `provenance`, int32
-    `[rows, entries, 4]` (`[entries, 4]` without `batch_size`). An entry stands for tokens that follow one another
+    With `provenance`, the array `provenance` names the source of each row's tokens: int32
+    `[rows, entries, 4]` (`[entries, 4]` without `batch_size`). An entry stands for tokens that are consecutive
     in the row and in their document: `shard` (an index into `manifest.paths`), `record` (the 0-based line in it),
-    `offset` (tokens of the document before these, BOS counted) and `length` (how many they are). There is one for
-    each segment, in order, and with `truncation="middle"` one more for what lies after the cut; the rest is zeros.
-    Segments for which a row has no entry left are not listed: then the lengths do not add up to its tokens. Token
-    `i` of a row, counted from its first token, is found by
+    `offset` (the number of tokens of the document before these, BOS included) and `length` (their number). There is one
+    entry for each segment, in order, and with `truncation="middle"` one more for the tokens after the cut; the rest is
+    zeros. Segments for which a row has no entry left are not listed: then the lengths do not add up to its tokens. The
+    source of token `i` of a row, counted from its first token, is
 
         shard, record, offset, length = row["provenance"].T
         entry = np.searchsorted(length.cumsum(), i, side="right")
-        place = dataset.manifest.paths[shard[entry]], record[entry], offset[entry] + i - length[:entry].sum()
+        source = dataset.manifest.paths[shard[entry]], record[entry], offset[entry] + i - length[:entry].sum()
 
     Args:
       shards: a glob, a path, a list of either, or a `Manifest`. A file that is named twice is read once.
@@ -64,9 +65,9 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
       packing: `"concat"`: documents are joined, and cut every `sequence_length` tokens. `"best_fit"`:
         documents that fit into a row are never cut; of longer ones full rows are cut first, and all the rest of
         a window is placed, longest first, each in the fullest row in which it fits. `"pad"`: one document a row.
-      fit_window: documents that `best_fit` places together, fewer where they hold 16 MiB of text. With a `seed`,
+      fit_window: documents that `best_fit` places together, fewer if they hold 16 MiB of text. With a `seed`,
         at most `shuffle_window`.
-      truncation: what `pad` keeps of a document longer than a row, BOS and EOS included: `"right"` its start,
+      truncation: the part that `pad` keeps of a document longer than a row, BOS and EOS included: `"right"` its start,
         `"left"` its end, `"middle"` its first and its last half row; `"split"` all of it, in several rows;
         `"error"` stops the run there.
       max_segments: segments in a row at most; the rest of such a row is padding. None: any number.
@@ -74,37 +75,36 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
       boundary_targets: whether a document's last token has the next document's first token as its target, as
         MaxText's shift of whole rows makes it; in `best_fit` the next one of the same row, in `pad` none. By
         default nothing is trained across documents. Only `maxtext` has targets.
-      lanes: number of ordered streams that the shards are dealt to. None: the largest power of two that
-        divides `batch_size` and is at most the number of shards and 64; so an odd `batch_size` gives one lane. It
+      lanes: number of ordered streams that the shards are assigned to. None: the largest power of two that
+        divides `batch_size` and is at most the number of shards and 64; one lane if `batch_size` is odd. It
         is part of the stream, and the largest number of hosts. Each lane is read and packed by one thread at a time.
       seed: None: no shuffling. Else the shards are permuted in each epoch, and documents within windows.
       shuffle_window: documents that are permuted together.
-      epochs: how often the shards are read. None: for ever.
-      on_error: `"raise"`: stop at a record that cannot be used. `"quarantine"`: list it and go on.
-      max_error_rate: share of a lane's records, 0 to 1, that may be quarantined, and, of as many shards as an average
-        lane has, that may end before their end; beyond either the run stops. One such shard in each epoch is borne
-        at any rate but 0, and anything at 1.
+      epochs: number of passes over the shards. None: endless.
+      on_error: `"raise"`: stop at a bad record. `"quarantine"`: list it and continue.
+      max_error_rate: share of a lane's records, 0 to 1, that may be quarantined, and share of its shards (counted as
+        those of an average lane) that may be truncated or damaged; beyond either the run stops. One such shard per
+        epoch is tolerated unless the rate is 0; a rate of 1 tolerates everything.
       quarantine_file: path of a file to which every quarantined record is appended as a line of JSON: `shard`,
-        `record`, `byte`, `reason`, `epoch`, `lane`, its `number` among the lane's entries, and `stream`, which names
-        the run by its fingerprint. A restored run goes on in the same file and lists nothing twice of the first 2**20
-        lines that stand there after its place; what is beyond may come twice, which `sort -u` removes. Each host needs
-        its own; `sort -u` joins them. A relative path starts from the working folder of this call.
-      shard_index: which of `shard_count` hosts this is.
+        `record`, `byte`, `reason`, `epoch`, `lane`, its `number` among the lane's entries, and `stream`, a hash of
+        the fingerprint. A restored run continues the same file, and repeats none of the first 2**20 lines after its
+        position; later lines may come twice, which `sort -u` removes. Each host needs its own file; `sort -u` merges
+        them. A relative path starts from the working folder of this call.
+      shard_index: index of this host among `shard_count` hosts, from 0.
       shard_count: number of hosts; it must divide `lanes`. With finite `epochs` hosts end at different steps, each with
         its own last lane.
       threads: worker threads. None: as many as this process has cores.
       prefetch: batches that are prepared ahead.
       verify: share of the documents, 0 to 1, whose ids are compared with those of the `tokenizers` library while
         running; the first difference is a `ShardError`. Documents of more than a MiB are not compared: the library
-        takes a hundred times their size in memory. Where the encoder's engine is the library, there is nothing to
-        compare.
-      provenance: whether rows carry where they come from, see above; a number is that of the entries of a row.
+        takes a hundred times their size in memory. If the encoder's engine is the library, nothing is compared.
+      provenance: whether batches have the array `provenance`, see above; a number is the number of entries of a row.
         True: `max_segments`, or else one entry for 16 tokens and at least 16; with `packing="pad"` all that a row
         can have. It changes nothing else in the stream: states fit with and without it.
       on_stats: called with `PackedDatasetIterator.stats()` every ten seconds of iterating, at the end and at
-        `close`: it reaches also those whose iterator is hidden by `.batch()` or `.map()`. What it raises comes out of
-        that `next`, which loses nothing, or out of `close`, which closes all the same; the iterator then calls it no
-        more. At the same times, newly quarantined records are logged as warnings of the logger `gristmill`.
+        `close`, also if `.batch()` or `.map()` hide the iterator. An exception of it leaves that `next`, which loses
+        nothing, or `close`, which closes all the same; the iterator then calls it no more. At the same times, newly
+        quarantined records are logged as warnings of the logger `gristmill`.
 
     Raises:
       ArgumentError: an argument's value is not allowed.
@@ -166,7 +166,7 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
 
     @property
     def fingerprint(self) -> str:
-        """What defines the stream, readable: shards, tokenizer, and every argument that changes it."""
+        """The definition of the stream, readable: shards, tokenizer, and every argument that changes it."""
         return self._spec.fingerprint
 
     def plan(self, epoch: int = 0) -> list[list[str]]:
@@ -174,11 +174,11 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
 
         Raises:
           ArgumentError: `epoch` is below 0 or has more than 64 bits.
-          ArgumentTypeError: `epoch` is no integer.
+          ArgumentTypeError: `epoch` is not an integer.
         """
         epoch = checks.integer("epoch", epoch, 0, 2**64 - 1)
-        dealt = _core.deal(self.manifest.sizes, self.lanes, self._spec.order.seed, epoch)
-        return [[self.manifest.paths[shard] for shard in share] for share in dealt]
+        lanes = _core.deal(self.manifest.sizes, self.lanes, self._spec.order.seed, epoch)
+        return [[self.manifest.paths[shard] for shard in shards] for shards in lanes]
 
     def for_sharding(self, sharding: Any) -> "PackedDataset":
         """The same stream, of which this process loads the lanes of the rows that its devices hold.
@@ -197,8 +197,8 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         Raises:
           MissingExtraError: JAX is not installed.
           ArgumentError: there is no `batch_size`, two processes share only some of their rows, or the rows of
-            a process are not whole lanes; then it names the `lanes` that would do.
-          ArgumentTypeError: `sharding` is none.
+            a process are not whole lanes; then it names the `lanes` that fit.
+          ArgumentTypeError: `sharding` is not a sharding.
         """
         try:
             import jax
@@ -212,7 +212,7 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         """Keeps every n-th of the own lanes: Grain calls this in the workers of `mp_prefetch`.
 
         Raises:
-          ArgumentError: the dataset has a `batch_size`, whose batches cannot be cut into those of workers.
+          ArgumentError: the dataset has a `batch_size`; batches cannot be divided among workers.
         """
         if self._spec.rows.batch_size is not None:
             raise ArgumentError(

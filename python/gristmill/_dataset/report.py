@@ -61,7 +61,7 @@ class Reporter:
 
         Args:
           stats: figures of the iterator up to the last element.
-          stream: what it iterates over.
+          stream: its stream.
         """
         if self._is_ending() or self._is_reporting:  # `on_stats` may close the iterator
             return
@@ -82,7 +82,7 @@ class Reporter:
             records = counted(new, "record was", "records were")
             lost = counted(stats["lost_shards"], "shard")
             unread = f", {lost} not read to the end" if stats["lost_shards"] else ""
-            _LOG.warning("%s left out, %s in all%s%s", records, f"{all_now:,}", unread, _first(entries))
+            _LOG.warning("%s quarantined, %s in all%s%s", records, f"{all_now:,}", unread, _first(entries))
         if stats["dropped_tokens"] and not self._has_warned_of_truncation:
             self._has_warned_of_truncation = True
             dropped = stats["dropped_tokens"]
@@ -93,13 +93,13 @@ class Reporter:
             try:
                 self._on_stats(stats)
             except Exception as error:
-                self._on_stats = None  # what is broken would stop a run that goes on at every report
+                self._on_stats = None  # otherwise it would stop the run again at every report
                 if isinstance(error, StopIteration):  # from `next` it would mean the end of the stream
                     raise RuntimeError("on_stats raised StopIteration") from error
                 raise
 
 
 def _first(entries: "list[dict[str, Any]]") -> str:
-    if not entries:  # what is counted may be listed no more
+    if not entries:  # the list is bounded, the count is not
         return ""
     return f"; the first listed: {ShardError(**entries[0])}"

@@ -2,12 +2,12 @@
 
 The core knows which batches have reached the caller. A `next` of an iterator
 
-    stream.begin()                  what an interrupted call has taken comes again
+    stream.begin()                  batches that an interrupted call has taken come again
     taken = stream.core.take()      once or several times
     stream.core.delivered = number  the last thing before it returns: an attribute, after which no signal is handled
 
 and where it raises sets `stream.core.interrupted` to the number that it has set as delivered, or to 0. State,
-statistics and quarantined records are those of what was delivered.
+statistics and quarantined records are those up to the last delivered batch.
 """
 
 import time
@@ -25,8 +25,8 @@ class Stream:
     """The batches of the lanes that a spec names.
 
     Attributes:
-      spec: what they are.
-      core: what takes them.
+      spec: the definition of the stream.
+      core: the pipeline that produces the batches.
     """
 
     def __init__(self, spec: Spec) -> None:
@@ -53,7 +53,7 @@ class Stream:
         self.core.start()
 
     def position(self, number: int | None = None) -> states.State:
-        """The state after what was delivered, or after the batch of a number, which may count what is not on disk."""
+        """The state after the last delivered batch, or after batch `number`. The quarantine file may lag behind it."""
         step, row, lanes = self.core.state(number)
         return {
             "version": _core.STATE_VERSION,
@@ -65,7 +65,7 @@ class Stream:
         }
 
     def state(self) -> states.State:
-        """The state after what was delivered, of which the quarantine file has all on disk."""
+        """The state after the last delivered batch, once the quarantine file up to there is on disk."""
         position = self.position()
         self._sync()
         return position

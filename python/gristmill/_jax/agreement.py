@@ -1,11 +1,11 @@
-"""Whether all processes of a sharding were given the same stream, and go on from the same step of it.
+"""Checks that all processes of a sharding have the same stream, and are at the same step of it.
 
-A host whose glob sees other shards, or that was started with another seed or tokenizer, would give its rows of
-another stream, and nothing in the batches would tell. So the processes compare the fingerprints of their datasets
-once, before they load anything: first a hash of each, and only if these differ the fingerprints themselves. Nor would
-anything tell that hosts were restored from states of different steps, so they compare these before they go on. And
-processes that load the same lanes may each leave out other records, if a disk of one is bad: where records may be left
-out, such replicas compare their places with each step.
+A host whose glob matches other shards, or that was started with another seed or tokenizer, would load rows of another
+stream, and the batches would not show it. So the processes compare the fingerprints of their datasets once, before
+they load anything: first a hash of each, and only if these differ the fingerprints themselves. Batches do not show
+either that hosts were restored from states of different steps, so the hosts compare these before they continue. And
+processes that load the same lanes may quarantine different records, if the disk of one is bad: with
+`on_error="quarantine"` such replicas compare their cursors at each step.
 """
 
 import functools
@@ -41,17 +41,19 @@ def check_same_stream(fingerprint: str, sharding: Any) -> None:
         is ignored here and refused later.
 
     Raises:
-      ArgumentError: the fingerprints differ; on every process, naming those that differ from most and in what.
+      ArgumentError: the fingerprints differ. Raised on every process; names those that differ from most, and how.
     """
     if not _spans_processes(sharding):
         return
     by_process = _gathered(exchange(frozenset(sharding.device_set)), fingerprint.encode())
     if len(set(by_process.values())) > 1:
-        raise ArgumentError(f"the processes of the sharding were given different streams: {_told(by_process)}")
+        raise ArgumentError(
+            f"the processes of the sharding have different streams: {_describe_differences(by_process)}"
+        )
 
 
 class Agreement:
-    """What the processes agree on, each thing asked once, also where an interrupt takes a batch back.
+    """Collective questions of all processes. Each is asked once, also if an interrupt takes a batch back.
 
     All processes must ask equally often, or one of them would take the answer to one question for that to another.
     """
@@ -100,11 +102,11 @@ class Agreement:
             self._is_asking = True
             self._by_step[step] = self._ask_vote(has_rows, place)
             self._is_asking = False
-            self._by_step.pop(step - 2, None)  # of a batch that was handed out
+            self._by_step.pop(step - 2, None)  # of a delivered batch
         return self._by_step[step]
 
     def forget(self) -> None:
-        """All processes go to another place, and ask anew."""
+        """All processes move to another position, and ask anew."""
         self._has_started = False
         self._by_step.clear()
 
@@ -128,14 +130,14 @@ def agreement_of(
 
 
 def collectives_needed(lanes: dict[int, list[int]], *, ends: bool, quarantines: bool) -> tuple[bool, bool]:
-    """Whether processes with these lanes vote on each step, and whether replicas among them compare their places."""
+    """Whether processes with these lanes vote on each step, and whether replicas among them compare their cursors."""
     groups = {tuple(own) for own in lanes.values()}
     compares = quarantines and len(groups) < len(lanes)
     return compares or (ends and len(groups) > 1), compares
 
 
 def _vote(exchange: Exchange, replicas: dict[int, list[int]] | None) -> Callable[[bool, Place], Callable[[], bool]]:
-    """Votes on whether any process has rows; those that load the same lanes, if given, also say where they stand."""
+    """Votes on whether any process has rows. Replicas, if given, also compare their cursors."""
     # For each device the first one whose process loads the same lanes.
     first_with: dict[tuple[int, ...], int] = {}
     firsts = [
@@ -144,10 +146,10 @@ def _vote(exchange: Exchange, replicas: dict[int, list[int]] | None) -> Callable
     ]
 
     def vote(has_rows: bool, place: Place) -> Callable[[], bool]:
-        told = has_rows.to_bytes(_WORD_BYTES, "little")
+        message = has_rows.to_bytes(_WORD_BYTES, "little")
         if replicas:
-            told += hashlib.blake2b(repr(place()).encode(), digest_size=_DIGEST_BYTES).digest()
-        ask = exchange.ask(lambda _: _words(told))
+            message += hashlib.blake2b(repr(place()).encode(), digest_size=_DIGEST_BYTES).digest()
+        ask = exchange.ask(lambda _: _words(message))
 
         def answer() -> bool:
             answers = ask()
@@ -156,9 +158,9 @@ def _vote(exchange: Exchange, replicas: dict[int, list[int]] | None) -> Callable
                 device = int(differs.argmax())
                 one, other = exchange.processes[[firsts[device], device]]
                 raise GristmillError(
-                    f"processes {one} and {other} load the same lanes, and are at different places of them: they read "
-                    "different bytes, and left out different records. Compare their quarantine files, give both the "
-                    "same shards, and go on from a state that was saved before"
+                    f"processes {one} and {other} load the same lanes, and are at different positions of them: they "
+                    "read different bytes, and quarantined different records. Compare their quarantine files, give "
+                    "both the same shards, and resume from an earlier saved state"
                 )
             return bool(answers[:, 0].any())
 
@@ -168,7 +170,7 @@ def _vote(exchange: Exchange, replicas: dict[int, list[int]] | None) -> Callable
 
 
 def _check_same_step(step: int, sharding: Any) -> None:
-    """Compares the steps from which all processes of a sharding go on: each of them must call this.
+    """Compares the steps at which all processes of a sharding resume: each of them must call this.
 
     Args:
       step: of the state of this process.
@@ -183,10 +185,12 @@ def _check_same_step(step: int, sharding: Any) -> None:
         groups: dict[int, list[int]] = {}
         for process, its_step in sorted(of_processes.items()):
             groups.setdefault(its_step, []).append(process)
-        told = ", ".join(f"process {format_numbers(group)} from step {its_step}" for its_step, group in groups.items())
+        described = ", ".join(
+            f"process {format_numbers(group)} at step {its_step}" for its_step, group in groups.items()
+        )
         raise StateError(
-            f"the processes of the sharding go on from different steps: {told}. Restore all of them from one state, "
-            "made by gristmill.merge_states of those that all saved after the same batch"
+            f"the processes of the sharding resumed at different steps: {described}. Restore all of them from one "
+            "state, made by gristmill.merge_states of those that all saved after the same batch"
         )
 
 
@@ -215,9 +219,9 @@ def _words(data: bytes) -> npt.NDArray[np.uint32]:
     return np.frombuffer(data, np.uint32)
 
 
-def _told(by_process: dict[int, str]) -> str:
-    """Which processes differ from most, and in what."""
-    # Of equally many the one with the first process, so that all say the same.
+def _describe_differences(by_process: dict[int, str]) -> str:
+    """The processes whose streams differ from that of most, and the differences."""
+    # In a tie, the stream of the first process, so that all processes raise the same error.
     most = Counter(by_process[process] for process in sorted(by_process)).most_common(1)[0][0]
     usual = [process for process in sorted(by_process) if by_process[process] == most]
     others = [process for process in sorted(by_process) if by_process[process] != most]
@@ -235,6 +239,6 @@ def _told(by_process: dict[int, str]) -> str:
 
 def _out_of_step() -> bool:
     raise GristmillError(
-        "this process was interrupted, or another one ended, while they agreed on the start or the end of the stream, "
-        "and they may be out of step: end all processes, and go on from a saved state"
+        "this process was interrupted, or another one ended, during a vote on the start or the end of the stream, "
+        "and they may be out of step: end all processes, and resume from a saved state"
     )

@@ -27,7 +27,7 @@ class CheckpointHandler(ocp.AsyncCheckpointHandler):
     """Writes and reads the state of an iterator; Orbax finds it by the arguments below."""
 
     async def async_save(self, directory: Any, args: "CheckpointSave") -> list[ocp.future.Future]:
-        """Takes the state now, and writes it while training goes on."""
+        """Takes the state now, and writes it while training continues."""
         path, text = _file_of(directory, args)
 
         async def write() -> None:
@@ -49,10 +49,10 @@ class CheckpointHandler(ocp.AsyncCheckpointHandler):
 @ocp.args.register_with_handler(CheckpointHandler, for_save=True)
 @dataclass
 class CheckpointSave(ocp.args.CheckpointArgs):
-    """Saves where `item` stands when `save` is called; it may go on while Orbax writes.
+    """Saves the state of `item` at the call of `save`; `item` may continue while Orbax writes.
 
     Attributes:
-      item: what `gm.global_batches(...)` or `iter(dataset)` gave.
+      item: the iterator of `gm.global_batches(...)` or `iter(dataset)`.
     """
 
     item: _Iterator
@@ -64,7 +64,7 @@ class CheckpointSave(ocp.args.CheckpointArgs):
 @ocp.args.register_with_handler(CheckpointHandler, for_restore=True)
 @dataclass
 class CheckpointRestore(ocp.args.CheckpointArgs):
-    """Sets `item` to where the saved iterators stood, on whatever number of processes that was.
+    """Restores `item` to the saved state, whatever number of processes saved it.
 
     Attributes:
       item: an iterator of the same dataset, on any sharding. Restoring raises a StateError if the checkpoint is
@@ -78,7 +78,7 @@ class CheckpointRestore(ocp.args.CheckpointArgs):
 
 
 def _file_of(directory: Any, args: CheckpointSave) -> tuple[Any, str]:
-    """The file that this process writes, and what it holds: the state of now."""
+    """The file that this process writes, and its text: the present state."""
     text = json.dumps(args.item.get_state())
     return directory / file_name(jax.process_index(), jax.process_count()), text
 
@@ -93,4 +93,4 @@ def _check_item(item: Any, name: str) -> None:
             f"{type(item).__name__}; for an iterator with Grain's transformations, use grain.checkpoint.{name} and the "
             "same number of processes"
         )
-    raise ArgumentTypeError(f"{name}: expected what gm.global_batches(...) or iter(dataset) gives, got {got}")
+    raise ArgumentTypeError(f"{name}: expected an iterator of gm.global_batches(...) or iter(dataset), got {got}")

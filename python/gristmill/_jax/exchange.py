@@ -38,28 +38,28 @@ class Exchange:
         everywhere = NamedSharding(self._mesh, PartitionSpec())
         self._all = jax.jit(lambda values: values, out_shardings=everywhere)
 
-    def ask(self, give: Callable[[Any], npt.NDArray[np.uint32]]) -> Callable[[], npt.NDArray[np.uint32]]:
-        """Asks for what `give` returns for each device on the process that has it: arrays of one shape.
+    def ask(self, value_of: Callable[[Any], npt.NDArray[np.uint32]]) -> Callable[[], npt.NDArray[np.uint32]]:
+        """Starts to gather `value_of(device)` of all devices, each computed on its process: arrays of one shape.
 
         Returns:
-          What waits for the answer: all these arrays as one, in the order of `processes`, those of the devices.
+          A function that waits for the answer: these arrays as one, in the order of `processes`.
 
         Raises:
           GristmillError: the computation has failed: on a single CPU device it runs here, and not meanwhile.
         """
-        own = self._give(lambda device: give(device)[np.newaxis])
+        own = self._place(lambda device: value_of(device)[np.newaxis])
         # The caller may be under another mesh, or debug without jit, which alone moves the values.
         with jax.set_mesh(self._mesh), jax.disable_jit(False), _failing_together():
             answer = self._all(own)
         return functools.partial(_wait, answer.addressable_data(0))
 
-    def gather(self, give: Callable[[Any], npt.NDArray[np.uint32]]) -> dict[Any, npt.NDArray[np.uint32]]:
-        """What `give` returns for each device on the process that has it: arrays of one shape."""
-        return dict(zip(self._devices, self.ask(give)(), strict=True))
+    def gather(self, value_of: Callable[[Any], npt.NDArray[np.uint32]]) -> dict[Any, npt.NDArray[np.uint32]]:
+        """`value_of(device)` of each device, computed on its process: arrays of one shape."""
+        return dict(zip(self._devices, self.ask(value_of)(), strict=True))
 
-    def _give(self, give: Callable[[Any], npt.NDArray[Any]]) -> jax.Array:
+    def _place(self, value_of: Callable[[Any], npt.NDArray[Any]]) -> jax.Array:
         own = [device for device in self._devices if device.process_index == jax.process_index()]
-        parts = [jax.device_put(give(device), device) for device in own]
+        parts = [jax.device_put(value_of(device), device) for device in own]
         shape = (len(self._devices), *parts[0].shape[1:])
         return jax.make_array_from_single_device_arrays(shape, self._one_each, parts)
 
@@ -79,7 +79,7 @@ def _wait(answer: jax.Array) -> npt.NDArray[np.uint32]:
       GristmillError: the computation has failed.
     """
     pause = _FIRST_PAUSE
-    # Outside of what is tried below: a signal's handler may raise errors of its own.
+    # Outside the `with` below: a signal's handler may raise errors of its own.
     while not _is_ready(answer):
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE)
@@ -89,13 +89,13 @@ def _wait(answer: jax.Array) -> npt.NDArray[np.uint32]:
 
 @contextlib.contextmanager
 def _failing_together() -> Iterator[None]:
-    """Turns what JAX raises of a computation of several processes into a GristmillError."""
+    """Turns errors of JAX in a computation of several processes into a GristmillError."""
     try:
         yield
     except (RuntimeError, ValueError) as error:
         raise GristmillError(
-            f"the processes of the sharding could not agree, perhaps because one of them has ended: {error}. End all "
-            "of them, and go on from a saved state"
+            f"a computation of the processes of the sharding failed, perhaps because one of them has ended: {error}. "
+            "End all of them, and resume from a saved state"
         ) from error
 
 

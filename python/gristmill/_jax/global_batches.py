@@ -1,15 +1,15 @@
 """`global_batches`: the stream as dicts of global `jax.Array`, on any number of hosts.
 
-How all hosts end on the same step. The lanes of finite epochs end at different steps, each host knows only its
-own, and a training step that one host does not join hangs the others. So each host says, with batch t, whether
-it has rows for step t+1, and all of them take step t+1 if any has; a host without gives rows of padding:
+All hosts end at the same step. The lanes of finite epochs end at different steps, each host knows only its
+own, and a training step that one host does not join hangs the others. So each host votes, with batch t, whether
+it has rows for step t+1, and all of them take step t+1 if any has; a host without rows adds padding:
 
     host 0   batch t   "more at t+1"   ──┐ any, computed on the devices ahead of training step t
     host 1   batch t   "no more"       ──┘ and looked at when batch t+1 is asked for
 
-By then the answer has long been there, so no step waits for a vote. The first step alone, of which no batch
-before it could tell, asks and waits. Where every process loads all lanes (one host, or replicas only) and with
-`epochs=None`, nobody is asked, unless replicas may leave out records: they also say where they stand.
+By then the answer has arrived, so no step waits for a vote, except the first, which no batch precedes. There is no vote
+if every process loads all lanes (one host, or replicas only), or if `epochs=None`, unless replicas may quarantine
+records: they also compare their cursors.
 """
 
 import time
@@ -35,7 +35,7 @@ def global_batches(dataset: PackedDataset, sharding: jax.sharding.Sharding) -> "
 
     Each process loads the lanes of the rows that its devices hold. All processes of the sharding must take the
     batches in step, as they take part in each training step; they end together. This call runs a computation of
-    all processes, which compares what they were given; so does the first `next`, and the first after `set_state`,
+    all processes, which compares their streams; so does the first `next`, and the first after `set_state`,
     which compares their steps, and with finite `epochs` every `next`: call them in the thread that runs the training
     steps, in the same order among them everywhere.
 
@@ -50,12 +50,12 @@ def global_batches(dataset: PackedDataset, sharding: jax.sharding.Sharding) -> "
 
     Raises:
       ArgumentError: the rows of this sharding are not whole lanes, see `PackedDataset.for_sharding`; or the
-        processes were given different streams, such as other shards: raised on all of them, naming what differs.
-      ArgumentTypeError: `dataset` is no `PackedDataset`.
+        processes have different streams, such as other shards: raised on all of them, with the differences.
+      ArgumentTypeError: `dataset` is not a `PackedDataset`.
     """
     if not isinstance(dataset, PackedDataset):
         raise ArgumentTypeError(
-            f"global_batches: expected a PackedDataset, got {type(dataset).__name__}: only that can say when all hosts "
+            f"global_batches: expected a PackedDataset, got {type(dataset).__name__}: only its hosts know when all "
             "have ended. For other Grain pipelines use jax.make_array_from_process_local_data, and epochs=None or as "
             "many steps on all hosts"
         )
@@ -66,8 +66,8 @@ class GlobalBatches(StreamIterator[GlobalBatch]):
     """Iterates over global batches; made by `global_batches`, and a context manager."""
 
     def __init__(self, dataset: PackedDataset, sharding: jax.sharding.Sharding) -> None:
-        # Before the lanes, of which other shards may have other numbers: all processes must come here.
-        # Provenance is not part of the stream, but of what the processes compute on. Another release may give another.
+        # Before the lanes, whose number depends on the shards: all processes must make this comparison.
+        # Provenance is not part of the stream, but of the arrays of a step; another release may have another stream.
         spec = spec_of(dataset)
         also = encode({"provenance": spec.running.provenance, "gristmill": _core.__version__})
         agreement.check_same_stream(f"{spec.fingerprint} {also}", sharding)
@@ -85,7 +85,7 @@ class GlobalBatches(StreamIterator[GlobalBatch]):
             ends=spec.order.epochs is not None,
             quarantines=spec.source.faults.on_error == "quarantine",
         )
-        # The batch after the one that was handed out, if it has been taken.
+        # The batch after the last delivered one, if it has been taken.
         self._ahead: _Batch | None = None
         self._vote_seconds = 0.0
         super().__init__(own_spec)
@@ -144,8 +144,8 @@ class GlobalBatches(StreamIterator[GlobalBatch]):
           state: one that this process saved, or one made by `merge_states` from those of all processes.
 
         Raises:
-          StateError: the state belongs to another stream, lacks lanes, or is damaged. That the processes were given
-            states of different steps is found by the next `next`.
+          StateError: the state belongs to another stream, lacks lanes, or is damaged. Processes that were
+            restored at different steps are found by the next `next`.
           ArgumentError: the iterator was closed.
           GristmillError: records were quarantined before, and the quarantine file was removed or cannot be written to
             the disk; the iterator stays where it was.
@@ -165,7 +165,7 @@ class GlobalBatches(StreamIterator[GlobalBatch]):
         return {**super().stats(), "vote_seconds": self._vote_seconds}
 
     def close(self) -> None:
-        """Stops and joins the threads. Batches that were handed out stay valid."""
+        """Stops and joins the threads. Delivered batches stay valid."""
         try:
             super().close()
         finally:
@@ -175,7 +175,7 @@ class GlobalBatches(StreamIterator[GlobalBatch]):
         """Whether any process has rows in the batch's step."""
         if self._agreement is None:
             return not batch.is_padding
-        # Nothing before the first batch said whether there would be one.
+        # No batch before the first one voted on it.
         vote = self._agreement.vote(
             batch.step - 1, not batch.is_padding, lambda: self._stream.position(batch.number - 1)["lanes"]
         )
@@ -219,7 +219,7 @@ class GlobalBatches(StreamIterator[GlobalBatch]):
 
 @dataclass(frozen=True)
 class _Batch:
-    """A batch that may not have been handed out yet.
+    """A batch that may not have been delivered yet.
 
     Attributes:
       arrays: its arrays.

@@ -25,14 +25,14 @@ def check_replicas(batch: Any) -> None:
 
     Raises:
       GristmillError: replicas differ; on every process, naming the array, the two processes and the rows.
-      ArgumentTypeError: something in `batch` is no `jax.Array`.
+      ArgumentTypeError: a leaf of `batch` is not a `jax.Array`.
     """
     leaves = jax.tree_util.tree_leaves_with_path(batch)
     for path, array in leaves:
         if not isinstance(array, jax.Array):
             raise ArgumentTypeError(
                 f"check_replicas: {_name(path)} is a {type(array).__name__}; expected a global jax.Array, as "
-                "global_batches gives them"
+                "global_batches yields them"
             )
     for path, array in leaves:
         _check(_name(path), array)

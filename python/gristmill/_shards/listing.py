@@ -3,7 +3,7 @@
     data/*/[ab]*.gz    data  ──> the folders in it  ──> the names in each that match
     data/**/en.gz      data/ ──> the folders below it, of any depth  ──> those that hold the name
 
-Python's leaves out what lies in a folder that it may not list or that a disk cannot read.
+Python's glob silently leaves out the files in a folder that it cannot list.
 """
 
 import errno
@@ -14,7 +14,7 @@ from glob import has_magic
 
 from gristmill.errors import MissingShardError
 
-# What says that there is nothing of that name: that matches nothing, as links that go in circles do.
+# Errors that mean that nothing has this name; links in a circle count as nothing.
 NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 
 
@@ -23,7 +23,7 @@ def matches(pattern: str, *, folders: bool = False) -> Iterator[str]:
 
     Args:
       pattern: of a path; without `*`, `?` and `[` it matches that path, if something is there.
-      folders: leave out what is no folder where that is known without a further look.
+      folders: leave out files that are known not to be folders without another system call.
 
     Raises:
       MissingShardError: a folder cannot be looked into.
@@ -50,7 +50,7 @@ def _below(folder: str, *, folders: bool, above: tuple[str, ...] = ()) -> Iterat
         if entry.name[0] != ".":
             path = os.path.join(folder, entry.name)
             yield path
-            # A link back up gives what is there other names, and two of them without end.
+            # A link to a folder above would give its files other names, and two such links infinitely many.
             if _is_folder(entry) and os.path.realpath(path) not in above:
                 yield from _below(path, folders=folders, above=above)
 
@@ -85,5 +85,5 @@ def _check_nothing_there(path: str, error: OSError | ValueError) -> None:
     """Checks that looking failed because nothing has that name; no name has a NUL, which is the ValueError."""
     if isinstance(error, OSError) and error.errno not in NOTHING_THERE:
         raise MissingShardError(
-            f"cannot look for shards at {path!r}: {error.strerror}; mend that, or leave it out of the paths and globs"
+            f"cannot list {path!r}: {error.strerror}; fix this, or leave the folder out of the paths and globs"
         ) from error

@@ -29,14 +29,14 @@ class Manifest:
     Attributes:
       paths: path of each shard.
       sizes: size of each shard in bytes, as stored (compressed).
-      folder: what relative paths start from: the working folder when the manifest was made. Part of what makes two
-        manifests equal; empty if there are no relative paths.
+      folder: the folder that relative paths start from: the working folder when the manifest was made; empty if there
+        are no relative paths. Two manifests are equal only if their folders are.
       fingerprint: hash of the paths below their common folder and the sizes: the same wherever the folder lies.
 
     Raises:
-      ArgumentError: there is no path, or not one size for each; a path is listed twice, or has no spelling in UTF-8;
+      ArgumentError: there is no path, or not one size for each; a path is listed twice, or is not UTF-8;
         or a size is negative.
-      ArgumentTypeError: `paths` are no strings, or `sizes` no integers.
+      ArgumentTypeError: `paths` are not strings, or `sizes` not integers.
     """
 
     paths: tuple[str, ...]
@@ -78,13 +78,13 @@ class Manifest:
         """The manifest of a glob, a path, or several of either.
 
         A name that exists is taken as it is; any other is a glob, in which `**` matches folders of any
-        depth. A shard that several of them match, or one over links to its folder, is listed once, as the first of
-        them spells it; a link to a file is a file of its own.
+        depth. A shard that several patterns match, or that is found through links to its folder, is listed once, under
+        the name that the first pattern finds; a link to a file is a file of its own.
 
         Raises:
           MissingShardError: a path does not exist, a glob matches no file, or a folder that it leads through cannot be
             read.
-          ArgumentTypeError: `shards` is none of these.
+          ArgumentTypeError: `shards` is of another type.
         """
         patterns = patterns_of(shards)
         if isinstance(patterns, Manifest):
@@ -98,13 +98,13 @@ class Manifest:
             except MissingShardError as error:
                 missing.append(error)
                 continue
-            # In one pattern only a folder's link gives a file several names, and the shortest without it.
+            # One pattern finds a file under several names only through links to folders; the shortest name has none.
             for path, size in sorted(found, key=lambda match: (match[0].count(os.sep), match)):
                 _check_name(path)  # before the message of another error has to spell it
                 folder, name = os.path.split(path)
                 spelled.setdefault(os.path.join(real_folder(folder), name), (path, size))
         if missing:
-            others = f"; and {len(missing) - 1} more of the {len(patterns)} given" if len(missing) > 1 else ""
+            others = f"; and {len(missing) - 1} more of the {len(patterns)} patterns" if len(missing) > 1 else ""
             raise MissingShardError(f"{missing[0]}{others}")
         paths, sizes = zip(*spelled.values(), strict=True)
         return cls(paths, sizes)
@@ -170,13 +170,13 @@ def _matches(pattern: object) -> list[tuple[str, int]]:
     if os.path.lexists(name):
         raise MissingShardError(f"{name!r} is {what}: a shard is a regular file, or a link to one")
     matches = []
-    for path in filter(os.path.basename, [*listing.matches(name)]):  # what cannot be listed is said first
+    for path in filter(os.path.basename, [*listing.matches(name)]):  # a folder that cannot be listed is an error first
         size, what = _look(path)
         if size is not None:
             matches.append((path, size))
         elif what != _FOLDER:
             raise MissingShardError(
-                f"{path!r}, which matches {name!r}, is {what}: mend or remove it, or name the shards so that it is not "
+                f"{path!r}, which matches {name!r}, is {what}: fix or remove it, or name the shards so that it is not "
                 "among them"
             )
     if matches:
@@ -186,7 +186,7 @@ def _matches(pattern: object) -> list[tuple[str, int]]:
 
 
 def _look(path: str) -> tuple[int | None, str]:
-    """The size in bytes of a regular file, or None and what else is there."""
+    """The size in bytes of a regular file, or None and a description of the thing at this path."""
     try:
         found = os.stat(path)
     except OSError as error:
@@ -201,7 +201,7 @@ def _working_folder() -> str:
     try:
         return os.getcwd()
     except FileNotFoundError:
-        raise MissingShardError("the working folder was removed, from which relative paths start") from None
+        raise MissingShardError("the working folder, which relative paths start from, was removed") from None
 
 
 def _hint(name: str) -> str:
@@ -209,7 +209,7 @@ def _hint(name: str) -> str:
         return "; shards are local files: mount the bucket, or fetch them"
     if glob.has_magic(folder := os.path.dirname(name)) and os.path.isdir(folder):
         return f"; the folder {folder!r} is there: glob.escape writes its name for a glob"
-    return "; ~ is taken as it is: use os.path.expanduser" if name.startswith("~") else ""
+    return "; ~ is not expanded: use os.path.expanduser" if name.startswith("~") else ""
 
 
 def _check_name(path: object) -> None:

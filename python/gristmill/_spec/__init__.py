@@ -1,1 +1,1 @@
-"""What defines a stream: its arguments, lanes and fingerprint."""
+"""The definition of a stream: arguments, lanes and fingerprint."""

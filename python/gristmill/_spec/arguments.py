@@ -1,17 +1,17 @@
-"""The arguments of `PackedDataset`: one table, from which all else that lists them derives.
+"""The arguments of `PackedDataset`: one table, from which every other list of them derives.
 
 The table is the fields of the classes below, in their order. A field names an argument and has the type of its checked
 value; `_argument` adds the kind of value that the caller may give, the default, when it has an effect, whether it
 defines the stream, and a line of help. From the table derive
 
-- the checks of what the caller gives (`gristmill._spec.spec`),
-- what a fingerprint holds, and the arguments that a fingerprint stands for (`gristmill._spec.fingerprints`),
+- the checks of the caller's values (`gristmill._spec.spec`),
+- the content of fingerprints, and the arguments that a fingerprint stands for (`gristmill._spec.fingerprints`),
 - the options of the command line (`gristmill._cli.options`),
 - the table in docs/options.md (`make options`).
 
 So a new argument is a field here and a parameter of `PackedDataset`; the core reads it from the same class in
 `rust/python/spec.rs`. A new argument needs a default that leaves the stream as it was: then saved states fit as before.
-A default cannot change later without a new version of states, because fingerprints leave out what has its default.
+A default cannot change later without a new version of states, because fingerprints leave defaults out.
 """
 
 import dataclasses
@@ -44,10 +44,10 @@ class Argument:
       kind: which values it takes.
       default: its default; `REQUIRED` if it has none.
       help: one line.
-      none: what None means, where it is allowed and that needs words.
-      needs: the arguments without which it has no effect, and the values that they must have; an empty tuple stands for
-        any but None.
-      defines_stream: whether another value gives another stream, so that it is part of the fingerprint.
+      none: the meaning of None, if it is allowed and not obvious.
+      needs: the arguments on which its effect depends, and the values that they must have; an empty tuple stands for
+        any value but None.
+      defines_stream: whether another value leads to another stream, so that it is part of the fingerprint.
       absent: the checked value for which a fingerprint leaves it out; `REQUIRED` if each fingerprint has it.
       may_change: whether a saved state fits a dataset with another value: never, always, or if the value is larger
         and no record was quarantined.
@@ -72,7 +72,7 @@ class Argument:
         return "manifest" if self.name == "shards" else self.name
 
     def unmet(self, values: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-        """Those of `needs` that other arguments of these values do not meet."""
+        """The entries of `needs` that these values of the other arguments do not meet."""
         return {
             other: allowed
             for other, allowed in self.needs.items()
@@ -80,7 +80,7 @@ class Argument:
         }
 
     def is_effective(self, values: Mapping[str, Any]) -> bool:
-        """Whether it changes anything beside other arguments of these values."""
+        """Whether it has an effect together with these values of the other arguments."""
         return not self.unmet(values)
 
 
@@ -98,7 +98,7 @@ def _function(name: str, value: Any) -> "Callable[[dict[str, Any]], None] | None
 
 @dataclass(frozen=True, kw_only=True)
 class Input:
-    """The records of a source, and what one becomes."""
+    """The records of a source, and their text."""
 
     shards: Manifest = _argument(
         Other(),
@@ -128,7 +128,7 @@ class Input:
 
 @dataclass(frozen=True, kw_only=True)
 class Faults:
-    """What happens at a bad record of a source."""
+    """The treatment of bad records of a source."""
 
     on_error: str = _argument(
         Choice(_core.ON_ERRORS),
@@ -236,7 +236,7 @@ class Order:
 
 @dataclass(frozen=True, kw_only=True)
 class Running:
-    """What may differ between hosts and runs of one stream."""
+    """Settings that may differ between hosts and runs of one stream."""
 
     shard_index: int = _argument(Integer(0, LARGEST_LANES), 0, "Index of this host.", defines_stream=False)
     shard_count: int = _argument(
@@ -249,7 +249,7 @@ class Running:
     verify: float = _argument(
         Fraction(),
         0.0,
-        "Share of the documents whose ids are compared with the reference's while running.",
+        "Share of the documents whose ids are compared with those of the `tokenizers` library.",
         defines_stream=False,
     )
     # Checked: the entries of a row's provenance; 0 for none.
@@ -263,7 +263,7 @@ class Running:
         none="none",
         defines_stream=False,
     )
-    # No argument: the lanes that this process loads, in the order of its rows.
+    # Not an argument: the lanes that this process loads, in the order of its rows.
     own_lanes: Sequence[int]
 
 

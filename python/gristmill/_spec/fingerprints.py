@@ -1,9 +1,9 @@
-"""Fingerprints: what defines a stream, as a readable string of names and values.
+"""Fingerprints: the definition of a stream as a readable string of names and values.
 
     manifest=8a1f... tokenizer=04d2... sequence_length=2048 lanes=8 ...
 
 The names are those of the table of arguments, in its order. An argument is left out if it has its default, or no effect
-beside the others: so a fingerprint stays the same when a release adds an argument, and a state saved before fits.
+together with the others. So a fingerprint stays the same when a release adds an argument, and older states fit.
 """
 
 from collections.abc import Iterator, Mapping
@@ -43,7 +43,7 @@ def values_of(fingerprint: str) -> dict[str, Any]:
 
 
 def describe(fingerprint: str) -> dict[str, str]:
-    """All that a fingerprint says, as text: also of the arguments that have their defaults, and have an effect."""
+    """All arguments that have an effect in the stream of a fingerprint, with their values as text."""
     values = values_of(fingerprint)
     given = decode(fingerprint)
     known = {
@@ -55,7 +55,7 @@ def describe(fingerprint: str) -> dict[str, str]:
 
 
 def arguments_of(fingerprint: str) -> dict[str, Any]:
-    """The arguments of `PackedDataset` for the stream of a fingerprint, beside its shards and its tokenizer.
+    """The arguments of `PackedDataset` for the stream of a fingerprint, without `shards` and `tokenizer`.
 
     Names that this release does not know come with their values as strings.
     """
@@ -69,7 +69,7 @@ def arguments_of(fingerprint: str) -> dict[str, Any]:
 
 
 def without_policy(fingerprint: str) -> str:
-    """What a fingerprint says of the stream, and not of what stops it."""
+    """A fingerprint without the arguments that may change in a run: they decide when it stops, not what it yields."""
     free = {argument.key for _, argument in _defining() if argument.may_change == "yes"}
     return encode({name: value for name, value in decode(fingerprint).items() if name not in free})
 

@@ -9,7 +9,7 @@ from gristmill._util import checks
 
 
 class Kind(Protocol):
-    """What values an argument takes."""
+    """The values that an argument takes."""
 
     def check(self, name: str, value: Any) -> Any:
         """The value of the argument `name`, as Python's own type.

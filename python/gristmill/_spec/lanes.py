@@ -1,4 +1,4 @@
-"""How many lanes a stream has, and which of them a host gives."""
+"""The number of lanes of a stream, and the lanes of each host."""
 
 from collections.abc import Iterable
 
@@ -6,7 +6,7 @@ from gristmill._util import checks
 from gristmill._util.text import format_numbers
 from gristmill.errors import ArgumentError
 
-# More lanes than this cost memory and bring nothing on the machines that most runs have; larger runs say so.
+# More lanes cost memory and do not help on the machines of most runs; larger runs set `lanes`.
 _LARGEST_DEFAULT = 64
 _LARGEST = 2**32
 
@@ -33,7 +33,7 @@ def lane_count(lanes: int | None, batch_size: int | None, shards: int) -> int:
         )
     if batch_size is not None and batch_size % lanes:
         raise ArgumentError(
-            f"lanes={lanes}: each lane gives the same number of rows of a batch, so lanes must divide "
+            f"lanes={lanes}: each lane packs the same number of rows of a batch, so lanes must divide "
             f"batch_size={batch_size}; "
             f"{_advice(n for n in range(1, shards + 1) if batch_size % n == 0)}"
         )
@@ -44,13 +44,13 @@ def lanes_of_host(lanes: int, shard_index: int, shard_count: int) -> list[int]:
     """The lanes of host `shard_index` of `shard_count`.
 
     Raises:
-      ArgumentError: the hosts do not divide the lanes, or there is no such host.
+      ArgumentError: `shard_count` does not divide the lanes, or `shard_index` is out of range.
     """
     shard_count = checks.integer("shard_count", shard_count, 1, _LARGEST)
     shard_index = checks.integer("shard_index", shard_index, 0, shard_count - 1)
     if lanes % shard_count:
         raise ArgumentError(
-            f"shard_count={shard_count}: a host gives whole lanes, so it must divide lanes={lanes}; "
+            f"shard_count={shard_count}: a host loads whole lanes, so it must divide lanes={lanes}; "
             f"{_advice(n for n in range(1, lanes + 1) if lanes % n == 0)}"
         )
     own = lanes // shard_count

@@ -2,7 +2,7 @@
 
     sharding of 8 rows          rows of each process      lanes (4, of 2 rows each)
     over 2 processes            0: 0-3    1: 4-7          0: 0, 1    1: 2, 3
-    rows dealt in turn          0: 0-1, 4-5   1: 2-3, 6-7 0: 0, 2    1: 1, 3
+    rows assigned in turn       0: 0-1, 4-5   1: 2-3, 6-7 0: 0, 2    1: 1, 3
     the same rows on both       0: 0-7    1: 0-7          0: 0 to 3  1: 0 to 3
 
 Every process works out the plan of all processes, so that each finds the same mistakes and none waits for
@@ -51,7 +51,7 @@ def lanes_of_processes(
     Raises:
       ArgumentError: the sharding does not fit the batch, two processes share only some of their rows, or the
         rows of a process are not whole lanes.
-      ArgumentTypeError: it is no sharding.
+      ArgumentTypeError: `sharding` is not a sharding.
     """
     rows = _rows_of_processes(sharding, (batch_size, sequence_length))
     _check_overlap(rows)

@@ -1,4 +1,4 @@
-"""`Spec`: the checked arguments of a `PackedDataset`, and what follows from them."""
+"""`Spec`: the checked arguments of a `PackedDataset`, and values that follow from them."""
 
 import dataclasses
 import hashlib
@@ -30,7 +30,7 @@ _MOST_ELEMENTS = 2**31
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """Where records come from. A mixture would have several; all else belongs to the stream or to the run."""
+    """The records and the treatment of bad ones. All else belongs to the stream or to the run."""
 
     input: Input
     faults: Faults
@@ -38,7 +38,7 @@ class Source:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Spec:
-    """What an iterator yields. The core reads it in `rust/python/spec.rs`."""
+    """The definition of an iterator's stream. The core reads it in `rust/python/spec.rs`."""
 
     source: Source
     tokenizing: Tokenizing
@@ -48,7 +48,7 @@ class Spec:
 
     @property
     def fingerprint(self) -> str:
-        """What defines the stream."""
+        """The fingerprint of the stream."""
         return fingerprints.make(self._values)
 
     @property
@@ -112,10 +112,10 @@ def resolve(given: Mapping[str, Any]) -> Spec:
     Raises:
       GristmillError: see `PackedDataset`.
     """
-    # All that needs no files comes first.
+    # Checks that need no files come first.
     values = {name: argument.kind.check(name, given[name]) for name, argument in ARGUMENTS.items()}
     values["quarantine_file"] = _quarantine_file(values)
-    # The core is spared what has no effect, as the fingerprint is.
+    # As in the fingerprint, arguments without effect have their defaults.
     values |= {name: argument.default for name, argument in ARGUMENTS.items() if not argument.is_effective(values)}
     values["provenance"] = _provenance_entries(values)
     _check_sizes(values)

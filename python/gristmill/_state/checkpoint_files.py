@@ -1,7 +1,7 @@
-"""States in a checkpoint's folder: one file for each process that saved, joined when they are read.
+"""States in a checkpoint's folder: one file for each process that saved, merged when they are read.
 
-The files are named and written as Grain's own checkpointing does it (`process_0-of-4.json`), so that either can
-read what the other has written; only here the number of processes may change in between.
+Names and content of the files are those of Grain's own checkpointing (`process_0-of-4.json`), so that either can read
+the files of the other; but here the number of processes may change in between.
 """
 
 import itertools

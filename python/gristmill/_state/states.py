@@ -4,7 +4,7 @@
      "step": 120, "row": 0, "lanes": {"0": "shard=3 record=1041 ...", "1": "..."}}
 
 `ids` is the encoder's `ids_fingerprint`. `step` counts whole steps that were delivered, `row` the rows of the next one
-when single rows are handed out. A lane's string is its cursor, written and read by rust/state.rs: its position in the
+when single rows are delivered. A lane's string is its cursor, written and read by rust/state.rs: its position in the
 shards and its totals, by name, without those that are 0. A dict of them would take ten times as long to copy, which
 Grain does with the state of each element. All values are plain integers and strings.
 """
@@ -40,17 +40,17 @@ def merge_states(states: Iterable[Mapping[str, Any]]) -> State:
 
     Raises:
       StateError: the states differ in their fingerprint or step, one was saved between the rows of a
-        step, or they hold different places for the same lane.
-      ArgumentTypeError: `states` is no list.
+        step, or they hold different cursors for the same lane.
+      ArgumentTypeError: `states` is not a list.
     """
     expected = "a list of states"
-    if isinstance(states, Mapping):  # one state, whose keys are none
+    if isinstance(states, Mapping):  # a single state, whose keys are not states
         raise checks.wrong_type("states", states, expected)
     return merged([check(state) for state in checks.items("states", states, expected)], "merge_states")
 
 
 def merged(checked: Sequence[State], caller: str) -> State:
-    """`merge_states` of what has the form of states; messages begin with what they are of.
+    """`merge_states` of states that were checked.
 
     Raises:
       StateError: see `merge_states`.
@@ -69,18 +69,18 @@ def merged(checked: Sequence[State], caller: str) -> State:
             )
         if state["row"]:
             raise StateError(
-                f"{caller}: a state was saved after row {state['row']} of a step; states join only between steps: "
-                "save after a whole step, or use batch_size"
+                f"{caller}: a state was saved after row {state['row']} of a step; states can only be merged at batch "
+                "boundaries: save after a whole step, or use batch_size"
             )
         if state["step"] != first["step"] and not _has_ended(state):
             raise StateError(
-                f"{caller}: the states are of different steps, {state['step']} and {first['step']}: save them "
+                f"{caller}: the states were saved at different steps, {state['step']} and {first['step']}: save them "
                 "after the same batch on every host"
             )
         for lane, cursor in state["lanes"].items():
             if lanes.setdefault(lane, cursor) != cursor:
                 raise StateError(
-                    f"{caller}: two states hold different places for lane {lane}: give the states of one save"
+                    f"{caller}: two states hold different cursors for lane {lane}: merge states of one save only"
                 )
     return {**first, "lanes": {lane: lanes[lane] for lane in sorted(lanes, key=int)}}
 
@@ -97,10 +97,10 @@ def of_lane(state: State, lane: str) -> State:
 
 
 def merge_lanes(shard_states: Sequence[Mapping[str, Any]], own_lanes: Sequence[int]) -> State:
-    """The `state`s of single lanes as one of an iterator that has these lanes, and may stand between rows of a step.
+    """The `state`s of single lanes as one of an iterator that has these lanes, which may be between rows of a step.
 
     Raises:
-      StateError: one is none, or they do not belong together, see `merge_states`.
+      StateError: one is not a state, or they do not belong together, see `merge_states`.
     """
     own = list(map(str, own_lanes))
     checked = [check(_of_shard(entry)) for entry in shard_states]
@@ -108,13 +108,13 @@ def merge_lanes(shard_states: Sequence[Mapping[str, Any]], own_lanes: Sequence[i
     step_of = {lane: state["step"] for state in kept for lane in state["lanes"]}
     last = max(step_of.values(), default=0)
     is_within = any(state["step"] < last and (state["row"] or not _has_ended(state)) for state in kept)
-    # Rows are given lane after lane: in the last step by those before the first that has not given its own.
-    given = [*itertools.takewhile(lambda lane: step_of.get(lane) != last - 1, own)] if is_within else []
-    steps = [max(0, state["step"] - (not state["lanes"].keys().isdisjoint(given))) for state in kept]
+    # Rows are delivered lane after lane: those of the last step up to the first lane whose row is missing.
+    delivered = [*itertools.takewhile(lambda lane: step_of.get(lane) != last - 1, own)] if is_within else []
+    steps = [max(0, state["step"] - (not state["lanes"].keys().isdisjoint(delivered))) for state in kept]
     whole = merged(
         [{**state, "step": step, "row": 0} for state, step in zip(kept, steps, strict=True)], "set_shard_states"
     )
-    return {**whole, "row": len(given)}
+    return {**whole, "row": len(delivered)}
 
 
 def check(state: Any) -> State:
@@ -141,14 +141,14 @@ def check(state: Any) -> State:
 
 
 def check_ids(saved: str, current: str, what: str = "the state was saved") -> None:
-    """Checks that a stream goes on with the same ids, by the `ids_fingerprint` of its encoders.
+    """Checks that a stream continues with the same ids, by the `ids_fingerprint` of its encoders.
 
     Another version of `tokenizers` is accepted if its ids of the probe text are the same.
 
     Args:
       saved: that of the encoder before.
       current: that of the encoder from now on.
-      what: how the message begins.
+      what: the beginning of the message.
 
     Raises:
       StateError: the ids differ, or may differ.
@@ -174,9 +174,9 @@ def numbers(cursor: str) -> dict[str, int]:
 
 
 def has_quarantined(state: State) -> bool:
-    """Whether records were left out of what the stream gave up to here.
+    """Whether records were quarantined up to this state.
 
-    Of the window that a place is inside nothing is known: it is read again, and must be the same then.
+    Records of an unfinished window do not count: it is read again, and must be the same then.
     """
     return any(numbers(cursor)["quarantined"] for cursor in state["lanes"].values())
 

@@ -1,1 +1,1 @@
-"""`Encoder`: where a tokenizer comes from, and what it gives."""
+"""`Encoder`: loading a tokenizer, and encoding with it."""

@@ -1,4 +1,4 @@
-"""What a file is that was given for a tokenizer.json, in words that follow the error."""
+"""Hints on files that are not a tokenizer.json; they follow the error of the library."""
 
 import json
 import re
@@ -14,14 +14,14 @@ _CONVERT = (
     "transformers writes a tokenizer.json from it: "
     "AutoTokenizer.from_pretrained(folder).save_pretrained(another_folder)"
 )
-_WRITE_AGAIN = f"; write it with tokenizers {_core.TOKENIZERS_VERSION}, or one before it"
+_WRITE_AGAIN = f"; write it with tokenizers {_core.TOKENIZERS_VERSION}, or an earlier version"
 
 # By their first bytes.
 _BEGINNINGS = {
-    b"version https://git-lfs": "a pointer of Git LFS: fetch the file that it stands for, with git lfs pull",
-    b"<!": "a web page: fetch the file again",
-    b"<html": "a web page: fetch the file again",
-    b"<?xml": "XML: fetch the file again",
+    b"version https://git-lfs": "a pointer of Git LFS: fetch the file itself with git lfs pull",
+    b"<!": "a web page: download the file again",
+    b"<html": "a web page: download the file again",
+    b"<?xml": "XML: download the file again",
     b"PK": "a zip archive: unpack it",
     b"GGUF": "a model in GGUF; transformers writes a tokenizer.json from it: "
     "AutoTokenizer.from_pretrained(folder, gguf_file=name).save_pretrained(another_folder)",
@@ -44,7 +44,7 @@ _KEYS = {
     "model",
 }
 
-# What the library calls its parts where none of its kinds fits.
+# The names in the library's messages of the parts of a tokenizer.json.
 _PARTS = {
     "Model": "model",
     "Normalizer": "normalizer",
@@ -60,45 +60,45 @@ _OTHERS = ("tokenizer.model", "spiece.model", "vocab.json", "merges.txt", "vocab
 _MOST_PARSED = 2**26
 
 
-def of_bytes(data: bytes, message: str) -> str:
-    """What the bytes are that the library cannot load, as `message` says, and what to do; empty if that is unknown."""
+def describe_bytes(data: bytes, message: str) -> str:
+    """A hint on bytes that the library cannot load, given its message; empty if there is none."""
     if not message.startswith("the `tokenizers` library cannot load"):
         return ""
     data = data.lstrip()
-    for beginning, what in _BEGINNINGS.items():
+    for beginning, kind in _BEGINNINGS.items():
         if data.startswith(beginning):
-            return f"; this is {what}"
+            return f"; this is {kind}"
     first = data[:_MOST_PARSED].split(b"\n", 1)[0].rstrip()
     if re.fullmatch(rb"[A-Za-z0-9+/]+=* [0-9]+", first):
         return f"; this is a file of tiktoken; {_CONVERT}"
     if len(data) > len(first) + 2 and isinstance(_parsed(first), dict):
-        return "; this holds lines of JSON, as a shard does: give the tokenizer.json of a model"
+        return "; this holds lines of JSON, as a shard does: use the tokenizer.json of a model"
     found = _parsed(data) if len(data) <= _MOST_PARSED else None
     if isinstance(found, dict):
-        return _of_object(found, message)
+        return _describe_object(found, message)
     if found is not None:
-        return f"; this is JSON, but no object: {shortened(found)}"
+        return f"; this is JSON, but not an object: {shortened(found)}"
     if b"<unk>" in data[:200] and not first.startswith(b"{"):
         return f"; this looks like a SentencePiece model; {_CONVERT}"
     if not data.startswith((b"{", b"[")):
-        return "; this is no JSON: fetch the file again"
-    return "; it may be cut off: fetch it again" if "EOF while parsing" in message else ""
+        return "; this is not JSON: download the file again"
+    return "; the file may be truncated: download it again" if "EOF while parsing" in message else ""
 
 
 def _parsed(data: bytes) -> Any:
-    """The value that some JSON stands for, None if it is none."""
+    """The value of JSON data; None if the data is not JSON."""
     try:
         return json.loads(data)
     except (ValueError, RecursionError):
         return None
 
 
-def _of_object(found: dict[str, Any], message: str) -> str:
+def _describe_object(found: dict[str, Any], message: str) -> str:
     if "model" not in found:
-        return f"; this is {_other_object(found)}"
+        return f"; this is {_describe_other_object(found)}"
     unknown = sorted(found.keys() - _KEYS)
     if unknown:
-        return f"; it has {_named(unknown)}, which the library does not know{_WRITE_AGAIN}"
+        return f"; it has {_list_keys(unknown)}, which the library does not know{_WRITE_AGAIN}"
     refused = re.search(r": data did not match any variant of untagged enum (\w+)(?:Untagged|Wrapper)\b", message)
     part = _PARTS.get(refused[1], "") if refused else ""
     if part in found:
@@ -106,28 +106,28 @@ def _of_object(found: dict[str, Any], message: str) -> str:
     return _WRITE_AGAIN if ": Unknown tokenizer version" in message else ""
 
 
-def _other_object(found: dict[str, Any]) -> str:
+def _describe_other_object(found: dict[str, Any]) -> str:
     if "tokenizer_class" in found or "added_tokens_decoder" in found:
-        return "a tokenizer_config.json: give the tokenizer.json beside it"
+        return "a tokenizer_config.json: use the tokenizer.json in the same folder"
     if "model_type" in found or "architectures" in found:
-        return "the config.json of a model: give the tokenizer.json beside it"
+        return "the config.json of a model: use the tokenizer.json in the same folder"
     if found and all(type(value) is int for value in found.values()):
         return f"a vocab.json; {_CONVERT}"
-    return f"no tokenizer.json, which has a key 'model': give that file. This one has {_named(found)}"
+    return f"not a tokenizer.json, which has the key 'model'; this file has {_list_keys(found)}"
 
 
-def _named(keys: Collection[str]) -> str:
+def _list_keys(keys: Collection[str]) -> str:
     some = ", ".join(shortened(key) for key in list(keys)[:5])
     return f"the key{'s' if len(keys) > 1 else ''} {some}{', ...' if len(keys) > 5 else ''}" if keys else "no keys"
 
 
 def is_of_tokenizer(name: str) -> bool:
-    """Whether a tokenizer's file that the library does not load is called so."""
+    """Whether a file has the name of a tokenizer that the library does not load."""
     return any(fnmatch(name, pattern) for pattern in _OTHERS)
 
 
-def of_folder(folder: Path) -> str:
-    """What a folder has in place of the tokenizer.json that was asked for; empty if nothing."""
+def describe_folder(folder: Path) -> str:
+    """A hint on a folder that lacks the requested tokenizer.json; empty if there is none."""
     if (folder / "tokenizer.json").exists():
         return "; the folder has a tokenizer.json"
     found = sorted(path.name for pattern in _OTHERS for path in folder.glob(pattern))

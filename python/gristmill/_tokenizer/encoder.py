@@ -1,4 +1,4 @@
-"""`Encoder`: a tokenizer that gives the ids of Hugging Face `tokenizers`."""
+"""`Encoder`: a tokenizer with the ids of Hugging Face `tokenizers`."""
 
 import functools
 import hashlib
@@ -23,7 +23,7 @@ SpecialTokensInText: TypeAlias = Literal["id", "text"]
 
 _LARGEST_ID = 2**32 - 1
 _LARGEST_CACHE = 2**40
-# A text in many scripts, with what tokenizers treat in different ways.
+# A text in many scripts, with everything that tokenizers treat in different ways.
 _PROBE = "probe.txt"
 
 
@@ -40,29 +40,29 @@ class EncoderOptions(TypedDict, total=False):
 class Encoder:
     """A tokenizer, made from a tokenizer.json.
 
-    It gives exactly the ids of the pinned version of `tokenizers` for
+    Its ids are exactly those of the pinned version of `tokenizers` for
     `encode(text, add_special_tokens=False)` with truncation and padding off. It may be used from any
     number of threads, pickles as the bytes of its file, and copies share it.
 
     Args:
       json_bytes: the bytes of a tokenizer.json, gzipped or not. Files are read by `from_file` and
         `from_pretrained`, which take the same options.
-      eos_token: the token that ends a document. None: the one that a file beside tokenizer.json names.
+      eos_token: the token that ends a document. None: the one that a file in the folder of tokenizer.json names.
       bos_token: the token that begins a document. None: likewise.
-      special_tokens_in_text: what a special token that is spelled out in a text, such as `</s>` in a web
-        page, becomes: `"id"`, its id, as in the reference; or `"text"`, the ids of its characters.
+      special_tokens_in_text: treatment of a special token that is spelled out in a text, such as `</s>` in a web
+        page: `"id"`, its id, as in the reference; or `"text"`, the ids of its characters.
       engine: `"auto"`, or `"reference"` to have the `tokenizers` library whatever the file.
       cache_bytes: about how far the cache of each thread may grow.
 
     Attributes:
-      eos_id: id of the token that ends a document, if an option or a file beside tokenizer.json names one, else None.
+      eos_id: id of the token that ends a document, if an option or a file in its folder names one, else None.
       bos_id: id of the token that begins a document, likewise.
       fingerprint: hash of tokenizer.json and of `special_tokens_in_text`.
 
     Raises:
       TokenizerError: the `tokenizers` library cannot load the file.
       ArgumentError: an option's value is not allowed, or the vocabulary lacks the EOS or BOS token it names.
-      ArgumentTypeError: `json_bytes` are no bytes, or an option is of the wrong type.
+      ArgumentTypeError: `json_bytes` are not bytes, or an option is of the wrong type.
     """
 
     def __init__(
@@ -92,12 +92,12 @@ class Encoder:
         try:
             self._core = _make_core(json_bytes, self._settings)
         except TokenizerError as error:
-            raise TokenizerError(f"{error}{diagnosis.of_bytes(json_bytes, str(error))}") from None
+            raise TokenizerError(f"{error}{diagnosis.describe_bytes(json_bytes, str(error))}") from None
         self.eos_id, self.bos_id = (
             None if token is None else self._id_of(name, checks.text(name, token))
             for name, token in (("eos_token", eos_token), ("bos_token", bos_token))
         )
-        # Of "eos" and "bos": the tokens that files beside tokenizer.json name and the vocabulary lacks.
+        # For "eos" and "bos": tokens that files in the folder of tokenizer.json name and the vocabulary lacks.
         self._unknown: dict[str, str] = {}
         self.fingerprint = self._hash()
 
@@ -111,7 +111,7 @@ class Encoder:
 
         Raises:
           TokenizerError: the `tokenizers` library cannot load them.
-          ArgumentTypeError: `json_bytes` are no bytes.
+          ArgumentTypeError: `json_bytes` are not bytes.
         """
         return cls(json_bytes, **options)
 
@@ -128,8 +128,8 @@ class Encoder:
 
         Raises:
           MissingTokenizerError: there is no such file.
-          TokenizerError: it or a file beside it cannot be read, or the `tokenizers` library cannot load it.
-          ArgumentTypeError: `path` is no path.
+          TokenizerError: a file cannot be read, or the `tokenizers` library cannot load it.
+          ArgumentTypeError: `path` is not a path.
         """
         path, json_bytes = load.read_tokenizer(checks.path("path", path))
         try:
@@ -151,7 +151,7 @@ class Encoder:
 
         Raises:
           MissingTokenizerError: there is no such folder, or no tokenizer.json in it.
-          TokenizerError: a file cannot be got or read, or the `tokenizers` library cannot load it.
+          TokenizerError: a file cannot be downloaded or read, or the `tokenizers` library cannot load it.
           MissingExtraError: `huggingface_hub` is needed and not installed (`pip install 'gristmill[hf]'`).
         """
         name = checks.path("name", name)
@@ -163,7 +163,7 @@ class Encoder:
 
         Raises:
           ArgumentTypeError: `text` is neither a string nor bytes.
-          ArgumentError: it holds lone surrogates, which no UTF-8 can express, or bytes that are no UTF-8.
+          ArgumentError: it holds lone surrogates, which UTF-8 cannot express, or is not UTF-8.
           TokenizerError: the `tokenizers` library cannot encode it, for example because the vocabulary lacks a
             character and the token for unknown ones.
         """
@@ -179,19 +179,19 @@ class Encoder:
         """The ids of many texts, on several threads. Signals are handled between texts: Ctrl-C ends the call.
 
         Args:
-          texts: what to encode, strings or their UTF-8. Bytes are quicker where text is not ASCII: of a string
-            CPython makes the UTF-8 first, on one thread.
-          threads: how many threads to use; None: as many as this process has cores.
+          texts: strings, or their UTF-8 as bytes. Bytes are faster for text that is not ASCII: CPython converts a
+            string to UTF-8 first, on one thread.
+          threads: number of threads; None: as many as this process has cores.
 
         Returns:
-          The ids of all texts one after another, int32 `[n]`, and where each text's begin with the end at
-          last, int64 `[len(texts) + 1]`: text `i` has the ids `ids[offsets[i]:offsets[i + 1]]`.
+          `ids` of all texts, int32 `[n]`, and `offsets`, int64 `[len(texts) + 1]`: text `i` has the ids
+          `ids[offsets[i]:offsets[i + 1]]`.
 
         Raises:
-          ArgumentTypeError: `texts` is no list of strings or bytes.
-          ArgumentError: a text holds lone surrogates or is no UTF-8, or `threads` is not allowed.
+          ArgumentTypeError: `texts` is not a list of strings or bytes.
+          ArgumentError: a text holds lone surrogates or is not UTF-8, or `threads` is not allowed.
           TokenizerError: the `tokenizers` library cannot encode a text; the message says which.
-          GristmillError: there are no more threads to be had.
+          GristmillError: the system refuses threads.
         """
         if isinstance(texts, (str, bytes)):
             raise checks.wrong_type("texts", texts, "a list of strings or bytes")
@@ -208,7 +208,7 @@ class Encoder:
         """The text of some ids, special tokens included. Ids outside the vocabulary are skipped.
 
         Raises:
-          ArgumentTypeError: `ids` are no integers.
+          ArgumentTypeError: `ids` are not integers.
           ArgumentError: one of them is negative, as labels may be, or larger than 32 bits.
         """
         try:
@@ -228,12 +228,12 @@ class Encoder:
         """The id of a token as it is spelled in tokenizer.json, or None.
 
         Raises:
-          ArgumentTypeError: `token` is no string.
+          ArgumentTypeError: `token` is not a string.
         """
         try:
             return self._core.token_to_id(token)
         except UnicodeEncodeError:
-            return None  # no file can spell it
+            return None  # a tokenizer.json cannot hold it
         except TypeError:
             raise checks.wrong_type("token", token, "a string") from None
 
@@ -241,19 +241,19 @@ class Encoder:
         """The spelling of an id in tokenizer.json, or None.
 
         Raises:
-          ArgumentTypeError: `token_id` is no integer.
+          ArgumentTypeError: `token_id` is not an integer.
           ArgumentError: it is negative, or larger than 32 bits.
         """
         return self._core.id_to_token(checks.integer("token_id", token_id, 0, _LARGEST_ID))
 
     @property
     def engine(self) -> str:
-        """`"fast"` or `"reference"`: which engine computes the ids. They are the same ids."""
+        """The engine that computes the ids: `"fast"` or `"reference"`. Their ids are the same."""
         return self._core.engine
 
     @property
     def engine_reason(self) -> str:
-        """One sentence: what was recognised in tokenizer.json, or what was not."""
+        """One sentence on why this engine was chosen: the recognised parts of tokenizer.json, or the unknown one."""
         return self._core.engine_reason
 
     @property
@@ -261,9 +261,9 @@ class Encoder:
         """Bytes of the fast engine.
 
         Returns:
-          `shared`: of the encoder itself, whatever the number of threads; `thread`: what each thread's cache begins
-          with; `thread_bound`: what it may grow to (`cache_bytes`). A thread's buffers come on top: a few
-          times its longest text, tens of times behind a normalizer that is the library's.
+          `shared`: of the encoder itself, whatever the number of threads; `thread`: of each thread's cache at first;
+          `thread_bound`: of each thread's cache at most (`cache_bytes`). A thread's buffers add a few times its
+          longest text, or tens of times with a normalizer that only the library has.
         """
         shared, thread, thread_bound = self._core.memory()
         return {"shared": shared, "thread": thread, "thread_bound": thread_bound}
@@ -277,8 +277,8 @@ class Encoder:
     def largest_id(self) -> int:
         """The largest id, added tokens included.
 
-        An embedding needs `largest_id + 1` rows: ids may have holes, and then `vocab_size` is less, and JAX reads
-        another row without a word where an id is beyond the last.
+        An embedding needs `largest_id + 1` rows. With holes among the ids, `vocab_size` is smaller, and JAX silently
+        reads another row for an id beyond the last row.
         """
         return self._core.largest_id
 
@@ -352,7 +352,7 @@ class Encoder:
 
 
 def core_of(encoder: Encoder) -> _core.Encoder:
-    """What encodes, in the core."""
+    """The core's object of an encoder."""
     return encoder._core
 
 
@@ -371,7 +371,7 @@ def special_token_id(
     """The id that `eos=` or `bos=` means.
 
     Args:
-      encoder: whose vocabulary has it.
+      encoder: the tokenizer.
       name: which of them.
       given: a token, an id, False for none; None or True for the tokenizer's own.
 
@@ -384,11 +384,11 @@ def special_token_id(
         found = {"eos": encoder.eos_id, "bos": encoder.bos_id}[name]
         unknown = encoder._unknown.get(name)
         reason = (
-            f"no file beside the tokenizer names its {name.upper()} token"
+            f"no file in the tokenizer's folder names its {name.upper()} token"
             if unknown is None
-            else f"the files beside the tokenizer name {unknown!r}, which its vocabulary lacks"
+            else f"the files in the tokenizer's folder name {unknown!r}, which its vocabulary lacks"
         )
-        wrong = f"{name}={given!r}: {reason}; give {name}= a token or an id, or {name}=False for none"
+        wrong = f"{name}={given!r}: {reason}; set {name}= to a token or an id, or to False for none"
     elif isinstance(given, str):
         return encoder._id_of(name, given)
     else:
@@ -401,22 +401,22 @@ def special_token_id(
 
 
 def check_is_function(encoder: Encoder) -> None:
-    """Checks that a text has the same ids each time, as it must in a stream that is the same each time.
+    """Checks that a text has the same ids each time; otherwise no stream could be reproduced.
 
     Raises:
-      ArgumentError: it has not.
+      ArgumentError: its ids are random.
     """
     if dropout := encoder._core.dropout:
         raise ArgumentError(
-            f"tokenizer=: its model has dropout {dropout:g}, which gives a text other ids each time, and a stream "
-            'must be the same each time; set "dropout" to null in its tokenizer.json'
+            f"tokenizer=: it uses BPE dropout ({dropout:g}), so its ids are random, and a stream must be reproducible; "
+            'set "dropout" to null in its tokenizer.json'
         )
     if ambiguous := encoder._core.ambiguous_tokens:
         first, second = map(shortened, ambiguous)
         raise ArgumentError(
-            f"tokenizer=: its added tokens {first} and {second} are the same once normalized, and which of them a "
-            "text gets differs from load to load, while a stream must be the same each time; remove one of them "
-            'from its tokenizer.json, or set its "normalized" to false there'
+            f"tokenizer=: its added tokens {first} and {second} are equal once normalized, so that their ids in a text "
+            "differ from load to load, and a stream must be reproducible; remove one of them from its tokenizer.json, "
+            'or set its "normalized" to false there'
         )
 
 

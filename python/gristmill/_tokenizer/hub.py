@@ -5,65 +5,66 @@ from pathlib import Path
 
 from gristmill.errors import MissingExtraError, TokenizerError
 
-# Files beside tokenizer.json that name its special tokens, in the order in which they are believed.
+# Files that name the special tokens of the tokenizer.json in their folder, in order of precedence.
 SPECIAL_TOKEN_FILES = ("tokenizer_config.json", "special_tokens_map.json")
 _MODEL = re.compile(r"(?:\w[\w.-]*/)?\w[\w.-]*", re.ASCII)
-# In which the hub must answer once. Its client asks again and again, for half a minute.
+# Time limit for one answer of the hub, whose client retries for half a minute.
 _SECONDS = 5
 
 
 def may_have(name: str) -> bool:
-    """Whether the hub may have a model of this name; any other name is that of a file or folder."""
+    """Whether this can be the name of a model on the hub; any other name is that of a file or folder."""
     return _MODEL.fullmatch(name) is not None and not name.endswith((".json", ".gz"))
 
 
 def download(name: str, revision: str = "main") -> Path:
-    """The tokenizer.json of a model on the hub, with the files that name its special tokens beside it.
+    """Downloads the tokenizer.json of a model on the hub, and the files that name its special tokens, into one folder.
 
     Raises:
-      TokenizerError: a file cannot be got.
+      TokenizerError: a file cannot be downloaded.
       MissingExtraError: `huggingface_hub` is not installed.
     """
     try:
         import huggingface_hub
     except ModuleNotFoundError as error:
-        if error.name != "huggingface_hub":  # it is installed, and misses something itself
+        if error.name != "huggingface_hub":  # it is installed, and one of its dependencies is missing
             raise
         raise MissingExtraError(
-            f"{name!r} is no local folder, and the hub needs huggingface_hub: pip install 'gristmill[hf]'"
+            f"{name!r} is not a local folder, and the hub needs huggingface_hub: pip install 'gristmill[hf]'"
         ) from error
     from huggingface_hub import constants, hf_hub_download, try_to_load_from_cache
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
-    # Documented, and yet it looks private. A version without it cannot say from its cache that a file is absent.
+    # Documented, although its name looks private. A version without it does not know absent files from its cache.
     known_as_absent = getattr(huggingface_hub, "_CACHED_NO_EXIST", object())
     paths: dict[str, str] = {}
 
     def is_absent(file: str, error: Exception) -> bool:
-        """Whether the repository lacks the file: one that could not be asked for may name another EOS."""
+        """Whether the repository is known to lack the file. A file that failed to download may name another EOS."""
         if not isinstance(error, LocalEntryNotFoundError):
             return isinstance(error, EntryNotFoundError)
         if try_to_load_from_cache(name, file, revision=revision) is known_as_absent:
             return True
-        # A cache that other programs filled does not say what the repository lacks. Behind the file that is believed
-        # first, another can only add tokens that this one does not name, and asking for those fails aloud.
+        # A cache that other programs filled does not know which files the repository lacks. After the first file, the
+        # others can only add tokens that it does not name, and a dataset that asks for such a token gets an error.
         return constants.HF_HUB_OFFLINE and SPECIAL_TOKEN_FILES[0] in paths
 
-    silence = _silence(name, revision)
+    silence = _reason_for_silence(name, revision)
     for file in ("tokenizer.json", *SPECIAL_TOKEN_FILES):
         try:
             paths[file] = hf_hub_download(name, file, revision=revision, local_files_only=silence is not None)
-        except Exception as error:  # some of those of its HTTP client come through, whichever that is
+        except Exception as error:  # including those of its HTTP client
             if file == "tokenizer.json" or not is_absent(file, error):
                 reason = f": {error}" if silence is None else f", which could not be reached: {silence}"
                 raise TokenizerError(
-                    f"{name!r} is no local folder, and its {file} at {revision!r} cannot be got from the hub{reason}"
+                    f"{name!r} is not a local folder, and its {file} at {revision!r} "
+                    f"cannot be downloaded from the hub{reason}"
                 ) from error
     return Path(paths["tokenizer.json"])
 
 
-def _silence(name: str, revision: str) -> Exception | None:
-    """Why the hub does not answer when it is asked for a model; None if it does, whatever its answer is."""
+def _reason_for_silence(name: str, revision: str) -> Exception | None:
+    """The error of a request for a model that the hub does not answer; None if it answers, even with an error."""
     from huggingface_hub import get_hf_file_metadata, hf_hub_url
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
@@ -71,6 +72,6 @@ def _silence(name: str, revision: str) -> Exception | None:
         get_hf_file_metadata(hf_hub_url(name, "tokenizer.json", revision=revision), timeout=_SECONDS)
     except (HfHubHTTPError, HFValidationError):
         return None
-    except Exception as error:  # whichever its HTTP client is
+    except Exception as error:  # of its HTTP client
         return error
     return None

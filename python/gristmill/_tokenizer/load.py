@@ -1,4 +1,4 @@
-"""Where the bytes of an `Encoder` come from: a file, a folder, or a model on the Hugging Face hub."""
+"""Loading of tokenizers from a file, a folder, or a model on the Hugging Face hub."""
 
 import os
 import zlib
@@ -12,13 +12,13 @@ from gristmill.errors import ArgumentTypeError, MissingTokenizerError, Tokenizer
 
 
 def tokenizer_file(path: Pathish) -> Path:
-    """The tokenizer.json that a path means: itself, or the one in the folder that it is."""
-    # Path.is_dir() raises where a name is too long or a folder is closed; whoever reads the file says so.
+    """The tokenizer.json of a path: the one in the folder if the path is a folder, else the path itself."""
+    # Path.is_dir() raises if a name is too long or a folder cannot be read; reading the file raises a better error.
     return Path(path) / "tokenizer.json" if os.path.isdir(path) else Path(path)  # noqa: PTH112
 
 
 def read_tokenizer(path: Pathish) -> tuple[Path, bytes]:
-    """The tokenizer.json that a path means, and its bytes.
+    """The tokenizer.json of a path, and its bytes.
 
     Raises:
       MissingTokenizerError: there is no such file.
@@ -32,14 +32,14 @@ def read_tokenizer(path: Pathish) -> tuple[Path, bytes]:
     except FileNotFoundError as error:
         raise MissingTokenizerError(
             f"cannot read the tokenizer {str(file)!r}: {error.strerror} "
-            f"(working folder: {working_folder()})" + (_hub_hint(str(file)) or diagnosis.of_folder(file.parent))
+            f"(working folder: {working_folder()})" + (_hub_hint(str(file)) or diagnosis.describe_folder(file.parent))
         ) from error
     except OSError as error:
         raise TokenizerError(f"cannot read the tokenizer {str(file)!r}: {error.strerror or error}") from error
 
 
 def find_pretrained(name: str, revision: str) -> Pathish:
-    """The local path of a pretrained tokenizer: `name` if it exists, else what the hub has under that name.
+    """The local path of a pretrained tokenizer: `name` if it exists, else that of a download from the hub.
 
     Raises:
       MissingTokenizerError: there is no such folder, and no model on the hub can have this name.
@@ -57,16 +57,16 @@ def inflate(json_bytes: bytes) -> bytes:
     """The bytes of a tokenizer.json, inflated if they are gzipped.
 
     Raises:
-      TokenizerError: they are damaged gzip data.
+      TokenizerError: the gzip data is damaged.
     """
     try:
         return inflated(json_bytes)
     except (OSError, EOFError, zlib.error) as error:
-        raise TokenizerError(f"expected gzip data because it begins with 1f 8b: {error}") from None
+        raise TokenizerError(f"corrupt gzip data (it starts with 1f 8b): {error}") from None
 
 
 def wrong_tokenizer(name: str, value: object, expected: str, hint: str = "") -> ArgumentTypeError:
-    """The error for what no `Encoder` is made of; of other libraries' tokenizers it says how one is."""
+    """The error for a value that is not a tokenizer; it says how to convert tokenizers of other libraries."""
     kind = type(value)
     if hasattr(kind, "backend_tokenizer"):  # the fast ones of transformers
         source = "tokenizer.backend_tokenizer"

@@ -1,4 +1,4 @@
-"""The special tokens of a tokenizer.json: those that its own text lists, and those that files beside it name."""
+"""The special tokens of a tokenizer: those in tokenizer.json, and the EOS and BOS that files in its folder name."""
 
 import json
 import operator
@@ -17,7 +17,7 @@ _MOST_LISTED = 12
 
 
 def from_sibling_files(path: Path) -> dict[str, list[str]]:
-    """For "eos" and "bos" the tokens that the files beside a tokenizer.json name, the most trusted first.
+    """For "eos" and "bos" the tokens that other files in the folder of a tokenizer.json name, in order of precedence.
 
     Raises:
       TokenizerError: such a file cannot be read, or is not JSON.
@@ -30,7 +30,9 @@ def from_sibling_files(path: Path) -> dict[str, list[str]]:
         except FileNotFoundError:
             continue
         except OSError as error:
-            raise TokenizerError(f"cannot read {str(beside)!r} beside the tokenizer: {error.strerror}") from error
+            raise TokenizerError(
+                f"cannot read {str(beside)!r}, which names special tokens: {error.strerror}"
+            ) from error
         except (ValueError, RecursionError) as error:
             raise TokenizerError(f"{beside} is not JSON: {error}") from None
         for key, tokens in found.items():
@@ -42,7 +44,7 @@ def from_sibling_files(path: Path) -> dict[str, list[str]]:
 
 
 def describe(json_bytes: bytes) -> str:
-    """A sentence on the special tokens of a tokenizer.json, for messages about one that it lacks."""
+    """A sentence that lists the special tokens of a tokenizer.json, for messages about a token that it lacks."""
     added = json.loads(json_bytes).get("added_tokens") or []
     special = [token["content"] for token in added if token.get("special")]
     if not special:
@@ -53,10 +55,10 @@ def describe(json_bytes: bytes) -> str:
 
 
 def check_type(name: SpecialToken, given: Any) -> "str | int | bool | None":
-    """What `eos=` or `bos=` was given, as Python's own types.
+    """The value of `eos=` or `bos=` as Python's own type.
 
     Raises:
-      ArgumentTypeError: it is of none of the types that the argument takes.
+      ArgumentTypeError: the value is of another type than the argument takes.
     """
     if isinstance(given, (bool, np.bool_)):
         return bool(given)

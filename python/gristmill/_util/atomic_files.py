@@ -21,7 +21,7 @@ _NO_REPLACING = NOT_SUPPORTED | {errno.EEXIST, errno.EACCES, errno.EPERM}
 
 
 class DamagedError(GristmillError):
-    """What was packed is no longer as it was written."""
+    """A packed file differs from the one that was written."""
 
 
 def unfinished(path: Path) -> Path:
@@ -30,7 +30,7 @@ def unfinished(path: Path) -> Path:
 
 
 def finish(path: Path) -> None:
-    """Syncs what was written under `unfinished(path)`, and gives it its name."""
+    """Syncs the file at `unfinished(path)`, and renames it to `path`."""
     # For writing: some servers sync no file that was opened for reading.
     with unfinished(path).open("r+b") as file:
         _sync(file.fileno(), NOT_SUPPORTED)
@@ -46,7 +46,7 @@ def finish(path: Path) -> None:
 
 
 def recover(path: Path) -> None:
-    """Gives a JSON file its name if a process was killed in `finish` where a file cannot be replaced."""
+    """Renames a JSON file if a process was killed in `finish` where a file cannot be replaced."""
     if not path.exists() and is_json(unfinished(path)):
         finish(path)
 
@@ -74,25 +74,27 @@ def _sync(descriptor: int, ignored: Container[int]) -> None:
 
 
 def check_empty(folder: Path, begun: Container[str], what: str, *, mark: str | None) -> None:
-    """Checks that a folder is new, or empty but for files with the names `begun`, of a run that was killed at once.
+    """Checks that a folder is new or empty, except for files of a lock and files that a killed run may have left.
 
-    Files of a lock do not count.
-
-    Another run may have begun to write there since the caller looked: then the file `mark` is there, and all is well.
+    Args:
+      folder: the folder.
+      begun: names of the files that a killed run may have left.
+      what: what the folder is to hold, for the message.
+      mark: a file that is there if another run has started since the caller looked; then the folder is fine.
 
     Raises:
-      GristmillError: it holds anything else, and so no `what` of ours.
+      GristmillError: the folder holds other files.
     """
     is_empty = not folder.is_dir() or all(
         child.name in begun or child.name.startswith(LOCK) for child in folder.iterdir()
     )
     if not is_empty and (mark is None or not (folder / mark).is_file()):
-        raise GristmillError(f"{folder} is not empty, and holds no {what}: name another folder")
+        raise GristmillError(f"{folder} is not empty and does not hold {what}: choose another folder")
 
 
 @contextlib.contextmanager
-def writing_into(folder: Path, remedy: str = "name another folder") -> Iterator[None]:
-    """Says of a system error which folder cannot be written, and what to do.
+def writing_into(folder: Path, remedy: str = "choose another folder") -> Iterator[None]:
+    """Adds the folder and the remedy to a system error.
 
     Raises:
       GristmillError: it cannot be written.
@@ -103,13 +105,13 @@ def writing_into(folder: Path, remedy: str = "name another folder") -> Iterator[
         raise  # some are system errors, too
     except OSError as error:
         lacks = error.errno in NOT_SUPPORTED
-        advice = "its file system lacks a function that this needs: name a folder on another one" if lacks else remedy
+        advice = "its file system lacks a function that this needs: choose a folder on another one" if lacks else remedy
         raise GristmillError(f"cannot write into {str(folder)!r}: {error.strerror or error}; {advice}") from error
 
 
 def write_json(path: Path, value: Any, *, indent: int | None = None) -> None:
     """Writes a value as JSON, wholly or not at all."""
-    # ASCII: paths may hold bytes that are no UTF-8.
+    # ASCII: paths may hold bytes that are not UTF-8.
     unfinished(path).write_text(json.dumps(value, indent=indent) + "\n", encoding="utf-8")
     finish(path)
 
@@ -122,7 +124,7 @@ def read_json(path: Path, remedy: str) -> Any:
       remedy: what to do if it is damaged.
 
     Raises:
-      DamagedError: it is gone, or is no JSON.
+      DamagedError: the file is missing or is not JSON.
       GristmillError: it cannot be read.
     """
     try:

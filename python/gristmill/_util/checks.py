@@ -1,4 +1,4 @@
-"""Checks of arguments. Each failure names the argument, what was given, and what is allowed."""
+"""Checks of arguments. Each error names the argument, its value, and the allowed values."""
 
 import numbers
 import operator
@@ -18,7 +18,7 @@ def wrong_type(name: str, value: object, expected: str, hint: str = "") -> Argum
 
 
 def integer(name: str, value: Any, least: int, most: int, others: str = "") -> int:
-    """An integer from `least` to `most`; NumPy's count, booleans do not. Messages say that `others` are allowed too."""
+    """An integer from `least` to `most`, Python's or NumPy's, not a boolean. The message also allows `others`."""
     expected = f"an integer from {least} to {most}{others}"
     try:
         number = None if isinstance(value, bool) else operator.index(value)
@@ -46,7 +46,7 @@ def items(name: str, value: Any, expected: str) -> list[Any]:
 
 
 def boolean(name: str, value: Any) -> bool:
-    """True or False, NumPy's count; nothing else, so that a swapped argument is noticed."""
+    """True or False, Python's or NumPy's; nothing else, so that a swapped argument is noticed."""
     if not isinstance(value, (bool, np.bool_)):
         raise wrong_type(name, value, "True or False")
     return bool(value)
@@ -92,7 +92,7 @@ def valid_text(name: str, value: Any, expected: str = "a string") -> str:
 
 
 def assert_encodable(name: str, value: Any) -> None:
-    """It is a string that UTF-8 can express, or UTF-8."""
+    """Checks that a value is a string that UTF-8 can express, or bytes of UTF-8."""
     try:
         if isinstance(value, (bytes, bytearray)):
             value.decode()

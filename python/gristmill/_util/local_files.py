@@ -1,6 +1,6 @@
 """Local files: their paths as the core takes them, and their bytes, gzipped or not, or mapped into memory.
 
-The first bytes of a file say whether it is gzipped, and not its name.
+A file is gzipped if its first bytes say so, whatever its name.
 """
 
 import errno
@@ -71,12 +71,12 @@ def absolute_path(name: str, path: str) -> str:
     try:
         found = str(Path(path).absolute())
     except FileNotFoundError:
-        raise ArgumentError(f"{name}={path!r}: the working folder, from which it starts, was removed") from None
+        raise ArgumentError(f"{name}={path!r}: the working folder, which it is relative to, was removed") from None
     return valid_text(name, found)
 
 
 def utf8_path(path: str) -> str:
-    """A shard's path as the core takes it: the bytes of its name as UTF-8, whatever the locale takes them for."""
+    """A shard's path as the core takes it: the bytes of its name as UTF-8, whatever the locale's encoding is."""
     try:
         return os.fsencode(path).decode()
     except UnicodeError as error:

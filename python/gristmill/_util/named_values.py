@@ -16,6 +16,6 @@ def encode(values: Mapping[str, Any]) -> str:
 
 
 def decode(text: str) -> dict[str, str]:
-    """The names and values of a string, values as strings; anything that does not look like one is left out."""
+    """The names and values of a string, values as strings; parts of another form are ignored."""
     pairs = (part.partition("=") for part in text.split(" ") if "=" in part)
     return {name: unquote(value) for name, _, value in pairs}

@@ -1,4 +1,4 @@
-"""What commands print, and how they end."""
+"""The output of commands, and their end."""
 
 import contextlib
 import json
@@ -17,10 +17,10 @@ TERMINATED = 143
 
 @contextlib.contextmanager
 def repeating_lost_interrupts() -> Iterator[None]:
-    """Raises again what ends a command, a `KeyboardInterrupt` or the `SystemExit` of SIGTERM, if Python has dropped it.
+    """Raises a `KeyboardInterrupt`, or the `SystemExit` of SIGTERM, again if Python has dropped it.
 
-    What is raised in a callback of the garbage collector, of which JAX has one, or in a finalizer only becomes a
-    message on stderr, and the command would go on.
+    An exception in a finalizer, or in a callback of the garbage collector (JAX has one), only becomes a message on
+    stderr, and the command would continue.
     """
     lost: list[BaseException] = []
     alarm_before: Any = None
@@ -76,18 +76,18 @@ def importing() -> contextlib.AbstractContextManager[None]:
 
 
 def cleaning_up_when_terminated() -> contextlib.AbstractContextManager[None]:
-    """SIGTERM, as schedulers and `timeout` send it, leaves neither processes nor temporary files behind."""
+    """SIGTERM, which schedulers and `timeout` send, raises SystemExit: processes and temporary files are cleaned up."""
     return _handling(signal.SIGTERM, signal.SIG_DFL, lambda *_: sys.exit(TERMINATED))
 
 
 def notice(text: str) -> None:
-    """Says something on stderr. A log that is full or closed ends no work."""
+    """Prints a line on stderr. A full or closed log is no reason to stop."""
     with contextlib.suppress(OSError):
         click.echo(text, err=True)
 
 
 def print_json(value: Any) -> None:
     """Prints a command's result for other programs."""
-    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"  # what is no file has none
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"  # streams that are not files have none
     is_utf8 = encoding.lower().replace("-", "") == "utf8"
     click.echo(json.dumps(value, indent=2, ensure_ascii=not is_utf8))

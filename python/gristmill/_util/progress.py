@@ -1,4 +1,4 @@
-"""Progress on stderr: a bar on a terminal, elsewhere a plain line now and then."""
+"""Progress on stderr: a bar on a terminal, elsewhere a plain line at growing intervals."""
 
 import os
 import sys
@@ -19,7 +19,7 @@ class Progress:
     """Shows how much of `total` is done. Use it in a `with`, and call `show` as often as you like.
 
     Args:
-      what: what is being done.
+      what: the work, for the line.
       total: how much there is to do.
       unit: of `total`.
     """
@@ -31,13 +31,13 @@ class Progress:
         self._next_line = time.monotonic() + self._interval
         self._bar = (
             tqdm(desc=what, total=round(total), unit=unit, unit_scale=True, leave=False, dynamic_ncols=True)
-            # Some programs that stand in for a terminal give it no width, and a bar would show nothing.
+            # Some programs that emulate a terminal give it no width, and a bar would show nothing.
             if sys.stderr.isatty() and os.get_terminal_size(sys.stderr.fileno()).columns
             else None
         )
 
     def show(self, done: float, note: str = "") -> None:
-        """Says that so much is done, with a note after it."""
+        """Shows that `done` of the total is done, with a note."""
         if self._bar is not None:
             self._bar.set_postfix_str(note, refresh=False)
             self._bar.update(round(done) - self._bar.n)

@@ -29,14 +29,14 @@ def counted(number: int, noun: str, plural: str = "") -> str:
 
     Args:
       number: how many.
-      noun: what one of them is called.
-      plural: what any other number of them is called, if that is not `noun` with an s.
+      noun: the singular.
+      plural: the plural, if that is not `noun` with an s.
     """
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def format_numbers(numbers: Iterable[int]) -> str:
-    """Numbers as they stand in a message, the middle left out of a long row of them."""
+    """Numbers for a message; of many, only the first and the last."""
     found: list[int | str] = list(numbers)
     return ", ".join(map(str, found if len(found) <= 12 else [*found[:6], "...", *found[-5:]]))
 

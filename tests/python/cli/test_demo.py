@@ -71,7 +71,7 @@ def test_sample_does_not_overwrite_other_shards(tmp_path):
     (tmp_path / "0003").mkdir()
     own = tmp_path / "0003" / "en_head.json.gz"
     own.write_bytes(b"precious")
-    with pytest.raises(gm.GristmillError, match="is not empty, and holds no sample text: name another folder"):
+    with pytest.raises(gm.GristmillError, match="is not empty and does not hold sample text: choose another folder"):
         sample_text.prepare(tmp_path, MEGABYTES)
     assert own.read_bytes() == b"precious"
 
@@ -81,7 +81,7 @@ def test_demo_leaves_a_foreign_folder_unchanged(tmp_path, capsys):
     tokenizer.parent.mkdir()
     tokenizer.write_text("mine")
     assert main.run(["demo", "--folder", str(tmp_path), "--megabytes", "0.1"]) == 1
-    assert "is not empty, and holds no sample text: name another folder" in capsys.readouterr().err
+    assert "is not empty and does not hold sample text: choose another folder" in capsys.readouterr().err
     assert [*tmp_path.rglob("*")] == [tokenizer.parent, tokenizer]
 
 
@@ -91,7 +91,7 @@ def test_folder_with_a_foreign_note_is_refused(tmp_path, note):
     own = tmp_path / "0003" / "en_head.json.gz"
     own.write_bytes(b"precious")
     (tmp_path / "sample.json").write_text(note)
-    with pytest.raises(gm.GristmillError, match="is not empty, and holds no sample text: name another folder"):
+    with pytest.raises(gm.GristmillError, match="is not empty and does not hold sample text: choose another folder"):
         sample_text.prepare(tmp_path, MEGABYTES)
     assert (own.read_bytes(), (tmp_path / "sample.json").read_text()) == (b"precious", note)
 

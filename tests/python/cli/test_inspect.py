@@ -419,7 +419,7 @@ def test_inspect_row_refuses_conflicting_options(state, folder, code, arguments,
 @pytest.mark.parametrize(
     ("code", "settings", "says"),
     [
-        (2, ["batch_size=6", "lanes=4"], "--set lanes=4: each lane gives .* must divide --set batch_size=6; use"),
+        (2, ["batch_size=6", "lanes=4"], "--set lanes=4: each lane packs .* must divide --set batch_size=6; use"),
         (2, ["seed=x"], "--set seed='x': expected an integer from 0 to 18446744073709551615, or None, got str$"),
         (2, ["sead=1"], "--set sead=1: expected an argument of PackedDataset, which has none of this name$"),
         (1, ["text_field=words"], 'expected the key "words", found an object with the keys .* --set text_field='),

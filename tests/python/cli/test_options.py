@@ -20,7 +20,7 @@ from gristmill._tokenizer import encoder as encoder_module
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--lanes", "3"], "--lanes 3: each lane gives .* must divide --batch-size 16; use one of 1, 2, 4, 8"),
+        (["--lanes", "3"], "--lanes 3: each lane packs .* must divide --batch-size 16; use one of 1, 2, 4, 8"),
         (["--sequence-length", "99999999"], "--sequence-length 99999999: expected an integer from 1 to 16777216\n$"),
         (["--batch-size", "99999999"], "--batch-size 99999999: expected an integer from 1 to 1048576\n$"),
         (

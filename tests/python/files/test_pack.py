@@ -519,7 +519,7 @@ def test_lost_shards_are_counted_apart_from_records(tmp_path, tokenizer_file, ca
     command += ["--on-error", "quarantine", "--max-error-rate", "1", "--sequence-length", "16", "--lanes", 1]
     code, found = checked(capsys, *command)
     assert (code, found["quarantined"], found["lost_shards"]) == (0, 1, 1)
-    assert "1 record was left out, 1 in all, 1 shard not read to the end; the first" in caplog.text
+    assert "1 record was quarantined, 1 in all, 1 shard not read to the end; the first" in caplog.text
     assert main.run(list(map(str, command))) == 0
     assert "1 record left out, 1 shard not read to the end\n" in capsys.readouterr().out
     assert checked(capsys, "inspect", tmp_path / "packed")[1]["lost_shards"] == 1

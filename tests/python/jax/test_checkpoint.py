@@ -203,7 +203,7 @@ def test_files_of_all_processes_are_read_in_parallel(tmp_path, states, monkeypat
         (lambda folder: (folder / "process_0-of-3.json").write_text("{}"), "expected the states of one saving"),
         (lambda folder: [path.unlink() for path in folder.iterdir()], "got none"),
         (lambda folder: (folder / "process_0-of-2.json").write_text('{"version": '), "of-2.json: not a saved state"),
-        (lambda folder: set_step(folder / "process_1-of-2.json", 7), "/x: the states are of different steps, "),
+        (lambda folder: set_step(folder / "process_1-of-2.json", 7), "/x: the states were saved at different steps, "),
     ],
 )
 def test_damaged_checkpoint_folder_is_refused(tmp_path, dataset, states, damage, message):

@@ -447,7 +447,7 @@ def take_with_an_interrupt(batches, line):
                 return got, end
             except gm.GristmillError:
                 batches.set_state(batches.get_state())
-                with pytest.raises(gm.GristmillError, match="was interrupted, or another one ended, while they agreed"):
+                with pytest.raises(gm.GristmillError, match="was interrupted, or another one ended, during a vote"):
                     next(batches)
                 return got, "lost"
     finally:
@@ -583,7 +583,7 @@ def test_interrupt_loses_no_quarantine_report(half_bad, sharding, monkeypatch, c
                 next(batches)
         for _ in batches:
             pass
-    assert [message.split()[:5] for message in caplog.messages] == [["33", "records", "were", "left", "out,"]]
+    assert [message.split()[:5] for message in caplog.messages] == [["33", "records", "were", "quarantined,", "33"]]
     assert before > 5
     caplog.clear()
     with gm.global_batches(half_bad(), sharding) as batches:

@@ -50,7 +50,7 @@ def different(shards, encoder, tokenizer_json):
         ),
         4: (
             {"dataset": dataset(), "others": {0: fewer, 2: other}},
-            r"ArgumentError: the processes of the sharding were given different streams: "
+            r"ArgumentError: the processes of the sharding have different streams: "
             r"process 0: lanes is 1 instead of 8, manifest is \w+ instead of \w+; "
             r"process 2: tokenizer is \w+ instead of \w+; compared with process 1, 3\. Give all of them .*",
         ),

@@ -253,7 +253,7 @@ def test_elastic_states_within_a_step_of_two_iterators(rows, taken):
     states = json.loads(json.dumps(shard_states(iterators)))
     last = iter(rows)
     if taken in [(4, 5), (5, 6)]:  # lane 1 is ahead of lane 0, and lane 3 of lane 2
-        with pytest.raises(gm.StateError, match="the states are of different steps, "):
+        with pytest.raises(gm.StateError, match="the states were saved at different steps, "):
             last.set_shard_states(states)
         return
     last.set_shard_states(states)
@@ -404,7 +404,7 @@ def test_quarantined_records_are_logged(tmp_path, encoder, caplog):
     with caplog.at_level(logging.WARNING, logger="gristmill"):
         list(ds.batch(2))
     (record,) = caplog.records
-    assert "2 records were left out" in record.getMessage()
+    assert "2 records were quarantined" in record.getMessage()
     assert "a.jsonl: record 0, byte 0" in record.getMessage()
     iterator = iter(ds)
     state = iterator.get_state()
@@ -412,7 +412,7 @@ def test_quarantined_records_are_logged(tmp_path, encoder, caplog):
         caplog.clear()
         with caplog.at_level(logging.WARNING, logger="gristmill"):
             list(iterator)
-        assert [record.getMessage()[:24] for record in caplog.records] == ["2 records were left out,"]
+        assert [record.getMessage()[:26] for record in caplog.records] == ["2 records were quarantined"]
         iterator.set_state(state)
 
 

@@ -274,7 +274,7 @@ def test_quarantine_list_is_bounded_the_file_is_not(tmp_path, encoder, caplog):
     assert iterator.stats()["quarantined"] == 600_000
     assert len(iterator.quarantine()) == 10_000
     assert iterator.quarantine()[-1]["record"] == 30_000
-    assert "600,000 records were left out, 600,000 in all" in caplog.text
+    assert "600,000 records were quarantined, 600,000 in all" in caplog.text
     with file.open() as lines:
         assert sum(1 for _ in lines) == 600_000
 
@@ -291,7 +291,7 @@ def test_counted_record_may_drop_out_of_the_list(tmp_path, encoder, caplog):
         next(iterator)
         iterator.close()
     assert (iterator.stats()["quarantined"], iterator.quarantine()) == (1, [])
-    assert caplog.messages == ["1 record was left out, 1 in all"]
+    assert caplog.messages == ["1 record was quarantined, 1 in all"]
 
 
 def until_it_fails(iterator):

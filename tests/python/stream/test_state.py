@@ -226,7 +226,7 @@ def test_merge_states_refuses_states_that_do_not_match(shards, encoder):
         gm.merge_states([ahead, states[1]])
     next(hosts[1])
     forged = {**ahead, "lanes": {**ahead["lanes"], "0": "record=1"}}
-    with pytest.raises(gm.StateError, match="two states hold different places for lane 0"):
+    with pytest.raises(gm.StateError, match="two states hold different cursors for lane 0"):
         gm.merge_states([ahead, forged])
     with pytest.raises(gm.StateError, match="got none"):
         gm.merge_states([])
@@ -237,7 +237,9 @@ def test_states_within_a_step_do_not_merge(shards, encoder):
     hosts = [iter(dataset(shards, encoder, batch_size=None, lanes=8, shard_index=i, shard_count=2)) for i in range(2)]
     for host in hosts:
         next(host)
-    with pytest.raises(gm.StateError, match="after row 1 of a step; states join only between steps: save after"):
+    with pytest.raises(
+        gm.StateError, match="after row 1 of a step; states can only be merged at batch boundaries: save after"
+    ):
         gm.merge_states([host.get_state() for host in hosts])
 
 

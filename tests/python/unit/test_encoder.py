@@ -370,7 +370,9 @@ def test_dataset_refuses_a_tokenizer_with_dropout(tmp_path):
     assert {len(encoder.encode("ab")) for _ in range(100)} == {1, 2}
     assert len({gm.Encoder.from_bytes(json_bytes.encode()).fingerprint for _ in range(20)}) == 1
     (tmp_path / "a.jsonl").write_text('{"text": "ab"}\n')
-    with pytest.raises(gm.ArgumentError, match=r"^tokenizer=: its model has dropout 0\.5, .* set \"dropout\" to null"):
+    with pytest.raises(
+        gm.ArgumentError, match=r"^tokenizer=: it uses BPE dropout \(0\.5\), .* set \"dropout\" to null"
+    ):
         gm.PackedDataset(tmp_path / "a.jsonl", tokenizer=encoder, eos=False)
 
 
@@ -383,7 +385,7 @@ def test_dataset_refuses_added_tokens_that_normalize_alike(tmp_path):
     assert {tuple(encoder.encode("quick")) for encoder in loads} == {(1,), (2,)}
     assert len({encoder.fingerprint for encoder in loads}) == 1
     (tmp_path / "a.jsonl").write_text('{"text": "quick"}\n')
-    message = "^tokenizer=: its added tokens 'Quick' and 'quick' are the same .* set its \"normalized\" to false there$"
+    message = "^tokenizer=: its added tokens 'Quick' and 'quick' are equal .* set its \"normalized\" to false there$"
     with pytest.raises(gm.ArgumentError, match=message):
         gm.PackedDataset(tmp_path / "a.jsonl", tokenizer=loads[0], eos=False)
 

@@ -112,7 +112,10 @@ def test_from_pretrained_downloads_files_of_the_hub(hub, encoder):
     """)
     assert lines[0] == f"{encoder.fingerprint} 1"
     assert "/org/model/resolve/main/tokenizer.json" in Hub.asked
-    assert "'org/other' is no local folder, and its tokenizer.json at 'main' cannot be got from the hub" in lines[1]
+    assert (
+        "'org/other' is not a local folder, and its tokenizer.json at 'main' cannot be downloaded from the hub"
+        in lines[1]
+    )
 
 
 def test_command_line_takes_a_name_on_the_hub(hub):
@@ -126,7 +129,7 @@ def test_command_line_takes_a_name_on_the_hub(hub):
     """)
     assert lines[0].startswith("1 error: no file matches")
     assert lines[1].startswith(
-        "1 error: 'org/other' is no local folder, and its tokenizer.json at 'main' cannot be got"
+        "1 error: 'org/other' is not a local folder, and its tokenizer.json at 'main' cannot be downloaded"
     )
     assert lines[2].startswith("1 error: no such file: 'nowhere' (working folder: ")
 
@@ -136,7 +139,7 @@ def test_unreachable_hub_is_reported_without_retries(hub):
         closed = f"http://127.0.0.1:{server.getsockname()[1]}"
     (said,) = hub(PRINT_WAITS + EOS_OR_ERROR, HF_ENDPOINT=closed)
     assert said.startswith(
-        "'org/model' is no local folder, and its tokenizer.json at 'main' cannot be got from the hub"
+        "'org/model' is not a local folder, and its tokenizer.json at 'main' cannot be downloaded from the hub"
     )
     assert ", which could not be reached: " in said
     assert hub(EOS_OR_ERROR) == ["1"]
@@ -185,7 +188,7 @@ def test_tab_completion_does_not_ask_the_hub(hub):
 def test_server_error_of_the_hub_is_not_a_missing_file(hub, file):
     Hub.files["/org/model/resolve/main/special_tokens_map.json"] = b'{"eos_token": "<s>"}'
     Hub.broken = {f"/org/model/resolve/main/{file}"}
-    assert f"its {file} at 'main' cannot be got from the hub" in hub(EOS_OR_ERROR)[0]
+    assert f"its {file} at 'main' cannot be downloaded from the hub" in hub(EOS_OR_ERROR)[0]
     Hub.broken = set()
     assert hub(EOS_OR_ERROR) == ["1"]
 
@@ -200,7 +203,7 @@ def test_cached_model_loads_offline(hub):
 def test_cache_of_another_program_loads_offline(hub):
     fetch = "import huggingface_hub\nfor file in {}: huggingface_hub.hf_hub_download('org/model', file)"
     hub(fetch.format(FILES[:1]))
-    assert "its tokenizer_config.json at 'main' cannot be got" in hub(EOS_OR_ERROR, HF_HUB_OFFLINE="1")[0]
+    assert "its tokenizer_config.json at 'main' cannot be downloaded" in hub(EOS_OR_ERROR, HF_HUB_OFFLINE="1")[0]
     hub(fetch.format(FILES))
     assert hub(EOS_OR_ERROR, HF_HUB_OFFLINE="1") == ["1"]
 
@@ -224,5 +227,7 @@ def test_any_hub_client_error_becomes_a_tokenizer_error(monkeypatch):
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", fails)
     for answer, said in ((lambda *_, **more: None, ""), (fails, ", which could not be reached")):
         monkeypatch.setattr(huggingface_hub, "get_hf_file_metadata", answer)
-        with pytest.raises(gm.TokenizerError, match=rf"json at 'main' cannot be got from the hub{said}: 403 Forbidden"):
+        with pytest.raises(
+            gm.TokenizerError, match=rf"json at 'main' cannot be downloaded from the hub{said}: 403 Forbidden"
+        ):
             gm.Encoder.from_pretrained("org/model")
