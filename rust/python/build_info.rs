@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::encode::Kernel;
+use crate::encode::Simd;
 
 /// What was built, and what it runs on.
 ///
@@ -17,7 +17,7 @@ pub fn build_info(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     info.set_item("commit", option_env!("GRISTMILL_COMMIT").filter(|commit| !commit.is_empty()))?;
     info.set_item("system", format!("{} {}", std::env::consts::OS, std::env::consts::ARCH))?;
     info.set_item("optimised", !cfg!(debug_assertions))?;
-    info.set_item("instructions", Kernel::detect().name())?;
+    info.set_item("instructions", Simd::detect().name())?;
     info.set_item("tokenizers_crate", crate::encode::TOKENIZERS_VERSION)?;
     Ok(info)
 }

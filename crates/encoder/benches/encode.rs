@@ -28,7 +28,7 @@ fn tokenizer() -> Vec<u8> {
 fn letters(bytes: usize, break_at: usize) -> String {
     let mut random = Random::new(1);
     (0..bytes)
-        .map(|place| if place % break_at == 0 { ' ' } else { char::from(b'a' + random.below(26) as u8) })
+        .map(|index| if index % break_at == 0 { ' ' } else { char::from(b'a' + random.below(26) as u8) })
         .collect()
 }
 

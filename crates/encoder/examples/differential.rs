@@ -20,7 +20,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use gristmill_encoder::{EncodeWorker, Encoder, EncoderOptions, Engine, Kernel};
+use gristmill_encoder::{EncodeWorker, Encoder, EncoderOptions, Engine, Simd};
 use mixtures::Random;
 
 struct Arguments {
@@ -76,9 +76,9 @@ fn compare(path: &Path, arguments: &Arguments) -> bool {
         println!("{name}: nothing compared");
         return true;
     }
-    let kernels = Kernel::all().into_iter();
-    let encoders = kernels
-        .map(|kernel| Encoder::with_options(&json, EncoderOptions { kernel, ..Default::default() }).unwrap());
+    let simds = Simd::all().into_iter();
+    let encoders = simds
+        .map(|simd| Encoder::with_options(&json, EncoderOptions { simd, ..Default::default() }).unwrap());
     let comparison = Comparison::new(name, encoders.collect());
     for shard in arguments.corpus.iter().flat_map(|folder| corpus::shards(folder)) {
         comparison.all("corpus", &corpus::texts(&shard));

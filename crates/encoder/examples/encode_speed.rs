@@ -18,7 +18,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use cpu_time::ThreadTime;
-use gristmill_encoder::{Encoder, EncoderOptions, Engine, Kernel};
+use gristmill_encoder::{Encoder, EncoderOptions, Engine, Simd};
 
 use mixtures::Random;
 
@@ -32,9 +32,9 @@ fn main() {
     }
     let value = |name: &str| flags.iter().find_map(|flag| flag.strip_prefix(name)?.strip_prefix('='));
     let number = |name: &str| value(name).map(|value| value.parse::<usize>().unwrap());
-    let kernel = value("--kernel").map_or(Kernel::detect(), |name| {
-        let mut kernels = Kernel::all().into_iter();
-        kernels.find(|kernel| kernel.name().starts_with(name)).expect("a kernel of this processor")
+    let simd = value("--kernel").map_or(Simd::detect(), |name| {
+        let mut simds = Simd::all().into_iter();
+        simds.find(|simd| simd.name().starts_with(name)).expect("a kernel of this processor")
     });
     let engine = match value("--engine") {
         None | Some("fast") => Engine::Fast,
@@ -42,7 +42,7 @@ fn main() {
         Some(other) => panic!("an engine {other}"),
     };
     let began = Instant::now();
-    let options = EncoderOptions { kernel, engine, ..Default::default() };
+    let options = EncoderOptions { simd, engine, ..Default::default() };
     let encoder = Encoder::with_options(&corpus::read(Path::new(tokenizer)), options).unwrap();
     println!(
         "{tokenizer}: {}, loaded in {:.0} ms",

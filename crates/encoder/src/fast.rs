@@ -4,24 +4,24 @@ use std::sync::Arc;
 
 use tokenizers::{OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer, PreTokenizerWrapper};
 
-use super::added::{AddedTokens, Found, Rules};
-use super::cuts::cutter::Cutter;
-use super::file::TokenizerFile;
-use super::kernel::Kernel;
-use super::merge::rules::{MergeRules, PRODUCTS};
-use super::model::Model;
-use super::model::bytes::Bytes;
-use super::model::characters::{Characters, Spaces};
-use super::pieces::PieceWorker;
-use super::pieces::cut_text::CutText;
-use super::pieces::seed::Seeds;
-use super::recognise::{Style, recognise};
-use super::reference::library_call;
-use super::split::PADDING;
-use super::text::{Cut, TextRules};
-use super::vocab::Vocab;
 use super::{EncoderOptions, SpecialTokens};
+use crate::added_tokens::{AddedTokens, Found, Rules};
 use crate::error::{Error, Result};
+use crate::lookup::PretokenWorker;
+use crate::lookup::preload::Preload;
+use crate::lookup::pretoken_buffer::PretokenBuffer;
+use crate::merge::rules::{MergeRules, PRODUCTS};
+use crate::model::Model;
+use crate::model::bytes::ByteModel;
+use crate::model::characters::{CharModel, Spaces};
+use crate::normalize_and_cut::{Cut, TextRules};
+use crate::plan::{Style, plan_engine};
+use crate::pretokenize::PADDING;
+use crate::pretokenize::boundaries::class_cutter::ClassCutter;
+use crate::reference::library_call;
+use crate::simd::Simd;
+use crate::tokenizer_json::TokenizerJson;
+use crate::vocab::Vocab;
 
 /// What all workers of one tokenizer share.
 pub struct FastEncoder {
@@ -31,67 +31,74 @@ pub struct FastEncoder {
     text: TextRules,
     model: Model,
     /// The initial content of each worker's cache.
-    seeds: Seeds,
+    preload: Preload,
     cache_bytes: usize,
 }
 
 /// The state that one thread changes while it encodes.
 pub struct FastWorker {
     shared: Arc<FastEncoder>,
-    pieces: PieceWorker,
+    pretokens: PretokenWorker,
     /// What is not looked up yet.
-    text: CutText,
+    text: PretokenBuffer,
     normalized: String,
 }
 
 impl FastEncoder {
     /// Takes a file that parses, or says in one clause what the fast engine does not support.
-    pub fn new(file: TokenizerFile, options: &EncoderOptions) -> Result<Self, String> {
+    pub fn new(file: TokenizerJson, options: &EncoderOptions) -> Result<Self, String> {
         let bpe = &file.model;
-        let kernel = options.kernel;
-        let plan = recognise(&file, kernel)?;
+        let simd = options.simd;
+        let plan = plan_engine(&file, simd)?;
         let (vocab, ids) = Vocab::new(bpe.vocab())?;
         let mut rules = MergeRules::new(bpe.merges(), &vocab, &ids)?;
         let mut description = plan.description;
         let (text, model) = match plan.style {
-            Style::Split { splitter, normalizer } if splitter.is_byte_level() => {
-                let mut bytes = Bytes::new(&vocab, &ids, &rules, bpe, splitter.removed().cloned(), kernel)?;
-                let add_prefix_space = splitter.add_prefix_space();
-                let words = splitter.joined_pairs().map(|pairs| Cutter::new(&pairs, false, kernel));
-                let cut = match words.filter(Cutter::ends_words) {
+            Style::Split { pretokenizer, normalizer } if pretokenizer.is_byte_level() => {
+                let mut bytes =
+                    ByteModel::new(&vocab, &ids, &rules, bpe, pretokenizer.removed().cloned(), simd)?;
+                let add_prefix_space = pretokenizer.add_prefix_space();
+                let words = pretokenizer.joined_pairs().map(|pairs| ClassCutter::new(&pairs, false, simd));
+                let cut = match words.filter(ClassCutter::ends_words) {
                     Some(words) => {
                         description.push_str(", cut into words first");
-                        bytes.split_first(splitter);
+                        bytes.split_first(pretokenizer);
                         Cut::Words(words)
                     }
-                    None => Cut::Pieces(splitter),
+                    None => Cut::Pretokens(pretokenizer),
                 };
                 let text = TextRules::Split { cut, add_prefix_space, normalizer };
                 (text, Model::Bytes(Box::new(bytes)))
             }
-            Style::Split { splitter, normalizer } => {
-                let removed = splitter.removed().cloned();
-                let characters = Characters::new(&vocab, &ids, &rules, bpe, Spaces::Spaces, removed, kernel)?;
-                let cut = if splitter.is_whole() {
-                    Cut::Words(cutter(&characters, false, kernel, &mut description))
+            Style::Split { pretokenizer, normalizer } => {
+                let removed = pretokenizer.removed().cloned();
+                let characters = CharModel::new(&vocab, &ids, &rules, bpe, Spaces::Spaces, removed, simd)?;
+                let cut = if pretokenizer.is_whole() {
+                    Cut::Words(cutter(&characters, false, simd, &mut description))
                 } else {
-                    Cut::Pieces(splitter)
+                    Cut::Pretokens(pretokenizer)
                 };
                 let text = TextRules::Split { cut, add_prefix_space: false, normalizer };
                 (text, Model::Characters(Box::new(characters)))
             }
-            Style::SentencePiece { normalizer, prefix, normalizer_marks, before_each_space, separators } => {
+            Style::SentencePiece {
+                normalizer,
+                prefix,
+                normalizer_makes_markers,
+                before_each_space,
+                separators,
+            } => {
                 if let Some(separators) = &separators {
                     keep_whole(&mut rules, &vocab, separators)?;
                 }
-                let characters = Characters::new(&vocab, &ids, &rules, bpe, Spaces::Markers, None, kernel)?;
+                let characters = CharModel::new(&vocab, &ids, &rules, bpe, Spaces::Markers, None, simd)?;
                 if separators.is_some()
                     && let Some(why) = characters.uncut
                 {
                     return Err(format!("its pre-tokenizer splits text, and {why}"));
                 }
-                let cutter = cutter(&characters, before_each_space, kernel, &mut description);
-                let text = TextRules::SentencePiece { normalizer, prefix, normalizer_marks, cutter };
+                let cutter = cutter(&characters, before_each_space, simd, &mut description);
+                let text = TextRules::SentencePiece { normalizer, prefix, normalizer_makes_markers, cutter };
                 (text, Model::Characters(Box::new(characters)))
             }
         };
@@ -104,40 +111,44 @@ impl FastEncoder {
                     let mut buffer = String::new();
                     text.normalize(content, &mut buffer).map(str::to_owned).map_err(|error| error.to_string())
                 },
-                kernel,
+                simd,
                 spaces_are_markers: text.normalizes_spaces(),
                 special_as_text: options.special_tokens_in_text == SpecialTokens::Text,
             },
         )?;
-        let seeds = Seeds::new(&vocab, &rules, &text, &model);
-        Ok(Self { vocab, added, description, text, model, seeds, cache_bytes: options.cache_bytes })
+        let preload = Preload::new(&vocab, &rules, &text, &model);
+        Ok(Self { vocab, added, description, text, model, preload, cache_bytes: options.cache_bytes })
     }
 
     /// Bytes that all workers share.
     pub fn bytes(&self) -> usize {
-        self.vocab.bytes() + self.added.bytes() + self.text.bytes() + self.model.bytes() + self.seeds.bytes()
+        self.vocab.bytes()
+            + self.added.bytes()
+            + self.text.bytes()
+            + self.model.bytes()
+            + self.preload.bytes()
     }
 
     /// Bytes of a worker before its first text.
     pub fn worker_bytes(&self) -> usize {
-        self.seeds.empty_cache(self.cache_bytes).bytes()
+        self.preload.empty_cache(self.cache_bytes).bytes()
     }
 }
 
 /// Cuts text that nothing splits where no merge joins it; or not at all, as its description then says.
 fn cutter(
-    characters: &Characters,
+    characters: &CharModel,
     before_each_space: bool,
-    kernel: Kernel,
+    simd: Simd,
     description: &mut String,
-) -> Cutter {
+) -> ClassCutter {
     let Some(why) = characters.uncut else {
-        return Cutter::new(&characters.pairs, before_each_space, kernel);
+        return ClassCutter::new(&characters.pairs, before_each_space, simd);
     };
     if !before_each_space {
         description.extend([", merged uncut (up to ten times slower), as ", why]);
     }
-    Cutter::whole(before_each_space, kernel)
+    ClassCutter::whole(before_each_space, simd)
 }
 
 /// Keeps the merges that join nothing that some separators split. The others never happen, as what separators split is
@@ -162,8 +173,9 @@ const KEPT_TEXT: usize = 16 << 20;
 
 impl FastWorker {
     pub fn new(shared: Arc<FastEncoder>) -> Self {
-        let pieces = PieceWorker::new(shared.seeds.cache(shared.model.table().kernel(), shared.cache_bytes));
-        Self { shared, pieces, text: CutText::default(), normalized: String::new() }
+        let pretokens =
+            PretokenWorker::new(shared.preload.cache(shared.model.table().simd(), shared.cache_bytes));
+        Self { shared, pretokens, text: PretokenBuffer::default(), normalized: String::new() }
     }
 
     /// Appends the ids of a text.
@@ -180,7 +192,7 @@ impl FastWorker {
         self.look_up(&shared, ids);
         if self.text.capacity().max(self.normalized.capacity()) > KEPT_TEXT {
             (self.text, self.normalized) = Default::default();
-            self.pieces.shrink();
+            self.pretokens.shrink();
         }
         outcome
     }
@@ -195,8 +207,8 @@ impl FastWorker {
     ) -> Result<()> {
         let mut buffer = std::mem::take(&mut self.normalized);
         // If no tokens are searched for in normalized text, it need not have its markers yet.
-        let marks_later = shared.text.only_marks() && shared.added.normalized.is_empty();
-        let put_in_front = marks_later && shared.text.prepends();
+        let marks_later = shared.text.only_replaces_spaces() && shared.added.normalized.is_empty();
+        let put_in_front = marks_later && shared.text.always_prepends();
         let normalized = if marks_later { stretch } else { shared.text.normalize(stretch, &mut buffer)? };
         if normalized.len() > LONGEST_TEXT {
             return Err(Error::Tokenizer(format!(
@@ -208,8 +220,8 @@ impl FastWorker {
         shared.added.normalized.split(normalized, |part| match part {
             Found::Token(id) => self.add_token(shared, id, ids),
             Found::Text(text, at) => {
-                let in_front = put_in_front || shared.text.puts_in_front(text, offset + at);
-                self.pieces.cut(&shared.model, &shared.text, text, in_front, &mut self.text);
+                let in_front = put_in_front || shared.text.prepends_at(text, offset + at);
+                self.pretokens.cut(&shared.model, &shared.text, text, in_front, &mut self.text);
                 self.look_up_if_enough(shared, ids);
             }
         });
@@ -230,6 +242,6 @@ impl FastWorker {
 
     /// Appends the ids of what has been cut.
     fn look_up(&mut self, shared: &FastEncoder, ids: &mut Vec<u32>) {
-        self.pieces.encode(&shared.model, &mut self.text, ids);
+        self.pretokens.encode(&shared.model, &mut self.text, ids);
     }
 }

@@ -8,25 +8,23 @@
 //! everything else. `fast.rs` shows the path of a text through the fast engine; docs/encoder.md explains what makes it
 //! fast.
 
-mod added;
-mod batch;
-mod cache;
-mod cuts;
+mod added_tokens;
+mod byte_alphabet;
+mod encode_batch;
 mod error;
 mod fast;
-mod file;
 mod ids;
-mod kernel;
 mod lazy;
+mod lookup;
 mod merge;
 mod model;
 mod normalize;
-mod pieces;
-mod recognise;
+mod normalize_and_cut;
+mod plan;
+mod pretokenize;
 mod reference;
-mod spelling;
-pub mod split;
-mod text;
+mod simd;
+mod tokenizer_json;
 mod utf8;
 mod vocab;
 
@@ -36,12 +34,18 @@ use std::thread;
 
 pub use error::{Error, Result};
 use fast::{FastEncoder, FastWorker};
-use file::TokenizerFile;
 use gristmill_system::lock_unless_forked;
 use ids::IdDensity;
-pub use kernel::Kernel;
 use lazy::Lazy;
+#[doc(hidden)] // for the benchmark of pre-tokenizers alone
+pub use pretokenize::{
+    PADDING,
+    boundaries::Boundaries,
+    patterns::{Pretokenizer, SplitScratch},
+};
 use reference::Reference;
+pub use simd::Simd;
+use tokenizer_json::TokenizerJson;
 
 /// Version of the `tokenizers` crate whose ids these are; part of a run's identity.
 pub const TOKENIZERS_VERSION: &str = "0.23.2";
@@ -76,7 +80,7 @@ pub struct EncoderOptions {
     /// About how many bytes the cache of one worker may grow to.
     pub cache_bytes: usize,
     /// What the hot loops run on: other than the best one only for tests and comparisons.
-    pub kernel: Kernel,
+    pub simd: Simd,
 }
 
 impl Default for EncoderOptions {
@@ -85,7 +89,7 @@ impl Default for EncoderOptions {
             special_tokens_in_text: SpecialTokens::Id,
             engine: Engine::Fast,
             cache_bytes: 64 << 20,
-            kernel: Kernel::detect(),
+            simd: Simd::detect(),
         }
     }
 }
@@ -353,7 +357,7 @@ fn make_fast(json: &[u8], options: &EncoderOptions) -> Result<FastEncoder, Strin
         return Err("the reference engine was requested".into());
     }
     // The parts of the file are validated by the reference's types, which may panic.
-    let parsed = reference::library_call(|| Ok(TokenizerFile::parse(json)));
+    let parsed = reference::library_call(|| Ok(TokenizerJson::parse(json)));
     parsed
         .unwrap_or_else(|error| Err(error.to_string()))
         .and_then(|file| FastEncoder::new(file, options))

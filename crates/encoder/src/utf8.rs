@@ -4,7 +4,7 @@
 /// some number below 2^21, never a panic.
 #[inline(always)]
 pub fn decode(text: &[u8]) -> (u32, usize) {
-    let low = |place: usize| u32::from(text.get(place).copied().unwrap_or(0) & 0x3F);
+    let low = |index: usize| u32::from(text.get(index).copied().unwrap_or(0) & 0x3F);
     let first = u32::from(text.first().copied().unwrap_or(0));
     match first {
         0..0x80 => (first, 1),

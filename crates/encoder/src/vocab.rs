@@ -2,13 +2,17 @@
 
 use ahash::AHashMap;
 
-use super::file::Token;
-use super::lazy::Lazy;
+use crate::lazy::Lazy;
+use crate::tokenizer_json::Token;
 
 /// Ids must be below this: the merge table packs two ids and a rank into 64 bits, the piece cache three ids and their
 /// number. The last one is reserved for "no neighbour" while merging.
 pub const MAX_IDS: u32 = 1 << ID_BITS;
 pub const ID_BITS: u32 = 20;
+
+/// What SentencePiece-style tokenizers write for a space.
+pub const MARKER: char = '\u{2581}';
+pub const MARKER_TEXT: &str = "\u{2581}";
 
 const HOLE: (u32, u32) = (u32::MAX, 0);
 
@@ -79,8 +83,8 @@ impl Vocab {
             ids.sort_unstable_by_key(|id| self.token(*id));
             ids
         });
-        let place = sorted.binary_search_by_key(&Some(token), |id| self.token(*id)).ok()?;
-        Some(sorted[place])
+        let index = sorted.binary_search_by_key(&Some(token), |id| self.token(*id)).ok()?;
+        Some(sorted[index])
     }
 
     /// All tokens in the order of their ids.

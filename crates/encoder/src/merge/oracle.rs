@@ -6,10 +6,10 @@ use std::collections::{BinaryHeap, HashMap};
 use proptest::prelude::*;
 
 use super::MergeTable;
-use super::pairs::NONE;
+use super::array_merge::Merges;
+use super::pair_table::NONE;
 use super::rules::{self, MergeRule};
-use super::word::Merges;
-use crate::kernel::Kernel;
+use crate::simd::Simd;
 
 /// Merges literally by the rule: find the lowest rank, of several the leftmost, join, repeat.
 pub fn merge(rules: &[MergeRule], symbols: &[u32]) -> Vec<u32> {
@@ -23,15 +23,15 @@ pub fn merge(rules: &[MergeRule], symbols: &[u32]) -> Vec<u32> {
         let best = symbols
             .windows(2)
             .enumerate()
-            .filter_map(|(place, pair)| {
-                ranks.get(&(pair[0], pair[1])).map(|(rank, product)| (*rank, place, *product))
+            .filter_map(|(index, pair)| {
+                ranks.get(&(pair[0], pair[1])).map(|(rank, product)| (*rank, index, *product))
             })
             .min();
         match best {
             None => return symbols,
-            Some((_, place, product)) => {
-                symbols[place] = product;
-                symbols.remove(place + 1);
+            Some((_, index, product)) => {
+                symbols[index] = product;
+                symbols.remove(index + 1);
             }
         }
     }
@@ -78,9 +78,9 @@ pub fn live(rules: &[MergeRule]) -> Vec<MergeRule> {
 }
 
 /// The table of those.
-pub fn table(rules: &[MergeRule], kernel: Kernel) -> MergeTable {
+pub fn table(rules: &[MergeRule], simd: Simd) -> MergeTable {
     let ids = rules.iter().flat_map(|rule| [rule.left, rule.right, rule.product]).chain([3]);
-    MergeTable::new(&live(rules), 1 + ids.max().expect("there is one"), kernel).expect("few ids")
+    MergeTable::new(&live(rules), 1 + ids.max().expect("there is one"), simd).expect("few ids")
 }
 
 /// Appends the symbols of an id, by any rule that makes it: all of them give the same spelling.
@@ -123,7 +123,7 @@ pub fn any_rules() -> impl Strategy<Value = Vec<MergeRule>> {
 proptest! {
     #[test]
     fn heap_equals_naive_rule(rules in any_rules(), symbols in prop::collection::vec(0u32..4, 1..300)) {
-        let table = table(&rules, Kernel::detect());
+        let table = table(&rules, Simd::detect());
         let tokens: Vec<u32> = merge_by_heap(&table, &symbols).iter().map(|(symbol, _)| table.id(*symbol)).collect();
         prop_assert_eq!(tokens, merge(&rules, &symbols));
     }

@@ -13,11 +13,11 @@
 use ahash::AHashMap;
 
 use super::MergeTable;
-use super::long::LongWord;
-use super::pairs::{NONE, PairTable, VALUES};
-use super::word::{LONGEST, Merges, Merging, SideBySide};
-use crate::file::Token;
-use crate::kernel::{Kernel, Plain};
+use super::array_merge::{ArrayMerge, LONGEST, Lockstep, Merges};
+use super::pair_table::{NONE, PairTable, VALUES};
+use super::run_merge::RunMerge;
+use crate::simd::{Scalar, Simd};
+use crate::tokenizer_json::Token;
 use crate::vocab::{Ids, Vocab, single_char};
 
 /// One merge with ids for tokens.
@@ -69,8 +69,8 @@ impl MergeRules {
     }
 
     /// The table of those that can happen, or why the fast engine does not support them.
-    pub fn table(&self, kernel: Kernel) -> Result<MergeTable, String> {
-        MergeTable::new(&self.live, self.whole.len() as u32, kernel)
+    pub fn table(&self, simd: Simd) -> Result<MergeTable, String> {
+        MergeTable::new(&self.live, self.whole.len() as u32, simd)
     }
 
     /// Whether merging the spelling of a token gives this token.
@@ -156,7 +156,7 @@ const LONGEST_OF_SEVERAL: usize = 16;
 /// Finds the last merges of tokens, several at a time.
 struct LastMerges<'a> {
     rules: &'a AllRules<'a>,
-    words: SideBySide<LONGEST_OF_SEVERAL>,
+    words: Lockstep<LONGEST_OF_SEVERAL>,
     products: Vec<u32>,
 }
 
@@ -164,7 +164,7 @@ impl<'a> LastMerges<'a> {
     const AT_ONCE: usize = 16;
 
     fn new(rules: &'a AllRules<'a>) -> Self {
-        Self { rules, words: SideBySide::default(), products: Vec::new() }
+        Self { rules, words: Lockstep::default(), products: Vec::new() }
     }
 
     /// Adds a token of two or more symbols; appends the ranks of the merges found so far that make their tokens.
@@ -183,18 +183,18 @@ impl<'a> LastMerges<'a> {
         }
         let mut left = Vec::new();
         if symbols.len() <= LONGEST {
-            let mut word = Merging::<LONGEST>::default();
+            let mut word = ArrayMerge::<LONGEST>::default();
             word.start(self.rules, &symbols);
-            while word.count() > 2 && word.step(Plain, self.rules) {}
+            while word.count() > 2 && word.step(Scalar, self.rules) {}
             word.emit(|id, _, _| left.push(id));
         } else {
-            LongWord::default().merge::<2, _>(Plain, self.rules, &symbols, |id, _, _| left.push(id));
+            RunMerge::default().merge::<2, _>(Scalar, self.rules, &symbols, |id, _, _| left.push(id));
         }
         self.keep(product, &left, live);
     }
 
     fn finish(&mut self, live: &mut Vec<u32>) {
-        self.words.merge::<2>(Plain, self.rules);
+        self.words.merge::<2>(Scalar, self.rules);
         for word in self.words.iter() {
             word.with_ids(|id| id, |left| self.keep(self.products[word.tag()], left, live));
         }

@@ -2,7 +2,7 @@
 //!
 //! Left to the compiler, these loops become comparisons with a branch each, most of which are mispredicted.
 
-use crate::kernel::Plain;
+use crate::simd::Scalar;
 
 /// The vector operations of a kernel.
 pub trait Vectors: Copy {
@@ -13,10 +13,10 @@ pub trait Vectors: Copy {
     fn equal<const W: usize>(self, keys: &[u32; W], key: u32) -> u64;
 
     /// Puts keys at places below `W`, one after another.
-    fn put<const W: usize>(self, keys: &mut [u32; W], places: [(usize, u32); 3]);
+    fn put<const W: usize>(self, keys: &mut [u32; W], indices: [(usize, u32); 3]);
 }
 
-impl Vectors for Plain {
+impl Vectors for Scalar {
     #[inline(always)]
     fn least<const W: usize>(self, keys: &[u32; W]) -> u32 {
         keys.iter().fold(u32::MAX, |least, key| least.min(*key))
@@ -28,9 +28,9 @@ impl Vectors for Plain {
     }
 
     #[inline(always)]
-    fn put<const W: usize>(self, keys: &mut [u32; W], places: [(usize, u32); 3]) {
-        for (place, key) in places {
-            keys[place & (W - 1)] = key;
+    fn put<const W: usize>(self, keys: &mut [u32; W], indices: [(usize, u32); 3]) {
+        for (index, key) in indices {
+            keys[index & (W - 1)] = key;
         }
     }
 }
@@ -45,7 +45,7 @@ mod avx2 {
     };
 
     use super::Vectors;
-    use crate::kernel::Avx2;
+    use crate::simd::Avx2;
 
     impl Vectors for Avx2 {
         #[inline(always)]
@@ -61,9 +61,9 @@ mod avx2 {
         }
 
         #[inline(always)]
-        fn put<const W: usize>(self, keys: &mut [u32; W], places: [(usize, u32); 3]) {
+        fn put<const W: usize>(self, keys: &mut [u32; W], indices: [(usize, u32); 3]) {
             // SAFETY: having an `Avx2` proves that the processor has AVX2.
-            unsafe { put(keys, places) }
+            unsafe { put(keys, indices) }
         }
     }
 
@@ -96,14 +96,14 @@ mod avx2 {
     /// By comparing and blending, not by three scalar stores: the next search's vector loads would stall on them.
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn put<const W: usize>(keys: &mut [u32; W], places: [(usize, u32); 3]) {
+    fn put<const W: usize>(keys: &mut [u32; W], indices: [(usize, u32); 3]) {
         let mut lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-        let places =
-            places.map(|(place, key)| (_mm256_set1_epi32(place as i32), _mm256_set1_epi32(key as i32)));
+        let indices =
+            indices.map(|(index, key)| (_mm256_set1_epi32(index as i32), _mm256_set1_epi32(key as i32)));
         for keys in keys.as_chunks_mut::<8>().0 {
             let mut values = load(keys);
-            for (place, key) in places {
-                values = _mm256_blendv_epi8(values, key, _mm256_cmpeq_epi32(lane, place));
+            for (index, key) in indices {
+                values = _mm256_blendv_epi8(values, key, _mm256_cmpeq_epi32(lane, index));
             }
             // SAFETY: eight numbers of 32 bits are 32 bytes.
             unsafe { _mm256_storeu_si256(keys.as_mut_ptr().cast(), values) };

@@ -1,82 +1,82 @@
 //! Byte-level BPE: symbols are bytes.
 //!
-//! Pieces are cut into [groups](crate::cuts::groups) where no product, nor any other token that a whole piece
+//! Pieces are cut into [groups](crate::pretokenize::boundaries::groups) where no product, nor any other token that a whole piece
 //! becomes, can cross.
 
 use std::sync::Arc;
 
 use ahash::AHashMap;
 
-use super::unknown::Unknown;
+use super::missing_symbol::MissingSymbol;
 use super::workspace::Workspace;
-use crate::cache::Lookup;
-use crate::cache::piece::Piece;
-use crate::cuts::Cuts;
-use crate::cuts::groups::{GroupCutter, JoinedCharacters};
-use crate::file::BpeModel;
-use crate::kernel::Kernel;
+use crate::byte_alphabet;
+use crate::lookup::cache::Query;
+use crate::lookup::pretoken::Pretoken;
 use crate::merge::MergeTable;
-use crate::merge::pairs::NONE;
+use crate::merge::array_merge::ArrayMerge;
+use crate::merge::pair_table::NONE;
 use crate::merge::rules::{MergeRules, PRODUCTS};
-use crate::merge::word::Merging;
-use crate::merge::words::{ByteSymbols, occurs};
-use crate::spelling;
-use crate::split::Splitter;
-use crate::split::removed::Removed;
+use crate::merge::symbols::{ByteSymbols, occurs};
+use crate::pretokenize::boundaries::Boundaries;
+use crate::pretokenize::boundaries::group_cutter::{GroupCutter, JoinedCharacters};
+use crate::pretokenize::patterns::Pretokenizer;
+use crate::pretokenize::patterns::removed_chars::RemovedChars;
+use crate::simd::Simd;
+use crate::tokenizer_json::BpeModel;
 use crate::vocab::{Ids, Vocab};
 
 /// The bytes of a vocabulary.
-pub struct Bytes {
+pub struct ByteModel {
     table: MergeTable,
     symbols: ByteSymbols,
     /// What the bytes become that have no token, as in vocabularies trained without the whole alphabet.
-    unknown: Unknown,
+    unknown: MissingSymbol,
     /// For `ignore_merges`, by their bytes: tokens that their merges do not produce. A piece that is a token becomes that
     /// token, whatever its merges produce.
     whole: AHashMap<Box<[u8]>, u32>,
     /// For text that is cut into words first: splits what is looked up into what is merged.
-    splitter: Option<Splitter>,
+    pretokenizer: Option<Pretokenizer>,
     /// At the start of pieces.
-    removed: Option<Arc<Removed>>,
+    removed: Option<Arc<RemovedChars>>,
     groups: GroupCutter,
 }
 
-impl Bytes {
+impl ByteModel {
     /// Reads the bytes off a vocabulary, or says why it is not for the fast engine.
     pub fn new(
         vocab: &Vocab,
         known: &Ids,
         rules: &MergeRules,
         model: &BpeModel,
-        removed: Option<Arc<Removed>>,
-        kernel: Kernel,
+        removed: Option<Arc<RemovedChars>>,
+        simd: Simd,
     ) -> Result<Self, String> {
         let mut ids = [NONE; 256];
         for (byte, id) in ids.iter_mut().enumerate() {
             let mut buffer = [0; 4];
-            let token = spelling::CHARACTERS[byte].encode_utf8(&mut buffer);
+            let token = byte_alphabet::CHARACTERS[byte].encode_utf8(&mut buffer);
             *id = known.get(&*token).copied().unwrap_or(NONE);
         }
         let missing = (0..256).find(|byte| ids[*byte] == NONE && occurs(*byte));
         let unknown = match missing {
-            None => Unknown::Never,
+            None => MissingSymbol::Never,
             Some(byte) if model.byte_fallback() => {
                 return Err(format!("its vocabulary lacks the byte 0x{byte:02X}, and it has byte fallback"));
             }
-            Some(_) => Unknown::new(known, model.unk_token.as_deref(), model.fuse_unk())?,
+            Some(_) => MissingSymbol::new(known, model.unk_token.as_deref(), model.fuse_unk())?,
         };
         unknown.check_apart(&rules.all, |_| false)?;
         let mut joined = JoinedCharacters::default();
         for rule in &rules.live {
             let product = vocab.token(rule.product).expect(PRODUCTS);
-            let bytes = spelling::bytes(product)
+            let bytes = byte_alphabet::bytes(product)
                 .ok_or_else(|| format!("the merge product {product:?} is not made of bytes"))?;
             joined.add_inside(&bytes);
         }
         let whole: AHashMap<Box<[u8]>, u32> = vocab
             .entries()
             .filter(|(_, id)| model.ignore_merges() && !rules.makes(*id))
-            .filter_map(|(token, id)| Some((spelling::bytes(token)?.into_boxed_slice(), id)))
+            .filter_map(|(token, id)| Some((byte_alphabet::bytes(token)?.into_boxed_slice(), id)))
             .collect();
         for bytes in whole.keys() {
             joined.add_inside(bytes);
@@ -85,13 +85,13 @@ impl Bytes {
         // Behind the byte level, text may be cut inside characters, and half a character be such a token: of its
         // neighbours too little is known.
         let is_half = |token: &[u8]| token.len() == 2 && std::str::from_utf8(token).is_err();
-        if unknown != Unknown::Never || whole.keys().any(|token| is_half(token)) {
+        if unknown != MissingSymbol::Never || whole.keys().any(|token| is_half(token)) {
             joined.add_all();
         }
-        let table = rules.table(kernel)?;
+        let table = rules.table(simd)?;
         let symbols = ByteSymbols::new(&ids, &table);
         let groups = GroupCutter::new(&joined);
-        Ok(Self { table, symbols, unknown, whole, splitter: None, removed, groups })
+        Ok(Self { table, symbols, unknown, whole, pretokenizer: None, removed, groups })
     }
 
     pub fn table(&self) -> &MergeTable {
@@ -99,54 +99,60 @@ impl Bytes {
     }
 
     /// Pieces are to be split before they are merged.
-    pub fn split_first(&mut self, splitter: Splitter) {
-        self.splitter = Some(splitter);
+    pub fn split_first(&mut self, pretokenizer: Pretokenizer) {
+        self.pretokenizer = Some(pretokenizer);
     }
 
     pub fn splits_first(&self) -> bool {
-        self.splitter.is_some()
+        self.pretokenizer.is_some()
     }
 
     /// Whether a padded text is merged as a whole.
     pub fn is_one(&self, text: &[u8], n: usize, workspace: &mut Workspace) -> bool {
-        let Some(splitter) = &self.splitter else { return true };
-        splitter.split(text, n, &mut workspace.split, &mut workspace.cuts);
-        workspace.cuts.is_empty()
+        let Some(pretokenizer) = &self.pretokenizer else { return true };
+        pretokenizer.split(text, n, &mut workspace.split, &mut workspace.boundaries);
+        workspace.boundaries.is_empty()
     }
 
     /// A token as pieces have it, or none if no piece holds it or it is removed.
     pub fn spelled(&self, token: &str) -> Option<Vec<u8>> {
-        Removed::in_piece(self.removed.as_deref(), &spelling::bytes(token)?)
+        RemovedChars::in_pretoken(self.removed.as_deref(), &byte_alphabet::bytes(token)?)
     }
 
     /// Adds to the cuts of a padded text those between the groups in its pieces.
-    pub fn cut_groups(&self, text: &[u8], cuts: &mut Cuts) {
-        self.groups.cut(self.table.kernel(), text, cuts);
+    pub fn cut_groups(&self, text: &[u8], boundaries: &mut Boundaries) {
+        self.groups.cut(self.table.simd(), text, boundaries);
     }
 
     /// Appends the ids of a piece that the cache lacks.
-    pub fn encode(&self, piece: Piece, workspace: &mut Workspace, ids: &mut Vec<u32>) {
-        let Some(splitter) = &self.splitter else {
-            return self.encode_piece(piece, true, workspace, ids);
+    pub fn encode(&self, pretoken: Pretoken, workspace: &mut Workspace, ids: &mut Vec<u32>) {
+        let Some(pretokenizer) = &self.pretokenizer else {
+            return self.encode_pretoken(pretoken, true, workspace, ids);
         };
         let mut ends = std::mem::take(&mut workspace.ends);
-        let Workspace { split, cuts, .. } = workspace;
-        splitter.split(piece.padded(), piece.len(), split, cuts);
-        self.cut_groups(piece.padded(), cuts);
+        let Workspace { split, boundaries, .. } = workspace;
+        pretokenizer.split(pretoken.padded(), pretoken.len(), split, boundaries);
+        self.cut_groups(pretoken.padded(), boundaries);
         ends.clear();
-        cuts.push_ends(self.table.kernel(), 0, &mut ends);
+        boundaries.push_ends(self.table.simd(), 0, &mut ends);
         let mut start = 0;
         for end in ends.iter().map(|end| *end as usize) {
-            self.encode_piece(piece.part(start, end), ends.len() == 1, workspace, ids);
+            self.encode_pretoken(pretoken.part(start, end), ends.len() == 1, workspace, ids);
             start = end;
         }
         workspace.ends = ends;
     }
 
     /// `was_looked_up` says that the cache lacks it.
-    fn encode_piece(&self, piece: Piece, was_looked_up: bool, workspace: &mut Workspace, ids: &mut Vec<u32>) {
-        let bytes = Removed::kept(self.removed.as_deref(), piece.bytes());
-        let piece = piece.part(piece.len() - bytes.len(), piece.len());
+    fn encode_pretoken(
+        &self,
+        pretoken: Pretoken,
+        was_looked_up: bool,
+        workspace: &mut Workspace,
+        ids: &mut Vec<u32>,
+    ) {
+        let bytes = RemovedChars::kept(self.removed.as_deref(), pretoken.bytes());
+        let pretoken = pretoken.part(pretoken.len() - bytes.len(), pretoken.len());
         if let Some(id) = self.whole.get(bytes) {
             ids.push(*id);
         } else if self.lacks(bytes) {
@@ -155,46 +161,46 @@ impl Bytes {
         } else if was_looked_up {
             self.symbols.merge(&self.table, bytes, &mut workspace.scratch, ids);
         } else {
-            self.encode_part(piece, workspace, ids);
+            self.encode_part(pretoken, workspace, ids);
         }
     }
 
     /// Starts to merge a piece of up to `W` bytes, if it is merged as a whole.
     #[inline]
-    pub fn start<const W: usize>(&self, piece: &[u8], merging: &mut Merging<W>) -> bool {
-        let piece = Removed::kept(self.removed.as_deref(), piece);
-        let whole = !piece.is_empty() && !self.whole.contains_key(piece) && !self.lacks(piece);
+    pub fn start<const W: usize>(&self, pretoken: &[u8], merging: &mut ArrayMerge<W>) -> bool {
+        let pretoken = RemovedChars::kept(self.removed.as_deref(), pretoken);
+        let whole = !pretoken.is_empty() && !self.whole.contains_key(pretoken) && !self.lacks(pretoken);
         if whole {
-            self.symbols.start(&self.table, piece, merging);
+            self.symbols.start(&self.table, pretoken, merging);
         }
         whole
     }
 
     /// Whether a piece holds a byte that has no token.
-    fn lacks(&self, piece: &[u8]) -> bool {
-        self.unknown != Unknown::Never
-            && piece.iter().any(|byte| self.symbols.ids[usize::from(*byte)] == NONE)
+    fn lacks(&self, pretoken: &[u8]) -> bool {
+        self.unknown != MissingSymbol::Never
+            && pretoken.iter().any(|byte| self.symbols.ids[usize::from(*byte)] == NONE)
     }
 
     /// The symbols of a piece that holds such bytes. The neighbours of a dropped one may merge.
-    fn read_symbols(&self, piece: &[u8], symbols: &mut Vec<u32>) {
+    fn read_symbols(&self, pretoken: &[u8], symbols: &mut Vec<u32>) {
         symbols.clear();
-        let mut waiting = None;
-        for byte in piece {
+        let mut deferred = None;
+        for byte in pretoken {
             match self.symbols.ids[usize::from(*byte)] {
-                NONE => self.unknown.meet(&mut waiting, symbols),
+                NONE => self.unknown.meet(&mut deferred, symbols),
                 id => {
-                    symbols.extend(waiting.take());
+                    symbols.extend(deferred.take());
                     symbols.push(id);
                 }
             }
         }
-        symbols.extend(waiting);
+        symbols.extend(deferred);
     }
 
     /// A part of what was looked up, which is merged as it is. The same bytes, looked up as a whole, may be split.
-    fn encode_part(&self, part: Piece, workspace: &mut Workspace, ids: &mut Vec<u32>) {
-        let lookup = Lookup::part(&workspace.cache, part);
+    fn encode_part(&self, part: Pretoken, workspace: &mut Workspace, ids: &mut Vec<u32>) {
+        let lookup = Query::part(&workspace.cache, part);
         workspace.recall_or(lookup.as_ref(), ids, |workspace, ids| {
             self.symbols.merge(&self.table, part.bytes(), &mut workspace.scratch, ids);
         });
@@ -203,7 +209,7 @@ impl Bytes {
     pub fn bytes(&self) -> usize {
         let whole = self.whole.capacity() * size_of::<(Box<[u8]>, u32)>()
             + self.whole.keys().map(|token| token.len()).sum::<usize>();
-        let splitter = self.splitter.as_ref().map_or(0, Splitter::bytes);
-        self.table.bytes() + self.symbols.bytes() + self.groups.bytes() + whole + splitter
+        let pretokenizer = self.pretokenizer.as_ref().map_or(0, Pretokenizer::bytes);
+        self.table.bytes() + self.symbols.bytes() + self.groups.bytes() + whole + pretokenizer
     }
 }

@@ -12,24 +12,24 @@ use std::sync::Arc;
 
 use ahash::AHashMap;
 
-use super::unknown::Unknown;
-use crate::cuts::Cuts;
-use crate::cuts::cutter::JoinedPairs;
-use crate::cuts::groups::{GroupCutter, JoinedCharacters};
-use crate::file::BpeModel;
-use crate::kernel::Kernel;
+use super::missing_symbol::MissingSymbol;
 use crate::merge::MergeTable;
-use crate::merge::pairs::NONE;
+use crate::merge::array_merge::ArrayMerge;
+use crate::merge::pair_table::NONE;
 use crate::merge::rules::{MergeRules, PRODUCTS};
-use crate::merge::word::Merging;
-use crate::merge::words::{ByteSymbols, Scratch, occurs};
-use crate::spelling::MARKER;
-use crate::split::removed::Removed;
+use crate::merge::symbols::{ByteSymbols, Scratch, occurs};
+use crate::pretokenize::boundaries::Boundaries;
+use crate::pretokenize::boundaries::class_cutter::JoinedPairs;
+use crate::pretokenize::boundaries::group_cutter::{GroupCutter, JoinedCharacters};
+use crate::pretokenize::patterns::removed_chars::RemovedChars;
+use crate::simd::Simd;
+use crate::tokenizer_json::BpeModel;
 use crate::utf8::decode;
+use crate::vocab::MARKER;
 use crate::vocab::{Ids, Vocab, single_char};
 
 /// The characters of a vocabulary.
-pub struct Characters {
+pub struct CharModel {
     table: MergeTable,
     /// Symbols of ASCII characters, byte tokens for those that the vocabulary lacks.
     ascii: ByteSymbols,
@@ -40,13 +40,13 @@ pub struct Characters {
     astral: AHashMap<u32, u32>,
     groups: GroupCutter,
     pub pairs: JoinedPairs,
-    unknown: Unknown,
+    unknown: MissingSymbol,
     /// Why a text is not the sum of its pieces, even if no merge joins these: unknown tokens may fuse over any distance,
     /// or the neighbours of a dropped character meet. None if each character has its symbols whatever its neighbours are.
     pub uncut: Option<&'static str>,
     spaces: Spaces,
     /// At the start of pieces.
-    removed: Option<Arc<Removed>>,
+    removed: Option<Arc<RemovedChars>>,
 }
 
 /// What a space in a piece stands for.
@@ -68,7 +68,7 @@ impl Spaces {
     }
 }
 
-impl Characters {
+impl CharModel {
     /// Reads the characters off a vocabulary, or says why it is not for the fast engine.
     pub fn new(
         vocab: &Vocab,
@@ -76,8 +76,8 @@ impl Characters {
         rules: &MergeRules,
         model: &BpeModel,
         spaces: Spaces,
-        removed: Option<Arc<Removed>>,
-        kernel: Kernel,
+        removed: Option<Arc<RemovedChars>>,
+        simd: Simd,
     ) -> Result<Self, String> {
         let mut fallback = [NONE; 256];
         if model.byte_fallback() {
@@ -101,9 +101,9 @@ impl Characters {
         // A byte below 0x80 is a character, and needs no byte token where that has a token: Gemma has a tab, and no <0x09>.
         let has_token = |byte: usize| fallback[byte] != NONE || byte < 0x80 && basic[byte] != NONE;
         let unknown = if (0..256).all(|byte| has_token(byte) || !occurs(byte)) {
-            Unknown::Never
+            MissingSymbol::Never
         } else {
-            Unknown::new(known, model.unk_token.as_deref(), model.fuse_unk())?
+            MissingSymbol::new(known, model.unk_token.as_deref(), model.fuse_unk())?
         };
         unknown.check_apart(&rules.all, |id| fallback.contains(&id))?;
         let ascii = std::array::from_fn(|byte| match basic[byte] {
@@ -123,15 +123,15 @@ impl Characters {
         }
         // Byte tokens are put in front of an unknown token that is to be fused.
         let uncut = match unknown {
-            Unknown::Dropped => Some("it drops unknown characters"),
-            Unknown::Token { fuse: true, .. } => Some("it fuses unknown characters"),
-            Unknown::Token { .. } if fallback != [NONE; 256] => Some("only some bytes have a token"),
-            Unknown::Never | Unknown::Token { .. } => None,
+            MissingSymbol::Dropped => Some("it drops unknown characters"),
+            MissingSymbol::Token { fuse: true, .. } => Some("it fuses unknown characters"),
+            MissingSymbol::Token { .. } if fallback != [NONE; 256] => Some("only some bytes have a token"),
+            MissingSymbol::Never | MissingSymbol::Token { .. } => None,
         };
         if uncut.is_some() {
             joined.add_all();
         }
-        let table = rules.table(kernel)?;
+        let table = rules.table(simd)?;
         Ok(Self {
             ascii: ByteSymbols::new(&ascii, &table),
             table,
@@ -154,7 +154,7 @@ impl Characters {
     /// A token as pieces have it, or none if no piece holds it or it is removed.
     pub fn spelled(&self, token: &str) -> Option<Vec<u8>> {
         let spelled: String = token.chars().map(|c| self.spaces.spelled(c)).collect::<Option<_>>()?;
-        Removed::in_piece(self.removed.as_deref(), spelled.as_bytes())
+        RemovedChars::in_pretoken(self.removed.as_deref(), spelled.as_bytes())
     }
 
     #[inline(always)]
@@ -166,45 +166,45 @@ impl Characters {
     }
 
     /// Adds to the cuts of a padded text those between the groups in its pieces.
-    pub fn cut_groups(&self, text: &[u8], cuts: &mut Cuts) {
-        self.groups.cut(self.table.kernel(), text, cuts);
+    pub fn cut_groups(&self, text: &[u8], boundaries: &mut Boundaries) {
+        self.groups.cut(self.table.simd(), text, boundaries);
     }
 
     /// Appends the ids of a piece.
-    pub fn encode(&self, piece: &[u8], scratch: &mut Scratch, ids: &mut Vec<u32>) {
-        let piece = Removed::kept(self.removed.as_deref(), piece);
-        if self.knows_ascii(piece) {
-            self.ascii.merge(&self.table, piece, scratch, ids);
+    pub fn encode(&self, pretoken: &[u8], scratch: &mut Scratch, ids: &mut Vec<u32>) {
+        let pretoken = RemovedChars::kept(self.removed.as_deref(), pretoken);
+        if self.knows_ascii(pretoken) {
+            self.ascii.merge(&self.table, pretoken, scratch, ids);
         } else if self.uncut.is_none() {
-            self.encode_characters(piece, scratch, ids);
+            self.encode_characters(pretoken, scratch, ids);
         } else {
-            self.read_symbols(piece, &mut scratch.symbols);
+            self.read_symbols(pretoken, &mut scratch.symbols);
             scratch.merge_symbols(&self.table, ids);
         }
     }
 
     /// Starts to merge a piece of up to `W` bytes, if it is merged as a whole.
     #[inline]
-    pub fn start<const W: usize>(&self, piece: &[u8], merging: &mut Merging<W>) -> bool {
-        let piece = Removed::kept(self.removed.as_deref(), piece);
-        if piece.is_empty() {
+    pub fn start<const W: usize>(&self, pretoken: &[u8], merging: &mut ArrayMerge<W>) -> bool {
+        let pretoken = RemovedChars::kept(self.removed.as_deref(), pretoken);
+        if pretoken.is_empty() {
             return false;
         }
-        if self.knows_ascii(piece) {
-            self.ascii.start(&self.table, piece, merging);
+        if self.knows_ascii(pretoken) {
+            self.ascii.start(&self.table, pretoken, merging);
             return true;
         }
         let (mut symbols, mut count) = ([0; W], 0);
-        let mut place = 0;
-        while place < piece.len() {
-            let (c, len) = decode(&piece[place..]);
+        let mut index = 0;
+        while index < pretoken.len() {
+            let (c, len) = decode(&pretoken[index..]);
             let id = self.id(c);
             if id == NONE {
                 return false;
             }
             symbols[count] = id;
             count += 1;
-            place += len;
+            index += len;
         }
         merging.start(&self.table, &&symbols[..count]);
         true
@@ -212,31 +212,31 @@ impl Characters {
 
     /// Whether a piece consists of ASCII characters that have symbols.
     #[inline(always)]
-    fn knows_ascii(&self, piece: &[u8]) -> bool {
+    fn knows_ascii(&self, pretoken: &[u8]) -> bool {
         let has_symbol = |byte: &u8| self.ascii.ids[usize::from(*byte)] != NONE;
-        piece.is_ascii() && (self.unknown == Unknown::Never || piece.iter().all(has_symbol))
+        pretoken.is_ascii() && (self.unknown == MissingSymbol::Never || pretoken.iter().all(has_symbol))
     }
 
     /// Merges the stretches between characters that the vocabulary lacks, each of which becomes byte tokens or the
     /// unknown token.
-    fn encode_characters(&self, piece: &[u8], scratch: &mut Scratch, ids: &mut Vec<u32>) {
+    fn encode_characters(&self, pretoken: &[u8], scratch: &mut Scratch, ids: &mut Vec<u32>) {
         scratch.symbols.clear();
-        let mut place = 0;
-        while place < piece.len() {
-            let (c, len) = decode(&piece[place..]);
+        let mut index = 0;
+        while index < pretoken.len() {
+            let (c, len) = decode(&pretoken[index..]);
             let id = self.id(c);
             if id == NONE {
                 scratch.merge_symbols(&self.table, ids);
                 scratch.symbols.clear();
-                let bytes = &piece[place..place + len];
+                let bytes = &pretoken[index..index + len];
                 match self.unknown {
-                    Unknown::Token { id, .. } => ids.push(id),
+                    MissingSymbol::Token { id, .. } => ids.push(id),
                     _ => ids.extend(bytes.iter().map(|byte| self.fallback[usize::from(*byte)])),
                 }
             } else {
                 scratch.symbols.push(id);
             }
-            place += len;
+            index += len;
         }
         scratch.merge_symbols(&self.table, ids);
     }
@@ -245,23 +245,23 @@ impl Characters {
     /// them: the token is not written before byte tokens that come up meanwhile.
     fn read_symbols(&self, text: &[u8], symbols: &mut Vec<u32>) {
         symbols.clear();
-        let mut waiting = None;
-        let mut place = 0;
-        while place < text.len() {
-            let (c, len) = decode(&text[place..]);
+        let mut deferred = None;
+        let mut index = 0;
+        while index < text.len() {
+            let (c, len) = decode(&text[index..]);
             let id = self.id(c);
-            let bytes = &text[place..place + len];
-            place += len;
+            let bytes = &text[index..index + len];
+            index += len;
             if id != NONE {
-                symbols.extend(waiting.take());
+                symbols.extend(deferred.take());
                 symbols.push(id);
             } else if bytes.iter().all(|byte| self.fallback[usize::from(*byte)] != NONE) {
                 symbols.extend(bytes.iter().map(|byte| self.fallback[usize::from(*byte)]));
             } else {
-                self.unknown.meet(&mut waiting, symbols);
+                self.unknown.meet(&mut deferred, symbols);
             }
         }
-        symbols.extend(waiting);
+        symbols.extend(deferred);
     }
 
     pub fn bytes(&self) -> usize {

@@ -2,21 +2,21 @@
 
 pub mod bytes;
 pub mod characters;
-pub mod unknown;
+pub mod missing_symbol;
 pub mod workspace;
 
-use crate::cache::piece::Piece;
+use crate::lookup::pretoken::Pretoken;
 use crate::merge::MergeTable;
-use crate::merge::word::Merging;
-use crate::text::TextRules;
-use bytes::Bytes;
-use characters::Characters;
+use crate::merge::array_merge::ArrayMerge;
+use crate::normalize_and_cut::TextRules;
+use bytes::ByteModel;
+use characters::CharModel;
 use workspace::Workspace;
 
 /// A BPE model, by what its pieces consist of.
 pub enum Model {
-    Bytes(Box<Bytes>),
-    Characters(Box<Characters>),
+    Bytes(Box<ByteModel>),
+    Characters(Box<CharModel>),
 }
 
 impl Model {
@@ -31,20 +31,20 @@ impl Model {
     /// Cuts a padded text into what is looked up: pieces, or the groups in them where they are merged as they are. The
     /// cuts are left in the workspace.
     pub fn cut(&self, rules: &TextRules, text: &[u8], n: usize, workspace: &mut Workspace) {
-        let Workspace { split, cuts, .. } = workspace;
-        rules.cut(text, n, split, cuts);
+        let Workspace { split, boundaries, .. } = workspace;
+        rules.cut(text, n, split, boundaries);
         match self {
             Self::Bytes(bytes) if bytes.splits_first() => {}
-            Self::Bytes(bytes) => bytes.cut_groups(text, cuts),
-            Self::Characters(characters) => characters.cut_groups(text, cuts),
+            Self::Bytes(bytes) => bytes.cut_groups(text, boundaries),
+            Self::Characters(characters) => characters.cut_groups(text, boundaries),
         }
     }
 
     /// Appends the ids of a piece, without looking it up.
-    pub fn encode(&self, piece: Piece, workspace: &mut Workspace, ids: &mut Vec<u32>) {
+    pub fn encode(&self, pretoken: Pretoken, workspace: &mut Workspace, ids: &mut Vec<u32>) {
         match self {
-            Self::Bytes(bytes) => bytes.encode(piece, workspace, ids),
-            Self::Characters(characters) => characters.encode(piece.bytes(), &mut workspace.scratch, ids),
+            Self::Bytes(bytes) => bytes.encode(pretoken, workspace, ids),
+            Self::Characters(characters) => characters.encode(pretoken.bytes(), &mut workspace.scratch, ids),
         }
     }
 
@@ -58,10 +58,10 @@ impl Model {
 
     /// Starts to merge a piece of up to `W` bytes, if it is merged as a whole and any [can be](Self::can_start).
     #[inline]
-    pub fn start<const W: usize>(&self, piece: &[u8], merging: &mut Merging<W>) -> bool {
+    pub fn start<const W: usize>(&self, pretoken: &[u8], merging: &mut ArrayMerge<W>) -> bool {
         match self {
-            Self::Bytes(bytes) => bytes.start(piece, merging),
-            Self::Characters(characters) => characters.start(piece, merging),
+            Self::Bytes(bytes) => bytes.start(pretoken, merging),
+            Self::Characters(characters) => characters.start(pretoken, merging),
         }
     }
 
@@ -74,7 +74,7 @@ impl Model {
     }
 
     /// A token's bytes as they stand in pieces, none if no text can hold them.
-    pub fn token_as_piece(&self, token: &str) -> Option<Vec<u8>> {
+    pub fn token_as_pretoken(&self, token: &str) -> Option<Vec<u8>> {
         match self {
             Self::Bytes(bytes) => bytes.spelled(token),
             Self::Characters(characters) => characters.spelled(token),

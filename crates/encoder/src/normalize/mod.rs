@@ -4,24 +4,24 @@
 //! bytes of memory for each byte of text. Ids do not depend on that. So the normalizers that most tokenizers have are
 //! done here, on text alone, and only the others by the reference.
 
-mod forms;
+mod unicode_forms;
 
 use memchr::memmem::Finder;
 use serde_json::Value;
 use tokenizers::{NormalizedString, Normalizer as _, NormalizerWrapper};
 use unicode_normalization_alignments::char::is_combining_mark;
 
-use super::kernel::Kernel;
-use super::reference::library_call;
 use crate::error::{Error, Result};
-use forms::{Form, UnicodeNormalizer};
+use crate::reference::library_call;
+use crate::simd::Simd;
+use unicode_forms::{Form, UnicodeNormalizer};
 
 /// The normalizers of a tokenizer, in order.
 pub struct Normalizer(Vec<Step>);
 
 #[allow(clippy::large_enum_variant)] // a tokenizer has a few
 enum Step {
-    Form(&'static UnicodeNormalizer, Kernel),
+    Form(&'static UnicodeNormalizer, Simd),
     Lowercase,
     StripAccents,
     Strip { left: bool, right: bool },
@@ -31,8 +31,8 @@ enum Step {
 
 impl Normalizer {
     /// Takes the normalizers of a tokenizer.json, without sequences.
-    pub fn new(all: &[&Value], kernel: Kernel) -> std::result::Result<Self, String> {
-        all.iter().map(|value| Step::new(value, kernel)).collect::<std::result::Result<_, _>>().map(Self)
+    pub fn new(all: &[&Value], simd: Simd) -> std::result::Result<Self, String> {
+        all.iter().map(|value| Step::new(value, simd)).collect::<std::result::Result<_, _>>().map(Self)
     }
 
     /// Whether it is a form of Unicode alone.
@@ -66,8 +66,8 @@ impl Normalizer {
 }
 
 impl Step {
-    fn new(value: &Value, kernel: Kernel) -> std::result::Result<Self, String> {
-        let form = |form| Self::Form(UnicodeNormalizer::get(form), kernel);
+    fn new(value: &Value, simd: Simd) -> std::result::Result<Self, String> {
+        let form = |form| Self::Form(UnicodeNormalizer::get(form), simd);
         let library: NormalizerWrapper =
             serde_json::from_value(value.clone()).map_err(|error| error.to_string())?;
         Ok(match library {
@@ -93,7 +93,7 @@ impl Step {
     /// Writes the normalized text to an empty buffer, unless it is the text itself; says whether it did.
     fn apply(&self, text: &str, buffer: &mut String) -> Result<bool> {
         match self {
-            Self::Form(form, kernel) => return Ok(form.normalize(*kernel, text, buffer).is_some()),
+            Self::Form(form, simd) => return Ok(form.normalize(*simd, text, buffer).is_some()),
             Self::Lowercase => {
                 let add = |c: char, buffer: &mut String| buffer.extend(c.to_lowercase());
                 change_characters(text, buffer, str::make_ascii_lowercase, add);
@@ -126,10 +126,10 @@ impl Step {
 /// Passes on a text in parts, with other content for each match of a pattern; or says that there is no match.
 pub fn replace(text: &str, pattern: &Finder, content: &str, mut take: impl FnMut(&str)) -> bool {
     let mut done = 0;
-    for place in pattern.find_iter(text.as_bytes()) {
-        take(&text[done..place]);
+    for index in pattern.find_iter(text.as_bytes()) {
+        take(&text[done..index]);
         take(content);
-        done = place + pattern.needle().len();
+        done = index + pattern.needle().len();
     }
     if done > 0 {
         take(&text[done..]);
@@ -189,7 +189,7 @@ mod tests {
         ];
         let pair = |list: Vec<Value>| {
             let values: Vec<&Value> = list.iter().collect();
-            let normalizer = Normalizer::new(&values, Kernel::detect()).unwrap();
+            let normalizer = Normalizer::new(&values, Simd::detect()).unwrap();
             let library = json!({"type": "Sequence", "normalizers": list});
             (serde_json::from_value(library).unwrap(), normalizer)
         };

@@ -145,8 +145,8 @@ fn odd_value(other: &mut Value, random: &mut Random) -> Value {
 
 fn damage_tree(tree: &mut Value, other: &mut Value, random: &mut Random) {
     let odd = odd_value(other, random);
-    let place = somewhere(tree, random);
-    match (random.below(3), place) {
+    let index = somewhere(tree, random);
+    match (random.below(3), index) {
         (0, Value::Object(entries)) if !entries.is_empty() => {
             let key = entries.keys().nth(random.below(entries.len())).unwrap().clone();
             let value = entries.remove(&key).unwrap();
@@ -160,7 +160,7 @@ fn damage_tree(tree: &mut Value, other: &mut Value, random: &mut Random) {
                 items.extend([item.clone(), item]);
             }
         }
-        (_, place) => *place = odd,
+        (_, index) => *index = odd,
     }
 }
 
@@ -175,9 +175,9 @@ fn damage_bytes(bytes: &mut Vec<u8>, random: &mut Random) {
         1 => bytes[at] ^= 1 << random.below(8),
         2 => drop(bytes.drain(at..end)),
         3 => {
-            let piece = bytes[at..end].to_vec();
+            let pretoken = bytes[at..end].to_vec();
             let to = random.below(bytes.len());
-            bytes.splice(to..to, piece);
+            bytes.splice(to..to, pretoken);
         }
         _ => bytes[at] = b"\"\\{}[]:,0 \n-eu"[random.below(14)],
     }

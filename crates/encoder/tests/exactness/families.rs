@@ -25,10 +25,10 @@ fn families() -> serde_json::Map<String, Value> {
 /// Words between spaces as added tokens, one for each set of flags that the family has.
 fn added_tokens(family: &Value) -> Value {
     let flags = ["single_word", "lstrip", "rstrip", "normalized", "special"];
-    let kinds = family["added_token_kinds"].as_array().unwrap();
-    let tokens = kinds.iter().enumerate().map(|(place, kind)| {
+    let partition = family["added_token_kinds"].as_array().unwrap();
+    let tokens = partition.iter().enumerate().map(|(index, kind)| {
         let set: Vec<&str> = flags.into_iter().filter(|flag| kind[flag] == true).collect();
-        added(["<s>", "[INST]", "</s>", "<mask>", "HELLO"][place % 5], &set)
+        added(["<s>", "[INST]", "</s>", "<mask>", "HELLO"][index % 5], &set)
     });
     tokens.collect()
 }

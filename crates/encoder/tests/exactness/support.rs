@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use gristmill_encoder::{Encoder, EncoderOptions, Engine, Kernel, SpecialTokens};
+use gristmill_encoder::{Encoder, EncoderOptions, Engine, Simd, SpecialTokens};
 use serde_json::{Value, json};
 
 use crate::mixtures;
@@ -79,13 +79,13 @@ impl Model {
             let (left, right) = (left.to_owned(), right.to_owned());
             model.add_merge(&left, &right);
             for word in &mut words {
-                let mut place = 0;
-                while place + 1 < word.len() {
-                    if word[place] == left && word[place + 1] == right {
-                        word[place] += &right;
-                        word.remove(place + 1);
+                let mut index = 0;
+                while index + 1 < word.len() {
+                    if word[index] == left && word[index + 1] == right {
+                        word[index] += &right;
+                        word.remove(index + 1);
                     }
-                    place += 1;
+                    index += 1;
                 }
             }
         }
@@ -197,20 +197,19 @@ impl Compared {
     /// Loads a tokenizer.json, which must be one for the fast engine.
     pub fn new(file: &Value) -> Self {
         let json = file.to_string();
-        let load = |kernel, cache_bytes, special_tokens_in_text| {
-            let options =
-                EncoderOptions { kernel, cache_bytes, special_tokens_in_text, ..Default::default() };
+        let load = |simd, cache_bytes, special_tokens_in_text| {
+            let options = EncoderOptions { simd, cache_bytes, special_tokens_in_text, ..Default::default() };
             let encoder = Encoder::with_options(json.as_bytes(), options).unwrap();
             assert_eq!(encoder.engine(), Engine::Fast, "{}", encoder.engine_reason());
             (special_tokens_in_text, encoder)
         };
         let mut encoders = Vec::new();
-        for kernel in Kernel::all() {
+        for simd in Simd::all() {
             // The second cache is always full.
             encoders
-                .extend([64 << 20, 1 << 12].map(|cache_bytes| load(kernel, cache_bytes, SpecialTokens::Id)));
+                .extend([64 << 20, 1 << 12].map(|cache_bytes| load(simd, cache_bytes, SpecialTokens::Id)));
         }
-        encoders.push(load(Kernel::detect(), 1 << 16, SpecialTokens::Text));
+        encoders.push(load(Simd::detect(), 1 << 16, SpecialTokens::Text));
         Self { encoders }
     }
 

@@ -191,7 +191,7 @@ fn added_tokens_with_all_flags() {
         // All tokens with one set of flags, then every second one with none.
         let all: Vec<Value> = tokens.iter().map(|token| added(token, &set)).collect();
         let some: Vec<Value> = (tokens.iter().enumerate())
-            .map(|(place, token)| added(token, if place % 2 == 0 { &set } else { &[] }))
+            .map(|(index, token)| added(token, if index % 2 == 0 { &set } else { &[] }))
             .collect();
         for list in [all, some] {
             for (model, normalizer, pre_tokenizer) in [
@@ -297,8 +297,8 @@ fn a_long_run_of_space_tokens_that_strip() {
             ids
         };
         let mut expected = ids(run(2));
-        let place = expected.iter().rposition(|id| *id == 257).expect("the token");
-        expected.splice(place..place, vec![257; 1_000_000 - 2]);
+        let index = expected.iter().rposition(|id| *id == 257).expect("the token");
+        expected.splice(index..index, vec![257; 1_000_000 - 2]);
         assert_eq!(ids(run(1_000_000)), expected, "{token:?} {flag}");
     }
 }

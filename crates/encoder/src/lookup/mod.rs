@@ -1,0 +1,188 @@
+//! From pieces to ids: batches of look-ups in the cache, and what happens on a miss.
+
+mod batch;
+pub mod cache;
+mod deferred;
+pub mod preload;
+pub mod pretoken;
+pub mod pretoken_buffer;
+
+use crate::lookup::cache::packed_ids::{FEW, Value, absent_place, as_value, pack_few};
+use crate::lookup::cache::{MEDIUM, PretokenCache, Query, SHORT};
+use crate::lookup::pretoken::Pretoken;
+use crate::merge::array_merge::{ArrayMerge, Lockstep};
+use crate::model::Model;
+use crate::model::workspace::Workspace;
+use crate::normalize_and_cut::TextRules;
+use crate::simd::Scalar;
+use batch::{Keys, PretokenBatch};
+use deferred::{Deferred, Miss};
+use pretoken_buffer::{PretokenBuffer, token_id};
+
+/// Encodes pieces on one thread.
+pub struct PretokenWorker {
+    workspace: Workspace,
+    deferred: Deferred,
+    short: Lockstep<{ SHORT + 1 }>,
+    medium: Lockstep<{ MEDIUM + 1 }>,
+    /// None while a text is encoded.
+    keys: Option<Box<Keys>>,
+}
+
+/// The most new pieces that are merged side by side: their state stays in the L1 cache.
+const SIDE_BY_SIDE: usize = 16;
+
+impl PretokenWorker {
+    pub fn new(cache: PretokenCache) -> Self {
+        let (deferred, short, medium) = Default::default();
+        Self { workspace: Workspace::new(cache), deferred, short, medium, keys: None }
+    }
+
+    /// Frees the buffers that a long text has grown.
+    pub fn shrink(&mut self) {
+        self.workspace.shrink();
+    }
+
+    /// Adds a stretch of text to others that are cut, a space in front of it if that is asked for.
+    pub fn cut(
+        &mut self,
+        model: &Model,
+        rules: &TextRules,
+        text: &str,
+        in_front: bool,
+        cut: &mut PretokenBuffer,
+    ) {
+        let (bytes, ends) = cut.unpadded();
+        let start = bytes.len();
+        let n = rules.pad(text, in_front, bytes);
+        model.cut(rules, &bytes[start..], n, &mut self.workspace);
+        self.workspace.boundaries.push_ends(model.table().simd(), start as u32, ends);
+    }
+
+    /// Appends the ids of all pieces, and leaves none.
+    pub fn encode(&mut self, model: &Model, cut: &mut PretokenBuffer, ids: &mut Vec<u32>) {
+        let mut keys = self.keys.take().unwrap_or_default();
+        let (text, ends) = cut.padded();
+        let mut batch = PretokenBatch::new(model.table().simd(), text, ends, &mut keys);
+        while batch.next(&self.workspace.cache) {
+            self.encode_batch(model, &mut batch, ids);
+            self.workspace.cache.maintain();
+        }
+        self.keys = Some(keys);
+        cut.clear();
+    }
+
+    /// Appends the ids of a batch, and of following batches if it has new pieces.
+    fn encode_batch(&mut self, model: &Model, batch: &mut PretokenBatch, ids: &mut Vec<u32>) {
+        let mut index = batch.range().start;
+        loop {
+            index = batch.write_hits(&self.workspace.cache, index, ids);
+            if index == batch.range().end {
+                return;
+            }
+            let pretoken = batch.pretoken(index);
+            if let Some(words) = batch.find(&self.workspace.cache, index) {
+                self.workspace.cache.append_packed(words, ids);
+            } else if model.can_start() && pretoken.len() <= MEDIUM {
+                return self.encode_new(model, batch, index, ids);
+            } else {
+                self.encode_rare(model, pretoken, batch.slot(index), ids);
+            }
+            index += 1;
+        }
+    }
+
+    /// Appends the ids of a batch from a new piece on, and of the batches that wait together with it.
+    #[inline(never)]
+    fn encode_new(&mut self, model: &Model, batch: &mut PretokenBatch, first: usize, ids: &mut Vec<u32>) {
+        self.deferred.clear();
+        self.deferred.add(batch, first, &self.workspace.cache);
+        while self.deferred.takes_more() && batch.next(&self.workspace.cache) {
+            self.deferred.add(batch, batch.range().start, &self.workspace.cache);
+        }
+        self.learn(model, batch, first);
+        let mut index = 0;
+        loop {
+            index = self.deferred.write(model.table().simd(), index, ids);
+            if index == self.deferred.len() {
+                return;
+            }
+            let (pretoken, value) = (batch.pretoken(first + index), self.deferred.value(index));
+            match absent_place(value) {
+                Some(slot) => self.encode_rare(model, pretoken, slot, ids),
+                None => self.workspace.cache.append_packed(value, ids),
+            }
+            index += 1;
+        }
+    }
+
+    /// Merges the new ones of the pieces that wait; `first` is the index of the first that waits.
+    fn learn(&mut self, model: &Model, batch: &PretokenBatch, first: usize) {
+        let Self { workspace: Workspace { cache, .. }, deferred, short, medium, .. } = self;
+        let id = |symbol| model.table().id(symbol);
+        // The same piece may wait twice.
+        learn(model, batch, first, deferred, short, Deferred::short, |Miss { key, slot, .. }, word| {
+            if let Some(kept) = cache.short().find(Scalar, key, slot) {
+                return Some(*kept);
+            }
+            let value = few(word, id).or_else(|| word.with_ids(id, |ids| cache.pack(ids)))?;
+            cache.put_short(key, slot, value);
+            Some(value)
+        });
+        learn(model, batch, first, deferred, medium, Deferred::medium, |Miss { key, slot, .. }, word| {
+            if let Some(kept) = cache.find_medium(&key, slot) {
+                return Some(as_value(kept, slot));
+            }
+            let value = match few(word, id) {
+                Some([first, second]) => [first, second, 0, 0],
+                None => word.with_ids(id, |ids| cache.pack(ids))?,
+            };
+            cache.put_medium(&key, slot, value);
+            Some(as_value(&value, slot))
+        });
+    }
+
+    /// Appends the ids of a piece that is long, or has many of them, or is new and not merged as a whole, as an added token
+    /// is not.
+    #[inline(never)]
+    fn encode_rare(&mut self, model: &Model, pretoken: Pretoken, slot: usize, ids: &mut Vec<u32>) {
+        let lookup = Query::at(pretoken, slot);
+        self.workspace.recall_or(lookup.as_ref(), ids, |workspace, ids| match token_id(pretoken.bytes()) {
+            Some(id) => ids.push(id),
+            None => model.encode(pretoken, workspace, ids),
+        });
+    }
+}
+
+/// Merges some new ones of the pieces that wait side by side, and gives each the value that `keep` makes of it.
+fn learn<const W: usize, K: Copy>(
+    model: &Model,
+    batch: &PretokenBatch,
+    first: usize,
+    deferred: &mut Deferred,
+    words: &mut Lockstep<W>,
+    misses: impl Fn(&Deferred) -> &[Miss<K>],
+    mut keep: impl FnMut(Miss<K>, &ArrayMerge<W>) -> Option<Value>,
+) {
+    for start in (0..misses(deferred).len()).step_by(SIDE_BY_SIDE) {
+        words.clear();
+        for (tag, miss) in misses(deferred).iter().enumerate().skip(start).take(SIDE_BY_SIDE) {
+            let pretoken = batch.pretoken(first + miss.index).bytes();
+            words.add(tag, |merging| token_id(pretoken).is_none() && model.start(pretoken, merging));
+        }
+        model.table().merge_all(words);
+        for word in words.iter() {
+            let miss = misses(deferred)[word.tag()];
+            if let Some(value) = keep(miss, word) {
+                deferred.set(miss.index, value);
+            }
+        }
+    }
+}
+
+/// The ids of a word, if one value holds them.
+#[inline(always)]
+fn few<const W: usize>(word: &ArrayMerge<W>, id: impl Fn(u32) -> u32) -> Option<Value> {
+    let count = word.count() as usize;
+    (count <= FEW).then(|| pack_few(word.first_ids(id), count))
+}

@@ -1,0 +1,368 @@
+//! tokenizer.json as far as the fast engine reads it.
+//!
+//! Everything small is parsed by the reference's own types, so that a file is refused here exactly when the reference
+//! refuses it. The vocabulary and the merges, which are nearly all of the file, are read directly into vectors that
+//! borrow from it: the reference builds a tree of `serde_json` values and takes several times as long.
+//!
+//! Anything unusual is an `Err` here; the caller then lets the reference decide.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{DeserializeOwned, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use tokenizers::{
+    DecoderWrapper, NormalizerWrapper, PaddingParams, PostProcessorWrapper, PreTokenizerWrapper,
+    TruncationParams,
+};
+
+/// A tokenizer.json whose model is BPE.
+pub struct TokenizerJson<'a> {
+    pub normalizer: serde_json::Value,
+    pub pre_tokenizer: serde_json::Value,
+    pub added_tokens: Vec<AddedTokenEntry>,
+    pub model: BpeModel<'a>,
+}
+
+/// One entry of `added_tokens`. Its `id` is not read: the reference only warns when it differs from the one that the
+/// token gets.
+#[derive(Deserialize)]
+#[allow(clippy::struct_excessive_bools)] // the five flags of the file format
+pub struct AddedTokenEntry {
+    #[serde(rename = "id")]
+    _id: u32,
+    pub content: String,
+    pub single_word: bool,
+    pub lstrip: bool,
+    pub rstrip: bool,
+    pub normalized: bool,
+    pub special: bool,
+}
+
+#[cfg(test)]
+impl AddedTokenEntry {
+    /// One without flags.
+    pub fn plain(content: &str) -> Self {
+        let (single_word, lstrip, rstrip, normalized, special) = Default::default();
+        Self { _id: 0, content: content.to_owned(), single_word, lstrip, rstrip, normalized, special }
+    }
+}
+
+/// The `model` of a tokenizer.json. The reference takes a missing `type` for BPE when the rest fits.
+#[derive(Deserialize)]
+pub struct BpeModel<'a> {
+    #[serde(rename = "type", default, borrow, deserialize_with = "not_null")]
+    kind: Option<Text<'a>>,
+    #[serde(default)]
+    pub dropout: Option<f32>,
+    #[serde(default)]
+    pub unk_token: Option<String>,
+    #[serde(default)]
+    pub continuing_subword_prefix: Option<String>,
+    #[serde(default)]
+    pub end_of_word_suffix: Option<String>,
+    #[serde(default)]
+    fuse_unk: Option<bool>,
+    #[serde(default)]
+    byte_fallback: Option<bool>,
+    #[serde(default)]
+    ignore_merges: Option<bool>,
+    #[serde(borrow)]
+    vocab: VocabEntries<'a>,
+    #[serde(borrow)]
+    merges: MergeEntries<'a>,
+}
+
+/// A token as spelled in the file; borrowed unless it contains an escape.
+pub type Token<'a> = Cow<'a, str>;
+
+impl<'a> BpeModel<'a> {
+    pub fn vocab(&self) -> &[(Token<'a>, u32)] {
+        &self.vocab.0
+    }
+
+    pub fn merges(&self) -> &[(Token<'a>, Token<'a>)] {
+        &self.merges.0
+    }
+
+    pub fn fuse_unk(&self) -> bool {
+        self.fuse_unk == Some(true)
+    }
+
+    pub fn byte_fallback(&self) -> bool {
+        self.byte_fallback == Some(true)
+    }
+
+    pub fn ignore_merges(&self) -> bool {
+        self.ignore_merges == Some(true)
+    }
+}
+
+impl<'a> TokenizerJson<'a> {
+    pub fn parse(json: &'a [u8]) -> Result<Self, String> {
+        let Object::<Outline<'a>>(outline) =
+            serde_json::from_slice(json).map_err(|error| error.to_string())?;
+        let (added_tokens, Object(model)) = (outline.added_tokens, outline.model);
+        if outline.version != "1.0" {
+            return Err(format!("its version is {:?}", outline.version));
+        }
+        if model.kind.as_ref().is_some_and(|kind| kind.0 != "BPE") {
+            return Err("its model is not BPE".into());
+        }
+        check::<TruncationParams>(outline.truncation)?;
+        check::<PaddingParams>(outline.padding)?;
+        if !keeps_ids(&as_the_reference_reads::<PostProcessorWrapper>(outline.post_processor)?) {
+            return Err("its post-processor does not emit the text's tokens exactly once".into());
+        }
+        check::<DecoderWrapper>(outline.decoder)?;
+        Ok(Self {
+            normalizer: as_the_reference_reads::<NormalizerWrapper>(outline.normalizer)?,
+            pre_tokenizer: as_the_reference_reads::<PreTokenizerWrapper>(outline.pre_tokenizer)?,
+            added_tokens: added_tokens.into_iter().map(|Object(entry)| entry).collect(),
+            model,
+        })
+    }
+}
+
+/// The reference refuses a file with a key that it does not know.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Outline<'a> {
+    #[serde(default = "current_version")]
+    version: String,
+    #[serde(borrow, default)]
+    truncation: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    padding: Option<&'a RawValue>,
+    #[serde(default)]
+    added_tokens: Vec<Object<AddedTokenEntry>>,
+    #[serde(borrow, default)]
+    normalizer: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pre_tokenizer: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    post_processor: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    decoder: Option<&'a RawValue>,
+    #[serde(borrow)]
+    model: Object<BpeModel<'a>>,
+}
+
+/// The reference takes a file without a version for the current one.
+fn current_version() -> String {
+    "1.0".into()
+}
+
+/// A value that may be absent but not null.
+fn not_null<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
+}
+
+/// Checks that the reference's own type accepts this part of the file.
+fn check<T: DeserializeOwned>(part: Option<&RawValue>) -> Result<(), String> {
+    match part {
+        None => Ok(()),
+        Some(raw) => {
+            serde_json::from_str::<Option<T>>(raw.get()).map(|_| ()).map_err(|error| error.to_string())
+        }
+    }
+}
+
+/// A part of the file as the reference would write it again: it goes by the fields of a part, whatever type the file
+/// gives it, and takes more than one spelling of a value.
+fn as_the_reference_reads<T: DeserializeOwned + Serialize>(
+    part: Option<&RawValue>,
+) -> Result<serde_json::Value, String> {
+    let read = part.map(|raw| serde_json::from_str::<Option<T>>(raw.get())).transpose();
+    read.and_then(serde_json::to_value).map_err(|error| error.to_string())
+}
+
+/// Whether a post-processor leaves a text's ids unchanged, apart from special tokens. A template may emit the text
+/// twice or not at all.
+fn keeps_ids(post_processor: &serde_json::Value) -> bool {
+    let list = |key: &str| post_processor[key].as_array().map(Vec::as_slice).unwrap_or_default();
+    match post_processor["type"].as_str() {
+        Some("TemplateProcessing") => {
+            let mut texts = list("single").iter().filter_map(|pretoken| pretoken["Sequence"]["id"].as_str());
+            texts.next() == Some("A") && texts.next().is_none()
+        }
+        Some("Sequence") => list("processors").iter().all(keeps_ids),
+        _ => true,
+    }
+}
+
+/// An object. In its place a derived type would take a list of its fields too, which the reference refuses.
+struct Object<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ObjectVisitor<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
+            type Value = Object<T>;
+            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+                f.write_str("an object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(Object)
+            }
+        }
+        deserializer.deserialize_map(ObjectVisitor(PhantomData))
+    }
+}
+
+/// The vocabulary in the order of the file.
+struct VocabEntries<'a>(Vec<(Token<'a>, u32)>);
+
+/// The merges in the order of the file, which is their rank.
+struct MergeEntries<'a>(Vec<(Token<'a>, Token<'a>)>);
+
+/// A string that borrows from the file where it can.
+#[derive(Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for VocabEntries<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct VocabVisitor;
+        impl<'de> Visitor<'de> for VocabVisitor {
+            type Value = VocabEntries<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+                f.write_str("a map from tokens to ids")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut entries = Vec::new();
+                while let Some((token, id)) = map.next_entry::<Text<'de>, u32>()? {
+                    entries.push((token.0, id));
+                }
+                Ok(VocabEntries(entries))
+            }
+        }
+        deserializer.deserialize_map(VocabVisitor)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for MergeEntries<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct MergesVisitor;
+        impl<'de> Visitor<'de> for MergesVisitor {
+            type Value = MergeEntries<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+                f.write_str("a list of merges")
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+                let mut merges = Vec::new();
+                let mut first_is_line = None;
+                while let Some(merge) = seq.next_element::<Merge<'de>>()? {
+                    // The reference refuses a file with merges of both forms.
+                    let is_line = matches!(merge, Merge::Line(_));
+                    if *first_is_line.get_or_insert(is_line) != is_line {
+                        return Err(serde::de::Error::custom("merges of two forms"));
+                    }
+                    match merge {
+                        Merge::Pair(left, right) => merges.push((left, right)),
+                        Merge::Line(line) => {
+                            // The reference drops these before it ranks the merges.
+                            if !line.starts_with("#version") {
+                                merges.push(split_line(line).map_err(serde::de::Error::custom)?);
+                            }
+                        }
+                    }
+                }
+                Ok(MergeEntries(merges))
+            }
+        }
+        deserializer.deserialize_seq(MergesVisitor)
+    }
+}
+
+enum Merge<'a> {
+    /// `["a", "b"]`
+    Pair(Token<'a>, Token<'a>),
+    /// `"a b"`, the older form
+    Line(Token<'a>),
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Merge<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct MergeVisitor;
+        impl<'de> Visitor<'de> for MergeVisitor {
+            type Value = Merge<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+                f.write_str("a merge: two strings, or one with a space between its parts")
+            }
+            fn visit_borrowed_str<E>(self, line: &'de str) -> Result<Self::Value, E> {
+                Ok(Merge::Line(Cow::Borrowed(line)))
+            }
+            fn visit_str<E>(self, line: &str) -> Result<Self::Value, E> {
+                Ok(Merge::Line(Cow::Owned(line.to_owned())))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Self::Value, A::Error> {
+                let (left, right) = <(Text, Text)>::deserialize(SeqAccessDeserializer::new(seq))?;
+                Ok(Merge::Pair(left.0, right.0))
+            }
+        }
+        deserializer.deserialize_any(MergeVisitor)
+    }
+}
+
+fn split_line(line: Cow<'_, str>) -> Result<(Token<'_>, Token<'_>), &'static str> {
+    fn parts(line: &str) -> Option<(&str, &str)> {
+        line.split_once(' ').filter(|(_, right)| !right.contains(' '))
+    }
+    const BAD: &str = "a merge line needs one space";
+    match line {
+        Cow::Borrowed(line) => {
+            parts(line).map(|(left, right)| (Cow::Borrowed(left), Cow::Borrowed(right))).ok_or(BAD)
+        }
+        Cow::Owned(line) => parts(&line)
+            .map(|(left, right)| (Cow::Owned(left.to_owned()), Cow::Owned(right.to_owned())))
+            .ok_or(BAD),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(model: &str) -> String {
+        format!(r#"{{"version":"1.0","added_tokens":[],"model":{model}}}"#)
+    }
+
+    #[test]
+    fn merges_of_both_forms_are_read_alike() {
+        let lines = file(r##"{"vocab":{"a":0,"b":1,"ab":2},"merges":["#version: 0.2","a b"]}"##);
+        let pairs = file(r#"{"type":"BPE","vocab":{"a":0,"b":1,"ab":2},"merges":[["a","b"]]}"#);
+        for json in [lines, pairs] {
+            let parsed = TokenizerJson::parse(json.as_bytes()).unwrap();
+            assert_eq!(parsed.model.merges(), [(Cow::Borrowed("a"), Cow::Borrowed("b"))]);
+            assert_eq!(parsed.model.vocab().len(), 3);
+        }
+    }
+
+    #[test]
+    fn odd_files_are_left_to_the_reference() {
+        let sound = r#"{"type":"BPE","vocab":{"a":0},"merges":[]}"#;
+        assert!(TokenizerJson::parse(file(sound).as_bytes()).is_ok());
+        for json in [
+            file(r#"{"type":"BPE","vocab":{"a":0},"merges":["a b c"]}"#),
+            file(r#"{"type":"BPE","vocab":{"a":0},"merges":["a b",["a","b"]]}"#),
+            file(r#"{"type":"BPE","vocab":{"a":0},"merges":[["a"]]}"#),
+            file(r#"{"type":"BPE","vocab":{"a":0},"merges":[["a","b","c"]]}"#),
+            file(r#"{"type":"BPE","vocab":{"a":-1},"merges":[]}"#),
+            file(r#"{"type":"WordLevel","vocab":{"a":0},"merges":[]}"#),
+            format!(r#"{{"version":"2.0","model":{sound}}}"#),
+            format!(r#"{{"version":null,"model":{sound}}}"#),
+            format!(r#"{{"normalizer":{{"type":"NoSuch"}},"model":{sound}}}"#),
+            format!(r#"{{"decoder":{{"type":"NoSuch"}},"model":{sound}}}"#),
+            format!(r#"{{"truncation":{{"max_length":"x"}},"model":{sound}}}"#),
+            format!(r#"{{"model":{sound},"model":{sound}}}"#),
+            format!(r#"["1.0",null,null,[],null,null,null,null,{sound}]"#),
+            file(r#"["BPE",null,null,null,null,null,null,null,{"a":0},[]]"#),
+            format!(r#"{{"added_tokens":[[1,"x",false,false,false,false,false]],"model":{sound}}}"#),
+        ] {
+            assert!(TokenizerJson::parse(json.as_bytes()).is_err(), "{json}");
+        }
+    }
+}
