@@ -19,7 +19,8 @@ from gristmill._cli.options import (
     tokenizer_path,
 )
 from gristmill._spec.arguments import ARGUMENTS
-from gristmill._tokenizer.encoder import Encoder, SpecialTokensInText
+from gristmill._tokenizer.encoder import Encoder
+from gristmill._tokenizer.options import SpecialTokensInText
 from gristmill._util.output import importing, print_json
 from gristmill.errors import ArgumentError, StateError
 
@@ -130,7 +131,7 @@ def _locate(
 
     arguments = _parse_settings(settings)
     state = contents.saved_state(path)
-    encoder = Encoder.from_file(tokenizer, special_tokens_in_text=special_tokens_in_text)
+    encoder = Encoder.from_file(tokenizer, config="ignore", special_tokens_in_text=special_tokens_in_text)
     if state is None:
         if shards:
             raise StateError(

@@ -11,7 +11,7 @@ from gristmill._cli.options import as_json_option
 from gristmill._files.formats import FORMATS
 from gristmill._files.schema import Source
 from gristmill._shards.manifest import sizes_by_path
-from gristmill._tokenizer.encoder import SpecialTokensInText
+from gristmill._tokenizer.options import SpecialTokensInText
 from gristmill._util.output import importing, notice, print_json
 from gristmill._util.text import format_fields
 

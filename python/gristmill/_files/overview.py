@@ -10,7 +10,7 @@ from gristmill._files import folder, megatron
 from gristmill._files.schema import Part
 from gristmill._spec import fingerprints
 from gristmill._spec.fields import mark_field, token_field
-from gristmill._tokenizer.encoder import as_encoder
+from gristmill._tokenizer.encoder import Encoder
 from gristmill._util.atomic_files import DamagedError
 from gristmill._util.text import counted, format_columns, format_fields
 from gristmill.errors import TokenizerError
@@ -138,7 +138,7 @@ def _first(packed: folder.Folder, parts: list[Part]) -> dict[str, Any] | None:
     if ids and min(ids) < 0:
         raise DamagedError(f"its first item holds {min(ids)}, which is no id")
     try:
-        encoder = as_encoder(packed.index["source"]["tokenizer"])
+        encoder = Encoder.from_file(packed.index["source"]["tokenizer"], config="ignore")
         text = encoder.decode(ids)
     except TokenizerError:
         text = None  # It is no longer where it was.

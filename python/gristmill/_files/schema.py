@@ -5,7 +5,7 @@ from typing import Any, Literal, NotRequired, TypedDict, cast, get_args, get_ori
 
 from gristmill._shards.manifest import below_common_folder
 from gristmill._state.states import State
-from gristmill._tokenizer.encoder import SpecialTokensInText
+from gristmill._tokenizer.options import SpecialTokensInText
 
 # Of many shards, so many are named.
 _NAMED = 5

@@ -86,7 +86,7 @@ def _source_dataset(
     special = source["special_tokens_in_text"]
     try:
         encoder = Encoder.from_file(
-            tokenizer or source["tokenizer"], engine="reference", special_tokens_in_text=special
+            tokenizer or source["tokenizer"], config="ignore", engine="reference", special_tokens_in_text=special
         )
         return PackedDataset(list(shards) or source["shards"], tokenizer=encoder, **{**source["arguments"], **other})
     except (MissingShardError, MissingTokenizerError) as error:

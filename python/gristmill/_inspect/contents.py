@@ -16,9 +16,10 @@ from gristmill._spec import fingerprints
 from gristmill._spec.arguments import ARGUMENTS
 from gristmill._state import states
 from gristmill._state.checkpoint_files import read_merged
-from gristmill._tokenizer import diagnosis
+from gristmill._tokenizer import config_changes, diagnosis
 from gristmill._tokenizer.encoder import Encoder, core_of
 from gristmill._tokenizer.load import tokenizer_file
+from gristmill._tokenizer.sibling_files import SiblingFiles
 from gristmill._util.local_files import is_gzip, open_inflated, utf8_path
 from gristmill._util.text import counted, format_columns, format_fields, shortened
 from gristmill.errors import MissingShardError, ShardError, StateError, TokenizerError
@@ -161,7 +162,7 @@ def _is_record(start: bytes) -> bool:
 
 def _tokenizer(path: Path, value: dict[str, Any], text: str | None) -> dict[str, Any]:
     began = time.perf_counter()
-    encoder = Encoder.from_file(path)
+    encoder = Encoder.from_file(path, config="ignore")
     load_seconds = time.perf_counter() - began
     found: dict[str, Any] = {
         "kind": "tokenizer",
@@ -179,6 +180,7 @@ def _tokenizer(path: Path, value: dict[str, Any], text: str | None) -> dict[str,
         "load_seconds": load_seconds,
         "memory": encoder.memory,
         "fingerprint": encoder.fingerprint,
+        "differs_from_auto_tokenizer": config_changes.differences(encoder._core.json, SiblingFiles.read(path)),
     }
     if text is not None:
         ids = encoder.encode(text).tolist()
@@ -215,6 +217,7 @@ def _describe_tokenizer(found: dict[str, Any]) -> str:
         ("loaded in", f"{found['load_seconds'] * 1e3:.0f} ms"),
         ("memory", _describe_memory(found)),
         ("fingerprint", found["fingerprint"]),
+        *(("AutoTokenizer", f"other ids: {what}") for what in found["differs_from_auto_tokenizer"]),
     ]
     if "encoded" in found:
         pairs.append(("encoded", " ".join(f"{part['text']!r}={part['id']}" for part in found["encoded"])))

@@ -3,15 +3,20 @@
 import functools
 import hashlib
 import importlib.resources
+import json
+import logging
 import os
 from collections.abc import Sequence
-from typing import Any, Literal, Self, TypeAlias, TypedDict, Unpack
+from pathlib import Path
+from typing import Any, Literal, Self, TypeAlias, Unpack, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from gristmill import _core
-from gristmill._tokenizer import diagnosis, load, special_tokens
+from gristmill._tokenizer import auto_tokenizer, config_changes, diagnosis, hub, load, special_tokens
+from gristmill._tokenizer.options import EncoderOptions, SpecialTokensInText
+from gristmill._tokenizer.sibling_files import SiblingFiles
 from gristmill._util import checks
 from gristmill._util.local_files import Pathish
 from gristmill._util.named_values import encode as encode_values
@@ -19,22 +24,14 @@ from gristmill._util.text import shortened
 from gristmill.errors import ArgumentError, ArgumentTypeError, TokenizerError
 
 Ids: TypeAlias = "npt.NDArray[np.int32]"
-SpecialTokensInText: TypeAlias = Literal["id", "text"]
+Config: TypeAlias = Literal["warn", "apply", "ignore"]
 
 _LARGEST_ID = 2**32 - 1
 _LARGEST_CACHE = 2**40
 # A text in many scripts, with everything that tokenizers treat in different ways.
 _PROBE = "probe.txt"
 
-
-class EncoderOptions(TypedDict, total=False):
-    """The options that every way to make an `Encoder` takes."""
-
-    eos_token: str | None
-    bos_token: str | None
-    special_tokens_in_text: SpecialTokensInText
-    engine: Literal["auto", "reference"]
-    cache_bytes: int
+_LOGGER = logging.getLogger("gristmill")
 
 
 class Encoder:
@@ -116,7 +113,7 @@ class Encoder:
         return cls(json_bytes, **options)
 
     @classmethod
-    def from_file(cls, path: Pathish, **options: Unpack[EncoderOptions]) -> Self:
+    def from_file(cls, path: Pathish, *, config: Config = "warn", **options: Unpack[EncoderOptions]) -> Self:
         """The encoder of a tokenizer.json, gzipped or not, or of the one in a folder.
 
         Unless options name them, `eos_id` and `bos_id` come from the tokenizer_config.json or special_tokens_map.json
@@ -124,39 +121,65 @@ class Encoder:
 
         Args:
           path: the file, or a folder that holds a tokenizer.json.
+          config: what happens where `AutoTokenizer` of `transformers` gives other ids than tokenizer.json, because of
+            the files beside it: `"warn"`: the ids are those of tokenizer.json, and the logger `gristmill` warns;
+            `"ignore"`: no warning; `"apply"`: the ids are those of `AutoTokenizer(..., add_special_tokens=False)`.
+            That needs `transformers` if there is a config.json, or the class of the tokenizer is that of a model.
           options: see the class.
 
         Raises:
           MissingTokenizerError: there is no such file.
-          TokenizerError: a file cannot be read, or the `tokenizers` library cannot load it.
+          TokenizerError: a file cannot be read, or a library cannot load it.
+          MissingExtraError: `config="apply"` needs `transformers`, which is not installed.
+          ArgumentError: `config` is not allowed.
           ArgumentTypeError: `path` is not a path.
         """
+        checks.choice("config", config, get_args(Config))
         path, json_bytes = load.read_tokenizer(checks.path("path", path))
+        is_needed = config == "apply" or None in (options.get("eos_token"), options.get("bos_token"))
+        files = SiblingFiles.read(path, is_needed=is_needed)
         try:
+            if config == "apply":
+                json_bytes = load.inflate(json_bytes)
+                try:
+                    json_bytes, options = _apply(path, json_bytes, files, options)
+                except (ValueError, KeyError, TypeError, AttributeError):
+                    cls(json_bytes)  # says what is wrong with it
+                    raise
             encoder = cls(json_bytes, **options)
         except TokenizerError as error:
-            raise TokenizerError(f"{path}: {error}") from None
-        if encoder.eos_id is None or encoder.bos_id is None:
-            encoder._take_special_tokens(special_tokens.from_sibling_files(path))
+            raise TokenizerError(f"{path}: {error}") from error.__cause__
+        encoder._take_special_tokens({name: files.named(f"{name}_token") for name in ("eos", "bos")})
+        if config == "warn":
+            encoder._warn_of_config(path, files)
         return encoder
 
     @classmethod
-    def from_pretrained(cls, name: Pathish, *, revision: str = "main", **options: Unpack[EncoderOptions]) -> Self:
+    def from_pretrained(
+        cls, name: Pathish, *, revision: str = "main", config: Config = "warn", **options: Unpack[EncoderOptions]
+    ) -> Self:
         """The encoder of a local folder, or of a model on the Hugging Face hub.
 
         Args:
           name: a folder that holds a tokenizer.json, such a file, or a hub name such as `"org/model"`.
           revision: branch, tag or commit on the hub.
+          config: see `from_file`. `"apply"` needs `transformers` for a hub name.
           options: see the class.
 
         Raises:
           MissingTokenizerError: there is no such folder, or no tokenizer.json in it.
-          TokenizerError: a file cannot be downloaded or read, or the `tokenizers` library cannot load it.
-          MissingExtraError: `huggingface_hub` is needed and not installed (`pip install 'gristmill[hf]'`).
+          TokenizerError: a file cannot be downloaded or read, or a library cannot load it.
+          MissingExtraError: `huggingface_hub` (`pip install 'gristmill[hf]'`) or `transformers` is needed and not
+            installed.
+          ArgumentError: `config` is not allowed.
         """
         name = checks.path("name", name)
         revision = checks.text("revision", revision)
-        return cls.from_file(load.find_pretrained(name, revision), **options)
+        checks.choice("config", config, get_args(Config))
+        if config == "apply" and not os.path.exists(name) and hub.may_have(name):  # noqa: PTH110 - it never raises
+            found = auto_tokenizer.load(name, revision)
+            return cls(found.json_bytes, **found.options(options))
+        return cls.from_file(load.find_pretrained(name, revision), config=config, **options)
 
     def encode(self, text: str | bytes) -> Ids:
         """The ids of `text`, a string or its UTF-8, int32 `[n]`, no special tokens added.
@@ -321,6 +344,15 @@ class Encoder:
     def _no_such_token(self, wrong: str) -> ArgumentError:
         return ArgumentError(f"{wrong}. {special_tokens.describe(self._core.json)}")
 
+    def _warn_of_config(self, path: Path, files: SiblingFiles) -> None:
+        if found := config_changes.differences(self._core.json, files, self._settings["special_tokens_in_text"]):
+            _LOGGER.warning(
+                "%s: AutoTokenizer gives other ids than this encoder: %s; to have those ids, pass config='apply' to "
+                "Encoder.from_file; to silence this, config='ignore'",
+                path,
+                "; ".join(found),
+            )
+
     def _take_special_tokens(self, named: dict[str, list[str]]) -> None:
         """Takes the first token of each list that the vocabulary has, where no option has named one."""
         for name, tokens in named.items():
@@ -354,6 +386,19 @@ class Encoder:
 def core_of(encoder: Encoder) -> _core.Encoder:
     """The core's object of an encoder."""
     return encoder._core
+
+
+def _apply(path: Path, json_bytes: bytes, files: SiblingFiles, options: EncoderOptions) -> tuple[bytes, EncoderOptions]:
+    """The tokenizer.json and the options with which an encoder gives the ids of `AutoTokenizer`."""
+    value = json.loads(json_bytes)
+    if not config_changes.is_generic(value, files):
+        if path.name != load.TOKENIZER_FILE:
+            raise TokenizerError(f"config='apply': AutoTokenizer reads files called {load.TOKENIZER_FILE} only")
+        found = auto_tokenizer.load(str(path.parent))
+        return found.json_bytes, found.options(options)
+    if config_changes.splits_special_tokens(files):
+        options = {"special_tokens_in_text": "text", **options}
+    return json.dumps(value).encode() if config_changes.add_tokens(value, files) else json_bytes, options
 
 
 def as_encoder(tokenizer: "Encoder | Pathish") -> Encoder:

@@ -10,11 +10,13 @@ from gristmill._util.local_files import Pathish, inflated, working_folder
 from gristmill._util.text import shortened
 from gristmill.errors import ArgumentTypeError, MissingTokenizerError, TokenizerError
 
+TOKENIZER_FILE = "tokenizer.json"
+
 
 def tokenizer_file(path: Pathish) -> Path:
     """The tokenizer.json of a path: the one in the folder if the path is a folder, else the path itself."""
     # Path.is_dir() raises if a name is too long or a folder cannot be read; reading the file raises a better error.
-    return Path(path) / "tokenizer.json" if os.path.isdir(path) else Path(path)  # noqa: PTH112
+    return Path(path) / TOKENIZER_FILE if os.path.isdir(path) else Path(path)  # noqa: PTH112
 
 
 def read_tokenizer(path: Pathish) -> tuple[Path, bytes]:

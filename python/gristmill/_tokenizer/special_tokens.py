@@ -1,46 +1,16 @@
-"""The special tokens of a tokenizer: those in tokenizer.json, and the EOS and BOS that files in its folder name."""
+"""The special tokens that a tokenizer.json lists, and those that arguments name."""
 
 import json
 import operator
-from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from gristmill._tokenizer import hub
 from gristmill._util import checks
-from gristmill.errors import TokenizerError
 
 SpecialToken: TypeAlias = Literal["eos", "bos"]
 
 _MOST_LISTED = 12
-
-
-def from_sibling_files(path: Path) -> dict[str, list[str]]:
-    """For "eos" and "bos" the tokens that other files in the folder of a tokenizer.json name, in order of precedence.
-
-    Raises:
-      TokenizerError: such a file cannot be read, or is not JSON.
-    """
-    found: dict[str, list[str]] = {"eos": [], "bos": []}
-    for name in hub.SPECIAL_TOKEN_FILES:
-        beside = path.parent / name
-        try:
-            settings = json.loads(beside.read_bytes())
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            raise TokenizerError(
-                f"cannot read {str(beside)!r}, which names special tokens: {error.strerror}"
-            ) from error
-        except (ValueError, RecursionError) as error:
-            raise TokenizerError(f"{beside} is not JSON: {error}") from None
-        for key, tokens in found.items():
-            value = settings.get(f"{key}_token") if isinstance(settings, dict) else None
-            token = value.get("content") if isinstance(value, dict) else value
-            if isinstance(token, str):
-                tokens.append(token)
-    return found
 
 
 def describe(json_bytes: bytes) -> str:

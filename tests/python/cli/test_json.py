@@ -60,7 +60,8 @@ def test_demo(tmp_path, tokenizer_file, capsys):
 def test_inspect_tokenizer(tokenizer_file, tokenizer_json, tmp_path, capsys):
     value = json.loads(tokenizer_json) | {"normalizer": {"type": "NFC"}}
     (tmp_path / "tokenizer.json").write_text(json.dumps(value))
-    (tmp_path / "tokenizer_config.json").write_bytes((tokenizer_file.parent / "tokenizer_config.json").read_bytes())
+    config = json.loads((tokenizer_file.parent / "tokenizer_config.json").read_bytes()) | {"pad_token": "<pad>"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     seen = assert_listed(run_json(capsys, "inspect", tmp_path, "--text", "a b"), "A tokenizer")
     assert seen == table("A tokenizer").keys()
 

@@ -189,7 +189,7 @@ def test_damaged_special_tokens_file_is_named(tmp_path, tokenizer_json, text):
     (tmp_path / "tokenizer_config.json").write_text(text)
     with pytest.raises(gm.TokenizerError, match=r"tokenizer_config\.json is not JSON"):
         gm.Encoder.from_pretrained(tmp_path)
-    # With both tokens given, the file is not read.
+    # With both tokens given, the file is not needed.
     token = gm.Encoder.from_bytes(tokenizer_json).id_to_token(0)
     encoder = gm.Encoder.from_pretrained(tmp_path, eos_token=token, bos_token=token)
     assert (encoder.eos_id, encoder.bos_id) == (0, 0)
@@ -199,7 +199,7 @@ def test_folder_named_tokenizer_config_json_is_named(tmp_path, tokenizer_json):
     (tmp_path / "tokenizer.json").write_bytes(tokenizer_json)
     (tmp_path / "tokenizer_config.json").mkdir()
     with pytest.raises(
-        gm.TokenizerError, match=r"cannot read '.*tokenizer_config\.json', which names special tokens: Is a d"
+        gm.TokenizerError, match=r"cannot read '.*tokenizer_config\.json' beside the tokenizer\.json: Is a d"
     ):
         gm.Encoder.from_pretrained(tmp_path)
 
