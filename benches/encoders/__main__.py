@@ -31,7 +31,7 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
     "--engine", "others", multiple=True, metavar="NAME=COMMAND", help="One more; see engines.py for its part."
 )
 @click.option("--strings", is_flag=True, help="Give texts as strings to those engines too that take UTF-8.")
-@click.option("--rounds", "count", type=click.IntRange(1), default=3, help="How often to run each.")
+@click.option("--rounds", "count", type=click.IntRange(1), default=3, help="Number of rounds.")
 @click.option("--seconds", type=click.FloatRange(1), default=300.0, help="The longest that one process may take.")
 @click.option("--megabytes", type=click.FloatRange(0.01), default=16.0, help="How much of each text.")
 @click.option("--folder", type=_FOLDER, default=Path("target/encoders"), help="Where environments and texts are kept.")

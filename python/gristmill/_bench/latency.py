@@ -93,7 +93,9 @@ def measure(job: Job) -> dict[str, Any]:
     first = [_first(dataset) for _ in range(_STARTS)]
     continuous = _delays(dataset, 0.0)
     if not continuous:
-        raise GristmillError(f"there is a single batch in {LANES} lanes: give more text, with --megabytes or --shards")
+        raise GristmillError(
+            f"delays need more than one batch in {LANES} lanes: use more text, with --megabytes or --shards"
+        )
     pace = max(_LEAST_PACE_SECONDS, _PACE * statistics.mean(continuous))
     paced = _delays(dataset, pace)
     return {

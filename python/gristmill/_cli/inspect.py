@@ -96,9 +96,9 @@ def inspect(
             raise click.UsageError(f"{of_shards[0]} needs a shard, and {path} is not one")
     else:
         if of_shards:
-            raise click.UsageError(f"{of_shards[0]} needs a shard to explain, and does not go with --row")
+            raise click.UsageError(f"{of_shards[0]} needs a shard, and cannot be combined with --row")
         if text is not None:
-            raise click.UsageError("--text needs a tokenizer, and does not go with --row")
+            raise click.UsageError("--text needs a tokenizer, and cannot be combined with --row")
         if tokenizer is None:
             raise click.UsageError("--row needs --tokenizer")
         with importing():
@@ -135,9 +135,9 @@ def _locate(
     if state is None:
         if shards:
             raise StateError(
-                f"{path} is not a saved state: expected one, since --shards names the shards of a state, found "
-                f"{'another file' if path.is_file() else 'no such file'}; to start without a state, name the shards "
-                "as PATH, and no --shards"
+                f"{path} is not a saved state, whose shards --shards would name: found "
+                f"{'another file' if path.is_file() else 'no such file'}; without a state, name the shards "
+                "as PATH and drop --shards"
             )
         with rewording(lambda message: in_settings(message, ARGUMENTS.keys() - _SET_ALREADY)):
             return locate_from_start(str(path), arguments, encoder, row=row, step=step)
@@ -156,9 +156,9 @@ def _parse_settings(settings: Iterable[str]) -> dict[str, Any]:
         if not equals:
             raise ArgumentError(f"--set {setting}: expected name=value, such as sequence_length=2048")
         if name not in ARGUMENTS:
-            raise ArgumentError(f"--set {setting}: expected an argument of PackedDataset, which has none of this name")
+            raise ArgumentError(f"--set {setting}: PackedDataset has no such argument")
         if name in _SET_ALREADY:
-            raise ArgumentError(f"--set {setting}: expected an argument that this command does not set itself")
+            raise ArgumentError(f"--set {setting}: this command sets {name} itself")
         if name in arguments:
             raise ArgumentError(f"--set {setting}: expected each argument once")
         try:

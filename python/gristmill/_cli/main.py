@@ -63,7 +63,7 @@ def _said(error: Exception) -> str:
 
 def _describe_build() -> str:
     info = build_info()
-    commit = f"commit {info['commit']}" if info["commit"] else "commit not known"
+    commit = f"commit {info['commit']}" if info["commit"] else "commit unknown"
     built = "" if info["optimised"] else ", not optimised"
     return (
         f"%(prog)s %(version)s ({commit}{built})\n"

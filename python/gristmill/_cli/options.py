@@ -49,7 +49,7 @@ class PathType(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path."""
         if value == "":
-            self.fail("expected a path, found an empty one", param, ctx)
+            self.fail("expected a non-empty path", param, ctx)
         return super().convert(value, param, ctx)
 
 
@@ -109,7 +109,7 @@ special_tokens_option = click.option(
     type=click.Choice(["id", "text"]),
     default="id",
     show_default=True,
-    help="What a special token spelled out in a text becomes.",
+    help="How a special token that is spelled out in a text is encoded.",
 )
 as_json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 

@@ -42,7 +42,7 @@ DIFFERENT = 3
     show_default=True,
     help="Rows after which a new file begins.",
 )
-@click.option("--field", "fields", multiple=True, help="Write this field; give it several times.  [default: all]")
+@click.option("--field", "fields", multiple=True, help="Write only this field; may be repeated.  [default: all]")
 @options.special_tokens_option
 @options.dataset_options(batch_size=64, none={"quarantine_file": "quarantine.jsonl in the folder"})
 @as_json_option
@@ -74,7 +74,9 @@ def pack(
     if file_format == "megatron" and (arguments["packing"], arguments["layout"]) != ("concat", "maxtext"):
         raise click.UsageError("--format megatron writes whole documents: it takes neither --packing nor --layout")
     if file_format == "megatron" and (arguments["boundary_targets"] or arguments["max_segments"] or fields):
-        raise click.UsageError("--format megatron has neither targets nor segments nor other fields")
+        raise click.UsageError(
+            "--format megatron writes whole documents: it takes no --boundary-targets, --max-segments or --field"
+        )
     # Loaded here: Grain takes half a second, which --help need not wait for.
     with importing():
         from gristmill._dataset.packed import PackedDataset, spec_of
@@ -111,7 +113,7 @@ def pack(
     try:
         found = run(dataset, output, fields=fields, file_format=file_format, rows_per_file=rows_per_file, source=source)
     except (KeyboardInterrupt, SystemExit):
-        notice("stopped: the same command goes on after the last finished part")
+        notice("stopped: run the same command again to resume after the last finished part")
         raise
     if as_json:
         print_json(found)
@@ -140,7 +142,7 @@ def pack(
     "--shards", multiple=True, type=options.shard_path, help="Where the shards are now.  [default: where they were]"
 )
 @click.option("--tokenizer", type=options.tokenizer_path, help="Where the tokenizer is now.  [default: where it was]")
-@click.option("--part", type=click.IntRange(0), help="Look at this part only.  [default: all]")
+@click.option("--part", type=click.IntRange(0), help="Check this part only.  [default: all]")
 @click.option("--threads", type=click.IntRange(1), help="Worker threads.  [default: one for each core]")
 @as_json_option
 def verify(

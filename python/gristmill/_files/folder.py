@@ -34,8 +34,8 @@ VERSION = 4
 _OF_STREAM = frozenset({"dtype", "fields", "sequence_length", "own_lanes", "fingerprint"})
 _AT_THE_END = ("complete", "totals", "parts")
 # What to do about a damaged file.
-_REMEDY_OF_INDEX = "bring it back, or pack again into another folder"
-REMEDY_OF_NOTE = "bring it back, or remove it and all later notes to have these parts written again"
+_REMEDY_OF_INDEX = "restore it, or pack again into another folder"
+REMEDY_OF_NOTE = "restore it, or remove it and all later notes to write these parts again"
 
 
 @dataclass(frozen=True)
@@ -65,11 +65,11 @@ class Folder:
             raise MissingShardError(f"no packed files in {str(path)!r}: {what}")
         found = read_index(index)
         if not is_index(found):
-            raise GristmillError(
-                f"{index} is not the index of packed files: bring it back, or pack into another folder"
-            )
+            raise GristmillError(f"{index} is not the index of packed files: restore it, or pack into another folder")
         if found.get("version") != VERSION:
-            raise GristmillError(f"{index} has version {found.get('version')}, and this gristmill knows {VERSION}")
+            raise GristmillError(
+                f"{index} has version {found.get('version')}, but this release of gristmill reads version {VERSION}"
+            )
         if missing := wrong(found, Index):
             raise damaged_index(index, f"{', '.join(missing)} is missing or has the wrong type")
         if found["format"] not in FORMATS:
@@ -77,7 +77,7 @@ class Folder:
         if found["sequence_length"] < 1:
             raise damaged_index(index, f"its sequence_length is {found['sequence_length']}")
         if found.get("complete") and not found.keys() >= {"totals", "parts"}:
-            raise damaged_index(index, "it is complete, and its totals or parts are missing")
+            raise damaged_index(index, "it says complete, but lacks its totals or parts")
         return cls(index.parent, found)
 
     @classmethod
@@ -135,7 +135,7 @@ class Folder:
         # One that is gone has moved, be it with the folder.
         if Path(begun).is_file() and Path(begun).resolve() != Path(wanted).resolve():
             raise GristmillError(
-                f"quarantine_file={wanted!r}: expected {begun!r}, in which the finished parts' records are listed"
+                f"quarantine_file={wanted!r}: expected {begun!r}, which lists the records of the finished parts"
             )
 
     def parts(self, *, are_whole: bool = False) -> list[Part]:
@@ -154,15 +154,15 @@ class Folder:
             named = {self.part_path(len(found)).with_suffix(suffix).name for suffix in self._format.suffixes}
             if note["number"] != len(found) or note["files"].keys() != named:
                 raise DamagedError(
-                    f"{self.note_path(len(found))} is the note of another part: of number {note['number']}, with "
-                    f"the files {', '.join(note['files']) or 'none'}; bring the right one back, or remove it and all "
-                    "later notes to have these parts written again"
+                    f"{self.note_path(len(found))} is the note of another part: number {note['number']}, with "
+                    f"the files {', '.join(note['files']) or 'none'}; restore the right note, or remove it and all "
+                    "later notes to write these parts again"
                 )
             self._check_same_stream(note)
             if are_whole and (changed := self.wrong_size(note["files"])):
                 raise DamagedError(
-                    f"{self.path}: {changed}: bring it back, or remove {self.note_path(len(found)).name} and all later "
-                    "notes to have these parts written again"
+                    f"{self.path}: {changed}: restore it, or remove {self.note_path(len(found)).name} and all later "
+                    "notes to write these parts again"
                 )
             del note["number"], note["state"], note["pending"]
             found.append(note)
@@ -170,8 +170,8 @@ class Folder:
         later = [int(part[1]) for part in matches if part and int(part[1]) > len(found)]
         if later:  # notes are written in order: it is not that of a run that was killed
             raise DamagedError(
-                f"{self.note_path(len(found))} is missing, though {self.note_path(min(later)).name} is there: bring it "
-                "back, or remove all later notes to have these parts written again"
+                f"{self.note_path(len(found))} is missing, but {self.note_path(min(later)).name} exists: restore it, "
+                "or remove all later notes to write these parts again"
             )
         return found
 
@@ -184,8 +184,8 @@ class Folder:
         of_note, of_index = behind["fingerprint"], self.index["fingerprint"]
         if different := fingerprints.incompatibilities(of_note, of_index, states.has_quarantined(behind)):
             raise DamagedError(
-                f"{self.note_path(note['number'])} and {INDEX} are not of the same stream: {different}; one of them "
-                "was changed: bring it back, or pack again into another folder"
+                f"{self.note_path(note['number'])} and {INDEX} belong to different streams: {different}; one of them "
+                "was changed: restore it, or pack again into another folder"
             )
 
     @property
@@ -214,7 +214,7 @@ class Folder:
         except Exception as error:  # NumPy reads a header with Python's own tokenizer, which raises errors of its own
             raise DamagedError(f"cannot be read: {' '.join(str(error).split())}") from error
         if len(items) != part["items"]:
-            raise DamagedError(f"the file holds {counted(len(items), 'item')}, and {part['items']:,} were written")
+            raise DamagedError(f"the file holds {counted(len(items), 'item')}, but {part['items']:,} were written")
         return items
 
     def wrong_size(self, sizes: dict[str, int]) -> str | None:
@@ -225,7 +225,7 @@ class Folder:
             if found is None:
                 return f"{name} is missing"
             if found != size:
-                return f"{name} has {counted(found, 'byte')}, and had {size:,}"
+                return f"{name} has {counted(found, 'byte')}, but {size:,} were written"
         return None
 
     def note(self, number: int) -> Note:
@@ -294,8 +294,8 @@ class Folder:
             return
         number = next((n for n, (one, other) in enumerate(zip_longest(listed, parts)) if one != other), 0)
         raise DamagedError(
-            f"{self.note_path(number)} and {INDEX} do not agree on what the part holds: one of them was changed; bring "
-            "it back, or remove the note and all later ones to have these parts written again"
+            f"{self.note_path(number)} and {INDEX} disagree about the part: one of them was changed; restore "
+            "it, or remove the note and all later ones to write these parts again"
         )
 
     def is_complete(self, parts: list[Part]) -> bool:
@@ -346,7 +346,7 @@ def check_list(path: Path, folder: Path) -> None:
     name = path.name
     is_own = name == INDEX or name.startswith(LOCK) or name.endswith(atomic_files.UNFINISHED) or _PART_FILE.match(name)
     if is_own and path.parent.resolve() == folder.resolve():
-        raise GristmillError(f"quarantine_file={str(path)!r}: expected another name, packed files are written there")
+        raise GristmillError(f"quarantine_file={str(path)!r}: expected another name: packed files have this one")
 
 
 def check_apart(path: Path, file_format: str, shards: Sequence[str], list_of_quarantined: Path | None) -> None:
@@ -360,8 +360,8 @@ def check_apart(path: Path, file_format: str, shards: Sequence[str], list_of_qua
     files = [*named, *map(atomic_files.unfinished, named), *([list_of_quarantined] if list_of_quarantined else [])]
     if found := find_shard(shards, files):
         raise ArgumentError(
-            f"--output {path}: {found[0]!r} will be written, and {found[1]}; a run that is resumed would find other "
-            "shards: write into another folder, or name the shards so that it is not among them"
+            f"--output {path}: {found[0]!r} will be written, and {found[1]}; a resumed run would find other "
+            "shards: write into another folder, or exclude it from the shards"
         )
 
 

@@ -131,7 +131,7 @@ def read(index: Path) -> Indexed:
     width = dtype.itemsize
     tokens = int((begins // width + lengths).max(initial=0))
     if size < tokens * width:
-        raise GristmillError(f"{path} is cut off: it has {size:,} bytes, and its index tells of {tokens * width:,}")
+        raise GristmillError(f"{path} is truncated: it has {size:,} bytes, but its index needs {tokens * width:,}")
     ids = mapped(lambda mode: _ids(path, dtype, tokens, mode)) if tokens else np.zeros(0, dtype)
     sequences = [ids[begin // width : begin // width + length] for begin, length in zip(begins, lengths, strict=True)]
     return Indexed(dtype, sequences, documents, has_modes=rest > 0)

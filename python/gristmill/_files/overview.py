@@ -52,7 +52,7 @@ def inspect(path: Path) -> dict[str, Any]:
         "complete": packed.is_complete(parts),
         "damaged": damaged
         + [f"{name} is missing" for name in packed.missing_notes(parts)]
-        + [f"{name} is of no part" for name in packed.surplus(parts)],
+        + [f"{name} belongs to no part" for name in packed.surplus(parts)],
         **packed.totals(parts),
         "quarantine_file": index["source"]["arguments"].get("quarantine_file"),
         "parts": parts,
@@ -84,7 +84,7 @@ def describe(found: dict[str, Any]) -> str:
         ("fields", f"{', '.join(found['fields'])} ({found['dtype']})"),
         ("shards", ", ".join(found["source"]["shards"])),
         ("tokenizer", found["source"]["tokenizer"]),
-        *([("left out", f"listed in {listed}")] if listed else []),
+        *([("quarantined", f"listed in {listed}")] if listed else []),
         *begins,
     ]
     stream = format_fields((f"  {name}", value) for name, value in found["stream"].items())
@@ -109,7 +109,7 @@ def holds(found: dict[str, Any], sequence_length: int) -> str:
 def of_the_source(found: dict[str, Any]) -> str:
     """What became of the shards' records, in words."""
     dropped = f"{counted(found['dropped_tokens'], 'token')} dropped by truncation"
-    left_out = f"{counted(found['quarantined'], 'record')} left out"
+    left_out = f"{counted(found['quarantined'], 'record')} quarantined"
     if lost := found["lost_shards"]:
         left_out += f", {counted(lost, 'shard')} not read to the end"
     return f"{counted(found['documents'], 'document')}, {dropped}, {left_out}"
@@ -136,7 +136,7 @@ def _first(packed: folder.Folder, parts: list[Part]) -> dict[str, Any] | None:
     marks = arrays.get(mark_field(layout), np.ones_like(row))
     ids = row[marks != 0][:_IDS_SHOWN].tolist()
     if ids and min(ids) < 0:
-        raise DamagedError(f"its first item holds {min(ids)}, which is no id")
+        raise DamagedError(f"its first item holds {min(ids)}, which is not an id")
     try:
         encoder = Encoder.from_file(packed.index["source"]["tokenizer"], config="ignore")
         text = encoder.decode(ids)

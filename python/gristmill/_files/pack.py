@@ -143,7 +143,7 @@ def resume_after(folder: Folder, parts: list[Part], iterator: PackedDatasetItera
     if wrong := [name for name in COUNTED if counts[name] != held[name]]:
         name = wrong[0]
         raise folder.damaged_note(
-            number, f"its state counts {name}={counts[name]:,}, and the parts hold {held[name]:,}"
+            number, f"its state counts {name}={counts[name]:,}, but the parts hold {held[name]:,}"
         )
 
 

@@ -129,5 +129,5 @@ def _ids_of(pending: list[str], lanes: int) -> list[npt.NDArray[np.int32]]:
     except (binascii.Error, ValueError):
         started = []
     if len(started) != lanes or any(ids.min(initial=0) < 0 for ids in started):
-        raise GristmillError(f"expected the ids of a started document for each of {lanes} lanes as what is pending")
+        raise GristmillError(f"expected in pending the ids of a started document for each of {lanes} lanes")
     return started

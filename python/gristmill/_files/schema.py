@@ -150,7 +150,7 @@ def describe_changes(packed: Source, now: Source) -> dict[str, str]:
     """
     before, special = packed["special_tokens_in_text"], now["special_tokens_in_text"]
     if before == special:
-        tokenizer = "the tokenizer is not the one that was packed with"
+        tokenizer = "the tokenizer differs from the one that was used"
     else:
         tokenizer = f"special_tokens_in_text was {before!r} and is {special!r}"
     return {"manifest": _other_shards(packed["sizes"], now["sizes"]), "tokenizer": tokenizer}

@@ -60,9 +60,7 @@ def verify(
         _check_source(folder, dataset)
         folder.check_listed(parts)
         if only is not None and only >= len(parts):
-            raise GristmillError(
-                f"{folder.path} has {counted(len(parts), 'finished part')}, and none with the number {only}"
-            )
+            raise GristmillError(f"{folder.path} has {counted(len(parts), 'finished part')}, but no part {only}")
         found |= {"folder": str(folder.path), "complete": folder.is_complete(parts)}
         difference = _first_difference(folder, dataset, parts, only, found)
     except DamagedError as error:
@@ -90,9 +88,11 @@ def _source_dataset(
         )
         return PackedDataset(list(shards) or source["shards"], tokenizer=encoder, **{**source["arguments"], **other})
     except (MissingShardError, MissingTokenizerError) as error:
-        raise type(error)(f"{error}; if they are elsewhere now, say where with --shards and --tokenizer") from error
+        raise type(error)(f"{error}; if they have moved, pass --shards and --tokenizer") from error
     except (ArgumentError, ArgumentTypeError) as error:
-        raise GristmillError(f"{folder.path / INDEX}: the source cannot be packed again as it says: {error}") from error
+        raise GristmillError(
+            f"{folder.path / INDEX}: the source cannot be packed again with its arguments: {error}"
+        ) from error
 
 
 def _check_source(folder: Folder, dataset: PackedDataset) -> None:
@@ -120,11 +120,11 @@ def _check_source(folder: Folder, dataset: PackedDataset) -> None:
     for name in OF_ITEMS:
         if folder.index[name] != items[name]:
             raise damaged_index(
-                folder.path / INDEX, f"its {name} is {folder.index[name]}, and that of its source {items[name]}"
+                folder.path / INDEX, f"its {name} is {folder.index[name]}, but its source has {items[name]}"
             )
     # In the order of the manifest: the shards may be elsewhere by now.
     if list(folder.index["source"]["sizes"].values()) != list(sizes.values()):
-        raise damaged_index(folder.path / INDEX, "its source.sizes are not those of its source")
+        raise damaged_index(folder.path / INDEX, "its source.sizes do not match its source")
 
 
 def _first_difference(
@@ -151,9 +151,9 @@ def _first_difference(
         if only is not None:
             return None
         if missing := folder.missing_notes(parts):
-            return {"what": f"{', '.join(missing)}: missing, though the index lists the part"}
+            return {"what": f"{', '.join(missing)}: missing, but the index lists the part"}
         if surplus := folder.surplus(parts):
-            return {"what": f"{', '.join(surplus)}: in the folder, and of no part that the index lists; remove it"}
+            return {"what": f"{', '.join(surplus)}: in the folder, but part of none that the index lists; remove it"}
         if found["complete"]:
             if not comparison.is_at_end():
                 return {"what": "the source has more rows than the files"}
@@ -201,9 +201,9 @@ class _Comparison:
             given += len(expected)
             rows += self._unit.rows
         if given != len(packed):
-            return {"what": f"the file holds {counted(len(packed), 'item')}, and the source gives {given:,} there"}
+            return {"what": f"the file holds {counted(len(packed), 'item')}, but the source has {given:,} there"}
         if rows < self._folder.index["rows_per_file"] and not self.is_at_end():
-            return {"what": f"the file ends after {counted(rows, 'row')}, and the source goes on"}
+            return {"what": f"the file ends after {counted(rows, 'row')}, but the source continues"}
         if wrong := _wrong_counts(part, counts_of(self._iterator.stats(), before)):
             return {"what": f"{self._folder.note_path(number).name}: {wrong}"}
         note = self._folder.note(number)
@@ -211,7 +211,7 @@ class _Comparison:
         of_note = {name: note["state"][name] for name in ("fingerprint", "ids")}
         state = {**self._iterator.get_state(), **of_note}
         if (note["state"], note["pending"]) != (state, self._unit.pending()):
-            raise self._folder.damaged_note(number, "its state is not the one that the source has after the part")
+            raise self._folder.damaged_note(number, "its state is not that of the source after the part")
         return None
 
     def _of_item(self, batch: Element, item: int, got: Any, wanted: Any) -> dict[str, Any]:
@@ -230,7 +230,7 @@ class _Comparison:
 def _wrong_counts(noted: Mapping[str, int] | Counts, given: Counts) -> str:
     """What was noted of the stream and is not so; empty if all is."""
     return ", ".join(
-        f"{name} is {noted[name]:,}, and the source gives {given[name]:,}"
+        f"{name} is {noted[name]:,}, but the source has {given[name]:,}"
         for name in COUNTED
         if noted[name] != given[name]
     )
@@ -240,7 +240,7 @@ def _difference(dataset: PackedDataset, fields: list[str], got: Any, wanted: Any
     """The index at which two items differ first, and both values."""
     if got.shape != wanted.shape:
         packed = counted(got.shape[-1], "token was", "tokens were")
-        return {"what": f"{packed} packed, and the source gives {wanted.shape[-1]:,}"}
+        return {"what": f"{packed} packed, but the source has {wanted.shape[-1]:,}"}
     at = np.argwhere(got != wanted)[0]
     field = fields[at[0] if got.ndim > 1 else 0]
     values = {"packed": int(got[tuple(at)]), "expected": int(wanted[tuple(at)])}
@@ -273,8 +273,8 @@ def describe(found: dict[str, Any]) -> str:
     """The result of `verify` for people."""
     extent = f"{counted(found['items'], 'item')} in {counted(found['parts'], 'part')}"
     if found["equal"]:
-        rest = "" if found["complete"] else "; the packing is not complete"
-        return f"equal: {extent}, as the reference engine makes them of their source{rest}"
+        rest = "" if found["complete"] else "; packing is not complete"
+        return f"equal: {extent}, compared with the source encoded by the reference engine{rest}"
     return "DIFFERENT: " + "\n".join(_lines(found["difference"]))
 
 

@@ -69,7 +69,7 @@ def inspect(
     folder, path = path, tokenizer_file(path)
     if not path.is_file():
         here = "not a file" if path.exists() else "no such file"
-        what = "nothing to explain in the folder" if folder.is_dir() else here
+        what = "found nothing to inspect in the folder" if folder.is_dir() else here
         raise MissingShardError(f"{what}: {str(folder)!r}{_hint(folder)}")
     if diagnosis.is_of_tokenizer(path.name):
         Encoder.from_file(path)  # the error says what it is
@@ -84,13 +84,13 @@ def _hint(path: Path) -> str:
     """What may have been meant by a path that is no file."""
     if path.is_dir():
         found = next((shard for shape in _SHARDS for shard in sorted(path.glob(shape))), None)
-        one = f"; to look at a shard, name it, such as {str(found)!r}" if found else ""
+        one = f"; to inspect a shard, name it, such as {str(found)!r}" if found else ""
         return f": expected tokenizer.json, packed files or saved states in this folder{one}"
     if not has_magic(str(path)):
         return ""
     shard = min(listing.matches(str(path)), default=None)
     one = f", such as {shard!r}" if shard else ""
-    return f": a glob goes with --row alone; to look at a shard, name it{one}"
+    return f": a glob needs --row; to inspect a shard, name it{one}"
 
 
 def describe(found: dict[str, Any]) -> str:
@@ -135,11 +135,11 @@ def _whole_value(path: Path) -> dict[str, Any] | None:
     except (*_DAMAGED, ValueError, RecursionError) as error:
         if _HAS_STATE_KEY.search(start):
             raise StateError(
-                f"{path} is no saved state: it begins as one, and cannot be read to its end: {error}; use another one"
+                f"{path} is a damaged saved state: it cannot be read to its end: {error}; use another one"
             ) from None
         if _WRITTEN_BY_TOKENIZERS.match(start):
             raise TokenizerError(
-                f"{path} is no tokenizer: it starts as one, and cannot be read to its end: {error}; fetch it again"
+                f"{path} is a damaged tokenizer.json: it cannot be read to its end: {error}; download it again"
             ) from None
         return None
     return value if isinstance(value, dict) else None
@@ -203,7 +203,7 @@ def _token(encoder: Encoder, token_id: int | None) -> dict[str, Any] | None:
 
 def _describe_tokenizer(found: dict[str, Any]) -> str:
     def token(name: str) -> str:
-        return f"{found[name]['token']!r} = {found[name]['id']}" if found[name] else "not named beside it"
+        return f"{found[name]['token']!r} = {found[name]['id']}" if found[name] else "not named by its files"
 
     pairs: list[tuple[str, object]] = [
         ("tokenizer", found["path"]),
@@ -270,7 +270,7 @@ def _next(reader: Records, seen: int) -> "list[tuple[str, str, int]] | None":
     except ShardError as error:
         if seen:
             raise
-        reason = error.reason + "; it was taken for a shard, since it is no tokenizer, saved state or packed file"
+        reason = error.reason + "; it was read as a shard, since it is not a tokenizer, saved state or packed file"
         raise ShardError(error.shard, error.record, error.byte, reason) from None
 
 
@@ -307,7 +307,7 @@ def _describe_shard(found: dict[str, Any]) -> str:
     longest = next((key for key, seen in found["keys"].items() if "string" in seen["types"]), None)
     if longest is None:
         return described
-    return f"{described}\n\nThe most text is under text_field={shortened(longest)}."
+    return f"{described}\n\nMost text is under text_field={shortened(longest)}."
 
 
 def _summary(path: Path, state: states.State) -> dict[str, Any]:

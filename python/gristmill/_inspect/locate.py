@@ -63,9 +63,9 @@ def locate_from_state(
     saved = decode(state["fingerprint"]).get("tokenizer")
     if saved != encoder.fingerprint:
         raise StateError(
-            f"{path} was saved with another tokenizer, or with another special_tokens_in_text=, which counts into its "
-            f"fingerprint: expected {saved}, found {encoder.fingerprint}; name the tokenizer of the run, and give "
-            "--special-tokens-in-text as its Encoder had it"
+            f"{path} was saved with another tokenizer, or with another special_tokens_in_text=, which is part of its "
+            f"fingerprint: expected {saved}, found {encoder.fingerprint}; name the tokenizer of the run, and pass "
+            "the --special-tokens-in-text of its Encoder"
         )
     try:
         dataset = _make_dataset(list(shards), encoder, fingerprints.arguments_of(state["fingerprint"]))
@@ -125,8 +125,8 @@ def _play(dataset: PackedDataset, state: states.State, step: int | None, row: in
     lane, own_row = divmod(row, rows_per_lane)
     if str(lane) not in state["lanes"]:
         raise StateError(
-            f"the row is of lane {lane}, and the state holds the lanes {', '.join(state['lanes'])}: use that of "
-            "another host, or the folder with those of all"
+            f"lane {lane} fills this row, but the state holds the lanes {', '.join(state['lanes'])}: use the state of "
+            "another host, or the folder with all states"
         )
     start = {**states.of_lane(state, str(lane)), "row": 0}
     step = start["step"] if step is None else step
@@ -161,7 +161,7 @@ def _check_step(spec: Spec, state: states.State, step: int) -> None:
     raise ArgumentError(
         f"there is no step {step}: {whose} {counted(steps, 'step')}, counted from 0, of "
         f"{counted(spec.rows_per_step, 'row')}"
-        + ("" if is_whole else "; those of other hosts may have more: use the folder with the states of all")
+        + ("" if is_whole else "; lanes of other hosts may have more: use the folder with all states")
     )
 
 

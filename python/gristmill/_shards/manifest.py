@@ -191,7 +191,7 @@ def _look(path: str) -> tuple[int | None, str]:
         found = os.stat(path)
     except OSError as error:
         is_gone = error.errno in listing.NOTHING_THERE
-        return None, "a link that leads to no file" if is_gone else f"out of reach ({error.strerror})"
+        return None, "a dangling link" if is_gone else f"not accessible ({error.strerror})"
     if stat.S_ISREG(found.st_mode):
         return found.st_size, "a file"
     return None, _FOLDER if stat.S_ISDIR(found.st_mode) else "a pipe, a socket or a device"
@@ -206,9 +206,9 @@ def _working_folder() -> str:
 
 def _hint(name: str) -> str:
     if "://" in name:
-        return "; shards are local files: mount the bucket, or fetch them"
+        return "; shards are local files: mount the bucket, or download them"
     if glob.has_magic(folder := os.path.dirname(name)) and os.path.isdir(folder):
-        return f"; the folder {folder!r} is there: glob.escape writes its name for a glob"
+        return f"; the folder {folder!r} exists: glob.escape escapes its name"
     return "; ~ is not expanded: use os.path.expanduser" if name.startswith("~") else ""
 
 
@@ -216,5 +216,5 @@ def _check_name(path: object) -> None:
     if not isinstance(path, str):
         raise wrong_type("shards", path, "paths as strings")
     if "\0" in path:
-        raise ArgumentError(f"shards={shortened(path)}: expected paths and globs without NUL, which no name has")
+        raise ArgumentError(f"shards={shortened(path)}: expected paths and globs without NUL")
     utf8_path(path)

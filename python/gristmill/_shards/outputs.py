@@ -45,7 +45,8 @@ def find_shard(shards: "Sequence[Pathish] | Manifest", files: Iterable[Pathish])
 
 def _matches(pattern: str, path: str) -> bool:
     """Whether a glob matches a path from the root without links, as `gristmill._shards.listing` reads globs."""
-    parts = os.path.join(os.getcwd(), pattern).split(os.sep)
+    absolute = pattern if os.path.isabs(pattern) else os.path.join(os.getcwd(), pattern)
+    parts = absolute.split(os.sep)
     literal = next(number for number, part in enumerate(parts) if has_magic(part))
     root = os.path.join(os.path.realpath(os.sep.join(parts[:literal]) or os.sep), "")
     return path.startswith(root) and _match(parts[literal:], path.removeprefix(root).split(os.sep))

@@ -28,7 +28,7 @@ def lane_count(lanes: int | None, batch_size: int | None, shards: int) -> int:
     lanes = checks.integer("lanes", lanes, 1, _LARGEST, ", or None")
     if lanes > shards:
         raise ArgumentError(
-            f"lanes={lanes}: expected at most {shards}, as many as there are shards: a lane needs at least one; "
+            f"lanes={lanes}: expected at most {shards}, the number of shards: each lane needs at least one; "
             f"{_advice(n for n in range(1, shards + 1) if (batch_size or 0) % n == 0)}"
         )
     if batch_size is not None and batch_size % lanes:

@@ -30,8 +30,8 @@ def lanes_of_process(plan: Mapping[int, list[int]], process: int) -> list[int]:
     """
     if process not in plan:
         raise ArgumentError(
-            f"the sharding has no device of this process, {process}: it spans the processes "
-            f"{format_numbers(sorted(plan))}. Only those make a dataset of it"
+            f"the sharding has no device of process {process}: it spans the processes "
+            f"{format_numbers(sorted(plan))}. Only those can load batches for it"
         )
     return plan[process]
 
@@ -58,14 +58,14 @@ def lanes_of_processes(
     rows_per_lane = batch_size // lanes
     step = _largest_step(rows.values(), batch_size)
     if step % rows_per_lane:
-        would_do = [n for n in range(1, shards + 1) if batch_size % n == 0 and step % (batch_size // n) == 0]
+        possible = [n for n in range(1, shards + 1) if batch_size % n == 0 and step % (batch_size // n) == 0]
         fewest = next(n for n in range(1, batch_size + 1) if batch_size % n == 0 and step % (batch_size // n) == 0)
         raise ArgumentError(
-            f"lanes={lanes}: a process loads whole lanes, here {rows_per_lane} rows each, and this sharding gives "
+            f"lanes={lanes}: a process loads whole lanes, here of {rows_per_lane} rows each, but this sharding assigns "
             f"{_described(rows)}; "
             + (
-                f"lanes= that would do: {format_numbers(would_do)}"
-                if would_do
+                f"possible numbers of lanes: {format_numbers(possible)}"
+                if possible
                 else f"it needs at least {fewest} shards"
             )
         )
@@ -114,9 +114,9 @@ def _check_overlap(rows: Mapping[int, tuple[Span, ...]]) -> None:
         if start < end:
             pair = {name: rows[name] for name in sorted((before, process))}
             raise ArgumentError(
-                f"the sharding gives {_described(pair)}: these are the same only in part. Any two processes must "
-                "hold either the same rows or none in common; no number of lanes= would do. Put the batch's axes "
-                "of the mesh so that each process holds whole replicas"
+                f"the sharding assigns {_described(pair)}: these overlap in part. Any two processes must "
+                "hold either the same rows or none in common, whatever lanes= is. Arrange the mesh axes of the "
+                "batch so that each process holds whole replicas"
             )
 
 

@@ -86,7 +86,7 @@ class Spec:
         """
         if self.rows.batch_size is None:
             raise ArgumentError(
-                "batch_size=None: a sharding divides the rows of a global batch; give the dataset its batch_size"
+                "batch_size=None: a sharding divides the rows of a global batch; set the dataset's batch_size"
             )
         return lanes_of_processes(
             sharding,
@@ -170,7 +170,7 @@ def _quarantine_file(values: Mapping[str, Any]) -> str | None:
     if path is None:
         return None
     if values["on_error"] != "quarantine":
-        raise ArgumentError(f"quarantine_file={path!r}: nothing is listed with on_error='raise'; use 'quarantine'")
+        raise ArgumentError(f"quarantine_file={path!r}: on_error='raise' quarantines nothing; use 'quarantine'")
     # Path.is_dir() raises for names that are too long, and for what lies in closed folders.
     absolute = absolute_path("quarantine_file", path)  # iterators may be made in another working folder
     if not os.path.isdir(os.path.dirname(absolute)):  # noqa: PTH112, PTH120
@@ -183,6 +183,6 @@ def _quarantine_file(values: Mapping[str, Any]) -> str | None:
 def _check_quarantine_is_no_shard(path: str | None, shards: "list[Pathish] | Manifest") -> None:
     if path is not None and (found := find_shard(shards, [path])):
         raise ArgumentError(
-            f"quarantine_file={path!r}: {found[1]}, and a run that is resumed would find another shard; name a file in "
-            "another folder, or the shards so that it is not among them"
+            f"quarantine_file={path!r}: {found[1]}, so a resumed run would find another shard; name a file in "
+            "another folder, or exclude it from the shards"
         )

@@ -32,7 +32,7 @@ def read_merged(folder: Any) -> State:
     counts = {int(name.rsplit("-", 1)[1].removesuffix(".json")) for name in found}
     if len(counts) != 1:
         raise StateError(
-            f"{folder}: expected the states of one saving, process_0-of-N.json and so on, got "
+            f"{folder}: expected the states of one save, process_0-of-N.json and so on, got "
             + (", ".join(sorted(found)) or "none")
         )
     (count,) = counts
@@ -40,8 +40,8 @@ def read_merged(folder: Any) -> State:
     # Not all of them: a stray name may promise any number.
     if named := list(itertools.islice(missing, 4)):
         raise StateError(
-            f"{folder}: {', '.join(named)} {'is' if len(named) == 1 else 'are'} missing of the {count} states "
-            "saved: the saving was not finished, or the folder is not shared by all hosts"
+            f"{folder}: {', '.join(named)} {'is' if len(named) == 1 else 'are'} missing from the {count} states "
+            "of this save: the save did not finish, or the folder is not shared by all hosts"
         )
     # Together: on a shared file system each takes its time, and a thousand hosts each read all of them.
     with ThreadPoolExecutor(_READERS) as readers:

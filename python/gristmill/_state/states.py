@@ -64,7 +64,7 @@ def merged(checked: Sequence[State], caller: str) -> State:
             raise StateError(f"{caller}: the states come from different streams: {different}")
         if state["ids"] != first["ids"]:
             raise StateError(
-                f"{caller}: the states were saved by releases of gristmill with other ids: "
+                f"{caller}: the states were saved by releases of gristmill with different ids: "
                 + fingerprints.differences(state["ids"], first["ids"])
             )
         if state["row"]:
@@ -164,7 +164,7 @@ def check_ids(saved: str, current: str, what: str = "the state was saved") -> No
         reason = "whose ids of a probe text differ for this tokenizer"
     raise StateError(
         f"{what} with the ids of tokenizers {before.get('tokenizers')}, and this release of gristmill reproduces "
-        f"tokenizers {after.get('tokenizers')}, {reason}: use the release of gristmill that it began with"
+        f"tokenizers {after.get('tokenizers')}, {reason}: use the release of gristmill that the run began with"
     )
 
 
@@ -199,12 +199,12 @@ def _check_version(state: Mapping[str, Any]) -> None:
         raise StateError(f"a state's version is an integer, got {shortened(version)}")
     if version < STATE_VERSION:
         raise StateError(
-            f"the state is of version {version}, of a release of gristmill before 0.1.0, and this release reads "
+            f"the state has version {version}, of a release of gristmill before 0.1.0, but this release reads "
             f"version {STATE_VERSION}: finish the run with the release that saved it"
         )
     if version > STATE_VERSION:
         raise StateError(
-            f"the state is of version {version}, and this release of gristmill reads version {STATE_VERSION}: update "
+            f"the state has version {version}, but this release of gristmill reads version {STATE_VERSION}: update "
             "gristmill to the release that saved it"
         )
 

@@ -18,12 +18,12 @@ _WRITE_AGAIN = f"; write it with tokenizers {_core.TOKENIZERS_VERSION}, or an ea
 
 # By their first bytes.
 _BEGINNINGS = {
-    b"version https://git-lfs": "a pointer of Git LFS: fetch the file itself with git lfs pull",
+    b"version https://git-lfs": "a Git LFS pointer: download the file itself with git lfs pull",
     b"<!": "a web page: download the file again",
     b"<html": "a web page: download the file again",
     b"<?xml": "XML: download the file again",
     b"PK": "a zip archive: unpack it",
-    b"GGUF": "a model in GGUF; transformers writes a tokenizer.json from it: "
+    b"GGUF": "a GGUF model; transformers writes a tokenizer.json from it: "
     "AutoTokenizer.from_pretrained(folder, gguf_file=name).save_pretrained(another_folder)",
     b"\xff\xfe\0\0": "UTF-32: save it as UTF-8",
     b"\xff\xfe": "UTF-16: save it as UTF-8",
@@ -70,9 +70,9 @@ def describe_bytes(data: bytes, message: str) -> str:
             return f"; this is {kind}"
     first = data[:_MOST_PARSED].split(b"\n", 1)[0].rstrip()
     if re.fullmatch(rb"[A-Za-z0-9+/]+=* [0-9]+", first):
-        return f"; this is a file of tiktoken; {_CONVERT}"
+        return f"; this is a tiktoken file; {_CONVERT}"
     if len(data) > len(first) + 2 and isinstance(_parsed(first), dict):
-        return "; this holds lines of JSON, as a shard does: use the tokenizer.json of a model"
+        return "; this is JSON lines, as in a shard: use the tokenizer.json of a model"
     found = _parsed(data) if len(data) <= _MOST_PARSED else None
     if isinstance(found, dict):
         return _describe_object(found, message)

@@ -74,7 +74,7 @@ class Encoder:
     ) -> None:
         if not isinstance(json_bytes, (bytes, bytearray, memoryview)):
             if isinstance(json_bytes, str) and json_bytes.lstrip().startswith("{"):
-                hint = "; for those of a string: .encode()"
+                hint = "; for a string: .encode() gives its bytes"
             else:
                 hint = "; for a path: gm.Encoder.from_file(...)" if isinstance(json_bytes, (str, os.PathLike)) else ""
             raise load.wrong_tokenizer("json_bytes", json_bytes, "the bytes of a tokenizer.json", hint)
@@ -431,7 +431,7 @@ def special_token_id(
         reason = (
             f"no file in the tokenizer's folder names its {name.upper()} token"
             if unknown is None
-            else f"the files in the tokenizer's folder name {unknown!r}, which its vocabulary lacks"
+            else f"the files in the tokenizer's folder name {unknown!r}, which is not in its vocabulary"
         )
         wrong = f"{name}={given!r}: {reason}; set {name}= to a token or an id, or to False for none"
     elif isinstance(given, str):

@@ -105,7 +105,9 @@ def writing_into(folder: Path, remedy: str = "choose another folder") -> Iterato
         raise  # some are system errors, too
     except OSError as error:
         lacks = error.errno in NOT_SUPPORTED
-        advice = "its file system lacks a function that this needs: choose a folder on another one" if lacks else remedy
+        advice = (
+            "its file system lacks a required function: choose a folder on another file system" if lacks else remedy
+        )
         raise GristmillError(f"cannot write into {str(folder)!r}: {error.strerror or error}; {advice}") from error
 
 

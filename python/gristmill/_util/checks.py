@@ -73,7 +73,7 @@ def choice(name: str, value: Any, allowed: Sequence[str]) -> str:
 def text(name: str, value: Any) -> str:
     """A string that is not empty."""
     if isinstance(value, str) and not value:
-        raise ArgumentError(f"{name}='': expected a string that is not empty")
+        raise ArgumentError(f"{name}='': expected a non-empty string")
     return valid_text(name, value)
 
 
@@ -113,5 +113,5 @@ def path(name: str, value: Any) -> str:
     if not isinstance(found, str):
         raise wrong_type(name, value, "a path of text")
     if not found or "\0" in found:
-        raise ArgumentError(f"{name}={shortened(found)}: expected a path that is not empty and without NUL")
+        raise ArgumentError(f"{name}={shortened(found)}: expected a non-empty path without NUL")
     return found

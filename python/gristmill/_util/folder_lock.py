@@ -159,7 +159,7 @@ def _started(pid: int) -> str | None:
 
 def _describe(path: Path, holder: str) -> str:
     found = _parsed(holder)
-    who = f"process {found['pid']} on {found['host']}" if {"pid", "host"} <= found.keys() else "which one is not known"
+    who = f"process {found['pid']} on {found['host']}" if {"pid", "host"} <= found.keys() else "unknown process"
     return (
         f"{path.parent}: another process is writing into this folder ({who}). Its file system has no flock, which "
         f"would show whether that process still runs: if it has ended, remove {str(path)!r}"

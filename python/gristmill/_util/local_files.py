@@ -82,7 +82,9 @@ def utf8_path(path: str) -> str:
     except UnicodeError as error:
         encoding = sys.getfilesystemencoding()
         if isinstance(error, UnicodeEncodeError) and encoding != "utf-8":
-            found = f"is not {encoding}, as this process expects of files' names: set PYTHONUTF8=1, or rename it"
+            found = (
+                f"is not {encoding}, the encoding of file names in this process: set PYTHONUTF8=1, or rename the file"
+            )
         else:
-            found = "is not UTF-8: rename it"
+            found = "is not UTF-8: rename the file"
         raise ArgumentError(f"the name of the shard {path!r} {found}") from None

@@ -161,8 +161,8 @@ def test_each_thread_count_gets_its_rounds(job, fake_rounds):
     ("change", "message"),
     [
         ({"tokens": 5000}, "NO: gristmill 5,001 tokens with 7 EOS; datasets 5,001 tokens with 7 EOS; grain 5,000"),
-        ({"rows": 39}, "NO: some gave another number of rows"),
-        ({}, "yes, all that pack gave the same 5,001 tokens with 7 EOS"),
+        ({"rows": 39}, "NO: some yielded another number of rows"),
+        ({}, "yes, all that pack yielded the same 5,001 tokens with 7 EOS"),
     ],
 )
 def test_unequal_work_is_reported(job, fake_rounds, monkeypatch, change, message):
@@ -324,7 +324,7 @@ def test_failure_of_another_contender_skips_it(job, fake_rounds, monkeypatch):
     assert result["failed"] == {"grain": "the contender grain failed with exit code 1: no grain"}
     assert [set(entry["summary"]) for entry in result["by_threads"]] == [{"gristmill", "datasets", "inflate"}] * 2
     failed = {"grain": "no grain", "inflate": "no gzip"}
-    assert "\n\nleft out: no grain\nleft out: no gzip" in report.describe({**result, "failed": failed})
+    assert "\n\nskipped: no grain\nskipped: no gzip" in report.describe({**result, "failed": failed})
 
 
 def test_too_little_text_for_delays_keeps_other_results(tmp_path, job, capsys, fake_rounds):
@@ -334,7 +334,7 @@ def test_too_little_text_for_delays_keeps_other_results(tmp_path, job, capsys, f
     arguments += ["--only", "inflate", "--rounds", "1", "--threads", "1", "--latency", "--output", str(tmp_path)]
     assert main.run(arguments) == 1
     shown = capsys.readouterr()
-    assert "there is a single batch in 64 lanes: give more text" in shown.err
+    assert "delays need more than one batch in 64 lanes: use more text" in shown.err
     assert "decompression" in shown.out
     assert json.loads((tmp_path / "bench.json").read_text())["by_threads"]
 

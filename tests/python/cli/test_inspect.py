@@ -82,7 +82,7 @@ def test_inspect_shard(tmp_path, capsys):
     part = run_json(capsys, "inspect", path, "--records", 1)
     assert (part["records_read"], part["whole_file_read"]) == (1, False)
     assert main.run(["inspect", str(path)]) == 0
-    assert "The most text is under text_field='text'." in capsys.readouterr().out
+    assert "Most text is under text_field='text'." in capsys.readouterr().out
 
 
 def test_inspect_recommends_only_keys_with_text(tmp_path, capsys):
@@ -91,7 +91,7 @@ def test_inspect_recommends_only_keys_with_text(tmp_path, capsys):
     assert "text_field=" not in capsys.readouterr().out
     mixed = shard_of(tmp_path, '{"id": 1, "empty": ""}', name="mixed.json.gz")
     assert main.run(["inspect", str(mixed)]) == 0
-    assert "The most text is under text_field='empty'." in capsys.readouterr().out
+    assert "Most text is under text_field='empty'." in capsys.readouterr().out
 
 
 def test_inspect_recognizes_plain_and_one_record_shards(tmp_path, capsys):
@@ -182,7 +182,7 @@ def test_inspect_names_a_truncated_shard(tmp_path, capsys):
 def test_inspect_of_missing_file_and_empty_folder(tmp_path, capsys):
     assert "no such file" in fails(capsys, "inspect", tmp_path / "none.json")
     said = fails(capsys, "inspect", tmp_path)
-    nothing = f"error: nothing to explain in the folder: '{tmp_path}'"
+    nothing = f"error: found nothing to inspect in the folder: '{tmp_path}'"
     assert said == f"{nothing}: expected tokenizer.json, packed files or saved states in this folder"
 
 
@@ -191,7 +191,7 @@ def test_inspect_of_unknown_content_names_the_kinds(tmp_path, capsys, data):
     (tmp_path / "file").write_bytes(data)
     said = fails(capsys, "inspect", tmp_path / "file")
     assert f"{tmp_path}/file: record 0, byte 0: expected " in said
-    assert said.endswith("; it was taken for a shard, since it is no tokenizer, saved state or packed file")
+    assert said.endswith("; it was read as a shard, since it is not a tokenizer, saved state or packed file")
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_inspect_of_unknown_content_names_the_kinds(tmp_path, capsys, data):
     [
         ("vocab.json", b'{"a": 1}', "this is a vocab.json"),
         ("merges.txt", b"#version: 0.2\na b\n", "this is the merges.txt of a tokenizer"),
-        ("cl100k_base.tiktoken", b"IQ== 0\nIg== 1\n", "this is a file of tiktoken"),
+        ("cl100k_base.tiktoken", b"IQ== 0\nIg== 1\n", "this is a tiktoken file"),
         ("tokenizer.model", b"\n\x0e\n\x05<unk>\x15\0\0\0\0", "this looks like a SentencePiece model"),
     ],
 )
@@ -213,11 +213,11 @@ def test_inspect_names_tokenizer_files_of_other_formats(tmp_path, capsys, name, 
 def test_inspect_of_several_shards_asks_for_one(folder, capsys):
     first = folder / "0000" / "en_head.json.gz"
     said = fails(capsys, "inspect", folder / "*" / "*.gz")
-    assert said.endswith(f": a glob goes with --row alone; to look at a shard, name it, such as '{first}'")
+    assert said.endswith(f": a glob needs --row; to inspect a shard, name it, such as '{first}'")
     for shards, shard in ((folder, first), (first.parent, first)):
         said = fails(capsys, "inspect", shards)
-        assert said.endswith(f"in this folder; to look at a shard, name it, such as '{shard}'")
-    assert fails(capsys, "inspect", folder / "nothing*").endswith("to look at a shard, name it")
+        assert said.endswith(f"in this folder; to inspect a shard, name it, such as '{shard}'")
+    assert fails(capsys, "inspect", folder / "nothing*").endswith("to inspect a shard, name it")
 
 
 def test_inspect_of_an_empty_shard(tmp_path, capsys):
@@ -265,7 +265,7 @@ def test_truncated_tokenizer_is_not_taken_for_a_shard(tmp_path, tokenizer_json, 
     whole = gzip.compress(tokenizer_json) if name.endswith(".gz") else tokenizer_json
     (tmp_path / name).write_bytes(whole[: len(whole) * 2 // 3])
     message = fails(capsys, "inspect", tmp_path / name)
-    assert f"{name} is no tokenizer: it starts as one, and cannot be read to its end" in message
+    assert f"{name} is a damaged tokenizer.json: it cannot be read to its end" in message
 
 
 @pytest.mark.parametrize("zipped", [False, True])
@@ -276,14 +276,14 @@ def test_truncated_state_is_not_taken_for_a_shard(state, folder, capsys, row, zi
         whole = gzip.compress(state.read_bytes() + os.urandom(2000).hex().encode())
         state.write_bytes(whole[: len(whole) // 2])
     options = [*row, *state_options(folder)] if row else []
-    assert "is no saved state: it begins as one" in fails(capsys, "inspect", state, *options)
+    assert "is a damaged saved state: it cannot be read to its end" in fails(capsys, "inspect", state, *options)
 
 
 def test_shards_option_needs_a_state(folder, tmp_path, capsys):
     shard = shard_of(tmp_path, '{"text": "a"}')
     for path, found in ((shard, "another file"), (tmp_path / "none.json", "no such file")):
         said = fails(capsys, "inspect", path, "--row", 0, *state_options(folder))
-        assert f"is not a saved state: expected one, since --shards names the shards of a state, found {found}" in said
+        assert f"is not a saved state, whose shards --shards would name: found {found}" in said
 
 
 def test_inspect_names_a_damaged_cursor(state, capsys):
@@ -354,7 +354,7 @@ def test_inspect_row_of_one_host_within_a_step(state, folder, capsys):
         assert f"the state is already at step {first}" in fails(capsys, *map(str, options), code=2)
     said = fails(capsys, "inspect", state, "--row", 4, "--step", 10**6, *state_options(folder), code=2)
     assert "there is no step 1000000: the lanes that the state holds, 4, 5, 6, 7, have " in said
-    assert said.endswith("; those of other hosts may have more: use the folder with the states of all")
+    assert said.endswith("; lanes of other hosts may have more: use the folder with all states")
 
 
 def test_inspect_row_of_shards(folder, capsys):
@@ -392,7 +392,7 @@ def test_inspect_row_of_a_checkpoint_folder(tmp_path, folder, capsys):
     assert run_json(capsys, "inspect", tmp_path)["step"] == 1
     check_row(folder, run_json(capsys, "inspect", tmp_path, "--row", 15, *state_options(folder)), list(dataset()))
     one = tmp_path / "process_0-of-2.json"
-    assert "the row is of lane 7, and the state holds the lanes 0, 1, 2, 3" in fails(
+    assert "lane 7 fills this row, but the state holds the lanes 0, 1, 2, 3" in fails(
         capsys, "inspect", one, "--row", 15, *state_options(folder)
     )
 
@@ -406,10 +406,10 @@ def test_inspect_row_of_a_checkpoint_folder(tmp_path, folder, capsys):
         (
             2,
             ["--row", 0, "--set", "prefetch=2"],
-            "--set prefetch=2: expected an argument that this command does not set itself",
+            "--set prefetch=2: this command sets prefetch itself",
         ),
         (2, ["--row", 0, "--set", "seed=1", "--set", "seed=2"], "--set seed=2: expected each argument once"),
-        (1, ["--row", 0, "--special-tokens-in-text", "text"], "give --special-tokens-in-text as its Encoder had it"),
+        (1, ["--row", 0, "--special-tokens-in-text", "text"], "pass the --special-tokens-in-text of its Encoder"),
     ],
 )
 def test_inspect_row_refuses_conflicting_options(state, folder, code, arguments, says, capsys):
@@ -421,7 +421,7 @@ def test_inspect_row_refuses_conflicting_options(state, folder, code, arguments,
     [
         (2, ["batch_size=6", "lanes=4"], "--set lanes=4: each lane packs .* must divide --set batch_size=6; use"),
         (2, ["seed=x"], "--set seed='x': expected an integer from 0 to 18446744073709551615, or None, got str$"),
-        (2, ["sead=1"], "--set sead=1: expected an argument of PackedDataset, which has none of this name$"),
+        (2, ["sead=1"], "--set sead=1: PackedDataset has no such argument$"),
         (1, ["text_field=words"], 'expected the key "words", found an object with the keys .* --set text_field='),
     ],
 )
@@ -449,7 +449,7 @@ def test_inspect_row_needs_the_encoder_option_of_the_state(tmp_path, capsys):
         found = run_json(capsys, "inspect", *way, *options, "--special-tokens-in-text", "text")
         assert [part["length"] for part in found["segments"]] == [length]
     said = fails(capsys, "inspect", tmp_path / "state", "--shards", path, *options)
-    assert "another special_tokens_in_text=, which counts into its fingerprint" in said
+    assert "another special_tokens_in_text=, which is part of its fingerprint" in said
 
 
 @pytest.mark.parametrize("arguments", [["--row", "1"], ["--step", "1"]])

@@ -25,7 +25,7 @@ from gristmill._tokenizer import encoder as encoder_module
         (["--batch-size", "99999999"], "--batch-size 99999999: expected an integer from 1 to 1048576\n$"),
         (
             ["--quarantine-file", "a"],
-            "--quarantine-file 'a': nothing is listed with --on-error 'raise'; use 'quarantine'",
+            "--quarantine-file 'a': --on-error 'raise' quarantines nothing; use 'quarantine'",
         ),
         (["--eos", "<nope>"], "--eos '<nope>': the vocabulary has no such token"),
         (["--eos", "1" * 5000], "--eos '1{198,200}.*: the vocabulary has no such token"),
@@ -87,8 +87,8 @@ def test_error_names_the_option_that_is_needed(tmp_path, packing, capsys):
     ("arguments", "says"),
     [
         (["bench", "--text-field", "a"], "--text-field has no effect without --shards"),
-        (["bench", "--shards", "a", "--megabytes", 1], "--folder and --megabytes are of the demo's text"),
-        (["bench", "--shards", "a", "--folder", "b"], "--folder and --megabytes are of the demo's text"),
+        (["bench", "--shards", "a", "--megabytes", 1], "--folder and --megabytes apply to the demo's text"),
+        (["bench", "--shards", "a", "--folder", "b"], "--folder and --megabytes apply to the demo's text"),
         (["inspect", "a", "--row", 1, "--records", 5], "--records needs a shard"),
     ],
 )
@@ -100,7 +100,7 @@ def test_options_without_effect_in_bench_and_inspect(arguments, says, capsys):
 @pytest.mark.parametrize("arguments", ["inspect ''", "verify ''", "pack ''", "pack a --output ''", "demo --folder ''"])
 def test_empty_path_is_refused(arguments, capsys):
     code, said = checked(capsys, *shlex.split(arguments))
-    assert (code, "expected a path, found an empty one" in said) == (2, True)
+    assert (code, "expected a non-empty path" in said) == (2, True)
 
 
 def test_records_option_needs_a_shard(tokenizer_file, capsys):
@@ -117,8 +117,8 @@ def test_records_option_needs_a_shard(tokenizer_file, capsys):
         ),
         ("lower batch_size=, sequence_length= or prefetch=", "lower --batch-size, --sequence-length or --prefetch"),
         (
-            "eos=None: give eos= a token or an id, or eos=False for none",
-            "--eos auto: give --eos a token or an id, or --eos none for none",
+            "eos=None: pass eos= a token or an id, or eos=False for none",
+            "--eos auto: pass --eos a token or an id, or --eos none for none",
         ),
         ("bos=True: the key 'seed=1', \"seed=1\"", "--bos auto: the key 'seed=1', \"seed=1\""),
         ('set on_error="quarantine" to', 'set --on-error "quarantine" to'),

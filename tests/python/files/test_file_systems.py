@@ -97,7 +97,7 @@ def test_lock_file_names_its_holder(tmp_path, no_flock):
         ({"host": "another", "pid": 7, "machine": "another", "started": "1"}, "(process 7 on another)"),
         # Whether it has ended is not known: one of the two cannot see /proc.
         ({"host": "here", "pid": 2**22, "machine": None, "started": None}, f"(process {2**22} on here)"),
-        (None, "(which one is not known)"),
+        (None, "(unknown process)"),
     ],
 )
 def test_lock_file_of_another_machine_stays(tmp_path, no_flock, holder, named):
@@ -177,7 +177,7 @@ def test_failed_sync_of_a_folder_is_an_error(tmp_path, monkeypatch, number):
 
 def test_advice_depends_on_the_error(tmp_path):
     for number, advice in (
-        (errno.ENOSYS, "name a folder on another one"),
+        (errno.ENOSYS, "choose a folder on another file system"),
         (errno.ENOSPC, "run the same command again"),
     ):
         with (

@@ -290,7 +290,7 @@ def test_pack_refuses_other_settings_folders_and_options(tmp_path, pack, packing
     assert said == others % "format was npy and is array_record"
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").touch()
-    assert "is not empty, and holds no packed files" in checked(capsys, *packing(tmp_path / "other"))[1]
+    assert "is not empty and does not hold packed files" in checked(capsys, *packing(tmp_path / "other"))[1]
     assert [path.name for path in (tmp_path / "other").iterdir()] == ["thesis.txt"]
     with locked(tmp_path / "packed"):
         assert "another process is writing" in checked(capsys, *packing(tmp_path / "packed"))[1]
@@ -320,7 +320,7 @@ def test_pack_checks_arguments_before_making_the_folder(tmp_path, packing, token
     (tmp_path / "file").touch()
     code, said = checked(capsys, *packing(tmp_path / "file" / "packed", *quarantine))
     assert (code, said.count("\n")) == (1, 1)
-    assert f"cannot write into '{tmp_path}/file/packed': Not a directory; name another folder" in said
+    assert f"cannot write into '{tmp_path}/file/packed': Not a directory; choose another folder" in said
     no_shards = ["pack", tmp_path / "none.gz", "--tokenizer", tokenizer_file, "--output", tmp_path / "new"]
     assert "no such file" in checked(capsys, *no_shards, *quarantine)[1]
     assert "--lanes 5: " in checked(capsys, *packing(tmp_path / "new", *quarantine, "--lanes", 5))[1]
@@ -357,7 +357,7 @@ def test_parts_after_a_missing_note_are_not_removed(tmp_path, pack, packing, cap
     was = note.read_bytes()
     note.unlink()
     before = contents(tmp_path)
-    expected = f"{note} is missing, though part-00002.json is there: bring it back, or remove all later notes"
+    expected = f"{note} is missing, but part-00002.json exists: restore it, or remove all later notes"
     for command in (packing(tmp_path), ("inspect", tmp_path), ("verify", tmp_path)):
         code, said = checked(capsys, *command)
         assert expected in (said if isinstance(said, str) else said["difference"]["what"])
@@ -385,8 +385,8 @@ def test_missing_and_truncated_parts_are_errors(tmp_path, pack, packing, capsys)
         change(tmp_path / "a/part-00000.npy")
         code, message = checked(capsys, *packing(tmp_path / "a"))
         assert code == 1
-        changed = r"part-00000\.npy (has 1,000 bytes, and had [\d,]+|is missing)"
-        assert re.search(changed + ": bring it back, or remove", message)
+        changed = r"part-00000\.npy (has 1,000 bytes, but [\d,]+ were written|is missing)"
+        assert re.search(changed + ": restore it, or remove", message)
     for path in (tmp_path / "a").glob("part-*.json"):
         path.unlink()
     index = json.loads((tmp_path / "a/index.json").read_text())
@@ -404,7 +404,7 @@ def test_advice_of_a_damaged_part_restores_the_folder(tmp_path, pack, packing, c
     os.truncate(tmp_path / "a/part-00001.npy", 1000)
     code, message = checked(capsys, *packing(tmp_path / "a"))
     assert code == 1
-    assert "or remove part-00001.json and all later notes to have these parts written again" in message
+    assert "or remove part-00001.json and all later notes to write these parts again" in message
     for path in tmp_path.glob("a/part-*.json"):
         if path.name >= "part-00001.json":
             path.unlink()
@@ -467,7 +467,7 @@ def test_quarantine_file_is_one_file_apart_from_the_parts(tmp_path, tokenizer_fi
     command = ["pack", tmp_path / "a.jsonl", "--tokenizer", tokenizer_file, "--output", packed, *options]
     for name in ("part-00000.npy", "part-00000.json", ".lock", "index.json", "index.json.unfinished"):
         code, said = checked(capsys, *command, "--quarantine-file", packed / name)
-        assert (code, "expected another name, packed files are written there" in said) == (1, True)
+        assert (code, "expected another name: packed files have this one" in said) == (1, True)
         assert "--quarantine-file" in said
     assert not packed.exists()
     assert checked(capsys, *command)[0] == 0
@@ -477,7 +477,7 @@ def test_quarantine_file_is_one_file_apart_from_the_parts(tmp_path, tokenizer_fi
     (packed / "index.json").write_text(json.dumps({**index, "complete": False}))
     listed = packed / "quarantine.jsonl"
     code, said = checked(capsys, *command, "--quarantine-file", tmp_path / "other.jsonl")
-    assert (code, f"expected '{listed}', in which the finished parts' records are listed" in said) == (1, True)
+    assert (code, f"expected '{listed}', which lists the records of the finished parts" in said) == (1, True)
     # The folder was moved, and the list with it.
     packed.rename(tmp_path / "moved")
     command[command.index(packed)] = tmp_path / "moved"
@@ -521,7 +521,7 @@ def test_lost_shards_are_counted_apart_from_records(tmp_path, tokenizer_file, ca
     assert (code, found["quarantined"], found["lost_shards"]) == (0, 1, 1)
     assert "1 record was quarantined, 1 in all, 1 shard not read to the end; the first" in caplog.text
     assert main.run(list(map(str, command))) == 0
-    assert "1 record left out, 1 shard not read to the end\n" in capsys.readouterr().out
+    assert "1 record quarantined, 1 shard not read to the end\n" in capsys.readouterr().out
     assert checked(capsys, "inspect", tmp_path / "packed")[1]["lost_shards"] == 1
     assert checked(capsys, "verify", tmp_path / "packed")[0] == 0
 
@@ -532,7 +532,7 @@ def test_interrupted_pack_says_how_to_resume(tmp_path, packing, capsys, monkeypa
 
     monkeypatch.setattr(Documents, "take", interrupted)
     assert main.run(packing(tmp_path, "--format", "megatron")) == 130
-    assert "stopped: the same command goes on after the last finished part\n" in capsys.readouterr().err
+    assert "stopped: run the same command again to resume after the last finished part\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("rows", [0, 100])

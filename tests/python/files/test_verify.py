@@ -80,7 +80,7 @@ def test_megatron_pair_may_have_dots_in_its_name(tmp_path, pack, capsys):
     index = tmp_path / "data-v1.0_text.idx"
     assert checked(capsys, "inspect", index)[1] == {**expected, "path": str(index)}
     os.truncate(index.with_suffix(".bin"), 1001)
-    assert re.search(r"data-v1.0_text.bin is cut off: it has 1,001 bytes", checked(capsys, "inspect", index)[1])
+    assert re.search(r"data-v1.0_text.bin is truncated: it has 1,001 bytes", checked(capsys, "inspect", index)[1])
     index.with_suffix(".bin").unlink()
     for missing in (".bin", ".idx"):
         code, said = checked(capsys, "inspect", index)
@@ -130,8 +130,8 @@ def test_note_that_contradicts_the_index_is_named(tmp_path, pack, packing, capsy
     pack(tmp_path)
     note, index = tmp_path / "part-00001.json", tmp_path / "index.json"
     said = (
-        f"{note} and index.json do not agree on what the part holds: one of them was changed; bring it back, or remove "
-        "the note and all later ones to have these parts written again"
+        f"{note} and index.json disagree about the part: one of them was changed; restore it, or remove "
+        "the note and all later ones to write these parts again"
     )
     was = json.loads(note.read_text())
     note.write_text(json.dumps({**was, "items": was["items"] + 1}))
@@ -157,9 +157,9 @@ def test_file_that_belongs_to_no_part_is_a_difference(tmp_path, pack, capsys, na
     assert checked(capsys, "verify", tmp_path)[0] == 0
     shutil.copy(tmp_path / "part-00000.npy", tmp_path / name)
     code, found = verified(capsys, tmp_path)
-    assert (code, found.startswith(f"{name}: in the folder, and of no part")) == (3, True)
+    assert (code, found.startswith(f"{name}: in the folder, but part of none")) == (3, True)
     assert checked(capsys, "verify", tmp_path, "--part", 0)[0] == 0
-    assert checked(capsys, "inspect", tmp_path)[1]["damaged"] == [f"{name} is of no part"]
+    assert checked(capsys, "inspect", tmp_path)[1]["damaged"] == [f"{name} belongs to no part"]
 
 
 @pytest.mark.parametrize(
@@ -178,12 +178,12 @@ def test_file_that_belongs_to_no_part_is_a_difference(tmp_path, pack, capsys, na
             lambda index: index["source"].update(shards=[7]),
             "is damaged: source.shards is missing or has the wrong type",
         ),
-        (lambda index: index.update(fields=["zzz"]), r"is damaged: its fields is \['zzz'\], and that of its source \["),
-        (lambda index: index.update(dtype="junk"), "is damaged: its dtype is junk, and that of its source <i4"),
-        (lambda index: index.update(own_lanes=[5]), r"is damaged: its own_lanes is \[5\], and that of its source"),
+        (lambda index: index.update(fields=["zzz"]), r"is damaged: its fields is \['zzz'\], but its source has \["),
+        (lambda index: index.update(dtype="junk"), "is damaged: its dtype is junk, but its source has <i4"),
+        (lambda index: index.update(own_lanes=[5]), r"is damaged: its own_lanes is \[5\], but its source has"),
         (
             lambda index: index.pop("totals"),
-            "is damaged: it is complete, and its totals or parts are missing",
+            "is damaged: it says complete, but lacks its totals or parts",
         ),
         (
             lambda index: index["totals"].update(tokens="many"),
@@ -191,10 +191,10 @@ def test_file_that_belongs_to_no_part_is_a_difference(tmp_path, pack, capsys, na
         ),
         (
             lambda index: index["source"].update(sizes=dict.fromkeys(index["source"]["sizes"], 1)),
-            "is damaged: its source.sizes are not those of its source",
+            "is damaged: its source.sizes do not match its source",
         ),
         (lambda index: index.update(sequence_length=0), "is damaged: its sequence_length is 0"),
-        (lambda index: index.update(sequence_length=32), "is damaged: its sequence_length is 32, and that of its"),
+        (lambda index: index.update(sequence_length=32), "is damaged: its sequence_length is 32, but its source"),
     ],
 )
 def test_damaged_index_is_named(tmp_path, pack, capsys, change, message):
@@ -204,7 +204,7 @@ def test_damaged_index_is_named(tmp_path, pack, capsys, change, message):
     (tmp_path / "a/index.json").write_text(json.dumps(index))
     code, found = verified(capsys, tmp_path / "a")
     assert code == 3
-    assert re.search(f"{message}.*; bring it back, or pack again into another folder$", found)
+    assert re.search(f"{message}.*; restore it, or pack again into another folder$", found)
 
 
 def test_truncated_index_error_says_what_to_do(tmp_path, pack, packing, capsys):
@@ -214,7 +214,7 @@ def test_truncated_index_error_says_what_to_do(tmp_path, pack, packing, capsys):
     for command in (["inspect", tmp_path], packing(tmp_path)):
         code, said = checked(capsys, *command)
         assert (code, f"{tmp_path}/index.json is damaged: " in said) == (1, True)
-        assert said.endswith("; bring it back, or pack again into another folder\n")
+        assert said.endswith("; restore it, or pack again into another folder\n")
     (tmp_path / "index.json").write_bytes(index)
     assert checked(capsys, "inspect", tmp_path)[0] == 0
 
@@ -224,14 +224,14 @@ def test_note_of_another_part_is_refused(tmp_path, pack, packing, capsys):
     one, two = (tmp_path / "a" / f"part-0000{number}.json" for number in (1, 2))
     was = two.read_text()
     two.write_text(one.read_text())
-    expected = "part-00002.json is the note of another part: of number 1, with the files part-00001.npy; bring"
+    expected = "part-00002.json is the note of another part: number 1, with the files part-00001.npy; restore"
     for command in (("inspect", tmp_path / "a"), packing(tmp_path / "a")):
         code, said = checked(capsys, *command)
         assert (code, expected in said) == (1, True)
     code, said = verified(capsys, tmp_path / "a")
     assert (code, expected in said) == (3, True)
     two.write_text(json.dumps({**json.loads(was), "files": {}}))
-    assert "of number 2, with the files none; bring" in verified(capsys, tmp_path / "a")[1]
+    assert "number 2, with the files none; restore" in verified(capsys, tmp_path / "a")[1]
 
 
 def test_missing_note_is_named(tmp_path, pack, capsys):
@@ -240,7 +240,7 @@ def test_missing_note_is_named(tmp_path, pack, capsys):
     last.unlink()
     code, result = checked(capsys, "verify", tmp_path)
     assert code == 3
-    assert result["difference"]["what"].startswith(f"{last.name}: missing, though the index lists the part")
+    assert result["difference"]["what"].startswith(f"{last.name}: missing, but the index lists the part")
     assert checked(capsys, "verify", tmp_path, "--part", 0)[0] == 0
     assert checked(capsys, "inspect", tmp_path)[1]["damaged"] == [f"{last.name} is missing"]
 
@@ -253,7 +253,7 @@ def test_counts_that_differ_from_the_source_are_a_difference(tmp_path, pack, cap
     tokens = result["totals"]["tokens"]
     index.write_text(json.dumps({**result, "totals": {**result["totals"], "tokens": tokens + 1}}))
     code, found = checked(capsys, "verify", tmp_path)
-    said = f"{index}: tokens is {tokens + 1:,}, and the source gives {tokens:,}"
+    said = f"{index}: tokens is {tokens + 1:,}, but the source has {tokens:,}"
     assert (code, found["difference"]) == (3, {"what": said})
     assert checked(capsys, "verify", tmp_path, "--part", 1)[0] == 0
 
@@ -263,7 +263,7 @@ def test_counts_that_differ_from_the_source_are_a_difference(tmp_path, pack, cap
     note.write_text(json.dumps({**json.loads(was[1]), "documents": documents + 2}))
     for options in ((), ("--part", 1)):
         code, found = checked(capsys, "verify", tmp_path, *options)
-        said = f"part-00001.json: documents is {documents + 2:,}, and the source gives {documents:,}"
+        said = f"part-00001.json: documents is {documents + 2:,}, but the source has {documents:,}"
         assert (code, found["difference"]["what"]) == (3, said)
 
 
@@ -283,9 +283,9 @@ def test_note_and_index_of_different_streams_are_damage(tmp_path, pack, packing,
     path.write_text(path.read_text().replace(" lanes=", " lanez="))
     for options in ((), ("--part", 1)):
         code, said = verified(capsys, tmp_path, *options)
-        assert (code, "part-00000.json and index.json are not of the same stream: lanes was" in said) == (3, True)
+        assert (code, "part-00000.json and index.json belong to different streams: lanes was" in said) == (3, True)
     assert main.run(packing(tmp_path)) == 1
-    assert "are not of the same stream: lanes was" in capsys.readouterr().err
+    assert "belong to different streams: lanes was" in capsys.readouterr().err
 
 
 def test_pending_ids_of_a_note_are_checked_for_each_lane(tmp_path, pack, capsys):
@@ -294,7 +294,7 @@ def test_pending_ids_of_a_note_are_checked_for_each_lane(tmp_path, pack, capsys)
     was = json.loads(note.read_text())
     lanes = len(was["pending"])
     assert checked(capsys, "verify", tmp_path, "--part", 1)[0] == 0
-    number = f"part-00000.json is damaged: expected the ids of a started document for each of {lanes} lanes"
+    number = f"part-00000.json is damaged: expected in pending the ids of a started document for each of {lanes} lanes"
     kind = "part-00000.json is not the note of a packed part: pending is missing or has the wrong type"
     for pending, message in [
         ([], number),
@@ -324,7 +324,7 @@ def test_missing_or_extra_row_that_notes_count_is_a_difference(tmp_path, pack, c
     index.write_text(json.dumps(of_all))
     code, found = checked(capsys, "verify", tmp_path)
     assert code == 3
-    assert "the source gives" in found["difference"]["what"]
+    assert "the source has" in found["difference"]["what"]
 
 
 def test_npy_header_of_another_dtype_is_a_difference(tmp_path, pack, capsys):
@@ -436,7 +436,7 @@ def test_verify_names_missing_files_and_another_source(tmp_path, pack, capsys, s
     part = tmp_path / "part-00000.npy"
     data = part.read_bytes()
     part.write_bytes(data[:-4])
-    assert "bytes, and had" in checked(capsys, "verify", tmp_path)[1]["difference"]["what"]
+    assert "bytes, but" in checked(capsys, "verify", tmp_path)[1]["difference"]["what"]
     part.unlink()
     assert "part-00000.npy is missing" in checked(capsys, "verify", tmp_path)[1]["difference"]["what"]
     part.write_bytes(data)
@@ -449,7 +449,7 @@ def test_verify_names_missing_files_and_another_source(tmp_path, pack, capsys, s
     for name, missing in [("shards", [str(tmp_path / "gone")]), ("tokenizer", str(tmp_path / "gone"))]:
         (tmp_path / "index.json").write_text(json.dumps({**index, "source": {**index["source"], name: missing}}))
         code, said = checked(capsys, "verify", tmp_path)
-        advice = "; if they are elsewhere now, say where with --shards and --tokenizer\n"
+        advice = "; if they have moved, pass --shards and --tokenizer\n"
         assert (code, said.endswith(advice)) == (1, True), said
     assert "it has no index.json" in checked(capsys, "verify", tmp_path.parent)[1]
 
@@ -475,7 +475,7 @@ def test_verify_names_differences_of_another_source(tmp_path, packing, capsys, s
         assert said == (
             f"error: {tmp_path}/packed does not match this source: the shards are not those that were packed (missing: "
             f"{below}0003/en_head.json.gz; not packed: {below}new/en_head.json.gz; of another size: "
-            f"{below}0005/en_head.json.gz), the tokenizer is not the one that was packed with; name the right one with "
+            f"{below}0005/en_head.json.gz), the tokenizer differs from the one that was used; name the right one with "
             "--shards and --tokenizer\n"
         )
 
@@ -488,7 +488,9 @@ def test_index_with_invalid_arguments_is_named(tmp_path, pack, capsys, name, val
     (tmp_path / "index.json").write_text(json.dumps(index))
     code, said = checked(capsys, "verify", tmp_path)
     assert code == 1
-    assert said.startswith(f"error: {tmp_path}/index.json: the source cannot be packed again as it says: {name}=")
+    assert said.startswith(
+        f"error: {tmp_path}/index.json: the source cannot be packed again with its arguments: {name}="
+    )
 
 
 @pytest.mark.parametrize("name", ["index.json", "part-00000.json", "part-00001.npy"])
@@ -514,7 +516,7 @@ def test_state_of_another_part_is_a_difference(tmp_path, pack, packing, capsys):
     for name, value in [("lanes", later["state"]["lanes"]), ("step", note["state"]["step"] + 1)]:
         notes[0].write_text(json.dumps({**note, "state": {**note["state"], name: value}}))
         code, said = verified(capsys, tmp_path)
-        assert (code, f"{notes[0]} is damaged: its state is not the one" in said) == (3, True)
+        assert (code, f"{notes[0]} is damaged: its state is not that of the source" in said) == (3, True)
     notes[0].write_text(json.dumps({**note, "state": {**note["state"], "lanes": later["state"]["lanes"]}}))
     assert "is damaged: its state counts documents=" in verified(capsys, tmp_path, "--part", 2)[1]
     for path in sorted(tmp_path.glob("part-*.json"))[2:]:
@@ -573,7 +575,7 @@ def test_inspect_names_a_missing_or_damaged_first_part(tmp_path, pack, capsys, f
     pack(tmp_path, "--format", file_format)
     part = tmp_path / f"part-00000{suffix}"
     (tmp_path / f"part-00001{suffix}").unlink()
-    changes = [(lambda: os.truncate(part, 1000), " has 1,000 bytes, and had "), (part.unlink, " is missing")]
+    changes = [(lambda: os.truncate(part, 1000), " has 1,000 bytes, but "), (part.unlink, " is missing")]
     if suffix == ".npy":
         changes.insert(0, (lambda: part.write_bytes(b"x" * part.stat().st_size), ": cannot be read: "))
     for change, says in changes:
@@ -592,7 +594,7 @@ def test_inspect_names_a_first_part_with_invalid_ids(tmp_path, pack, capsys):
     rows.flush()
     code, result = checked(capsys, "inspect", tmp_path)
     assert (code, result["first"]) == (0, None)
-    assert result["damaged"] == ["part-00000.npy: its first item holds -7, which is no id"]
+    assert result["damaged"] == ["part-00000.npy: its first item holds -7, which is not an id"]
 
 
 def test_verify_takes_any_file_of_a_packed_folder(tmp_path, pack, capsys):
@@ -684,7 +686,7 @@ def test_inspect_lists_missing_and_truncated_parts(tmp_path, pack, capsys):
     damaged = checked(capsys, "inspect", tmp_path)[1]["damaged"]
     assert [text.partition(" ")[0] for text in damaged] == ["part-00001.npy", "part-00002.npy"]
     assert main.run(["inspect", str(tmp_path)]) == 0
-    assert "part-00002.npy has 1,000 bytes, and had" in capsys.readouterr().out
+    assert "part-00002.npy has 1,000 bytes, but" in capsys.readouterr().out
 
 
 def test_counts_of_one_are_printed_in_the_singular(tmp_path, tokenizer_file, capsys):
@@ -697,7 +699,7 @@ def test_counts_of_one_are_printed_in_the_singular(tmp_path, tokenizer_file, cap
     for phrase in ("1 row of 1,024, 2 tokens", "1 document, 0 tokens", "equal: 1 item in 1 part", "all 1 record"):
         assert phrase in shown
     assert re.search(r"\b1 (tokens|documents|rows|records|items|parts|bytes)\b(?!/s)", shown) is None
-    assert "has 1 finished part, and none" in checked(capsys, "verify", folder, "--part", 9)[1]
+    assert "has 1 finished part, but no part 9" in checked(capsys, "verify", folder, "--part", 9)[1]
 
 
 def test_progress_is_shown_within_a_part(tmp_path, pack, capsys, monkeypatch):

@@ -191,16 +191,16 @@ def test_files_of_all_processes_are_read_in_parallel(tmp_path, states, monkeypat
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda folder: (folder / "process_1-of-2.json").unlink(), "process_1-of-2.json is missing of the 2 states"),
+        (lambda folder: (folder / "process_1-of-2.json").unlink(), "process_1-of-2.json is missing from the 2 states"),
         (
             lambda folder: (folder / "process_1-of-2.json").rename(folder / "process_7-of-2.json"),
-            "process_1-of-2.json is missing of the 2 states",
+            "process_1-of-2.json is missing from the 2 states",
         ),
         (
             lambda folder: [path.rename(folder / f"{path.stem}{'9' * 11}.json") for path in [*folder.iterdir()]],
-            "process_2-of-299999999999.json, .* are missing of the 299999999999 states",
+            "process_2-of-299999999999.json, .* are missing from the 299999999999 states",
         ),
-        (lambda folder: (folder / "process_0-of-3.json").write_text("{}"), "expected the states of one saving"),
+        (lambda folder: (folder / "process_0-of-3.json").write_text("{}"), "expected the states of one save"),
         (lambda folder: [path.unlink() for path in folder.iterdir()], "got none"),
         (lambda folder: (folder / "process_0-of-2.json").write_text('{"version": '), "of-2.json: not a saved state"),
         (lambda folder: set_step(folder / "process_1-of-2.json", 7), "/x: the states were saved at different steps, "),

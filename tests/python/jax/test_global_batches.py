@@ -96,7 +96,7 @@ def test_provenance_has_the_memory_kind_of_other_arrays(dataset, mesh):
 
 def test_for_sharding_refuses_unsuitable_shardings(dataset, shards, encoder, mesh, sharding, monkeypatch):
     rows = gm.PackedDataset(shards, tokenizer=encoder, text_field="raw_content")
-    with pytest.raises(gm.ArgumentError, match=r"batch_size=None: .*give the dataset its batch_size"):
+    with pytest.raises(gm.ArgumentError, match=r"batch_size=None: .*set the dataset's batch_size"):
         rows.for_sharding(sharding)
     with pytest.raises(TypeError, match=r"expected a jax\.sharding\.Sharding.*got Mesh"):
         dataset.for_sharding(mesh)
@@ -107,7 +107,7 @@ def test_for_sharding_refuses_unsuitable_shardings(dataset, shards, encoder, mes
     with pytest.raises(gm.ArgumentError, match=r"provenance: its rows cannot be divided as a Uneven .*NamedSharding"):
         row_sharding(Uneven(()))
     monkeypatch.setattr(jax, "process_index", lambda: 7)
-    with pytest.raises(gm.ArgumentError, match="no device of this process, 7: it spans the processes 0, 1"):
+    with pytest.raises(gm.ArgumentError, match="no device of process 7: it spans the processes 0, 1"):
         dataset.for_sharding(sharding_of([(0, 4)], [(4, 8)]))
 
 

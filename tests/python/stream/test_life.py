@@ -40,7 +40,7 @@ def make(shards, encoder, **arguments):
         ({"quarantine_file": "/tmp", "on_error": "quarantine"}, ValueError, "'/tmp': expected a file, found a folder"),
         ({"batch_size": 0}, ValueError, "batch_size=0: expected an integer from 1 to 1048576, or None"),
         ({"threads": "2"}, TypeError, "threads='2': expected an integer from 1 to 1024, or None, got str"),
-        ({"lanes": 9}, ValueError, "lanes=9: expected at most 8, as many as .*1, 2, 3, 4, 5, 6, 7, 8"),
+        ({"lanes": 9}, ValueError, "lanes=9: expected at most 8, the number of shards.*1, 2, 3, 4, 5, 6, 7, 8"),
         ({"lanes": 3, "batch_size": 8}, ValueError, "lanes=3.*divide batch_size=8.*1, 2, 4, 8"),
         ({"lanes": 4, "shard_count": 3}, ValueError, "shard_count=3.*divide lanes=4.*1, 2, 4"),
         ({"shard_index": 2, "shard_count": 2}, ValueError, "shard_index=2: expected an integer from 0 to 1"),
@@ -52,7 +52,7 @@ def make(shards, encoder, **arguments):
         ({"boundary_targets": 1}, TypeError, "boundary_targets=1: expected True or False"),
         ({"on_error": "ignore"}, ValueError, "on_error='ignore': expected one of 'raise', 'quarantine'"),
         ({"max_error_rate": 2}, ValueError, "max_error_rate=2: expected a number from 0 to 1"),
-        ({"text_field": ""}, ValueError, "text_field='': expected a string that is not empty"),
+        ({"text_field": ""}, ValueError, "text_field='': expected a non-empty string"),
         ({"eos": "<nope>"}, ValueError, "eos='<nope>': the vocabulary has no such token.*'<s>', '</s>'"),
         ({"eos": 10**6}, ValueError, "eos=1000000: the vocabulary has no such id"),
         (

@@ -181,7 +181,7 @@ def test_wrong_quarantine_arguments_are_refused(broken, encoder, tmp_path):
         ({"quarantine_file": "q.jsonl", "on_error": "raise"}, ValueError, "use 'quarantine'"),
         ({"quarantine_file": tmp_path / "no" / "q.jsonl"}, ValueError, "its folder does not exist"),
         ({"quarantine_file": 5}, TypeError, "quarantine_file=5: expected a path"),
-        ({"quarantine_file": ""}, ValueError, "not empty"),
+        ({"quarantine_file": ""}, ValueError, "non-empty"),
         ({"quarantine_file": "a\0b"}, ValueError, "without NUL"),
     ]:
         with pytest.raises(error, match=message) as caught:

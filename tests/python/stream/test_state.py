@@ -263,11 +263,11 @@ def put(state, name, value):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda s: s.update(version=7), "of version 7, and this release of gristmill reads version 3: update"),
+        (lambda s: s.update(version=7), "has version 7, but this release of gristmill reads version 3: update"),
         (lambda s: s.pop("step"), "has the keys"),
         (lambda s: s.update(step=-1), "step is an integer"),
         (lambda s: s.update(version=True), "a state's version is an integer, got True"),
-        (lambda s: s.update(version=2), "of version 2, of a release of gristmill before 0.1.0"),
+        (lambda s: s.update(version=2), "has version 2, of a release of gristmill before 0.1.0"),
         (lambda s: s.update(ids=5), "a state's ids is a string, got 5"),
         (lambda s: s.update(ids="tokenizers=0.1 probe=0"), "saved with the ids of tokenizers 0.1, and this release"),
         (lambda s: s.update(lanes=[]), "lanes are a dict"),

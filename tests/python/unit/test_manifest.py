@@ -151,7 +151,7 @@ def test_manifest_pickles_and_compares(folder):
 def test_error_for_brackets_in_a_glob_names_glob_escape(tmp_path):
     (tmp_path / "[1]").mkdir()
     (tmp_path / "[1]" / "a.jsonl").write_text("{}")
-    with pytest.raises(gm.MissingShardError, match=r"\[1\]' is there: glob\.escape writes its name for a glob$"):
+    with pytest.raises(gm.MissingShardError, match=r"\[1\]' exists: glob\.escape escapes its name$"):
         gm.Manifest.find(str(tmp_path / "[1]" / "*.jsonl"))
     assert len(gm.Manifest.find(glob.escape(str(tmp_path / "[1]")) + "/*.jsonl").paths) == 1
 
@@ -190,9 +190,9 @@ def test_values_that_name_no_shard_are_refused(shards, error, message):
 
 def test_dangling_link_that_a_glob_matches_is_an_error(folder):
     (folder / "a/gone.jsonl").symlink_to(folder / "nowhere")
-    with pytest.raises(gm.MissingShardError, match=r"a/gone\.jsonl', which matches .* is a link that leads to no file"):
+    with pytest.raises(gm.MissingShardError, match=r"a/gone\.jsonl', which matches .* is a dangling link"):
         gm.Manifest.find(f"{folder}/a/*.jsonl")
-    with pytest.raises(gm.MissingShardError, match="is a link that leads to no file"):
+    with pytest.raises(gm.MissingShardError, match="is a dangling link"):
         gm.Manifest.find(folder / "a/gone.jsonl")
     (folder / "a/gone.jsonl").unlink()
     (folder / "a/folder.jsonl").mkdir()
@@ -201,7 +201,7 @@ def test_dangling_link_that_a_glob_matches_is_an_error(folder):
 
 def test_non_utf_8_names_and_wrong_sizes_are_refused(folder):
     (folder / os.fsdecode(b"\xff.jsonl")).touch()
-    with pytest.raises(gm.ArgumentError, match=r"the name of the shard '.*udcff\.jsonl' is not UTF-8: rename it"):
+    with pytest.raises(gm.ArgumentError, match=r"the name of the shard '.*udcff\.jsonl' is not UTF-8: rename the file"):
         gm.Manifest.find(f"{folder}/*.jsonl")
     with pytest.raises(gm.ArgumentError, match="the size of 'a'=-1: expected"):
         gm.Manifest(("a",), (-1,))
@@ -313,7 +313,7 @@ def test_folder_without_permission_is_an_error():
     for pattern, path in closed.items():
         refused = rf"cannot list '{top}/{path}': Permission denied; fix this, or leave the folder out"
         assert re.match(refused, said[pattern]), (pattern, said)
-    assert re.search(r"listed/a.gz', which matches .* is out of reach \(Permission denied\): ", said["listed/*.gz"])
+    assert re.search(r"listed/a.gz', which matches .* is not accessible \(Permission denied\): ", said["listed/*.gz"])
     assert said["[o]*/a.gz"] == "1"
 
 
@@ -347,4 +347,4 @@ def test_error_for_a_name_outside_the_locale_says_so(folder):
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE
     )
-    assert "is not ascii, as this process expects of files' names: set PYTHONUTF8=1" in done.stderr
+    assert "is not ascii, the encoding of file names in this process: set PYTHONUTF8=1" in done.stderr

@@ -45,14 +45,14 @@ WHOLE = {
         (b'{"model_type": "x"}', r"; this is the config\.json of a model"),
         (b'{"text": "abc"}', "has the key 'model'; this file has the key 'text'$"),
         (b"{}", "this file has no keys$"),
-        (b'{"text": "abc"}\n{"text": "abc"}\n', "; this holds lines of JSON, as a shard does"),
-        (b"IQ== 0\nIg== 1\n", "; this is a file of tiktoken"),
+        (b'{"text": "abc"}\n{"text": "abc"}\n', "; this is JSON lines, as in a shard"),
+        (b"IQ== 0\nIg== 1\n", "; this is a tiktoken file"),
         (b"#version: 0.2\na b\n", r"; this is the merges\.txt of a tokenizer"),
         (b"\n\x0e\n\x05<unk>\x15\0\0\0\0\x18\x02", "; this looks like a SentencePiece model"),
-        (b"version https://git-lfs.github.com/spec/v1\n", "; this is a pointer of Git LFS"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "; this is a Git LFS pointer"),
         (b"<!DOCTYPE html>", "; this is a web page"),
         (b"PK\x03\x04", "; this is a zip archive"),
-        (b"GGUF\x03\0\0\0", "; this is a model in GGUF"),
+        (b"GGUF\x03\0\0\0", "; this is a GGUF model"),
         (b"\xff\xfe{\0", "; this is UTF-16"),
         (b"\xef\xbb\xbf" + json.dumps(WHOLE).encode(), "; this is a file with a byte order mark"),
         (json.dumps(WHOLE).encode()[:-5], "; the file may be truncated: download it again$"),
@@ -163,14 +163,14 @@ def test_pickled_encoder_keeps_class_and_named_tokens(tmp_path, tokenizer_json):
     for one in (encoder, pickle.loads(pickle.dumps(encoder))):
         assert type(one) is Named
         assert one.name == "somebody"
-        with pytest.raises(gm.ArgumentError, match="name '<nowhere>', which its vocabulary lacks"):
+        with pytest.raises(gm.ArgumentError, match="name '<nowhere>', which is not in its vocabulary"):
             special_token_id(one, "eos", None)
 
 
 def test_special_tokens_missing_from_vocabulary_are_named(tmp_path, tokenizer_json):
     (tmp_path / "tokenizer.json").write_bytes(tokenizer_json)
     (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<nope>"}')
-    with pytest.raises(gm.ArgumentError, match="name '<nope>', which its vocabulary lacks"):
+    with pytest.raises(gm.ArgumentError, match="name '<nope>', which is not in its vocabulary"):
         special_token_id(gm.Encoder.from_file(tmp_path), "eos", None)
     with pytest.raises(gm.ArgumentError, match="eos_token='<nope>': the vocabulary has no such token"):
         gm.Encoder.from_file(tmp_path, eos_token="<nope>")
@@ -212,7 +212,7 @@ def test_folder_named_tokenizer_config_json_is_named(tmp_path, tokenizer_json):
         (gm.Encoder.from_bytes, b"\x1f\x8bx", gm.TokenizerError, "corrupt gzip data"),
         (gm.Encoder, "t.json", TypeError, r"json_bytes='t.json': .*, got str; for a path: gm\.Encoder\.from_file"),
         (gm.Encoder, Path("t.json"), TypeError, r", got PosixPath; for a path: gm\.Encoder\.from_file"),
-        (gm.Encoder, '{"model": ', TypeError, r", got str; for those of a string: \.encode\(\)$"),
+        (gm.Encoder, '{"model": ', TypeError, r", got str; for a string: \.encode\(\) gives its bytes$"),
         (gm.Encoder, 5, TypeError, "json_bytes=5: expected the bytes of a tokenizer.json, got int$"),
         (gm.Encoder.from_pretrained, "/nowhere/model", FileNotFoundError, "no such folder: '/nowhere/model'"),
         (gm.Encoder.from_pretrained, f"./{'x' * 300}", gm.TokenizerError, "no such folder"),
