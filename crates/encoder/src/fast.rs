@@ -15,6 +15,7 @@ use crate::model::Model;
 use crate::model::bytes::ByteModel;
 use crate::model::characters::{CharModel, Spaces};
 use crate::normalize_and_cut::{Cut, TextRules};
+use crate::offsets::Spelling;
 use crate::plan::{Style, plan_engine};
 use crate::pretokenize::PADDING;
 use crate::pretokenize::boundaries::class_cutter::ClassCutter;
@@ -118,6 +119,21 @@ impl FastEncoder {
         )?;
         let preload = Preload::new(&vocab, &rules, &text, &model);
         Ok(Self { vocab, added, description, text, model, preload, cache_bytes: options.cache_bytes })
+    }
+
+    /// Whether spellings that cover a text are in their right positions: not where a normalizer or an added token may
+    /// remove a space, and the pre-tokenizer then puts one in front.
+    pub fn covers_by_spelling(&self) -> bool {
+        self.text.never_puts_in_front() || !self.text.has_normalizer() && !self.added.strip_space()
+    }
+
+    /// How the tokens of the vocabulary spell a text.
+    pub fn spelling(&self) -> Spelling {
+        match (&self.model, &self.text) {
+            (Model::Bytes(_), _) => Spelling::Bytes,
+            (Model::Characters(_), TextRules::Split { .. }) => Spelling::Characters,
+            (Model::Characters(_), TextRules::SentencePiece { .. }) => Spelling::Markers,
+        }
     }
 
     /// Bytes that all workers share.

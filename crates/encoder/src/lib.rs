@@ -20,6 +20,7 @@ mod merge;
 mod model;
 mod normalize;
 mod normalize_and_cut;
+mod offsets;
 mod plan;
 mod pretokenize;
 mod reference;
@@ -37,6 +38,7 @@ use fast::{FastEncoder, FastWorker};
 use gristmill_system::lock_unless_forked;
 use ids::IdDensity;
 use lazy::Lazy;
+use offsets::Spellings;
 #[doc(hidden)] // for the benchmark of pre-tokenizers alone
 pub use pretokenize::{
     PADDING,
@@ -133,6 +135,8 @@ struct Shared {
     /// Idle workers: those of earlier calls of [`Encoder::encode`] and [`Encoder::encode_batch`], whose caches are
     /// warm, and one created at load. Those that [`Encoder::worker`] gives away do not come back.
     idle: Mutex<Vec<FastWorker>>,
+    /// Made when offsets are first asked for.
+    spellings: Lazy<Spellings>,
     cores: usize,
     density: IdDensity,
 }
@@ -178,7 +182,16 @@ impl Encoder {
         let idle = Mutex::new(backend.new_worker().into_iter().collect());
         let cores = thread::available_parallelism().map_or(1, NonZero::get);
         let density = IdDensity::new();
-        let shared = Shared { json: json.into(), options, backend, reason, idle, cores, density };
+        let shared = Shared {
+            json: json.into(),
+            options,
+            backend,
+            reason,
+            idle,
+            spellings: Lazy::new(),
+            cores,
+            density,
+        };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -280,6 +293,37 @@ impl Encoder {
     /// Appends the ids that the reference gives a text, whatever the engine: for verification.
     pub fn encode_with_reference(&self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
         self.shared.reference()?.encode(text, ids)
+    }
+
+    /// For each of the ids of a text the offset of its token's first byte in the text. A token that stands for none, such
+    /// as a space that is put in front, begins where the next one does.
+    ///
+    /// # Errors
+    ///
+    /// The reference, which is asked where a normalizer changed the text, cannot encode it or has other ids.
+    pub fn token_starts(&self, text: &str, ids: &[u32]) -> Result<Vec<usize>> {
+        if let Backend::Fast(fast, _) = &self.shared.backend
+            && fast.covers_by_spelling()
+        {
+            let spellings = self.shared.spellings.get_or_make(|| {
+                let tokens = (0..=self.largest_id()).map(|id| {
+                    let added = fast.added.token(id);
+                    let token = added.or_else(|| fast.vocab.token(id)).unwrap_or_default();
+                    (token.to_owned(), added.is_some())
+                });
+                Spellings::new(fast.spelling(), tokens)
+            });
+            if let Some(starts) = spellings.starts(text, ids) {
+                return Ok(starts);
+            }
+        }
+        self.token_starts_with_reference(text, ids)
+    }
+
+    /// The same as the reference tells it, for verification: a token that begins inside of a character begins with the
+    /// character for it.
+    pub fn token_starts_with_reference(&self, text: &str, ids: &[u32]) -> Result<Vec<usize>> {
+        self.shared.reference()?.token_starts(text, ids)
     }
 
     /// The ids of a text, on this thread.

@@ -70,6 +70,20 @@ impl TextRules {
         matches!(self, Self::SentencePiece { normalizer: None, normalizer_makes_markers: true, .. })
     }
 
+    /// Whether it changes text other than by markers.
+    pub fn has_normalizer(&self) -> bool {
+        let (Self::Split { normalizer, .. } | Self::SentencePiece { normalizer, .. }) = self;
+        normalizer.is_some()
+    }
+
+    /// Whether no space or marker is ever put in front of a stretch.
+    pub fn never_puts_in_front(&self) -> bool {
+        match self {
+            Self::Split { add_prefix_space, .. } => !add_prefix_space,
+            Self::SentencePiece { prefix, .. } => matches!(prefix, Prefix::Never),
+        }
+    }
+
     /// Whether each stretch gets one marker in front, whatever it begins with, if no added tokens are searched for in
     /// normalized text.
     pub fn always_prepends(&self) -> bool {

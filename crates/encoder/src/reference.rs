@@ -2,8 +2,9 @@
 
 use ahash::AHashMap;
 use gristmill_system::catch_panic;
-use tokenizers::{AddedToken, ModelWrapper, Tokenizer};
+use tokenizers::{AddedToken, ModelWrapper, PostProcessorWrapper, Tokenizer};
 
+use super::lazy::Lazy;
 use crate::error::{Error, Result};
 
 /// Ids are int32 in every batch.
@@ -15,6 +16,9 @@ const MOST_WORDS: usize = 400;
 /// The `tokenizers` crate with truncation and padding off.
 pub struct Reference {
     tokenizer: Tokenizer,
+    /// The same without a post-processor, which may leave space out of a token's offsets. It changes no ids where no
+    /// tokens are added.
+    with_offsets: Lazy<Tokenizer>,
     largest_id: u32,
     ambiguous: Option<(String, String)>,
 }
@@ -40,7 +44,7 @@ impl Reference {
             )));
         }
         let ambiguous = ambiguous_tokens(&tokenizer)?;
-        Ok(Self { tokenizer, largest_id, ambiguous })
+        Ok(Self { tokenizer, with_offsets: Lazy::new(), largest_id, ambiguous })
     }
 
     pub fn encode(&self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
@@ -49,6 +53,24 @@ impl Reference {
         })?;
         ids.extend_from_slice(encoding.get_ids());
         Ok(())
+    }
+
+    /// The offset of each token's first byte in the text. The ids must be those of the text.
+    pub fn token_starts(&self, text: &str, ids: &[u32]) -> Result<Vec<usize>> {
+        let tokenizer = self.with_offsets.get_or_make(|| {
+            let mut tokenizer = self.tokenizer.clone();
+            tokenizer.with_post_processor(None::<PostProcessorWrapper>);
+            tokenizer
+        });
+        let encoding = library_call(|| tokenizer.encode(text, false)).map_err(|error| {
+            Error::Tokenizer(format!("the `tokenizers` library cannot encode this text: {error}"))
+        })?;
+        if encoding.get_ids() != ids {
+            return Err(Error::Bug(
+                "the ids of a text whose offsets are asked for are not the reference's".into(),
+            ));
+        }
+        Ok(encoding.get_offsets().iter().map(|(start, _)| *start).collect())
     }
 
     pub fn decode(&self, ids: &[u32]) -> Result<String> {

@@ -136,6 +136,12 @@ impl AddedTokens {
         self.spellings.get(&id).map(String::as_str)
     }
 
+    /// Whether a token removes space around it.
+    pub fn strip_space(&self) -> bool {
+        let mut tokens = self.raw.tokens.iter().chain(&self.normalized.tokens);
+        tokens.any(|token| token.lstrip || token.rstrip)
+    }
+
     pub fn bytes(&self) -> usize {
         let spelled: usize = self.ids.keys().chain(self.spellings.values()).map(String::len).sum();
         let entries = (self.ids.len() + self.spellings.len()) * size_of::<(String, u32)>();

@@ -91,6 +91,17 @@ proptest! {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
+
+    #[test]
+    fn tokens_start_where_the_reference_says(fragments in prop::collection::vec(fragment(), 0..12)) {
+        for tokenizer in TOKENIZERS.iter() {
+            tokenizer.check_starts(&fragments.concat());
+        }
+    }
+}
+
+proptest! {
     // Of texts that are long.
     #![proptest_config(ProptestConfig { cases: cases().div_ceil(8), ..ProptestConfig::default() })]
 

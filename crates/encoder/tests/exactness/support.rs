@@ -239,6 +239,20 @@ impl Compared {
     }
 }
 
+impl Compared {
+    /// Compares the offsets of a text's tokens.
+    pub fn check_starts(&self, text: &str) {
+        let (_, encoder) = &self.encoders[0];
+        let ids = encoder.encode(text).unwrap();
+        let starts = encoder.token_starts(text, &ids).unwrap();
+        assert!(starts.is_sorted(), "{text:?}: {starts:?}");
+        let characters: Vec<usize> = starts.iter().map(|start| text.floor_char_boundary(*start)).collect();
+        let expected = encoder.token_starts_with_reference(text, &ids).unwrap();
+        let tokens: Vec<_> = ids.iter().map(|id| encoder.id_to_token(*id).unwrap()).collect();
+        assert_eq!(characters, expected, "{text:?}\n  {tokens:?}\n  {}", encoder.engine_reason());
+    }
+}
+
 /// The texts that every tokenizer is tried on.
 pub fn texts() -> Vec<String> {
     let mut texts: Vec<String> = mixtures::FRAGMENTS.iter().map(|fragment| (*fragment).to_owned()).collect();

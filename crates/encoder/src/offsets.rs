@@ -1,0 +1,115 @@
+//! Where each token of a text begins: what a mask over bytes needs to become one over tokens.
+//!
+//! ```text
+//! text     <|im_start|>assistant\nNaïve
+//! tokens   <|im_start|> assistant \n Na ï ve
+//! starts   0            12        21 22 24 26
+//! ```
+//!
+//! The tokens' own spellings are laid along the text. If they cover it exactly, they are the answer. Otherwise a
+//! normalizer changed the text, or an added token stripped space around it; then the reference tells, which takes much
+//! longer.
+
+use crate::byte_alphabet;
+use crate::vocab::MARKER_TEXT;
+
+/// How the tokens of a vocabulary spell the bytes of a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spelling {
+    /// A character for each byte.
+    Bytes,
+    /// As the text does.
+    Characters,
+    /// As the text does, but for spaces, and with `<0x0A>` for bytes of characters that the vocabulary lacks.
+    Markers,
+}
+
+/// The bytes of every token.
+pub struct Spellings {
+    bytes: Vec<u8>,
+    /// For each id the end of its bytes, and whether it is an added token.
+    tokens: Vec<(u32, bool)>,
+}
+
+impl Spellings {
+    /// Of tokens in the order of their ids: the spelling in tokenizer.json, and whether it is an added token.
+    pub fn new(spelling: Spelling, tokens: impl Iterator<Item = (String, bool)>) -> Self {
+        let mut spellings = Self { bytes: Vec::new(), tokens: Vec::new() };
+        for (token, is_added) in tokens {
+            match spelling {
+                _ if is_added => spellings.bytes.extend_from_slice(token.as_bytes()),
+                Spelling::Bytes => spellings.bytes.extend(byte_alphabet::bytes(&token).unwrap_or_default()),
+                Spelling::Characters => spellings.bytes.extend_from_slice(token.as_bytes()),
+                Spelling::Markers => match byte_token(&token) {
+                    Some(byte) => spellings.bytes.push(byte),
+                    None => spellings.bytes.extend(token.replace(MARKER_TEXT, " ").into_bytes()),
+                },
+            }
+            spellings.tokens.push((spellings.bytes.len() as u32, is_added));
+        }
+        spellings
+    }
+
+    fn get(&self, id: u32) -> Option<(&[u8], bool)> {
+        let (end, is_added) = *self.tokens.get(id as usize)?;
+        let start = if id == 0 { 0 } else { self.tokens[id as usize - 1].0 };
+        Some((&self.bytes[start as usize..end as usize], is_added))
+    }
+
+    /// The offset of each id's first byte in the text; none if the spellings do not cover the text exactly.
+    pub fn starts(&self, text: &str, ids: &[u32]) -> Option<Vec<usize>> {
+        let mut starts = Vec::with_capacity(ids.len());
+        let mut rest = text.as_bytes();
+        // At the start of a text, and behind an added token, a space may be put in front.
+        let mut may_have_prefix = true;
+        for &id in ids {
+            let (bytes, is_added) = self.get(id)?;
+            starts.push(text.len() - rest.len());
+            let without_prefix = bytes.strip_prefix(b" ").filter(|_| may_have_prefix);
+            rest = rest.strip_prefix(bytes).or_else(|| rest.strip_prefix(without_prefix?))?;
+            may_have_prefix = is_added;
+        }
+        rest.is_empty().then_some(starts)
+    }
+}
+
+/// The byte of a token such as `<0x0A>`.
+fn byte_token(token: &str) -> Option<u8> {
+    let digits = token.strip_prefix("<0x")?.strip_suffix('>')?;
+    if digits.len() == 2 { u8::from_str_radix(digits, 16).ok() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spellings(spelling: Spelling, tokens: &[(&str, bool)]) -> Spellings {
+        Spellings::new(spelling, tokens.iter().map(|(token, is_added)| ((*token).to_owned(), *is_added)))
+    }
+
+    #[test]
+    fn byte_level_tokens_split_characters() {
+        let known = spellings(Spelling::Bytes, &[("<s>", true), ("Ġa", false), ("Ã", false), ("¯", false)]);
+        assert_eq!(known.starts("<s> aï", &[0, 1, 2, 3]), Some(vec![0, 3, 5, 6]));
+    }
+
+    #[test]
+    fn space_in_front_of_a_stretch_has_no_bytes() {
+        let known = spellings(
+            Spelling::Markers,
+            &[("<s>", true), ("▁a", false), ("▁", false), ("<0xC3>", false), ("<0xAF>", false)],
+        );
+        assert_eq!(known.starts("a<s>a aï", &[1, 0, 1, 1, 3, 4]), Some(vec![0, 1, 4, 5, 7, 8]));
+        // A space of the text behind one that was put in front.
+        assert_eq!(known.starts(" a", &[2, 1]), None);
+    }
+
+    #[test]
+    fn changed_text_is_not_covered() {
+        let known = spellings(Spelling::Characters, &[("a", false), ("b", false)]);
+        assert_eq!(known.starts("ab", &[0, 1]), Some(vec![0, 1]));
+        for (text, ids) in [("aB", &[0, 1][..]), ("abb", &[0, 1]), ("a", &[0, 1]), ("ab", &[0, 7])] {
+            assert_eq!(known.starts(text, ids), None, "{text}");
+        }
+    }
+}
