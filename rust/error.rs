@@ -43,6 +43,9 @@ pub enum Error {
     /// tokenizer.json cannot be loaded, or a text cannot be encoded with it.
     #[error("{0}")]
     Tokenizer(String),
+    /// A chat template cannot be compiled, or cannot render a conversation.
+    #[error("{0}")]
+    Template(String),
     /// A saved state does not fit this dataset.
     #[error("{0}")]
     State(String),

@@ -7,6 +7,7 @@ ring of packed batches; `PackedDataset` is the Grain dataset that hands them out
 import importlib.util
 from typing import TYPE_CHECKING, Any
 
+from gristmill._chat.template import ChatTemplate
 from gristmill._core import __version__, build_info
 from gristmill._shards.manifest import Manifest
 from gristmill._state.states import merge_states
@@ -20,6 +21,7 @@ from gristmill.errors import (
     MissingTokenizerError,
     ShardError,
     StateError,
+    TemplateError,
     TokenizerError,
 )
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ArgumentError",
     "ArgumentTypeError",
+    "ChatTemplate",
     "CheckpointHandler",
     "CheckpointRestore",
     "CheckpointSave",
@@ -47,6 +50,7 @@ __all__ = [
     "PackedDatasetIterator",
     "ShardError",
     "StateError",
+    "TemplateError",
     "TokenizerError",
     "__version__",
     "build_info",

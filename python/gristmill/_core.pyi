@@ -17,6 +17,7 @@ __all__ = [
     "STATE_VERSION",
     "TOKENIZERS_VERSION",
     "TRUNCATIONS",
+    "ChatTemplate",
     "Encoder",
     "Field",
     "Pipeline",
@@ -58,6 +59,29 @@ class Field:
     def row_shape(self) -> tuple[int, ...]: ...
     @property
     def content(self) -> str: ...
+
+@final
+class ChatTemplate:
+    def __new__(
+        cls,
+        source: str,
+        variables: Sequence[tuple[str, str | list[str]]],
+        special: Sequence[str],
+        others: Sequence[str],
+    ) -> ChatTemplate: ...
+    @property
+    def uses_date(self) -> bool: ...
+    def render(self, conversation: dict[str, Any]) -> str: ...
+    def spans(
+        self, conversation: dict[str, Any], train_on: str | list[str] | None, stop_tokens: Sequence[str]
+    ) -> tuple[str, list[tuple[int, int, int | None, str, bool]]]: ...
+    def encode(
+        self,
+        encoder: Encoder,
+        conversation: dict[str, Any],
+        train_on: str | list[str] | None,
+        stop_tokens: Sequence[str],
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]: ...
 
 @final
 class Encoder:

@@ -19,6 +19,10 @@ class TokenizerError(GristmillError, ValueError):
     """A tokenizer cannot be loaded, or a text cannot be encoded with it."""
 
 
+class TemplateError(GristmillError, ValueError):
+    """A chat template cannot be compiled, or cannot render or mask a conversation."""
+
+
 class MissingTokenizerError(TokenizerError, FileNotFoundError):
     """A path names no tokenizer.json, and no folder that holds one."""
 

@@ -8,6 +8,7 @@
 
 mod array_owner;
 mod build_info;
+mod chat_template;
 mod choices;
 mod encoder;
 mod error;
@@ -31,6 +32,8 @@ mod _core {
 
     #[pymodule_export]
     use super::build_info::build_info;
+    #[pymodule_export]
+    use super::chat_template::ChatTemplate;
     #[pymodule_export]
     use super::encoder::Encoder;
     #[pymodule_export]

@@ -1,0 +1,304 @@
+"""`ChatTemplate`: conversations to text, with the origin of every character and masks of trained tokens."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, Self, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from gristmill import _core
+from gristmill._tokenizer.encoder import Encoder, as_encoder, core_of
+from gristmill._util.local_files import Pathish
+from gristmill.errors import ArgumentError, ArgumentTypeError, TemplateError
+
+TrainOn: TypeAlias = 'Literal["assistant", "last", "all", "template"] | Sequence[str] | None'
+# Start and end in characters, message, part, and whether it is trained on.
+Span: TypeAlias = tuple[int, int, int | None, str, bool]
+
+_CONFIG_FILES = ("special_tokens_map.json", "tokenizer_config.json")
+# The names under which `transformers` passes special tokens to templates.
+_TOKEN_NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+
+
+class ChatTemplate:
+    """A chat template, which renders conversations exactly as `transformers`' `apply_chat_template` does.
+
+    It runs in the core, without Python and the GIL. A template that uses what the core does not render exactly is
+    refused with the reason.
+
+    A conversation is a list of messages: dicts with `role`, `content` and so on, of values that JSON has.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        *,
+        tokenizer: "Encoder | Pathish | None" = None,
+        special_tokens: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Use `from_pretrained`, `from_file` or `from_string`."""
+        if not isinstance(source, str):
+            raise ArgumentTypeError(f"source: expected the text of a template, got {type(source).__name__}")
+        self.source = source
+        self._encoder = None if tokenizer is None else as_encoder(tokenizer)
+        self._special_tokens = dict(special_tokens or {})
+        special, others = _added_tokens(self._encoder)
+        special += [token for token in _flat(self._special_tokens.values()) if token not in special]
+        self._core = _core.ChatTemplate(source, list(self._special_tokens.items()), special, others)
+
+    @classmethod
+    def from_string(
+        cls, source: str, *, tokenizer: "Encoder | Pathish | None" = None, **special_tokens: "str | list[str]"
+    ) -> Self:
+        """A template from its text.
+
+        Args:
+          source: the text of the template.
+          tokenizer: the tokenizer that `encode` and masks need.
+          special_tokens: variables of the template such as `bos_token="<s>"`.
+
+        Raises:
+          TemplateError: the template is not valid, or the core does not render it exactly.
+          TokenizerError: the tokenizer cannot be loaded.
+        """
+        return cls(source, tokenizer=tokenizer, special_tokens=special_tokens)
+
+    @classmethod
+    def from_file(
+        cls, path: Pathish, *, tokenizer: "Encoder | Pathish | None" = None, **special_tokens: "str | list[str]"
+    ) -> Self:
+        """A template from a file that holds its text, such as chat_template.jinja.
+
+        Raises:
+          TemplateError: the file cannot be read as text, or as for `from_string`.
+          TokenizerError: the tokenizer cannot be loaded.
+        """
+        return cls(_read(Path(path)), tokenizer=tokenizer, special_tokens=special_tokens)
+
+    @classmethod
+    def from_pretrained(cls, folder: Pathish, *, name: str = "default") -> Self:
+        """The template of a folder that `transformers` has saved, with its tokenizer and special tokens.
+
+        Args:
+          folder: holds chat_template.jinja, or tokenizer_config.json with `chat_template`; and tokenizer.json and the
+            files that name special tokens.
+          name: which template, where there are several.
+
+        Raises:
+          TemplateError: there is no such template; or as for `from_string`.
+          TokenizerError: the tokenizer cannot be loaded.
+        """
+        root = Path(folder)
+        config: dict[str, Any] = {}
+        for file in _CONFIG_FILES:
+            if (root / file).is_file():
+                config.update(_read_json(root / file))
+        special_tokens: dict[str, Any] = {
+            key: token for key in _TOKEN_NAMES if (token := _content(config.get(key))) is not None
+        }
+        extra = config.get("additional_special_tokens") or config.get("extra_special_tokens")
+        if isinstance(extra, list):
+            special_tokens["additional_special_tokens"] = [token for item in extra if (token := _content(item))]
+        tokenizer = root if (root / "tokenizer.json").is_file() else None
+        return cls(_pretrained_source(root, config, name), tokenizer=tokenizer, special_tokens=special_tokens)
+
+    @property
+    def uses_date(self) -> bool:
+        """Whether the template may print today's date, and needs `date=`."""
+        return self._core.uses_date
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = False,
+        **kwargs: Any,
+    ) -> str:
+        """The text of a conversation.
+
+        Args:
+          messages: the conversation.
+          tools: JSON schemas of tools.
+          add_generation_prompt: whether the text ends with the start of an answer.
+          kwargs: variables of the template; and `documents`, a list of dicts; `date`, such as `"2026-11-26"`, which
+            `strftime_now` prints; `none_fields`, `"drop"` (keys of messages that are None are left out, as
+            `transformers` 5.24 does) or `"keep"`.
+
+        Raises:
+          TemplateError: the template raises, where jinja2 does too.
+          ArgumentTypeError: the conversation holds what JSON cannot.
+        """
+        return self._core.render(_conversation(messages, tools, add_generation_prompt, kwargs))
+
+    def spans(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = False,
+        train_on: TrainOn = "assistant",
+        stop_tokens: Sequence[str] = (),
+        **kwargs: Any,
+    ) -> list[Span]:
+        """Where every character of the text comes from, and whether it is trained on.
+
+        Args:
+          messages: the conversation; further arguments as for `render`.
+          tools: as for `render`.
+          add_generation_prompt: as for `render`.
+          train_on: `"assistant"`: of each assistant message what the model would generate, from behind the generation
+            prompt up to and with the token that ends the turn; `"last"`: of the last one; `"all"`: everything;
+            `"template"`: the template's `generation` blocks; a list of roles; None: nothing. A message's own
+            `"train": False` or `"weight": 0` takes it out.
+          stop_tokens: the tokens at which the model stops, for templates that write none after a message.
+          kwargs: as for `render`.
+
+        Returns:
+          Tuples `(start, end, message, part, trained)` in order, which cover the text: `start` and `end` in characters;
+          the index of the message, or None; `"template"`, `"role"`, `"content"`, `"reasoning_content"`,
+          `"tool_calls"`, ..., the part of the message or the argument that the characters come from.
+
+        Raises:
+          TemplateError: as for `render`; or the mask cannot be derived.
+          ArgumentTypeError: as for `render`.
+        """
+        conversation = _conversation(messages, tools, add_generation_prompt, kwargs)
+        return self._core.spans(conversation, _train_on(train_on), list(stop_tokens))[1]
+
+    def encode(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = False,
+        train_on: TrainOn = "assistant",
+        stop_tokens: Sequence[str] = (),
+        **kwargs: Any,
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
+        """The ids of a conversation's text, encoded as a whole, and the mask of its trained tokens.
+
+        Args:
+          messages: as for `spans`.
+          tools: as for `spans`.
+          add_generation_prompt: as for `spans`.
+          train_on: as for `spans`. A token is trained on if its first byte is.
+          stop_tokens: as for `spans`.
+          kwargs: as for `spans`.
+
+        Returns:
+          `(ids, mask)`: int32 `[n]` and bool `[n]`.
+
+        Raises:
+          TemplateError: as for `spans`; or nothing is trained on, though `train_on` asks for it.
+          ArgumentError: the template has no tokenizer.
+          ArgumentTypeError: as for `render`.
+        """
+        if self._encoder is None:
+            raise ArgumentError(
+                "tokenizer=None: encode needs the template's tokenizer; give it to from_string or from_file"
+            )
+        conversation = _conversation(messages, tools, add_generation_prompt, kwargs)
+        ids, mask = self._core.encode(core_of(self._encoder), conversation, _train_on(train_on), list(stop_tokens))
+        if train_on is not None and not mask.any():
+            raise TemplateError(
+                f"train_on={train_on!r}: no token of this conversation is trained on; leave it out, or give "
+                "train_on=None for a prompt"
+            )
+        return ids, mask
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _remake, (type(self), self.source, self._encoder, self._special_tokens)
+
+    def __repr__(self) -> str:
+        return f"<ChatTemplate of {len(self.source)} characters, {self._encoder or 'without a tokenizer'}>"
+
+
+def _remake(
+    cls: type[ChatTemplate], source: str, encoder: Encoder | None, special_tokens: Mapping[str, Any]
+) -> ChatTemplate:
+    return cls(source, tokenizer=encoder, special_tokens=special_tokens)
+
+
+def _conversation(messages: Any, tools: Any, add_generation_prompt: bool, kwargs: dict[str, Any]) -> dict[str, Any]:
+    variables = dict(kwargs)
+    none_fields = variables.pop("none_fields", "drop")
+    if none_fields not in ("drop", "keep"):
+        raise ArgumentError(f"none_fields={none_fields!r}: expected 'drop' or 'keep'")
+    documents, date = variables.pop("documents", None), variables.pop("date", None)
+    return {
+        "messages": _json("messages", messages),
+        "tools": None if tools is None else _json("tools", tools),
+        "documents": None if documents is None else _json("documents", documents),
+        "kwargs": _json("the template's variables", variables) if variables else None,
+        "add_generation_prompt": bool(add_generation_prompt),
+        "date": None if date is None else str(date),
+        "keep_none": none_fields == "keep",
+    }
+
+
+def _json(name: str, value: Any) -> bytes:
+    try:
+        return json.dumps(value).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ArgumentTypeError(
+            f"{name}: expected lists, dicts, strings, numbers, booleans and None: {error}"
+        ) from None
+
+
+def _train_on(train_on: Any) -> Any:
+    return train_on if train_on is None or isinstance(train_on, str) else list(train_on)
+
+
+def _added_tokens(encoder: Encoder | None) -> tuple[list[str], list[str]]:
+    """The spellings of a tokenizer's special tokens, and of its other added tokens."""
+    if encoder is None:
+        return [], []
+    added = json.loads(core_of(encoder).json).get("added_tokens") or []
+    special = [token["content"] for token in added if token.get("special")]
+    return special, [token["content"] for token in added if not token.get("special")]
+
+
+def _flat(values: Iterable[Any]) -> Iterable[str]:
+    for value in values:
+        yield from [value] if isinstance(value, str) else value
+
+
+def _content(token: Any) -> str | None:
+    found = token.get("content") if isinstance(token, dict) else token
+    return found if isinstance(found, str) else None
+
+
+def _pretrained_source(root: Path, config: Mapping[str, Any], name: str) -> str:
+    file = root / "chat_template.jinja" if name == "default" else root / "additional_chat_templates" / f"{name}.jinja"
+    if file.is_file():
+        return _read(file)
+    if name == "default" and (root / "chat_template.json").is_file():
+        config = {**config, **_read_json(root / "chat_template.json")}
+    found = config.get("chat_template")
+    if isinstance(found, list):
+        named = {entry.get("name"): entry.get("template") for entry in found if isinstance(entry, dict)}
+        found, known = named.get(name), ", ".join(map(str, named))
+        if not isinstance(found, str):
+            raise TemplateError(f"{root}: expected a chat template named {name!r}, found {known or 'none'}")
+        return found
+    if not isinstance(found, str) or name != "default":
+        raise TemplateError(
+            f"{root}: expected a chat template named {name!r} in chat_template.jinja, additional_chat_templates or "
+            "tokenizer_config.json, found none; give the template to from_file or from_string"
+        )
+    return found
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_bytes().decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise TemplateError(f"cannot read the template {str(path)!r}: {error}") from error
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise TemplateError(f"cannot read {str(path)!r} as JSON: {error}") from error
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,218 @@
+//! `_core.ChatTemplate`.
+
+use std::ops::Range;
+
+use gristmill_chat_template::{
+    Chat, ChatTemplate as Template, Data, DateTime, NoneFields, Rendering, Source, TrainOn, Trained,
+    Training, Value,
+};
+use numpy::PyArray1;
+use pyo3::prelude::*;
+
+use super::encoder::Encoder;
+use super::error::guarded;
+use crate::error::{Error, Result};
+
+/// A compiled chat template.
+#[pyclass(frozen, module = "gristmill._core")]
+pub struct ChatTemplate {
+    inner: Template,
+}
+
+/// A conversation: JSON, but for the date.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct Conversation {
+    messages: Vec<u8>,
+    tools: Option<Vec<u8>>,
+    documents: Option<Vec<u8>>,
+    kwargs: Option<Vec<u8>>,
+    add_generation_prompt: bool,
+    date: Option<String>,
+    keep_none: bool,
+}
+
+/// What is trained on: "assistant", "last", "all", "template", a list of roles, or None for nothing.
+#[derive(FromPyObject)]
+enum Choice {
+    Name(String),
+    Roles(Vec<String>),
+}
+
+type Ids<'py> = Bound<'py, PyArray1<i32>>;
+type Mask<'py> = Bound<'py, PyArray1<bool>>;
+/// Start and end in characters, message, part, and whether it is trained on.
+type SpanItem = (usize, usize, Option<usize>, String, bool);
+
+#[pymethods]
+impl ChatTemplate {
+    /// Compiles a template. The tokens are those of the tokenizer: the variables that templates get, and the spellings
+    /// of its added tokens.
+    #[new]
+    fn new(
+        py: Python<'_>,
+        source: &str,
+        variables: Vec<(String, Variable)>,
+        special: Vec<String>,
+        others: Vec<String>,
+    ) -> PyResult<Self> {
+        let variables = variables.into_iter().map(|(name, value)| (name, value.into())).collect();
+        let inner = guarded(py, || {
+            let template = Template::new(source).map_err(template_error)?.with_special_tokens(variables);
+            template.with_tokens(&special, &others).map_err(template_error)
+        })?;
+        Ok(Self { inner })
+    }
+
+    /// Whether the template may print the date.
+    #[getter]
+    fn uses_date(&self) -> bool {
+        self.inner.uses_date()
+    }
+
+    fn render(&self, py: Python<'_>, conversation: Conversation) -> PyResult<String> {
+        Ok(guarded(py, || self.inner.render(&conversation.chat()?).map_err(template_error))?.into_text())
+    }
+
+    /// The text, and spans that cover it.
+    fn spans(
+        &self,
+        py: Python<'_>,
+        conversation: Conversation,
+        train_on: Option<Choice>,
+        stop_tokens: Vec<String>,
+    ) -> PyResult<(String, Vec<SpanItem>)> {
+        Ok(guarded(py, || {
+            let Trained { rendering, ranges } = self.trained(&conversation, train_on, stop_tokens)?;
+            let spans = spans_of(&rendering, &ranges);
+            Ok((rendering.into_text(), spans))
+        })?)
+    }
+
+    /// The ids of the text, and for each whether it is trained on.
+    fn encode<'py>(
+        &self,
+        py: Python<'py>,
+        encoder: &Encoder,
+        conversation: Conversation,
+        train_on: Option<Choice>,
+        stop_tokens: Vec<String>,
+    ) -> PyResult<(Ids<'py>, Mask<'py>)> {
+        let (ids, mask) = guarded(py, || {
+            let Trained { rendering, ranges } = self.trained(&conversation, train_on, stop_tokens)?;
+            let ids = encoder.inner().encode(rendering.text())?;
+            let starts = encoder.inner().token_starts(rendering.text(), &ids)?;
+            let mut ranges = ranges.iter().peekable();
+            let mask = starts.iter().map(|start| {
+                while ranges.next_if(|range| range.end <= *start).is_some() {}
+                ranges.peek().is_some_and(|range| range.contains(start))
+            });
+            Ok((ids.iter().map(|&id| id as i32).collect::<Vec<_>>(), mask.collect::<Vec<_>>()))
+        })?;
+        Ok((PyArray1::from_vec(py, ids), PyArray1::from_vec(py, mask)))
+    }
+}
+
+impl ChatTemplate {
+    fn trained(
+        &self,
+        conversation: &Conversation,
+        train_on: Option<Choice>,
+        stop_tokens: Vec<String>,
+    ) -> Result<Trained> {
+        let chat = conversation.chat()?;
+        let on = match train_on {
+            None => {
+                let rendering = self.inner.render(&chat).map_err(template_error)?;
+                return Ok(Trained { rendering, ranges: Vec::new() });
+            }
+            Some(Choice::Roles(roles)) => TrainOn::Roles(roles),
+            Some(Choice::Name(name)) => match &*name {
+                "assistant" => TrainOn::Assistant,
+                "last" => TrainOn::Last,
+                "all" => TrainOn::All,
+                "template" => TrainOn::Template,
+                _ => {
+                    return Err(Error::Argument(format!(
+                        "train_on={name:?}: expected one of 'assistant', 'last', 'all', 'template', a list of roles, or \
+                         None"
+                    )));
+                }
+            },
+        };
+        let training = Training { stop_tokens, ..Training::on(on) };
+        self.inner.render_trained(&chat, &training).map_err(template_error)
+    }
+}
+
+impl Conversation {
+    fn chat(&self) -> Result<Chat<'_>> {
+        let date = self.date.as_ref().map(|date| {
+            DateTime::parse(date).ok_or_else(|| {
+                Error::Argument(format!(
+                    "date={date:?}: expected a date such as '2026-11-26' or '2026-11-26T12:00:00'"
+                ))
+            })
+        });
+        Ok(Chat {
+            messages: Data::Json(&self.messages),
+            tools: self.tools.as_deref().map(Data::Json),
+            documents: self.documents.as_deref().map(Data::Json),
+            kwargs: self.kwargs.as_deref().map(Data::Json),
+            add_generation_prompt: self.add_generation_prompt,
+            date: date.transpose()?,
+            none_fields: if self.keep_none { NoneFields::Keep } else { NoneFields::Drop },
+        })
+    }
+}
+
+/// A variable that templates get: a token, or a list of tokens.
+#[derive(FromPyObject)]
+enum Variable {
+    Token(String),
+    Tokens(Vec<String>),
+}
+
+impl From<Variable> for Value<'static> {
+    fn from(variable: Variable) -> Self {
+        match variable {
+            Variable::Token(token) => Self::Str(token.into()),
+            Variable::Tokens(tokens) => {
+                Self::List(tokens.into_iter().map(|token| Self::Str(token.into())).collect())
+            }
+        }
+    }
+}
+
+fn template_error(error: gristmill_chat_template::Error) -> Error {
+    Error::Template(error.to_string())
+}
+
+/// Spans that cover the text, cut where training begins and ends.
+fn spans_of(rendering: &Rendering, ranges: &[Range<usize>]) -> Vec<SpanItem> {
+    let text = rendering.text();
+    let mut items = Vec::new();
+    let (mut bytes, mut characters) = (0, 0);
+    let mut borders = ranges.iter().flat_map(|range| [range.start, range.end]).peekable();
+    let mut trained = false;
+    for span in rendering.spans() {
+        let (message, part) = match span.source {
+            Source::Message { message, part } => (Some(message), part),
+            Source::Tool(_) => (None, "tools"),
+            Source::Document(_) => (None, "documents"),
+            Source::Kwarg(name) => (None, name),
+            Source::Template | Source::SpecialToken => (span.owner, "template"),
+        };
+        while bytes < span.end {
+            while borders.next_if(|border| *border <= bytes).is_some() {
+                trained = !trained;
+            }
+            let end = borders.peek().map_or(span.end, |border| span.end.min(*border));
+            let start = characters;
+            characters += text[bytes..end].chars().count();
+            items.push((start, characters, message, part.to_owned(), trained));
+            bytes = end;
+        }
+    }
+    items
+}
