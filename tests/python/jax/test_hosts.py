@@ -102,7 +102,7 @@ def test_hosts_yield_one_stream_and_end_together(tmp_path, dataset, single, diff
         *said, difference = result[4]
         assert difference is None
         even, odd = {2: ("0", "1"), 4: ("0, 2", "1, 3")}[hosts]
-        both = f"go on from different steps: process {even} from step 3, process {odd} from step 5. Restore all of them"
+        both = f"resumed at different steps: process {even} at step 3, process {odd} at step 5. Restore all of them"
         assert len(said) == 2
         assert all(error.startswith(f"StateError: the processes of the sharding {both}") for error in said)
         assert result[5] == results[0][5]
@@ -134,7 +134,9 @@ def test_replicas_with_different_quarantine_stop(tmp_path, encoder, epochs):
     for steps, said in results[0][:2]:
         assert 0 < steps < 64
         assert len(set(said)) == 1, "the second call raises the same"
-        assert said[0].startswith("GristmillError: processes 0 and 1 load the same lanes, and are at different places")
+        assert said[0].startswith(
+            "GristmillError: processes 0 and 1 load the same lanes, and are at different positions"
+        )
     if epochs:
         # Without replicas one host reads each lane, and its quarantine holds for the stream.
         assert results[0][2][1] == []
@@ -145,7 +147,9 @@ def test_end_of_another_process_is_a_gristmill_error(tmp_path, dataset, devices)
     # With two devices each process has one: there JAX computes synchronously.
     said, left = run_hosts(tmp_path, "host_that_ends", {"dataset": dataset}, hosts=2, devices=devices)
     assert left is None
-    assert said.startswith("the processes of the sharding could not agree, perhaps because one of them has ended: ")
+    assert said.startswith(
+        "a computation of the processes of the sharding failed, perhaps because one of them has ended: "
+    )
 
 
 def test_run_resumes_on_other_hosts_and_after_losing_one(tmp_path, dataset, single):

@@ -67,7 +67,7 @@ def test_batch_of_unequal_texts_has_their_ids(encoder, texts, threads):
     np.testing.assert_array_equal(ids, np.concatenate(expected))
 
 
-def test_memory_of_ids_is_reused_only_when_unreferenced(tokenizer_json):
+def test_ids_keep_their_memory_while_referenced(tokenizer_json):
     encoder = gm.Encoder.from_bytes(tokenizer_json)
     texts = ["one two three " * 10_000, "four five six " * 10_000]
     (first, _), (second, _) = (encoder.encode_batch([text], threads=1) for text in texts)
@@ -78,7 +78,6 @@ def test_memory_of_ids_is_reused_only_when_unreferenced(tokenizer_json):
     np.testing.assert_array_equal(part, expected[0][5:])
     del part
     arrays = [encoder.encode(texts[0]) for _ in range(2)]
-    assert address in [array.ctypes.data for array in arrays], "the memory is reused"
     arrays[0][:] = 0  # the owner of an array may write to it
     np.testing.assert_array_equal(arrays[1], expected[0])
     del encoder
