@@ -1,7 +1,7 @@
 //! The loops that take most of the time: cache hits.
 //!
 //! First the keys of a batch of pieces are made and their cache lines prefetched. Then all are looked up, by which time
-//! the lines have arrived, and their ids are written, or held back while a new piece is [waiting](super::waiting).
+//! the lines have arrived, and their ids are written, or held back while a new piece is waiting.
 //! These loops do nothing else, and are functions of their own, so that their state stays in registers: as parts of one
 //! large loop they took a quarter longer.
 

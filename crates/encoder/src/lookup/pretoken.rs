@@ -1,6 +1,6 @@
 //! A piece in place in its text.
 
-/// A piece of a padded text: at least [`PADDING`](crate::pretokenize::patterns::PADDING) bytes after it are readable.
+/// A piece of a padded text: at least `PADDING` bytes after it are readable.
 #[derive(Clone, Copy)]
 pub struct Pretoken<'a> {
     /// Begins with the piece.

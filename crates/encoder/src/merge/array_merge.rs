@@ -15,7 +15,7 @@ use super::pair_table::{NO_PAIR, NO_SYMBOL, NONE, Pair, PairSlot, PairTable};
 use super::vectors::Vectors;
 use crate::simd::Scalar;
 
-/// The most symbols of a word here; longer ones are in [`windows`](super::windows).
+/// The most symbols of a word here; longer ones are in `windows`.
 pub const LONGEST: usize = 64;
 
 /// What merging asks of a set of rules.

@@ -1,4 +1,4 @@
-//! Merging any number of symbols: for words and windows whose tokens are too long for those of [`word`](super::word),
+//! Merging any number of symbols: for words and windows whose tokens are too long for those of `word`,
 //! such as lines of spaces.
 //!
 //! These are mostly runs, in which the same pair has the lowest rank at many places. So once the lowest rank is known,

@@ -1,6 +1,6 @@
 //! Byte-level BPE: symbols are bytes.
 //!
-//! Pieces are cut into [groups](crate::pretokenize::boundaries::groups) where no product, nor any other token that a whole piece
+//! Pieces are cut into groups where no product, nor any other token that a whole piece
 //! becomes, can cross.
 
 use std::sync::Arc;

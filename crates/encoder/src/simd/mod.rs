@@ -67,7 +67,7 @@ impl Simd {
 pub struct Scalar;
 
 /// Permission to use the instructions of that kernel: having one proves that the processor has them, since only
-/// [`Kernel::detect`] creates one, from which [`Kernel::all`] derives others.
+/// `Kernel::detect` creates one, from which `Kernel::all` derives others.
 #[cfg(target_arch = "x86_64")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Avx2 {

@@ -36,7 +36,7 @@ pub trait Probe: Copy {
     /// second.
     fn equal(self, line: &CacheLine, key: ShortKey) -> usize;
 
-    /// The same as [`packed::unpack`].
+    /// The same as `packed::unpack`.
     fn unpack(self, words: &[u64; 2]) -> [u32; 8];
 }
 

@@ -50,7 +50,7 @@ enum Step {
     RunAtEnd(usize),
     /// `B{min,max}`
     Numbered { class: usize, min: u32, max: u32 },
-    /// [`DigitGroups`](super::right_groups::DigitGroups)
+    /// `DigitGroups`
     DigitGroups { class: usize, before: usize, at_end: bool, boundaries: GroupCuts },
     /// [`BYTE_LEVEL_PATTERN`]
     ByteLevel(ByteLevel),
@@ -87,7 +87,7 @@ impl BitmapSplitter {
         self.groups.is_empty()
     }
 
-    /// Replaces `cuts` by those of `text[..n]`, `n` > 0, after which [`PADDING`](super::PADDING) bytes follow.
+    /// Replaces `cuts` by those of `text[..n]`, `n` > 0, after which `PADDING` bytes follow.
     pub fn split(&self, text: &[u8], n: usize, blocks: &mut Vec<BlockMaps>, boundaries: &mut Boundaries) {
         boundaries.begin_uncut(n);
         let words = boundaries.words_mut();

@@ -2,7 +2,7 @@
 //!
 //! All of them match words with an optional preceding character, numbers, punctuation with an optional preceding space
 //! and perhaps trailing newlines, and runs of whitespace that leave their last character to what follows. One vector
-//! kernel, configured by a [`Shape`], splits them all.
+//! kernel, configured by a `Shape`, splits them all.
 
 use std::collections::VecDeque;
 

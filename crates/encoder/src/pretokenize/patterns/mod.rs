@@ -168,7 +168,7 @@ impl Pretokenizer {
 
     /// Replaces `cuts` by those between the pieces of `text[..n]`.
     ///
-    /// `text[..n]` is valid UTF-8, `n` is below 2^32, and at least [`PADDING`] bytes follow it. Pieces may
+    /// `text[..n]` is valid UTF-8, `n` is below 2^32, and at least `PADDING` bytes follow it. Pieces may
     /// end inside a character if a step follows the `ByteLevel`.
     pub fn split(&self, text: &[u8], n: usize, scratch: &mut SplitScratch, boundaries: &mut Boundaries) {
         if n == 0 {

@@ -35,7 +35,7 @@ const KNOWN_PATTERNS: [KnownPattern; 12] = [
     KnownPattern::CL100K_POSSESSIVE,
 ];
 
-/// Splits as [`super::Splitter::split`] does, on a processor with the features of a kernel.
+/// Splits as `super::Splitter::split` does, on a processor with the features of a kernel.
 type Split<K> = unsafe fn(K, &[u8], usize, &UnicodeClasses, &mut Boundaries) -> bool;
 
 /// One of a kernel's functions for each shape.
@@ -63,8 +63,8 @@ impl SimdSplitter {
         Some(Self { number, avx2, classes: UnicodeClasses::of(shape) })
     }
 
-    /// Replaces `cuts` by those of `text[..n]`, `n` > 0, after which [`PADDING`](super::PADDING) bytes follow, and tells
-    /// whether they are sure: always, but for [`Shape::han_apart`].
+    /// Replaces `cuts` by those of `text[..n]`, `n` > 0, after which `PADDING` bytes follow, and tells
+    /// whether they are sure: always, but for `Shape::han_apart`.
     pub fn split(self, text: &[u8], n: usize, boundaries: &mut Boundaries) -> bool {
         let Self { number, avx2, classes } = self;
         let is_sure = match avx2.avx512() {
