@@ -73,6 +73,10 @@ test-python: $(VENV)/.ready-test ## Tests of the Python package
 	$(call say,Python tests)
 	$(BIN)/python -m pytest
 
+.PHONY: test-fast
+test-fast: $(VENV)/.ready-test ## The quick ones among the Python tests, while working
+	$(BIN)/python -m pytest -q -m "not slow"
+
 .PHONY: loom
 loom: ## Model-check the ring and its workers with loom, up to a bound of preemptions
 	$(call say,Model check of the ring and its workers)
