@@ -86,7 +86,7 @@ def state_in_the_middle(paths: list[Path], tokenizer: str, megabytes: int) -> di
 
 
 def bytes_before(state: dict) -> list[int]:
-    return [states.numbers(cursor)["byte"] for cursor in state["lanes"].values()]
+    return [states.cursor_numbers(cursor)["byte"] for cursor in state["lanes"].values()]
 
 
 # What is measured, each in a process of its own.

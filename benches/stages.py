@@ -27,7 +27,7 @@ def measure(dataset: gm.PackedDataset) -> dict[str, float]:
     iterator = iter(dataset)
     first: dict[str, float] = {}
     for _ in iterator:
-        if not first and states.numbers(iterator.get_state()["lanes"]["0"])["epoch"] == 1:
+        if not first and states.cursor_numbers(iterator.get_state()["lanes"]["0"])["epoch"] == 1:
             first = iterator.stats()["busy_seconds"]
     both = iterator.stats()["busy_seconds"]
     second = {stage: both[stage] - first[stage] for stage in both}

@@ -1,4 +1,4 @@
-"""Measurements in processes of their own: how one is started, and how it says what it found."""
+"""Measurements in processes of their own: request and result are JSON on stdin and stdout."""
 
 import json
 import subprocess
@@ -13,13 +13,13 @@ def measure(what: str, module: str, request: Any, environment: Mapping[str, str]
     """Runs a module that ends with `main`.
 
     Args:
-      what: what is measured, for the error's message.
+      what: the measurement, for the error's message.
       module: its name.
-      request: what it is asked for, as JSON on its stdin: an argument has no room for thousands of shards.
+      request: its request, as JSON on its stdin: an argument has no room for thousands of shards.
       environment: its environment; None is this process's.
 
     Returns:
-      What it found.
+      Its result.
 
     Raises:
       GristmillError: it failed.
@@ -36,7 +36,7 @@ def measure(what: str, module: str, request: Any, environment: Mapping[str, str]
 
 
 def main(find: Callable[[Any], dict[str, Any]]) -> None:
-    """Prints what `find` gives for the request on stdin; on an error ends this process with its message."""
+    """Prints the result of `find` for the request on stdin; on an error, ends this process with its message."""
     try:
         print(json.dumps(find(json.load(sys.stdin))))
     except Exception as error:

@@ -1,11 +1,11 @@
-"""The pipelines that are compared: each gives batches of packed rows from the same shards.
+"""The compared pipelines: each yields batches of packed rows from the same shards.
 
 The others are written as their users write them, with the fastest public call wherever there is a choice:
 `encode_batch_fast`, which computes no offsets; threads inside `tokenizers`, or Grain's own. They make less than
 gristmill does: no targets, and the one over `datasets` no segments and positions either. Like gristmill, they
 keep the last, partly filled row. Some do only a part of the work, and say so: they are limits, or known for speed.
 
-What a contender does before it gives its generator (imports, loading the tokenizer, looking at the shards) is not
+The work of a contender before it returns its generator (imports, loading the tokenizer, listing the shards) is not
 measured.
 """
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # Loads Grain, which a contender may do without.
     from gristmill._tokenizer.encoder import Encoder
 
 Tokens: TypeAlias = "npt.NDArray[np.int32]"
-# Rows of token ids, and what is 0 where they hold none (None: nowhere). What it returns at its end is noted.
+# Rows of token ids, and an array that is 0 on padding (None: no padding). The generator's return value is a note.
 Batches: TypeAlias = "Generator[tuple[Tokens, npt.NDArray[Any] | None], None, dict[str, Any] | None]"
 
 _DOCUMENTS_A_CALL = 256  # For `datasets`: its default of 1000 keeps a gigabyte of encodings.
@@ -38,7 +38,7 @@ _DOCUMENTS_A_CALL = 256  # For `datasets`: its default of 1000 keeps a gigabyte 
 
 @dataclass(frozen=True)
 class Job:
-    """What every contender is given.
+    """The job of every contender.
 
     Attributes:
       shards: paths of JSONL files, gzipped or not.
@@ -49,8 +49,8 @@ class Job:
       sequence_length: tokens of a row.
       threads: threads that may encode at once.
       lanes: lanes of gristmill's stream; None: its default.
-      on_error: what gristmill does at a bad record, which most others stop at: `raise` or `quarantine`.
-      scratch: folder for what a contender makes once and finds there in later rounds; None: it is not to be run.
+      on_error: `raise` or `quarantine`, for gristmill; most others stop at a bad record.
+      scratch: folder for files that a contender writes once and reads in later rounds; None: it does not run.
     """
 
     shards: list[str]
@@ -66,7 +66,7 @@ class Job:
 
 
 def own_dataset(job: Job, encoder: "Encoder | None" = None) -> "PackedDataset":
-    """What this package makes of a job, with the encoder of its tokenizer, if that is loaded."""
+    """The dataset of a job; `encoder` is that of its tokenizer, if it is loaded already."""
     from gristmill._dataset.packed import PackedDataset
 
     return PackedDataset(
@@ -171,7 +171,7 @@ def gigatoken(job: Job) -> Batches:
 
 
 def inflate(job: Job) -> Batches:
-    """Inflating alone, as gristmill does it; what is in it is thrown away."""
+    """Inflating alone, with gristmill's reader; the bytes are dropped."""
     return _each_shard(job, lambda path: _core.inflate(path, Path(path).stat().st_size))
 
 
@@ -193,7 +193,7 @@ class Contender:
     """A pipeline to be compared.
 
     Attributes:
-      title: what people read.
+      title: its name in tables.
       run: starts it.
       work: how far it goes.
       needs: packages without which it is left out.

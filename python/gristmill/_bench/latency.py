@@ -30,7 +30,7 @@ def in_child(job: Job) -> dict[str, Any]:
     """Measures delays in a process of its own.
 
     Args:
-      job: what to do; its `batch_size` is raised to a multiple of 64 rows, one or more for each of 64 lanes.
+      job: the job; its `batch_size` is raised to a multiple of 64 rows, one or more for each of 64 lanes.
 
     Returns:
       `first`, seconds from starting an iterator of 64 lanes to its first batch; `continuous` and `paced`, seconds

@@ -7,7 +7,7 @@ from gristmill._util.text import counted, format_columns, format_fields
 
 
 def describe(result: dict[str, Any]) -> str:
-    """Tables, with what they rest on above them."""
+    """Tables, with the machine and the job above them."""
     parts = [_facts(result), *(_threads(result, entry) for entry in result["by_threads"])]
     parts.append(f"Same work: {_same_work(result)}.")
     if result["failed"]:

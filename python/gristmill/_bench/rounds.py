@@ -39,7 +39,7 @@ def compare(job: Job, rounds: int, threads: Sequence[int], names: Sequence[str])
     Before that each runs once and every token is looked at, on the most threads.
 
     Args:
-      job: what to do; its own number of threads does not count.
+      job: the job; its own number of threads is ignored.
       rounds: how often.
       threads: on how many threads.
       names: the contenders; gristmill is always among them.

@@ -1,4 +1,4 @@
-"""One contender, once, in this process: `python -m gristmill._bench.run` prints what it did as JSON."""
+"""One run of a contender in this process: `python -m gristmill._bench.run` prints its figures as JSON."""
 
 import os
 import resource
@@ -39,7 +39,7 @@ def measure(name: str, job: Job, *, count: bool = False) -> dict[str, Any]:
 
     Args:
       name: which.
-      job: what to do.
+      job: the job.
       count: also look at every token, for which there is no time while speed is measured: reading what two threads
         pack takes a good part of a third.
 
@@ -73,18 +73,18 @@ def measure(name: str, job: Job, *, count: bool = False) -> dict[str, Any]:
 
 
 class _Counts:
-    """What is in the batches of a contender."""
+    """Counts of the batches of a contender."""
 
     def __init__(self, eos: int | None) -> None:
         self._eos = eos
         self._tokens = self._eos_tokens = self._id_sum = 0
 
     def add(self, ids: Any, valid: Any) -> None:
-        given = ids.reshape(-1) if valid is None else ids[valid != 0]
-        eos = 0 if self._eos is None else int(np.count_nonzero(given == self._eos))
-        self._tokens += given.size
+        found = ids.reshape(-1) if valid is None else ids[valid != 0]
+        eos = 0 if self._eos is None else int(np.count_nonzero(found == self._eos))
+        self._tokens += found.size
         self._eos_tokens += eos
-        self._id_sum += int(given.sum(dtype="int64")) - eos * (self._eos or 0)
+        self._id_sum += int(found.sum(dtype="int64")) - eos * (self._eos or 0)
 
     def found(self) -> dict[str, int]:
         return {"tokens": self._tokens, "eos_tokens": self._eos_tokens, "id_sum": self._id_sum}
@@ -93,7 +93,7 @@ class _Counts:
 def peak_bytes() -> int:
     """The most memory that this process has held."""
     try:
-        # getrusage would count what the parent held when it started this process.
+        # getrusage would count the memory of the parent when it started this process.
         status = Path("/proc/self/status").read_text()
         return int(status.partition("VmHWM:")[2].split()[0]) * 1024
     except OSError:
@@ -102,7 +102,7 @@ def peak_bytes() -> int:
 
 
 class _Noted:
-    """A contender's batches, and what its generator returns after the last of them."""
+    """A contender's batches, and the return value of its generator."""
 
     def __init__(self, batches: Batches) -> None:
         self._batches = batches

@@ -18,7 +18,7 @@ from gristmill._util import atomic_files
 from gristmill._util.output import cleaning_up_when_terminated, importing, notice, print_json
 from gristmill.errors import GristmillError
 
-# What delays are measured on: a small share of a machine, as beside a training loop.
+# Delays are measured on a small share of a machine, as beside a training loop.
 _LATENCY_THREADS = 2
 _RESULT, _SPEEDS, _DELAYS = "bench.json", "speeds.svg", "delays.svg"
 

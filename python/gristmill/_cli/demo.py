@@ -36,10 +36,10 @@ def demo(
     threads: int | None,
     as_json: bool,
 ) -> None:
-    """Pack real text and show what comes out.
+    """Pack real text and show the result.
 
     The sample text comes from your Python installation: sources, notes, licences and the language reference,
-    written into gzipped shards in the shape of RedPajama-v2. The tokenizer is copied beside them.
+    written into gzipped shards in the format of RedPajama-v2. The tokenizer is copied into their folder.
 
     \b
     Examples:
@@ -52,7 +52,7 @@ def demo(
         from gristmill._demo.demo import describe, run
 
     if tokenizer is None:
-        sample_text.tokenizer()  # that it is not installed is said before the sample is written
+        sample_text.tokenizer()  # raises before the sample is written if it is not installed
     folder = folder or sample_text.default_folder()
     notice(f"sample text in {folder} ...")
     sample = sample_text.prepare(folder, megabytes)

@@ -24,7 +24,7 @@ from gristmill._tokenizer.options import SpecialTokensInText
 from gristmill._util.output import importing, print_json
 from gristmill.errors import ArgumentError, StateError
 
-# Arguments of a dataset that other options stand for.
+# Arguments of a dataset that this command sets by other options, or itself.
 _SET_ALREADY = frozenset({"shards", "tokenizer", "prefetch", "provenance"})
 
 
@@ -124,7 +124,7 @@ def _locate(
     """Where a row's text comes from; `path` is a state, or the shards of a run.
 
     Raises:
-      GristmillError: the arguments do not fit each other, or there is no such row.
+      GristmillError: the arguments do not match, or there is no such row.
     """
     from gristmill._inspect import contents
     from gristmill._inspect.locate import locate_from_start, locate_from_state
@@ -149,7 +149,7 @@ def _locate(
 
 
 def _parse_settings(settings: Iterable[str]) -> dict[str, Any]:
-    """The arguments of `PackedDataset` that `--set` gives."""
+    """The arguments of `PackedDataset` in `--set` options."""
     arguments: dict[str, Any] = {}
     for setting in settings:
         name, equals, value = setting.partition("=")
@@ -164,5 +164,5 @@ def _parse_settings(settings: Iterable[str]) -> dict[str, Any]:
         try:
             arguments[name] = ARGUMENTS[name].kind.parse(value)
         except ValueError:
-            arguments[name] = value  # the dataset says what it expects
+            arguments[name] = value  # the dataset raises an error that names the allowed values
     return arguments

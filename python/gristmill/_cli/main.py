@@ -23,7 +23,7 @@ from gristmill._core import __version__, build_info
 from gristmill._util.output import INTERRUPTED, repeating_lost_interrupts
 from gristmill.errors import GristmillError
 
-# What click exits with, too.
+# Also the exit code of click.
 WRONG_USAGE = 2
 
 
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if sys.stderr is None:  # closed before Python began, as some daemons do
         sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # what a text holds, the locale may lack
+        if isinstance(stream, io.TextIOWrapper):  # the locale may lack characters of the text
             stream.reconfigure(errors="backslashreplace")
     sys.exit(run(arguments))
 
@@ -48,13 +48,13 @@ def run(arguments: Sequence[str] | None = None) -> int:
         error.show()
         return error.exit_code
     except (GristmillError, OSError) as error:
-        print(f"error: {' '.join(_said(error).splitlines())}", file=sys.stderr)
+        print(f"error: {' '.join(_message_of(error).splitlines())}", file=sys.stderr)
         return WRONG_USAGE if is_wrong_usage(error) else 1
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
 
 
-def _said(error: Exception) -> str:
+def _message_of(error: Exception) -> str:
     """An error's message. That of the system, without its number."""
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{error.filename!r}: {error.strerror}"

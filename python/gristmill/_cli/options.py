@@ -1,4 +1,4 @@
-"""The arguments of `PackedDataset` as options of the command line, and what else several commands take.
+"""The arguments of `PackedDataset` as options of the command line, and other options of several commands.
 
 It loads no Grain, so that `--help` is quick.
 """
@@ -33,7 +33,7 @@ class SpecialToken(click.ParamType):  # type: ignore[type-arg]  # generic from c
     name = "auto|none|id|token"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """What `PackedDataset` takes for it."""
+        """The value that `PackedDataset` takes."""
         del param, ctx
         if not isinstance(value, str):
             return value
@@ -80,7 +80,7 @@ TYPES: Mapping[str, Any] = {
 
 
 class _TokenizerFile(PathType):
-    """The path of a tokenizer.json, given by its own name, by that of its folder, or by that of a model on the hub."""
+    """The path of a tokenizer.json, of its folder, or the name of a model on the hub."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """The tokenizer.json.
@@ -89,10 +89,10 @@ class _TokenizerFile(PathType):
           TokenizerError: there is none.
         """
         path = tokenizer_file(super().convert(value, param, ctx))
-        # Nothing is fetched while a shell completes a line.
+        # Nothing is downloaded while a shell completes a line.
         if (ctx is not None and ctx.resilient_parsing) or os.path.exists(path):  # noqa: PTH110 - it never raises
             return path
-        # A word alone is rather a folder that is misspelled.
+        # A single word is more likely a misspelled folder.
         if "/" in value and hub.may_have(value) and not os.path.exists(value):  # noqa: PTH110
             return hub.download(value)
         raise MissingTokenizerError(
@@ -101,7 +101,7 @@ class _TokenizerFile(PathType):
 
 
 tokenizer_path = _TokenizerFile(readable=False)
-# Paths and globs. That one leads nowhere, or cannot be read, is said by what reads it.
+# Paths and globs. Errors about missing and unreadable files come from the reader.
 shard_path = PathType(readable=False)
 # An argument of `Encoder`, as commands take it that make one.
 special_tokens_option = click.option(
@@ -115,12 +115,12 @@ as_json_option = click.option("--json", "as_json", is_flag=True, help="Print one
 
 
 def dataset_options(*names: str, none: Mapping[str, str] = {}, **defaults: Any) -> Callable[[Command], Command]:
-    """Adds options to a command, whose errors then speak of them instead of the arguments of `PackedDataset`.
+    """Adds options to a command, whose errors then name them instead of the arguments of `PackedDataset`.
 
     Args:
       names: the arguments; none: all that are options.
-      none: where a command has another meaning of an absent option than `PackedDataset`.
-      defaults: where a command has another default than `PackedDataset`.
+      none: meanings of an absent option, if they differ from `PackedDataset`.
+      defaults: defaults, if they differ from `PackedDataset`.
     """
     added = names or tuple(TYPES)
 
@@ -143,8 +143,8 @@ def dataset_option(name: str, default: Any = REQUIRED, none: str | None = None) 
 
     Args:
       name: the argument.
-      default: its default, if that is another one than in `PackedDataset`.
-      none: what happens without the option, if it has no default; None: as the table of arguments says.
+      default: its default, if that differs from `PackedDataset`.
+      none: the meaning of an absent option, if that is another one than in `PackedDataset`.
     """
     argument, kind = ARGUMENTS[name], TYPES[name]
     default = argument.default if default is REQUIRED else default
@@ -162,12 +162,12 @@ def dataset_option(name: str, default: Any = REQUIRED, none: str | None = None) 
 
 
 def is_given(name: str) -> bool:
-    """Whether an option was given to the command that runs, be it with the value of its default."""
+    """Whether the running command got an option, even with the value of its default."""
     return click.get_current_context().get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
 
 
 def _check_effects(names: Iterable[str], values: Mapping[str, Any]) -> None:
-    """Checks that the options that were given have an effect; defaults need none.
+    """Checks that the given options have an effect; defaults need none.
 
     Raises:
       UsageError: one has none.
@@ -213,13 +213,13 @@ def _flag(name: str) -> str:
 
 
 def is_wrong_usage(error: Exception) -> bool:
-    """Whether the caller is to blame, and not what there is in files."""
+    """Whether an error is about arguments, and not about the content of files."""
     return isinstance(error, (ArgumentError, ArgumentTypeError))
 
 
 @contextlib.contextmanager
 def rewording(words: Callable[[str], str]) -> Iterator[None]:
-    """Has errors speak of options where they name arguments: `words` gives a message in these terms."""
+    """Changes the messages of errors with `words`, which replaces names of arguments by options."""
     try:
         yield
     except GristmillError as error:

@@ -15,7 +15,7 @@ from gristmill._tokenizer.options import SpecialTokensInText
 from gristmill._util.output import importing, notice, print_json
 from gristmill._util.text import format_fields
 
-# What `verify` exits with when files and source differ.
+# Exit code of `verify` if files and source differ.
 DIFFERENT = 3
 
 
@@ -60,9 +60,9 @@ def pack(
     """Write packed rows into files.
 
     SHARDS are paths and globs. `npy` gives arrays [rows, fields, sequence_length] to map into memory,
-    `array_record` one record a row, `megatron` pairs of .bin and .idx with whole documents. index.json says what is
-    in them. A run that was ended goes on with the same command, exactly where its last finished file ended; its
-    result is that of an uninterrupted one. All options from --text-field on are the arguments of PackedDataset.
+    `array_record` one record a row, `megatron` pairs of .bin and .idx with whole documents. index.json describes
+    them. The same command resumes an interrupted run after its last finished file; the result is that of an
+    uninterrupted run. All options from --text-field on are the arguments of PackedDataset.
 
     \b
     Examples:
@@ -81,14 +81,14 @@ def pack(
     with importing():
         from gristmill._dataset.packed import PackedDataset, spec_of
         from gristmill._files import overview
-        from gristmill._files.folder import QUARANTINE, check_apart, check_list
+        from gristmill._files.folder import QUARANTINE, check_apart, check_quarantine_name
         from gristmill._files.pack import make_folder, packable_fields
         from gristmill._files.pack import pack as run
         from gristmill._tokenizer.encoder import Encoder
 
     listed = None
     if arguments["on_error"] == "quarantine":
-        # It may lie in the folder, which is not made before all else is known to be right.
+        # It may lie in the folder, which is only made once all arguments are checked.
         listed = _absolute(Path(arguments["quarantine_file"] or output / QUARANTINE))
         arguments["quarantine_file"] = None
     check_apart(output, file_format, shards, listed)
@@ -98,7 +98,7 @@ def pack(
     if unknown := [name for name in fields if name not in known]:
         raise click.BadParameter(f"{unknown[0]!r}: expected one of {', '.join(known)}", param_hint="--field")
     if listed is not None:
-        check_list(listed, output)
+        check_quarantine_name(listed, output)
         make_folder(output)
         arguments["quarantine_file"] = str(listed)
         dataset = PackedDataset(dataset.manifest, tokenizer=encoder, **arguments)
@@ -156,7 +156,7 @@ def verify(
     """Check packed files against their source.
 
     Reads the shards again, encodes them with the `tokenizers` library whatever the tokenizer, packs, and compares with
-    what is in FOLDER. Exit code 0: equal and, unless a --part was asked for, complete; 3: different, and the first
+    the files in FOLDER. Exit code 0: equal and, without --part, complete; 3: different, and the first
     difference is shown with the record it comes from, or damaged, or equal and not complete; 1: the comparison could
     not be made.
 
@@ -178,15 +178,15 @@ def verify(
 
 
 def _absolute(path: Path) -> Path:
-    """The path that means in any folder what this one means here; that of a removed folder is no matter if it does."""
+    """The absolute form of a path; an absolute one needs no working folder."""
     return path if path.is_absolute() else Path.cwd() / path
 
 
 def _from_anywhere(shards: str) -> str:
-    """The path or glob that means in any folder what this one means here."""
+    """The absolute form of a path or glob."""
     if Path(shards).is_absolute():
         return shards
     here = Path.cwd()
-    # What exists is taken as it is; in a glob, the folder's own name may look like one.
+    # A name that exists is a path; in a glob, the working folder's own name is escaped.
     exists = (here / shards).exists()
     return str((here if exists else Path(glob.escape(str(here)))) / shards)

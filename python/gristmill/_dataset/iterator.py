@@ -204,7 +204,7 @@ class PackedDatasetIterator(StreamIterator[Element]):
         state = self.get_state()
         epochs = self._stream.spec.order.epochs
         return [
-            {"exhausted": states.numbers(cursor)["epoch"] == epochs, "state": states.of_lane(state, lane)}
+            {"exhausted": states.cursor_numbers(cursor)["epoch"] == epochs, "state": states.lane_state(state, lane)}
             for lane, cursor in state["lanes"].items()
         ]
 

@@ -1,4 +1,4 @@
-"""`gristmill demo`: the main job on real text, with a packed row to look at."""
+"""`gristmill demo`: packs real text, and shows a packed row."""
 
 import time
 from contextlib import closing
@@ -13,7 +13,7 @@ from gristmill._util.progress import Progress
 from gristmill._util.text import counted, format_columns, format_fields
 
 # Tokens shown at a row's start, on each side of a boundary between documents, and at the row's end.
-_START, _BESIDE, _END = 3, 4, 3
+_START, _AROUND, _END = 3, 4, 3
 
 
 def run(
@@ -25,7 +25,7 @@ def run(
     rows: int | None = None,
     threads: int | None = None,
 ) -> dict[str, Any]:
-    """Packs the sample's text and returns figures, and one row token by token.
+    """Packs the sample's text, and returns figures and the tokens of one row.
 
     Args:
       sample: the text.
@@ -132,7 +132,7 @@ def example_row(batch: Element, encoder: Encoder) -> list[dict[str, Any]]:
 
 
 def _describe_row(row: list[dict[str, Any]]) -> str:
-    """A row at its start, at its first boundary between documents, and at its end."""
+    """The start of a row, its first boundary between documents, and its end."""
     lines = [("index", "token", "segment", "position", "target")]
     for token in shown_tokens(row):
         if token is None:
@@ -155,7 +155,7 @@ def shown_tokens(row: list[dict[str, Any]]) -> list[dict[str, Any] | None]:
         index
         for index in {
             *range(_START),
-            *range(boundary - _BESIDE, boundary + _BESIDE),
+            *range(boundary - _AROUND, boundary + _AROUND),
             *range(len(row) - _END, len(row)),
         }
         if 0 <= index < len(row)

@@ -1,13 +1,13 @@
-"""Real text that every machine with Python has, as shards in the shape of RedPajama-v2; and a real tokenizer.
+"""Real text that every machine with Python has, as shards in the format of RedPajama-v2; and a real tokenizer.
 
 The documents are the sources, licences and notes of the installed Python and its packages, and the topics of
-its language reference. Which of them are taken and in which order depends on nothing but what is installed, so
-the same machine always gives the same shards:
+its language reference. Their choice and order depend only on the installed packages, so a machine always writes
+the same shards:
 
     <folder>/0000/en_head.json.gz
     <folder>/0001/en_head.json.gz ...
-    <folder>/tokenizer/              a copy of the tokenizer, if it was asked for
-    <folder>/sample.json             what was written; without it the folder is not the sample's to overwrite
+    <folder>/tokenizer/              a copy of the tokenizer, on request
+    <folder>/sample.json             the note; a folder without it is never overwritten
 """
 
 import base64
@@ -32,23 +32,23 @@ from gristmill.errors import ArgumentError, GristmillError
 TEXT_FIELD = "raw_content"
 SHARDS = 8
 _MOST_MEGABYTES = 10**6
-# Raise it when the text or the shape of the shards changes: older folders are then written anew.
+# Raised when the text or the format of the shards changes: older folders are then written again.
 _VERSION = 1
 _SUFFIXES = (".py", ".pyi", ".md", ".rst", ".txt")
 _LICENCES = ("LICENSE", "LICENCE", "COPYING", "NOTICE", "AUTHORS")
-# Packages are a root of their own, not a part of the standard library.
+# Packages are not part of the standard library: they are listed by themselves.
 _SKIPPED_FOLDERS = frozenset({"__pycache__", "site-packages"})
 _NOTE = "sample.json"
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What a folder of sample text holds.
+    """A folder of sample text.
 
     Attributes:
       folder: the folder.
-      documents: how many documents its shards hold.
-      text_bytes: UTF-8 bytes of text in them.
+      documents: number of documents in its shards.
+      text_bytes: their bytes of UTF-8 text.
     """
 
     folder: str
@@ -57,31 +57,31 @@ class Sample:
 
     @property
     def glob(self) -> str:
-        """The shards, also of a folder whose name looks like a glob."""
+        """A glob of the shards, also if the folder's name looks like a glob."""
         return str(Path(glob.escape(self.folder)) / "*" / "en_head.json.gz")
 
 
 def prepare(folder: Path, megabytes: float) -> Sample:
-    """Writes about so many megabytes of text into `folder`, unless an earlier call did.
+    """Writes about this many megabytes of text into `folder`, unless an earlier call did.
 
     Raises:
-      GristmillError: the folder holds something else, or cannot be written.
-      ArgumentError: `megabytes` is no number, or so many are not meant.
+      GristmillError: the folder holds other files, or cannot be written.
+      ArgumentError: `megabytes` is not a number above 0, or is too large.
     """
-    # Not left to the command line's range, which lets NaN pass.
+    # The range of the command line lets NaN pass.
     if not 0 < megabytes <= _MOST_MEGABYTES:
         raise ArgumentError(f"megabytes={megabytes}: expected a number above 0, up to {_MOST_MEGABYTES}")
     wanted = {"version": _VERSION, "megabytes": megabytes, "shards": SHARDS}
     with atomic_files.writing_into(folder):
-        if sample := _found(folder, wanted):
+        if sample := _find_sample(folder, wanted):
             return sample
         folder.mkdir(parents=True, exist_ok=True)
         with locked(folder, waits=True):
-            return _found(folder, wanted) or _write(folder, megabytes, wanted)
+            return _find_sample(folder, wanted) or _write(folder, megabytes, wanted)
 
 
 def default_folder() -> Path:
-    """Where the sample is kept if nobody says where."""
+    """The folder of the sample by default."""
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gristmill" / "demo"
     except RuntimeError as error:  # no HOME, and no such user
@@ -107,7 +107,7 @@ def tokenizer() -> Path:
 
 
 def keep_tokenizer(folder: Path) -> Path:
-    """Puts the files of `tokenizer` beside the shards in `folder`, and gives the path of tokenizer.json there.
+    """Copies the files of `tokenizer` into the folder of the shards, and returns the path of tokenizer.json there.
 
     Raises:
       GristmillError: the package is not installed, or the folder cannot be written.
@@ -124,16 +124,16 @@ def keep_tokenizer(folder: Path) -> Path:
     return kept / "tokenizer.json"
 
 
-def _found(folder: Path, wanted: dict[str, Any]) -> Sample | None:
-    """The sample in `folder`, if it is the one that is wanted."""
-    written = _written(folder)
+def _find_sample(folder: Path, wanted: dict[str, Any]) -> Sample | None:
+    """The sample in `folder`, if it is the wanted one."""
+    written = _read_note(folder)
     if written.get("wanted") == wanted and all(path.is_file() for path in _shard_paths(folder)):
         return Sample(str(folder), written["documents"], written["text_bytes"])
     return None
 
 
-def _written(folder: Path) -> dict[str, Any]:
-    """What the note of the sample in `folder` says; nothing if a run was interrupted, or there was none."""
+def _read_note(folder: Path) -> dict[str, Any]:
+    """The note of the sample in `folder`; empty if a run was interrupted, or if there is none."""
     note = folder / _NOTE
     written = None
     is_there = note.is_file()
@@ -148,13 +148,13 @@ def _written(folder: Path) -> dict[str, Any]:
 
 def _write(folder: Path, megabytes: float, wanted: dict[str, Any]) -> Sample:
     note = folder / _NOTE
-    atomic_files.write_json(note, {})  # Ours, and not complete: an interrupted run is repeated.
+    atomic_files.write_json(note, {})  # a sample, but not complete: an interrupted run is repeated
     documents = 0
     text_bytes = [0] * SHARDS
     with contextlib.ExitStack() as stack:
         shards = [stack.enter_context(_create(path)) for path in _shard_paths(folder)]
         for source, text in _documents(megabytes):
-            # Shards of one size, so that the lanes end together and few rows are padding.
+            # Shards of equal size, so that the lanes end together and few rows are padding.
             lightest = text_bytes.index(min(text_bytes))
             shards[lightest].write(_record(source, text))
             text_bytes[lightest] += len(text.encode())
@@ -170,7 +170,7 @@ def _shard_paths(folder: Path) -> list[Path]:
 @contextlib.contextmanager
 def _create(path: Path) -> Iterator[gzip.GzipFile]:
     path.parent.mkdir(exist_ok=True)
-    # Neither a name nor a time in the header: the same text makes the same file.
+    # Without name and time in the header, the same text makes the same file.
     with path.open("wb") as file, gzip.GzipFile("", "wb", 6, file, mtime=0) as shard:
         yield shard
 
@@ -196,14 +196,14 @@ def _documents(megabytes: float) -> Iterator[tuple[str, str]]:
     for source, path in _sources():
         if left <= 0:
             return
-        text = _topic(source) if path is None else _text_of(path)
+        text = _topic(source) if path is None else _read_text(path)
         if text:
             left -= len(text.encode())
             yield source, text
 
 
 def _sources() -> list[tuple[str, Path | None]]:
-    """Names of documents, and the files that hold them; mixed, but always in the same way."""
+    """Names of documents and their files, in a mixed order that is always the same."""
     found: dict[str, Path | None] = {}
     roots = {sysconfig.get_path(name): None for name in ("stdlib", "purelib", "platlib")}
     for root in roots:
@@ -220,7 +220,7 @@ def _is_text(name: str) -> bool:
     return name.endswith(_SUFFIXES) or name.startswith(_LICENCES)
 
 
-def _text_of(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):

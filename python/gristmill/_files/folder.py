@@ -30,10 +30,10 @@ PART = "part-"
 _PART_FILE = re.compile(PART + r"(\d{5,})\.")
 QUARANTINE = "quarantine.jsonl"
 VERSION = 4
-# What the fingerprint of another stream says already, or brings with it.
+# Entries of the index that follow from the fingerprint.
 _OF_STREAM = frozenset({"dtype", "fields", "sequence_length", "own_lanes", "fingerprint"})
 _AT_THE_END = ("complete", "totals", "parts")
-# What to do about a damaged file.
+# Remedies for damaged files.
 _REMEDY_OF_INDEX = "restore it, or pack again into another folder"
 REMEDY_OF_NOTE = "restore it, or remove it and all later notes to write these parts again"
 
@@ -44,7 +44,7 @@ class Folder:
 
     Attributes:
       path: the folder.
-      index: what its index says: `format`, `fields`, `source`, `fingerprint`, ...
+      index: the content of its index: `format`, `fields`, `source`, `fingerprint`, ...
     """
 
     path: Path
@@ -52,7 +52,7 @@ class Folder:
 
     @classmethod
     def open(cls, path: Path) -> "Folder":
-        """The packed folder at `path`, or the one that the file at `path` lies in.
+        """The packed folder at `path`, or that of the file at `path`.
 
         Raises:
           MissingShardError: there is none.
@@ -82,10 +82,10 @@ class Folder:
 
     @classmethod
     def create(cls, path: Path, index: Packing) -> "Folder":
-        """The folder at `path`: a new one, or one of the same stream, to go on with.
+        """The folder at `path`: a new one, or one of the same stream, to be continued.
 
         Raises:
-          GristmillError: the folder holds something else.
+          GristmillError: the folder holds other files, or another packing.
         """
         wanted: dict[str, Any] = {"kind": "gristmill pack", "version": VERSION, **index}
         if (path / INDEX).exists():
@@ -98,29 +98,31 @@ class Folder:
                 return folder
             if parts := folder.parts():
                 # The same shards and tokenizer may be elsewhere by now.
-                folder._check_goes_on(wanted, [name for name in changed if name != "source"], len(parts))
+                folder._check_same_packing(wanted, [name for name in changed if name != "source"], len(parts))
                 if folder.is_complete(parts):
-                    # It stays as it was packed, so that the list of what was left out is found.
+                    # Its arguments stay, so that the quarantine file is found.
                     arguments = folder.index["source"]["arguments"]
                     wanted = {"source": {**wanted["source"], "arguments": arguments}}
                 else:
-                    folder._check_list_goes_on(index["source"]["arguments"].get("quarantine_file"), parts)
+                    folder._check_same_quarantine_file(index["source"]["arguments"].get("quarantine_file"), parts)
                 wanted = {**folder.index, **wanted}
-            # Else nothing was packed yet, and it may as well become another packing.
+            # Otherwise nothing was packed yet, and the folder may become another packing.
         else:
             check_free(path)
         wanted.setdefault("gristmill", _core.__version__)
         atomic_files.write_json(path / INDEX, wanted)
         return cls(path, cast(Index, wanted))
 
-    def _check_goes_on(self, wanted: dict[str, Any], changed: list[str], parts: int) -> None:
+    def _check_same_packing(self, wanted: dict[str, Any], changed: list[str], parts: int) -> None:
         saved, current = self.index["fingerprint"], wanted["fingerprint"]
-        behind = states.check(self.note(parts - 1)["state"])
-        told = describe_changes(self.index["source"], wanted["source"]) if saved != current else {}
-        different = fingerprints.incompatibilities(saved, current, states.has_quarantined(behind), **told)
-        said = _OF_STREAM if different else {"fingerprint"}
+        last = states.check(self.note(parts - 1)["state"])
+        changes = describe_changes(self.index["source"], wanted["source"]) if saved != current else {}
+        different = fingerprints.incompatibilities(saved, current, states.has_quarantined(last), **changes)
+        described = _OF_STREAM if different else {"fingerprint"}
         reasons = [different] if different else []
-        reasons += [f"{name} was {self.index.get(name)} and is {wanted[name]}" for name in changed if name not in said]
+        reasons += [
+            f"{name} was {self.index.get(name)} and is {wanted[name]}" for name in changed if name not in described
+        ]
         if reasons:
             reason = ", ".join(reasons)
             raise GristmillError(
@@ -128,18 +130,18 @@ class Folder:
                 "delete this one"
             )
 
-    def _check_list_goes_on(self, wanted: str | None, parts: list[Part]) -> None:
+    def _check_same_quarantine_file(self, wanted: str | None, parts: list[Part]) -> None:
         begun = self.index["source"]["arguments"].get("quarantine_file")
         if not wanted or not begun or not self.totals(parts)["quarantined"]:
             return
-        # One that is gone has moved, be it with the folder.
+        # A file that does not exist was moved, perhaps with the folder.
         if Path(begun).is_file() and Path(begun).resolve() != Path(wanted).resolve():
             raise GristmillError(
                 f"quarantine_file={wanted!r}: expected {begun!r}, which lists the records of the finished parts"
             )
 
     def parts(self, *, are_whole: bool = False) -> list[Part]:
-        """What each finished part holds, in order: its note without the state after it, which may be large.
+        """The content of each finished part, in order: its note without the state after it, which may be large.
 
         Args:
           are_whole: whether the sizes of the files must be those that were written.
@@ -168,7 +170,7 @@ class Folder:
             found.append(note)
         matches = (_PART_FILE.match(path.name) for path in self.path.glob("*.json"))
         later = [int(part[1]) for part in matches if part and int(part[1]) > len(found)]
-        if later:  # notes are written in order: it is not that of a run that was killed
+        if later:  # notes are written in order, also by a run that was killed
             raise DamagedError(
                 f"{self.note_path(len(found))} is missing, but {self.note_path(min(later)).name} exists: restore it, "
                 "or remove all later notes to write these parts again"
@@ -176,13 +178,13 @@ class Folder:
         return found
 
     def _check_same_stream(self, note: Note) -> None:
-        """Checks that the stream of a note can have gone on as that of the index, which says it for all parts."""
+        """Checks that the stream of a note continues as that of the index, which holds for all parts."""
         try:
-            behind = states.check(note["state"])
+            saved = states.check(note["state"])
         except GristmillError as error:
             raise self.damaged_note(note["number"], str(error)) from None
-        of_note, of_index = behind["fingerprint"], self.index["fingerprint"]
-        if different := fingerprints.incompatibilities(of_note, of_index, states.has_quarantined(behind)):
+        of_note, of_index = saved["fingerprint"], self.index["fingerprint"]
+        if different := fingerprints.incompatibilities(of_note, of_index, states.has_quarantined(saved)):
             raise DamagedError(
                 f"{self.note_path(note['number'])} and {INDEX} belong to different streams: {different}; one of them "
                 "was changed: restore it, or pack again into another folder"
@@ -197,11 +199,11 @@ class Folder:
 
         Args:
           number: its number.
-          part: what its note says that it holds.
+          part: its content according to its note.
 
         Raises:
-          DamagedError: a file of it is gone, cut off or damaged.
-          GristmillError: a file of it may not be read.
+          DamagedError: a file of it is missing, truncated or damaged.
+          GristmillError: the system refuses to read a file of it.
         """
         if wrong := self.wrong_size(part["files"]):
             raise DamagedError(wrong)
@@ -218,7 +220,7 @@ class Folder:
         return items
 
     def wrong_size(self, sizes: dict[str, int]) -> str | None:
-        """What is wrong with the size of a part's files, given what it was when they were written."""
+        """A description of the first of these files that does not have its size; None if all have."""
         for name, size in sizes.items():
             path = self.path / name
             found = path.stat().st_size if path.is_file() else None
@@ -229,7 +231,7 @@ class Folder:
         return None
 
     def note(self, number: int) -> Note:
-        """All that is noted of a finished part.
+        """The note of a finished part.
 
         Raises:
           DamagedError: it is damaged.
@@ -245,11 +247,11 @@ class Folder:
         return cast(Note, note)
 
     def damaged_note(self, number: int, what: str) -> DamagedError:
-        """The error for a note that holds what it cannot have been written with."""
+        """The error for a note whose content cannot be right."""
         return DamagedError(f"{self.note_path(number)} is damaged: {what}; {REMEDY_OF_NOTE}")
 
     def write_note(self, note: Note) -> None:
-        """Makes a part count; its files must be finished."""
+        """Writes the note that finishes a part, whose files must be complete."""
         atomic_files.write_json(self.note_path(note["number"]), note)
 
     def part_path(self, number: int) -> Path:
@@ -257,37 +259,37 @@ class Folder:
         return self.path / f"{PART}{number:05}"
 
     def note_path(self, number: int) -> Path:
-        """The file that says what a part holds."""
+        """The path of a part's note."""
         return self.path / f"{PART}{number:05}.json"
 
     def remove_unfinished(self, finished: int) -> None:
-        """Removes what a killed run left after its last finished part."""
+        """Removes the files that a killed run left after its last finished part."""
         for path in self.path.iterdir():
             part = _PART_FILE.match(path.name)
             if path.name.endswith(atomic_files.UNFINISHED) or (part and int(part[1]) >= finished):
                 path.unlink()
 
     def missing_notes(self, parts: list[Part]) -> list[str]:
-        """The notes that are gone: of parts that the index of a complete folder lists, after those that have one."""
+        """The notes that are missing: of parts that the index of a complete folder lists, after those that have one."""
         listed = self.index.get("parts", [])
         if not self.index.get("complete") or listed[: len(parts)] != parts:
             return []
         return [self.note_path(number).name for number in range(len(parts), len(listed))]
 
-    def surplus(self, parts: list[Part]) -> list[str]:
-        """The files of a complete folder that are named like those of its parts, and are of none."""
+    def stray_files(self, parts: list[Part]) -> list[str]:
+        """The files of a complete folder that are named like those of a part, and belong to none."""
         if not self.is_complete(parts):
-            return []  # A killed run leaves some, and the next one removes them.
+            return []  # a killed run leaves some, and the next run removes them
         known = {name for part in parts for name in part["files"]}
         known |= {self.note_path(number).name for number in range(len(parts))}
         named = (path.name for path in self.path.iterdir() if _PART_FILE.match(path.name))
         return sorted(name for name in named if name not in known)
 
     def check_listed(self, parts: list[Part]) -> None:
-        """Checks that the index of a complete folder lists the parts as their notes have them.
+        """Checks that the index of a complete folder lists the parts as their notes do.
 
         Raises:
-          DamagedError: it does not.
+          DamagedError: they differ.
         """
         listed = self.index.get("parts", [])
         if not self.index.get("complete") or listed == parts or self.missing_notes(parts):
@@ -299,24 +301,24 @@ class Folder:
         )
 
     def is_complete(self, parts: list[Part]) -> bool:
-        """Whether the index says that these parts, which have a note, are all."""
+        """Whether the index is complete and lists exactly these parts."""
         return bool(self.index.get("complete")) and self.index.get("parts") == parts
 
-    def begun_again(self) -> "Folder":
-        """The folder with an index that says that parts are still to come."""
+    def reopened(self) -> "Folder":
+        """The folder with an index that is not complete."""
         index = {name: value for name, value in self.index.items() if name not in _AT_THE_END}
         if index != self.index:
             atomic_files.write_json(self.path / INDEX, index)
         return Folder(self.path, cast(Index, index))
 
     def complete(self, parts: list[Part], totals: Counts) -> "Folder":
-        """The folder with an index that lists all parts, and what was counted of the whole stream."""
+        """The folder with an index that lists all parts, and the counts of the whole stream."""
         index: Index = {**self.index, "complete": True, "totals": totals, "parts": parts}
         atomic_files.write_json(self.path / INDEX, index)
         return Folder(self.path, index)
 
     def totals(self, parts: list[Part]) -> dict[str, int]:
-        """`items` and `bytes` of all parts, and what was counted: if all are there, also after the last row."""
+        """`items` and `bytes` of all parts, and the counts of the stream, to its end if all parts are there."""
         counts = self.index["totals"] if self.is_complete(parts) else total(parts)
         return {
             "items": sum(part["items"] for part in parts),
@@ -326,10 +328,10 @@ class Folder:
 
 
 def check_free(path: Path) -> None:
-    """Checks that packed files may be written into the folder at `path`: it holds some, or nothing.
+    """Checks that packed files may be written into the folder at `path`: it is a packed folder, or empty.
 
     Raises:
-      GristmillError: it holds something else.
+      GristmillError: it holds other files.
     """
     index = path / INDEX
     unfinished = atomic_files.unfinished(index)
@@ -337,11 +339,11 @@ def check_free(path: Path) -> None:
         atomic_files.check_empty(path, {unfinished.name}, "packed files", mark=INDEX)
 
 
-def check_list(path: Path, folder: Path) -> None:
-    """Checks that what is left out can be listed in the file at `path` while packed files are written into a folder.
+def check_quarantine_name(path: Path, folder: Path) -> None:
+    """Checks that a quarantine file at `path` does not have the name of a packed file of the folder.
 
     Raises:
-      GristmillError: it has the name of one of those.
+      GristmillError: it has.
     """
     name = path.name
     is_own = name == INDEX or name.startswith(LOCK) or name.endswith(atomic_files.UNFINISHED) or _PART_FILE.match(name)
@@ -350,10 +352,10 @@ def check_list(path: Path, folder: Path) -> None:
 
 
 def check_apart(path: Path, file_format: str, shards: Sequence[str], list_of_quarantined: Path | None) -> None:
-    """Checks that no file that is written while shards are packed into the folder at `path` would be a shard.
+    """Checks that the paths and globs of the shards match no file that packing into the folder at `path` writes.
 
     Raises:
-      ArgumentError: one would.
+      ArgumentError: they match one.
     """
     part = path / f"{PART}{0:05}"
     named = [path / INDEX, *(part.with_suffix(suffix) for suffix in (".json", *FORMATS[file_format].suffixes))]
@@ -366,7 +368,7 @@ def check_apart(path: Path, file_format: str, shards: Sequence[str], list_of_qua
 
 
 def is_part(path: Path) -> bool:
-    """Whether a file is one of a finished part: others, too, call their shards part-00000."""
+    """Whether a file belongs to a finished part. Its name is not enough: shards may be called part-00000."""
     part = _PART_FILE.match(path.name)
     return part is not None and path.with_name(f"{PART}{part[1]}.json").is_file()
 
@@ -380,12 +382,12 @@ def read_index(path: Path) -> Any:
     """The value in a file that may be the index of packed files.
 
     Raises:
-      DamagedError: it is gone, or is no JSON.
+      DamagedError: the file is missing or is not JSON.
       GristmillError: it cannot be read.
     """
     return atomic_files.read_json(path, _REMEDY_OF_INDEX)
 
 
 def damaged_index(path: Path, what: str) -> DamagedError:
-    """The error for an index that holds what it cannot have been written with."""
+    """The error for an index whose content cannot be right."""
     return DamagedError(f"{path} is damaged: {what}; {_REMEDY_OF_INDEX}")

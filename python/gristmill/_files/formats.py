@@ -1,6 +1,6 @@
-"""The file formats: how a part is written, and read again.
+"""The file formats: writers and readers of a part.
 
-A writer writes under names that `files.unfinished` makes; `close` completes its files, and `paths` names them.
+A writer writes to the names of `atomic_files.unfinished`; `close` completes its files, and `paths` names them.
 """
 
 import contextlib
@@ -70,7 +70,7 @@ class ArrayRecordWriter:
 
         self.paths = [part.with_suffix(".array_record")]
         self._dtype = np.dtype(dtype)
-        # Groups of one record are what Grain reads at random.
+        # Grain reads groups of one record at random.
         self._library = Library(str(unfinished(self.paths[0])), "group_size:1")
 
     def write(self, items: Items) -> None:
@@ -102,7 +102,7 @@ def _read_npy(part: Path, dtype: str, shape: Sequence[int]) -> Items:
 
 
 class ArrayRecords(Sequence[npt.NDArray[Any]]):
-    """The rows of a part, read when they are asked for: a part may be larger than the memory."""
+    """The rows of a part, read on access: a part may be larger than the memory."""
 
     def __init__(self, part: Path, dtype: str, shape: Sequence[int]) -> None:
         from array_record.python.array_record_module import ArrayRecordReader
@@ -149,8 +149,8 @@ class Format:
 
     Attributes:
       suffixes: of the files of a part.
-      unit: what its files are made of, from the name of a field that is 0 on padding, the names of those to write, and
-        the number of lanes.
+      unit: makes the unit that turns batches into items, from the name of a field that is 0 on padding, the names of
+        those to write, and the number of lanes.
       writer: makes the writer of a part, from its path without suffix, the dtype, and the shape of an item.
       read: reads the items of a part, from the same.
     """

@@ -1,4 +1,4 @@
-"""Megatron's indexed datasets: `.bin` holds the ids of all documents, `.idx` where each begins.
+"""Megatron's indexed datasets: `.bin` holds the ids of all documents, `.idx` their offsets.
 
     .idx   9 bytes   "MMIDIDX" and two zeros
            u64       version, 1
@@ -10,7 +10,7 @@
            int64[]   sequence at which each document begins, and the number of sequences
            int8[]    mode of each sequence, in multimodal datasets alone
 
-All is little-endian. What is written here has one sequence for each document, and no modes.
+All is little-endian. The files written here have one sequence for each document, and no modes.
 """
 
 import struct
@@ -34,13 +34,12 @@ _MAGIC = b"MMIDIDX\x00\x00"
 _HEADER = struct.Struct("<9sQBQQ")
 _DTYPES = {1: "|u1", 2: "|i1", 3: "<i2", 4: "<i4", 5: "<i8", 6: "<f8", 7: "<f4", 8: "<u2"}
 _CODES = {dtype: code for code, dtype in _DTYPES.items()}
-# Megatron's own rule for the dtype. It looks at the size of the vocabulary, which may have holes: then its largest id
-# is larger, and would not fit.
+# Megatron's own rule for the dtype, applied to the largest id as well: in a vocabulary with holes it may not fit.
 _LARGEST_UINT16_VOCABULARY = 65_500
 
 
 def dtype_for(encoder: "Encoder") -> str:
-    """How ids are stored: as uint16 if all ids of the vocabulary fit well."""
+    """The dtype of ids: uint16 if the vocabulary is small enough, else int32."""
     return "<u2" if max(encoder.vocab_size, encoder.largest_id) < _LARGEST_UINT16_VOCABULARY else "<i4"
 
 
@@ -49,7 +48,7 @@ class Writer:
 
     def __init__(self, part: Path, dtype: str, shape: Sequence[int]) -> None:
         del shape
-        # The index last: a part whose index is there is whole.
+        # The index last: a pair with an index is complete.
         self.paths = [part.with_suffix(".bin"), part.with_suffix(".idx")]
         self._dtype = dtype
         self._largest = np.iinfo(dtype).max
@@ -83,12 +82,12 @@ class Writer:
 
 @dataclass(frozen=True)
 class Indexed:
-    """What an index says.
+    """The content of an index.
 
     Attributes:
       dtype: of the ids.
-      sequences: the ids of each, mapped into memory.
-      documents: the sequence at which each begins, and the number of sequences.
+      sequences: the ids of each sequence, mapped into memory.
+      documents: the sequence at which each document begins, and the number of sequences.
       has_modes: whether each sequence has a mode.
     """
 
@@ -99,7 +98,7 @@ class Indexed:
 
 
 def read(index: Path) -> Indexed:
-    """An index, and the `.bin` beside it.
+    """Reads an index, and its `.bin`.
 
     Raises:
       GristmillError: either cannot be read, or is damaged.

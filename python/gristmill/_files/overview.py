@@ -1,4 +1,4 @@
-"""What packed files hold: `gristmill inspect` on a packed folder, or on an index of Megatron's."""
+"""The content of packed files: `gristmill inspect` on a packed folder, or on a Megatron index."""
 
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ _PARTS_SHOWN = 20
 
 
 def is_packed(path: Path) -> bool:
-    """Whether `path` is a packed folder or a file in one, or an index of Megatron's."""
+    """Whether `path` is a packed folder or a file in one, or a Megatron index."""
     if path.suffix == ".idx":
         return True
     index = (path if path.is_dir() else path.parent) / folder.INDEX
@@ -29,7 +29,7 @@ def is_packed(path: Path) -> bool:
 
 
 def inspect(path: Path) -> dict[str, Any]:
-    """What is packed at `path`, and which of the parts are seen to be damaged.
+    """The content of the packed files at `path`, and the damage that their sizes show.
 
     Raises:
       GristmillError: its index or a note is damaged, or a file cannot be read.
@@ -52,7 +52,7 @@ def inspect(path: Path) -> dict[str, Any]:
         "complete": packed.is_complete(parts),
         "damaged": damaged
         + [f"{name} is missing" for name in packed.missing_notes(parts)]
-        + [f"{name} belongs to no part" for name in packed.surplus(parts)],
+        + [f"{name} belongs to no part" for name in packed.stray_files(parts)],
         **packed.totals(parts),
         "quarantine_file": index["source"]["arguments"].get("quarantine_file"),
         "parts": parts,
@@ -98,7 +98,7 @@ def describe(found: dict[str, Any]) -> str:
 
 
 def holds(found: dict[str, Any], sequence_length: int) -> str:
-    """How much is packed, in words."""
+    """The amount of packed data, in words."""
     items, tokens, size = found["items"], counted(found["tokens"], "token"), counted(found["bytes"], "byte")
     if found["format"] == "megatron":
         return f"{counted(items, 'document')}, {tokens}, {size}"
@@ -107,20 +107,20 @@ def holds(found: dict[str, Any], sequence_length: int) -> str:
 
 
 def of_the_source(found: dict[str, Any]) -> str:
-    """What became of the shards' records, in words."""
+    """The fate of the shards' records, in words."""
     dropped = f"{counted(found['dropped_tokens'], 'token')} dropped by truncation"
-    left_out = f"{counted(found['quarantined'], 'record')} quarantined"
+    quarantined = f"{counted(found['quarantined'], 'record')} quarantined"
     if lost := found["lost_shards"]:
-        left_out += f", {counted(lost, 'shard')} not read to the end"
-    return f"{counted(found['documents'], 'document')}, {dropped}, {left_out}"
+        quarantined += f", {counted(lost, 'shard')} not read to the end"
+    return f"{counted(found['documents'], 'document')}, {dropped}, {quarantined}"
 
 
 def _first(packed: folder.Folder, parts: list[Part]) -> dict[str, Any] | None:
-    """How the first item begins.
+    """The first ids of the first item.
 
     Raises:
       DamagedError: its part is damaged.
-      GristmillError: a file of its part may not be read.
+      GristmillError: the system refuses to read a file of its part.
     """
     if not parts or not parts[0]["items"]:
         return None
@@ -130,7 +130,7 @@ def _first(packed: folder.Folder, parts: list[Part]) -> dict[str, Any] | None:
     layout = next((layout for layout in layouts if token_field(layout) in fields), None)
     if layout is None:
         return None
-    # A document of Megatron's is its only field.
+    # A document of the Megatron format is its only field.
     arrays = dict(zip(fields, np.atleast_2d(item), strict=True))
     row = arrays[token_field(layout)]
     marks = arrays.get(mark_field(layout), np.ones_like(row))
@@ -141,7 +141,7 @@ def _first(packed: folder.Folder, parts: list[Part]) -> dict[str, Any] | None:
         encoder = Encoder.from_file(packed.index["source"]["tokenizer"], config="ignore")
         text = encoder.decode(ids)
     except TokenizerError:
-        text = None  # It is no longer where it was.
+        text = None  # the tokenizer has moved
     return {"ids": ids, "text": text}
 
 

@@ -1,4 +1,4 @@
-"""`gristmill pack`: the rows of a dataset into files, part after part."""
+"""`gristmill pack`: writes the rows of a dataset into files, part after part."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ from gristmill._util.progress import Progress
 from gristmill.errors import GristmillError
 
 _SHOW_SECONDS = 0.2
-# About how much longer text is than its gzip; only the progress bar rests on it.
+# The usual ratio of text to its gzip, for the progress bar alone.
 _USUAL_RATIO = 3
 
 
@@ -36,7 +36,7 @@ def pack(
     source: Source,
     fields: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Packs a dataset into a folder, or goes on where an earlier run ended.
+    """Packs a dataset into a folder, or resumes after the last finished part of an earlier run.
 
     Args:
       dataset: what to pack; it has a `batch_size` and a finite number of epochs.
@@ -57,7 +57,7 @@ def pack(
     start = time.perf_counter()
     make_folder(path)
     with atomic_files.writing_into(path, "run the same command again to resume after the last finished part"):
-        check_free(path)  # before a lock is left in it
+        check_free(path)  # before a lock is written there
         with locked(path):
             atomic_files.recover(path / INDEX)
             index: Packing = {
@@ -73,7 +73,7 @@ def pack(
             folder.check_listed(parts)
             resumed = len(parts)
             if not folder.is_complete(parts):
-                folder = folder.begun_again()
+                folder = folder.reopened()
                 folder.remove_unfinished(resumed)
                 totals = _write_parts(dataset, folder, parts)
                 folder = folder.complete(parts, totals)
@@ -100,7 +100,7 @@ def make_folder(path: Path) -> None:
 
 
 def make_unit(dataset: PackedDataset, index: Index) -> Unit:
-    """What turns the dataset's batches into the items of its files."""
+    """The unit that turns the dataset's batches into the items of its files."""
     spec = spec_of(dataset)
     return FORMATS[index["format"]].unit(mark_field(spec.fields), index["fields"], len(spec.running.own_lanes))
 
@@ -112,7 +112,7 @@ def packable_fields(spec: Spec) -> list[str]:
 
 
 def make_index(dataset: PackedDataset, file_format: str, fields: Sequence[str]) -> Items:
-    """What the index of a packed dataset says of its items, with these fields or all."""
+    """The entries of the index that describe the items, with these fields or all."""
     spec = spec_of(dataset)
     of_documents = file_format == "megatron"
     known = packable_fields(spec)
@@ -126,10 +126,10 @@ def make_index(dataset: PackedDataset, file_format: str, fields: Sequence[str]) 
 
 
 def resume_after(folder: Folder, parts: list[Part], iterator: PackedDatasetIterator, unit: Unit) -> None:
-    """Takes the iterator of a stream, and what takes its batches apart, to where the last of some parts ends.
+    """Restores an iterator and a unit to the end of the last of some parts.
 
     Raises:
-      DamagedError: the note of that part does not fit them, or the parts.
+      DamagedError: the note of that part does not match them, or the parts.
     """
     number = len(parts) - 1
     note = folder.note(number)
@@ -148,15 +148,15 @@ def resume_after(folder: Folder, parts: list[Part], iterator: PackedDatasetItera
 
 
 def _write_parts(dataset: PackedDataset, folder: Folder, parts: list[Part]) -> Counts:
-    """Writes the parts after those given, and appends what each holds.
+    """Writes the parts after the given ones, and appends their contents.
 
     Returns:
-      What was counted of the stream, also after the last row.
+      The counts of the stream, including those after the last row.
     """
     number = len(parts)
     unit = make_unit(dataset, folder.index)
     part: _Part | None = None
-    with PackedDatasetIterator(spec_of(dataset)) as iterator, _Shown(dataset) as shown:
+    with PackedDatasetIterator(spec_of(dataset)) as iterator, _PackingProgress(dataset) as shown:
         if number:
             resume_after(folder, parts, iterator, unit)
         before = iterator.stats()
@@ -167,7 +167,7 @@ def _write_parts(dataset: PackedDataset, folder: Folder, parts: list[Part]) -> C
                 if batch is not None:
                     part = part or _Part(folder, number)
                     part.write(unit.take(batch), unit.rows)
-                    shown.show_place(iterator)
+                    shown.show_position(iterator)
                     # No file is empty: it could not be mapped into memory.
                     if part.rows < folder.index["rows_per_file"] or not part.items:
                         continue
@@ -184,7 +184,7 @@ def _write_parts(dataset: PackedDataset, folder: Folder, parts: list[Part]) -> C
 
 
 def counts_of(stats: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> Counts:
-    """What was counted, or more of it than before."""
+    """The counts of the stream, or their increase since `before`."""
     counts = {name: stats[name] - (before[name] if before else 0) for name in COUNTED}
     return cast(Counts, counts)
 
@@ -202,18 +202,18 @@ class _Part:
         self._batches = self.items = self.rows = 0
 
     def write(self, items: Any, rows: int) -> None:
-        """Appends what a batch gave, of which so many rows hold tokens."""
+        """Appends the items of a batch, of which `rows` rows hold tokens."""
         self._writer.write(items)
         self._batches += 1
         self.items += len(items)
         self.rows += rows
 
     def close(self) -> None:
-        """Closes the files; without a note they do not count."""
+        """Closes the files; without a note the part is not finished."""
         self._writer.close()
 
     def finish(self, counts: Counts, state: states.State, pending: list[str]) -> Part:
-        """Completes the files, and at last writes the note that makes them count."""
+        """Completes the files, and then writes the note that finishes the part."""
         self.close()
         for path in self._writer.paths:
             atomic_files.finish(path)
@@ -223,8 +223,8 @@ class _Part:
         return part
 
 
-class _Shown(Progress):
-    """Progress by how far the lanes are in their shards."""
+class _PackingProgress(Progress):
+    """Progress, by the positions of the lanes in their shards."""
 
     def __init__(self, dataset: PackedDataset) -> None:
         sizes = dict(dataset.manifest)
@@ -237,21 +237,21 @@ class _Shown(Progress):
         self.begin(0)
 
     def begin(self, tokens: int) -> None:
-        """The rate counts from now on, after so many tokens of earlier runs."""
+        """Starts to measure the rate, after `tokens` of earlier runs."""
         self._start, self._tokens = time.monotonic(), tokens
 
-    def show_place(self, iterator: PackedDatasetIterator) -> None:
-        """Says how far an iterator has come, now and then."""
+    def show_position(self, iterator: PackedDatasetIterator) -> None:
+        """Shows the position of an iterator, a few times per second."""
         now = time.monotonic()
         if now < self._due:
             return
         self._due = now + _SHOW_SECONDS
         done = 0
         for lane, cursor in position_of(iterator)["lanes"].items():
-            place = states.numbers(cursor)
+            position = states.cursor_numbers(cursor)
             shards = self._sizes[lane]
-            done += place["epoch"] * sum(shards) + sum(shards[: place["shard"]])
-            done += min(place["byte"] // _USUAL_RATIO, sum(shards[place["shard"] : place["shard"] + 1]))
+            done += position["epoch"] * sum(shards) + sum(shards[: position["shard"]])
+            done += min(position["byte"] // _USUAL_RATIO, sum(shards[position["shard"] : position["shard"] + 1]))
         stats = iterator.stats()
         rate = (stats["tokens"] - self._tokens) / max(now - self._start, 1e-9)
         self.show(done, f"{rate / 1e6:.2f} M tokens/s, {stats['tokens']:,} tokens")

@@ -1,4 +1,4 @@
-"""What a file of packed rows is made of: rows, or whole documents.
+"""The items of packed files: rows, or whole documents.
 
     batch of rows ─ Rows.take ──────> rows that hold tokens, int32 [n, fields, sequence_length]
                   ─ Documents.take ─> documents that end in them, a list of int32 arrays
@@ -27,11 +27,11 @@ _PENDING = "<i4"
 
 
 class Unit(Protocol):
-    """What batches are taken apart into.
+    """Turns batches into items.
 
     Attributes:
-      rows: how many rows of the batch taken last hold tokens.
-      ends: for each item of the batch taken last, its row, and the index in the row of its last token, or None if the
+      rows: number of rows of the last batch that hold tokens.
+      ends: for each item of the last batch, its row, and the index in the row of its last token, or None if the
         item is the whole row.
     """
 
@@ -42,16 +42,16 @@ class Unit(Protocol):
         """The items that end in a batch."""
 
     def pending(self) -> list[str]:
-        """Of each lane, the item whose end is still to come: its ids as little-endian int32, in base 64.
+        """For each lane, the item that has not ended: its ids as little-endian int32, in base 64.
 
         Lanes may be far into long documents. As numbers, these take many times as long to write, read and check.
         """
 
     def set_pending(self, pending: list[str]) -> None:
-        """Goes on with what was pending elsewhere.
+        """Continues with items that were pending in another run.
 
         Raises:
-          GristmillError: it is nothing of this kind.
+          GristmillError: they are of another form.
         """
 
 
@@ -79,11 +79,11 @@ class Rows:
 
     def set_pending(self, pending: list[str]) -> None:
         """There is none."""
-        _ids_of(pending, 0)
+        _decode_pending(pending, 0)
 
 
 class Documents:
-    """Documents, EOS included, joined again where rows of `concat` cut them."""
+    """Documents, EOS included; those that rows of `concat` cut are joined again."""
 
     def __init__(self, marks: str, fields: Sequence[str], lanes: int) -> None:
         del marks, fields
@@ -114,16 +114,16 @@ class Documents:
         return documents
 
     def pending(self) -> list[str]:
-        """Of each lane, the start of a document."""
+        """For each lane, the start of a document."""
         started = (np.concatenate([_NONE, *pieces]) for pieces in self._started)
         return [base64.b64encode(ids.astype(_PENDING).tobytes()).decode() for ids in started]
 
     def set_pending(self, pending: list[str]) -> None:
-        """Of each lane, the start of a document."""
-        self._started = [[ids] for ids in _ids_of(pending, len(self._started))]
+        """For each lane, the start of a document."""
+        self._started = [[ids] for ids in _decode_pending(pending, len(self._started))]
 
 
-def _ids_of(pending: list[str], lanes: int) -> list[npt.NDArray[np.int32]]:
+def _decode_pending(pending: list[str], lanes: int) -> list[npt.NDArray[np.int32]]:
     try:
         started = [np.frombuffer(base64.b64decode(ids, validate=True), _PENDING).astype(np.int32) for ids in pending]
     except (binascii.Error, ValueError):

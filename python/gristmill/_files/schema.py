@@ -1,4 +1,4 @@
-"""What the JSON files of a packed folder hold: the index and the notes of its parts."""
+"""The JSON files of a packed folder: the index and the notes of its parts."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Literal, NotRequired, TypedDict, cast, get_args, get_origin, get_type_hints, is_typeddict
@@ -7,16 +7,16 @@ from gristmill._shards.manifest import below_common_folder
 from gristmill._state.states import State
 from gristmill._tokenizer.options import SpecialTokensInText
 
-# Of many shards, so many are named.
+# The most shards that a message names.
 _NAMED = 5
 
-# What is counted of the stream: between the starts of a part and of the next.
+# Counts of the stream; for a part, between its start and that of the next.
 Counted = Literal["documents", "tokens", "dropped_tokens", "quarantined", "lost_shards"]
 COUNTED: tuple[Counted, ...] = get_args(Counted)
 
 
 class Counts(TypedDict):
-    """How many there are of what is counted."""
+    """Counts of the stream."""
 
     documents: int
     tokens: int
@@ -26,13 +26,13 @@ class Counts(TypedDict):
 
 
 def total(counts: Iterable[Counts]) -> Counts:
-    """What is counted, of all together."""
+    """The sums of counts."""
     counts = list(counts)
     return cast(Counts, {name: sum(one[name] for one in counts) for name in COUNTED})
 
 
 class Part(Counts):
-    """What a part holds.
+    """The content of a part.
 
     Attributes:
       files: the sizes of its files by their names, in bytes.
@@ -60,7 +60,7 @@ class Note(Part):
 
 
 class Source(TypedDict):
-    """Where rows come from, from any working folder.
+    """The source of rows, with absolute paths.
 
     Attributes:
       shards: paths and globs.
@@ -77,13 +77,13 @@ class Source(TypedDict):
     arguments: dict[str, Any]
 
 
-# What the index says of the files' items.
+# The entries of the index that describe the items.
 OfItems = Literal["dtype", "fields", "sequence_length", "own_lanes"]
 OF_ITEMS: tuple[OfItems, ...] = get_args(OfItems)
 
 
 class Items(TypedDict):
-    """What the files' items are."""
+    """The items of the files."""
 
     dtype: str
     fields: list[str]
@@ -92,7 +92,7 @@ class Items(TypedDict):
 
 
 class Packing(Items):
-    """How a stream is packed."""
+    """The packing of a stream."""
 
     format: str
     rows_per_file: int
@@ -102,7 +102,7 @@ class Packing(Items):
 
 
 class Index(Packing):
-    """The index of a packed folder; at its end also the list of parts, and what was counted of the whole stream."""
+    """The index of a packed folder; at its end also the list of parts, and the counts of the whole stream."""
 
     complete: NotRequired[bool]
     totals: NotRequired[Counts]
@@ -110,7 +110,7 @@ class Index(Packing):
 
 
 def wrong(found: Any, form: type) -> list[str]:
-    """The keys of a form, such as `Index` and `source.tokenizer`, that are missing or hold something else."""
+    """The keys of a schema such as `Index` that are missing or of another type, such as `source.tokenizer`."""
     return list(_wrong(found if isinstance(found, dict) else {}, form))
 
 
@@ -127,7 +127,7 @@ def _wrong(found: dict[str, Any], form: type) -> Iterator[str]:
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value of a JSON file is of a type; what a form in it holds is another question."""
+    """Whether a value of a JSON file is of a type; the keys of a dict are checked elsewhere."""
     kind, inside = get_origin(hint) or hint, get_args(hint)
     if hint is Any:
         return True
@@ -135,14 +135,14 @@ def _fits(value: Any, hint: Any) -> bool:
         return value in inside
     if is_typeddict(kind):
         return isinstance(value, dict)
-    if type(value) is not kind:  # a boolean is no integer
+    if type(value) is not kind:  # a boolean is not an integer
         return False
     items = value.values() if kind is dict else value if kind is list else []
     return all(_fits(item, inside[-1]) for item in items)
 
 
 def describe_changes(packed: Source, now: Source) -> dict[str, str]:
-    """What to say of a manifest and a tokenizer with other fingerprints, in place of these.
+    """Descriptions of a changed manifest and a changed tokenizer, to replace their fingerprints in messages.
 
     Args:
       packed: what the index says of the source.
@@ -157,7 +157,7 @@ def describe_changes(packed: Source, now: Source) -> dict[str, str]:
 
 
 def _other_shards(packed: Mapping[str, int], now: Mapping[str, int]) -> str:
-    if packed.keys().isdisjoint(now):  # They are somewhere else by now.
+    if packed.keys().isdisjoint(now):  # they have moved
         packed, now = (dict(zip(below_common_folder(sizes), sizes.values(), strict=True)) for sizes in (packed, now))
     found = {
         "missing": packed.keys() - now.keys(),

@@ -1,4 +1,4 @@
-"""`gristmill verify`: packed files against their source, encoded again by the reference engine."""
+"""`gristmill verify`: comparison of packed files with their source, encoded again by the reference engine."""
 
 import inspect
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ from gristmill._util.progress import Progress
 from gristmill._util.text import counted
 from gristmill.errors import ArgumentError, ArgumentTypeError, GristmillError, MissingShardError, MissingTokenizerError
 
-# Of a row's provenance: 16 bytes each.
+# The most entries of a row's provenance, of 16 bytes each.
 _MOST_ENTRIES = 4096
 
 
@@ -36,13 +36,13 @@ def verify(
     only: int | None = None,
     threads: int | None = None,
 ) -> dict[str, Any]:
-    """Compares packed files with what their source gives.
+    """Compares packed files with the stream of their source.
 
     Args:
       path: their folder, or a file in it.
-      shards: where the shards are; none: where they were.
-      tokenizer: where the tokenizer is; None: where it was.
-      only: the number of one part to look at; None: all.
+      shards: paths and globs of the shards, if they have moved.
+      tokenizer: path of the tokenizer, if it has moved.
+      only: the number of the one part to compare; None: all.
       threads: worker threads; None: as many as this process has cores.
 
     Returns:
@@ -50,7 +50,7 @@ def verify(
       the source says, or what is damaged.
 
     Raises:
-      GristmillError: nothing is packed there, the source is another one, or there is no such part.
+      GristmillError: there is no packed folder, the source is another one, or there is no such part.
     """
     found: dict[str, Any] = {"folder": str(path), "complete": False, "parts": 0, "items": 0}
     try:
@@ -71,15 +71,15 @@ def verify(
 def _source_dataset(
     folder: Folder, parts: list[Part], shards: Sequence[str], tokenizer: Path | None, threads: int | None
 ) -> PackedDataset:
-    """What was packed, encoded by the reference, with provenance."""
+    """The dataset of the source, encoded by the reference, with provenance."""
     source = folder.index["source"]
     if unknown := source["arguments"].keys() - inspect.signature(PackedDataset).parameters:
         raise damaged_index(folder.path / INDEX, f"PackedDataset has no argument {min(unknown)!r}")
-    # An entry for each token, within reason: of what lies after the last one the record is not known.
+    # An entry for each token, up to a bound: the record of tokens after the last entry is not known.
     entries = min(folder.index["sequence_length"], _MOST_ENTRIES)
     other: dict[str, Any] = {"threads": threads, "verify": 0.0, "quarantine_file": None, "provenance": entries}
     if folder.totals(parts)["quarantined"]:
-        # A packing that was gone on with may have a stricter policy by its end than it began with.
+        # A packing that was resumed may have a stricter error policy at its end than at its start.
         other |= {"on_error": "quarantine", "max_error_rate": 1.0}
     special = source["special_tokens_in_text"]
     try:
@@ -100,9 +100,9 @@ def _check_source(folder: Folder, dataset: PackedDataset) -> None:
 
     Raises:
       GristmillError: it is another one.
-      DamagedError: the index does not say of its items what follows from the stream.
+      DamagedError: the index describes items that do not follow from the stream.
     """
-    # The policy may have changed while packing.
+    # The error policy may have changed while packing.
     sizes = sizes_by_path(dataset.manifest)
     packed = fingerprints.without_policy(folder.index["fingerprint"])
     source = fingerprints.without_policy(dataset.fingerprint)
@@ -122,7 +122,7 @@ def _check_source(folder: Folder, dataset: PackedDataset) -> None:
             raise damaged_index(
                 folder.path / INDEX, f"its {name} is {folder.index[name]}, but its source has {items[name]}"
             )
-    # In the order of the manifest: the shards may be elsewhere by now.
+    # In the order of the manifest: the shards may have moved.
     if list(folder.index["source"]["sizes"].values()) != list(sizes.values()):
         raise damaged_index(folder.path / INDEX, "its source.sizes do not match its source")
 
@@ -130,7 +130,7 @@ def _check_source(folder: Folder, dataset: PackedDataset) -> None:
 def _first_difference(
     folder: Folder, dataset: PackedDataset, parts: list[Part], only: int | None, found: dict[str, Any]
 ) -> dict[str, Any] | None:
-    """The first difference of all parts or only one, if any; `found` counts what was compared until then."""
+    """The first difference of all parts or only one, if any; `found` counts the compared parts and items."""
     chosen = range(len(parts)) if only is None else [only]
     total = sum(parts[number]["batches"] for number in chosen)
     with closing(iter(dataset)) as iterator, Progress("verifying", total, " batches") as progress:
@@ -141,7 +141,7 @@ def _first_difference(
         for number in chosen:
             files = {"files": list(parts[number]["files"])}
             try:
-                difference = comparison.of_part(number, parts[number])
+                difference = comparison.compare_part(number, parts[number])
             except DamagedError as error:
                 difference = {"what": str(error)}
             found["items"] += parts[number]["items"]
@@ -152,7 +152,7 @@ def _first_difference(
             return None
         if missing := folder.missing_notes(parts):
             return {"what": f"{', '.join(missing)}: missing, but the index lists the part"}
-        if surplus := folder.surplus(parts):
+        if surplus := folder.stray_files(parts):
             return {"what": f"{', '.join(surplus)}: in the folder, but part of none that the index lists; remove it"}
         if found["complete"]:
             if not comparison.is_at_end():
@@ -163,7 +163,7 @@ def _first_difference(
 
 
 class _Comparison:
-    """Packed parts against the stream of their source, which is where the next of them begins."""
+    """Packed parts and the stream of their source, which is at the start of the next part."""
 
     def __init__(
         self, folder: Folder, dataset: PackedDataset, iterator: PackedDatasetIterator, unit: Unit, progress: Progress
@@ -176,10 +176,10 @@ class _Comparison:
         self._batches = 0
 
     def is_at_end(self) -> bool:
-        """Whether the stream has ended; takes a batch if it has not."""
+        """Whether the stream has ended; takes a batch otherwise."""
         return next(self._iterator, None) is None
 
-    def of_part(self, number: int, part: Part) -> dict[str, Any] | None:
+    def compare_part(self, number: int, part: Part) -> dict[str, Any] | None:
         """The first difference of the next part, if any.
 
         Raises:
@@ -197,7 +197,7 @@ class _Comparison:
             expected = self._unit.take(batch)
             for item, (got, wanted) in enumerate(zip(packed[given : given + len(expected)], expected, strict=False)):
                 if not np.array_equal(got, wanted):
-                    return {"item": given + item, **self._of_item(batch, item, got, wanted)}
+                    return {"item": given + item, **self._describe_item(batch, item, got, wanted)}
             given += len(expected)
             rows += self._unit.rows
         if given != len(packed):
@@ -207,14 +207,14 @@ class _Comparison:
         if wrong := _wrong_counts(part, counts_of(self._iterator.stats(), before)):
             return {"what": f"{self._folder.note_path(number).name}: {wrong}"}
         note = self._folder.note(number)
-        # The note is of this stream; the policy in its fingerprint, and the release that packed, may differ.
+        # The note is of this stream, but its error policy and its release may differ.
         of_note = {name: note["state"][name] for name in ("fingerprint", "ids")}
         state = {**self._iterator.get_state(), **of_note}
         if (note["state"], note["pending"]) != (state, self._unit.pending()):
             raise self._folder.damaged_note(number, "its state is not that of the source after the part")
         return None
 
-    def _of_item(self, batch: Element, item: int, got: Any, wanted: Any) -> dict[str, Any]:
+    def _describe_item(self, batch: Element, item: int, got: Any, wanted: Any) -> dict[str, Any]:
         """Where an item that ends in a batch differs, and the record that the token comes from."""
         row, last = self._unit.ends[item]
         found = _difference(self._dataset, self._folder.index["fields"], got, wanted)
@@ -228,7 +228,7 @@ class _Comparison:
 
 
 def _wrong_counts(noted: Mapping[str, int] | Counts, given: Counts) -> str:
-    """What was noted of the stream and is not so; empty if all is."""
+    """A description of the counts that differ; empty if none does."""
     return ", ".join(
         f"{name} is {noted[name]:,}, but the source has {given[name]:,}"
         for name in COUNTED

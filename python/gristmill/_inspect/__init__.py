@@ -1,1 +1,1 @@
-"""`gristmill inspect`: what files hold, and where a row comes from."""
+"""`gristmill inspect`: the content of files, and the sources of a row."""

@@ -1,4 +1,4 @@
-"""`gristmill inspect`: what a tokenizer, a shard, a saved state or packed files are."""
+"""`gristmill inspect`: the content of a tokenizer, a shard, a saved state or packed files."""
 
 import json
 import re
@@ -26,7 +26,7 @@ from gristmill.errors import MissingShardError, ShardError, StateError, Tokenize
 
 # A shard's records are lines; a tokenizer or a state is one value, and none is larger than this.
 _LARGEST_VALUE = 2**28
-# What is read to tell them apart, and how much of it at once.
+# The bytes that are read to tell the kinds apart, and how many at once.
 _START = 2**20
 _PIECE = 2**12
 # Where shards may lie in a folder.
@@ -47,14 +47,14 @@ def inspect(
     max_document_bytes: int = ARGUMENTS["max_document_bytes"].default,
     text: str | None = None,
 ) -> dict[str, Any]:
-    """What is in a file.
+    """The content of a file.
 
     Args:
       path: a tokenizer.json or a folder with one, a shard, a state saved as JSON (gzipped or not), a checkpoint's
         folder with those of all processes, or packed files.
-      records: how many records of a shard to look at.
+      records: number of records of a shard to read.
       max_document_bytes: longest accepted line of a shard, inflated.
-      text: something for a tokenizer to encode.
+      text: text for a tokenizer to encode.
 
     Returns:
       A dict whose `kind` is "tokenizer", "shard", "state", "packed" or "megatron".
@@ -72,7 +72,7 @@ def inspect(
         what = "found nothing to inspect in the folder" if folder.is_dir() else here
         raise MissingShardError(f"{what}: {str(folder)!r}{_hint(folder)}")
     if diagnosis.is_of_tokenizer(path.name):
-        Encoder.from_file(path)  # the error says what it is
+        Encoder.from_file(path)  # whose error names the kind of file
     value = _whole_value(path)
     if value is not None and isinstance(model := value.get("model"), dict) and "vocab" in model:
         return _tokenizer(path, value, text)
@@ -81,7 +81,7 @@ def inspect(
 
 
 def _hint(path: Path) -> str:
-    """What may have been meant by a path that is no file."""
+    """A hint for a path that is not a file."""
     if path.is_dir():
         found = next((shard for shape in _SHARDS for shard in sorted(path.glob(shape))), None)
         one = f"; to inspect a shard, name it, such as {str(found)!r}" if found else ""
@@ -124,7 +124,7 @@ def _whole_value(path: Path) -> dict[str, Any] | None:
     start, seen = b"", 0
     try:
         with open_inflated(path) as file:
-            # What is there at once: of one that is cut off, what lies before is known.
+            # Bytes that are there at once, so that the start of a truncated file is known.
             while seen < _START and (piece := file.read1(_PIECE)):
                 start, seen = (start + piece).lstrip(), seen + len(piece)
             if start[:1] != b"{" or _is_record(start):
@@ -149,14 +149,14 @@ def _is_record(start: bytes) -> bool:
     """Whether the first line is a JSON object with more after it: then the file holds records."""
     line, _, rest = start.partition(b"\n")
     if not rest.strip():
-        # A first line that goes on is a long record, if it does not begin as one of the values.
+        # A long first line is a record, unless it starts as a state or a tokenizer.
         return len(start) >= _START and not (_HAS_STATE_KEY.search(start) or _HAS_TOKENIZER_KEY.search(start))
     try:
         json.loads(line, parse_int=float)
     except ValueError:
         return False
     except RecursionError:
-        return True  # Neither a tokenizer nor a state is so deep.
+        return True  # neither a tokenizer nor a state is nested so deep
     return True
 
 
@@ -241,7 +241,7 @@ def _shard(path: Path, records: int, max_document_bytes: int) -> dict[str, Any]:
     reader = Records(utf8_path(str(path)), size, max_document_bytes)
     seen = 0
     while seen < records and (members := _next(reader, seen)) is not None:
-        # Of equal keys the last one counts.
+        # Of equal keys, the last one counts.
         for key, (kind, length) in {key: (kind, length) for key, kind, length in members}.items():
             kinds.setdefault(key, Counter())[kind] += 1
             characters[key] += length
@@ -264,7 +264,7 @@ def _shard(path: Path, records: int, max_document_bytes: int) -> dict[str, Any]:
 
 
 def _next(reader: Records, seen: int) -> "list[tuple[str, str, int]] | None":
-    """The next record's members; None at the end. What is wrong with the first may be that the file is no shard."""
+    """The next record's members; None at the end. If the first record is bad, the file may not be a shard."""
     try:
         return reader.next()
     except ShardError as error:
@@ -278,7 +278,7 @@ def _is_at_end(reader: Records) -> bool:
     try:
         return reader.next() is None
     except ShardError:
-        return False  # of a record that nobody asked for
+        return False  # of a record beyond the requested ones
 
 
 def _describe_shard(found: dict[str, Any]) -> str:
@@ -295,7 +295,7 @@ def _describe_shard(found: dict[str, Any]) -> str:
     rows = [("key", "in records", "types", "characters a record")]
     for key, seen in list(found["keys"].items())[:_KEYS_SHOWN]:
         count = sum(seen["types"].values())
-        # It may be anything, and hold what moves a terminal's cursor.
+        # It may hold control characters, which move a terminal's cursor.
         shown = key if key.isprintable() else repr(key)
         if len(shown) > _KEY_SHOWN:
             shown = shown[:_KEY_SHOWN] + "..."
@@ -312,9 +312,10 @@ def _describe_shard(found: dict[str, Any]) -> str:
 
 def _summary(path: Path, state: states.State) -> dict[str, Any]:
     cursors = {
-        lane: states.numbers(cursor) for lane, cursor in sorted(state["lanes"].items(), key=lambda item: int(item[0]))
+        lane: states.cursor_numbers(cursor)
+        for lane, cursor in sorted(state["lanes"].items(), key=lambda item: int(item[0]))
     }
-    names = list(states.numbers(""))
+    names = list(states.cursor_numbers(""))
     totals = names[names.index("records") :]
     return {
         "kind": "state",

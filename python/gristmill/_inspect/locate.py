@@ -1,7 +1,7 @@
-"""`gristmill inspect --row`: where the text of one row of a run comes from.
+"""`gristmill inspect --row`: the sources of the text of one row of a run.
 
-A row is found by playing its lane alone from a saved state, or from the start, with `provenance`. A state knows
-all arguments of its dataset but the shards and the tokenizer, of which it holds the fingerprints.
+A row is found by replaying its lane alone from a saved state, or from the start, with `provenance`. A state records
+all arguments of its dataset except the shards and the tokenizer, of which it holds the fingerprints.
 """
 
 import json
@@ -28,7 +28,7 @@ _EXCERPT = 60
 def locate_from_start(
     shards: str, arguments: Mapping[str, Any], encoder: Encoder, *, row: int, step: int | None
 ) -> dict[str, Any]:
-    """Where the text of a row of a run comes from.
+    """Finds the sources of a row, from the start of a run.
 
     Args:
       shards: path or glob.
@@ -38,7 +38,7 @@ def locate_from_start(
       step: of the batch, from 0. None: the first.
 
     Raises:
-      GristmillError: they do not fit each other, or there is no such row; it says how many there are.
+      GristmillError: the arguments do not match, or there is no such row; the message says how many there are.
     """
     dataset = _make_dataset([shards], encoder, arguments)
     return _locate(dataset, iter(dataset).get_state(), row, step)
@@ -47,10 +47,10 @@ def locate_from_start(
 def locate_from_state(
     path: Path, state: states.State, shards: Sequence[str], encoder: Encoder, *, row: int, step: int | None
 ) -> dict[str, Any]:
-    """Where the text of a row comes from, of a run that saved its state.
+    """Finds the sources of a row, from a saved state of a run.
 
     Args:
-      path: where the state was read, for messages.
+      path: path of the state, for messages.
       state: the state.
       shards: those of the run, paths or globs.
       encoder: the tokenizer of the run.
@@ -58,7 +58,7 @@ def locate_from_state(
       step: of the batch, from 0. None: the one after the state.
 
     Raises:
-      GristmillError: they do not fit each other, or there is no such row; it says how many there are.
+      GristmillError: the arguments do not match, or there is no such row; the message says how many there are.
     """
     saved = decode(state["fingerprint"]).get("tokenizer")
     if saved != encoder.fingerprint:
@@ -111,11 +111,13 @@ def _make_dataset(shards: list[str], encoder: Encoder, arguments: Mapping[str, A
 
 
 def _locate(dataset: PackedDataset, state: states.State, row: int, step: int | None) -> dict[str, Any]:
-    step, lane, element = _play(dataset, state, step, row)
+    step, lane, element = _replay(dataset, state, step, row)
     return {"kind": "row", "step": step, "row": row, "lane": lane, **_describe_row(dataset, element)}
 
 
-def _play(dataset: PackedDataset, state: states.State, step: int | None, row: int) -> "tuple[int, int, Element | None]":
+def _replay(
+    dataset: PackedDataset, state: states.State, step: int | None, row: int
+) -> "tuple[int, int, Element | None]":
     """The row's step, by default the first after the state, its lane, and its arrays; None if the lane has ended."""
     spec = spec_of(dataset)
     rows = spec.rows_per_step
@@ -128,7 +130,7 @@ def _play(dataset: PackedDataset, state: states.State, step: int | None, row: in
             f"lane {lane} fills this row, but the state holds the lanes {', '.join(state['lanes'])}: use the state of "
             "another host, or the folder with all states"
         )
-    start = {**states.of_lane(state, str(lane)), "row": 0}
+    start = {**states.lane_state(state, str(lane)), "row": 0}
     step = start["step"] if step is None else step
     if step < start["step"]:
         raise ArgumentError(f"--step {step}: the state is already at step {start['step']}; use a state saved earlier")
@@ -143,10 +145,10 @@ def _play(dataset: PackedDataset, state: states.State, step: int | None, row: in
 
 
 def _check_step(spec: Spec, state: states.State, step: int) -> None:
-    """Checks that a lane of the state has a row in a step: only there do rows of those that have ended exist.
+    """Checks that a step exists: that any lane of the state has a row in it.
 
     Raises:
-      ArgumentError: none has.
+      ArgumentError: no lane has.
     """
     lanes = sorted(map(int, state["lanes"]))
     elements_per_step = len(lanes) if spec.rows.batch_size is None else 1
@@ -157,17 +159,17 @@ def _check_step(spec: Spec, state: states.State, step: int) -> None:
             return
         steps = iterator.get_state()["step"]
     is_whole = len(lanes) == spec.order.lanes
-    whose = "the stream has" if is_whole else f"the lanes that the state holds, {format_numbers(lanes)}, have"
+    subject = "the stream has" if is_whole else f"the lanes that the state holds, {format_numbers(lanes)}, have"
     raise ArgumentError(
-        f"there is no step {step}: {whose} {counted(steps, 'step')}, counted from 0, of "
+        f"there is no step {step}: {subject} {counted(steps, 'step')}, counted from 0, of "
         f"{counted(spec.rows_per_step, 'row')}"
         + ("" if is_whole else "; lanes of other hosts may have more: use the folder with all states")
     )
 
 
-def _element(iterator: PackedDatasetIterator, ahead: int, what: str) -> "Element | None":
-    """What comes after so many others; None after the end."""
-    with Progress(f"playing {what}", ahead, "steps") as progress:
+def _element(iterator: PackedDatasetIterator, ahead: int, lanes: str) -> "Element | None":
+    """The element after `ahead` others; None after the end."""
+    with Progress(f"replaying {lanes}", ahead, "steps") as progress:
         for done in range(ahead):
             if next(iterator, None) is None:
                 return None

@@ -85,7 +85,7 @@ def merged(checked: Sequence[State], caller: str) -> State:
     return {**first, "lanes": {lane: lanes[lane] for lane in sorted(lanes, key=int)}}
 
 
-def of_lane(state: State, lane: str) -> State:
+def lane_state(state: State, lane: str) -> State:
     """The state of one of its lanes.
 
     Within a step of single rows it may be one row ahead of others; if it is not, it keeps the `row` of the whole, so
@@ -103,7 +103,7 @@ def merge_lanes(shard_states: Sequence[Mapping[str, Any]], own_lanes: Sequence[i
       StateError: one is not a state, or they do not belong together, see `merge_states`.
     """
     own = list(map(str, own_lanes))
-    checked = [check(_of_shard(entry)) for entry in shard_states]
+    checked = [check(_state_in(entry)) for entry in shard_states]
     kept = [state for state in checked if not state["lanes"].keys().isdisjoint(own)] or checked
     step_of = {lane: state["step"] for state in kept for lane in state["lanes"]}
     last = max(step_of.values(), default=0)
@@ -168,7 +168,7 @@ def check_ids(saved: str, current: str, what: str = "the state was saved") -> No
     )
 
 
-def numbers(cursor: str) -> dict[str, int]:
+def cursor_numbers(cursor: str) -> dict[str, int]:
     """A lane's numbers, by their names."""
     return read_cursor("", cursor)[0]
 
@@ -178,7 +178,7 @@ def has_quarantined(state: State) -> bool:
 
     Records of an unfinished window do not count: it is read again, and must be the same then.
     """
-    return any(numbers(cursor)["quarantined"] for cursor in state["lanes"].values())
+    return any(cursor_numbers(cursor)["quarantined"] for cursor in state["lanes"].values())
 
 
 def has_windows(state: State) -> bool:
@@ -187,7 +187,7 @@ def has_windows(state: State) -> bool:
     return values["packing"] == "best_fit" or values["seed"] is not None
 
 
-def _of_shard(entry: Any) -> Any:
+def _state_in(entry: Any) -> Any:
     if not isinstance(entry, Mapping) or "state" not in entry:
         raise StateError(f"a shard's state is a dict with the key 'state', got {shortened(entry)}")
     return entry["state"]
@@ -229,4 +229,4 @@ def _check_number(name: str, value: Any) -> None:
 
 def _has_ended(state: State) -> bool:
     epochs = fingerprints.values_of(state["fingerprint"])["epochs"]
-    return all(numbers(cursor)["epoch"] == epochs for cursor in state["lanes"].values())
+    return all(cursor_numbers(cursor)["epoch"] == epochs for cursor in state["lanes"].values())

@@ -24,6 +24,8 @@ from gristmill._tokenizer import encoder
 from gristmill._util import output
 from helpers import PATIENCE, ROOT
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory):

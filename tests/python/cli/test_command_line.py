@@ -39,6 +39,7 @@ def command(*arguments, **options):
     )
 
 
+@pytest.mark.slow
 def test_demo_prints_results_on_stdout_progress_on_stderr(folder, capsys):
     arguments = ["demo", "--folder", str(folder), "--megabytes", "0.3", "--threads", "1"]
     assert main.run(arguments) == 0
@@ -181,6 +182,7 @@ def test_error_is_one_line_and_exits_with_1(tmp_path, capsys):
     assert str(tmp_path / "tokenizer.json") in line
 
 
+@pytest.mark.slow
 def test_interrupt_exits_quietly_with_130(tmp_path):
     with command("demo", "--folder", tmp_path, "--megabytes", "40", "--threads", "1") as process:
         assert process.stderr.readline().startswith("sample text")
@@ -205,6 +207,7 @@ def test_alarm_of_the_caller_is_kept():
     assert rang
 
 
+@pytest.mark.slow
 def test_inspect_can_be_interrupted_while_reading(tmp_path):
     """The core returns nothing to Python during twenty gigabytes of blank lines."""
     blank = gzip.compress(b"\n" * 2**20)
@@ -320,6 +323,7 @@ def read_all(terminal):
     return shown.decode()
 
 
+@pytest.mark.slow
 def test_progress_on_a_terminal_is_a_bar(folder):
     leader, follower = pty.openpty()
     termios.tcsetwinsize(leader, (24, 100))
@@ -336,6 +340,7 @@ def test_progress_on_a_terminal_is_a_bar(folder):
     assert json.loads(process.stdout)["stats"]["rows"] > 0
 
 
+@pytest.mark.slow
 def test_bench_reads_eos_as_pack_does(tmp_path, monkeypatch, capsys):
     from gristmill._bench import rounds
 

@@ -48,6 +48,7 @@ def state_options(folder):
     return ["--shards", folder / "*" / "*.gz", "--tokenizer", folder / "tokenizer"]
 
 
+@pytest.mark.slow
 def test_inspect_tokenizer(capsys):
     path = sample_text.tokenizer()
     encoder = gm.Encoder.from_file(path)
@@ -151,6 +152,7 @@ def test_inspect_holds_no_whole_line_in_python(tmp_path, capsys):
     assert found["keys"] == {"text": {"types": {"string": 3}, "characters": 2**26 + 1}}
 
 
+@pytest.mark.slow
 def test_inspect_refuses_lines_that_a_run_refuses(tmp_path, capsys):
     path = shard_of(tmp_path, json.dumps({"text": "a" * 2**27}), '{"text": "b"}')
     said = fails(capsys, "inspect", path)
@@ -438,6 +440,7 @@ def test_inspect_row_of_other_shards_names_the_difference(state, folder, tmp_pat
     assert "another dataset: manifest was" in fails(capsys, "inspect", state, "--row", 0, *state_options(others))
 
 
+@pytest.mark.slow
 def test_inspect_row_needs_the_encoder_option_of_the_state(tmp_path, capsys):
     encoder = gm.Encoder.from_file(sample_text.tokenizer(), special_tokens_in_text="text")
     path = shard_of(tmp_path, json.dumps({"text": f"a {encoder.id_to_token(encoder.eos_id)} b"}))

@@ -41,6 +41,7 @@ def workplace(tmp_path, shard_folder, tokenizer_file, monkeypatch):
 RUNNING = [page for page in PAGES if page.name != "training.md" and (commands(page) or blocks(page, "python"))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", RUNNING, ids=lambda page: page.name)
 def test_code_blocks_and_commands_of_page_run(page, workplace, capsys):
     for arguments in commands(page):

@@ -23,6 +23,8 @@ from jax.sharding import Mesh
 import gristmill as gm
 from helpers import PATIENCE, ROOT, write_shard
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = ROOT / "examples"
 TINY = ["--batch", "8", "--length", "64", "--width", "16", "--layers", "1", "--heads", "2"]
 

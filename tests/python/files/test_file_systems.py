@@ -61,6 +61,7 @@ def limited_file_system(tmp_path):
     return library
 
 
+@pytest.mark.slow
 def test_files_are_written_on_file_systems_that_lack_calls(tmp_path, limited_file_system):
     work = tmp_path / "work"
     work.mkdir()

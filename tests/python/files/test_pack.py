@@ -145,6 +145,7 @@ def test_megatron_writer_refuses_ids_that_do_not_fit(tmp_path):
     writer.close()
 
 
+@pytest.mark.slow
 def test_every_megatron_part_holds_a_document(tmp_path, pack, capsys, monkeypatch):
     """Also where documents are longer than parts: readers cannot map an empty file into memory."""
     options = ["--format", "megatron", "--rows-per-file", 1, "--sequence-length", 16, "--batch-size", 8]
@@ -173,6 +174,7 @@ class KilledError(BaseException):
     """Like a kill: nothing in the package expects it."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file_format", ["npy", "megatron", "array_record"])
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_pack_resumes_after_a_kill_at_any_file(tmp_path, pack, packing, file_format, moment, monkeypatch):
@@ -206,6 +208,7 @@ def test_pack_resumes_after_a_kill_at_any_file(tmp_path, pack, packing, file_for
     assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_pack_resumes_killed_process_and_keeps_complete_folder(tmp_path, pack, packing):
     whole = pack(tmp_path / "whole", "--epochs", 6)
     folder = tmp_path / "killed"

@@ -227,6 +227,7 @@ def test_checkpoint_of_a_dataset_is_refused(dataset, make):
         make(dataset)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "library"), [("CheckpointSave", "orbax"), ("global_batches", "jax")])
 def test_missing_library_error_names_the_extra(name, library):
     code = f"""

@@ -350,6 +350,7 @@ def no_garbage():
     gc.enable()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_garbage")
 def test_interrupt_at_any_line_keeps_hosts_in_step(shard_folder, encoder, sharding, monkeypatch):
     # Always a batch ahead, however fast the threads are, so that lines run in the same order in all rounds.
@@ -389,6 +390,8 @@ def test_interrupt_at_any_line_keeps_hosts_in_step(shard_folder, encoder, shardi
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, gm.GristmillError])
 def test_error_of_a_signal_handler_loses_no_batch(dataset, sharding, monkeypatch, error):
+    # Always takes a batch ahead, however slow the threads are: each call then makes arrays.
+    monkeypatch.setattr(global_batches.GlobalBatches, "_take_ready", global_batches.GlobalBatches._take)
     expected = [batch["inputs"] for batch in itertools.islice(dataset, 3)]
     make, heard = jax.make_array_from_process_local_data, []
 
@@ -402,7 +405,7 @@ def test_error_of_a_signal_handler_loses_no_batch(dataset, sharding, monkeypatch
             before = batches.get_state()
             monkeypatch.setattr(jax, "make_array_from_process_local_data", handler)
             for _ in range(2):
-                # The batch may be ready already: then the interrupt hits the transfer of the next one.
+                # If the batch was taken before, the interrupt hits the transfer of the next one.
                 with pytest.raises(error):
                     next(batches)
                 assert batches.get_state() == before == heard[-1]
@@ -411,6 +414,7 @@ def test_error_of_a_signal_handler_loses_no_batch(dataset, sharding, monkeypatch
     assert all(map(np.array_equal, got, expected))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_garbage")
 def test_interrupted_rewind_loses_no_batch(dataset, sharding, monkeypatch):
     monkeypatch.setattr(global_batches.GlobalBatches, "_take_ready", global_batches.GlobalBatches._take)

@@ -9,6 +9,8 @@ import gristmill as gm
 from host_programs import MESHES
 from run_hosts import HostFailedError, run_hosts
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def dataset(shards, encoder):

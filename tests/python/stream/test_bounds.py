@@ -7,7 +7,11 @@ import subprocess
 import sys
 import textwrap
 
+import pytest
+
 from helpers import PATIENCE
+
+pytestmark = pytest.mark.slow
 
 READ = """
     import json, pathlib, sys

@@ -24,6 +24,8 @@ import pytest
 import gristmill as gm
 from helpers import PATIENCE, take_padding
 
+pytestmark = pytest.mark.slow
+
 KILLS = int(os.environ.get("GRISTMILL_KILLS", "6"))
 
 

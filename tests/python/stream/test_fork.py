@@ -4,6 +4,8 @@ import pytest
 
 from helpers import PATIENCE, start_python
 
+pytestmark = pytest.mark.slow
+
 
 def test_encoder_works_in_child_forked_during_encode(tokenizer_file):
     """A lock that another thread held during the fork is never released in the child."""

@@ -66,6 +66,7 @@ def test_grain_conformance_under_thread_prefetch(batches):
     grain.experimental.assert_equal_output_after_checkpoint(threaded)
 
 
+@pytest.mark.slow
 def test_grain_conformance_shuffled_over_epochs(shards, encoder):
     ds = gm.PackedDataset(
         shards, tokenizer=encoder, text_field="raw_content", sequence_length=4096, seed=11, shuffle_window=5, epochs=2
@@ -165,6 +166,7 @@ def tokens_of(rows):
     return sorted(row["inputs"].tobytes() for row in rows if row["inputs_segmentation"].any())
 
 
+@pytest.mark.slow
 def test_mp_prefetch_yields_each_row_once_and_restores(rows, parsed_flags):
     expected = tokens_of(rows)
     for workers in (1, 3):
@@ -441,6 +443,7 @@ def test_log_of_an_unopened_shard_has_no_record(tmp_path, encoder, caplog):
     assert "None" not in caplog.text
 
 
+@pytest.mark.slow
 def test_interpreter_exits_silently_although_on_stats_raises(shards, tokenizer_file):
     code = f"""
     import gristmill as gm

@@ -295,6 +295,7 @@ WAITING = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "expected"), [(signal.SIGINT, "KeyboardInterrupt"), (signal.SIGTERM, "ended by a handler")]
 )
@@ -331,6 +332,7 @@ def test_close_from_another_thread_ends_next(blank_shard, encoder, thread_count)
     assert "closed" in str(outcome[0])
 
 
+@pytest.mark.slow
 def test_batch_too_large_for_memory_is_an_error(shards, tokenizer_file):
     code = """
     import resource, gristmill as gm
@@ -414,6 +416,7 @@ def test_closed_core_pipeline_stays_closed(shards, encoder):
             call()
 
 
+@pytest.mark.slow
 def test_interpreter_exits_with_a_live_iterator(blank_shard, tokenizer_file):
     process = start_python(
         WAITING.format(shards=blank_shard, tokenizer=str(tokenizer_file), then="iterator.start_prefetch()")
@@ -422,12 +425,14 @@ def test_interpreter_exits_with_a_live_iterator(blank_shard, tokenizer_file):
     assert process.returncode == 0, errors
 
 
+@pytest.mark.slow
 def test_interpreter_exits_while_daemon_threads_encode(tokenizer_file):
     process = start_python((ROOT / "tests/support/exit_program.py").read_text(), arguments=[tokenizer_file])
     output, errors = process.communicate(timeout=PATIENCE)
     assert (process.returncode, output, errors) == (0, "ends\n", "")
 
 
+@pytest.mark.slow
 def test_import_loads_neither_grain_nor_jax():
     code = """
     import sys, gristmill
@@ -553,6 +558,7 @@ def test_dir_lists_only_names_that_can_be_imported(monkeypatch):
     assert {"global_batches", "PackedDataset"} <= set(dir(gm))
 
 
+@pytest.mark.slow
 def test_star_import_works_without_the_extras():
     code = """
 import sys
@@ -567,6 +573,7 @@ print(Encoder, PackedDataset, "global_batches" in globals())
     )
 
 
+@pytest.mark.slow
 def test_broken_numpy_is_an_import_error(tmp_path):
     (tmp_path / "numpy").mkdir()
     (tmp_path / "numpy/__init__.py").write_text("raise ImportError('a library is missing')")
@@ -582,6 +589,7 @@ def test_broken_numpy_is_an_import_error(tmp_path):
     assert out == "a library is missing\n", out + errors
 
 
+@pytest.mark.slow
 def test_shard_names_do_not_depend_on_the_locale(tmp_path, tokenizer_file):
     """Python decodes names by the locale, the core as UTF-8."""
     folder = tmp_path / "dätä"

@@ -133,7 +133,7 @@ def check_against_model(folder, source, shards, arguments, epochs, threads):
         totals["dropped"],
     )
     cursors = iterator.get_state()["lanes"].values()
-    assert sum(states.numbers(cursor)["padding"] for cursor in cursors) == totals["padding"]
+    assert sum(states.cursor_numbers(cursor)["padding"] for cursor in cursors) == totals["padding"]
     iterator.close()
 
 

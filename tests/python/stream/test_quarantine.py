@@ -75,7 +75,7 @@ def test_list_file_state_and_counts_of_quarantine_agree(broken, encoder, tmp_pat
     stats = iterator.stats()
     assert (stats["quarantined"], stats["lost_shards"]) == (20, 4)
     assert stats["documents"] + stats["quarantined"] == sum(
-        saved_states.numbers(cursor)["records"] for cursor in iterator.get_state()["lanes"].values()
+        saved_states.cursor_numbers(cursor)["records"] for cursor in iterator.get_state()["lanes"].values()
     )
     assert positions(iterator.quarantine()) == positions(listed(file))
     for epoch in (0, 1):
@@ -85,7 +85,7 @@ def test_list_file_state_and_counts_of_quarantine_agree(broken, encoder, tmp_pat
         )
     for lane, cursor in iterator.get_state()["lanes"].items():
         numbers = [entry["number"] for entry in listed(file) if entry["lane"] == int(lane)]
-        assert numbers == list(range(1, saved_states.numbers(cursor)["quarantined"] + 1))
+        assert numbers == list(range(1, saved_states.cursor_numbers(cursor)["quarantined"] + 1))
     cut = [entry for entry in listed(file) if "the file is truncated" in entry["reason"]]
     assert [Path(entry["shard"]).name[0] for entry in sorted(cut, key=lambda entry: entry["shard"])] == list("2255")
 
@@ -152,7 +152,7 @@ def test_restored_runs_list_each_record_once(broken, encoder, tmp_path, seed):
         saved = iterator.get_state()["lanes"]
         lines = listed(tmp_path / "counted.jsonl")
         assert all(
-            sum(e["lane"] == int(lane) for e in lines) >= saved_states.numbers(cursor)["quarantined"]
+            sum(e["lane"] == int(lane) for e in lines) >= saved_states.cursor_numbers(cursor)["quarantined"]
             for lane, cursor in saved.items()
         )
 
@@ -167,6 +167,7 @@ def test_quarantine_files_of_two_hosts_add_up(broken, encoder, tmp_path):
     assert sorted([*joined[0], *joined[1]]) == sorted((tmp_path / "one.jsonl").read_text().splitlines())
 
 
+@pytest.mark.slow
 def test_mp_prefetch_workers_share_a_quarantine_file(broken, encoder, tmp_path, parsed_flags):
     file = tmp_path / "quarantine.jsonl"
     dataset = make(broken, encoder, batch_size=None, lanes=4, quarantine_file=file)
@@ -260,6 +261,7 @@ def test_too_many_lost_shards_end_the_run(broken, encoder):
         list(make(broken, encoder, batch_size=1, max_error_rate=0.05))
 
 
+@pytest.mark.slow
 def test_quarantine_list_is_bounded_the_file_is_not(tmp_path, encoder, caplog):
     shard = tmp_path / "a.jsonl"
     shard.write_bytes(line(0) + b"{}\n" * 30_000 + line(1))
@@ -410,6 +412,7 @@ def test_window_with_a_quarantined_record_must_not_change(tmp_path, encoder, win
     assert_same_batches(restored, itertools.islice(longer, 1, None))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
 @pytest.mark.parametrize(
     "then",

@@ -572,7 +572,7 @@ def test_window_size_in_bytes_is_unchanged(in_folder, tokenizer):
     iterator = iter(dataset)
     begins = []
     for _ in iterator:
-        begins.append(states.numbers(iterator.get_state()["lanes"]["0"])["record"])
+        begins.append(states.cursor_numbers(iterator.get_state()["lanes"]["0"])["record"])
     check("where the windows of documents of a MiB begin", begins, [*[0] * 15, *[16] * 2, 0])
 
 

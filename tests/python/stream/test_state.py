@@ -109,7 +109,11 @@ def epoch_ends(states, epoch):
     """The steps just before, at and after those in which the first and the last lane enter an epoch."""
     entered = [
         next(
-            (step for step, state in enumerate(states) if saved_states.numbers(state["lanes"][lane])["epoch"] >= epoch),
+            (
+                step
+                for step, state in enumerate(states)
+                if saved_states.cursor_numbers(state["lanes"][lane])["epoch"] >= epoch
+            ),
             len(states) - 1,
         )
         for lane in states[0]["lanes"]
@@ -256,7 +260,7 @@ def test_merge_states_takes_the_step_of_the_last_host(shards, encoder):
 
 def put(state, name, value):
     """Changes one of lane 0's numbers."""
-    changed = {**saved_states.numbers(state["lanes"]["0"]), name: value}
+    changed = {**saved_states.cursor_numbers(state["lanes"]["0"]), name: value}
     state["lanes"]["0"] = " ".join(f"{name}={value}" for name, value in changed.items())
 
 

@@ -320,6 +320,7 @@ def test_cache_bytes_may_exceed_the_memory(tokenizer_json, texts):
     assert encoder.encode(texts[0]).tolist() == gm.Encoder.from_bytes(tokenizer_json).encode(texts[0]).tolist()
 
 
+@pytest.mark.slow
 def test_first_encode_of_a_process_can_be_interrupted(tokenizer_file):
     code = """
         import os, signal, sys, threading, gristmill as gm

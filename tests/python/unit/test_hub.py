@@ -17,6 +17,8 @@ from command_line import checked
 from gristmill._tokenizer import hub as hub_module
 from helpers import PATIENCE
 
+pytestmark = pytest.mark.slow
+
 
 class Hub(BaseHTTPRequestHandler):
     """The part of the hub's protocol that `huggingface_hub` needs to download a file."""
