@@ -14,6 +14,7 @@ mod encode_batch;
 mod error;
 mod fast;
 mod ids;
+mod layout;
 mod lazy;
 mod lookup;
 mod merge;

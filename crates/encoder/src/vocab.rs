@@ -2,13 +2,9 @@
 
 use ahash::AHashMap;
 
+use crate::layout::MAX_IDS;
 use crate::lazy::Lazy;
 use crate::tokenizer_json::Token;
-
-/// Ids must be below this: the merge table packs two ids and a rank into 64 bits, the piece cache three ids and their
-/// number. The last one is reserved for "no neighbour" while merging.
-pub const MAX_IDS: u32 = 1 << ID_BITS;
-pub const ID_BITS: u32 = 20;
 
 /// What SentencePiece-style tokenizers write for a space.
 pub const MARKER: char = '\u{2581}';

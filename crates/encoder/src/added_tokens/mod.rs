@@ -9,10 +9,11 @@ mod search;
 
 use ahash::{AHashMap, AHashSet};
 
+use crate::layout::MAX_IDS;
 use crate::simd::Simd;
 use crate::tokenizer_json::AddedTokenEntry;
 use crate::vocab::MARKER_TEXT;
-use crate::vocab::{Ids, MAX_IDS, Vocab};
+use crate::vocab::{Ids, Vocab};
 use search::Search;
 
 /// The added tokens of a file.

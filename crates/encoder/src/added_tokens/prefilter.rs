@@ -5,8 +5,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::simd::Simd;
-use crate::simd::blocks::{BLOCK, Blocks, ByteBlock, Work, block_at, part};
+use crate::simd::blocks::{BLOCK, Blocks, ByteBlock, block_at, part};
+use crate::simd::{Simd, Work};
 
 /// Bytes of text that are looked at together.
 const CHUNK: usize = 32 * BLOCK;

@@ -1,23 +1,24 @@
-//! Pieces that wait for new ones before them.
+//! Pre-tokens that are written later, because of new ones before them.
 //!
-//! A merge waits for memory most of the time, so new pieces are merged side by side. One batch of mostly known text has
-//! too few of them. So the pieces after a new one are looked up, but not written, for some batches; then all new ones
-//! are merged, and all ids are written at once.
+//! A merge waits for memory most of the time, so new pre-tokens are merged in lockstep. One batch of mostly known text
+//! has too few of them. So the pre-tokens after a new one are looked up, but not written, for some batches; then all
+//! new ones are merged, and all ids are written at once.
 
 use super::batch::{BATCH, PretokenBatch, write};
-use crate::lookup::cache::packed_ids::{Value, absent, as_value};
-use crate::lookup::cache::{MediumKey, NO_KEY, PretokenCache, ShortKey};
+use super::cache::PretokenCache;
+use super::cache::packed_ids::{absent, as_value};
+use crate::layout::{MediumKey, NO_KEY, ShortKey, Value};
 use crate::simd::Simd;
 
-/// The most pieces that wait: their values stay in the L1 cache.
-const MOST: usize = 4 * BATCH;
+/// The most deferred pre-tokens: their values stay in the L1 cache.
+const MAX_DEFERRED: usize = 4 * BATCH;
 
-/// Waiting ends with so many new pieces, or when there is less than one among `FOR_EACH`: text that is mostly known is
-/// written as it is looked up.
+/// Deferring ends with this many new pre-tokens, or when fewer than one among `FOR_EACH` is new: text that is mostly
+/// known is written as it is looked up.
 const ENOUGH: usize = 12;
 const FOR_EACH: usize = 64;
 
-/// A piece that the cache lacks: its index among those that wait, its key, and its place.
+/// A pre-token that the cache lacks: its index among the deferred ones, its key, and its slot.
 #[derive(Clone, Copy)]
 pub struct Miss<K> {
     pub index: usize,
@@ -25,9 +26,9 @@ pub struct Miss<K> {
     pub slot: usize,
 }
 
-/// Pieces that wait: the values of those that are known.
+/// Deferred pre-tokens: the values of the known ones, and the new ones.
 pub struct Deferred {
-    values: Box<[Value; MOST]>,
+    values: Box<[Value; MAX_DEFERRED]>,
     len: usize,
     short: Vec<Miss<ShortKey>>,
     medium: Vec<Miss<MediumKey>>,
@@ -35,7 +36,7 @@ pub struct Deferred {
 
 impl Default for Deferred {
     fn default() -> Self {
-        Self { values: Box::new([[0; 2]; MOST]), len: 0, short: Vec::new(), medium: Vec::new() }
+        Self { values: Box::new([[0; 2]; MAX_DEFERRED]), len: 0, short: Vec::new(), medium: Vec::new() }
     }
 }
 
@@ -50,13 +51,13 @@ impl Deferred {
         self.len
     }
 
-    /// Whether another batch is to wait as well.
+    /// Whether to defer another batch.
     pub fn takes_more(&self) -> bool {
         let misses = self.short.len() + self.medium.len();
-        self.len + BATCH <= MOST && misses < ENOUGH && misses * FOR_EACH >= self.len
+        self.len + BATCH <= MAX_DEFERRED && misses < ENOUGH && misses * FOR_EACH >= self.len
     }
 
-    /// Adds the pieces of a batch from `index` on. There must be room for them.
+    /// Adds the pre-tokens of a batch from `index` on. There must be room for them.
     pub fn add(&mut self, batch: &PretokenBatch, index: usize, cache: &PretokenCache) {
         let first = self.len;
         self.len += batch.range().end - index;
@@ -77,17 +78,17 @@ impl Deferred {
         }
     }
 
-    /// Those of the short pieces that the cache lacked.
+    /// The new tiny and short pre-tokens.
     pub fn short(&self) -> &[Miss<ShortKey>] {
         &self.short
     }
 
-    /// Those of the medium pieces.
+    /// The new medium pre-tokens.
     pub fn medium(&self) -> &[Miss<MediumKey>] {
         &self.medium
     }
 
-    /// Gives a piece its value.
+    /// Sets the value of a pre-token.
     pub fn set(&mut self, index: usize, value: Value) {
         self.values[index] = value;
     }
@@ -96,8 +97,8 @@ impl Deferred {
         &self.values[index]
     }
 
-    /// Writes the ids of the pieces from `index` on, up to one whose value does not hold them, and returns its index, or
-    /// the number of all.
+    /// Writes the ids of the pre-tokens from `index` on, up to one whose value does not hold its ids, and returns its
+    /// index, or the number of all.
     pub fn write(&self, simd: Simd, index: usize, ids: &mut Vec<u32>) -> usize {
         index + write(simd, &self.values[index..self.len], ids)
     }

@@ -1,4 +1,4 @@
-//! From pieces to ids: batches of look-ups in the cache, and what happens on a miss.
+//! From pre-tokens to ids: batches of lookups in the cache, and the merging of new pre-tokens.
 
 mod batch;
 pub mod cache;
@@ -7,8 +7,9 @@ pub mod preload;
 pub mod pretoken;
 pub mod pretoken_buffer;
 
-use crate::lookup::cache::packed_ids::{FEW, Value, absent_place, as_value, pack_few};
-use crate::lookup::cache::{MEDIUM, PretokenCache, Query, SHORT};
+use crate::layout::{FEW, MEDIUM, SHORT, Value};
+use crate::lookup::cache::packed_ids::{absent_slot, as_value, pack_few};
+use crate::lookup::cache::{PretokenCache, Query};
 use crate::lookup::pretoken::Pretoken;
 use crate::merge::array_merge::{ArrayMerge, Lockstep};
 use crate::model::Model;
@@ -19,7 +20,7 @@ use batch::{Keys, PretokenBatch};
 use deferred::{Deferred, Miss};
 use pretoken_buffer::{PretokenBuffer, token_id};
 
-/// Encodes pieces on one thread.
+/// Encodes pre-tokens on one thread.
 pub struct PretokenWorker {
     workspace: Workspace,
     deferred: Deferred,
@@ -29,8 +30,8 @@ pub struct PretokenWorker {
     keys: Option<Box<Keys>>,
 }
 
-/// The most new pieces that are merged side by side: their state stays in the L1 cache.
-const SIDE_BY_SIDE: usize = 16;
+/// The most new pre-tokens that are merged in lockstep: their state stays in the L1 cache.
+const IN_LOCKSTEP: usize = 16;
 
 impl PretokenWorker {
     pub fn new(cache: PretokenCache) -> Self {
@@ -43,36 +44,36 @@ impl PretokenWorker {
         self.workspace.shrink();
     }
 
-    /// Adds a stretch of text to others that are cut, a space in front of it if that is asked for.
+    /// Cuts a stretch of text, with a space in front of it if `in_front`, and adds its pre-tokens to a buffer.
     pub fn cut(
         &mut self,
         model: &Model,
         rules: &TextRules,
         text: &str,
         in_front: bool,
-        cut: &mut PretokenBuffer,
+        buffer: &mut PretokenBuffer,
     ) {
-        let (bytes, ends) = cut.unpadded();
+        let (bytes, ends) = buffer.unpadded();
         let start = bytes.len();
         let n = rules.pad(text, in_front, bytes);
         model.cut(rules, &bytes[start..], n, &mut self.workspace);
         self.workspace.boundaries.push_ends(model.table().simd(), start as u32, ends);
     }
 
-    /// Appends the ids of all pieces, and leaves none.
-    pub fn encode(&mut self, model: &Model, cut: &mut PretokenBuffer, ids: &mut Vec<u32>) {
+    /// Appends the ids of all pre-tokens of a buffer, and empties it.
+    pub fn encode(&mut self, model: &Model, buffer: &mut PretokenBuffer, ids: &mut Vec<u32>) {
         let mut keys = self.keys.take().unwrap_or_default();
-        let (text, ends) = cut.padded();
+        let (text, ends) = buffer.padded();
         let mut batch = PretokenBatch::new(model.table().simd(), text, ends, &mut keys);
         while batch.next(&self.workspace.cache) {
             self.encode_batch(model, &mut batch, ids);
             self.workspace.cache.maintain();
         }
         self.keys = Some(keys);
-        cut.clear();
+        buffer.clear();
     }
 
-    /// Appends the ids of a batch, and of following batches if it has new pieces.
+    /// Appends the ids of a batch, and of the following batches that are deferred with it.
     fn encode_batch(&mut self, model: &Model, batch: &mut PretokenBatch, ids: &mut Vec<u32>) {
         let mut index = batch.range().start;
         loop {
@@ -92,7 +93,7 @@ impl PretokenWorker {
         }
     }
 
-    /// Appends the ids of a batch from a new piece on, and of the batches that wait together with it.
+    /// Appends the ids of a batch from a new pre-token on, and of the batches that are deferred with it.
     #[inline(never)]
     fn encode_new(&mut self, model: &Model, batch: &mut PretokenBatch, first: usize, ids: &mut Vec<u32>) {
         self.deferred.clear();
@@ -108,7 +109,7 @@ impl PretokenWorker {
                 return;
             }
             let (pretoken, value) = (batch.pretoken(first + index), self.deferred.value(index));
-            match absent_place(value) {
+            match absent_slot(value) {
                 Some(slot) => self.encode_rare(model, pretoken, slot, ids),
                 None => self.workspace.cache.append_packed(value, ids),
             }
@@ -116,34 +117,34 @@ impl PretokenWorker {
         }
     }
 
-    /// Merges the new ones of the pieces that wait; `first` is the index of the first that waits.
+    /// Merges the new ones of the deferred pre-tokens; `first` is the index in the text of the first deferred one.
     fn learn(&mut self, model: &Model, batch: &PretokenBatch, first: usize) {
         let Self { workspace: Workspace { cache, .. }, deferred, short, medium, .. } = self;
         let id = |symbol| model.table().id(symbol);
-        // The same piece may wait twice.
-        learn(model, batch, first, deferred, short, Deferred::short, |Miss { key, slot, .. }, word| {
+        // The same pre-token may be deferred twice.
+        learn(model, batch, first, deferred, short, Deferred::short, |Miss { key, slot, .. }, merge| {
             if let Some(kept) = cache.short().find(Scalar, key, slot) {
                 return Some(*kept);
             }
-            let value = few(word, id).or_else(|| word.with_ids(id, |ids| cache.pack(ids)))?;
+            let value = few(merge, id).or_else(|| merge.with_ids(id, |ids| cache.pack(ids)))?;
             cache.put_short(key, slot, value);
             Some(value)
         });
-        learn(model, batch, first, deferred, medium, Deferred::medium, |Miss { key, slot, .. }, word| {
+        learn(model, batch, first, deferred, medium, Deferred::medium, |Miss { key, slot, .. }, merge| {
             if let Some(kept) = cache.find_medium(&key, slot) {
                 return Some(as_value(kept, slot));
             }
-            let value = match few(word, id) {
+            let value = match few(merge, id) {
                 Some([first, second]) => [first, second, 0, 0],
-                None => word.with_ids(id, |ids| cache.pack(ids))?,
+                None => merge.with_ids(id, |ids| cache.pack(ids))?,
             };
             cache.put_medium(&key, slot, value);
             Some(as_value(&value, slot))
         });
     }
 
-    /// Appends the ids of a piece that is long, or has many of them, or is new and not merged as a whole, as an added token
-    /// is not.
+    /// Appends the ids of a rare pre-token: a long one, one of many ids, an added token, or a new one that is not
+    /// merged as a whole.
     #[inline(never)]
     fn encode_rare(&mut self, model: &Model, pretoken: Pretoken, slot: usize, ids: &mut Vec<u32>) {
         let lookup = Query::at(pretoken, slot);
@@ -154,35 +155,35 @@ impl PretokenWorker {
     }
 }
 
-/// Merges some new ones of the pieces that wait side by side, and gives each the value that `keep` makes of it.
+/// Merges new ones of the deferred pre-tokens in lockstep, and gives each the value that `keep` returns.
 fn learn<const W: usize, K: Copy>(
     model: &Model,
     batch: &PretokenBatch,
     first: usize,
     deferred: &mut Deferred,
-    words: &mut Lockstep<W>,
+    merges: &mut Lockstep<W>,
     misses: impl Fn(&Deferred) -> &[Miss<K>],
     mut keep: impl FnMut(Miss<K>, &ArrayMerge<W>) -> Option<Value>,
 ) {
-    for start in (0..misses(deferred).len()).step_by(SIDE_BY_SIDE) {
-        words.clear();
-        for (tag, miss) in misses(deferred).iter().enumerate().skip(start).take(SIDE_BY_SIDE) {
+    for start in (0..misses(deferred).len()).step_by(IN_LOCKSTEP) {
+        merges.clear();
+        for (tag, miss) in misses(deferred).iter().enumerate().skip(start).take(IN_LOCKSTEP) {
             let pretoken = batch.pretoken(first + miss.index).bytes();
-            words.add(tag, |merging| token_id(pretoken).is_none() && model.start(pretoken, merging));
+            merges.add(tag, |merge| token_id(pretoken).is_none() && model.start(pretoken, merge));
         }
-        model.table().merge_all(words);
-        for word in words.iter() {
-            let miss = misses(deferred)[word.tag()];
-            if let Some(value) = keep(miss, word) {
+        model.table().merge_all(merges);
+        for merge in merges.iter() {
+            let miss = misses(deferred)[merge.tag()];
+            if let Some(value) = keep(miss, merge) {
                 deferred.set(miss.index, value);
             }
         }
     }
 }
 
-/// The ids of a word, if one value holds them.
+/// The ids of a merged pre-token, if one value holds them.
 #[inline(always)]
-fn few<const W: usize>(word: &ArrayMerge<W>, id: impl Fn(u32) -> u32) -> Option<Value> {
-    let count = word.count() as usize;
-    (count <= FEW).then(|| pack_few(word.first_ids(id), count))
+fn few<const W: usize>(merge: &ArrayMerge<W>, id: impl Fn(u32) -> u32) -> Option<Value> {
+    let count = merge.count() as usize;
+    (count <= FEW).then(|| pack_few(merge.first_ids(id), count))
 }

@@ -1,10 +1,11 @@
-//! What a worker's cache contains before the first text: the pieces that are tokens.
+//! The content of a worker's cache before its first text: the tokens that can be pre-tokens.
 //!
-//! Nearly every one of them will occur, and each would be a miss (5 to 18 of 100 misses of a first pass). A token is
-//! cached with what its characters merge to, which need not be itself.
+//! Nearly every one of them will occur and would be a miss (5 to 18 of 100 misses of a first pass). A token is cached
+//! with the ids that its characters merge to, which may be other ids than its own.
 
 use super::batch::{Keys, PretokenBatch};
-use crate::lookup::cache::{MEDIUM, PretokenCache, Query};
+use super::cache::{PretokenCache, Query};
+use crate::layout::MEDIUM;
 use crate::lookup::pretoken::Pretoken;
 use crate::merge::rules::MergeRules;
 use crate::model::Model;
@@ -14,20 +15,20 @@ use crate::pretokenize::PADDING;
 use crate::simd::Simd;
 use crate::vocab::Vocab;
 
-/// Pieces and their ids, one after another. A list takes a tenth of the memory of a cache that holds them.
+/// Pre-tokens and their ids, one after another. This list takes a tenth of the memory of a cache with the same content.
 #[derive(Default)]
 pub struct Preload {
-    /// Padded.
+    /// All pre-tokens, padded.
     text: Vec<u8>,
     ids: Vec<u32>,
-    /// Where each piece ends in `text`, and in `ids`.
+    /// The end of each pre-token in `text`, and of its ids in `ids`.
     ends: Vec<u32>,
     id_ends: Vec<u32>,
 }
 
 impl Preload {
-    /// The tokens that can be pieces, the highest ids first: of the tokens that compete for a place in the cache, those
-    /// with lower ids, which are more frequent, should stay.
+    /// The tokens that can be pre-tokens, the highest ids first: of tokens that compete for a slot, those with lower
+    /// ids should stay, as they are more frequent.
     pub fn new(vocab: &Vocab, rules: &MergeRules, text: &TextRules, model: &Model) -> Self {
         let tokens: Vec<(&str, u32)> = vocab.entries().collect();
         let mut seeder = Preloader::new(text, model);
@@ -39,12 +40,12 @@ impl Preload {
         preload
     }
 
-    /// An empty cache that stays within about `bytes`, with room for these seeds.
+    /// An empty cache that stays within about `bytes`, with room for this list.
     pub fn empty_cache(&self, bytes: usize) -> PretokenCache {
         PretokenCache::new(bytes, self.ends.len())
     }
 
-    /// A cache that stays within about `bytes` and contains these seeds.
+    /// A cache that stays within about `bytes` and contains this list.
     pub fn cache(&self, simd: Simd, bytes: usize) -> PretokenCache {
         let mut cache = self.empty_cache(bytes);
         let mut keys = Keys::default();
@@ -71,11 +72,11 @@ impl Preload {
 struct Preloader<'a> {
     text: &'a TextRules,
     model: &'a Model,
-    /// Its cache is for parts of pieces, which do not belong in the seeds.
+    /// Its cache is for parts of pre-tokens, which do not belong in the list.
     workspace: Workspace,
 }
 
-/// Bounds the cache for parts of pieces.
+/// The bound of the cache for parts of pre-tokens.
 const PARTS_BYTES: usize = 1 << 20;
 
 impl<'a> Preloader<'a> {
@@ -84,7 +85,7 @@ impl<'a> Preloader<'a> {
         Self { text, model, workspace }
     }
 
-    /// Adds a token; `id` is given if that is what the token merges to.
+    /// Adds a token; `id` is its own id if its characters merge to that.
     fn add(&mut self, token: &str, id: Option<u32>, preload: &mut Preload) {
         let Some(mut text) = self.model.token_as_pretoken(token) else { return };
         let n = text.len();
@@ -103,7 +104,7 @@ impl<'a> Preloader<'a> {
         preload.id_ends.push(preload.ids.len() as u32);
     }
 
-    /// Whether text is ever cut so that this is a piece: whether it is one, merged as a whole, when it stands alone.
+    /// Whether any text is cut so that this is a pre-token: whether it is one, merged as a whole, when it stands alone.
     fn is_pretoken(&mut self, text: &[u8], n: usize) -> bool {
         let Self { text: rules, model, workspace } = self;
         if std::str::from_utf8(&text[..n]).is_err() {

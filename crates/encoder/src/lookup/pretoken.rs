@@ -1,21 +1,21 @@
-//! A piece in place in its text.
+//! A pre-token, in its text.
 
-/// A piece of a padded text: at least `PADDING` bytes after it are readable.
+/// A pre-token of a padded text: at least [`PADDING`](crate::pretokenize::PADDING) bytes after it are readable.
 #[derive(Clone, Copy)]
 pub struct Pretoken<'a> {
-    /// Begins with the piece.
+    /// The text from the pre-token's start on.
     padded: &'a [u8],
     len: usize,
 }
 
 impl<'a> Pretoken<'a> {
-    /// The piece from `start` to `end` of a padded text.
+    /// The pre-token from `start` to `end` of a padded text.
     #[inline(always)]
     pub fn new(text: &'a [u8], start: usize, end: usize) -> Self {
         Self { padded: &text[start..], len: end - start }
     }
 
-    /// The part from `start` to `end`.
+    /// The part from `start` to `end`, counted from the pre-token's start.
     pub fn part(self, start: usize, end: usize) -> Self {
         Self::new(self.padded, start, end)
     }
@@ -29,7 +29,7 @@ impl<'a> Pretoken<'a> {
         &self.padded[..self.len]
     }
 
-    /// The piece and what follows it.
+    /// The pre-token and the text after it.
     pub fn padded(self) -> &'a [u8] {
         self.padded
     }

@@ -1,17 +1,12 @@
-//! Text that is cut into pieces and waits to be looked up.
+//! Pre-tokens that are not looked up yet.
 //!
-//! An added token among it is a piece too, spelled in bytes that no text contains. So the stretches between added tokens,
-//! which may be a few words each, are looked up in batches as large as those of other text.
+//! An added token among them is a pre-token too, spelled in bytes that no text contains. So the stretches between added
+//! tokens, which may be a few words each, are looked up in batches as large as those of other text.
 
+use crate::layout::ADDED_TOKEN;
 use crate::pretokenize::PADDING;
-use crate::vocab::MAX_IDS;
 
-/// The first byte of an added token, which never occurs in UTF-8. Its id follows in three bytes: so few that the piece is
-/// a tiny one, as the cache's keys require.
-const TOKEN: u8 = 0xFF;
-const _: () = assert!(MAX_IDS <= 1 << 24, "three bytes hold an id");
-
-/// Pieces, side by side.
+/// Pre-tokens, side by side.
 #[derive(Default)]
 pub struct PretokenBuffer {
     bytes: Vec<u8>,
@@ -19,7 +14,7 @@ pub struct PretokenBuffer {
 }
 
 impl PretokenBuffer {
-    /// The bytes of all pieces.
+    /// The bytes of all pre-tokens.
     pub fn len(&self) -> usize {
         self.ends.last().map_or(0, |end| *end as usize)
     }
@@ -33,7 +28,7 @@ impl PretokenBuffer {
         self.ends.clear();
     }
 
-    /// All bytes so far, without padding, and the ends of the pieces, to append more of both.
+    /// All bytes so far, without padding, and the ends of the pre-tokens, to append more of both.
     pub fn unpadded(&mut self) -> (&mut Vec<u8>, &mut Vec<u32>) {
         self.bytes.truncate(self.len());
         (&mut self.bytes, &mut self.ends)
@@ -42,22 +37,22 @@ impl PretokenBuffer {
     pub fn add_token(&mut self, id: u32) {
         let (bytes, ends) = self.unpadded();
         let [a, b, c, _] = id.to_le_bytes();
-        bytes.extend([TOKEN, a, b, c]);
+        bytes.extend([ADDED_TOKEN, a, b, c]);
         ends.push(bytes.len() as u32);
     }
 
-    /// All bytes, padded, and the end of each piece.
+    /// All bytes, padded, and the end of each pre-token.
     pub fn padded(&mut self) -> (&[u8], &[u32]) {
         self.bytes.resize(self.len() + PADDING, 0);
         (&self.bytes, &self.ends)
     }
 }
 
-/// The id of a piece that is an added token.
+/// The id of a pre-token that is an added token.
 #[inline(always)]
 pub fn token_id(pretoken: &[u8]) -> Option<u32> {
     match *pretoken {
-        [TOKEN, a, b, c] => Some(u32::from_le_bytes([a, b, c, 0])),
+        [ADDED_TOKEN, a, b, c] => Some(u32::from_le_bytes([a, b, c, 0])),
         _ => None,
     }
 }

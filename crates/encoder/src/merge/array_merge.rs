@@ -12,11 +12,9 @@ use std::hint::select_unpredictable;
 
 use super::MergeTable;
 use super::pair_table::{NO_PAIR, NO_SYMBOL, NONE, Pair, PairSlot, PairTable};
-use super::vectors::Vectors;
+use crate::layout::{INDEX_BITS, MAX_SYMBOLS};
 use crate::simd::Scalar;
-
-/// The most symbols of a word here; longer ones are in `windows`.
-pub const LONGEST: usize = 64;
+use crate::simd::lanes::Lanes;
 
 /// What merging asks of a set of rules.
 pub trait Merges {
@@ -26,8 +24,7 @@ pub trait Merges {
     fn product(&self, rank: u32) -> u32;
 }
 
-const PLACE_BITS: u32 = LONGEST.trailing_zeros();
-const PLACE: u32 = LONGEST as u32 - 1;
+const INDEX: u32 = (1 << INDEX_BITS) - 1;
 /// Above the keys of all merges.
 const NO_KEY: u32 = u32::MAX;
 
@@ -77,8 +74,8 @@ impl<const W: usize> ArrayMerge<W> {
     /// Begins with a word of one to `W` symbols.
     #[inline(always)]
     pub fn start<M: Merges>(&mut self, table: &M, word: &impl Symbols<M>) {
-        // Vectors take eight keys at a time, places are masked, and a key has room for those below `LONGEST`.
-        const { assert!(W.is_power_of_two() && W >= 8 && W <= LONGEST) };
+        // Vectors take eight keys at a time, places are masked, and a key has room for those below `MAX_SYMBOLS`.
+        const { assert!(W.is_power_of_two() && W >= 8 && W <= MAX_SYMBOLS) };
         debug_assert!((1..=W).contains(&word.len()), "{} symbols", word.len());
         let len = word.len().min(W);
         for (index, symbol) in self.symbols[..len].iter_mut().enumerate() {
@@ -104,24 +101,24 @@ impl<const W: usize> ArrayMerge<W> {
 
     /// Does the next merge; false if there is none.
     #[inline(always)]
-    pub fn step(&mut self, vectors: impl Vectors, table: &impl Merges) -> bool {
-        let more = self.join(vectors, table);
+    pub fn step(&mut self, lanes: impl Lanes, table: &impl Merges) -> bool {
+        let more = self.join(lanes, table);
         if more {
             let changes = self.rank(table);
-            vectors.put(&mut self.keys, changes);
+            lanes.put(&mut self.keys, changes);
         }
         more
     }
 
     /// Joins the next pair and prefetches the ranks of the pairs that this makes; false if there is none.
     #[inline(always)]
-    fn join(&mut self, vectors: impl Vectors, table: &impl Merges) -> bool {
-        let least = vectors.least(&self.keys);
-        if least >= NONE << PLACE_BITS {
+    fn join(&mut self, lanes: impl Lanes, table: &impl Merges) -> bool {
+        let least = lanes.least(&self.keys);
+        if least >= NONE << INDEX_BITS {
             return false;
         }
-        let left = (least & PLACE) as usize;
-        let symbol = table.product(least >> PLACE_BITS);
+        let left = (least & INDEX) as usize;
+        let symbol = table.product(least >> INDEX_BITS);
         let later = self.begins & (!1 << left);
         let right = later.trailing_zeros() as usize;
         self.begins &= !(later & later.wrapping_neg());
@@ -227,7 +224,7 @@ impl<const W: usize> Lockstep<W> {
     /// The words advance in lockstep, one merge each: while the rank look-ups of one word miss the cache, the processor
     /// works on the next.
     #[inline(always)]
-    pub fn merge<const UNTIL: u32>(&mut self, vectors: impl Vectors, table: &impl Merges) {
+    pub fn merge<const UNTIL: u32>(&mut self, lanes: impl Lanes, table: &impl Merges) {
         let Self { slots, len, live } = self;
         live.clear();
         live.extend(0..*len as u32);
@@ -239,7 +236,7 @@ impl<const W: usize> Lockstep<W> {
                 let at = live[index];
                 let word = &mut slots[at as usize];
                 // One symbol has no merge anyway.
-                let more = (UNTIL == 1 || word.count() > UNTIL) && word.join(vectors, table);
+                let more = (UNTIL == 1 || word.count() > UNTIL) && word.join(lanes, table);
                 live[kept] = at;
                 kept += usize::from(more);
             }
@@ -258,8 +255,8 @@ impl<const W: usize> Lockstep<W> {
 /// misprediction would discard the work in flight for other words.
 #[inline(always)]
 fn key(rank: u32, index: usize) -> u32 {
-    debug_assert!(index < LONGEST, "place {index}");
-    rank << PLACE_BITS | index as u32
+    debug_assert!(index < MAX_SYMBOLS, "place {index}");
+    rank << INDEX_BITS | index as u32
 }
 
 /// A word to merge.

@@ -7,19 +7,18 @@ pub mod pair_table;
 pub mod rules;
 mod run_merge;
 pub mod symbols;
-mod vectors;
 mod windowed_merge;
 
 use ahash::AHashMap;
 
-#[cfg(target_arch = "x86_64")]
-use crate::simd::Avx2;
-use crate::simd::{Scalar, Simd};
-use array_merge::{ArrayMerge, LONGEST, Lockstep, Merges, Symbols};
+use crate::layout::MAX_SYMBOLS;
+use crate::simd::lanes::Lanes;
+use crate::simd::probe::Probe;
+use crate::simd::{NarrowWork, Simd};
+use array_merge::{ArrayMerge, Lockstep, Merges, Symbols};
 use pair_table::{NO_SYMBOL, NONE, PairTable};
 use rules::MergeRule;
 use run_merge::RunMerge;
-use vectors::Vectors;
 
 /// The merges that can happen, one for each product.
 ///
@@ -86,83 +85,93 @@ impl MergeTable {
         self.products.bytes() + size_of_val(&*self.moved)
     }
 
-    /// Appends the ids of the tokens of a word of up to [`LONGEST`] symbols.
+    /// Appends the ids of the tokens of up to [`MAX_SYMBOLS`] symbols.
     #[inline]
-    pub fn merge(&self, word: &impl Symbols, ids: &mut Vec<u32>) {
-        match self.simd {
-            Simd::Scalar => self.merge_by_length(Scalar, word, ids),
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: having an `Avx2` proves that the processor has these features.
-            Simd::Avx2(avx2) => unsafe { self.merge_avx2(avx2, word, ids) },
-        }
+    pub fn merge(&self, symbols: &impl Symbols, ids: &mut Vec<u32>) {
+        self.simd.run_narrow(MergeArray { table: self, symbols, ids });
     }
 
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-    fn merge_avx2(&self, avx2: Avx2, word: &impl Symbols, ids: &mut Vec<u32>) {
-        self.merge_by_length(avx2, word, ids);
+    /// Merges any number of symbols. `emit` gets the symbol of each token, with the range of symbols that it covers.
+    fn merge_runs(&self, merge: &mut RunMerge, symbols: &impl Symbols, emit: impl FnMut(u32, usize, usize)) {
+        self.simd.run_narrow(MergeRuns { table: self, merge, symbols, emit });
     }
+
+    /// Merges several pre-tokens in lockstep; their tokens are symbols, not ids.
+    pub fn merge_all<const W: usize>(&self, pretokens: &mut Lockstep<W>) {
+        self.simd.run_narrow(MergeAll { table: self, pretokens });
+    }
+}
+
+/// [`MergeTable::merge`].
+struct MergeArray<'a, S> {
+    table: &'a MergeTable,
+    symbols: &'a S,
+    ids: &'a mut Vec<u32>,
+}
+
+impl<S: Symbols> NarrowWork for MergeArray<'_, S> {
+    type Output = ();
 
     #[inline(always)]
-    fn merge_by_length(&self, vectors: impl Vectors, word: &impl Symbols, ids: &mut Vec<u32>) {
-        match word.len() {
+    fn run(self, lanes: impl Probe + Lanes) {
+        let Self { table, symbols, ids } = self;
+        match symbols.len() {
             0 => {}
-            1 => ids.push(self.id(word.symbol(0))),
-            2 => match word.rank(self, 0) {
-                NONE => ids.extend([self.id(word.symbol(0)), self.id(word.symbol(1))]),
-                rank => ids.push(self.id(rank)),
+            1 => ids.push(table.id(symbols.symbol(0))),
+            2 => match symbols.rank(table, 0) {
+                NONE => ids.extend([0, 1].map(|index| table.id(symbols.symbol(index)))),
+                rank => ids.push(table.id(rank)),
             },
-            3..=8 => self.merge_within::<8>(vectors, word, ids),
-            9..=16 => self.merge_within::<16>(vectors, word, ids),
-            17..=32 => self.merge_within::<32>(vectors, word, ids),
-            _ => self.merge_within::<LONGEST>(vectors, word, ids),
+            3..=8 => merge_within::<8>(table, lanes, symbols, ids),
+            9..=16 => merge_within::<16>(table, lanes, symbols, ids),
+            17..=32 => merge_within::<32>(table, lanes, symbols, ids),
+            _ => merge_within::<MAX_SYMBOLS>(table, lanes, symbols, ids),
         }
     }
+}
+
+#[inline(always)]
+fn merge_within<const W: usize>(
+    table: &MergeTable,
+    lanes: impl Lanes,
+    symbols: &impl Symbols,
+    ids: &mut Vec<u32>,
+) {
+    let mut merge = ArrayMerge::<W>::default();
+    merge.start(table, symbols);
+    while merge.step(lanes, table) {}
+    merge.emit(|symbol, _, _| ids.push(table.id(symbol)));
+}
+
+/// [`MergeTable::merge_runs`].
+struct MergeRuns<'a, S, E> {
+    table: &'a MergeTable,
+    merge: &'a mut RunMerge,
+    symbols: &'a S,
+    emit: E,
+}
+
+impl<S: Symbols, E: FnMut(u32, usize, usize)> NarrowWork for MergeRuns<'_, S, E> {
+    type Output = ();
 
     #[inline(always)]
-    fn merge_within<const W: usize>(&self, vectors: impl Vectors, word: &impl Symbols, ids: &mut Vec<u32>) {
-        let mut merging = ArrayMerge::<W>::default();
-        merging.start(self, word);
-        while merging.step(vectors, self) {}
-        merging.emit(|symbol, _, _| ids.push(self.id(symbol)));
+    fn run(self, lanes: impl Probe + Lanes) {
+        self.merge.merge::<1, _>(lanes, self.table, self.symbols, self.emit);
     }
+}
 
-    /// Merges a word of any length. `emit` gets each token's symbol, with where it begins and ends.
-    fn merge_runs(&self, long: &mut RunMerge, word: &impl Symbols, emit: impl FnMut(u32, usize, usize)) {
-        match self.simd {
-            Simd::Scalar => long.merge::<1, _>(Scalar, self, word, emit),
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: having an `Avx2` proves that the processor has these features.
-            Simd::Avx2(avx2) => unsafe { self.merge_runs_avx2(avx2, long, word, emit) },
-        }
-    }
+/// [`MergeTable::merge_all`].
+struct MergeAll<'a, const W: usize> {
+    table: &'a MergeTable,
+    pretokens: &'a mut Lockstep<W>,
+}
 
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-    fn merge_runs_avx2(
-        &self,
-        avx2: Avx2,
-        long: &mut RunMerge,
-        word: &impl Symbols,
-        emit: impl FnMut(u32, usize, usize),
-    ) {
-        long.merge::<1, _>(avx2, self, word, emit);
-    }
+impl<const W: usize> NarrowWork for MergeAll<'_, W> {
+    type Output = ();
 
-    /// Merges several words side by side; their tokens are symbols, not ids.
-    pub fn merge_all<const W: usize>(&self, words: &mut Lockstep<W>) {
-        match self.simd {
-            Simd::Scalar => words.merge::<1>(Scalar, self),
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: having an `Avx2` proves that the processor has these features.
-            Simd::Avx2(avx2) => unsafe { self.merge_all_avx2(avx2, words) },
-        }
-    }
-
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-    fn merge_all_avx2<const W: usize>(&self, avx2: Avx2, words: &mut Lockstep<W>) {
-        words.merge::<1>(avx2, self);
+    #[inline(always)]
+    fn run(self, lanes: impl Probe + Lanes) {
+        self.pretokens.merge::<1>(lanes, self.table);
     }
 }
 
@@ -189,7 +198,7 @@ mod tests {
         #[test]
         fn merging_equals_the_naive_rule(
             rules in oracle::any_rules(),
-            words in prop::collection::vec(prop::collection::vec(0u32..4, 1..=LONGEST), 1..10),
+            words in prop::collection::vec(prop::collection::vec(0u32..4, 1..=MAX_SYMBOLS), 1..10),
         ) {
             for simd in Simd::all() {
                 let table = oracle::table(&rules, simd);

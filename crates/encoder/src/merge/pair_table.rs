@@ -10,17 +10,14 @@
 
 use std::hint::select_unpredictable;
 
+use crate::layout::{ID_BITS as SYMBOL_BITS, MAX_IDS, RANK_BITS};
 use crate::simd::prefetch;
-use crate::vocab::{ID_BITS as SYMBOL_BITS, MAX_IDS};
-
-/// Low bits of an entry that are its value; those above are its key.
-const VALUE_BITS: u32 = 24;
 
 /// The number of values: all are below it. Free entries have it instead of one.
-pub const VALUES: u32 = (1 << VALUE_BITS) - 1;
+pub const VALUES: u32 = (1 << RANK_BITS) - 1;
 
 /// "Absent". Above all values and symbols; [`PairTable::find`] says why it is not [`VALUES`].
-pub const NONE: u32 = (1 << (VALUE_BITS + 1)) - 1;
+pub const NONE: u32 = (1 << (RANK_BITS + 1)) - 1;
 
 /// A symbol that no pair has, for "no neighbour".
 pub const NO_SYMBOL: u32 = MAX_IDS - 1;
@@ -52,7 +49,7 @@ pub const NO_PAIR: Pair = Pair::new(NO_SYMBOL, NO_SYMBOL);
 impl Pair {
     #[inline(always)]
     pub const fn new(left: u32, right: u32) -> Self {
-        Self(((left as u64) << SYMBOL_BITS | right as u64) << VALUE_BITS)
+        Self(((left as u64) << SYMBOL_BITS | right as u64) << RANK_BITS)
     }
 }
 
@@ -110,8 +107,8 @@ impl PairTable {
         for bucket in order.chunk_by(|one, other| one.1 == other.1) {
             members.clear();
             members.extend(bucket.iter().rev().map(|(.., index)| pairs[*index as usize]));
-            members.sort_by_key(|pair| pair >> VALUE_BITS);
-            members.dedup_by_key(|pair| *pair >> VALUE_BITS);
+            members.sort_by_key(|pair| pair >> RANK_BITS);
+            members.dedup_by_key(|pair| *pair >> RANK_BITS);
             table.multipliers[bucket[0].1 as usize] = table.separate(&members, &mut is_taken)?;
             for pair in &members {
                 let slot = table.slot(*pair);
@@ -166,7 +163,7 @@ impl PairTable {
     /// The upper bits depend on all bits of the key.
     #[inline(always)]
     fn hash(&self, pair: u64) -> u64 {
-        (pair >> VALUE_BITS).wrapping_mul(self.factor)
+        (pair >> RANK_BITS).wrapping_mul(self.factor)
     }
 
     #[inline(always)]

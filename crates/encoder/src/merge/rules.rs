@@ -13,9 +13,10 @@
 use ahash::AHashMap;
 
 use super::MergeTable;
-use super::array_merge::{ArrayMerge, LONGEST, Lockstep, Merges};
+use super::array_merge::{ArrayMerge, Lockstep, Merges};
 use super::pair_table::{NONE, PairTable, VALUES};
 use super::run_merge::RunMerge;
+use crate::layout::MAX_SYMBOLS;
 use crate::simd::{Scalar, Simd};
 use crate::tokenizer_json::Token;
 use crate::vocab::{Ids, Vocab, single_char};
@@ -182,8 +183,8 @@ impl<'a> LastMerges<'a> {
             return;
         }
         let mut left = Vec::new();
-        if symbols.len() <= LONGEST {
-            let mut word = ArrayMerge::<LONGEST>::default();
+        if symbols.len() <= MAX_SYMBOLS {
+            let mut word = ArrayMerge::<MAX_SYMBOLS>::default();
             word.start(self.rules, &symbols);
             while word.count() > 2 && word.step(Scalar, self.rules) {}
             word.emit(|id, _, _| left.push(id));

@@ -7,8 +7,8 @@
 
 use super::array_merge::{Merges, Symbols};
 use super::pair_table::NONE;
-use super::vectors::Vectors;
 use crate::simd::blocks::ones;
+use crate::simd::lanes::Lanes;
 
 /// Keys that one bitmap is about.
 const BLOCK: usize = 64;
@@ -40,14 +40,14 @@ impl RunMerge {
     #[inline(always)]
     pub fn merge<const UNTIL: usize, M: Merges>(
         &mut self,
-        vectors: impl Vectors,
+        lanes: impl Lanes,
         table: &M,
         word: &impl Symbols<M>,
         mut emit: impl FnMut(u32, usize, usize),
     ) {
-        self.start(vectors, table, word);
+        self.start(lanes, table, word);
         // A step joins no more than every second symbol, so it never goes below two symbols.
-        while (UNTIL == 1 || self.count > UNTIL) && self.step(vectors, table) {}
+        while (UNTIL == 1 || self.count > UNTIL) && self.step(lanes, table) {}
         let mut index = 0;
         while let Some(&Place { symbol, next, .. }) = self.indices.get(index) {
             let end = (next as usize).min(self.indices.len());
@@ -57,7 +57,7 @@ impl RunMerge {
     }
 
     #[inline(always)]
-    fn start<M: Merges>(&mut self, vectors: impl Vectors, table: &M, word: &impl Symbols<M>) {
+    fn start<M: Merges>(&mut self, lanes: impl Lanes, table: &M, word: &impl Symbols<M>) {
         let Self { indices, ranks, bounds, count } = self;
         *count = word.len();
         let last = word.len() - 1;
@@ -75,27 +75,27 @@ impl RunMerge {
         bounds.clear();
         bounds.resize(ranks.len().div_ceil(BLOCK), [NONE; BLOCK]);
         for (block, ranks) in ranks.iter().enumerate() {
-            bounds[block / BLOCK][block % BLOCK] = vectors.least(ranks);
+            bounds[block / BLOCK][block % BLOCK] = lanes.least(ranks);
         }
     }
 
     /// Joins all pairs of the lowest rank, up to one that makes a pair of a lower rank; false if there is none.
     #[inline(always)]
-    fn step(&mut self, vectors: impl Vectors, table: &impl Merges) -> bool {
+    fn step(&mut self, lanes: impl Lanes, table: &impl Merges) -> bool {
         let mut lowest = NONE;
         for bounds in &self.bounds {
-            lowest = lowest.min(vectors.least(bounds));
+            lowest = lowest.min(lanes.least(bounds));
         }
         if lowest == NONE {
             return false;
         }
         for part in 0..self.bounds.len() {
-            let blocks = vectors.equal(&self.bounds[part], lowest);
+            let blocks = lanes.equal(&self.bounds[part], lowest);
             let makes_lower =
-                ones(blocks).any(|block| self.join_in(vectors, table, part * BLOCK + block, lowest));
+                ones(blocks).any(|block| self.join_in(lanes, table, part * BLOCK + block, lowest));
             // Behind all joins: a vector that is loaded right behind what was stored in it waits for that.
             for block in ones(blocks) {
-                self.bounds[part][block] = vectors.least(&self.ranks[part * BLOCK + block]);
+                self.bounds[part][block] = lanes.least(&self.ranks[part * BLOCK + block]);
             }
             if makes_lower {
                 break;
@@ -107,8 +107,8 @@ impl RunMerge {
     /// Joins the pairs of the lowest rank that begin in a block, up to one that makes a pair of a lower rank, and then is
     /// true.
     #[inline(always)]
-    fn join_in(&mut self, vectors: impl Vectors, table: &impl Merges, block: usize, lowest: u32) -> bool {
-        let mut indices = vectors.equal(&self.ranks[block], lowest);
+    fn join_in(&mut self, lanes: impl Lanes, table: &impl Merges, block: usize, lowest: u32) -> bool {
+        let mut indices = lanes.equal(&self.ranks[block], lowest);
         while indices != 0 {
             let left = block * BLOCK + indices.trailing_zeros() as usize;
             indices &= indices - 1;

@@ -1,9 +1,10 @@
 //! Merging one word whose symbols are single bytes or a list: what both kinds of model share.
 
 use super::MergeTable;
-use super::array_merge::{ArrayMerge, LONGEST, Merges, Symbols};
+use super::array_merge::{ArrayMerge, Merges, Symbols};
 use super::pair_table::NONE;
 use super::windowed_merge::WindowedMerge;
+use crate::layout::MAX_SYMBOLS;
 
 /// Whether a byte is in any UTF-8 text.
 pub fn occurs(byte: usize) -> bool {
@@ -65,7 +66,7 @@ impl Scratch {
 }
 
 fn merge(table: &MergeTable, word: &impl Symbols, windows: &mut WindowedMerge, ids: &mut Vec<u32>) {
-    if word.len() <= LONGEST {
+    if word.len() <= MAX_SYMBOLS {
         table.merge(word, ids);
     } else {
         windows.merge(table, word, ids);

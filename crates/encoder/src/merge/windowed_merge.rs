@@ -27,8 +27,9 @@ use std::cmp::Ordering;
 use std::ops::Range;
 
 use super::MergeTable;
-use super::array_merge::{LONGEST, Lockstep, Symbols};
+use super::array_merge::{Lockstep, Symbols};
 use super::run_merge::RunMerge;
+use crate::layout::MAX_SYMBOLS;
 
 /// The size of most windows in runs.
 const IN_RUNS: usize = 512;
@@ -53,7 +54,7 @@ pub struct WindowedMerge {
 impl WindowedMerge {
     /// Appends the tokens of a word of any length.
     pub fn merge(&mut self, table: &MergeTable, word: &impl Symbols, ids: &mut Vec<u32>) {
-        let size_at = |index| if begins_with_runs(word, index) { IN_RUNS } else { LONGEST };
+        let size_at = |index| if begins_with_runs(word, index) { IN_RUNS } else { MAX_SYMBOLS };
         self.merge_by(table, word, size_at, ids);
     }
 
@@ -92,7 +93,7 @@ impl WindowedMerge {
             }
             // In a long run, a window has a token in common with those before it only if it begins where one of them
             // does.
-            let at_once = if size <= LONGEST { AT_ONCE } else { 1 };
+            let at_once = if size <= MAX_SYMBOLS { AT_ONCE } else { 1 };
             if at_once == 1 {
                 start = chain.places_to_go_on(size, size / 8).last().copied().unwrap_or(start);
             }
@@ -120,7 +121,7 @@ impl WindowedMerge {
 
 /// Whether a word goes on at a place with runs of equal symbols, of which there are long tokens.
 fn begins_with_runs(word: &impl Symbols, index: usize) -> bool {
-    let end = word.len().min(index + LONGEST);
+    let end = word.len().min(index + MAX_SYMBOLS);
     let equal = (index + 1..end).filter(|&index| word.symbol(index) == word.symbol(index - 1));
     2 * equal.count() > end - index
 }
@@ -221,7 +222,7 @@ fn common(left: &[Token], right: &[Token]) -> Option<(usize, usize)> {
 struct Windows {
     list: Vec<Window>,
     tokens: Vec<Token>,
-    words: Lockstep<LONGEST>,
+    words: Lockstep<MAX_SYMBOLS>,
     long: RunMerge,
 }
 
@@ -266,7 +267,7 @@ impl Windows {
                 start.max(before.start) + size <= word.len()
                     && (0..size).all(|index| part.symbol(index) == word.symbol(before.start + index))
             });
-            if !is_repeat && size <= LONGEST {
+            if !is_repeat && size <= MAX_SYMBOLS {
                 self.words.add(0, |merging| {
                     merging.start(table, &part);
                     true
@@ -296,7 +297,7 @@ impl Windows {
                     let Token { id, start, end } = tokens[index];
                     tokens.push(Token { id, start: moved(start), end: moved(end) });
                 }
-            } else if size <= LONGEST {
+            } else if size <= MAX_SYMBOLS {
                 if let Some(merged) = merged.next() {
                     merged.emit(|symbol, from, to| tokens.push(token(symbol, from, to)));
                 }
@@ -346,7 +347,7 @@ mod tests {
         let table = oracle::table(rules, Simd::detect());
         let mut ids = vec![99];
         // Windows of two sizes in turn, as where runs begin and end.
-        let size_at = |index: usize| if (index / 100).is_multiple_of(2) { window } else { LONGEST };
+        let size_at = |index: usize| if (index / 100).is_multiple_of(2) { window } else { MAX_SYMBOLS };
         WindowedMerge::default().merge_by(&table, &symbols, size_at, &mut ids);
         ids.remove(0);
         ids
@@ -368,7 +369,7 @@ mod tests {
             unit in prop::collection::vec(0u32..4, 1..5),
             repeats in 1usize..300,
             tail in 0u32..4,
-            window in prop_oneof![Just(LONGEST), Just(IN_RUNS), 2usize..40],
+            window in prop_oneof![Just(MAX_SYMBOLS), Just(IN_RUNS), 2usize..40],
         ) {
             let symbols = [unit.repeat(repeats), vec![tail]].concat();
             prop_assert_eq!(merged(&rules, &symbols, window), oracle::merge(&rules, &symbols));
@@ -381,7 +382,7 @@ mod tests {
             widths in prop::collection::vec(prop_oneof![6 => 0usize..200, 1 => 200usize..900], 1..8),
             tokens in prop::collection::vec(2usize..130, 0..8),
             with_newline in any::<bool>(),
-            window in prop_oneof![Just(LONGEST), Just(IN_RUNS), 2usize..40],
+            window in prop_oneof![Just(MAX_SYMBOLS), Just(IN_RUNS), 2usize..40],
         ) {
             // Tokens of two, four, ... spaces, some of other lengths, and one with a newline.
             let (mut rules, mut product_of, mut product) = (Vec::new(), vec![0u32; 300], 10u32);
@@ -414,7 +415,7 @@ mod tests {
         let (zeros, ones) = (vec![0; 40_000], [1, 2].repeat(20_000));
         let turns = [&zeros[..10_000], &ones[..9_001], &[3], &zeros[..9_999], &ones[..10_000]].concat();
         for symbols in [&zeros, &ones, &turns] {
-            for size in [LONGEST, IN_RUNS] {
+            for size in [MAX_SYMBOLS, IN_RUNS] {
                 let mut ids = Vec::new();
                 assert!(WindowedMerge::default().join_windows(
                     &table,
@@ -438,7 +439,7 @@ mod tests {
                 .rev()
                 .map(|left| MergeRule { left, right: left + 1, product: 1000 + left })
                 .collect();
-            assert_eq!(merged(&rules, &symbols, LONGEST), oracle::merge(&rules, &symbols));
+            assert_eq!(merged(&rules, &symbols, MAX_SYMBOLS), oracle::merge(&rules, &symbols));
         }
     }
 }

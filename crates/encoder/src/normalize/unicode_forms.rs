@@ -17,8 +17,8 @@ use unicode_normalization_alignments::{
 };
 
 use crate::lazy::Lazy;
-use crate::simd::Simd;
-use crate::simd::blocks::{BLOCK, Blocks, ByteBlock, Work, block_at, ones};
+use crate::simd::blocks::{BLOCK, Blocks, ByteBlock, block_at, ones};
+use crate::simd::{Simd, Work};
 use crate::utf8::decode;
 
 /// A normalization form of Unicode.

@@ -1,47 +1,49 @@
-//! The piece cache: the ids of the pieces met so far. One for each worker.
+//! The cache of each worker: the ids of the pre-tokens seen so far.
 //!
-//! Text repeats itself: in books, 98 of 100 pieces have occurred before. Look-ups therefore take most of the time, and
-//! the layout decides the speed.
+//! Text repeats itself: in books, 98 of 100 pre-tokens have occurred before. Lookups therefore take most of the time,
+//! and the layout, which [`layout`](crate::layout) draws, decides the speed.
 //!
-//! - The key is the piece itself, compared in full, so a hit is never wrong.
-//! - A hit touches one cache line: four words of values followed by four of keys. A tiny piece (up to 7 bytes, six of
-//!   seven pieces of most texts) takes one word of each: its bytes with their number, and up to three ids. A short one
-//!   (up to 15 bytes), or one with up to six ids, takes two. A line thus holds two to four pieces, and the table is
-//!   half as large as one with room for 15 bytes and five ids in every slot.
-//! - Tiny and short pieces are found by the same instructions, since a branch on which of the two comes next is
-//!   unpredictable. The key of a tiny piece is its word twice; the four words of keys are compared with the two of the
-//!   key alternately, and a small table maps the kind and the equal words to the place of the value.
-//! - A new piece takes free words, or else the first half of the line, whose content moves to the second half, evicting
-//!   that. Two-way instead of direct-mapped was the largest single gain (1.6 times).
-//! - The tables start with room for the pieces of ten megabytes of most texts, and grow with the number of evictions,
-//!   up to a bound.
+//! - The key is the pre-token itself, compared in full, so a hit is never wrong.
+//! - A hit touches one cache line: four words of values and four of keys. A tiny pre-token (up to 7 bytes, six of seven
+//!   in most texts) takes one word of each: its bytes with their number, and up to three ids. A short one (up to 15
+//!   bytes), or one with up to six ids, takes two. A line thus holds two to four pre-tokens, and the table is half as
+//!   large as one with room for 15 bytes and five ids in every slot.
+//! - Tiny and short pre-tokens are found by the same instructions, since a branch on which of the two comes next is
+//!   unpredictable. The key of a tiny pre-token is its word twice; the four words of keys are compared with the two of
+//!   the key alternately, and a small table maps the kind and the equal words to the index of the value.
+//! - A new pre-token takes free words, or else the first half of the line, whose content moves to the second half,
+//!   evicting that. Two-way instead of direct-mapped was the largest single gain (1.6 times).
+//! - The tables start with room for the pre-tokens of ten megabytes of most texts, and grow with the number of
+//!   evictions, up to a bound.
 //!
-//! Medium pieces (up to 31 bytes) are in buckets of two lines. Longer ones, up to [`LONG`] bytes, are in a hash map;
-//! anything above is not cached, since it hardly ever recurs. Ids that a slot has no room for are in `spilled`. When
-//! the map or `spilled` reaches its bound, it is cleared, along with what refers to it: that only costs time.
+//! Medium pre-tokens (up to 31 bytes) are in buckets of two lines. Longer ones, up to [`LONG`] bytes, are in a hash
+//! map: without that, second passes over source code take 6 to 14 % longer. Still longer ones are not cached, since
+//! they hardly ever recur. Ids that a line has no room for are in `spilled`. When the map or `spilled` reaches its
+//! bound, it is cleared, along with all references to it: that only costs time.
 
+pub mod keys;
 mod overflow_map;
 pub mod packed_ids;
-mod probe;
 mod table;
 #[cfg(test)]
 mod tests;
 
 use std::alloc::{Layout, handle_alloc_error};
 
+use crate::layout::{IDS_PER_WORD, LINE_WORDS, MEDIUM, MediumKey, SHORT, ShortKey, Value};
 use crate::lookup::pretoken::Pretoken;
+use crate::simd::probe::Probe;
 use crate::simd::{Scalar, prefetch};
 use gristmill_system::memory::{CacheLine, CacheLines};
+use keys::{bytes, medium_key, medium_part_key, short_part_key};
 use overflow_map::OverflowMap;
-use packed_ids::{Block, Value};
-pub use probe::{KEY_BYTES, MEDIUM, MediumKey, NO_KEY, Probe, SHORT, ShortKey, medium_key};
-use probe::{bytes, medium_part_key, short_part_key};
+use packed_ids::Block;
 use table::{MediumTable, ShortTable, Stretch};
 
-/// Longest piece that is cached.
+/// The longest pre-token that is cached.
 const LONG: usize = 128;
 
-/// A piece to look up: its key and place, or its bytes.
+/// A pre-token to look up: its key and slot, or its bytes.
 pub enum Query<'a> {
     Short(ShortKey, usize),
     Medium(MediumKey, usize),
@@ -49,7 +51,7 @@ pub enum Query<'a> {
 }
 
 impl<'a> Query<'a> {
-    /// A piece of cut text with its place, if it has one; none if it is too long to be cached.
+    /// A pre-token of a text and its slot, if it has one; None if it is too long to be cached.
     #[inline(always)]
     pub fn at(pretoken: Pretoken<'a>, slot: usize) -> Option<Self> {
         let (text, len) = (pretoken.padded(), pretoken.len());
@@ -62,7 +64,8 @@ impl<'a> Query<'a> {
         (len <= LONG).then_some(Self::Long(pretoken.bytes()))
     }
 
-    /// A part of a piece; as a piece of its own, the same bytes may have other ids. Long ones are not cached.
+    /// A part of a pre-token, which may have other ids than the same bytes as a pre-token; None if it is too long to be
+    /// cached.
     pub fn part(cache: &PretokenCache, part: Pretoken<'a>) -> Option<Self> {
         let (text, len) = (part.padded(), part.len());
         if len <= SHORT {
@@ -70,21 +73,21 @@ impl<'a> Query<'a> {
             Some(Self::Short(key, cache.short().slot(key)))
         } else {
             let key = (len <= MEDIUM).then(|| medium_part_key(text, 0, len))?;
-            Some(Self::Medium(key, cache.medium_place(&key)))
+            Some(Self::Medium(key, cache.medium_slot(&key)))
         }
     }
 }
 
-/// The tables begin with room for at least so many seeds, and several times as many pieces that texts bring.
+/// The tables begin with room for at least as many preloaded pre-tokens, and several times as many of texts.
 const FIRST_PRETOKENS: usize = 1 << 17;
 
-/// The most bytes of long pieces, and of spilled ids, before they are cleared: offsets into them are 32-bit.
-const MOST_STORED: usize = 1 << 31;
+/// The most bytes of long pre-tokens, and of spilled ids, before they are cleared: offsets into them are 32-bit.
+const MAX_STORED: usize = 1 << 31;
 
-/// How many more of each one batch may add; a piece that is split first may bring any number.
+/// How many more bytes of each one batch may add; a pre-token that is split before it is merged may bring any number.
 const ADDED_BY_A_BATCH: usize = 1 << 16;
 
-/// The ids of pieces.
+/// The ids of pre-tokens.
 pub struct PretokenCache {
     lines: CacheLines,
     short: ShortTable,
@@ -95,12 +98,12 @@ pub struct PretokenCache {
 }
 
 impl PretokenCache {
-    /// An empty cache that stays within about `bound` bytes, or within what the system can provide, with initial room
-    /// for `pieces`.
+    /// An empty cache that stays within about `bound` bytes, or within the memory that the system can provide, with
+    /// initial room for `pretokens` pre-tokens.
     pub fn new(mut bound: usize, pretokens: usize) -> Self {
         let pretokens = pretokens.next_power_of_two().max(FIRST_PRETOKENS);
         loop {
-            // Half for tiny and short pieces, a quarter for medium ones, an eighth each for long ones and spilled
+            // Half for tiny and short pre-tokens, a quarter for medium ones, an eighth each for long ones and spilled
             // ids.
             let short = Stretch::new(0, 1, pretokens * 2, bound / 2);
             let medium = Stretch::new(short.end(), 2, pretokens / 4, bound / 4);
@@ -118,7 +121,7 @@ impl PretokenCache {
         }
     }
 
-    /// Grows or clears what is due. Must not happen between computing a place and using it: call it between batches.
+    /// Grows or clears the tables that are due. Slots change, so this must happen between batches.
     pub fn maintain(&mut self) {
         self.short.grow_if_due(&mut self.lines, hash);
         self.medium.grow_if_due(&mut self.lines, hash_medium);
@@ -134,9 +137,9 @@ impl PretokenCache {
         }
     }
 
-    /// The most bytes of long pieces, and of spilled ids.
+    /// The most bytes of long pre-tokens, and of spilled ids.
     fn stored_bound(&self) -> usize {
-        (self.bound / 8).min(MOST_STORED)
+        (self.bound / 8).min(MAX_STORED)
     }
 
     fn used(&self) -> [std::ops::Range<usize>; 2] {
@@ -149,15 +152,15 @@ impl PretokenCache {
         lines * size_of::<CacheLine>() + self.spilled.capacity() * size_of::<Block>() + self.long.bytes()
     }
 
-    /// The table of tiny and short pieces.
+    /// The table of tiny and short pre-tokens.
     #[inline(always)]
     pub fn short(&self) -> ShortPretokens<'_> {
         let lines = &self.lines[self.short.0.used()];
         ShortPretokens { lines, shift: 64 - lines.len().ilog2() }
     }
 
-    /// The place of a medium piece, to prefetch and then to [`find_medium`](Self::find_medium).
-    pub fn medium_place(&self, key: &MediumKey) -> usize {
+    /// The slot of a medium pre-token, to prefetch and then to pass to [`find_medium`](Self::find_medium).
+    pub fn medium_slot(&self, key: &MediumKey) -> usize {
         self.medium.0.slot(hash_medium(key))
     }
 
@@ -165,16 +168,16 @@ impl PretokenCache {
         self.lines[slot..][..2].iter().for_each(|line| prefetch(line));
     }
 
-    /// The packed ids of a medium piece.
+    /// The packed ids of a medium pre-token.
     pub fn find_medium(&self, key: &MediumKey, slot: usize) -> Option<&[u64]> {
         let (values, _) = self.lines[slot..][..2]
             .iter()
-            .map(|line| line.0.split_at(4))
+            .map(|line| line.0.split_at(LINE_WORDS))
             .find(|(_, line_key)| line_key == key)?;
         Some(values)
     }
 
-    /// Appends the ids of a piece; false if it is not cached. The hot loop has a faster path.
+    /// Appends the ids of a pre-token; false if it is not cached. The hot loop has a faster path.
     #[inline(always)]
     pub fn append(&self, pretoken: &Query, ids: &mut Vec<u32>) -> bool {
         let words: Option<&[u64]> = match pretoken {
@@ -188,25 +191,25 @@ impl PretokenCache {
         words.is_some()
     }
 
-    /// Appends the ids that some words hold or refer to.
+    /// Appends the ids that packed words hold or refer to.
     #[inline(never)]
     pub fn append_packed(&self, words: &[u64], ids: &mut Vec<u32>) {
         let begin = ids.len();
         let count = if let Some((start, count)) = packed_ids::spilled(words) {
-            for block in &self.spilled[start..][..packed_ids::blocks(count)] {
+            for block in &self.spilled[start..][..count.div_ceil(packed_ids::BLOCK)] {
                 ids.extend_from_slice(block);
             }
             count
         } else {
             for pair in words.as_chunks().0 {
-                ids.extend_from_slice(&packed_ids::unpack(pair)[..2 * packed_ids::PER_WORD]);
+                ids.extend_from_slice(&Scalar.unpack(pair)[..2 * IDS_PER_WORD]);
             }
             packed_ids::count(words)
         };
         ids.truncate(begin + count);
     }
 
-    /// Caches the ids of a piece.
+    /// Caches the ids of a pre-token.
     pub fn insert(&mut self, pretoken: &Query, ids: &[u32]) {
         match pretoken {
             Query::Short(key, slot) => {
@@ -223,17 +226,17 @@ impl PretokenCache {
         }
     }
 
-    /// Caches the packed ids of a tiny or short piece.
+    /// Caches the packed ids of a tiny or short pre-token.
     pub fn put_short(&mut self, key: ShortKey, slot: usize, value: Value) {
         self.short.insert(&mut self.lines, slot, key, value);
     }
 
-    /// Caches the packed ids of a medium piece.
+    /// Caches the packed ids of a medium pre-token.
     pub fn put_medium(&mut self, key: &MediumKey, slot: usize, value: [u64; 4]) {
         self.medium.insert(&mut self.lines, slot, key, value);
     }
 
-    /// The packed ids, or a reference to where they are now stored; none if there is no room for them until the next
+    /// The packed ids, or a reference to the spilled ids; None if there is no room for these until the next
     /// [`maintain`](Self::maintain).
     pub fn pack<const W: usize>(&mut self, ids: &[u32]) -> Option<[u64; W]> {
         packed_ids::pack(ids).or_else(|| {
@@ -250,7 +253,7 @@ impl PretokenCache {
     }
 }
 
-/// The tiny and short pieces of a cache.
+/// The tiny and short pre-tokens of a cache.
 #[derive(Clone, Copy)]
 pub struct ShortPretokens<'a> {
     /// Their number is a power of two: one for each value of the upper bits of a hash.
@@ -259,7 +262,7 @@ pub struct ShortPretokens<'a> {
 }
 
 impl<'a> ShortPretokens<'a> {
-    /// The place of a piece, to prefetch and then to [`find`](Self::find).
+    /// The slot of a pre-token, to prefetch and then to pass to [`find`](Self::find).
     #[inline(always)]
     pub fn slot(self, key: ShortKey) -> usize {
         (hash(key) >> self.shift) as usize
@@ -271,19 +274,20 @@ impl<'a> ShortPretokens<'a> {
         prefetch(self.lines.as_ptr().wrapping_add(slot));
     }
 
-    /// The packed ids of a piece: two words, or one followed by an unrelated one.
+    /// The packed ids of a pre-token: two words, or one followed by an unrelated one.
     #[inline(always)]
     pub fn find(self, probe: impl Probe, key: ShortKey, slot: usize) -> Option<&'a Value> {
-        let (value, found) = probe::find(probe, self.lines.get(slot)?, key);
+        let (value, found) = keys::find(probe, self.lines.get(slot)?, key);
         found.then_some(value)
     }
 
-    /// A copy of them, or arbitrary words, and whether the piece is there. [`NO_KEY`] never is, whatever the place.
+    /// A copy of the packed ids, or arbitrary words, and whether the pre-token was found.
+    /// [`NO_KEY`](crate::layout::NO_KEY) never is, whatever the slot.
     #[inline(always)]
     pub fn read(self, probe: impl Probe, key: ShortKey, slot: usize) -> (Value, bool) {
         // SAFETY: there is at least one line, so a number masked by one less than their number is below it.
         let line = unsafe { self.lines.get_unchecked(slot & (self.lines.len() - 1)) };
-        let (value, found) = probe::find(probe, line, key);
+        let (value, found) = keys::find(probe, line, key);
         (*value, found)
     }
 }

@@ -1,13 +1,13 @@
-//! Long pieces, which are too long for a slot, and few.
+//! Long pre-tokens, which have too many bytes for a line.
 
 use ahash::{AHashMap, RandomState};
 
-/// Where each piece is stored, by a hash of the piece. When two pieces have the same hash, the newer one stays.
+/// Pre-tokens by their hash. When two have the same hash, the newer one stays.
 #[derive(Default)]
 pub struct OverflowMap {
     entries: AHashMap<u64, Entry>,
     hasher: RandomState,
-    /// Each piece followed by its ids, so that a look-up costs one cache miss instead of two.
+    /// Each pre-token followed by its ids, so that a lookup costs one cache miss instead of two.
     kept: Vec<u8>,
 }
 
@@ -19,7 +19,7 @@ struct Entry {
 }
 
 impl OverflowMap {
-    /// Appends the ids of a piece; false if it is not cached.
+    /// Appends the ids of a pre-token; false if it is not cached.
     pub fn append(&self, pretoken: &[u8], ids: &mut Vec<u32>) -> bool {
         let Some(entry) = self.entries.get(&self.hasher.hash_one(pretoken)) else { return false };
         let kept = &self.kept[entry.start as usize..entry.end as usize];
@@ -31,7 +31,7 @@ impl OverflowMap {
         is_kept
     }
 
-    /// Caches a piece, if there is room for it.
+    /// Caches a pre-token, if there is room for it.
     pub fn insert(&mut self, pretoken: &[u8], ids: &[u32]) {
         let bytes = pretoken.len() + size_of_val(ids);
         let (start, end) = (u32::try_from(self.kept.len()), u32::try_from(self.kept.len() + bytes));

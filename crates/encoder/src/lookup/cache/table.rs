@@ -1,14 +1,11 @@
-//! Two hash tables of pieces, in stretches of the cache's lines. A line is four words of values followed by four words
-//! of keys.
+//! The two hash tables of the cache, in stretches of its lines.
 
 use std::hint::select_unpredictable;
 use std::ops::Range;
 
-use super::probe::{MediumKey, ShortKey, is_tiny, is_tiny_word};
+use super::keys::{is_tiny, is_tiny_word};
 use super::{CacheLine, packed_ids};
-
-/// Words of keys in a line, after as many of values.
-const WORDS: usize = 4;
+use crate::layout::{LINE_WORDS, MediumKey, ShortKey, Value};
 
 /// A stretch of lines whose buckets are found by a hash.
 pub struct Stretch {
@@ -22,7 +19,7 @@ pub struct Stretch {
 }
 
 impl Stretch {
-    /// Starts at line `start`, with room for `buckets` at first and never more than `most_bytes`.
+    /// A stretch from line `start` on, with room for `buckets` at first and never more than `most_bytes`.
     pub fn new(start: usize, lines_per_bucket: usize, buckets: usize, most_bytes: usize) -> Self {
         let most = (most_bytes / (lines_per_bucket * size_of::<CacheLine>())).max(2).ilog2();
         let least_shift = 64 - most;
@@ -30,7 +27,7 @@ impl Stretch {
         Self { start, lines_per_bucket, shift, least_shift, pushed_out: 0 }
     }
 
-    /// The first line after all that this stretch may ever use.
+    /// The line after all lines that this stretch may ever use.
     pub fn end(&self) -> usize {
         self.start + (self.lines_per_bucket << (64 - self.least_shift))
     }
@@ -46,9 +43,9 @@ impl Stretch {
         self.start + (hash >> self.shift) as usize * self.lines_per_bucket
     }
 
-    /// Doubles if evictions have reached a quarter of the buckets, and returns the places that were in use: the
-    /// content of each now belongs in one of two. Taken from the last, no new place is an old one that is still to be
-    /// emptied. This is done in place, since touching memory for the first time is the main cost of growing.
+    /// Doubles if evictions have reached a quarter of the buckets, and returns the slots that were in use, whose
+    /// contents each belong in one of two slots now. In descending order, no new slot is an old one that is not emptied
+    /// yet. This happens in place, since touching memory for the first time is the main cost of growing.
     fn grow_if_due(&mut self) -> impl Iterator<Item = usize> + use<> {
         let before = self.used();
         let due =
@@ -61,14 +58,15 @@ impl Stretch {
     }
 }
 
-/// Tiny and short pieces. Each half of a line, two words of keys with their values, holds nothing, a short
-/// piece, up to two tiny ones, or one tiny piece with more ids than one word has room for: its key is in both.
+/// Tiny and short pre-tokens. Each half of a line, two words of keys with their values, holds nothing, a short
+/// pre-token, up to two tiny ones, or one tiny pre-token with more ids than one word has room for, whose key is in both
+/// words.
 pub struct ShortTable(pub Stretch);
 
-/// The first free word for a piece, or one past the last: for pieces that take two words, then for those that take one;
-/// indexed by three times the number of words in use in the first half plus that in the second.
+/// The index of the first free word for a pre-token, or one past the last: for pre-tokens that take two words, then for
+/// those that take one; by three times the number of words in use in the first half plus that in the second.
 static FREE: [[u8; 9]; 2] = {
-    let mut free = [[WORDS as u8; 9]; 2];
+    let mut free = [[LINE_WORDS as u8; 9]; 2];
     let mut at = 0;
     while at < 9 {
         let (first, second) = (at / 3, at % 3);
@@ -88,23 +86,23 @@ static FREE: [[u8; 9]; 2] = {
 };
 
 impl ShortTable {
-    /// Puts a piece into free words, or else into the first half, whose content then replaces that of the second.
-    pub fn insert(&mut self, lines: &mut [CacheLine], slot: usize, key: ShortKey, value: [u64; 2]) {
-        let (values, keys) = lines[slot].0.split_at_mut(WORDS);
+    /// Puts a pre-token into free words, or else into the first half, whose content then replaces that of the second.
+    pub fn insert(&mut self, lines: &mut [CacheLine], slot: usize, key: ShortKey, value: Value) {
+        let (values, keys) = lines[slot].0.split_at_mut(LINE_WORDS);
         // Branchless: which words are free is unpredictable. The second word of a half is never zero when the half is
-        // full; otherwise the half holds at most a tiny piece, in the first word.
+        // full; otherwise the half holds at most a tiny pre-token, in the first word.
         let used =
             |half: usize| select_unpredictable(keys[2 * half + 1] != 0, 2, usize::from(keys[2 * half] != 0));
         let takes_one = usize::from(is_tiny(key) & packed_ids::is_in_one(value[0]));
         let mut word = usize::from(FREE[takes_one][3 * used(0) + used(1)]);
-        if word == WORDS {
+        if word == LINE_WORDS {
             self.0.pushed_out += 1;
             values.copy_within(..2, 2);
             keys.copy_within(..2, 2);
             keys[1] = 0;
             word = 0;
         }
-        // Both words of a tiny piece's key are the same.
+        // Both words of a tiny pre-token's key are the same.
         let last = word + 1 - takes_one;
         keys[word] = key as u64;
         keys[last] = (key >> 64) as u64;
@@ -131,17 +129,23 @@ impl ShortTable {
     }
 }
 
-/// Medium pieces, whose keys take all key words of a line, in buckets of two lines.
+/// Medium pre-tokens, whose keys take all key words of a line, in buckets of two lines.
 pub struct MediumTable(pub Stretch);
 
 impl MediumTable {
-    /// Puts a piece first in its bucket, and moves the one there to second place.
-    pub fn insert(&mut self, lines: &mut [CacheLine], slot: usize, key: &MediumKey, value: [u64; WORDS]) {
+    /// Puts a pre-token into the first line of its bucket, whose content moves to the second.
+    pub fn insert(
+        &mut self,
+        lines: &mut [CacheLine],
+        slot: usize,
+        key: &MediumKey,
+        value: [u64; LINE_WORDS],
+    ) {
         if lines[slot] != CacheLine::EMPTY {
             self.0.pushed_out += usize::from(lines[slot + 1] != CacheLine::EMPTY);
             lines[slot + 1] = lines[slot];
         }
-        let (values, keys) = lines[slot].0.split_at_mut(WORDS);
+        let (values, keys) = lines[slot].0.split_at_mut(LINE_WORDS);
         values.copy_from_slice(&value);
         keys.copy_from_slice(key);
     }

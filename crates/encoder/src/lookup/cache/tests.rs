@@ -5,7 +5,7 @@ use crate::simd::Scalar;
 #[cfg(target_arch = "x86_64")]
 use crate::simd::Simd;
 
-/// The ids that the tests give a piece: some fit in a slot, some do not.
+/// The ids of a pre-token in these tests: some fit into a line, some do not.
 fn ids_of(pretoken: &[u8]) -> Vec<u32> {
     let sum: u32 = pretoken.iter().map(|byte| u32::from(*byte)).sum();
     (0..pretoken.len() as u32 * (sum % 3 + 1) / 2).map(|i| (sum * 7919 + i) & 0x000F_FFFF).collect()
@@ -14,7 +14,7 @@ fn ids_of(pretoken: &[u8]) -> Vec<u32> {
 fn look_up<'a>(cache: &PretokenCache, pretoken: Pretoken<'a>) -> Option<Query<'a>> {
     Some(match Query::at(pretoken, 0)? {
         Query::Short(key, _) => Query::Short(key, cache.short().slot(key)),
-        Query::Medium(key, _) => Query::Medium(key, cache.medium_place(&key)),
+        Query::Medium(key, _) => Query::Medium(key, cache.medium_slot(&key)),
         Query::Long(pretoken) => Query::Long(pretoken),
     })
 }
@@ -36,7 +36,7 @@ fn pretokens(count: usize) -> impl Iterator<Item = Vec<u8>> {
     (0..count).map(|i| {
         let len = i % 40 + 1;
         let digits = i.to_string().into_bytes();
-        // Pieces that differ in the first or in the last bytes only, or in their length.
+        // Pre-tokens that differ in the first or in the last bytes only, or in their length.
         let mut pretoken = vec![if i % 2 == 0 { 0 } else { b'a' }; len];
         let at = if i % 3 == 0 { len.saturating_sub(digits.len()) } else { 0 };
         pretoken.iter_mut().skip(at).zip(digits).for_each(|(byte, digit)| *byte = digit);
@@ -72,7 +72,7 @@ fn a_piece_of_any_number_of_parts_stays_within_the_bound() {
     let bound = 1 << 20;
     let mut cache = PretokenCache::new(bound, 0);
     let before = cache.bytes();
-    // Between two calls of `maintain`, as the parts of one piece.
+    // Between two calls of `maintain`, as the parts of one pre-token.
     for pretoken in pretokens(300_000).filter(|pretoken| pretoken.len() <= MEDIUM) {
         insert(&mut cache, &pretoken);
     }

@@ -13,8 +13,8 @@
 use ahash::AHashSet;
 
 use super::{Boundaries, inside};
-use crate::simd::Simd;
-use crate::simd::blocks::{Blocks, ByteBlock, Work, block_at};
+use crate::simd::blocks::{Blocks, ByteBlock, block_at};
+use crate::simd::{Simd, Work};
 
 /// The bytes of each of these characters.
 const WIDTH: usize = 3;

@@ -4,8 +4,8 @@
 pub mod class_cutter;
 pub mod group_cutter;
 
-use crate::simd::Simd;
-use crate::simd::blocks::{Blocks, Work};
+use crate::simd::blocks::Blocks;
+use crate::simd::{Simd, Work};
 
 /// One bit for each byte of a text: whether a piece begins there that is not the first.
 #[derive(Default)]

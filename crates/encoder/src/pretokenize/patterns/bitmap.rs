@@ -15,8 +15,8 @@ use crate::pretokenize::patterns::parse_pretokenizer::{
 };
 use crate::pretokenize::patterns::regex::parser::parse;
 use crate::pretokenize::patterns::regex::{Node, named_set, single};
-use crate::simd::Simd;
-use crate::simd::blocks::{BLOCK, Blocks, ByteBlock, PaddedBlock, Work, block_at, ones, part};
+use crate::simd::blocks::{BLOCK, Blocks, ByteBlock, PaddedBlock, block_at, ones, part};
+use crate::simd::{Simd, Work};
 use crate::utf8::decode;
 
 /// The classes of a character are the bits of a byte.

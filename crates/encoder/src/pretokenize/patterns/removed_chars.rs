@@ -7,8 +7,8 @@ use regex_syntax::hir::ClassUnicode;
 
 use crate::pretokenize::boundaries::Boundaries;
 use crate::pretokenize::patterns::char_classes::table::CharTable;
-use crate::simd::Simd;
-use crate::simd::blocks::{BLOCK, Blocks, ByteBlock, Work, block_at, ones};
+use crate::simd::blocks::{BLOCK, Blocks, ByteBlock, block_at, ones};
+use crate::simd::{Simd, Work};
 use crate::utf8::decode;
 
 /// The characters that are removed.

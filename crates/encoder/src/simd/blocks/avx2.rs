@@ -12,7 +12,7 @@ use super::{Blocks, Bmi2Blocks, ByteBlock};
 use crate::simd::Avx2;
 use gristmill_system::memory::Aligned;
 
-// SAFETY: it stands for BMI2 as well.
+// SAFETY: an `Avx2` exists only where the processor has BMI2.
 unsafe impl Bmi2Blocks for Avx2 {}
 
 impl Blocks for Avx2 {
@@ -21,25 +21,25 @@ impl Blocks for Avx2 {
     #[inline(always)]
     fn load(self, bytes: &[u8; 64]) -> Halves {
         let at = bytes.as_ptr();
-        // SAFETY: having an `Avx2` proves that the processor has AVX2, and twice 32 bytes are 64.
+        // SAFETY: an `Avx2` exists only where the processor has AVX2, and twice 32 bytes are 64.
         unsafe { Halves(_mm256_loadu_si256(at.cast()), _mm256_loadu_si256(at.add(32).cast())) }
     }
 
     #[inline(always)]
     fn push_ones(self, ones: u64, base: u32, indices: &mut Vec<u32>) {
-        // SAFETY: having an `Avx2` proves that the processor has AVX2 and POPCNT.
+        // SAFETY: an `Avx2` exists only where the processor has AVX2 and POPCNT.
         unsafe { push_ones(ones, base, indices) }
     }
 }
 
-/// Two times 32 bytes. Only an [`Avx2`] creates one, so the processor has the features that all of this needs.
+/// Two times 32 bytes. Only an [`Avx2`] creates one, so the processor has all features that the methods need.
 #[derive(Clone, Copy)]
 pub struct Halves(__m256i, __m256i);
 
 /// The body of a method on bytes that an `Avx2` has loaded.
 macro_rules! with_avx2 {
     ($body:expr) => {
-        // SAFETY: having loaded bytes with an `Avx2` proves that the processor has AVX2.
+        // SAFETY: only an `Avx2` loads bytes, so the processor has AVX2.
         unsafe { $body }
     };
 }
@@ -152,7 +152,7 @@ impl ByteBlock for Halves {
     fn bytes(self) -> [u8; 64] {
         let mut bytes = [0; 64];
         let at = bytes.as_mut_ptr();
-        // SAFETY: twice 32 bytes are 64, and having loaded some proves that the processor has AVX2.
+        // SAFETY: twice 32 bytes are 64, and only an `Avx2` loads bytes, so the processor has AVX2.
         unsafe {
             _mm256_storeu_si256(at.cast(), self.0);
             _mm256_storeu_si256(at.add(32).cast(), self.1);
@@ -188,8 +188,8 @@ fn look_up_low<const N: usize>(half: __m256i, table: &[u8; N]) -> __m256i {
     found
 }
 
-/// For each byte, the places of its set bits, low to high.
-static PLACES: Aligned<[[u8; 8]; 256]> = Aligned({
+/// For each byte, the indices of its set bits in ascending order.
+static INDICES: Aligned<[[u8; 8]; 256]> = Aligned({
     let mut table = [[0; 8]; 256];
     let mut byte = 0;
     while byte < 256 {
@@ -215,16 +215,16 @@ fn push_ones(ones: u64, base: u32, indices: &mut Vec<u32>) {
     let mut len = indices.len();
     let mut bases = _mm256_set1_epi32(base as i32);
     for byte in ones.to_le_bytes() {
-        // SAFETY: the table's entry is eight bytes long. There is room for 64 places, of which each byte before
-        // this one has used at most eight, so eight more fit.
+        // SAFETY: the table's entry is eight bytes long. There is room for 64 indices, of which each byte before this
+        // one has used at most eight, so eight more fit.
         unsafe {
-            let offsets = _mm_loadl_epi64(PLACES.0[usize::from(byte)].as_ptr().cast());
+            let offsets = _mm_loadl_epi64(INDICES.0[usize::from(byte)].as_ptr().cast());
             let written = _mm256_add_epi32(_mm256_cvtepu8_epi32(offsets), bases);
             _mm256_storeu_si256(indices.as_mut_ptr().add(len).cast(), written);
         }
         bases = _mm256_add_epi32(bases, _mm256_set1_epi32(8));
         len += byte.count_ones() as usize;
     }
-    // SAFETY: all up to there has been written.
+    // SAFETY: all indices up to there have been written.
     unsafe { indices.set_len(len) };
 }

@@ -14,8 +14,8 @@ use super::{Blocks, Bmi2Blocks, ByteBlock};
 use crate::simd::Avx512;
 use gristmill_system::memory::Aligned;
 
-/// The places of 64 bytes.
-static PLACES: Aligned<[u8; 64]> = Aligned({
+/// The indices of 64 bytes.
+static INDICES: Aligned<[u8; 64]> = Aligned({
     let mut indices = [0; 64];
     let mut index = 0;
     while index < 64 {
@@ -25,10 +25,10 @@ static PLACES: Aligned<[u8; 64]> = Aligned({
     indices
 });
 
-/// For each place, the one before it, as an index into two times 64 bytes: first comes the last byte of the first
-/// 64.
-static PLACES_BEFORE: Aligned<[u8; 64]> = Aligned({
-    let mut indices = PLACES.0;
+/// For each index, the one before it, counted in two blocks side by side: the first entry is the last byte of the first
+/// block.
+static INDICES_BEFORE: Aligned<[u8; 64]> = Aligned({
+    let mut indices = INDICES.0;
     let mut index = 0;
     while index < 64 {
         indices[index] += 63;
@@ -37,7 +37,7 @@ static PLACES_BEFORE: Aligned<[u8; 64]> = Aligned({
     indices
 });
 
-// SAFETY: a processor with these features has BMI2, which `Kernel::detect` has checked too.
+// SAFETY: `Simd::detect` creates an `Avx512` only where the processor also has BMI2.
 unsafe impl Bmi2Blocks for Avx512 {}
 
 impl Blocks for Avx512 {
@@ -45,25 +45,25 @@ impl Blocks for Avx512 {
 
     #[inline(always)]
     fn load(self, bytes: &[u8; 64]) -> Whole {
-        // SAFETY: having an `Avx512` proves that the processor has these instructions.
+        // SAFETY: an `Avx512` exists only where the processor has these instructions.
         unsafe { Whole(load(bytes)) }
     }
 
     #[inline(always)]
     fn push_ones(self, ones: u64, base: u32, indices: &mut Vec<u32>) {
-        // SAFETY: having an `Avx512` proves that the processor has these instructions.
+        // SAFETY: an `Avx512` exists only where the processor has these instructions.
         unsafe { push_ones(ones, base, indices) }
     }
 }
 
-/// 64 bytes. Only an [`Avx512`] creates one, so the processor has the features that all of this needs.
+/// 64 bytes. Only an [`Avx512`] creates one, so the processor has all features that the methods need.
 #[derive(Clone, Copy)]
 pub struct Whole(__m512i);
 
 /// The body of a method on bytes that an `Avx512` has loaded.
 macro_rules! with_avx512 {
     ($body:expr) => {
-        // SAFETY: having loaded bytes with an `Avx512` proves that the processor has these instructions.
+        // SAFETY: only an `Avx512` loads bytes, so the processor has these instructions.
         unsafe { $body }
     };
 }
@@ -75,10 +75,10 @@ impl Whole {
         with_avx512!(Self(_mm512_shuffle_epi8(broadcast(table), self.0)))
     }
 
-    /// Each byte moved up by one place, preceded by the last one of `before`.
+    /// Each byte moved up by one index; the first one is the last byte of `before`.
     #[inline(always)]
     pub fn behind(self, before: Self) -> Self {
-        with_avx512!(Self(_mm512_permutex2var_epi8(before.0, load(&PLACES_BEFORE.0), self.0)))
+        with_avx512!(Self(_mm512_permutex2var_epi8(before.0, load(&INDICES_BEFORE.0), self.0)))
     }
 }
 
@@ -161,7 +161,7 @@ impl ByteBlock for Whole {
     #[inline(always)]
     fn bytes(self) -> [u8; 64] {
         let mut bytes = [0; 64];
-        // SAFETY: 64 bytes are 512 bits, and having loaded some proves that the processor has these instructions.
+        // SAFETY: 64 bytes are 512 bits, and only an `Avx512` loads bytes, so the processor has these instructions.
         unsafe { _mm512_storeu_si512(bytes.as_mut_ptr().cast(), self.0) };
         bytes
     }
@@ -187,20 +187,20 @@ fn broadcast(table: &[u8; 16]) -> __m512i {
     _mm512_broadcast_i32x4(unsafe { _mm_loadu_si128(table.as_ptr().cast()) })
 }
 
-/// The places of the set bits packed together, and written sixteen at a time.
+/// Packs the indices of the set bits together and writes sixteen at a time.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,avx512vbmi2,popcnt")]
 fn push_ones(ones: u64, base: u32, indices: &mut Vec<u32>) {
     indices.reserve(64);
     let len = indices.len();
     let count = ones.count_ones() as usize;
-    let offsets = _mm512_maskz_compress_epi8(ones, load(&PLACES.0));
+    let offsets = _mm512_maskz_compress_epi8(ones, load(&INDICES.0));
     let bases = _mm512_set1_epi32(base as i32);
-    // SAFETY: there is room for 64 places after those that are there.
+    // SAFETY: there is room for 64 indices after those in the vector.
     let out: *mut [u32; 16] = unsafe { indices.as_mut_ptr().add(len).cast() };
     let write = |sixteen, offsets| {
         let written = _mm512_add_epi32(_mm512_cvtepu8_epi32(offsets), bases);
-        // SAFETY: four times sixteen places are 64.
+        // SAFETY: four times sixteen indices are 64.
         unsafe { _mm512_storeu_si512(out.add(sixteen).cast(), written) };
     };
     write(0, _mm512_castsi512_si128(offsets));
@@ -209,6 +209,6 @@ fn push_ones(ones: u64, base: u32, indices: &mut Vec<u32>) {
         write(2, _mm512_extracti32x4_epi32::<2>(offsets));
         write(3, _mm512_extracti32x4_epi32::<3>(offsets));
     }
-    // SAFETY: all up to there has been written.
+    // SAFETY: all indices up to there have been written.
     unsafe { indices.set_len(len + count) };
 }

@@ -1,8 +1,8 @@
-//! 64 bytes of text at a time: the operations that cutting text needs. Each one tests all of the bytes and returns a
-//! bitmap, bit i for byte i.
+//! The operations of cutting text, on 64 bytes at a time. Each one tests all bytes and returns a bitmap, bit i for byte
+//! i.
 //!
-//! AVX2 holds a block in two registers and needs several instructions for the bitmap of each; AVX-512 holds it in one,
-//! and its comparisons yield bitmaps directly. Plain Rust works on what the compiler makes of 64 bytes.
+//! AVX2 holds a block in two registers and needs several instructions for the bitmap of each. AVX-512 holds it in one,
+//! and its comparisons yield bitmaps directly. In plain Rust the compiler vectorizes what it can.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -13,30 +13,26 @@ mod scalar;
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{_bzhi_u64, _pdep_u64, _pext_u64};
 
-#[cfg(target_arch = "x86_64")]
-use super::{Avx2, Avx512};
-use super::{Scalar, Simd};
-
-/// The bytes of a block.
+/// Bytes in a block.
 pub const BLOCK: usize = 64;
 
-/// A block of text, and what a character that begins in it may have after it.
+/// A block of text, and the rest of a character that begins in it.
 pub type PaddedBlock = [u8; BLOCK + 3];
 
-/// `N` bytes of a longer array, from `at` on. After inlining, `at` is a constant and the check is gone.
+/// The first `N` bytes of an array from `at` on. After inlining, `at` is a constant and the check is gone.
 #[inline(always)]
 pub fn part<const N: usize, const M: usize>(window: &[u8; M], at: usize) -> &[u8; N] {
     let Some(bytes) = window[at..].first_chunk() else { unreachable!("a part of the window") };
     bytes
 }
 
-/// The block at `at` of a padded text, or with `M` > 64 that and what follows it.
+/// The first `M` bytes of a padded text from `at` on: a block, or with `M` > 64 a block and the bytes after it.
 #[inline(always)]
 pub fn block_at<const M: usize>(text: &[u8], at: usize) -> &[u8; M] {
     text[at..].first_chunk().expect("texts are padded")
 }
 
-/// The places of the bits that are set, in ascending order.
+/// The indices of the set bits, in ascending order.
 #[inline(always)]
 pub fn ones(mut bits: u64) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
@@ -52,72 +48,37 @@ pub trait Blocks: Copy {
 
     fn load(self, bytes: &[u8; BLOCK]) -> Self::Block;
 
-    /// Appends `base` plus the place of each set bit of `ones`.
+    /// Appends `base` plus the index of each set bit of `ones`.
     fn push_ones(self, ones: u64, base: u32, indices: &mut Vec<u32>);
 }
 
-/// The blocks of a vector kernel, whose processor has BMI2 as well.
+/// The instructions of a processor that also has BMI2.
 ///
 /// # Safety
 ///
-/// Having one proves that the processor has BMI2.
+/// A value of such a type exists only where the processor has BMI2.
 #[cfg(target_arch = "x86_64")]
 pub unsafe trait Bmi2Blocks: Blocks {
     /// The bits of `map` at the set bits of `mask`, packed together.
     #[inline(always)]
     fn pext(self, map: u64, mask: u64) -> u64 {
-        // SAFETY: having a kernel proves that the processor has BMI2.
+        // SAFETY: the processor has BMI2, as the trait requires.
         unsafe { _pext_u64(map, mask) }
     }
 
     /// The lowest bits of `map`, spread to the set bits of `mask`.
     #[inline(always)]
     fn pdep(self, map: u64, mask: u64) -> u64 {
-        // SAFETY: having a kernel proves that the processor has BMI2.
+        // SAFETY: the processor has BMI2, as the trait requires.
         unsafe { _pdep_u64(map, mask) }
     }
 
     /// The lowest `count` bits of `map`.
     #[inline(always)]
     fn bzhi(self, map: u64, count: u32) -> u64 {
-        // SAFETY: having a kernel proves that the processor has BMI2.
+        // SAFETY: the processor has BMI2, as the trait requires.
         unsafe { _bzhi_u64(map, count) }
     }
-}
-
-/// What is compiled for each kernel: `run` must be inlined, with all that it calls for every block.
-pub trait Work {
-    type Output;
-
-    fn run(self, blocks: impl Blocks) -> Self::Output;
-}
-
-impl Simd {
-    /// Does some work by the instructions of this kernel.
-    pub fn run<W: Work>(self, work: W) -> W::Output {
-        match self {
-            Self::Scalar => work.run(Scalar),
-            #[cfg(target_arch = "x86_64")]
-            Self::Avx2(avx2) => match avx2.avx512() {
-                // SAFETY: having an `Avx512` proves that the processor has these features.
-                Some(avx512) => unsafe { run_avx512(avx512, work) },
-                // SAFETY: the same of an `Avx2`.
-                None => unsafe { run_avx2(avx2, work) },
-            },
-        }
-    }
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-fn run_avx2<W: Work>(blocks: Avx2, work: W) -> W::Output {
-    work.run(blocks)
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512bw,avx512vbmi,avx512vbmi2,avx2,bmi1,bmi2,lzcnt,popcnt")]
-fn run_avx512<W: Work>(blocks: Avx512, work: W) -> W::Output {
-    work.run(blocks)
 }
 
 /// 64 bytes.
@@ -155,8 +116,8 @@ pub trait ByteBlock: Copy {
     fn continuation(self) -> u64;
     /// `table` indexed by the bytes.
     fn look_up(self, table: &[u8; 256]) -> Self;
-    /// The bytes from 0xC0 on for which `first` has a bit in common with what `second` has for those after them; both
-    /// tables are indexed by the lower six bits.
+    /// The bytes from 0xC0 on whose entry in `first` has a bit in common with the entry in `second` of the byte after
+    /// them. Both tables are indexed by the lower six bits.
     fn leads(self, first: &[u8; 64], after: Self, second: &[u8; 64]) -> u64;
     /// `table` indexed by the low half of the bytes from 0xE0 to 0xEF, 0 for others.
     fn look_up_first_of_three(self, table: &[u8; 16]) -> Self;
@@ -168,7 +129,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::simd::Simd;
+    use crate::simd::{Simd, Work};
 
     /// The same operations, byte by byte.
     fn check<B: Blocks>(blocks: B, bytes: &[u8; 64], other: u8, table: &[u8; 256], ones: u64) {

@@ -22,13 +22,13 @@ impl Blocks for Scalar {
 pub struct ScalarBlock([u8; 64]);
 
 impl ScalarBlock {
-    /// The bytes for which `is` holds, in a form that compilers know to vectorize.
+    /// The bytes for which `is` is true, in a form that compilers vectorize.
     #[inline(always)]
     fn map(self, is: impl Fn(u8) -> bool) -> u64 {
         let flags = self.0.map(|byte| u8::from(is(byte)));
         let (words, _) = flags.as_chunks();
         let eight = |word: &[u8; 8]| {
-            // The highest byte of the product has the lowest bit of each byte.
+            // The highest byte of the product consists of the lowest bits of all bytes.
             u64::from_le_bytes(*word).wrapping_mul(0x0102_0408_1020_4080) >> 56
         };
         words.iter().enumerate().map(|(index, word)| eight(word) << (8 * index)).sum()

@@ -1,22 +1,22 @@
-//! The few operations that merging applies to all places of a word at once, for each kernel.
+//! The operations of merging on all pairs of a pre-token at once.
 //!
 //! Left to the compiler, these loops become comparisons with a branch each, most of which are mispredicted.
 
-use crate::simd::Scalar;
+use super::Scalar;
 
-/// The vector operations of a kernel.
-pub trait Vectors: Copy {
-    /// The least of the keys.
+/// Operations on arrays of 32-bit keys, for each instruction set.
+pub trait Lanes: Copy {
+    /// The smallest key.
     fn least<const W: usize>(self, keys: &[u32; W]) -> u32;
 
-    /// Which of up to 64 keys are equal to one, a bit for each.
+    /// One bit for each of up to 64 keys: whether it equals `key`.
     fn equal<const W: usize>(self, keys: &[u32; W], key: u32) -> u64;
 
-    /// Puts keys at places below `W`, one after another.
+    /// Stores keys at indices below `W`, one after another.
     fn put<const W: usize>(self, keys: &mut [u32; W], indices: [(usize, u32); 3]);
 }
 
-impl Vectors for Scalar {
+impl Lanes for Scalar {
     #[inline(always)]
     fn least<const W: usize>(self, keys: &[u32; W]) -> u32 {
         keys.iter().fold(u32::MAX, |least, key| least.min(*key))
@@ -44,25 +44,25 @@ mod avx2 {
         _mm256_storeu_si256,
     };
 
-    use super::Vectors;
+    use super::Lanes;
     use crate::simd::Avx2;
 
-    impl Vectors for Avx2 {
+    impl Lanes for Avx2 {
         #[inline(always)]
         fn least<const W: usize>(self, keys: &[u32; W]) -> u32 {
-            // SAFETY: having an `Avx2` proves that the processor has AVX2.
+            // SAFETY: an `Avx2` exists only where the processor has AVX2.
             unsafe { least(keys) }
         }
 
         #[inline(always)]
         fn equal<const W: usize>(self, keys: &[u32; W], key: u32) -> u64 {
-            // SAFETY: having an `Avx2` proves that the processor has AVX2.
+            // SAFETY: an `Avx2` exists only where the processor has AVX2.
             unsafe { equal(keys, key) }
         }
 
         #[inline(always)]
         fn put<const W: usize>(self, keys: &mut [u32; W], indices: [(usize, u32); 3]) {
-            // SAFETY: having an `Avx2` proves that the processor has AVX2.
+            // SAFETY: an `Avx2` exists only where the processor has AVX2.
             unsafe { put(keys, indices) }
         }
     }
@@ -93,7 +93,7 @@ mod avx2 {
         bits
     }
 
-    /// By comparing and blending, not by three scalar stores: the next search's vector loads would stall on them.
+    /// Compares and blends instead of storing three scalars: the vector loads of the next search would stall on those.
     #[inline]
     #[target_feature(enable = "avx2")]
     fn put<const W: usize>(keys: &mut [u32; W], indices: [(usize, u32); 3]) {
