@@ -28,7 +28,7 @@ pub struct Admission {
     lane: usize,
     /// The position after the last record.
     position: RecordPosition,
-    /// `position` or, if records were quarantined since the last sound one, the position of the first of these: a lane
+    /// `position` or, if records were quarantined since the last valid one, the position of the first of these: a lane
     /// that failed can be resumed there with correct counts.
     safe: RecordPosition,
     /// Whether this epoch had a document; assumed for an epoch entered midway.
@@ -168,7 +168,7 @@ impl Admission {
         let BadRecord { mut error, after, shard, next } = bad;
         if self.spec.on_error == OnError::Raise {
             let what = if after == AfterError::Lost { "the rest of this shard" } else { "it" };
-            error.reason = format!("{}; on_error=\"quarantine\" leaves {what} out", error.reason);
+            error.reason = format!("{}; set on_error=\"quarantine\" to skip {what}", error.reason);
             return Err(Error::Shard(error));
         }
         self.quarantined_in_a_row += QuarantineCounts::from(after);
@@ -203,7 +203,7 @@ impl Admission {
         let last = match self.errors.last() {
             Some(error) => {
                 let quarantined = counted(self.errors.counts().records, "record");
-                format!("; {quarantined} left out, the last one: {error}")
+                format!("; {quarantined} quarantined, the last one: {error}")
             }
             None => String::new(),
         };
@@ -211,8 +211,8 @@ impl Admission {
         let others = if shards.len() > 1 { ", ..." } else { "" };
         let remedy = if self.spec.plan.lanes() > 1 { ", or use fewer lanes=" } else { "" };
         Err(Error::Argument(format!(
-            "lane {} has no sound document in its {} of epoch {epoch} ({first}{others}): with epochs=None each lane needs \
-             one in every epoch, or it would loop forever{last}. Leave these shards out{remedy}",
+            "lane {} has no valid document in its {} of epoch {epoch} ({first}{others}): with epochs=None each lane \
+             needs one in every epoch, or it would loop forever{last}. Remove these shards{remedy}",
             self.lane,
             counted(shards.len() as u64, "shard"),
         )))

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! LaneReader ──> RawBlock ──> prepare, encode ──> SampleBlock ──> Admission ──> Block ──> pack
-//! serial         raw bytes    parallel            ids             serial        sound documents, ends of windows
+//! serial         raw bytes    parallel            ids             serial        valid documents, ends of windows
 //! ```
 
 use std::sync::Arc;
@@ -94,7 +94,7 @@ pub struct SampleBlock {
 /// The outcome for one record.
 #[derive(Debug)]
 pub enum SampleEntry {
-    /// A sound document.
+    /// A valid document.
     Document {
         /// The document. `Admission` fills in `quarantined_before`.
         document: Document,
@@ -117,7 +117,7 @@ pub enum SampleEntry {
 /// Some documents of a lane, in stream order, with the quarantined records among them.
 #[derive(Debug, Default)]
 pub struct Block {
-    /// The sound documents.
+    /// The valid documents.
     pub documents: Vec<Document>,
     /// The ids of the documents, one after another, among others.
     pub ids: Arc<IdBuffer>,
@@ -163,7 +163,7 @@ pub enum BlockEnd {
 pub struct Failure {
     /// The error.
     pub error: Error,
-    /// Where reading resumes in a run that is restored after the last sound document.
+    /// Where reading resumes in a run that is restored after the last valid document.
     pub position: RecordPosition,
     /// The records quarantined between that document and `position`.
     pub quarantined_before: QuarantineCounts,

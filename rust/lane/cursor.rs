@@ -30,7 +30,7 @@ impl RecordPosition {
 /// Running totals of a lane since the start of the run, kept across restarts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Records before [`Cursor::window`], sound and quarantined.
+    /// Records before [`Cursor::window`], valid and quarantined.
     pub records: u64,
     /// Quarantined records before [`Cursor::window`].
     pub quarantined: u64,

@@ -125,10 +125,10 @@ impl ErrorBudget {
         shard: u32,
     ) -> Result<()> {
         let Some(what) = excess else { return Ok(()) };
-        let told = last.as_ref().map(|error| format!("; the last one: {error}")).unwrap_or_default();
+        let named = last.as_ref().map(|error| format!("; the last one: {error}")).unwrap_or_default();
         let reason = format!(
-            "{what}{told}. Go on from the last saved state, or with the same command, with a higher max_error_rate=; or \
-             repair or remove these shards and start over"
+            "{what}{named}. Resume from the last saved state, or with the same command, with a higher max_error_rate=; \
+             or repair or remove these shards and start over"
         );
         Err(Error::Shard(match last {
             Some(error) => ShardError { reason, ..error },

@@ -18,7 +18,7 @@ pub const LARGEST_BLOCK_BYTES: usize = 512 << 10;
 /// The most records in a block, for shards of very short or bad ones: the error of a bad one takes more memory than it.
 const LARGEST_BLOCK_RECORDS: usize = 4 << 10;
 
-/// Reads a lane's records in stream order. Which of them are sound is found later: see [`Admission`].
+/// Reads a lane's records in stream order. Which of them are valid is found later: see [`Admission`].
 ///
 /// [`Admission`]: super::admission::Admission
 pub struct LaneReader {

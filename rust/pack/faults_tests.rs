@@ -17,7 +17,7 @@ fn gzip(text: &str) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// A damaged shard between two sound ones.
+/// A damaged shard between two valid ones.
 fn around(damaged: &[u8]) -> Folder {
     let shards = [gzip(&lines(&["first", "second"])), damaged.to_vec(), gzip(&lines(&["last"]))];
     folder_of(shards.into_iter().enumerate().map(|(number, bytes)| (format!("{number}.json.gz"), bytes)))
@@ -64,8 +64,8 @@ fn damage_has_the_same_position_under_both_policies_and_after_restores() {
             let strict_prefix = strict.spec.shards[0].path.rsplit_once('/').unwrap().0.to_owned();
             let raised = all(strict.spec).error.map(|error| error.replace(&strict_prefix, &prefix));
             let expected = kept.quarantined.first().map(ToString::to_string);
-            // It says how to go on.
-            let reason = raised.as_deref().and_then(|error| Some(error.rsplit_once("; on_error=")?.0));
+            // The error of the strict policy ends with advice.
+            let reason = raised.as_deref().and_then(|error| Some(error.rsplit_once("; set on_error=")?.0));
             assert_eq!(reason, expected.as_deref(), "case {case}");
         }
     }

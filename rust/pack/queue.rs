@@ -25,7 +25,7 @@ pub struct DocumentQueue {
     window: Window,
     /// The position of the next token.
     cursor: Cursor,
-    /// Records left out that were not yet counted, and those that were counted but not yet reported.
+    /// Quarantined records that were not yet counted, and those that were counted but not yet reported.
     quarantined: QuarantineLog,
     counted: QuarantineLog,
     /// The last epoch that had a token; initially that of the cursor.
@@ -78,7 +78,7 @@ impl DocumentQueue {
 
     /// Adds the lane's next encoded block, once all that was pushed before is [used up](Next::Starved).
     pub fn push(&mut self, mut block: Block) {
-        // What was left out is in one position, so that it stays bounded however many blocks a window has.
+        // One log for all blocks, so that it stays bounded however many blocks a window has.
         self.quarantined.append(std::mem::take(&mut block.quarantined));
         if !block.is_bad() {
             self.waiting.push_back(block);
@@ -189,7 +189,7 @@ impl DocumentQueue {
         let offset = self.cursor.offset;
         if std::mem::take(&mut self.resuming) && offset > 0 && offset >= tokens {
             let what =
-                format!("stands at token {offset} of a document, and what is there has {tokens} tokens");
+                format!("is at token {offset} of a document, but the document here has {tokens} tokens");
             return Err(self.does_not_fit(position, &what));
         }
         Ok(())
@@ -197,8 +197,8 @@ impl DocumentQueue {
 
     fn does_not_fit(&self, position: RecordPosition, what: &str) -> Error {
         let reason = format!(
-            "the state of lane {} {what}: it was saved with other data or settings, or records were left out then that \
-             can be read now, or the other way round",
+            "the state of lane {} {what}: it was saved with other data or settings, or records were quarantined then \
+             that can be read now, or the other way round",
             self.lane
         );
         let shard = self.spec.plan.epoch(position.epoch)[self.lane][position.shard as usize];
@@ -212,8 +212,8 @@ impl DocumentQueue {
             return Ok(());
         }
         Err(Error::Argument(format!(
-            "the documents of lane {} are without tokens for a whole epoch: with epochs=None each lane needs one in \
-             every epoch, or it would loop forever; use fewer lanes=, or leave its shards out",
+            "the documents of lane {} have no tokens in a whole epoch: with epochs=None each lane needs one in \
+             every epoch, or it would loop forever; use fewer lanes=, or remove its shards",
             self.lane
         )))
     }
@@ -290,7 +290,7 @@ impl DocumentQueue {
         // Only a saved state can be inside a window that just begins.
         let Cursor { delivered, offset, window_hash, .. } = self.cursor;
         let misfit = if self.has_windows() && delivered | offset > 0 && window_hash != self.window.hash {
-            "is inside the window of documents that begins here, and what is read now is another one"
+            "is inside the window of documents that begins here, but another window is read now"
         } else if !self.window.skip(delivered, self.is_placed()) {
             "counts more delivered documents or rows than the window that begins here holds"
         } else {

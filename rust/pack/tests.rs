@@ -205,7 +205,7 @@ fn lane_of_empty_shards_ends_or_is_refused_when_endless() {
         assert!(trace.delivered.is_empty());
         match epochs {
             Some(_) => assert_eq!((trace.error, trace.end.totals.quarantined), (None, 3)),
-            None => assert!(trace.error.unwrap().contains("no sound document in its 3 shards")),
+            None => assert!(trace.error.unwrap().contains("no valid document in its 3 shards")),
         }
     }
 }
@@ -218,7 +218,7 @@ fn endless_lane_without_tokens_is_refused() {
             folder.spec.epochs = None;
             folder.spec.packing = packing;
             folder.spec.shuffle = window.map(|window| Shuffle { seed: 1, window });
-            assert!(all(folder.spec).error.unwrap().contains("without tokens for a whole epoch"));
+            assert!(all(folder.spec).error.unwrap().contains("have no tokens in a whole epoch"));
         }
     }
 }
@@ -357,12 +357,12 @@ fn cursor_that_does_not_fit_is_an_error() {
         (
             None,
             at(0, 0, 3),
-            "000.jsonl: record 0, byte 0: the state of lane 0 stands at token 3 of a document, and what is there has 3",
+            "000.jsonl: record 0, byte 0: the state of lane 0 is at token 3 of a document, but the document here has 3",
         ),
         (
             None,
             at(2, 0, 1),
-            "000.jsonl: record 2, byte 32: the state of lane 0 stands at token 1 of a document, and what is there has 0",
+            "000.jsonl: record 2, byte 32: the state of lane 0 is at token 1 of a document, but the document",
         ),
         (None, at(3, 0, 1), "expected record 3 to start at byte 48"),
         (
@@ -370,7 +370,7 @@ fn cursor_that_does_not_fit_is_an_error() {
             inside(0, 3, 0),
             "000.jsonl: record 0, byte 0: the state of lane 0 counts more delivered documents or rows than the window",
         ),
-        (windowed, inside(0, 0, 9), "record 1, byte 16: the state of lane 0 stands at token 9"),
+        (windowed, inside(0, 0, 9), "record 1, byte 16: the state of lane 0 is at token 9"),
         (
             windowed,
             at(0, 1, 1),

@@ -26,7 +26,7 @@ pub struct Pipeline {
     encoder: Encoder,
     /// After the last batch taken.
     taken: Delivered,
-    left_out: DeliveredLog,
+    quarantined: DeliveredLog,
     undelivered: Undelivered,
     /// That of the latest workers; kept after they end, because a state may still be saved.
     quarantine_file: Option<Arc<QuarantineFile>>,
@@ -44,7 +44,7 @@ pub struct Pipeline {
 pub struct Delivered {
     /// Whole steps.
     pub step: u64,
-    /// Rows of the next step, when single rows are handed out.
+    /// Rows of the next step, when single rows are delivered.
     pub row: usize,
     /// One for each of this host's lanes.
     pub cursors: Vec<Cursor>,
@@ -84,7 +84,7 @@ pub enum Delivery {
 pub struct Batch {
     /// The memory of all arrays.
     pub lease: Arc<PooledBatch>,
-    /// The row to hand out, if single rows are handed out.
+    /// The row to deliver, if single rows are delivered.
     pub row: Option<usize>,
 }
 
@@ -101,7 +101,7 @@ enum Phase {
 struct Running {
     workers: WorkerPool,
     consumer: Consumer<Report>,
-    /// The step whose single rows are being handed out.
+    /// The step whose single rows are being delivered.
     step: Option<OpenStep>,
     process: u32,
 }
@@ -127,7 +127,7 @@ impl Pipeline {
             host,
             encoder,
             taken,
-            left_out: DeliveredLog::default(),
+            quarantined: DeliveredLog::default(),
             undelivered: Undelivered::default(),
             quarantine_file: None,
             busy: Arc::default(),
@@ -171,7 +171,7 @@ impl Pipeline {
     pub fn position_after(&self, number: u64) -> (&Delivered, u64) {
         match self.undelivered.after(number) {
             Some(next) => (&next.before, next.quarantined),
-            None => (&self.taken, self.left_out.count()),
+            None => (&self.taken, self.quarantined.count()),
         }
     }
 
@@ -190,7 +190,7 @@ impl Pipeline {
         }
         if delivered.row > 0 && (!self.host.single_rows || delivered.row >= self.host.lanes.len()) {
             return Err(Error::State(format!(
-                "the state stands at row {} within a step; it can only be restored onto the same lanes, with \
+                "the state is at row {} within a step; it can only be restored onto the same lanes, with \
                  batch_size=None",
                 delivered.row
             )));
@@ -201,7 +201,7 @@ impl Pipeline {
             synced?;
         }
         self.quarantine_file = None;
-        self.left_out = DeliveredLog::default();
+        self.quarantined = DeliveredLog::default();
         self.go_to(delivered);
         Ok(())
     }
@@ -225,7 +225,7 @@ impl Pipeline {
             return;
         }
         if let Some(first) = self.undelivered.clear() {
-            self.left_out.take_back(first.quarantined);
+            self.quarantined.take_back(first.quarantined);
             self.go_to(first.before);
         }
     }
@@ -238,15 +238,15 @@ impl Pipeline {
     }
 
     /// A batch of padding after the end, for a step in which other hosts still have rows. `None` if the end was not
-    /// reached, or if single rows are handed out.
+    /// reached, or if single rows are delivered.
     pub fn padding(&mut self) -> Result<Option<Batch>> {
         let Phase::Ended(padding) = &mut self.phase else { return Ok(None) };
         if self.host.single_rows {
             return Ok(None);
         }
-        let Some(padding) = Arc::get_mut(padding) else { unreachable!("this step is never handed out") };
+        let Some(padding) = Arc::get_mut(padding) else { unreachable!("this step is never delivered") };
         let lease = Arc::new(padding.copy()?);
-        self.undelivered.add(self.taken.clone(), self.left_out.count());
+        self.undelivered.add(self.taken.clone(), self.quarantined.count());
         self.taken.step += 1;
         Ok(Some(Batch { lease, row: None }))
     }
@@ -280,11 +280,11 @@ impl Pipeline {
                 return Err(error.clone());
             }
         }
-        self.undelivered.add(before, self.left_out.count());
+        self.undelivered.add(before, self.quarantined.count());
         for lane in given.clone() {
             if let Some(report) = step.reports[lane].take() {
                 cursors[lane] = report.cursor;
-                self.left_out.add(report.quarantined);
+                self.quarantined.add(report.quarantined);
             }
         }
         self.more = step.more;
@@ -378,13 +378,13 @@ impl Pipeline {
         }
     }
 
-    /// The records left out, as far as delivered since this iterator was created or restored. A lane keeps at most the
-    /// newest thousand of each step.
-    pub fn left_out(&self) -> &DeliveredLog {
-        &self.left_out
+    /// The quarantined records up to the last delivered batch, since this iterator was created or restored: at most the
+    /// newest thousand of each lane and step.
+    pub fn quarantined(&self) -> &DeliveredLog {
+        &self.quarantined
     }
 
-    /// Returns once the file of the records left out is on disk. Called before a state is saved, which must not count
+    /// Returns once the quarantine file is on disk. Called before a state is saved, which must not count
     /// what the file may lose.
     pub fn sync_quarantine_file(&self) -> Result<()> {
         self.quarantine_file.as_ref().map_or(Ok(()), |file| file.sync())

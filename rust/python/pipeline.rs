@@ -27,7 +27,7 @@ pub struct Pipeline {
     names: Vec<Py<PyString>>,
     /// The number of the last batch that has reached its caller.
     delivered: AtomicU64,
-    /// The thread whose call has not handed out yet what it took, [`NOBODY`], or [`ANYBODY`] after an exception.
+    /// The thread whose call has not delivered yet what it took, [`NOBODY`], or [`ANYBODY`] after an exception.
     calling: AtomicU64,
 }
 
@@ -195,7 +195,7 @@ impl Pipeline {
         Ok((step, row, lanes))
     }
 
-    /// Returns once the file of the records left out is on disk.
+    /// Returns once the quarantine file is on disk.
     fn sync_quarantine_file(&self, py: Python<'_>) -> PyResult<()> {
         Ok(self.with(py, |pipeline| pipeline.sync_quarantine_file())??)
     }
@@ -231,12 +231,12 @@ impl Pipeline {
         Ok(stats)
     }
 
-    /// How many records were listed as left out so far, and those of them that the caller does not know yet; the newest
+    /// The number of records quarantined so far, and those of them that the caller does not know yet; the newest
     /// if there are more than `MOST_LISTED`.
     fn quarantine<'py>(&self, py: Python<'py>, known: u64) -> PyResult<(u64, Bound<'py, PyList>)> {
         let (listed, entries) = self.with(py, |pipeline| {
             let (_, count) = pipeline.position_after(self.delivered());
-            (count, pipeline.left_out().between(known, count).cloned().collect::<Vec<_>>())
+            (count, pipeline.quarantined().between(known, count).cloned().collect::<Vec<_>>())
         })?;
         let list = PyList::empty(py);
         for entry in entries {

@@ -58,30 +58,30 @@ mod tests {
         records.map(entry).collect()
     }
 
-    fn records(left_out: &DeliveredLog, from: u64) -> Vec<u64> {
-        left_out.between(from, left_out.count()).filter_map(|entry| entry.record).collect()
+    fn records(quarantined: &DeliveredLog, from: u64) -> Vec<u64> {
+        quarantined.between(from, quarantined.count()).filter_map(|entry| entry.record).collect()
     }
 
     #[test]
     fn records_added_since_a_count_are_listed_and_taken_back() {
-        let mut left_out = DeliveredLog::default();
-        left_out.add(entries(0..3));
-        let count = left_out.count();
-        left_out.add(entries(3..5));
-        assert_eq!((count, left_out.count()), (3, 5));
-        assert_eq!(records(&left_out, count), [3, 4]);
-        let first: Vec<_> = left_out.between(1, count).filter_map(|entry| entry.record).collect();
+        let mut quarantined = DeliveredLog::default();
+        quarantined.add(entries(0..3));
+        let count = quarantined.count();
+        quarantined.add(entries(3..5));
+        assert_eq!((count, quarantined.count()), (3, 5));
+        assert_eq!(records(&quarantined, count), [3, 4]);
+        let first: Vec<_> = quarantined.between(1, count).filter_map(|entry| entry.record).collect();
         assert_eq!(first, [1, 2]);
-        left_out.take_back(count);
-        assert_eq!((records(&left_out, 0), records(&left_out, count)), (vec![0, 1, 2], vec![]));
+        quarantined.take_back(count);
+        assert_eq!((records(&quarantined, 0), records(&quarantined, count)), (vec![0, 1, 2], vec![]));
     }
 
     #[test]
     fn newest_records_are_kept() {
-        let mut left_out = DeliveredLog::default();
-        left_out.add(entries(0..MOST_LISTED + 2));
-        assert_eq!(left_out.count(), MOST_LISTED as u64 + 2);
-        assert_eq!(records(&left_out, 0), (2..MOST_LISTED as u64 + 2).collect::<Vec<_>>());
-        assert_eq!(records(&left_out, left_out.count() - 1), [MOST_LISTED as u64 + 1]);
+        let mut quarantined = DeliveredLog::default();
+        quarantined.add(entries(0..MOST_LISTED + 2));
+        assert_eq!(quarantined.count(), MOST_LISTED as u64 + 2);
+        assert_eq!(records(&quarantined, 0), (2..MOST_LISTED as u64 + 2).collect::<Vec<_>>());
+        assert_eq!(records(&quarantined, quarantined.count() - 1), [MOST_LISTED as u64 + 1]);
     }
 }

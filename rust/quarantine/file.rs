@@ -145,7 +145,7 @@ fn read_known(file: &File, stream: &str, lanes: &[(usize, u64)]) -> io::Result<(
         return Err(io::Error::other("expected a regular file"));
     }
     let listed: HashMap<usize, u64> = lanes.iter().copied().collect();
-    let other = || Err(io::Error::other("it holds something else than quarantined records"));
+    let other = || Err(io::Error::other("it does not hold quarantined records"));
     let (mut known, mut line) = (HashSet::new(), Vec::new());
     let (mut is_torn, mut has_lines, mut has_entries) = (false, false, false);
     let mut reader = BufReader::new(file);
@@ -342,10 +342,10 @@ mod tests {
         std::fs::write(&of_another, "{\"shard\":\"a\",\"size\":1}\n{\"shard\":\"b\",\"size\":2}\n").unwrap();
         for (path, reason) in [
             ("/dev/full", "expected a regular file"),
-            (shard.to_str().unwrap(), "it holds something else than quarantined records"),
+            (shard.to_str().unwrap(), "it does not hold quarantined records"),
             // No newline at its end either: it is not a truncated entry.
-            (state.to_str().unwrap(), "it holds something else than quarantined records"),
-            (of_another.to_str().unwrap(), "it holds something else than quarantined records"),
+            (state.to_str().unwrap(), "it does not hold quarantined records"),
+            (of_another.to_str().unwrap(), "it does not hold quarantined records"),
             ("/nowhere/q.jsonl", "No such file or directory"),
         ] {
             let spec = QuarantineFileSpec { path: path.into(), stream: "s".into() };

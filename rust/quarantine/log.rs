@@ -6,7 +6,7 @@ use crate::error::ShardError;
 use crate::format::AfterError;
 
 /// How many records are kept in detail of those that are counted together: there may be millions of bad lines between
-/// two sound documents. A lane may hold so many for each block read ahead and each batch prepared. The file of
+/// two valid documents. A lane may hold so many for each block read ahead and each batch prepared. The file of
 /// `quarantine_file` holds all of them.
 const NEWEST: usize = 1000;
 

@@ -170,7 +170,7 @@ pub struct HostSpec {
     pub prefetch: usize,
     /// Share of the documents, 0 to 1, whose ids are compared with those of the reference engine.
     pub verify: f64,
-    /// Whether single rows are handed out instead of batches.
+    /// Whether single rows are delivered instead of batches.
     pub single_rows: bool,
     /// The file that lists every quarantined record.
     pub quarantine_file: Option<QuarantineFileSpec>,

@@ -228,7 +228,7 @@ impl FastWorker {
         let normalized = if marks_later { stretch } else { shared.text.normalize(stretch, &mut buffer)? };
         if normalized.len() > LONGEST_TEXT {
             return Err(Error::Tokenizer(format!(
-                "expected a text of at most {LONGEST_TEXT} bytes, found one of {}: split it, or leave it out with \
+                "expected a text of at most {LONGEST_TEXT} bytes, found one of {}: split it, or quarantine it with \
                  max_document_bytes= and on_error=\"quarantine\"",
                 normalized.len()
             )));

@@ -131,7 +131,10 @@ fn normalizer(all: &[&Value], simd: Simd) -> Result<(Option<Normalizer>, String)
         return Ok((None, String::new()));
     }
     if all.iter().any(|value| may_break_offsets(value)) {
-        return Err("one of its normalizers may put something in place of nothing, or has a pattern that is not known".into());
+        return Err(
+            "one of its normalizers may insert text at an empty match, or has a pattern that is not known"
+                .into(),
+        );
     }
     let normalizer = Normalizer::new(all, simd)?;
     let names: Vec<&str> = all.iter().map(|value| value["type"].as_str().unwrap_or_default()).collect();
@@ -224,11 +227,11 @@ fn sentence_piece(
     let description = format!(
         "SentencePiece-style BPE{after}, {}{}{}",
         match prefix {
-            Prefix::Never => "no marker put in front",
-            Prefix::Prepend => "a marker put in front of each stretch of text",
-            Prefix::Always => "a marker put in front of each stretch of text that has none",
-            Prefix::AlwaysAndDoubleFirst => "a marker put in front of each stretch of text, or doubled",
-            Prefix::First => "a marker put in front of the text if it has none",
+            Prefix::Never => "no marker before the text",
+            Prefix::Prepend => "a marker before each stretch of text",
+            Prefix::Always => "a marker before each stretch of text that has none",
+            Prefix::AlwaysAndDoubleFirst => "a marker before each stretch of text, or doubled",
+            Prefix::First => "a marker before the text if it has none",
         },
         if before_each_space { ", split before each marker" } else { "" },
         separated.concat()

@@ -120,8 +120,8 @@ impl Reference {
     }
 }
 
-/// The first two added tokens that are searched by one normalized spelling, if there are such. An error when
-/// nothing is left of one: the library would find nothing everywhere, and panic in front of a character of several bytes.
+/// The first two added tokens with the same normalized spelling, if there are such. An error if that of one is empty:
+/// the library would find it everywhere, and panic before a character of several bytes.
 fn ambiguous_tokens(tokenizer: &Tokenizer) -> Result<Option<(String, String)>> {
     let added = tokenizer.get_added_vocabulary();
     let mut tokens: Vec<(&u32, &AddedToken)> =
@@ -134,8 +134,8 @@ fn ambiguous_tokens(tokenizer: &Tokenizer) -> Result<Option<(String, String)>> {
         let spelling = added.simple_id_to_token(*id).unwrap_or_default();
         if spelling.is_empty() {
             return Err(Error::Tokenizer(format!(
-                "nothing is left of the added token {content:?} of this tokenizer.json when it is normalized, and with \
-                 such a one the `tokenizers` library panics at some texts: set its \"normalized\" to false"
+                "the normalizer removes all of the added token {content:?} of this tokenizer.json, and with such a token \
+                 the `tokenizers` library panics at some texts: set its \"normalized\" to false"
             )));
         }
         if let Some(first) = by_spelling.insert(spelling, content) {

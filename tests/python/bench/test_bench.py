@@ -270,7 +270,7 @@ def test_bad_records_can_be_quarantined(tmp_path, capsys):
     (tmp_path / "a.jsonl").write_text('{"text": "hello"}\n{bad\n{worse\n')
     bench = ["bench", "--shards", str(tmp_path / "a.jsonl"), "--only", "datasets", "--rounds", "1", "--threads", "1"]
     assert main.run(bench) == 1
-    assert '--on-error "quarantine" leaves it out' in capsys.readouterr().err
+    assert 'set --on-error "quarantine" to skip it' in capsys.readouterr().err
     assert main.run([*bench, "--on-error", "quarantine", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["by_threads"][0]["summary"]["gristmill"]["eos_tokens"] == 1

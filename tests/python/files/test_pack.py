@@ -435,7 +435,7 @@ def test_advice_of_a_damaged_part_restores_the_folder(tmp_path, pack, packing, c
 def test_folder_without_parts_accepts_other_settings(tmp_path, pack, packing, capsys):
     wrong = [word for word in packing(tmp_path / "a") if word not in ("--text-field", "raw_content")]
     code, message = checked(capsys, *wrong)
-    assert (code, message.endswith('--text-field; --on-error "quarantine" leaves it out\n')) == (1, True)
+    assert (code, message.endswith('--text-field; set --on-error "quarantine" to skip it\n')) == (1, True)
     code, found = checked(capsys, "verify", tmp_path / "a")
     assert (code, found["complete"]) == (3, False)
     pack(tmp_path / "a")

@@ -434,7 +434,7 @@ def test_failed_disk_is_named_and_loses_the_rest_of_the_shard(folder, tokenizer_
     done = run(READING, folder / "[0-3].jsonl.gz", tokenizer_file, "quarantine", **environment)
     _, stats, entries = json.loads(done.stdout or pytest.fail(done.stderr))
     assert stats["lost_shards"] == 1
-    kept = reason.removesuffix('; on_error="quarantine" leaves the rest of this shard out')
+    kept = reason.removesuffix('; set on_error="quarantine" to skip the rest of this shard')
     assert kept != reason
     assert [shard, record, byte, kept] in [list(entry.values()) for entry in entries]
     assert stats["quarantined"] == len(entries)

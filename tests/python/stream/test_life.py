@@ -198,12 +198,12 @@ def test_endless_lane_without_documents_is_an_error(tmp_path, encoder):
     assert list(make(tmp_path / "empty.jsonl", encoder)) == []
     with pytest.raises(
         gm.ArgumentError,
-        match=r"lane 0 has no sound document in its 1 shard of epoch 0 \(.*\): .* forever\. Leave these shards out$",
+        match=r"lane 0 has no valid document in its 1 shard of epoch 0 \(.*\): .* forever\. Remove these shards$",
     ):
         next(iter(make(tmp_path / "empty.jsonl", encoder, epochs=None)))
     (tmp_path / "other.jsonl").write_bytes(b'{"other": "field"}\n' * 3)
     lenient = make(tmp_path / "other.jsonl", encoder, epochs=None, on_error="quarantine", max_error_rate=1.0)
-    quarantined = r"forever; 3 records left out, the last one: .*other\.jsonl: record 2, byte 38: .*raw_content"
+    quarantined = r"forever; 3 records quarantined, the last one: .*other\.jsonl: record 2, byte 38: .*raw_content"
     with pytest.raises(gm.ArgumentError, match=quarantined):
         next(iter(lenient))
 

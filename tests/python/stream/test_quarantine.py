@@ -198,7 +198,7 @@ def test_too_long_quarantine_file_name_is_an_error(broken, encoder):
 def test_foreign_file_is_not_overwritten_by_quarantine(broken, encoder, tmp_path):
     other = tmp_path / "notes.txt"
     other.write_text("do not lose me\n")
-    with pytest.raises(gm.GristmillError, match="something else than quarantined records"):
+    with pytest.raises(gm.GristmillError, match="does not hold quarantined records"):
         next(iter(make(broken, encoder, quarantine_file=other)))
     assert other.read_text() == "do not lose me\n"
 
@@ -342,7 +342,7 @@ def test_stopped_run_resumes_with_larger_max_document_bytes(tmp_path, encoder):
         iter(make(tmp_path, encoder, max_document_bytes=1000)).set_state(quarantined.get_state())
 
 
-ANOTHER_WINDOW = "record 0, byte 0: the state of lane 0 is inside the window of documents that begins here, and what"
+ANOTHER_WINDOW = "record 0, byte 0: the state of lane 0 is inside the window of documents that begins here, but another"
 
 
 @pytest.mark.parametrize("window", [{"packing": "best_fit", "fit_window": 64}, {"seed": 1, "shuffle_window": 64}])

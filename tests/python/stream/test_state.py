@@ -385,11 +385,11 @@ def test_errors_pickle():
 @pytest.mark.parametrize(
     ("options", "steps", "says"),
     [
-        ({}, 2, r"the state of lane 0 stands at token 32 of a document, and what is there has 2 tokens: it was saved"),
+        ({}, 2, r"the state of lane 0 is at token 32 of a document, but the document here has 2 tokens: it was saved"),
         (
             {"seed": 1, "packing": "best_fit"},
             2,
-            r"the state of lane 0 is inside the window of documents that begins here, and what is read now is another",
+            r"the state of lane 0 is inside the window of documents that begins here, but another window is read now",
         ),
     ],
 )

@@ -87,7 +87,7 @@ impl AddedTokens {
             });
             if known.is_none() && entry.normalized && vocab.token(id).is_some() {
                 // The reference may search for this one's spelling under that one's flags.
-                return Err("one of its added tokens gets the id of another token".into());
+                return Err("one of its added tokens has the id of another token".into());
             }
             ids.insert(entry.content.clone(), id);
             if entry.special {

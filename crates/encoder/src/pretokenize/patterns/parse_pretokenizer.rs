@@ -68,7 +68,7 @@ pub fn parse_pretokenizer(pre_tokenizer: &Value) -> Result<ParsedPretokenizer, S
     }
     let in_bytes = reading.steps.iter().any(|step| step.domain == Domain::Bytes);
     if in_bytes && !reading.removed.ranges().is_empty() {
-        return Err("a step that removes text, and one behind the ByteLevel".into());
+        return Err("a step that removes text, and one after the ByteLevel".into());
     }
     Ok(reading)
 }
@@ -152,7 +152,7 @@ impl ParsedPretokenizer {
         }
         let add_prefix_space = flag(json, "add_prefix_space", None)?;
         if add_prefix_space && !self.steps.is_empty() {
-            return Err("a ByteLevel that puts a space in front of every piece".into());
+            return Err("a ByteLevel that puts a space before every pre-token".into());
         }
         if flag(json, "use_regex", Some(true))? {
             self.push(parse(BYTE_LEVEL_PATTERN)?, Ends::Both)?;
@@ -192,7 +192,7 @@ impl ParsedPretokenizer {
     /// These characters, which are pieces of their own, are removed.
     fn leave_out(&mut self, set: &ClassUnicode) -> Result<(), String> {
         if self.byte_level.is_some() {
-            return Err("a step behind the ByteLevel that removes text".into());
+            return Err("a step after the ByteLevel that removes text".into());
         }
         self.removed.union(set);
         Ok(())

@@ -38,11 +38,11 @@ fn steps_that_are_refused() {
         ),
         (
             json!({"type": "Sequence", "pretokenizers": [byte_level, removing]}),
-            "a step behind the ByteLevel that removes text",
+            "a step after the ByteLevel that removes text",
         ),
         (
             json!({"type": "Sequence", "pretokenizers": [removing, byte_level, digits]}),
-            "a step that removes text, and one behind the ByteLevel",
+            "a step that removes text, and one after the ByteLevel",
         ),
         (
             before_byte_level(&split("ab", "Contiguous", false)),
