@@ -5,6 +5,7 @@ ring of packed batches; `PackedDataset` is the Grain dataset that hands them out
 """
 
 import importlib.util
+import logging
 from typing import TYPE_CHECKING, Any
 
 from gristmill._chat.template import ChatTemplate
@@ -77,6 +78,8 @@ _OPTIONAL = {"_jax.global_batches": "jax", "_jax.replicas": "jax", "_jax.checkpo
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    absl = logging.getLogger("absl")
+    absl.addFilter(_is_no_jax_warning)
     try:
         module = importlib.import_module(f"gristmill.{_LAZY[name]}")
     except ModuleNotFoundError as error:
@@ -86,7 +89,14 @@ def __getattr__(name: str) -> Any:
         raise MissingExtraError(
             f"gristmill.{name} needs {missing}, which is not installed: pip install 'gristmill[jax]'", name=error.name
         ) from error
+    finally:
+        absl.removeFilter(_is_no_jax_warning)
     return getattr(module, name)
+
+
+def _is_no_jax_warning(record: logging.LogRecord) -> bool:
+    """Whether a message is not Grain's that it found no JAX, which rows do not need."""
+    return "jax profiler" not in record.getMessage()
 
 
 def __dir__() -> list[str]:

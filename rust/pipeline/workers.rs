@@ -161,14 +161,15 @@ impl Shared {
     }
 
     fn work(&self) -> Result<()> {
-        let encoder = BlockEncoder::new(&self.spec, &self.encoder, self.verify, Arc::clone(&self.ids));
-        let encoder = encoder.taking_turns(&self.long).stopped_by(&self.stop);
-        let mut scratch = Scratch { encoder, raw: RawBlock::default() };
+        // Made with the first block: a cache takes some 20 MB, and of many threads most may get no block of a short run.
+        let mut scratch = None;
         while let Some(job) = self.jobs.take() {
             let lane = job.lane();
             let done = caught(|| {
                 match job {
-                    Job::ReadAndEncode { lane } => self.read_and_encode(lane, &mut scratch),
+                    Job::ReadAndEncode { lane } => {
+                        self.read_and_encode(lane, scratch.get_or_insert_with(|| self.new_scratch()));
+                    }
                     Job::Pack { lane, block } => self.pack(lane, block),
                 }
                 Ok(())
@@ -176,6 +177,12 @@ impl Shared {
             done.map_err(|error| self.located(lane, error))?;
         }
         Ok(())
+    }
+
+    fn new_scratch(&self) -> Scratch {
+        let encoder = BlockEncoder::new(&self.spec, &self.encoder, self.verify, Arc::clone(&self.ids));
+        let encoder = encoder.taking_turns(&self.long).stopped_by(&self.stop);
+        Scratch { encoder, raw: RawBlock::default() }
     }
 
     /// A panic in work on a lane, with how far the lane is.

@@ -68,6 +68,7 @@ class Job:
 def own_dataset(job: Job, encoder: "Encoder | None" = None) -> "PackedDataset":
     """The dataset of a job; `encoder` is that of its tokenizer, if it is loaded already."""
     from gristmill._dataset.packed import PackedDataset
+    from gristmill._spec.arguments import ARGUMENTS
 
     return PackedDataset(
         job.shards,
@@ -79,7 +80,7 @@ def own_dataset(job: Job, encoder: "Encoder | None" = None) -> "PackedDataset":
         threads=job.threads,
         lanes=job.lanes,
         on_error=job.on_error,
-        max_error_rate=1.0,
+        max_error_rate=1.0 if job.on_error == "quarantine" else ARGUMENTS["max_error_rate"].default,
     )
 
 

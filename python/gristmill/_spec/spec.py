@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import logging
 import math
 import os
 from collections.abc import Mapping
@@ -23,6 +24,8 @@ from gristmill._util.local_files import Pathish, absolute_path
 from gristmill.errors import ArgumentError
 
 Group = TypeVar("Group")
+
+_LOGGER = logging.getLogger("gristmill")
 
 # Many consumers count the elements of an array in 32 bits.
 _MOST_ELEMENTS = 2**31
@@ -116,7 +119,9 @@ def resolve(given: Mapping[str, Any]) -> Spec:
     values = {name: argument.kind.check(name, given[name]) for name, argument in ARGUMENTS.items()}
     values["quarantine_file"] = _quarantine_file(values)
     # As in the fingerprint, arguments without effect have their defaults.
-    values |= {name: argument.default for name, argument in ARGUMENTS.items() if not argument.is_effective(values)}
+    unmet = {name: conditions for name, argument in ARGUMENTS.items() if (conditions := argument.unmet(values))}
+    _warn_of_no_effect(values, unmet)
+    values |= {name: ARGUMENTS[name].default for name in unmet}
     values["provenance"] = _provenance_entries(values)
     _check_sizes(values)
     patterns = patterns_of(values["shards"])
@@ -178,6 +183,17 @@ def _quarantine_file(values: Mapping[str, Any]) -> str | None:
     if os.path.isdir(path):  # noqa: PTH112
         raise ArgumentError(f"quarantine_file={path!r}: expected a file, found a folder")
     return absolute
+
+
+def _warn_of_no_effect(values: Mapping[str, Any], unmet: Mapping[str, Mapping[str, tuple[str, ...]]]) -> None:
+    """Warns of arguments that are not their defaults and have no effect without values that others lack."""
+    for name, conditions in unmet.items():
+        if values[name] != ARGUMENTS[name].default:
+            needed = " and ".join(
+                f"{other}={' or '.join(map(repr, allowed))}" if allowed else f"{other}="
+                for other, allowed in conditions.items()
+            )
+            _LOGGER.warning("%s=%r has no effect without %s", name, values[name], needed)
 
 
 def _check_quarantine_is_no_shard(path: str | None, shards: "list[Pathish] | Manifest") -> None:

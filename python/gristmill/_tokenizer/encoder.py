@@ -6,7 +6,7 @@ import importlib.resources
 import json
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias, Unpack, get_args
 
@@ -202,8 +202,8 @@ class Encoder:
         """The ids of many texts, on several threads. Signals are handled between texts: Ctrl-C ends the call.
 
         Args:
-          texts: strings, or their UTF-8 as bytes. Bytes are faster for text that is not ASCII: CPython converts a
-            string to UTF-8 first, on one thread.
+          texts: strings, or their UTF-8 as bytes, in a list, an array of Arrow or the like. Bytes are faster for text
+            that is not ASCII: CPython converts a string to UTF-8 first, on one thread.
           threads: number of threads; None: as many as this process has cores.
 
         Returns:
@@ -216,10 +216,17 @@ class Encoder:
           TokenizerError: the `tokenizers` library cannot encode a text; the message says which.
           GristmillError: the system refuses threads.
         """
-        if isinstance(texts, (str, bytes)):
-            raise checks.wrong_type("texts", texts, "a list of strings or bytes")
+        expected = "a list of strings or bytes"
+        if isinstance(texts, (set, frozenset)):
+            raise checks.wrong_type(
+                "texts", texts, expected, ", which has no order: list(...) or sorted(...) gives it one"
+            )
+        if isinstance(texts, (str, bytes, bytearray, memoryview, Mapping)):
+            raise checks.wrong_type("texts", texts, expected)
+        if hasattr(texts, "to_pylist"):  # an array or a column of Arrow
+            texts = texts.to_pylist()
         threads = checks.optional_integer("threads", threads, 1, 1024)
-        texts = checks.items("texts", texts, "a list of strings or bytes")
+        texts = checks.items("texts", texts, expected)
         try:
             return self._core.encode_batch(texts, threads or _core.usable_cores())
         except (TypeError, UnicodeError):

@@ -104,10 +104,11 @@ def writing_into(folder: Path, remedy: str = "choose another folder") -> Iterato
     except GristmillError:
         raise  # some are system errors, too
     except OSError as error:
-        lacks = error.errno in NOT_SUPPORTED
-        advice = (
-            "its file system lacks a required function: choose a folder on another file system" if lacks else remedy
-        )
+        advice = remedy
+        if error.errno in NOT_SUPPORTED:
+            advice = "its file system lacks a required function: choose a folder on another file system"
+        elif error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+            advice = "make it writable, or choose another folder"
         raise GristmillError(f"cannot write into {str(folder)!r}: {error.strerror or error}; {advice}") from error
 
 

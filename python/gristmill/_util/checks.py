@@ -97,7 +97,12 @@ def assert_encodable(name: str, value: Any) -> None:
         if isinstance(value, (bytes, bytearray)):
             value.decode()
         else:
-            valid_text(name, value, "a string or bytes of UTF-8")
+            expected = "a string or bytes of UTF-8"
+            if isinstance(value, memoryview):
+                raise wrong_type(name, value, expected, "; bytes(...) gives its bytes")
+            if hasattr(value, "as_py"):  # a scalar of Arrow
+                raise wrong_type(name, value, expected, "; .as_py() gives its value")
+            valid_text(name, value, expected)
     except UnicodeDecodeError as error:
         raise ArgumentError(
             f"{name}={shortened(value)}: expected UTF-8, found {value[error.start]:#04x} at byte {error.start}: "

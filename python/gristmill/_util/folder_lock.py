@@ -16,7 +16,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from gristmill._util.output import cleaning_up_when_terminated
 from gristmill.errors import GristmillError
@@ -33,7 +33,7 @@ _LOGGER = logging.getLogger("gristmill")
 
 @contextlib.contextmanager
 def locked(folder: Path, *, waits: bool = False) -> Iterator[None]:
-    """Keeps other processes from writing into a folder.
+    """Keeps other processes from writing into a folder. One that cannot be written needs no lock.
 
     Args:
       folder: the folder.
@@ -42,7 +42,11 @@ def locked(folder: Path, *, waits: bool = False) -> Iterator[None]:
     Raises:
       GristmillError: another process is writing there.
     """
-    with (folder / LOCK).open("w") as file:
+    file = _open(folder)
+    if file is None:
+        yield
+        return
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
         except BlockingIOError:
@@ -56,6 +60,16 @@ def locked(folder: Path, *, waits: bool = False) -> Iterator[None]:
     # A terminated process, as schedulers end one before they start it on another machine, removes its file.
     with cleaning_up_when_terminated(), _holding(folder / HOLDER, waits=waits):
         yield
+
+
+def _open(folder: Path) -> IO[str] | None:
+    """The file to lock; None if the folder is read-only."""
+    try:
+        return (folder / LOCK).open("w")
+    except OSError:
+        if os.access(folder, os.W_OK):
+            raise
+        return None
 
 
 @contextlib.contextmanager

@@ -179,6 +179,7 @@ def test_failed_sync_of_a_folder_is_an_error(tmp_path, monkeypatch, number):
 def test_advice_depends_on_the_error(tmp_path):
     for number, advice in (
         (errno.ENOSYS, "choose a folder on another file system"),
+        (errno.EROFS, "make it writable, or choose another folder"),
         (errno.ENOSPC, "run the same command again"),
     ):
         with (

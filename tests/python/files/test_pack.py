@@ -593,6 +593,50 @@ def test_pack_of_a_complete_folder_does_nothing(tmp_path, packing, capsys):
     assert re.search(r"^speed +nothing to do$", said[1], re.MULTILINE)
 
 
+@pytest.fixture
+def read_only(monkeypatch):
+    """Makes a folder read-only, for root, too."""
+
+    def make(folder):
+        path_open, access = Path.open, os.access
+
+        def refuse(path, mode="r", *more, **options):
+            if mode not in ("r", "rb") and path.parent == folder:
+                raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+            return path_open(path, mode, *more, **options)
+
+        monkeypatch.setattr(Path, "open", refuse)
+        monkeypatch.setattr(os, "access", lambda path, mode: path != folder and access(path, mode))
+
+    return make
+
+
+def test_complete_read_only_folder_leaves_nothing_to_do(tmp_path, pack, packing, capsys, read_only):
+    folder = tmp_path / "packed"
+    whole = pack(folder)
+    before = contents(folder)
+    (folder / ".lock").unlink()
+    read_only(folder)
+    assert main.run(packing(folder)) == 0
+    assert "nothing to do" in capsys.readouterr().out
+    assert pack(folder)["parts_of_earlier_runs"] == whole["parts"]
+    assert contents(folder) == before
+    assert not (folder / ".lock").exists()
+
+
+def test_incomplete_read_only_folder_is_an_error(tmp_path, pack, packing, capsys, read_only):
+    folder = tmp_path / "packed"
+    whole = pack(folder)
+    (folder / f"part-{whole['parts'] - 1:05}.json").unlink()
+    (folder / "index.json").write_text(
+        json.dumps({**json.loads((folder / "index.json").read_text()), "complete": False})
+    )
+    read_only(folder)
+    code, said = checked(capsys, *packing(folder))
+    assert code == 1
+    assert "Read-only file system; make it writable, or choose another folder" in said
+
+
 def test_rows_of_padding_do_not_count_for_a_part(tmp_path, tokenizer_file, capsys):
     """Seven of eight lanes end early, and then yield rows of padding."""
     for number, count in enumerate([100, *[1] * 7]):

@@ -60,6 +60,12 @@ def test_thousand_shards_are_not_open_at_once(tmp_path, tokenizer_file):
     assert files < 40
 
 
+def test_threads_without_work_cost_no_memory(tmp_path, tokenizer_file):
+    (tmp_path / "shard.jsonl").write_bytes(b'{"text": "a few words"}\n')
+    memory = {threads: read(tmp_path / "shard.jsonl", tokenizer_file, threads=threads)[1] for threads in (1, 64)}
+    assert memory[64] < memory[1] + 64
+
+
 def test_read_ahead_of_large_documents_is_bounded(tmp_path, tokenizer_file):
     """The last document of a block may have any size, and eight threads read seventeen blocks of a lane ahead."""
     memory = {}

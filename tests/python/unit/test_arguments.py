@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import logging
 from typing import Literal, get_args, get_origin
 
 import pytest
@@ -135,3 +136,26 @@ def test_arguments_can_be_read_from_a_fingerprint(dataset):
 def test_each_argument_is_in_one_group():
     names = [name for group in arguments.GROUPS for name in arguments.arguments_of(group)]
     assert len(names) == len(set(names)) == len(ARGUMENTS)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"fit_window": 64}, ["fit_window=64 has no effect without packing='best_fit'"]),
+        ({"shuffle_window": 64, "seed": 1}, []),
+        ({"shuffle_window": 64}, ["shuffle_window=64 has no effect without seed="]),
+        (
+            {"packing": "pad", "truncation": "split", "max_segments": 2},
+            ["max_segments=2 has no effect without packing"],
+        ),
+        ({"layout": "hf", "boundary_targets": True}, ["boundary_targets=True has no effect without layout='maxtext'"]),
+        # The defaults, as programs pass them whatever the packing is.
+        ({"fit_window": 1024, "truncation": "right", "max_error_rate": 0.01}, []),
+    ],
+)
+def test_arguments_without_effect_are_warned_of(shards, encoder, caplog, given, said):
+    with caplog.at_level(logging.WARNING, "gristmill"):
+        gm.PackedDataset(shards, tokenizer=encoder, text_field="raw_content", sequence_length=64, **given)
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == len(said)
+    assert all(text in message for text, message in zip(said, messages, strict=True))

@@ -400,3 +400,31 @@ def test_added_token_that_normalizes_to_nothing_is_refused(tmp_path):
         gm.TokenizerError, match=r'tokenizer\.json: .* added token "\\n" .* set its "normalized" to false'
     ):
         gm.Encoder.from_file(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"a", "b"}, r"texts=.*: expected a list of strings or bytes, got set, which has no order: list\(\.\.\.\) or"),
+        (frozenset(["a"]), "got frozenset, which has no order"),
+        ({"text": ["a"]}, "expected a list of strings or bytes, got dict"),
+        (memoryview(b"ab"), "expected a list of strings or bytes, got memoryview"),
+        (bytearray(b"ab"), "expected a list of strings or bytes, got bytearray"),
+        (["a", memoryview(b"b")], r"texts\[1\]=.*got memoryview; bytes\(\.\.\.\) gives its bytes"),
+    ],
+)
+def test_collections_that_are_no_lists_of_texts_are_refused(encoder, given, message):
+    with pytest.raises(gm.ArgumentTypeError, match=message):
+        encoder.encode_batch(given)
+
+
+def test_arrays_of_arrow_are_encoded(encoder):
+    arrow = pytest.importorskip("pyarrow")
+    texts = ["some words", "", "more"]
+    expected = [array.tolist() for array in encoder.encode_batch(texts)]
+    for array in (arrow.array(texts), arrow.chunked_array([texts[:1], texts[1:]]), arrow.array(texts, "large_binary")):
+        assert [found.tolist() for found in encoder.encode_batch(array)] == expected
+    with pytest.raises(gm.ArgumentTypeError, match=r"texts\[1\]=None: expected a string"):
+        encoder.encode_batch(arrow.array(["a", None]))
+    with pytest.raises(gm.ArgumentTypeError, match=r"text=.*; \.as_py\(\) gives its value"):
+        encoder.encode(arrow.array(["a"])[0])
