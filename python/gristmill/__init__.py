@@ -8,6 +8,7 @@ import importlib.util
 import logging
 from typing import TYPE_CHECKING, Any
 
+from gristmill import filters
 from gristmill._chat.template import ChatTemplate
 from gristmill._core import __version__, build_info
 from gristmill._shards.manifest import Manifest
@@ -56,6 +57,7 @@ __all__ = [
     "__version__",
     "build_info",
     "check_replicas",
+    "filters",
     "global_batches",
     "merge_states",
 ]

@@ -6,6 +6,7 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
+from gristmill._filter.compiler import Program, Steps
 from gristmill._spec.spec import Spec
 
 __all__ = [
@@ -143,6 +144,14 @@ class Taken:
 
 @final
 class Records:
-    def __new__(cls, path: str, size: int, max_document_bytes: int) -> Records: ...
+    def __new__(
+        cls,
+        path: str,
+        size: int,
+        max_document_bytes: int,
+        paths: Sequence[Steps] = ...,
+        programs: Sequence[Program] = ...,
+    ) -> Records: ...
     def next(self) -> list[tuple[str, str, int]] | None: ...
+    def next_values(self) -> list[list[tuple[str, float | str | bool | None]]] | None: ...
     def position(self) -> tuple[int, int]: ...

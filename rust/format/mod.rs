@@ -1,7 +1,7 @@
 //! Formats: how a file holds records.
 //!
 //! ```text
-//! store ──> codec ──> RecordReader ──> RawRecord ──> Projection ──> text
+//! store ──> codec ──> RecordReader ──> RawRecord ──> Projection ──> text, and values for a filter
 //! ```
 //!
 //! Reading and parsing are apart, because reading is serial within a shard and parsing is not: [`RecordReader`] finds
@@ -12,6 +12,7 @@
 //! wherever that is matched. docs/errors.md defines which files and records are accepted.
 
 mod jsonl;
+mod path;
 mod projection;
 mod reader;
 mod sniff;
@@ -21,8 +22,9 @@ use std::sync::Arc;
 
 use crate::error::{Error, ShardError};
 
-pub use jsonl::Member;
-pub use projection::Projection;
+pub use jsonl::{Content, Items, Member, Value, Values};
+pub use path::{Path, Step};
+pub use projection::{Projection, Scratch};
 pub use reader::{RecordReader, inflated_bytes};
 
 /// How a file holds records.

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use super::jsonl::{self, JsonlReader, Member};
 use super::sniff::{Sniffed, sniff};
-use super::{AfterError, Format, Position, RawRecord, ReadError, ReadOptions, located};
+use super::{AfterError, Format, Position, RawRecord, ReadError, ReadOptions, Scratch, Values, located};
 use crate::codec::Decoder;
 use crate::error::{Error, Result};
 use crate::store::{ByteStream, LocalFile, Shard};
@@ -112,6 +112,27 @@ impl RecordReader {
             let error = located(shard, record.position, reason);
             ReadError { error, rest: AfterError::Readable }
         })
+    }
+
+    /// The result of `take` for the next record, which gets the values of the projection's paths; the record needs no text.
+    /// None at the end.
+    pub fn next_values<T>(
+        &mut self,
+        scratch: &mut Scratch,
+        take: impl FnOnce(&Values<'_>) -> T,
+    ) -> Result<Option<T>, ReadError> {
+        let Self { shard, options, records, ended } = self;
+        let next = records.next(ended).map_err(|error| error.of_shard(shard))?;
+        let Some(record) = next else { return Ok(None) };
+        let mut taken = None;
+        let take = |values: &Values<'_>| {
+            taken = Some(take(values));
+            false
+        };
+        match options.projection.extract_if(shard, record, &mut String::new(), scratch, take) {
+            Ok(_) => Ok(taken),
+            Err(error) => Err(ReadError { error, rest: AfterError::Readable }),
+        }
     }
 
     /// Where the next record starts: after a record, the position directly after it.

@@ -1,13 +1,13 @@
-//! The order of a lane's samples: which are delivered, which are quarantined, and where windows end.
+//! The order of a lane's samples: which are delivered, which are left out, and where windows end.
 //!
 //! Workers read and encode the blocks of a lane at the same time. Decisions that depend on earlier records are made here,
-//! one block after another in stream order: whether too many records are bad, how many were quarantined before each
-//! document, and which documents form a window.
+//! one block after another in stream order: whether too many records are bad, how many were quarantined or filtered before
+//! each document, and which documents form a window.
 
 use std::sync::Arc;
 
 use super::block::{
-    BadRecord, Block, BlockEnd, Document, Failure, ReadEnd, SampleBlock, SampleEntry, ShardEnd,
+    BadRecord, Block, BlockEnd, Document, Failure, LeftOut, ReadEnd, SampleBlock, SampleEntry, ShardEnd,
 };
 use super::cursor::{Cursor, RecordPosition};
 use super::error_budget::{ErrorBudget, counted};
@@ -28,14 +28,17 @@ pub struct Admission {
     lane: usize,
     /// The position after the last record.
     position: RecordPosition,
-    /// `position` or, if records were quarantined since the last valid one, the position of the first of these: a lane
-    /// that failed can be resumed there with correct counts.
+    /// `position` or, if records were left out since the last document, the position of the first of these: a lane that
+    /// failed can be resumed there with correct counts.
     safe: RecordPosition,
     /// Whether this epoch had a document; assumed for an epoch entered midway.
     found_any: bool,
+    /// Filtered records of this epoch, since its start or since this was created.
+    filtered_in_epoch: u64,
     window: Fill,
     errors: ErrorBudget,
-    quarantined_in_a_row: QuarantineCounts,
+    /// Those since the last document.
+    left_out: LeftOut,
     file: Option<Arc<QuarantineFile>>,
     /// Those that were added and not yet passed on.
     samples: Option<Samples>,
@@ -73,9 +76,10 @@ impl Admission {
             position,
             safe: position,
             found_any: position.shard > 0 || position.record > 0,
+            filtered_in_epoch: 0,
             window: Fill::default(),
             errors,
-            quarantined_in_a_row: QuarantineCounts::default(),
+            left_out: LeftOut::default(),
             file,
             samples: None,
         }
@@ -104,7 +108,7 @@ impl Admission {
                     return Some(block);
                 }
                 Err(failure) => {
-                    block.end = BlockEnd::Failed(Box::new(failure));
+                    block.end = BlockEnd::Failed(failure);
                     return Some(block);
                 }
             }
@@ -118,27 +122,37 @@ impl Admission {
     }
 
     /// Returns whether a window ends after the entry.
-    fn admit(&mut self, entry: SampleEntry, block: &mut Block) -> Result<bool, Failure> {
+    fn admit(&mut self, entry: SampleEntry, block: &mut Block) -> Result<bool, Box<Failure>> {
         let ends_window = match entry {
             SampleEntry::Document { document, next } => {
                 self.advance_to(next);
                 self.found_any = true;
-                self.errors.add_sound();
-                let quarantined_before = std::mem::take(&mut self.quarantined_in_a_row);
-                block.documents.push(Document { quarantined_before, ..document });
+                self.errors.add_valid(1);
+                let left_out_before = std::mem::take(&mut self.left_out);
+                block.documents.push(Document { left_out_before, ..document });
                 self.fills_window(document.text_bytes)
             }
-            SampleEntry::Bad(bad) => {
-                self.quarantine(bad, block).map_err(|error| self.failure(error))?;
+            SampleEntry::Filtered { records, next } => {
+                self.advance_to(next);
+                self.errors.add_valid(records);
+                self.filtered_in_epoch += records;
+                self.left_out.filtered += records;
+                block.filtered += records;
                 false
             }
-            SampleEntry::ShardEnd(end) => self.end_shard(end).map_err(|error| self.failure(error))?,
+            SampleEntry::Bad(bad) => {
+                self.quarantine(bad, block).map_err(|error| Box::new(self.failure(error)))?;
+                false
+            }
+            SampleEntry::ShardEnd(end) => {
+                self.end_shard(end).map_err(|error| Box::new(self.failure(error)))?
+            }
             SampleEntry::Failed { error, position } => {
-                let quarantined_before = std::mem::take(&mut self.quarantined_in_a_row);
-                return Err(Failure { error, position, quarantined_before });
+                let left_out_before = std::mem::take(&mut self.left_out);
+                return Err(Box::new(Failure { error, position, left_out_before }));
             }
         };
-        if self.quarantined_in_a_row == QuarantineCounts::default() {
+        if self.left_out == LeftOut::default() {
             self.safe = self.position;
         }
         if ends_window {
@@ -152,7 +166,7 @@ impl Admission {
     }
 
     fn failure(&self, error: Error) -> Failure {
-        Failure { error, position: self.safe, quarantined_before: QuarantineCounts::default() }
+        Failure { error, position: self.safe, left_out_before: LeftOut::default() }
     }
 
     /// Counts a document into the window, if there are windows. Returns whether it ends it.
@@ -171,7 +185,7 @@ impl Admission {
             error.reason = format!("{}; set on_error=\"quarantine\" to skip {what}", error.reason);
             return Err(Error::Shard(error));
         }
-        self.quarantined_in_a_row += QuarantineCounts::from(after);
+        self.left_out.quarantined += QuarantineCounts::from(after);
         self.errors.add_bad(&error, after, self.position, shard)?;
         if let Some(file) = &self.file {
             file.append(self.lane, self.errors.counts().records, self.position.epoch, &error)?;
@@ -188,6 +202,7 @@ impl Admission {
         if ends_epoch {
             self.check_endless()?;
             self.found_any = false;
+            self.filtered_in_epoch = 0;
         }
         self.position = end.next;
         Ok(ends_epoch)
@@ -207,12 +222,18 @@ impl Admission {
             }
             None => String::new(),
         };
+        let (filtered, advice) = match self.filtered_in_epoch {
+            0 => (String::new(), "Remove"),
+            records => {
+                (format!("; keep= filtered {}", counted(records, "record")), "Let keep= pass more, or remove")
+            }
+        };
         let first = &self.spec.shards[shards[0] as usize].path;
         let others = if shards.len() > 1 { ", ..." } else { "" };
         let remedy = if self.spec.plan.lanes() > 1 { ", or use fewer lanes=" } else { "" };
         Err(Error::Argument(format!(
-            "lane {} has no valid document in its {} of epoch {epoch} ({first}{others}): with epochs=None each lane \
-             needs one in every epoch, or it would loop forever{last}. Remove these shards{remedy}",
+            "lane {} has no valid document in its {} of epoch {epoch} ({first}{others}): with epochs=None each lane needs \
+             one in every epoch, or it would loop forever{filtered}{last}. {advice} these shards{remedy}",
             self.lane,
             counted(shards.len() as u64, "shard"),
         )))

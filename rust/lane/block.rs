@@ -96,9 +96,16 @@ pub struct SampleBlock {
 pub enum SampleEntry {
     /// A valid document.
     Document {
-        /// The document. `Admission` fills in `quarantined_before`.
+        /// The document. `Admission` fills in `left_out_before`.
         document: Document,
         /// The position after it.
+        next: Position,
+    },
+    /// Successive records that the filter leaves out.
+    Filtered {
+        /// How many.
+        records: u64,
+        /// The position after them.
         next: Position,
     },
     /// A record that cannot be used.
@@ -114,7 +121,7 @@ pub enum SampleEntry {
     },
 }
 
-/// Some documents of a lane, in stream order, with the quarantined records among them.
+/// Some documents of a lane, in stream order, with the records left out among them.
 #[derive(Debug, Default)]
 pub struct Block {
     /// The valid documents.
@@ -125,6 +132,8 @@ pub struct Block {
     pub first_id: usize,
     /// The quarantined records.
     pub quarantined: QuarantineLog,
+    /// The number of filtered records.
+    pub filtered: u64,
     /// More documents, or an end.
     pub end: BlockEnd,
 }
@@ -140,8 +149,17 @@ pub struct Document {
     pub text_bytes: usize,
     /// Number of its ids.
     pub tokens: usize,
-    /// The records quarantined between the previous document (possibly of the previous block) and this one.
-    pub quarantined_before: QuarantineCounts,
+    /// The records left out between the previous document (possibly of the previous block) and this one.
+    pub left_out_before: LeftOut,
+}
+
+/// How many records are left out of the stream.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Those that cannot be used.
+    pub quarantined: QuarantineCounts,
+    /// Those that the filter leaves out.
+    pub filtered: u64,
 }
 
 /// The end of a block of documents.
@@ -165,8 +183,8 @@ pub struct Failure {
     pub error: Error,
     /// Where reading resumes in a run that is restored after the last valid document.
     pub position: RecordPosition,
-    /// The records quarantined between that document and `position`.
-    pub quarantined_before: QuarantineCounts,
+    /// The records left out between that document and `position`.
+    pub left_out_before: LeftOut,
 }
 
 impl RawBlock {
@@ -179,8 +197,8 @@ impl RawBlock {
 }
 
 impl Block {
-    /// Whether it holds nothing but quarantined records, and more follows.
-    pub fn is_bad(&self) -> bool {
+    /// Whether it holds nothing but records left out, and more follows.
+    pub fn is_left_out(&self) -> bool {
         self.documents.is_empty() && matches!(self.end, BlockEnd::More)
     }
 }

@@ -30,7 +30,7 @@ impl RecordPosition {
 /// Running totals of a lane since the start of the run, kept across restarts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Records before [`Cursor::window`], valid and quarantined.
+    /// Records before [`Cursor::window`]: valid, filtered and quarantined.
     pub records: u64,
     /// Quarantined records before [`Cursor::window`].
     pub quarantined: u64,
@@ -46,6 +46,8 @@ pub struct Totals {
     pub dropped: u64,
     /// Shards before [`Cursor::window`] that were not read to their end, once for each epoch.
     pub lost_shards: u64,
+    /// Records before [`Cursor::window`] that the filter left out.
+    pub filtered: u64,
 }
 
 /// Everything needed to produce a lane's next row: constant in size, whatever the packing.
@@ -70,7 +72,7 @@ pub const LARGEST: u64 = 1 << 62;
 impl Cursor {
     /// All its numbers with their names in a saved state, in the order in which they are shown. A new one is added at
     /// the end.
-    fn fields(&mut self) -> [(&'static str, &mut u64); 15] {
+    fn fields(&mut self) -> [(&'static str, &mut u64); 16] {
         let Self { window, delivered, offset, window_hash, totals } = self;
         [
             ("epoch", &mut window.epoch),
@@ -88,6 +90,7 @@ impl Cursor {
             ("padding", &mut totals.padding),
             ("dropped", &mut totals.dropped),
             ("lost_shards", &mut totals.lost_shards),
+            ("filtered", &mut totals.filtered),
         ]
     }
 
@@ -107,13 +110,14 @@ impl Cursor {
         let RecordPosition { epoch, shard, record, byte } = self.window;
         let wrong =
             |what: String| Err(Error::State(format!("the state of lane {lane} does not fit: {what}")));
-        let Totals { records, quarantined, lost_shards, .. } = self.totals;
+        let Totals { records, quarantined, lost_shards, filtered, .. } = self.totals;
         if self.numbers().any(|(_, number)| number > LARGEST) {
             return wrong(format!("it holds a number above {LARGEST}"));
         }
-        if quarantined > records || lost_shards > quarantined {
+        if quarantined + filtered > records || lost_shards > quarantined {
             return wrong(format!(
-                "it counts {lost_shards} lost shards, {quarantined} quarantined and {records} read records"
+                "it counts {lost_shards} lost shards, {quarantined} quarantined, {filtered} filtered and {records} read \
+                 records"
             ));
         }
         if let Some(epochs) = spec.epochs {
@@ -153,5 +157,6 @@ impl std::ops::AddAssign for Totals {
         self.padding = self.padding.saturating_add(other.padding);
         self.dropped = self.dropped.saturating_add(other.dropped);
         self.lost_shards = self.lost_shards.saturating_add(other.lost_shards);
+        self.filtered = self.filtered.saturating_add(other.filtered);
     }
 }

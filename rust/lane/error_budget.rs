@@ -40,9 +40,9 @@ impl ErrorBudget {
         self.last.as_ref()
     }
 
-    /// Counts a sound record.
-    pub fn add_sound(&mut self) {
-        self.records += 1;
+    /// Counts valid records, filtered ones too: whether a record is bad is not a matter of the filter.
+    pub fn add_valid(&mut self, records: u64) {
+        self.records += records;
     }
 
     /// Counts a bad record at `position`, in a shard of the manifest. An error if that is one too many.

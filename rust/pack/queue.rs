@@ -2,7 +2,7 @@
 //!
 //! Without windows, documents are delivered in reading order, and the cursor names the next one. With windows, whole
 //! windows are gathered and put in order, and the cursor names the window and how many of its documents, or rows, are
-//! delivered. A quarantined record is counted when what follows it is reached: the next document, or the next window.
+//! delivered. A record left out is counted when what follows it is reached: the next document, or the next window.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use super::report::{Report, Rows};
 use super::tokens::TokenSlice;
 use super::window::{Part, Window};
 use crate::error::{Error, Result, ShardError};
-use crate::lane::block::{Block, BlockEnd, Document, Failure};
+use crate::lane::block::{Block, BlockEnd, Document, Failure, LeftOut};
 use crate::lane::cursor::{Cursor, RecordPosition};
-use crate::quarantine::log::{QuarantineCounts, QuarantineLog};
+use crate::quarantine::log::QuarantineLog;
 use crate::spec::{Packing, StreamSpec};
 
 /// The documents of one lane, to be delivered token by token.
@@ -28,6 +28,8 @@ pub struct DocumentQueue {
     /// Quarantined records that were not yet counted, and those that were counted but not yet reported.
     quarantined: QuarantineLog,
     counted: QuarantineLog,
+    /// The number of filtered records that were not yet counted.
+    filtered: u64,
     /// The last epoch that had a token; initially that of the cursor.
     token_epoch: u64,
     /// Whether `cursor` comes from a saved state whose document was not reached yet.
@@ -70,6 +72,7 @@ impl DocumentQueue {
             cursor,
             quarantined: QuarantineLog::default(),
             counted: QuarantineLog::default(),
+            filtered: 0,
             token_epoch: cursor.window.epoch,
             resuming: true,
             end: None,
@@ -80,7 +83,8 @@ impl DocumentQueue {
     pub fn push(&mut self, mut block: Block) {
         // One log for all blocks, so that it stays bounded however many blocks a window has.
         self.quarantined.append(std::mem::take(&mut block.quarantined));
-        if !block.is_bad() {
+        self.filtered += block.filtered;
+        if !block.is_left_out() {
             self.waiting.push_back(block);
         }
     }
@@ -177,7 +181,7 @@ impl DocumentQueue {
         self.check_resumed(document.position, if moved { 0 } else { document.tokens as u64 })?;
         self.check_endless(document.position.epoch)?;
         if moved {
-            self.count_quarantined(document.quarantined_before);
+            self.count_left_out(document.left_out_before);
             self.cursor.window = document.position;
         }
         Ok(())
@@ -241,24 +245,27 @@ impl DocumentQueue {
         self.cursor.totals.text_bytes += document.text_bytes as u64;
     }
 
-    fn count_quarantined(&mut self, count: QuarantineCounts) {
-        self.counted.append(self.quarantined.take_first(count));
-        self.cursor.totals.records += count.records;
-        self.cursor.totals.quarantined += count.records;
-        self.cursor.totals.lost_shards += count.shards;
+    fn count_left_out(&mut self, count: LeftOut) {
+        let LeftOut { quarantined, filtered } = count;
+        self.counted.append(self.quarantined.take_first(quarantined));
+        self.filtered -= filtered;
+        self.cursor.totals.records += quarantined.records + filtered;
+        self.cursor.totals.quarantined += quarantined.records;
+        self.cursor.totals.lost_shards += quarantined.shards;
+        self.cursor.totals.filtered += filtered;
     }
 
     /// Ends a window, or without windows a block, whose documents are all delivered.
     fn close_window(&mut self) {
         let Window { documents, without_tokens, end: follows, .. } = std::mem::take(&mut self.window);
-        let all = self.quarantined.count();
-        let (position, quarantined, end) = match follows {
+        let all = LeftOut { quarantined: self.quarantined.count(), filtered: self.filtered };
+        let (position, left_out, end) = match follows {
             BlockEnd::More => return,
             BlockEnd::WindowEnd(next) => (next, all, None),
             BlockEnd::Ended(end) => (end, all, Some(Ok(()))),
             BlockEnd::Failed(failure) => {
-                let Failure { error, position, quarantined_before } = *failure;
-                (position, quarantined_before, Some(Err(error)))
+                let Failure { error, position, left_out_before } = *failure;
+                (position, left_out_before, Some(Err(error)))
             }
         };
         let fits =
@@ -268,7 +275,7 @@ impl DocumentQueue {
             self.cursor.totals.records += documents as u64;
         }
         self.cursor.totals += without_tokens;
-        self.count_quarantined(quarantined);
+        self.count_left_out(left_out);
         self.cursor.window = position;
         self.cursor.delivered = 0;
         self.cursor.window_hash = 0;

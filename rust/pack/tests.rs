@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use super::queue::{DocumentQueue, Next};
 use crate::error::{Error, ShardError};
-use crate::format::{Projection, ReadOptions};
+use crate::format::{Projection, ReadOptions, Step};
 use crate::lane::admission::Admission;
 use crate::lane::assignment::Plan;
 use crate::lane::block::{Document, RawBlock, ReadEnd, SampleBlock};
@@ -20,7 +20,8 @@ use crate::lane::cursor::{Cursor, RecordPosition};
 use crate::lane::id_buffer::IdBuffer;
 use crate::lane::reader::LaneReader;
 use crate::pipeline::encode_block::samples_of;
-use crate::prepare::Prepare;
+use crate::prepare::keep::{Expression, Instruction};
+use crate::prepare::{Prepare, Prepared};
 use crate::spec::{Alignment, Layout, OnError, Packing, Shuffle, StreamSpec, Truncation};
 use crate::store::Shard;
 
@@ -51,6 +52,7 @@ pub(crate) fn folder_of(files: impl Iterator<Item = (String, impl AsRef<[u8]>)>)
             projection: Projection::text("text"),
             max_document_bytes: 1 << 25,
         }),
+        keep: None,
         prepare: Prepare::Text,
         on_error: OnError::Quarantine { max_error_rate: 1.0 },
         shuffle: None,
@@ -67,6 +69,19 @@ pub(crate) fn folder_of(files: impl Iterator<Item = (String, impl AsRef<[u8]>)>)
     };
     Folder { spec, _folder: folder }
 }
+
+impl Folder {
+    /// With a filter that leaves out the records that have `"left_out": true`.
+    fn filtered(mut self) -> Self {
+        let projection = Projection::text("text").with_paths(vec![vec![Step::Key("left_out".into())]]);
+        self.spec.read = Arc::new(ReadOptions { projection, ..(*self.spec.read).clone() });
+        self.spec.keep = Some(Expression(vec![Instruction::Path(0), Instruction::Not]));
+        self
+    }
+}
+
+/// A record that the filter leaves out. It needs no text.
+const LEFT_OUT: &str = "{\"text\": null, \"left_out\": true}\n";
 
 pub(crate) fn line(text: &str) -> String {
     format!("{{\"text\": \"{text}\"}}\n")
@@ -120,7 +135,7 @@ fn samples(
 ) -> SampleBlock {
     let mut raw = RawBlock::default();
     reader.read(&mut raw);
-    samples_of(spec, &mut raw, IdBuffer::default(), &mut String::new(), |text, document, ids| {
+    samples_of(spec, &mut raw, IdBuffer::default(), &mut Prepared::default(), |text, document, ids| {
         fails(text)?;
         ids.extend(text.bytes().map(u32::from));
         Ok(Document { tokens: text.len(), ..document })
@@ -211,6 +226,36 @@ fn lane_of_empty_shards_ends_or_is_refused_when_endless() {
 }
 
 #[test]
+fn lane_whose_filter_keeps_nothing_ends_or_is_refused_when_endless() {
+    for (window, epochs) in [(None, Some(3)), (Some(2), Some(3)), (None, None), (Some(2), None)] {
+        let mut folder = folder(&[&LEFT_OUT.repeat(3), "{\"no\": 1}\n", LEFT_OUT]).filtered();
+        folder.spec.epochs = epochs;
+        folder.spec.shuffle = window.map(|window| Shuffle { seed: 1, window });
+        let trace = all(folder.spec);
+        assert!(trace.delivered.is_empty());
+        let totals = trace.end.totals;
+        let counts = (totals.filtered, totals.quarantined, totals.records);
+        if epochs.is_some() {
+            assert_eq!((trace.error, counts), (None, (12, 3, 15)));
+            continue;
+        }
+        let error = trace.error.unwrap();
+        assert!(error.contains("no valid document in its 3 shards"), "{error}");
+        assert!(error.contains("; keep= filtered 4 records; 1 record left out, the last one: "), "{error}");
+        assert!(error.ends_with(". Let keep= pass more, or leave these shards out"), "{error}");
+    }
+}
+
+#[test]
+fn filtered_records_are_no_errors() {
+    let bad = "{\"text\": 1}\n";
+    let mut folder = folder(&[&[&LEFT_OUT.repeat(99), bad, &line("a")].concat()]).filtered();
+    folder.spec.on_error = OnError::Quarantine { max_error_rate: 0.01 };
+    let totals = all(folder.spec).end.totals;
+    assert_eq!((totals.records, totals.filtered, totals.quarantined, totals.documents), (101, 99, 1, 1));
+}
+
+#[test]
 fn endless_lane_without_tokens_is_refused() {
     for packing in [Packing::Concat, Packing::BestFit { window: 2 }] {
         for window in [None, Some(2)] {
@@ -292,17 +337,17 @@ fn bad_record_stops_the_lane_after_the_documents_before_it() {
 
 #[test]
 fn error_budget_raises_the_same_error_after_a_restore() {
-    let bad = "{\"text\": 1}\n".repeat(3);
+    let bad = [LEFT_OUT, &"{\"text\": 1}\n".repeat(2), LEFT_OUT, "{}\n"].concat();
     for window in [None, Some(4)] {
-        let mut folder = folder(&[&lines(&["a", "b", "c", "d"]), &bad, &lines(&["e"])]);
-        folder.spec.on_error = OnError::Quarantine { max_error_rate: 0.4 };
+        let mut folder = folder(&[&lines(&["a", "b", "c", "d"]), &bad, &lines(&["e"])]).filtered();
+        folder.spec.on_error = OnError::Quarantine { max_error_rate: 0.3 };
         folder.spec.shuffle = window.map(|window| Shuffle { seed: 1, window });
         let spec = Arc::new(folder.spec);
         let trace = run(&spec, Cursor::default(), 1, NO_LIMIT, NO_LIMIT);
         assert_eq!(trace.delivered.len(), 4);
         let error = trace.error.unwrap();
-        assert!(error.contains("3 of the 7 records that lane 0 has read so far are bad"), "{error}");
-        assert_eq!(trace.end.totals.quarantined, 0);
+        assert!(error.contains("3 of the 9 records that lane 0 has read so far are bad"), "{error}");
+        assert_eq!((trace.end.totals.quarantined, trace.end.totals.filtered), (0, 0));
         let again = run(&spec, trace.end, 64, NO_LIMIT, NO_LIMIT);
         assert_eq!(again.error, Some(error));
     }
@@ -311,16 +356,17 @@ fn error_budget_raises_the_same_error_after_a_restore() {
 #[test]
 fn failed_document_counts_only_records_before_it() {
     let bad = "{\"text\": 1}\n";
-    let shard = [bad, &line("a"), bad, &line("b"), bad].concat();
-    let folder = folder(&[&shard]);
+    let shard = [bad, LEFT_OUT, &line("a"), LEFT_OUT, LEFT_OUT, bad, &line("b"), bad, LEFT_OUT].concat();
+    let folder = folder(&[&shard]).filtered();
     let spec = Arc::new(folder.spec);
     let mut reader = LaneReader::new(Arc::clone(&spec), 0, &Cursor::default());
     let fails = |text: &str| if text == "b" { Err(Error::Tokenizer("no".into())) } else { Ok(()) };
     let read = || samples(&spec, &mut reader, fails);
     let trace = drive(&spec, Cursor::default(), read, NO_LIMIT, NO_LIMIT);
     assert_eq!(trace.error.as_deref(), Some("no"));
-    assert_eq!((trace.end.totals.records, trace.end.totals.quarantined, trace.quarantined.len()), (3, 2, 2));
-    assert_eq!(trace.end.window.record, 3);
+    let totals = trace.end.totals;
+    assert_eq!((totals.records, totals.quarantined, totals.filtered, trace.quarantined.len()), (6, 2, 3, 2));
+    assert_eq!(trace.end.window.record, 6);
 }
 
 #[test]
@@ -396,6 +442,7 @@ enum Record {
     Text(usize),
     Blank,
     Bad,
+    LeftOut,
 }
 
 fn records() -> impl Strategy<Value = Vec<Record>> {
@@ -404,6 +451,7 @@ fn records() -> impl Strategy<Value = Vec<Record>> {
         1 => (20usize..60).prop_map(Record::Text),
         1 => Just(Record::Blank),
         2 => Just(Record::Bad),
+        2 => Just(Record::LeftOut),
     ];
     prop::collection::vec(record, 0..9)
 }
@@ -420,6 +468,7 @@ fn shard(records: &[Record], letter: &mut u8) -> (String, Vec<String>) {
                 texts.push(text);
             }
             Record::Blank => shard.push('\n'),
+            Record::LeftOut => shard.push_str(LEFT_OUT),
             Record::Bad => writeln!(shard, "{{\"text\": {}}}", shard.len()).unwrap(),
         }
     }
@@ -449,7 +498,7 @@ proptest! {
         let mut letter = 0;
         let (files, texts): (Vec<String>, Vec<Vec<String>>) =
             shards.iter().map(|records| shard(records, &mut letter)).unzip();
-        let mut folder = folder(&files.iter().map(String::as_str).collect::<Vec<_>>());
+        let mut folder = folder(&files.iter().map(String::as_str).collect::<Vec<_>>()).filtered();
         folder.spec.packing = packing;
         folder.spec.shuffle = shuffle.map(|(seed, window)| Shuffle { seed, window });
         folder.spec.epochs = Some(epochs);
@@ -462,10 +511,12 @@ proptest! {
         let texts: Vec<&String> = texts.iter().flatten().collect();
         let bytes: usize = texts.iter().map(|text| text.len()).sum();
         let bad = shards.iter().flatten().filter(|record| matches!(record, Record::Bad)).count();
+        let left_out = shards.iter().flatten().filter(|record| matches!(record, Record::LeftOut)).count();
         let totals = whole.end.totals;
         prop_assert_eq!(totals.documents, texts.len() as u64 * epochs);
         prop_assert_eq!(totals.quarantined, bad as u64 * epochs);
-        prop_assert_eq!(totals.records, totals.documents + totals.quarantined);
+        prop_assert_eq!(totals.filtered, left_out as u64 * epochs);
+        prop_assert_eq!(totals.records, totals.documents + totals.quarantined + totals.filtered);
         prop_assert_eq!(totals.text_bytes, bytes as u64 * epochs);
         prop_assert_eq!(totals.tokens, totals.text_bytes);
         prop_assert_eq!(whole.quarantined.len() as u64, totals.quarantined);

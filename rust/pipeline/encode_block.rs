@@ -9,6 +9,7 @@ use crate::format::{AfterError, Position, RawRecord};
 use crate::lane::block::{BadRecord, Document, RawBlock, RawEntry, SampleBlock, SampleEntry};
 use crate::lane::cursor::RecordPosition;
 use crate::lane::id_buffer::{IdBuffer, IdPool};
+use crate::prepare::Prepared;
 use crate::random::hash;
 use crate::spec::{OnError, StreamSpec};
 
@@ -25,8 +26,8 @@ pub struct BlockEncoder {
     worker: EncodeWorker,
     /// Share of the documents that are also encoded by the reference.
     verify: f64,
-    /// The text of one document, in memory that is used again.
-    text: String,
+    /// One record, in memory that is used again.
+    prepared: Prepared,
     ids: Arc<IdPool>,
     /// Held while the reference encodes a long text; shared by all threads.
     long: Arc<Mutex<()>>,
@@ -43,7 +44,7 @@ impl BlockEncoder {
             encoder: encoder.clone(),
             worker: encoder.worker(),
             verify,
-            text: String::new(),
+            prepared: Prepared::default(),
             ids,
             long: Arc::default(),
             stop: Arc::default(),
@@ -68,15 +69,15 @@ impl BlockEncoder {
     /// the reference and found equal.
     pub fn encode(&mut self, raw: &mut RawBlock) -> (SampleBlock, u64) {
         let (spec, ids) = (Arc::clone(&self.spec), self.ids.take());
-        let mut text = std::mem::take(&mut self.text);
+        let mut prepared = std::mem::take(&mut self.prepared);
         let mut verified = 0;
-        let samples = samples_of(&spec, raw, ids, &mut text, |text, document, ids| {
+        let samples = samples_of(&spec, raw, ids, &mut prepared, |text, document, ids| {
             let (document, compared) = self.encode_document(text, document, ids)?;
             verified += u64::from(compared);
             Ok(document)
         });
-        if text.capacity() <= KEPT_TEXT {
-            self.text = text;
+        if prepared.text.capacity() <= KEPT_TEXT {
+            self.prepared = prepared;
         }
         (samples, verified)
     }
@@ -145,7 +146,7 @@ pub(crate) fn samples_of(
     spec: &StreamSpec,
     raw: &mut RawBlock,
     mut ids: IdBuffer,
-    text: &mut String,
+    prepared: &mut Prepared,
     mut encode: impl FnMut(&str, Document, &mut Vec<u32>) -> Result<Document>,
 ) -> SampleBlock {
     let mut entries = Vec::with_capacity(raw.entries.len());
@@ -158,15 +159,25 @@ pub(crate) fn samples_of(
                 let RecordPosition { record: number, byte, .. } = position;
                 let record = RawRecord { format, position: Position { record: number, byte }, bytes: record };
                 let path = &spec.shards[shard as usize].path;
-                let prepared = spec.prepare.text(&spec.read.projection, path, record, text);
-                match prepared {
-                    Ok(()) => {
+                let keep = spec.keep.as_ref();
+                match spec.prepare.record(&spec.read.projection, keep, path, record, prepared) {
+                    Ok(true) => {
+                        let text = &prepared.text;
                         let document =
                             Document { position, shard, text_bytes: text.len(), ..Document::default() };
                         match encode(text, document, &mut ids) {
                             Ok(document) => SampleEntry::Document { document, next },
                             Err(error) => SampleEntry::Failed { error, position },
                         }
+                    }
+                    Ok(false) => {
+                        // One entry for a run of them: a filter may leave out nearly all records.
+                        if let Some(SampleEntry::Filtered { records, next: end }) = entries.last_mut() {
+                            *records += 1;
+                            *end = next;
+                            continue;
+                        }
+                        SampleEntry::Filtered { records: 1, next }
                     }
                     Err(error) => {
                         SampleEntry::Bad(BadRecord { error, after: AfterError::Readable, shard, next })
@@ -179,7 +190,7 @@ pub(crate) fn samples_of(
         let stops = match &entry {
             SampleEntry::Failed { .. } => true,
             SampleEntry::Bad(_) => spec.on_error == OnError::Raise,
-            SampleEntry::Document { .. } | SampleEntry::ShardEnd(_) => false,
+            SampleEntry::Document { .. } | SampleEntry::Filtered { .. } | SampleEntry::ShardEnd(_) => false,
         };
         entries.push(entry);
         if stops {

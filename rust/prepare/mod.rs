@@ -1,13 +1,16 @@
 //! From a record to a sample: what a worker does with the raw bytes of a record before it encodes them.
 //!
-//! Reading is serial within a lane, and this is not: it runs in the same job as encoding, on any worker. A sample of
-//! plain text is the string under one key. Other samples become variants of [`Prepare`], so that plain text costs no
-//! dynamic call.
+//! Reading is serial within a lane, and this is not: it runs in the same job as encoding, on any worker. A filter is
+//! evaluated here. A sample of plain text is the string under one key. Other samples become variants of [`Prepare`], so
+//! that plain text costs no dynamic call.
+
+pub mod keep;
 
 use std::sync::Arc;
 
 use crate::error::ShardError;
-use crate::format::{Projection, RawRecord};
+use crate::format::{Projection, RawRecord, Scratch};
+use keep::Expression;
 
 /// What a record becomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,18 +19,32 @@ pub enum Prepare {
     Text,
 }
 
+/// A prepared record, in memory that is used again.
+#[derive(Debug, Default)]
+pub struct Prepared {
+    /// The text of the sample.
+    pub text: String,
+    scratch: Scratch,
+}
+
 impl Prepare {
-    /// Puts the text of a record of `shard` in place of what `text` holds.
-    pub fn text(
+    /// Puts the sample of a record of `shard` in place of what `prepared` holds. Returns false if the record is left out
+    /// by the filter `keep`, whose paths are in the projection.
+    pub fn record(
         self,
         projection: &Projection,
+        keep: Option<&Expression>,
         shard: &Arc<str>,
         record: RawRecord<'_>,
-        text: &mut String,
-    ) -> Result<(), ShardError> {
+        prepared: &mut Prepared,
+    ) -> Result<bool, ShardError> {
+        let Prepared { text, scratch } = prepared;
         text.clear();
-        match self {
-            Self::Text => projection.extract(shard, record, text).map(|_| ()),
+        match (self, keep) {
+            (Self::Text, None) => projection.extract(shard, record, text).map(|_| true),
+            (Self::Text, Some(keep)) => {
+                projection.extract_if(shard, record, text, scratch, |values| keep.keeps(values))
+            }
         }
     }
 }

@@ -8,15 +8,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use pyo3::prelude::*;
 
 use super::error::guarded;
+use super::keep::{Paths, Program};
 use super::signals::Signals;
 use crate::error::Result;
-use crate::format::{Member, Projection, ReadOptions, RecordReader};
+use crate::format::{Member, Projection, ReadOptions, RecordReader, Scratch};
+use crate::prepare::keep::{Expression, Operand};
 use crate::store::{LocalFile, Shard};
 
 /// Reads the records of a shard, by the same rules as a run.
 #[pyclass(frozen, module = "gristmill._core")]
 pub struct Records {
     reader: Mutex<RecordReader>,
+    expressions: Vec<Expression>,
     signals: Arc<Mutex<Signals>>,
 }
 
@@ -38,14 +41,51 @@ impl Read for Interruptible {
 /// Key, kind and characters of a member.
 type Item = (String, &'static str, usize);
 
+/// The characters of a string that are shown.
+const SHOWN: usize = 80;
+
+/// A value that an expression has, and its kind.
+#[derive(IntoPyObject)]
+struct Seen(&'static str, Plain);
+
+#[derive(IntoPyObject)]
+enum Plain {
+    None(Option<bool>),
+    Boolean(bool),
+    Number(f64),
+    Text(String),
+}
+
+impl From<&Operand<'_>> for Seen {
+    fn from(operand: &Operand<'_>) -> Self {
+        let none = Plain::None(None);
+        match operand {
+            Operand::Nothing => Self("missing", none),
+            Operand::Boolean(value) => Self("boolean", Plain::Boolean(*value)),
+            Operand::Number(number) => Self("number", Plain::Number(*number)),
+            Operand::Text(text) => Self("string", Plain::Text(text.chars().take(SHOWN).collect())),
+            Operand::Array(_) => Self("array", none),
+            Operand::Object(_) => Self("object", none),
+        }
+    }
+}
+
 #[pymethods]
 impl Records {
     #[new]
-    fn new(py: Python<'_>, path: String, size: u64, max_document_bytes: u64) -> PyResult<Self> {
+    #[pyo3(signature = (path, size, max_document_bytes, paths=Paths::default(), programs=Vec::new()))]
+    fn new(
+        py: Python<'_>,
+        path: String,
+        size: u64,
+        max_document_bytes: u64,
+        paths: Paths,
+        programs: Vec<Program>,
+    ) -> PyResult<Self> {
         let shard = Shard { path: path.into(), size };
         let options = Arc::new(ReadOptions {
             folder: PathBuf::new(),
-            projection: Projection::text(""),
+            projection: Projection::text("").with_paths(paths.into()),
             max_document_bytes,
         });
         let signals = Arc::new(Mutex::new(Signals::new()));
@@ -54,7 +94,8 @@ impl Records {
             let source = Interruptible { file, signals: Arc::clone(&signals), stop: Arc::clone(&stop) };
             Ok(RecordReader::from_source(&shard.path, Box::new(source), &options, &stop)?)
         })?;
-        Ok(Self { reader: Mutex::new(reader), signals })
+        let expressions = programs.into_iter().map(Expression::from).collect();
+        Ok(Self { reader: Mutex::new(reader), expressions, signals })
     }
 
     /// The members of the next record, or None at the end.
@@ -62,6 +103,18 @@ impl Records {
         let members = self.with(py, |reader| Ok(reader.next_members()?))?;
         let item = |Member { key, kind, characters }| (key, kind, characters);
         Ok(members.map(|members| members.into_iter().map(item).collect()))
+    }
+
+    /// For the next record, what each program leaves on its stack; or None at the end.
+    fn next_values(&self, py: Python<'_>) -> PyResult<Option<Vec<Vec<Seen>>>> {
+        self.with(py, |reader| {
+            let values = reader.next_values(&mut Scratch::default(), |values| {
+                let seen =
+                    |expression: &Expression| expression.evaluate(values).iter().map(Seen::from).collect();
+                self.expressions.iter().map(seen).collect()
+            });
+            Ok(values?)
+        })
     }
 
     /// Number of lines read, blank ones counted, and of their bytes.

@@ -15,6 +15,7 @@ mod error;
 mod fields;
 mod inflate;
 mod inspect;
+mod keep;
 mod pipeline;
 mod signals;
 mod spec;

@@ -218,6 +218,7 @@ impl Pipeline {
         stats.set_item("batches", batches)?;
         stats.set_item("padding_tokens", padding_tokens)?;
         stats.set_item("dropped_tokens", totals.dropped)?;
+        stats.set_item("filtered", totals.filtered)?;
         stats.set_item("quarantined", totals.quarantined)?;
         stats.set_item("lost_shards", totals.lost_shards)?;
         stats.set_item("wait_seconds", waited.as_secs_f64())?;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 
 use super::choices::{self, LAYOUTS, ON_ERRORS, PACKINGS, TRUNCATIONS};
+use super::keep::Keep;
 use super::pipeline::usable_cores;
 use crate::error::Error;
 use crate::format::{Projection, ReadOptions};
@@ -41,6 +42,7 @@ struct Input {
     paths: Vec<String>,
     sizes: Vec<u64>,
     text_field: String,
+    keep: Option<Keep>,
     max_document_bytes: u64,
 }
 
@@ -112,14 +114,17 @@ impl Spec {
         let make_packing = choices::find("packing", &rows.packing, &PACKINGS)?;
         let make_on_error = choices::find("on_error", &faults.on_error, &ON_ERRORS)?;
         let shards = input.paths.into_iter().zip(&input.sizes);
+        let (paths, keep) =
+            input.keep.map_or((Vec::new(), None), |keep| (keep.paths.into(), Some(keep.program.into())));
         Ok(StreamSpec {
             shards: shards.map(|(path, &size)| Shard { path: path.into(), size }).collect(),
             plan: Plan::new(input.sizes, order.lanes, order.seed),
             read: Arc::new(ReadOptions {
                 folder: input.folder,
-                projection: Projection::text(input.text_field),
+                projection: Projection::text(input.text_field).with_paths(paths),
                 max_document_bytes: input.max_document_bytes,
             }),
+            keep,
             prepare: Prepare::Text,
             on_error: make_on_error(faults.max_error_rate),
             shuffle: order.seed.map(|seed| Shuffle { seed, window: order.shuffle_window }),

@@ -57,6 +57,9 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
       shards: a glob, a path, a list of either, or a `Manifest`. A file that is named twice is read once.
       tokenizer: the path of a tokenizer.json or of its folder, or an `Encoder`.
       text_field: key of the record that holds the text.
+      keep: a condition in Python's grammar on the keys of a record, such as `"score >= 3 and language == 'en'"`.
+        Records for which it is not true are left out and counted as `filtered`; a comparison is false where a key is
+        missing or null. docs/filters.md has the grammar. None: all records are kept.
       max_document_bytes: longest accepted line of a shard, inflated.
       eos: token or id put after each document. None: the tokenizer's own. False: none.
       bos: token or id put before each document. True: the tokenizer's own. False: none.
@@ -119,6 +122,7 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         *,
         tokenizer: "Encoder | Pathish",
         text_field: str = "text",
+        keep: str | None = None,
         max_document_bytes: int = 2**27,
         eos: "str | int | bool | None" = None,
         bos: "str | int | bool" = False,

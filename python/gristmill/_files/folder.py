@@ -322,7 +322,7 @@ class Folder:
         counts = self.index["totals"] if self.is_complete(parts) else total(parts)
         return {
             "items": sum(part["items"] for part in parts),
-            **{name: counts[name] for name in COUNTED},
+            **{name: counts.get(name, 0) for name in COUNTED},
             "bytes": sum(size for part in parts for size in part["files"].values()),
         }
 

@@ -110,6 +110,8 @@ def of_the_source(found: dict[str, Any]) -> str:
     """The fate of the shards' records, in words."""
     dropped = f"{counted(found['dropped_tokens'], 'token')} dropped by truncation"
     quarantined = f"{counted(found['quarantined'], 'record')} quarantined"
+    if filtered := found["filtered"]:
+        quarantined = f"{filtered:,} filtered, {quarantined}"
     if lost := found["lost_shards"]:
         quarantined += f", {counted(lost, 'shard')} not read to the end"
     return f"{counted(found['documents'], 'document')}, {dropped}, {quarantined}"

@@ -186,6 +186,8 @@ def _write_parts(dataset: PackedDataset, folder: Folder, parts: list[Part]) -> C
 def counts_of(stats: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> Counts:
     """The counts of the stream, or their increase since `before`."""
     counts = {name: stats[name] - (before[name] if before else 0) for name in COUNTED}
+    if not counts["filtered"]:
+        del counts["filtered"]  # a note of a stream without a filter stays what it was before there were any
     return cast(Counts, counts)
 
 

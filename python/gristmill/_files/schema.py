@@ -11,16 +11,17 @@ from gristmill._tokenizer.options import SpecialTokensInText
 _NAMED = 5
 
 # Counts of the stream; for a part, between its start and that of the next.
-Counted = Literal["documents", "tokens", "dropped_tokens", "quarantined", "lost_shards"]
+Counted = Literal["documents", "tokens", "dropped_tokens", "filtered", "quarantined", "lost_shards"]
 COUNTED: tuple[Counted, ...] = get_args(Counted)
 
 
 class Counts(TypedDict):
-    """Counts of the stream."""
+    """Counts of the stream; `filtered` is left out if it is 0."""
 
     documents: int
     tokens: int
     dropped_tokens: int
+    filtered: NotRequired[int]
     quarantined: int
     lost_shards: int
 
@@ -28,7 +29,7 @@ class Counts(TypedDict):
 def total(counts: Iterable[Counts]) -> Counts:
     """The sums of counts."""
     counts = list(counts)
-    return cast(Counts, {name: sum(one[name] for one in counts) for name in COUNTED})
+    return cast(Counts, {name: sum(one.get(name, 0) for one in counts) for name in COUNTED})
 
 
 class Part(Counts):

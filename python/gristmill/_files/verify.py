@@ -230,9 +230,9 @@ class _Comparison:
 def _wrong_counts(noted: Mapping[str, int] | Counts, given: Counts) -> str:
     """A description of the counts that differ; empty if none does."""
     return ", ".join(
-        f"{name} is {noted[name]:,}, but the source has {given[name]:,}"
+        f"{name} is {noted.get(name, 0):,}, but the source has {given.get(name, 0):,}"
         for name in COUNTED
-        if noted[name] != given[name]
+        if noted.get(name, 0) != given.get(name, 0)
     )
 
 

@@ -342,5 +342,5 @@ def _describe_state(found: dict[str, Any]) -> str:
     lanes = format_columns(rows, right=range(len(rows[0])))
     so_far = "So far"
     if found["counts_records_by_window"]:
-        so_far += " (records, quarantined and lost_shards: up to the window of documents that each lane is in)"
+        so_far += " (records, filtered, quarantined and lost_shards: up to the window that each lane is in)"
     return f"{summary}\n\n{so_far}\n{totals}\n\nOf the stream\n{stream}\n\nCursors of the lanes\n{lanes}"

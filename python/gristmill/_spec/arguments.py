@@ -20,8 +20,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from gristmill import _core
+from gristmill._filter.compiler import Keep
 from gristmill._shards.manifest import Manifest
-from gristmill._spec.kinds import Boolean, Choice, FilePath, Fraction, Integer, Kind, Other, SpecialToken, Text
+from gristmill._spec.kinds import Boolean, Choice, FilePath, Filter, Fraction, Integer, Kind, Other, SpecialToken, Text
 from gristmill._tokenizer.encoder import Encoder
 from gristmill._util.checks import wrong_type
 from gristmill._util.local_files import utf8_path
@@ -106,6 +107,9 @@ class Input:
         "A glob, a path, a list of either, or a `Manifest`; a file that is named twice is read once.",
     )
     text_field: str = _argument(Text(), "text", "Key of the record that holds the text.")
+    keep: Keep | None = _argument(
+        Filter(), None, "Condition on a record's keys; all other records are left out.", none="all", see="filters.md"
+    )
     max_document_bytes: int = _argument(
         Integer(1, 2**63 - 1), 2**27, "Longest accepted line of a shard, inflated.", may_change="if larger"
     )

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from gristmill._filter.compiler import Keep, compile_filter
 from gristmill._tokenizer import special_tokens
 from gristmill._util import checks
 
@@ -99,6 +100,19 @@ class Text:
     def parse(self, text: str) -> str:
         """See `Kind`."""
         return text
+
+
+@dataclass(frozen=True)
+class Filter:
+    """An expression that records must satisfy, or None."""
+
+    def check(self, name: str, value: Any) -> Keep | None:
+        """See `Kind`."""
+        return None if value is None else compile_filter(name, value)
+
+    def parse(self, text: str) -> str | None:
+        """See `Kind`."""
+        return None if text == "None" else text
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ mod lines;
 use super::reader::{Found, Unreadable};
 use super::{AfterError, Format, Position, RawRecord};
 use crate::codec::Decoder;
-pub use json::Member;
+pub use json::{Content, Items, Member, Value, Values};
+pub(super) use json::{Offsets, Selector};
 use lines::{Line, Lines};
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
@@ -71,6 +72,20 @@ impl JsonlReader {
 pub(super) fn extract(record: RawRecord<'_>, key: &str, text: &mut String) -> Result<usize, String> {
     let line = without_mark(record.bytes, record.position);
     json::extract(line, key, text).map_err(|fault| fault.describe(line, record.bytes.len() - line.len(), key))
+}
+
+/// Like [`extract`] of a record that `is_kept`, which gets the values of the selector's paths. Returns whether it is kept.
+pub(super) fn extract_if(
+    record: RawRecord<'_>,
+    key: &str,
+    text: &mut String,
+    selector: &Selector,
+    offsets: &mut Offsets,
+    is_kept: impl FnOnce(&Values<'_>) -> bool,
+) -> Result<bool, String> {
+    let line = without_mark(record.bytes, record.position);
+    json::extract_if(line, key, text, selector, offsets, is_kept)
+        .map_err(|fault| fault.describe(line, record.bytes.len() - line.len(), key))
 }
 
 /// The members of the line's object. The error is a message about the line.

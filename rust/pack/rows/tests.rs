@@ -6,7 +6,6 @@ use crate::batch::ring::ring;
 use crate::batch::schema::{BatchSchema, DType, Field};
 use crate::lane::block::Document;
 use crate::lane::cursor::RecordPosition;
-use crate::quarantine::log::QuarantineCounts;
 use crate::spec::{Alignment, Layout};
 
 const LAYOUTS: [Layout; 3] = [Layout::MaxText, Layout::Grain, Layout::Hf];
@@ -23,8 +22,7 @@ fn written(fields: Vec<Field>, write: impl FnOnce(&mut RowMut)) -> Vec<Vec<i32>>
 
 fn document(record: u64) -> Document {
     let place = RecordPosition { record, ..RecordPosition::default() };
-    let quarantined_before = QuarantineCounts::default();
-    Document { position: place, shard: 3, text_bytes: 0, tokens: 0, quarantined_before }
+    Document { position: place, shard: 3, ..Document::default() }
 }
 
 /// Tokens of record 5.

@@ -196,6 +196,7 @@ def test_mutated_states_are_refused_or_restore_a_stream(streams):
 
 ARGUMENTS = {
     "text_field": ["text", "raw_content"],
+    "keep": [None, "nlines == 1", "len(raw_content) > 5 and url is not None"],
     "sequence_length": [1, 7, 64, 2**24],
     "batch_size": [None, 1, 2, 3, 4, 6, 8],
     "lanes": [None, 1, 2, 3, 4],

@@ -327,8 +327,8 @@ def test_state_with_fewer_cursor_numbers_restores(shards, encoder):
 def test_state_with_unknown_cursor_number_is_refused(shards, encoder):
     iterator = iter(dataset(shards, encoder))
     state = iterator.get_state()
-    state["lanes"]["0"] = "record=0 filtered=7"
-    with pytest.raises(gm.StateError, match='found a number "filtered", which this release does not know'):
+    state["lanes"]["0"] = "record=0 newer=7"
+    with pytest.raises(gm.StateError, match='found a number "newer", which this release does not know'):
         iterator.set_state(state)
 
 

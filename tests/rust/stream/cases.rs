@@ -6,9 +6,10 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use _core::encode::{Encoder, EncoderOptions, Engine};
-use _core::format::{Projection, ReadOptions};
+use _core::format::{Projection, ReadOptions, Step};
 use _core::lane::assignment::Plan;
 use _core::prepare::Prepare;
+use _core::prepare::keep::{Expression, Instruction};
 use _core::spec::{Alignment, Layout, OnError, Packing, Shuffle, StreamSpec, Truncation};
 use _core::store::Shard;
 use flate2::{Compression, write::GzEncoder};
@@ -84,6 +85,8 @@ pub enum Record {
     Words(usize),
     Blank,
     Bad,
+    /// What a filter leaves out; without a filter so many words, or a bad record.
+    Filtered(Option<usize>),
     /// A word that the reference engine's tokenizer does not know: stops the run.
     Unknown,
 }
@@ -119,6 +122,8 @@ pub struct Case {
     pub eos: bool,
     pub shuffle: Option<(u64, usize)>,
     pub epochs: Option<u64>,
+    /// Whether a filter leaves out some records.
+    pub filter: bool,
     /// The rate of errors that is allowed, if bad records are left out.
     pub quarantine: Option<f64>,
     /// Entries of a row's provenance.
@@ -140,6 +145,7 @@ fn record() -> impl Strategy<Value = Record> {
         12 => (12usize..90).prop_map(Record::Words),
         12 => Just(Record::Blank),
         12 => Just(Record::Bad),
+        24 => prop::option::weighted(0.8, 0usize..12).prop_map(Record::Filtered),
         1 => Just(Record::Unknown),
     ]
 }
@@ -162,7 +168,7 @@ prop_compose! {
     pub fn case()(
         engine in prop::sample::select(vec![Engine::Fast, Engine::Reference]),
         shards in prop::collection::vec((prop::collection::vec(record(), 0..12), damage()), 1..9),
-        (gzip, single_rows, boundary_targets, bos, eos) in any::<(bool, bool, bool, bool, bool)>(),
+        (gzip, single_rows, boundary_targets, bos, eos, filter) in any::<(bool, bool, bool, bool, bool, bool)>(),
         lanes in any::<Index>(),
         rows_per_lane in 1usize..4,
         length in 1usize..24,
@@ -177,7 +183,7 @@ prop_compose! {
     ) -> Case {
         Case {
             engine, shards, gzip, lanes, single_rows, length, packing, max_segments, layout, boundary_targets, bos, eos,
-            shuffle, epochs, quarantine, provenance,
+            shuffle, epochs, filter, quarantine, provenance,
             alignment: if matches!(packing, Packing::Pad(_)) { alignment } else { Alignment::Left },
             rows_per_lane: if single_rows { 1 } else { rows_per_lane },
         }
@@ -204,12 +210,18 @@ pub fn build(case: &Case, folder: &Path) -> (Arc<StreamSpec>, Corpus) {
         let is_lost = *damage == Damage::Size;
         let mut lines = String::new();
         for (line, record) in records.iter().enumerate() {
+            let is_filtered = matches!(record, Record::Filtered(_));
             match record {
-                Record::Words(count) => {
+                Record::Filtered(_) if case.filter => {
+                    corpus.add_filtered(number, u64::from(!is_lost));
+                    lines.push_str("{\"text\": null, \"left_out\": true}\n");
+                }
+                Record::Words(count) | Record::Filtered(Some(count)) => {
                     let words: Vec<u32> = (word..).take(*count).collect();
                     word += *count as u32;
                     let text: Vec<String> = words.iter().map(|word| format!("w{word} ")).collect();
-                    writeln!(lines, "{{\"text\": \"{}\"}}", text.concat()).unwrap();
+                    writeln!(lines, "{{\"left_out\": {is_filtered}, \"text\": \"{}\"}}", text.concat())
+                        .unwrap();
                     let bos = case.bos.then_some(BOS);
                     let eos = case.eos.then_some(EOS);
                     if !is_lost {
@@ -217,7 +229,7 @@ pub fn build(case: &Case, folder: &Path) -> (Arc<StreamSpec>, Corpus) {
                     }
                 }
                 Record::Blank => lines.push_str(" \n"),
-                Record::Bad => {
+                Record::Bad | Record::Filtered(None) => {
                     corpus.bad += u64::from(!is_lost);
                     lines.push_str("{\"text\": null}\n");
                 }
@@ -252,9 +264,10 @@ pub fn build(case: &Case, folder: &Path) -> (Arc<StreamSpec>, Corpus) {
         shards,
         read: Arc::new(ReadOptions {
             folder: std::path::PathBuf::new(),
-            projection: Projection::text("text"),
+            projection: Projection::text("text").with_paths(vec![vec![Step::Key("left_out".into())]]),
             max_document_bytes: 1 << 20,
         }),
+        keep: case.filter.then(|| Expression(vec![Instruction::Path(0), Instruction::Not])),
         prepare: Prepare::Text,
         on_error: case
             .quarantine

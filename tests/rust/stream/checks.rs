@@ -18,6 +18,8 @@ pub struct Corpus {
     words: HashMap<i32, (usize, usize)>,
     /// Records that are no documents.
     pub bad: u64,
+    /// Records that the filter leaves out, by shard.
+    filtered: HashMap<usize, u64>,
 }
 
 struct Document {
@@ -45,6 +47,11 @@ impl Corpus {
             self.words.insert(id, (self.documents.len(), index));
         }
         self.documents.push(Document { shard, ids });
+    }
+
+    /// Adds records of a shard that the filter leaves out.
+    pub fn add_filtered(&mut self, shard: usize, records: u64) {
+        *self.filtered.entry(shard).or_default() += records;
     }
 
     /// Checks all rows of a lane; `steps` holds for each step the arrays of its rows.
@@ -219,10 +226,12 @@ impl Corpus {
         totals: &Totals,
     ) -> TestCaseResult {
         let mut expected: HashMap<i32, u64> = HashMap::new();
-        let mut documents = 0;
+        let (mut documents, mut filtered) = (0, 0);
         for epoch in 0..spec.epochs.unwrap() {
             let own = spec.plan.epoch(epoch);
             let is_own = |document: &&Document| own[lane].contains(&(document.shard as u32));
+            filtered +=
+                own[lane].iter().filter_map(|shard| self.filtered.get(&(*shard as usize))).sum::<u64>();
             for document in self.documents.iter().filter(is_own) {
                 documents += 1;
                 for id in &document.ids {
@@ -231,7 +240,8 @@ impl Corpus {
             }
         }
         prop_assert_eq!(totals.documents, documents);
-        prop_assert_eq!(totals.records, documents + totals.quarantined);
+        prop_assert_eq!(totals.filtered, filtered);
+        prop_assert_eq!(totals.records, documents + filtered + totals.quarantined);
         let all: u64 = expected.values().sum();
         prop_assert_eq!(totals.tokens + totals.dropped, all);
         let mut given: HashMap<i32, u64> = HashMap::new();

@@ -42,6 +42,7 @@ fn pipeline(
         plan: Plan::new(shards.iter().map(|shard| shard.size).collect(), lanes, None),
         shards,
         read: Arc::new(read),
+        keep: None,
         prepare: Prepare::Text,
         on_error: OnError::Quarantine { max_error_rate: 1.0 },
         shuffle: None,

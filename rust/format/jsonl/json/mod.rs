@@ -7,18 +7,22 @@
 mod fault;
 mod members;
 mod nesting;
+mod select;
 mod sink;
 mod stop;
 #[cfg(test)]
 mod tests;
+mod value;
 
 pub(super) use fault::Fault;
 use fault::Kind;
 pub use members::Member;
 pub(super) use members::members;
 use nesting::{Container, Nesting};
+pub(in crate::format) use select::{Offsets, Selector};
 use sink::{Append, Match, Sink, Skip};
 use stop::find_stop;
+pub use value::{Content, Items, Value, Values};
 
 /// The character of an escape by the one after its backslash; 0 if it is not a simple escape. A table, because a branch for each
 /// kind of escape is mispredicted too often: that cost 8 % on English text.
@@ -46,13 +50,68 @@ pub(super) fn extract(line: &[u8], key: &str, text: &mut String) -> Result<usize
     result.map(|()| text.len() - start)
 }
 
+/// Like [`extract`] of a record that `is_kept`, which gets the values that the selector finds in the same pass over the
+/// line; nothing is extracted of others, and they need no text. Returns whether it is kept.
+pub(super) fn extract_if(
+    line: &[u8],
+    key: &str,
+    text: &mut String,
+    selector: &Selector,
+    offsets: &mut Offsets,
+    is_kept: impl FnOnce(&Values<'_>) -> bool,
+) -> Result<bool, Fault> {
+    let start = text.len();
+    let selected = select_and_extract(line, key, text, selector, offsets);
+    let found = selected.and_then(|(line, extracted)| {
+        if is_kept(&Values { line, offsets }) { extracted.map(|()| true) } else { Ok(false) }
+    });
+    if found != Ok(true) {
+        text.truncate(start);
+    }
+    found
+}
+
+/// The inner result says whether there is a text, the outer whether the line is valid.
+fn select_and_extract<'a>(
+    line: &'a [u8],
+    key: &str,
+    text: &mut String,
+    selector: &Selector,
+    offsets: &mut Offsets,
+) -> Result<(&'a str, Result<(), Fault>), Fault> {
+    let start = text.len();
+    selector.reset(offsets);
+    let mut extracted = Err(Fault { at: 0, kind: Kind::NoSuchKey });
+    let line = for_each_member(line, |scanner| {
+        let member = scanner.unescaped_key()?;
+        let wanted = member.as_deref().and_then(|member| selector.member(member));
+        if member.as_deref() != Some(key) {
+            return match wanted {
+                Some(node) => node.select(scanner, offsets),
+                None => scanner.value(),
+            };
+        }
+        let at = scanner.at;
+        text.truncate(start);
+        extracted = scanner.text(text)?;
+        if let Some(node) = wanted
+            && !node.note(at, offsets)
+        {
+            scanner.at = at;
+            node.select(scanner, offsets)?;
+        }
+        Ok(())
+    })?;
+    Ok((line, extracted))
+}
+
 /// Calls `each` with the keys of the object that a valid `line` holds, as written there.
 fn for_each_key<'a>(line: &'a [u8], mut each: impl FnMut(&'a str)) {
     let valid = for_each_member(line, |scanner| {
         each(scanner.key(&mut Skip)?);
         scanner.value()
     });
-    debug_assert_eq!(valid, Ok(()));
+    debug_assert!(valid.is_ok());
 }
 
 fn extract_last(line: &[u8], key: &str, text: &mut String) -> Result<(), Fault> {
@@ -72,12 +131,13 @@ fn extract_last(line: &[u8], key: &str, text: &mut String) -> Result<(), Fault> 
     found
 }
 
-/// Validates a line that must hold an object. `take` is called for each member, and must take its key and its value.
+/// Validates a line that must hold an object, and returns it. `take` is called for each member, and must take its key and
+/// its value.
 #[inline(always)]
 fn for_each_member<'a>(
     line: &'a [u8],
     mut take: impl FnMut(&mut Scanner<'a>) -> Result<(), Fault>,
-) -> Result<(), Fault> {
+) -> Result<&'a str, Fault> {
     let line = simdutf8::basic::from_utf8(line).map_err(|_| Fault::utf8(line))?;
     let mut scanner = Scanner { line, at: 0 };
     let mut more = scanner.open_object()?;
@@ -85,7 +145,8 @@ fn for_each_member<'a>(
         take(&mut scanner)?;
         more = scanner.next_member()?;
     }
-    scanner.end_of_line()
+    scanner.end_of_line()?;
+    Ok(line)
 }
 
 /// A position in a line. Each method starts at its token and stops after it.
@@ -122,6 +183,15 @@ impl<'a> Scanner<'a> {
             return Ok(false);
         }
         Ok(true)
+    }
+
+    /// Opens an array; returns whether an item follows.
+    fn open_array(&mut self) -> bool {
+        self.at += 1;
+        self.space();
+        let is_empty = self.peek() == Some(b']');
+        self.at += usize::from(is_empty);
+        !is_empty
     }
 
     /// Reads to the next member of an object or past its end; returns whether there is a next one.
@@ -201,13 +271,10 @@ impl<'a> Scanner<'a> {
                     }
                 }
                 Some(b'[') => {
-                    self.at += 1;
-                    self.space();
-                    if self.peek() != Some(b']') {
+                    if self.open_array() {
                         nesting.open(Container::Array);
                         continue;
                     }
-                    self.at += 1;
                 }
                 Some(b'-' | b'0'..=b'9') => self.number()?,
                 Some(b't') => self.word("true")?,

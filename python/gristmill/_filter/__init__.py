@@ -1,0 +1,1 @@
+"""Filters: the expressions of `keep=`, from text to the programs that the core evaluates."""

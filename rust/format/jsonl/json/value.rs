@@ -1,0 +1,189 @@
+//! Values of a validated line, which are parsed when they are looked at.
+
+use std::borrow::Cow;
+
+use super::select::Offsets;
+use super::sink::Append;
+use super::{Fault, Scanner};
+use crate::format::Step;
+
+/// The wanted values of a record.
+pub struct Values<'a> {
+    pub(in crate::format) line: &'a str,
+    pub(in crate::format) offsets: &'a Offsets,
+}
+
+/// A value of a record.
+#[derive(Debug, Clone, Copy)]
+pub struct Value<'a> {
+    line: &'a str,
+    at: usize,
+}
+
+/// What a value is.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Content<'a> {
+    /// Null; or a string with lone surrogates, which is no text.
+    Null,
+    /// True or false.
+    Boolean(bool),
+    /// A number, rounded to the nearest that 64 bits can hold; infinite if it is too large.
+    Number(f64),
+    /// A string.
+    Text(Cow<'a, str>),
+    /// An array.
+    Array,
+    /// An object.
+    Object,
+}
+
+impl<'a> Values<'a> {
+    /// The value of the path with this index in the projection.
+    pub fn get(&self, path: usize) -> Option<Value<'a>> {
+        let at = (*self.offsets.get(path)?)?;
+        Some(Value { line: self.line, at })
+    }
+}
+
+impl<'a> Value<'a> {
+    /// Parses it.
+    pub fn content(self) -> Content<'a> {
+        match self.line.as_bytes()[self.at] {
+            b'{' => Content::Object,
+            b'[' => Content::Array,
+            b'"' => self.text().map_or(Content::Null, Content::Text),
+            b't' => Content::Boolean(true),
+            b'f' => Content::Boolean(false),
+            b'n' => Content::Null,
+            _ => self.number().map_or(Content::Null, Content::Number),
+        }
+    }
+
+    /// The value that a step leads to; none if there is no such member or item.
+    pub fn step(self, step: &Step) -> Option<Self> {
+        match step {
+            Step::Key(key) => self.member(key),
+            Step::Index(index) => self.item(*index),
+            Step::All => None,
+        }
+    }
+
+    /// Whether it is an array.
+    pub fn is_array(self) -> bool {
+        self.is(b'[')
+    }
+
+    /// The items of an array; none of any other value.
+    pub fn items(self) -> Items<'a> {
+        let mut scanner = self.scanner();
+        let more = self.is_array() && scanner.open_array();
+        Items { scanner, more }
+    }
+
+    /// Whether it is an object without members, or no object.
+    pub fn has_no_members(self) -> bool {
+        !self.is(b'{') || !self.scanner().open_object().unwrap_or(false)
+    }
+
+    fn is(self, first: u8) -> bool {
+        self.line.as_bytes()[self.at] == first
+    }
+
+    fn scanner(self) -> Scanner<'a> {
+        Scanner { line: self.line, at: self.at }
+    }
+
+    fn text(self) -> Option<Cow<'a, str>> {
+        self.scanner().unescaped().ok()?
+    }
+
+    fn number(self) -> Option<f64> {
+        let mut scanner = self.scanner();
+        scanner.number().ok()?;
+        self.line[self.at..scanner.at].parse().ok()
+    }
+
+    fn item(self, index: i64) -> Option<Self> {
+        let before = match usize::try_from(index) {
+            Ok(index) => index,
+            Err(_) => self.items().count().checked_sub(usize::try_from(index.unsigned_abs()).ok()?)?,
+        };
+        let mut items = self.items();
+        for _ in 0..before {
+            items.pass()?;
+        }
+        items.first()
+    }
+
+    fn member(self, key: &str) -> Option<Self> {
+        let mut found = None;
+        let mut scanner = self.scanner();
+        let mut more = self.is(b'{') && scanner.open_object().ok()?;
+        while more {
+            if scanner.unescaped_key().ok()?.is_some_and(|other| other == key) {
+                found = Some(Value { line: self.line, at: scanner.at });
+            }
+            scanner.value().ok()?;
+            more = scanner.next_member().ok()?;
+        }
+        found
+    }
+}
+
+/// The items of an array.
+pub struct Items<'a> {
+    scanner: Scanner<'a>,
+    more: bool,
+}
+
+impl<'a> Items<'a> {
+    /// The first of those left.
+    fn first(&self) -> Option<Value<'a>> {
+        self.more.then_some(Value { line: self.scanner.line, at: self.scanner.at })
+    }
+
+    /// Passes over the first of those left.
+    fn pass(&mut self) -> Option<()> {
+        if self.more {
+            self.scanner.value().ok()?;
+            self.more = self.scanner.next_item(b']', "").ok()?;
+        }
+        Some(())
+    }
+}
+
+impl<'a> Iterator for Items<'a> {
+    type Item = Value<'a>;
+
+    fn next(&mut self) -> Option<Value<'a>> {
+        let item = self.first()?;
+        self.pass()?;
+        Some(item)
+    }
+}
+
+impl<'a> Scanner<'a> {
+    /// A key and its colon. Returns the key; none if it has lone surrogates.
+    pub(super) fn unescaped_key(&mut self) -> Result<Option<Cow<'a, str>>, Fault> {
+        let start = self.at;
+        let written = self.key(&mut super::Skip)?;
+        if !written.contains('\\') {
+            return Ok(Some(Cow::Borrowed(written)));
+        }
+        Scanner { line: self.line, at: start }.unescaped()
+    }
+
+    /// A string; none if it has lone surrogates.
+    fn unescaped(&mut self) -> Result<Option<Cow<'a, str>>, Fault> {
+        let start = self.at;
+        self.string(&mut super::Skip)?;
+        let written = &self.line[start + 1..self.at - 1];
+        if !written.contains('\\') {
+            return Ok(Some(Cow::Borrowed(written)));
+        }
+        let mut text = String::new();
+        let mut sink = Append { text: &mut text, lone_surrogate: None };
+        Scanner { line: self.line, at: start }.string(&mut sink)?;
+        Ok(sink.lone_surrogate.is_none().then_some(Cow::Owned(text)))
+    }
+}
