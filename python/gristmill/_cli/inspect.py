@@ -38,6 +38,7 @@ _SET_ALREADY = frozenset({"shards", "tokenizer", "prefetch", "provenance"})
     help="Records of a shard to look at.",
 )
 @dataset_option("max_document_bytes")
+@click.option("--keep", help="With shards: show which records this filter keeps, and the values that it is about.")
 @click.option("--text", help="With a tokenizer: text to encode.")
 @click.option("--row", type=click.IntRange(0), help="A row of a global batch, from 0: show where its text comes from.")
 @click.option(
@@ -52,6 +53,7 @@ def inspect(
     path: Path,
     records: int,
     max_document_bytes: int,
+    keep: str | None,
     text: str | None,
     row: int | None,
     step: int | None,
@@ -61,16 +63,17 @@ def inspect(
     settings: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Explain a tokenizer, shard, saved state, packed files, or a row.
+    """Explain a tokenizer, shard, filter, state, packed files, or row.
 
     A state is one saved as JSON, gzipped or not, or a checkpoint's folder of process_0-of-N.json. With --row, PATH is
     a state or the shards of a run: the row's lane is replayed up to the step, and the records its text came from are
-    listed.
+    listed. With --keep, PATH is a shard or a glob.
 
     \b
     Examples:
       gristmill inspect tokenizer.json --text "Hello world"
       gristmill inspect red_pajama/2023-01/en_head.json.gz
+      gristmill inspect 'red_pajama/*/*.gz' --keep "language_score > 0.8 and nlines >= 3"
       gristmill inspect state.json --json
       gristmill inspect packed
       gristmill inspect state.json --row 5 --shards 'red_pajama/*/*.gz' --tokenizer tokenizer.json
@@ -85,18 +88,22 @@ def inspect(
                 "--step, --shards, --tokenizer, --special-tokens-in-text and --set apply only together with --row"
             )
         with importing():
-            from gristmill._inspect import contents
+            from gristmill._inspect import contents, filtering
 
-        with rewording(lambda message: in_options(message, ["max_document_bytes"])):
-            found = contents.inspect(path, records=records, max_document_bytes=max_document_bytes, text=text)
-        describe = contents.describe
+        describe = contents.describe if keep is None else filtering.describe
+        with rewording(lambda message: in_options(message, ["max_document_bytes", "keep"])):
+            if keep is None:
+                found = contents.inspect(path, records=records, max_document_bytes=max_document_bytes, text=text)
+            else:
+                found = filtering.inspect(str(path), keep, records=records, max_document_bytes=max_document_bytes)
         if text is not None and found["kind"] != "tokenizer":
             raise click.UsageError(f"--text needs a tokenizer, and {path} is not one")
-        if of_shards and found["kind"] != "shard":
+        if of_shards and found["kind"] not in ("shard", "filter"):
             raise click.UsageError(f"{of_shards[0]} needs a shard, and {path} is not one")
     else:
-        if of_shards:
-            raise click.UsageError(f"{of_shards[0]} needs a shard, and cannot be combined with --row")
+        if of_shards or keep is not None:
+            option = "--keep" if keep is not None else of_shards[0]
+            raise click.UsageError(f"{option} needs a shard, and cannot be combined with --row")
         if text is not None:
             raise click.UsageError("--text needs a tokenizer, and cannot be combined with --row")
         if tokenizer is None:

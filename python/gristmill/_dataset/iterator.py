@@ -78,9 +78,9 @@ class StreamIterator(grain.DatasetIterator[T]):
 
         Returns:
           `documents` whose last token was delivered, `tokens` (BOS and EOS included), `text_bytes` of UTF-8,
-          `rows`, `batches` (whole steps), `padding_tokens`, `dropped_tokens`, `quarantined` records and
+          `rows`, `batches` (whole steps), `padding_tokens`, `dropped_tokens`, `filtered` and `quarantined` records and
           `lost_shards`, the shards that could not be read to their end, counted since the start of the stream and
-          kept through restarts (of a window of documents, the last two count once all of it was delivered); and of this
+          kept through restarts (of a window of documents, the last three count once all was delivered); and of this
           iterator: `wait_seconds` spent waiting in `next`, `elapsed_seconds` since the first `next`, `ring_ready`
           batches that wait to be taken, `busy_seconds`, a dict of the seconds that all threads together have spent
           in each stage, by the clock on the wall, so that time in which the system runs another thread counts: `read`

@@ -4,6 +4,7 @@ import errno
 import gzip
 import json
 import os
+import random
 import re
 import shutil
 import tracemalloc
@@ -15,7 +16,7 @@ import gristmill as gm
 from command_line import fails, run_json, shard_of
 from gristmill._cli import main
 from gristmill._demo import sample_text
-from gristmill._inspect import contents
+from gristmill._inspect import contents, filtering
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +85,81 @@ def test_inspect_shard(tmp_path, capsys):
     assert (part["records_read"], part["whole_file_read"]) == (1, False)
     assert main.run(["inspect", str(path)]) == 0
     assert "Most text is under text_field='text'." in capsys.readouterr().out
+
+
+@pytest.fixture
+def scored(tmp_path):
+    """Two shards of records with scores, one of them bad."""
+    rng = random.Random(2)
+    for name in ("a", "b"):
+        lines = []
+        for number in range(100):
+            score = None if number % 10 == 0 else rng.random() * 100
+            record = {"score": score, "language": rng.choice("xy"), "lines": [1, 2, number]}
+            lines.append(json.dumps(record))
+        lines[50] = "bad"
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
+    return tmp_path / "*.jsonl"
+
+
+def test_inspect_filter_shows_clauses_and_values(scored, capsys):
+    keep = "score >= 50 and (language == 'x' or score > 90) and sum(lines[*]) / len(lines) < 30"
+    found = run_json(capsys, "inspect", scored, "--keep", keep, "--records", 150)
+    assert (found["kind"], found["shards"], found["records_read"], found["bad"]) == ("filter", 2, 150, 1)
+    assert found["kept"] == found["clauses"][-1]["kept_so_far"]
+    texts = [clause["clause"] for clause in found["clauses"]]
+    assert texts == ["score >= 50", "language == 'x' or score > 90", "sum(lines[*]) / len(lines) < 30"]
+    so_far = [clause["kept_so_far"] for clause in found["clauses"]]
+    assert so_far == sorted(so_far, reverse=True)
+    assert so_far[0] == found["clauses"][0]["kept"] > so_far[-1] > 0
+    values = {value["expression"]: value for value in found["values"]}
+    assert list(values) == ["score", "language", "lines[*]", "lines", "sum(lines[*]) / len(lines)"]
+    assert values["score"]["kinds"] == {"missing": 14, "number": 135}
+    assert sum(found["count"] for found in values["score"]["bins"]) == 135
+    assert {found["value"] for found in values["language"]["most_frequent"]} == {"x", "y"}
+    assert values["lines[*]"]["kinds"] == {"number": 3 * 149}
+    assert values["lines"]["kinds"] == {"array": 149}
+    assert main.run(["inspect", str(scored), "--keep", keep]) == 0
+    shown = capsys.readouterr().out
+    assert "looked at  200 records of 2 shards, 2 bad ones among them" in shown
+    assert "score: 18 missing, 180 number" in shown
+    assert "####" in shown
+
+
+@pytest.mark.parametrize(
+    ("values", "bins"),
+    [
+        ([1, 1, 5], [(1, 1, 2), (5, 5, 1)]),
+        ([], []),
+        (list(range(100)), [(None, 10, 10), *((n, n + 10, 10) for n in range(10, 90, 10)), (90, None, 10)]),
+        ([0.5] * 990 + [0.1 * n for n in range(11)], [(None, 0.5, 5), (0.5, None, 996)]),
+    ],
+)
+def test_histogram_has_round_borders(values, bins):
+    found = filtering._bins(sorted(values))
+    assert [(part["from"], part["to"], part["count"]) for part in found] == bins
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-9, 0.3, 1, 1e6, 1e300])
+def test_histogram_counts_each_number_once(scale):
+    rng = random.Random(1)
+    for numbers in (
+        sorted(rng.random() * scale for _ in range(500)),
+        sorted(scale * 10 ** (6 * rng.random() - 3) for _ in range(500)),
+        sorted(scale * (rng.random() - 0.5) for _ in range(500)),
+        sorted([*(scale + n * scale * 1e-15 for n in range(20)), scale * 5]),
+    ):
+        bins = filtering._bins(numbers)
+        assert sum(found["count"] for found in bins) == len(numbers)
+        assert len(bins) <= 25
+
+
+def test_inspect_filter_refuses_a_wrong_expression_and_other_files(scored, tmp_path, capsys):
+    said = fails(capsys, "inspect", scored, "--keep", "score =", code=2)
+    assert said.startswith("error: --keep 'score =': expected an expression, found invalid syntax")
+    assert "no such file" in fails(capsys, "inspect", tmp_path / "none", "--keep", "score > 1")
+    assert main.run(["inspect", str(scored), "--keep", "score > 1", "--row", "0"]) == 2
+    assert "--keep needs a shard, and cannot be combined with --row" in capsys.readouterr().err
 
 
 def test_inspect_recommends_only_keys_with_text(tmp_path, capsys):
@@ -247,7 +323,10 @@ def test_inspect_state_explains_counts_within_windows(tmp_path, folder, encoder,
     next(iterator)
     (tmp_path / "state.json").write_text(json.dumps(iterator.get_state()))
     assert main.run(["inspect", str(tmp_path / "state.json")]) == 0
-    assert "records, quarantined and lost_shards: up to the window of documents" in capsys.readouterr().out
+    assert (
+        "records, filtered, quarantined and lost_shards: up to the window that each lane is in"
+        in capsys.readouterr().out
+    )
 
 
 @pytest.mark.parametrize("name", ["state", "state.txt", "state.json.gz"])

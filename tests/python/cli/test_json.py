@@ -70,6 +70,12 @@ def test_inspect_shard(shard_folder, capsys):
     assert_listed(run_json(capsys, "inspect", shard_folder / "0000" / "en_head.json.gz"), "A shard")
 
 
+def test_inspect_filter(shard_folder, capsys):
+    keep = "len(raw_content) > 100 and url is not None and nlines == 1 and missing is None"
+    seen = assert_listed(run_json(capsys, "inspect", shard_folder / "*/*.gz", "--keep", keep), "A filter")
+    assert seen == table("A filter").keys()
+
+
 def test_inspect_state_and_row(shards, tokenizer_file, tmp_path, capsys):
     dataset = gm.PackedDataset(shards, tokenizer=tokenizer_file, text_field="raw_content", batch_size=8)
     state = tmp_path / "state.json"

@@ -186,7 +186,7 @@ def test_packed_folder_counts_and_verifies_filtered_records(folder, tokenizer_fi
     kinds = [kind for kind, _ in records(folder)]
     code, said = pack(KEEP)
     assert code == 0
-    assert f"{kinds.count('filtered')} filtered, {kinds.count('bad')} records left out" in said.out
+    assert f"{kinds.count('filtered')} filtered, {kinds.count('bad')} records quarantined" in said.out
     code, said = run("verify", packed, "--json")
     found = json.loads(said.out)
     assert (code, found["equal"], found["complete"]) == (0, True, True)

@@ -68,7 +68,7 @@ def test_expression_has_one_form(expression, form):
 
 
 ERRORS = [
-    ("", "keep='': expected a string that is not empty"),
+    ("", "keep='': expected a non-empty string"),
     ("  ", "expected an expression, found nothing at character 0"),
     ("a b", "expected an expression, found invalid syntax"),
     ("a &&b", "found invalid syntax at character 3: '&b'; write `and`"),
