@@ -136,7 +136,7 @@ def test_filter_that_keeps_nothing_ends_or_is_an_error(folder, encoder, seed):
     assert list(iterator) == []
     assert iterator.stats()["filtered"] == 2 * 8 * 59
     endless = iter(make(folder, encoder, keep="score > 10", seed=seed, epochs=None))
-    with pytest.raises(gm.ArgumentError, match=r"no sound document .* keep= filtered 59 records.* Let keep= pass more"):
+    with pytest.raises(gm.ArgumentError, match=r"no valid document .* keep= filtered 59 records.* Let keep= pass more"):
         next(endless)
 
 
