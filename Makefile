@@ -84,9 +84,9 @@ loom: ## Model-check the ring and its workers with loom, up to a bound of preemp
 
 .PHONY: fuzz
 fuzz: CASES ?= 10000
-fuzz: $(VENV)/.ready-test ## Mutated gzip, JSON, filters, tokenizers, states and arguments, CASES= of each (10000)
-	$(call say,Gzip and JSON lines)
-	PROPTEST_CASES=$(CASES) cargo test --locked --test read mutated_gzip
+fuzz: $(VENV)/.ready-test ## Mutated shards, JSON, filters, tokenizers, states and arguments, CASES= of each (10000)
+	$(call say,Gzip and Zstandard and JSON lines)
+	PROPTEST_CASES=$(CASES) cargo test --locked --test read mutated_
 	PROPTEST_CASES=$(CASES) cargo test --locked --lib format::jsonl::json
 	$(BIN)/python tests/rust/read/json_rule.py --cases $(CASES) --seed 1 > target/json_rule.jsonl
 	GRISTMILL_JSON_RULE="$(abspath target/json_rule.jsonl)" cargo test --locked --lib same_rule_as_python

@@ -1,10 +1,8 @@
 //! Gzip: members one after another, with zero bytes between them allowed.
 
-use std::io::BufRead;
-
 use flate2::{Decompress, FlushDecompress, Status};
 
-use super::{Damage, Input, fill};
+use super::{Damage, Input};
 
 /// The first bytes of each member.
 pub const MAGIC: [u8; 2] = [0x1f, 0x8b];
@@ -14,9 +12,9 @@ pub const MAGIC: [u8; 2] = [0x1f, 0x8b];
 pub(super) struct Gzip {
     /// The member being inflated; none before the first and between members.
     member: Option<Decompress>,
-    /// Bytes of the file consumed and bytes inflated, now and before the current member.
-    consumed: u64,
+    /// Bytes inflated.
     inflated: u64,
+    /// Offset in the file of the current member, and bytes inflated before it.
     member_start: u64,
     member_inflated_start: u64,
 }
@@ -38,22 +36,21 @@ impl Gzip {
     /// Advances to the next member; returns whether there is one.
     fn open_member(&mut self, input: &mut Input) -> Result<bool, Damage> {
         loop {
-            let chunk = fill(input)?;
+            let chunk = input.fill()?;
             match chunk.first() {
                 None => return Ok(false),
                 // Padding, as left by tapes and some writers; Python's gzip skips it too.
                 Some(0) => {
                     let zeros = chunk.iter().take_while(|&&byte| byte == 0).count();
                     input.consume(zeros);
-                    self.consumed += zeros as u64;
                 }
                 Some(&byte) if byte == MAGIC[0] => break,
-                Some(&byte) => return Err(trailing_bytes(byte, self.consumed).into()),
+                Some(&byte) => return Err(trailing_bytes(byte, input.offset()).into()),
             }
         }
         // In gzip mode zlib-rs itself checks header, CRC-32 and length.
         self.member = Some(Decompress::new_gzip(15));
-        self.member_start = self.consumed;
+        self.member_start = input.offset();
         self.member_inflated_start = self.inflated;
         Ok(true)
     }
@@ -62,15 +59,14 @@ impl Gzip {
     fn inflate(&mut self, input: &mut Input, out: &mut [u8]) -> Result<usize, Damage> {
         let Some(member) = &mut self.member else { return Ok(0) };
         let (total_in, total_out) = (member.total_in(), member.total_out());
-        let status = member.decompress(fill(input)?, out, FlushDecompress::None);
+        let status = member.decompress(input.fill()?, out, FlushDecompress::None);
         let read = (member.total_in() - total_in) as usize;
         let written = (member.total_out() - total_out) as usize;
         input.consume(read);
-        self.consumed += read as u64;
         self.inflated += written as u64;
         match status {
             Ok(Status::StreamEnd) => self.member = None,
-            Ok(_) if read == 0 && written == 0 => return Err(self.truncated().into()),
+            Ok(_) if read == 0 && written == 0 => return Err(self.truncated(input.offset()).into()),
             Ok(_) => {}
             Err(error) => {
                 return Err(Damage { written, reason: self.corrupt(error.message().unwrap_or_default()) });
@@ -103,10 +99,10 @@ impl Gzip {
         )
     }
 
-    fn truncated(&self) -> String {
-        let (consumed, rest) = (self.consumed, self.member_and_advice());
+    fn truncated(&self, end: u64) -> String {
+        let rest = self.member_and_advice();
         format!(
-            "expected more gzip data, found the end of the file at byte {consumed}: the file is truncated{rest}"
+            "expected more gzip data, found the end of the file at byte {end}: the file is truncated{rest}"
         )
     }
 

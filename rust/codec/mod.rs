@@ -1,14 +1,19 @@
 //! Codecs: how a file is compressed. [`Decoder`] inflates the bytes of a store, in bounded memory.
 
 mod gzip;
+mod input;
+mod zstd;
 
-use std::io::{self, BufRead, BufReader, Read};
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::store::ByteStream;
+use crate::store::Source;
 use gzip::Gzip;
 pub use gzip::MAGIC as GZIP_MAGIC;
+use input::Input;
+use zstd::Zstd;
+pub use zstd::{MAGIC as ZSTD_MAGIC, is_skippable as is_skippable_frame};
 
 /// How a file is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,12 +22,9 @@ pub enum Codec {
     None,
     /// A chain of gzip members.
     Gzip,
+    /// A chain of Zstandard frames.
+    Zstd,
 }
-
-type Input = BufReader<ByteStream>;
-
-/// Compressed bytes read at once.
-const INPUT_BYTES: usize = 64 << 10;
 
 /// The inflated bytes of a shard.
 pub struct Decoder {
@@ -36,17 +38,18 @@ pub struct Decoder {
 enum State {
     None,
     Gzip(Box<Gzip>),
+    Zstd(Box<Zstd>),
 }
 
 impl Decoder {
     /// Inflates `source`. Reading fails once another thread sets `stop`.
-    pub fn new(codec: Codec, source: ByteStream, stop: &Arc<AtomicBool>) -> Self {
+    pub fn new(codec: Codec, source: Box<dyn Source>, stop: &Arc<AtomicBool>) -> Self {
         let codec = match codec {
             Codec::None => State::None,
             Codec::Gzip => State::Gzip(Box::default()),
+            Codec::Zstd => State::Zstd(Box::default()),
         };
-        let input = BufReader::with_capacity(INPUT_BYTES, source);
-        Self { input, codec, damage: None, stop: Arc::clone(stop) }
+        Self { input: Input::new(source, stop), codec, damage: None, stop: Arc::clone(stop) }
     }
 
     /// Writes the next inflated bytes to `out` and returns their number, 0 at the end of the shard.
@@ -57,18 +60,30 @@ impl Decoder {
         if let Some(damage) = &self.damage {
             return Err(damage.clone());
         }
-        // Here and not where the file is read, because a buffer of it may inflate to a thousand times its size.
+        // Here and not only where the file is read, because a buffer of it may inflate to a thousand times its size.
         if self.stop.load(Ordering::Relaxed) {
             return Err("reading was stopped".to_owned());
         }
         let result = match &mut self.codec {
-            State::None => read_plain(&mut self.input, out),
+            State::None => self.input.read(out).map_err(Damage::from),
             State::Gzip(gzip) => gzip.read(&mut self.input, out),
+            State::Zstd(zstd) => zstd.read(&mut self.input, out),
         };
         result.or_else(|Damage { written, reason }| {
             self.damage = Some(reason.clone());
             if written > 0 { Ok(written) } else { Err(reason) }
         })
+    }
+
+    /// Skips at most `most` inflated bytes that need not be inflated to know their number, and returns it: whole frames
+    /// of Zstandard that begin where the last read ended.
+    pub fn skip(&mut self, most: u64) -> Result<u64, String> {
+        match &mut self.codec {
+            State::Zstd(zstd) if self.damage.is_none() => {
+                zstd.skip(&mut self.input, most).inspect_err(|damage| self.damage = Some(damage.clone()))
+            }
+            _ => Ok(0),
+        }
     }
 }
 
@@ -83,27 +98,6 @@ impl From<String> for Damage {
     fn from(reason: String) -> Self {
         Self { written: 0, reason }
     }
-}
-
-fn read_plain(input: &mut Input, out: &mut [u8]) -> Result<usize, Damage> {
-    loop {
-        match input.read(out) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            result => return result.map_err(|error| read_failed(&error).into()),
-        }
-    }
-}
-
-/// The bytes read but not yet consumed; reads more if there are none.
-fn fill(input: &mut Input) -> Result<&[u8], String> {
-    loop {
-        match input.fill_buf() {
-            Ok(_) => break,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(read_failed(&error)),
-        }
-    }
-    Ok(input.buffer())
 }
 
 /// The message of a failure of the store.

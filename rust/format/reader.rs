@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use super::jsonl::{self, JsonlReader, Member};
-use super::sniff::{Sniffed, sniff};
+use super::sniff::sniff;
 use super::{AfterError, Format, Position, RawRecord, ReadError, ReadOptions, Scratch, Values, located};
-use crate::codec::Decoder;
+use crate::codec::{Codec, Decoder};
 use crate::error::{Error, Result};
-use crate::store::{ByteStream, LocalFile, Shard};
+use crate::store::{LocalFile, Shard, Source};
 
 /// Inflated bytes requested at once.
 pub(super) const CHUNK_BYTES: usize = 128 << 10;
@@ -18,6 +18,7 @@ pub(super) const CHUNK_BYTES: usize = 128 << 10;
 pub struct RecordReader {
     shard: Arc<str>,
     options: Arc<ReadOptions>,
+    codec: Codec,
     records: Records,
     /// The shard has ended or cannot be read any further.
     ended: bool,
@@ -70,15 +71,20 @@ impl RecordReader {
     /// be gzip.
     pub fn from_source(
         shard: &Arc<str>,
-        source: ByteStream,
+        source: Box<dyn Source>,
         options: &Arc<ReadOptions>,
         stop: &Arc<AtomicBool>,
     ) -> Result<Self, ReadError> {
-        let (format, decoder) = decoded(shard, source, stop)?;
+        let (codec, format, decoder) = decoded(shard, source, stop)?;
         let records = match format {
             Format::Jsonl => Records::Jsonl(JsonlReader::new(decoder, options.max_document_bytes)),
         };
-        Ok(Self { shard: Arc::clone(shard), options: Arc::clone(options), records, ended: false })
+        Ok(Self { shard: Arc::clone(shard), options: Arc::clone(options), codec, records, ended: false })
+    }
+
+    /// How the shard is compressed.
+    pub fn codec(&self) -> Codec {
+        self.codec
     }
 
     /// The next record, not parsed. None at the end. Afterwards [`position`](Self::position) is that of the record after
@@ -91,7 +97,7 @@ impl RecordReader {
     /// Appends the wanted text of the next record to `text`, and returns the record's position and the bytes appended.
     /// None at the end. On error `text` is as it was.
     pub fn next_text(&mut self, text: &mut String) -> Result<Option<(Position, usize)>, ReadError> {
-        let Self { shard, options, records, ended } = self;
+        let Self { shard, options, records, ended, .. } = self;
         let next = records.next(ended).map_err(|error| error.of_shard(shard))?;
         let Some(record) = next else { return Ok(None) };
         match options.projection.extract(shard, record, text) {
@@ -121,7 +127,7 @@ impl RecordReader {
         scratch: &mut Scratch,
         take: impl FnOnce(&Values<'_>) -> T,
     ) -> Result<Option<T>, ReadError> {
-        let Self { shard, options, records, ended } = self;
+        let Self { shard, options, records, ended, .. } = self;
         let next = records.next(ended).map_err(|error| error.of_shard(shard))?;
         let Some(record) = next else { return Ok(None) };
         let mut taken = None;
@@ -142,7 +148,9 @@ impl RecordReader {
         }
     }
 
-    fn skip_to(&mut self, position: Position) -> Result<()> {
+    /// Goes to a position that [`position`](Self::position) returned earlier, before the first record is read. A position
+    /// that is not the start of that record is an [`Error::State`].
+    pub fn skip_to(&mut self, position: Position) -> Result<()> {
         let found = match &mut self.records {
             Records::Jsonl(reader) => reader.skip_to(position),
         };
@@ -183,7 +191,7 @@ impl Unreadable {
 /// How many bytes a shard inflates to. Relative paths start from `folder`.
 pub fn inflated_bytes(shard: &Shard, folder: &Path) -> Result<u64> {
     let file = LocalFile::open(shard, folder)?;
-    let (_, mut decoder) = decoded(&shard.path, Box::new(file), &Arc::default())?;
+    let (_, _, mut decoder) = decoded(&shard.path, Box::new(file), &Arc::default())?;
     let mut position = Position::default();
     let mut chunk = vec![0; CHUNK_BYTES];
     loop {
@@ -195,17 +203,17 @@ pub fn inflated_bytes(shard: &Shard, folder: &Path) -> Result<u64> {
     }
 }
 
-/// The format of a source, and its inflated bytes.
+/// The codec and format of a source, and its inflated bytes.
 fn decoded(
     shard: &Arc<str>,
-    source: ByteStream,
+    mut source: Box<dyn Source>,
     stop: &Arc<AtomicBool>,
-) -> Result<(Format, Decoder), ReadError> {
-    let Sniffed { codec, format, bytes } = sniff(source, shard).map_err(|reason| ReadError {
+) -> Result<(Codec, Format, Decoder), ReadError> {
+    let (codec, format) = sniff(&mut *source, shard).map_err(|reason| ReadError {
         error: located(shard, Position::default(), reason),
         rest: AfterError::Lost,
     })?;
-    Ok((format, Decoder::new(codec, bytes, stop)))
+    Ok((codec, format, Decoder::new(codec, source, stop)))
 }
 
 #[cfg(test)]
@@ -222,7 +230,7 @@ mod tests {
     }
 
     fn read_all(path: &str, bytes: &[u8]) -> Vec<Result<String, String>> {
-        let source = Box::new(std::io::Cursor::new(bytes.to_vec()));
+        let source = Box::new(bytes.to_vec());
         let mut reader = match RecordReader::from_source(&path.into(), source, &options(), &Arc::default()) {
             Ok(reader) => reader,
             Err(error) => return vec![Err(error.to_string())],

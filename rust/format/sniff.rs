@@ -1,18 +1,17 @@
 //! Codec and format of a shard, recognised by its first bytes, then by its name.
 
-use std::io::{self, Cursor, Read};
+use std::io;
 
 use super::Format;
-use crate::codec::{Codec, GZIP_MAGIC, read_failed};
-use crate::store::ByteStream;
+use crate::codec::{Codec, GZIP_MAGIC, ZSTD_MAGIC, is_skippable_frame, read_failed};
+use crate::store::Source;
 
 /// Other kinds of files that people pass as shards: their first bytes, with which no line of JSON begins, and how a
 /// message names them and advises.
-const OTHERS: [(&[u8], &str); 14] = [
-    (b"\x28\xb5", "Zstandard; convert it to gzip"),
-    (b"\x50\x2a\x4d\x18", "Zstandard; convert it to gzip"),
+const OTHERS: [(&[u8], &str); 13] = [
     (b"\xfd7", "xz; convert it to gzip"),
     (b"BZh", "bzip2; convert it to gzip"),
+    (b"\x04\x22\x4d\x18", "LZ4; convert it to gzip"),
     (b"PK", "a zip archive; pass the files that it holds"),
     (b"PAR1", "Parquet; convert it to JSON lines"),
     (b"\xff\xfe\0\0", "UTF-32; convert it to UTF-8"),
@@ -25,17 +24,15 @@ const OTHERS: [(&[u8], &str); 14] = [
     (b"<?xml", "XML, in which object stores report errors; download the shard again"),
 ];
 
-/// The length of the longest of these.
-const HEAD: usize = {
-    let (mut longest, mut at) = (0, 0);
-    while at < OTHERS.len() {
-        if OTHERS[at].0.len() > longest {
-            longest = OTHERS[at].0.len();
-        }
-        at += 1;
-    }
-    longest
-};
+/// The names that promise a codec, and how a message describes that.
+const NAMED: [(&str, Codec, &str, &str); 3] = [
+    (".gz", Codec::Gzip, "gzip data", "bytes 1f 8b"),
+    (".zst", Codec::Zstd, "Zstandard data", "bytes 28 b5 2f fd"),
+    (".zstd", Codec::Zstd, "Zstandard data", "bytes 28 b5 2f fd"),
+];
+
+/// Enough of a file to recognise it.
+const HEAD: usize = 64;
 
 /// Whether `bytes` begin with `beginning`. Markup may be in any case, and after a byte order mark and white space.
 fn begins_with(bytes: &[u8], beginning: &[u8]) -> bool {
@@ -45,35 +42,46 @@ fn begins_with(bytes: &[u8], beginning: &[u8]) -> bool {
         || beginning[0] == b'<' && markup().is_some_and(|start| start.eq_ignore_ascii_case(beginning))
 }
 
-/// A shard whose codec and format are known.
-pub(super) struct Sniffed {
-    pub(super) codec: Codec,
-    pub(super) format: Format,
-    /// All bytes of the shard.
-    pub(super) bytes: ByteStream,
-}
-
 /// Recognises a shard by the first bytes of `source`, then by the extension of `name`. The error says what was expected
 /// and what was found.
-pub(super) fn sniff(mut source: ByteStream, name: &str) -> Result<Sniffed, String> {
-    let mut head = Vec::new();
-    let looked = source.by_ref().take(HEAD as u64).read_to_end(&mut head);
-    let named_gz = has_extension(name, ".gz");
-    let expected = if named_gz { "gzip data" } else { "gzip data or plain JSON lines" };
-    let codec = match OTHERS.iter().find(|(beginning, _)| begins_with(&head, beginning)) {
-        Some((_, other)) => return Err(format!("expected {expected}, found {other}")),
-        None if head.starts_with(&GZIP_MAGIC) => Codec::Gzip,
-        None if !named_gz => Codec::None,
-        None => {
-            looked.map_err(|error| read_failed(&error))?;
-            return Err(not_gzip(&head));
+pub(super) fn sniff(source: &mut dyn Source, name: &str) -> Result<(Codec, Format), String> {
+    let mut head = [0; HEAD];
+    let (length, failure) = read_head(source, &mut head);
+    let head = &head[..length];
+    let named = NAMED.iter().find(|(extension, ..)| has_extension(name, extension));
+    let expected = named.map_or("JSON lines, plain or as gzip or Zstandard", |(_, _, what, _)| what);
+    if let Some((_, other)) = OTHERS.iter().find(|(beginning, _)| begins_with(head, beginning)) {
+        return Err(format!("expected {expected}, found {other}"));
+    }
+    let codec = if head.starts_with(&GZIP_MAGIC) {
+        Codec::Gzip
+    } else if head.starts_with(&ZSTD_MAGIC) || is_skippable_frame(head) {
+        Codec::Zstd
+    } else {
+        match (named, failure) {
+            (None, _) => Codec::None,
+            (Some(_), Some(failure)) => return Err(read_failed(&failure)),
+            (Some((extension, _, what, magic)), None) => {
+                return Err(not_as_named(head, extension, what, magic));
+            }
         }
     };
-    if let Err(error) = looked {
-        // It comes again after the bytes before it.
-        source = Box::new(Failing(error.to_string()));
+    // A failure to read more comes again, after the bytes before it.
+    Ok((codec, Format::Jsonl))
+}
+
+/// Reads the first bytes into `head`. Returns their number, and the failure that ended reading.
+fn read_head(source: &mut dyn Source, head: &mut [u8]) -> (usize, Option<io::Error>) {
+    let mut length = 0;
+    while length < head.len() {
+        match source.read_at(length as u64, &mut head[length..]) {
+            Ok(0) => break,
+            Ok(read) => length += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return (length, Some(error)),
+        }
     }
-    Ok(Sniffed { codec, format: Format::Jsonl, bytes: Box::new(Cursor::new(head).chain(source)) })
+    (length, None)
 }
 
 fn has_extension(name: &str, extension: &str) -> bool {
@@ -81,27 +89,19 @@ fn has_extension(name: &str, extension: &str) -> bool {
     name.as_bytes()[at..].eq_ignore_ascii_case(extension.as_bytes())
 }
 
-/// The message about a file that is named `.gz`, is not gzip, and is none of [`OTHERS`].
-fn not_gzip(head: &[u8]) -> String {
+/// The message about a file whose name promises what it is not, and that is none of [`OTHERS`].
+fn not_as_named(head: &[u8], extension: &str, what: &str, magic: &str) -> String {
     if head.is_empty() {
-        return "expected gzip data, found an empty file: it is truncated; download it again".to_owned();
+        return format!("expected {what}, found an empty file: it is truncated; download it again");
     }
+    let length = magic.split(' ').count() - 1;
     format!(
-        "expected gzip data (bytes 1f 8b) because the name ends in .gz, found {}; download it again, or rename it if it is \
-         plain JSON lines",
-        hex(&head[..head.len().min(GZIP_MAGIC.len())])
+        "expected {what} ({magic}) because the name ends in {extension}, found {}; download it again, or rename it if it \
+         is plain JSON lines",
+        hex(&head[..head.len().min(length)])
     )
 }
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ")
-}
-
-/// A source that failed to be read.
-struct Failing(String);
-
-impl Read for Failing {
-    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
-        Err(io::Error::other(self.0.clone()))
-    }
 }

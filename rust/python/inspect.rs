@@ -1,6 +1,6 @@
 //! `_core.Records`: the contents of a shard's records, for `gristmill inspect`.
 
-use std::io::{self, Read};
+use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,10 +10,11 @@ use pyo3::prelude::*;
 use super::error::guarded;
 use super::keep::{Paths, Program};
 use super::signals::Signals;
+use crate::codec::Codec;
 use crate::error::Result;
 use crate::format::{Member, Projection, ReadOptions, RecordReader, Scratch};
 use crate::prepare::keep::{Expression, Operand};
-use crate::store::{LocalFile, Shard};
+use crate::store::{LocalFile, Shard, Source};
 
 /// Reads the records of a shard, by the same rules as a run.
 #[pyclass(frozen, module = "gristmill._core")]
@@ -30,11 +31,15 @@ struct Interruptible {
     stop: Arc<AtomicBool>,
 }
 
-impl Read for Interruptible {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+impl Source for Interruptible {
+    fn size(&self) -> u64 {
+        self.file.size()
+    }
+
+    fn read_at(&mut self, offset: u64, out: &mut [u8]) -> io::Result<usize> {
         let mut signals = self.signals.lock().unwrap_or_else(PoisonError::into_inner);
         self.stop.store(signals.have_raised(), Ordering::Relaxed);
-        self.file.read(out)
+        self.file.read_at(offset, out)
     }
 }
 
@@ -114,6 +119,17 @@ impl Records {
                 self.expressions.iter().map(seen).collect()
             });
             Ok(values?)
+        })
+    }
+
+    /// How the shard is compressed: "none", "gzip" or "zstd".
+    #[getter]
+    fn compression(&self, py: Python<'_>) -> PyResult<&'static str> {
+        let codec = self.with(py, |reader| Ok(reader.codec()))?;
+        Ok(match codec {
+            Codec::None => "none",
+            Codec::Gzip => "gzip",
+            Codec::Zstd => "zstd",
         })
     }
 

@@ -1,11 +1,12 @@
 //! Local files: opening, random access, and whether a file is still that of the manifest.
 
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::Shard;
+use super::{Shard, Source};
 use crate::error::{Error, Result, ShardError};
 
 /// Errors of opening where the process, or the system, has as many files open as it may; Linux and macOS agree.
@@ -18,8 +19,6 @@ const ENFILE: i32 = 23;
 pub struct LocalFile {
     file: File,
     size: u64,
-    /// The position of `file`.
-    offset: u64,
 }
 
 impl LocalFile {
@@ -54,17 +53,19 @@ impl LocalFile {
                 shard.size
             )));
         }
-        Ok(Self { file, size, offset: 0 })
+        Ok(Self { file, size })
+    }
+}
+
+impl Source for LocalFile {
+    fn size(&self) -> u64 {
+        self.size
     }
 
-    /// Reads some bytes from `offset` on, at least one unless that is the end. Fails as soon as the file no longer has
-    /// the manifest's size, so that one that is being written is reported as such and not as damaged gzip.
-    pub fn read_at(&mut self, offset: u64, out: &mut [u8]) -> io::Result<usize> {
-        if offset != self.offset {
-            self.offset = self.file.seek(SeekFrom::Start(offset))?;
-        }
-        let length = self.file.read(out)?;
-        self.offset += length as u64;
+    /// Fails as soon as the file no longer has the manifest's size, so that one that is being written is reported as such
+    /// and not as damaged.
+    fn read_at(&mut self, offset: u64, out: &mut [u8]) -> io::Result<usize> {
+        let length = self.file.read_at(out, offset)?;
         // After the read, so that these bytes are known to precede a change. One fstat a buffer.
         let size = self.file.metadata()?.len();
         if size != self.size {
@@ -73,16 +74,10 @@ impl LocalFile {
                 "its size changed from {was} to {size} bytes while it was read"
             )));
         }
-        if length == 0 && !out.is_empty() && self.offset != size {
-            return Err(io::Error::other(format!("its end after {} of {size} bytes", self.offset)));
+        if length == 0 && !out.is_empty() && offset != size {
+            return Err(io::Error::other(format!("its end after {offset} of {size} bytes")));
         }
         Ok(length)
-    }
-}
-
-impl Read for LocalFile {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        self.read_at(self.offset, out)
     }
 }
 
@@ -131,7 +126,7 @@ mod tests {
             assert_eq!(file.read_at(offset, &mut two).unwrap(), 2);
             assert_eq!(usize::from(two[0] - b'0'), offset as usize);
         }
-        assert_eq!(file.read(&mut two).unwrap(), 0, "reading goes on after the last bytes");
+        assert_eq!(file.read_at(10, &mut two).unwrap(), 0, "the end");
         assert!(file.read_at(11, &mut two).is_err(), "past the end");
     }
 

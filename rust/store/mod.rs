@@ -1,11 +1,10 @@
 //! Bytes by name: today names are paths of local files.
 //!
-//! A store finds the bytes of a [`Shard`] and reports when they are no longer those of the manifest. Formats that are
-//! read from start to end take them as a [`ByteStream`]; those that need random access use [`LocalFile::read_at`].
+//! A store finds the bytes of a [`Shard`], as a [`Source`], and reports when they are no longer those of the manifest.
 
 mod local;
 
-use std::io::Read;
+use std::io;
 use std::sync::Arc;
 
 pub use local::LocalFile;
@@ -19,5 +18,26 @@ pub struct Shard {
     pub size: u64,
 }
 
-/// The bytes of a shard, from first to last.
-pub type ByteStream = Box<dyn Read + Send>;
+/// The bytes of a shard. All stores have random access: formats that are read from start to end skip what they need
+/// not read.
+pub trait Source: Send {
+    /// Number of bytes.
+    fn size(&self) -> u64;
+
+    /// Reads some bytes from `offset` on, at least one unless that is the end.
+    fn read_at(&mut self, offset: u64, out: &mut [u8]) -> io::Result<usize>;
+}
+
+/// A shard in memory.
+impl Source for Vec<u8> {
+    fn size(&self) -> u64 {
+        self.len() as u64
+    }
+
+    fn read_at(&mut self, offset: u64, out: &mut [u8]) -> io::Result<usize> {
+        let rest = &self[usize::try_from(offset).unwrap_or(usize::MAX).min(self.len())..];
+        let length = rest.len().min(out.len());
+        out[..length].copy_from_slice(&rest[..length]);
+        Ok(length)
+    }
+}

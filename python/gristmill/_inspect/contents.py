@@ -20,7 +20,7 @@ from gristmill._tokenizer import config_changes, diagnosis
 from gristmill._tokenizer.encoder import Encoder, core_of
 from gristmill._tokenizer.load import tokenizer_file
 from gristmill._tokenizer.sibling_files import SiblingFiles
-from gristmill._util.local_files import is_gzip, open_inflated, utf8_path
+from gristmill._util.local_files import open_inflated, utf8_path
 from gristmill._util.text import counted, format_columns, format_fields, shortened
 from gristmill.errors import MissingShardError, ShardError, StateError, TokenizerError
 
@@ -30,7 +30,7 @@ _LARGEST_VALUE = 2**28
 _START = 2**20
 _PIECE = 2**12
 # Where shards may lie in a folder.
-_SHARDS = ("*.gz", "*.jsonl", "*/*.gz", "*/*.jsonl")
+_SHARDS = tuple(folder + shape for folder in ("", "*/") for shape in ("*.gz", "*.zst", "*.jsonl"))
 _KEYS_SHOWN = 100
 _KEY_SHOWN = 80
 _DAMAGED = (EOFError, OSError, zlib.error)
@@ -251,7 +251,7 @@ def _shard(path: Path, records: int, max_document_bytes: int) -> dict[str, Any]:
         "kind": "shard",
         "path": str(path),
         "bytes": size,
-        "compression": "gzip" if is_gzip(path) else "none",
+        "compression": reader.compression,
         "records_read": seen,
         "blank_lines": lines - seen,
         "inflated_bytes_read": inflated,

@@ -25,15 +25,11 @@ NOT_SUPPORTED = frozenset({errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
 _MAGIC = b"\x1f\x8b"
 
 
-def is_gzip(path: Path) -> bool:
-    """Whether a file is gzipped."""
-    with path.open("rb") as file:
-        return file.read(len(_MAGIC)) == _MAGIC
-
-
 def open_inflated(path: Path) -> io.BufferedReader | gzip.GzipFile:
     """A file's bytes, inflated if it is gzipped."""
-    return gzip.open(path, "rb") if is_gzip(path) else path.open("rb")
+    with path.open("rb") as file:
+        is_gzip = file.read(len(_MAGIC)) == _MAGIC
+    return gzip.open(path, "rb") if is_gzip else path.open("rb")
 
 
 def inflated(data: bytes) -> bytes:

@@ -87,12 +87,21 @@ impl Lines {
     }
 
     /// Drops everything before `target`, which should be the start of line `target.record`. Errors are those of the
-    /// input. Only allowed before the first line is returned.
+    /// input. Only allowed before the first line is returned. Where the codec skips parts without inflating them, the
+    /// lines in these are not counted, and `target.record` is taken as it is.
     pub(super) fn skip_to(&mut self, target: Position) -> Result<Found, String> {
         let mut unfinished = false;
+        let mut counted = true;
         while self.position.byte < target.byte {
-            if self.start == self.end && self.fill()? == 0 {
-                return Ok(Found::Elsewhere(format!("the shard ends at byte {}", self.position.byte)));
+            if self.start == self.end {
+                // Not the last byte, which shows whether a line ends there.
+                let skipped = self.input.skip(target.byte - 1 - self.position.byte)?;
+                self.position.byte += skipped;
+                self.inflated += skipped;
+                counted &= skipped == 0;
+                if self.fill()? == 0 {
+                    return Ok(Found::Elsewhere(format!("the shard ends at byte {}", self.position.byte)));
+                }
             }
             let wanted = usize::try_from(target.byte - self.position.byte).unwrap_or(usize::MAX);
             let taken = &self.buffer[self.start..self.end.min(self.start.saturating_add(wanted))];
@@ -105,9 +114,14 @@ impl Lines {
         if unfinished {
             // Without a newline before it, a position is after a line only at the end of the shard.
             if self.start < self.end || self.fill()? > 0 {
-                return Ok(Found::Elsewhere(format!("this byte is inside line {}", self.position.record)));
+                let line =
+                    if counted { format!("line {}", self.position.record) } else { "a line".to_owned() };
+                return Ok(Found::Elsewhere(format!("this byte is inside {line}")));
             }
             self.position.record += 1;
+        }
+        if !counted {
+            self.position.record = target.record;
         }
         Ok(if self.position.record == target.record {
             Found::Target

@@ -7,6 +7,7 @@ import lzma
 import re
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import gristmill as gm
@@ -144,20 +145,28 @@ def test_each_row_about_lines(tmp_path, encoder, row):
 
 LINE = b'{"text": "in a file"}\n'
 PACKED = gzip.compress(LINE, mtime=0)
+FRAME = pa.compress(LINE, codec="zstd", asbytes=True)
+SKIPPABLE = b"\x50\x2a\x4d\x18" + (3).to_bytes(4, "little") + b"xyz"
+# Headers of frames whose window is 256 MiB, and that name a dictionary.
+LARGE_WINDOW = b"\x28\xb5\x2f\xfd\x00" + bytes([18 << 3])
+WITH_DICTIONARY = b"\x28\xb5\x2f\xfd\x01\x58\x07"
 # The same for whole files: name, bytes, number of documents, and a pattern of the error or None.
 FILES = {
     "starts with the bytes `1f 8b`": [("a.jsonl", PACKED, 1, None)],
-    "is named `*.gz` and is none of these": [
+    "starts with the bytes `28 b5 2f fd`": [("a.jsonl", FRAME, 1, None), ("a.json", SKIPPABLE + FRAME, 1, None)],
+    "is named `*.gz` or `*.zst` and is none of these": [
         ("a.gz", LINE, 0, "expected gzip data .*found 7b 22"),
         ("a.gz", b"", 0, "found an empty file: it is truncated"),
+        ("a.jsonl.zst", LINE, 0, "expected Zstandard data .*found 7b 22 74 65"),
+        ("a.zst", b"", 0, "found an empty file: it is truncated"),
     ],
     "is a pointer of Git LFS, a web page or XML": [
         ("a.gz", b"version https://git-lfs.github.com/spec/v1\noid", 0, "found a Git LFS pointer"),
         ("a.gz", b"<!DOCTYPE html>\n", 0, "found a web page; download the shard again"),
         ("a.jsonl", b"<?xml version='1.0'?>", 0, "found XML"),
     ],
-    "is Zstandard, xz, bzip2, zip, Parquet, or UTF-16 or UTF-32 with a mark": [
-        ("a.zst", b"\x28\xb5\x2f\xfd" + LINE, 0, "found Zstandard; convert it"),
+    "is xz, bzip2, LZ4, zip, Parquet, or UTF-16 or UTF-32 with a mark": [
+        ("a.lz4", pa.compress(LINE, codec="lz4", asbytes=True), 0, "found LZ4; convert it"),
         ("a.jsonl.gz", lzma.compress(LINE), 0, "found xz; convert it"),
         ("a.jsonl", bz2.compress(LINE), 0, "found bzip2; convert it"),
         ("a.zip", b"PK\x03\x04" + LINE, 0, "found a zip archive; pass the files"),
@@ -165,14 +174,32 @@ FILES = {
         ("a.jsonl", LINE.decode().encode("utf-16"), 0, "found UTF-16; convert it"),
     ],
     "anything else": [("a.txt", LINE, 1, None), ("a.txt", b"", 0, None)],
-    "several gzip members": [("a.gz", gzip.compress(LINE[:9]) + gzip.compress(LINE[9:]), 1, None)],
-    "an empty member": [("a.gz", gzip.compress(b"") + PACKED, 1, None), ("a.gz", gzip.compress(b""), 0, None)],
-    "zero bytes after or between members": [("a.gz", PACKED + bytes(512) + PACKED + bytes(7), 2, None)],
-    "other bytes after a member": [
-        ("a.gz", PACKED + b"x", 1, rf"after byte {len(PACKED)} of the file, found byte 0x78")
+    "several gzip members or Zstandard frames": [
+        ("a.gz", gzip.compress(LINE[:9]) + gzip.compress(LINE[9:]), 1, None),
+        ("a.zst", FRAME * 3, 3, None),
     ],
-    "damaged or truncated inside a member": [("a.gz", PACKED + PACKED[:-20], 1, "the file is truncated")],
+    "an empty member or frame": [
+        ("a.gz", gzip.compress(b"") + PACKED, 1, None),
+        ("a.gz", gzip.compress(b""), 0, None),
+        ("a.zst", pa.compress(b"", codec="zstd", asbytes=True) + FRAME, 1, None),
+    ],
+    "a skippable frame of Zstandard": [("a.zst", FRAME + SKIPPABLE + FRAME, 2, None), ("a.zst", SKIPPABLE, 0, None)],
+    "zero bytes after or between gzip members": [("a.gz", PACKED + bytes(512) + PACKED + bytes(7), 2, None)],
+    "other bytes after a member or frame": [
+        ("a.gz", PACKED + b"x", 1, rf"after byte {len(PACKED)} of the file, found byte 0x78"),
+        ("a.zst", FRAME + b"x", 1, rf"after byte {len(FRAME)} of the file, found byte 0x78"),
+    ],
+    "damaged or truncated inside a member or frame": [
+        ("a.gz", PACKED + PACKED[:-20], 1, "the file is truncated"),
+        ("a.zst", FRAME + FRAME[:-5], 1, "the file is truncated"),
+    ],
     "a wrong checksum or length": [("a.gz", PACKED[:-8] + bytes(8), 1, "CRC-32 in the gzip trailer")],
+    "a Zstandard window above 128 MiB": [
+        ("a.zst", FRAME + LARGE_WINDOW, 1, "at most 134217728 bytes, found one of 268435456")
+    ],
+    "a Zstandard frame that needs a dictionary": [
+        ("a.zst", FRAME + WITH_DICTIONARY + bytes(2), 1, "needs a dictionary")
+    ],
 }
 # Rows about faults while a shard is read: test_faults.py has their examples.
 WHILE_READING = (

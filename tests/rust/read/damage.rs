@@ -34,7 +34,7 @@ fn expected_before(prefix: &[u8]) -> (Vec<Seen>, Position) {
     (read_compressed(&prefix[..whole]), Position { record, byte: prefix.len() as u64 })
 }
 
-fn assert_damaged_after(prefix: &[u8], seen: &[Seen], what: &str) {
+pub fn assert_damaged_after(prefix: &[u8], seen: &[Seen], what: &str) {
     let (before, expected) = expected_before(prefix);
     let (last, documents) = seen.split_last().unwrap();
     assert_eq!(documents, before, "{what}");
@@ -116,9 +116,13 @@ fn assert_flips_are_errors(compressed: &[u8], shard: &[u8], padding: &[usize]) {
 #[test]
 fn disk_fails_after_every_byte() {
     struct Failing(Chunks);
-    impl Read for Failing {
-        fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-            match self.0.read(out)? {
+    impl Source for Failing {
+        fn size(&self) -> u64 {
+            self.0.size() + 1
+        }
+
+        fn read_at(&mut self, offset: u64, out: &mut [u8]) -> io::Result<usize> {
+            match self.0.read_at(offset, out)? {
                 0 => Err(io::Error::from_raw_os_error(5)),
                 length => Ok(length),
             }
@@ -126,7 +130,7 @@ fn disk_fails_after_every_byte() {
     }
     for (path, bytes) in [("s.gz", two_members()), ("s.jsonl", valid_shard())] {
         for length in 0..=bytes.len() {
-            let source = Failing(Chunks { bytes: bytes[..length].to_vec(), at: 0, chunk: 50 });
+            let source = Failing(Chunks { bytes: bytes[..length].to_vec(), chunk: 50 });
             let seen = read_source(path, Box::new(source), &options(1000));
             let prefix = match path {
                 "s.gz" => inflated_prefix(&bytes[..length]).0,
@@ -145,14 +149,18 @@ fn disk_fails_after_every_byte() {
 #[test]
 fn interrupted_reads_are_retried() {
     struct Interrupted(Chunks, bool);
-    impl Read for Interrupted {
-        fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+    impl Source for Interrupted {
+        fn size(&self) -> u64 {
+            self.0.size()
+        }
+
+        fn read_at(&mut self, offset: u64, out: &mut [u8]) -> io::Result<usize> {
             self.1 = !self.1;
-            if self.1 { Err(io::ErrorKind::Interrupted.into()) } else { self.0.read(out) }
+            if self.1 { Err(io::ErrorKind::Interrupted.into()) } else { self.0.read_at(offset, out) }
         }
     }
     for (path, bytes) in [("s.gz", two_members()), ("s.jsonl", valid_shard())] {
-        let source = Interrupted(Chunks { bytes, at: 0, chunk: 5 }, false);
+        let source = Interrupted(Chunks { bytes, chunk: 5 }, false);
         assert_eq!(read_source(path, Box::new(source), &options(1000)), read("s.jsonl", &valid_shard()));
     }
 }
@@ -169,14 +177,14 @@ fn damage_inside_a_too_long_line() {
 }
 
 #[derive(Debug, Clone)]
-enum Mutation {
+pub enum Mutation {
     Flip(prop::sample::Index, u8),
     Cut(prop::sample::Index),
     Remove(prop::sample::Index, usize),
     Repeat(prop::sample::Index, prop::sample::Index, usize),
 }
 
-fn mutation() -> impl Strategy<Value = Mutation> {
+pub fn mutation() -> impl Strategy<Value = Mutation> {
     let at = any::<prop::sample::Index>;
     prop_oneof![
         (at(), 1..=u8::MAX).prop_map(|(at, bits)| Mutation::Flip(at, bits)),
@@ -186,7 +194,7 @@ fn mutation() -> impl Strategy<Value = Mutation> {
     ]
 }
 
-fn mutate(bytes: &mut Vec<u8>, mutation: &Mutation) {
+pub fn mutate(bytes: &mut Vec<u8>, mutation: &Mutation) {
     if bytes.is_empty() {
         return;
     }

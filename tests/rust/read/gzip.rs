@@ -173,7 +173,7 @@ fn files_of_other_writers() {
 #[test]
 fn other_formats_are_named() {
     for (head, found) in [
-        (&b"\x28\xb5\x2f\xfd"[..], "Zstandard; convert it to gzip"),
+        (&b"\x04\x22\x4d\x18"[..], "LZ4; convert it to gzip"),
         (b"\xfd7zXZ", "xz; convert it to gzip"),
         (b"BZh91AY", "bzip2; convert it to gzip"),
         (b"PK\x03\x04\x14", "a zip archive; pass the files that it holds"),
@@ -195,11 +195,14 @@ fn other_formats_are_named() {
             b"\xef\xbb\xbf<?xml version=\"1.0\"?>",
             "XML, in which object stores report errors; download the shard again",
         ),
-        (b"\x50\x2a\x4d\x18\0\0\0\0", "Zstandard; convert it to gzip"),
         (b"<html>", "a web page; download the shard again"),
         (b"<?xml version", "XML, in which object stores report errors; download the shard again"),
     ] {
-        for (path, expected) in [("s.jsonl", "gzip data or plain JSON lines"), ("s.gz", "gzip data")] {
+        for (path, expected) in [
+            ("s.jsonl", "JSON lines, plain or as gzip or Zstandard"),
+            ("s.gz", "gzip data"),
+            ("s.zst", "Zstandard data"),
+        ] {
             let seen = read(path, head);
             assert_eq!(seen.len(), 1);
             assert_eq!(reason(&seen), format!("expected {expected}, found {found}"));

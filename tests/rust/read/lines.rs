@@ -133,7 +133,7 @@ fn json_array_on_one_line_is_reported_as_such() {
 #[test]
 fn line_without_a_limit() {
     let shard = format!("{{\"text\":\"{}\"}}", "x".repeat(3_000_000));
-    let source = Box::new(io::Cursor::new(shard.into_bytes()));
+    let source = Box::new(shard.into_bytes());
     let seen = read_source("s.jsonl", source, &options(u64::MAX));
     assert!(matches!(&seen[..], [Seen::Document(_, text)] if text.len() == 3_000_000));
 }

@@ -9,11 +9,13 @@ mod gzip;
 mod lines;
 mod raw;
 mod resume;
+mod zstandard;
 
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::sync::Arc;
 
 use _core::format::{AfterError, Position, Projection, ReadError, ReadOptions, RecordReader};
+use _core::store::Source;
 use _core::{Error, ShardError};
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -50,22 +52,23 @@ fn options(max_document_bytes: u64) -> Arc<ReadOptions> {
 /// A source that returns `chunk` bytes at a time.
 struct Chunks {
     bytes: Vec<u8>,
-    at: usize,
     chunk: usize,
 }
 
-impl Read for Chunks {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        let length = out.len().min(self.chunk).min(self.bytes.len() - self.at);
-        out[..length].copy_from_slice(&self.bytes[self.at..][..length]);
-        self.at += length;
-        Ok(length)
+impl Source for Chunks {
+    fn size(&self) -> u64 {
+        self.bytes.size()
+    }
+
+    fn read_at(&mut self, offset: u64, out: &mut [u8]) -> io::Result<usize> {
+        let length = out.len().min(self.chunk);
+        self.bytes.read_at(offset, &mut out[..length])
     }
 }
 
 /// All results from `bytes`, which come in chunks of `chunk`.
 fn read_in_chunks(path: &str, bytes: &[u8], chunk: usize) -> Vec<Seen> {
-    read_source(path, Box::new(Chunks { bytes: bytes.to_vec(), at: 0, chunk }), &options(1000))
+    read_source(path, Box::new(Chunks { bytes: bytes.to_vec(), chunk }), &options(1000))
 }
 
 fn read(path: &str, bytes: &[u8]) -> Vec<Seen> {
@@ -77,7 +80,7 @@ fn read_compressed(bytes: &[u8]) -> Vec<Seen> {
     read("s.gz", &gzip(bytes))
 }
 
-fn read_source(path: &str, source: Box<dyn Read + Send>, options: &Arc<ReadOptions>) -> Vec<Seen> {
+fn read_source(path: &str, source: Box<dyn Source>, options: &Arc<ReadOptions>) -> Vec<Seen> {
     match RecordReader::from_source(&path.into(), source, options, &Arc::default()) {
         Ok(mut reader) => read_on(&mut reader),
         Err(error) => vec![Seen::Error(error)],

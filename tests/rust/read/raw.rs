@@ -12,7 +12,7 @@ enum Raw {
 
 /// The raw records of a shard, each with the position after it.
 fn read_raw(path: &str, bytes: &[u8]) -> Vec<(Raw, Position)> {
-    let source = Box::new(io::Cursor::new(bytes.to_vec()));
+    let source = Box::new(bytes.to_vec());
     let mut reader =
         RecordReader::from_source(&path.into(), source, &options(1000), &Arc::default()).unwrap();
     let mut raw = Vec::new();

@@ -12,7 +12,10 @@ pub fn shard_file(folder: &tempfile::TempDir, name: &str, bytes: &[u8]) -> Shard
 }
 
 /// All texts from the start, none for a bad record, each with the reader's position before it; then the last position.
-fn with_positions(shard: &Shard, options: &Arc<ReadOptions>) -> (Vec<(Position, Option<String>)>, Position) {
+pub fn with_positions(
+    shard: &Shard,
+    options: &Arc<ReadOptions>,
+) -> (Vec<(Position, Option<String>)>, Position) {
     let mut reader = RecordReader::open(shard, options, &Arc::default()).unwrap();
     let mut found = Vec::new();
     loop {
