@@ -7,17 +7,17 @@ use gristmill_system::catch_panic;
 
 /// An error in the data of a shard, with its location.
 ///
-/// `record` is the 0-based line (blank lines counted), `byte` the offset of its first byte in the inflated shard; for
-/// an error of the gzip stream itself, `byte` is the number of bytes inflated before the error. Both are `None` when
-/// the shard could not be opened.
+/// `record` is the 0-based line (blank lines counted) or row, `byte` the offset of a line's first byte in the inflated
+/// shard; for damage to a compressed stream, `byte` is the number of bytes inflated before it. Rows have no `byte`. Both
+/// are `None` when the shard could not be opened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.message())]
 pub struct ShardError {
     /// Path of the shard as in the manifest.
     pub shard: Arc<str>,
-    /// 0-based line of the record, blank lines counted.
+    /// 0-based line of the record, blank lines counted, or row.
     pub record: Option<u64>,
-    /// Inflated byte offset of the record's start.
+    /// Inflated byte offset of a line's start.
     pub byte: Option<u64>,
     /// Expected, found, and how to fix it.
     pub reason: String,
@@ -29,7 +29,8 @@ impl ShardError {
             (Some(record), Some(byte)) => {
                 format!("{}: record {record}, byte {byte}: {}", self.shard, self.reason)
             }
-            _ => format!("{}: {}", self.shard, self.reason),
+            (Some(record), None) => format!("{}: record {record}: {}", self.shard, self.reason),
+            (None, _) => format!("{}: {}", self.shard, self.reason),
         }
     }
 }

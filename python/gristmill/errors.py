@@ -44,15 +44,16 @@ class ShardError(GristmillError):
 
     Attributes:
       shard: path of the shard.
-      record: 0-based line in the shard, blank lines counted; None if the shard could not be opened.
-      byte: offset of the record's first byte in the inflated shard; for damage inside the gzip stream, the
-        number of bytes inflated before it; None if the shard could not be opened.
+      record: 0-based line in the shard, blank lines counted, or row; None if the shard could not be opened.
+      byte: offset of the record's first byte in the inflated shard; for damage inside a gzip member or Zstandard frame,
+        the number of bytes inflated before it; None for rows, and if the shard could not be opened.
       reason: what was expected, what was found, and what to do.
     """
 
     def __init__(self, shard: str, record: int | None, byte: int | None, reason: str) -> None:
-        where = "" if record is None else f": record {record}, byte {byte}"
-        super().__init__(f"{shard}{where}: {reason}")
+        where = "" if record is None else f": record {record}"
+        offset = "" if byte is None else f", byte {byte}"
+        super().__init__(f"{shard}{where}{offset}: {reason}")
         self.shard = shard
         self.record = record
         self.byte = byte

@@ -1,5 +1,7 @@
-//! Codecs: how a file is compressed. [`Decoder`] inflates the bytes of a store, in bounded memory.
+//! Codecs: how a file is compressed. [`Decoder`] inflates the bytes of a store, in bounded memory; [`BlockDecoder`] the
+//! blocks of formats that compress parts of a file.
 
+mod block;
 mod gzip;
 mod input;
 mod zstd;
@@ -9,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::store::Source;
+pub use block::{BlockCodec, BlockDecoder};
 use gzip::Gzip;
 pub use gzip::MAGIC as GZIP_MAGIC;
 use input::Input;

@@ -293,11 +293,7 @@ impl Zstd {
 
     /// The message for an error of the library.
     fn corrupt(&self, code: usize) -> String {
-        if is_error_kind(code, ZSTD_ErrorCode::ZSTD_error_memory_allocation) {
-            // No fault of the shard; the process ends as for any other memory.
-            let window = Layout::array::<u8>(self.frame.window as usize);
-            handle_alloc_error(window.unwrap_or_else(|_| Layout::new::<u8>()));
-        }
+        abort_without_memory(code, self.frame.window);
         if is_error_kind(code, ZSTD_ErrorCode::ZSTD_error_checksum_wrong) {
             return format!(
                 "expected the checksum of the Zstandard frame, found another one: some text after byte {} of the \
@@ -320,6 +316,14 @@ impl Zstd {
 
     fn place(&self) -> String {
         format!(" (in the Zstandard frame at byte {} of the file)", self.frame.start)
+    }
+}
+
+/// Ends the process, as for any other memory, if the library got none: that is no fault of the shard.
+pub(super) fn abort_without_memory(code: usize, window: u64) {
+    if is_error_kind(code, ZSTD_ErrorCode::ZSTD_error_memory_allocation) {
+        let window = Layout::array::<u8>(window as usize);
+        handle_alloc_error(window.unwrap_or_else(|_| Layout::new::<u8>()));
     }
 }
 

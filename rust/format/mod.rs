@@ -12,6 +12,7 @@
 //! wherever that is matched. docs/errors.md defines which files and records are accepted.
 
 mod jsonl;
+mod parquet;
 mod path;
 mod projection;
 mod reader;
@@ -32,6 +33,8 @@ pub use reader::{RecordReader, inflated_bytes};
 pub enum Format {
     /// One JSON object a line.
     Jsonl,
+    /// A Parquet file; one row a record.
+    Parquet,
 }
 
 /// The wanted columns, and limits of reading.
@@ -41,17 +44,24 @@ pub struct ReadOptions {
     pub folder: PathBuf,
     /// The wanted columns of each record.
     pub projection: Projection,
-    /// The longest record that is read: for JSONL a line, in inflated bytes without its newline.
+    /// The longest record that is read: for JSONL a line, in inflated bytes without its newline; for Parquet a text.
     pub max_document_bytes: u64,
 }
 
 /// The position of a record in its shard, from which reading can resume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Position {
-    /// 0-based index of the record. For JSONL that of the line, blank lines counted.
+    /// 0-based index of the record. For JSONL that of the line, blank lines counted; for Parquet that of the row.
     pub record: u64,
-    /// The format's own hint. For JSONL the offset of the line's first byte in the inflated shard.
+    /// The format's own hint. For JSONL the offset of the line's first byte in the inflated shard; for Parquet 0.
     pub byte: u64,
+}
+
+impl Position {
+    /// The byte for a message. None if the format has none: a line after the first one is never at byte 0.
+    pub fn shown_byte(self) -> Option<u64> {
+        (self.byte > 0 || self.record == 0).then_some(self.byte)
+    }
 }
 
 /// A record as its format holds it, not parsed yet.
@@ -61,7 +71,7 @@ pub struct RawRecord<'a> {
     pub format: Format,
     /// Where the record starts.
     pub position: Position,
-    /// For JSONL the line, without its newline but with the byte order mark that may begin a shard.
+    /// For JSONL the line, without its newline but with the byte order mark that may begin a shard; for Parquet the text.
     pub bytes: &'a [u8],
 }
 
@@ -92,5 +102,10 @@ impl From<ReadError> for Error {
 
 /// An error at a position of a shard.
 fn located(shard: &Arc<str>, position: Position, reason: String) -> ShardError {
-    ShardError { shard: Arc::clone(shard), record: Some(position.record), byte: Some(position.byte), reason }
+    ShardError {
+        shard: Arc::clone(shard),
+        record: Some(position.record),
+        byte: position.shown_byte(),
+        reason,
+    }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use super::jsonl::{self, JsonlReader, Member};
+use super::parquet::ParquetReader;
 use super::sniff::sniff;
 use super::{AfterError, Format, Position, RawRecord, ReadError, ReadOptions, Scratch, Values, located};
 use crate::codec::{Codec, Decoder};
@@ -27,6 +28,7 @@ pub struct RecordReader {
 /// The reader of a format. An enum, so that no call per record is dynamic.
 enum Records {
     Jsonl(JsonlReader),
+    Parquet(Box<ParquetReader>),
 }
 
 /// Why a format's reader cannot return a record.
@@ -71,15 +73,29 @@ impl RecordReader {
     /// be gzip.
     pub fn from_source(
         shard: &Arc<str>,
-        source: Box<dyn Source>,
+        mut source: Box<dyn Source>,
         options: &Arc<ReadOptions>,
         stop: &Arc<AtomicBool>,
     ) -> Result<Self, ReadError> {
-        let (codec, format, decoder) = decoded(shard, source, stop)?;
+        let lost = |reason| lost(shard, reason);
+        let (codec, format) = sniff(&mut *source, shard).map_err(lost)?;
+        let limit = options.max_document_bytes;
         let records = match format {
-            Format::Jsonl => Records::Jsonl(JsonlReader::new(decoder, options.max_document_bytes)),
+            Format::Jsonl => Records::Jsonl(JsonlReader::new(Decoder::new(codec, source, stop), limit)),
+            Format::Parquet => {
+                let reader = ParquetReader::new(source, &options.projection, limit, stop).map_err(lost)?;
+                Records::Parquet(Box::new(reader))
+            }
         };
         Ok(Self { shard: Arc::clone(shard), options: Arc::clone(options), codec, records, ended: false })
+    }
+
+    /// How the shard holds records.
+    pub fn format(&self) -> Format {
+        match &self.records {
+            Records::Jsonl(_) => Format::Jsonl,
+            Records::Parquet(_) => Format::Parquet,
+        }
     }
 
     /// How the shard is compressed.
@@ -106,13 +122,14 @@ impl RecordReader {
         }
     }
 
-    /// The members of the next record, whether or not it has the wanted columns. None at the end.
+    /// The members of the next record, of which all columns must be wanted. None at the end.
     pub fn next_members(&mut self) -> Result<Option<Vec<Member>>, ReadError> {
         let Self { shard, records, ended, .. } = self;
         let next = records.next(ended).map_err(|error| error.of_shard(shard))?;
         let Some(record) = next else { return Ok(None) };
         let members = match record.format {
             Format::Jsonl => jsonl::members(record),
+            Format::Parquet => Err("internal error: only one column is projected".to_owned()),
         };
         members.map(Some).map_err(|reason| {
             let error = located(shard, record.position, reason);
@@ -145,6 +162,7 @@ impl RecordReader {
     pub fn position(&self) -> Position {
         match &self.records {
             Records::Jsonl(reader) => reader.position(),
+            Records::Parquet(reader) => reader.position(),
         }
     }
 
@@ -153,6 +171,7 @@ impl RecordReader {
     pub fn skip_to(&mut self, position: Position) -> Result<()> {
         let found = match &mut self.records {
             Records::Jsonl(reader) => reader.skip_to(position),
+            Records::Parquet(reader) => reader.skip_to(position),
         };
         match found.map_err(|error| error.of_shard(&self.shard))? {
             Found::Target => Ok(()),
@@ -173,6 +192,7 @@ impl Records {
         }
         let next = match self {
             Self::Jsonl(reader) => reader.next(),
+            Self::Parquet(reader) => reader.next(),
         };
         *ended = match &next {
             Ok(record) => record.is_none(),
@@ -188,10 +208,20 @@ impl Unreadable {
     }
 }
 
-/// How many bytes a shard inflates to. Relative paths start from `folder`.
+/// A shard that cannot be read at all.
+fn lost(shard: &Arc<str>, reason: String) -> ReadError {
+    ReadError { error: located(shard, Position::default(), reason), rest: AfterError::Lost }
+}
+
+/// How many bytes a shard of lines inflates to. Relative paths start from `folder`.
 pub fn inflated_bytes(shard: &Shard, folder: &Path) -> Result<u64> {
-    let file = LocalFile::open(shard, folder)?;
-    let (_, _, mut decoder) = decoded(&shard.path, Box::new(file), &Arc::default())?;
+    let mut file = Box::new(LocalFile::open(shard, folder)?);
+    let (codec, format) = sniff(&mut *file, &shard.path).map_err(|reason| lost(&shard.path, reason))?;
+    if format != Format::Jsonl {
+        let reason = format!("expected JSON lines, found {format:?}: only lines are inflated as a whole");
+        return Err(lost(&shard.path, reason).into());
+    }
+    let mut decoder = Decoder::new(codec, file, &Arc::default());
     let mut position = Position::default();
     let mut chunk = vec![0; CHUNK_BYTES];
     loop {
@@ -201,19 +231,6 @@ pub fn inflated_bytes(shard: &Shard, folder: &Path) -> Result<u64> {
             Err(reason) => return Err(Error::Shard(located(&shard.path, position, reason))),
         }
     }
-}
-
-/// The codec and format of a source, and its inflated bytes.
-fn decoded(
-    shard: &Arc<str>,
-    mut source: Box<dyn Source>,
-    stop: &Arc<AtomicBool>,
-) -> Result<(Codec, Format, Decoder), ReadError> {
-    let (codec, format) = sniff(&mut *source, shard).map_err(|reason| ReadError {
-        error: located(shard, Position::default(), reason),
-        rest: AfterError::Lost,
-    })?;
-    Ok((codec, format, Decoder::new(codec, source, stop)))
 }
 
 #[cfg(test)]

@@ -2,18 +2,17 @@
 
 use std::io;
 
-use super::Format;
+use super::{Format, parquet};
 use crate::codec::{Codec, GZIP_MAGIC, ZSTD_MAGIC, is_skippable_frame, read_failed};
 use crate::store::Source;
 
 /// Other kinds of files that people pass as shards: their first bytes, with which no line of JSON begins, and how a
 /// message names them and advises.
-const OTHERS: [(&[u8], &str); 13] = [
+const OTHERS: [(&[u8], &str); 12] = [
     (b"\xfd7", "xz; convert it to gzip"),
     (b"BZh", "bzip2; convert it to gzip"),
     (b"\x04\x22\x4d\x18", "LZ4; convert it to gzip"),
     (b"PK", "a zip archive; pass the files that it holds"),
-    (b"PAR1", "Parquet; convert it to JSON lines"),
     (b"\xff\xfe\0\0", "UTF-32; convert it to UTF-8"),
     (b"\0\0\xfe\xff", "UTF-32; convert it to UTF-8"),
     (b"\xff\xfe", "UTF-16; convert it to UTF-8"),
@@ -24,11 +23,12 @@ const OTHERS: [(&[u8], &str); 13] = [
     (b"<?xml", "XML, in which object stores report errors; download the shard again"),
 ];
 
-/// The names that promise a codec, and how a message describes that.
-const NAMED: [(&str, Codec, &str, &str); 3] = [
-    (".gz", Codec::Gzip, "gzip data", "bytes 1f 8b"),
-    (".zst", Codec::Zstd, "Zstandard data", "bytes 28 b5 2f fd"),
-    (".zstd", Codec::Zstd, "Zstandard data", "bytes 28 b5 2f fd"),
+/// The names that promise something: the extension, how a message describes that, and the first bytes it has.
+const NAMED: [(&str, &str, &str); 4] = [
+    (".gz", "gzip data", "1f 8b"),
+    (".zst", "Zstandard data", "28 b5 2f fd"),
+    (".zstd", "Zstandard data", "28 b5 2f fd"),
+    (".parquet", "a Parquet file", "50 41 52 31"),
 ];
 
 /// Enough of a file to recognise it.
@@ -49,25 +49,25 @@ pub(super) fn sniff(source: &mut dyn Source, name: &str) -> Result<(Codec, Forma
     let (length, failure) = read_head(source, &mut head);
     let head = &head[..length];
     let named = NAMED.iter().find(|(extension, ..)| has_extension(name, extension));
-    let expected = named.map_or("JSON lines, plain or as gzip or Zstandard", |(_, _, what, _)| what);
+    let expected = named.map_or("JSON lines (plain, gzip or Zstandard) or Parquet", |(_, what, _)| what);
     if let Some((_, other)) = OTHERS.iter().find(|(beginning, _)| begins_with(head, beginning)) {
         return Err(format!("expected {expected}, found {other}"));
     }
-    let codec = if head.starts_with(&GZIP_MAGIC) {
-        Codec::Gzip
-    } else if head.starts_with(&ZSTD_MAGIC) || is_skippable_frame(head) {
-        Codec::Zstd
-    } else {
-        match (named, failure) {
-            (None, _) => Codec::None,
-            (Some(_), Some(failure)) => return Err(read_failed(&failure)),
-            (Some((extension, _, what, magic)), None) => {
-                return Err(not_as_named(head, extension, what, magic));
-            }
-        }
-    };
-    // A failure to read more comes again, after the bytes before it.
-    Ok((codec, Format::Jsonl))
+    if head.starts_with(&GZIP_MAGIC) {
+        return Ok((Codec::Gzip, Format::Jsonl));
+    }
+    if head.starts_with(&ZSTD_MAGIC) || is_skippable_frame(head) {
+        return Ok((Codec::Zstd, Format::Jsonl));
+    }
+    if parquet::MAGICS.iter().any(|magic| head.starts_with(magic)) {
+        return Ok((Codec::None, Format::Parquet));
+    }
+    match (named, failure) {
+        // A failure to read more comes again, after the bytes before it.
+        (None, _) => Ok((Codec::None, Format::Jsonl)),
+        (Some(_), Some(failure)) => Err(read_failed(&failure)),
+        (Some((extension, what, magic)), None) => Err(not_as_named(head, extension, what, magic)),
+    }
 }
 
 /// Reads the first bytes into `head`. Returns their number, and the failure that ended reading.
@@ -94,9 +94,9 @@ fn not_as_named(head: &[u8], extension: &str, what: &str, magic: &str) -> String
     if head.is_empty() {
         return format!("expected {what}, found an empty file: it is truncated; download it again");
     }
-    let length = magic.split(' ').count() - 1;
+    let length = magic.split(' ').count();
     format!(
-        "expected {what} ({magic}) because the name ends in {extension}, found {}; download it again, or rename it if it \
+        "expected {what} (bytes {magic}) because the name ends in {extension}, found {}; download it again, or rename it if it \
          is plain JSON lines",
         hex(&head[..head.len().min(length)])
     )

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::{Error, Result, ShardError};
+use crate::format::Position;
 use crate::spec::StreamSpec;
 use crate::store::Shard;
 
@@ -22,8 +23,8 @@ pub struct RecordPosition {
 impl RecordPosition {
     /// An error of the record at this position, which is in `shard`.
     pub fn error(self, shard: &Shard, reason: String) -> ShardError {
-        let (record, byte) = (Some(self.record), Some(self.byte));
-        ShardError { shard: Arc::clone(&shard.path), record, byte, reason }
+        let byte = Position { record: self.record, byte: self.byte }.shown_byte();
+        ShardError { shard: Arc::clone(&shard.path), record: Some(self.record), byte, reason }
     }
 }
 

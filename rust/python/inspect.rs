@@ -12,7 +12,7 @@ use super::keep::{Paths, Program};
 use super::signals::Signals;
 use crate::codec::Codec;
 use crate::error::Result;
-use crate::format::{Member, Projection, ReadOptions, RecordReader, Scratch};
+use crate::format::{Format, Member, Projection, ReadOptions, RecordReader, Scratch};
 use crate::prepare::keep::{Expression, Operand};
 use crate::store::{LocalFile, Shard, Source};
 
@@ -90,7 +90,7 @@ impl Records {
         let shard = Shard { path: path.into(), size };
         let options = Arc::new(ReadOptions {
             folder: PathBuf::new(),
-            projection: Projection::text("").with_paths(paths.into()),
+            projection: Projection::all().with_paths(paths.into()),
             max_document_bytes,
         });
         let signals = Arc::new(Mutex::new(Signals::new()));
@@ -122,6 +122,16 @@ impl Records {
         })
     }
 
+    /// How the shard holds records: "jsonl" or "parquet".
+    #[getter]
+    fn format(&self, py: Python<'_>) -> PyResult<&'static str> {
+        let format = self.with(py, |reader| Ok(reader.format()))?;
+        Ok(match format {
+            Format::Jsonl => "jsonl",
+            Format::Parquet => "parquet",
+        })
+    }
+
     /// How the shard is compressed: "none", "gzip" or "zstd".
     #[getter]
     fn compression(&self, py: Python<'_>) -> PyResult<&'static str> {
@@ -133,7 +143,7 @@ impl Records {
         })
     }
 
-    /// Number of lines read, blank ones counted, and of their bytes.
+    /// Number of records read, blank lines counted, and of the bytes of lines.
     fn position(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
         let position = self.with(py, |reader| Ok(reader.position()))?;
         Ok((position.record, position.byte))

@@ -28,6 +28,24 @@ pub trait Source: Send {
     fn read_at(&mut self, offset: u64, out: &mut [u8]) -> io::Result<usize>;
 }
 
+/// Reads exactly as many bytes as `out` has, from `offset` on.
+pub fn read_exact_at(source: &mut dyn Source, mut offset: u64, mut out: &mut [u8]) -> io::Result<()> {
+    while !out.is_empty() {
+        match source.read_at(offset, out) {
+            Ok(0) => {
+                return Err(io::Error::other(format!("its end after {offset} of {} bytes", source.size())));
+            }
+            Ok(length) => {
+                offset += length as u64;
+                out = &mut out[length..];
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
 /// A shard in memory.
 impl Source for Vec<u8> {
     fn size(&self) -> u64 {

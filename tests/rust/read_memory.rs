@@ -8,6 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use _core::format::{AfterError, Projection, ReadOptions, RecordReader};
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
 
 /// Counts the bytes that are allocated, and the most there were.
 struct Counting;
@@ -93,6 +96,26 @@ fn bomb(before: &str, unit: &str, times: usize, after: &str) -> Vec<u8> {
     encoder.finish().expect("fits")
 }
 
+/// A Parquet file of one row group.
+fn parquet_file(texts: impl Iterator<Item = String>) -> Vec<u8> {
+    let schema = parse_message_type("message rows { required binary text (UTF8); }").expect("parses");
+    let properties = WriterProperties::builder()
+        .set_compression(parquet::basic::Compression::SNAPPY)
+        .set_dictionary_enabled(false)
+        .set_write_batch_size(1);
+    let mut writer =
+        SerializedFileWriter::new(Vec::new(), Arc::new(schema), Arc::new(properties.build())).expect("opens");
+    let mut rows = writer.next_row_group().expect("opens");
+    let mut column = rows.next_column().expect("opens").expect("is there");
+    for text in texts {
+        let value = parquet::data_type::ByteArray::from(text.into_bytes());
+        column.typed::<parquet::data_type::ByteArrayType>().write_batch(&[value], None, None).expect("fits");
+    }
+    column.close().expect("fits");
+    rows.close().expect("fits");
+    writer.into_inner().expect("fits")
+}
+
 /// One test, because the memory counted is that of the whole process.
 #[test]
 fn memory_is_bounded() {
@@ -116,6 +139,13 @@ fn memory_is_bounded() {
         assert_eq!((seen.documents, seen.bad), (2, 1));
         assert!(seen.peak < grown(limit) + FIXED, "{} bytes for an endless line", seen.peak);
     }
+
+    // A row group of 200 MB of text, in pages of 1 MiB: those of a value are held, and what inflates them.
+    let texts = (0..2000).map(|i: u32| i.to_string().repeat(100_000 / i.to_string().len()));
+    let shard = parquet_file(texts);
+    let seen = read(&shard, limit);
+    assert_eq!((seen.documents, seen.bad), (2000, 0));
+    assert!(seen.peak < FIXED + 3 * MIB, "{} bytes for a large row group", seen.peak);
 
     for (unit, bad_lines) in [("\n", false), (" \r\n", false), ("{}\n", true), ("{\"text\":\"\"}\n", false)] {
         let seen = read(&bomb("", unit, INFLATED / 8 / unit.len(), document), limit);

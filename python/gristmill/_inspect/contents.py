@@ -30,7 +30,7 @@ _LARGEST_VALUE = 2**28
 _START = 2**20
 _PIECE = 2**12
 # Where shards may lie in a folder.
-_SHARDS = tuple(folder + shape for folder in ("", "*/") for shape in ("*.gz", "*.zst", "*.jsonl"))
+_SHARDS = tuple(folder + shape for folder in ("", "*/") for shape in ("*.gz", "*.zst", "*.jsonl", "*.parquet"))
 _KEYS_SHOWN = 100
 _KEY_SHOWN = 80
 _DAMAGED = (EOFError, OSError, zlib.error)
@@ -251,6 +251,7 @@ def _shard(path: Path, records: int, max_document_bytes: int) -> dict[str, Any]:
         "kind": "shard",
         "path": str(path),
         "bytes": size,
+        "format": reader.format,
         "compression": reader.compression,
         "records_read": seen,
         "blank_lines": lines - seen,
@@ -283,11 +284,17 @@ def _is_at_end(reader: Records) -> bool:
 
 def _describe_shard(found: dict[str, Any]) -> str:
     read = "all" if found["whole_file_read"] else "the first"
-    inflated = counted(found["inflated_bytes_read"], "byte")
+    looked_at = f"{read} {counted(found['records_read'], 'record')}"
+    # Formats with columns are not inflated as a whole: their pages are compressed.
+    kind = found["format"]
+    if kind == "jsonl":
+        kind += f", compression {found['compression']}"
+        looked_at += f", {counted(found['inflated_bytes_read'], 'byte')} inflated"
     pairs: list[tuple[str, object]] = [
         ("shard", found["path"]),
-        ("size", f"{counted(found['bytes'], 'byte')}, compression {found['compression']}"),
-        ("looked at", f"{read} {counted(found['records_read'], 'record')}, {inflated} inflated"),
+        ("size", counted(found["bytes"], "byte")),
+        ("format", kind),
+        ("looked at", looked_at),
     ]
     summary = format_fields(pairs)
     if not found["keys"]:

@@ -106,12 +106,15 @@ class Input:
         REQUIRED,
         "A glob, a path, a list of either, or a `Manifest`; a file that is named twice is read once.",
     )
-    text_field: str = _argument(Text(), "text", "Key of the record that holds the text.")
+    text_field: str = _argument(Text(), "text", "Key or column that holds the text of a record.")
     keep: Keep | None = _argument(
         Filter(), None, "Condition on a record's keys; all other records are left out.", none="all", see="filters.md"
     )
     max_document_bytes: int = _argument(
-        Integer(1, 2**63 - 1), 2**27, "Longest accepted line of a shard, inflated.", may_change="if larger"
+        Integer(1, 2**63 - 1),
+        2**27,
+        "Longest accepted record: a line, inflated, or a text of Parquet.",
+        may_change="if larger",
     )
 
     @property

@@ -1,13 +1,17 @@
 """The tables of docs/errors.md: each row has an example here, which is tried on a shard."""
 
+import base64
 import bz2
 import gzip
+import io
 import json
 import lzma
 import re
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
+import pyarrow.parquet.encryption as encryption
 import pytest
 
 import gristmill as gm
@@ -99,6 +103,11 @@ def rows(heading):
     return [row for row in found[1:] if not set(row) <= {"-"}]
 
 
+def line_of(row):
+    """The whole line of a table whose first column is this."""
+    return next(line for line in DOCUMENT.read_text().splitlines() if line.startswith(f"| {row} |"))
+
+
 def read(path, encoder, **arguments):
     """The rows of ids, the quarantine entries and the stats of a shard."""
     iterator = iter(
@@ -143,6 +152,82 @@ def test_each_row_about_lines(tmp_path, encoder, row):
         assert ids == [encoder.encode(text).tolist() for text in texts if text]
 
 
+UNCOMPRESSED = {
+    "compression": "none",
+    "use_dictionary": False,
+    "write_statistics": False,
+    "write_page_checksum": True,
+}
+
+
+class Keys(encryption.KmsClient):
+    """Keys that are not secret."""
+
+    def wrap_key(self, key, _):
+        return base64.b64encode(key)
+
+    def unwrap_key(self, key, _):
+        return base64.b64decode(key)
+
+
+def encrypted(*, plaintext_footer):
+    settings = encryption.EncryptionConfiguration(
+        "footer", column_keys={"column": ["text"]}, plaintext_footer=plaintext_footer
+    )
+    factory = encryption.CryptoFactory(lambda _: Keys())
+    return parquet(
+        ["a"], encryption_properties=factory.file_encryption_properties(encryption.KmsConnectionConfig(), settings)
+    )
+
+
+def parquet(values, **options):
+    """A Parquet file with a column "text"."""
+    file = io.BytesIO()
+    pq.write_table(pa.table({"text": values}), file, **options)
+    return file.getvalue()
+
+
+ANY_STRING = (pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.dictionary(pa.int32(), pa.string()))
+# As above, for rows: a column, and what its first value gives.
+ROWS = {
+    "the column is of type string": [(pa.array(["typed"]).cast(kind), "typed") for kind in ANY_STRING],
+    "the column is missing, of another type, or inside a list": [
+        (pa.array([1]), re.compile('a column of strings named "text", found one of INT64 values; set text_field=$')),
+        (pa.array([["a"]]), re.compile('found the columns "text.list.element"; set text_field=$')),
+        (pa.array([{"other": "a"}]), re.compile('found the columns "text.other"; set text_field=$')),
+    ],
+    "null in the column": [
+        (pa.array([None], pa.string()), re.compile('expected a string in the column "text", found null'))
+    ],
+    "the empty string": [(pa.array([""]), "")],
+    "not UTF-8": [(pa.array([b"a\xff"]), re.compile("expected UTF-8 .* found byte 0xff at byte 1 of the text"))],
+    "longer than `max_document_bytes`": [
+        (
+            pa.array(["x" * 2001]),
+            re.compile("a text of at most 2000 bytes, found one of 2001; raise max_document_bytes="),
+        )
+    ],
+}
+
+
+@pytest.mark.parametrize("row", rows("Rows"))
+def test_each_row_about_rows(tmp_path, encoder, row):
+    named = [start for start in ROWS if row.startswith(start)]
+    assert len(named) == 1, f"no example for the row {row!r}"
+    for column, verdict in ROWS[named[0]]:
+        shard = tmp_path / "a.parquet"
+        shard.write_bytes(parquet(column))
+        ids, entries, stats = read(shard, encoder)
+        if isinstance(verdict, re.Pattern):
+            (entry,) = entries
+            assert verdict.search(entry["reason"]), entry["reason"]
+            assert stats["lost_shards"] == int("one record" not in line_of(row))
+        else:
+            assert not entries
+            assert stats["documents"] == 1
+            assert ids == ([encoder.encode(verdict).tolist()] if verdict else [])
+
+
 LINE = b'{"text": "in a file"}\n'
 PACKED = gzip.compress(LINE, mtime=0)
 FRAME = pa.compress(LINE, codec="zstd", asbytes=True)
@@ -154,23 +239,24 @@ WITH_DICTIONARY = b"\x28\xb5\x2f\xfd\x01\x58\x07"
 FILES = {
     "starts with the bytes `1f 8b`": [("a.jsonl", PACKED, 1, None)],
     "starts with the bytes `28 b5 2f fd`": [("a.jsonl", FRAME, 1, None), ("a.json", SKIPPABLE + FRAME, 1, None)],
-    "is named `*.gz` or `*.zst` and is none of these": [
+    "is named `*.gz`, `*.zst` or `*.parquet` and is none of these": [
         ("a.gz", LINE, 0, "expected gzip data .*found 7b 22"),
         ("a.gz", b"", 0, "found an empty file: it is truncated"),
         ("a.jsonl.zst", LINE, 0, "expected Zstandard data .*found 7b 22 74 65"),
         ("a.zst", b"", 0, "found an empty file: it is truncated"),
+        ("a.parquet", LINE, 0, "expected a Parquet file .*found 7b 22 74 65"),
     ],
     "is a pointer of Git LFS, a web page or XML": [
         ("a.gz", b"version https://git-lfs.github.com/spec/v1\noid", 0, "found a Git LFS pointer"),
         ("a.gz", b"<!DOCTYPE html>\n", 0, "found a web page; download the shard again"),
         ("a.jsonl", b"<?xml version='1.0'?>", 0, "found XML"),
     ],
-    "is xz, bzip2, LZ4, zip, Parquet, or UTF-16 or UTF-32 with a mark": [
+    "starts with the bytes `50 41 52 31` (`PAR1`)": [("a.jsonl", parquet(["in a file"]), 1, None)],
+    "is xz, bzip2, LZ4, zip, or UTF-16 or UTF-32 with a mark": [
         ("a.lz4", pa.compress(LINE, codec="lz4", asbytes=True), 0, "found LZ4; convert it"),
         ("a.jsonl.gz", lzma.compress(LINE), 0, "found xz; convert it"),
         ("a.jsonl", bz2.compress(LINE), 0, "found bzip2; convert it"),
         ("a.zip", b"PK\x03\x04" + LINE, 0, "found a zip archive; pass the files"),
-        ("a.parquet", b"PAR1" + LINE, 0, "found Parquet; convert it"),
         ("a.jsonl", LINE.decode().encode("utf-16"), 0, "found UTF-16; convert it"),
     ],
     "anything else": [("a.txt", LINE, 1, None), ("a.txt", b"", 0, None)],
@@ -201,6 +287,61 @@ FILES = {
         ("a.zst", FRAME + WITH_DICTIONARY + bytes(2), 1, "needs a dictionary")
     ],
 }
+# Likewise, for Parquet files.
+PARQUET_FILES = {
+    "one row group or thousands": [
+        ("a.parquet", parquet(["a"] * 3000, row_group_size=1, write_page_index=True), 3000, None),
+        ("a.parquet", parquet(["a"] * 3000), 3000, None),
+    ],
+    "pages compressed with Snappy": [
+        ("a.parquet", parquet(["a"] * 9, compression=codec), 9, None)
+        for codec in ("snappy", "zstd", "gzip", "lz4", "none")
+    ],
+    "pages compressed with Brotli": [("a.parquet", parquet(["a"], compression="brotli"), 0, "found BROTLI")],
+    "values plain, in a dictionary or as deltas": [
+        ("a.parquet", parquet(["a"] * 9, data_page_version=version, **values), 9, None)
+        for version in ("1.0", "2.0")
+        for values in (
+            {"use_dictionary": True},
+            {"use_dictionary": False},
+            {"use_dictionary": False, "column_encoding": "DELTA_LENGTH_BYTE_ARRAY"},
+            {"use_dictionary": False, "column_encoding": "DELTA_BYTE_ARRAY"},
+        )
+    ],
+    "a page above 129 MiB inflated": [
+        (
+            "a.parquet",
+            parquet(["x" * 2**20] * 140, use_dictionary=False),
+            0,
+            "expected a page of at most 135266304 bytes, found one of 14680.* write the file again with smaller pages",
+        )
+    ],
+    "a footer above 32 MiB": [
+        (
+            "a.parquet",
+            b"PAR1" + bytes(2**25 + 1) + (2**25 + 1).to_bytes(4, "little") + b"PAR1",
+            0,
+            "a Parquet footer of at most 33554432 bytes, found one of 33554433",
+        )
+    ],
+    "truncated, so that it does not end in `PAR1`": [("a.parquet", parquet(["a"])[:-1], 0, "the file is truncated")],
+    "a page with another CRC-32": [
+        (
+            "a.parquet",
+            parquet(["first", "second"], row_group_size=1, **UNCOMPRESSED).replace(b"second", b"Second"),
+            1,
+            "its CRC-32 is another than in its header",
+        )
+    ],
+    "any other damage": [
+        ("a.parquet", parquet(["a"])[:-12] + bytes(4) + parquet(["a"])[-8:], 0, "found a corrupt one")
+    ],
+    "encrypted, or with encrypted columns": [
+        ("a.parquet", encrypted(plaintext_footer=plain), 0, "found an encrypted one; decrypt it")
+        for plain in (False, True)
+    ],
+}
+FILES_OF_ALL_TABLES = {"Files": FILES, "Parquet files": PARQUET_FILES}
 # Rows about faults while a shard is read: test_faults.py has their examples.
 WHILE_READING = (
     "missing, or of another size", "changes its size while it is read",
@@ -212,15 +353,20 @@ def test_rows_about_files_while_reading_exist():
     assert all(any(row.startswith(start) for row in rows("Files")) for start in WHILE_READING)
 
 
-@pytest.mark.parametrize("row", [row for row in rows("Files") if not row.startswith(WHILE_READING)])
-def test_each_row_about_files(tmp_path, encoder, row):
-    named = [start for start in FILES if row.startswith(start)]
+@pytest.mark.parametrize(
+    ("table", "row"),
+    [(table, row) for table in FILES_OF_ALL_TABLES for row in rows(table) if not row.startswith(WHILE_READING)],
+)
+def test_each_row_about_files(tmp_path, encoder, table, row):
+    examples = FILES_OF_ALL_TABLES[table]
+    named = [start for start in examples if row.startswith(start)]
     assert len(named) == 1, f"no example for the row {row!r}"
-    for name, data, documents, reason in FILES[named[0]]:
+    for name, data, documents, reason in examples[named[0]]:
         (tmp_path / name).write_bytes(data)
         _, entries, stats = read(tmp_path / name, encoder)
         assert stats["documents"] == documents
-        assert_inspect_agrees(tmp_path / name, entries)
+        if table == "Files":
+            assert_inspect_agrees(tmp_path / name, entries)
         assert len(entries) == stats["lost_shards"] == (reason is not None)
         assert not reason or re.search(reason, entries[0]["reason"]), entries[0]["reason"]
 

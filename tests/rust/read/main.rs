@@ -7,6 +7,7 @@ mod damage;
 mod files;
 mod gzip;
 mod lines;
+mod parquet_files;
 mod raw;
 mod resume;
 mod zstandard;

@@ -1,0 +1,428 @@
+//! Parquet: columns of strings as writers lay them out, their limits, and damage.
+
+use std::path::Path;
+
+use _core::store::LocalFile;
+use parquet::basic::{Compression, Encoding, GzipLevel, ZstdLevel};
+use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
+use parquet::file::properties::{
+    EnabledStatistics, WriterProperties, WriterPropertiesBuilder, WriterVersion,
+};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
+use proptest::prelude::*;
+
+use super::damage::{mutate, mutation};
+use super::resume::{shard_file, with_positions};
+use super::*;
+
+const SCHEMA: &str = "message rows { required int64 id; optional binary text (UTF8); }";
+
+fn properties() -> WriterPropertiesBuilder {
+    // Pages of a few rows, so that small files have many.
+    WriterProperties::builder().set_write_batch_size(1).set_data_page_row_count_limit(7)
+}
+
+/// A file with a column of ids and one of texts, `group` rows in a row group.
+fn file(texts: &[Option<&[u8]>], group: usize, properties: WriterProperties) -> Vec<u8> {
+    let schema = Arc::new(parse_message_type(SCHEMA).unwrap());
+    let mut writer = SerializedFileWriter::new(Vec::new(), schema, Arc::new(properties)).unwrap();
+    for texts in texts.chunks(group) {
+        let mut rows = writer.next_row_group().unwrap();
+        let mut column = rows.next_column().unwrap().unwrap();
+        let ids: Vec<i64> = (0..texts.len() as i64).collect();
+        column.typed::<Int64Type>().write_batch(&ids, None, None).unwrap();
+        column.close().unwrap();
+        let mut column = rows.next_column().unwrap().unwrap();
+        let values: Vec<ByteArray> = texts.iter().flatten().map(|text| text.to_vec().into()).collect();
+        let levels: Vec<i16> = texts.iter().map(|text| i16::from(text.is_some())).collect();
+        column.typed::<ByteArrayType>().write_batch(&values, Some(&levels), None).unwrap();
+        column.close().unwrap();
+        rows.close().unwrap();
+    }
+    writer.into_inner().unwrap()
+}
+
+/// Some texts, with nulls, repeated ones and an empty one among them.
+fn texts() -> Vec<Option<Vec<u8>>> {
+    let text = |i: usize| match i % 11 {
+        3 => None,
+        5 => Some(String::new()),
+        7 => Some("again and again".to_owned()),
+        _ => Some(format!("text {i}: {}", "é".repeat(i % 40))),
+    };
+    (0..100).map(|i| text(i).map(String::into_bytes)).collect()
+}
+
+fn slices(texts: &[Option<Vec<u8>>]) -> Vec<Option<&[u8]>> {
+    texts.iter().map(Option::as_deref).collect()
+}
+
+/// The expected results of reading `texts`, in the file `s.parquet`.
+fn expected(texts: &[Option<Vec<u8>>]) -> Vec<Seen> {
+    let seen = |(row, text): (usize, &Option<Vec<u8>>)| match text {
+        Some(text) => {
+            Seen::Document(Position { record: row as u64, byte: 0 }, String::from_utf8(text.clone()).unwrap())
+        }
+        None => Seen::Error(ReadError {
+            error: ShardError {
+                shard: "s.parquet".into(),
+                record: Some(row as u64),
+                byte: (row == 0).then_some(0),
+                reason: "expected a string in the column \"text\", found null".to_owned(),
+            },
+            rest: AfterError::Readable,
+        }),
+    };
+    texts.iter().enumerate().map(seen).collect()
+}
+
+fn reason(seen: &[Seen]) -> &str {
+    match seen {
+        [.., Seen::Error(error)] => &error.error.reason,
+        _ => panic!("{seen:?}"),
+    }
+}
+
+/// Files of the same texts, as different writers would write them.
+fn variants(texts: &[Option<Vec<u8>>]) -> Vec<(String, Vec<u8>)> {
+    let compressions = [
+        Compression::UNCOMPRESSED,
+        Compression::SNAPPY,
+        Compression::GZIP(GzipLevel::default()),
+        Compression::ZSTD(ZstdLevel::default()),
+        Compression::LZ4_RAW,
+        Compression::LZ4,
+    ];
+    let mut files = Vec::new();
+    for compression in compressions {
+        for version in [WriterVersion::PARQUET_1_0, WriterVersion::PARQUET_2_0] {
+            for (encoding, dictionary) in [
+                (Encoding::PLAIN, false),
+                (Encoding::PLAIN, true),
+                (Encoding::DELTA_LENGTH_BYTE_ARRAY, false),
+                (Encoding::DELTA_BYTE_ARRAY, false),
+            ] {
+                for group in [1000, 30] {
+                    let properties = properties()
+                        .set_compression(compression)
+                        .set_writer_version(version)
+                        .set_dictionary_enabled(dictionary)
+                        // After some rows the dictionary is full, and plain pages follow.
+                        .set_dictionary_page_size_limit(500)
+                        .set_column_encoding("text".into(), encoding)
+                        .set_write_page_header_statistics(group == 30)
+                        .set_statistics_enabled(EnabledStatistics::Page)
+                        .set_offset_index_disabled(group == 30);
+                    let name = format!("{compression:?}, {version:?}, {encoding}, {dictionary}, {group}");
+                    files.push((name, file(&slices(texts), group, properties.build())));
+                }
+            }
+        }
+    }
+    files
+}
+
+#[test]
+fn same_texts_from_all_codecs_encodings_and_versions() {
+    let texts = texts();
+    let expected = expected(&texts);
+    for (name, bytes) in variants(&texts) {
+        assert_eq!(read("s.parquet", &bytes), expected, "{name}");
+        assert_eq!(read_in_chunks("s.parquet", &bytes, 7), expected, "{name} in chunks");
+    }
+}
+
+#[test]
+fn format_is_recognised_by_content() {
+    let texts = [Some(&b"a"[..])];
+    let bytes = file(&texts, 1, properties().build());
+    for name in ["s.parquet", "s.jsonl", "s.gz", "s"] {
+        let seen = read(name, &bytes);
+        assert!(matches!(&seen[..], [Seen::Document(_, text)] if text == "a"), "{name}: {seen:?}");
+    }
+    assert_eq!(read("s.parquet", &gzip(&valid_shard())), read("s", &valid_shard()));
+    assert_eq!(
+        reason(&read("s.parquet", b"{\"text\": \"a\"}\n")),
+        "expected a Parquet file (bytes 50 41 52 31) because the name ends in .parquet, found 7b 22 74 65; download it \
+         again, or rename it if it is plain JSON lines"
+    );
+}
+
+#[test]
+fn files_without_rows() {
+    assert_eq!(read("s.parquet", &file(&[], 1, properties().build())), []);
+    let texts: Vec<_> = (0..20).map(|_| None).collect();
+    let seen = read("s.parquet", &file(&texts, 3, properties().build()));
+    assert_eq!(seen.len(), 20);
+    assert!(seen.iter().all(|seen| matches!(seen, Seen::Error(error) if error.rest == AfterError::Readable)));
+}
+
+#[test]
+fn resume_from_every_row() {
+    let folder = tempfile::tempdir().unwrap();
+    let texts = texts();
+    let options = options(1000);
+    for (name, bytes) in variants(&texts).iter().step_by(5) {
+        let shard = shard_file(&folder, "s.parquet", bytes);
+        let (found, end) = with_positions(&shard, &options);
+        let whole = read_on(&mut RecordReader::open(&shard, &options, &Arc::default()).unwrap());
+        for (skipped, (position, _)) in found.iter().enumerate() {
+            let mut reader = RecordReader::open_at(&shard, &options, *position, &Arc::default()).unwrap();
+            assert_eq!(reader.position(), *position);
+            assert_eq!(read_on(&mut reader), whole[skipped..], "{name} at {position:?}");
+        }
+        let mut at_end = RecordReader::open_at(&shard, &options, end, &Arc::default()).unwrap();
+        assert_eq!((read_on(&mut at_end), at_end.position()), (vec![], end));
+        for wrong in [Position { record: 101, byte: 0 }, Position { record: 50, byte: 1 }] {
+            let error = RecordReader::open_at(&shard, &options, wrong, &Arc::default()).err();
+            assert!(matches!(error, Some(Error::State(_))), "{name} at {wrong:?}: {error:?}");
+        }
+    }
+}
+
+#[test]
+fn texts_that_are_too_long_or_not_utf8_cost_one_row() {
+    let long = "x".repeat(1001).into_bytes();
+    let texts = [Some(&b"a"[..]), Some(&long), Some(b"\xff\xfe"), Some(b"ab\xe9"), Some("é".as_bytes())];
+    let seen = read("s.parquet", &file(&texts, 2, properties().build()));
+    let reasons: Vec<_> = seen.iter().filter_map(|seen| Some(seen.error()?.error.to_string())).collect();
+    assert_eq!(seen.len(), 5);
+    assert_eq!(
+        reasons,
+        [
+            "s.parquet: record 1: expected a text of at most 1000 bytes, found one of 1001; raise max_document_bytes= to \
+             read it",
+            "s.parquet: record 2: expected UTF-8 in the column \"text\", found byte 0xff at byte 0 of the text",
+            "s.parquet: record 3: expected UTF-8 in the column \"text\", found byte 0xe9 at byte 2 of the text",
+        ]
+    );
+}
+
+/// A file of one row whose only column has this type, with the value "a" if it holds strings.
+fn file_of(schema: &str, levels: (&[i16], &[i16])) -> Vec<u8> {
+    let schema = Arc::new(parse_message_type(schema).unwrap());
+    let mut writer = SerializedFileWriter::new(Vec::new(), schema, Arc::new(properties().build())).unwrap();
+    let mut rows = writer.next_row_group().unwrap();
+    while let Some(mut column) = rows.next_column().unwrap() {
+        match column.untyped() {
+            parquet::column::writer::ColumnWriter::ByteArrayColumnWriter(column) => {
+                column.write_batch(&[ByteArray::from("a")], Some(levels.0), Some(levels.1)).unwrap();
+            }
+            parquet::column::writer::ColumnWriter::Int64ColumnWriter(column) => {
+                column.write_batch(&[1], None, None).unwrap();
+            }
+            _ => panic!("another type"),
+        }
+        column.close().unwrap();
+    }
+    rows.close().unwrap();
+    writer.into_inner().unwrap()
+}
+
+#[test]
+fn columns_are_found_by_path() {
+    let read_column = |column: &str, bytes: &[u8]| {
+        let options = ReadOptions { projection: Projection::text(column), ..(*options(1000)).clone() };
+        read_source("s.parquet", Box::new(bytes.to_vec()), &Arc::new(options))
+    };
+    for (schema, column, level) in [
+        ("message rows { required binary text; }", "text", 0),
+        ("message rows { optional binary text (JSON); }", "text", 1),
+        (
+            "message rows { required group a { optional group b { optional binary text (UTF8); } } }",
+            "a.b.text",
+            2,
+        ),
+        ("message rows { required binary other; required binary text; }", "other", 0),
+        ("message rows { required group a { required binary text; } }", "a.text", 0),
+    ] {
+        let seen = read_column(column, &file_of(schema, (&[level], &[0])));
+        assert!(matches!(&seen[..], [Seen::Document(_, text)] if text == "a"), "{schema}: {seen:?}");
+    }
+    for (schema, found) in [
+        ("message rows { required int64 id; }", "found the columns \"id\"; set text_field="),
+        ("message rows { required int64 text; }", "found one of INT64 values; set text_field="),
+        ("message rows { repeated binary text (UTF8); }", "found one of lists; set text_field="),
+        (
+            "message rows { required group text { required binary a; } }",
+            "found the columns \"text.a\"; set text_field=",
+        ),
+    ] {
+        let seen = read_column("text", &file_of(schema, (&[1], &[0])));
+        assert_eq!(reason(&seen), format!("expected a column of strings named \"text\", {found}"));
+        assert_eq!(seen[0].error().unwrap().rest, AfterError::Lost);
+    }
+}
+
+#[test]
+fn pages_above_the_limit_are_refused_by_their_header() {
+    let long = "x".repeat(150 << 20).into_bytes();
+    let properties = properties().set_compression(Compression::ZSTD(ZstdLevel::default()));
+    let bytes = file(&[Some(b"a"), Some(&long)], 1, properties.set_dictionary_enabled(false).build());
+    assert!(bytes.len() < 1 << 20, "a bomb");
+    let seen = read("s.parquet", &bytes);
+    assert!(matches!(&seen[0], Seen::Document(_, text) if text == "a"));
+    let reason = reason(&seen);
+    assert!(
+        reason.starts_with("expected a page of at most 135266304 bytes, found one of 157286410 at byte ")
+            && reason.ends_with(
+                " of the file; write the file again with smaller pages (pyarrow: write_batch_size=16), or raise \
+                 max_document_bytes="
+            ),
+        "{reason}"
+    );
+    let seen = read_source("s.parquet", Box::new(bytes), &options(200 << 20));
+    assert!(matches!(&seen[1], Seen::Document(_, text) if text.len() == long.len()));
+}
+
+#[test]
+fn truncated_at_every_byte() {
+    let bytes = file(&slices(&texts()), 30, properties().build());
+    for length in 0..bytes.len() {
+        let seen = read("s.parquet", &bytes[..length]);
+        assert_eq!(seen.len(), 1, "{length}");
+        let error = seen[0].error().unwrap();
+        assert_eq!((position_of(error), error.rest), (Position::default(), AfterError::Lost));
+        if length >= 4 {
+            assert!(error.error.reason.contains("the file is truncated"), "{error}");
+        }
+    }
+}
+
+/// A flip may change a text where there is no checksum, but no other row of another page, and nothing panics.
+#[test]
+fn every_byte_changed() {
+    let texts = texts();
+    let properties = properties().set_compression(Compression::SNAPPY);
+    let bytes = file(&slices(&texts), 30, properties.build());
+    for at in 0..bytes.len() {
+        for bits in [1, 0x80, 0xff] {
+            let mut changed = bytes.clone();
+            changed[at] ^= bits;
+            let seen = read("s.parquet", &changed);
+            assert!(seen.len() <= texts.len() + 1, "byte {at}");
+        }
+    }
+}
+
+#[test]
+fn encrypted_files_are_named() {
+    let mut bytes = file(&[Some(b"a")], 1, properties().build());
+    let end = bytes.len() - 4;
+    bytes[end..].copy_from_slice(b"PARE");
+    let expected =
+        "expected a Parquet file without encryption, found an encrypted one; decrypt it and write it again";
+    assert_eq!(reason(&read("s.parquet", &bytes)), expected);
+    bytes[..4].copy_from_slice(b"PARE");
+    assert_eq!(reason(&read("s.parquet", &bytes)), expected);
+}
+
+#[test]
+fn hostile_schemas_are_refused() {
+    // FileMetaData with a schema of groups that each have one child, deeper than the stack, and one with 2^31 children.
+    let footer = |elements: &[u8], count: u32| {
+        let mut footer = vec![0x15, 2, 0x19, 0xfc];
+        let mut count = count;
+        while count >= 0x80 {
+            footer.push(count as u8 | 0x80);
+            count >>= 7;
+        }
+        footer.push(count as u8);
+        footer.extend_from_slice(elements);
+        footer.extend_from_slice(&[0x16, 0, 0x19, 0x0c, 0]);
+        let length = (footer.len() as u32).to_le_bytes();
+        [b"PAR1", &footer[..], &length, b"PAR1"].concat()
+    };
+    // Name "a", one child.
+    let group = [0x48, 1, b'a', 0x15, 2, 0];
+    let deep = footer(&group.repeat(1_000_000), 1_000_000);
+    let wide = footer(&[0x48, 1, b'a', 0x15, 0xfe, 0xff, 0xff, 0xff, 0x0f, 0], 1);
+    for bytes in [deep, wide] {
+        let seen = read("s.parquet", &bytes);
+        assert_eq!(
+            reason(&seen),
+            "expected a valid Parquet file, found a corrupt one: its schema is not a tree of the elements that it has; \
+             download the shard again"
+        );
+    }
+}
+
+#[test]
+fn stop_ends_reading() {
+    let bytes = file(&slices(&texts()), 30, properties().build());
+    let folder = tempfile::tempdir().unwrap();
+    let shard = shard_file(&folder, "s.parquet", &bytes);
+    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let file = Box::new(LocalFile::open(&shard, Path::new("")).unwrap());
+    let mut reader = RecordReader::from_source(&shard.path, file, &options(1000), &stop).unwrap();
+    reader.next_text(&mut String::new()).unwrap();
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    let mut errors = std::iter::repeat_with(|| reader.next_text(&mut String::new())).filter_map(Result::err);
+    assert_eq!(
+        errors.find(|error| error.rest == AfterError::Lost).unwrap().error.reason,
+        "reading was stopped"
+    );
+}
+
+proptest! {
+    /// Reading any mutated file ends without a panic, with the same results in chunks of any size, and a resumed reader
+    /// gives the rest of them.
+    #[test]
+    fn mutated_parquet(
+        texts in prop::collection::vec(prop::option::weighted(0.9, "[a-zé ]{0,60}"), 0..60),
+        group in 1..60_usize,
+        codec in 0..6_usize,
+        encoding in 0..4_usize,
+        flags in any::<[bool; 4]>(),
+        mutations in prop::collection::vec(mutation(), 1..4),
+        chunk in 1..100_usize,
+        from in any::<prop::sample::Index>(),
+    ) {
+        let texts: Vec<Option<&[u8]>> = texts.iter().map(|text| text.as_ref().map(String::as_bytes)).collect();
+        let codecs = [
+            Compression::UNCOMPRESSED,
+            Compression::SNAPPY,
+            Compression::GZIP(GzipLevel::default()),
+            Compression::ZSTD(ZstdLevel::default()),
+            Compression::LZ4_RAW,
+            Compression::LZ4,
+        ];
+        let encodings = [
+            Encoding::PLAIN,
+            Encoding::PLAIN,
+            Encoding::DELTA_LENGTH_BYTE_ARRAY,
+            Encoding::DELTA_BYTE_ARRAY,
+        ];
+        let properties = properties()
+            .set_compression(codecs[codec])
+            .set_column_encoding("text".into(), encodings[encoding])
+            .set_dictionary_enabled(encoding == 1)
+            .set_writer_version(if flags[0] { WriterVersion::PARQUET_2_0 } else { WriterVersion::PARQUET_1_0 })
+            .set_offset_index_disabled(flags[1])
+            .set_write_page_header_statistics(flags[2]);
+        let mut bytes = file(&texts, group, properties.build());
+        for mutation in &mutations {
+            mutate(&mut bytes, mutation);
+        }
+        if !flags[3] && bytes.len() > 8 {
+            // Most mutations would hit the footer, or the magic.
+            bytes[..4].copy_from_slice(b"PAR1");
+            let end = bytes.len() - 4;
+            bytes[end..].copy_from_slice(b"PAR1");
+        }
+        let seen = read("s.parquet", &bytes);
+        prop_assert_eq!(&read_in_chunks("s.parquet", &bytes, chunk), &seen);
+        let last = seen.last().and_then(|seen| Some(seen.error()?.rest));
+        if seen.len() > 1 && bytes.starts_with(b"PAR1") {
+            let skipped = from.index(seen.len());
+            let mut reader =
+                RecordReader::from_source(&"s.parquet".into(), Box::new(bytes), &options(1000), &Arc::default()).unwrap();
+            let position = Position { record: skipped as u64, byte: 0 };
+            // What was damaged before the position may not be found again, or be found earlier.
+            if reader.skip_to(position).is_ok() && last != Some(AfterError::Lost) {
+                prop_assert_eq!(&read_on(&mut reader)[..], &seen[skipped..]);
+            }
+        }
+    }
+}
