@@ -6,24 +6,28 @@
 //!
 //! Reading and parsing are apart, because reading is serial within a shard and parsing is not: [`RecordReader`] finds
 //! raw records and their positions, whatever the format; [`Projection`] later extracts the wanted columns of one, on any
-//! thread.
+//! thread. A filter of lines is evaluated there, too. Where a format has columns, the reader evaluates it, and does not
+//! read the text of a row that is left out.
 //!
 //! `sniff` recognises codec and format. Each format has a folder; a new one is a variant of [`Format`] and an arm
 //! wherever that is matched. docs/errors.md defines which files and records are accepted.
 
 mod jsonl;
+pub mod keep;
+mod options;
 mod parquet;
 mod path;
 mod projection;
 mod reader;
 mod sniff;
+mod to_json;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::error::{Error, ShardError};
 
 pub use jsonl::{Content, Items, Member, Value, Values};
+pub use options::ReadOptions;
 pub use path::{Path, Step};
 pub use projection::{Projection, Scratch};
 pub use reader::{RecordReader, inflated_bytes};
@@ -35,17 +39,6 @@ pub enum Format {
     Jsonl,
     /// A Parquet file; one row a record.
     Parquet,
-}
-
-/// The wanted columns, and limits of reading.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ReadOptions {
-    /// The folder that relative paths of shards start from: the working folder may change while they are read.
-    pub folder: PathBuf,
-    /// The wanted columns of each record.
-    pub projection: Projection,
-    /// The longest record that is read: for JSONL a line, in inflated bytes without its newline; for Parquet a text.
-    pub max_document_bytes: u64,
 }
 
 /// The position of a record in its shard, from which reading can resume.
@@ -67,12 +60,25 @@ impl Position {
 /// A record as its format holds it, not parsed yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RawRecord<'a> {
-    /// The format of `bytes`.
-    pub format: Format,
+    /// The meaning of `bytes`.
+    pub kind: RawKind,
     /// Where the record starts.
     pub position: Position,
-    /// For JSONL the line, without its newline but with the byte order mark that may begin a shard; for Parquet the text.
+    /// The record, or the wanted columns of it.
     pub bytes: &'a [u8],
+}
+
+/// The meaning of a raw record's bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RawKind {
+    /// A line, without its newline but with the byte order mark that may begin a shard. Nothing was filtered yet.
+    Line,
+    /// The wanted columns of a row that is kept, as a JSON object.
+    Row,
+    /// The wanted text of a row that is kept.
+    Text,
+    /// Nothing: the filter leaves the row out.
+    Filtered,
 }
 
 /// A record, or all records from that one on, cannot be read.

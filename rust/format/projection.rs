@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Format, Path, RawRecord, Values, jsonl, located};
+use super::{Path, RawKind, RawRecord, Step, Values, jsonl, located};
 use crate::error::ShardError;
 
 /// The columns that are wanted of each record: its text or all columns, and the values of some paths.
@@ -18,7 +18,9 @@ pub struct Projection {
 pub(super) enum Columns {
     /// The string under this key or in this column.
     Text(String),
-    /// All of them. Formats with columns give each record as a JSON object.
+    /// Those with these names.
+    Named(Vec<String>),
+    /// All of them.
     All,
 }
 
@@ -30,6 +32,12 @@ impl Projection {
     /// The string under the key or in the column `column`.
     pub fn text(column: impl Into<String>) -> Self {
         Self::new(Columns::Text(column.into()))
+    }
+
+    /// The columns with these names, also nested ones. Formats with columns give each record as a JSON object of these;
+    /// a line stays as it is. A column that a file lacks is left out.
+    pub fn named(columns: Vec<String>) -> Self {
+        Self::new(Columns::Named(columns))
     }
 
     /// All columns, for [`next_members`](super::RecordReader::next_members).
@@ -52,6 +60,11 @@ impl Projection {
         &self.paths
     }
 
+    /// Whether a path leads into the column `name`.
+    pub(super) fn is_in_paths(&self, name: &str) -> bool {
+        self.paths.iter().any(|path| matches!(path.first(), Some(Step::Key(key)) if key == name))
+    }
+
     pub(super) fn columns(&self) -> &Columns {
         &self.columns
     }
@@ -59,7 +72,7 @@ impl Projection {
     fn text_column(&self) -> &str {
         match &self.columns {
             Columns::Text(column) => column,
-            Columns::All => "",
+            Columns::Named(_) | Columns::All => "",
         }
     }
 
@@ -71,15 +84,16 @@ impl Projection {
         record: RawRecord<'_>,
         text: &mut String,
     ) -> Result<usize, ShardError> {
-        let extracted = match record.format {
-            Format::Jsonl => jsonl::extract(record, self.text_column(), text),
-            Format::Parquet => extract_text(record.bytes, self.text_column(), text),
+        let extracted = match record.kind {
+            RawKind::Line | RawKind::Row => jsonl::extract(record, self.text_column(), text),
+            RawKind::Text => extract_text(record.bytes, self.text_column(), text),
+            RawKind::Filtered => Ok(0),
         };
         extracted.map_err(|reason| located(shard, record.position, reason))
     }
 
-    /// Like [`extract`](Self::extract) of a record that `is_kept`, which gets the values of the paths. A record that is
-    /// not kept must be valid, but needs no text. Returns whether it is kept; if not, `text` is as it was.
+    /// Like [`extract`](Self::extract) of a line that `is_kept`, which gets the values of the paths. A line that is not
+    /// kept must be valid, but needs no text. Returns whether it is kept; if not, `text` is as it was.
     pub fn extract_if(
         &self,
         shard: &Arc<str>,
@@ -88,13 +102,26 @@ impl Projection {
         scratch: &mut Scratch,
         is_kept: impl FnOnce(&Values<'_>) -> bool,
     ) -> Result<bool, ShardError> {
-        let extracted = match record.format {
-            Format::Jsonl => {
-                jsonl::extract_if(record, self.text_column(), text, &self.selector, &mut scratch.0, is_kept)
-            }
-            Format::Parquet => extract_text(record.bytes, self.text_column(), text).map(|_| true),
+        let Self { selector, .. } = self;
+        jsonl::extract_if(record, self.text_column(), text, selector, &mut scratch.0, is_kept)
+            .map_err(|reason| located(shard, record.position, reason))
+    }
+
+    /// Calls `take` with the values of the paths of a line, or of a row as JSON, which needs no text. The error is a message
+    /// about the record.
+    pub(super) fn values<T>(
+        &self,
+        record: RawRecord<'_>,
+        scratch: &mut Scratch,
+        take: impl FnOnce(&Values<'_>) -> T,
+    ) -> Result<T, String> {
+        let mut taken = None;
+        let take = |values: &Values<'_>| {
+            taken = Some(take(values));
+            false
         };
-        extracted.map_err(|reason| located(shard, record.position, reason))
+        jsonl::extract_if(record, "", &mut String::new(), &self.selector, &mut scratch.0, take)?;
+        taken.ok_or_else(|| "internal error: no values were taken".to_owned())
     }
 }
 

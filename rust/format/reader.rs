@@ -7,7 +7,9 @@ use std::sync::atomic::AtomicBool;
 use super::jsonl::{self, JsonlReader, Member};
 use super::parquet::ParquetReader;
 use super::sniff::sniff;
-use super::{AfterError, Format, Position, RawRecord, ReadError, ReadOptions, Scratch, Values, located};
+use super::{
+    AfterError, Format, Position, Projection, RawRecord, ReadError, ReadOptions, Scratch, Values, located,
+};
 use crate::codec::{Codec, Decoder};
 use crate::error::{Error, Result};
 use crate::store::{LocalFile, Shard, Source};
@@ -83,7 +85,7 @@ impl RecordReader {
         let records = match format {
             Format::Jsonl => Records::Jsonl(JsonlReader::new(Decoder::new(codec, source, stop), limit)),
             Format::Parquet => {
-                let reader = ParquetReader::new(source, &options.projection, limit, stop).map_err(lost)?;
+                let reader = ParquetReader::new(source, options, stop).map_err(lost)?;
                 Records::Parquet(Box::new(reader))
             }
         };
@@ -110,52 +112,49 @@ impl RecordReader {
         records.next(ended).map_err(|error| error.of_shard(shard))
     }
 
-    /// Appends the wanted text of the next record to `text`, and returns the record's position and the bytes appended.
-    /// None at the end. On error `text` is as it was.
+    /// Appends the wanted text of the next record that is kept to `text`, and returns the record's position and the bytes
+    /// appended. None at the end. On error `text` is as it was.
     pub fn next_text(&mut self, text: &mut String) -> Result<Option<(Position, usize)>, ReadError> {
+        let before = text.len();
+        let mut scratch = Scratch::default();
         let Self { shard, options, records, ended, .. } = self;
-        let next = records.next(ended).map_err(|error| error.of_shard(shard))?;
-        let Some(record) = next else { return Ok(None) };
-        match options.projection.extract(shard, record, text) {
-            Ok(length) => Ok(Some((record.position, length))),
-            Err(error) => Err(ReadError { error, rest: AfterError::Readable }),
+        loop {
+            let next = records.next(ended).map_err(|error| error.of_shard(shard))?;
+            let Some(record) = next else { return Ok(None) };
+            match options.extract(shard, record, text, &mut scratch) {
+                Ok(true) => return Ok(Some((record.position, text.len() - before))),
+                Ok(false) => {}
+                Err(error) => return Err(ReadError { error, rest: AfterError::Readable }),
+            }
         }
     }
 
     /// The members of the next record, of which all columns must be wanted. None at the end.
     pub fn next_members(&mut self) -> Result<Option<Vec<Member>>, ReadError> {
-        let Self { shard, records, ended, .. } = self;
-        let next = records.next(ended).map_err(|error| error.of_shard(shard))?;
-        let Some(record) = next else { return Ok(None) };
-        let members = match record.format {
-            Format::Jsonl => jsonl::members(record),
-            Format::Parquet => Err("internal error: only one column is projected".to_owned()),
-        };
-        members.map(Some).map_err(|reason| {
-            let error = located(shard, record.position, reason);
-            ReadError { error, rest: AfterError::Readable }
-        })
+        self.next_with(|_, record| jsonl::members(record))
     }
 
     /// The result of `take` for the next record, which gets the values of the projection's paths; the record needs no text.
-    /// None at the end.
+    /// All columns must be wanted. None at the end.
     pub fn next_values<T>(
         &mut self,
         scratch: &mut Scratch,
         take: impl FnOnce(&Values<'_>) -> T,
     ) -> Result<Option<T>, ReadError> {
+        self.next_with(|projection, record| projection.values(record, scratch, take))
+    }
+
+    fn next_with<T>(
+        &mut self,
+        take: impl FnOnce(&Projection, RawRecord<'_>) -> Result<T, String>,
+    ) -> Result<Option<T>, ReadError> {
         let Self { shard, options, records, ended, .. } = self;
         let next = records.next(ended).map_err(|error| error.of_shard(shard))?;
         let Some(record) = next else { return Ok(None) };
-        let mut taken = None;
-        let take = |values: &Values<'_>| {
-            taken = Some(take(values));
-            false
-        };
-        match options.projection.extract_if(shard, record, &mut String::new(), scratch, take) {
-            Ok(_) => Ok(taken),
-            Err(error) => Err(ReadError { error, rest: AfterError::Readable }),
-        }
+        take(&options.projection, record).map(Some).map_err(|reason| {
+            let error = located(shard, record.position, reason);
+            ReadError { error, rest: AfterError::Readable }
+        })
     }
 
     /// Where the next record starts: after a record, the position directly after it.
@@ -171,7 +170,7 @@ impl RecordReader {
     pub fn skip_to(&mut self, position: Position) -> Result<()> {
         let found = match &mut self.records {
             Records::Jsonl(reader) => reader.skip_to(position),
-            Records::Parquet(reader) => reader.skip_to(position),
+            Records::Parquet(reader) => Ok(reader.skip_to(position)),
         };
         match found.map_err(|error| error.of_shard(&self.shard))? {
             Found::Target => Ok(()),
@@ -236,12 +235,12 @@ pub fn inflated_bytes(shard: &Shard, folder: &Path) -> Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::Projection;
 
     fn options() -> Arc<ReadOptions> {
         Arc::new(ReadOptions {
             folder: std::path::PathBuf::new(),
             projection: Projection::text("text"),
+            keep: None,
             max_document_bytes: 100,
         })
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::cursor::RecordPosition;
 use super::id_buffer::IdBuffer;
 use crate::error::{Error, ShardError};
-use crate::format::{AfterError, Format, Position};
+use crate::format::{AfterError, Position, RawKind};
 use crate::quarantine::log::{QuarantineCounts, QuarantineLog};
 
 /// Some records of a lane as its formats hold them, in stream order.
@@ -29,8 +29,8 @@ pub struct RawBlock {
 pub enum RawEntry {
     /// A record.
     Record {
-        /// How its shard holds it.
-        format: Format,
+        /// The meaning of its bytes.
+        kind: RawKind,
         /// Its position.
         position: RecordPosition,
         /// The index in the manifest of its shard.

@@ -147,11 +147,11 @@ impl LaneReader {
         let OpenShard::Open(reader) = &mut self.shard else { return Ok(Step::ShardEnd) };
         let next = match reader.next_raw() {
             Ok(None) => return Ok(Step::ShardEnd),
-            Ok(Some(RawRecord { format, position: Position { record, byte }, bytes })) => {
+            Ok(Some(RawRecord { kind, position: Position { record, byte }, bytes })) => {
                 block.bytes.extend_from_slice(bytes);
                 let (length, next) = (bytes.len(), reader.position());
                 let position = RecordPosition { record, byte, ..self.position };
-                block.entries.push(RawEntry::Record { format, position, shard, next, length });
+                block.entries.push(RawEntry::Record { kind, position, shard, next, length });
                 next
             }
             Err(ReadError { error, rest }) => {

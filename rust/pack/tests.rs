@@ -12,6 +12,7 @@ use tempfile::TempDir;
 
 use super::queue::{DocumentQueue, Next};
 use crate::error::{Error, ShardError};
+use crate::format::keep::{Expression, Instruction};
 use crate::format::{Projection, ReadOptions, Step};
 use crate::lane::admission::Admission;
 use crate::lane::assignment::Plan;
@@ -20,7 +21,6 @@ use crate::lane::cursor::{Cursor, RecordPosition};
 use crate::lane::id_buffer::IdBuffer;
 use crate::lane::reader::LaneReader;
 use crate::pipeline::encode_block::samples_of;
-use crate::prepare::keep::{Expression, Instruction};
 use crate::prepare::{Prepare, Prepared};
 use crate::spec::{Alignment, Layout, OnError, Packing, Shuffle, StreamSpec, Truncation};
 use crate::store::Shard;
@@ -50,9 +50,9 @@ pub(crate) fn folder_of(files: impl Iterator<Item = (String, impl AsRef<[u8]>)>)
         read: Arc::new(ReadOptions {
             folder: std::path::PathBuf::new(),
             projection: Projection::text("text"),
+            keep: None,
             max_document_bytes: 1 << 25,
         }),
-        keep: None,
         prepare: Prepare::Text,
         on_error: OnError::Quarantine { max_error_rate: 1.0 },
         shuffle: None,
@@ -74,8 +74,8 @@ impl Folder {
     /// With a filter that leaves out the records that have `"left_out": true`.
     fn filtered(mut self) -> Self {
         let projection = Projection::text("text").with_paths(vec![vec![Step::Key("left_out".into())]]);
-        self.spec.read = Arc::new(ReadOptions { projection, ..(*self.spec.read).clone() });
-        self.spec.keep = Some(Expression(vec![Instruction::Path(0), Instruction::Not]));
+        let keep = Some(Expression(vec![Instruction::Path(0), Instruction::Not]));
+        self.spec.read = Arc::new(ReadOptions { projection, keep, ..(*self.spec.read).clone() });
         self
     }
 }

@@ -153,14 +153,13 @@ pub(crate) fn samples_of(
     let mut bytes = &*raw.bytes;
     for entry in raw.entries.drain(..) {
         let entry = match entry {
-            RawEntry::Record { format, position, shard, next, length } => {
+            RawEntry::Record { kind, position, shard, next, length } => {
                 let (record, rest) = bytes.split_at(length);
                 bytes = rest;
                 let RecordPosition { record: number, byte, .. } = position;
-                let record = RawRecord { format, position: Position { record: number, byte }, bytes: record };
+                let record = RawRecord { kind, position: Position { record: number, byte }, bytes: record };
                 let path = &spec.shards[shard as usize].path;
-                let keep = spec.keep.as_ref();
-                match spec.prepare.record(&spec.read.projection, keep, path, record, prepared) {
+                match spec.prepare.record(&spec.read, path, record, prepared) {
                     Ok(true) => {
                         let text = &prepared.text;
                         let document =

@@ -1,16 +1,13 @@
 //! From a record to a sample: what a worker does with the raw bytes of a record before it encodes them.
 //!
-//! Reading is serial within a lane, and this is not: it runs in the same job as encoding, on any worker. A filter is
-//! evaluated here. A sample of plain text is the string under one key. Other samples become variants of [`Prepare`], so
+//! Reading is serial within a lane, and this is not: it runs in the same job as encoding, on any worker. Lines are
+//! filtered here. A sample of plain text is the string under one key. Other samples become variants of [`Prepare`], so
 //! that plain text costs no dynamic call.
-
-pub mod keep;
 
 use std::sync::Arc;
 
 use crate::error::ShardError;
-use crate::format::{Projection, RawRecord, Scratch};
-use keep::Expression;
+use crate::format::{RawRecord, ReadOptions, Scratch};
 
 /// What a record becomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,22 +26,18 @@ pub struct Prepared {
 
 impl Prepare {
     /// Puts the sample of a record of `shard` in place of what `prepared` holds. Returns false if the record is left out
-    /// by the filter `keep`, whose paths are in the projection.
+    /// by the filter.
     pub fn record(
         self,
-        projection: &Projection,
-        keep: Option<&Expression>,
+        options: &ReadOptions,
         shard: &Arc<str>,
         record: RawRecord<'_>,
         prepared: &mut Prepared,
     ) -> Result<bool, ShardError> {
         let Prepared { text, scratch } = prepared;
         text.clear();
-        match (self, keep) {
-            (Self::Text, None) => projection.extract(shard, record, text).map(|_| true),
-            (Self::Text, Some(keep)) => {
-                projection.extract_if(shard, record, text, scratch, |values| keep.keeps(values))
-            }
+        match self {
+            Self::Text => options.extract(shard, record, text, scratch),
         }
     }
 }

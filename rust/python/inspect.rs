@@ -12,8 +12,8 @@ use super::keep::{Paths, Program};
 use super::signals::Signals;
 use crate::codec::Codec;
 use crate::error::Result;
+use crate::format::keep::{Expression, Operand};
 use crate::format::{Format, Member, Projection, ReadOptions, RecordReader, Scratch};
-use crate::prepare::keep::{Expression, Operand};
 use crate::store::{LocalFile, Shard, Source};
 
 /// Reads the records of a shard, by the same rules as a run.
@@ -91,6 +91,7 @@ impl Records {
         let options = Arc::new(ReadOptions {
             folder: PathBuf::new(),
             projection: Projection::all().with_paths(paths.into()),
+            keep: None,
             max_document_bytes,
         });
         let signals = Arc::new(Mutex::new(Signals::new()));

@@ -4,8 +4,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
+use crate::format::keep::{Arithmetic, Comparison, Constants, Expression, Extreme, Instruction, Reduction};
 use crate::format::{self, Path};
-use crate::prepare::keep::{Arithmetic, Comparison, Constants, Expression, Extreme, Instruction, Reduction};
 
 /// A filter.
 #[derive(FromPyObject)]

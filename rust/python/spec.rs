@@ -122,9 +122,9 @@ impl Spec {
             read: Arc::new(ReadOptions {
                 folder: input.folder,
                 projection: Projection::text(input.text_field).with_paths(paths),
+                keep,
                 max_document_bytes: input.max_document_bytes,
             }),
-            keep,
             prepare: Prepare::Text,
             on_error: make_on_error(faults.max_error_rate),
             shuffle: order.seed.map(|seed| Shuffle { seed, window: order.shuffle_window }),

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use crate::format::ReadOptions;
 use crate::lane::assignment::Plan;
 use crate::prepare::Prepare;
-use crate::prepare::keep::Expression;
 use crate::store::Shard;
 
 /// The policy for records that cannot be used.
@@ -109,8 +108,6 @@ pub struct StreamSpec {
     pub plan: Plan,
     /// How records are read.
     pub read: Arc<ReadOptions>,
-    /// The filter: only records for which it is true are kept. `None`: all are. Its paths are in the projection.
-    pub keep: Option<Expression>,
     /// The kind of sample that a record becomes.
     pub prepare: Prepare,
     /// The policy for bad records.

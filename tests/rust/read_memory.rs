@@ -60,6 +60,7 @@ fn read(compressed: &[u8], max_document_bytes: usize) -> Outcome {
     let options = Arc::new(ReadOptions {
         folder: std::path::PathBuf::new(),
         projection: Projection::text("text"),
+        keep: None,
         max_document_bytes: max_document_bytes as u64,
     });
     let source = Box::new(compressed.to_vec());

@@ -4,7 +4,7 @@ mod json;
 mod lines;
 
 use super::reader::{Found, Unreadable};
-use super::{AfterError, Format, Position, RawRecord};
+use super::{AfterError, Position, RawKind, RawRecord};
 use crate::codec::Decoder;
 pub use json::{Content, Items, Member, Value, Values};
 pub(super) use json::{Offsets, Selector};
@@ -31,7 +31,7 @@ impl JsonlReader {
                 Ok(Line::Complete(range)) => {
                     if !is_blank(without_mark(self.lines.bytes(range.clone()), position)) {
                         let bytes = self.lines.bytes(range);
-                        return Ok(Some(RawRecord { format: Format::Jsonl, position, bytes }));
+                        return Ok(Some(RawRecord { kind: RawKind::Line, position, bytes }));
                     }
                 }
                 Ok(Line::TooLong { bytes, first }) => return Err(self.too_long(position, bytes, first)),

@@ -4,6 +4,7 @@
 //! is bounded by the largest page. Row groups and column chunks are never held.
 
 mod footer;
+mod leaf;
 mod pages;
 mod rows;
 mod text;
@@ -12,15 +13,17 @@ mod thrift;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use super::projection::{Columns, Projection};
+use parquet::file::metadata::ParquetMetaData;
+
+use super::projection::Columns;
 use super::reader::{Found, Unreadable};
-use super::{AfterError, Format, Position, RawRecord};
+use super::{AfterError, Position, RawKind, RawRecord, ReadOptions, Scratch};
 use crate::store::Source;
 pub(super) use footer::MAGICS;
 use footer::{group_rows, metadata};
+use leaf::Leaf;
 use pages::PageSource;
-use rows::Rows;
-use text::TextColumn;
+use rows::{Fault, Rows};
 
 /// Whatever the longest record is, pages up to this size are read: a page has many records.
 const SMALLEST_PAGE_LIMIT: u64 = 128 << 20;
@@ -30,8 +33,10 @@ const PAGE_OVERHEAD: u64 = 1 << 20;
 /// Reads the rows of a file.
 pub(super) struct ParquetReader {
     file: PageSource,
+    options: Arc<ReadOptions>,
+    /// The columns that the filter looks at.
+    filter: Option<Filter>,
     values: Values,
-    max_record_bytes: u64,
     /// How many rows each row group has.
     groups: Vec<u64>,
     /// Index of the current row group, and its rows that were not read.
@@ -41,32 +46,41 @@ pub(super) struct ParquetReader {
     row: u64,
 }
 
+struct Filter {
+    columns: Rows,
+    scratch: Scratch,
+}
+
 /// The wanted columns.
 enum Values {
-    Text(Box<TextColumn>),
-    All(Box<Rows>),
+    Text(Box<Leaf>),
+    /// The text column of this name, which the filter reads anyway.
+    TextOfFilter(String),
+    Rows(Rows),
 }
 
 impl ParquetReader {
     pub(super) fn new(
         mut source: Box<dyn Source>,
-        projection: &Projection,
-        max_record_bytes: u64,
+        options: &Arc<ReadOptions>,
         stop: &Arc<AtomicBool>,
     ) -> Result<Self, String> {
         let metadata = metadata(&mut *source)?;
         let groups = group_rows(&metadata)?;
-        let values = match projection.columns() {
-            Columns::Text(_) if !projection.paths().is_empty() => {
-                return Err("keep= cannot filter Parquet yet; filter the file before".to_owned());
+        let (size, longest) = (source.size(), options.max_document_bytes);
+        let filter = match &options.keep {
+            Some(_) => {
+                let wanted = |name: &str| options.projection.is_in_paths(name);
+                let columns = Rows::new(&metadata, size, longest, wanted)?;
+                Some(Filter { columns, scratch: Scratch::default() })
             }
-            Columns::Text(name) => Values::Text(Box::new(TextColumn::find(&metadata, name, source.size())?)),
-            Columns::All => Values::All(Box::new(Rows::new(metadata, source.size()))),
+            None => None,
         };
-        let page_limit = max_record_bytes.max(SMALLEST_PAGE_LIMIT).saturating_add(PAGE_OVERHEAD);
+        let values = Values::new(&metadata, size, options, filter.as_ref())?;
+        let page_limit = longest.max(SMALLEST_PAGE_LIMIT).saturating_add(PAGE_OVERHEAD);
         let rows_left = groups.first().copied().unwrap_or_default();
         let file = PageSource::new(source, page_limit, stop);
-        Ok(Self { file, values, max_record_bytes, groups, group: 0, rows_left, row: 0 })
+        Ok(Self { file, options: Arc::clone(options), filter, values, groups, group: 0, rows_left, row: 0 })
     }
 
     /// The next row. None at the end.
@@ -77,21 +91,16 @@ impl ParquetReader {
             }
         }
         let position = self.position();
-        self.read_row()?;
-        let (format, bytes) = match &self.values {
-            Values::Text(column) => (Format::Parquet, column.value().ok_or_else(|| column.name())),
-            Values::All(rows) => (Format::Jsonl, Ok(rows.line())),
-        };
-        let bad = |reason| Err(Unreadable { position, rest: AfterError::Readable, reason });
-        match bytes {
-            Ok(bytes) if bytes.len() as u64 > self.max_record_bytes => bad(format!(
-                "expected a text of at most {} bytes, found one of {}; raise max_document_bytes= to read it",
-                self.max_record_bytes,
-                bytes.len()
-            )),
-            Ok(bytes) => Ok(Some(RawRecord { format, position, bytes })),
-            Err(name) => bad(format!("expected a string in the column {name:?}, found null")),
+        let unreadable = |(rest, reason)| Unreadable { position, rest, reason };
+        let is_kept = self.read_row().map_err(unreadable);
+        if !matches!(&is_kept, Err(error) if error.rest == AfterError::Lost) {
+            self.advance(1);
         }
+        if !is_kept? {
+            return Ok(Some(RawRecord { kind: RawKind::Filtered, position, bytes: &[] }));
+        }
+        let (kind, bytes) = self.values().map_err(unreadable)?;
+        Ok(Some(RawRecord { kind, position, bytes }))
     }
 
     /// The position of the next row. There is no hint: pages are found by their headers.
@@ -100,64 +109,151 @@ impl ParquetReader {
     }
 
     /// Goes to a row. Only allowed before the first one is read.
-    pub(super) fn skip_to(&mut self, target: Position) -> Result<Found, Unreadable> {
+    pub(super) fn skip_to(&mut self, target: Position) -> Found {
         let rows: u64 = self.groups.iter().sum();
         if target.byte > 0 {
-            return Ok(Found::Elsewhere("rows of Parquet have no byte".to_owned()));
+            return Found::Elsewhere("rows of Parquet have no byte".to_owned());
         }
         if target.record > rows {
-            return Ok(Found::Elsewhere(format!("the shard has {rows} rows")));
+            return Found::Elsewhere(format!("the shard has {rows} rows"));
         }
         while target.record - self.row >= self.rows_left && self.group < self.groups.len() {
             self.row += self.rows_left;
             self.next_group();
         }
-        if let Values::Text(column) = &mut self.values
-            && target.record > self.row
-        {
-            let skipped = column.skip_pages(&self.file, self.group, target.record - self.row);
-            let skipped = skipped.map_err(|reason| self.lost(reason))?;
-            self.row += skipped;
-            self.rows_left -= skipped;
+        let rows = target.record - self.row;
+        if let Some(filter) = &mut self.filter {
+            filter.columns.skip(rows);
         }
-        while self.row < target.record {
-            self.read_row()?;
-        }
-        Ok(Found::Target)
+        self.values.skip(rows);
+        self.advance(rows);
+        Found::Target
     }
 
     /// Advances to the next row group; returns whether there is one.
     fn next_group(&mut self) -> bool {
-        match &mut self.values {
-            Values::Text(column) => column.close(),
-            Values::All(rows) => rows.close(),
+        if let Some(filter) = &mut self.filter {
+            filter.columns.close();
         }
+        self.values.close();
         self.group += 1;
         let rows = self.groups.get(self.group);
         self.rows_left = rows.copied().unwrap_or_default();
         rows.is_some()
     }
 
-    fn read_row(&mut self) -> Result<(), Unreadable> {
-        let read = match &mut self.values {
-            Values::Text(column) => column.read(&self.file, self.group),
-            Values::All(rows) => rows.read(&self.file, self.group),
-        };
-        let read = read.and_then(|found| {
-            let (left, group) = (self.rows_left, self.group);
-            let missing =
-                || corrupt(&format!("row group {group} ends {left} rows before the number in the footer"));
-            found.then_some(()).ok_or_else(missing)
-        });
-        read.map_err(|reason| self.lost(reason))?;
-        self.row += 1;
-        self.rows_left -= 1;
-        Ok(())
+    fn advance(&mut self, rows: u64) {
+        self.row += rows;
+        self.rows_left -= rows;
     }
 
-    /// The next row and those after it cannot be read.
-    fn lost(&self, reason: String) -> Unreadable {
-        Unreadable { position: self.position(), rest: AfterError::Lost, reason }
+    /// Reads the next row, or if the filter leaves it out only the columns that the filter looks at. Returns whether it is
+    /// kept.
+    fn read_row(&mut self) -> Result<bool, Fault> {
+        let is_kept = self.is_kept();
+        if matches!(is_kept, Ok(true)) {
+            let found = self.values.read(&self.file, self.group);
+            self.check(found)?;
+        } else {
+            self.values.skip(1);
+        }
+        is_kept
+    }
+
+    /// Whether the filter, if there is one, keeps the next row.
+    fn is_kept(&mut self) -> Result<bool, Fault> {
+        let Some(filter) = &mut self.filter else { return Ok(true) };
+        let found = filter.columns.read(&self.file, self.group);
+        self.check(found)?;
+        let Some(Filter { columns, scratch }) = &mut self.filter else { return Ok(true) };
+        self.options.keeps(columns.write()?, scratch).map_err(|reason| (AfterError::Readable, reason))
+    }
+
+    /// Checks that there was a row to be read.
+    fn check(&self, found: Result<bool, String>) -> Result<(), Fault> {
+        let (left, group) = (self.rows_left, self.group);
+        let missing = || format!("row group {group} ends {left} rows before the number in the footer");
+        let found = found.and_then(|found| found.then_some(()).ok_or_else(|| corrupt(&missing())));
+        found.map_err(|reason| (AfterError::Lost, reason))
+    }
+
+    /// The wanted columns of the row that was read last.
+    fn values(&mut self) -> Result<(RawKind, &[u8]), Fault> {
+        let leaf = match &mut self.values {
+            Values::Rows(rows) => return Ok((RawKind::Row, rows.write()?)),
+            Values::Text(leaf) => Some(&**leaf),
+            Values::TextOfFilter(name) => self.filter.as_ref().and_then(|filter| filter.columns.leaf(name)),
+        };
+        let longest = self.options.max_document_bytes;
+        let reason = match leaf.and_then(Leaf::bytes) {
+            Some(bytes) if bytes.len() as u64 <= longest => return Ok((RawKind::Text, bytes)),
+            Some(bytes) => {
+                let length = bytes.len();
+                format!(
+                    "expected a text of at most {longest} bytes, found one of {length}; raise max_document_bytes= to read it"
+                )
+            }
+            None => {
+                let name = leaf.map(Leaf::name).unwrap_or_default();
+                format!("expected a string in the column {name:?}, found null")
+            }
+        };
+        Err((AfterError::Readable, reason))
+    }
+}
+
+impl Values {
+    fn new(
+        metadata: &ParquetMetaData,
+        size: u64,
+        options: &ReadOptions,
+        filter: Option<&Filter>,
+    ) -> Result<Self, String> {
+        let longest = options.max_document_bytes;
+        let names = match options.projection.columns() {
+            Columns::Text(name) => {
+                let leaf = text::find(metadata, name, size)?;
+                let is_read = filter.is_some_and(|filter| filter.columns.leaf(name).is_some());
+                return Ok(if is_read {
+                    Self::TextOfFilter(name.clone())
+                } else {
+                    Self::Text(Box::new(leaf))
+                });
+            }
+            Columns::All => return Ok(Self::Rows(Rows::new(metadata, size, longest, |_| true)?)),
+            Columns::Named(names) => names,
+        };
+        let rows = Rows::new(metadata, size, longest, |name| names.iter().any(|wanted| wanted == name))?;
+        if rows.is_empty() {
+            let found = text::names(metadata.file_metadata().schema_descr().columns());
+            return Err(format!("expected one of the columns {names:?}, found {found}"));
+        }
+        Ok(Self::Rows(rows))
+    }
+
+    fn read(&mut self, file: &PageSource, group: usize) -> Result<bool, String> {
+        match self {
+            Self::Text(leaf) => leaf.read(file, group),
+            Self::TextOfFilter(_) => Ok(true),
+            Self::Rows(rows) => rows.read(file, group),
+        }
+    }
+
+    fn skip(&mut self, rows: u64) {
+        match self {
+            Self::Text(leaf) => leaf.skip(rows),
+            Self::TextOfFilter(_) => {}
+            Self::Rows(columns) => columns.skip(rows),
+        }
+    }
+
+    /// Ends the current row group.
+    fn close(&mut self) {
+        match self {
+            Self::Text(leaf) => leaf.close(),
+            Self::TextOfFilter(_) => {}
+            Self::Rows(rows) => rows.close(),
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 //! claims. So pages are read and checked here.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
@@ -30,8 +30,8 @@ type SharedSource = Arc<Mutex<Box<dyn Source>>>;
 
 /// The bytes of a header that are read first. Some writers put whole values into it as statistics.
 const HEADER_BYTES: usize = 512;
-/// What the library takes for each entry of a dictionary.
-const DICTIONARY_ENTRY_BYTES: u64 = 32;
+/// What the library takes for each entry of a dictionary, and for each value of a page of prefixes that it skips.
+const VALUE_BYTES: u64 = 32;
 /// What it takes for each value of a page that holds the lengths of all values first.
 const LENGTH_BYTES: u64 = 8;
 /// What it takes for each value of a list, as long as the row is read.
@@ -43,13 +43,20 @@ impl PageSource {
         Self { source: Arc::new(Mutex::new(source)), limit, stop: Arc::clone(stop) }
     }
 
-    /// The pages of a column chunk.
-    pub(super) fn pages(&self, chunk: Chunk) -> Pages {
+    /// The largest accepted page, inflated.
+    pub(super) fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// The pages of a column chunk. Data pages that are read take their size from `row_budget`.
+    pub(super) fn pages(&self, chunk: Chunk, row_budget: &Arc<AtomicU64>) -> Pages {
         Pages {
             source: Arc::clone(&self.source),
             chunk,
             limit: self.limit,
+            row_budget: Arc::clone(row_budget),
             offset: chunk.start,
+            peeked: None,
             dictionary: None,
             decoder: BlockDecoder::default(),
             header: Vec::new(),
@@ -64,9 +71,13 @@ pub(super) struct Pages {
     chunk: Chunk,
     /// The largest accepted page, inflated.
     limit: u64,
+    /// How much the pages of one row may still take.
+    row_budget: Arc<AtomicU64>,
     /// Offset of the next page.
     offset: u64,
-    /// A dictionary that was passed over, to be returned before the next data page.
+    /// Its header, if that was read.
+    peeked: Option<Header>,
+    /// A dictionary that was passed over.
     dictionary: Option<(u64, Header)>,
     decoder: BlockDecoder,
     header: Vec<u8>,
@@ -125,35 +136,31 @@ pub(super) fn describe(error: &ParquetError) -> String {
 }
 
 impl Pages {
-    /// Passes over data pages that end at most `rows` rows further, by their headers. Returns the rows passed over.
-    /// Only for columns without lists, where a value is a row.
-    pub(super) fn skip_rows(&mut self, rows: u64) -> Result<u64, String> {
-        let mut skipped = 0;
-        while let Some(header) = self.next_header()? {
-            match header.kind {
-                Kind::Dictionary => self.dictionary = Some((self.offset, header)),
-                Kind::Data | Kind::DataV2 if skipped + u64::from(header.values) > rows => break,
-                Kind::Data | Kind::DataV2 => skipped += u64::from(header.values),
-                Kind::Other => {}
+    /// The header of the next page that has values. None at the end of the chunk.
+    fn peek(&mut self) -> Result<Option<Header>, String> {
+        while self.peeked.is_none() {
+            let Some(header) = self.next_header()? else { return Ok(None) };
+            // An index is not read, and the library takes a page without values for the end.
+            if header.kind == Kind::Dictionary || header.kind != Kind::Other && header.values > 0 {
+                self.peeked = Some(header);
+            } else {
+                self.pass(&header);
             }
-            self.offset += header.length + u64::from(header.compressed);
         }
-        Ok(skipped)
+        Ok(self.peeked)
+    }
+
+    /// Goes on behind a page.
+    fn pass(&mut self, header: &Header) {
+        self.offset += header.length + u64::from(header.compressed);
+        self.peeked = None;
     }
 
     fn next(&mut self) -> Result<Option<Page>, String> {
-        if let Some((offset, header)) = self.dictionary.take() {
-            return self.page(offset, &header).map(Some);
-        }
-        while let Some(header) = self.next_header()? {
-            let offset = self.offset;
-            self.offset += header.length + u64::from(header.compressed);
-            // An index is not read, and the library takes a page without values for the end.
-            if header.kind != Kind::Other && (header.kind == Kind::Dictionary || header.values > 0) {
-                return self.page(offset, &header).map(Some);
-            }
-        }
-        Ok(None)
+        let Some(header) = self.peek()? else { return Ok(None) };
+        let offset = self.offset;
+        self.pass(&header);
+        self.page(offset, &header).map(Some)
     }
 
     /// The header of the page at `offset`. None at the end of the chunk.
@@ -190,6 +197,7 @@ impl Pages {
                 self.limit
             ));
         }
+        self.take_from_row(header)?;
         let mut block = vec![0; header.compressed as usize];
         read(&self.source, offset + header.length, &mut block)?;
         if let Some(expected) = header.crc {
@@ -201,6 +209,24 @@ impl Pages {
         }
         let page = self.inflate(offset, header, block)?;
         self.checked(offset, header, page.into())
+    }
+
+    /// Bounds the pages that the values of one row lie in: a list may go on through many.
+    fn take_from_row(&self, header: &Header) -> Result<(), String> {
+        if header.kind == Kind::Dictionary {
+            return Ok(());
+        }
+        let elements = if self.chunk.has_lists { u64::from(header.values) * ELEMENT_BYTES } else { 0 };
+        let left = self.row_budget.load(Ordering::Relaxed);
+        let Some(left) = left.checked_sub(elements.max(header.inflated.into())) else {
+            return Err(format!(
+                "expected the values of a row in pages of at most {} bytes, found more; write shorter lists, or raise \
+                 max_document_bytes=",
+                self.limit
+            ));
+        };
+        self.row_budget.store(left, Ordering::Relaxed);
+        Ok(())
     }
 
     fn inflate(&mut self, offset: u64, header: &Header, block: Vec<u8>) -> Result<Vec<u8>, String> {
@@ -244,9 +270,9 @@ impl Pages {
             return Err(corrupt(offset, "its dictionary has more entries than bytes for them"));
         }
         let value_bytes = match (header.kind, encoding) {
-            (Kind::Dictionary, _) => DICTIONARY_ENTRY_BYTES,
+            (Kind::Dictionary, _) | (_, Encoding::DELTA_BYTE_ARRAY) => VALUE_BYTES,
             _ if self.chunk.has_lists => ELEMENT_BYTES,
-            (_, Encoding::DELTA_LENGTH_BYTE_ARRAY | Encoding::DELTA_BYTE_ARRAY) => LENGTH_BYTES,
+            (_, Encoding::DELTA_LENGTH_BYTE_ARRAY) => LENGTH_BYTES,
             _ => 0,
         };
         if u64::from(num_values) * value_bytes > self.limit {
@@ -400,15 +426,39 @@ impl Iterator for Pages {
 
 impl PageReader for Pages {
     fn get_next_page(&mut self) -> ParquetResult<Option<Page>> {
-        Self::next(self).map_err(|reason| ParquetError::External(Box::new(Found(reason))))
+        Self::next(self).map_err(passed_on)
     }
 
-    // Rows are skipped by `skip_rows`.
     fn peek_next_page(&mut self) -> ParquetResult<Option<PageMetadata>> {
-        Ok(None)
+        let header = self.peek().map_err(passed_on)?;
+        Ok(header.map(|header| PageMetadata {
+            num_rows: (header.kind == Kind::DataV2 && self.chunk.has_lists).then_some(header.rows as usize),
+            num_levels: Some(header.values as usize),
+            is_dict: header.kind == Kind::Dictionary,
+        }))
     }
 
     fn skip_next_page(&mut self) -> ParquetResult<()> {
+        if let Some(header) = self.peek().map_err(passed_on)? {
+            if header.kind == Kind::Dictionary {
+                self.dictionary = Some((self.offset, header));
+            }
+            self.pass(&header);
+        }
         Ok(())
     }
+
+    fn supports_deferred_dictionary(&self) -> bool {
+        true
+    }
+
+    fn take_deferred_dictionary(&mut self) -> ParquetResult<Option<Page>> {
+        let Some((offset, header)) = self.dictionary.take() else { return Ok(None) };
+        self.page(offset, &header).map(Some).map_err(passed_on)
+    }
+}
+
+/// A fault that was found here, as the library passes it on.
+fn passed_on(reason: String) -> ParquetError {
+    ParquetError::External(Box::new(Found(reason)))
 }

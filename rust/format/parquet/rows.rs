@@ -1,153 +1,458 @@
-//! Whole rows as JSON objects, which are read as lines are: for records of several columns, of any types.
+//! Rows as JSON objects, which are read as lines are: for filters, and for records of several columns, of any types.
 
 use std::io::Write;
+use std::ops::Range;
 
-use gristmill_system::catch_panic;
-use parquet::column::page::PageReader;
-use parquet::errors::{ParquetError, Result as ParquetResult};
-use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
-use parquet::file::reader::RowGroupReader;
-use parquet::record::reader::{ReaderIter, RowIter, TreeBuilder};
-use parquet::record::{Field, Row};
+use parquet::basic::{ConvertedType, LogicalType, Repetition, TimeUnit, Type};
+use parquet::data_type::AsBytes;
+use parquet::file::metadata::ParquetMetaData;
 use parquet::schema::types::Type as SchemaType;
 
 use super::corrupt;
-use super::footer::{Chunk, chunk};
-use super::pages::{PageSource, describe};
+use super::leaf::{Column, Leaf};
+use super::pages::PageSource;
+use crate::format::AfterError;
+use crate::format::to_json::{
+    write_bytes, write_date, write_decimal, write_float, write_integer, write_string, write_time,
+    write_timestamp,
+};
 
-/// The columns of a file.
+/// Some columns of a file.
 pub(super) struct Rows {
-    metadata: ParquetMetaData,
-    size: u64,
-    /// The rows of the current row group, once one was read.
-    current: Option<ReaderIter>,
+    /// The start of each column's member, `"name":`, and its values.
+    columns: Vec<(Vec<u8>, Node)>,
+    leaves: Vec<Leaf>,
     /// The row that was read last.
     line: Vec<u8>,
+    longest: u64,
+}
+
+/// Why a row cannot be written, and whether the rows after it can.
+pub(super) type Fault = (AfterError, String);
+
+/// A column, or what is inside one.
+struct Node {
+    /// Its leaves.
+    leaves: Range<usize>,
+    /// The definition level from which on it is not null.
+    definition: i16,
+    kind: NodeKind,
+}
+
+enum NodeKind {
+    Value(Kind),
+    /// The start of each member, and its values.
+    Struct(Vec<(Vec<u8>, Node)>),
+    List {
+        /// The definition level from which on it has items.
+        definition: i16,
+        /// The repetition level at which another item follows.
+        repetition: i16,
+        item: Box<Node>,
+    },
+}
+
+/// How a value is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// As its type in the file says; strings as far as they are UTF-8.
+    Plain,
+    Unsigned,
+    Text,
+    Float16,
+    Decimal(i32),
+    Date,
+    Time(i64),
+    Timestamp {
+        per_second: i64,
+        is_utc: bool,
+    },
+    Uuid,
+    /// Nothing that JSON has.
+    Null,
 }
 
 impl Rows {
-    pub(super) fn new(metadata: ParquetMetaData, size: u64) -> Self {
-        Self { metadata, size, current: None, line: Vec::new() }
+    /// The columns that are `wanted`, by their names, of a file of `size` bytes. None: there is none of them. A row of more
+    /// than `longest` bytes is not written.
+    pub(super) fn new(
+        metadata: &ParquetMetaData,
+        size: u64,
+        longest: u64,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Result<Self, String> {
+        let schema = metadata.file_metadata().schema_descr();
+        let mut rows = Self { columns: Vec::new(), leaves: Vec::new(), line: Vec::new(), longest };
+        let mut index = 0;
+        for field in schema.root_schema().get_fields() {
+            let leaves = index..index + count_leaves(field);
+            index = leaves.end;
+            if wanted(field.name()) {
+                let mut first = rows.leaves.len();
+                for leaf in leaves {
+                    rows.leaves.push(Leaf::new(metadata, leaf, size)?);
+                }
+                rows.columns.extend(member(field, &mut first, 0, 0));
+            }
+        }
+        Ok(rows)
+    }
+
+    /// The leaf of the column `name`, if that is among these and holds values.
+    pub(super) fn leaf(&self, name: &str) -> Option<&Leaf> {
+        self.leaves.iter().find(|leaf| leaf.name() == name)
+    }
+
+    /// Whether there are no columns.
+    pub(super) fn is_empty(&self) -> bool {
+        self.columns.is_empty()
     }
 
     /// Ends the current row group.
     pub(super) fn close(&mut self) {
-        self.current = None;
+        self.leaves.iter_mut().for_each(Leaf::close);
+    }
+
+    /// Leaves out the next rows of the row group.
+    pub(super) fn skip(&mut self, rows: u64) {
+        self.leaves.iter_mut().for_each(|leaf| leaf.skip(rows));
     }
 
     /// Reads the next row of a row group; returns whether there is one.
     pub(super) fn read(&mut self, file: &PageSource, group: usize) -> Result<bool, String> {
-        let row = catch_panic(|| self.next(file, group)).map_err(|panic| corrupt(&panic))??;
-        self.line.clear();
-        if let Some(row) = &row {
-            write_object(row, &mut self.line).map_err(|error| corrupt(&error.to_string()))?;
+        for leaf in &mut self.leaves {
+            if !leaf.read(file, group)? {
+                return Ok(false);
+            }
         }
-        Ok(row.is_some())
+        Ok(true)
     }
 
-    /// The row that was read last.
-    pub(super) fn line(&self) -> &[u8] {
-        &self.line
+    /// The row that was read last, as a JSON object.
+    pub(super) fn write(&mut self) -> Result<&[u8], Fault> {
+        let Self { columns, leaves, line, longest } = self;
+        line.clear();
+        write_members(columns, &mut Writer { leaves, out: line, longest: *longest })?;
+        if leaves.iter().all(Leaf::is_taken) { Ok(line) } else { Err(inconsistent()) }
     }
+}
 
-    fn next(&mut self, file: &PageSource, group: usize) -> Result<Option<Row>, String> {
-        if self.current.is_none() {
-            let metadata = self.metadata.row_group(group);
-            let count = metadata.num_columns();
-            let chunks =
-                (0..count).map(|column| chunk(metadata, column, self.size)).collect::<Result<_, _>>()?;
-            let group = Group { file, metadata, chunks };
-            // One row at a time, so that no more than a page of each column is held.
-            let rows = TreeBuilder::new().with_batch_size(1);
-            let rows = rows.as_iter(metadata.schema_descr_ptr(), &group).map_err(|error| describe(&error))?;
-            self.current = Some(rows);
+fn inconsistent() -> Fault {
+    (AfterError::Lost, corrupt("columns of one struct or list have different numbers of values in a row"))
+}
+
+/// How many leaves a part of the schema has.
+fn count_leaves(field: &SchemaType) -> usize {
+    if field.is_primitive() { 1 } else { field.get_fields().iter().map(|field| count_leaves(field)).sum() }
+}
+
+/// The start of a member, and its values, whose leaves begin at `leaf`. None: it has no leaves. `definition` and
+/// `repetition` are the levels of what it is in.
+fn member(field: &SchemaType, leaf: &mut usize, definition: i16, repetition: i16) -> Option<(Vec<u8>, Node)> {
+    let mut start = Vec::new();
+    write_string(field.name(), &mut start);
+    start.push(b':');
+    Some((start, node(field, leaf, definition, repetition)?))
+}
+
+fn node(field: &SchemaType, leaf: &mut usize, definition: i16, repetition: i16) -> Option<Node> {
+    let info = field.get_basic_info();
+    match if info.has_repetition() { info.repetition() } else { Repetition::REQUIRED } {
+        Repetition::REQUIRED => present(field, leaf, definition, repetition),
+        Repetition::OPTIONAL => present(field, leaf, definition + 1, repetition),
+        Repetition::REPEATED => {
+            // Without a list around it, as Protocol Buffers write them: never null.
+            list(definition, repetition, leaf, |leaf, definition, repetition| {
+                present(field, leaf, definition, repetition)
+            })
         }
-        self.current.as_mut().and_then(Iterator::next).transpose().map_err(|error| describe(&error))
     }
 }
 
-/// A row group, as the library assembles rows from it.
-struct Group<'a> {
-    file: &'a PageSource,
-    metadata: &'a RowGroupMetaData,
-    chunks: Vec<Chunk>,
+/// A field from its definition level on, whatever its repetition is.
+fn present(field: &SchemaType, leaf: &mut usize, definition: i16, repetition: i16) -> Option<Node> {
+    if field.is_primitive() {
+        *leaf += 1;
+        return Some(Node { leaves: *leaf - 1..*leaf, definition, kind: NodeKind::Value(kind(field)) });
+    }
+    if let Some(repeated) = repeated_of_list(field) {
+        return list(definition, repetition, leaf, |leaf, definition, repetition| {
+            match item_of(field, repeated) {
+                Some(item) => node(item, leaf, definition, repetition),
+                None if is_map(field) => pair(repeated, leaf, definition, repetition),
+                None => present(repeated, leaf, definition, repetition),
+            }
+        });
+    }
+    let first = *leaf;
+    let members =
+        field.get_fields().iter().filter_map(|field| member(field, leaf, definition, repetition)).collect();
+    // A struct without members has no levels that say whether it is null.
+    (*leaf > first).then_some(Node { leaves: first..*leaf, definition, kind: NodeKind::Struct(members) })
 }
 
-impl RowGroupReader for Group<'_> {
-    fn metadata(&self) -> &RowGroupMetaData {
-        self.metadata
-    }
+/// A list that is not null from `definition` on. `item` makes a node of its items.
+fn list(
+    definition: i16,
+    repetition: i16,
+    leaf: &mut usize,
+    item: impl FnOnce(&mut usize, i16, i16) -> Option<Node>,
+) -> Option<Node> {
+    let item = Box::new(item(leaf, definition + 1, repetition + 1)?);
+    let kind = NodeKind::List { definition: definition + 1, repetition: repetition + 1, item };
+    let NodeKind::List { item, .. } = &kind else { return None };
+    Some(Node { leaves: item.leaves.clone(), definition, kind })
+}
 
-    fn num_columns(&self) -> usize {
-        self.chunks.len()
-    }
+/// A map's key and value: as the pair of Python that they are, an array of two.
+fn pair(entry: &SchemaType, leaf: &mut usize, definition: i16, repetition: i16) -> Option<Node> {
+    let first = *leaf;
+    let fields = entry.get_fields().iter();
+    let members: Vec<_> =
+        fields.filter_map(|field| Some((Vec::new(), node(field, leaf, definition, repetition)?))).collect();
+    (*leaf > first).then_some(Node { leaves: first..*leaf, definition, kind: NodeKind::Struct(members) })
+}
 
-    fn get_column_page_reader(&self, column: usize) -> ParquetResult<Box<dyn PageReader>> {
-        Ok(Box::new(self.file.pages(self.chunks[column])))
-    }
-
-    fn get_column_bloom_filter(&self, _: usize) -> Option<&parquet::bloom_filter::Sbbf> {
-        None
-    }
-
-    fn get_row_iter(&self, _: Option<SchemaType>) -> ParquetResult<RowIter<'_>> {
-        Err(ParquetError::NYI("rows are read by Rows".to_owned()))
+/// The repeated field of a list or map.
+fn repeated_of_list(field: &SchemaType) -> Option<&SchemaType> {
+    let info = field.get_basic_info();
+    let is_list = info.converted_type() == ConvertedType::LIST
+        || matches!(info.logical_type_ref(), Some(LogicalType::List))
+        || is_map(field);
+    match field.get_fields() {
+        [repeated] if is_list && is_repeated(repeated) => Some(repeated),
+        _ => None,
     }
 }
 
-fn write_object(row: &Row, out: &mut Vec<u8>) -> serde_json::Result<()> {
-    out.push(b'{');
-    for (index, (name, field)) in row.get_column_iter().enumerate() {
+fn is_repeated(field: &SchemaType) -> bool {
+    let info = field.get_basic_info();
+    info.has_repetition() && info.repetition() == Repetition::REPEATED
+}
+
+fn is_map(field: &SchemaType) -> bool {
+    let info = field.get_basic_info();
+    matches!(info.converted_type(), ConvertedType::MAP | ConvertedType::MAP_KEY_VALUE)
+        || matches!(info.logical_type_ref(), Some(LogicalType::Map))
+}
+
+/// The field of a list's items, by the rules of the format for older files. None: it is the repeated field itself.
+fn item_of<'a>(list: &SchemaType, repeated: &'a SchemaType) -> Option<&'a SchemaType> {
+    if is_map(list) || repeated.is_primitive() {
+        return None;
+    }
+    match repeated.get_fields() {
+        [_] if repeated.name() == "array" || repeated.name() == format!("{}_tuple", list.name()) => None,
+        [item] => Some(item),
+        _ => None,
+    }
+}
+
+fn kind(field: &SchemaType) -> Kind {
+    let info = field.get_basic_info();
+    let bytes = field.get_physical_type() == Type::BYTE_ARRAY;
+    match (info.logical_type_ref(), info.converted_type()) {
+        (Some(LogicalType::String | LogicalType::Enum | LogicalType::Json), _)
+        | (_, ConvertedType::UTF8 | ConvertedType::ENUM | ConvertedType::JSON)
+            if bytes =>
+        {
+            Kind::Text
+        }
+        (Some(LogicalType::Float16), _) => Kind::Float16,
+        (Some(LogicalType::Uuid), _) => Kind::Uuid,
+        (Some(LogicalType::Decimal(_)), _) | (_, ConvertedType::DECIMAL) => Kind::Decimal(field.get_scale()),
+        (Some(LogicalType::Date), _) | (_, ConvertedType::DATE) => Kind::Date,
+        (Some(LogicalType::Time(time)), _) => Kind::Time(per_second(time.unit)),
+        (Some(LogicalType::Timestamp(time)), _) => {
+            Kind::Timestamp { per_second: per_second(time.unit), is_utc: time.is_adjusted_to_u_t_c }
+        }
+        (_, ConvertedType::TIME_MILLIS) => Kind::Time(1000),
+        (_, ConvertedType::TIME_MICROS) => Kind::Time(1_000_000),
+        (_, ConvertedType::TIMESTAMP_MILLIS) => Kind::Timestamp { per_second: 1000, is_utc: true },
+        (_, ConvertedType::TIMESTAMP_MICROS) => Kind::Timestamp { per_second: 1_000_000, is_utc: true },
+        (Some(LogicalType::Integer(integer)), _) if !integer.is_signed => Kind::Unsigned,
+        (
+            _,
+            ConvertedType::UINT_8 | ConvertedType::UINT_16 | ConvertedType::UINT_32 | ConvertedType::UINT_64,
+        ) => Kind::Unsigned,
+        (_, ConvertedType::INTERVAL) => Kind::Null,
+        _ => Kind::Plain,
+    }
+}
+
+fn per_second(unit: TimeUnit) -> i64 {
+    match unit {
+        TimeUnit::MILLIS => 1000,
+        TimeUnit::MICROS => 1_000_000,
+        TimeUnit::NANOS => 1_000_000_000,
+    }
+}
+
+/// A row on its way from levels and values to JSON.
+struct Writer<'a> {
+    leaves: &'a mut [Leaf],
+    out: &'a mut Vec<u8>,
+    longest: u64,
+}
+
+impl Writer<'_> {
+    /// Null, or an empty list: one level of each leaf.
+    fn write_absent(&mut self, leaves: Range<usize>, written: &[u8]) {
+        self.leaves[leaves].iter_mut().for_each(Leaf::take_level);
+        self.out.extend_from_slice(written);
+    }
+
+    /// Lists may repeat a value of a dictionary any number of times.
+    fn check_length(&self) -> Result<(), Fault> {
+        if self.out.len() as u64 <= self.longest {
+            return Ok(());
+        }
+        let reason = format!(
+            "expected a row of at most {} bytes as JSON, found a longer one; raise max_document_bytes= to read it",
+            self.longest
+        );
+        Err((AfterError::Readable, reason))
+    }
+}
+
+fn write_members(members: &[(Vec<u8>, Node)], writer: &mut Writer<'_>) -> Result<(), Fault> {
+    // The items of a pair have no keys.
+    let is_pair = members.first().is_some_and(|(start, _)| start.is_empty());
+    let [open, close] = if is_pair { *b"[]" } else { *b"{}" };
+    writer.out.push(open);
+    for (index, (start, node)) in members.iter().enumerate() {
         if index > 0 {
-            out.push(b',');
+            writer.out.push(b',');
         }
-        serde_json::to_writer(&mut *out, name)?;
-        out.push(b':');
-        write_value(field, out)?;
+        writer.out.extend_from_slice(start);
+        node.write(writer)?;
     }
-    out.push(b'}');
+    writer.out.push(close);
     Ok(())
 }
 
-fn write_value(field: &Field, out: &mut Vec<u8>) -> serde_json::Result<()> {
-    match field {
-        Field::Null => out.extend_from_slice(b"null"),
-        Field::Str(text) => serde_json::to_writer(out, text)?,
-        Field::Bytes(bytes) => serde_json::to_writer(out, &String::from_utf8_lossy(bytes.data()))?,
-        Field::Group(row) => write_object(row, out)?,
-        Field::ListInternal(list) => write_list(list.elements(), out)?,
-        Field::MapInternal(map) => {
-            let pairs = map.entries().iter();
-            let pairs: Vec<Field> = pairs
-                .map(|(key, value)| {
-                    let fields = vec![("key".to_owned(), key.clone()), ("value".to_owned(), value.clone())];
-                    Field::Group(Row::new(fields))
-                })
-                .collect();
-            write_list(&pairs, out)?;
+impl Node {
+    fn write(&self, writer: &mut Writer<'_>) -> Result<(), Fault> {
+        let level = |writer: &Writer<'_>| writer.leaves[self.leaves.start].next_definition();
+        let found = level(writer).ok_or_else(inconsistent)?;
+        if found < self.definition {
+            writer.write_absent(self.leaves.clone(), b"null");
+            return Ok(());
         }
-        Field::Float16(number) if !number.is_finite() => out.extend_from_slice(b"null"),
-        Field::Float(number) if !number.is_finite() => out.extend_from_slice(b"null"),
-        Field::Double(number) if !number.is_finite() => out.extend_from_slice(b"null"),
-        Field::Date(_)
-        | Field::TimeMillis(_)
-        | Field::TimeMicros(_)
-        | Field::TimestampMillis(_)
-        | Field::TimestampMicros(_) => serde_json::to_writer(out, &field.to_string())?,
-        // Numbers and booleans, as JSON writes them.
-        _ => write!(out, "{field}").map_err(serde_json::Error::io)?,
+        match &self.kind {
+            NodeKind::Value(kind) => {
+                let leaf = &mut writer.leaves[self.leaves.start];
+                kind.write(leaf, writer.out)?;
+                writer.check_length()
+            }
+            NodeKind::Struct(members) => write_members(members, writer),
+            NodeKind::List { definition, .. } if found < *definition => {
+                writer.write_absent(self.leaves.clone(), b"[]");
+                Ok(())
+            }
+            NodeKind::List { repetition, item, .. } => {
+                writer.out.push(b'[');
+                loop {
+                    item.write(writer)?;
+                    writer.check_length()?;
+                    if writer.leaves[self.leaves.start].next_repetition() < *repetition {
+                        break;
+                    }
+                    writer.out.push(b',');
+                }
+                writer.out.push(b']');
+                Ok(())
+            }
+        }
     }
-    Ok(())
 }
 
-fn write_list(elements: &[Field], out: &mut Vec<u8>) -> serde_json::Result<()> {
-    out.push(b'[');
-    for (index, element) in elements.iter().enumerate() {
-        if index > 0 {
-            out.push(b',');
+impl Kind {
+    /// Writes the leaf's next value.
+    fn write(self, leaf: &mut Leaf, out: &mut Vec<u8>) -> Result<(), Fault> {
+        let (column, index) = leaf.take_value();
+        let missing = || (AfterError::Lost, corrupt("a value is missing"));
+        match column {
+            Column::Boolean(typed) => {
+                let value = *typed.values.get(index).ok_or_else(missing)?;
+                out.extend_from_slice(if value { b"true" } else { b"false" });
+            }
+            Column::Int32(typed) => {
+                let value = *typed.values.get(index).ok_or_else(missing)?;
+                match self {
+                    Self::Unsigned => write_integer(value.cast_unsigned(), out),
+                    _ => self.write_integer(value.into(), out),
+                }
+            }
+            Column::Int64(typed) => {
+                let value = *typed.values.get(index).ok_or_else(missing)?;
+                match self {
+                    Self::Unsigned => write_integer(value.cast_unsigned(), out),
+                    _ => self.write_integer(value, out),
+                }
+            }
+            Column::Int96(typed) => {
+                // The legacy type of timestamps: nanoseconds of a day, and the day.
+                let value = typed.values.get(index).ok_or_else(missing)?;
+                write_timestamp(value.to_nanos(), 1_000_000_000, false, out);
+            }
+            Column::Float(typed) => {
+                write_float((*typed.values.get(index).ok_or_else(missing)?).into(), out);
+            }
+            Column::Double(typed) => write_float(*typed.values.get(index).ok_or_else(missing)?, out),
+            Column::Bytes(typed) => {
+                let value = typed.values.get(index).ok_or_else(missing)?;
+                if self != Self::Text {
+                    self.write_bytes(value.data(), out);
+                    return Ok(());
+                }
+                match simdutf8::compat::from_utf8(value.data()) {
+                    Ok(text) => write_string(text, out),
+                    Err(error) => {
+                        let (at, byte) = (error.valid_up_to(), value.data()[error.valid_up_to()]);
+                        let name = leaf.name();
+                        let reason = format!(
+                            "expected UTF-8 in the column {name:?}, found byte 0x{byte:02x} at byte {at} of a value"
+                        );
+                        return Err((AfterError::Readable, reason));
+                    }
+                }
+            }
+            Column::FixedBytes(typed) => {
+                let value = typed.values.get(index).ok_or_else(missing)?;
+                self.write_bytes(value.as_bytes(), out);
+            }
         }
-        write_value(element, out)?;
+        Ok(())
     }
-    out.push(b']');
-    Ok(())
+
+    fn write_integer(self, value: i64, out: &mut Vec<u8>) {
+        match self {
+            Self::Decimal(scale) => write_decimal(&value.to_be_bytes(), scale, out),
+            Self::Date => write_date(value, out),
+            Self::Time(per_second) => write_time(value, per_second, out),
+            Self::Timestamp { per_second, is_utc } => write_timestamp(value, per_second, is_utc, out),
+            _ => write_integer(value, out),
+        }
+    }
+
+    fn write_bytes(self, value: &[u8], out: &mut Vec<u8>) {
+        match (self, value) {
+            (Self::Decimal(scale), _) => write_decimal(value, scale, out),
+            (Self::Float16, &[low, high]) => {
+                write_float(half::f16::from_le_bytes([low, high]).into(), out);
+            }
+            (Self::Uuid, _) if value.len() == 16 => {
+                out.push(b'"');
+                for (index, byte) in value.iter().enumerate() {
+                    let dash = if matches!(index, 4 | 6 | 8 | 10) { "-" } else { "" };
+                    // Writing to memory does not fail.
+                    _ = write!(out, "{dash}{byte:02x}");
+                }
+                out.push(b'"');
+            }
+            (Self::Null, _) => out.extend_from_slice(b"null"),
+            _ => write_bytes(value, out),
+        }
+    }
 }

@@ -53,7 +53,7 @@ def write_all(folder, texts, kinds):
 
 def counts(state):
     """The numbers of a state that do not depend on the format."""
-    lanes = {lane: states.numbers(cursor) for lane, cursor in state["lanes"].items()}
+    lanes = {lane: states.cursor_numbers(cursor) for lane, cursor in state["lanes"].items()}
     return state["step"], {lane: {**numbers, "byte": 0} for lane, numbers in lanes.items()}
 
 
@@ -192,4 +192,4 @@ def test_inspect_shows_the_columns_of_parquet(tmp_path):
         "text": "string", "n": "number", "f": "number", "ok": "boolean", "none": "null", "list": "array",
         "nested": "object", "raw": "string",
     }  # fmt: skip
-    assert 'The most text is under text_field="text"' in contents.describe(found).replace("'", '"')
+    assert 'Most text is under text_field="text"' in contents.describe(found).replace("'", '"')

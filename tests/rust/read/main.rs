@@ -46,6 +46,7 @@ fn options(max_document_bytes: u64) -> Arc<ReadOptions> {
     Arc::new(ReadOptions {
         folder: std::path::PathBuf::new(),
         projection: Projection::text("text"),
+        keep: None,
         max_document_bytes,
     })
 }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use _core::format::RawKind;
 use _core::store::LocalFile;
 use parquet::basic::{Compression, Encoding, GzipLevel, ZstdLevel};
 use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
@@ -253,6 +254,78 @@ fn columns_are_found_by_path() {
         assert_eq!(reason(&seen), format!("expected a column of strings named \"text\", {found}"));
         assert_eq!(seen[0].error().unwrap().rest, AfterError::Lost);
     }
+}
+
+/// A file of some rows with an id and messages, of which the last row has none.
+fn conversations() -> Vec<u8> {
+    let schema = "message rows { required int64 id; optional group messages (LIST) { repeated group list {
+        optional group element { optional binary role (UTF8); optional binary content (UTF8); } } } }";
+    let schema = Arc::new(parse_message_type(schema).unwrap());
+    let mut writer = SerializedFileWriter::new(Vec::new(), schema, Arc::new(properties().build())).unwrap();
+    let mut rows = writer.next_row_group().unwrap();
+    let mut column = rows.next_column().unwrap().unwrap();
+    column.typed::<Int64Type>().write_batch(&[1, 2, 3, 4], None, None).unwrap();
+    column.close().unwrap();
+    // Two messages, the second without content; a null; an empty list; one message of null.
+    let roles = (vec![ByteArray::from("user"), ByteArray::from("assistant")], [4, 4, 0, 1, 2]);
+    let contents = (vec![ByteArray::from("\"é\"\n")], [4, 3, 0, 1, 2]);
+    for (values, definition) in [roles, contents] {
+        let mut column = rows.next_column().unwrap().unwrap();
+        let repetition = [0, 1, 0, 0, 0];
+        column.typed::<ByteArrayType>().write_batch(&values, Some(&definition), Some(&repetition)).unwrap();
+        column.close().unwrap();
+    }
+    rows.close().unwrap();
+    writer.into_inner().unwrap()
+}
+
+#[test]
+fn rows_of_named_columns_are_json_objects() {
+    let reader = |columns: &[&str], skipped| {
+        let projection = Projection::named(columns.iter().map(ToString::to_string).collect());
+        let options = Arc::new(ReadOptions { projection, ..(*options(1000)).clone() });
+        let source = Box::new(conversations());
+        let mut reader =
+            RecordReader::from_source(&"s.parquet".into(), source, &options, &Arc::default()).unwrap();
+        reader.skip_to(Position { record: skipped, byte: 0 }).unwrap();
+        reader
+    };
+    let rows = [
+        r#"{"messages":[{"role":"user","content":"\"é\"\n"},{"role":"assistant","content":null}]}"#,
+        r#"{"messages":null}"#,
+        r#"{"messages":[]}"#,
+        r#"{"messages":[null]}"#,
+    ];
+    for skipped in 0..=4 {
+        let mut reader = reader(&["messages", "tools"], skipped as u64);
+        for row in &rows[skipped..] {
+            let record = reader.next_raw().unwrap().unwrap();
+            assert_eq!((record.kind, std::str::from_utf8(record.bytes).unwrap()), (RawKind::Row, *row));
+        }
+        assert_eq!(reader.next_raw().unwrap(), None);
+    }
+    let mut both = reader(&["messages", "id"], 1);
+    assert_eq!(both.next_raw().unwrap().unwrap().bytes, br#"{"id":2,"messages":null}"#);
+    let projection = Projection::named(vec!["tools".to_owned()]);
+    let options = ReadOptions { projection, ..(*options(1000)).clone() };
+    let seen = read_source("s.parquet", Box::new(conversations()), &Arc::new(options));
+    let columns = r#""id", "messages.list.element.role", "messages.list.element.content""#;
+    assert_eq!(
+        reason(&seen),
+        format!(r#"expected one of the columns ["tools"], found the columns {columns}"#)
+    );
+}
+
+#[test]
+fn row_that_is_longer_as_json_than_allowed_costs_one_row() {
+    let projection = Projection::named(vec!["messages".to_owned()]);
+    let options = Arc::new(ReadOptions { projection, max_document_bytes: 40, ..(*options(1000)).clone() });
+    let seen = read_source("s.parquet", Box::new(conversations()), &options);
+    assert_eq!(
+        seen[0].error().unwrap().error.reason,
+        "expected a row of at most 40 bytes as JSON, found a longer one; raise max_document_bytes= to read it"
+    );
+    assert_eq!(seen.len(), 4);
 }
 
 #[test]

@@ -1,12 +1,12 @@
 //! Raw records: extracting after reading gives the same as reading and extracting at once.
 
-use _core::format::{Format, RawRecord};
+use _core::format::{RawKind, RawRecord};
 
 use super::*;
 
 /// An owned result of [`RecordReader::next_raw`].
 enum Raw {
-    Record { format: Format, position: Position, bytes: Vec<u8> },
+    Record { kind: RawKind, position: Position, bytes: Vec<u8> },
     Error(ReadError),
 }
 
@@ -19,8 +19,8 @@ fn read_raw(path: &str, bytes: &[u8]) -> Vec<(Raw, Position)> {
     loop {
         let next = match reader.next_raw() {
             Ok(None) => return raw,
-            Ok(Some(RawRecord { format, position, bytes })) => {
-                Raw::Record { format, position, bytes: bytes.to_vec() }
+            Ok(Some(RawRecord { kind, position, bytes })) => {
+                Raw::Record { kind, position, bytes: bytes.to_vec() }
             }
             Err(error) => Raw::Error(error),
         };
@@ -31,8 +31,8 @@ fn read_raw(path: &str, bytes: &[u8]) -> Vec<(Raw, Position)> {
 fn extract(path: &str, raw: &Raw) -> Seen {
     match raw {
         Raw::Error(error) => Seen::Error(error.clone()),
-        Raw::Record { format, position, bytes } => {
-            let record = RawRecord { format: *format, position: *position, bytes };
+        Raw::Record { kind, position, bytes } => {
+            let record = RawRecord { kind: *kind, position: *position, bytes };
             let mut text = "before".to_owned();
             match options(1000).projection.extract(&path.into(), record, &mut text) {
                 Ok(length) => Seen::Document(*position, text.split_off(text.len() - length)),

@@ -6,10 +6,10 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use _core::encode::{Encoder, EncoderOptions, Engine};
+use _core::format::keep::{Expression, Instruction};
 use _core::format::{Projection, ReadOptions, Step};
 use _core::lane::assignment::Plan;
 use _core::prepare::Prepare;
-use _core::prepare::keep::{Expression, Instruction};
 use _core::spec::{Alignment, Layout, OnError, Packing, Shuffle, StreamSpec, Truncation};
 use _core::store::Shard;
 use flate2::{Compression, write::GzEncoder};
@@ -265,9 +265,9 @@ pub fn build(case: &Case, folder: &Path) -> (Arc<StreamSpec>, Corpus) {
         read: Arc::new(ReadOptions {
             folder: std::path::PathBuf::new(),
             projection: Projection::text("text").with_paths(vec![vec![Step::Key("left_out".into())]]),
+            keep: case.filter.then(|| Expression(vec![Instruction::Path(0), Instruction::Not])),
             max_document_bytes: 1 << 20,
         }),
-        keep: case.filter.then(|| Expression(vec![Instruction::Path(0), Instruction::Not])),
         prepare: Prepare::Text,
         on_error: case
             .quarantine

@@ -36,13 +36,16 @@ fn pipeline(
         })
         .collect();
     let lanes = shards.len();
-    let read =
-        ReadOptions { folder: "".into(), projection: Projection::text("text"), max_document_bytes: 1 << 20 };
+    let read = ReadOptions {
+        folder: "".into(),
+        projection: Projection::text("text"),
+        keep: None,
+        max_document_bytes: 1 << 20,
+    };
     let mut spec = StreamSpec {
         plan: Plan::new(shards.iter().map(|shard| shard.size).collect(), lanes, None),
         shards,
         read: Arc::new(read),
-        keep: None,
         prepare: Prepare::Text,
         on_error: OnError::Quarantine { max_error_rate: 1.0 },
         shuffle: None,

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
-use crate::format::{Format, Path, Position, Projection, RawRecord, Scratch};
+use crate::format::{Path, Position, Projection, RawKind, RawRecord, Scratch};
 
 /// What a program leaves on the stack for a line, in words.
 fn evaluate(line: &str, paths: Vec<Path>, program: Vec<Instruction>) -> Vec<String> {
     let (projection, program) = (Projection::text("text").with_paths(paths), Expression(program));
-    let record = RawRecord { format: Format::Jsonl, position: Position::default(), bytes: line.as_bytes() };
+    let record = RawRecord { kind: RawKind::Line, position: Position::default(), bytes: line.as_bytes() };
     let mut found = Vec::new();
     let take = |values: &Values<'_>| {
         found = program.evaluate(values).iter().map(words).collect();

@@ -1,0 +1,50 @@
+//! What is read of shards, and which limits there are.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::keep::Expression;
+use super::{Position, Projection, RawKind, RawRecord, Scratch};
+use crate::error::ShardError;
+
+/// The wanted records and columns, and limits of reading.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReadOptions {
+    /// The folder that relative paths of shards start from: the working folder may change while they are read.
+    pub folder: PathBuf,
+    /// The wanted columns of each record.
+    pub projection: Projection,
+    /// The filter: only records for which it is true are kept. None: all are. Its paths are in the projection.
+    pub keep: Option<Expression>,
+    /// The longest record that is read: for JSONL a line, in inflated bytes without its newline; for Parquet a text,
+    /// or a row as JSON.
+    pub max_document_bytes: u64,
+}
+
+impl ReadOptions {
+    /// Appends the wanted string of a record of `shard` to `text`, if the filter keeps the record; returns whether it does.
+    /// A line that is left out must be valid JSON, but needs no text. On error `text` is as it was.
+    pub fn extract(
+        &self,
+        shard: &Arc<str>,
+        record: RawRecord<'_>,
+        text: &mut String,
+        scratch: &mut Scratch,
+    ) -> Result<bool, ShardError> {
+        match (record.kind, &self.keep) {
+            (RawKind::Filtered, _) => Ok(false),
+            (RawKind::Line, Some(keep)) => {
+                self.projection.extract_if(shard, record, text, scratch, |values| keep.keeps(values))
+            }
+            _ => self.projection.extract(shard, record, text).map(|_| true),
+        }
+    }
+
+    /// Whether the filter keeps a row, of which the columns that it looks at are given as a JSON object. The error is a
+    /// message about the row.
+    pub(super) fn keeps(&self, row: &[u8], scratch: &mut Scratch) -> Result<bool, String> {
+        let Some(keep) = &self.keep else { return Ok(true) };
+        let record = RawRecord { kind: RawKind::Row, position: Position::default(), bytes: row };
+        self.projection.values(record, scratch, |values| keep.keeps(values))
+    }
+}
