@@ -241,7 +241,10 @@ fn lane_whose_filter_keeps_nothing_ends_or_is_refused_when_endless() {
         }
         let error = trace.error.unwrap();
         assert!(error.contains("no valid document in its 3 shards"), "{error}");
-        assert!(error.contains("; keep= filtered 4 records; 1 record left out, the last one: "), "{error}");
+        assert!(
+            error.contains("; keep= filtered 4 records; 1 record quarantined, the last one: "),
+            "{error}"
+        );
         assert!(error.ends_with(". Let keep= pass more, or remove these shards"), "{error}");
     }
 }

@@ -382,9 +382,9 @@ FAILING_READ = r"""
     #include <unistd.h>
 
     /* Reads of files whose path holds $FAIL_PATH fail from byte $FAIL_AFTER on. */
-    ssize_t read(int fd, void *buffer, size_t length) {
-        static ssize_t (*next)(int, void *, size_t);
-        if (!next) next = (ssize_t (*)(int, void *, size_t))dlsym(RTLD_NEXT, "read");
+    ssize_t pread64(int fd, void *buffer, size_t length, off_t offset) {
+        static ssize_t (*next)(int, void *, size_t, off_t);
+        if (!next) next = (ssize_t (*)(int, void *, size_t, off_t))dlsym(RTLD_NEXT, "pread64");
         const char *wanted = getenv("FAIL_PATH"), *after = getenv("FAIL_AFTER");
         char link[64], path[4096];
         if (wanted && after) {
@@ -392,12 +392,12 @@ FAILING_READ = r"""
             ssize_t size = readlink(link, path, sizeof path - 1);
             path[size > 0 ? size : 0] = 0;
             if (strstr(path, wanted)) {
-                off_t left = atoll(after) - lseek(fd, 0, SEEK_CUR);
+                off_t left = atoll(after) - offset;
                 if (left <= 0) { errno = EIO; return -1; }
                 if ((size_t)left < length) length = left;
             }
         }
-        return next(fd, buffer, length);
+        return next(fd, buffer, length, offset);
     }
 """
 

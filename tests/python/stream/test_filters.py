@@ -68,7 +68,7 @@ def test_every_record_is_delivered_filtered_or_quarantined(folder, encoder, vari
         "bad": stats["quarantined"] / 2,
     }
     assert min(stats["documents"], stats["filtered"], stats["quarantined"]) > 10
-    cursors = [saved_states.numbers(cursor) for cursor in iterator.get_state()["lanes"].values()]
+    cursors = [saved_states.cursor_numbers(cursor) for cursor in iterator.get_state()["lanes"].values()]
     for cursor in cursors:
         assert cursor["records"] == cursor["documents"] + cursor["filtered"] + cursor["quarantined"]
     # The rows are those of shards that hold only what is kept.
@@ -101,7 +101,7 @@ def test_state_of_any_step_restores_on_any_hosts(folder, encoder, variant):
         while host.get_state()["step"] < len(batches):
             if next(host, None) is None:
                 break
-    merged = [saved_states.numbers(cursor) for host in hosts for cursor in host.get_state()["lanes"].values()]
+    merged = [saved_states.cursor_numbers(cursor) for host in hosts for cursor in host.get_state()["lanes"].values()]
     assert sum(cursor["filtered"] for cursor in merged) == iterator.stats()["filtered"]
 
 

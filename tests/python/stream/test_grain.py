@@ -202,12 +202,17 @@ def test_worker_processes_share_the_cores(rows, monkeypatch):
     for processes, threads in ((1, 8), (3, 2), (100, 1)):
         iterator = iter(ds)
         iterator._ctx.mp_context = grain_base.MultiprocessingContext(process_index=0, process_count=processes)
-        assert own_threads() == 0
+        wait_for_threads(0)
         iterator.start_prefetch()
-        until = time.monotonic() + PATIENCE  # a thread names itself when it begins to run
-        while own_threads() != threads:
-            assert time.monotonic() < until, own_threads()
+        wait_for_threads(threads)
         iterator.close()
+
+
+def wait_for_threads(count):
+    """Waits: a thread names itself when it begins to run, and is listed for a moment after it was joined."""
+    until = time.monotonic() + PATIENCE
+    while own_threads() != count:
+        assert time.monotonic() < until, own_threads()
 
 
 def elastic(ds, count, states=None):

@@ -178,7 +178,6 @@ fn other_formats_are_named() {
         (b"BZh91AY", "bzip2; convert it to gzip"),
         (b"PK\x03\x04\x14", "a zip archive; pass the files that it holds"),
         (b"PK\x05\x06\0", "a zip archive; pass the files that it holds"),
-        (b"PAR1\x15", "Parquet; convert it to JSON lines"),
         (b"\xff\xfe{\0", "UTF-16; convert it to UTF-8"),
         (b"\xff\xfe\0\0{\0\0\0", "UTF-32; convert it to UTF-8"),
         (b"\0\0\xfe\xff\0\0\0{", "UTF-32; convert it to UTF-8"),
@@ -199,7 +198,7 @@ fn other_formats_are_named() {
         (b"<?xml version", "XML, in which object stores report errors; download the shard again"),
     ] {
         for (path, expected) in [
-            ("s.jsonl", "JSON lines, plain or as gzip or Zstandard"),
+            ("s.jsonl", "JSON lines (plain, gzip or Zstandard) or Parquet"),
             ("s.gz", "gzip data"),
             ("s.zst", "Zstandard data"),
         ] {

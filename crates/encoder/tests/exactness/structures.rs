@@ -357,7 +357,7 @@ fn other_structures_use_the_reference() {
                 byte_level(),
                 json!([]),
             ),
-            "in place of nothing",
+            "at an empty match",
         ),
         (
             // For Oniguruma both or none, and not two as few times as possible.
@@ -376,7 +376,7 @@ fn other_structures_use_the_reference() {
                 byte_level(),
                 json!([]),
             ),
-            "in place of nothing",
+            "at an empty match",
         ),
         (spm.tokenizer(fallback(), prepend(), json!({"type": "Whitespace"}), json!([])), "Whitespace"),
         (spm.tokenizer(fallback(), Value::Null, unicode_scripts, json!([])), "UnicodeScripts"),

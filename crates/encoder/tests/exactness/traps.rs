@@ -262,7 +262,7 @@ fn stretches_between_many_added_tokens() {
         (bytes.tokenizer(json!({}), nothing(), byte_level(), tokens.clone()), "GPT-2-style split"),
         (bytes.tokenizer(json!({}), json!({"type": "NFC"}), steps(), tokens.clone()), "into runs"),
         (bytes.tokenizer(json!({}), nothing(), by_automata, tokens.clone()), "words first"),
-        (spm.tokenizer(fallback(), prepend(), nothing(), tokens.clone()), "in front of each"),
+        (spm.tokenizer(fallback(), prepend(), nothing(), tokens.clone()), "before each stretch"),
         (
             spm.tokenizer(fallback(), nothing(), metaspace("always", true), tokens.clone()),
             "before each marker",
