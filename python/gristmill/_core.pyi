@@ -151,6 +151,7 @@ class Records:
         max_document_bytes: int,
         paths: Sequence[Steps] = ...,
         programs: Sequence[Program] = ...,
+        sidecars: Sequence[Any] = ...,
     ) -> Records: ...
     @property
     def format(self) -> str: ...

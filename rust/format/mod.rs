@@ -19,6 +19,7 @@ mod parquet;
 mod path;
 mod projection;
 mod reader;
+mod sidecar;
 mod sniff;
 mod to_json;
 
@@ -26,11 +27,12 @@ use std::sync::Arc;
 
 use crate::error::{Error, ShardError};
 
-pub use jsonl::{Content, Items, Member, Value, Values};
+pub use jsonl::{Content, Items, Line, Member, Value, Values};
 pub use options::ReadOptions;
 pub use path::{Path, Step};
 pub use projection::{Projection, Scratch};
 pub use reader::{RecordReader, inflated_bytes};
+pub use sidecar::SidecarReader;
 
 /// How a file holds records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Path, RawKind, RawRecord, Step, Values, jsonl, located};
+use super::{Line, Path, Position, RawKind, RawRecord, Step, Values, jsonl, located};
 use crate::error::ShardError;
 
 /// The columns that are wanted of each record: its text or all columns, and the values of some paths.
@@ -102,9 +102,22 @@ impl Projection {
         scratch: &mut Scratch,
         is_kept: impl FnOnce(&Values<'_>) -> bool,
     ) -> Result<bool, ShardError> {
-        let Self { selector, .. } = self;
-        jsonl::extract_if(record, self.text_column(), text, selector, &mut scratch.0, is_kept)
-            .map_err(|reason| located(shard, record.position, reason))
+        let extracted = match record.kind {
+            // Values of sidecars only.
+            RawKind::Text => {
+                scratch.0.clear();
+                if is_kept(&Values::of(Line { line: "", offsets: &scratch.0 })) {
+                    extract_text(record.bytes, self.text_column(), text).map(|_| true)
+                } else {
+                    Ok(false)
+                }
+            }
+            RawKind::Filtered => Ok(false),
+            RawKind::Line | RawKind::Row => {
+                jsonl::extract_if(record, self.text_column(), text, &self.selector, &mut scratch.0, is_kept)
+            }
+        };
+        extracted.map_err(|reason| located(shard, record.position, reason))
     }
 
     /// Calls `take` with the values of the paths of a line, or of a row as JSON, which needs no text. The error is a message
@@ -122,6 +135,26 @@ impl Projection {
         };
         jsonl::extract_if(record, "", &mut String::new(), &self.selector, &mut scratch.0, take)?;
         taken.ok_or_else(|| "internal error: no values were taken".to_owned())
+    }
+
+    /// The values of the paths in a record of a sidecar, which is a JSON object on a line.
+    pub fn select<'a>(
+        &self,
+        sidecar: &Arc<str>,
+        position: Position,
+        bytes: &'a [u8],
+        scratch: &'a mut Scratch,
+    ) -> Result<Line<'a>, ShardError> {
+        match jsonl::select(bytes, position, &self.selector, &mut scratch.0) {
+            Ok(line) => Ok(Line { line, offsets: &scratch.0 }),
+            Err(reason) => Err(located(sidecar, position, reason)),
+        }
+    }
+
+    /// The values of the paths where there is no record.
+    pub fn select_nothing<'a>(&self, scratch: &'a mut Scratch) -> Line<'a> {
+        self.selector.reset(&mut scratch.0);
+        Line { line: "", offsets: &scratch.0 }
     }
 }
 

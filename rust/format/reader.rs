@@ -7,9 +7,7 @@ use std::sync::atomic::AtomicBool;
 use super::jsonl::{self, JsonlReader, Member};
 use super::parquet::ParquetReader;
 use super::sniff::sniff;
-use super::{
-    AfterError, Format, Position, Projection, RawRecord, ReadError, ReadOptions, Scratch, Values, located,
-};
+use super::{AfterError, Format, Position, Projection, RawRecord, ReadError, ReadOptions, Scratch, located};
 use crate::codec::{Codec, Decoder};
 use crate::error::{Error, Result};
 use crate::store::{LocalFile, Shard, Source};
@@ -134,16 +132,6 @@ impl RecordReader {
         self.next_with(|_, record| jsonl::members(record))
     }
 
-    /// The result of `take` for the next record, which gets the values of the projection's paths; the record needs no text.
-    /// All columns must be wanted. None at the end.
-    pub fn next_values<T>(
-        &mut self,
-        scratch: &mut Scratch,
-        take: impl FnOnce(&Values<'_>) -> T,
-    ) -> Result<Option<T>, ReadError> {
-        self.next_with(|projection, record| projection.values(record, scratch, take))
-    }
-
     fn next_with<T>(
         &mut self,
         take: impl FnOnce(&Projection, RawRecord<'_>) -> Result<T, String>,
@@ -180,6 +168,21 @@ impl RecordReader {
                 self.shard, position.record, position.byte
             ))),
         }
+    }
+}
+
+impl RecordReader {
+    /// Goes to the record with this number, or to the end if there are fewer, before the first record is read. Slower than
+    /// [`skip_to`](Self::skip_to), which knows the byte: each line is looked at.
+    pub(super) fn skip_records(&mut self, number: u64) -> Result<(), ReadError> {
+        let skipped = match &mut self.records {
+            Records::Jsonl(reader) => reader.skip_records(number),
+            Records::Parquet(reader) => {
+                self.ended = reader.skip_to(Position { record: number, byte: 0 }) != Found::Target;
+                Ok(())
+            }
+        };
+        skipped.map_err(|error| error.of_shard(&self.shard))
     }
 }
 

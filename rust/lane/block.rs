@@ -20,6 +20,9 @@ pub struct RawBlock {
     pub bytes: Vec<u8>,
     /// The records and ends of shards, in order.
     pub entries: Vec<RawEntry>,
+    /// For each record, position and length of that of each of the stream's sidecars; none where its shard has none. Their
+    /// bytes come after the record's own.
+    pub sidecars: Vec<Option<(Position, usize)>>,
     /// More records, or the end.
     pub end: ReadEnd,
 }
@@ -192,6 +195,7 @@ impl RawBlock {
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.entries.clear();
+        self.sidecars.clear();
         self.end = ReadEnd::More;
     }
 }

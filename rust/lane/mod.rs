@@ -7,3 +7,4 @@ pub mod cursor;
 mod error_budget;
 pub mod id_buffer;
 pub mod reader;
+pub mod sidecars;

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::assignment::Assignment;
 use super::block::{BadRecord, RawBlock, RawEntry, ReadEnd, ShardEnd};
 use super::cursor::{Cursor, RecordPosition};
-use crate::error::{Error, Result};
+use super::sidecars::SidecarReaders;
+use crate::error::{Error, Result, ShardError};
 use crate::format::{AfterError, Position, RawRecord, ReadError, RecordReader};
 use crate::spec::StreamSpec;
 
@@ -39,7 +40,7 @@ pub struct LaneReader {
 enum OpenShard {
     /// To be opened at `position`.
     Unopened,
-    Open(Box<RecordReader>),
+    Open(Box<RecordReader>, SidecarReaders),
     /// Nothing more can be read from it.
     Lost,
 }
@@ -134,7 +135,7 @@ impl LaneReader {
         let shard = self.shard_index();
         if let OpenShard::Unopened = self.shard {
             match self.open() {
-                Ok(reader) => self.shard = OpenShard::Open(Box::new(reader)),
+                Ok((reader, sidecars)) => self.shard = OpenShard::Open(Box::new(reader), sidecars),
                 Err(Error::Shard(error)) => {
                     self.shard = OpenShard::Lost;
                     let RecordPosition { record, byte, .. } = self.position;
@@ -144,18 +145,30 @@ impl LaneReader {
                 Err(error) => return Err(error),
             }
         }
-        let OpenShard::Open(reader) = &mut self.shard else { return Ok(Step::ShardEnd) };
+        let OpenShard::Open(reader, sidecars) = &mut self.shard else { return Ok(Step::ShardEnd) };
         let next = match reader.next_raw() {
-            Ok(None) => return Ok(Step::ShardEnd),
-            Ok(Some(RawRecord { kind, position: Position { record, byte }, bytes })) => {
+            Ok(None) => {
+                let Err(ReadError { error, rest }) = sidecars.end() else { return Ok(Step::ShardEnd) };
+                let next = reader.position();
+                return self.unjoined(block, &error, rest, next, next);
+            }
+            Ok(Some(RawRecord { kind, position, bytes })) => {
                 block.bytes.extend_from_slice(bytes);
                 let (length, next) = (bytes.len(), reader.position());
+                if let Err(ReadError { error, rest }) = sidecars.read(position.record, block) {
+                    block.bytes.truncate(block.bytes.len() - length);
+                    return self.unjoined(block, &error, rest, position, next);
+                }
+                let Position { record, byte } = position;
                 let position = RecordPosition { record, byte, ..self.position };
                 block.entries.push(RawEntry::Record { kind, position, shard, next, length });
                 next
             }
             Err(ReadError { error, rest }) => {
                 let next = reader.position();
+                if let (AfterError::Readable, Some(record)) = (rest, error.record) {
+                    sidecars.pass(record);
+                }
                 self.unreadable(block, BadRecord { error, after: rest, shard, next })?;
                 next
             }
@@ -173,14 +186,41 @@ impl LaneReader {
         Ok(Step::Entry)
     }
 
+    /// Adds the record at `at`, which lacks what a sidecar should have. `next` is the position after it.
+    fn unjoined(
+        &mut self,
+        block: &mut RawBlock,
+        error: &ShardError,
+        after: AfterError,
+        at: Position,
+        next: Position,
+    ) -> Result<Step> {
+        let shard = self.shard_index();
+        let next = if after == AfterError::Lost {
+            self.shard = OpenShard::Lost;
+            at
+        } else {
+            next
+        };
+        self.position = RecordPosition { record: at.record, byte: at.byte, ..self.position };
+        let reason = self.spec.sidecars.unusable(shard, error);
+        let error = self.position.error(&self.spec.shards[shard as usize], reason);
+        self.position = RecordPosition { record: next.record, byte: next.byte, ..self.position };
+        self.unreadable(block, BadRecord { error, after, shard, next })
+    }
+
     /// The index in the manifest of the shard of `position`.
     fn shard_index(&self) -> u32 {
         self.assignment[self.lane][self.position.shard as usize]
     }
 
-    fn open(&self) -> Result<RecordReader> {
-        let shard = &self.spec.shards[self.shard_index() as usize];
+    fn open(&self) -> Result<(RecordReader, SidecarReaders)> {
+        let index = self.shard_index() as usize;
         let position = Position { record: self.position.record, byte: self.position.byte };
-        RecordReader::open_at(shard, &self.spec.read, position, &self.stop)
+        let shard = &self.spec.shards[index];
+        let reader = RecordReader::open_at(shard, &self.spec.read, position, &self.stop)?;
+        let sidecars =
+            SidecarReaders::open(&self.spec.sidecars.kinds, &shard.path, index, position, &self.stop)?;
+        Ok((reader, sidecars))
     }
 }

@@ -22,6 +22,7 @@ use crate::lane::id_buffer::IdBuffer;
 use crate::lane::reader::LaneReader;
 use crate::pipeline::encode_block::samples_of;
 use crate::prepare::{Prepare, Prepared};
+use crate::spec::sidecars::Sidecars;
 use crate::spec::{Alignment, Layout, OnError, Packing, Shuffle, StreamSpec, Truncation};
 use crate::store::Shard;
 
@@ -53,6 +54,7 @@ pub(crate) fn folder_of(files: impl Iterator<Item = (String, impl AsRef<[u8]>)>)
             keep: None,
             max_document_bytes: 1 << 25,
         }),
+        sidecars: Sidecars::default(),
         prepare: Prepare::Text,
         on_error: OnError::Quarantine { max_error_rate: 1.0 },
         shuffle: None,

@@ -10,6 +10,7 @@ use crate::lane::block::{BadRecord, Document, RawBlock, RawEntry, SampleBlock, S
 use crate::lane::cursor::RecordPosition;
 use crate::lane::id_buffer::{IdBuffer, IdPool};
 use crate::prepare::Prepared;
+use crate::prepare::sidecars::Joined;
 use crate::random::hash;
 use crate::spec::{OnError, StreamSpec};
 
@@ -151,6 +152,7 @@ pub(crate) fn samples_of(
 ) -> SampleBlock {
     let mut entries = Vec::with_capacity(raw.entries.len());
     let mut bytes = &*raw.bytes;
+    let mut sidecars = &*raw.sidecars;
     for entry in raw.entries.drain(..) {
         let entry = match entry {
             RawEntry::Record { kind, position, shard, next, length } => {
@@ -159,7 +161,13 @@ pub(crate) fn samples_of(
                 let RecordPosition { record: number, byte, .. } = position;
                 let record = RawRecord { kind, position: Position { record: number, byte }, bytes: record };
                 let path = &spec.shards[shard as usize].path;
-                match spec.prepare.record(&spec.read, path, record, prepared) {
+                let is_kept = if spec.sidecars.kinds.is_empty() {
+                    spec.prepare.record(&spec.read, path, record, prepared)
+                } else {
+                    let joined = take_sidecars(spec, shard, &mut sidecars, &mut bytes);
+                    spec.prepare.joined_record(&spec.read.projection, path, record, joined, prepared)
+                };
+                match is_kept {
                     Ok(true) => {
                         let text = &prepared.text;
                         let document =
@@ -197,6 +205,21 @@ pub(crate) fn samples_of(
         }
     }
     SampleBlock { entries, ids, end: std::mem::take(&mut raw.end) }
+}
+
+/// Takes the records of a record's sidecars from those that are left, and their bytes.
+fn take_sidecars<'a>(
+    spec: &'a StreamSpec,
+    shard: u32,
+    sidecars: &mut &'a [Option<(Position, usize)>],
+    bytes: &mut &'a [u8],
+) -> Joined<'a> {
+    let (records, rest) = sidecars.split_at(spec.sidecars.kinds.len());
+    *sidecars = rest;
+    let length = records.iter().flatten().map(|(_, length)| length).sum();
+    let (own, rest) = bytes.split_at(length);
+    *bytes = rest;
+    Joined { sidecars: &spec.sidecars, shard: shard as usize, records, bytes: own }
 }
 
 /// Whether a document is in the share that is verified: the same documents in every run.

@@ -4,10 +4,13 @@
 //! filtered here. A sample of plain text is the string under one key. Other samples become variants of [`Prepare`], so
 //! that plain text costs no dynamic call.
 
+pub mod sidecars;
+
 use std::sync::Arc;
 
 use crate::error::ShardError;
-use crate::format::{RawRecord, ReadOptions, Scratch};
+use crate::format::{Projection, RawRecord, ReadOptions, Scratch};
+use sidecars::{Joined, located};
 
 /// What a record becomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +25,8 @@ pub struct Prepared {
     /// The text of the sample.
     pub text: String,
     scratch: Scratch,
+    /// Those of the sidecars.
+    joined: Vec<Scratch>,
 }
 
 impl Prepare {
@@ -34,10 +39,32 @@ impl Prepare {
         record: RawRecord<'_>,
         prepared: &mut Prepared,
     ) -> Result<bool, ShardError> {
-        let Prepared { text, scratch } = prepared;
+        let Prepared { text, scratch, .. } = prepared;
         text.clear();
         match self {
             Self::Text => options.extract(shard, record, text, scratch),
         }
+    }
+    /// Like [`record`](Self::record) of a record with sidecars, whose paths come after its own.
+    pub fn joined_record(
+        self,
+        projection: &Projection,
+        shard: &Arc<str>,
+        record: RawRecord<'_>,
+        sidecars: Joined<'_>,
+        prepared: &mut Prepared,
+    ) -> Result<bool, ShardError> {
+        let Prepared { text, scratch, joined } = prepared;
+        text.clear();
+        let bad = |reason| located(shard, record.position, reason);
+        let lines = sidecars.values(joined).map_err(bad)?;
+        let mut checked = Ok(());
+        let is_kept = projection.extract_if(shard, record, text, scratch, |values| {
+            let values = values.with_sidecars(&lines);
+            checked = sidecars.check(&values, shard, record.position.record);
+            checked.is_ok() && sidecars.sidecars.keep.as_ref().is_none_or(|keep| keep.keeps(&values))
+        });
+        checked.map_err(bad)?;
+        is_kept
     }
 }

@@ -8,20 +8,94 @@ use std::sync::{Arc, Mutex, PoisonError};
 use pyo3::prelude::*;
 
 use super::error::guarded;
-use super::keep::{Paths, Program};
+use super::keep::{Paths, Program, SidecarFiles};
 use super::signals::Signals;
 use crate::codec::Codec;
-use crate::error::Result;
+use crate::error::{Result, ShardError};
 use crate::format::keep::{Expression, Operand};
-use crate::format::{Format, Member, Projection, ReadOptions, RecordReader, Scratch};
+use crate::format::{
+    AfterError, Format, Member, Position, Projection, ReadError, ReadOptions, RecordReader, Scratch, Values,
+};
+use crate::lane::block::RawBlock;
+use crate::lane::sidecars::SidecarReaders;
+use crate::prepare::sidecars::Joined;
+use crate::spec::sidecars::Sidecars;
 use crate::store::{LocalFile, Shard, Source};
 
 /// Reads the records of a shard, by the same rules as a run.
 #[pyclass(frozen, module = "gristmill._core")]
 pub struct Records {
     reader: Mutex<RecordReader>,
+    joined: Mutex<Joining>,
     expressions: Vec<Expression>,
     signals: Arc<Mutex<Signals>>,
+}
+
+/// The sidecars of the shard, and what is read of them.
+struct Joining {
+    shard: Arc<str>,
+    options: Arc<ReadOptions>,
+    sidecars: Sidecars,
+    readers: SidecarReaders,
+    block: RawBlock,
+    /// Nothing more can be joined.
+    lost: bool,
+}
+
+impl Joining {
+    /// The result of `take` for the next record and those of its sidecars. None at the end.
+    fn next_values<T>(
+        &mut self,
+        reader: &mut RecordReader,
+        take: impl FnOnce(&Values<'_>) -> T,
+    ) -> Result<Option<T>> {
+        let Self { shard, options, sidecars, readers, block, lost } = self;
+        if *lost {
+            return Ok(None);
+        }
+        block.clear();
+        let unusable = |position: Position, error: &ReadError, lost: &mut bool| {
+            *lost = error.rest == AfterError::Lost;
+            let reason = sidecars.unusable(0, &error.error);
+            let (record, byte) = (Some(position.record), position.shown_byte());
+            Err(ShardError { shard: Arc::clone(shard), record, byte, reason }.into())
+        };
+        let record = match reader.next_raw() {
+            Ok(Some(record)) => record,
+            Ok(None) => {
+                return readers
+                    .end()
+                    .map(|()| None)
+                    .or_else(|error| unusable(reader.position(), &error, lost));
+            }
+            Err(error) => {
+                if let (AfterError::Readable, Some(record)) = (error.rest, error.error.record) {
+                    readers.pass(record);
+                }
+                return Err(error.into());
+            }
+        };
+        let position = record.position;
+        if let Err(error) = readers.read(position.record, block) {
+            return unusable(position, &error, lost);
+        }
+        let joined = Joined { sidecars, shard: 0, records: &block.sidecars, bytes: &block.bytes };
+        let (mut scratch, mut result) = (Vec::new(), None);
+        let located = |reason| ShardError {
+            shard: Arc::clone(shard),
+            record: Some(position.record),
+            byte: position.shown_byte(),
+            reason,
+        };
+        let lines = joined.values(&mut scratch).map_err(located)?;
+        let (mut text, mut own) = (String::new(), Scratch::default());
+        options.projection.extract_if(shard, record, &mut text, &mut own, |values| {
+            let values = values.with_sidecars(&lines);
+            result = Some(joined.check(&values, shard, position.record).map(|()| take(&values)));
+            false
+        })?;
+        Ok(result.transpose().map_err(located)?)
+    }
 }
 
 /// A shard's file whose reader stops when a signal's handler raises: it may read on for long where there are no records.
@@ -78,7 +152,7 @@ impl From<&Operand<'_>> for Seen {
 #[pymethods]
 impl Records {
     #[new]
-    #[pyo3(signature = (path, size, max_document_bytes, paths=Paths::default(), programs=Vec::new()))]
+    #[pyo3(signature = (path, size, max_document_bytes, paths=Paths::default(), programs=Vec::new(), sidecars=Vec::new()))]
     fn new(
         py: Python<'_>,
         path: String,
@@ -86,6 +160,7 @@ impl Records {
         max_document_bytes: u64,
         paths: Paths,
         programs: Vec<Program>,
+        sidecars: Vec<SidecarFiles>,
     ) -> PyResult<Self> {
         let shard = Shard { path: path.into(), size };
         let options = Arc::new(ReadOptions {
@@ -95,13 +170,26 @@ impl Records {
             max_document_bytes,
         });
         let signals = Arc::new(Mutex::new(Signals::new()));
-        let reader = guarded(py, || {
+        let kinds: Vec<_> = sidecars
+            .into_iter()
+            .map(|files| files.into_sidecar(&options.folder, max_document_bytes))
+            .collect();
+        let (reader, readers) = guarded(py, || {
             let (file, stop) = (LocalFile::open(&shard, &options.folder)?, Arc::default());
+            let readers = SidecarReaders::open(&kinds, &shard.path, 0, Position::default(), &stop)?;
             let source = Interruptible { file, signals: Arc::clone(&signals), stop: Arc::clone(&stop) };
-            Ok(RecordReader::from_source(&shard.path, Box::new(source), &options, &stop)?)
+            Ok((RecordReader::from_source(&shard.path, Box::new(source), &options, &stop)?, readers))
         })?;
+        let joined = Joining {
+            shard: shard.path,
+            options,
+            sidecars: Sidecars { kinds, keep: None },
+            readers,
+            block: RawBlock::default(),
+            lost: false,
+        };
         let expressions = programs.into_iter().map(Expression::from).collect();
-        Ok(Self { reader: Mutex::new(reader), expressions, signals })
+        Ok(Self { reader: Mutex::new(reader), joined: Mutex::new(joined), expressions, signals })
     }
 
     /// The members of the next record, or None at the end.
@@ -114,12 +202,11 @@ impl Records {
     /// For the next record, what each program leaves on its stack; or None at the end.
     fn next_values(&self, py: Python<'_>) -> PyResult<Option<Vec<Vec<Seen>>>> {
         self.with(py, |reader| {
-            let values = reader.next_values(&mut Scratch::default(), |values| {
+            self.joined.lock().unwrap_or_else(PoisonError::into_inner).next_values(reader, |values| {
                 let seen =
                     |expression: &Expression| expression.evaluate(values).iter().map(Seen::from).collect();
                 self.expressions.iter().map(seen).collect()
-            });
-            Ok(values?)
+            })
         })
     }
 

@@ -1,17 +1,67 @@
 //! Filters, as `gristmill._filter` compiles them.
 
+use std::path::Path;
+use std::sync::Arc;
+
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use crate::format::keep::{Arithmetic, Comparison, Constants, Expression, Extreme, Instruction, Reduction};
-use crate::format::{self, Path};
+use crate::format::{self, Projection, ReadOptions};
+use crate::spec::sidecars::{Matching, Sidecar};
+use crate::store::Shard;
 
-/// A filter.
+/// What is wanted of records: the record's own paths come first, then those of each sidecar.
 #[derive(FromPyObject)]
-pub struct Keep {
+pub struct Selection {
     pub paths: Paths,
-    pub program: Program,
+    pub program: Option<Program>,
+    pub sidecars: Vec<SidecarFiles>,
+}
+
+/// Sidecars of one kind.
+#[derive(FromPyObject)]
+pub struct SidecarFiles {
+    name: String,
+    paths: Paths,
+    files: Vec<Option<(String, u64)>>,
+    /// The paths of the record's id and of the sidecar's, whether both are required, and how names of shards end.
+    matching: Option<(usize, usize, bool, String)>,
+}
+
+impl SidecarFiles {
+    /// As the core has them. Relative paths start from `folder`.
+    pub fn into_sidecar(self, folder: &Path, max_document_bytes: u64) -> Sidecar {
+        let shard = |(path, size): (String, u64)| Shard { path: path.into(), size };
+        Sidecar {
+            name: self.name,
+            files: self.files.into_iter().map(|file| file.map(shard)).collect(),
+            read: Arc::new(ReadOptions {
+                folder: folder.to_owned(),
+                projection: projection(self.paths.into()),
+                keep: None,
+                max_document_bytes,
+            }),
+            matching: self.matching.map(|(record, sidecar, required, ending)| Matching {
+                record,
+                sidecar,
+                required,
+                ending,
+            }),
+        }
+    }
+}
+
+/// The columns that paths lead into; all of them if there are no paths.
+fn projection(paths: Vec<format::Path>) -> Projection {
+    let column = |path: &format::Path| match path.first() {
+        Some(format::Step::Key(key)) => Some(key.clone()),
+        _ => None,
+    };
+    let columns: Vec<String> = paths.iter().filter_map(column).collect();
+    let projection = if columns.is_empty() { Projection::all() } else { Projection::named(columns) };
+    projection.with_paths(paths)
 }
 
 /// The paths that programs name by their indices.
@@ -32,7 +82,7 @@ enum Step {
 /// An instruction: its name, and what belongs to it.
 struct Operation(Instruction);
 
-impl From<Paths> for Vec<Path> {
+impl From<Paths> for Vec<format::Path> {
     fn from(paths: Paths) -> Self {
         paths.0.into_iter().map(steps).collect()
     }
@@ -44,7 +94,7 @@ impl From<Program> for Expression {
     }
 }
 
-fn steps(path: Vec<Option<Step>>) -> Path {
+fn steps(path: Vec<Option<Step>>) -> format::Path {
     let step = |step| match step {
         Some(Step::Key(key)) => format::Step::Key(key),
         Some(Step::Index(index)) => format::Step::Index(index),

@@ -8,12 +8,14 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 
 use super::choices::{self, LAYOUTS, ON_ERRORS, PACKINGS, TRUNCATIONS};
-use super::keep::Keep;
+use super::keep::{Selection, SidecarFiles};
 use super::pipeline::usable_cores;
 use crate::error::Error;
+use crate::format::keep::Expression;
 use crate::format::{Projection, ReadOptions};
 use crate::lane::assignment::Plan;
 use crate::prepare::Prepare;
+use crate::spec::sidecars::{Sidecar, Sidecars};
 use crate::spec::{Alignment, HostSpec, QuarantineFileSpec, Shuffle, StreamSpec};
 use crate::store::Shard;
 
@@ -42,7 +44,7 @@ struct Input {
     paths: Vec<String>,
     sizes: Vec<u64>,
     text_field: String,
-    keep: Option<Keep>,
+    selection: Selection,
     max_document_bytes: u64,
 }
 
@@ -114,17 +116,21 @@ impl Spec {
         let make_packing = choices::find("packing", &rows.packing, &PACKINGS)?;
         let make_on_error = choices::find("on_error", &faults.on_error, &ON_ERRORS)?;
         let shards = input.paths.into_iter().zip(&input.sizes);
-        let (paths, keep) =
-            input.keep.map_or((Vec::new(), None), |keep| (keep.paths.into(), Some(keep.program.into())));
+        let Selection { paths, program, sidecars } = input.selection;
+        let sidecar = |files: SidecarFiles| files.into_sidecar(&input.folder, input.max_document_bytes);
+        let kinds: Vec<Sidecar> = sidecars.into_iter().map(sidecar).collect();
+        let keep = program.map(Expression::from);
+        let (keep, of_sidecars) = if kinds.is_empty() { (keep, None) } else { (None, keep) };
         Ok(StreamSpec {
             shards: shards.map(|(path, &size)| Shard { path: path.into(), size }).collect(),
             plan: Plan::new(input.sizes, order.lanes, order.seed),
             read: Arc::new(ReadOptions {
                 folder: input.folder,
-                projection: Projection::text(input.text_field).with_paths(paths),
+                projection: Projection::text(input.text_field).with_paths(paths.into()),
                 keep,
                 max_document_bytes: input.max_document_bytes,
             }),
+            sidecars: Sidecars { kinds, keep: of_sidecars },
             prepare: Prepare::Text,
             on_error: make_on_error(faults.max_error_rate),
             shuffle: order.seed.map(|seed| Shuffle { seed, window: order.shuffle_window }),

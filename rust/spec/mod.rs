@@ -1,5 +1,7 @@
 //! The specification of a stream and of this host's part of it. Python validates it; the core trusts it.
 
+pub mod sidecars;
+
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -7,6 +9,7 @@ use crate::format::ReadOptions;
 use crate::lane::assignment::Plan;
 use crate::prepare::Prepare;
 use crate::store::Shard;
+use sidecars::Sidecars;
 
 /// The policy for records that cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -108,6 +111,8 @@ pub struct StreamSpec {
     pub plan: Plan,
     /// How records are read.
     pub read: Arc<ReadOptions>,
+    /// What is read beside the shards, and the filter over both.
+    pub sidecars: Sidecars,
     /// The kind of sample that a record becomes.
     pub prepare: Prepare,
     /// The policy for bad records.

@@ -39,6 +39,7 @@ _SET_ALREADY = frozenset({"shards", "tokenizer", "prefetch", "provenance"})
 )
 @dataset_option("max_document_bytes")
 @click.option("--keep", help="With shards: show which records this filter keeps, and the values that it is about.")
+@dataset_option("sidecars")
 @click.option("--text", help="With a tokenizer: text to encode.")
 @click.option("--row", type=click.IntRange(0), help="A row of a global batch, from 0: show where its text comes from.")
 @click.option(
@@ -54,6 +55,7 @@ def inspect(
     records: int,
     max_document_bytes: int,
     keep: str | None,
+    sidecars: list[str] | None,
     text: str | None,
     row: int | None,
     step: int | None,
@@ -80,6 +82,8 @@ def inspect(
       gristmill inspect 'red_pajama/*/*.gz' --row 5 --step 120 --tokenizer tokenizer.json \\
         --set batch_size=64 --set sequence_length=2048 --set text_field=raw_content
     """
+    if sidecars and keep is None:
+        raise click.UsageError("--sidecar has no effect without --keep")
     options = {"records": "--records", "max_document_bytes": "--max-document-bytes"}
     of_shards = [option for name, option in options.items() if is_given(name)]
     if row is None:
@@ -91,11 +95,13 @@ def inspect(
             from gristmill._inspect import contents, filtering
 
         describe = contents.describe if keep is None else filtering.describe
-        with rewording(lambda message: in_options(message, ["max_document_bytes", "keep"])):
+        with rewording(lambda message: in_options(message, ["max_document_bytes", "keep", "sidecars"])):
             if keep is None:
                 found = contents.inspect(path, records=records, max_document_bytes=max_document_bytes, text=text)
             else:
-                found = filtering.inspect(str(path), keep, records=records, max_document_bytes=max_document_bytes)
+                found = filtering.inspect(
+                    str(path), keep, sidecars=sidecars, records=records, max_document_bytes=max_document_bytes
+                )
         if text is not None and found["kind"] != "tokenizer":
             raise click.UsageError(f"--text needs a tokenizer, and {path} is not one")
         if of_shards and found["kind"] not in ("shard", "filter"):

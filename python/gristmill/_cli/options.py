@@ -64,7 +64,7 @@ def _click_type(kind: Kind) -> Any:
             return bool
         case kinds.Choice():
             return click.Choice(kind.words)
-        case kinds.Text() | kinds.Filter():
+        case kinds.Text() | kinds.Filter() | kinds.SidecarsKind():
             return str
         case kinds.FilePath():
             return PathType(dir_okay=False)
@@ -77,6 +77,9 @@ def _click_type(kind: Kind) -> Any:
 TYPES: Mapping[str, Any] = {
     name: kind for name, argument in ARGUMENTS.items() if (kind := _click_type(argument.kind)) is not None
 }
+
+# Those whose options may be repeated and have another name, and the form of their values.
+_REPEATED = {"sidecars": "NAME=FOLDER:SIDECAR_FOLDER..."}
 
 
 class _TokenizerFile(PathType):
@@ -156,6 +159,9 @@ def dataset_option(name: str, default: Any = REQUIRED, none: str | None = None) 
         text = text.removesuffix(".") + "; auto: the tokenizer's own."
     elif default is None and (none or argument.none):
         text += f"  [default: {none or argument.none}]"
+    if name in _REPEATED:
+        form: Any = {"multiple": True, "metavar": _REPEATED[name], "callback": _or_none}
+        return click.option(_flag(name), name, default=None, help=text, **form)
     if kind is bool:
         return click.option(_flag(name), name, is_flag=True, default=default, help=text)
     return click.option(_flag(name), name, type=kind, default=default, show_default=True, help=text)
@@ -209,7 +215,12 @@ def _argument(names: Iterable[str]) -> str:
 
 
 def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+    return f"--{(name.removesuffix('s') if name in _REPEATED else name).replace('_', '-')}"
+
+
+def _or_none(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> list[str] | None:
+    """The values of an option that may be repeated."""
+    return list(values) or None
 
 
 def is_wrong_usage(error: Exception) -> bool:

@@ -1,7 +1,7 @@
 """`PackedDataset`: shards of text as a Grain dataset of packed rows."""
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 import grain
@@ -10,6 +10,7 @@ from gristmill import _core
 from gristmill._dataset.grain_compat import SourceDataset
 from gristmill._dataset.iterator import Element, PackedDatasetIterator
 from gristmill._shards.manifest import Manifest
+from gristmill._shards.sidecars import Sidecar
 from gristmill._spec.arguments import ARGUMENTS
 from gristmill._spec.sharding import lanes_of_process
 from gristmill._spec.spec import Spec, resolve
@@ -60,6 +61,10 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
       keep: a condition in Python's grammar on the keys of a record, such as `"score >= 3 and language == 'en'"`.
         Records for which it is not true are left out and counted as `filtered`; a comparison is false where a key is
         missing or null. docs/filters.md has the grammar. None: all records are kept.
+      sidecars: files beside the shards whose records `keep` sees, by the names that it has for them:
+        `{"signals": Sidecar("documents/", "quality_signals/", ".json.gz", ".signals.json.gz")}`. Record n of a shard's
+        sidecar belongs to record n of the shard; one that is missing, shorter or longer, or names another row, is an
+        error.
       max_document_bytes: longest accepted line of a shard, inflated.
       eos: token or id put after each document. None: the tokenizer's own. False: none.
       bos: token or id put before each document. True: the tokenizer's own. False: none.
@@ -123,6 +128,7 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         tokenizer: "Encoder | Pathish",
         text_field: str = "text",
         keep: str | None = None,
+        sidecars: "Mapping[str, Sidecar] | None" = None,
         max_document_bytes: int = 2**27,
         eos: "str | int | bool | None" = None,
         bos: "str | int | bool" = False,

@@ -451,16 +451,17 @@ def _paths_in(node: ast.AST) -> Iterator[ast.expr]:
 
 def _path_text(steps: Steps) -> str:
     first, *rest = steps
-    text = str(first) if _is_name(str(first)) else f"key({_quoted(str(first))})"
+    text = str(first) if is_name(str(first)) else f"key({_quoted(str(first))})"
     for step in rest:
         if isinstance(step, str):
-            text += f".{step}" if _is_name(step) else f"[{_quoted(step)}]"
+            text += f".{step}" if is_name(step) else f"[{_quoted(step)}]"
         else:
             text += "[*]" if step is ALL else f"[{step}]"
     return text
 
 
-def _is_name(key: str) -> bool:
+def is_name(key: str) -> bool:
+    """Whether a key is written as it is at the start of a path."""
     return key.isascii() and key.isidentifier() and not keyword.iskeyword(key)
 
 

@@ -3,11 +3,14 @@
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from gristmill._core import Records
 from gristmill._filter.compiler import Keep, compile_filter
+from gristmill._filter.selection import Numbering, with_missing
 from gristmill._shards.manifest import Manifest
+from gristmill._shards.sidecars import Sidecars, with_sidecars
 from gristmill._util.local_files import utf8_path
 from gristmill._util.text import counted, format_columns, format_fields
 from gristmill.errors import ShardError
@@ -23,12 +26,15 @@ _BAR = 30
 _TEXT_SHOWN = 60
 
 
-def inspect(shards: str, keep: str, *, records: int, max_document_bytes: int) -> dict[str, Any]:
+def inspect(
+    shards: str, keep: str, *, sidecars: Sequence[str] | None = None, records: int, max_document_bytes: int
+) -> dict[str, Any]:
     """What a filter keeps of the first records of some shards.
 
     Args:
       shards: a path or a glob.
       keep: the expression.
+      sidecars: those of the shards, as text.
       records: how many records to look at.
       max_document_bytes: longest accepted line of a shard, inflated.
 
@@ -38,15 +44,19 @@ def inspect(shards: str, keep: str, *, records: int, max_document_bytes: int) ->
     Raises:
       GristmillError: the expression is wrong, or a shard cannot be opened.
     """
-    compiled = compile_filter("keep", keep)
-    manifest = Manifest.find(shards)
+    named = Sidecars.check("sidecars", sidecars)
+    compiled = with_missing(compile_filter("keep", keep), named)
+    manifest = with_sidecars(Manifest.find(shards), named)
+    numbering = Numbering(compiled.paths, named, manifest)
     seen = _Seen(compiled)
+    programs = [numbering.program(compiled.paths, program) for program in seen.programs]
     opened = 0
-    for path, size in zip(manifest.paths, manifest.sizes, strict=True):
+    for index, (path, size) in enumerate(manifest):
         if seen.records == records:
             break
         opened += 1
-        seen.read(Records(utf8_path(path), size, max_document_bytes, compiled.paths, seen.programs), records)
+        own = [replace(files, files=[files.files[index]]) for files in numbering.sidecars]
+        seen.read(Records(utf8_path(path), size, max_document_bytes, numbering.own, programs, own), records)
     return {
         "kind": "filter",
         "keep": compiled.text,

@@ -29,9 +29,12 @@ class Manifest:
     Attributes:
       paths: path of each shard.
       sizes: size of each shard in bytes, as stored (compressed).
+      sidecars: for each of the dataset's `sidecars`, its name and the sizes of all shards' files; None where a shard
+        has none. `PackedDataset` adds those that a manifest lacks.
       folder: the folder that relative paths start from: the working folder when the manifest was made; empty if there
         are no relative paths. Two manifests are equal only if their folders are.
-      fingerprint: hash of the paths below their common folder and the sizes: the same wherever the folder lies.
+      fingerprint: hash of the paths below their common folder and the sizes, those of sidecars too: the same wherever
+        the folder lies.
 
     Raises:
       ArgumentError: there is no path, or not one size for each; a path is listed twice, or is not UTF-8;
@@ -41,6 +44,7 @@ class Manifest:
 
     paths: tuple[str, ...]
     sizes: tuple[int, ...]
+    sidecars: tuple[tuple[str, tuple[int | None, ...]], ...] = ()
     folder: str = field(init=False, repr=False)
     fingerprint: str = field(init=False, repr=False, compare=False)
 
@@ -54,6 +58,10 @@ class Manifest:
             raise ArgumentError(f"a manifest of {paths} has {sizes}")
         if not self.paths:
             raise ArgumentError("a manifest needs at least one shard")
+        for name, found in self.sidecars:
+            if len(found) != len(self.paths):
+                paths, sizes = counted(len(self.paths), "path"), counted(len(found), "size")
+                raise ArgumentError(f"a manifest of {paths} has {sizes} of the sidecar {name!r}")
         for path, size in zip(self.paths, self.sizes, strict=True):
             _check_name(path)
             integer(f"the size of {path!r}", size, 0, _LARGEST_SIZE)
@@ -67,10 +75,14 @@ class Manifest:
                 raise ArgumentError(f"shard {self.paths[after]!r} is listed twice: name each file once")
         object.__setattr__(self, "paths", tuple(self.paths[i] for i in order))
         object.__setattr__(self, "sizes", tuple(int(self.sizes[i]) for i in order))
+        sidecars = tuple((name, tuple(sizes[i] for i in order)) for name, sizes in self.sidecars)
+        object.__setattr__(self, "sidecars", sidecars)
         digest = hashlib.sha256()
         below = below_common_folder(absolute[i] for i in order)
         for path, size in zip(below, self.sizes, strict=True):
             digest.update(os.fsencode(path) + b"\0" + str(size).encode() + b"\0")
+        for name, found in self.sidecars:
+            digest.update(f"\0{name}\0{found}".encode())
         object.__setattr__(self, "fingerprint", digest.hexdigest()[:16])
 
     @classmethod
@@ -160,7 +172,7 @@ def _matches(pattern: object) -> list[tuple[str, int]]:
     if not isinstance(name, str):
         raise wrong_type("shards", pattern, "paths and globs as strings")
     _check_name(name)
-    size, what = _look(name)
+    size, what = look(name)
     if size is not None:
         return [(name, size)]
     if what == _FOLDER:
@@ -171,7 +183,7 @@ def _matches(pattern: object) -> list[tuple[str, int]]:
         raise MissingShardError(f"{name!r} is {what}: a shard is a regular file, or a link to one")
     matches = []
     for path in filter(os.path.basename, [*listing.matches(name)]):  # a folder that cannot be listed is an error first
-        size, what = _look(path)
+        size, what = look(path)
         if size is not None:
             matches.append((path, size))
         elif what != _FOLDER:
@@ -185,7 +197,7 @@ def _matches(pattern: object) -> list[tuple[str, int]]:
     raise MissingShardError(f"{what} {name!r} (working folder: {working_folder()}){_hint(name)}")
 
 
-def _look(path: str) -> tuple[int | None, str]:
+def look(path: str) -> tuple[int | None, str]:
     """The size in bytes of a regular file, or None and a description of the thing at this path."""
     try:
         found = os.stat(path)

@@ -21,8 +21,22 @@ from typing import Any, Literal
 
 from gristmill import _core
 from gristmill._filter.compiler import Keep
+from gristmill._filter.selection import Selection, select
 from gristmill._shards.manifest import Manifest
-from gristmill._spec.kinds import Boolean, Choice, FilePath, Filter, Fraction, Integer, Kind, Other, SpecialToken, Text
+from gristmill._shards.sidecars import Sidecars
+from gristmill._spec.kinds import (
+    Boolean,
+    Choice,
+    FilePath,
+    Filter,
+    Fraction,
+    Integer,
+    Kind,
+    Other,
+    SidecarsKind,
+    SpecialToken,
+    Text,
+)
 from gristmill._tokenizer.encoder import Encoder
 from gristmill._util.checks import wrong_type
 from gristmill._util.local_files import utf8_path
@@ -110,12 +124,25 @@ class Input:
     keep: Keep | None = _argument(
         Filter(), None, "Condition on a record's keys; all other records are left out.", none="all", see="filters.md"
     )
+    sidecars: Sidecars | None = _argument(
+        SidecarsKind(),
+        None,
+        "Files beside the shards whose records the filter sees, by name.",
+        none="none",
+        needs={"keep": ()},
+        see="filters.md#signals-in-files-of-their-own",
+    )
     max_document_bytes: int = _argument(
         Integer(1, 2**63 - 1),
         2**27,
         "Longest accepted record: a line, inflated, or a text of Parquet.",
         may_change="if larger",
     )
+
+    @property
+    def selection(self) -> Selection:
+        """What is extracted of records and sidecars, and the filter, as the core takes them."""
+        return select(self.keep, self.sidecars, self.shards)
 
     @property
     def folder(self) -> str:

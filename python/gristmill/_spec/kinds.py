@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from gristmill._filter.compiler import Keep, compile_filter
+from gristmill._shards.sidecars import Sidecars
 from gristmill._tokenizer import special_tokens
 from gristmill._util import checks
 
@@ -109,6 +110,19 @@ class Filter:
     def check(self, name: str, value: Any) -> Keep | None:
         """See `Kind`."""
         return None if value is None else compile_filter(name, value)
+
+    def parse(self, text: str) -> str | None:
+        """See `Kind`."""
+        return None if text == "None" else text
+
+
+@dataclass(frozen=True)
+class SidecarsKind:
+    """Sidecars by name, or None."""
+
+    def check(self, name: str, value: Any) -> Sidecars | None:
+        """See `Kind`."""
+        return Sidecars.check(name, value)
 
     def parse(self, text: str) -> str | None:
         """See `Kind`."""

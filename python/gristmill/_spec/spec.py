@@ -14,6 +14,7 @@ import numpy as np
 from gristmill import _core
 from gristmill._shards.manifest import Manifest, patterns_of
 from gristmill._shards.outputs import find_shard
+from gristmill._shards.sidecars import with_sidecars
 from gristmill._spec import fingerprints
 from gristmill._spec.arguments import ARGUMENTS, Faults, Input, Order, Rows, Running, Tokenizing
 from gristmill._spec.lanes import lane_count, lanes_of_host
@@ -125,7 +126,7 @@ def resolve(given: Mapping[str, Any]) -> Spec:
     values["provenance"] = _provenance_entries(values)
     _check_sizes(values)
     patterns = patterns_of(values["shards"])
-    manifest = values["shards"] = Manifest.find(patterns)
+    manifest = values["shards"] = with_sidecars(Manifest.find(patterns), values["sidecars"])
     _check_quarantine_is_no_shard(values["quarantine_file"], patterns)
     lanes = values["lanes"] = lane_count(values["lanes"], values["batch_size"], len(manifest))
     values["own_lanes"] = lanes_of_host(lanes, values["shard_index"], values["shard_count"])

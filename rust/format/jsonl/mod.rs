@@ -6,9 +6,9 @@ mod lines;
 use super::reader::{Found, Unreadable};
 use super::{AfterError, Position, RawKind, RawRecord};
 use crate::codec::Decoder;
-pub use json::{Content, Items, Member, Value, Values};
+pub use json::{Content, Items, Line, Member, Value, Values};
 pub(super) use json::{Offsets, Selector};
-use lines::{Line, Lines};
+use lines::{Line as LineRead, Lines};
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
@@ -28,14 +28,14 @@ impl JsonlReader {
         loop {
             let position = self.lines.position();
             match self.lines.next() {
-                Ok(Line::Complete(range)) => {
+                Ok(LineRead::Complete(range)) => {
                     if !is_blank(without_mark(self.lines.bytes(range.clone()), position)) {
                         let bytes = self.lines.bytes(range);
                         return Ok(Some(RawRecord { kind: RawKind::Line, position, bytes }));
                     }
                 }
-                Ok(Line::TooLong { bytes, first }) => return Err(self.too_long(position, bytes, first)),
-                Ok(Line::End) => return Ok(None),
+                Ok(LineRead::TooLong { bytes, first }) => return Err(self.too_long(position, bytes, first)),
+                Ok(LineRead::End) => return Ok(None),
                 Err(reason) => return Err(self.lost(reason)),
             }
         }
@@ -49,6 +49,17 @@ impl JsonlReader {
     /// Goes to the start of a line. Only allowed before the first record is returned.
     pub(super) fn skip_to(&mut self, target: Position) -> Result<Found, Unreadable> {
         self.lines.skip_to(target).map_err(|reason| self.lost(reason))
+    }
+
+    /// Goes to the line with this number, or to the end if there are fewer. Only allowed before the first record is
+    /// returned.
+    pub(super) fn skip_records(&mut self, number: u64) -> Result<(), Unreadable> {
+        while self.lines.position().record < number {
+            if self.lines.next().map_err(|reason| self.lost(reason))? == LineRead::End {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn too_long(&self, position: Position, bytes: u64, first: u8) -> Unreadable {
@@ -86,6 +97,17 @@ pub(super) fn extract_if(
     let line = without_mark(record.bytes, record.position);
     json::extract_if(line, key, text, selector, offsets, is_kept)
         .map_err(|fault| fault.describe(line, record.bytes.len() - line.len(), key))
+}
+
+/// Finds the values of the selector's paths in a line, and returns it. The error is a message about the line.
+pub(super) fn select<'a>(
+    bytes: &'a [u8],
+    position: Position,
+    selector: &Selector,
+    offsets: &mut Offsets,
+) -> Result<&'a str, String> {
+    let line = without_mark(bytes, position);
+    json::select(line, selector, offsets).map_err(|fault| fault.describe(line, bytes.len() - line.len(), ""))
 }
 
 /// The members of the line's object. The error is a message about the line.

@@ -45,6 +45,7 @@ EFFECTIVE = {
     "boundary_targets": (True, {}, {"layout": "hf"}),
     "shuffle_window": (2, {"seed": 1}, {}),
     "max_error_rate": (0.5, {"on_error": "quarantine"}, {}),
+    "sidecars": ("signals=:nowhere:missing=keep", {"keep": "raw_content"}, {}),
 }
 
 

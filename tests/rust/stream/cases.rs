@@ -10,6 +10,7 @@ use _core::format::keep::{Expression, Instruction};
 use _core::format::{Projection, ReadOptions, Step};
 use _core::lane::assignment::Plan;
 use _core::prepare::Prepare;
+use _core::spec::sidecars::Sidecars;
 use _core::spec::{Alignment, Layout, OnError, Packing, Shuffle, StreamSpec, Truncation};
 use _core::store::Shard;
 use flate2::{Compression, write::GzEncoder};
@@ -268,6 +269,7 @@ pub fn build(case: &Case, folder: &Path) -> (Arc<StreamSpec>, Corpus) {
             keep: case.filter.then(|| Expression(vec![Instruction::Path(0), Instruction::Not])),
             max_document_bytes: 1 << 20,
         }),
+        sidecars: Sidecars::default(),
         prepare: Prepare::Text,
         on_error: case
             .quarantine

@@ -11,6 +11,7 @@ use _core::lane::assignment::Plan;
 use _core::lane::cursor::Cursor;
 use _core::pipeline::{Delivery, Pipeline};
 use _core::prepare::Prepare;
+use _core::spec::sidecars::Sidecars;
 use _core::spec::{Alignment, HostSpec, Layout, OnError, Packing, Shuffle, StreamSpec};
 use _core::store::Shard;
 use tempfile::tempdir;
@@ -46,6 +47,7 @@ fn pipeline(
         plan: Plan::new(shards.iter().map(|shard| shard.size).collect(), lanes, None),
         shards,
         read: Arc::new(read),
+        sidecars: Sidecars::default(),
         prepare: Prepare::Text,
         on_error: OnError::Quarantine { max_error_rate: 1.0 },
         shuffle: None,

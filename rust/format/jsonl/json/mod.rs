@@ -22,7 +22,7 @@ use nesting::{Container, Nesting};
 pub(in crate::format) use select::{Offsets, Selector};
 use sink::{Append, Match, Sink, Skip};
 use stop::find_stop;
-pub use value::{Content, Items, Value, Values};
+pub use value::{Content, Items, Line, Value, Values};
 
 /// The character of an escape by the one after its backslash; 0 if it is not a simple escape. A table, because a branch for each
 /// kind of escape is mispredicted too often: that cost 8 % on English text.
@@ -63,12 +63,29 @@ pub(super) fn extract_if(
     let start = text.len();
     let selected = select_and_extract(line, key, text, selector, offsets);
     let found = selected.and_then(|(line, extracted)| {
-        if is_kept(&Values { line, offsets }) { extracted.map(|()| true) } else { Ok(false) }
+        if is_kept(&Values::of(Line { line, offsets })) { extracted.map(|()| true) } else { Ok(false) }
     });
     if found != Ok(true) {
         text.truncate(start);
     }
     found
+}
+
+/// Finds the values of the selector's paths in a line that must hold an object, and returns it.
+pub(super) fn select<'a>(
+    line: &'a [u8],
+    selector: &Selector,
+    offsets: &mut Offsets,
+) -> Result<&'a str, Fault> {
+    let line = simdutf8::basic::from_utf8(line).map_err(|_| Fault::utf8(line))?;
+    let mut scanner = Scanner { line, at: 0 };
+    scanner.space();
+    if scanner.peek() != Some(b'{') {
+        return Err(scanner.expected("a JSON object ('{')"));
+    }
+    selector.select(&mut scanner, offsets)?;
+    scanner.end_of_line()?;
+    Ok(line)
 }
 
 /// The inner result says whether there is a text, the outer whether the line is valid.

@@ -43,9 +43,15 @@ impl Selector {
     }
 
     /// Nothing found yet.
-    pub(super) fn reset(&self, offsets: &mut Offsets) {
+    pub(in crate::format) fn reset(&self, offsets: &mut Offsets) {
         offsets.clear();
         offsets.resize(self.paths, None);
+    }
+
+    /// Reads the line's object at the scanner, and notes what is wanted of it.
+    pub(super) fn select(&self, scanner: &mut Scanner<'_>, offsets: &mut Offsets) -> Result<(), Fault> {
+        self.reset(offsets);
+        self.root.select(scanner, offsets)
     }
 
     /// The node of a key of the line's object.

@@ -7,8 +7,15 @@ use super::sink::Append;
 use super::{Fault, Scanner};
 use crate::format::Step;
 
-/// The wanted values of a record.
+/// The wanted values of a record and its sidecars.
 pub struct Values<'a> {
+    record: Line<'a>,
+    sidecars: &'a [Line<'a>],
+}
+
+/// A validated line, and where the wanted values are in it.
+#[derive(Debug, Clone, Copy)]
+pub struct Line<'a> {
     pub(in crate::format) line: &'a str,
     pub(in crate::format) offsets: &'a Offsets,
 }
@@ -38,10 +45,30 @@ pub enum Content<'a> {
 }
 
 impl<'a> Values<'a> {
+    /// The values of a record without sidecars.
+    pub(in crate::format) fn of(record: Line<'a>) -> Self {
+        Self { record, sidecars: &[] }
+    }
+
+    /// Together with those of sidecars, whose paths are numbered after the record's own.
+    #[must_use]
+    pub fn with_sidecars<'b>(&self, sidecars: &'b [Line<'b>]) -> Values<'b>
+    where
+        'a: 'b,
+    {
+        Values { record: self.record, sidecars }
+    }
+
     /// The value of the path with this index in the projection.
-    pub fn get(&self, path: usize) -> Option<Value<'a>> {
-        let at = (*self.offsets.get(path)?)?;
-        Some(Value { line: self.line, at })
+    pub fn get(&self, mut path: usize) -> Option<Value<'a>> {
+        let mut line = &self.record;
+        let mut sidecars = self.sidecars.iter();
+        while path >= line.offsets.len() {
+            path -= line.offsets.len();
+            line = sidecars.next()?;
+        }
+        let at = line.offsets[path]?;
+        Some(Value { line: line.line, at })
     }
 }
 
@@ -65,6 +92,19 @@ impl<'a> Value<'a> {
             Step::Key(key) => self.member(key),
             Step::Index(index) => self.item(*index),
             Step::All => None,
+        }
+    }
+
+    /// A string, or a number as it is written: what may be an id.
+    pub fn id(self) -> Option<Cow<'a, str>> {
+        match self.content() {
+            Content::Text(text) => Some(text),
+            Content::Number(_) => {
+                let mut scanner = self.scanner();
+                scanner.number().ok()?;
+                Some(Cow::Borrowed(&self.line[self.at..scanner.at]))
+            }
+            _ => None,
         }
     }
 
