@@ -34,6 +34,11 @@ impl Input {
         self.offset - (self.end - self.start) as u64
     }
 
+    /// Goes to an offset.
+    pub(super) fn go_to(&mut self, offset: u64) {
+        (self.start, self.end, self.offset) = (0, 0, offset);
+    }
+
     /// The bytes that were read and not consumed; reads more if there are none. Empty at the end.
     pub(super) fn fill(&mut self) -> Result<&[u8], String> {
         self.fill_at_most(BUFFER_BYTES)

@@ -7,6 +7,7 @@ mod input;
 mod zstd;
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -29,13 +30,28 @@ pub enum Codec {
     Zstd,
 }
 
-/// The inflated bytes of a shard.
+/// The inflated bytes of a shard, or of a piece of it.
 pub struct Decoder {
     input: Input,
     codec: State,
+    /// Where the piece ends in the file, until that is [passed](Self::pass_end).
+    end: u64,
     damage: Option<String>,
     stop: Arc<AtomicBool>,
 }
+
+/// Where a piece starts.
+pub struct PieceStart {
+    /// The offset in the file of its first byte, or of its first frame.
+    pub byte: u64,
+    /// The inflated byte before it, if there is one.
+    pub before: Option<u8>,
+    /// The file is one frame, which belongs to the first piece.
+    pub is_alone: bool,
+}
+
+/// Inflated bytes requested at once.
+const CHUNK_BYTES: usize = 128 << 10;
 
 /// A codec with its state between reads.
 enum State {
@@ -52,10 +68,58 @@ impl Decoder {
             Codec::Gzip => State::Gzip(Box::default()),
             Codec::Zstd => State::Zstd(Box::default()),
         };
-        Self { input: Input::new(source, stop), codec, damage: None, stop: Arc::clone(stop) }
+        Self { input: Input::new(source, stop), codec, end: u64::MAX, damage: None, stop: Arc::clone(stop) }
     }
 
-    /// Writes the next inflated bytes to `out` and returns their number, 0 at the end of the shard.
+    /// Inflates a piece of a file: its bytes if it is not compressed, or what is in frames of Zstandard that start in it.
+    pub fn of_piece(
+        codec: Codec,
+        source: Box<dyn Source>,
+        piece: &Range<u64>,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<(Self, PieceStart), String> {
+        let mut decoder = Self::new(codec, source, stop);
+        let mut start = PieceStart { byte: piece.start, before: None, is_alone: false };
+        match &mut decoder.codec {
+            _ if piece.start == 0 => {}
+            State::Zstd(zstd) => {
+                let found = zstd.find_frame(&mut decoder.input, piece.start)?;
+                start.byte = found.offset;
+                start.is_alone = found.is_alone;
+                start.before = decoder.last_byte(found.before..found.offset)?;
+                // A frame may be empty, although its header does not say so.
+                if start.before.is_none() && found.before > 0 {
+                    start.before = decoder.last_byte(0..found.offset)?;
+                }
+            }
+            State::None | State::Gzip(_) => start.before = decoder.last_byte(piece.start - 1..piece.start)?,
+        }
+        decoder.restart(start.byte..piece.end);
+        Ok((decoder, start))
+    }
+
+    /// The last inflated byte of a part of the file.
+    fn last_byte(&mut self, part: Range<u64>) -> Result<Option<u8>, String> {
+        self.restart(part);
+        let mut chunk = vec![0; CHUNK_BYTES];
+        let mut last = None;
+        loop {
+            match self.read(&mut chunk)? {
+                0 => return Ok(last),
+                length => last = Some(chunk[length - 1]),
+            }
+        }
+    }
+
+    fn restart(&mut self, part: Range<u64>) {
+        self.input.go_to(part.start);
+        self.end = part.end;
+        if let State::Zstd(zstd) = &mut self.codec {
+            **zstd = Zstd::default();
+        }
+    }
+
+    /// Writes the next inflated bytes to `out` and returns their number, 0 at the end of the shard and of the piece.
     ///
     /// All bytes before any damage are returned first, however the source divides them, so that the position of an error
     /// does not depend on that. Damage is final: each later call repeats it.
@@ -68,9 +132,13 @@ impl Decoder {
             return Err("reading was stopped".to_owned());
         }
         let result = match &mut self.codec {
-            State::None => self.input.read(out).map_err(Damage::from),
+            State::None => {
+                let left = self.end.saturating_sub(self.input.offset());
+                let most = out.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+                self.input.read(&mut out[..most]).map_err(Damage::from)
+            }
             State::Gzip(gzip) => gzip.read(&mut self.input, out),
-            State::Zstd(zstd) => zstd.read(&mut self.input, out),
+            State::Zstd(zstd) => zstd.read(&mut self.input, self.end, out),
         };
         result.or_else(|Damage { written, reason }| {
             self.damage = Some(reason.clone());
@@ -78,13 +146,18 @@ impl Decoder {
         })
     }
 
+    /// Lets reading continue after the end of the piece; returns whether it had not been passed.
+    pub fn pass_end(&mut self) -> bool {
+        std::mem::replace(&mut self.end, u64::MAX) < u64::MAX
+    }
+
     /// Skips at most `most` inflated bytes that need not be inflated to know their number, and returns it: whole frames
     /// of Zstandard that begin where the last read ended.
     pub fn skip(&mut self, most: u64) -> Result<u64, String> {
         match &mut self.codec {
-            State::Zstd(zstd) if self.damage.is_none() => {
-                zstd.skip(&mut self.input, most).inspect_err(|damage| self.damage = Some(damage.clone()))
-            }
+            State::Zstd(zstd) if self.damage.is_none() => zstd
+                .skip(&mut self.input, self.end, most)
+                .inspect_err(|damage| self.damage = Some(damage.clone())),
             _ => Ok(0),
         }
     }

@@ -66,34 +66,53 @@ struct Frame {
     has_checksum: bool,
 }
 
+/// A frame that was looked for. Skippable frames count as the start of the frame after them.
+#[derive(Default)]
+pub(super) struct FrameStart {
+    /// Its offset, or the end of the file.
+    pub(super) offset: u64,
+    /// The offset of the frame before it.
+    pub(super) before: u64,
+    /// The file has no frame but the one before it.
+    pub(super) is_alone: bool,
+}
+
 impl Zstd {
-    /// Inflates into `out`. Returns 0 at the end.
-    pub(super) fn read(&mut self, input: &mut Input, out: &mut [u8]) -> Result<usize, Damage> {
+    /// Inflates into `out`. Returns 0 at the end, and before a frame that starts at `end` or after it.
+    pub(super) fn read(&mut self, input: &mut Input, end: u64, out: &mut [u8]) -> Result<usize, Damage> {
         loop {
             let written = if self.is_full { self.inflate(&[], out)?.1 } else { self.advance(input, out)? };
             if written > 0 {
                 return Ok(written);
             }
-            if self.next == Part::Frame && !self.is_full && !self.open_frame(input)? {
+            if self.next == Part::Frame
+                && !self.is_full
+                && (input.offset() >= end || !self.open_frame(input)?)
+            {
                 return Ok(0);
             }
         }
     }
 
-    /// Skips at most `most` inflated bytes: frames that follow one another and whose headers have their size.
-    pub(super) fn skip(&mut self, input: &mut Input, most: u64) -> Result<u64, String> {
+    /// Skips at most `most` inflated bytes: frames that follow one another, start before `end`, and whose headers have
+    /// their size.
+    pub(super) fn skip(&mut self, input: &mut Input, end: u64, most: u64) -> Result<u64, String> {
         if self.next == Part::Checksum && !self.is_full {
             self.check(input)?;
         }
         self.is_skipping = true;
-        let skipped = self.skip_frames(input, most);
+        let skipped = self.skip_frames(input, end, most);
         self.is_skipping = false;
         skipped
     }
 
-    fn skip_frames(&mut self, input: &mut Input, most: u64) -> Result<u64, String> {
+    fn skip_frames(&mut self, input: &mut Input, end: u64, most: u64) -> Result<u64, String> {
         let mut skipped = 0;
-        while self.next == Part::Frame && !self.is_full && self.read_frame_header(input)? {
+        while self.next == Part::Frame
+            && !self.is_full
+            && input.offset() < end
+            && self.read_frame_header(input)?
+        {
             match self.frame.content {
                 Some(content) if content <= most - skipped => {
                     self.skip_blocks(input)?;
@@ -104,6 +123,23 @@ impl Zstd {
             }
         }
         Ok(skipped)
+    }
+
+    /// Goes from the start of a file to the first frame at `start` or after it, by the headers of blocks.
+    pub(super) fn find_frame(&mut self, input: &mut Input, start: u64) -> Result<FrameStart, String> {
+        self.is_skipping = true;
+        let (mut found, mut frames) = (FrameStart::default(), 0);
+        loop {
+            found.offset = input.offset();
+            if found.offset >= start || !self.read_frame_header(input)? {
+                break;
+            }
+            found.before = found.offset;
+            frames += 1;
+            self.skip_blocks(input)?;
+        }
+        found.is_alone = frames == 1 && matches!(self.read_frame_header(input), Ok(false));
+        Ok(found)
     }
 
     /// Handles the next part of a frame, and returns the bytes inflated.

@@ -26,6 +26,7 @@ pub struct RecordReader {
 }
 
 /// The reader of a format. An enum, so that no call per record is dynamic.
+#[expect(clippy::large_enum_variant, reason = "a lane has one, and the usual format needs no pointer")]
 enum Records {
     Jsonl(JsonlReader),
     Parquet(Box<ParquetReader>),
@@ -53,7 +54,7 @@ impl RecordReader {
     /// is set, by another thread, reading the shard fails.
     pub fn open(shard: &Shard, options: &Arc<ReadOptions>, stop: &Arc<AtomicBool>) -> Result<Self> {
         let file = LocalFile::open(shard, &options.folder)?;
-        Ok(Self::from_source(&shard.path, Box::new(file), options, stop)?)
+        Self::of_shard(shard, Box::new(file), options, stop)
     }
 
     /// Opens a shard at a position that [`position`](Self::position) returned earlier. Nothing before it is parsed, but
@@ -65,29 +66,53 @@ impl RecordReader {
         stop: &Arc<AtomicBool>,
     ) -> Result<Self> {
         let mut reader = Self::open(shard, options, stop)?;
-        reader.skip_to(position)?;
+        // The start of a piece has no other position.
+        if position != Position::default() {
+            reader.skip_to(position)?;
+        }
         Ok(reader)
     }
 
     /// Reads a shard's bytes from any source. `shard` names it in errors, and its extension says whether the bytes must
-    /// be gzip.
+    /// be compressed.
     pub fn from_source(
         shard: &Arc<str>,
+        source: Box<dyn Source>,
+        options: &Arc<ReadOptions>,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<Self> {
+        let shard = Shard::whole(Arc::clone(shard), source.size());
+        Self::of_shard(&shard, source, options, stop)
+    }
+
+    fn of_shard(
+        shard: &Shard,
         mut source: Box<dyn Source>,
         options: &Arc<ReadOptions>,
         stop: &Arc<AtomicBool>,
-    ) -> Result<Self, ReadError> {
-        let lost = |reason| lost(shard, reason);
-        let (codec, format) = sniff(&mut *source, shard).map_err(lost)?;
+    ) -> Result<Self> {
+        let name = shard.name();
+        let lost = |reason| lost(name, reason);
+        let (codec, format) = sniff(&mut *source, &shard.path).map_err(lost)?;
         let limit = options.max_document_bytes;
-        let records = match format {
-            Format::Jsonl => Records::Jsonl(JsonlReader::new(Decoder::new(codec, source, stop), limit)),
-            Format::Parquet => {
-                let reader = ParquetReader::new(source, options, stop).map_err(lost)?;
+        let records = match (format, &shard.piece) {
+            (Format::Jsonl, None) => {
+                Records::Jsonl(JsonlReader::new(Decoder::new(codec, source, stop), limit))
+            }
+            (Format::Jsonl, Some(_)) if codec == Codec::Gzip => return Err(not_divisible(shard, "gzip")),
+            (Format::Jsonl, Some(piece)) => {
+                let (decoder, start) = Decoder::of_piece(codec, source, &piece.bytes, stop).map_err(lost)?;
+                if start.is_alone {
+                    return Err(not_divisible(shard, "one Zstandard frame"));
+                }
+                Records::Jsonl(JsonlReader::of_piece(decoder, &start, limit).map_err(lost)?)
+            }
+            (Format::Parquet, piece) => {
+                let reader = ParquetReader::new(source, piece.as_ref(), options, stop).map_err(lost)?;
                 Records::Parquet(Box::new(reader))
             }
         };
-        Ok(Self { shard: Arc::clone(shard), options: Arc::clone(options), codec, records, ended: false })
+        Ok(Self { shard: Arc::clone(name), options: Arc::clone(options), codec, records, ended: false })
     }
 
     /// How the shard holds records.
@@ -208,6 +233,15 @@ impl Unreadable {
     fn of_shard(self, shard: &Arc<str>) -> ReadError {
         ReadError { error: located(shard, self.position, self.reason), rest: self.rest }
     }
+}
+
+/// The error for a piece of a file that can only be read from its start.
+fn not_divisible(shard: &Shard, what: &str) -> Error {
+    Error::Argument(format!(
+        "split_bytes= divides {} into pieces, but it is {what}, which can only be read from its start: set split_bytes=0, or \
+         compress it again in many Zstandard frames, for example with pzstd",
+        shard.path
+    ))
 }
 
 /// A shard that cannot be read at all.

@@ -228,7 +228,7 @@ impl Admission {
                 (format!("; keep= filtered {}", counted(records, "record")), "Let keep= pass more, or remove")
             }
         };
-        let first = &self.spec.shards[shards[0] as usize].path;
+        let first = self.spec.shards[shards[0] as usize].name();
         let others = if shards.len() > 1 { ", ..." } else { "" };
         let remedy = if self.spec.plan.lanes() > 1 { ", or use fewer lanes=" } else { "" };
         Err(Error::Argument(format!(

@@ -24,7 +24,7 @@ impl RecordPosition {
     /// An error of the record at this position, which is in `shard`.
     pub fn error(self, shard: &Shard, reason: String) -> ShardError {
         let byte = Position { record: self.record, byte: self.byte }.shown_byte();
-        ShardError { shard: Arc::clone(&shard.path), record: Some(self.record), byte, reason }
+        ShardError { shard: Arc::clone(shard.name()), record: Some(self.record), byte, reason }
     }
 }
 

@@ -107,8 +107,10 @@ impl ErrorBudget {
         }
         // As above, it must not be rounded down.
         let allowed = ((max_error_rate * of_lane + 1e-9) as u64).max(always);
+        let has_pieces = self.spec.shards.iter().any(|shard| shard.piece.is_some());
+        let noun = if has_pieces { "piece" } else { "shard" };
         let [lost, epochs, shards, lanes] =
-            [(lost, "shard"), (epochs, "epoch"), (shards as u64, "shard"), (lanes as u64, "lane")]
+            [(lost, noun), (epochs, "epoch"), (shards as u64, noun), (lanes as u64, "lane")]
                 .map(|(number, noun)| counted(number, noun));
         Some(format!(
             "{lost} of lane {lane} could not be read to the end in {epochs} of {shards} in {lanes}: expected at most \

@@ -79,7 +79,7 @@ impl LaneReader {
         let RecordPosition { epoch, shard, record, .. } = self.position;
         let shard = self.assignment.get(self.lane).and_then(|lane| lane.get(shard as usize));
         let position = match shard.and_then(|shard| self.spec.shards.get(*shard as usize)) {
-            Some(shard) => format!("record {record} of {} in epoch {epoch}", shard.path),
+            Some(shard) => format!("record {record} of {} in epoch {epoch}", shard.name()),
             None => format!("the end of epoch {epoch}"),
         };
         format!("lane {}, read up to {position}", self.lane)

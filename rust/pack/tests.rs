@@ -41,7 +41,7 @@ pub(crate) fn folder_of(files: impl Iterator<Item = (String, impl AsRef<[u8]>)>)
     let shards = files.map(|(name, bytes)| {
         let path = folder.path().join(name);
         std::fs::write(&path, &bytes).unwrap();
-        Shard { path: path.to_str().unwrap().into(), size: bytes.as_ref().len() as u64 }
+        Shard::whole(path.to_str().unwrap(), bytes.as_ref().len() as u64)
     });
     let shards: Vec<Shard> = shards.collect();
     let sizes = shards.iter().map(|shard| shard.size).collect();

@@ -160,12 +160,12 @@ pub(crate) fn samples_of(
                 bytes = rest;
                 let RecordPosition { record: number, byte, .. } = position;
                 let record = RawRecord { kind, position: Position { record: number, byte }, bytes: record };
-                let path = &spec.shards[shard as usize].path;
+                let name = spec.shards[shard as usize].name();
                 let is_kept = if spec.sidecars.kinds.is_empty() {
-                    spec.prepare.record(&spec.read, path, record, prepared)
+                    spec.prepare.record(&spec.read, name, record, prepared)
                 } else {
                     let joined = take_sidecars(spec, shard, &mut sidecars, &mut bytes);
-                    spec.prepare.joined_record(&spec.read.projection, path, record, joined, prepared)
+                    spec.prepare.joined_record(&spec.read.projection, name, record, joined, prepared)
                 };
                 match is_kept {
                     Ok(true) => {

@@ -11,6 +11,6 @@ use crate::store::Shard;
 /// How many bytes a shard of a size on disk inflates to.
 #[pyfunction]
 pub fn inflate(py: Python<'_>, path: String, size: u64) -> PyResult<u64> {
-    let shard = Shard { path: path.into(), size };
+    let shard = Shard::whole(path, size);
     Ok(guarded(py, || inflated_bytes(&shard, Path::new("")))?)
 }

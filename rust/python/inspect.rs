@@ -162,7 +162,7 @@ impl Records {
         programs: Vec<Program>,
         sidecars: Vec<SidecarFiles>,
     ) -> PyResult<Self> {
-        let shard = Shard { path: path.into(), size };
+        let shard = Shard::whole(path, size);
         let options = Arc::new(ReadOptions {
             folder: PathBuf::new(),
             projection: Projection::all().with_paths(paths.into()),

@@ -33,7 +33,7 @@ pub struct SidecarFiles {
 impl SidecarFiles {
     /// As the core has them. Relative paths start from `folder`.
     pub fn into_sidecar(self, folder: &Path, max_document_bytes: u64) -> Sidecar {
-        let shard = |(path, size): (String, u64)| Shard { path: path.into(), size };
+        let shard = |(path, size): (String, u64)| Shard::whole(path, size);
         Sidecar {
             name: self.name,
             files: self.files.into_iter().map(|file| file.map(shard)).collect(),

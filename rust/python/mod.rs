@@ -44,7 +44,7 @@ mod _core {
     #[pymodule_export]
     use super::inspect::Records;
     #[pymodule_export]
-    use super::pipeline::{Pipeline, Taken, deal, usable_cores};
+    use super::pipeline::{Pipeline, Taken, deal, piece_borders, usable_cores};
     #[pymodule_export]
     use super::state::read_cursor;
 

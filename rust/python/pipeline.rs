@@ -18,6 +18,7 @@ use crate::lane::assignment;
 use crate::pipeline::fair_mutex::FairMutex;
 use crate::pipeline::{self, Batch, Delivered, Delivery, Stats};
 use crate::state;
+use crate::store::borders;
 
 /// Delivers the batches of some lanes.
 #[pyclass(frozen, module = "gristmill._core")]
@@ -58,6 +59,12 @@ pub fn deal(
     epoch: u64,
 ) -> PyResult<Vec<Vec<u32>>> {
     Ok(guarded(py, || Ok(assignment::assign_shards(&sizes, lanes, seed, epoch)))?)
+}
+
+/// The first byte of each piece of a file, and the one after its last.
+#[pyfunction]
+pub fn piece_borders(size: u64, split_bytes: u64) -> Vec<(u64, u64)> {
+    borders(size, split_bytes).map(|bytes| (bytes.start, bytes.end)).collect()
 }
 
 /// The number of cores that this process may use, given its CPU affinity and cgroup quota.

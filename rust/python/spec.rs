@@ -43,6 +43,7 @@ struct Input {
     folder: PathBuf,
     paths: Vec<String>,
     sizes: Vec<u64>,
+    split_bytes: u64,
     text_field: String,
     selection: Selection,
     max_document_bytes: u64,
@@ -116,14 +117,17 @@ impl Spec {
         let make_packing = choices::find("packing", &rows.packing, &PACKINGS)?;
         let make_on_error = choices::find("on_error", &faults.on_error, &ON_ERRORS)?;
         let shards = input.paths.into_iter().zip(&input.sizes);
+        let shards: Vec<Shard> =
+            shards.flat_map(|(path, &size)| Shard::whole(path, size).divided(input.split_bytes)).collect();
+        let sizes = shards.iter().map(Shard::dealt_bytes).collect();
         let Selection { paths, program, sidecars } = input.selection;
         let sidecar = |files: SidecarFiles| files.into_sidecar(&input.folder, input.max_document_bytes);
         let kinds: Vec<Sidecar> = sidecars.into_iter().map(sidecar).collect();
         let keep = program.map(Expression::from);
         let (keep, of_sidecars) = if kinds.is_empty() { (keep, None) } else { (None, keep) };
         Ok(StreamSpec {
-            shards: shards.map(|(path, &size)| Shard { path: path.into(), size }).collect(),
-            plan: Plan::new(input.sizes, order.lanes, order.seed),
+            shards,
+            plan: Plan::new(sizes, order.lanes, order.seed),
             read: Arc::new(ReadOptions {
                 folder: input.folder,
                 projection: Projection::text(input.text_field).with_paths(paths.into()),

@@ -105,7 +105,7 @@ pub enum Layout {
 
 /// The definition of one dataset's stream, the same on every host.
 pub struct StreamSpec {
-    /// The manifest.
+    /// What is dealt to lanes: the shards of the manifest, the large ones in pieces.
     pub shards: Vec<Shard>,
     /// Which lane reads which shards.
     pub plan: Plan,

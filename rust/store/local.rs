@@ -26,7 +26,7 @@ impl LocalFile {
     pub fn open(shard: &Shard, folder: &Path) -> Result<Self> {
         let path = folder.join(&*shard.path);
         let bad = |reason: String| {
-            Error::Shard(ShardError { shard: Arc::clone(&shard.path), record: None, byte: None, reason })
+            Error::Shard(ShardError { shard: Arc::clone(shard.name()), record: None, byte: None, reason })
         };
         let (file, size) = match open_regular(&path) {
             Ok(Some(opened)) => opened,
@@ -40,7 +40,7 @@ impl LocalFile {
                 return Err(match lacking(&error) {
                     Some(advice) => Error::System(format!(
                         "{}: expected to open the file, found: {error}; {advice}, or use fewer lanes=",
-                        shard.path
+                        shard.name()
                     )),
                     None => bad(cannot_open(&error, &path, &shard.path)),
                 });
@@ -120,7 +120,7 @@ mod tests {
     fn reads_from_any_offset() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("s"), b"0123456789").unwrap();
-        let mut file = LocalFile::open(&Shard { path: "s".into(), size: 10 }, folder.path()).unwrap();
+        let mut file = LocalFile::open(&Shard::whole("s", 10), folder.path()).unwrap();
         let mut two = [0; 2];
         for offset in [4, 6, 0, 8] {
             assert_eq!(file.read_at(offset, &mut two).unwrap(), 2);

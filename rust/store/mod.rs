@@ -3,19 +3,23 @@
 //! A store finds the bytes of a [`Shard`], as a [`Source`], and reports when they are no longer those of the manifest.
 
 mod local;
+mod piece;
 
 use std::io;
 use std::sync::Arc;
 
 pub use local::LocalFile;
+pub use piece::{Piece, borders};
 
-/// One input file, as the manifest lists it.
+/// One input file, as the manifest lists it, or a piece of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shard {
     /// Path of the file.
     pub path: Arc<str>,
     /// Its size in the store when the manifest was created.
     pub size: u64,
+    /// The part that is read. `None`: the whole file.
+    pub piece: Option<Piece>,
 }
 
 /// The bytes of a shard. All stores have random access: formats that are read from start to end skip what they need

@@ -10,6 +10,7 @@ from gristmill import _core
 from gristmill._dataset.grain_compat import SourceDataset
 from gristmill._dataset.iterator import Element, PackedDatasetIterator
 from gristmill._shards.manifest import Manifest
+from gristmill._shards.pieces import Piece
 from gristmill._shards.sidecars import Sidecar
 from gristmill._spec.arguments import ARGUMENTS
 from gristmill._spec.sharding import lanes_of_process
@@ -44,7 +45,7 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
 
     With `provenance`, the array `provenance` names the source of each row's tokens: int32
     `[rows, entries, 4]` (`[entries, 4]` without `batch_size`). An entry stands for tokens that are consecutive
-    in the row and in their document: `shard` (an index into `manifest.paths`), `record` (the 0-based line in it),
+    in the row and in their document: `shard` (an index into `pieces`), `record` (the 0-based line in it),
     `offset` (the number of tokens of the document before these, BOS included) and `length` (their number). There is one
     entry for each segment, in order, and with `truncation="middle"` one more for the tokens after the cut; the rest is
     zeros. Segments for which a row has no entry left are not listed: then the lengths do not add up to its tokens. The
@@ -52,7 +53,7 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
 
         shard, record, offset, length = row["provenance"].T
         entry = np.searchsorted(length.cumsum(), i, side="right")
-        source = dataset.manifest.paths[shard[entry]], record[entry], offset[entry] + i - length[:entry].sum()
+        source = dataset.pieces[shard[entry]].name, record[entry], offset[entry] + i - length[:entry].sum()
 
     Args:
       shards: a glob, a path, a list of either, or a `Manifest`. A file that is named twice is read once.
@@ -65,6 +66,9 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         `{"signals": Sidecar("documents/", "quality_signals/", ".json.gz", ".signals.json.gz")}`. Record n of a shard's
         sidecar belongs to record n of the shard; one that is missing, shorter or longer, or names another row, is an
         error.
+      split_bytes: shards of more bytes, as stored, are dealt to lanes in equal pieces that have at most so many: then
+        there may be more lanes than shards. A record belongs to the piece in which its first byte lies. 0: shards are
+        dealt whole.
       max_document_bytes: longest accepted line of a shard, inflated.
       eos: token or id put after each document. None: the tokenizer's own. False: none.
       bos: token or id put before each document. True: the tokenizer's own. False: none.
@@ -84,8 +88,9 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         MaxText's shift of whole rows makes it; in `best_fit` the next one of the same row, in `pad` none. By
         default nothing is trained across documents. Only `maxtext` has targets.
       lanes: number of ordered streams that the shards are assigned to. None: the largest power of two that
-        divides `batch_size` and is at most the number of shards and 64; one lane if `batch_size` is odd. It
-        is part of the stream, and the largest number of hosts. Each lane is read and packed by one thread at a time.
+        divides `batch_size` and is at most 64 and the number of shards, each piece counted as one; one lane if
+        `batch_size` is odd. It is part of the stream, and the largest number of hosts. Each lane is read and packed by
+        one thread at a time.
       seed: None: no shuffling. Else the shards are permuted in each epoch, and documents within windows.
       shuffle_window: documents that are permuted together.
       epochs: number of passes over the shards. None: endless.
@@ -129,6 +134,7 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         text_field: str = "text",
         keep: str | None = None,
         sidecars: "Mapping[str, Sidecar] | None" = None,
+        split_bytes: int = 0,
         max_document_bytes: int = 2**27,
         eos: "str | int | bool | None" = None,
         bos: "str | int | bool" = False,
@@ -170,6 +176,11 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         return self._spec.source.input.shards
 
     @property
+    def pieces(self) -> list[Piece]:
+        """What is dealt to lanes: the shards in order, the ones of more than `split_bytes` bytes in pieces."""
+        return self._spec.source.input.pieces
+
+    @property
     def encoder(self) -> Encoder:
         """The tokenizer."""
         return self._spec.tokenizing.tokenizer
@@ -180,15 +191,17 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         return self._spec.fingerprint
 
     def plan(self, epoch: int = 0) -> list[list[str]]:
-        """The shards of each lane in an epoch, in the order in which it reads them.
+        """The shards of each lane in an epoch, in the order in which it reads them; pieces as `path[start:end]`.
 
         Raises:
           ArgumentError: `epoch` is below 0 or has more than 64 bits.
           ArgumentTypeError: `epoch` is not an integer.
         """
         epoch = checks.integer("epoch", epoch, 0, 2**64 - 1)
-        lanes = _core.deal(self.manifest.sizes, self.lanes, self._spec.order.seed, epoch)
-        return [[self.manifest.paths[shard] for shard in shards] for shards in lanes]
+        pieces = self.pieces
+        sizes = [piece.end - piece.start for piece in pieces]
+        lanes = _core.deal(sizes, self.lanes, self._spec.order.seed, epoch)
+        return [[pieces[shard].name for shard in shards] for shards in lanes]
 
     def for_sharding(self, sharding: Any) -> "PackedDataset":
         """The same stream, of which this process loads the lanes of the rows that its devices hold.

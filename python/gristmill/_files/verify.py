@@ -266,7 +266,7 @@ def _source(dataset: PackedDataset, entries: Any, index: int) -> dict[str, Any] 
     if entry < 0 or (listed == len(entries) and index >= length.sum()):
         return None
     token = offset[entry] + index - length[:entry].sum()
-    return {"shard": dataset.manifest.paths[shard[entry]], "record": int(record[entry]), "token": int(token)}
+    return {"shard": dataset.pieces[shard[entry]].name, "record": int(record[entry]), "token": int(token)}
 
 
 def describe(found: dict[str, Any]) -> str:

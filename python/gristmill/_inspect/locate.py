@@ -182,6 +182,7 @@ def _describe_row(dataset: PackedDataset, element: "Element | None") -> dict[str
     if element is None:
         return {"tokens": 0, "padding": spec.rows.sequence_length, "segments": []}
     tokens = element[token_field(spec.fields)]
+    pieces = dataset.pieces
     segments, start = [], first_token(element[mark_field(spec.fields)])
     first = start
     for shard, record, offset, length in element["provenance"].tolist():
@@ -191,7 +192,7 @@ def _describe_row(dataset: PackedDataset, element: "Element | None") -> dict[str
             {
                 "start": start,
                 "length": length,
-                "shard": dataset.manifest.paths[shard],
+                "shard": pieces[shard].name,
                 "record": record,
                 "offset": offset,
                 "text": dataset.encoder.decode(tokens[start : start + length]),

@@ -23,6 +23,7 @@ from gristmill import _core
 from gristmill._filter.compiler import Keep
 from gristmill._filter.selection import Selection, select
 from gristmill._shards.manifest import Manifest
+from gristmill._shards.pieces import Piece, cut
 from gristmill._shards.sidecars import Sidecars
 from gristmill._spec.kinds import (
     Boolean,
@@ -132,6 +133,12 @@ class Input:
         needs={"keep": ()},
         see="filters.md#signals-in-files-of-their-own",
     )
+    split_bytes: int = _argument(
+        Integer(0, 2**63 - 1),
+        0,
+        "Shards of more bytes are dealt to lanes in pieces; 0: whole.",
+        see="scaling.md#few-shards",
+    )
     max_document_bytes: int = _argument(
         Integer(1, 2**63 - 1),
         2**27,
@@ -158,6 +165,11 @@ class Input:
     def sizes(self) -> Sequence[int]:
         """The shards' sizes in bytes."""
         return self.shards.sizes
+
+    @property
+    def pieces(self) -> "list[Piece]":
+        """What is dealt to lanes: the shards in order, the large ones in pieces."""
+        return cut(self.shards, self.split_bytes)
 
 
 @dataclass(frozen=True, kw_only=True)

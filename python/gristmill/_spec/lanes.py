@@ -11,11 +11,17 @@ _LARGEST_DEFAULT = 64
 _LARGEST = 2**32
 
 
-def lane_count(lanes: int | None, batch_size: int | None, shards: int) -> int:
+def lane_count(lanes: int | None, batch_size: int | None, shards: int, *, shard_bytes: int) -> int:
     """The number of lanes: the one asked for, or the default.
 
     The default is the largest power of two that divides `batch_size` and is at most `shards` and 64. It never
     depends on the machine.
+
+    Args:
+      lanes: the number asked for.
+      batch_size: rows of the global batch.
+      shards: the number of shards; a piece of one counts as one.
+      shard_bytes: the bytes of all shards, for advice.
 
     Raises:
       ArgumentError: there are fewer shards than lanes, or the lanes do not divide the batch.
@@ -27,9 +33,11 @@ def lane_count(lanes: int | None, batch_size: int | None, shards: int) -> int:
         return default
     lanes = checks.integer("lanes", lanes, 1, _LARGEST, ", or None")
     if lanes > shards:
+        enough = shard_bytes // lanes
+        divide = f", or split_bytes={enough}, which divides large shards into enough pieces" if enough else ""
         raise ArgumentError(
-            f"lanes={lanes}: expected at most {shards}, the number of shards: each lane needs at least one; "
-            f"{_advice(n for n in range(1, shards + 1) if (batch_size or 0) % n == 0)}"
+            f"lanes={lanes}: expected at most {shards}, the number of shards and of pieces of shards: each lane needs "
+            f"at least one; {_advice(n for n in range(1, shards + 1) if (batch_size or 0) % n == 0)}{divide}"
         )
     if batch_size is not None and batch_size % lanes:
         raise ArgumentError(

@@ -66,7 +66,7 @@ def lanes_of_processes(
             + (
                 f"possible numbers of lanes: {format_numbers(possible)}"
                 if possible
-                else f"it needs at least {fewest} shards"
+                else f"it needs at least {fewest} shards, or pieces of shards: see split_bytes="
             )
         )
     return {

@@ -14,6 +14,7 @@ import numpy as np
 from gristmill import _core
 from gristmill._shards.manifest import Manifest, patterns_of
 from gristmill._shards.outputs import find_shard
+from gristmill._shards.pieces import count_pieces
 from gristmill._shards.sidecars import with_sidecars
 from gristmill._spec import fingerprints
 from gristmill._spec.arguments import ARGUMENTS, Faults, Input, Order, Rows, Running, Tokenizing
@@ -97,7 +98,7 @@ class Spec:
             batch_size=self.rows.batch_size,
             sequence_length=self.rows.sequence_length,
             lanes=self.order.lanes,
-            shards=len(self.source.input.shards),
+            shards=count_pieces(self.source.input.shards, self.source.input.split_bytes),
         )
 
     def with_running(self, **changes: Any) -> "Spec":
@@ -128,7 +129,14 @@ def resolve(given: Mapping[str, Any]) -> Spec:
     patterns = patterns_of(values["shards"])
     manifest = values["shards"] = with_sidecars(Manifest.find(patterns), values["sidecars"])
     _check_quarantine_is_no_shard(values["quarantine_file"], patterns)
-    lanes = values["lanes"] = lane_count(values["lanes"], values["batch_size"], len(manifest))
+    pieces = count_pieces(manifest, values["split_bytes"])
+    if values["sidecars"] is not None and pieces > len(manifest):
+        raise ArgumentError(
+            f"split_bytes={values['split_bytes']}: shards that have sidecars cannot be divided, as records are "
+            "joined by their number in the shard; leave split_bytes= or sidecars= out"
+        )
+    shard_bytes = sum(manifest.sizes)
+    lanes = values["lanes"] = lane_count(values["lanes"], values["batch_size"], pieces, shard_bytes=shard_bytes)
     values["own_lanes"] = lanes_of_host(lanes, values["shard_index"], values["shard_count"])
     encoder = values["tokenizer"] = as_encoder(values["tokenizer"])
     check_is_function(encoder)

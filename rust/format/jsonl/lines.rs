@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use memchr::{memchr, memchr_iter};
 
-use crate::codec::Decoder;
+use crate::codec::{Decoder, PieceStart};
 use crate::format::Position;
 use crate::format::reader::{CHUNK_BYTES, Found};
 
@@ -28,7 +28,10 @@ pub(super) struct Lines {
     start: usize,
     scanned: usize,
     end: usize,
+    /// Offset in the inflated shard of the byte after those.
     inflated: u64,
+    /// Lines that start here belong to the next piece. Unknown until this piece's end is passed.
+    piece_end: u64,
     /// Where the next line starts.
     position: Position,
 }
@@ -43,8 +46,33 @@ impl Lines {
             scanned: 0,
             end: 0,
             inflated: 0,
+            piece_end: u64::MAX,
             position: Position::default(),
         }
+    }
+
+    /// The lines that start in a piece.
+    pub(super) fn of_piece(input: Decoder, start: &PieceStart, max_line_bytes: u64) -> Result<Self, String> {
+        let position = Position { record: 0, byte: start.byte };
+        let mut lines = Self { position, inflated: start.byte, ..Self::new(input, max_line_bytes) };
+        if start.before.is_some_and(|byte| byte != b'\n') {
+            lines.drop_line()?;
+        }
+        Ok(lines)
+    }
+
+    /// Drops the rest of a line that started in the piece before.
+    fn drop_line(&mut self) -> Result<(), String> {
+        while self.fill()? > 0 {
+            let newline = memchr(b'\n', &self.buffer[..self.end]);
+            self.start = newline.map_or(self.end, |newline| newline + 1);
+            self.scanned = self.start;
+            self.position.byte += self.start as u64;
+            if newline.is_some() {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Where the next line starts.
@@ -52,7 +80,7 @@ impl Lines {
         self.position
     }
 
-    /// Number of bytes inflated so far.
+    /// Offset in the inflated shard of the first byte that was not inflated.
     pub(super) fn inflated(&self) -> u64 {
         self.inflated
     }
@@ -64,6 +92,9 @@ impl Lines {
 
     /// The next line. Errors are those of the input; all lines that end before an error are returned first.
     pub(super) fn next(&mut self) -> Result<Line, String> {
+        if self.position.byte >= self.piece_end {
+            return Ok(Line::End);
+        }
         loop {
             if let Some(length) = memchr(b'\n', &self.buffer[self.scanned..self.end]) {
                 let from = self.start;
@@ -75,7 +106,7 @@ impl Lines {
             if self.end - self.start > self.limit {
                 return self.pass_over();
             }
-            if self.fill()? == 0 {
+            if self.fill_line()? == 0 {
                 let (from, to) = (self.start, self.end);
                 if from == to {
                     return Ok(Line::End);
@@ -90,6 +121,12 @@ impl Lines {
     /// input. Only allowed before the first line is returned. Where the codec skips parts without inflating them, the
     /// lines in these are not counted, and `target.record` is taken as it is.
     pub(super) fn skip_to(&mut self, target: Position) -> Result<Found, String> {
+        if target.byte < self.position.byte {
+            return Ok(Found::Elsewhere(format!(
+                "the first line of the piece starts at byte {}",
+                self.position.byte
+            )));
+        }
         let mut unfinished = false;
         let mut counted = true;
         while self.position.byte < target.byte {
@@ -99,7 +136,7 @@ impl Lines {
                 self.position.byte += skipped;
                 self.inflated += skipped;
                 counted &= skipped == 0;
-                if self.fill()? == 0 {
+                if self.fill_on()? == 0 {
                     return Ok(Found::Elsewhere(format!("the shard ends at byte {}", self.position.byte)));
                 }
             }
@@ -113,7 +150,7 @@ impl Lines {
         }
         if unfinished {
             // Without a newline before it, a position is after a line only at the end of the shard.
-            if self.start < self.end || self.fill()? > 0 {
+            if self.start < self.end || self.fill_on()? > 0 {
                 let line =
                     if counted { format!("line {}", self.position.record) } else { "a line".to_owned() };
                 return Ok(Found::Elsewhere(format!("this byte is inside {line}")));
@@ -157,7 +194,7 @@ impl Lines {
             bytes += length as u64;
             self.start += length;
             self.scanned = self.start;
-            if newline.is_some() || self.fill()? == 0 {
+            if newline.is_some() || self.fill_on()? == 0 {
                 break newline;
             }
         };
@@ -166,7 +203,22 @@ impl Lines {
         Ok(Line::TooLong { bytes, first })
     }
 
-    /// Inflates more bytes after those held; returns 0 at the end of the shard.
+    /// Inflates more bytes; returns 0 at the end of the shard, and at that of the piece unless a line goes on there.
+    fn fill_line(&mut self) -> Result<usize, String> {
+        if self.start < self.end { self.fill_on() } else { self.fill() }
+    }
+
+    /// Inflates more bytes, also after the end of the piece; returns 0 at the end of the shard.
+    fn fill_on(&mut self) -> Result<usize, String> {
+        let length = self.fill()?;
+        if length == 0 && self.input.pass_end() {
+            self.piece_end = self.inflated;
+            return self.fill();
+        }
+        Ok(length)
+    }
+
+    /// Inflates more bytes after those held; returns 0 at the end of the shard and of the piece.
     fn fill(&mut self) -> Result<usize, String> {
         self.make_room();
         let length = self.input.read(&mut self.buffer[self.end..])?;

@@ -5,7 +5,7 @@ mod lines;
 
 use super::reader::{Found, Unreadable};
 use super::{AfterError, Position, RawKind, RawRecord};
-use crate::codec::Decoder;
+use crate::codec::{Decoder, PieceStart};
 pub use json::{Content, Items, Line, Member, Value, Values};
 pub(super) use json::{Offsets, Selector};
 use lines::{Line as LineRead, Lines};
@@ -21,6 +21,11 @@ pub(super) struct JsonlReader {
 impl JsonlReader {
     pub(super) fn new(input: Decoder, max_line_bytes: u64) -> Self {
         Self { lines: Lines::new(input, max_line_bytes), max_line_bytes }
+    }
+
+    /// Finds those that start in a piece.
+    pub(super) fn of_piece(input: Decoder, start: &PieceStart, max_line_bytes: u64) -> Result<Self, String> {
+        Ok(Self { lines: Lines::of_piece(input, start, max_line_bytes)?, max_line_bytes })
     }
 
     /// The next line that is not blank. None at the end.

@@ -1,5 +1,7 @@
 //! The footer of a Parquet file: its columns, and where their chunks lie.
 
+use std::ops::Range;
+
 use gristmill_system::catch_panic;
 use parquet::basic::{CompressionCodec, Type};
 use parquet::file::metadata::{
@@ -38,6 +40,44 @@ pub(super) fn group_rows(metadata: &ParquetMetaData) -> Result<Vec<u64>, String>
     let rows = rows.collect::<Result<Vec<_>, _>>().ok();
     rows.filter(|rows| rows.iter().try_fold(0_u64, |sum, &rows| sum.checked_add(rows)).is_some())
         .ok_or_else(|| corrupt("the number of rows of a row group is not valid"))
+}
+
+/// The row groups of a piece of the file: those whose middle lies in it, so that of equal row groups equal pieces have
+/// equally many.
+pub(super) fn groups_in(
+    metadata: &ParquetMetaData,
+    piece: &Range<u64>,
+    size: u64,
+) -> Result<Range<usize>, String> {
+    let mut groups = Range::default();
+    let mut last = 0;
+    for (index, group) in metadata.row_groups().iter().enumerate() {
+        let middle = middle(group).filter(|middle| (last..size).contains(middle));
+        last = middle.ok_or_else(|| corrupt("its row groups do not follow one another in the file"))?;
+        if last < piece.start {
+            groups.start = index + 1;
+        }
+        if last < piece.end {
+            groups.end = index + 1;
+        }
+    }
+    groups.end = groups.end.max(groups.start);
+    Ok(groups)
+}
+
+/// The middle of the bytes of a row group.
+fn middle(group: &RowGroupMetaData) -> Option<u64> {
+    let starts = group.columns().iter().map(|column| {
+        let data = column.data_page_offset();
+        column.dictionary_page_offset().filter(|&start| start > 0 && start < data).unwrap_or(data)
+    });
+    let ends = starts
+        .clone()
+        .zip(group.columns())
+        .map(|(start, column)| start.checked_add(column.compressed_size()));
+    let start = u64::try_from(starts.min().unwrap_or_default()).ok()?;
+    let end = u64::try_from(ends.max().flatten().unwrap_or_default()).ok()?;
+    Some(start + end.checked_sub(start)? / 2)
 }
 
 /// The part that a row group has of a column, in a file of `size` bytes.

@@ -18,9 +18,9 @@ use parquet::file::metadata::ParquetMetaData;
 use super::projection::Columns;
 use super::reader::{Found, Unreadable};
 use super::{AfterError, Position, RawKind, RawRecord, ReadOptions, Scratch};
-use crate::store::Source;
+use crate::store::{Piece, Source};
 pub(super) use footer::MAGICS;
-use footer::{group_rows, metadata};
+use footer::{group_rows, groups_in, metadata};
 use leaf::Leaf;
 use pages::PageSource;
 use rows::{Fault, Rows};
@@ -37,7 +37,7 @@ pub(super) struct ParquetReader {
     /// The columns that the filter looks at.
     filter: Option<Filter>,
     values: Values,
-    /// How many rows each row group has.
+    /// How many rows each row group has, up to the last one of the piece.
     groups: Vec<u64>,
     /// Index of the current row group, and its rows that were not read.
     group: usize,
@@ -60,13 +60,20 @@ enum Values {
 }
 
 impl ParquetReader {
+    /// Reads the row groups of a piece; None: all.
     pub(super) fn new(
         mut source: Box<dyn Source>,
+        piece: Option<&Piece>,
         options: &Arc<ReadOptions>,
         stop: &Arc<AtomicBool>,
     ) -> Result<Self, String> {
         let metadata = metadata(&mut *source)?;
-        let groups = group_rows(&metadata)?;
+        let mut groups = group_rows(&metadata)?;
+        let own = match piece {
+            Some(piece) => groups_in(&metadata, &piece.bytes, source.size())?,
+            None => 0..groups.len(),
+        };
+        groups.truncate(own.end);
         let (size, longest) = (source.size(), options.max_document_bytes);
         let filter = match &options.keep {
             Some(_) => {
@@ -78,9 +85,19 @@ impl ParquetReader {
         };
         let values = Values::new(&metadata, size, options, filter.as_ref())?;
         let page_limit = longest.max(SMALLEST_PAGE_LIMIT).saturating_add(PAGE_OVERHEAD);
-        let rows_left = groups.first().copied().unwrap_or_default();
+        let rows_left = groups.get(own.start).copied().unwrap_or_default();
+        let row = groups[..own.start].iter().sum();
         let file = PageSource::new(source, page_limit, stop);
-        Ok(Self { file, options: Arc::clone(options), filter, values, groups, group: 0, rows_left, row: 0 })
+        Ok(Self {
+            file,
+            options: Arc::clone(options),
+            filter,
+            values,
+            groups,
+            group: own.start,
+            rows_left,
+            row,
+        })
     }
 
     /// The next row. None at the end.
@@ -116,6 +133,9 @@ impl ParquetReader {
         }
         if target.record > rows {
             return Found::Elsewhere(format!("the shard has {rows} rows"));
+        }
+        if target.record < self.row {
+            return Found::Elsewhere(format!("the piece begins at row {}", self.row));
         }
         while target.record - self.row >= self.rows_left && self.group < self.groups.len() {
             self.row += self.rows_left;

@@ -38,13 +38,13 @@ fn missing_file_or_other_size_is_an_error() {
             "{path}: expected the file of the manifest, found none; restore it, or create the dataset again"
         )
     );
-    let directory = Shard { path: folder.path().to_str().unwrap().into(), size: 0 };
+    let directory = Shard::whole(folder.path().to_str().unwrap(), 0);
     assert!(
         open_error(&directory)
             .to_string()
             .ends_with("expected a regular file, found a directory, a pipe or a device; restore it, or create the dataset again")
     );
-    let no_path = Shard { path: "a\0b".into(), size: 0 };
+    let no_path = Shard::whole("a\0b", 0);
     assert!(open_error(&no_path).to_string().contains("expected a readable file, found: "));
 }
 
@@ -141,7 +141,7 @@ fn file_unlinked_while_open_is_read_to_its_end() {
 #[cfg(target_os = "linux")]
 #[test]
 fn end_at_another_byte_than_the_size_is_an_error() {
-    let shard = Shard { path: "/proc/self/status".into(), size: 0 };
+    let shard = Shard::whole("/proc/self/status", 0);
     let Ok(mut reader) = RecordReader::open(&shard, &options(1000), &Arc::default()) else { panic!("opens") };
     let seen = read_on(&mut reader);
     let reason = &seen.last().unwrap().error().unwrap().error.reason;

@@ -8,6 +8,7 @@ mod files;
 mod gzip;
 mod lines;
 mod parquet_files;
+mod pieces;
 mod raw;
 mod resume;
 mod zstandard;
@@ -85,7 +86,8 @@ fn read_compressed(bytes: &[u8]) -> Vec<Seen> {
 fn read_source(path: &str, source: Box<dyn Source>, options: &Arc<ReadOptions>) -> Vec<Seen> {
     match RecordReader::from_source(&path.into(), source, options, &Arc::default()) {
         Ok(mut reader) => read_on(&mut reader),
-        Err(error) => vec![Seen::Error(error)],
+        Err(Error::Shard(error)) => vec![Seen::Error(ReadError { error, rest: AfterError::Lost })],
+        Err(error) => panic!("{error}"),
     }
 }
 

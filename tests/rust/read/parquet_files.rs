@@ -19,13 +19,13 @@ use super::*;
 
 const SCHEMA: &str = "message rows { required int64 id; optional binary text (UTF8); }";
 
-fn properties() -> WriterPropertiesBuilder {
+pub fn properties() -> WriterPropertiesBuilder {
     // Pages of a few rows, so that small files have many.
     WriterProperties::builder().set_write_batch_size(1).set_data_page_row_count_limit(7)
 }
 
 /// A file with a column of ids and one of texts, `group` rows in a row group.
-fn file(texts: &[Option<&[u8]>], group: usize, properties: WriterProperties) -> Vec<u8> {
+pub fn file(texts: &[Option<&[u8]>], group: usize, properties: WriterProperties) -> Vec<u8> {
     let schema = Arc::new(parse_message_type(SCHEMA).unwrap());
     let mut writer = SerializedFileWriter::new(Vec::new(), schema, Arc::new(properties)).unwrap();
     for texts in texts.chunks(group) {
@@ -45,7 +45,7 @@ fn file(texts: &[Option<&[u8]>], group: usize, properties: WriterProperties) -> 
 }
 
 /// Some texts, with nulls, repeated ones and an empty one among them.
-fn texts() -> Vec<Option<Vec<u8>>> {
+pub fn texts() -> Vec<Option<Vec<u8>>> {
     let text = |i: usize| match i % 11 {
         3 => None,
         5 => Some(String::new()),
@@ -55,7 +55,7 @@ fn texts() -> Vec<Option<Vec<u8>>> {
     (0..100).map(|i| text(i).map(String::into_bytes)).collect()
 }
 
-fn slices(texts: &[Option<Vec<u8>>]) -> Vec<Option<&[u8]>> {
+pub fn slices(texts: &[Option<Vec<u8>>]) -> Vec<Option<&[u8]>> {
     texts.iter().map(Option::as_deref).collect()
 }
 

@@ -8,7 +8,7 @@ use super::*;
 pub fn shard_file(folder: &tempfile::TempDir, name: &str, bytes: &[u8]) -> Shard {
     let path = folder.path().join(name);
     std::fs::write(&path, bytes).unwrap();
-    Shard { path: path.to_str().unwrap().into(), size: bytes.len() as u64 }
+    Shard::whole(path.to_str().unwrap(), bytes.len() as u64)
 }
 
 /// All texts from the start, none for a bad record, each with the reader's position before it; then the last position.

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Mutex;
 
-use _core::store::{LocalFile, Shard};
+use _core::store::LocalFile;
 use proptest::prelude::*;
 use zstd_safe::{CParameter, OutBuffer};
 
@@ -19,7 +19,7 @@ pub fn zstd(bytes: &[u8]) -> Vec<u8> {
     frame(bytes, 3, true, true)
 }
 
-fn frame(bytes: &[u8], level: i32, checksum: bool, content_size: bool) -> Vec<u8> {
+pub fn frame(bytes: &[u8], level: i32, checksum: bool, content_size: bool) -> Vec<u8> {
     let parameters = [
         CParameter::CompressionLevel(level),
         CParameter::ChecksumFlag(checksum),
@@ -374,9 +374,9 @@ fn truncation_is_found_when_frames_are_skipped() {
 fn stop_ends_reading_among_frames_without_content() {
     let folder = tempfile::tempdir().unwrap();
     let bytes: Vec<u8> = std::iter::repeat_with(|| zstd(b"")).take(100_000).flatten().collect();
-    let Shard { path, size } = shard_file(&folder, "s.zst", &bytes);
+    let shard = shard_file(&folder, "s.zst", &bytes);
     let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
-    let mut reader = RecordReader::open(&Shard { path, size }, &options(1000), &stop).unwrap();
+    let mut reader = RecordReader::open(&shard, &options(1000), &stop).unwrap();
     stop.store(true, std::sync::atomic::Ordering::Relaxed);
     let error = reader.next_text(&mut String::new()).unwrap_err();
     assert_eq!(error.error.reason, "reading was stopped");

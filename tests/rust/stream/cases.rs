@@ -109,6 +109,8 @@ pub struct Case {
     pub engine: Engine,
     pub shards: Vec<(Vec<Record>, Damage)>,
     pub gzip: bool,
+    /// The size above which shards are dealt in pieces; 0: whole.
+    pub split_bytes: u64,
     pub lanes: Index,
     pub rows_per_lane: usize,
     pub single_rows: bool,
@@ -169,6 +171,7 @@ prop_compose! {
     pub fn case()(
         engine in prop::sample::select(vec![Engine::Fast, Engine::Reference]),
         shards in prop::collection::vec((prop::collection::vec(record(), 0..12), damage()), 1..9),
+        split_bytes in prop_oneof![2 => Just(0), 1 => 1u64..400],
         (gzip, single_rows, boundary_targets, bos, eos, filter) in any::<(bool, bool, bool, bool, bool, bool)>(),
         lanes in any::<Index>(),
         rows_per_lane in 1usize..4,
@@ -183,7 +186,7 @@ prop_compose! {
         provenance in 0usize..6,
     ) -> Case {
         Case {
-            engine, shards, gzip, lanes, single_rows, length, packing, max_segments, layout, boundary_targets, bos, eos,
+            engine, shards, gzip, split_bytes, lanes, single_rows, length, packing, max_segments, layout, boundary_targets, bos, eos,
             shuffle, epochs, filter, quarantine, provenance,
             alignment: if matches!(packing, Packing::Pad(_)) { alignment } else { Alignment::Left },
             rows_per_lane: if single_rows { 1 } else { rows_per_lane },
@@ -202,43 +205,65 @@ prop_compose! {
     }
 }
 
+/// What a line of a shard becomes.
+enum Outcome {
+    Document(Vec<u32>),
+    Filtered,
+    Bad,
+    Nothing,
+}
+
+/// The lines of a shard, and for each its first byte and what it becomes. Words count from `word`.
+fn lines_of(case: &Case, records: &[Record], word: &mut u32) -> (String, Vec<(u64, Outcome)>) {
+    let mut lines = String::new();
+    let mut found = Vec::new();
+    for record in records {
+        let is_filtered = matches!(record, Record::Filtered(_));
+        let start = lines.len() as u64;
+        let outcome = match record {
+            Record::Filtered(_) if case.filter => {
+                lines.push_str("{\"text\": null, \"left_out\": true}\n");
+                Outcome::Filtered
+            }
+            Record::Words(count) | Record::Filtered(Some(count)) => {
+                let words: Vec<u32> = (*word..).take(*count).collect();
+                *word += *count as u32;
+                let text: Vec<String> = words.iter().map(|word| format!("w{word} ")).collect();
+                writeln!(lines, "{{\"left_out\": {is_filtered}, \"text\": \"{}\"}}", text.concat()).unwrap();
+                let bos = case.bos.then_some(BOS);
+                let eos = case.eos.then_some(EOS);
+                Outcome::Document(bos.into_iter().chain(words).chain(eos).collect())
+            }
+            Record::Bad | Record::Filtered(None) => {
+                lines.push_str("{\"text\": null}\n");
+                Outcome::Bad
+            }
+            Record::Blank => {
+                lines.push_str(" \n");
+                Outcome::Nothing
+            }
+            // It has bytes, which all have tokens.
+            Record::Unknown if case.engine == Engine::Fast => {
+                lines.push('\n');
+                Outcome::Nothing
+            }
+            Record::Unknown => {
+                lines.push_str("{\"text\": \"unknown\"}\n");
+                Outcome::Nothing
+            }
+        };
+        found.push((start, outcome));
+    }
+    (lines, found)
+}
+
 /// Writes the shards of a case and says what is in them.
 pub fn build(case: &Case, folder: &Path) -> (Arc<StreamSpec>, Corpus) {
     let mut corpus = Corpus::default();
     let mut word = FIRST_WORD;
     let mut shards = Vec::new();
     for (number, (records, damage)) in case.shards.iter().enumerate() {
-        let is_lost = *damage == Damage::Size;
-        let mut lines = String::new();
-        for (line, record) in records.iter().enumerate() {
-            let is_filtered = matches!(record, Record::Filtered(_));
-            match record {
-                Record::Filtered(_) if case.filter => {
-                    corpus.add_filtered(number, u64::from(!is_lost));
-                    lines.push_str("{\"text\": null, \"left_out\": true}\n");
-                }
-                Record::Words(count) | Record::Filtered(Some(count)) => {
-                    let words: Vec<u32> = (word..).take(*count).collect();
-                    word += *count as u32;
-                    let text: Vec<String> = words.iter().map(|word| format!("w{word} ")).collect();
-                    writeln!(lines, "{{\"left_out\": {is_filtered}, \"text\": \"{}\"}}", text.concat())
-                        .unwrap();
-                    let bos = case.bos.then_some(BOS);
-                    let eos = case.eos.then_some(EOS);
-                    if !is_lost {
-                        corpus.add((number, line), bos.into_iter().chain(words).chain(eos).collect());
-                    }
-                }
-                Record::Blank => lines.push_str(" \n"),
-                Record::Bad | Record::Filtered(None) => {
-                    corpus.bad += u64::from(!is_lost);
-                    lines.push_str("{\"text\": null}\n");
-                }
-                // It has bytes, which all have tokens.
-                Record::Unknown if case.engine == Engine::Fast => lines.push('\n'),
-                Record::Unknown => lines.push_str("{\"text\": \"unknown\"}\n"),
-            }
-        }
+        let (lines, found) = lines_of(case, records, &mut word);
         let path = folder.join(format!("{number}{}", if case.gzip { ".json.gz" } else { ".jsonl" }));
         if case.gzip {
             let mut gzip = GzEncoder::new(std::fs::File::create(&path).unwrap(), Compression::fast());
@@ -248,17 +273,34 @@ pub fn build(case: &Case, folder: &Path) -> (Arc<StreamSpec>, Corpus) {
             std::fs::write(&path, lines).unwrap();
         }
         let mut size = path.metadata().unwrap().len();
-        if *damage == Damage::Tail && case.gzip {
+        let has_tail = *damage == Damage::Tail && case.gzip;
+        if has_tail {
             let mut file = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
             file.write_all(b"no gzip").unwrap();
             size += 7;
         }
+        let is_lost = *damage == Damage::Size;
         size += u64::from(is_lost);
-        corpus.bad += u64::from(is_lost || (*damage == Damage::Tail && case.gzip));
-        shards.push(Shard { path: path.to_str().unwrap().into(), size });
+        let split_bytes = if case.gzip { 0 } else { case.split_bytes };
+        let pieces: Vec<Shard> = Shard::whole(path.to_str().unwrap(), size).divided(split_bytes).collect();
+        corpus.bad += u64::from(has_tail) + if is_lost { pieces.len() as u64 } else { 0 };
+        let mut line = (0, 0);
+        for (start, outcome) in found.into_iter().filter(|_| !is_lost) {
+            let is_here = |piece: &Shard| pieces.len() == 1 || piece.bytes().contains(&start);
+            let piece = shards.len() + pieces.iter().position(is_here).unwrap();
+            line = (piece, if line.0 == piece { line.1 } else { 0 });
+            match outcome {
+                Outcome::Document(ids) => corpus.add(line, ids),
+                Outcome::Filtered => corpus.add_filtered(piece, 1),
+                Outcome::Bad => corpus.bad += 1,
+                Outcome::Nothing => {}
+            }
+            line.1 += 1;
+        }
+        shards.extend(pieces);
     }
     assert!(word < FIRST_WORD + WORDS);
-    let sizes = shards.iter().map(|shard| shard.size).collect();
+    let sizes = shards.iter().map(Shard::dealt_bytes).collect();
     let lanes = 1 + case.lanes.index(shards.len());
     let spec = StreamSpec {
         plan: Plan::new(sizes, lanes, case.shuffle.map(|(seed, _)| seed)),

@@ -33,7 +33,7 @@ fn pipeline(
         .map(|(number, lines)| {
             let path = folder.join(format!("{number}.jsonl"));
             fs::write(&path, lines).unwrap();
-            Shard { path: path.to_str().unwrap().into(), size: lines.len() as u64 }
+            Shard::whole(path.to_str().unwrap(), lines.len() as u64)
         })
         .collect();
     let lanes = shards.len();

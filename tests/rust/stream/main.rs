@@ -172,7 +172,7 @@ fn padding(case: &Case) -> Vec<Vec<i32>> {
 fn check(case: &Case, runs: &[Run]) -> TestCaseResult {
     let folder = tempfile::tempdir().unwrap();
     let (spec, corpus) = build(case, folder.path());
-    let lanes = 1 + case.lanes.index(case.shards.len());
+    let lanes = spec.plan.lanes();
     let host = |lanes: Vec<usize>, threads, prefetch| HostSpec {
         lanes,
         threads,
@@ -271,7 +271,7 @@ fn check_endless(case: &Case, run: &Run) -> TestCaseResult {
     let folder = tempfile::tempdir().unwrap();
     let (spec, _) = build(case, folder.path());
     let (endless, _) = build(&Case { epochs: None, ..case.clone() }, folder.path());
-    let all: Vec<usize> = (0..=case.lanes.index(case.shards.len())).collect();
+    let all: Vec<usize> = (0..spec.plan.lanes()).collect();
     let host = HostSpec {
         lanes: all.clone(),
         threads: run.threads,
