@@ -33,11 +33,11 @@ def measure(dataset: gm.PackedDataset, length: int) -> dict[str, float]:
     iterator.close()
     # Rows of padding alone follow a lane's end, whatever the packing.
     rows = stats["rows"] - unused
-    places = rows * length
+    slots = rows * length
     all_tokens = stats["tokens"] + stats["dropped_tokens"]
     return {
         "rows": rows,
-        "fill": stats["tokens"] / places,
+        "fill": stats["tokens"] / slots,
         "cut": segments / stats["documents"],
         "dropped": stats["dropped_tokens"] / all_tokens,
         "packing": stats["busy_seconds"]["pack"],

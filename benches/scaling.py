@@ -30,7 +30,7 @@ class Costs:
     Attributes:
       read: processor seconds a token, likewise `encode` and `pack`.
       text_bytes: of a token, inflated; `stored_bytes` as stored.
-      batch_tokens: places of a batch of those whose delays were measured, which are larger than the job's.
+      batch_tokens: tokens of a batch of those whose delays were measured, which are larger than the job's.
       hand_over: seconds that `next` takes when such a batch is ready.
       base_bytes: memory of the process on one thread; `thread_bytes` of each further one.
     """
@@ -109,17 +109,17 @@ def main() -> None:
     parser.add_argument("--memory", type=float, default=100e9, help="memory bandwidth of a host, bytes/s")
     parser.add_argument("--storage", type=float, default=2e9, help="storage bandwidth of a host, bytes/s")
     parser.add_argument("--lock-microseconds", type=float, default=1.0, help="how long the schedule's lock is held")
-    given = parser.parse_args()
-    bench = json.loads(given.bench.read_text())
+    options = parser.parse_args()
+    bench = json.loads(options.bench.read_text())
     costs = Costs.of(bench)
-    machine = Machine(given.memory, given.storage, given.lock_microseconds * 1e-6)
+    machine = Machine(options.memory, options.storage, options.lock_microseconds * 1e-6)
     print(measured(costs))
     print(f"\nThe model against what was measured, on {bench['machine']['usable_cores']} usable cores\n")
     print(checked(costs, bench))
-    print(f"\nOne host with {given.lanes} lanes\n")
-    print(one_host(costs, machine, given.lanes))
-    print(f"\nMany hosts, each taking {given.demand:,.0f} tokens/s\n")
-    print(many_hosts(costs, given.demand))
+    print(f"\nOne host with {options.lanes} lanes\n")
+    print(one_host(costs, machine, options.lanes))
+    print(f"\nMany hosts, each taking {options.demand:,.0f} tokens/s\n")
+    print(many_hosts(costs, options.demand))
 
 
 def measured(costs: Costs) -> str:

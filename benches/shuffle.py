@@ -3,7 +3,7 @@
 python benches/shuffle.py --picture docs/shuffle.svg
 
 Writes small shards of several sources, one row a document, plays an epoch with each number of lanes and each
-window, and reads off the provenance which document stands where. Two things are measured: how far apart two
+window, and reads off the provenance the position of each document. Two things are measured: how far apart two
 documents come that stood behind each other in their shard, and how often two rows of one batch come from the same
 source or shard. The text of the documents plays no part, so they are a word each.
 """
@@ -71,13 +71,13 @@ def played(folder: Path, counts: np.ndarray, lanes: int, **arguments: int) -> np
 
 def measured(name: str, lanes: int, counts: np.ndarray, order: np.ndarray, plain: np.ndarray) -> Mixing:
     """What an order has done to the documents; `plain` is that without a seed."""
-    place, place_before = np.empty_like(order), np.empty_like(order)
-    place[order] = place_before[plain] = np.arange(order.size)
+    position, position_before = np.empty_like(order), np.empty_like(order)
+    position[order] = position_before[plain] = np.arange(order.size)
     shard = np.repeat(np.arange(counts.size), counts)
     is_neighbour = shard[1:] == shard[:-1]
-    apart = np.abs(np.diff(place))[is_neighbour]
+    apart = np.abs(np.diff(position))[is_neighbour]
     of_shard, of_source = batches(shard[order]), batches(shard[order] // SHARDS_OF_SOURCE)
-    moved = np.abs(place - place_before)
+    moved = np.abs(position - position_before)
     return Mixing(name, lanes, order, moved, apart, same(of_source), same(of_shard))
 
 
@@ -131,13 +131,13 @@ def draw(mixings: list[Mixing], counts_total: int, path: Path) -> None:
     shown = [mixing for mixing in mixings if mixing.lanes in (0, 8)]
     figure, axes = plt.subplots(len(shown) + 1, figsize=(7.5, 5), height_ratios=[1] * len(shown) + [5])
     for axis, mixing in zip(axes, shown, strict=False):
-        # A sample of the documents, column after column; each is coloured by its place in the manifest.
+        # A sample of the documents, column after column; each is coloured by its position in the manifest.
         sample = np.sort(np.random.default_rng(2).choice(mixing.order.size, 160 * 6, replace=False))
         pixels = mixing.order[sample].reshape(160, 6).T
         axis.imshow(pixels, aspect="auto", cmap="turbo", vmin=0, vmax=counts_total, interpolation="nearest")
         axis.set_ylabel(mixing.name, rotation=0, ha="right", va="center")
         axis.set(xticks=[], yticks=[])
-    axes[0].set_title("One epoch in stream order, 8 lanes; the colour is the document's place in the manifest")
+    axes[0].set_title("One epoch in stream order, 8 lanes; the colour is the document's position in the manifest")
     for mixing in shown:
         quantiles = np.linspace(0, 1, 101)
         axes[-1].plot(np.maximum(np.quantile(mixing.apart, quantiles), 1), quantiles, label=mixing.name)

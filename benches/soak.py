@@ -95,7 +95,7 @@ def soak(arguments: argparse.Namespace, folder: Path) -> int:
     third = len(settled) // 3
     grown = statistics.median(settled[-third:]) - statistics.median(settled[:third])
     spread = max(settled) - min(settled)
-    files, threads = ({row[place] for row in samples[len(samples) // 5 :]} for place in (2, 3))
+    files, threads = ({row[column] for row in samples[len(samples) // 5 :]} for column in (2, 3))
     print(
         f"{last[0]:.0f} s, {last[4]:,} tokens: memory {statistics.median(settled) / MIB:.0f} MiB (the median from "
         f"{first[0]:.0f} s on), {grown / MIB:+.1f} MiB from first to last third, within {spread / MIB:.1f} MiB; "
@@ -215,10 +215,10 @@ def hostile_shards(arguments: argparse.Namespace, folder: Path) -> int:
     failed = 0
     for name in [arguments.only] if arguments.only else HOSTILE:
         make, more, bound, (documents, quarantined) = HOSTILE[name]
-        place = folder / name.replace(" ", "-")
-        place.mkdir()
-        shards = make(place)
-        size = sum(path.stat().st_size for path in place.rglob("*.gz"))
+        case = folder / name.replace(" ", "-")
+        case.mkdir()
+        shards = make(case)
+        size = sum(path.stat().st_size for path in case.rglob("*.gz"))
         seen = read(shards, tokenizer, more)
         beyond = (seen["memory"] - plain) / MIB
         right = beyond <= bound and (

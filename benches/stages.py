@@ -42,12 +42,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--text-field", default="text")
     parser.add_argument("--eos", default=None, help="token behind each document; default: the tokenizer's own")
     parser.add_argument("--rounds", type=int, default=3)
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     stream: dict[str, Any] = {
-        "text_field": given.text_field, "eos": given.eos, "lanes": 1, "batch_size": 64, "epochs": 2,
+        "text_field": options.text_field, "eos": options.eos, "lanes": 1, "batch_size": 64, "epochs": 2,
     }  # fmt: skip
-    dataset = gm.PackedDataset(given.shards, tokenizer=given.tokenizer, threads=1, prefetch=2, **stream)
-    rounds = [measure(dataset) for _ in range(given.rounds)]
+    dataset = gm.PackedDataset(options.shards, tokenizer=options.tokenizer, threads=1, prefetch=2, **stream)
+    rounds = [measure(dataset) for _ in range(options.rounds)]
     medians = {stage: statistics.median(each[stage] for each in rounds) for stage in _STAGES}
     for stage, seconds in medians.items():
         print(f"{stage:<16}{seconds:6.2f} s")

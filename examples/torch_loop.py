@@ -42,7 +42,7 @@ def main(shards: str, tokenizer: str) -> None:
     iterator = iter(dataset)
     for step, batch in zip(range(3), batches(iterator), strict=False):
         with_target = int((batch["targets_segmentation"] != 0).sum())
-        print(f"step {step}: {tuple(batch['inputs'].shape)}, {with_target} places with a target")
+        print(f"step {step}: {tuple(batch['inputs'].shape)}, {with_target} tokens with a target")
     iterator.close()
 
 

@@ -12,7 +12,7 @@ machine, to try it), start it once per host:
 Besides gristmill it needs `optax` and, unless --tokenizer names a tokenizer, `tokenizers`.
 
 The model is as plain as it can be: RMSNorm, rotary positions, tied embeddings. The parts worth reading are those
-where packed rows matter: attention stays within a segment, positions start at 0 in each segment, and only places
+where packed rows matter: attention stays within a segment, positions start at 0 in each segment, and only tokens
 with a target count in the loss.
 """
 
@@ -152,7 +152,7 @@ def train_step(state: dict[str, Any], batch: Batch, heads: int, optimizer: Any) 
 
 
 def loss_of(params: Params, batch: Batch, heads: int) -> jax.Array:
-    """Mean cross-entropy over the places that have a target: no padding, no token that ends a document."""
+    """Mean cross-entropy over the tokens that have a target: no padding, no token that ends a document."""
     losses = optax.softmax_cross_entropy_with_integer_labels(logits_of(params, batch, heads), batch["targets"])
     counts = batch["targets_segmentation"] != 0
     return jnp.sum(losses * counts) / jnp.maximum(jnp.sum(counts), 1)
@@ -163,7 +163,7 @@ def logits_of(params: Params, batch: Batch, heads: int) -> jax.Array:
     segments = batch["inputs_segmentation"]
     length = segments.shape[1]
     causal = jnp.tril(jnp.ones((length, length), bool))
-    # A token sees those before it in its own segment; a place of padding (segment 0) only other padding.
+    # A token sees those before it in its own segment; padding (segment 0) sees only padding.
     visible = causal & (segments[:, :, None] == segments[:, None, :])
     x = params["embedding"][batch["inputs"]]
     for layer in params["layers"]:

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 # Texts go to an engine in calls of about so many bytes, as a program would that reads them from somewhere.
 CALL_BYTES = 1 << 20
 
-# An engine is two functions: from texts to whatever it gives, and from that to the ids as u32, one behind the other.
+# An engine is two functions: from texts to its own result, and from that to the ids as u32, concatenated.
 Texts = list[str] | list[bytes]
 Encode = Callable[[Texts], object]
 Ids = Callable[[object], bytes]
@@ -111,13 +111,13 @@ def measure(
 
 def _calls(documents: bytes, as_utf8: bool) -> Iterator[Texts]:
     call: list[bytes] = []
-    place = length = 0
-    while place < len(documents):
-        (size,) = struct.unpack_from("<I", documents, place)
-        call.append(documents[place + 4 : place + 4 + size])
-        place += 4 + size
+    offset = length = 0
+    while offset < len(documents):
+        (size,) = struct.unpack_from("<I", documents, offset)
+        call.append(documents[offset + 4 : offset + 4 + size])
+        offset += 4 + size
         length += size
-        if length >= CALL_BYTES or place == len(documents):
+        if length >= CALL_BYTES or offset == len(documents):
             yield call if as_utf8 else [text.decode() for text in call]
             call, length = [], 0
 

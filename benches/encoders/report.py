@@ -48,7 +48,7 @@ def notes(compared: Sequence[dict[str, Any]]) -> list[str]:
         found += [f"{where}: {name} failed: {message}" for name, message in entry["failed"].items()]
         for name, summary in entry["summary"].items():
             if summary["same_ids"] is False:
-                found.append(f"{where}: {name} gives other ids than gristmill")
+                found.append(f"{where}: {name} has other ids than gristmill")
     return found or ["All engines gave the same ids."]
 
 

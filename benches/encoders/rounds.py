@@ -70,7 +70,7 @@ class EngineError(Exception):
 
 
 def run(engine: Engine, tokenizer: Path, text: Path, seconds: float) -> dict[str, Any]:
-    """One process of an engine; gives what it measured."""
+    """One process of an engine; returns its measurements."""
     command = [*engine.command, str(tokenizer), str(text)]
     try:
         finished = subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds)

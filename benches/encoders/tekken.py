@@ -62,7 +62,7 @@ def merges(tokens: list[bytes]) -> list[tuple[bytes, bytes]]:
     ranks = {token: rank for rank, token in enumerate(tokens)}
     found = []
     for token in tokens:
-        pairs = [(token[:place], token[place:]) for place in range(1, len(token))]
+        pairs = [(token[:cut], token[cut:]) for cut in range(1, len(token))]
         whole = [pair for pair in pairs if pair[0] in ranks and pair[1] in ranks]
         found += sorted(whole, key=lambda pair: (ranks[pair[0]], ranks[pair[1]]))
     return found

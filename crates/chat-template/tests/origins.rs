@@ -136,7 +136,7 @@ fn owners_are_the_messages_being_rendered() {
 }
 
 #[test]
-fn data_is_what_conversations_say() {
+fn data_ranges_cover_the_text_of_messages() {
     let template = ChatTemplate::new(
         "{{ bos_token }}{% for m in messages %}{{ '<|' + m.role + '|>' + m.content + '<|end|>' }}{% endfor %}",
     )

@@ -221,7 +221,7 @@ fn dates_are_fixed() {
 }
 
 #[test]
-fn what_is_not_supported_is_found_when_compiled() {
+fn unsupported_constructs_are_refused_at_compilation() {
     for source in [
         "{% include 'x' %}",
         "{{ x|pprint }}",

@@ -1,4 +1,4 @@
-//! The fast engine: from a text, by way of added tokens, normalizer, pieces and cache, to its ids.
+//! The fast engine: from a text, by way of added tokens, normalizer, pre-tokens and cache, to its ids.
 
 use std::sync::Arc;
 

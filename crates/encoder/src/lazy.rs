@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_thread_of_the_parent_makes_is_not_waited_for() {
+    fn forked_child_does_not_wait_for_a_thread_of_its_parent() {
         let lazy = Lazy::new();
         lazy.maker.store(process::id() + 1, Ordering::Relaxed);
         assert_eq!(*lazy.get_or_make(|| 5), 5);

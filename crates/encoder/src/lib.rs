@@ -297,7 +297,7 @@ impl Encoder {
     }
 
     /// For each of the ids of a text the offset of its token's first byte in the text. A token that stands for none, such
-    /// as a space that is put in front, begins where the next one does.
+    /// as a space that is prepended, begins where the next one does.
     ///
     /// # Errors
     ///

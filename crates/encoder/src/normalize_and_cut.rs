@@ -1,4 +1,4 @@
-//! From text to pieces: normalizer, prefix, and cuts.
+//! From text to pre-tokens: normalizer, prefix, and cuts.
 
 use memchr::memmem::Finder;
 
@@ -11,7 +11,7 @@ use crate::pretokenize::boundaries::class_cutter::ClassCutter;
 use crate::pretokenize::patterns::{Pretokenizer, SplitScratch};
 use crate::vocab::{MARKER, MARKER_TEXT};
 
-/// How text becomes pieces.
+/// How text becomes pre-tokens.
 pub enum TextRules {
     /// As it is, by a split pattern.
     Split { cut: Cut, add_prefix_space: bool, normalizer: Option<Normalizer> },
@@ -23,13 +23,13 @@ pub enum TextRules {
     },
 }
 
-/// How text that is split is cut before pieces are looked up.
+/// How text that is split is cut before pre-tokens are looked up.
 #[allow(clippy::large_enum_variant)] // a tokenizer has one; how large they are depends on the processor
 pub enum Cut {
-    /// Into the pieces that are merged.
+    /// Into the pre-tokens that are merged.
     Pretokens(Pretokenizer),
-    /// Between characters that no piece joins: for slow splitters, which then only see what the cache lacks. Or, where
-    /// nothing splits text, between those that no merge joins.
+    /// Between characters that no pre-token joins: for slow splitters, which then only see what the cache lacks. Or,
+    /// where nothing splits text, between those that no merge joins.
     Words(ClassCutter),
 }
 
@@ -102,7 +102,7 @@ impl TextRules {
         }
     }
 
-    /// Appends the text as it appears in pieces, and its padding; returns its length without that.
+    /// Appends the text as it appears in pre-tokens, and its padding; returns its length without that.
     pub fn pad(&self, text: &str, in_front: bool, padded: &mut Vec<u8>) -> usize {
         let start = padded.len();
         padded.reserve(text.len() + 1 + PADDING);
@@ -120,7 +120,7 @@ impl TextRules {
         end - start
     }
 
-    /// Replaces `cuts` by those between the pieces of a padded text.
+    /// Replaces `cuts` by those between the pre-tokens of a padded text.
     pub fn cut(&self, text: &[u8], n: usize, split: &mut SplitScratch, boundaries: &mut Boundaries) {
         match self {
             Self::Split { cut: Cut::Pretokens(pretokenizer), .. } => {

@@ -60,7 +60,7 @@ impl Spellings {
     pub fn starts(&self, text: &str, ids: &[u32]) -> Option<Vec<usize>> {
         let mut starts = Vec::with_capacity(ids.len());
         let mut rest = text.as_bytes();
-        // At the start of a text, and behind an added token, a space may be put in front.
+        // At the start of a text, and behind an added token, a space may be prepended.
         let mut may_have_prefix = true;
         for &id in ids {
             let (bytes, is_added) = self.get(id)?;
@@ -100,7 +100,7 @@ mod tests {
             &[("<s>", true), ("▁a", false), ("▁", false), ("<0xC3>", false), ("<0xAF>", false)],
         );
         assert_eq!(known.starts("a<s>a aï", &[1, 0, 1, 1, 3, 4]), Some(vec![0, 1, 4, 5, 7, 8]));
-        // A space of the text behind one that was put in front.
+        // A space of the text after a prepended one.
         assert_eq!(known.starts(" a", &[2, 1]), None);
     }
 

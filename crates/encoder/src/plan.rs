@@ -37,7 +37,7 @@ pub enum Style {
     },
 }
 
-/// When a marker is put in front of text.
+/// When a marker is prepended of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Prefix {
     Never,

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_library_says_is_text() {
+    fn message_of_the_library_is_valid_text() {
         let json = r##"{"model": {"type": "BPE", "continuing_subword_prefix": "#",
             "vocab": {"a": 0, "é日": 1, "a\u0000": 2}, "merges": [["a", "é日"]]}}"##;
         let error = Reference::from_bytes(json.as_bytes(), false).err().unwrap().to_string();

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_ids_ambiguous_is_refused() {
+    fn ambiguous_ids_are_refused() {
         assert!(Vocab::new(&entries(&[("a", 0), ("a", 1)])).is_err());
         assert!(Vocab::new(&entries(&[("a", 0), ("b", 0)])).is_err());
         assert!(Vocab::new(&entries(&[("a", MAX_IDS - 1)])).is_err());

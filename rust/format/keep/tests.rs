@@ -79,7 +79,7 @@ fn earlier_of_equal_keys_is_forgotten_with_all_that_it_holds() {
 }
 
 #[test]
-fn aggregates_leave_out_what_is_not_there() {
+fn aggregates_ignore_missing_values() {
     let line =
         r#"{"a": [{"n": [1, 2]}, {}, {"n": null}, {"n": [4, null]}], "e": [], "mixed": [1, "x"], "n": 3}"#;
     let aggregate = |array: &str, items: Vec<Step>, reduction| {
@@ -230,7 +230,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn paths_find_what_serde_json_finds(
+    fn paths_find_the_same_values_as_serde_json(
         values in prop::collection::vec(json(), 1..4),
         steps in prop::collection::vec(prop::collection::vec(step(), 0..4), 1..5),
     ) {

@@ -109,7 +109,7 @@ fn explore_blocks(slots: u64, lanes: usize, workers: usize, steps: u64, taken: u
 }
 
 #[test]
-fn loom_workers_fill_what_is_opened() {
+fn loom_workers_fill_every_opened_slot() {
     explore(1, 1, 2, 2, 2);
 }
 

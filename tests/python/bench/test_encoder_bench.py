@@ -97,7 +97,7 @@ def test_summary_pairs_rounds_and_names_differing_ids():
     entry = {"tokenizer": "t", "text": "x", "summary": found, "failed": {"other": "refused it"}}
     assert report.notes([entry]) == [
         "t, x: other failed: refused it",
-        "t, x: peer gives other ids than gristmill",
+        "t, x: peer has other ids than gristmill",
     ]
     machine = {"processor": "p", "system": "s"}
     engines = {"gristmill": "1", "peer": "2", "other": ""}

@@ -85,7 +85,7 @@ def test_spans_cover_the_text_and_name_their_parts(template):
         (["user"], "Hé ☃<|im_end|>Two?<|im_end|>"),
     ],
 )
-def test_mask_is_what_is_trained_on(folder, template, train_on, expected):
+def test_mask_covers_the_trained_text(folder, template, train_on, expected):
     spans = template.spans(CONVERSATION, train_on=train_on)
     assert "".join(TEXT[start:end] for start, end, _, _, trained in spans if trained) == expected
     encoder = gm.Encoder.from_pretrained(str(folder))

@@ -271,7 +271,7 @@ def test_failed_rewind_skips_no_batch(tmp_path, encoder, sharding, monkeypatch):
                 next(batches)
 
 
-def test_failed_set_state_changes_nothing(tmp_path, encoder, sharding):
+def test_failed_set_state_leaves_the_iterator_as_it_was(tmp_path, encoder, sharding):
     """Quarantined records must be on disk before another state counts them."""
     shard, listed = tmp_path / "a.jsonl", tmp_path / "quarantine.jsonl"
     shard.write_text('{"text": "a"}\nbad\n' + '{"text": "some words of a document"}\n' * 200)

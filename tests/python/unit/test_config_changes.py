@@ -192,7 +192,7 @@ def test_a_file_that_breaks_off_is_named(tmp_path, capsys):
 
 @pytest.mark.parametrize("damage", ["{", "[]", "{}", '{"model": {"vocab": 3}}', '{"model": {}, "added_tokens": [1]}'])
 @pytest.mark.parametrize("config", ["warn", "apply"])
-def test_a_damaged_tokenizer_is_named_whatever_is_beside_it(tmp_path, damage, config):
+def test_damaged_tokenizer_is_named_with_any_config_beside_it(tmp_path, damage, config):
     write(tmp_path, {**GENERIC, "pad_token": "<new>"})
     (tmp_path / "tokenizer.json").write_text(damage)
     with pytest.raises(gm.TokenizerError, match=r"tokenizer\.json: the `tokenizers` library cannot load"):
@@ -248,7 +248,7 @@ def test_a_model_on_the_hub_comes_from_transformers(fake_transformers):
     assert fake_transformers.calls == [(("org/model",), {"trust_remote_code": False, "revision": "v2"})]
 
 
-def test_what_transformers_cannot_give_is_an_error_that_says_what_to_do(tmp_path, fake_transformers, monkeypatch):
+def test_tokenizer_that_transformers_cannot_convert_is_an_error_with_advice(tmp_path, fake_transformers, monkeypatch):
     write(tmp_path, {"tokenizer_class": "BertTokenizer"})
     fake_transformers.made = object()
     with pytest.raises(gm.TokenizerError, match="does not use the tokenizers library; config='warn' takes"):

@@ -138,7 +138,7 @@ ERRORS = [
 
 @pytest.mark.filterwarnings("ignore::SyntaxWarning")
 @pytest.mark.parametrize(("expression", "expected"), ERRORS, ids=[case[0][:30] for case in ERRORS])
-def test_error_says_where_what_and_what_to_do(expression, expected):
+def test_error_has_position_finding_and_advice(expression, expected):
     with pytest.raises(gm.ArgumentError) as error:
         compile_filter("keep", expression)
     message = str(error.value)
@@ -254,7 +254,7 @@ def test_values_of_each_kind_are_those_of_the_oracle(tmp_path):
 
 
 @pytest.mark.timeout(3 * PATIENCE + CASES)
-def test_random_filters_keep_what_the_oracle_keeps(tmp_path):
+def test_random_filters_keep_the_same_records_as_the_oracle(tmp_path):
     outcomes = {True: 0, False: 0}
     for seed in range(SEED, SEED + CASES):
         rng = random.Random(seed)
@@ -347,7 +347,7 @@ def rpv1(s):
 
 
 @pytest.mark.parametrize("name", ["gopher", "c4", "rpv1"])
-def test_presets_keep_what_their_rules_keep(name, tmp_path):
+def test_presets_follow_their_rules(name, tmp_path):
     preset, rule = getattr(gm.filters, name), {"gopher": gopher, "c4": c4, "rpv1": rpv1}[name]
 
     def keeps(found):

@@ -114,7 +114,7 @@ fn text_without_tokens_is_counted_in_windows_too() {
 }
 
 #[test]
-fn a_step_in_front_of_a_document_that_fails_counts_what_was_left_out_between() {
+fn step_before_a_failing_document_counts_quarantined_records_between() {
     let folder = tempdir().unwrap();
     let shards = [line("w3 w4") + "{}\n" + &line("unknown")];
     let mut pipeline = pipeline(folder.path(), &shards, |_, _| ());

@@ -246,7 +246,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_left_out_changes_nothing(
+        fn dropped_merges_change_no_ids(
             rules in oracle::any_rules(),
             words in prop::collection::vec(prop::collection::vec(0u32..4, 1..100), 1..20),
         ) {

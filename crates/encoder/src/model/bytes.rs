@@ -1,6 +1,6 @@
 //! Byte-level BPE: symbols are bytes.
 //!
-//! Pieces are cut into groups where no product, nor any other token that a whole piece
+//! Pre-tokens are cut into groups where no product, nor any other token that a whole pre-token
 //! becomes, can cross.
 
 use std::sync::Arc;
@@ -31,12 +31,12 @@ pub struct ByteModel {
     symbols: ByteSymbols,
     /// What the bytes become that have no token, as in vocabularies trained without the whole alphabet.
     unknown: MissingSymbol,
-    /// For `ignore_merges`, by their bytes: tokens that their merges do not produce. A piece that is a token becomes that
-    /// token, whatever its merges produce.
+    /// For `ignore_merges`, by their bytes: tokens that their merges do not produce. A pre-token that is a token
+    /// becomes that token, whatever its merges produce.
     whole: AHashMap<Box<[u8]>, u32>,
     /// For text that is cut into words first: splits what is looked up into what is merged.
     pretokenizer: Option<Pretokenizer>,
-    /// At the start of pieces.
+    /// At the start of pre-tokens.
     removed: Option<Arc<RemovedChars>>,
     groups: GroupCutter,
 }
@@ -98,7 +98,7 @@ impl ByteModel {
         &self.table
     }
 
-    /// Pieces are to be split before they are merged.
+    /// Pre-tokens are to be split before they are merged.
     pub fn split_first(&mut self, pretokenizer: Pretokenizer) {
         self.pretokenizer = Some(pretokenizer);
     }
@@ -114,17 +114,17 @@ impl ByteModel {
         workspace.boundaries.is_empty()
     }
 
-    /// A token as pieces have it, or none if no piece holds it or it is removed.
+    /// A token as pre-tokens have it, or none if no pre-token holds it or it is removed.
     pub fn spelled(&self, token: &str) -> Option<Vec<u8>> {
         RemovedChars::in_pretoken(self.removed.as_deref(), &byte_alphabet::bytes(token)?)
     }
 
-    /// Adds to the cuts of a padded text those between the groups in its pieces.
+    /// Adds to the cuts of a padded text those between the groups in its pre-tokens.
     pub fn cut_groups(&self, text: &[u8], boundaries: &mut Boundaries) {
         self.groups.cut(self.table.simd(), text, boundaries);
     }
 
-    /// Appends the ids of a piece that the cache lacks.
+    /// Appends the ids of a pre-token that the cache lacks.
     pub fn encode(&self, pretoken: Pretoken, workspace: &mut Workspace, ids: &mut Vec<u32>) {
         let Some(pretokenizer) = &self.pretokenizer else {
             return self.encode_pretoken(pretoken, true, workspace, ids);
@@ -165,7 +165,7 @@ impl ByteModel {
         }
     }
 
-    /// Starts to merge a piece of up to `W` bytes, if it is merged as a whole.
+    /// Starts to merge a pre-token of up to `W` bytes, if it is merged as a whole.
     #[inline]
     pub fn start<const W: usize>(&self, pretoken: &[u8], merging: &mut ArrayMerge<W>) -> bool {
         let pretoken = RemovedChars::kept(self.removed.as_deref(), pretoken);
@@ -176,13 +176,13 @@ impl ByteModel {
         whole
     }
 
-    /// Whether a piece holds a byte that has no token.
+    /// Whether a pre-token holds a byte that has no token.
     fn lacks(&self, pretoken: &[u8]) -> bool {
         self.unknown != MissingSymbol::Never
             && pretoken.iter().any(|byte| self.symbols.ids[usize::from(*byte)] == NONE)
     }
 
-    /// The symbols of a piece that holds such bytes. The neighbours of a dropped one may merge.
+    /// The symbols of a pre-token that holds such bytes. The neighbours of a dropped one may merge.
     fn read_symbols(&self, pretoken: &[u8], symbols: &mut Vec<u32>) {
         symbols.clear();
         let mut deferred = None;

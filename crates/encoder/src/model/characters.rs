@@ -1,9 +1,9 @@
 //! BPE whose symbols are characters: SentencePiece-style, or plain. What the vocabulary lacks becomes byte tokens, an
 //! unknown token, or nothing.
 //!
-//! SentencePiece-style tokenizers replace each space by the marker U+2581 and merge the whole text as one word. Here the
-//! space itself is the marker, in text, pieces and tables alike: nothing needs replacing, and a marker is one byte. A
-//! marker in the text (rare) is turned into a space first.
+//! SentencePiece-style tokenizers replace each space by the marker U+2581 and merge the whole text as one word. Here
+//! the space itself is the marker, in text, pre-tokens and tables alike: nothing needs replacing, and a marker is one
+//! byte. A marker in the text (rare) is turned into a space first.
 //!
 //! Byte fallback is all or nothing for a character. Byte tokens take part in no merge (a vocabulary
 //! where they do is refused), so they are cuts on both sides.
@@ -41,15 +41,16 @@ pub struct CharModel {
     groups: GroupCutter,
     pub pairs: JoinedPairs,
     unknown: MissingSymbol,
-    /// Why a text is not the sum of its pieces, even if no merge joins these: unknown tokens may fuse over any distance,
-    /// or the neighbours of a dropped character meet. None if each character has its symbols whatever its neighbours are.
+    /// Why a text is not the sum of its pre-tokens, even if no merge joins these: unknown tokens may fuse over any
+    /// distance, or the neighbours of a dropped character meet. None if each character has its symbols whatever its
+    /// neighbours are.
     pub uncut: Option<&'static str>,
     spaces: Spaces,
-    /// At the start of pieces.
+    /// At the start of pre-tokens.
     removed: Option<Arc<RemovedChars>>,
 }
 
-/// What a space in a piece stands for.
+/// What a space in a pre-token stands for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Spaces {
     Spaces,
@@ -57,7 +58,7 @@ pub enum Spaces {
 }
 
 impl Spaces {
-    /// A character of a token as pieces have it, or none if no piece holds it.
+    /// A character of a token as pre-tokens have it, or none if no pre-token holds it.
     fn spelled(self, c: char) -> Option<char> {
         match (self, c) {
             // It has become a marker.
@@ -113,7 +114,7 @@ impl CharModel {
         });
         let (mut joined, mut pairs) = (JoinedCharacters::default(), JoinedPairs::new());
         for rule in &rules.live {
-            // One that no piece holds may join more than it need.
+            // One that no pre-token holds may join more than it need.
             let product = vocab.token(rule.product).expect(PRODUCTS);
             let product: String = product.chars().map(|c| spaces.spelled(c).unwrap_or(c)).collect();
             joined.add_inside(product.as_bytes());
@@ -151,7 +152,7 @@ impl CharModel {
         &self.table
     }
 
-    /// A token as pieces have it, or none if no piece holds it or it is removed.
+    /// A token as pre-tokens have it, or none if no pre-token holds it or it is removed.
     pub fn spelled(&self, token: &str) -> Option<Vec<u8>> {
         let spelled: String = token.chars().map(|c| self.spaces.spelled(c)).collect::<Option<_>>()?;
         RemovedChars::in_pretoken(self.removed.as_deref(), spelled.as_bytes())
@@ -165,12 +166,12 @@ impl CharModel {
         }
     }
 
-    /// Adds to the cuts of a padded text those between the groups in its pieces.
+    /// Adds to the cuts of a padded text those between the groups in its pre-tokens.
     pub fn cut_groups(&self, text: &[u8], boundaries: &mut Boundaries) {
         self.groups.cut(self.table.simd(), text, boundaries);
     }
 
-    /// Appends the ids of a piece.
+    /// Appends the ids of a pre-token.
     pub fn encode(&self, pretoken: &[u8], scratch: &mut Scratch, ids: &mut Vec<u32>) {
         let pretoken = RemovedChars::kept(self.removed.as_deref(), pretoken);
         if self.knows_ascii(pretoken) {
@@ -183,7 +184,7 @@ impl CharModel {
         }
     }
 
-    /// Starts to merge a piece of up to `W` bytes, if it is merged as a whole.
+    /// Starts to merge a pre-token of up to `W` bytes, if it is merged as a whole.
     #[inline]
     pub fn start<const W: usize>(&self, pretoken: &[u8], merging: &mut ArrayMerge<W>) -> bool {
         let pretoken = RemovedChars::kept(self.removed.as_deref(), pretoken);
@@ -210,7 +211,7 @@ impl CharModel {
         true
     }
 
-    /// Whether a piece consists of ASCII characters that have symbols.
+    /// Whether a pre-token consists of ASCII characters that have symbols.
     #[inline(always)]
     fn knows_ascii(&self, pretoken: &[u8]) -> bool {
         let has_symbol = |byte: &u8| self.ascii.ids[usize::from(*byte)] != NONE;

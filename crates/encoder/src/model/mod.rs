@@ -13,7 +13,7 @@ use bytes::ByteModel;
 use characters::CharModel;
 use workspace::Workspace;
 
-/// A BPE model, by what its pieces consist of.
+/// A BPE model, by what its pre-tokens consist of.
 pub enum Model {
     Bytes(Box<ByteModel>),
     Characters(Box<CharModel>),
@@ -28,8 +28,8 @@ impl Model {
         }
     }
 
-    /// Cuts a padded text into what is looked up: pieces, or the groups in them where they are merged as they are. The
-    /// cuts are left in the workspace.
+    /// Cuts a padded text into what is looked up: pre-tokens, or the groups in them where they are merged as they are.
+    /// The cuts are left in the workspace.
     pub fn cut(&self, rules: &TextRules, text: &[u8], n: usize, workspace: &mut Workspace) {
         let Workspace { split, boundaries, .. } = workspace;
         rules.cut(text, n, split, boundaries);
@@ -40,7 +40,7 @@ impl Model {
         }
     }
 
-    /// Appends the ids of a piece, without looking it up.
+    /// Appends the ids of a pre-token, without looking it up.
     pub fn encode(&self, pretoken: Pretoken, workspace: &mut Workspace, ids: &mut Vec<u32>) {
         match self {
             Self::Bytes(bytes) => bytes.encode(pretoken, workspace, ids),
@@ -48,7 +48,7 @@ impl Model {
         }
     }
 
-    /// Whether there are pieces that [`start`](Self::start) takes.
+    /// Whether there are pre-tokens that [`start`](Self::start) takes.
     pub fn can_start(&self) -> bool {
         match self {
             Self::Bytes(bytes) => !bytes.splits_first(),
@@ -56,7 +56,7 @@ impl Model {
         }
     }
 
-    /// Starts to merge a piece of up to `W` bytes, if it is merged as a whole and any [can be](Self::can_start).
+    /// Starts to merge a pre-token of up to `W` bytes, if it is merged as a whole and any [can be](Self::can_start).
     #[inline]
     pub fn start<const W: usize>(&self, pretoken: &[u8], merging: &mut ArrayMerge<W>) -> bool {
         match self {
@@ -73,7 +73,7 @@ impl Model {
         }
     }
 
-    /// A token's bytes as they stand in pieces, none if no text can hold them.
+    /// A token's bytes as they stand in pre-tokens, none if no text can hold them.
     pub fn token_as_pretoken(&self, token: &str) -> Option<Vec<u8>> {
         match self {
             Self::Bytes(bytes) => bytes.spelled(token),

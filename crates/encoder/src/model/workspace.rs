@@ -1,18 +1,18 @@
-//! The state that one thread keeps from piece to piece.
+//! The state that one thread keeps from pre-token to pre-token.
 
 use crate::lookup::cache::{PretokenCache, Query};
 use crate::merge::symbols::Scratch;
 use crate::pretokenize::boundaries::Boundaries;
 use crate::pretokenize::patterns::SplitScratch;
 
-/// The state that encoding a piece changes.
+/// The state that encoding a pre-token changes.
 pub struct Workspace {
     pub cache: PretokenCache,
     pub scratch: Scratch,
     pub split: SplitScratch,
-    /// Where a text is cut, or a piece that is split before it is merged.
+    /// Where a text is cut, or a pre-token that is split before it is merged.
     pub boundaries: Boundaries,
-    /// The ends of the parts of such a piece.
+    /// The ends of the parts of such a pre-token.
     pub ends: Vec<u32>,
 }
 
@@ -22,8 +22,8 @@ impl Workspace {
         Self { cache, scratch, split, boundaries, ends }
     }
 
-    /// Appends the ids of a piece: the cached ones, or else those that `encode` appends, which are then cached if there
-    /// is room for them.
+    /// Appends the ids of a pre-token: the cached ones, or else those that `encode` appends, which are then cached if
+    /// there is room for them.
     #[inline(always)]
     pub fn recall_or(
         &mut self,

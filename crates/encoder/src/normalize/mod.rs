@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn characters_become_what_the_library_makes_of_them() {
+    fn characters_are_normalized_as_by_the_library() {
         let pairs = pairs();
         let characters: Vec<char> = ('\0'..=char::MAX).collect();
         for some in characters.chunks(97) {
@@ -221,7 +221,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn texts_become_what_the_library_makes_of_them(text in r"[ a-cA-C\t\n\\.&~#\[\]\-ÉéΣςİẞ日\u{300}\u{301}\u{903}\u{3000}\u{85}\u{1F600}]{0,40}") {
+        fn texts_are_normalized_as_by_the_library(text in r"[ a-cA-C\t\n\\.&~#\[\]\-ÉéΣςİẞ日\u{300}\u{301}\u{903}\u{3000}\u{85}\u{1F600}]{0,40}") {
             check(&pairs(), &text);
         }
     }

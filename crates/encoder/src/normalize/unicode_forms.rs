@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn settled_characters_are_what_they_are_said_to_be() {
+    fn settled_characters_do_not_change() {
         for form in Form::ALL {
             for c in '\0'..=char::MAX {
                 let text = c.to_string();
@@ -229,7 +229,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn stretches_give_what_the_whole_gives(text in TRAPS) {
+        fn stretches_normalize_like_the_whole_text(text in TRAPS) {
             for form in Form::ALL {
                 prop_assert_eq!(normalized(form, &text), expected(form, &text), "{:?}", form);
             }

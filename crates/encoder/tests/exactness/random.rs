@@ -105,8 +105,8 @@ proptest! {
     // Of texts that are long.
     #![proptest_config(ProptestConfig { cases: cases().div_ceil(8), ..ProptestConfig::default() })]
 
-    /// Several batches of pieces, of which some, or many, are met for the first time, some of these twice: new
-    /// pieces are held back and merged side by side.
+    /// Several batches of pre-tokens, of which some, or many, are met for the first time, some of these twice: new
+    /// pre-tokens are held back and merged side by side.
     #[test]
     fn a_text_of_known_and_new_words_gives_the_ids_of_the_reference(
         seed in any::<u64>(),

@@ -288,7 +288,7 @@ fn normalizers_of_all_kinds() {
 
 /// Files that the reference reads otherwise than they look at first.
 #[test]
-fn what_the_reference_makes_of_odd_files() {
+fn odd_files_have_the_ids_of_the_reference() {
     let bytes = Model::byte_level(20);
     let in_map = json!({"type": "Sequence", "pretokenizers": [
         {"type": "Punctuation", "behavior": {"Removed": null}}, byte_level()]});

@@ -7,7 +7,7 @@ use crate::support::{
     Compared, Model, TEXT, added, byte_level, byte_spelling, fallback, metaspace, prepend, steps, texts,
 };
 
-/// Tokens whose own id is not what their merges give, alone and as parts of pieces.
+/// Tokens whose own id is not what their merges give, alone and as parts of pre-tokens.
 #[test]
 fn ignoring_merges_looks_the_whole_piece_up_first() {
     let mut model = Model::byte_level(100);
@@ -56,7 +56,7 @@ fn half_a_character_may_be_a_token_that_no_merges_make() {
     }
 }
 
-/// Runs of spaces are cut where no merge joins two, and a part must not be taken for a whole piece.
+/// Runs of spaces are cut where no merge joins two, and a part must not be taken for a whole pre-token.
 #[test]
 fn a_token_that_no_merges_make_may_begin_or_end_with_a_space() {
     let split_at_digits = json!({"type": "Sequence", "pretokenizers": [

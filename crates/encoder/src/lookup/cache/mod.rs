@@ -130,7 +130,7 @@ impl PretokenCache {
             for used in self.used() {
                 self.lines[used].fill(CacheLine::EMPTY);
             }
-            self.spilled = Vec::new(); // a text of many new pieces may have left far more room than its bound
+            self.spilled = Vec::new(); // a text of many new pre-tokens may have left far more room than its bound
         }
         if self.long.bytes() > bound {
             self.long.clear();

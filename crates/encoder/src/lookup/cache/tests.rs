@@ -45,7 +45,7 @@ fn pretokens(count: usize) -> impl Iterator<Item = Vec<u8>> {
 }
 
 #[test]
-fn what_is_found_is_what_was_put_in() {
+fn cache_returns_the_inserted_ids() {
     for bound in [1 << 14, 1 << 20, 1 << 26] {
         let mut cache = PretokenCache::new(bound, 0);
         let mut found = 0;

@@ -1,4 +1,4 @@
-//! Where no merge can cross: cutting SentencePiece-style text into pieces worth caching.
+//! Where no merge can cross: cutting SentencePiece-style text into pre-tokens worth caching.
 //!
 //! Every product of a merge is a token. If no token that a merge makes contains the characters a and b side by side, no
 //! merge ever joins text across a point between a and b, and cutting there changes nothing. In Llama 2's vocabulary,
@@ -7,9 +7,9 @@
 //!
 //! The rule is derived from the vocabulary at load. For speed it is coarsened to classes of ASCII characters: two
 //! classes are cut apart if no pair of their members can be joined. Runs of one class are never cut, although many
-//! could be (digits): fewer pieces mean fewer look-ups.
+//! could be (digits): fewer pre-tokens mean fewer look-ups.
 //!
-//! The space stands for the marker (U+2581) here and in all pieces: see [`characters`](crate::model::characters).
+//! The space stands for the marker (U+2581) here and in all pre-tokens: see [`characters`](crate::model::characters).
 
 use super::Boundaries;
 use crate::simd::Simd;
@@ -62,12 +62,12 @@ impl JoinedPairs {
     }
 }
 
-/// Cuts text into pieces by the classes of neighbouring bytes.
+/// Cuts text into pre-tokens by the classes of neighbouring bytes.
 pub struct ClassCutter {
     class: [u8; 256],
     /// Indexed by the left class, with one bit for each right class that must not be cut off.
     joined: [u8; CLASSES],
-    /// Whether every space begins a piece: the rule of a splitting Metaspace.
+    /// Whether every space begins a pre-token: the rule of a splitting Metaspace.
     before_each_space: bool,
     simd: Simd,
 }

@@ -1,11 +1,11 @@
-//! Cuts inside pieces, between characters that no merge joins.
+//! Cuts inside pre-tokens, between characters that no merge joins.
 //!
-//! Chinese, Japanese and Thai are written without spaces, so pieces in these scripts are whole clauses: hardly ever met
-//! twice, which makes a cache of them useless. Nearly all their characters take three bytes. Cut where no merge can
-//! join two of them, clauses become groups of a few characters, which are short pieces like any others.
+//! Chinese, Japanese and Thai are written without spaces, so pre-tokens in these scripts are whole clauses: hardly ever
+//! met twice, which makes a cache of them useless. Nearly all their characters take three bytes. Cut where no merge can
+//! join two of them, clauses become groups of a few characters, which are short pre-tokens like any others.
 //!
-//! Where no merge joins two spaces, as with GPT-2, a line's indentation is a piece of as many tokens. A run of spaces is cut
-//! into parts whose ids a value of the cache holds.
+//! Where no merge joins two spaces, as with GPT-2, a line's indentation is a pre-token of as many tokens. A run of
+//! spaces is cut into parts whose ids a value of the cache holds.
 //!
 //! The vocabulary decides which pairs of characters are joined. A filter made of it answers without a branch: it never
 //! denies a pair that is joined, and seldom lets through one that is not, which costs a longer group.

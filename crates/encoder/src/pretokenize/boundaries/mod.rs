@@ -1,5 +1,5 @@
-//! Where a text is cut into pieces, as a bitmap: sets of cuts are joined by a word operation for each 64 bytes, where
-//! sorted lists would have to be merged.
+//! Where a text is cut into pre-tokens, as a bitmap: sets of cuts are joined by a word operation for each 64 bytes,
+//! where sorted lists would have to be merged.
 
 pub mod class_cutter;
 pub mod group_cutter;
@@ -7,7 +7,7 @@ pub mod group_cutter;
 use crate::simd::blocks::Blocks;
 use crate::simd::{Simd, Work};
 
-/// One bit for each byte of a text: whether a piece begins there that is not the first.
+/// One bit for each byte of a text: whether a pre-token begins there that is not the first.
 #[derive(Default)]
 pub struct Boundaries {
     words: Vec<u64>,
@@ -71,7 +71,7 @@ impl Boundaries {
         self.words.iter().all(|word| *word == 0)
     }
 
-    /// Appends the ends of the pieces of a text that begins at `start`, in ascending order; an empty text has none.
+    /// Appends the ends of the pre-tokens of a text that begins at `start`, in ascending order; an empty text has none.
     pub fn push_ends(&self, simd: Simd, start: u32, ends: &mut Vec<u32>) {
         simd.run(PushOnes { words: &self.words, start, bits: ends });
         if self.len > 0 {

@@ -2,7 +2,7 @@
 //! bitmaps over the bytes of a text, for any processor.
 //!
 //! A character of several bytes is in the bitmap of its class with all of them, so that runs of characters are runs of
-//! bits. Every step only adds cuts: a piece ends where a cut is, and no step looks across one.
+//! bits. Every step only adds cuts: a pre-token ends where a cut is, and no step looks across one.
 
 use regex_syntax::hir::ClassUnicode;
 
@@ -46,7 +46,7 @@ enum Step {
     Run(usize),
     /// `A?B+`
     RunAfter { first: usize, run: usize },
-    /// `B+$`, where lines are pieces of their own already.
+    /// `B+$`, where lines are pre-tokens of their own already.
     RunAtEnd(usize),
     /// `B{min,max}`
     Numbered { class: usize, min: u32, max: u32 },
@@ -91,7 +91,7 @@ impl BitmapSplitter {
     pub fn split(&self, text: &[u8], n: usize, blocks: &mut Vec<BlockMaps>, boundaries: &mut Boundaries) {
         boundaries.begin_uncut(n);
         let words = boundaries.words_mut();
-        // The end of the text is one of a piece.
+        // The end of the text is one of a pre-token.
         cut_at(words, n);
         for group in &self.groups {
             self.simd.run(Read { group, text, n, blocks });
@@ -113,7 +113,7 @@ impl BitmapSplitter {
 impl Group {
     fn recognise(steps: &[PatternStep]) -> Option<Self> {
         let mut sets = Vec::new();
-        // What is always a piece by itself.
+        // What is always a pre-token by itself.
         let mut alone = ClassUnicode::empty();
         let mut recognised = Vec::new();
         for step in steps {
@@ -201,7 +201,8 @@ impl Work for Read<'_> {
 }
 
 impl Step {
-    /// `sets` are the classes numbered so far. Characters that are `alone` are pieces by themselves before this step.
+    /// `sets` are the classes numbered so far. Characters that are `alone` are pre-tokens by themselves before this
+    /// step.
     fn recognise(pattern: &Node, alone: &ClassUnicode, sets: &mut Vec<ClassUnicode>) -> Option<Self> {
         let mut class = |set: &ClassUnicode| {
             sets.iter().position(|known| known == set).unwrap_or_else(|| {
@@ -337,7 +338,7 @@ fn cut_runs_at_end(blocks: &[BlockMaps], class: usize, boundaries: &mut [u64]) {
     for (index, block) in blocks.iter().enumerate() {
         let members = block.classes[class];
         let then = before.then(members);
-        // A later piece of a run begins at a cut that is there already.
+        // A later pre-token of a run begins at a cut that is there already.
         let starts = members & !then;
         for end in ones(then & boundaries[index]) {
             let earlier = starts & ((1 << end) - 1);
@@ -429,7 +430,7 @@ fn cut_at(boundaries: &mut [u64], at: usize) {
 }
 
 /// Runs of letters, of numbers and of what is neither nor whitespace, each with a blank in front if there is one; runs
-/// of whitespace, without their last character if more follows in the piece; and contractions.
+/// of whitespace, without their last character if more follows in the pre-token; and contractions.
 fn cut_byte_level(text: &[u8], blocks: &[BlockMaps], classes: ByteLevel, boundaries: &mut [u64]) {
     let mut before: [Before; 5] = Default::default();
     // What of the last block's contractions is in this one, and the places behind them.

@@ -16,7 +16,7 @@ pub struct DigitGroups {
     pub class: ClassUnicode,
     /// A run in front of any other character stays whole.
     pub before: ClassUnicode,
-    /// Whether a run that ends with the piece does not.
+    /// Whether a run that ends with the pre-token does not.
     pub at_end: bool,
     pub boundaries: GroupCuts,
 }
@@ -87,7 +87,7 @@ impl DigitGroups {
     }
 }
 
-/// What comes behind a run of `class` where `end` matches: these characters, and perhaps the end of the piece.
+/// What comes behind a run of `class` where `end` matches: these characters, and perhaps the end of the pre-token.
 fn ends(end: &Node, class: &ClassUnicode) -> Option<(ClassUnicode, bool)> {
     match end {
         Node::Ahead { set, at_end } => Some((set.clone(), *at_end)),

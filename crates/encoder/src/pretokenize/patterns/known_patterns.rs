@@ -20,7 +20,7 @@ pub struct KnownPattern {
     pub symbols: Symbols,
     /// `\p{Han}+` comes first, and words contain no Han: as in Kimi K2.
     pub han_apart: bool,
-    /// `\s++$` comes before other whitespace: that at the end of a text is one piece.
+    /// `\s++$` comes before other whitespace: that at the end of a text is one pre-token.
     pub white_end: bool,
 }
 
@@ -309,7 +309,7 @@ fn is_deepseek_v3(pattern: &Node) -> bool {
     )
 }
 
-/// Whether a pattern is the one that is spelled `piece`, its classes compared as sets.
+/// Whether a pattern is the one that is spelled `pre-token`, its classes compared as sets.
 fn is(node: &Node, pretoken: &str) -> bool {
     parse(pretoken).as_ref() == Ok(node)
 }

@@ -1,10 +1,10 @@
-//! How text is cut into pieces before these are merged.
+//! How text is cut into pre-tokens before these are merged.
 //!
-//! A pre-tokenizer is a sequence of steps, each of which cuts the pieces of the previous one at the matches of a
-//! pattern. `recognise` reads the steps from tokenizer.json and `parser` their regular expressions. Where the steps have
-//! a known `shape` and the processor allows it, `vector` does all of them at once. Where each matches `runs` of a class
-//! of characters, they are done one after another, by bitmaps. All others `stepwise` runs, each as an `automaton` over
-//! `kinds` of characters, at a tenth of that speed. All are tested against the reference's own pre-tokenizers.
+//! A pre-tokenizer is a sequence of steps, each of which cuts the pre-tokens of the previous one at the matches of a
+//! pattern. `recognise` reads the steps from tokenizer.json and `parser` their regular expressions. Where the steps
+//! have a known `shape` and the processor allows it, `vector` does all of them at once. Where each matches `runs` of a
+//! class of characters, they are done one after another, by bitmaps. All others `stepwise` runs, each as an `automaton`
+//! over `kinds` of characters, at a tenth of that speed. All are tested against the reference's own pre-tokenizers.
 
 mod bitmap;
 mod char_classes;
@@ -35,7 +35,7 @@ use crate::simd::Simd;
 #[cfg(target_arch = "x86_64")]
 use self::simd::SimdSplitter;
 
-/// How text is cut into pieces before merging: the split patterns of one tokenizer.json, recognised.
+/// How text is cut into pre-tokens before merging: the split patterns of one tokenizer.json, recognised.
 pub struct Pretokenizer {
     way: Method,
     simd: Simd,
@@ -107,10 +107,10 @@ impl Pretokenizer {
         Ok(Self { way, simd, byte_level, removed, description })
     }
 
-    /// If the pieces are found step by step, several times slower than by other ways: pairs of characters that may be
-    /// adjacent in one piece. Between all others, text may be cut first and each part split by itself: some step always
-    /// cuts there, and no match of it or of an earlier step crosses the place, just as if the text ended there. For
-    /// later steps it does end there.
+    /// If the pre-tokens are found step by step, several times slower than by other ways: pairs of characters that may
+    /// be adjacent in one pre-token. Between all others, text may be cut first and each part split by itself: some step
+    /// always cuts there, and no match of it or of an earlier step crosses the place, just as if the text ended there.
+    /// For later steps it does end there.
     pub fn joined_pairs(&self) -> Option<JoinedPairs> {
         let Method::Dfa(all) = &self.way else { return None };
         let mut joined = JoinedPairs::new();
@@ -134,12 +134,12 @@ impl Pretokenizer {
         self.description.clone()
     }
 
-    /// Whether a space is put in front of text that does not begin with one, before it is split.
+    /// Whether a space is prepended of text that does not begin with one, before it is split.
     pub fn add_prefix_space(&self) -> bool {
         self.byte_level == Some(true)
     }
 
-    /// Whether pieces are spelled in bytes.
+    /// Whether pre-tokens are spelled in bytes.
     pub fn is_byte_level(&self) -> bool {
         self.byte_level.is_some()
     }
@@ -149,7 +149,7 @@ impl Pretokenizer {
         matches!(&self.way, Method::Bitmap(runs) if runs.is_empty())
     }
 
-    /// The characters that are removed, if there are such. They are at the start of pieces.
+    /// The characters that are removed, if there are such. They are at the start of pre-tokens.
     pub fn removed(&self) -> Option<&Arc<RemovedChars>> {
         self.removed.as_ref()
     }
@@ -166,9 +166,9 @@ impl Pretokenizer {
             }
     }
 
-    /// Replaces `cuts` by those between the pieces of `text[..n]`.
+    /// Replaces `cuts` by those between the pre-tokens of `text[..n]`.
     ///
-    /// `text[..n]` is valid UTF-8, `n` is below 2^32, and at least `PADDING` bytes follow it. Pieces may
+    /// `text[..n]` is valid UTF-8, `n` is below 2^32, and at least `PADDING` bytes follow it. Pre-tokens may
     /// end inside a character if a step follows the `ByteLevel`.
     pub fn split(&self, text: &[u8], n: usize, scratch: &mut SplitScratch, boundaries: &mut Boundaries) {
         if n == 0 {

@@ -31,14 +31,14 @@ pub struct PatternStep {
     pub domain: Domain,
 }
 
-/// Which ends of a match are ends of pieces.
+/// Which ends of a match are ends of pre-tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ends {
-    /// Each match is a piece, and so is each gap between matches.
+    /// Each match is a pre-token, and so is each gap between matches.
     Both,
-    /// A match and the gap behind it are a piece.
+    /// A match and the gap behind it are a pre-token.
     First,
-    /// A match and the gap before it are a piece.
+    /// A match and the gap before it are a pre-token.
     Last,
 }
 
@@ -189,7 +189,7 @@ impl ParsedPretokenizer {
         self.leave_out(class)
     }
 
-    /// These characters, which are pieces of their own, are removed.
+    /// These characters, which are pre-tokens of their own, are removed.
     fn leave_out(&mut self, set: &ClassUnicode) -> Result<(), String> {
         if self.byte_level.is_some() {
             return Err("a step after the ByteLevel that removes text".into());
@@ -226,17 +226,18 @@ fn split_pattern(json: &Value) -> Result<Node, String> {
     }
 }
 
-/// The pattern of a step whose `behavior` says what becomes of the matches, and which ends of these are ends of pieces.
+/// The pattern of a step whose `behavior` says what becomes of the matches, and which ends of these are ends of
+/// pre-tokens.
 fn ends_of(json: &Value, pattern: Node, invert: bool) -> Result<(Node, Ends), String> {
     let behaviour = json["behavior"].as_str().unwrap_or("no behavior");
     Ok(match (behaviour, invert) {
-        // Inverting swaps matches and gaps, and both are pieces. Where all text matches, nothing is removed.
+        // Inverting swaps matches and gaps, and both are pre-tokens. Where all text matches, nothing is removed.
         ("Isolated", _) | ("Removed", true) => (pattern, Ends::Both),
         ("Contiguous", _) => match union_of(&pattern) {
             Some(class) => (Node::run(class), Ends::Both),
             None => return Err("the behaviour Contiguous and a pattern of more than classes".into()),
         },
-        // To the reference matches of nothing are matches, but they are not ends of pieces.
+        // To the reference matches of nothing are matches, but they are not ends of pre-tokens.
         ("MergedWithPrevious" | "MergedWithNext", _) if matches!(pattern, Node::DigitGroups(_)) => {
             return Err(format!("the behaviour {behaviour} and a lookahead at more than one character"));
         }

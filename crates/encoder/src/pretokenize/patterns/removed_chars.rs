@@ -1,7 +1,7 @@
 //! Characters that a pre-tokenizer removes, such as the spaces between words.
 //!
-//! They stay in the text. A run of them is a part of the piece behind it, so that a word takes one look-up and not two,
-//! and only what merges a piece for the first time leaves them out.
+//! They stay in the text. A run of them is a part of the pre-token behind it, so that a word takes one look-up and not
+//! two, and only what merges a pre-token for the first time leaves them out.
 
 use regex_syntax::hir::ClassUnicode;
 
@@ -26,13 +26,13 @@ impl RemovedChars {
         Self { table, of_byte }
     }
 
-    /// What is left of a piece, of which a run of characters at the start may be removed.
+    /// What is left of a pre-token, of which a run of characters at the start may be removed.
     #[inline(always)]
     pub fn kept<'a>(removed: Option<&Self>, pretoken: &'a [u8]) -> &'a [u8] {
         removed.map_or(pretoken, |removed| &pretoken[removed.len_in(pretoken)..])
     }
 
-    /// A token as most pieces have it, behind a space if that is removed; none if it would be removed.
+    /// A token as most pre-tokens have it, behind a space if that is removed; none if it would be removed.
     pub fn in_pretoken(removed: Option<&Self>, token: &[u8]) -> Option<Vec<u8>> {
         match removed {
             Some(removed) if removed.len_in(token) > 0 => None,
@@ -46,7 +46,7 @@ impl RemovedChars {
         self.table.of(c.into()) != 0
     }
 
-    /// How many bytes are removed at the start of a piece.
+    /// How many bytes are removed at the start of a pre-token.
     pub fn len_in(&self, pretoken: &[u8]) -> usize {
         let mut len = 0;
         while let Some(rest @ [_, ..]) = pretoken.get(len..) {

@@ -193,7 +193,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_kernels_do_what_is_said(
+        fn all_kernels_agree(
             halves: [[u8; 32]; 2], ascii: bool, other: u8, table: [[u8; 32]; 8], ones: u64, dense in 0usize..3,
         ) {
             let mut bytes: [u8; 64] = halves.concat().try_into().unwrap();

@@ -27,7 +27,7 @@ pub struct StepGroup {
     steps: Vec<Step>,
 }
 
-/// One step: cuts each piece at the matches of a pattern and the gaps between.
+/// One step: cuts each pre-token at the matches of a pattern and the gaps between.
 enum Step {
     Matches(Box<Matches>),
     DigitGroups(DigitGroupsOfClasses),
@@ -88,7 +88,7 @@ impl StepGroup {
     }
 
     /// For each step, whether no match crosses a place between these two ASCII characters, nor depends on what follows
-    /// it; and whether a piece then always ends there, since a match does or begins there.
+    /// it; and whether a pre-token then always ends there, since a match does or begins there.
     pub fn at(&self, left: u8, right: u8) -> impl Iterator<Item = (bool, bool)> {
         self.steps.iter().map(move |step| {
             let partition = [left, right].map(|byte| self.partition.of_byte(byte));
@@ -111,7 +111,7 @@ impl StepGroup {
         self.partition.bytes() + size_of_val(&*self.steps) + of_automata.sum::<usize>()
     }
 
-    /// Cuts `text`, which is already cut at `pieces`, and replaces these by the ends of the parts.
+    /// Cuts `text`, which is already cut at `pre-tokens`, and replaces these by the ends of the parts.
     pub fn refine(&self, text: &[u8], pretokens: &mut Vec<u32>, scratch: &mut DfaScratch) {
         let DfaScratch { partition, parts, traces } = scratch;
         self.partition.read(text, partition);

@@ -1,8 +1,8 @@
 //! The splitter for patterns with a `Shape`, 64 bytes at a time, on x86-64 with AVX2 and BMI2, optionally AVX-512.
 //!
 //! `classify` turns 64 bytes into bitmaps over the characters that begin in them, `starts` derives from these by word
-//! arithmetic which characters begin a piece, and here they become those of bytes. Only a few bits are carried from block
-//! to block, and nothing is stored in between.
+//! arithmetic which characters begin a pre-token, and here they become those of bytes. Only a few bits are carried from
+//! block to block, and nothing is stored in between.
 //!
 //! `pext` drops continuation bytes, `pdep` maps the starts back to bytes. AMD's processors before Zen 3 implement both
 //! in microcode and gain little here on text outside ASCII.

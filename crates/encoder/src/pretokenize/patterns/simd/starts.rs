@@ -1,9 +1,9 @@
-//! Which characters begin a piece, by arithmetic on bitmaps over characters.
+//! Which characters begin a pre-token, by arithmetic on bitmaps over characters.
 //!
-//! The reasoning for each kind of piece is given at its function. All of it follows a backtracking matcher that arrives
-//! from the left, so a bit depends on earlier ones and sometimes on the next, for which the last character of a block
-//! waits. Two conditions may depend on later blocks and are then decided by scanning ahead in the text, once for each
-//! run.
+//! The reasoning for each kind of pre-token is given at its function. All of it follows a backtracking matcher that
+//! arrives from the left, so a bit depends on earlier ones and sometimes on the next, for which the last character of a
+//! block waits. Two conditions may depend on later blocks and are then decided by scanning ahead in the text, once for
+//! each run.
 
 use super::KNOWN_PATTERNS;
 use super::classify::Bitmaps;
@@ -51,11 +51,11 @@ struct History {
     uncased: u64,
     /// Symbols that cannot be the prefix of a word: the second of a run, or after a space.
     settled: u64,
-    /// One symbol of ASCII that begins a piece.
+    /// One symbol of ASCII that begins a pre-token.
     lone_ascii_symbol: u64,
 }
 
-/// The starts of pieces, block after block.
+/// The starts of pre-tokens, block after block.
 pub struct Starts<'a, K, const SHAPE: usize> {
     blocks: K,
     text: &'a [u8],
@@ -65,12 +65,12 @@ pub struct Starts<'a, K, const SHAPE: usize> {
     grouped: u32,
     /// Whether the last block ends in ASCII letters that follow an ASCII symbol.
     ascii_word: u64,
-    /// Whether the last block ends in whitespace that begins a piece unless more of it follows, or in an unmatched
+    /// Whether the last block ends in whitespace that begins a pre-token unless more of it follows, or in an unmatched
     /// character that does so if a word follows; and which byte of its block that character begins with.
     space_waits: u64,
     other_waits: u64,
     last_at: u32,
-    /// Whether Han was met whose piece depends on more than this looks at.
+    /// Whether Han was met whose pre-token depends on more than this looks at.
     pub is_unsure: bool,
     /// What of the last block's contractions, and of the places after them, lies in this block.
     inside: u64,
@@ -97,8 +97,8 @@ impl<'a, K: Bmi2Blocks, const SHAPE: usize> Starts<'a, K, SHAPE> {
         }
     }
 
-    /// A bitmap of the bytes of the block before: its last character, if that turns out to begin a piece now that the
-    /// next block is known.
+    /// A bitmap of the bytes of the block before: its last character, if that turns out to begin a pre-token now that
+    /// the next block is known.
     #[inline(always)]
     pub fn late(&self, block: &Bitmaps) -> u64 {
         let no_space = !(block.space | block.newline);
@@ -334,8 +334,8 @@ impl<'a, K: Bmi2Blocks, const SHAPE: usize> Starts<'a, K, SHAPE> {
         ends & word
     }
 
-    /// Characters that no alternative matches form a piece up to the next match, except that a word takes the last of
-    /// them as its prefix.
+    /// Characters that no alternative matches form a pre-token up to the next match, except that a word takes the last
+    /// of them as its prefix.
     #[inline(always)]
     fn others(&mut self, block: &Bitmaps, word: u64, cut: u64, last: u32) -> u64 {
         let matched = word | block.number | block.space | block.newline | block.symbol;
@@ -356,7 +356,7 @@ impl<'a, K: Bmi2Blocks, const SHAPE: usize> Starts<'a, K, SHAPE> {
             candidates &= candidates - 1;
             let suffix = Self::SHAPE.contractions == Contractions::Suffix;
             if suffix && behind >> character & 1 == 1 {
-                // The word already has its contraction: this apostrophe begins the next piece.
+                // The word already has its contraction: this apostrophe begins the next pre-token.
                 continue;
             }
             let any_case = Self::SHAPE.contractions != Contractions::LowerCase;

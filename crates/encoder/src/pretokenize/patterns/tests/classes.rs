@@ -44,7 +44,7 @@ fn every_letter_folds_as_in_the_reference() {
 }
 
 #[test]
-fn words_consist_of_the_reference_s_characters() {
+fn character_classes_equal_those_of_the_reference() {
     // What a word that begins with 1 goes on with: 1 is found where it does not end.
     let text: String = ('\0'..=char::MAX).flat_map(|c| ['1', c, '\n']).collect();
     let going_on = SysRegex::new(r"1(?!\b)").unwrap();

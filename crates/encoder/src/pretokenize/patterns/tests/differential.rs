@@ -373,7 +373,7 @@ fn sequences_of_runs() {
             pair.check(&text);
         }
     }
-    // The others have too many classes, or end lines that are no pieces.
+    // The others have too many classes, or end lines that are no pre-tokens.
     assert!(by_runs * 2 > sequences, "{by_runs} of {sequences}");
 }
 

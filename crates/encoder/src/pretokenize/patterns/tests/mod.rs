@@ -1,4 +1,4 @@
-//! Every splitter against the pre-tokenizers of the reference, piece by piece.
+//! Every splitter against the pre-tokenizers of the reference, pre-token by pre-token.
 //!
 //! `GRISTMILL_CASES` is the number of random texts for each family, `GRISTMILL_LENGTH` the length up to which all texts
 //! over the alphabet of traps are tried, `GRISTMILL_FAMILIES` the names of the families to try (by default all). The
@@ -42,7 +42,7 @@ impl Oracle {
         Self(serde_json::from_value(json.clone()).unwrap())
     }
 
-    /// The ends of its pieces in bytes: after a `ByteLevel` each byte is one character.
+    /// The ends of its pre-tokens in bytes: after a `ByteLevel` each byte is one character.
     fn ends(&self, text: &str) -> Vec<u32> {
         self.pre_tokenized(text)
             .get_splits(OffsetReferential::Normalized, OffsetType::Byte)
@@ -54,8 +54,8 @@ impl Oracle {
             .collect()
     }
 
-    /// Its pieces, of which some text between them may have been removed, if there is no `ByteLevel` in it, or none that
-    /// cuts inside characters.
+    /// Its pre-tokens, of which some text between them may have been removed, if there is no `ByteLevel` in it, or none
+    /// that cuts inside characters.
     fn pretokens(&self, text: &str) -> Vec<String> {
         let pretokens = self.pre_tokenized(text);
         let splits = pretokens.get_splits(OffsetReferential::Original, OffsetType::Byte);
@@ -115,7 +115,7 @@ impl Pair {
         self.padded.resize(text.len() + PADDING, b"aA1' \n\xE4"[text.len() % 7]);
     }
 
-    /// What is left of the pieces when the start of each is removed.
+    /// What is left of the pre-tokens when the start of each is removed.
     fn check_kept(&mut self, text: &str) {
         let expected = self.oracle.pretokens(text);
         self.pad(text);
@@ -153,7 +153,7 @@ impl Pair {
         assert_eq!(by_words, expected, "{}, words first, on {text:?}", self.name);
     }
 
-    /// The ends of the pieces of the padded text, cut into words first.
+    /// The ends of the pre-tokens of the padded text, cut into words first.
     fn split_words(&mut self, n: usize) -> Vec<u32> {
         self.words.cut(&self.padded, n, &mut self.boundaries);
         let (mut start, mut all) = (0, Vec::new());
