@@ -12,6 +12,7 @@ from gristmill import filters
 from gristmill._chat.template import ChatTemplate
 from gristmill._core import __version__, build_info
 from gristmill._shards.manifest import Manifest
+from gristmill._shards.rows import RowList
 from gristmill._shards.sidecars import Sidecar
 from gristmill._state.states import merge_states
 from gristmill._tokenizer.encoder import Encoder
@@ -51,6 +52,7 @@ __all__ = [
     "MissingTokenizerError",
     "PackedDataset",
     "PackedDatasetIterator",
+    "RowList",
     "ShardError",
     "Sidecar",
     "StateError",

@@ -23,6 +23,7 @@ __all__ = [
     "Field",
     "Pipeline",
     "Records",
+    "RowList",
     "Taken",
     "__version__",
     "build_info",
@@ -143,6 +144,14 @@ class Taken:
     def step(self) -> int: ...
     @property
     def more(self) -> bool: ...
+
+@final
+class RowList:
+    def __new__(
+        cls, folder: str, files: Sequence[tuple[str, int]], column: str | None, shards: Sequence[str] | None
+    ) -> RowList: ...
+    @property
+    def count(self) -> int: ...
 
 @final
 class Records:

@@ -43,6 +43,8 @@ pub enum RawEntry {
         /// Its bytes.
         length: usize,
     },
+    /// A record that the row list leaves out, and the position after it.
+    Dropped(Position),
     /// A record, or the rest of a shard, that cannot be read.
     Unreadable(BadRecord),
     /// The end of a shard.
@@ -104,7 +106,7 @@ pub enum SampleEntry {
         /// The position after it.
         next: Position,
     },
-    /// Successive records that the filter leaves out.
+    /// Successive records that the filter or the row list leaves out.
     Filtered {
         /// How many.
         records: u64,

@@ -10,6 +10,7 @@ use super::sidecars::SidecarReaders;
 use crate::error::{Error, Result, ShardError};
 use crate::format::{AfterError, Position, RawRecord, ReadError, RecordReader};
 use crate::spec::StreamSpec;
+use crate::spec::rows::Rows;
 
 /// Bytes of records in the first block: few, so that the first batch arrives soon. Each further one is twice the size.
 const FIRST_BLOCK_BYTES: usize = 32 << 10;
@@ -40,9 +41,38 @@ pub struct LaneReader {
 enum OpenShard {
     /// To be opened at `position`.
     Unopened,
-    Open(Box<RecordReader>, SidecarReaders),
+    Open(Box<OpenFiles>),
     /// Nothing more can be read from it.
     Lost,
+}
+
+/// A shard with its sidecars.
+struct OpenFiles {
+    reader: RecordReader,
+    sidecars: SidecarReaders,
+    dropped: DroppedRows,
+}
+
+/// The rows of a shard that the row list leaves out, from the next record on.
+struct DroppedRows {
+    rows: Arc<Rows>,
+    shard: usize,
+    next: usize,
+}
+
+impl DroppedRows {
+    fn new(rows: &Arc<Rows>, shard: usize, record: u64) -> Self {
+        Self { rows: Arc::clone(rows), shard, next: rows.before(shard, record) }
+    }
+
+    /// Whether a record is left out. Its number must be above those asked for before.
+    fn contains(&mut self, record: u64) -> bool {
+        let rows = self.rows.of(self.shard);
+        while rows.get(self.next).is_some_and(|row| u64::from(*row) < record) {
+            self.next += 1;
+        }
+        rows.get(self.next).is_some_and(|row| u64::from(*row) == record)
+    }
 }
 
 /// The kind of item that was read.
@@ -135,7 +165,7 @@ impl LaneReader {
         let shard = self.shard_index();
         if let OpenShard::Unopened = self.shard {
             match self.open() {
-                Ok((reader, sidecars)) => self.shard = OpenShard::Open(Box::new(reader), sidecars),
+                Ok(files) => self.shard = OpenShard::Open(Box::new(files)),
                 Err(Error::Shard(error)) => {
                     self.shard = OpenShard::Lost;
                     let RecordPosition { record, byte, .. } = self.position;
@@ -145,12 +175,19 @@ impl LaneReader {
                 Err(error) => return Err(error),
             }
         }
-        let OpenShard::Open(reader, sidecars) = &mut self.shard else { return Ok(Step::ShardEnd) };
+        let OpenShard::Open(files) = &mut self.shard else { return Ok(Step::ShardEnd) };
+        let OpenFiles { reader, sidecars, dropped } = &mut **files;
         let next = match reader.next_raw() {
             Ok(None) => {
                 let Err(ReadError { error, rest }) = sidecars.end() else { return Ok(Step::ShardEnd) };
                 let next = reader.position();
                 return self.unjoined(block, &error, rest, next, next);
+            }
+            Ok(Some(RawRecord { position, .. })) if dropped.contains(position.record) => {
+                sidecars.pass(position.record);
+                let next = reader.position();
+                block.entries.push(RawEntry::Dropped(next));
+                next
             }
             Ok(Some(RawRecord { kind, position, bytes })) => {
                 block.bytes.extend_from_slice(bytes);
@@ -166,10 +203,15 @@ impl LaneReader {
             }
             Err(ReadError { error, rest }) => {
                 let next = reader.position();
-                if let (AfterError::Readable, Some(record)) = (rest, error.record) {
+                let record = error.record.filter(|_| rest == AfterError::Readable);
+                if let Some(record) = record {
                     sidecars.pass(record);
                 }
-                self.unreadable(block, BadRecord { error, after: rest, shard, next })?;
+                if record.is_some_and(|record| dropped.contains(record)) {
+                    block.entries.push(RawEntry::Dropped(next));
+                } else {
+                    self.unreadable(block, BadRecord { error, after: rest, shard, next })?;
+                }
                 next
             }
         };
@@ -214,13 +256,14 @@ impl LaneReader {
         self.assignment[self.lane][self.position.shard as usize]
     }
 
-    fn open(&self) -> Result<(RecordReader, SidecarReaders)> {
+    fn open(&self) -> Result<OpenFiles> {
         let index = self.shard_index() as usize;
         let position = Position { record: self.position.record, byte: self.position.byte };
         let shard = &self.spec.shards[index];
         let reader = RecordReader::open_at(shard, &self.spec.read, position, &self.stop)?;
         let sidecars =
             SidecarReaders::open(&self.spec.sidecars.kinds, &shard.path, index, position, &self.stop)?;
-        Ok((reader, sidecars))
+        let dropped = DroppedRows::new(&self.spec.drop, index, position.record);
+        Ok(OpenFiles { reader, sidecars, dropped })
     }
 }

@@ -55,6 +55,7 @@ pub(crate) fn folder_of(files: impl Iterator<Item = (String, impl AsRef<[u8]>)>)
             max_document_bytes: 1 << 25,
         }),
         sidecars: Sidecars::default(),
+        drop: Arc::default(),
         prepare: Prepare::Text,
         on_error: OnError::Quarantine { max_error_rate: 1.0 },
         shuffle: None,

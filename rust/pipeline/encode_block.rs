@@ -177,20 +177,13 @@ pub(crate) fn samples_of(
                             Err(error) => SampleEntry::Failed { error, position },
                         }
                     }
-                    Ok(false) => {
-                        // One entry for a run of them: a filter may leave out nearly all records.
-                        if let Some(SampleEntry::Filtered { records, next: end }) = entries.last_mut() {
-                            *records += 1;
-                            *end = next;
-                            continue;
-                        }
-                        SampleEntry::Filtered { records: 1, next }
-                    }
+                    Ok(false) => filtered(&mut entries, next),
                     Err(error) => {
                         SampleEntry::Bad(BadRecord { error, after: AfterError::Readable, shard, next })
                     }
                 }
             }
+            RawEntry::Dropped(next) => filtered(&mut entries, next),
             RawEntry::Unreadable(bad) => SampleEntry::Bad(bad),
             RawEntry::ShardEnd(end) => SampleEntry::ShardEnd(end),
         };
@@ -205,6 +198,16 @@ pub(crate) fn samples_of(
         }
     }
     SampleBlock { entries, ids, end: std::mem::take(&mut raw.end) }
+}
+
+/// The entry for one more record that is left out: one for a run of them, as a filter may leave out nearly all records.
+fn filtered(entries: &mut Vec<SampleEntry>, next: Position) -> SampleEntry {
+    let before = match entries.last() {
+        Some(SampleEntry::Filtered { records, .. }) => *records,
+        _ => return SampleEntry::Filtered { records: 1, next },
+    };
+    entries.pop();
+    SampleEntry::Filtered { records: before + 1, next }
 }
 
 /// Takes the records of a record's sidecars from those that are left, and their bytes.

@@ -7,6 +7,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
+use super::rows::RowList;
 use crate::format::keep::{Arithmetic, Comparison, Constants, Expression, Extreme, Instruction, Reduction};
 use crate::format::{self, Projection, ReadOptions};
 use crate::spec::sidecars::{Matching, Sidecar};
@@ -17,6 +18,8 @@ use crate::store::Shard;
 pub struct Selection {
     pub paths: Paths,
     pub program: Option<Program>,
+    /// Rows that are left out by their numbers.
+    pub drop: Option<Py<RowList>>,
     pub sidecars: Vec<SidecarFiles>,
 }
 
@@ -156,6 +159,7 @@ impl<'py> FromPyObject<'_, 'py> for Operation {
                 Instruction::OneOf { negated: negated()?, constants }
             }
             "is_nothing" => Instruction::IsNothing { negated: negated()? },
+            "unlisted" => Instruction::Unlisted(number(1)?, part(2)?.cast_into::<RowList>()?.get().ids()),
             "not" => Instruction::Not,
             "and" => Instruction::And(number(1)?),
             "or" => Instruction::Or(number(1)?),

@@ -17,6 +17,7 @@ mod inflate;
 mod inspect;
 mod keep;
 mod pipeline;
+mod rows;
 mod signals;
 mod spec;
 mod state;
@@ -45,6 +46,8 @@ mod _core {
     use super::inspect::Records;
     #[pymodule_export]
     use super::pipeline::{Pipeline, Taken, deal, piece_borders, usable_cores};
+    #[pymodule_export]
+    use super::rows::RowList;
     #[pymodule_export]
     use super::state::read_cursor;
 

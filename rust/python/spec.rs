@@ -120,7 +120,7 @@ impl Spec {
         let shards: Vec<Shard> =
             shards.flat_map(|(path, &size)| Shard::whole(path, size).divided(input.split_bytes)).collect();
         let sizes = shards.iter().map(Shard::dealt_bytes).collect();
-        let Selection { paths, program, sidecars } = input.selection;
+        let Selection { paths, program, drop, sidecars } = input.selection;
         let sidecar = |files: SidecarFiles| files.into_sidecar(&input.folder, input.max_document_bytes);
         let kinds: Vec<Sidecar> = sidecars.into_iter().map(sidecar).collect();
         let keep = program.map(Expression::from);
@@ -134,6 +134,7 @@ impl Spec {
                 keep,
                 max_document_bytes: input.max_document_bytes,
             }),
+            drop: drop.map(|rows| rows.get().rows()).unwrap_or_default(),
             sidecars: Sidecars { kinds, keep: of_sidecars },
             prepare: Prepare::Text,
             on_error: make_on_error(faults.max_error_rate),

@@ -1,5 +1,6 @@
 //! The specification of a stream and of this host's part of it. Python validates it; the core trusts it.
 
+pub mod rows;
 pub mod sidecars;
 
 use std::ops::Range;
@@ -9,6 +10,7 @@ use crate::format::ReadOptions;
 use crate::lane::assignment::Plan;
 use crate::prepare::Prepare;
 use crate::store::Shard;
+use rows::Rows;
 use sidecars::Sidecars;
 
 /// The policy for records that cannot be used.
@@ -113,6 +115,8 @@ pub struct StreamSpec {
     pub read: Arc<ReadOptions>,
     /// What is read beside the shards, and the filter over both.
     pub sidecars: Sidecars,
+    /// Rows that are left out.
+    pub drop: Arc<Rows>,
     /// The kind of sample that a record becomes.
     pub prepare: Prepare,
     /// The policy for bad records.

@@ -46,6 +46,7 @@ _SET_ALREADY = frozenset({"shards", "tokenizer", "prefetch", "provenance"})
     "--step", type=click.IntRange(0), help="Step of the row's batch, from 0.  [default: the first after the state]"
 )
 @click.option("--shards", multiple=True, type=shard_path, help="With --row and a state: its shards, paths or globs.")
+@click.option("--drop", metavar="FILES[:column=NAME][:key=KEY]", help="With --row and a state: its row list.")
 @click.option("--tokenizer", type=tokenizer_path, help="With --row: a tokenizer.json, its folder, or a hub name.")
 @special_tokens_option
 @click.option("--set", "settings", multiple=True, help="With --row and shards: an argument of PackedDataset.")
@@ -60,6 +61,7 @@ def inspect(
     row: int | None,
     step: int | None,
     shards: tuple[str, ...],
+    drop: str | None,
     tokenizer: Path | None,
     special_tokens_in_text: SpecialTokensInText,
     settings: tuple[str, ...],
@@ -87,9 +89,10 @@ def inspect(
     options = {"records": "--records", "max_document_bytes": "--max-document-bytes"}
     of_shards = [option for name, option in options.items() if is_given(name)]
     if row is None:
-        if step is not None or shards or tokenizer or settings or special_tokens_in_text != "id":
+        if step is not None or shards or drop or tokenizer or settings or special_tokens_in_text != "id":
             raise click.UsageError(
-                "--step, --shards, --tokenizer, --special-tokens-in-text and --set apply only together with --row"
+                "--step, --shards, --drop, --tokenizer, --special-tokens-in-text and --set apply only together with "
+                "--row"
             )
         with importing():
             from gristmill._inspect import contents, filtering
@@ -117,7 +120,7 @@ def inspect(
         with importing():
             from gristmill._inspect import locate
 
-        found = _locate(path, row, step, shards, tokenizer, special_tokens_in_text, settings)
+        found = _locate(path, row, step, shards, drop, tokenizer, special_tokens_in_text, settings)
         describe = locate.describe
     if as_json:
         print_json(found)
@@ -130,6 +133,7 @@ def _locate(
     row: int,
     step: int | None,
     shards: tuple[str, ...],
+    drop: str | None,
     tokenizer: Path,
     special_tokens_in_text: SpecialTokensInText,
     settings: tuple[str, ...],
@@ -146,11 +150,11 @@ def _locate(
     state = contents.saved_state(path)
     encoder = Encoder.from_file(tokenizer, config="ignore", special_tokens_in_text=special_tokens_in_text)
     if state is None:
-        if shards:
+        if shards or drop:
             raise StateError(
                 f"{path} is not a saved state, whose shards --shards would name: found "
                 f"{'another file' if path.is_file() else 'no such file'}; without a state, name the shards "
-                "as PATH and drop --shards"
+                "as PATH and leave out --shards, and name a row list with --set drop="
             )
         with rewording(lambda message: in_settings(message, ARGUMENTS.keys() - _SET_ALREADY)):
             return locate_from_start(str(path), arguments, encoder, row=row, step=step)
@@ -158,7 +162,7 @@ def _locate(
         raise ArgumentError(f"{path} is a saved state, which already records the arguments: drop --set")
     if not shards:
         raise ArgumentError(f"{path} is a saved state: name its shards with --shards")
-    return locate_from_state(path, state, shards, encoder, row=row, step=step)
+    return locate_from_state(path, state, shards, drop, encoder, row=row, step=step)
 
 
 def _parse_settings(settings: Iterable[str]) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def _click_type(kind: Kind) -> Any:
             return bool
         case kinds.Choice():
             return click.Choice(kind.words)
-        case kinds.Text() | kinds.Filter() | kinds.SidecarsKind():
+        case kinds.Text() | kinds.Filter() | kinds.SidecarsKind() | kinds.RowListKind():
             return str
         case kinds.FilePath():
             return PathType(dir_okay=False)

@@ -102,13 +102,14 @@ def pack(
         make_folder(output)
         arguments["quarantine_file"] = str(listed)
         dataset = PackedDataset(dataset.manifest, tokenizer=encoder, **arguments)
+    rows = spec_of(dataset).source.input.drop
     # Relative names would mean something else wherever `verify` is called.
     source: Source = {
         "shards": [_from_anywhere(shard) for shard in shards],
         "sizes": sizes_by_path(dataset.manifest),
         "tokenizer": str(_absolute(tokenizer)),
         "special_tokens_in_text": special_tokens_in_text,
-        "arguments": arguments,
+        "arguments": {**arguments, "drop": rows and rows.named.absolute.text},
     }
     try:
         found = run(dataset, output, fields=fields, file_format=file_format, rows_per_file=rows_per_file, source=source)

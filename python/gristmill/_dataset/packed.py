@@ -11,6 +11,7 @@ from gristmill._dataset.grain_compat import SourceDataset
 from gristmill._dataset.iterator import Element, PackedDatasetIterator
 from gristmill._shards.manifest import Manifest
 from gristmill._shards.pieces import Piece
+from gristmill._shards.rows import RowList
 from gristmill._shards.sidecars import Sidecar
 from gristmill._spec.arguments import ARGUMENTS
 from gristmill._spec.sharding import lanes_of_process
@@ -66,6 +67,8 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         `{"signals": Sidecar("documents/", "quality_signals/", ".json.gz", ".signals.json.gz")}`. Record n of a shard's
         sidecar belongs to record n of the shard; one that is missing, shorter or longer, or names another row, is an
         error.
+      drop: a list of rows that are left out, counted as `filtered`:
+        `RowList("duplicates/**/*.parquet", column="doc_id")`.
       split_bytes: shards of more bytes, as stored, are dealt to lanes in equal pieces that have at most so many: then
         there may be more lanes than shards. A record belongs to the piece in which its first byte lies. 0: shards are
         dealt whole.
@@ -134,6 +137,7 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         text_field: str = "text",
         keep: str | None = None,
         sidecars: "Mapping[str, Sidecar] | None" = None,
+        drop: "RowList | None" = None,
         split_bytes: int = 0,
         max_document_bytes: int = 2**27,
         eos: "str | int | bool | None" = None,

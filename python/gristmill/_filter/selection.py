@@ -3,8 +3,10 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from gristmill import _core
 from gristmill._filter.compiler import Keep, Program, Steps, compile_filter
 from gristmill._shards.manifest import Manifest
+from gristmill._shards.rows import DroppedRows
 from gristmill._shards.sidecars import Sidecars, paths_of
 from gristmill._util.local_files import utf8_path
 
@@ -34,21 +36,28 @@ class Selection:
     Attributes:
       paths: the paths that are looked at in the record itself. Those of the sidecars are numbered after them.
       program: the filter.
+      drop: the rows that are left out.
       sidecars: the sidecars.
     """
 
     paths: tuple[Steps, ...]
     program: Program | None
+    drop: _core.RowList | None
     sidecars: tuple[SidecarFiles, ...]
 
 
-def select(keep: Keep | None, sidecars: Sidecars | None, manifest: Manifest) -> Selection:
-    """The selection for a filter over shards with sidecars, whose sizes the manifest has."""
-    if keep is None:
-        return Selection((), None, ())
-    keep = with_missing(keep, sidecars)
-    numbering = Numbering(keep.paths, sidecars, manifest)
-    return Selection(numbering.own, numbering.program(keep.paths, keep.program), numbering.sidecars)
+def select(keep: Keep | None, sidecars: Sidecars | None, manifest: Manifest, rows: DroppedRows | None) -> Selection:
+    """The selection for a filter over shards with sidecars, whose sizes the manifest has, without some rows."""
+    keep = keep and with_missing(keep, sidecars)
+    key = rows.named.key_path if rows else None
+    numbering = Numbering(
+        (*(keep.paths if keep else ()), *([key] if key else [])), sidecars if keep else None, manifest
+    )
+    program = numbering.program(keep.paths, keep.program) if keep else None
+    if rows and key:
+        unlisted = ("unlisted", numbering.number(key), rows.core)
+        program = (unlisted, ("and", len(program)), *program) if program else (unlisted,)
+    return Selection(numbering.own, program, rows.core if rows else None, numbering.sidecars)
 
 
 class Numbering:
@@ -96,6 +105,10 @@ class Numbering:
             (*parts[:at], self._numbers[paths[parts[at]]], *parts[at + 1 :]) if (at := index.get(parts[0])) else parts
             for parts in program
         )
+
+    def number(self, path: Steps) -> int:
+        """The number of a path."""
+        return self._numbers[path]
 
     def _add(self, paths: Iterable[Steps]) -> tuple[Steps, ...]:
         added = tuple(paths)

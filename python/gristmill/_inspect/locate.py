@@ -45,7 +45,14 @@ def locate_from_start(
 
 
 def locate_from_state(
-    path: Path, state: states.State, shards: Sequence[str], encoder: Encoder, *, row: int, step: int | None
+    path: Path,
+    state: states.State,
+    shards: Sequence[str],
+    drop: str | None,
+    encoder: Encoder,
+    *,
+    row: int,
+    step: int | None,
 ) -> dict[str, Any]:
     """Finds the sources of a row, from a saved state of a run.
 
@@ -53,6 +60,7 @@ def locate_from_state(
       path: path of the state, for messages.
       state: the state.
       shards: those of the run, paths or globs.
+      drop: the row list of the run, as text.
       encoder: the tokenizer of the run.
       row: of the global batch, from 0.
       step: of the batch, from 0. None: the one after the state.
@@ -67,8 +75,11 @@ def locate_from_state(
             f"fingerprint: expected {saved}, found {encoder.fingerprint}; name the tokenizer of the run, and pass "
             "the --special-tokens-in-text of its Encoder"
         )
+    arguments = fingerprints.arguments_of(state["fingerprint"])
+    if arguments["drop"] is not None and drop is None:
+        raise ArgumentError(f"{path} was saved by a run that leaves out the rows of a list: name it with --drop")
     try:
-        dataset = _make_dataset(list(shards), encoder, fingerprints.arguments_of(state["fingerprint"]))
+        dataset = _make_dataset(list(shards), encoder, {**arguments, "drop": drop})
     except ArgumentError as error:
         raise StateError(f"{path} was saved with other shards or by another release: {error}") from error
     return _locate(dataset, state, row, step)

@@ -106,7 +106,7 @@ class Sidecar:
         Raises:
           ArgumentError: it is none.
         """
-        parts = [re.sub(r"\\(.)", r"\1", part) for part in _split(text, ":")]
+        parts = [re.sub(r"\\(.)", r"\1", part) for part in split(text, ":")]
         options: dict[str, Any] = {}
         while parts and (found := re.match(r"(missing|match)=", parts[-1])):
             value: Any = parts.pop()[found.end() :]
@@ -160,7 +160,7 @@ class Sidecars:
         if value is None:
             return None
         if isinstance(value, str):
-            value = _split(value, ",")
+            value = split(value, ",")
         if isinstance(value, (list, tuple)) and all(isinstance(text, str) for text in value):
             pairs = [text.partition("=") for text in value]
             value = {name: Sidecar.parse(argument, rest) for name, _, rest in pairs}
@@ -212,7 +212,7 @@ def _absolute(manifest: Manifest, path: str) -> str:
     return os.path.normpath(os.path.join(manifest.folder, path))
 
 
-def _split(text: str, separator: str) -> list[str]:
+def split(text: str, separator: str) -> list[str]:
     """The parts of a text between separators without a backslash before them; they keep their backslashes."""
     parts = [""]
     for char in re.findall(r"\\.|.", text, re.DOTALL):

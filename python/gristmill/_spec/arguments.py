@@ -24,6 +24,7 @@ from gristmill._filter.compiler import Keep
 from gristmill._filter.selection import Selection, select
 from gristmill._shards.manifest import Manifest
 from gristmill._shards.pieces import Piece, cut
+from gristmill._shards.rows import DroppedRows
 from gristmill._shards.sidecars import Sidecars
 from gristmill._spec.kinds import (
     Boolean,
@@ -34,6 +35,7 @@ from gristmill._spec.kinds import (
     Integer,
     Kind,
     Other,
+    RowListKind,
     SidecarsKind,
     SpecialToken,
     Text,
@@ -133,6 +135,9 @@ class Input:
         needs={"keep": ()},
         see="filters.md#signals-in-files-of-their-own",
     )
+    drop: DroppedRows | None = _argument(
+        RowListKind(), None, "List of rows that are left out.", none="none", see="filters.md#lists-of-rows-to-leave-out"
+    )
     split_bytes: int = _argument(
         Integer(0, 2**63 - 1),
         0,
@@ -149,7 +154,7 @@ class Input:
     @property
     def selection(self) -> Selection:
         """What is extracted of records and sidecars, and the filter, as the core takes them."""
-        return select(self.keep, self.sidecars, self.shards)
+        return select(self.keep, self.sidecars, self.shards, self.drop)
 
     @property
     def folder(self) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from gristmill._filter.compiler import Keep, compile_filter
+from gristmill._shards.rows import RowList
 from gristmill._shards.sidecars import Sidecars
 from gristmill._tokenizer import special_tokens
 from gristmill._util import checks
@@ -123,6 +124,19 @@ class SidecarsKind:
     def check(self, name: str, value: Any) -> Sidecars | None:
         """See `Kind`."""
         return Sidecars.check(name, value)
+
+    def parse(self, text: str) -> str | None:
+        """See `Kind`."""
+        return None if text == "None" else text
+
+
+@dataclass(frozen=True)
+class RowListKind:
+    """A row list, or None."""
+
+    def check(self, name: str, value: Any) -> RowList | None:
+        """See `Kind`."""
+        return RowList.check(name, value)
 
     def parse(self, text: str) -> str | None:
         """See `Kind`."""

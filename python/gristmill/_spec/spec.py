@@ -15,6 +15,7 @@ from gristmill import _core
 from gristmill._shards.manifest import Manifest, patterns_of
 from gristmill._shards.outputs import find_shard
 from gristmill._shards.pieces import count_pieces
+from gristmill._shards.rows import DroppedRows
 from gristmill._shards.sidecars import with_sidecars
 from gristmill._spec import fingerprints
 from gristmill._spec.arguments import ARGUMENTS, Faults, Input, Order, Rows, Running, Tokenizing
@@ -128,13 +129,11 @@ def resolve(given: Mapping[str, Any]) -> Spec:
     _check_sizes(values)
     patterns = patterns_of(values["shards"])
     manifest = values["shards"] = with_sidecars(Manifest.find(patterns), values["sidecars"])
+    values["drop"] = DroppedRows(values["drop"], manifest) if values["drop"] else None
     _check_quarantine_is_no_shard(values["quarantine_file"], patterns)
     pieces = count_pieces(manifest, values["split_bytes"])
-    if values["sidecars"] is not None and pieces > len(manifest):
-        raise ArgumentError(
-            f"split_bytes={values['split_bytes']}: shards that have sidecars cannot be divided, as records are "
-            "joined by their number in the shard; leave split_bytes= or sidecars= out"
-        )
+    if pieces > len(manifest):
+        _check_may_be_divided(values)
     shard_bytes = sum(manifest.sizes)
     lanes = values["lanes"] = lane_count(values["lanes"], values["batch_size"], pieces, shard_bytes=shard_bytes)
     values["own_lanes"] = lanes_of_host(lanes, values["shard_index"], values["shard_count"])
@@ -153,6 +152,20 @@ def resolve(given: Mapping[str, Any]) -> Spec:
         order=group(Order),
         running=group(Running),
     )
+
+
+def _check_may_be_divided(values: Mapping[str, Any]) -> None:
+    """Checks that no record is known by its number in a shard: those of a piece are counted from its start."""
+    drop = values["drop"]
+    for name, is_numbered in [
+        ("sidecars", values["sidecars"] is not None),
+        ("drop", drop is not None and drop.named.key is None),
+    ]:
+        if is_numbered:
+            raise ArgumentError(
+                f"split_bytes={values['split_bytes']}: shards cannot be divided with {name}=, which knows records by "
+                f"their number in the shard; leave split_bytes= or {name}= out"
+            )
 
 
 def _check_sizes(values: Mapping[str, Any]) -> None:

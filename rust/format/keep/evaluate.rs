@@ -66,6 +66,10 @@ impl<'a> Evaluation<'a> {
                     Operand::Boolean(found.is_some_and(|found| found != *negated))
                 }
                 Instruction::IsNothing { negated } => Operand::Boolean(self.pop().is_nothing() != *negated),
+                Instruction::Unlisted(path, ids) => {
+                    let id = self.values.get(*path).and_then(Value::id);
+                    Operand::Boolean(!id.is_some_and(|id| ids.contains(&id)))
+                }
                 Instruction::Not => Operand::Boolean(!self.pop().is_true()),
                 Instruction::And(skipped) | Instruction::Or(skipped) => {
                     let stays = matches!(instruction, Instruction::Or(_));

@@ -16,12 +16,16 @@
 //! for which each comparison is false. docs/filters.md defines all of it.
 
 mod evaluate;
+mod ids;
 mod operand;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 use crate::format::{Step, Values};
 use evaluate::Evaluation;
+pub use ids::Ids;
 pub use operand::Operand;
 
 /// A compiled expression. It names the paths of the record's [`Values`] by their indices.
@@ -67,6 +71,8 @@ pub enum Instruction {
         /// `is not None`.
         negated: bool,
     },
+    /// Whether the value of a path is no id of a row list.
+    Unlisted(usize, Arc<Ids>),
     /// The opposite.
     Not,
     /// If the operand is false it is the result, and so many instructions are skipped; else it is removed.

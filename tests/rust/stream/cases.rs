@@ -312,6 +312,7 @@ pub fn build(case: &Case, folder: &Path) -> (Arc<StreamSpec>, Corpus) {
             max_document_bytes: 1 << 20,
         }),
         sidecars: Sidecars::default(),
+        drop: Arc::default(),
         prepare: Prepare::Text,
         on_error: case
             .quarantine

@@ -48,6 +48,7 @@ fn pipeline(
         shards,
         read: Arc::new(read),
         sidecars: Sidecars::default(),
+        drop: Arc::default(),
         prepare: Prepare::Text,
         on_error: OnError::Quarantine { max_error_rate: 1.0 },
         shuffle: None,
