@@ -12,9 +12,10 @@ measured.
 import glob
 import itertools
 import json
+import shutil
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -33,6 +34,7 @@ Tokens: TypeAlias = "npt.NDArray[np.int32]"
 # Rows of token ids, and an array that is 0 on padding (None: no padding). The generator's return value is a note.
 Batches: TypeAlias = "Generator[tuple[Tokens, npt.NDArray[Any] | None], None, dict[str, Any] | None]"
 
+_ROWS_A_GROUP = 1000  # As the default of `datasets` when it writes Parquet.
 _DOCUMENTS_A_CALL = 256  # For `datasets`: its default of 1000 keeps a gigabyte of encodings.
 
 
@@ -97,13 +99,32 @@ def gristmill(job: Job) -> Batches:
     return batches()
 
 
+def zstandard(job: Job) -> Batches:
+    """This package over the same lines, compressed with Zstandard."""
+    return gristmill(_converted(job, "jsonl.zst", _write_zstandard))
+
+
+def parquet(job: Job) -> Batches:
+    """This package over the same texts in Parquet."""
+    return gristmill(_converted(job, "parquet", _write_parquet))
+
+
 def datasets(job: Job) -> Batches:
     """`datasets` streams the JSON, `tokenizers` encodes batches on its threads, NumPy packs."""
+    return _datasets(job, "json")
+
+
+def datasets_parquet(job: Job) -> Batches:
+    """The same over Parquet."""
+    return _datasets(_converted(job, "parquet", _write_parquet), "parquet")
+
+
+def _datasets(job: Job, builder: str) -> Batches:
     from datasets import load_dataset
 
     encode = _batch_encoder(job)
     stream = (
-        load_dataset("json", data_files=[*map(glob.escape, job.shards)], split="train", streaming=True)
+        load_dataset(builder, data_files=[*map(glob.escape, job.shards)], split="train", streaming=True)
         .select_columns([job.text_field])
         .map(
             lambda records: {"ids": encode(records[job.text_field])},
@@ -198,12 +219,14 @@ class Contender:
       run: starts it.
       work: how far it goes.
       needs: packages without which it is left out.
+      converts: whether it reads the shards in another format, into which the round that is not measured converts them.
     """
 
     title: str
     run: Callable[[Job], Batches]
     work: Work = Work.ROWS
     needs: tuple[str, ...] = ()
+    converts: bool = False
 
 
 CONTENDERS = {
@@ -214,6 +237,11 @@ CONTENDERS = {
     "gigatoken": Contender("gigatoken (no packing)", gigatoken, Work.IDS, ("gigatoken",)),
     "inflate": Contender("decompression only", inflate, Work.BYTES),
     "copy": Contender("reading the files only", copy, Work.BYTES),
+    "zstandard": Contender("gristmill over Zstandard", zstandard, needs=("pyarrow",), converts=True),
+    "parquet": Contender("gristmill over Parquet", parquet, needs=("pyarrow",), converts=True),
+    "datasets-parquet": Contender(
+        "datasets over Parquet", datasets_parquet, needs=("datasets", "tokenizers", "pyarrow"), converts=True
+    ),
 }
 
 
@@ -222,6 +250,38 @@ def _each_shard(job: Job, use: Callable[[str], int]) -> Batches:
         total = sum(threads.map(use, job.shards))
     yield np.zeros((0, 0), np.int32), None
     return {"bytes": total}
+
+
+def _converted(job: Job, extension: str, write: Callable[[Job, str, str], None]) -> Job:
+    """The job over shards in another format, which the first call writes: one for each of the job's."""
+    if job.scratch is None:
+        raise ValueError("no folder for converted shards")
+    folder = Path(job.scratch, extension)
+    shards = [str(folder / f"{number:05}.{extension}") for number in range(len(job.shards))]
+    if not folder.exists():
+        unfinished = folder.with_suffix(".unfinished")
+        unfinished.mkdir()
+        for shard, converted in zip(job.shards, shards, strict=True):
+            write(job, shard, str(unfinished / Path(converted).name))
+        unfinished.rename(folder)
+    return replace(job, shards=shards)
+
+
+def _write_zstandard(_: Job, shard: str, converted: str) -> None:
+    import pyarrow
+
+    with open_inflated(Path(shard)) as lines, pyarrow.CompressedOutputStream(converted, "zstd") as out:
+        shutil.copyfileobj(lines, out, 1 << 20)
+
+
+def _write_parquet(job: Job, shard: str, converted: str) -> None:
+    import pyarrow
+    from pyarrow import parquet
+
+    texts = _texts(shard, job.text_field)
+    with parquet.ParquetWriter(converted, pyarrow.schema([(job.text_field, pyarrow.string())])) as writer:
+        while some := list(itertools.islice(texts, _ROWS_A_GROUP)):
+            writer.write_table(pyarrow.table({job.text_field: some}, writer.schema))
 
 
 def _write_array_records(job: Job, folder: Path) -> None:

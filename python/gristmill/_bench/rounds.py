@@ -24,12 +24,12 @@ _COUNTS = ("tokens", "eos_tokens", "id_sum")
 _STAGES = ("read", "encode", "pack")
 
 
-def available() -> list[str]:
-    """The contenders whose packages are installed."""
+def available(*, formats: bool = False) -> list[str]:
+    """The contenders whose packages are installed; with `formats` those that convert the shards, too."""
     return [
         name
         for name, contender in CONTENDERS.items()
-        if all(importlib.util.find_spec(package) for package in contender.needs)
+        if all(importlib.util.find_spec(package) for package in contender.needs) and (formats or not contender.converts)
     ]
 
 

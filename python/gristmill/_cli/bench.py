@@ -59,6 +59,7 @@ _RESULT, _SPEEDS, _DELAYS = "bench.json", "speeds.svg", "delays.svg"
     type=click.Choice(list(CONTENDERS)),
     help="Run only gristmill and this contender; may be repeated.",
 )
+@click.option("--formats", is_flag=True, help="Also measure the same text in Zstandard and Parquet.")
 @click.option("--latency", is_flag=True, help="Measure delays too: of the first batch, and of each next.")
 @click.option(
     "--output",
@@ -80,6 +81,7 @@ def bench(
     rounds: int,
     threads: tuple[int, ...],
     only: tuple[str, ...],
+    formats: bool,
     latency: bool,
     output: Path | None,
     as_json: bool,
@@ -88,7 +90,8 @@ def bench(
 
     Tokens a second from gzipped JSONL to packed batches: of gristmill; of `datasets` streaming with `tokenizers`
     and packing in NumPy; of Grain with `tokenizers`; of Grain over pre-tokenized ArrayRecord; of gigatoken, which packs
-    nothing; and of decompression and of reading the files only, the limits. Each runs in a process of its own, once a
+    nothing; and of decompression and of reading the files only, the limits. With --formats also of gristmill and of
+    `datasets` over copies in other formats, which are made first. Each runs in a process of its own, once a
     round, in alternating order. Shown are medians, and the median of the rounds' ratios. Without --only,
     `datasets` and `tokenizers` must be installed, and of the others those are left out that are not.
 
@@ -103,6 +106,8 @@ def bench(
         from gristmill._bench import report
         from gristmill._bench import rounds as running
 
+    if formats and only:
+        raise click.UsageError("--formats adds contenders, and --only names them: use one of these options")
     if options.is_given("text_field") and not shards:
         raise click.UsageError("--text-field has no effect without --shards")
     if shards and any(map(options.is_given, ("folder", "megabytes"))):
@@ -131,7 +136,7 @@ def bench(
     )
     own_dataset(job, encoder)  # Arguments that do not go together are better known before anything runs.
     with cleaning_up_when_terminated():
-        result = running.compare(job, rounds, threads or (1, 2, 4), [*only] or running.available())
+        result = running.compare(job, rounds, threads or (1, 2, 4), [*only] or running.available(formats=formats))
         try:
             if latency:
                 result["latency"] = delays.in_child(job)
