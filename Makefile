@@ -93,6 +93,7 @@ fuzz: $(VENV)/.ready-test ## Mutated shards, JSON, filters, tokenizers, states a
 	$(call say,Filters)
 	PROPTEST_CASES=$(CASES) cargo test --locked --lib prepare::keep
 	GRISTMILL_CASES=$(CASES) $(BIN)/python -m pytest -s tests/python/unit/test_filters.py -k random
+	GRISTMILL_CASES=$$(($(CASES) / 100)) $(BIN)/python -m pytest tests/python/stream/test_joins_at_random.py
 	$(call say,tokenizer.json and texts)
 	GRISTMILL_CASES=$(CASES) cargo test --locked --package gristmill-encoder --test exactness -- damaged:: random:: --nocapture
 	$(call say,States and arguments)

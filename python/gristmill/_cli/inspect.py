@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from gristmill._cli.options import (
+    ROW_LIST,
     PathType,
     as_json_option,
     dataset_option,
@@ -46,7 +47,7 @@ _SET_ALREADY = frozenset({"shards", "tokenizer", "prefetch", "provenance"})
     "--step", type=click.IntRange(0), help="Step of the row's batch, from 0.  [default: the first after the state]"
 )
 @click.option("--shards", multiple=True, type=shard_path, help="With --row and a state: its shards, paths or globs.")
-@click.option("--drop", metavar="FILES[:column=NAME][:key=KEY]", help="With --row and a state: its row list.")
+@click.option("--drop", metavar=ROW_LIST, help="With --row and a state: its row list.")
 @click.option("--tokenizer", type=tokenizer_path, help="With --row: a tokenizer.json, its folder, or a hub name.")
 @special_tokens_option
 @click.option("--set", "settings", multiple=True, help="With --row and shards: an argument of PackedDataset.")

@@ -78,6 +78,8 @@ TYPES: Mapping[str, Any] = {
     name: kind for name, argument in ARGUMENTS.items() if (kind := _click_type(argument.kind)) is not None
 }
 
+# The form of a row list.
+ROW_LIST = "FILES[:column=NAME][:key=KEY]"
 # Those whose options may be repeated and have another name, and the form of their values.
 _REPEATED = {"sidecars": "NAME=FOLDER:SIDECAR_FOLDER..."}
 
@@ -162,6 +164,8 @@ def dataset_option(name: str, default: Any = REQUIRED, none: str | None = None) 
     if name in _REPEATED:
         form: Any = {"multiple": True, "metavar": _REPEATED[name], "callback": _or_none}
         return click.option(_flag(name), name, default=None, help=text, **form)
+    if isinstance(argument.kind, kinds.RowListKind):
+        return click.option(_flag(name), name, metavar=ROW_LIST, default=default, help=text)
     if kind is bool:
         return click.option(_flag(name), name, is_flag=True, default=default, help=text)
     return click.option(_flag(name), name, type=kind, default=default, show_default=True, help=text)

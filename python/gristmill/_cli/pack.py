@@ -142,6 +142,7 @@ def pack(
 @click.option(
     "--shards", multiple=True, type=options.shard_path, help="Where the shards are now.  [default: where they were]"
 )
+@click.option("--drop", metavar=options.ROW_LIST, help="Where the row list is now.  [default: where it was]")
 @click.option("--tokenizer", type=options.tokenizer_path, help="Where the tokenizer is now.  [default: where it was]")
 @click.option("--part", type=click.IntRange(0), help="Check this part only.  [default: all]")
 @click.option("--threads", type=click.IntRange(1), help="Worker threads.  [default: one for each core]")
@@ -149,6 +150,7 @@ def pack(
 def verify(
     folder: Path,
     shards: tuple[str, ...],
+    drop: str | None,
     tokenizer: Path | None,
     part: int | None,
     threads: int | None,
@@ -170,7 +172,7 @@ def verify(
     with importing():
         from gristmill._files import verify as checking
 
-    found = checking.verify(folder, shards=shards, tokenizer=tokenizer, only=part, threads=threads)
+    found = checking.verify(folder, shards=shards, drop=drop, tokenizer=tokenizer, only=part, threads=threads)
     if as_json:
         print_json(found)
     else:

@@ -32,6 +32,7 @@ def verify(
     path: Path,
     *,
     shards: Sequence[str] = (),
+    drop: str | None = None,
     tokenizer: Path | None = None,
     only: int | None = None,
     threads: int | None = None,
@@ -41,6 +42,7 @@ def verify(
     Args:
       path: their folder, or a file in it.
       shards: paths and globs of the shards, if they have moved.
+      drop: the row list as text, if it has moved.
       tokenizer: path of the tokenizer, if it has moved.
       only: the number of the one part to compare; None: all.
       threads: worker threads; None: as many as this process has cores.
@@ -56,7 +58,7 @@ def verify(
     try:
         folder = Folder.open(path)
         parts = folder.parts()
-        dataset = _source_dataset(folder, parts, shards, tokenizer, threads)
+        dataset = _source_dataset(folder, parts, shards, drop, tokenizer, threads)
         _check_source(folder, dataset)
         folder.check_listed(parts)
         if only is not None and only >= len(parts):
@@ -69,7 +71,12 @@ def verify(
 
 
 def _source_dataset(
-    folder: Folder, parts: list[Part], shards: Sequence[str], tokenizer: Path | None, threads: int | None
+    folder: Folder,
+    parts: list[Part],
+    shards: Sequence[str],
+    drop: str | None,
+    tokenizer: Path | None,
+    threads: int | None,
 ) -> PackedDataset:
     """The dataset of the source, encoded by the reference, with provenance."""
     source = folder.index["source"]
@@ -81,6 +88,8 @@ def _source_dataset(
     if folder.totals(parts)["quarantined"]:
         # A packing that was resumed may have a stricter error policy at its end than at its start.
         other |= {"on_error": "quarantine", "max_error_rate": 1.0}
+    if drop is not None:
+        other["drop"] = drop
     special = source["special_tokens_in_text"]
     try:
         encoder = Encoder.from_file(

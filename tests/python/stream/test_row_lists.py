@@ -182,6 +182,12 @@ def test_command_line_knows_row_lists(corpus, encoder, tokenizer_file, tmp_path,
     assert (found["documents"], found["filtered"]) == (121, 39)
     monkeypatch.chdir(tmp_path.parent)
     assert run(capsys, "verify", tmp_path / "packed")["items"] == found["items"]
+    (tmp_path / "duplicates").rename(tmp_path / "moved")
+    assert main.run(["verify", str(tmp_path / "packed")]) == 1
+    assert "no file matches the glob" in capsys.readouterr().err
+    moved = ["--drop", tmp_path / "moved" / "**" / "*.parquet:column=doc_id"]
+    assert run(capsys, "verify", tmp_path / "packed", *moved)["items"] == found["items"]
+    (tmp_path / "moved").rename(tmp_path / "duplicates")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "state.json").write_text(json.dumps(iter(plain(corpus, encoder, drop=listed(corpus))).get_state()))
     arguments = [
