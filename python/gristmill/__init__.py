@@ -1,4 +1,4 @@
-"""gristmill grinds gzipped JSONL shards into packed token sequences for Grain and JAX.
+"""gristmill grinds JSONL and Parquet shards into packed token sequences for Grain and JAX.
 
 A Rust core inflates the shards, tokenizes with exactly the ids of Hugging Face `tokenizers`, and fills a
 ring of packed batches; `PackedDataset` is the Grain dataset that hands them out.

@@ -38,7 +38,11 @@ def workplace(tmp_path, shard_folder, tokenizer_file, monkeypatch):
     return tmp_path
 
 
-RUNNING = [page for page in PAGES if page.name != "training.md" and (commands(page) or blocks(page, "python"))]
+RUNNING = [
+    page
+    for page in PAGES
+    if page.name not in ("training.md", "your-data.md") and (commands(page) or blocks(page, "python"))
+]
 
 
 @pytest.mark.slow
