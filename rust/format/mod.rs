@@ -12,6 +12,7 @@
 //! `sniff` recognises codec and format. Each format has a folder; a new one is a variant of [`Format`] and an arm
 //! wherever that is matched. docs/errors.md defines which files and records are accepted.
 
+mod arrow;
 mod jsonl;
 pub mod keep;
 mod options;
@@ -31,7 +32,7 @@ pub use jsonl::{Content, Items, Line, Member, Value, Values};
 pub use options::ReadOptions;
 pub use path::{Path, Step};
 pub use projection::{Projection, Scratch};
-pub use reader::{RecordReader, inflated_bytes};
+pub use reader::{Column, RecordReader, inflated_bytes};
 pub use sidecar::SidecarReader;
 
 /// How a file holds records.
@@ -41,14 +42,16 @@ pub enum Format {
     Jsonl,
     /// A Parquet file; one row a record.
     Parquet,
+    /// A stream or file of Arrow; one row a record.
+    Arrow,
 }
 
 /// The position of a record in its shard, from which reading can resume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Position {
-    /// 0-based index of the record. For JSONL that of the line, blank lines counted; for Parquet that of the row.
+    /// 0-based index of the record. For JSONL that of the line, blank lines counted; else that of the row.
     pub record: u64,
-    /// The format's own hint. For JSONL the offset of the line's first byte in the inflated shard; for Parquet 0.
+    /// The format's own hint. For JSONL the offset of the line's first byte in the inflated shard; else 0.
     pub byte: u64,
 }
 

@@ -16,8 +16,8 @@ pub struct ReadOptions {
     pub projection: Projection,
     /// The filter: only records for which it is true are kept. None: all are. Its paths are in the projection.
     pub keep: Option<Expression>,
-    /// The longest record that is read: for JSONL a line, in inflated bytes without its newline; for Parquet a text,
-    /// or a row as JSON.
+    /// The longest record that is read: for JSONL a line, in inflated bytes without its newline; else a text, or a row
+    /// as JSON.
     pub max_document_bytes: u64,
 }
 

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use super::arrow::ArrowReader;
 use super::jsonl::{self, JsonlReader, Member};
 use super::parquet::ParquetReader;
 use super::sniff::sniff;
@@ -30,6 +31,16 @@ pub struct RecordReader {
 enum Records {
     Jsonl(JsonlReader),
     Parquet(Box<ParquetReader>),
+    Arrow(Box<ArrowReader>),
+}
+
+/// A column of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Column {
+    /// Its name.
+    pub name: String,
+    /// Its type, for people.
+    pub kind: String,
 }
 
 /// Why a format's reader cannot return a record.
@@ -111,6 +122,10 @@ impl RecordReader {
                 let reader = ParquetReader::new(source, piece.as_ref(), options, stop).map_err(lost)?;
                 Records::Parquet(Box::new(reader))
             }
+            (Format::Arrow, piece) => {
+                let reader = ArrowReader::new(source, piece.as_ref(), options, stop).map_err(lost)?;
+                Records::Arrow(Box::new(reader))
+            }
         };
         Ok(Self { shard: Arc::clone(name), options: Arc::clone(options), codec, records, ended: false })
     }
@@ -120,6 +135,24 @@ impl RecordReader {
         match &self.records {
             Records::Jsonl(_) => Format::Jsonl,
             Records::Parquet(_) => Format::Parquet,
+            Records::Arrow(_) => Format::Arrow,
+        }
+    }
+
+    /// The columns of the file. None for lines.
+    pub fn columns(&self) -> Option<Vec<Column>> {
+        match &self.records {
+            Records::Jsonl(_) => None,
+            Records::Parquet(reader) => Some(reader.columns()),
+            Records::Arrow(reader) => Some(reader.columns()),
+        }
+    }
+
+    /// How many rows each row group of a Parquet file has. None for other formats.
+    pub fn row_groups(&self) -> Option<&[u64]> {
+        match &self.records {
+            Records::Parquet(reader) => Some(reader.row_groups()),
+            Records::Jsonl(_) | Records::Arrow(_) => None,
         }
     }
 
@@ -175,6 +208,7 @@ impl RecordReader {
         match &self.records {
             Records::Jsonl(reader) => reader.position(),
             Records::Parquet(reader) => reader.position(),
+            Records::Arrow(reader) => reader.position(),
         }
     }
 
@@ -184,6 +218,7 @@ impl RecordReader {
         let found = match &mut self.records {
             Records::Jsonl(reader) => reader.skip_to(position),
             Records::Parquet(reader) => Ok(reader.skip_to(position)),
+            Records::Arrow(reader) => reader.skip_to(position),
         };
         match found.map_err(|error| error.of_shard(&self.shard))? {
             Found::Target => Ok(()),
@@ -206,6 +241,9 @@ impl RecordReader {
                 self.ended = reader.skip_to(Position { record: number, byte: 0 }) != Found::Target;
                 Ok(())
             }
+            Records::Arrow(reader) => reader
+                .skip_to(Position { record: number, byte: 0 })
+                .map(|found| self.ended = found != Found::Target),
         };
         skipped.map_err(|error| error.of_shard(&self.shard))
     }
@@ -220,6 +258,7 @@ impl Records {
         let next = match self {
             Self::Jsonl(reader) => reader.next(),
             Self::Parquet(reader) => reader.next(),
+            Self::Arrow(reader) => reader.next(),
         };
         *ended = match &next {
             Ok(record) => record.is_none(),

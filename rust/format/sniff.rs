@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{Format, parquet};
+use super::{Format, arrow, parquet};
 use crate::codec::{Codec, GZIP_MAGIC, ZSTD_MAGIC, is_skippable_frame, read_failed};
 use crate::store::Source;
 
@@ -24,11 +24,12 @@ const OTHERS: [(&[u8], &str); 12] = [
 ];
 
 /// The names that promise something: the extension, how a message describes that, and the first bytes it has.
-const NAMED: [(&str, &str, &str); 4] = [
+const NAMED: [(&str, &str, &str); 5] = [
     (".gz", "gzip data", "1f 8b"),
     (".zst", "Zstandard data", "28 b5 2f fd"),
     (".zstd", "Zstandard data", "28 b5 2f fd"),
     (".parquet", "a Parquet file", "50 41 52 31"),
+    (".arrow", "an Arrow file", "ff ff ff ff"),
 ];
 
 /// Enough of a file to recognise it.
@@ -49,7 +50,8 @@ pub(super) fn sniff(source: &mut dyn Source, name: &str) -> Result<(Codec, Forma
     let (length, failure) = read_head(source, &mut head);
     let head = &head[..length];
     let named = NAMED.iter().find(|(extension, ..)| has_extension(name, extension));
-    let expected = named.map_or("JSON lines (plain, gzip or Zstandard) or Parquet", |(_, what, _)| what);
+    let expected =
+        named.map_or("JSON lines (plain, gzip or Zstandard), Parquet or Arrow", |(_, what, _)| what);
     if let Some((_, other)) = OTHERS.iter().find(|(beginning, _)| begins_with(head, beginning)) {
         return Err(format!("expected {expected}, found {other}"));
     }
@@ -61,6 +63,9 @@ pub(super) fn sniff(source: &mut dyn Source, name: &str) -> Result<(Codec, Forma
     }
     if parquet::MAGICS.iter().any(|magic| head.starts_with(magic)) {
         return Ok((Codec::None, Format::Parquet));
+    }
+    if [arrow::FILE_MAGIC, arrow::STREAM_MAGIC].iter().any(|magic| head.starts_with(magic)) {
+        return Ok((Codec::None, Format::Arrow));
     }
     match (named, failure) {
         // A failure to read more comes again, after the bytes before it.

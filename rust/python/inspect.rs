@@ -14,7 +14,8 @@ use crate::codec::Codec;
 use crate::error::{Result, ShardError};
 use crate::format::keep::{Expression, Operand};
 use crate::format::{
-    AfterError, Format, Member, Position, Projection, ReadError, ReadOptions, RecordReader, Scratch, Values,
+    AfterError, Column, Format, Member, Position, Projection, ReadError, ReadOptions, RecordReader, Scratch,
+    Values,
 };
 use crate::lane::block::RawBlock;
 use crate::lane::sidecars::SidecarReaders;
@@ -210,14 +211,29 @@ impl Records {
         })
     }
 
-    /// How the shard holds records: "jsonl" or "parquet".
+    /// How the shard holds records: "jsonl", "parquet" or "arrow".
     #[getter]
     fn format(&self, py: Python<'_>) -> PyResult<&'static str> {
         let format = self.with(py, |reader| Ok(reader.format()))?;
         Ok(match format {
             Format::Jsonl => "jsonl",
             Format::Parquet => "parquet",
+            Format::Arrow => "arrow",
         })
+    }
+
+    /// Names and types of the columns; None for lines.
+    #[getter]
+    fn columns(&self, py: Python<'_>) -> PyResult<Option<Vec<(String, String)>>> {
+        let columns = self.with(py, |reader| Ok(reader.columns()))?;
+        let pair = |Column { name, kind }| (name, kind);
+        Ok(columns.map(|columns| columns.into_iter().map(pair).collect()))
+    }
+
+    /// The rows of each row group of a Parquet file; None for other formats.
+    #[getter]
+    fn row_groups(&self, py: Python<'_>) -> PyResult<Option<Vec<u64>>> {
+        self.with(py, |reader| Ok(reader.row_groups().map(<[u64]>::to_vec)))
     }
 
     /// How the shard is compressed: "none", "gzip" or "zstd".

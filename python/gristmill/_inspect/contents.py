@@ -30,7 +30,9 @@ _LARGEST_VALUE = 2**28
 _START = 2**20
 _PIECE = 2**12
 # Where shards may lie in a folder.
-_SHARDS = tuple(folder + shape for folder in ("", "*/") for shape in ("*.gz", "*.zst", "*.jsonl", "*.parquet"))
+_SHARDS = tuple(
+    folder + shape for folder in ("", "*/") for shape in ("*.gz", "*.zst", "*.jsonl", "*.parquet", "*.arrow")
+)
 _KEYS_SHOWN = 100
 _KEY_SHOWN = 80
 _DAMAGED = (EOFError, OSError, zlib.error)
@@ -253,6 +255,8 @@ def _shard(path: Path, records: int, max_document_bytes: int) -> dict[str, Any]:
         "bytes": size,
         "format": reader.format,
         "compression": reader.compression,
+        "columns": [{"name": name, "type": type_name} for name, type_name in reader.columns or []],
+        "row_groups": reader.row_groups or [],
         "records_read": seen,
         "blank_lines": lines - seen,
         "inflated_bytes_read": inflated,
@@ -290,6 +294,8 @@ def _describe_shard(found: dict[str, Any]) -> str:
     if kind == "jsonl":
         kind += f", compression {found['compression']}"
         looked_at += f", {counted(found['inflated_bytes_read'], 'byte')} inflated"
+    if groups := found["row_groups"]:
+        kind += f", {counted(sum(groups), 'row')} in {counted(len(groups), 'row group')} of at most {max(groups):,}"
     pairs: list[tuple[str, object]] = [
         ("shard", found["path"]),
         ("size", counted(found["bytes"], "byte")),
@@ -299,6 +305,7 @@ def _describe_shard(found: dict[str, Any]) -> str:
     summary = format_fields(pairs)
     if not found["keys"]:
         return summary
+    columns = {column["name"]: column["type"] for column in found["columns"]}
     rows = [("key", "in records", "types", "characters a record")]
     for key, seen in list(found["keys"].items())[:_KEYS_SHOWN]:
         count = sum(seen["types"].values())
@@ -306,7 +313,8 @@ def _describe_shard(found: dict[str, Any]) -> str:
         shown = key if key.isprintable() else repr(key)
         if len(shown) > _KEY_SHOWN:
             shown = shown[:_KEY_SHOWN] + "..."
-        rows.append((shown, f"{count:,}", ", ".join(seen["types"]), f"{seen['characters'] / count:,.0f}"))
+        types = columns.get(key) or ", ".join(seen["types"])
+        rows.append((shown, f"{count:,}", types, f"{seen['characters'] / count:,.0f}"))
     if len(found["keys"]) > _KEYS_SHOWN:
         rows.append((f"and {len(found['keys']) - _KEYS_SHOWN:,} more", "", "", ""))
     described = f"{summary}\n\n{format_columns(rows, right=(1, 3))}"

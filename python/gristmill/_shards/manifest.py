@@ -9,7 +9,7 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from gristmill._shards import listing
+from gristmill._shards import listing, saved_dataset
 from gristmill._util.checks import integer, items, wrong_type
 from gristmill._util.local_files import Pathish, utf8_path, working_folder
 from gristmill._util.text import counted, shortened
@@ -89,9 +89,10 @@ class Manifest:
     def find(cls, shards: "Pathish | Iterable[Pathish] | Manifest") -> "Manifest":
         """The manifest of a glob, a path, or several of either.
 
-        A name that exists is taken as it is; any other is a glob, in which `**` matches folders of any
-        depth. A shard that several patterns match, or that is found through links to its folder, is listed once, under
-        the name that the first pattern finds; a link to a file is a file of its own.
+        A name that exists is taken as it is; any other is a glob, in which `**` matches folders of any depth. A shard
+        that several patterns match, or that is found through links to its folder, is listed once, under the name that
+        the first pattern finds; a link to a file is a file of its own. A folder that `save_to_disk` of `datasets` wrote
+        stands for its Arrow files. The JSON files beside these, which a glob may match, are no shards.
 
         Raises:
           MissingShardError: a path does not exist, a glob matches no file, or a folder that it leads through cannot be
@@ -175,6 +176,8 @@ def _matches(pattern: object) -> list[tuple[str, int]]:
     size, what = look(name)
     if size is not None:
         return [(name, size)]
+    if what == _FOLDER and (files := saved_dataset.data_files(name)):
+        return [found for path in files for found in _matches(glob.escape(path) if glob.has_magic(path) else path)]
     if what == _FOLDER:
         raise MissingShardError(
             f"{name!r} is a folder: name its shards, for example {os.path.join(name, '*.json.gz')!r}"
@@ -192,7 +195,7 @@ def _matches(pattern: object) -> list[tuple[str, int]]:
                 "among them"
             )
     if matches:
-        return matches
+        return saved_dataset.without_notes(matches)
     what = "no file matches the glob" if glob.has_magic(name) else "no such file:"
     raise MissingShardError(f"{what} {name!r} (working folder: {working_folder()}){_hint(name)}")
 

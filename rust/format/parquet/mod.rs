@@ -14,9 +14,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use parquet::file::metadata::ParquetMetaData;
+use parquet::schema::types::TypePtr;
 
 use super::projection::Columns;
-use super::reader::{Found, Unreadable};
+use super::reader::{Column, Found, Unreadable};
 use super::{AfterError, Position, RawKind, RawRecord, ReadOptions, Scratch};
 use crate::store::{Piece, Source};
 pub(super) use footer::MAGICS;
@@ -37,6 +38,7 @@ pub(super) struct ParquetReader {
     /// The columns that the filter looks at.
     filter: Option<Filter>,
     values: Values,
+    schema: TypePtr,
     /// How many rows each row group has, up to the last one of the piece.
     groups: Vec<u64>,
     /// Index of the current row group, and its rows that were not read.
@@ -93,6 +95,7 @@ impl ParquetReader {
             options: Arc::clone(options),
             filter,
             values,
+            schema: metadata.file_metadata().schema_descr().root_schema_ptr(),
             groups,
             group: own.start,
             rows_left,
@@ -148,6 +151,17 @@ impl ParquetReader {
         self.values.skip(rows);
         self.advance(rows);
         Found::Target
+    }
+
+    /// The columns of the file.
+    pub(super) fn columns(&self) -> Vec<Column> {
+        let column = |field: &TypePtr| Column { name: field.name().to_owned(), kind: rows::type_name(field) };
+        self.schema.get_fields().iter().map(column).collect()
+    }
+
+    /// How many rows each row group has.
+    pub(super) fn row_groups(&self) -> &[u64] {
+        &self.groups
     }
 
     /// Advances to the next row group; returns whether there is one.

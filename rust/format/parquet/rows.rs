@@ -236,6 +236,46 @@ fn is_map(field: &SchemaType) -> bool {
         || matches!(info.logical_type_ref(), Some(LogicalType::Map))
 }
 
+/// The type of a field for a person.
+pub(super) fn type_name(field: &SchemaType) -> String {
+    let name = named_type(field);
+    if is_repeated(field) { format!("list<{name}>") } else { name }
+}
+
+fn named_type(field: &SchemaType) -> String {
+    if let Some(repeated) = Some(field).filter(|field| !field.is_primitive()).and_then(repeated_of_list) {
+        let list = if is_map(field) { "map" } else { "list" };
+        return format!(
+            "{list}<{}>",
+            item_of(field, repeated).map_or_else(|| named_type(repeated), type_name)
+        );
+    }
+    if !field.is_primitive() {
+        let members =
+            field.get_fields().iter().map(|field| format!("{}: {}", field.name(), type_name(field)));
+        return format!("struct<{}>", members.collect::<Vec<_>>().join(", "));
+    }
+    let name = match (kind(field), field.get_physical_type()) {
+        (Kind::Text, _) => "string",
+        (Kind::Float16, _) => "float16",
+        (Kind::Decimal(_), _) => "decimal",
+        (Kind::Date, _) => "date",
+        (Kind::Time(_), _) => "time",
+        (Kind::Timestamp { .. }, _) | (_, Type::INT96) => "timestamp",
+        (Kind::Uuid, _) => "uuid",
+        (Kind::Null, _) => "interval",
+        (Kind::Unsigned, Type::INT32) => "uint32",
+        (Kind::Unsigned, _) => "uint64",
+        (Kind::Plain, Type::BOOLEAN) => "bool",
+        (Kind::Plain, Type::INT32) => "int32",
+        (Kind::Plain, Type::INT64) => "int64",
+        (Kind::Plain, Type::FLOAT) => "float32",
+        (Kind::Plain, Type::DOUBLE) => "float64",
+        (Kind::Plain, Type::BYTE_ARRAY | Type::FIXED_LEN_BYTE_ARRAY) => "binary",
+    };
+    name.to_owned()
+}
+
 /// The field of a list's items, by the rules of the format for older files. None: it is the repeated field itself.
 fn item_of<'a>(list: &SchemaType, repeated: &'a SchemaType) -> Option<&'a SchemaType> {
     if is_map(list) || repeated.is_primitive() {

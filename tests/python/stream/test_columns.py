@@ -79,6 +79,12 @@ def write_parquet(path, rows, **options):
     pq.write_table(pa.Table.from_pylist(rows, SCHEMA), path, **options)
 
 
+def write_arrow(path, rows, new=pa.ipc.new_stream, batch=61, **options):
+    table = pa.Table.from_pylist(rows, SCHEMA)
+    with new(path, table.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
+        writer.write_table(table, max_chunksize=batch)
+
+
 FILTERS = [
     "score >= 3",
     "not score > 3",
@@ -121,11 +127,13 @@ def shards(tmp_path_factory, texts):
     write_gzip(folder / "a.json.gz", rows)
     write_parquet(folder / "a.parquet", rows)
     write_parquet(folder / "v2.parquet", rows, data_page_version="2.0", use_dictionary=False, row_group_size=1000)
+    write_arrow(folder / "a.arrow", rows)
+    write_arrow(folder / "zstd.arrow", rows, pa.ipc.new_file, batch=1000, compression="zstd")
     return folder
 
 
 @pytest.mark.parametrize("keep", FILTERS)
-@pytest.mark.parametrize("name", ["a.parquet", "v2.parquet"])
+@pytest.mark.parametrize("name", ["a.parquet", "v2.parquet", "a.arrow", "zstd.arrow"])
 def test_filters_keep_the_same_rows_as_of_lines(shards, encoder, name, keep):
     _, expected, states_expected, lines = stream(shards / "a.json.gz", encoder, keep)
     dataset, found, saved, columns = stream(shards / name, encoder, keep)
@@ -290,6 +298,24 @@ def test_values_are_those_of_pyarrow(tmp_path, name, dictionary, version):
     check_values(path, table)
 
 
+@pytest.mark.parametrize("compression", [None, "zstd", "lz4"])
+@pytest.mark.parametrize("name", [*COLUMNS, "views", "duration", "decimal32"])
+def test_values_of_arrow_are_those_of_pyarrow(tmp_path, name, compression):
+    path = tmp_path / "a.arrow"
+    more = {
+        "views": pa.array(["a", None, "longer than a view \u00e9"], pa.string_view()),
+        "duration": pa.array([1, None, -5], pa.duration("s")),
+        "decimal32": pa.array([decimal.Decimal("-0.5"), None, decimal.Decimal("9.9")], pa.decimal32(5, 2)),
+    }
+    column = {**COLUMNS, **more}[name]
+    table = pa.table({"before": [1, 2, 3], name: column, "after": ["a", "b", "c"]})
+    with pa.ipc.new_stream(path, table.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
+        writer.write_table(table)
+    if name == "duration":
+        table = table.set_column(1, name, column.cast(pa.int64()))
+    check_values(path, table)
+
+
 def test_nanoseconds_and_the_oldest_timestamps(tmp_path):
     path = tmp_path / "a.parquet"
     times = pa.array([1_700_000_000_000_000_001, None, 0], pa.timestamp("ns"))
@@ -307,4 +333,6 @@ def test_rows_of_many_columns(tmp_path, texts):
     rows = records(texts[:200])
     table = pa.Table.from_pylist(rows, SCHEMA)
     write_parquet(path, rows)
+    check_values(path, table)
+    write_arrow(path, rows)
     check_values(path, table)

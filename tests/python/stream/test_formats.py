@@ -32,7 +32,13 @@ def write_parquet(path, texts):
     pq.write_table(table, path, compression="zstd", row_group_size=37, data_page_size=2000, write_batch_size=4)
 
 
-WRITERS = {"json.gz": write_gzip, "jsonl.zst": write_zstd, "parquet": write_parquet}
+def write_arrow(path, texts):
+    table = pa.table({"id": range(len(texts)), "text": pa.array(texts, pa.large_string())})
+    with pa.ipc.new_stream(path, table.schema) as writer:
+        writer.write_table(table, max_chunksize=37)
+
+
+WRITERS = {"json.gz": write_gzip, "jsonl.zst": write_zstd, "parquet": write_parquet, "arrow": write_arrow}
 
 
 def make_dataset(paths, encoder, **arguments):
@@ -107,6 +113,22 @@ TYPES = {
 }
 
 
+@pytest.mark.parametrize("name", [*TYPES, "binary_view"])
+@pytest.mark.parametrize("compression", [None, "zstd", "lz4"])
+@pytest.mark.parametrize("kind", [pa.ipc.new_stream, pa.ipc.new_file])
+def test_arrow_columns_of_every_string_type(tmp_path, encoder, name, compression, kind):
+    path = tmp_path / "a.arrow"
+    texts = ["one", "two", "one", "", "thr\u00e9e that is longer than a view"] * 9
+    column = pa.array(texts, pa.string()).cast({**TYPES, "binary_view": pa.binary_view()}[name])
+    table = pa.table({"other": pa.array([{"a": [text]} for text in texts]), "text": column})
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with kind(path, table.schema, options=options) as writer:
+        writer.write_table(table, max_chunksize=7)
+    found, entries = documents(path, encoder)
+    assert not entries
+    assert found == [text for text in texts if text]
+
+
 @pytest.mark.parametrize("name", TYPES)
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 @pytest.mark.parametrize("compression", ["snappy", "zstd", "gzip", "lz4", "none"])
@@ -176,7 +198,7 @@ def test_page_that_is_too_large_is_refused_with_advice(tmp_path, encoder):
     assert len(documents(path, encoder, truncation="right")[0]) == 200
 
 
-def test_inspect_shows_the_columns_of_parquet(tmp_path):
+def test_inspect_shows_columns(tmp_path):
     path = tmp_path / "a.parquet"
     rows = [
         {"text": "ab", "n": i, "f": 0.5, "ok": True, "none": None, "list": [1, 2], "nested": {"a": "x"}, "raw": b"\xff"}
@@ -192,4 +214,77 @@ def test_inspect_shows_the_columns_of_parquet(tmp_path):
         "text": "string", "n": "number", "f": "number", "ok": "boolean", "none": "null", "list": "array",
         "nested": "object", "raw": "string",
     }  # fmt: skip
+    types = {column["name"]: column["type"] for column in found["columns"]}
+    assert types == {
+        "text": "string", "n": "int64", "f": "float64", "ok": "bool", "none": "int32", "list": "list<int64>",
+        "nested": "struct<a: string>", "raw": "binary",
+    }  # fmt: skip
+    assert found["row_groups"] == [6, 6, 6, 2]
+    described = contents.describe(found)
+    assert "parquet, 20 rows in 4 row groups of at most 6" in described
+    assert "struct<a: string>" in described
+    table = pq.read_table(path)
+    with pa.ipc.new_stream(tmp_path / "a.arrow", table.schema) as writer:
+        writer.write_table(table)
+    arrow = contents.inspect(tmp_path / "a.arrow", records=15)
+    assert (arrow["format"], arrow["keys"], arrow["row_groups"]) == ("arrow", found["keys"], [])
+    assert arrow["columns"] == [
+        {**column, "type": "null"} if column["name"] == "none" else column for column in found["columns"]
+    ]
     assert 'Most text is under text_field="text"' in contents.describe(found).replace("'", '"')
+
+
+def test_saved_dataset_is_a_folder_of_shards(tmp_path, texts, encoder):
+    datasets = pytest.importorskip("datasets")
+    folder = tmp_path / "saved"
+    rows = [{"text": text, "meta": {"source": "docs"}} for text in texts[:60]]
+    datasets.Dataset.from_list(rows).save_to_disk(folder, num_shards=3)
+    # What `map` leaves in the folder is no part of the data set.
+    (folder / "cache-0123456789abcdef.arrow").write_bytes((folder / "data-00000-of-00003.arrow").read_bytes())
+    manifest = gm.Manifest.find(folder)
+    assert [path.rsplit("/", 1)[1] for path in manifest.paths] == [f"data-0000{i}-of-00003.arrow" for i in range(3)]
+    (folder / "cache-0123456789abcdef.arrow").unlink()
+    for pattern in (folder / "*", folder / "*.arrow", tmp_path / "**" / "*"):
+        assert gm.Manifest.find(str(pattern)).paths == manifest.paths
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(lines(texts[:60]))
+    arguments = {"tokenizer": encoder, "sequence_length": 64, "lanes": 1, "batch_size": 4}
+    found = [*gm.PackedDataset(folder, keep="meta.source == 'docs'", **arguments)]
+    assert_same_batches(found, [*gm.PackedDataset(path, **arguments)])
+    # A state.json without Arrow files beside it is a file like any other.
+    (tmp_path / "state.json").write_text("{}")
+    assert gm.Manifest.find(tmp_path / "*.json").paths == (str(tmp_path / "state.json"),)
+
+
+def test_saved_splits_are_named(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    data = datasets.Dataset.from_dict({"text": ["a"]})
+    datasets.DatasetDict(train=data, test=data).save_to_disk(tmp_path / "all")
+    with pytest.raises(
+        gm.MissingShardError, match=r"holds several splits: name one of them: '.*all/train', '.*all/test'"
+    ):
+        gm.Manifest.find(tmp_path / "all")
+    assert len(gm.Manifest.find(tmp_path / "all" / "train")) == 1
+
+
+def test_damaged_list_of_a_saved_dataset_is_reported(tmp_path):
+    (tmp_path / "state.json").write_text('{"_data_files": [{"name": "a"}]}')
+    with pytest.raises(gm.MissingShardError, match="does not list the files of a saved data set"):
+        gm.Manifest.find(tmp_path)
+    (tmp_path / "state.json").write_text('{"_data_files": [')
+    with pytest.raises(gm.MissingShardError, match="cannot read"):
+        gm.Manifest.find(tmp_path)
+
+
+def test_batch_that_is_too_large_is_refused_with_advice(tmp_path, encoder):
+    path = tmp_path / "a.arrow"
+    table = pa.table({"text": ["x" * 2**20] * 200})
+    with pa.ipc.new_stream(path, table.schema) as writer:
+        writer.write_table(table)
+    _, (entry,) = documents(path, encoder)
+    assert entry["record"] == 0
+    assert "expected the columns of a record batch to have at most 135266304 bytes, found more" in entry["reason"]
+    assert "write the file again with fewer rows in each (pyarrow: max_chunksize=)" in entry["reason"]
+    with pa.ipc.new_stream(path, table.schema) as writer:
+        writer.write_table(table, max_chunksize=100)
+    assert len(documents(path, encoder, truncation="right")[0]) == 200

@@ -30,7 +30,13 @@ def write_parquet(path, texts):
     pq.write_table(pa.table({"text": texts}), path, compression="zstd", row_group_size=9)
 
 
-WRITERS = {"jsonl": write_plain, "jsonl.zst": write_zstd, "parquet": write_parquet}
+def write_arrow(path, texts):
+    table = pa.table({"text": texts})
+    with pa.ipc.new_stream(path, table.schema) as writer:
+        writer.write_table(table, max_chunksize=9)
+
+
+WRITERS = {"jsonl": write_plain, "jsonl.zst": write_zstd, "parquet": write_parquet, "arrow": write_arrow}
 
 
 def make_dataset(path, encoder, **arguments):
@@ -116,7 +122,7 @@ def test_provenance_names_the_piece(shard, encoder, texts):
             for piece, record, offset, length in row[row[:, 3] > 0].tolist():
                 rows.append((piece, record, offset, tokens[start : start + length].tolist()))
                 start += length
-    if shard.suffix == ".parquet":
+    if shard.suffix in (".parquet", ".arrow"):
         # Rows count from the start of the file.
         for _, record, offset, tokens in rows:
             ids = [*encoder.encode(texts[record]).tolist(), encoder.eos_id]

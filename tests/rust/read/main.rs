@@ -3,6 +3,7 @@
 // The helpers of tests are tests too.
 #![allow(clippy::unwrap_used)]
 
+mod columns;
 mod damage;
 mod files;
 mod gzip;

@@ -3,6 +3,7 @@
 use _core::store::Shard;
 use proptest::prelude::*;
 
+use super::columns;
 use super::parquet_files;
 use super::resume::{shard_file, with_positions};
 use super::zstandard::frame;
@@ -62,6 +63,18 @@ prop_compose! {
             bytes.push(b'\n');
         }
         bytes
+    }
+}
+
+#[test]
+fn pieces_of_arrow_files_are_the_shard() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, bytes) in columns::FILES {
+        let shard = shard_file(&folder, name, bytes);
+        for split_bytes in [2500, 7000, 1 << 20] {
+            check_pieces(&shard, split_bytes).unwrap();
+        }
+        assert!(check_pieces(&shard, 1000).unwrap() > 1, "{name}");
     }
 }
 

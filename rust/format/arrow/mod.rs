@@ -1,0 +1,463 @@
+//! Arrow: the streams and files of record batches that `datasets` and pyarrow write.
+//!
+//! Only the buffers of wanted columns are read, of one batch at a time, and the text only where the filter keeps a row.
+//! Memory is bounded by the wanted columns of a batch, whose size is known before it is taken.
+
+mod array;
+mod flatbuffer;
+mod message;
+mod schema;
+mod write;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::projection::Columns;
+use super::reader::{Column, Found, Unreadable};
+use super::{AfterError, Position, RawKind, RawRecord, ReadOptions, Scratch};
+use crate::codec::BlockDecoder;
+use crate::store::{Piece, Source};
+use array::{Array, Data, Dictionary, Loader, Place};
+use message::{BatchHeader, Content, message};
+pub(super) use message::{FILE_MAGIC, STREAM_MAGIC};
+use schema::{Field, Kind};
+use write::{Fault, Writer};
+
+/// Whatever the longest record is, batches whose wanted columns have up to this size are read.
+const SMALLEST_BATCH_LIMIT: u64 = 128 << 20;
+/// Room for offsets and nulls beside the text.
+const BATCH_OVERHEAD: u64 = 1 << 20;
+const COLUMNS_SHOWN: usize = 8;
+
+/// Reads the rows of a stream or file.
+pub(super) struct ArrowReader {
+    source: Box<dyn Source>,
+    stop: Arc<AtomicBool>,
+    options: Arc<ReadOptions>,
+    decoder: BlockDecoder,
+    fields: Vec<Field>,
+    /// The indices of the columns that the filter looks at.
+    filter: Option<Arc<[usize]>>,
+    values: Values,
+    dictionaries: BTreeMap<i64, Dictionary>,
+    /// The size of each dictionary.
+    dictionary_bytes: BTreeMap<i64, u64>,
+    /// Those of the wanted columns, and the types of their values.
+    wanted: BTreeMap<i64, Field>,
+    batch: Batch,
+    /// Where the batches of the piece begin.
+    own: Range<u64>,
+    /// Offset of the next message.
+    offset: u64,
+    /// The next row, and those left of the batch.
+    row: u64,
+    rows_left: u64,
+    /// The most bytes of a batch.
+    limit: u64,
+    line: Vec<u8>,
+    scratch: Scratch,
+}
+
+/// The wanted columns.
+enum Values {
+    /// A column of strings, or one in structs: its index, and those of the members that lead to it.
+    Text {
+        name: String,
+        column: usize,
+        members: Vec<usize>,
+    },
+    Rows(Arc<[usize]>),
+}
+
+/// The current batch.
+#[derive(Default)]
+struct Batch {
+    header: BatchHeader,
+    body: Range<u64>,
+    /// Where each column begins.
+    places: Vec<Place>,
+    /// The columns that were loaded.
+    columns: Vec<Option<Array>>,
+    /// How many bytes may still be loaded.
+    left: u64,
+}
+
+impl ArrowReader {
+    pub(super) fn new(
+        mut source: Box<dyn Source>,
+        piece: Option<&Piece>,
+        options: &Arc<ReadOptions>,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<Self, String> {
+        let start = message::start(&mut *source)?;
+        let first = message(&mut *source, start)?;
+        let Some(message::Message { content: Content::Schema(fields), end, .. }) = first else {
+            return Err(corrupt("its first message is not a schema"));
+        };
+        let filter = options.keep.as_ref().map(|_| {
+            let wanted = |index: &usize| options.projection.is_in_paths(&fields[*index].name);
+            (0..fields.len()).filter(wanted).collect()
+        });
+        let values = Values::new(&fields, options)?;
+        let filter: Option<Arc<[usize]>> = filter;
+        let wanted = wanted_dictionaries(&fields, filter.as_deref(), &values)?;
+        let mut reader = Self {
+            own: piece.map_or(0..source.size(), |piece| piece.bytes.clone()),
+            source,
+            stop: Arc::clone(stop),
+            options: Arc::clone(options),
+            decoder: BlockDecoder::default(),
+            fields,
+            filter,
+            values,
+            dictionaries: BTreeMap::new(),
+            dictionary_bytes: BTreeMap::new(),
+            wanted,
+            batch: Batch::default(),
+            offset: end,
+            row: 0,
+            rows_left: 0,
+            limit: options.max_document_bytes.max(SMALLEST_BATCH_LIMIT).saturating_add(BATCH_OVERHEAD),
+            line: Vec::new(),
+            scratch: Scratch::default(),
+        };
+        if piece.is_some() {
+            // The rows before the piece are counted.
+            reader.next_batch()?;
+        }
+        Ok(reader)
+    }
+
+    /// The next row. None at the end.
+    pub(super) fn next(&mut self) -> Result<Option<RawRecord<'_>>, Unreadable> {
+        let position = self.position();
+        let unreadable = |(rest, reason)| Unreadable { position, rest, reason };
+        while self.rows_left == 0 {
+            if !self.next_batch().map_err(lost).map_err(unreadable)? {
+                return Ok(None);
+            }
+        }
+        let index = (self.batch.header.rows - self.rows_left) as usize;
+        let is_kept = self.read_row(index).map_err(unreadable);
+        if !matches!(&is_kept, Err(error) if error.rest == AfterError::Lost) {
+            self.row += 1;
+            self.rows_left -= 1;
+        }
+        if !is_kept? {
+            return Ok(Some(RawRecord { kind: RawKind::Filtered, position, bytes: &[] }));
+        }
+        let (kind, bytes) = self.value(index).map_err(unreadable)?;
+        Ok(Some(RawRecord { kind, position, bytes }))
+    }
+
+    /// The position of the next row. There is no hint: batches are found by their headers.
+    pub(super) fn position(&self) -> Position {
+        Position { record: self.row, byte: 0 }
+    }
+
+    /// Goes to a row. Only allowed before the first one is read.
+    pub(super) fn skip_to(&mut self, target: Position) -> Result<Found, Unreadable> {
+        if target.byte > 0 {
+            return Ok(Found::Elsewhere("rows of Arrow have no byte".to_owned()));
+        }
+        if target.record < self.row {
+            return Ok(Found::Elsewhere(format!("the piece begins with row {}", self.row)));
+        }
+        loop {
+            let skipped = self.rows_left.min(target.record - self.row);
+            self.row += skipped;
+            self.rows_left -= skipped;
+            if self.row == target.record {
+                return Ok(Found::Target);
+            }
+            let position = self.position();
+            let next = self.next_batch();
+            if !next.map_err(|reason| Unreadable { position, rest: AfterError::Lost, reason })? {
+                return Ok(Found::Elsewhere(format!("the shard has {} rows", self.row)));
+            }
+        }
+    }
+
+    /// The columns of the file.
+    pub(super) fn columns(&self) -> Vec<Column> {
+        let column = |field: &Field| Column { name: field.name.clone(), kind: field.type_name() };
+        self.fields.iter().map(column).collect()
+    }
+
+    /// Goes to the next batch of the piece, which may be empty, and loads dictionaries on the way. Returns whether there is
+    /// one.
+    fn next_batch(&mut self) -> Result<bool, String> {
+        loop {
+            if self.stop.load(Ordering::Relaxed) {
+                return Err("reading was stopped".to_owned());
+            }
+            let Some(found) = message(&mut *self.source, self.offset)? else { return Ok(false) };
+            let body = found.body..found.end;
+            match found.content {
+                Content::Batch(_) if self.offset >= self.own.end => return Ok(false),
+                Content::Batch(header) if self.offset < self.own.start => self.row += header.rows,
+                Content::Batch(header) => {
+                    self.offset = body.end;
+                    self.open(header, body)?;
+                    return Ok(true);
+                }
+                Content::Dictionary { id, is_delta, batch } => {
+                    if let Some(field) = self.wanted.get(&id).cloned() {
+                        self.load_dictionary(id, is_delta, &batch, body.clone(), &field)?;
+                    }
+                }
+                Content::Schema(_) => return Err(corrupt("it has two schemas")),
+                Content::Other => {}
+            }
+            self.offset = body.end;
+        }
+    }
+
+    fn open(&mut self, header: BatchHeader, body: Range<u64>) -> Result<(), String> {
+        self.rows_left = header.rows;
+        let mut place = Place::default();
+        let mut places = Vec::with_capacity(self.fields.len());
+        for field in &self.fields {
+            if place.length(&header) != Some(header.rows) {
+                return Err(corrupt("a column has another number of rows than its batch"));
+            }
+            places.push(place);
+            place
+                .pass(field, &header)
+                .map_err(|_| corrupt("the buffers of a record batch do not fit its schema"))?;
+        }
+        let columns = self.fields.iter().map(|_| None).collect();
+        self.batch = Batch { header, body, places, columns, left: self.limit };
+        Ok(())
+    }
+
+    fn load_dictionary(
+        &mut self,
+        id: i64,
+        is_delta: bool,
+        header: &BatchHeader,
+        body: Range<u64>,
+        field: &Field,
+    ) -> Result<(), String> {
+        if !is_delta {
+            self.dictionaries.remove(&id);
+            self.dictionary_bytes.remove(&id);
+        }
+        let used: u64 = self.dictionary_bytes.values().sum();
+        let mut left = self.limit.saturating_sub(used);
+        let before = left;
+        let array = Loader {
+            source: &mut *self.source,
+            decoder: &mut self.decoder,
+            header,
+            body,
+            dictionaries: &self.dictionaries,
+            left: &mut left,
+            limit: self.limit,
+            place: Place::default(),
+        }
+        .load(field)?;
+        self.dictionaries.entry(id).or_default().push(Arc::new(array));
+        *self.dictionary_bytes.entry(id).or_default() += before - left;
+        Ok(())
+    }
+
+    /// Loads what is needed of a row. Returns whether the filter keeps it.
+    fn read_row(&mut self, index: usize) -> Result<bool, Fault> {
+        if let Some(columns) = self.filter.clone() {
+            self.load(&columns)?;
+            self.write(&columns, index)?;
+            let kept = self.options.keeps(&self.line, &mut self.scratch);
+            if !kept.map_err(|reason| (AfterError::Readable, reason))? {
+                return Ok(false);
+            }
+        }
+        match &self.values {
+            Values::Text { column, .. } => self.load(&[*column])?,
+            Values::Rows(columns) => {
+                let columns = Arc::clone(columns);
+                self.load(&columns)?;
+                self.write(&columns, index)?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Loads columns of the batch that were not.
+    fn load(&mut self, columns: &[usize]) -> Result<(), Fault> {
+        for &column in columns {
+            let Batch { header, body, places, columns, left } = &mut self.batch;
+            if columns[column].is_some() {
+                continue;
+            }
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(lost("reading was stopped".to_owned()));
+            }
+            let array = Loader {
+                source: &mut *self.source,
+                decoder: &mut self.decoder,
+                header,
+                body: body.clone(),
+                dictionaries: &self.dictionaries,
+                left,
+                limit: self.limit,
+                place: places[column],
+            }
+            .load(&self.fields[column])
+            .map_err(lost)?;
+            columns[column] = Some(array);
+        }
+        Ok(())
+    }
+
+    /// Writes columns of a row, which are loaded, as a JSON object.
+    fn write(&mut self, columns: &[usize], index: usize) -> Result<(), Fault> {
+        let Self { line, batch, fields, options, .. } = self;
+        line.clear();
+        let columns =
+            columns.iter().filter_map(|&column| Some((&fields[column], batch.columns[column].as_ref()?)));
+        Writer { out: line, longest: options.max_document_bytes }.write_object(columns, index)
+    }
+
+    /// The wanted columns of a row that was read.
+    fn value(&self, index: usize) -> Result<(RawKind, &[u8]), Fault> {
+        let Values::Text { name, column, members } = &self.values else {
+            return Ok((RawKind::Row, &self.line));
+        };
+        let column = self.batch.columns[*column].as_ref();
+        let longest = self.options.max_document_bytes;
+        let reason = match column.map_or(Ok(None), |column| text(column, members, index))? {
+            Some(bytes) if bytes.len() as u64 <= longest => return Ok((RawKind::Text, bytes)),
+            Some(bytes) => {
+                let length = bytes.len();
+                format!(
+                    "expected a text of at most {longest} bytes, found one of {length}; raise max_document_bytes= to read it"
+                )
+            }
+            None => format!("expected a string in the column {name:?}, found null"),
+        };
+        Err((AfterError::Readable, reason))
+    }
+}
+
+/// The dictionaries of the wanted columns: those of others are not loaded. Dictionaries of dictionaries are refused: in a
+/// damaged file they may refer to one another, as often as there are any.
+fn wanted_dictionaries(
+    fields: &[Field],
+    filter: Option<&[usize]>,
+    values: &Values,
+) -> Result<BTreeMap<i64, Field>, String> {
+    let mut columns: BTreeSet<usize> = filter.unwrap_or_default().iter().copied().collect();
+    match values {
+        Values::Text { column, .. } => _ = columns.insert(*column),
+        Values::Rows(rows) => columns.extend(&rows[..]),
+    }
+    let mut found = BTreeMap::new();
+    let mut nested = None;
+    for column in columns {
+        fields[column].for_each(&mut |field| {
+            if let Some((id, _)) = field.dictionary {
+                field.children.iter().for_each(|child| {
+                    child.for_each(&mut |inner| nested = nested.or(inner.dictionary.map(|_| &field.name)));
+                });
+                found.insert(id, field.of_values());
+            }
+        });
+    }
+    match nested {
+        None => Ok(found),
+        Some(name) => Err(format!(
+            "expected a dictionary without others in it, found one in the column {name:?}; write it again without"
+        )),
+    }
+}
+
+/// The text in a row of a column, or in the struct that it is.
+fn text<'a>(
+    column: &'a Array,
+    members: &[usize],
+    index: usize,
+) -> Result<Option<&'a [u8]>, flatbuffer::Damaged> {
+    let Some((&member, rest)) = members.split_first() else { return column.bytes(index) };
+    match &column.data {
+        _ if column.is_null(index) => Ok(None),
+        Data::Struct(arrays) => text(arrays.get(member).ok_or(flatbuffer::Damaged)?, rest, index),
+        _ => Err(flatbuffer::Damaged),
+    }
+}
+
+impl Values {
+    fn new(fields: &[Field], options: &ReadOptions) -> Result<Self, String> {
+        match options.projection.columns() {
+            Columns::Text(name) => Self::text(fields, name),
+            Columns::All => Ok(Self::Rows((0..fields.len()).collect())),
+            Columns::Named(names) => {
+                let columns: Arc<[usize]> = (0..fields.len())
+                    .filter(|&column| names.iter().any(|name| *name == fields[column].name))
+                    .collect();
+                if columns.is_empty() {
+                    return Err(format!("expected one of the columns {names:?}, found {}", shown(fields)));
+                }
+                Ok(Self::Rows(columns))
+            }
+        }
+    }
+
+    /// Finds the column whose path is `name`: its name, or those of the structs around it and its own, with dots between
+    /// them.
+    fn text(fields: &[Field], name: &str) -> Result<Self, String> {
+        let expected = format!("expected a column of strings named {name:?}");
+        let Some((field, mut path)) = find(fields, name) else {
+            return Err(format!("{expected}, found {}; set text_field=", shown(fields)));
+        };
+        if !matches!(field.kind, Kind::Bytes { .. } | Kind::View { .. }) {
+            return Err(format!("{expected}, found one of type {}; set text_field=", field.type_name()));
+        }
+        let column = path.remove(0);
+        Ok(Self::Text { name: name.to_owned(), column, members: path })
+    }
+}
+
+/// The field with this path, and the indices that lead to it.
+fn find<'a>(fields: &'a [Field], name: &str) -> Option<(&'a Field, Vec<usize>)> {
+    fields.iter().enumerate().find_map(|(index, field)| {
+        if field.name == name {
+            return Some((field, vec![index]));
+        }
+        let rest = name.strip_prefix(&field.name)?.strip_prefix('.')?;
+        let inside = field.kind == Kind::Struct && field.dictionary.is_none();
+        let (found, mut path) = find(if inside { &field.children } else { &[] }, rest)?;
+        path.insert(0, index);
+        Some((found, path))
+    })
+}
+
+/// Columns of a file, for a message.
+fn shown(fields: &[Field]) -> String {
+    let shown: Vec<String> =
+        fields.iter().take(COLUMNS_SHOWN).map(|field| format!("{:?}", field.name)).collect();
+    match fields.len().saturating_sub(COLUMNS_SHOWN) {
+        _ if shown.is_empty() => "no columns".to_owned(),
+        0 => format!("the columns {}", shown.join(", ")),
+        more => format!("the columns {} and {more} more", shown.join(", ")),
+    }
+}
+
+fn lost(reason: String) -> Fault {
+    (AfterError::Lost, reason)
+}
+
+/// The message about a batch whose wanted columns are larger than `limit`.
+fn too_large(limit: u64, offset: u64) -> String {
+    format!(
+        "expected the columns of a record batch to have at most {limit} bytes, found more in the one at byte {offset} of the \
+         file; write the file again with fewer rows in each (pyarrow: max_chunksize=), or raise max_document_bytes="
+    )
+}
+
+/// The message about a file that is not valid Arrow.
+fn corrupt(found: &str) -> String {
+    format!("expected a valid Arrow file, found a corrupt one: {found}; download the shard again")
+}

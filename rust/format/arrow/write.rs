@@ -1,0 +1,168 @@
+//! Rows as JSON objects.
+
+use super::array::{Array, Data, integer, slot, width};
+use super::corrupt;
+use super::flatbuffer::Damaged;
+use super::schema::{Field, Integer, Kind};
+use crate::format::AfterError;
+use crate::format::to_json::{
+    write_bytes, write_date, write_decimal, write_float, write_integer, write_string, write_time,
+    write_timestamp,
+};
+
+/// Why a row cannot be written, and whether the rows after it can.
+pub(super) type Fault = (AfterError, String);
+
+impl From<Damaged> for Fault {
+    fn from(_: Damaged) -> Self {
+        (AfterError::Lost, corrupt("a value does not lie in its buffer"))
+    }
+}
+
+/// A row on its way to JSON, and the most bytes that it may have.
+pub(super) struct Writer<'a> {
+    pub(super) out: &'a mut Vec<u8>,
+    pub(super) longest: u64,
+}
+
+impl Writer<'_> {
+    /// The values at an index of columns, as an object.
+    pub(super) fn write_object<'a>(
+        &mut self,
+        columns: impl Iterator<Item = (&'a Field, &'a Array)>,
+        index: usize,
+    ) -> Result<(), Fault> {
+        self.out.push(b'{');
+        for (number, (field, array)) in columns.enumerate() {
+            if number > 0 {
+                self.out.push(b',');
+            }
+            write_string(&field.name, self.out);
+            self.out.push(b':');
+            self.write(field, array, index)?;
+        }
+        self.out.push(b'}');
+        Ok(())
+    }
+
+    fn write(&mut self, field: &Field, array: &Array, index: usize) -> Result<(), Fault> {
+        self.check_length()?;
+        if array.is_null(index) {
+            self.out.extend_from_slice(b"null");
+            return Ok(());
+        }
+        match &array.data {
+            Data::Null => self.out.extend_from_slice(b"null"),
+            Data::Bits(bits) => {
+                let value = Array::bit(bits, index)?;
+                self.out.extend_from_slice(if value { b"true" } else { b"false" });
+            }
+            Data::Fixed(bytes) => self.write_fixed(field.kind, bytes, index)?,
+            Data::Bytes { .. } | Data::Views { .. } => {
+                self.write_bytes(field, array.bytes(index)?.unwrap_or_default())?;
+            }
+            Data::List { offsets, items } => self.write_list(field, items, offsets.range(index)?)?,
+            Data::FixedList { size, items } => {
+                let start = index.checked_mul(*size).ok_or(Damaged)?;
+                let end = start.checked_add(*size).ok_or(Damaged)?;
+                self.write_list(field, items, start..end)?;
+            }
+            Data::Struct(members) => self.write_object(field.children.iter().zip(members), index)?,
+            Data::Indices { .. } => {
+                let (array, index) = array.resolve(index)?;
+                self.write(field, array, index)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Items of a list; those of a map are pairs of Python, arrays of two.
+    fn write_list(
+        &mut self,
+        field: &Field,
+        items: &Array,
+        indices: std::ops::Range<usize>,
+    ) -> Result<(), Fault> {
+        let item = field.children.first().ok_or(Damaged)?;
+        self.out.push(b'[');
+        for index in indices.clone() {
+            if index > indices.start {
+                self.out.push(b',');
+            }
+            match (&items.data, &item.children[..]) {
+                (Data::Struct(entry), [key, value]) if field.kind == Kind::Map && entry.len() == 2 => {
+                    self.out.push(b'[');
+                    self.write(key, &entry[0], index)?;
+                    self.out.push(b',');
+                    self.write(value, &entry[1], index)?;
+                    self.out.push(b']');
+                }
+                _ => self.write(item, items, index)?,
+            }
+        }
+        self.out.push(b']');
+        Ok(())
+    }
+
+    fn write_bytes(&mut self, field: &Field, bytes: &[u8]) -> Result<(), Fault> {
+        if let Kind::Bytes { is_text: false, .. } | Kind::View { is_text: false } = field.kind {
+            write_bytes(bytes, self.out);
+            return Ok(());
+        }
+        match simdutf8::compat::from_utf8(bytes) {
+            Ok(text) => write_string(text, self.out),
+            Err(error) => {
+                let (at, name) = (error.valid_up_to(), &field.name);
+                let byte = bytes[at];
+                let reason = format!(
+                    "expected UTF-8 in the column {name:?}, found byte 0x{byte:02x} at byte {at} of a value"
+                );
+                return Err((AfterError::Readable, reason));
+            }
+        }
+        Ok(())
+    }
+
+    fn write_fixed(&mut self, kind: Kind, bytes: &[u8], index: usize) -> Result<(), Fault> {
+        let slot = slot(bytes, width(kind), index)?;
+        let whole = |width| -> Result<i64, Damaged> {
+            let number = integer(bytes, Integer { width, is_signed: true }, index)?;
+            i64::try_from(number).map_err(|_| Damaged)
+        };
+        match (kind, slot) {
+            (Kind::Integer(kind), _) => write_integer(integer(bytes, kind, index)?, self.out),
+            (Kind::Float(_), &[a, b]) => write_float(half::f16::from_le_bytes([a, b]).into(), self.out),
+            (Kind::Float(_), &[a, b, c, d]) => write_float(f32::from_le_bytes([a, b, c, d]).into(), self.out),
+            (Kind::Float(_), _) => {
+                write_float(f64::from_le_bytes(slot.try_into().map_err(|_| Damaged)?), self.out);
+            }
+            (Kind::Decimal { scale, .. }, _) => {
+                let digits: Vec<u8> = slot.iter().rev().copied().collect();
+                write_decimal(&digits, scale, self.out);
+            }
+            (Kind::Date { in_milliseconds: true }, _) => {
+                write_date(whole(8)?.div_euclid(86_400_000), self.out);
+            }
+            (Kind::Date { .. }, _) => write_date(whole(4)?, self.out),
+            (Kind::Time { width, per_second }, _) => write_time(whole(width)?, per_second, self.out),
+            (Kind::Timestamp { per_second, is_utc }, _) => {
+                write_timestamp(whole(8)?, per_second, is_utc, self.out);
+            }
+            (Kind::Duration, _) => write_integer(whole(8)?, self.out),
+            _ => write_bytes(slot, self.out),
+        }
+        Ok(())
+    }
+
+    /// Lists and dictionaries may repeat a value any number of times.
+    fn check_length(&self) -> Result<(), Fault> {
+        if self.out.len() as u64 <= self.longest {
+            return Ok(());
+        }
+        let reason = format!(
+            "expected a row of at most {} bytes as JSON, found a longer one; raise max_document_bytes= to read it",
+            self.longest
+        );
+        Err((AfterError::Readable, reason))
+    }
+}
