@@ -36,9 +36,9 @@ class FrozenDateTime(datetime.datetime):
 class Crate:
     """The example `render`, as a process that answers line by line."""
 
-    def __init__(self) -> None:
+    def __init__(self, program: pathlib.Path = PROGRAM) -> None:
         self.process = subprocess.Popen(
-            [PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={"RUST_BACKTRACE": "0"}
+            [program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={"RUST_BACKTRACE": "0"}
         )
         self.templates: dict[str, int] = {}
 
@@ -106,8 +106,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="")
     parser.add_argument("--show", type=int, default=20)
+    parser.add_argument("--program", type=pathlib.Path, default=PROGRAM)
     arguments = parser.parse_args()
-    crate, reference = Crate(), Reference()
+    crate, reference = Crate(arguments.program), Reference()
     counts: collections.Counter[str] = collections.Counter()
     shown = 0
     for path in sorted(arguments.folder.glob("*.jinja")):

@@ -13,7 +13,7 @@ import signal
 import sys
 from typing import Any
 
-from compare_conversations import Crate, Reference, difference, verdict
+from compare_conversations import PROGRAM, Crate, Reference, difference, verdict
 from conversations import Conversations
 from templates import Templates
 
@@ -48,8 +48,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--mutate", type=pathlib.Path)
     parser.add_argument("--show", type=int, default=20)
+    parser.add_argument("--program", type=pathlib.Path, default=PROGRAM)
     arguments = parser.parse_args()
-    crate, reference, templates = Crate(), Reference(), Templates(arguments.seed)
+    crate, reference, templates = Crate(arguments.program), Reference(), Templates(arguments.seed)
     conversations = Conversations(arguments.seed)
     sources = (
         [path.read_bytes().decode() for path in sorted(arguments.mutate.glob("*.jinja"))] if arguments.mutate else []

@@ -214,6 +214,7 @@ pub(crate) struct Session<'a> {
     messages_origin: Origin,
     globals: Vec<Val<'a>>,
     date: Option<DateTime>,
+    prompt: Option<String>,
 }
 
 impl<'a> Session<'a> {
@@ -261,7 +262,16 @@ impl<'a> Session<'a> {
             return Err(input_error("messages: the conversation is empty"));
         }
         let origins = Arc::new(origins);
-        Ok(Self { template, heap, origins, messages, messages_origin, globals, date: chat.date })
+        Ok(Self {
+            template,
+            heap,
+            origins,
+            messages,
+            messages_origin,
+            globals,
+            date: chat.date,
+            prompt: None,
+        })
     }
 
     /// Renders some of the messages.
@@ -270,6 +280,17 @@ impl<'a> Session<'a> {
         messages: &'a [Val<'a>],
         add_generation_prompt: bool,
     ) -> Result<Rendered> {
+        let mut eval = self.eval(messages, add_generation_prompt)?;
+        eval.run()?;
+        Ok(Rendered {
+            text: eval.out.text,
+            runs: eval.out.runs,
+            generations: eval.generations,
+            misplaced_generation: eval.misplaced_generation,
+        })
+    }
+
+    fn eval(&mut self, messages: &'a [Val<'a>], add_generation_prompt: bool) -> Result<Eval<'a>> {
         let [list, _, _, prompt] = self.template.arguments;
         if let Some(id) = list {
             self.globals[id as usize] = Val::List(messages, self.messages_origin);
@@ -279,14 +300,18 @@ impl<'a> Session<'a> {
         }
         let globals = self.heap.slice(&self.globals)?;
         let setting = Setting { globals, origins: Arc::clone(&self.origins), now: self.date };
-        let mut eval = Eval::new(&self.template.program, self.heap, setting, &self.template.limits);
-        eval.run()?;
-        Ok(Rendered {
-            text: eval.out.text,
-            runs: eval.out.runs,
-            generations: eval.generations,
-            misplaced_generation: eval.misplaced_generation,
-        })
+        Ok(Eval::new(&self.template.program, self.heap, setting, &self.template.limits))
+    }
+
+    /// The generation prompt, if it is the same behind any messages: see [`Program::tail`].
+    pub(crate) fn fixed_prompt(&mut self) -> Result<Option<String>> {
+        let Some(tail) = self.template.program.tail else { return Ok(None) };
+        if self.prompt.is_none() {
+            let mut eval = self.eval(&[], true)?;
+            // What raises here raises behind any messages.
+            self.prompt = Some(eval.run_from(tail).map(|()| eval.out.text).unwrap_or_default());
+        }
+        Ok(self.prompt.clone())
     }
 
     pub(crate) fn finish(&self, rendered: Rendered) -> Rendering {

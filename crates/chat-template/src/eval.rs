@@ -73,10 +73,15 @@ impl<'a> Eval<'a> {
 
     /// Renders the template into the output.
     pub(crate) fn run(&mut self) -> Result<()> {
+        self.run_from(0)
+    }
+
+    /// Runs the template's statements from this one on.
+    pub(crate) fn run_from(&mut self, first: usize) -> Result<()> {
         let program = self.program;
         let frame = self.frame(program.root.slots, None)?;
         self.enter(&program.root.scope, frame)?;
-        self.body(&program.body, frame)?;
+        self.body(&program.body[first..], frame)?;
         Ok(())
     }
 

@@ -94,8 +94,9 @@ impl ChatTemplate {
             let stops =
                 if training.stop_tokens.is_empty() { None } else { Some(search(&training.stop_tokens)?) };
             let messages = session.messages.iter().map(Message::of).collect();
+            let traces = traces(&rendering, session.messages.len());
             let mut finder =
-                Finder { template: self, session, messages, rendering: &rendering, training, stops };
+                Finder { template: self, session, messages, traces, rendering: &rendering, training, stops };
             let ranges = finder.ranges()?;
             Ok(Trained { rendering, ranges })
         })
@@ -112,9 +113,21 @@ struct Finder<'a, 'r> {
     template: &'a ChatTemplate,
     session: Session<'a>,
     messages: Vec<Message<'a>>,
+    traces: Vec<Trace>,
     rendering: &'r Rendering,
     training: &'r Training,
     stops: Option<AhoCorasick>,
+}
+
+/// What the text has of a message.
+#[derive(Debug, Clone, Default)]
+struct Trace {
+    /// What was written while a loop was at the message.
+    owned: Option<Range<usize>>,
+    /// It was written in several places.
+    split: bool,
+    /// The runs that are the message's own words: their bytes and their part.
+    own: Vec<(Range<usize>, Part)>,
 }
 
 /// Where a message is in the text.
@@ -131,6 +144,42 @@ enum Part {
     Content,
     Reasoning,
     ToolCalls,
+}
+
+/// What the text has of each message.
+fn traces(rendering: &Rendering, messages: usize) -> Vec<Trace> {
+    let mut traces = vec![Trace::default(); messages];
+    let mut start = 0;
+    for run in rendering.runs() {
+        let range = start..run.end as usize;
+        start = range.end;
+        if let Some(trace) = (run.owner as usize).checked_sub(1).and_then(|owner| traces.get_mut(owner)) {
+            match &mut trace.owned {
+                Some(owned) if owned.end == range.start => owned.end = range.end,
+                Some(_) => trace.split = true,
+                None => trace.owned = Some(range.clone()),
+            }
+        }
+        if let Some((message, part)) = words(rendering, run)
+            && let Some(trace) = traces.get_mut(message)
+        {
+            trace.own.push((range, part));
+        }
+    }
+    traces
+}
+
+/// The message whose words a run is, and which part of it; roles are no words.
+fn words(rendering: &Rendering, run: &Run) -> Option<(usize, Part)> {
+    match rendering.source(run.origin.0) {
+        Source::Message { part: "role", .. } => None,
+        Source::Message { message, part: "reasoning_content" | "thinking" | "reasoning" } => {
+            Some((message, Part::Reasoning))
+        }
+        Source::Message { message, part: "tool_calls" } => Some((message, Part::ToolCalls)),
+        Source::Message { message, .. } => Some((message, Part::Content)),
+        _ => None,
+    }
 }
 
 fn mask_error(message: impl Into<String>) -> Error {
@@ -252,56 +301,35 @@ impl Finder<'_, '_> {
     }
 
     /// Where a message is in the text; `None`: the template left it out.
-    fn region(&self, message: usize) -> Result<Option<Region>> {
-        let mut bytes: Option<Range<usize>> = None;
-        let mut own = Vec::new();
-        let mut start = 0;
-        let mut split = false;
-        for run in self.rendering.runs() {
-            let range = start..run.end as usize;
-            start = range.end;
-            if let Some(part) = self.own_part(run, message) {
-                own.push((range.clone(), part));
-            }
-            if run.owner as usize == message + 1 {
-                match &mut bytes {
-                    Some(bytes) if bytes.end == range.start => bytes.end = range.end,
-                    Some(_) => split = true,
-                    None => bytes = Some(range),
-                }
-            }
+    fn region(&mut self, message: usize) -> Result<Option<Region>> {
+        let Trace { owned, split, own } = self.traces[message].clone();
+        if split {
+            return Err(mask_error(format!("messages[{message}]: the template writes it in several places")));
         }
-        let bytes = match (bytes, own.first(), own.last()) {
-            (Some(_), ..) if split => {
-                return Err(mask_error(format!(
-                    "messages[{message}]: the template writes it in several places"
-                )));
+        let bytes = match (owned, own.first(), own.last()) {
+            (Some(owned), ..) => owned,
+            (None, Some((first, _)), Some((last, _))) => {
+                // No loop was at the message. What the template writes behind it ends where a conversation up to it
+                // ends.
+                let whole =
+                    self.render(message + 1, false)?.filter(|whole| self.text().starts_with(&whole.text));
+                first.start..whole.map_or(0, |whole| whole.text.len()).max(last.end)
             }
-            (Some(bytes), ..) => bytes,
-            (None, Some((first, _)), Some((last, _))) => first.start..last.end,
             _ => return Ok(None),
         };
-        own.retain(|(range, _)| bytes.contains(&range.start));
+        let own = own.into_iter().filter(|(range, _)| bytes.contains(&range.start)).collect();
         Ok(Some(Region { bytes, own }))
-    }
-
-    /// Which part of a message a run is, if it is the message's own words and not its role.
-    fn own_part(&self, run: &Run, message: usize) -> Option<Part> {
-        match self.rendering.source(run.origin.0) {
-            Source::Message { message: other, part } if other == message && part != "role" => {
-                Some(match part {
-                    "reasoning_content" | "thinking" | "reasoning" => Part::Reasoning,
-                    "tool_calls" => Part::ToolCalls,
-                    _ => Part::Content,
-                })
-            }
-            _ => None,
-        }
     }
 
     /// Where what the model generates begins: behind the generation prompt.
     fn start(&mut self, message: usize, region: &Region) -> Result<usize> {
-        let prompt = self.prompt(message);
+        if let Some(prompt) = self.session.fixed_prompt()?
+            && !prompt.is_empty()
+            && self.text()[region.bytes.clone()].starts_with(&prompt)
+        {
+            return Ok(region.bytes.start + prompt.len());
+        }
+        let prompt = self.render(message, true)?;
         if let Some(prompt) = &prompt
             && self.text().starts_with(&prompt.text)
             && (region.bytes.start..=region.bytes.end).contains(&prompt.text.len())
@@ -315,7 +343,7 @@ impl Finder<'_, '_> {
             return self.start_by_tail(&tail, region);
         }
         // The messages before cannot be rendered by themselves. Behind the whole conversation the prompt can.
-        let prompt = self.prompt(self.session.messages.len());
+        let prompt = self.render(self.messages.len(), true)?;
         match prompt.as_ref().and_then(|prompt| self.tail(prompt)) {
             Some(tail)
                 if self.text()[region.bytes.clone()].starts_with(&tail.text) && !tail.text.is_empty() =>
@@ -326,10 +354,15 @@ impl Finder<'_, '_> {
         }
     }
 
-    /// What the model would be given to generate a message: the messages before it, and the generation prompt.
-    fn prompt(&mut self, message: usize) -> Option<Rendered> {
-        let messages = &self.session.messages[..message];
-        self.session.render(messages, true).ok()
+    /// The first messages by themselves; with a generation prompt, what the model would be given to generate the next
+    /// one. `None`: the template refuses them.
+    fn render(&mut self, messages: usize, add_generation_prompt: bool) -> Result<Option<Rendered>> {
+        let messages = &self.session.messages[..messages];
+        match self.session.render(messages, add_generation_prompt) {
+            Ok(rendered) => Ok(Some(rendered)),
+            Err(error) if error.kind() == ErrorKind::Limit => Err(error),
+            Err(_) => Ok(None),
+        }
     }
 
     /// The generation prompt: what a template writes behind the last message.
@@ -412,7 +445,7 @@ impl Finder<'_, '_> {
         let mut end = self.text().len();
         let mut start = 0;
         for run in self.rendering.runs() {
-            if start >= behind && self.is_words(run) {
+            if start >= behind && words(self.rendering, run).is_some() {
                 end = start;
                 break;
             }
@@ -423,11 +456,6 @@ impl Finder<'_, '_> {
         }
         let end = behind + self.text()[behind..region.bytes.end.max(behind)].trim_end().len();
         end..end
-    }
-
-    /// Whether a run is something that a message says.
-    fn is_words(&self, run: &Run) -> bool {
-        matches!(self.rendering.source(run.origin.0), Source::Message { part, .. } if part != "role")
     }
 
     fn token_behind(&self, region: &Region) -> Range<usize> {

@@ -17,6 +17,10 @@ const MAX_DEPTH: u32 = 100;
 pub(crate) struct Names {
     ids: HashMap<String, NameId>,
     texts: Vec<String>,
+    /// How often each name is read in the template.
+    reads: Vec<u32>,
+    /// Whether anything in the template stores into a variable of this name.
+    stored: Vec<bool>,
 }
 
 impl Names {
@@ -27,7 +31,19 @@ impl Names {
         let id = self.texts.len() as NameId;
         self.ids.insert(text.to_owned(), id);
         self.texts.push(text.to_owned());
+        self.reads.push(0);
+        self.stored.push(false);
         id
+    }
+
+    /// How often a name is read.
+    pub(crate) fn reads(&self, id: NameId) -> u32 {
+        self.reads[id as usize]
+    }
+
+    /// Whether anything stores into a variable of this name.
+    pub(crate) fn is_stored(&self, id: NameId) -> bool {
+        self.stored[id as usize]
     }
 
     pub(crate) fn find(&self, text: &str) -> Option<NameId> {
@@ -150,7 +166,16 @@ impl Parser {
     }
 
     fn read_name(&mut self, text: &str) -> ExprKind {
-        ExprKind::Name(Name { id: self.names.id(text), place: Place::default(), may_miss: true })
+        let id = self.names.id(text);
+        self.names.reads[id as usize] += 1;
+        ExprKind::Name(Name { id, place: Place::default(), may_miss: true })
+    }
+
+    /// A name that is stored into.
+    fn store_name(&mut self, text: &str) -> NameId {
+        let id = self.names.id(text);
+        self.names.stored[id as usize] = true;
+        id
     }
 }
 

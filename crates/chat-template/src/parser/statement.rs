@@ -183,7 +183,7 @@ impl Parser {
 
     fn macro_statement(&mut self, line: u32) -> Result<StmtKind> {
         let name = self.target_name()?;
-        let target = Target::Name { line, id: self.names.id(&name), slot: 0, exported: false };
+        let target = Target::Name { line, id: self.store_name(&name), slot: 0, exported: false };
         let params = self.signature()?;
         let body = self.body(&["endmacro"])?;
         self.next();
@@ -222,7 +222,7 @@ impl Parser {
             } else {
                 None
             };
-            params.push(Param { id: self.names.id(&name), name, slot: 0, default });
+            params.push(Param { id: self.store_name(&name), name, slot: 0, default });
         }
         self.expect_op(")")?;
         Ok(params)
@@ -281,9 +281,11 @@ impl Parser {
         self.as_target(expr)
     }
 
-    fn as_target(&self, expr: Expr) -> Result<Target> {
+    fn as_target(&mut self, expr: Expr) -> Result<Target> {
         match expr.kind {
             ExprKind::Name(name) => {
+                self.names.reads[name.id as usize] -= 1;
+                self.names.stored[name.id as usize] = true;
                 Ok(Target::Name { line: expr.line, id: name.id, slot: 0, exported: false })
             }
             ExprKind::Tuple(items) => {
