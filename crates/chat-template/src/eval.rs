@@ -105,6 +105,7 @@ impl<'a> Eval<'a> {
     }
 
     fn enter(&self, scope: &Scope, frame: &'a Frame<'a>) -> Result<()> {
+        self.heap.steps(scope.enter.len() as u64)?;
         for load in &scope.enter {
             let (slot, value) = match *load {
                 Load::Resolve { slot, name } => (slot, self.resolve(name)),

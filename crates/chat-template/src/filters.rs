@@ -152,7 +152,7 @@ impl<'a> Eval<'a> {
         match filter {
             Filter::Abs => {
                 let [] = given.bind_positional("abs")?;
-                match Number::of(&value) {
+                match Number::of(&value, self.heap)? {
                     Some(number) => number.abs().into_value(value.origin(), self.heap),
                     None => {
                         Err(Error::runtime(format!("bad operand type for abs(): '{}'", value.type_name())))
@@ -225,7 +225,7 @@ impl<'a> Eval<'a> {
         if let Val::Undefined(undefined) = value {
             return Err(crate::eval::undefined_error(undefined));
         }
-        match Number::of(&value) {
+        match Number::of(&value, self.heap)? {
             Some(Number::Float(float)) if float.is_nan() => Ok(default),
             Some(number) => number.truncate()?.into_value(origin, self.heap),
             None => Ok(default),
@@ -243,7 +243,7 @@ impl<'a> Eval<'a> {
                 self.heap.work(string.text.len())?;
                 parse_float(string.text)?
             }
-            None => Number::of(&value).map(|number| number.float()).transpose()?,
+            None => Number::of(&value, self.heap)?.map(|number| number.float()).transpose()?,
         };
         Ok(float.map_or(default, |float| Val::Float(float, value.origin())))
     }
@@ -263,7 +263,7 @@ impl<'a> Eval<'a> {
             Some(precision) => crate::eval::access::as_index(&precision, "round")?,
         };
         let origin = value.origin();
-        let rounded = match (Number::of(&value), method) {
+        let rounded = match (Number::of(&value, self.heap)?, method) {
             (None, _) => {
                 return Err(Error::runtime(format!("a '{}' cannot be rounded", value.type_name())));
             }

@@ -6,6 +6,7 @@ use crate::attribute::Attribute;
 use crate::error::{Error, Result};
 use crate::eval::Eval;
 use crate::eval::expression::Given;
+use crate::heap::Heap;
 use crate::number::{Number, parse_int};
 use crate::text::{Origin, Str};
 use crate::value::Val;
@@ -111,7 +112,7 @@ impl<'a> Eval<'a> {
                 self.field(conversion, text)
             }
             'd' | 'i' | 'u' | 'x' | 'X' | 'o' | 'f' | 'F' => {
-                let text = number_text(conversion, &value)?;
+                let text = number_text(conversion, &value, self.heap)?;
                 let text = Str::new(self.heap.text(&text)?, value.origin());
                 self.field(conversion, text)
             }
@@ -206,6 +207,7 @@ impl<'a> Eval<'a> {
             *automatic = None;
             positional(first.parse().unwrap_or(usize::MAX))?
         } else {
+            self.heap.work(given.keywords.len() * 16)?;
             let found = given.keywords.iter().find(|(name, _)| *name == first);
             found
                 .map(|(_, value)| *value)
@@ -332,8 +334,8 @@ fn parse_conversion<'t>(text: &'t str, arguments: &mut Arguments<'_>) -> Result<
 }
 
 /// The text of a number in a conversion, with sign and zeros.
-fn number_text(conversion: &Conversion<'_>, value: &Val<'_>) -> Result<String> {
-    let Some(number) = Number::of(value) else {
+fn number_text<'a>(conversion: &Conversion<'_>, value: &Val<'a>, heap: &Heap<'a>) -> Result<String> {
+    let Some(number) = Number::of(value, heap)? else {
         if let Val::Undefined(undefined) = value {
             return Err(crate::eval::undefined_error(undefined));
         }

@@ -16,13 +16,13 @@ pub struct Limits {
     pub memory: usize,
     /// Bytes of the rendered text. At most 2^31.
     pub output: usize,
-    /// How deep statements, expressions, macros and values may nest.
+    /// How deep statements, expressions, macros and values may nest. Each level takes up to 1 KiB of the stack.
     pub depth: u32,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { steps: 50_000_000, memory: 1 << 28, output: 1 << 27, depth: 500 }
+        Self { steps: 50_000_000, memory: 1 << 28, output: 1 << 27, depth: 1000 }
     }
 }
 

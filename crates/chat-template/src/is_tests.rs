@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 use crate::eval::Eval;
 use crate::eval::expression::Given;
 use crate::filters::Filter;
+use crate::heap::Heap;
 use crate::number::Number;
 use crate::text::Origin;
 use crate::unicode::is_title;
@@ -140,11 +141,15 @@ impl<'a> Eval<'a> {
                 Val::Undefined(_) | Val::Macro(_) | Val::Method(_) | Val::Function(_) | Val::Loop(_)
             ),
             Test::Odd | Test::Even => {
-                let rest = modulo(value, &Val::Int(2, Origin::TEMPLATE))?;
+                let rest = modulo(value, &Val::Int(2, Origin::TEMPLATE), self.heap)?;
                 rest.equals(&Number::Int(i64::from(test == Test::Odd)))
             }
-            Test::DivisibleBy => modulo(value, &argument)?.is_zero(),
-            Test::Lower | Test::Upper => is_cased(self.text_of(value)?.text, test == Test::Lower),
+            Test::DivisibleBy => modulo(value, &argument, self.heap)?.is_zero(),
+            Test::Lower | Test::Upper => {
+                let text = self.text_of(value)?.text;
+                self.heap.work(text.len())?;
+                is_cased(text, test == Test::Lower)
+            }
             Test::Filter => {
                 crate::eval::expression::check_hashable(value)?;
                 value.as_str().is_some_and(|name| !matches!(Filter::named(name.text), Ok(None)))
@@ -174,11 +179,11 @@ pub(crate) fn is_cased(text: &str, lower: bool) -> bool {
     cased
 }
 
-fn modulo(a: &Val<'_>, b: &Val<'_>) -> Result<Number> {
+fn modulo<'a>(a: &Val<'a>, b: &Val<'a>, heap: &Heap<'a>) -> Result<Number> {
     if let Val::Undefined(undefined) = a {
         return Err(crate::eval::undefined_error(undefined));
     }
-    match (Number::of(a), Number::of(b)) {
+    match (Number::of(a, heap)?, Number::of(b, heap)?) {
         (Some(a), Some(b)) => a.binary(BinaryOp::Mod, &b),
         _ if a.as_str().is_some() => Err(Error::unsupported("this test of a string")),
         _ => Err(Error::runtime(format!("expected numbers, found '{}'", a.type_name()))),

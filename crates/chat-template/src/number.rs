@@ -23,14 +23,18 @@ pub(crate) enum Number {
 
 impl Number {
     /// The number that a value is, if it is one.
-    pub(crate) fn of(value: &Val<'_>) -> Option<Self> {
-        match value {
+    pub(crate) fn of<'a>(value: &Val<'a>, heap: &Heap<'a>) -> Result<Option<Self>> {
+        Ok(match value {
             Val::Bool(value, _) => Some(Self::Int(i64::from(*value))),
             Val::Int(value, _) => Some(Self::Int(*value)),
-            Val::Big(digits, _) => digits.parse().ok().map(Self::Big),
+            Val::Big(digits, _) => {
+                // Arithmetic with long integers takes time.
+                heap.steps(digits.len() as u64)?;
+                digits.parse().ok().map(Self::Big)
+            }
             Val::Float(value, _) => Some(Self::Float(*value)),
             _ => None,
-        }
+        })
     }
 
     pub(crate) fn into_value<'a>(self, origin: Origin, heap: &Heap<'a>) -> Result<Val<'a>> {

@@ -32,7 +32,12 @@ pub(crate) fn resolve(body: &mut [Stmt], names: &mut Names) -> Result<Root> {
     resolver.scopes.analyze_body(scope, body);
     resolver.begin_function(scope);
     let enter = resolver.enter(scope)?;
-    resolver.body(body, Frame { scope, toplevel: true, soft: false, folded: false, in_loop: false })?;
+    let result =
+        resolver.body(body, Frame { scope, toplevel: true, soft: false, folded: false, in_loop: false });
+    if resolver.scopes.is_too_large() {
+        return Err(Error::unsupported("a template with so many variables and branches"));
+    }
+    result?;
     let slots = resolver.end_function()?;
     Ok(Root { scope: Scope { enter, leave: Vec::new() }, slots })
 }
@@ -89,8 +94,12 @@ impl Resolver<'_> {
     fn place(&mut self, ident: Ident) -> Place {
         for (up, function) in self.functions.iter_mut().rev().enumerate() {
             if ident.0 >= function.base {
-                let slot = function.slots.iter().position(|slot| *slot == ident).unwrap_or_else(|| {
-                    function.slots.push(ident);
+                let known = function.slots.iter().position(|slot| *slot == ident);
+                let slot = known.unwrap_or_else(|| {
+                    // Once there are too many, which is an error when the function ends, no more are kept.
+                    if function.slots.len() <= MAX_SLOTS {
+                        function.slots.push(ident);
+                    }
                     function.slots.len() - 1
                 });
                 return Place { up: up as u16, slot: slot as u16 };

@@ -37,33 +37,45 @@ pub(crate) struct ScopeId(usize);
 
 /// All scopes of a template.
 #[derive(Debug, Default)]
-pub(crate) struct Scopes(Vec<Symbols>);
+pub(crate) struct Scopes {
+    all: Vec<Symbols>,
+    /// How many variables were copied for the branches of `if`s.
+    copied: usize,
+}
+
+/// How many variables may be copied: their number grows with the square of a template's length.
+const MAX_COPIED: usize = 2_000_000;
 
 impl Scopes {
     /// The outermost scope, or one inside of another.
     pub(crate) fn open(&mut self, parent: Option<ScopeId>) -> ScopeId {
-        self.0.push(Symbols {
+        self.all.push(Symbols {
             level: parent.map_or(0, |parent| self.level(parent) + 1),
             parent,
             refs: BTreeMap::new(),
             starts: BTreeMap::new(),
             stores: BTreeSet::new(),
         });
-        ScopeId(self.0.len() - 1)
+        ScopeId(self.all.len() - 1)
+    }
+
+    /// Whether the template has more than can be analyzed in time. What was found is incomplete then.
+    pub(crate) fn is_too_large(&self) -> bool {
+        self.copied > MAX_COPIED
     }
 
     pub(crate) fn level(&self, scope: ScopeId) -> u32 {
-        self.0[scope.0].level
+        self.all[scope.0].level
     }
 
     /// Each variable of this scope and how it starts.
     pub(crate) fn starts(&self, scope: ScopeId) -> impl Iterator<Item = (Ident, Start)> {
-        self.0[scope.0].starts.iter().map(|(ident, start)| (*ident, *start))
+        self.all[scope.0].starts.iter().map(|(ident, start)| (*ident, *start))
     }
 
     /// This scope and those around it, from the inside out.
     fn outwards(&self, scope: ScopeId) -> impl Iterator<Item = &Symbols> {
-        std::iter::successors(Some(&self.0[scope.0]), |symbols| Some(&self.0[symbols.parent?.0]))
+        std::iter::successors(Some(&self.all[scope.0]), |symbols| Some(&self.all[symbols.parent?.0]))
     }
 
     /// The variable that a name means here.
@@ -82,7 +94,7 @@ impl Scopes {
     }
 
     fn define(&mut self, scope: ScopeId, name: NameId, start: Start) -> Ident {
-        let symbols = &mut self.0[scope.0];
+        let symbols = &mut self.all[scope.0];
         let ident = (symbols.level, name);
         symbols.refs.insert(name, ident);
         symbols.starts.insert(ident, start);
@@ -90,12 +102,12 @@ impl Scopes {
     }
 
     pub(crate) fn declare_param(&mut self, scope: ScopeId, name: NameId) -> Ident {
-        self.0[scope.0].stores.insert(name);
+        self.all[scope.0].stores.insert(name);
         self.define(scope, name, Start::Param)
     }
 
     fn store(&mut self, scope: ScopeId, name: NameId) {
-        let symbols = &mut self.0[scope.0];
+        let symbols = &mut self.all[scope.0];
         symbols.stores.insert(name);
         if symbols.refs.contains_key(&name) {
             return;
@@ -114,20 +126,20 @@ impl Scopes {
     fn join_branches(&mut self, scope: ScopeId, branches: &[ScopeId]) {
         let mut stored = BTreeSet::new();
         for branch in branches {
-            stored.extend(self.0[branch.0].stores.iter().copied());
+            stored.extend(self.all[branch.0].stores.iter().copied());
         }
-        stored.retain(|name| !self.0[scope.0].stores.contains(name));
+        stored.retain(|name| !self.all[scope.0].stores.contains(name));
         for branch in branches {
-            let Symbols { refs, starts, stores, .. } = self.0[branch.0].clone();
-            let symbols = &mut self.0[scope.0];
+            let Symbols { refs, starts, stores, .. } = self.all[branch.0].clone();
+            let symbols = &mut self.all[scope.0];
             symbols.refs.extend(refs);
             symbols.starts.extend(starts);
             symbols.stores.extend(stores);
         }
         for name in stored {
             let Some(ident) = self.find(scope, name) else { continue };
-            let outer = self.0[scope.0].parent.and_then(|parent| self.find(parent, name));
-            self.0[scope.0].starts.insert(ident, outer.map_or(Start::Resolve, Start::Alias));
+            let outer = self.all[scope.0].parent.and_then(|parent| self.find(parent, name));
+            self.all[scope.0].starts.insert(ident, outer.map_or(Start::Resolve, Start::Alias));
         }
     }
 
@@ -205,10 +217,14 @@ impl Scopes {
     /// `if`, each `elif` and `else`: the branches do not see what the others store.
     fn branches(&mut self, scope: ScopeId, branches: &[(u32, Expr, Vec<Stmt>)], otherwise: &[Stmt]) {
         let Some(((_, test, body), elifs)) = branches.split_first() else { return };
+        if self.is_too_large() {
+            return;
+        }
         self.expression(scope, test);
         let copy = |scopes: &mut Self| {
-            scopes.0.push(scopes.0[scope.0].clone());
-            ScopeId(scopes.0.len() - 1)
+            scopes.copied += scopes.all[scope.0].refs.len();
+            scopes.all.push(scopes.all[scope.0].clone());
+            ScopeId(scopes.all.len() - 1)
         };
         let first = copy(self);
         self.analyze_body(first, body);

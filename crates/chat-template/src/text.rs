@@ -166,6 +166,7 @@ impl<'a> Output<'a> {
         if text.len() > self.limit - self.text.len() {
             return Err(too_long());
         }
+        self.heap.work(text.len())?;
         self.text.push_str(text);
         self.runs.push(Run { end: self.text.len() as u32, origin, owner });
         Ok(())

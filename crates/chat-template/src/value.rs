@@ -84,6 +84,7 @@ impl<'a> Dict<'a> {
     /// The value of a key that is a string.
     #[inline]
     pub(crate) fn get(&self, key: &str, heap: &Heap<'a>) -> Result<Option<Val<'a>>> {
+        heap.work(key.len())?;
         if self.entries.len() <= SMALL_DICT {
             let found = self.entries.iter().find(|(name, _)| name.is_text(key));
             return Ok(found.map(|(_, value)| *value));
@@ -151,17 +152,19 @@ pub(crate) struct Namespace<'a> {
 }
 
 impl<'a> Namespace<'a> {
-    pub(crate) fn get(&self, name: &str) -> Option<Val<'a>> {
-        self.entries.borrow().iter().find(|(key, _)| key.text == name).map(|(_, value)| *value)
+    pub(crate) fn get(&self, name: &str, heap: &Heap<'a>) -> Result<Option<Val<'a>>> {
+        let entries = self.entries.borrow();
+        heap.work(entries.len() * 16)?;
+        Ok(entries.iter().find(|(key, _)| key.text == name).map(|(_, value)| *value))
     }
 
     pub(crate) fn set(&self, name: Str<'a>, value: Val<'a>, heap: &Heap<'a>) -> Result<()> {
         let mut entries = self.entries.borrow_mut();
+        heap.work(entries.len() * 16)?;
         if let Some((_, old)) = entries.iter_mut().find(|(key, _)| key.text == name.text) {
             *old = value;
         } else {
             heap.charge(2 * size_of::<(Str<'a>, Val<'a>)>())?;
-            heap.work(entries.len())?;
             entries.push((name, value));
         }
         Ok(())

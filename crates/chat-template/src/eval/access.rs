@@ -66,7 +66,9 @@ impl<'a> Eval<'a> {
             {
                 unsupported()
             }
-            Val::Namespace(namespace) => Ok(namespace.get(name).map_or(Found::Missing, Found::Value)),
+            Val::Namespace(namespace) => {
+                Ok(namespace.get(name, self.heap)?.map_or(Found::Missing, Found::Value))
+            }
             Val::Loop(_) if matches!(known, Attribute::Cycle | Attribute::Changed) => method(self),
             Val::Loop(state) => Ok(state.attribute(name, self)?.map_or(Found::Missing, Found::Value)),
             _ if rare_attributes(&value).contains(&name) => unsupported(),

@@ -95,6 +95,7 @@ impl<'a> Eval<'a> {
     /// Puts arguments into the slots of a macro's parameters.
     fn bind_macro(&mut self, value: &'a Macro<'a>, given: Given<'a>, frame: &'a Frame<'a>) -> Result<()> {
         let def = value.def;
+        self.heap.work((given.keywords.len() + def.params.len()) * 16)?;
         let set = |slot: u16, value| frame.slots[usize::from(slot)].set(value);
         let mut keywords: Vec<(&'a str, Val<'a>)> = given.keywords.to_vec();
         let mut take = |name: &str| {

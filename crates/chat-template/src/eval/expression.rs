@@ -78,6 +78,7 @@ impl<'a> Eval<'a> {
             ExprKind::Unary(UnaryOp::Not, value) => Ok(!self.holds(value, frame)?),
             ExprKind::IsText { value, text, negated } => {
                 let value = self.eval(value, frame)?;
+                self.heap.work(text.len())?;
                 Ok(value.is_text(text) != *negated)
             }
             ExprKind::Compare(first, rest) => self.comparison(first, rest, frame),
@@ -267,7 +268,7 @@ impl<'a> Eval<'a> {
                 if let Val::Undefined(undefined) = value {
                     return Err(undefined_error(undefined));
                 }
-                let Some(number) = Number::of(value) else {
+                let Some(number) = Number::of(value, self.heap)? else {
                     return Err(Error::runtime(format!(
                         "bad operand type for a sign: '{}'",
                         value.type_name()

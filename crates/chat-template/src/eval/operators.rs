@@ -7,6 +7,7 @@ use super::iterate::Iter;
 use super::{Eval, undefined_error};
 use crate::ast::{BinaryOp, CompareOp};
 use crate::error::{Error, Result};
+use crate::heap::Heap;
 use crate::number::Number;
 use crate::text::Origin;
 use crate::value::{Dict, Val, View};
@@ -33,6 +34,7 @@ impl<'a> Eval<'a> {
     #[inline]
     pub(crate) fn equal(&mut self, a: &Val<'a>, b: &Val<'a>) -> Result<bool> {
         if let (Some(a), Some(b)) = (a.as_str(), b.as_str()) {
+            self.heap.work(a.text.len().min(b.text.len()))?;
             return Ok(a.text == b.text);
         }
         if let (Val::Int(a, _), Val::Int(b, _)) = (a, b) {
@@ -66,7 +68,7 @@ impl<'a> Eval<'a> {
                     a.type_name()
                 )));
             }
-            _ => match (Number::of(a), Number::of(b)) {
+            _ => match (Number::of(a, self.heap)?, Number::of(b, self.heap)?) {
                 (Some(a), Some(b)) => a.equals(&b),
                 _ => false,
             },
@@ -150,7 +152,7 @@ impl<'a> Eval<'a> {
                 Ok(Some(a.len().cmp(&b.len())))
             }),
             (Val::View(..), Val::View(..)) => Err(Error::unsupported("the order of views of dicts")),
-            _ => match (Number::of(a), Number::of(b)) {
+            _ => match (Number::of(a, self.heap)?, Number::of(b, self.heap)?) {
                 (Some(a), Some(b)) => Ok(a.compare(&b)),
                 _ => {
                     Err(Error::runtime(format!("'{}' and '{}' have no order", a.type_name(), b.type_name())))
@@ -187,7 +189,7 @@ impl<'a> Eval<'a> {
                 }
             }
             Val::Range(range) if matches!(item, Val::Int(..) | Val::Bool(..)) => {
-                let Some(Number::Int(value)) = Number::of(item) else { return Ok(false) };
+                let Some(Number::Int(value)) = Number::of(item, self.heap)? else { return Ok(false) };
                 let distance = value.wrapping_sub(range.start);
                 Ok(distance % range.step == 0 && (0..range.length).contains(&(distance / range.step)))
             }
@@ -227,7 +229,7 @@ impl<'a> Eval<'a> {
             }
             (Val::Tuple(left), Val::Tuple(right)) => Ok(Val::Tuple(self.join_items(left, right)?)),
             _ => {
-                let (left, right) = numbers("+", &a, &b)?;
+                let (left, right) = numbers("+", &a, &b, self.heap)?;
                 left.add(&right)?.into_value(a.origin().or(b.origin()), self.heap)
             }
         }
@@ -263,7 +265,7 @@ impl<'a> Eval<'a> {
             }
             _ => {}
         }
-        let (left, right) = numbers(name, &a, &b)?;
+        let (left, right) = numbers(name, &a, &b, self.heap)?;
         left.binary(op, &right)?.into_value(a.origin().or(b.origin()), self.heap)
     }
 
@@ -302,11 +304,11 @@ impl<'a> Eval<'a> {
 }
 
 /// Both operands as numbers.
-fn numbers(op: &str, a: &Val<'_>, b: &Val<'_>) -> Result<(Number, Number)> {
+fn numbers<'a>(op: &str, a: &Val<'a>, b: &Val<'a>, heap: &Heap<'a>) -> Result<(Number, Number)> {
     if let (Val::Undefined(undefined), _) | (_, Val::Undefined(undefined)) = (a, b) {
         return Err(undefined_error(undefined));
     }
-    match (Number::of(a), Number::of(b)) {
+    match (Number::of(a, heap)?, Number::of(b, heap)?) {
         (Some(a), Some(b)) => Ok((a, b)),
         _ if matches!(a, Val::View(..)) => Err(Error::unsupported("sets")),
         _ => Err(Error::runtime(format!(

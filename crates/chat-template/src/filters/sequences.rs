@@ -392,7 +392,7 @@ impl<'a> Eval<'a> {
     fn batch(&mut self, value: Val<'a>, given: Given<'a>) -> Result<Val<'a>> {
         let [size, fill] = given.bind("batch", ["linecount", "fill_with"])?;
         let size = size.ok_or_else(|| Error::runtime("batch needs a size"))?;
-        let Some(Number::Int(size)) = Number::of(&size) else {
+        let Some(Number::Int(size)) = Number::of(&size, self.heap)? else {
             return Err(Error::unsupported("batch with such a size"));
         };
         if size < 1 {

@@ -23,6 +23,9 @@ impl<'a> Eval<'a> {
         value: Val<'a>,
         given: Given<'a>,
     ) -> Result<Val<'a>> {
+        if let Some(string) = value.as_str() {
+            self.heap.work(string.text.len())?;
+        }
         match filter {
             Filter::Trim => {
                 let [chars] = given.bind("trim", ["chars"])?;

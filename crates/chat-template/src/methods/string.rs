@@ -62,6 +62,7 @@ impl<'a> Eval<'a> {
                     Val::Str(affix) | Val::Markup(affix) => bool_value(has(affix.text)),
                     Val::Tuple(affixes) => {
                         for affix in affixes {
+                            self.heap.step()?;
                             if has(text_argument(affix, "startswith()")?.text) {
                                 return bool_value(true);
                             }
