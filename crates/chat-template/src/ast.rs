@@ -274,6 +274,14 @@ pub(crate) struct Args {
 }
 
 impl Args {
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.positional.is_empty()
+            && self.keywords.is_empty()
+            && self.star.is_none()
+            && self.double_star.is_none()
+    }
+
     fn each<'e>(&'e self, f: &mut impl FnMut(&'e Expr)) {
         let keywords = self.keywords.iter().map(|(_, value)| value);
         self.positional.iter().chain(keywords).chain(&self.star).chain(&self.double_star).for_each(f);

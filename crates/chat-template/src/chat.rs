@@ -253,12 +253,11 @@ impl<'a> Session<'a> {
                 globals[id as usize] = value;
             }
         }
-        let Val::List(messages, messages_origin) =
-            dicts(reader.read(chat.messages, "messages", Root::Message)?, "messages")?
+        let Val::List(messages) = dicts(reader.read(chat.messages, "messages", Root::Message)?, "messages")?
         else {
             return Err(input_error("messages must be a list of dicts"));
         };
-        if messages.is_empty() {
+        if messages.items.is_empty() {
             return Err(input_error("messages: the conversation is empty"));
         }
         let origins = Arc::new(origins);
@@ -266,8 +265,8 @@ impl<'a> Session<'a> {
             template,
             heap,
             origins,
-            messages,
-            messages_origin,
+            messages: messages.items,
+            messages_origin: messages.origin,
             globals,
             date: chat.date,
             prompt: None,
@@ -293,7 +292,7 @@ impl<'a> Session<'a> {
     fn eval(&mut self, messages: &'a [Val<'a>], add_generation_prompt: bool) -> Result<Eval<'a>> {
         let [list, _, _, prompt] = self.template.arguments;
         if let Some(id) = list {
-            self.globals[id as usize] = Val::List(messages, self.messages_origin);
+            self.globals[id as usize] = self.heap.list(messages, self.messages_origin)?;
         }
         if let Some(id) = prompt {
             self.globals[id as usize] = Val::Bool(add_generation_prompt, Origin::TEMPLATE);
@@ -323,11 +322,12 @@ impl<'a> Session<'a> {
 fn dicts<'a>(value: Val<'a>, what: &str) -> Result<Val<'a>> {
     match value {
         Val::None(_) => Ok(value),
-        Val::List(items, _) => match items.iter().position(|item| !matches!(item, Val::Dict(_))) {
+        Val::List(list) => match list.items.iter().position(|item| !matches!(item, Val::Dict(_))) {
             None => Ok(value),
-            Some(at) => {
-                Err(input_error(format!("{what}[{at}] must be a dict, and is a {}", items[at].type_name())))
-            }
+            Some(at) => Err(input_error(format!(
+                "{what}[{at}] must be a dict, and is a {}",
+                list.items[at].type_name()
+            ))),
         },
         _ => Err(input_error(format!("{what} must be a list of dicts, and is a {}", value.type_name()))),
     }

@@ -163,7 +163,7 @@ impl<'a> Eval<'a> {
                 let [default, boolean] = given.bind("default", ["default_value", "boolean"])?;
                 let replace = value.is_undefined()
                     || (boolean.map_or(Ok(false), |boolean| self.truth(&boolean))? && !self.truth(&value)?);
-                Ok(if replace { default.unwrap_or(Val::constant("")) } else { value })
+                Ok(if replace { default.map_or_else(|| self.heap.constant(""), Ok)? } else { value })
             }
             Filter::Length => {
                 let [] = given.bind_positional("length")?;
@@ -351,7 +351,7 @@ impl<'a> Eval<'a> {
             Val::Str(string) | Val::Markup(string) => {
                 let parts = string.text.split('.').map(|part| {
                     if part.is_empty() || !part.bytes().all(|byte| byte.is_ascii_digit()) {
-                        return Ok(Val::Str(string.part(part, self.heap)?));
+                        return self.heap.str(string.part(part, self.heap)?);
                     }
                     parse_int(part, 10)?.unwrap_or(Number::Int(0)).into_value(Origin::TEMPLATE, self.heap)
                 });

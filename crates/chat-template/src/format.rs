@@ -44,7 +44,7 @@ impl<'a> Arguments<'a> {
 
     /// Whether Python takes the values as a mapping, of which not all need to be used.
     fn is_mapping(&self) -> bool {
-        matches!(self.whole, Val::Dict(_) | Val::List(..) | Val::Range(_) | Val::Undefined(_))
+        matches!(self.whole, Val::Dict(_) | Val::List(_) | Val::Range(_) | Val::Undefined(_))
     }
 }
 
@@ -55,7 +55,7 @@ impl<'a> Eval<'a> {
         };
         let one = [values];
         let items = match values {
-            Val::Tuple(items) => items,
+            Val::Tuple(list) => list.items,
             _ => self.heap.slice(&one)?,
         };
         let mut arguments = Arguments { values: items, taken: 0, whole: values };
@@ -80,7 +80,7 @@ impl<'a> Eval<'a> {
         if arguments.taken < items.len() && !arguments.is_mapping() {
             return Err(Error::runtime("not all arguments converted during string formatting"));
         }
-        Ok(Val::Str(self.out.take(mark)?))
+        self.take_str(mark)
     }
 
     fn conversion_value(
@@ -236,7 +236,7 @@ impl<'a> Eval<'a> {
                 Some(index) if key.bytes().all(|byte| byte.is_ascii_digit()) => {
                     index.into_value(Origin::TEMPLATE, self.heap)?
                 }
-                _ => Val::Str(Str::new(key, Origin::TEMPLATE)),
+                _ => self.heap.constant(key)?,
             };
             value = self.item(value, index)?;
             rest = &inside[end + 1..];

@@ -5,7 +5,8 @@ use std::cell::{Cell, RefCell};
 use bumpalo::Bump;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::text::Mix;
+use crate::text::{Mix, Origin, Str};
+use crate::value::{List, Val};
 
 /// Bounds on one rendering. What exceeds one is an error of kind [`ErrorKind::Limit`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,6 +95,30 @@ impl<'a> Heap<'a> {
         let mut mixes = self.mixes.borrow_mut();
         mixes.push(mix);
         Ok(mixes.len() as u32 - 1)
+    }
+
+    /// A string as a value.
+    #[inline]
+    pub(crate) fn str(&self, string: Str<'a>) -> Result<Val<'a>> {
+        Ok(Val::Str(self.alloc(string)?))
+    }
+
+    /// A string that the template holds, as a value.
+    #[inline]
+    pub(crate) fn constant(&self, text: &'a str) -> Result<Val<'a>> {
+        self.str(Str::new(text, Origin::TEMPLATE))
+    }
+
+    pub(crate) fn markup(&self, string: Str<'a>) -> Result<Val<'a>> {
+        Ok(Val::Markup(self.alloc(string)?))
+    }
+
+    pub(crate) fn list(&self, items: &'a [Val<'a>], origin: Origin) -> Result<Val<'a>> {
+        Ok(Val::List(self.alloc(List { items, origin })?))
+    }
+
+    pub(crate) fn tuple(&self, items: &'a [Val<'a>]) -> Result<Val<'a>> {
+        Ok(Val::Tuple(self.alloc(List { items, origin: Origin::TEMPLATE })?))
     }
 
     pub(crate) fn text(&self, text: &str) -> Result<&'a str> {

@@ -12,7 +12,7 @@ use crate::heap::Heap;
 use crate::number::MAX_DIGITS;
 use crate::origin::{Key, Node, Origins, Root};
 use crate::text::{Origin, Str};
-use crate::value::{Dict, Val};
+use crate::value::{Big, Dict, Val};
 
 /// A value as JSON has it, in memory.
 ///
@@ -156,7 +156,7 @@ impl<'a, 'r> Reader<'a, 'r> {
             Value::Int(value) => Val::Int(*value, origin),
             Value::BigInt(digits) => self.integer(digits, origin)?,
             Value::Float(value) => Val::Float(*value, origin),
-            Value::Str(text) => Val::Str(Str::new(text, origin)),
+            Value::Str(text) => self.heap.str(Str::new(text, origin))?,
             Value::List(items) => {
                 self.deeper()?;
                 let begin = self.items.len();
@@ -175,7 +175,7 @@ impl<'a, 'r> Reader<'a, 'r> {
                 for (name, value) in entries {
                     let key = self.origins.name(name);
                     let value = self.value(value, inside, key)?;
-                    self.entries.push((Val::Str(Str::new(name, origin)), value));
+                    self.entries.push((self.heap.str(Str::new(name, origin))?, value));
                 }
                 self.depth -= 1;
                 self.dict(begin, origin, is_message(place))?
@@ -197,7 +197,7 @@ impl<'a, 'r> Reader<'a, 'r> {
         }
         let plain = magnitude.trim_start_matches('0');
         if plain.len() == magnitude.len() {
-            return Ok(Val::Big(digits, origin));
+            return Ok(Val::Big(self.heap.alloc(Big { digits, origin })?));
         }
         let sign = if magnitude.len() == digits.len() { "" } else { "-" };
         self.integer(self.heap.text(&format!("{sign}{plain}"))?, origin)
@@ -207,14 +207,14 @@ impl<'a, 'r> Reader<'a, 'r> {
     fn list(&mut self, begin: usize, origin: Origin) -> Result<Val<'a>> {
         let items = self.heap.slice(&self.items[begin..])?;
         self.items.truncate(begin);
-        Ok(Val::List(items, origin))
+        self.heap.list(items, origin)
     }
 
     /// Makes a dict of the entries since `begin`.
     fn dict(&mut self, begin: usize, origin: Origin, is_message: bool) -> Result<Val<'a>> {
         self.drop_repeated(begin);
         if is_message && self.none_fields == NoneFields::Drop {
-            self.normalize_message(begin);
+            self.normalize_message(begin)?;
         }
         let entries = self.heap.slice(&self.entries[begin..])?;
         self.entries.truncate(begin);
@@ -250,13 +250,13 @@ impl<'a, 'r> Reader<'a, 'r> {
     }
 
     /// Leaves out fields that are None, and gives reasoning its two names.
-    fn normalize_message(&mut self, begin: usize) {
+    fn normalize_message(&mut self, begin: usize) -> Result<()> {
         let special = |(key, value): &(Val<'a>, Val<'a>)| {
             let name = key.as_str().map_or("", |key| key.text);
             matches!(value, Val::None(_)) || matches!(name, "reasoning_content" | "thinking" | "reasoning")
         };
         if !self.entries[begin..].iter().any(special) {
-            return;
+            return Ok(());
         }
         let mut kept = begin;
         for at in begin..self.entries.len() {
@@ -271,18 +271,20 @@ impl<'a, 'r> Reader<'a, 'r> {
         };
         let message = &self.entries[begin..];
         let names = ["reasoning_content", "thinking", "reasoning"];
-        let Some(at) = names.into_iter().find_map(|name| find(message, name)) else { return };
+        let Some(at) = names.into_iter().find_map(|name| find(message, name)) else { return Ok(()) };
         let (_, reasoning) = message[at];
-        let key = |name| Val::Str(Str::new(name, reasoning.origin()));
+        let heap = self.heap;
+        let key = |name| heap.str(Str::new(name, reasoning.origin()));
         match find(message, "reasoning_content") {
             Some(at) => self.entries[begin + at].1 = reasoning,
-            None => self.entries.push((key("reasoning_content"), reasoning)),
+            None => self.entries.push((key("reasoning_content")?, reasoning)),
         }
         match find(&self.entries[begin..], "thinking") {
             // It comes first, as in a dict that begins with it, and keeps its own value.
             Some(at) => self.entries[begin..=begin + at].rotate_right(1),
-            None => self.entries.insert(begin, (key("thinking"), reasoning)),
+            None => self.entries.insert(begin, (key("thinking")?, reasoning)),
         }
+        Ok(())
     }
 }
 

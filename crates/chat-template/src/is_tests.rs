@@ -107,9 +107,9 @@ impl<'a> Eval<'a> {
             Test::Boolean => matches!(value, Val::Bool(..)),
             Test::False => matches!(value, Val::Bool(false, _)),
             Test::True => matches!(value, Val::Bool(true, _)),
-            Test::Integer => matches!(value, Val::Int(..) | Val::Big(..)),
+            Test::Integer => matches!(value, Val::Int(..) | Val::Big(_)),
             Test::Float => matches!(value, Val::Float(..)),
-            Test::Number => matches!(value, Val::Bool(..) | Val::Int(..) | Val::Big(..) | Val::Float(..)),
+            Test::Number => matches!(value, Val::Bool(..) | Val::Int(..) | Val::Big(_) | Val::Float(..)),
             Test::String => value.as_str().is_some(),
             Test::Mapping => matches!(value, Val::Dict(_)),
             Test::Escaped => matches!(value, Val::Markup(_)),
@@ -118,7 +118,7 @@ impl<'a> Eval<'a> {
                 Val::Undefined(_)
                     | Val::Str(_)
                     | Val::Markup(_)
-                    | Val::List(..)
+                    | Val::List(_)
                     | Val::Tuple(_)
                     | Val::Dict(_)
                     | Val::Range(_)
@@ -128,7 +128,7 @@ impl<'a> Eval<'a> {
                 Val::Undefined(_)
                     | Val::Str(_)
                     | Val::Markup(_)
-                    | Val::List(..)
+                    | Val::List(_)
                     | Val::Tuple(_)
                     | Val::Dict(_)
                     | Val::Range(_)

@@ -21,7 +21,7 @@ impl<'a> Eval<'a> {
     pub(crate) fn tojson(&mut self, value: Val<'a>, given: Given<'a>) -> Result<Val<'a>> {
         let mark = self.out.mark();
         self.write_json(value, given)?;
-        Ok(Val::Str(self.out.take(mark)?))
+        self.take_str(mark)
     }
 
     fn write_json(&mut self, value: Val<'a>, given: Given<'a>) -> Result<()> {
@@ -79,11 +79,11 @@ impl<'a> Eval<'a> {
             Val::None(_) => self.out.open("null")?,
             Val::Bool(value, _) => self.out.open(if *value { "true" } else { "false" })?,
             Val::Int(value, _) => self.open_int(*value)?,
-            Val::Big(digits, _) => self.out.open(digits)?,
+            Val::Big(big) => self.out.open(big.digits)?,
             Val::Float(value, _) => self.out.open(&json_float(*value))?,
-            Val::Str(string) | Val::Markup(string) => self.json_str(*string, style.ascii, origin)?,
-            Val::List(items, _) | Val::Tuple(items) => {
-                self.nested(|eval| eval.json_items(items, style, level, origin))?;
+            Val::Str(string) | Val::Markup(string) => self.json_str(**string, style.ascii, origin)?,
+            Val::List(list) | Val::Tuple(list) => {
+                self.nested(|eval| eval.json_items(list.items, style, level, origin))?;
             }
             Val::Dict(dict) => self.nested(|eval| eval.json_dict(dict, style, level, origin))?,
             _ => {
@@ -171,11 +171,11 @@ impl<'a> Eval<'a> {
     /// A dict's key as JSON has it: a string.
     fn json_key(&mut self, key: &Val<'a>) -> Result<Str<'a>> {
         let text = match key {
-            Val::Str(string) | Val::Markup(string) => return Ok(*string),
+            Val::Str(string) | Val::Markup(string) => return Ok(**string),
             Val::None(_) => "null".to_owned(),
             Val::Bool(value, _) => if *value { "true" } else { "false" }.to_owned(),
             Val::Float(value, _) => json_float(*value),
-            Val::Int(..) | Val::Big(..) => return self.text_of(key),
+            Val::Int(..) | Val::Big(_) => return self.text_of(key),
             _ => {
                 return Err(Error::runtime(format!(
                     "keys must be str, int, float, bool or None, not {}",

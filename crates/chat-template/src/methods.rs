@@ -15,7 +15,7 @@ impl<'a> Eval<'a> {
         match this {
             Val::Dict(_) => self.dict_method(this, method, given),
             Val::Str(_) | Val::Markup(_) => self.string_method(this, method, given),
-            Val::List(items, _) | Val::Tuple(items) => self.list_method(this, items, method, given),
+            Val::List(list) | Val::Tuple(list) => self.list_method(this, list.items, method, given),
             _ => self.loop_method(this, method, given),
         }
     }

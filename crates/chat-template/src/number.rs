@@ -8,7 +8,7 @@ use crate::ast::BinaryOp;
 use crate::error::{Error, Result};
 use crate::heap::Heap;
 use crate::text::Origin;
-use crate::value::Val;
+use crate::value::{Big, Val};
 
 /// How many digits an integer may have: Python neither reads nor prints longer ones.
 pub(crate) const MAX_DIGITS: usize = 4300;
@@ -27,10 +27,10 @@ impl Number {
         Ok(match value {
             Val::Bool(value, _) => Some(Self::Int(i64::from(*value))),
             Val::Int(value, _) => Some(Self::Int(*value)),
-            Val::Big(digits, _) => {
+            Val::Big(big) => {
                 // Arithmetic with long integers takes time.
-                heap.steps(digits.len() as u64)?;
-                digits.parse().ok().map(Self::Big)
+                heap.steps(big.digits.len() as u64)?;
+                big.digits.parse().ok().map(Self::Big)
             }
             Val::Float(value, _) => Some(Self::Float(*value)),
             _ => None,
@@ -46,7 +46,10 @@ impl Number {
                 None if value.bits() > 16_000 => {
                     Err(Error::unsupported("an integer with more than 4300 digits"))
                 }
-                None => Ok(Val::Big(heap.text(&value.to_string())?, origin)),
+                None => {
+                    let digits = heap.text(&value.to_string())?;
+                    Ok(Val::Big(heap.alloc(Big { digits, origin })?))
+                }
             },
         }
     }

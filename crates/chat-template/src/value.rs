@@ -23,14 +23,14 @@ pub(crate) enum Val<'a> {
     None(Origin),
     Bool(bool, Origin),
     Int(i64, Origin),
-    /// An integer beyond i64, in decimal digits without superfluous ones.
-    Big(&'a str, Origin),
+    /// An integer beyond i64.
+    Big(&'a Big<'a>),
     Float(f64, Origin),
-    Str(Str<'a>),
+    Str(&'a Str<'a>),
     /// A string that `|safe` or `|escape` marked: what is added to it is escaped.
-    Markup(Str<'a>),
-    List(&'a [Val<'a>], Origin),
-    Tuple(&'a [Val<'a>]),
+    Markup(&'a Str<'a>),
+    List(&'a List<'a>),
+    Tuple(&'a List<'a>),
     Dict(&'a Dict<'a>),
     View(View, &'a Dict<'a>),
     Range(&'a Range),
@@ -40,6 +40,20 @@ pub(crate) enum Val<'a> {
     Loop(&'a LoopState<'a>),
     Method(&'a Method<'a>),
     Function(Function),
+}
+
+/// The elements of a list or tuple.
+#[derive(Clone, Copy)]
+pub(crate) struct List<'a> {
+    pub items: &'a [Val<'a>],
+    pub origin: Origin,
+}
+
+/// A long integer: its decimal digits, without superfluous ones.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Big<'a> {
+    pub digits: &'a str,
+    pub origin: Origin,
 }
 
 /// Why a value is undefined; becomes the message when it is used.
@@ -214,16 +228,11 @@ pub(crate) struct Condition<'a> {
 }
 
 impl<'a> Val<'a> {
-    /// A string that the template's text holds.
-    pub(crate) fn constant(text: &'a str) -> Self {
-        Self::Str(Str::new(text, Origin::TEMPLATE))
-    }
-
     /// The string, marked or not.
     #[inline]
     pub(crate) fn as_str(&self) -> Option<Str<'a>> {
         match self {
-            Self::Str(string) | Self::Markup(string) => Some(*string),
+            Self::Str(string) | Self::Markup(string) => Some(**string),
             _ => None,
         }
     }
@@ -241,12 +250,11 @@ impl<'a> Val<'a> {
     /// Where a value comes from, as far as it is one place.
     pub(crate) fn origin(&self) -> Origin {
         match self {
-            Self::None(origin)
-            | Self::Bool(_, origin)
-            | Self::Int(_, origin)
-            | Self::Big(_, origin)
-            | Self::Float(_, origin)
-            | Self::List(_, origin) => *origin,
+            Self::None(origin) | Self::Bool(_, origin) | Self::Int(_, origin) | Self::Float(_, origin) => {
+                *origin
+            }
+            Self::Big(big) => big.origin,
+            Self::List(list) | Self::Tuple(list) => list.origin,
             Self::Str(string) | Self::Markup(string) => string.origin(),
             Self::Dict(dict) | Self::View(_, dict) => dict.origin,
             _ => Origin::TEMPLATE,
@@ -260,11 +268,11 @@ impl<'a> Val<'a> {
             Self::Undefined(_) => "Undefined",
             Self::None(_) => "None",
             Self::Bool(..) => "bool",
-            Self::Int(..) | Self::Big(..) => "int",
+            Self::Int(..) | Self::Big(_) => "int",
             Self::Float(..) => "float",
             Self::Str(_) => "str",
             Self::Markup(_) => "Markup",
-            Self::List(..) => "list",
+            Self::List(_) => "list",
             Self::Tuple(_) => "tuple",
             Self::Dict(_) => "dict",
             Self::View(View::Keys, _) => "dict_keys",
@@ -302,7 +310,7 @@ mod tests {
 
     #[test]
     fn values_stay_small() {
-        assert_eq!(size_of::<Val<'_>>(), 32);
-        assert_eq!(size_of::<Result<Val<'_>>>(), 32);
+        assert_eq!(size_of::<Val<'_>>(), 16);
+        assert_eq!(size_of::<Result<Val<'_>>>(), 16);
     }
 }

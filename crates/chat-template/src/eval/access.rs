@@ -55,13 +55,13 @@ impl<'a> Eval<'a> {
             Val::Dict(_) if known.is_dict_method() => method(self),
             Val::Dict(_) if known.changes_dict() => hidden(self),
             Val::Dict(_) if known == Attribute::FromKeys => unsupported(),
-            Val::List(..) if known.is_list_method() => method(self),
-            Val::List(..) if known.changes_list() => hidden(self),
+            Val::List(_) if known.is_list_method() => method(self),
+            Val::List(_) if known.changes_list() => hidden(self),
             Val::Tuple(_) if matches!(known, Attribute::Count | Attribute::Index) => method(self),
             Val::Str(_) | Val::Markup(_) if known.is_str_method() => method(self),
             Val::Str(_) | Val::Markup(_) if known == Attribute::OtherStr => unsupported(),
             Val::Markup(_) if known == Attribute::OtherMarkup => unsupported(),
-            Val::Bool(..) | Val::Int(..) | Val::Big(..) | Val::Float(..)
+            Val::Bool(..) | Val::Int(..) | Val::Big(_) | Val::Float(..)
                 if known == Attribute::OtherNumber =>
             {
                 unsupported()
@@ -123,9 +123,13 @@ impl<'a> Eval<'a> {
             _ => return Ok(None),
         };
         Ok(match value {
-            Val::List(items, _) | Val::Tuple(items) => position(index, items.len()).map(|at| items[at]),
-            Val::Str(string) => self.character(string, index)?.map(Val::Str),
-            Val::Markup(string) => self.character(string, index)?.map(Val::Markup),
+            Val::List(list) | Val::Tuple(list) => position(index, list.items.len()).map(|at| list.items[at]),
+            Val::Str(string) => {
+                self.character(*string, index)?.map(|text| self.heap.str(text)).transpose()?
+            }
+            Val::Markup(string) => {
+                self.character(*string, index)?.map(|text| self.heap.markup(text)).transpose()?
+            }
             Val::Range(range) => position(index, range.length as usize)
                 .map(|at| Val::Int(range.start + at as i64 * range.step, Origin::TEMPLATE)),
             _ => None,
@@ -171,7 +175,7 @@ impl<'a> Eval<'a> {
             return Err(super::undefined_error(undefined));
         }
         let length = match value {
-            Val::Str(_) | Val::Markup(_) | Val::List(..) | Val::Tuple(_) | Val::Range(_) => {
+            Val::Str(_) | Val::Markup(_) | Val::List(_) | Val::Tuple(_) | Val::Range(_) => {
                 self.sized(&value)?.unwrap_or(0)
             }
             _ => return Err(Error::runtime(format!("'{}' object cannot be sliced", value.type_name()))),
@@ -179,10 +183,11 @@ impl<'a> Eval<'a> {
         let step = slice_index(step)?.unwrap_or(1);
         let bounds = Bounds::new(slice_index(start)?, slice_index(stop)?, step, length)?;
         Ok(match value {
-            Val::Str(string) => Val::Str(self.slice_text(string, &bounds)?),
-            Val::Markup(string) => Val::Markup(self.slice_text(string, &bounds)?),
-            Val::List(items, origin) => Val::List(self.slice_items(items, &bounds)?, origin),
-            Val::Tuple(items) => Val::Tuple(self.slice_items(items, &bounds)?),
+            Val::Str(_) | Val::Markup(_) => {
+                self.map_text(value, |eval, string| eval.slice_text(string, &bounds))?
+            }
+            Val::List(list) => self.heap.list(self.slice_items(list.items, &bounds)?, list.origin)?,
+            Val::Tuple(list) => self.heap.tuple(self.slice_items(list.items, &bounds)?)?,
             Val::Range(range) => {
                 let start = range.start + bounds.start * range.step;
                 let step =
@@ -264,7 +269,7 @@ fn slice_index(value: Option<Val<'_>>) -> Result<Option<i64>> {
         None | Some(Val::None(_)) => Ok(None),
         Some(Val::Int(value, _)) => Ok(Some(value)),
         Some(Val::Bool(value, _)) => Ok(Some(i64::from(value))),
-        Some(Val::Big(digits, _)) => Ok(Some(if digits.starts_with('-') { i64::MIN } else { i64::MAX })),
+        Some(Val::Big(big)) => Ok(Some(if big.digits.starts_with('-') { i64::MIN } else { i64::MAX })),
         Some(_) => Err(Error::runtime("slice indices must be integers or None")),
     }
 }
@@ -307,7 +312,7 @@ pub(crate) fn as_index(value: &Val<'_>, what: &str) -> Result<i64> {
         Val::Undefined(undefined) => Err(super::undefined_error(undefined)),
         Val::Int(value, _) => Ok(*value),
         Val::Bool(value, _) => Ok(i64::from(*value)),
-        Val::Big(..) => Err(Error::runtime(format!("{what}: the integer is too large"))),
+        Val::Big(_) => Err(Error::runtime(format!("{what}: the integer is too large"))),
         _ => Err(Error::runtime(format!("{what}: expected an integer, found {}", value.type_name()))),
     }
 }

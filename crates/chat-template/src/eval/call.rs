@@ -47,7 +47,7 @@ impl<'a> Eval<'a> {
     fn call_value(&mut self, function: Val<'a>, given: Given<'a>) -> Result<Val<'a>> {
         match function {
             Val::Undefined(undefined) => Err(undefined_error(undefined)),
-            Val::Macro(value) => self.call_macro(value, given).map(Val::Str),
+            Val::Macro(value) => self.call_macro(value, given).and_then(|text| self.heap.str(text)),
             Val::Method(method) => self.method(method.this, method.method, given),
             Val::Function(function) => self.function(function, given),
             Val::Loop(state) => {
@@ -120,8 +120,10 @@ impl<'a> Eval<'a> {
         }
         match def.kwargs {
             Some(slot) => {
-                let entries: Vec<_> =
-                    keywords.iter().map(|(name, value)| (Val::constant(name), *value)).collect();
+                let entries: Vec<_> = keywords
+                    .iter()
+                    .map(|(name, value)| Ok((self.heap.constant(name)?, *value)))
+                    .collect::<Result<_>>()?;
                 set(slot, self.make_dict(&entries)?);
             }
             None => {
@@ -131,7 +133,7 @@ impl<'a> Eval<'a> {
             }
         }
         match def.varargs {
-            Some(slot) => set(slot, Val::Tuple(&given.positional[count..])),
+            Some(slot) => set(slot, self.heap.tuple(&given.positional[count..])?),
             None if given.positional.len() > def.params.len() => {
                 return Err(Error::runtime(format!(
                     "the macro takes not more than {} argument(s)",
@@ -208,7 +210,8 @@ impl<'a> Eval<'a> {
             _ => return Err(Error::runtime("dict expected at most 1 argument")),
         }
         for (name, value) in given.keywords {
-            self.insert(&mut entries, Val::constant(name), *value)?;
+            let name = self.heap.constant(name)?;
+            self.insert(&mut entries, name, *value)?;
         }
         Ok(entries)
     }
@@ -240,7 +243,7 @@ impl<'a> Eval<'a> {
             return Err(Error::new(ErrorKind::Date, "the template prints today's date: give a date"));
         };
         let text = self.heap.text(&crate::strftime::strftime(&now, format.text)?)?;
-        Ok(Val::Str(Str::new(text, Origin::TEMPLATE)))
+        self.heap.constant(text)
     }
 
     /// `loop.cycle(...)` and `loop.changed(...)`; the methods of other types are in `methods`.

@@ -5,7 +5,7 @@ use crate::ast::{Args, CompareOp, Const, Expr, ExprKind, FilterCall, Slice, Test
 use crate::error::{Error, ErrorKind, Result};
 use crate::number::Number;
 use crate::text::Origin;
-use crate::value::{Dict, Frame, Undefined, Val};
+use crate::value::{Big, Dict, Frame, Undefined, Val};
 
 /// Arguments that were evaluated.
 #[derive(Clone, Copy)]
@@ -48,7 +48,7 @@ impl<'a> Eval<'a> {
     #[inline]
     pub(super) fn evaluate(&mut self, expr: &'a Expr, frame: &'a Frame<'a>) -> Result<Val<'a>> {
         match &expr.kind {
-            ExprKind::Const(value) => Ok(constant(value)),
+            ExprKind::Const(value) => self.constant(value),
             ExprKind::Name(name) => self.load(name, frame),
             _ => self.whole(expr, |eval| eval.eval(expr, frame)),
         }
@@ -77,29 +77,51 @@ impl<'a> Eval<'a> {
             ExprKind::Or(sides) => Ok(self.holds(&sides.0, frame)? || self.holds(&sides.1, frame)?),
             ExprKind::Unary(UnaryOp::Not, value) => Ok(!self.holds(value, frame)?),
             ExprKind::IsText { value, text, negated } => {
-                let value = self.eval(value, frame)?;
+                let value = self.operand(value, frame)?;
                 self.heap.work(text.len())?;
                 Ok(value.is_text(text) != *negated)
             }
             ExprKind::Compare(first, rest) => self.comparison(first, rest, frame),
             ExprKind::Test(call) => self.test_expression(call, frame),
             _ => {
-                let value = self.eval(expr, frame)?;
+                let value = self.operand(expr, frame)?;
                 self.truth(&value)
             }
         }
     }
 
+    #[inline]
+    fn constant(&self, value: &'a Const) -> Result<Val<'a>> {
+        Ok(match value {
+            Const::None => Val::None(Origin::TEMPLATE),
+            Const::Bool(value) => Val::Bool(*value, Origin::TEMPLATE),
+            Const::Int(value) => Val::Int(*value, Origin::TEMPLATE),
+            Const::Big(digits) => Val::Big(self.heap.alloc(Big { digits, origin: Origin::TEMPLATE })?),
+            Const::Float(value) => Val::Float(*value, Origin::TEMPLATE),
+            Const::Str(text) => return self.heap.constant(text),
+        })
+    }
+
+    /// Evaluates a part of an expression. Names and constants, as most parts are, without one more call.
+    #[inline]
+    fn operand(&mut self, expr: &'a Expr, frame: &'a Frame<'a>) -> Result<Val<'a>> {
+        match &expr.kind {
+            ExprKind::Const(value) => self.constant(value),
+            ExprKind::Name(name) => self.load(name, frame),
+            _ => self.eval(expr, frame),
+        }
+    }
+
     pub(super) fn eval(&mut self, expr: &'a Expr, frame: &'a Frame<'a>) -> Result<Val<'a>> {
         match &expr.kind {
-            ExprKind::Const(value) => Ok(constant(value)),
+            ExprKind::Const(value) => self.constant(value),
             ExprKind::Name(name) => self.load(name, frame),
             ExprKind::Attr(target, name) => {
-                let target = self.eval(target, frame)?;
+                let target = self.operand(target, frame)?;
                 self.attribute(target, &name.text, name.known)
             }
             ExprKind::ItemNamed(target, name) => {
-                let target = self.eval(target, frame)?;
+                let target = self.operand(target, frame)?;
                 self.item_named(target, &name.text, name.known)
             }
             ExprKind::IsText { .. }
@@ -107,55 +129,61 @@ impl<'a> Eval<'a> {
             | ExprKind::Test(_)
             | ExprKind::Unary(UnaryOp::Not, _) => Ok(Val::Bool(self.holds(expr, frame)?, Origin::TEMPLATE)),
             ExprKind::Item(sides) => {
-                let target = self.eval(&sides.0, frame)?;
-                let index = self.eval(&sides.1, frame)?;
+                let target = self.operand(&sides.0, frame)?;
+                let index = self.operand(&sides.1, frame)?;
                 self.item(target, index)
             }
             ExprKind::Call(call) => self.call(call, frame, None),
             ExprKind::Filter(call) => self.filter_expression(call, frame),
             ExprKind::And(sides) => {
-                let left = self.eval(&sides.0, frame)?;
-                if self.truth(&left)? { self.eval(&sides.1, frame) } else { Ok(left) }
+                let left = self.operand(&sides.0, frame)?;
+                if self.truth(&left)? { self.operand(&sides.1, frame) } else { Ok(left) }
             }
             ExprKind::Or(sides) => {
-                let left = self.eval(&sides.0, frame)?;
-                if self.truth(&left)? { Ok(left) } else { self.eval(&sides.1, frame) }
+                let left = self.operand(&sides.0, frame)?;
+                if self.truth(&left)? { Ok(left) } else { self.operand(&sides.1, frame) }
             }
             ExprKind::Cond(cond) => {
                 if self.holds(&cond.test, frame)? {
-                    return self.eval(&cond.then, frame);
+                    return self.operand(&cond.then, frame);
                 }
                 match &cond.otherwise {
-                    Some(otherwise) => self.eval(otherwise, frame),
+                    Some(otherwise) => self.operand(otherwise, frame),
                     None => Ok(Val::Undefined(&Undefined::Hint(
                         "the inline if-expression evaluated to false and no else section was defined",
                     ))),
                 }
             }
             ExprKind::Unary(op, value) => {
-                let value = self.eval(value, frame)?;
+                let value = self.operand(value, frame)?;
                 self.unary(*op, &value)
             }
             ExprKind::Add(items) => {
-                let first = self.eval(&items[0], frame)?;
+                let first = self.operand(&items[0], frame)?;
                 self.sum(first, &items[1..], frame)
             }
             ExprKind::Concat(items) => {
                 let mark = self.out.mark();
                 for item in items {
-                    let value = self.eval(item, frame)?;
+                    let value = self.operand(item, frame)?;
                     self.write(&value)?;
                 }
-                Ok(Val::Str(self.out.take(mark)?))
+                self.take_str(mark)
             }
             ExprKind::Binary(op, sides) => {
-                let left = self.eval(&sides.0, frame)?;
-                let right = self.eval(&sides.1, frame)?;
+                let left = self.operand(&sides.0, frame)?;
+                let right = self.operand(&sides.1, frame)?;
                 self.binary(*op, left, right)
             }
             ExprKind::Slice(slice) => self.slice_expression(slice, frame),
-            ExprKind::Tuple(items) => Ok(Val::Tuple(self.values(items, frame)?)),
-            ExprKind::List(items) => Ok(Val::List(self.values(items, frame)?, Origin::TEMPLATE)),
+            ExprKind::Tuple(items) => {
+                let items = self.values(items, frame)?;
+                self.heap.tuple(items)
+            }
+            ExprKind::List(items) => {
+                let items = self.values(items, frame)?;
+                self.heap.list(items, Origin::TEMPLATE)
+            }
             ExprKind::Dict(items) => self.dict(items, frame),
         }
     }
@@ -173,19 +201,19 @@ impl<'a> Eval<'a> {
                 break;
             };
             let mark = self.out.mark();
-            self.out.push_str(start)?;
-            self.out.push_str(more)?;
+            self.out.push_str(*start)?;
+            self.out.push_str(*more)?;
             let mut stopped = None;
             for item in rest.by_ref() {
                 match self.eval(item, frame)? {
-                    Val::Str(more) => self.out.push_str(more)?,
+                    Val::Str(more) => self.out.push_str(*more)?,
                     other => {
                         stopped = Some(other);
                         break;
                     }
                 }
             }
-            total = Val::Str(self.out.take(mark)?);
+            total = self.take_str(mark)?;
             if let Some(other) = stopped {
                 total = self.add(total, other)?;
             }
@@ -248,10 +276,10 @@ impl<'a> Eval<'a> {
         rest: &'a [(CompareOp, Expr)],
         frame: &'a Frame<'a>,
     ) -> Result<bool> {
-        let mut left = self.eval(first, frame)?;
+        let mut left = self.operand(first, frame)?;
         let mut result = true;
         for (op, operand) in rest {
-            let right = self.eval(operand, frame)?;
+            let right = self.operand(operand, frame)?;
             result = self.compare(*op, &left, &right)?;
             if !result {
                 break;
@@ -302,6 +330,9 @@ impl<'a> Eval<'a> {
         frame: &'a Frame<'a>,
         caller: Option<Val<'a>>,
     ) -> Result<Given<'a>> {
+        if args.is_empty() && caller.is_none() {
+            return Ok(Given { positional: &[], keywords: &[] });
+        }
         let mut positional =
             if args.positional.is_empty() { &[][..] } else { self.values(&args.positional, frame)? };
         let none = args.keywords.is_empty() && args.double_star.is_none() && args.star.is_none();
@@ -345,7 +376,7 @@ impl<'a> Eval<'a> {
         let Some(value) = &call.value else {
             return Err(Error::runtime("a filter without a value"));
         };
-        let value = self.eval(value, frame)?;
+        let value = self.operand(value, frame)?;
         self.apply_filter(call, value, frame)
     }
 
@@ -382,7 +413,7 @@ impl<'a> Eval<'a> {
 
     #[inline(never)]
     fn test_expression(&mut self, call: &'a TestCall, frame: &'a Frame<'a>) -> Result<bool> {
-        let value = self.eval(&call.value, frame)?;
+        let value = self.operand(&call.value, frame)?;
         let given = self.given(&call.args, frame, None)?;
         match call.test {
             Some(test) => self.test_holds(test, &value, given),
@@ -391,25 +422,13 @@ impl<'a> Eval<'a> {
     }
 }
 
-#[inline]
-fn constant(value: &Const) -> Val<'_> {
-    match value {
-        Const::None => Val::None(Origin::TEMPLATE),
-        Const::Bool(value) => Val::Bool(*value, Origin::TEMPLATE),
-        Const::Int(value) => Val::Int(*value, Origin::TEMPLATE),
-        Const::Big(digits) => Val::Big(digits, Origin::TEMPLATE),
-        Const::Float(value) => Val::Float(*value, Origin::TEMPLATE),
-        Const::Str(text) => Val::constant(text),
-    }
-}
-
 /// Lists and dicts cannot be keys.
 pub(crate) fn check_hashable(value: &Val<'_>) -> Result<()> {
     match value {
-        Val::List(..) | Val::Dict(_) | Val::View(..) => {
+        Val::List(_) | Val::Dict(_) | Val::View(..) => {
             Err(Error::runtime(format!("unhashable type: '{}'", value.type_name())))
         }
-        Val::Tuple(items) => items.iter().try_for_each(check_hashable),
+        Val::Tuple(list) => list.items.iter().try_for_each(check_hashable),
         _ => Ok(()),
     }
 }

@@ -33,8 +33,8 @@ impl<'a> Iter<'a> {
         Ok(match value {
             Val::Undefined(_) => Iter::Items(&[]),
             // The characters of Markup are not Markup.
-            Val::Str(string) | Val::Markup(string) => Iter::Chars(string),
-            Val::List(items, _) | Val::Tuple(items) => Iter::Items(items),
+            Val::Str(string) | Val::Markup(string) => Iter::Chars(*string),
+            Val::List(list) | Val::Tuple(list) => Iter::Items(list.items),
             Val::Dict(dict) => Iter::Entries(View::Keys, dict.entries),
             Val::View(view, dict) => Iter::Entries(view, dict.entries),
             Val::Range(range) => Iter::Range { next: range.start, step: range.step, left: range.length },
@@ -62,7 +62,7 @@ impl<'a> Iter<'a> {
                     let (first, rest) = string.text.split_at(c.len_utf8());
                     let item = string.part(first, eval.heap)?;
                     *string = string.part(rest, eval.heap)?;
-                    Some(Val::Str(item))
+                    Some(eval.heap.str(item)?)
                 }
             },
             Iter::Entries(view, entries) => match entries.split_first() {
@@ -88,7 +88,7 @@ fn view_item<'a>(view: View, (key, value): &(Val<'a>, Val<'a>), heap: &Heap<'a>)
     Ok(match view {
         View::Keys => *key,
         View::Values => *value,
-        View::Items => Val::Tuple(heap.slice(&[*key, *value])?),
+        View::Items => heap.tuple(heap.slice(&[*key, *value])?)?,
     })
 }
 
@@ -187,8 +187,8 @@ impl<'a> Eval<'a> {
 
     /// All items of a value, as `list()` gives them.
     pub(crate) fn collect_items(&mut self, value: Val<'a>) -> Result<&'a [Val<'a>]> {
-        if let Val::List(items, _) | Val::Tuple(items) = value {
-            return Ok(items);
+        if let Val::List(list) | Val::Tuple(list) = value {
+            return Ok(list.items);
         }
         let mut iter = Iter::of(value)?;
         let mut items = bumpalo::collections::Vec::new_in(self.heap.bump());
@@ -207,7 +207,7 @@ impl<'a> Eval<'a> {
                 self.heap.work(string.text.len())?;
                 crate::unicode::length(string.text) as i64
             }
-            Val::List(items, _) | Val::Tuple(items) => items.len() as i64,
+            Val::List(list) | Val::Tuple(list) => list.items.len() as i64,
             Val::Dict(dict) | Val::View(_, dict) => dict.entries.len() as i64,
             Val::Range(range) => range.length,
             Val::Loop(state) => state.length(self)?,

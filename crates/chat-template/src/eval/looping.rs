@@ -108,7 +108,7 @@ impl<'a> LoopState<'a> {
     }
 
     pub(super) fn changed(&self, items: &'a [Val<'a>], eval: &mut Eval<'a>) -> Result<bool> {
-        let now = Val::Tuple(items);
+        let now = eval.heap.tuple(items)?;
         let same = match self.changed.get() {
             Some(last) => eval.equal(&last, &now)?,
             None => false,
@@ -122,7 +122,8 @@ impl<'a> LoopState<'a> {
         let Some(Recursion { node, frame }) = self.recursion else {
             return Err(Error::runtime("the loop is called, but it is not marked as recursive"));
         };
-        Ok(Val::Str(eval.recursive_loop(node, frame, iterable, self.depth0 + 1)?))
+        let text = eval.recursive_loop(node, frame, iterable, self.depth0 + 1)?;
+        eval.heap.str(text)
     }
 }
 

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::heap::Heap;
 use crate::number::Number;
 use crate::text::Origin;
-use crate::value::{Dict, Val, View};
+use crate::value::{Dict, List, Val, View};
 
 impl<'a> Eval<'a> {
     /// `bool(value)`.
@@ -22,7 +22,7 @@ impl<'a> Eval<'a> {
             Val::Str(string) | Val::Markup(string) => !string.text.is_empty(),
             Val::Int(value, _) => *value != 0,
             Val::Float(value, _) => *value != 0.0,
-            Val::List(items, _) | Val::Tuple(items) => !items.is_empty(),
+            Val::List(list) | Val::Tuple(list) => !list.items.is_empty(),
             Val::Dict(dict) | Val::View(_, dict) => !dict.entries.is_empty(),
             Val::Range(range) => range.length > 0,
             Val::Loop(state) => state.length(self)? > 0,
@@ -48,8 +48,8 @@ impl<'a> Eval<'a> {
         self.heap.step()?;
         Ok(match (a, b) {
             (Val::None(_), Val::None(_)) | (Val::Undefined(_), Val::Undefined(_)) => true,
-            (Val::List(a, _), Val::List(b, _)) | (Val::Tuple(a), Val::Tuple(b)) => {
-                self.nested(|eval| eval.equal_items(a, b))?
+            (Val::List(a), Val::List(b)) | (Val::Tuple(a), Val::Tuple(b)) => {
+                self.nested(|eval| eval.equal_items(a.items, b.items))?
             }
             (Val::Dict(a), Val::Dict(b)) => self.nested(|eval| eval.equal_dicts(a, b))?,
             (Val::Range(a), Val::Range(b)) => {
@@ -143,13 +143,13 @@ impl<'a> Eval<'a> {
                 self.heap.work(a.text.len().min(b.text.len()))?;
                 Ok(Some(a.text.cmp(b.text)))
             }
-            (Val::List(a, _), Val::List(b, _)) | (Val::Tuple(a), Val::Tuple(b)) => self.nested(|eval| {
-                for (a, b) in a.iter().zip(*b) {
+            (Val::List(a), Val::List(b)) | (Val::Tuple(a), Val::Tuple(b)) => self.nested(|eval| {
+                for (a, b) in a.items.iter().zip(b.items) {
                     if !eval.equal_element(a, b)? {
                         return eval.order(a, b);
                     }
                 }
-                Ok(Some(a.len().cmp(&b.len())))
+                Ok(Some(a.items.len().cmp(&b.items.len())))
             }),
             (Val::View(..), Val::View(..)) => Err(Error::unsupported("the order of views of dicts")),
             _ => match (Number::of(a, self.heap)?, Number::of(b, self.heap)?) {
@@ -164,6 +164,9 @@ impl<'a> Eval<'a> {
     /// `item in container`.
     #[inline(never)]
     pub(crate) fn contains(&mut self, container: &Val<'a>, item: &Val<'a>) -> Result<bool> {
+        if let (Val::Dict(dict), Val::Str(key)) = (container, item) {
+            return Ok(dict.get(key.text, self.heap)?.is_some());
+        }
         match container {
             Val::Str(text) | Val::Markup(text) => match item.as_str() {
                 Some(part) => {
@@ -181,7 +184,7 @@ impl<'a> Eval<'a> {
                 Ok(self.dict_get(Val::Dict(dict), *item)?.is_some())
             }
             Val::View(View::Items, dict) => {
-                let Val::Tuple([key, value]) = item else { return Ok(false) };
+                let Val::Tuple(List { items: [key, value], .. }) = item else { return Ok(false) };
                 check_hashable(key)?;
                 match self.dict_get(Val::Dict(dict), *key)? {
                     Some(found) => self.equal_element(&found, value),
@@ -194,7 +197,7 @@ impl<'a> Eval<'a> {
                 Ok(distance % range.step == 0 && (0..range.length).contains(&(distance / range.step)))
             }
             Val::Undefined(_) => Ok(false),
-            Val::List(..) | Val::Tuple(_) | Val::View(..) | Val::Range(_) | Val::Generator(_) => {
+            Val::List(_) | Val::Tuple(_) | Val::View(..) | Val::Range(_) | Val::Generator(_) => {
                 let mut iter = Iter::of(*container)?;
                 while let Some(element) = iter.next(self)? {
                     if self.equal_element(&element, item)? {
@@ -213,21 +216,23 @@ impl<'a> Eval<'a> {
         match (a, b) {
             (Val::Str(left), Val::Str(right)) => {
                 let mark = self.out.mark();
-                self.out.push_str(left)?;
-                self.out.push_str(right)?;
-                Ok(Val::Str(self.out.take(mark)?))
+                self.out.push_str(*left)?;
+                self.out.push_str(*right)?;
+                self.take_str(mark)
             }
             (Val::Str(_) | Val::Markup(_), Val::Str(_) | Val::Markup(_)) => {
                 let mark = self.out.mark();
                 self.write_escaped(&a)?;
                 self.write_escaped(&b)?;
-                Ok(Val::Markup(self.out.take(mark)?))
+                self.take_markup(mark)
             }
-            (Val::List(left, origin), Val::List(right, other)) => {
-                let origin = if origin == other { origin } else { Origin::TEMPLATE };
-                Ok(Val::List(self.join_items(left, right)?, origin))
+            (Val::List(left), Val::List(right)) => {
+                let origin = if left.origin == right.origin { left.origin } else { Origin::TEMPLATE };
+                self.heap.list(self.join_items(left.items, right.items)?, origin)
             }
-            (Val::Tuple(left), Val::Tuple(right)) => Ok(Val::Tuple(self.join_items(left, right)?)),
+            (Val::Tuple(left), Val::Tuple(right)) => {
+                self.heap.tuple(self.join_items(left.items, right.items)?)
+            }
             _ => {
                 let (left, right) = numbers("+", &a, &b, self.heap)?;
                 left.add(&right)?.into_value(a.origin().or(b.origin()), self.heap)
@@ -253,12 +258,12 @@ impl<'a> Eval<'a> {
         };
         match (op, &a, &b) {
             (BinaryOp::Mod, Val::Str(_) | Val::Markup(_), _) => return self.percent_format(a, b),
-            (BinaryOp::Mul, Val::Str(_) | Val::Markup(_) | Val::List(..) | Val::Tuple(_), count)
+            (BinaryOp::Mul, Val::Str(_) | Val::Markup(_) | Val::List(_) | Val::Tuple(_), count)
                 if is_integer(count) =>
             {
                 return self.repeat(a, &b);
             }
-            (BinaryOp::Mul, count, Val::Str(_) | Val::Markup(_) | Val::List(..) | Val::Tuple(_))
+            (BinaryOp::Mul, count, Val::Str(_) | Val::Markup(_) | Val::List(_) | Val::Tuple(_))
                 if is_integer(count) =>
             {
                 return self.repeat(b, &a);
@@ -272,7 +277,7 @@ impl<'a> Eval<'a> {
     /// `sequence * count`.
     fn repeat(&mut self, value: Val<'a>, count: &Val<'a>) -> Result<Val<'a>> {
         let count = match count {
-            Val::Big(digits, _) if digits.starts_with('-') => 0,
+            Val::Big(big) if big.digits.starts_with('-') => 0,
             count => super::access::as_index(count, "*")?.max(0) as usize,
         };
         match value {
@@ -281,22 +286,21 @@ impl<'a> Eval<'a> {
                 if !string.text.is_empty() {
                     for _ in 0..count {
                         self.heap.step()?;
-                        self.out.push_str(string)?;
+                        self.out.push_str(*string)?;
                     }
                 }
-                let text = self.out.take(mark)?;
-                Ok(if matches!(value, Val::Markup(_)) { Val::Markup(text) } else { Val::Str(text) })
+                if matches!(value, Val::Markup(_)) { self.take_markup(mark) } else { self.take_str(mark) }
             }
-            Val::List(items, _) | Val::Tuple(items) => {
-                let length = items.len().saturating_mul(count);
+            Val::List(list) | Val::Tuple(list) => {
+                let length = list.items.len().saturating_mul(count);
                 self.heap.charge(length.saturating_mul(size_of::<Val<'a>>()))?;
-                let all = items.iter().copied().cycle().take(length);
+                let all = list.items.iter().copied().cycle().take(length);
                 let all = bumpalo::collections::Vec::from_iter_in(all, self.heap.bump()).into_bump_slice();
-                Ok(if matches!(value, Val::Tuple(_)) {
-                    Val::Tuple(all)
+                if matches!(value, Val::Tuple(_)) {
+                    self.heap.tuple(all)
                 } else {
-                    Val::List(all, Origin::TEMPLATE)
-                })
+                    self.heap.list(all, Origin::TEMPLATE)
+                }
             }
             _ => Ok(value),
         }
@@ -320,5 +324,5 @@ fn numbers<'a>(op: &str, a: &Val<'a>, b: &Val<'a>, heap: &Heap<'a>) -> Result<(N
 }
 
 fn is_integer(value: &Val<'_>) -> bool {
-    matches!(value, Val::Bool(..) | Val::Int(..) | Val::Big(..))
+    matches!(value, Val::Bool(..) | Val::Int(..) | Val::Big(_))
 }

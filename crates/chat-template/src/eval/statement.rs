@@ -2,7 +2,7 @@
 
 use super::iterate::Iter;
 use super::{Eval, read_place};
-use crate::ast::{Expr, ExprKind, If, MacroDef, Stmt, StmtKind, Target};
+use crate::ast::{Const, Expr, ExprKind, If, MacroDef, Stmt, StmtKind, Target};
 use crate::error::{Error, Result};
 use crate::text::{Mark, Origin, Str};
 use crate::value::{Frame, Macro, Val};
@@ -53,6 +53,7 @@ impl<'a> Eval<'a> {
     /// Writes a value. Joined strings are written part by part, without making the whole first.
     fn output(&mut self, expr: &'a Expr, frame: &'a Frame<'a>) -> Result<()> {
         match &expr.kind {
+            ExprKind::Const(Const::Str(text)) => self.out.push(text, Origin::TEMPLATE),
             ExprKind::Add(items) => self.output_sum(items, frame),
             ExprKind::Concat(items) => {
                 self.nested(|eval| items.iter().try_for_each(|item| eval.output(item, frame)))
@@ -69,18 +70,22 @@ impl<'a> Eval<'a> {
         self.nested(|eval| {
             let mark = eval.out.mark();
             for (at, item) in items.iter().enumerate() {
+                if let ExprKind::Const(Const::Str(text)) = &item.kind {
+                    eval.out.push(text, Origin::TEMPLATE)?;
+                    continue;
+                }
                 let value = eval.evaluate(item, frame)?;
                 let Val::Str(string) = value else {
                     let first = if at == 0 {
                         value
                     } else {
-                        let before = Val::Str(eval.out.take(mark)?);
+                        let before = eval.take_str(mark)?;
                         eval.add(before, value)?
                     };
                     let sum = eval.sum(first, &items[at + 1..], frame)?;
                     return eval.write(&sum);
                 };
-                eval.out.push_str(string)?;
+                eval.out.push_str(*string)?;
             }
             Ok(())
         })
@@ -156,7 +161,7 @@ impl<'a> Eval<'a> {
                     self.out.truncate(mark);
                     return Ok(flow);
                 }
-                let mut value = Val::Str(self.out.take(mark)?);
+                let mut value = self.take_str(mark)?;
                 if let Some(filter) = filter {
                     value = self.filter_block(filter, value, frame)?;
                 }
@@ -170,7 +175,7 @@ impl<'a> Eval<'a> {
                     self.out.truncate(mark);
                     return Ok(flow);
                 }
-                let text = Val::Str(self.out.take(mark)?);
+                let text = self.take_str(mark)?;
                 let value = self.filter_block(filter, text, frame)?;
                 self.write_string(&value)?;
                 Self::leave(scope, frame);
@@ -221,7 +226,7 @@ impl<'a> Eval<'a> {
             inner.slots[usize::from(slot)].set(self.empty_dict()?);
         }
         if let Some(slot) = def.varargs {
-            inner.slots[usize::from(slot)].set(Val::Tuple(&[]));
+            inner.slots[usize::from(slot)].set(self.heap.tuple(&[])?);
         }
         let start = self.out.text.len() as u32;
         self.misplaced_generation |= self.captures > 0;

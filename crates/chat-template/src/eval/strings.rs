@@ -3,7 +3,7 @@
 use super::Eval;
 use crate::error::{Error, Result};
 use crate::number::float_text;
-use crate::text::{Origin, Str};
+use crate::text::{Mark, Origin, Str};
 use crate::unicode::is_printable;
 use crate::value::{Namespace, Val, View};
 
@@ -12,16 +12,28 @@ impl<'a> Eval<'a> {
     #[inline]
     pub(crate) fn write(&mut self, value: &Val<'a>) -> Result<()> {
         match value {
-            Val::Str(string) | Val::Markup(string) => self.out.push_str(*string),
+            Val::Str(string) | Val::Markup(string) => self.out.push_str(**string),
             Val::Undefined(_) => Ok(()),
             _ => self.repr(value),
         }
     }
 
+    /// What was written since `mark`, as a string.
+    pub(crate) fn take_str(&mut self, mark: Mark) -> Result<Val<'a>> {
+        let text = self.out.take(mark)?;
+        self.heap.str(text)
+    }
+
+    /// The same as a string that is marked as safe.
+    pub(crate) fn take_markup(&mut self, mark: Mark) -> Result<Val<'a>> {
+        let text = self.out.take(mark)?;
+        self.heap.markup(text)
+    }
+
     /// `str(value)`.
     pub(crate) fn text_of(&mut self, value: &Val<'a>) -> Result<Str<'a>> {
         match value {
-            Val::Str(string) | Val::Markup(string) => Ok(*string),
+            Val::Str(string) | Val::Markup(string) => Ok(**string),
             Val::Undefined(_) => Ok(Str::EMPTY),
             _ => {
                 let mark = self.out.mark();
@@ -34,7 +46,7 @@ impl<'a> Eval<'a> {
     /// Writes a string as Markup takes it in: escaped, unless it is Markup itself.
     pub(crate) fn write_escaped(&mut self, value: &Val<'a>) -> Result<()> {
         if let Val::Markup(string) = value {
-            return self.out.push_str(*string);
+            return self.out.push_str(**string);
         }
         let string = self.text_of(value)?;
         for (text, origin, _) in string.runs(self.heap) {
@@ -74,23 +86,23 @@ impl<'a> Eval<'a> {
             Val::None(_) => self.out.open("None")?,
             Val::Bool(value, _) => self.out.open(if *value { "True" } else { "False" })?,
             Val::Int(value, _) => self.open_int(*value)?,
-            Val::Big(digits, _) => self.out.open(digits)?,
+            Val::Big(big) => self.out.open(big.digits)?,
             Val::Float(value, _) => self.out.open(&float_text(*value))?,
-            Val::Str(string) => self.repr_str(*string, origin)?,
+            Val::Str(string) => self.repr_str(**string, origin)?,
             Val::Markup(string) => {
                 self.out.open("Markup(")?;
-                self.repr_str(*string, origin)?;
+                self.repr_str(**string, origin)?;
                 self.out.open(")")?;
             }
-            Val::List(items, _) => {
+            Val::List(list) => {
                 self.out.open("[")?;
-                self.repr_items(items, origin)?;
+                self.repr_items(list.items, origin)?;
                 self.out.open("]")?;
             }
-            Val::Tuple(items) => {
+            Val::Tuple(list) => {
                 self.out.open("(")?;
-                self.repr_items(items, origin)?;
-                self.out.open(if items.len() == 1 { ",)" } else { ")" })?;
+                self.repr_items(list.items, origin)?;
+                self.out.open(if list.items.len() == 1 { ",)" } else { ")" })?;
             }
             Val::Dict(dict) => self.repr_entries(dict.entries.iter().copied(), origin)?,
             Val::View(view, dict) => {
@@ -102,7 +114,7 @@ impl<'a> Eval<'a> {
                         View::Keys => self.repr_element(key, origin)?,
                         View::Values => self.repr_element(value, origin)?,
                         View::Items => {
-                            self.repr_element(&Val::Tuple(self.heap.slice(&[*key, *value])?), origin)?;
+                            self.repr_element(&self.heap.tuple(self.heap.slice(&[*key, *value])?)?, origin)?;
                         }
                     }
                 }
@@ -143,10 +155,13 @@ impl<'a> Eval<'a> {
             return self.out.open("<Namespace {...}>");
         }
         self.printing.push(namespace);
-        let entries = namespace.entries.borrow().clone().into_bump_slice();
-        self.heap.charge(size_of_val(entries))?;
+        let mut entries = Vec::new();
+        for (key, value) in namespace.entries.borrow().iter() {
+            self.heap.step()?;
+            entries.push((self.heap.str(*key)?, *value));
+        }
         self.out.open("<Namespace ")?;
-        self.repr_entries(entries.iter().map(|(key, value)| (Val::Str(*key), *value)), origin)?;
+        self.repr_entries(entries.into_iter(), origin)?;
         self.printing.pop();
         self.out.open(">")
     }

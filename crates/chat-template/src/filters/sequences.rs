@@ -22,8 +22,9 @@ impl<'a> Eval<'a> {
         match filter {
             Filter::List => {
                 let [] = given.bind("list", [])?;
-                let origin = if let Val::List(_, origin) = value { origin } else { Origin::TEMPLATE };
-                Ok(Val::List(self.collect_items(value)?, origin))
+                let origin = if let Val::List(list) = value { list.origin } else { Origin::TEMPLATE };
+                let items = self.collect_items(value)?;
+                self.heap.list(items, origin)
             }
             Filter::Items => {
                 let [] = given.bind("items", [])?;
@@ -71,21 +72,21 @@ impl<'a> Eval<'a> {
     }
 
     fn list(&self, items: &[Val<'a>]) -> Result<Val<'a>> {
-        Ok(Val::List(self.heap.slice(items)?, Origin::TEMPLATE))
+        self.heap.list(self.heap.slice(items)?, Origin::TEMPLATE)
     }
 
     /// A generator that raises when it is read.
     fn invalid_generator(&self, message: &str) -> Result<Val<'a>> {
         let mapping = self.heap.alloc(Mapping::Invalid(self.heap.text(message)?))?;
         let one = self.heap.slice(&[Val::None(Origin::TEMPLATE)])?;
-        self.generator(Generator::new(Val::List(one, Origin::TEMPLATE), Step::Map(mapping)))
+        self.generator(Generator::new(self.heap.list(one, Origin::TEMPLATE)?, Step::Map(mapping)))
     }
 
     /// `reversed(value)`.
     fn reversed(&mut self, value: Val<'a>) -> Result<Iter<'a>> {
         Ok(match value {
             Val::Undefined(_) => Iter::Items(&[]),
-            Val::List(items, _) | Val::Tuple(items) => Iter::Reversed(items),
+            Val::List(list) | Val::Tuple(list) => Iter::Reversed(list.items),
             Val::Str(_) | Val::Markup(_) | Val::Dict(_) | Val::View(..) | Val::Range(_) => {
                 Iter::Reversed(self.collect_items(value)?)
             }
@@ -134,7 +135,7 @@ impl<'a> Eval<'a> {
             };
             self.write(&item)?;
         }
-        Ok(Val::Str(self.out.take(mark)?))
+        self.take_str(mark)
     }
 
     fn map_filter(&mut self, value: Val<'a>, given: Given<'a>) -> Result<Val<'a>> {
@@ -193,8 +194,7 @@ impl<'a> Eval<'a> {
     /// The key that a value is compared by: strings without case, unless case counts.
     fn sort_key(&mut self, value: Val<'a>, case_sensitive: bool) -> Result<Val<'a>> {
         match value {
-            Val::Str(string) if !case_sensitive => Ok(Val::Str(self.lower(string)?)),
-            Val::Markup(string) if !case_sensitive => Ok(Val::Markup(self.lower(string)?)),
+            Val::Str(_) | Val::Markup(_) if !case_sensitive => self.map_text(value, Self::lower),
             value => Ok(value),
         }
     }
@@ -269,7 +269,10 @@ impl<'a> Eval<'a> {
                 let parts: Vec<_> = string.text.split(',').collect();
                 parts
                     .into_iter()
-                    .map(|part| self.path(Some(Val::Str(string.part(part, self.heap)?))))
+                    .map(|part| {
+                        let part = self.heap.str(string.part(part, self.heap)?)?;
+                        self.path(Some(part))
+                    })
                     .collect()
             }
             other => Ok(vec![self.path(other)?]),
@@ -291,7 +294,7 @@ impl<'a> Eval<'a> {
         let mut items = Vec::new();
         for (key, value) in dict.entries {
             let sort_key = self.sort_key(if by_value { *value } else { *key }, case_sensitive)?;
-            items.push((sort_key, Val::Tuple(self.heap.slice(&[*key, *value])?)));
+            items.push((sort_key, self.heap.tuple(self.heap.slice(&[*key, *value])?)?));
         }
         let sorted: Vec<_> = self.sort_by_keys(items, reverse)?.into_iter().map(|(_, item)| item).collect();
         self.list(&sorted)
@@ -380,7 +383,7 @@ impl<'a> Eval<'a> {
             Val::Undefined(_)
             | Val::Str(_)
             | Val::Markup(_)
-            | Val::List(..)
+            | Val::List(_)
             | Val::Tuple(_)
             | Val::Dict(_)
             | Val::View(..)

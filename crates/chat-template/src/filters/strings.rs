@@ -13,7 +13,10 @@ impl<'a> Eval<'a> {
     fn soft_str(&mut self, value: Val<'a>) -> Result<Val<'a>> {
         match value {
             Val::Str(_) | Val::Markup(_) => Ok(value),
-            _ => Ok(Val::Str(self.text_of(&value)?)),
+            _ => {
+                let text = self.text_of(&value)?;
+                self.heap.str(text)
+            }
         }
     }
 
@@ -48,7 +51,7 @@ impl<'a> Eval<'a> {
             Filter::Title => {
                 let [] = given.bind("title", [])?;
                 let text = self.text_of(&value)?;
-                self.title_filter(text).map(Val::Str)
+                self.title_filter(text).and_then(|text| self.heap.str(text))
             }
             Filter::Replace => {
                 let [old, new, count] = given.bind("replace", ["old", "new", "count"])?;
@@ -60,11 +63,11 @@ impl<'a> Eval<'a> {
                     Some(count) => as_index(&count, "replace")?,
                 };
                 let (text, old, new) = (self.text_of(&value)?, self.text_of(&old)?, self.text_of(&new)?);
-                self.replace(text, old, new, count).map(Val::Str)
+                self.replace(text, old, new, count).and_then(|text| self.heap.str(text))
             }
             Filter::Safe => {
                 let [] = given.bind("safe", [])?;
-                self.text_of(&value).map(Val::Markup)
+                self.text_of(&value).and_then(|text| self.heap.markup(text))
             }
             Filter::Escape => {
                 let [] = given.bind_positional("escape")?;
@@ -73,7 +76,8 @@ impl<'a> Eval<'a> {
             Filter::ForceEscape => {
                 let [] = given.bind("forceescape", [])?;
                 let text = self.text_of(&value)?;
-                self.escape(&Val::Str(text))
+                let text = self.heap.str(text)?;
+                self.escape(&text)
             }
             Filter::Center => {
                 let [width] = given.bind("center", ["width"])?;
@@ -91,10 +95,13 @@ impl<'a> Eval<'a> {
                 }
                 let value = self.soft_str(value)?;
                 let arguments = if given.keywords.is_empty() {
-                    Val::Tuple(given.positional)
+                    self.heap.tuple(given.positional)?
                 } else {
-                    let entries: Vec<_> =
-                        given.keywords.iter().map(|(name, value)| (Val::constant(name), *value)).collect();
+                    let entries: Vec<_> = given
+                        .keywords
+                        .iter()
+                        .map(|(name, value)| Ok((self.heap.constant(name)?, *value)))
+                        .collect::<Result<_>>()?;
                     self.make_dict(&entries)?
                 };
                 self.percent_format(value, arguments)
@@ -116,7 +123,7 @@ impl<'a> Eval<'a> {
     fn escape(&mut self, value: &Val<'a>) -> Result<Val<'a>> {
         let mark = self.out.mark();
         self.write_escaped(value)?;
-        Ok(Val::Markup(self.out.take(mark)?))
+        self.take_markup(mark)
     }
 
     /// Applies a function to a string; what is Markup stays so.
@@ -126,8 +133,8 @@ impl<'a> Eval<'a> {
         f: impl FnOnce(&mut Self, Str<'a>) -> Result<Str<'a>>,
     ) -> Result<Val<'a>> {
         match value {
-            Val::Markup(string) => f(self, string).map(Val::Markup),
-            Val::Str(string) => f(self, string).map(Val::Str),
+            Val::Markup(string) => f(self, *string).and_then(|text| self.heap.markup(text)),
+            Val::Str(string) => f(self, *string).and_then(|text| self.heap.str(text)),
             _ => Err(Error::runtime(format!("expected a string, found {}", value.type_name()))),
         }
     }
@@ -135,14 +142,14 @@ impl<'a> Eval<'a> {
     fn indent(&mut self, value: Val<'a>, given: Given<'a>) -> Result<Val<'a>> {
         let [width, first, blank] = given.bind("indent", ["width", "first", "blank"])?;
         let string = match value {
-            Val::Str(string) => string,
+            Val::Str(string) => *string,
             Val::Markup(_) => return Err(Error::unsupported("indent of a string marked as safe")),
             Val::Undefined(undefined) => return Err(crate::eval::undefined_error(undefined)),
             _ => return Err(Error::runtime(format!("a '{}' cannot be indented", value.type_name()))),
         };
         let indention = match width {
             None => Str::new("    ", Origin::TEMPLATE),
-            Some(Val::Str(width)) => width,
+            Some(Val::Str(width)) => *width,
             Some(Val::Markup(_)) => return Err(Error::unsupported("indent by a string marked as safe")),
             Some(width) => {
                 let width = as_index(&width, "indent")?.max(0) as usize;
@@ -171,7 +178,7 @@ impl<'a> Eval<'a> {
             }
             self.out.push_str(*line)?;
         }
-        Ok(Val::Str(self.out.take(mark)?))
+        self.take_str(mark)
     }
 
     fn truncate(&mut self, value: Val<'a>, given: Given<'a>) -> Result<Val<'a>> {
@@ -184,7 +191,7 @@ impl<'a> Eval<'a> {
         let killwords = killwords.map_or(Ok(false), |flag| self.truth(&flag))?;
         let end = match end {
             None => Str::new("...", Origin::TEMPLATE),
-            Some(Val::Str(end)) => end,
+            Some(Val::Str(end)) => *end,
             Some(_) => return Err(Error::unsupported("truncate with an end that is no plain string")),
         };
         let leeway = match leeway {
@@ -209,7 +216,7 @@ impl<'a> Eval<'a> {
         let kept = string.part(text, self.heap)?;
         self.out.push_str(kept)?;
         self.out.push_str(end)?;
-        Ok(Val::Str(self.out.take(mark)?))
+        self.take_str(mark)
     }
 
     /// The filter `title`: words begin behind white space and opening brackets, unlike those of `str.title()`.

@@ -67,7 +67,10 @@ impl<'a> Json<'a, '_, '_> {
         let node = self.reader.node(place, key);
         let origin = Origin(node);
         match self.peek() {
-            Some(b'"') => Ok(Val::Str(Str::new(self.string()?, origin))),
+            Some(b'"') => {
+                let text = self.string()?;
+                self.reader.heap.str(Str::new(text, origin))
+            }
             Some(b'{') => self.object(place, node),
             Some(b'[') => self.array(place, node),
             Some(b'-' | b'0'..=b'9') => self.number(origin),
@@ -124,7 +127,8 @@ impl<'a> Json<'a, '_, '_> {
                 }
                 let key = self.reader.origins.name(name);
                 let value = self.value(inside, key)?;
-                self.reader.entries.push((Val::Str(Str::new(name, Origin(node))), value));
+                let name = self.reader.heap.str(Str::new(name, Origin(node)))?;
+                self.reader.entries.push((name, value));
                 self.space();
                 if self.skip(b'}') {
                     break;

@@ -61,7 +61,7 @@ impl<'a> Eval<'a> {
                 match affix {
                     Val::Str(affix) | Val::Markup(affix) => bool_value(has(affix.text)),
                     Val::Tuple(affixes) => {
-                        for affix in affixes {
+                        for affix in affixes.items {
                             self.heap.step()?;
                             if has(text_argument(affix, "startswith()")?.text) {
                                 return bool_value(true);
@@ -84,7 +84,7 @@ impl<'a> Eval<'a> {
                 }
                 let new = self.taken_in(new, is_markup)?;
                 let replaced = self.replace(string, old, new, count)?;
-                Ok(marked(replaced, is_markup))
+                self.marked(replaced, is_markup)
             }
             Attribute::Join => {
                 let [parts] = given.bind_positional("join()")?;
@@ -167,9 +167,9 @@ impl<'a> Eval<'a> {
                 };
                 let mut parts = [this; 3];
                 for (slot, part) in parts.iter_mut().zip([before, middle, after]) {
-                    *slot = marked(string.part(part, self.heap)?, is_markup);
+                    *slot = self.marked(string.part(part, self.heap)?, is_markup)?;
                 }
-                Ok(Val::Tuple(self.heap.slice(&parts)?))
+                self.heap.tuple(self.heap.slice(&parts)?)
             }
             Attribute::RemovePrefix | Attribute::RemoveSuffix => {
                 let [affix] = given.bind_positional("removeprefix()")?;
@@ -179,7 +179,7 @@ impl<'a> Eval<'a> {
                     Attribute::RemovePrefix => text.strip_prefix(affix),
                     _ => text.strip_suffix(affix),
                 };
-                Ok(marked(string.part(rest.unwrap_or(text), self.heap)?, is_markup))
+                self.marked(string.part(rest.unwrap_or(text), self.heap)?, is_markup)
             }
             Attribute::LJust | Attribute::RJust | Attribute::Center => {
                 let [width, fill] = given.bind_positional("ljust()")?;
@@ -200,7 +200,7 @@ impl<'a> Eval<'a> {
                     Attribute::RJust => self.pad(string, width, 0, fill),
                     _ => self.center(string, width, fill),
                 };
-                padded.map(Val::Str)
+                padded.and_then(|text| self.heap.str(text))
             }
             Attribute::ZFill => {
                 let [width] = given.bind_positional("zfill()")?;
@@ -213,10 +213,10 @@ impl<'a> Eval<'a> {
                 let mark = self.out.mark();
                 self.out.push_str(sign)?;
                 self.out.push_str(digits)?;
-                Ok(marked(self.out.take(mark)?, is_markup))
+                if is_markup { self.take_markup(mark) } else { self.take_str(mark) }
             }
             Attribute::Format if is_markup => Err(Error::unsupported("format() of a string marked as safe")),
-            Attribute::Format => self.format(string, given).map(Val::Str),
+            Attribute::Format => self.format(string, given).and_then(|text| self.heap.str(text)),
             _ => {
                 let [] = given.bind_positional("the method")?;
                 bool_value(is_kind(text, method)?)
@@ -234,11 +234,17 @@ impl<'a> Eval<'a> {
         self.out.take(mark)
     }
 
+    fn marked(&self, string: Str<'a>, is_markup: bool) -> Result<Val<'a>> {
+        if is_markup { self.heap.markup(string) } else { self.heap.str(string) }
+    }
+
     fn strings(&self, parts: &[Str<'a>], is_markup: bool) -> Result<Val<'a>> {
         self.heap.charge(size_of_val(parts))?;
-        let parts = parts.iter().map(|part| marked(*part, is_markup));
-        let parts = bumpalo::collections::Vec::from_iter_in(parts, self.heap.bump());
-        Ok(Val::List(parts.into_bump_slice(), Origin::TEMPLATE))
+        let mut values = bumpalo::collections::Vec::with_capacity_in(parts.len(), self.heap.bump());
+        for part in parts {
+            values.push(self.marked(*part, is_markup)?);
+        }
+        self.heap.list(values.into_bump_slice(), Origin::TEMPLATE)
     }
 
     /// `strip`, `lstrip`, `rstrip` and the filter `trim`.
@@ -363,7 +369,7 @@ impl<'a> Eval<'a> {
             }
             match item {
                 _ if is_markup => self.write_escaped(&item)?,
-                Val::Str(text) | Val::Markup(text) => self.out.push_str(text)?,
+                Val::Str(text) | Val::Markup(text) => self.out.push_str(*text)?,
                 _ => {
                     return Err(Error::runtime(format!(
                         "sequence item {at}: expected str instance, {} found",
@@ -373,7 +379,7 @@ impl<'a> Eval<'a> {
             }
             at += 1;
         }
-        Ok(marked(self.out.take(mark)?, is_markup))
+        if is_markup { self.take_markup(mark) } else { self.take_str(mark) }
     }
 
     /// Makes a string of what a function makes of each character. It is told whether a cased character is before it.
@@ -507,10 +513,6 @@ fn range_of<'a>(
     }
     let byte = |index: i64| text.char_indices().nth(index as usize).map_or(text.len(), |(at, _)| at);
     Ok(Some((&text[byte(start)..byte(stop)], start as usize)))
-}
-
-fn marked(string: Str<'_>, is_markup: bool) -> Val<'_> {
-    if is_markup { Val::Markup(string) } else { Val::Str(string) }
 }
 
 /// An argument that must be a string.
