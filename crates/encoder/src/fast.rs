@@ -1,5 +1,6 @@
 //! The fast engine: from a text, by way of added tokens, normalizer, pre-tokens and cache, to its ids.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use tokenizers::{OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer, PreTokenizerWrapper};
@@ -127,6 +128,14 @@ impl FastEncoder {
         self.text.never_puts_in_front() || !self.text.has_normalizer() && !self.added.strip_space()
     }
 
+    /// Why no text can be encoded [around](FastWorker::encode_around) data, if it cannot.
+    pub fn recognises_special_everywhere(&self) -> Option<&'static str> {
+        self.added
+            .normalized
+            .has_special()
+            .then_some("its special tokens are searched for in normalized text")
+    }
+
     /// How the tokens of the vocabulary spell a text.
     pub fn spelling(&self) -> Spelling {
         match (&self.model, &self.text) {
@@ -198,19 +207,49 @@ impl FastWorker {
     pub fn encode(&mut self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
         let shared = Arc::clone(&self.shared);
         let mut outcome = Ok(());
-        shared.added.raw.split(text, |part| match part {
-            Found::Token(id) => self.add_token(&shared, id, ids),
+        shared.added.raw.split(text, |part| self.add(&shared, part, &mut outcome, ids));
+        self.finish(&shared, ids);
+        outcome
+    }
+
+    /// Appends the ids of a text in which no special token is recognised that overlaps the ranges `data`.
+    pub fn encode_around(&mut self, text: &str, data: &[Range<usize>], ids: &mut Vec<u32>) -> Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let (mut outcome, mut recognised, before) = (Ok(()), 0, ids.len());
+        shared.added.raw.split_around(text, data, |part| {
+            recognised += usize::from(matches!(part, Found::Token(id) if shared.added.is_special(id)));
+            self.add(&shared, part, &mut outcome, ids);
+        });
+        self.finish(&shared, ids);
+        outcome?;
+        let found = ids[before..].iter().filter(|id| shared.added.is_special(**id)).count();
+        if found == recognised {
+            return Ok(());
+        }
+        ids.truncate(before);
+        Err(Error::Tokenizer(
+            "the model makes a special token of ordinary text, so that a text could not be told from a control token"
+                .into(),
+        ))
+    }
+
+    #[inline(always)]
+    fn add(&mut self, shared: &FastEncoder, part: Found<'_>, outcome: &mut Result<()>, ids: &mut Vec<u32>) {
+        match part {
+            Found::Token(id) => self.add_token(shared, id, ids),
             Found::Text(stretch, offset) if outcome.is_ok() => {
-                outcome = self.add_stretch(&shared, stretch, offset, ids);
+                *outcome = self.add_stretch(shared, stretch, offset, ids);
             }
             Found::Text(..) => {}
-        });
-        self.look_up(&shared, ids);
+        }
+    }
+
+    fn finish(&mut self, shared: &FastEncoder, ids: &mut Vec<u32>) {
+        self.look_up(shared, ids);
         if self.text.capacity().max(self.normalized.capacity()) > KEPT_TEXT {
             (self.text, self.normalized) = Default::default();
             self.pretokens.shrink();
         }
-        outcome
     }
 
     /// A stretch between added tokens that are not normalized: normalizes it, and searches it for the others.

@@ -31,6 +31,7 @@ mod utf8;
 mod vocab;
 
 use std::num::NonZero;
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -296,6 +297,14 @@ impl Encoder {
         self.shared.reference()?.encode(text, ids)
     }
 
+    /// Why [`EncodeWorker::encode_around`] is not available, if it is not.
+    pub fn recognises_special_everywhere(&self) -> Option<String> {
+        match &self.shared.backend {
+            Backend::Fast(fast, _) => fast.recognises_special_everywhere().map(str::to_owned),
+            Backend::Reference(_) => Some(format!("the engine is the reference, {}", self.shared.reason)),
+        }
+    }
+
     /// For each of the ids of a text the offset of its token's first byte in the text. A token that stands for none, such
     /// as a space that is prepended, begins where the next one does.
     ///
@@ -351,6 +360,30 @@ impl EncodeWorker {
         match &mut self.fast {
             Some(fast) => fast.encode(text, ids),
             None => self.shared.reference()?.encode(text, ids),
+        }
+    }
+
+    /// Appends the ids of `text`, in which no special token is recognised that overlaps one of the ranges `data`: bytes, in
+    /// order, none touching the next one. All other added tokens are recognised everywhere.
+    ///
+    /// # Errors
+    ///
+    /// As [`encode`](Self::encode); and where that cannot be, as [`Encoder::recognises_special_everywhere`] says, or
+    /// because the model makes a special token of ordinary text.
+    pub fn encode_around(&mut self, text: &str, data: &[Range<usize>], ids: &mut Vec<u32>) -> Result<()> {
+        if let Some(reason) = self.recognises_special_everywhere() {
+            return Err(Error::Tokenizer(format!("special tokens cannot be told from text: {reason}")));
+        }
+        match &mut self.fast {
+            Some(fast) => fast.encode_around(text, data, ids),
+            None => Err(Error::Tokenizer("special tokens cannot be told from text by the reference".into())),
+        }
+    }
+
+    fn recognises_special_everywhere(&self) -> Option<&'static str> {
+        match &self.shared.backend {
+            Backend::Fast(fast, _) => fast.recognises_special_everywhere(),
+            Backend::Reference(_) => None,
         }
     }
 

@@ -7,6 +7,8 @@
 mod prefilter;
 mod search;
 
+use std::ops::Range;
+
 use ahash::{AHashMap, AHashSet};
 
 use crate::layout::MAX_IDS;
@@ -20,6 +22,8 @@ use search::Search;
 pub struct AddedTokens {
     ids: AHashMap<String, u32>,
     spellings: AHashMap<u32, String>,
+    /// The ids of those that are special.
+    special: AHashSet<u32>,
     /// Those to search for in raw text, and those to search for in normalized text.
     pub raw: Matcher,
     pub normalized: Matcher,
@@ -42,12 +46,23 @@ struct Flags {
     single_word: bool,
     lstrip: bool,
     rstrip: bool,
+    /// Marks structure.
+    special: bool,
     /// Special, but treated as plain text.
     skipped: bool,
 }
 
+/// How far a text is cut.
+#[derive(Default)]
+struct Cut {
+    done: usize,
+    /// Where the space behind the last token that has stripped some ends: of a long run of it, the next token may be the
+    /// next character, and would read the rest of the run again.
+    stripped: usize,
+}
+
 /// What a text consists of.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found<'a> {
     /// Text without tokens, and its offset.
     Text(&'a str, usize),
@@ -118,10 +133,11 @@ impl AddedTokens {
             Matcher::new(&spelled, flags, normalized && rules.spaces_are_markers, rules.simd)
         };
         let (raw, normalized) = (matcher(false)?, matcher(true)?);
+        let special = by_id.iter().filter(|(_, (_, entry))| entry.special).map(|(id, _)| *id).collect();
         for (id, (_, entry)) in by_id {
             spellings.entry(id).or_insert(entry.content);
         }
-        Ok(Self { ids, spellings, raw, normalized, all: next_id as usize })
+        Ok(Self { ids, spellings, special, raw, normalized, all: next_id as usize })
     }
 
     pub fn id(&self, token: &str) -> Option<u32> {
@@ -135,6 +151,11 @@ impl AddedTokens {
     /// The spelling of an added token: the normalized one if it has one.
     pub fn token(&self, id: u32) -> Option<&str> {
         self.spellings.get(&id).map(String::as_str)
+    }
+
+    /// Whether a token is special.
+    pub fn is_special(&self, id: u32) -> bool {
+        self.special.contains(&id)
     }
 
     /// Whether a token removes space around it.
@@ -152,8 +173,8 @@ impl AddedTokens {
 
 impl Flags {
     fn new(id: u32, entry: &AddedTokenEntry, skipped: bool) -> Self {
-        let AddedTokenEntry { single_word, lstrip, rstrip, .. } = *entry;
-        Self { id, single_word, lstrip, rstrip, skipped }
+        let AddedTokenEntry { single_word, lstrip, rstrip, special, .. } = *entry;
+        Self { id, single_word, lstrip, rstrip, special, skipped }
     }
 }
 
@@ -200,32 +221,80 @@ impl Matcher {
             }
             return;
         };
-        let mut done = 0;
-        // Where the space behind the last token that has stripped some ends: of a long run of it, the next token
-        // may be the next character, and would read the rest of the run again.
-        let mut stripped = 0;
-        search.for_each(text, |number, position| {
-            let token = &self.tokens[number];
-            let (before, after) = (&text[..position.start], &text[position.end..]);
-            if token.skipped || token.single_word && !stands_alone(before, after) {
-                return;
-            }
-            let start = if token.lstrip { self.trimmed_end(before, done) } else { position.start };
-            if token.rstrip && stripped < position.end {
-                stripped = position.end + self.space_at_start(after);
-            }
-            let end = if token.rstrip { stripped } else { position.end };
-            if done < start {
-                visit(Found::Text(&text[done..start], done));
-            }
-            if start < end {
-                visit(Found::Token(token.id));
-            }
-            done = end;
-        });
-        if done != text.len() {
-            visit(Found::Text(&text[done..], done));
+        let mut cut = Cut::default();
+        search.for_each(text, |number, position| self.cut(&mut cut, text, number, &position, &mut visit));
+        if cut.done != text.len() {
+            visit(Found::Text(&text[cut.done..], cut.done));
         }
+    }
+
+    /// Like [`split`](Self::split), but no special token is found that overlaps one of the ranges `data`, which are in
+    /// order and do not touch. Such a match is text, and the search continues after its first byte; unless a token
+    /// begins there, too, that ends before the data.
+    pub fn split_around<'a>(
+        &self,
+        text: &'a str,
+        mut data: &[Range<usize>],
+        mut visit: impl FnMut(Found<'a>),
+    ) {
+        let Some(search) = &self.search else { return self.split(text, visit) };
+        let mut cut = Cut::default();
+        let mut from = 0;
+        while let Some((number, position)) = search.first(text, from) {
+            while data.first().is_some_and(|range| range.end <= position.start) {
+                data = &data[1..];
+            }
+            let overlapped = data.first().filter(|range| range.start < position.end);
+            let found = match overlapped {
+                Some(range) if self.tokens[number].special => search
+                    .first(&text[..range.start], position.start)
+                    .filter(|(_, own)| own.start == position.start),
+                _ => Some((number, position.clone())),
+            };
+            let Some((number, position)) = found else {
+                from = position.start + 1;
+                continue;
+            };
+            from = position.end;
+            self.cut(&mut cut, text, number, &position, &mut visit);
+        }
+        if cut.done != text.len() {
+            visit(Found::Text(&text[cut.done..], cut.done));
+        }
+    }
+
+    /// Visits the token that was found at a position, and the text before it.
+    #[inline(always)]
+    fn cut<'a>(
+        &self,
+        cut: &mut Cut,
+        text: &'a str,
+        number: usize,
+        position: &Range<usize>,
+        visit: &mut impl FnMut(Found<'a>),
+    ) {
+        let token = &self.tokens[number];
+        let (before, after) = (&text[..position.start], &text[position.end..]);
+        if token.skipped || token.single_word && !stands_alone(before, after) {
+            return;
+        }
+        let start = if token.lstrip { self.trimmed_end(before, cut.done) } else { position.start };
+        if token.rstrip && cut.stripped < position.end {
+            cut.stripped = position.end + self.space_at_start(after);
+        }
+        let end = if token.rstrip { cut.stripped } else { position.end };
+        if cut.done < start {
+            visit(Found::Text(&text[cut.done..start], cut.done));
+        }
+        if start < end {
+            visit(Found::Token(token.id));
+        }
+        cut.done = end;
+    }
+
+    /// Whether a special token is among those that are searched for.
+    pub fn has_special(&self) -> bool {
+        self.tokens.iter().any(|token| token.special)
     }
 
     /// Where the space at the end of a text begins, or `least` if that is behind it.
@@ -257,7 +326,94 @@ fn stands_alone(before: &str, after: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+    use proptest::sample::Index;
+
     use super::*;
+
+    /// A matcher of tokens, each with the mark whether it is special.
+    fn matcher(tokens: &[(String, bool)]) -> Matcher {
+        let flags = (0..).zip(tokens).map(|(id, (_, special))| {
+            let (single_word, lstrip, rstrip, special) = (false, false, false, *special);
+            Flags { id, single_word, lstrip, rstrip, special, skipped: false }
+        });
+        let spellings: Vec<_> = tokens.iter().map(|(token, _)| token.clone()).collect();
+        Matcher::new(&spellings, flags.collect(), false, Simd::detect()).unwrap()
+    }
+
+    /// The tokens and their positions, by their definition.
+    fn expected(tokens: &[(String, bool)], text: &str, data: &[Range<usize>]) -> Vec<(u32, usize)> {
+        let longest = |at: usize, end: usize| {
+            let begins = (0..).zip(tokens).filter(|(_, (token, _))| text[at..end].starts_with(&**token));
+            begins.max_by_key(|(_, (token, _))| token.len())
+        };
+        let (mut found, mut at) = (Vec::new(), 0);
+        while at < text.len() {
+            let is_data = |end: usize| data.iter().any(|range| range.start < end && at < range.end);
+            let next_data =
+                data.iter().map(|range| range.start).find(|start| at <= *start).unwrap_or(text.len());
+            let token = longest(at, text.len())
+                .filter(|(_, (token, special))| !special || !is_data(at + token.len()));
+            let own = if is_data(at + 1) { None } else { longest(at, next_data) };
+            match token.or(own.filter(|_| longest(at, text.len()).is_some())) {
+                Some((id, (token, _))) => {
+                    found.push((id, at));
+                    at += token.len();
+                }
+                None => at += 1,
+            }
+        }
+        found
+    }
+
+    proptest! {
+        /// Special tokens are found outside of data only, and there all that a search of the template's text alone finds.
+        #[test]
+        fn special_tokens_are_found_around_data(
+            tokens in prop::collection::btree_map("[<a>]{1,4}", any::<bool>(), 1..6),
+            text in "[<a>]{0,40}",
+            cuts in prop::collection::vec(any::<Index>(), 0..8),
+        ) {
+            let tokens: Vec<(String, bool)> = tokens.into_iter().collect();
+            let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(text.len() + 1)).collect();
+            cuts.sort_unstable();
+            cuts.dedup();
+            let data: Vec<Range<usize>> = cuts.chunks_exact(2).map(|pair| pair[0]..pair[1]).collect();
+            let (mut found, mut at) = (Vec::new(), 0);
+            matcher(&tokens).split_around(&text, &data, |part| match part {
+                Found::Text(stretch, offset) => {
+                    assert_eq!((offset, &text[offset..offset + stretch.len()]), (at, stretch));
+                    at += stretch.len();
+                }
+                Found::Token(id) => {
+                    found.push((id, at));
+                    at += tokens[id as usize].0.len();
+                }
+            });
+            prop_assert_eq!(at, text.len());
+            prop_assert_eq!(&found, &expected(&tokens, &text, &data));
+            for (id, at) in found {
+                let (token, special) = &tokens[id as usize];
+                let overlaps = data.iter().any(|range| range.start < at + token.len() && at < range.end);
+                prop_assert!(!(*special && overlaps));
+            }
+        }
+
+        #[test]
+        fn without_data_all_tokens_are_found(
+            tokens in prop::collection::btree_map("[<a>]{1,4}", any::<bool>(), 1..6),
+            text in "[<a>]{0,40}",
+        ) {
+            let matcher = matcher(&tokens.into_iter().collect::<Vec<_>>());
+            let parts = |split: &dyn Fn(&mut dyn FnMut(Found<'_>))| {
+                let mut parts = Vec::new();
+                split(&mut |part| parts.push(format!("{part:?}")));
+                parts
+            };
+            let around = parts(&|visit| matcher.split_around(&text, &[], visit));
+            prop_assert_eq!(around, parts(&|visit| matcher.split(&text, visit)));
+        }
+    }
 
     #[test]
     fn ids_of_added_tokens_have_as_many_bits_as_others() {

@@ -3,7 +3,9 @@
 use std::ops::Range;
 
 use aho_corasick::automaton::Automaton;
-use aho_corasick::{AhoCorasick, AhoCorasickKind, Anchored, BuildError, MatchKind, StartKind, dfa, nfa};
+use aho_corasick::{
+    AhoCorasick, AhoCorasickKind, Anchored, BuildError, Input, MatchKind, StartKind, dfa, nfa,
+};
 
 use super::prefilter::Prefilter;
 use crate::simd::Simd;
@@ -82,6 +84,26 @@ impl Search {
                 from = position + len;
                 visit(number, position..from);
             }
+        }
+    }
+
+    /// The first match that begins at the byte `from` or later.
+    pub fn first(&self, text: &str, from: usize) -> Option<(usize, Range<usize>)> {
+        let (prefilter, longest) = match self {
+            Self::Places(prefilter, longest) => (prefilter, longest),
+            Self::All(automaton) => {
+                let found = automaton.find(Input::new(text).range(from..))?;
+                return Some((found.pattern().as_usize(), found.range()));
+            }
+        };
+        let mut positions = prefilter.positions(text.as_bytes());
+        let mut from = from;
+        loop {
+            let position = positions.first_from(from)?;
+            if let Some((number, len)) = longest.find(&text.as_bytes()[position..]) {
+                return Some((number, position..position + len));
+            }
+            from = position + 1;
         }
     }
 
@@ -185,6 +207,14 @@ mod tests {
         Search::new(spellings, Simd::detect())
             .unwrap()
             .for_each(text, |number, position| found.push((number, position)));
+        let search = Search::new(spellings, Simd::detect()).unwrap();
+        let mut from = 0;
+        let one_by_one = std::iter::from_fn(|| {
+            let found = search.first(text, from)?;
+            from = found.1.end;
+            Some(found)
+        });
+        assert_eq!(one_by_one.collect::<Vec<_>>(), found);
         [found, expected]
     }
 
