@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gristmill import filters
 from gristmill._chat.template import ChatTemplate
 from gristmill._core import __version__, build_info
+from gristmill._sample.samples import Chat, Completion, Text
 from gristmill._shards.manifest import Manifest
 from gristmill._shards.rows import RowList
 from gristmill._shards.sidecars import Sidecar
@@ -39,10 +40,12 @@ if TYPE_CHECKING:
 __all__ = [
     "ArgumentError",
     "ArgumentTypeError",
+    "Chat",
     "ChatTemplate",
     "CheckpointHandler",
     "CheckpointRestore",
     "CheckpointSave",
+    "Completion",
     "Encoder",
     "GlobalBatches",
     "GristmillError",
@@ -57,6 +60,7 @@ __all__ = [
     "Sidecar",
     "StateError",
     "TemplateError",
+    "Text",
     "TokenizerError",
     "__version__",
     "build_info",

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::keep::Expression;
-use super::{Position, Projection, RawKind, RawRecord, Scratch};
+use super::{Position, Projection, RawKind, RawRecord, Scratch, Values, located};
 use crate::error::ShardError;
 
 /// The wanted records and columns, and limits of reading.
@@ -38,6 +38,27 @@ impl ReadOptions {
             }
             _ => self.projection.extract(shard, record, text).map(|_| true),
         }
+    }
+
+    /// Calls `take` with the values of the paths of a record of `shard`, if the filter keeps the record; returns whether it
+    /// does. Only for [`named`](Projection::named) columns. The whole record is validated.
+    pub fn select(
+        &self,
+        shard: &Arc<str>,
+        record: RawRecord<'_>,
+        scratch: &mut Scratch,
+        take: impl FnOnce(&Values<'_>) -> Result<(), String>,
+    ) -> Result<bool, ShardError> {
+        if record.kind == RawKind::Filtered {
+            return Ok(false);
+        }
+        // A row is kept already.
+        let keep = self.keep.as_ref().filter(|_| record.kind == RawKind::Line);
+        let taken = self.projection.values(record, scratch, |values| {
+            let is_kept = keep.is_none_or(|keep| keep.keeps(values));
+            if is_kept { take(values).map(|()| true) } else { Ok(false) }
+        });
+        taken.and_then(|taken| taken).map_err(|reason| located(shard, record.position, reason))
     }
 
     /// Whether the filter keeps a row, of which the columns that it looks at are given as a JSON object. The error is a

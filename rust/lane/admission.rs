@@ -224,9 +224,13 @@ impl Admission {
         };
         let (filtered, advice) = match self.filtered_in_epoch {
             0 => (String::new(), "Remove"),
-            records => {
+            records if self.spec.read.keep.is_some() => {
                 (format!("; keep= filtered {}", counted(records, "record")), "Let keep= pass more, or remove")
             }
+            records => (
+                format!("; {} overlong or untrained", counted(records, "record")),
+                "Raise sequence_length=, or remove",
+            ),
         };
         let first = self.spec.shards[shards[0] as usize].name();
         let others = if shards.len() > 1 { ", ..." } else { "" };

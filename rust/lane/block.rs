@@ -106,7 +106,8 @@ pub enum SampleEntry {
         /// The position after it.
         next: Position,
     },
-    /// Successive records that the filter or the row list leaves out.
+    /// Successive records that are left out because it was asked for: by a filter or the row list, or as overlong or
+    /// untrained.
     Filtered {
         /// How many.
         records: u64,
@@ -163,7 +164,7 @@ pub struct Document {
 pub struct LeftOut {
     /// Those that cannot be used.
     pub quarantined: QuarantineCounts,
-    /// Those that the filter leaves out.
+    /// Those that are left out because it was asked for.
     pub filtered: u64,
 }
 

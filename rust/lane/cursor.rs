@@ -47,8 +47,10 @@ pub struct Totals {
     pub dropped: u64,
     /// Shards before [`Cursor::window`] that were not read to their end, once for each epoch.
     pub lost_shards: u64,
-    /// Records before [`Cursor::window`] that the filter left out.
+    /// Records before [`Cursor::window`] that were left out because it was asked for.
     pub filtered: u64,
+    /// Delivered tokens that a mask selects; 0 where there are no masks.
+    pub trained: u64,
 }
 
 /// Everything needed to produce a lane's next row: constant in size, whatever the packing.
@@ -73,7 +75,7 @@ pub const LARGEST: u64 = 1 << 62;
 impl Cursor {
     /// All its numbers with their names in a saved state, in the order in which they are shown. A new one is added at
     /// the end.
-    fn fields(&mut self) -> [(&'static str, &mut u64); 16] {
+    fn fields(&mut self) -> [(&'static str, &mut u64); 17] {
         let Self { window, delivered, offset, window_hash, totals } = self;
         [
             ("epoch", &mut window.epoch),
@@ -92,6 +94,7 @@ impl Cursor {
             ("dropped", &mut totals.dropped),
             ("lost_shards", &mut totals.lost_shards),
             ("filtered", &mut totals.filtered),
+            ("trained", &mut totals.trained),
         ]
     }
 
@@ -159,5 +162,6 @@ impl std::ops::AddAssign for Totals {
         self.dropped = self.dropped.saturating_add(other.dropped);
         self.lost_shards = self.lost_shards.saturating_add(other.lost_shards);
         self.filtered = self.filtered.saturating_add(other.filtered);
+        self.trained = self.trained.saturating_add(other.trained);
     }
 }

@@ -20,6 +20,8 @@ pub struct IdPool {
 #[derive(Debug, Default)]
 pub struct IdBuffer {
     ids: Vec<u32>,
+    /// Of samples with a mask: for each id whether it is trained on. Else empty.
+    pub trained: Vec<bool>,
     pool: Option<Arc<IdPool>>,
 }
 
@@ -32,7 +34,7 @@ impl IdPool {
     /// An empty list, with memory from the pool if it has any.
     pub fn take(self: &Arc<Self>) -> IdBuffer {
         let ids = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        IdBuffer { ids: ids.unwrap_or_default(), pool: Some(Arc::clone(self)) }
+        IdBuffer { ids: ids.unwrap_or_default(), trained: Vec::new(), pool: Some(Arc::clone(self)) }
     }
 }
 

@@ -10,8 +10,9 @@
 //! closed. `step` knows at which index of which row the next token is written, `rows` what each field holds of it.
 //!
 //! Data flows from the queue to the step, as [`TokenSlice`](tokens::TokenSlice)s of a document. The queue knows nothing
-//! of rows but three numbers: how many tokens [`advance`](queue::DocumentQueue::advance) moves past, how many of those
-//! were dropped, and how much padding the step has when [`report`](queue::DocumentQueue::report) ends it.
+//! of rows but these numbers: how many tokens [`advance`](queue::DocumentQueue::advance) moves past, how many of those
+//! were dropped, and how much padding and how many trained tokens the step has when
+//! [`report`](queue::DocumentQueue::report) ends it.
 
 mod best_fit;
 mod concat;
@@ -129,6 +130,6 @@ impl Packer {
     }
 
     fn publish(&mut self, rows: Rows, documents: &mut DocumentQueue) {
-        self.step.publish(documents.report(rows, self.step.padding()));
+        self.step.publish(documents.report(rows, self.step.padding(), self.step.trained()));
     }
 }

@@ -36,7 +36,7 @@ pub(super) fn write(
         }
         Truncation::Left | Truncation::Middle => step.write(rest, count - kept..count, false),
         Truncation::Split => step.write(rest, 0..kept, true),
-        Truncation::Right | Truncation::Error => step.write(rest, 0..kept, false),
+        Truncation::Right | Truncation::Error | Truncation::Drop => step.write(rest, 0..kept, false),
     }
     step.close_row();
     let dropped = if truncation == Truncation::Split { 0 } else { count - kept };

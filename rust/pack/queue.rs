@@ -95,9 +95,10 @@ impl DocumentQueue {
     }
 
     /// The lane's report at the end of a step, which goes with its rows. `padding` is the number of their elements that
-    /// are padding.
-    pub fn report(&mut self, rows: Rows, padding: usize) -> Report {
+    /// are padding, `trained` the number of tokens that a mask selects.
+    pub fn report(&mut self, rows: Rows, padding: usize, trained: usize) -> Report {
         self.cursor.totals.padding += padding as u64;
+        self.cursor.totals.trained += trained as u64;
         Report { rows, cursor: self.cursor, quarantined: self.take_quarantined() }
     }
 
@@ -161,8 +162,9 @@ impl DocumentQueue {
     fn upcoming(&self, part: &Part) -> Upcoming<'_> {
         let from = part.from + self.cursor.offset as usize;
         let document = self.window.document(part);
-        let rest =
-            TokenSlice { ids: &self.window.tokens(part)[from..], trained: None, offset: from, document };
+        let ids = &self.window.tokens(part)[from..];
+        let trained = self.window.trained(part).map(|trained| &trained[from..]);
+        let rest = TokenSlice { ids, trained, offset: from, document };
         Upcoming { rest, piece: part.to - from, ends_row: part.ends_row }
     }
 

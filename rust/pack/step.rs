@@ -26,6 +26,8 @@ pub(super) struct StepWriter {
     boundary: Option<usize>,
     /// Elements of this step that are padding.
     padding: usize,
+    /// Tokens of this step that a mask selects.
+    trained: usize,
 }
 
 impl StepWriter {
@@ -40,6 +42,7 @@ impl StepWriter {
             segment_start: 0,
             boundary: None,
             padding: 0,
+            trained: 0,
         }
     }
 
@@ -80,6 +83,11 @@ impl StepWriter {
     /// Elements of this step that are padding.
     pub(super) fn padding(&self) -> usize {
         self.padding
+    }
+
+    /// Tokens of this step that a mask selects; 0 where there are no masks.
+    pub(super) fn trained(&self) -> usize {
+        self.trained
     }
 
     /// An error in the document of some tokens.
@@ -149,6 +157,7 @@ impl StepWriter {
         self.slices = 0;
         self.boundary = None;
         self.padding = 0;
+        self.trained = 0;
     }
 
     fn begin_row(&mut self) {
@@ -182,6 +191,8 @@ impl StepWriter {
         rows::write(&mut self.writer.row(self.row), &segment);
         self.slices += 1;
         self.filled += tokens.len();
+        self.trained +=
+            tokens.trained.map_or(0, |trained| trained.iter().filter(|trained| **trained).count());
         self.boundary = if next.is_none() { Some(self.filled - 1) } else { None };
     }
 

@@ -20,7 +20,7 @@ use crate::lane::block::{Document, RawBlock, ReadEnd, SampleBlock};
 use crate::lane::cursor::{Cursor, RecordPosition};
 use crate::lane::id_buffer::IdBuffer;
 use crate::lane::reader::LaneReader;
-use crate::pipeline::encode_block::samples_of;
+use crate::pipeline::encode_block::{Encoded, samples_of};
 use crate::prepare::{Prepare, Prepared};
 use crate::spec::sidecars::Sidecars;
 use crate::spec::{Alignment, Layout, OnError, Packing, Shuffle, StreamSpec, Truncation};
@@ -64,6 +64,7 @@ pub(crate) fn folder_of(files: impl Iterator<Item = (String, impl AsRef<[u8]>)>)
         eos: None,
         sequence_length: 8,
         packing: Packing::Concat,
+        drops_overlong: false,
         alignment: Alignment::Left,
         max_segments: None,
         layout: Layout::MaxText,
@@ -138,11 +139,17 @@ fn samples(
 ) -> SampleBlock {
     let mut raw = RawBlock::default();
     reader.read(&mut raw);
-    samples_of(spec, &mut raw, IdBuffer::default(), &mut Prepared::default(), |text, document, ids| {
-        fails(text)?;
-        ids.extend(text.bytes().map(u32::from));
-        Ok(Document { tokens: text.len(), ..document })
-    })
+    samples_of(
+        spec,
+        &mut raw,
+        IdBuffer::default(),
+        &mut Prepared::default(),
+        |Prepared { text, .. }, document, ids| {
+            fails(text)?;
+            ids.extend(text.bytes().map(u32::from));
+            Ok(Encoded::Document(Document { tokens: text.len(), ..document }))
+        },
+    )
 }
 
 fn drive(

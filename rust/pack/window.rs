@@ -95,6 +95,11 @@ impl Window {
         &self.blocks[part.block as usize].ids[part.start..][..self.document(part).tokens]
     }
 
+    /// Which of them are trained on; `None`: all.
+    pub fn trained(&self, part: &Part) -> Option<&[bool]> {
+        self.blocks[part.block as usize].ids.trained.get(part.start..part.start + self.document(part).tokens)
+    }
+
     /// Moves past the current part.
     pub fn advance(&mut self) {
         let (Some(delivered), Some(part)) = (self.part(), self.parts.get_mut(self.next)) else { return };

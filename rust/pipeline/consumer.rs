@@ -118,8 +118,7 @@ impl Pipeline {
     /// A pipeline at the start of the stream.
     pub fn new(spec: Arc<StreamSpec>, host: HostSpec, encoder: Encoder) -> Self {
         let rows = host.lanes.len() * spec.rows_per_lane;
-        let has_mask = false; // Each token of a text is trained on.
-        let fields = spec.layout.fields(spec.sequence_length, has_mask, host.provenance);
+        let fields = spec.layout.fields(spec.sequence_length, spec.prepare.has_mask(), host.provenance);
         let taken = Delivered { step: 0, row: 0, cursors: vec![Cursor::default(); host.lanes.len()] };
         Self {
             pool: Pool::new(Arc::new(BatchSchema::new(rows, fields)), IDLE_BUFFERS),
@@ -361,6 +360,9 @@ impl Pipeline {
         let mut totals = Totals::default();
         for cursor in cursors {
             totals += cursor.totals;
+        }
+        if !self.spec.prepare.has_mask() {
+            totals.trained = totals.tokens;
         }
         // A saved state may hold any numbers.
         let rows = step.saturating_mul(cursors.len() as u64).saturating_add(*row as u64);

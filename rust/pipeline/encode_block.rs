@@ -4,13 +4,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::encode::{EncodeWorker, Encoder, Engine};
-use crate::error::{Error, Result, caught};
+use crate::error::{Error, Result, ShardError, caught};
 use crate::format::{AfterError, Position, RawRecord};
 use crate::lane::block::{BadRecord, Document, RawBlock, RawEntry, SampleBlock, SampleEntry};
 use crate::lane::cursor::RecordPosition;
 use crate::lane::id_buffer::{IdBuffer, IdPool};
-use crate::prepare::Prepared;
 use crate::prepare::sidecars::Joined;
+use crate::prepare::{Prepared, trained_tokens};
 use crate::random::hash;
 use crate::spec::{OnError, StreamSpec};
 
@@ -72,10 +72,10 @@ impl BlockEncoder {
         let (spec, ids) = (Arc::clone(&self.spec), self.ids.take());
         let mut prepared = std::mem::take(&mut self.prepared);
         let mut verified = 0;
-        let samples = samples_of(&spec, raw, ids, &mut prepared, |text, document, ids| {
-            let (document, compared) = self.encode_document(text, document, ids)?;
+        let samples = samples_of(&spec, raw, ids, &mut prepared, |prepared, document, ids| {
+            let (encoded, compared) = self.encode_document(prepared, document, ids)?;
             verified += u64::from(compared);
-            Ok(document)
+            Ok(encoded)
         });
         if prepared.text.capacity() <= KEPT_TEXT {
             self.prepared = prepared;
@@ -84,22 +84,64 @@ impl BlockEncoder {
     }
 
     /// Appends a document's ids, BOS and EOS included, and counts them. Says whether they were compared with the
-    /// reference's. On error `ids` is as it was.
+    /// reference's. Unless it is a document, `ids` is as it was.
     fn encode_document(
         &mut self,
-        text: &str,
+        prepared: &Prepared,
         document: Document,
-        ids: &mut Vec<u32>,
-    ) -> Result<(Document, bool)> {
+        ids: &mut IdBuffer,
+    ) -> Result<(Encoded, bool)> {
         let before = ids.len();
         ids.extend(self.spec.bos);
-        let compared = self.encode_text(text, &document, ids).inspect_err(|_| ids.truncate(before))?;
+        let compared = self.encode_text(prepared, &document, ids).inspect_err(|_| ids.truncate(before))?;
         ids.extend(self.spec.eos);
-        Ok((Document { tokens: ids.len() - before, ..document }, compared))
+        let document = Document { tokens: ids.len() - before, ..document };
+        let mut encoded = Encoded::Document(document);
+        if self.spec.drops_overlong && document.tokens > self.spec.sequence_length {
+            encoded = Encoded::Filtered;
+        } else if self.spec.prepare.has_mask() {
+            encoded = self.mask(prepared, document, before, ids);
+        }
+        if !matches!(encoded, Encoded::Document(_)) {
+            ids.truncate(before);
+            ids.trained.truncate(before);
+        }
+        Ok((encoded, compared))
+    }
+
+    /// Appends which of a document's tokens, which begin at `before`, are trained on.
+    fn mask(&self, prepared: &Prepared, document: Document, before: usize, ids: &mut IdBuffer) -> Encoded {
+        let StreamSpec { bos, eos, packing, sequence_length, ref prepare, .. } = *self.spec;
+        let Document { position, shard, .. } = document;
+        let bad = |reason| Encoded::Bad(position.error(&self.spec.shards[shard as usize], reason));
+        let text_ids = before + usize::from(bos.is_some())..ids.len() - usize::from(eos.is_some());
+        let starts = match caught(|| Ok(self.encoder.token_starts(&prepared.text, &ids[text_ids])?)) {
+            Ok(starts) => starts,
+            Err(error) => {
+                return bad(format!("the mask of trained tokens cannot be derived: {error}"));
+            }
+        };
+        ids.trained.extend(bos.map(|_| false));
+        ids.trained.extend(trained_tokens(&prepared.trained, &starts));
+        ids.trained.extend(eos.map(|_| prepare.trains_eos()));
+        let mask = &ids.trained[before..];
+        if packing.kept(document.tokens, sequence_length).into_iter().flatten().any(|token| mask[token]) {
+            return Encoded::Document(document);
+        }
+        if prepare.drops_untrained() {
+            return Encoded::Filtered;
+        }
+        let cut = if mask.contains(&true) { " that truncation leaves" } else { "" };
+        bad(format!(
+            "expected a token to train on, found none among the {} tokens{cut}; set on_untrained=\"drop\" to leave out such \
+             records",
+            mask.len()
+        ))
     }
 
     /// Appends the ids of a document's text, and says whether they were compared with the reference's.
-    fn encode_text(&mut self, text: &str, document: &Document, ids: &mut Vec<u32>) -> Result<bool> {
+    fn encode_text(&mut self, prepared: &Prepared, document: &Document, ids: &mut Vec<u32>) -> Result<bool> {
+        let Prepared { text, data, .. } = prepared;
         let is_reference = self.encoder.engine() == Engine::Reference;
         let takes_turn = is_reference && text.len() > LONG;
         let _turn = takes_turn.then(|| self.long.lock().unwrap_or_else(PoisonError::into_inner));
@@ -109,7 +151,13 @@ impl BlockEncoder {
         let Document { position, shard, .. } = *document;
         let located = |reason| Error::Shard(position.error(&self.spec.shards[shard as usize], reason));
         let before = ids.len();
-        if let Err(error) = caught(|| Ok(self.worker.encode(text, ids)?)) {
+        if let Err(error) = caught(|| {
+            Ok(if data.is_empty() {
+                self.worker.encode(text, ids)
+            } else {
+                self.worker.encode_around(text, data, ids)
+            }?)
+        }) {
             if matches!(error, Error::Bug(_)) {
                 self.worker = self.encoder.worker(); // a panic may have left anything in the old one
             }
@@ -120,7 +168,8 @@ impl BlockEncoder {
             };
             return Err(located(format!("{error}{advice}")));
         }
-        if is_reference || text.len() > LONG || !is_sampled(document, self.verify) {
+        // The reference recognises special tokens everywhere.
+        if is_reference || !data.is_empty() || text.len() > LONG || !is_sampled(document, self.verify) {
             return Ok(false);
         }
         let mut expected = Vec::new();
@@ -141,6 +190,16 @@ impl BlockEncoder {
     }
 }
 
+/// What a prepared record becomes once it is encoded.
+pub(crate) enum Encoded {
+    /// A document with its number of tokens.
+    Document(Document),
+    /// Nothing, because it was asked for.
+    Filtered,
+    /// Nothing, because it cannot be used.
+    Bad(ShardError),
+}
+
 /// Turns raw records into samples, and removes them from `raw`. `encode` appends the ids of a document's text, whose
 /// number it fills in. A document that it cannot encode ends the block, and so does a bad record that stops the run.
 pub(crate) fn samples_of(
@@ -148,7 +207,7 @@ pub(crate) fn samples_of(
     raw: &mut RawBlock,
     mut ids: IdBuffer,
     prepared: &mut Prepared,
-    mut encode: impl FnMut(&str, Document, &mut Vec<u32>) -> Result<Document>,
+    mut encode: impl FnMut(&Prepared, Document, &mut IdBuffer) -> Result<Encoded>,
 ) -> SampleBlock {
     let mut entries = Vec::with_capacity(raw.entries.len());
     let mut bytes = &*raw.bytes;
@@ -167,20 +226,22 @@ pub(crate) fn samples_of(
                     let joined = take_sidecars(spec, shard, &mut sidecars, &mut bytes);
                     spec.prepare.joined_record(&spec.read.projection, name, record, joined, prepared)
                 };
-                match is_kept {
+                let encoded = match is_kept {
                     Ok(true) => {
-                        let text = &prepared.text;
-                        let document =
-                            Document { position, shard, text_bytes: text.len(), ..Document::default() };
-                        match encode(text, document, &mut ids) {
-                            Ok(document) => SampleEntry::Document { document, next },
-                            Err(error) => SampleEntry::Failed { error, position },
-                        }
+                        let text_bytes = prepared.text.len();
+                        let document = Document { position, shard, text_bytes, ..Document::default() };
+                        encode(prepared, document, &mut ids)
                     }
-                    Ok(false) => filtered(&mut entries, next),
-                    Err(error) => {
+                    Ok(false) => Ok(Encoded::Filtered),
+                    Err(error) => Ok(Encoded::Bad(error)),
+                };
+                match encoded {
+                    Ok(Encoded::Document(document)) => SampleEntry::Document { document, next },
+                    Ok(Encoded::Filtered) => filtered(&mut entries, next),
+                    Ok(Encoded::Bad(error)) => {
                         SampleEntry::Bad(BadRecord { error, after: AfterError::Readable, shard, next })
                     }
+                    Err(error) => SampleEntry::Failed { error, position },
                 }
             }
             RawEntry::Dropped(next) => filtered(&mut entries, next),

@@ -1,22 +1,32 @@
 //! From a record to a sample: what a worker does with the raw bytes of a record before it encodes them.
 //!
 //! Reading is serial within a lane, and this is not: it runs in the same job as encoding, on any worker. Lines are
-//! filtered here. A sample of plain text is the string under one key. Other samples become variants of [`Prepare`], so
-//! that plain text costs no dynamic call.
+//! filtered here. A sample of plain text is the string under one key. Other samples are variants of [`Prepare`], so that
+//! plain text costs no dynamic call: they have ranges of bytes that are trained on, which become a mask over tokens once
+//! the whole text is encoded.
 
+pub mod chat;
+pub mod completion;
 pub mod sidecars;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::ShardError;
 use crate::format::{Projection, RawRecord, ReadOptions, Scratch};
+use chat::Conversations;
+use completion::Completions;
 use sidecars::{Joined, located};
 
 /// What a record becomes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum Prepare {
     /// The text of the one column that is projected.
     Text,
+    /// A conversation.
+    Chat(Arc<Conversations>),
+    /// A prompt and its completion.
+    Completion(Completions),
 }
 
 /// A prepared record, in memory that is used again.
@@ -24,37 +34,66 @@ pub enum Prepare {
 pub struct Prepared {
     /// The text of the sample.
     pub text: String,
+    /// Of samples with a mask: the bytes that are trained on, in order.
+    pub trained: Vec<Range<usize>>,
+    /// The bytes in which no special token is recognised, in order.
+    pub data: Vec<Range<usize>>,
     scratch: Scratch,
     /// Those of the sidecars.
     joined: Vec<Scratch>,
 }
 
 impl Prepare {
+    /// Whether samples say which of their tokens are trained on.
+    pub fn has_mask(&self) -> bool {
+        !matches!(self, Self::Text)
+    }
+
+    /// Whether the token after the sample is trained on.
+    pub fn trains_eos(&self) -> bool {
+        matches!(self, Self::Completion(_))
+    }
+
+    /// Whether a sample without trained tokens is left out; else it is a bad record.
+    pub fn drops_untrained(&self) -> bool {
+        match self {
+            Self::Text => false,
+            Self::Chat(conversations) => conversations.drops_untrained,
+            Self::Completion(completions) => completions.drops_untrained,
+        }
+    }
+
     /// Puts the sample of a record of `shard` in place of what `prepared` holds. Returns false if the record is left out
     /// by the filter.
     pub fn record(
-        self,
+        &self,
         options: &ReadOptions,
         shard: &Arc<str>,
         record: RawRecord<'_>,
         prepared: &mut Prepared,
     ) -> Result<bool, ShardError> {
-        let Prepared { text, scratch, .. } = prepared;
+        let Prepared { text, trained, data, scratch, .. } = prepared;
         text.clear();
         match self {
             Self::Text => options.extract(shard, record, text, scratch),
+            Self::Chat(conversations) => options
+                .select(shard, record, scratch, |values| conversations.render(values, text, trained, data)),
+            Self::Completion(completions) => {
+                options.select(shard, record, scratch, |values| completions.join(values, text, trained))
+            }
         }
     }
-    /// Like [`record`](Self::record) of a record with sidecars, whose paths come after its own.
+
+    /// Like [`record`](Self::record) of a record with sidecars, whose paths come after its own. Only for texts.
     pub fn joined_record(
-        self,
+        &self,
         projection: &Projection,
         shard: &Arc<str>,
         record: RawRecord<'_>,
         sidecars: Joined<'_>,
         prepared: &mut Prepared,
     ) -> Result<bool, ShardError> {
-        let Prepared { text, scratch, joined } = prepared;
+        let Prepared { text, scratch, joined, .. } = prepared;
         text.clear();
         let bad = |reason| located(shard, record.position, reason);
         let lines = sidecars.values(joined).map_err(bad)?;
@@ -67,4 +106,13 @@ impl Prepare {
         checked.map_err(bad)?;
         is_kept
     }
+}
+
+/// Whether each token is trained on: whether its first byte is, by the ranges that are.
+pub fn trained_tokens(trained: &[Range<usize>], starts: &[usize]) -> impl Iterator<Item = bool> {
+    let mut ranges = trained.iter().peekable();
+    starts.iter().map(move |start| {
+        while ranges.next_if(|range| range.end <= *start).is_some() {}
+        ranges.peek().is_some_and(|range| range.contains(start))
+    })
 }

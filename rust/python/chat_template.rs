@@ -12,6 +12,7 @@ use pyo3::prelude::*;
 use super::encoder::Encoder;
 use super::error::guarded;
 use crate::error::{Error, Result};
+use crate::prepare::trained_tokens;
 
 /// A compiled chat template.
 #[pyclass(frozen, module = "gristmill._core")]
@@ -30,9 +31,20 @@ struct Conversation {
     add_generation_prompt: bool,
     date: Option<String>,
     keep_none: bool,
+    protects_content: bool,
 }
 
-/// What is trained on: "assistant", "last", "all", "template", a list of roles, or None for nothing.
+/// What is trained on.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct TrainOptions {
+    train_on: Option<Choice>,
+    stop_tokens: Vec<String>,
+    reasoning: bool,
+    tool_calls: bool,
+}
+
+/// "assistant", "last", "all", "template", or a list of roles.
 #[derive(FromPyObject)]
 enum Choice {
     Name(String),
@@ -79,11 +91,10 @@ impl ChatTemplate {
         &self,
         py: Python<'_>,
         conversation: Conversation,
-        train_on: Option<Choice>,
-        stop_tokens: Vec<String>,
+        options: TrainOptions,
     ) -> PyResult<(String, Vec<SpanItem>)> {
         Ok(guarded(py, || {
-            let Trained { rendering, ranges } = self.trained(&conversation, train_on, stop_tokens)?;
+            let Trained { rendering, ranges } = self.trained(&conversation, options)?;
             let spans = spans_of(&rendering, &ranges);
             Ok((rendering.into_text(), spans))
         })?)
@@ -95,37 +106,52 @@ impl ChatTemplate {
         py: Python<'py>,
         encoder: &Encoder,
         conversation: Conversation,
-        train_on: Option<Choice>,
-        stop_tokens: Vec<String>,
+        options: TrainOptions,
     ) -> PyResult<(Ids<'py>, Mask<'py>)> {
         let (ids, mask) = guarded(py, || {
-            let Trained { rendering, ranges } = self.trained(&conversation, train_on, stop_tokens)?;
-            let ids = encoder.inner().encode(rendering.text())?;
+            let Trained { rendering, ranges } = self.trained(&conversation, options)?;
+            let ids = if conversation.protects_content {
+                let mut ids = Vec::new();
+                encoder.inner().worker().encode_around(
+                    rendering.text(),
+                    &rendering.data_ranges(),
+                    &mut ids,
+                )?;
+                ids
+            } else {
+                encoder.inner().encode(rendering.text())?
+            };
             let starts = encoder.inner().token_starts(rendering.text(), &ids)?;
-            let mut ranges = ranges.iter().peekable();
-            let mask = starts.iter().map(|start| {
-                while ranges.next_if(|range| range.end <= *start).is_some() {}
-                ranges.peek().is_some_and(|range| range.contains(start))
-            });
-            Ok((ids.iter().map(|&id| id as i32).collect::<Vec<_>>(), mask.collect::<Vec<_>>()))
+            let mask: Vec<_> = trained_tokens(&ranges, &starts).collect();
+            Ok((ids.iter().map(|&id| id as i32).collect::<Vec<_>>(), mask))
         })?;
         Ok((PyArray1::from_vec(py, ids), PyArray1::from_vec(py, mask)))
     }
 }
 
 impl ChatTemplate {
-    fn trained(
-        &self,
-        conversation: &Conversation,
-        train_on: Option<Choice>,
-        stop_tokens: Vec<String>,
-    ) -> Result<Trained> {
+    pub fn inner(&self) -> &Template {
+        &self.inner
+    }
+
+    fn trained(&self, conversation: &Conversation, options: TrainOptions) -> Result<Trained> {
         let chat = conversation.chat()?;
-        let on = match train_on {
+        match options.training()? {
             None => {
                 let rendering = self.inner.render(&chat).map_err(template_error)?;
-                return Ok(Trained { rendering, ranges: Vec::new() });
+                Ok(Trained { rendering, ranges: Vec::new() })
             }
+            Some(training) => self.inner.render_trained(&chat, &training).map_err(template_error),
+        }
+    }
+}
+
+impl TrainOptions {
+    /// How to train; None if nothing is trained on.
+    pub fn training(self) -> Result<Option<Training>> {
+        let Self { train_on, stop_tokens, reasoning, tool_calls } = self;
+        let on = match train_on {
+            None => return Ok(None),
             Some(Choice::Roles(roles)) => TrainOn::Roles(roles),
             Some(Choice::Name(name)) => match &*name {
                 "assistant" => TrainOn::Assistant,
@@ -134,36 +160,36 @@ impl ChatTemplate {
                 "template" => TrainOn::Template,
                 _ => {
                     return Err(Error::Argument(format!(
-                        "train_on={name:?}: expected one of 'assistant', 'last', 'all', 'template', a list of roles, or \
-                         None"
+                        "train_on={name:?}: expected one of 'assistant', 'last', 'all', 'template', or a list of roles"
                     )));
                 }
             },
         };
-        let training = Training { stop_tokens, ..Training::on(on) };
-        self.inner.render_trained(&chat, &training).map_err(template_error)
+        Ok(Some(Training { on, reasoning, tool_calls, stop_tokens }))
     }
 }
 
 impl Conversation {
     fn chat(&self) -> Result<Chat<'_>> {
-        let date = self.date.as_ref().map(|date| {
-            DateTime::parse(date).ok_or_else(|| {
-                Error::Argument(format!(
-                    "date={date:?}: expected a date such as '2026-11-26' or '2026-11-26T12:00:00'"
-                ))
-            })
-        });
         Ok(Chat {
             messages: Data::Json(&self.messages),
             tools: self.tools.as_deref().map(Data::Json),
             documents: self.documents.as_deref().map(Data::Json),
             kwargs: self.kwargs.as_deref().map(Data::Json),
             add_generation_prompt: self.add_generation_prompt,
-            date: date.transpose()?,
+            date: self.date.as_deref().map(parse_date).transpose()?,
             none_fields: if self.keep_none { NoneFields::Keep } else { NoneFields::Drop },
         })
     }
+}
+
+/// The date that a template prints.
+pub fn parse_date(date: &str) -> Result<DateTime> {
+    DateTime::parse(date).ok_or_else(|| {
+        Error::Argument(format!(
+            "date={date:?}: expected a date such as '2026-11-26' or '2026-11-26T12:00:00'"
+        ))
+    })
 }
 
 /// A variable that templates get: a token, or a list of tokens.

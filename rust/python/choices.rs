@@ -13,12 +13,13 @@ pub const PACKINGS: [(&str, MakePacking); 3] = [
     ("best_fit", |window, _| Packing::BestFit { window }),
     ("pad", |_, truncation| Packing::Pad(truncation)),
 ];
-pub const TRUNCATIONS: [(&str, Truncation); 5] = [
+pub const TRUNCATIONS: [(&str, Truncation); 6] = [
     ("right", Truncation::Right),
     ("left", Truncation::Left),
     ("middle", Truncation::Middle),
     ("error", Truncation::Error),
     ("split", Truncation::Split),
+    ("drop", Truncation::Drop),
 ];
 pub const LAYOUTS: [(&str, Layout); 3] =
     [("maxtext", Layout::MaxText), ("grain", Layout::Grain), ("hf", Layout::Hf)];

@@ -144,6 +144,12 @@ impl Encoder {
         Ok(guarded(py, || Ok(self.inner.dropout()))?)
     }
 
+    /// Why special tokens cannot be read as text in some parts of a text, if they cannot.
+    #[getter]
+    fn recognises_special_everywhere(&self) -> Option<String> {
+        self.inner.recognises_special_everywhere()
+    }
+
     /// Two added tokens of which either may be found, if there are such.
     #[getter]
     fn ambiguous_tokens(&self, py: Python<'_>) -> PyResult<Option<(&str, &str)>> {

@@ -36,14 +36,16 @@ impl Field {
     }
 }
 
-/// The fields of a layout, in the order of a batch's arrays.
+/// The fields of a layout, in the order of a batch's arrays. `has_mask`: of samples that say which of their tokens are
+/// trained on.
 #[pyfunction]
-#[pyo3(signature = (layout, sequence_length, provenance_entries))]
+#[pyo3(signature = (layout, sequence_length, provenance_entries, has_mask=false))]
 pub fn layout_fields(
     layout: &str,
     sequence_length: usize,
     provenance_entries: usize,
+    has_mask: bool,
 ) -> PyResult<Vec<Field>> {
     let layout = choices::find("layout", layout, &LAYOUTS)?;
-    Ok(layout.fields(sequence_length, false, provenance_entries).into_iter().map(Field).collect())
+    Ok(layout.fields(sequence_length, has_mask, provenance_entries).into_iter().map(Field).collect())
 }

@@ -18,6 +18,7 @@ mod inspect;
 mod keep;
 mod pipeline;
 mod rows;
+mod sample;
 mod signals;
 mod spec;
 mod state;

@@ -220,6 +220,7 @@ impl Pipeline {
         let stats = PyDict::new(py);
         stats.set_item("documents", totals.documents)?;
         stats.set_item("tokens", totals.tokens)?;
+        stats.set_item("trained_tokens", totals.trained)?;
         stats.set_item("text_bytes", totals.text_bytes)?;
         stats.set_item("rows", rows)?;
         stats.set_item("batches", batches)?;

@@ -10,13 +10,14 @@ use pyo3::prelude::*;
 use super::choices::{self, LAYOUTS, ON_ERRORS, PACKINGS, TRUNCATIONS};
 use super::keep::{Selection, SidecarFiles};
 use super::pipeline::usable_cores;
+use super::sample::Sample;
 use crate::error::Error;
 use crate::format::keep::Expression;
 use crate::format::{Projection, ReadOptions};
 use crate::lane::assignment::Plan;
 use crate::prepare::Prepare;
 use crate::spec::sidecars::{Sidecar, Sidecars};
-use crate::spec::{Alignment, HostSpec, QuarantineFileSpec, Shuffle, StreamSpec};
+use crate::spec::{Alignment, HostSpec, QuarantineFileSpec, Shuffle, StreamSpec, Truncation};
 use crate::store::Shard;
 
 /// What an iterator yields.
@@ -45,6 +46,7 @@ struct Input {
     sizes: Vec<u64>,
     split_bytes: u64,
     text_field: String,
+    sample: Option<Sample>,
     selection: Selection,
     max_document_bytes: u64,
 }
@@ -123,6 +125,10 @@ impl Spec {
         let Selection { paths, program, drop, sidecars } = input.selection;
         let sidecar = |files: SidecarFiles| files.into_sidecar(&input.folder, input.max_document_bytes);
         let kinds: Vec<Sidecar> = sidecars.into_iter().map(sidecar).collect();
+        let (prepare, projection) = match input.sample {
+            None => (Prepare::Text, Projection::text(input.text_field).with_paths(paths.into())),
+            Some(sample) => sample.plan(paths.into())?,
+        };
         let keep = program.map(Expression::from);
         let (keep, of_sidecars) = if kinds.is_empty() { (keep, None) } else { (None, keep) };
         Ok(StreamSpec {
@@ -130,19 +136,20 @@ impl Spec {
             plan: Plan::new(sizes, order.lanes, order.seed),
             read: Arc::new(ReadOptions {
                 folder: input.folder,
-                projection: Projection::text(input.text_field).with_paths(paths.into()),
+                projection,
                 keep,
                 max_document_bytes: input.max_document_bytes,
             }),
             drop: drop.map(|rows| rows.get().rows()).unwrap_or_default(),
             sidecars: Sidecars { kinds, keep: of_sidecars },
-            prepare: Prepare::Text,
+            prepare,
             on_error: make_on_error(faults.max_error_rate),
             shuffle: order.seed.map(|seed| Shuffle { seed, window: order.shuffle_window }),
             epochs: order.epochs,
             bos: tokenizing.bos,
             eos: tokenizing.eos,
             sequence_length: rows.sequence_length,
+            drops_overlong: truncation == Truncation::Drop,
             packing: make_packing(rows.fit_window, truncation),
             alignment: Alignment::Left,
             max_segments: rows.max_segments,

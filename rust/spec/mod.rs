@@ -57,6 +57,20 @@ impl Packing {
             Self::BestFit { .. } | Self::Pad(_) => false,
         }
     }
+
+    /// The tokens of a document of so many that get into rows: two ranges.
+    pub fn kept(self, tokens: usize, sequence_length: usize) -> [Range<usize>; 2] {
+        let (kept, none) = (tokens.min(sequence_length), 0..0);
+        match self {
+            Self::Concat | Self::BestFit { .. } | Self::Pad(Truncation::Split) => [0..tokens, none],
+            Self::Pad(Truncation::Left) => [tokens - kept..tokens, none],
+            Self::Pad(Truncation::Middle) if kept < tokens => {
+                // The left half is the smaller one, as in veRL: empty in a row of one token.
+                [0..kept / 2, tokens - (kept - kept / 2)..tokens]
+            }
+            Self::Pad(_) => [0..kept, none],
+        }
+    }
 }
 
 /// The part that `pad` keeps of a document longer than a row.
@@ -72,6 +86,8 @@ pub enum Truncation {
     Error,
     /// All of it, in as many rows as it needs.
     Split,
+    /// Nothing: see [`StreamSpec::drops_overlong`].
+    Drop,
 }
 
 /// The side of a row on which its tokens are, if they do not fill it.
@@ -133,6 +149,8 @@ pub struct StreamSpec {
     pub sequence_length: usize,
     /// How documents become rows.
     pub packing: Packing,
+    /// Whether a sample longer than a row is left out.
+    pub drops_overlong: bool,
     /// The side of its row on which a document is, if it does not fill it.
     pub alignment: Alignment,
     /// The most segments in a row.

@@ -8,7 +8,7 @@ choice by exhaustive search.
 
 import gzip
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -37,11 +37,13 @@ class Model:
     # Entries of a row's provenance, and the manifest's paths, to which they refer.
     provenance: int = 0
     manifest: Sequence[str] = ()
+    # Ids and mask of a record that becomes another sample than its text; None: it is left out.
+    sample: Callable[[dict[str, Any]], tuple[Sequence[int], Sequence[bool]] | None] | None = None
     totals: dict[str, int] = field(default_factory=dict)
 
     def batches(self, plans: Sequence[Sequence[Sequence[str]]], rows_per_lane: int) -> list[dict[str, np.ndarray]]:
         """All batches of all lanes: `plans[epoch][lane]` are the shards that a lane reads in an epoch."""
-        self.totals = dict.fromkeys(("documents", "tokens", "dropped", "padding"), 0)
+        self.totals = dict.fromkeys(("documents", "tokens", "trained", "dropped", "padding"), 0)
         lanes = []
         for lane in range(len(plans[0])):
             rows = list(self._rows(lane, [plan[lane] for plan in plans]))
@@ -64,20 +66,36 @@ class Model:
         most = self.shuffle_window if self.seed is not None else self.fit_window
         begins, window, size = (0, 0), [], 0
         for shard, path in enumerate(paths):
-            for record, text in documents(path):
-                window.append(self._encode(text, (path, record)))
-                size += len(text.encode())
+            for record, value in records(path):
+                document = self._encode(value)
+                if document is None:
+                    continue
+                document.origin = (path, record)
+                self.totals["documents"] += 1
+                window.append(document)
+                size += document.text_bytes
                 if len(window) == most or size >= WINDOW_BYTES:
                     yield self._ordered(window, (lane, epoch, *begins))
                     begins, window, size = (shard, record + 1), [], 0
         yield self._ordered(window, (lane, epoch, *begins))
 
-    def _encode(self, text: str, origin: tuple[str, int]) -> "Document":
+    def _encode(self, record: Any) -> "Document | None":
+        """The sample of a record; none if it is bad or left out."""
+        if self.sample:
+            found = self.sample(record)
+            if found is None:
+                return None
+            document = Document(map(int, found[0]))
+            document.trained = list(map(bool, found[1]))
+            return document
+        text = record.get("text") if isinstance(record, dict) else None
+        if not isinstance(text, str):
+            return None
         ids = self.tokenizer.encode(text, add_special_tokens=False).ids
-        self.totals["documents"] += 1
         document = Document([] if self.bos is None else [self.bos])
         document.extend(ids + ([] if self.eos is None else [self.eos]))
-        document.origin = origin
+        document.trained = [True] * len(document)
+        document.text_bytes = len(text.encode())
         return document
 
     def _ordered(self, window: list["Document"], key: tuple[int, ...]) -> list["Document"]:
@@ -153,6 +171,7 @@ class Model:
         openings = [row[0] for row in rows[1:]] + [None]
         for row in rows:
             self.totals["tokens"] += filled(row)
+            self.totals["trained"] += sum(segment.ids.trained[at] for segment in row for at in segment.offsets)
             self.totals["padding"] += self.sequence_length - filled(row)
         return [self._row(row, following) for row, following in zip(rows, openings, strict=False)]
 
@@ -172,7 +191,7 @@ class Model:
         return arrays | {"provenance": (entries + none)[: self.provenance]}
 
     def _layout(self, row: list["Segment"], following: "Segment | None") -> dict[str, list[int]]:
-        ids, segments, positions, targets, learnt, labels = [], [], [], [], [], []
+        ids, segments, positions, targets, learnt, labels, trained = [], [], [], [], [], [], []
         for number, segment in enumerate(row):
             after = row[number + 1] if number + 1 < len(row) else following if self.packing == "concat" else None
             boundary = self.boundary_targets and self.packing != "pad" and after is not None
@@ -180,20 +199,21 @@ class Model:
                 ids.append(segment.ids[offset])
                 segments.append(number + 1)
                 positions.append(position)
+                trained.append(int(segment.ids.trained[offset]))
                 target = segment.target(position)
                 if target is None and offset + 1 == len(segment.ids) and boundary:
-                    target = after.ids[after.offsets[0]]
-                targets.append(0 if target is None else target)
-                learnt.append(0 if target is None else number + 1)
+                    target = (after.ids, after.offsets[0])
+                targets.append(0 if target is None else target[0][target[1]])
+                learnt.append(0 if target is None or not target[0].trained[target[1]] else number + 1)
                 continues = segment.follows(position) if position else number == 0 and offset > 0 and not segment.is_cut
-                labels.append(segment.ids[offset] if continues else -100)
+                labels.append(segment.ids[offset] if continues and segment.ids.trained[offset] else -100)
         pad = [0] * (self.sequence_length - len(ids))
         if self.layout == "grain":
             return {
                 "tokens": ids + pad,
                 "tokens_segment_ids": segments + pad,
                 "tokens_positions": positions + pad,
-            }
+            } | ({"tokens_loss_mask": trained + pad} if self.sample else {})
         if self.layout == "hf":
             return {
                 "input_ids": ids + pad,
@@ -212,9 +232,11 @@ class Model:
 
 
 class Document(list[int]):
-    """A document's ids, with its shard and line."""
+    """A document's ids, which of them are trained on, and its shard and line."""
 
+    trained: list[bool]
     origin: tuple[str, int]
+    text_bytes: int = 0
 
 
 class Segment(NamedTuple):
@@ -228,13 +250,13 @@ class Segment(NamedTuple):
         """Whether the token before this one in the segment is also the one before it in the document."""
         return self.offsets[position - 1] + 1 == self.offsets[position]
 
-    def target(self, position: int) -> int | None:
-        """The token after it in its document, if it is in the row or in the next one."""
+    def target(self, position: int) -> tuple[Document, int] | None:
+        """The token after it in its document, and where it is there, if it is in the row or in the next one."""
         after = self.offsets[position] + 1
         is_last = position + 1 == len(self.offsets)
         if after == len(self.ids) or (self.is_cut and (is_last or self.offsets[position + 1] != after)):
             return None
-        return self.ids[after]
+        return self.ids, after
 
 
 def filled(segments: Iterable[Segment]) -> int:
@@ -242,17 +264,15 @@ def filled(segments: Iterable[Segment]) -> int:
     return sum(len(segment.offsets) for segment in segments)
 
 
-def documents(path: str) -> Iterator[tuple[int, str]]:
-    """Line number and text of each good record."""
+def records(path: str) -> Iterator[tuple[int, Any]]:
+    """Line number and value of each line that is JSON."""
     opened = gzip.open if path.endswith(".gz") else open
     with opened(path, "rt", encoding="utf-8", newline="\n") as lines:
         for number, line in enumerate(lines):
             try:
-                text = json.loads(line)["text"]
-            except (ValueError, KeyError):
+                yield number, json.loads(line)
+            except ValueError:
                 continue
-            if isinstance(text, str):
-                yield number, text
 
 
 def permutation(n: int, seed: int, purpose: int, key: Iterable[int]) -> list[int]:

@@ -1,5 +1,6 @@
 """`ChatTemplate`: conversations to text, with the origin of every character and masks of trained tokens."""
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -9,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gristmill import _core
-from gristmill._tokenizer.encoder import Encoder, as_encoder, core_of
+from gristmill._tokenizer.encoder import Encoder, as_encoder, check_special_tokens, core_of
+from gristmill._util import checks
 from gristmill._util.local_files import Pathish
 from gristmill.errors import ArgumentError, ArgumentTypeError, TemplateError
 
@@ -91,18 +93,22 @@ class ChatTemplate:
           TokenizerError: the tokenizer cannot be loaded.
         """
         root = Path(folder)
-        config: dict[str, Any] = {}
-        for file in _CONFIG_FILES:
-            if (root / file).is_file():
-                config.update(_read_json(root / file))
-        special_tokens: dict[str, Any] = {
-            key: token for key in _TOKEN_NAMES if (token := _content(config.get(key))) is not None
-        }
-        extra = config.get("additional_special_tokens") or config.get("extra_special_tokens")
-        if isinstance(extra, list):
-            special_tokens["additional_special_tokens"] = [token for item in extra if (token := _content(item))]
+        config = _config(root)
         tokenizer = root if (root / "tokenizer.json").is_file() else None
-        return cls(_pretrained_source(root, config, name), tokenizer=tokenizer, special_tokens=special_tokens)
+        return cls(_pretrained_source(root, config, name), tokenizer=tokenizer, special_tokens=_special_tokens(config))
+
+    def with_tokenizer(self, tokenizer: "Encoder | Pathish") -> Self:
+        """The same template with another tokenizer, whose special tokens masks look for.
+
+        Raises:
+          TokenizerError: the tokenizer cannot be loaded.
+        """
+        return type(self)(self.source, tokenizer=tokenizer, special_tokens=self._special_tokens)
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the template's text and of the special tokens that are its variables."""
+        return hashlib.sha256(json.dumps([self.source, self._special_tokens]).encode()).hexdigest()[:16]
 
     @property
     def uses_date(self) -> bool:
@@ -139,6 +145,8 @@ class ChatTemplate:
         add_generation_prompt: bool = False,
         train_on: TrainOn = "assistant",
         stop_tokens: Sequence[str] = (),
+        train_reasoning: bool = True,
+        train_tool_calls: bool = True,
         **kwargs: Any,
     ) -> list[Span]:
         """Where every character of the text comes from, and whether it is trained on.
@@ -152,6 +160,8 @@ class ChatTemplate:
             `"template"`: the template's `generation` blocks; a list of roles; None: nothing. A message's own
             `"train": False` or `"weight": 0` takes it out.
           stop_tokens: the tokens at which the model stops, for templates that write none after a message.
+          train_reasoning: whether reasoning is trained on, where it is a field of a message.
+          train_tool_calls: whether tool calls are.
           kwargs: as for `render`.
 
         Returns:
@@ -164,7 +174,8 @@ class ChatTemplate:
           ArgumentTypeError: as for `render`.
         """
         conversation = _conversation(messages, tools, add_generation_prompt, kwargs)
-        return self._core.spans(conversation, _train_on(train_on), list(stop_tokens))[1]
+        options = train_options(train_on, stop_tokens, train_reasoning, train_tool_calls)
+        return self._core.spans(conversation, options)[1]
 
     def encode(
         self,
@@ -173,6 +184,9 @@ class ChatTemplate:
         add_generation_prompt: bool = False,
         train_on: TrainOn = "assistant",
         stop_tokens: Sequence[str] = (),
+        train_reasoning: bool = True,
+        train_tool_calls: bool = True,
+        special_tokens_in_content: Literal["id", "text"] = "id",
         **kwargs: Any,
     ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
         """The ids of a conversation's text, encoded as a whole, and the mask of its trained tokens.
@@ -183,6 +197,10 @@ class ChatTemplate:
           add_generation_prompt: as for `spans`.
           train_on: as for `spans`. A token is trained on if its first byte is.
           stop_tokens: as for `spans`.
+          train_reasoning: as for `spans`.
+          train_tool_calls: as for `spans`.
+          special_tokens_in_content: `"id"`: a special token that is spelled out in a message has its id; `"text"`: it
+            has the ids of its characters, and only the template writes special tokens.
           kwargs: as for `spans`.
 
         Returns:
@@ -197,8 +215,12 @@ class ChatTemplate:
             raise ArgumentError(
                 "tokenizer=None: encode needs the template's tokenizer; give it to from_string or from_file"
             )
+        checks.choice("special_tokens_in_content", special_tokens_in_content, ("id", "text"))
+        check_special_tokens(self._encoder, in_content=special_tokens_in_content)
         conversation = _conversation(messages, tools, add_generation_prompt, kwargs)
-        ids, mask = self._core.encode(core_of(self._encoder), conversation, _train_on(train_on), list(stop_tokens))
+        conversation["protects_content"] = special_tokens_in_content == "text"
+        options = train_options(train_on, stop_tokens, train_reasoning, train_tool_calls)
+        ids, mask = self._core.encode(core_of(self._encoder), conversation, options)
         if train_on is not None and not mask.any():
             raise TemplateError(
                 f"train_on={train_on!r}: no token of this conversation is trained on; leave it out, or give "
@@ -226,17 +248,23 @@ def _conversation(messages: Any, tools: Any, add_generation_prompt: bool, kwargs
         raise ArgumentError(f"none_fields={none_fields!r}: expected 'drop' or 'keep'")
     documents, date = variables.pop("documents", None), variables.pop("date", None)
     return {
-        "messages": _json("messages", messages),
-        "tools": None if tools is None else _json("tools", tools),
-        "documents": None if documents is None else _json("documents", documents),
-        "kwargs": _json("the template's variables", variables) if variables else None,
+        "messages": to_json("messages", messages),
+        "tools": None if tools is None else to_json("tools", tools),
+        "documents": None if documents is None else to_json("documents", documents),
+        "kwargs": to_json("the template's variables", variables) if variables else None,
         "add_generation_prompt": bool(add_generation_prompt),
         "date": None if date is None else str(date),
         "keep_none": none_fields == "keep",
+        "protects_content": False,
     }
 
 
-def _json(name: str, value: Any) -> bytes:
+def to_json(name: str, value: Any) -> bytes:
+    """A value as JSON.
+
+    Raises:
+      ArgumentTypeError: JSON cannot hold it.
+    """
     try:
         return json.dumps(value).encode()
     except (TypeError, ValueError, RecursionError) as error:
@@ -245,8 +273,62 @@ def _json(name: str, value: Any) -> bytes:
         ) from None
 
 
-def _train_on(train_on: Any) -> Any:
-    return train_on if train_on is None or isinstance(train_on, str) else list(train_on)
+def train_options(train_on: Any, stop_tokens: Iterable[str], reasoning: bool, tool_calls: bool) -> dict[str, Any]:
+    """What is trained on, as the core takes it."""
+    return {
+        "train_on": train_on if train_on is None or isinstance(train_on, str) else list(train_on),
+        "stop_tokens": list(stop_tokens),
+        "reasoning": bool(reasoning),
+        "tool_calls": bool(tool_calls),
+    }
+
+
+def core_of_template(template: ChatTemplate) -> _core.ChatTemplate:
+    """The core's object of a template."""
+    return template._core
+
+
+def find_template(folder: Path, encoder: Encoder, *, has_tools: bool) -> ChatTemplate:
+    """The template beside the tokenizer.json in a folder.
+
+    Args:
+      folder: that of tokenizer.json.
+      encoder: the tokenizer.
+      has_tools: whether conversations have tools: then it is the template named `tool_use`, if there is one, as
+        `transformers` chooses.
+
+    Raises:
+      TemplateError: there is none, it is not valid, or the core does not render it exactly.
+    """
+    config = _config(folder)
+    try:
+        source = _pretrained_source(folder, config, "tool_use" if has_tools else "default")
+    except TemplateError:
+        if not has_tools:
+            raise
+        source = _pretrained_source(folder, config, "default")
+    return ChatTemplate(source, tokenizer=encoder, special_tokens=_special_tokens(config))
+
+
+def special_tokens_of(folder: Path) -> dict[str, Any]:
+    """The variables of templates that the files of a folder name, such as `bos_token`."""
+    return _special_tokens(_config(folder))
+
+
+def _config(root: Path) -> dict[str, Any]:
+    config: dict[str, Any] = {}
+    for file in _CONFIG_FILES:
+        if (root / file).is_file():
+            config.update(_read_json(root / file))
+    return config
+
+
+def _special_tokens(config: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {key: token for key in _TOKEN_NAMES if (token := _content(config.get(key))) is not None}
+    extra = config.get("additional_special_tokens") or config.get("extra_special_tokens")
+    if isinstance(extra, list):
+        found["additional_special_tokens"] = [token for item in extra if (token := _content(item))]
+    return found
 
 
 def _added_tokens(encoder: Encoder | None) -> tuple[list[str], list[str]]:

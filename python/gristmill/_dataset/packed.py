@@ -9,6 +9,7 @@ import grain
 from gristmill import _core
 from gristmill._dataset.grain_compat import SourceDataset
 from gristmill._dataset.iterator import Element, PackedDatasetIterator
+from gristmill._sample.samples import Sample
 from gristmill._shards.manifest import Manifest
 from gristmill._shards.pieces import Piece
 from gristmill._shards.rows import RowList
@@ -60,6 +61,11 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
       shards: a glob, a path, a list of either, or a `Manifest`. A file that is named twice is read once.
       tokenizer: the path of a tokenizer.json or of its folder, or an `Encoder`.
       text_field: key of the record that holds the text.
+      sample: what a record becomes. None, or `Text(text_field)`: a document, each token of which is trained on. `Chat`
+        or `Completion`: a conversation, or a prompt with its completion, with a mask of the tokens that are trained
+        on: others have `targets_segmentation` 0 where they are targets (`maxtext`), the label -100 (`hf`), or 0 in the
+        array `tokens_loss_mask` (`grain`), which only such samples have. A conversation gets neither EOS nor BOS but
+        by its template. "Document" stands for any sample in what follows.
       keep: a condition in Python's grammar on the keys of a record, such as `"score >= 3 and language == 'en'"`.
         Records for which it is not true are left out and counted as `filtered`; a comparison is false where a key is
         missing or null. docs/filters.md has the grammar. None: all records are kept.
@@ -84,7 +90,7 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         at most `shuffle_window`.
       truncation: the part that `pad` keeps of a document longer than a row, BOS and EOS included: `"right"` its start,
         `"left"` its end, `"middle"` its first and its last half row; `"split"` all of it, in several rows;
-        `"error"` stops the run there.
+        `"error"` stops the run there; `"drop"` nothing: it is left out and counted as `filtered`, also in `best_fit`.
       max_segments: segments in a row at most; the rest of such a row is padding. None: any number.
       layout: `"maxtext"`, `"grain"` or `"hf"`, see above.
       boundary_targets: whether a document's last token has the next document's first token as its target, as
@@ -135,6 +141,7 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         *,
         tokenizer: "Encoder | Pathish",
         text_field: str = "text",
+        sample: "Sample | None" = None,
         keep: str | None = None,
         sidecars: "Mapping[str, Sidecar] | None" = None,
         drop: "RowList | None" = None,
@@ -146,7 +153,7 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         batch_size: int | None = None,
         packing: Literal["concat", "best_fit", "pad"] = "concat",
         fit_window: int = 1024,
-        truncation: Literal["right", "left", "middle", "error", "split"] = "right",
+        truncation: Literal["right", "left", "middle", "error", "split", "drop"] = "right",
         max_segments: int | None = None,
         layout: Literal["maxtext", "grain", "hf"] = "maxtext",
         boundary_targets: bool = False,

@@ -75,6 +75,11 @@ def locate_from_state(
             f"fingerprint: expected {saved}, found {encoder.fingerprint}; name the tokenizer of the run, and pass "
             "the --special-tokens-in-text of its Encoder"
         )
+    if sample := decode(state["fingerprint"]).get("sample"):
+        raise StateError(
+            f"{path} was saved by a dataset of {sample}, whose template it does not hold: make that dataset with "
+            "provenance=True, restore it, and look at its rows"
+        )
     arguments = fingerprints.arguments_of(state["fingerprint"])
     if arguments["drop"] is not None and drop is None:
         raise ArgumentError(f"{path} was saved by a run that leaves out the rows of a list: name it with --drop")

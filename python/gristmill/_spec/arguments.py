@@ -22,6 +22,7 @@ from typing import Any, Literal
 from gristmill import _core
 from gristmill._filter.compiler import Keep
 from gristmill._filter.selection import Selection, select
+from gristmill._sample.plans import Plan
 from gristmill._shards.manifest import Manifest
 from gristmill._shards.pieces import Piece, cut
 from gristmill._shards.rows import DroppedRows
@@ -36,6 +37,7 @@ from gristmill._spec.kinds import (
     Kind,
     Other,
     RowListKind,
+    SampleKind,
     SidecarsKind,
     SpecialToken,
     Text,
@@ -124,6 +126,13 @@ class Input:
         "A glob, a path, a list of either, or a `Manifest`; a file that is named twice is read once.",
     )
     text_field: str = _argument(Text(), "text", "Key or column that holds the text of a record.")
+    sample: Plan | None = _argument(
+        SampleKind(),
+        None,
+        "What a record becomes: `gm.Text`, `gm.Chat` or `gm.Completion`.",
+        none="the text in `text_field`",
+        see="fine-tuning.md",
+    )
     keep: Keep | None = _argument(
         Filter(), None, "Condition on a record's keys; all other records are left out.", none="all", see="filters.md"
     )
@@ -239,8 +248,8 @@ class Rows:
     truncation: str = _argument(
         Choice(_core.TRUNCATIONS),
         "right",
-        "Where a document longer than a row is cut.",
-        needs={"packing": ("pad",)},
+        "Where `pad` cuts a document longer than a row; `drop` leaves it out, also in `best_fit`.",
+        needs={"packing": ("pad", "best_fit")},
     )
     max_segments: int | None = _argument(
         Integer(1, LARGEST_LENGTH, or_none=True),

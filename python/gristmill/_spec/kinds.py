@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from gristmill._filter.compiler import Keep, compile_filter
+from gristmill._sample import samples
 from gristmill._shards.rows import RowList
 from gristmill._shards.sidecars import Sidecars
 from gristmill._tokenizer import special_tokens
@@ -140,6 +141,19 @@ class RowListKind:
 
     def parse(self, text: str) -> str | None:
         """See `Kind`."""
+        return None if text == "None" else text
+
+
+@dataclass(frozen=True)
+class SampleKind:
+    """What a record becomes, or None for its text."""
+
+    def check(self, name: str, value: Any) -> samples.Sample | None:
+        """See `Kind`."""
+        return samples.check(name, value)
+
+    def parse(self, text: str) -> str | None:
+        """See `Kind`. A fingerprint describes a sample, and does not hold its template."""
         return None if text == "None" else text
 
 

@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from gristmill import _core
+from gristmill._sample import plans
+from gristmill._sample.samples import Chat, Text
 from gristmill._shards.manifest import Manifest, patterns_of
 from gristmill._shards.outputs import find_shard
 from gristmill._shards.pieces import count_pieces
@@ -75,7 +77,8 @@ class Spec:
     @property
     def fields(self) -> list[_core.Field]:
         """The arrays of an element, in order."""
-        return _core.layout_fields(self.rows.layout, self.rows.sequence_length, self.running.provenance)
+        has_mask = self.source.input.sample is not None
+        return _core.layout_fields(self.rows.layout, self.rows.sequence_length, self.running.provenance, has_mask)
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -121,10 +124,12 @@ def resolve(given: Mapping[str, Any]) -> Spec:
     # Checks that need no files come first.
     values = {name: argument.kind.check(name, given[name]) for name, argument in ARGUMENTS.items()}
     values["quarantine_file"] = _quarantine_file(values)
+    _take_text(values)
     # As in the fingerprint, arguments without effect have their defaults.
     unmet = {name: conditions for name, argument in ARGUMENTS.items() if (conditions := argument.unmet(values))}
     _warn_of_no_effect(values, unmet)
     values |= {name: ARGUMENTS[name].default for name in unmet}
+    _take_truncation(values)
     values["provenance"] = _provenance_entries(values)
     _check_sizes(values)
     patterns = patterns_of(values["shards"])
@@ -139,6 +144,12 @@ def resolve(given: Mapping[str, Any]) -> Spec:
     values["own_lanes"] = lanes_of_host(lanes, values["shard_index"], values["shard_count"])
     encoder = values["tokenizer"] = as_encoder(values["tokenizer"])
     check_is_function(encoder)
+    sample = values["sample"]
+    if isinstance(sample, Chat):
+        values["eos"] = False if values["eos"] is None else values["eos"]
+        _check_no_special_tokens(values)
+    if sample is not None:
+        values["sample"] = plans.make(sample, encoder)
     values["eos"] = special_token_id(encoder, "eos", values["eos"])
     values["bos"] = special_token_id(encoder, "bos", values["bos"])
 
@@ -165,6 +176,37 @@ def _check_may_be_divided(values: Mapping[str, Any]) -> None:
             raise ArgumentError(
                 f"split_bytes={values['split_bytes']}: shards cannot be divided with {name}=, which knows records by "
                 f"their number in the shard; leave split_bytes= or {name}= out"
+            )
+
+
+def _take_text(values: dict[str, Any]) -> None:
+    """Makes `gm.Text(field)` the `text_field` that it is long for."""
+    sample, field = values["sample"], values["text_field"]
+    if sample is None:
+        return
+    if field != ARGUMENTS["text_field"].default and sample != Text(field):
+        raise ArgumentError(f"text_field={field!r}: the sample names the keys of a record; leave it out")
+    if not isinstance(sample, Text) and values["sidecars"] is not None:
+        raise ArgumentError("sidecars=: only documents can have sidecars, not conversations or completions")
+    if isinstance(sample, Text):
+        values |= {"sample": None, "text_field": sample.field}
+    else:
+        values["text_field"] = ARGUMENTS["text_field"].default
+
+
+def _take_truncation(values: dict[str, Any]) -> None:
+    """Makes a truncation of `best_fit` that only `pad` has the default."""
+    truncation, default = values["truncation"], ARGUMENTS["truncation"].default
+    if values["packing"] == "best_fit" and truncation not in (default, "drop"):
+        _LOGGER.warning("truncation=%r has no effect with packing='best_fit', which knows only 'drop'", truncation)
+        values["truncation"] = default
+
+
+def _check_no_special_tokens(values: Mapping[str, Any]) -> None:
+    for name in ("eos", "bos"):
+        if values[name] is not False:
+            raise ArgumentError(
+                f"{name}={values[name]!r}: the chat template writes the tokens around a conversation; leave it out"
             )
 
 

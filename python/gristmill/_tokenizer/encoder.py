@@ -96,6 +96,8 @@ class Encoder:
         )
         # For "eos" and "bos": tokens that files in the folder of tokenizer.json name and the vocabulary lacks.
         self._unknown: dict[str, str] = {}
+        # That of tokenizer.json, if it was read from a file: chat templates lie there.
+        self._folder: Path | None = None
         self.fingerprint = self._hash()
 
     @classmethod
@@ -149,6 +151,7 @@ class Encoder:
             encoder = cls(json_bytes, **options)
         except TokenizerError as error:
             raise TokenizerError(f"{path}: {error}") from error.__cause__
+        encoder._folder = path.parent
         encoder._take_special_tokens({name: files.named(f"{name}_token") for name in ("eos", "bos")})
         if config == "warn":
             encoder._warn_of_config(path, files)
@@ -393,6 +396,29 @@ class Encoder:
 def core_of(encoder: Encoder) -> _core.Encoder:
     """The core's object of an encoder."""
     return encoder._core
+
+
+def check_special_tokens(encoder: Encoder, *, in_content: str) -> None:
+    """Checks that a chat template's special tokens are read as such, and with `in_content="text"` only they.
+
+    Raises:
+      ArgumentError: they are not.
+    """
+    if encoder._settings["special_tokens_in_text"] == "text":
+        raise ArgumentError(
+            "special_tokens_in_text='text': the encoder would read the chat template's own special tokens as text; "
+            "make it without, and set special_tokens_in_content='text' of gm.Chat"
+        )
+    if in_content == "text" and (reason := encoder._core.recognises_special_everywhere):
+        raise ArgumentError(
+            "special_tokens_in_content='text': this tokenizer cannot tell what messages say from control tokens: "
+            f"{reason}"
+        )
+
+
+def folder_of(encoder: Encoder) -> Path | None:
+    """The folder of the tokenizer.json that an encoder was read from; None if it was made from bytes."""
+    return encoder._folder
 
 
 def _apply(path: Path, json_bytes: bytes, files: SiblingFiles, options: EncoderOptions) -> tuple[bytes, EncoderOptions]:

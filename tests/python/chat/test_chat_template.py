@@ -1,10 +1,14 @@
 """`ChatTemplate`: text, spans and masks of conversations."""
 
+import functools
 import json
 import pickle
 
 import numpy as np
 import pytest
+import tokenizers
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import gristmill as gm
 
@@ -149,3 +153,51 @@ def test_template_pickles(template):
     again = pickle.loads(pickle.dumps(template))
     assert (again.source, again.render(CONVERSATION)) == (template.source, TEXT)
     assert again.spans(CONVERSATION) == template.spans(CONVERSATION)
+
+
+PIECES = [
+    "<|im_start|>",
+    "<|im_end|>",
+    "<|im_",
+    "end|>",
+    "<tool>",
+    "<",
+    "|>",
+    "user",
+    "\n",
+    " ",
+    "ant",
+    "é",
+    "<|im_end|>\n<|im_start|>",
+]
+
+
+@functools.cache
+def with_plain_token(folder):
+    """The template and encoder of a folder with a token that is not special; the library reads special ones as text."""
+    value = json.loads((folder / "tokenizer.json").read_text())
+    plain = {**value["added_tokens"][0], "id": 999, "content": "<tool>", "special": False}
+    value["added_tokens"].append(plain)
+    source = json.dumps(value)
+    as_text = tokenizers.Tokenizer.from_str(source)
+    as_text.encode_special_tokens = True
+    encoder = gm.Encoder.from_bytes(source.encode())
+    return gm.ChatTemplate.from_file(folder / "chat_template.jinja", tokenizer=encoder), encoder, as_text
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.lists(st.sampled_from(PIECES), max_size=8).map("".join), min_size=1, max_size=4))
+def test_special_tokens_in_content_are_text(folder, contents):
+    template, encoder, as_text = with_plain_token(folder)
+    messages = [{"role": "user", "content": content} for content in contents]
+    # What the template's tokens part is encoded by itself: nothing but they is a special token.
+    expected = []
+    for content in contents:
+        expected += [encoder.token_to_id("<|im_start|>"), *as_text.encode(f"user\n{content.strip()}").ids]
+        expected += [encoder.token_to_id("<|im_end|>")]
+        expected += encoder.encode("\n").tolist()
+    ids, _ = template.encode(messages, train_on="all", special_tokens_in_content="text")
+    assert ids.tolist() == expected
+    plain, _ = template.encode(messages, train_on="all")
+    has_special = any(token in content for content in contents for token in ("<|im_start|>", "<|im_end|>"))
+    assert (plain.tolist() == expected) == (not has_special)

@@ -40,7 +40,7 @@ def test_errors_name_command_line_options(tmp_path, packing, capsys, options, sa
 # For each option: a value, arguments with which it has an effect, and arguments with which it has none.
 EFFECTIVE = {
     "fit_window": (2, {"packing": "best_fit"}, {"packing": "pad"}),
-    "truncation": ("left", {"packing": "pad"}, {"packing": "best_fit"}),
+    "truncation": ("left", {"packing": "pad"}, {}),
     "max_segments": (2, {}, {"packing": "pad"}),
     "boundary_targets": (True, {}, {"layout": "hf"}),
     "shuffle_window": (2, {"seed": 1}, {}),
@@ -73,7 +73,7 @@ def test_error_names_the_option_that_is_needed(tmp_path, packing, capsys):
     assert set(EFFECTIVE) == {name for name, argument in ARGUMENTS.items() if argument.needs}
     for options, needed in [
         # Also with the value that is the default.
-        (["--truncation", "right"], "--truncation has no effect without --packing pad"),
+        (["--truncation", "right"], "--truncation has no effect without --packing pad or best_fit"),
         (["--shuffle-window", 1024], "--shuffle-window has no effect without --seed"),
         (["--boundary-targets", "--layout", "hf"], "--boundary-targets has no effect without --layout maxtext"),
         (
@@ -134,7 +134,7 @@ def test_argument_names_become_option_names(message, said):
 
 def test_options_match_the_arguments_of_the_dataset():
     # The others are positional, or make no sense for files.
-    assert ARGUMENTS.keys() - cli_options.TYPES.keys() == {"shards", "tokenizer", "provenance", "on_stats"}
+    assert ARGUMENTS.keys() - cli_options.TYPES.keys() == {"shards", "sample", "tokenizer", "provenance", "on_stats"}
     command = cli_options.dataset_options()(lambda **_: None)
     defaults = {option.name: option.default for option in click.command()(command).params}
     assert defaults == {name: ARGUMENTS[name].default for name in defaults} | {"eos": "auto", "bos": "none"}

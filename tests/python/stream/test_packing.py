@@ -229,6 +229,7 @@ def test_max_segments_closes_rows(tmp_path):
 # The arguments that define a stream: for each a value other than the default, and arguments that it needs.
 ALTERNATIVES = {
     "text_field": ("content", {}),
+    "sample": (gm.Completion("text", "text"), {}),
     "keep": ("text != 'a'", {}),
     "sequence_length": (512, {}),
     "batch_size": (4, {}),

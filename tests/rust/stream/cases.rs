@@ -323,6 +323,7 @@ pub fn build(case: &Case, folder: &Path) -> (Arc<StreamSpec>, Corpus) {
         eos: case.eos.then_some(EOS),
         sequence_length: case.length,
         packing: case.packing,
+        drops_overlong: false,
         alignment: case.alignment,
         max_segments: case.max_segments,
         layout: case.layout,

@@ -57,6 +57,7 @@ fn pipeline(
         eos: None,
         sequence_length: 2,
         packing: Packing::Concat,
+        drops_overlong: false,
         alignment: Alignment::Left,
         max_segments: None,
         layout: Layout::MaxText,

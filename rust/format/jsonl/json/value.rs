@@ -44,6 +44,20 @@ pub enum Content<'a> {
     Object,
 }
 
+impl Content<'_> {
+    /// What it is, for a message.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Null => "null, or a string with lone surrogates",
+            Self::Boolean(_) => "a boolean",
+            Self::Number(_) => "a number",
+            Self::Text(_) => "a string",
+            Self::Array => "a list",
+            Self::Object => "an object",
+        }
+    }
+}
+
 impl<'a> Values<'a> {
     /// The values of a record without sidecars.
     pub(in crate::format) fn of(record: Line<'a>) -> Self {
@@ -84,6 +98,13 @@ impl<'a> Value<'a> {
             b'n' => Content::Null,
             _ => self.number().map_or(Content::Null, Content::Number),
         }
+    }
+
+    /// It as it is written.
+    pub fn json(self) -> &'a str {
+        let mut scanner = self.scanner();
+        let end = scanner.value().map_or(self.line.len(), |()| scanner.at);
+        &self.line[self.at..end]
     }
 
     /// The value that a step leads to; none if there is no such member or item.

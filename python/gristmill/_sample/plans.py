@@ -1,0 +1,165 @@
+"""Samples as the core takes them, with all that they need of files and of the tokenizer."""
+
+import dataclasses
+import datetime
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gristmill import _core
+from gristmill._chat.template import (
+    ChatTemplate,
+    core_of_template,
+    find_template,
+    special_tokens_of,
+    to_json,
+    train_options,
+)
+from gristmill._sample.samples import Chat, Completion
+from gristmill._tokenizer.encoder import Encoder, check_special_tokens, folder_of
+from gristmill._util import checks
+from gristmill.errors import ArgumentError, TemplateError
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ChatPlan:
+    """How records become conversations. The core reads it in `rust/python/sample.rs`.
+
+    Attributes:
+      chat_template: the template, with the dataset's tokenizer.
+      fixed_tools: the tools of all conversations, as JSON.
+      tools_field: or the key of the record that holds its own.
+      training: what is trained on.
+      kwargs: further variables of the template, as JSON.
+      fingerprint: what defines the samples, readable.
+    """
+
+    chat_template: ChatTemplate
+    field: str
+    fixed_tools: bytes | None
+    tools_field: str | None
+    training: dict[str, Any]
+    add_generation_prompt: bool
+    kwargs: bytes | None
+    date: str | None
+    keep_none: bool
+    is_share_gpt: bool
+    protects_content: bool
+    drops_untrained: bool
+    fingerprint: str
+
+    @property
+    def template(self) -> _core.ChatTemplate:
+        """The core's template."""
+        return core_of_template(self.chat_template)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CompletionPlan:
+    """How records become prompts with completions. The core reads it in `rust/python/sample.rs`."""
+
+    prompt_field: str
+    completion_field: str
+    drops_untrained: bool
+    fingerprint: str
+
+
+Plan = ChatPlan | CompletionPlan
+
+
+def make(sample: Chat | Completion, encoder: Encoder) -> Plan:
+    """The plan of a sample with a tokenizer.
+
+    Raises:
+      TemplateError: there is no template, it is not valid, or the core does not render it exactly.
+      ArgumentError: the template prints the date, and there is none; or a date is not one.
+      ArgumentTypeError: tools or variables hold what JSON cannot.
+    """
+    if isinstance(sample, Completion):
+        return CompletionPlan(
+            prompt_field=sample.prompt_field,
+            completion_field=sample.completion_field,
+            drops_untrained=sample.on_untrained == "drop",
+            fingerprint=_described(sample),
+        )
+    check_special_tokens(encoder, in_content=sample.special_tokens_in_content)
+    template = _template(sample, encoder)
+    date = _date(sample.date, template)
+    tools_field = sample.tools if isinstance(sample.tools, str) else None
+    has_fixed_tools = sample.tools is not None and tools_field is None
+    fixed_tools = to_json("tools", sample.tools) if has_fixed_tools else None
+    kwargs = to_json("template_kwargs", sample.template_kwargs) if sample.template_kwargs else None
+    return ChatPlan(
+        chat_template=template,
+        field=sample.field,
+        fixed_tools=fixed_tools,
+        tools_field=tools_field,
+        training=train_options(sample.train_on, sample.stop_tokens, sample.train_reasoning, sample.train_tool_calls),
+        add_generation_prompt=sample.add_generation_prompt,
+        kwargs=kwargs,
+        date=date,
+        keep_none=sample.none_fields == "keep",
+        is_share_gpt=sample.format == "sharegpt",
+        protects_content=sample.special_tokens_in_content == "text",
+        drops_untrained=sample.on_untrained == "drop",
+        fingerprint=_described(
+            sample,
+            template=template.fingerprint,
+            tools=_hash(fixed_tools) if fixed_tools else tools_field,
+            template_kwargs=kwargs and kwargs.decode(),
+            date=date,
+            train_on=sample.train_on if isinstance(sample.train_on, str) else list(sample.train_on or ()),
+            stop_tokens=list(sample.stop_tokens) or (),
+        ),
+    )
+
+
+def _template(sample: Chat, encoder: Encoder) -> ChatTemplate:
+    folder, given = folder_of(encoder), sample.template
+    if isinstance(given, ChatTemplate):
+        return given.with_tokenizer(encoder)
+    if given is None:
+        if folder is None:
+            raise TemplateError(
+                "template=None: the tokenizer was made from bytes, so there are no files beside it that hold a chat "
+                "template; give its text, the path of a file or folder, or a ChatTemplate"
+            )
+        return find_template(folder, encoder, has_tools=sample.tools is not None)
+    if isinstance(given, str) and ("{%" in given or "{{" in given):
+        tokens = {} if folder is None else special_tokens_of(folder)
+        return ChatTemplate.from_string(given, tokenizer=encoder, **tokens)
+    path = Path(checks.path("template", given))
+    if os.path.isdir(path):  # noqa: PTH112 - Path.is_dir() raises for names that are too long
+        return find_template(path, encoder, has_tools=sample.tools is not None)
+    tokens = {} if folder is None else special_tokens_of(folder)
+    return ChatTemplate.from_file(path, tokenizer=encoder, **tokens)
+
+
+def _date(given: str | None, template: ChatTemplate) -> str | None:
+    """The date that the template prints; None if it prints none."""
+    if not template.uses_date:
+        return None
+    if given is None:
+        raise ArgumentError(
+            "date=None: the chat template may print today's date, and a stream must not change at midnight: set date= "
+            "of gm.Chat to a date such as '2026-11-26', or to 'today', which is then part of the fingerprint"
+        )
+    return datetime.datetime.now().date().isoformat() if given == "today" else checks.text("date", given)
+
+
+def _described(sample: Chat | Completion, **instead: Any) -> str:
+    """A sample with those of its values that are not defaults: `Chat(field='turns', train_on='last')`."""
+    values = {
+        field.name: instead.get(field.name, getattr(sample, field.name))
+        for field in dataclasses.fields(sample)
+        if instead.get(field.name, getattr(sample, field.name)) != field.default
+    }
+    inside = ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in values.items())
+    return f"{type(sample).__name__}({inside})"
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]

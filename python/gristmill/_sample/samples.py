@@ -1,0 +1,147 @@
+"""`Text`, `Chat` and `Completion`: what a record becomes, as callers say it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from gristmill._chat.template import ChatTemplate, TrainOn
+from gristmill._util import checks
+from gristmill._util.local_files import Pathish
+from gristmill.errors import ArgumentError
+
+FORMATS = ("messages", "sharegpt")
+_CHOICES = {
+    "format": FORMATS,
+    "none_fields": ("drop", "keep"),
+    "special_tokens_in_content": ("id", "text"),
+    "on_untrained": ("error", "drop"),
+}
+_TRAIN_ON = ("assistant", "last", "all", "template")
+
+
+@dataclass(frozen=True)
+class Text:
+    """A document: the string under one key or in one column.
+
+    Attributes:
+      field: the key or column.
+    """
+
+    field: str
+
+    def __post_init__(self) -> None:
+        checks.text("field", self.field)
+
+
+@dataclass(frozen=True)
+class Chat:
+    """A conversation, rendered by a chat template and trained on where the model would generate.
+
+    The text is exactly that of `transformers`' `apply_chat_template`, encoded as a whole; a token is trained on if its
+    first byte is. A message's own `"train": false` or `"weight": 0` takes it out. A conversation whose mask cannot be
+    derived, or that the template refuses, is a bad record.
+
+    Attributes:
+      field: key of the record that holds the list of messages.
+      template: the chat template: its text, the path of a file or of a folder that `transformers` has saved, or a
+        `ChatTemplate`. None: the one beside the tokenizer.json.
+      tools: JSON schemas of tools for all conversations, or the key of the record that holds its own: a list, or a
+        string with such JSON.
+      train_on: `"assistant"`: of each assistant message what the model would generate, from behind the generation
+        prompt up to and with the token that ends the turn; `"last"`: of the last one; `"all"`: everything;
+        `"template"`: the template's `generation` blocks; or a list of roles.
+      add_generation_prompt: whether the text ends with the start of an answer.
+      template_kwargs: further variables of the template, such as `{"enable_thinking": False}`.
+      date: the date that a template prints, such as `"2026-11-26"`; `"today"` is the day on which the dataset is made.
+        A template that may print it needs one.
+      none_fields: `"drop"`: keys of messages that are null are left out, as `transformers` 5.24 does; or `"keep"`.
+      special_tokens_in_content: `"id"`: a special token that is spelled out in a message has its id, as in
+        `transformers`; `"text"`: it has the ids of its characters, so that no message can write a control token. The
+        tokens of the template are read as such in either case.
+      on_untrained: what becomes of a conversation without any trained token, or whose trained tokens truncation has
+        dropped: `"error"`: it is a bad record; `"drop"`: it is left out and counted as filtered.
+      format: `"messages"`: messages as templates take them; `"sharegpt"`: with `from` and `value`.
+      stop_tokens: the tokens at which the model stops, for templates that write none after a message.
+      train_reasoning: whether reasoning is trained on, where it is a field of a message.
+      train_tool_calls: whether tool calls are.
+
+    Raises:
+      ArgumentError: a value is not allowed.
+      ArgumentTypeError: a value is of the wrong type.
+    """
+
+    field: str = "messages"
+    template: "ChatTemplate | Pathish | None" = None
+    tools: "Sequence[Mapping[str, Any]] | str | None" = None
+    train_on: TrainOn = "assistant"
+    add_generation_prompt: bool = False
+    template_kwargs: Mapping[str, Any] | None = None
+    date: str | None = None
+    none_fields: Literal["drop", "keep"] = "drop"
+    special_tokens_in_content: Literal["id", "text"] = "id"
+    on_untrained: Literal["error", "drop"] = "error"
+    format: Literal["messages", "sharegpt"] = "messages"
+    stop_tokens: Sequence[str] = ()
+    train_reasoning: bool = True
+    train_tool_calls: bool = True
+
+    def __post_init__(self) -> None:
+        checks.text("field", self.field)
+        for name, words in _CHOICES.items():
+            checks.choice(name, getattr(self, name), words)
+        for name in ("add_generation_prompt", "train_reasoning", "train_tool_calls"):
+            checks.boolean(name, getattr(self, name))
+        if isinstance(self.train_on, str):
+            checks.choice("train_on", self.train_on, _TRAIN_ON)
+        elif not self.train_on:
+            raise ArgumentError(
+                f"train_on={self.train_on!r}: expected one of {', '.join(map(repr, _TRAIN_ON))}, or a list of roles"
+            )
+        for name in ("stop_tokens",) if isinstance(self.train_on, str) else ("stop_tokens", "train_on"):
+            if isinstance(words := getattr(self, name), str):
+                raise checks.wrong_type(name, words, "a list of strings")
+            for word in checks.items(name, words, "a list of strings"):
+                checks.text(name, word)
+        if isinstance(self.tools, str):
+            checks.text("tools", self.tools)
+
+
+@dataclass(frozen=True)
+class Completion:
+    """A prompt and its completion, joined as they are and trained on the completion and the EOS token after it.
+
+    The joined text is encoded as a whole: a token that begins in the prompt belongs to it.
+
+    Attributes:
+      prompt_field: key of the record that holds the prompt.
+      completion_field: key of the record that holds the completion.
+      on_untrained: what becomes of a record without any trained token: `"error"`: it is a bad record; `"drop"`: it is
+        left out and counted as filtered.
+
+    Raises:
+      ArgumentError: a value is not allowed.
+      ArgumentTypeError: a value is of the wrong type.
+    """
+
+    prompt_field: str = "prompt"
+    completion_field: str = "completion"
+    on_untrained: Literal["error", "drop"] = "error"
+
+    def __post_init__(self) -> None:
+        checks.text("prompt_field", self.prompt_field)
+        checks.text("completion_field", self.completion_field)
+        checks.choice("on_untrained", self.on_untrained, _CHOICES["on_untrained"])
+
+
+Sample: TypeAlias = Text | Chat | Completion
+
+
+def check(name: str, value: Any) -> Sample | None:
+    """The value of the argument `sample`.
+
+    Raises:
+      ArgumentTypeError: it is no sample.
+    """
+    if value is None or isinstance(value, (Text, Chat, Completion)):
+        return value
+    raise checks.wrong_type(name, value, "gm.Text, gm.Chat, gm.Completion or None")

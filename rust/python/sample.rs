@@ -1,0 +1,101 @@
+//! What a record becomes, as `gristmill._sample` says it.
+
+use gristmill_chat_template::NoneFields;
+use pyo3::prelude::*;
+
+use super::chat_template::{ChatTemplate, TrainOptions, parse_date};
+use crate::error::Error;
+use crate::format::{Path, Projection, Step};
+use crate::prepare::Prepare;
+use crate::prepare::chat::{Conversations, MessageFormat, Tools};
+use crate::prepare::completion::Completions;
+
+/// A sample other than a text. The fields are those of the classes in `gristmill._sample`.
+#[derive(FromPyObject)]
+pub enum Sample {
+    Chat(ChatPlan),
+    Completion(CompletionPlan),
+}
+
+/// A conversation. Tools are JSON, or the key of a record that holds them.
+#[derive(FromPyObject)]
+#[allow(clippy::struct_excessive_bools)] // as many as the class has
+pub struct ChatPlan {
+    template: Py<ChatTemplate>,
+    field: String,
+    fixed_tools: Option<Vec<u8>>,
+    tools_field: Option<String>,
+    training: TrainOptions,
+    add_generation_prompt: bool,
+    kwargs: Option<Vec<u8>>,
+    date: Option<String>,
+    keep_none: bool,
+    is_share_gpt: bool,
+    protects_content: bool,
+    drops_untrained: bool,
+}
+
+#[derive(FromPyObject)]
+pub struct CompletionPlan {
+    prompt_field: String,
+    completion_field: String,
+    drops_untrained: bool,
+}
+
+impl Sample {
+    /// How records are prepared, and what is wanted of each beside the values of `paths`.
+    pub fn plan(self, mut paths: Vec<Path>) -> Result<(Prepare, Projection), Error> {
+        let mut columns = Vec::new();
+        // A filter may look at the same path, which the projection has only once.
+        let mut wanted = |key: &str| {
+            columns.push(key.to_owned());
+            let path = vec![Step::Key(key.to_owned())];
+            let index = paths.iter().position(|known| *known == path).unwrap_or_else(|| {
+                paths.push(path);
+                paths.len() - 1
+            });
+            (index, key.to_owned())
+        };
+        let prepare = match self {
+            Self::Chat(plan) => {
+                let messages = wanted(&plan.field);
+                let tools = match &plan.tools_field {
+                    None => Tools::Fixed(plan.fixed_tools),
+                    Some(key) => {
+                        let (path, key) = wanted(key);
+                        Tools::Record(path, key)
+                    }
+                };
+                let training = plan.training.training()?.ok_or_else(|| {
+                    Error::Argument("train_on=None: expected what is trained on".to_owned())
+                })?;
+                Prepare::Chat(
+                    Conversations {
+                        template: plan.template.get().inner().clone(),
+                        messages,
+                        tools,
+                        kwargs: plan.kwargs,
+                        add_generation_prompt: plan.add_generation_prompt,
+                        date: plan.date.as_deref().map(parse_date).transpose()?,
+                        none_fields: if plan.keep_none { NoneFields::Keep } else { NoneFields::Drop },
+                        training,
+                        format: if plan.is_share_gpt {
+                            MessageFormat::ShareGpt
+                        } else {
+                            MessageFormat::Messages
+                        },
+                        protects_content: plan.protects_content,
+                        drops_untrained: plan.drops_untrained,
+                    }
+                    .into(),
+                )
+            }
+            Self::Completion(plan) => Prepare::Completion(Completions {
+                prompt: wanted(&plan.prompt_field),
+                completion: wanted(&plan.completion_field),
+                drops_untrained: plan.drops_untrained,
+            }),
+        };
+        Ok((prepare, Projection::named(columns).with_paths(paths)))
+    }
+}
