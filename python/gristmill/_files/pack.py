@@ -229,11 +229,11 @@ class _PackingProgress(Progress):
     """Progress, by the positions of the lanes in their shards."""
 
     def __init__(self, dataset: PackedDataset) -> None:
-        sizes = dict(dataset.manifest)
+        sizes = {piece.name: piece.end - piece.start for piece in dataset.pieces}
         plan = dataset.plan()
         spec = spec_of(dataset)
         # With a seed the lanes of later epochs hold other shards, of about the same size.
-        self._sizes = {str(lane): [sizes[path] for path in plan[lane]] for lane in spec.running.own_lanes}
+        self._sizes = {str(lane): [sizes[name] for name in plan[lane]] for lane in spec.running.own_lanes}
         super().__init__("packing", sum(map(sum, self._sizes.values())) * (spec.order.epochs or 1), "B")
         self._due = 0.0
         self.begin(0)

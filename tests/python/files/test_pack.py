@@ -13,7 +13,9 @@ import weakref
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import parquet as pq
 
 import gristmill as gm
 from command_line import checked, shard_of
@@ -75,6 +77,21 @@ def test_npy_parts_hold_the_rows_of_the_dataset(tmp_path, pack, shards, encoder,
         np.testing.assert_array_equal(np.concatenate([part[:, column] for part in parts]), expected)
     assert found["items"] == len(expected) <= rows
     assert found["tokens"] == sum(np.count_nonzero(element[segments]) for element in elements)
+
+
+def test_pieces_of_a_filtered_parquet_file_are_packed(tmp_path, texts, encoder, tokenizer_file, capsys):
+    rows = [{"text": text, "n": number} for number, text in enumerate(texts)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "one.parquet", row_group_size=10)
+    settings = {"keep": "n % 3 != 0", "split_bytes": 20_000, "lanes": 4, "batch_size": 4, "sequence_length": 64}
+    options = [text for name, value in settings.items() for text in (f"--{name.replace('_', '-')}", str(value))]
+    files = [tmp_path / "one.parquet", "--tokenizer", tokenizer_file, "--output", tmp_path / "packed"]
+    code, found = checked(capsys, "pack", *files, *options)
+    assert (code, found["documents"]) == (0, sum(row["n"] % 3 != 0 for row in rows))
+    dataset = gm.PackedDataset(tmp_path / "one.parquet", tokenizer=encoder, **settings)
+    assert len(dataset.pieces) > 4
+    expected = np.concatenate([element["inputs"][element["inputs_segmentation"].any(axis=1)] for element in dataset])
+    np.testing.assert_array_equal(np.load(tmp_path / "packed/part-00000.npy")[:, 0], expected)
+    assert checked(capsys, "verify", tmp_path / "packed")[0] == 0
 
 
 def test_pack_writes_chosen_fields_in_their_order(tmp_path, pack, capsys):
