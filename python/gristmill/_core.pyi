@@ -28,11 +28,14 @@ __all__ = [
     "__version__",
     "build_info",
     "deal",
+    "has_index",
+    "index_path",
     "inflate",
     "layout_fields",
     "piece_borders",
     "read_cursor",
     "usable_cores",
+    "write_index",
 ]
 
 __version__: str
@@ -46,6 +49,9 @@ TRUNCATIONS: list[str]
 LAYOUTS: list[str]
 
 def deal(sizes: Sequence[int], lanes: int, seed: int | None, epoch: int) -> list[list[int]]: ...
+def has_index(path: str, size: int) -> bool: ...
+def index_path(path: str) -> str: ...
+def write_index(path: str, size: int, out: str) -> None: ...
 def piece_borders(size: int, split_bytes: int) -> list[tuple[int, int]]: ...
 def usable_cores() -> int: ...
 def build_info() -> dict[str, Any]: ...

@@ -14,9 +14,16 @@ pub(super) struct Gzip {
     member: Option<Decompress>,
     /// Bytes inflated.
     inflated: u64,
-    /// Offset in the file of the current member, and bytes inflated before it.
-    member_start: u64,
-    member_inflated_start: u64,
+    place: Place,
+}
+
+/// The member being inflated, for messages.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Place {
+    /// Its offset in the file.
+    pub(super) start: u64,
+    /// Bytes inflated before it.
+    pub(super) inflated_start: u64,
 }
 
 impl Gzip {
@@ -35,23 +42,12 @@ impl Gzip {
 
     /// Advances to the next member; returns whether there is one.
     fn open_member(&mut self, input: &mut Input) -> Result<bool, Damage> {
-        loop {
-            let chunk = input.fill()?;
-            match chunk.first() {
-                None => return Ok(false),
-                // Padding, as left by tapes and some writers; Python's gzip skips it too.
-                Some(0) => {
-                    let zeros = chunk.iter().take_while(|&&byte| byte == 0).count();
-                    input.consume(zeros);
-                }
-                Some(&byte) if byte == MAGIC[0] => break,
-                Some(&byte) => return Err(trailing_bytes(byte, input.offset()).into()),
-            }
+        if !find_member(input)? {
+            return Ok(false);
         }
         // In gzip mode zlib-rs itself checks header, CRC-32 and length.
         self.member = Some(Decompress::new_gzip(15));
-        self.member_start = input.offset();
-        self.member_inflated_start = self.inflated;
+        self.place = Place { start: input.offset(), inflated_start: self.inflated };
         Ok(true)
     }
 
@@ -66,17 +62,39 @@ impl Gzip {
         self.inflated += written as u64;
         match status {
             Ok(Status::StreamEnd) => self.member = None,
-            Ok(_) if read == 0 && written == 0 => return Err(self.truncated(input.offset()).into()),
+            Ok(_) if read == 0 && written == 0 => return Err(self.place.truncated(input.offset()).into()),
             Ok(_) => {}
             Err(error) => {
-                return Err(Damage { written, reason: self.corrupt(error.message().unwrap_or_default()) });
+                return Err(Damage {
+                    written,
+                    reason: self.place.corrupt(error.message().unwrap_or_default()),
+                });
             }
         }
         Ok(written)
     }
+}
 
+/// Skips padding up to the next member; returns whether there is one.
+pub(super) fn find_member(input: &mut Input) -> Result<bool, String> {
+    loop {
+        let chunk = input.fill()?;
+        match chunk.first() {
+            None => return Ok(false),
+            // As left by tapes and some writers; Python's gzip skips it too.
+            Some(0) => {
+                let zeros = chunk.iter().take_while(|&&byte| byte == 0).count();
+                input.consume(zeros);
+            }
+            Some(&byte) if byte == MAGIC[0] => return Ok(true),
+            Some(&byte) => return Err(trailing_bytes(byte, input.offset())),
+        }
+    }
+}
+
+impl Place {
     /// The message for an error of zlib-rs.
-    fn corrupt(&self, error: &str) -> String {
+    pub(super) fn corrupt(&self, error: &str) -> String {
         let (expected, found) = match error {
             "incorrect data check" => ("the CRC-32 in the gzip trailer", self.wrong_text()),
             "incorrect length check" => ("the length in the gzip trailer", self.wrong_text()),
@@ -93,13 +111,10 @@ impl Gzip {
 
     /// The text of a member is delivered before its checksum can be verified.
     fn wrong_text(&self) -> String {
-        format!(
-            "another one: some text after byte {} of the inflated shard is wrong",
-            self.member_inflated_start
-        )
+        format!("another one: some text after byte {} of the inflated shard is wrong", self.inflated_start)
     }
 
-    fn truncated(&self, end: u64) -> String {
+    pub(super) fn truncated(&self, end: u64) -> String {
         let rest = self.member_and_advice();
         format!(
             "expected more gzip data, found the end of the file at byte {end}: the file is truncated{rest}"
@@ -107,7 +122,7 @@ impl Gzip {
     }
 
     fn member_and_advice(&self) -> String {
-        format!(" (in the gzip member at byte {} of the file); download the shard again", self.member_start)
+        format!(" (in the gzip member at byte {} of the file); download the shard again", self.start)
     }
 }
 

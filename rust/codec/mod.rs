@@ -3,6 +3,9 @@
 
 mod block;
 mod gzip;
+mod gzip_blocks;
+mod gzip_index;
+mod inflater;
 mod input;
 mod zstd;
 
@@ -15,6 +18,8 @@ use crate::store::Source;
 pub use block::{BlockCodec, BlockDecoder};
 use gzip::Gzip;
 pub use gzip::MAGIC as GZIP_MAGIC;
+use gzip_blocks::GzipBlocks;
+pub use gzip_index::{GzipIndex, index_path, write_index};
 use input::Input;
 use zstd::Zstd;
 pub use zstd::{MAGIC as ZSTD_MAGIC, is_skippable as is_skippable_frame};
@@ -41,9 +46,12 @@ pub struct Decoder {
 }
 
 /// Where a piece starts.
+#[derive(Default)]
 pub struct PieceStart {
-    /// The offset in the file of its first byte, or of its first frame.
+    /// The offset of its first byte in the inflated file, or of its first frame of Zstandard in the file.
     pub byte: u64,
+    /// The newlines before it, if they are known.
+    pub lines: Option<u64>,
     /// The inflated byte before it, if there is one.
     pub before: Option<u8>,
     /// The file is one frame, which belongs to the first piece.
@@ -57,6 +65,7 @@ const CHUNK_BYTES: usize = 128 << 10;
 enum State {
     None,
     Gzip(Box<Gzip>),
+    GzipBlocks(Box<GzipBlocks>),
     Zstd(Box<Zstd>),
 }
 
@@ -71,15 +80,25 @@ impl Decoder {
         Self { input: Input::new(source, stop), codec, end: u64::MAX, damage: None, stop: Arc::clone(stop) }
     }
 
-    /// Inflates a piece of a file: its bytes if it is not compressed, or what is in frames of Zstandard that start in it.
+    /// Inflates a piece of a file: its bytes if it is not compressed, or what is in frames of Zstandard or blocks of gzip
+    /// that start in it. Without an index, gzip is inflated up to the piece.
     pub fn of_piece(
         codec: Codec,
         source: Box<dyn Source>,
         piece: &Range<u64>,
+        index: Option<&GzipIndex>,
         stop: &Arc<AtomicBool>,
     ) -> Result<(Self, PieceStart), String> {
         let mut decoder = Self::new(codec, source, stop);
-        let mut start = PieceStart { byte: piece.start, before: None, is_alone: false };
+        let mut start = PieceStart { byte: piece.start, ..PieceStart::default() };
+        if codec == Codec::Gzip {
+            let mut blocks = GzipBlocks::new();
+            let from = index.map(|index| index.before(piece.start)).transpose()?.flatten();
+            let found = blocks.find(&mut decoder.input, piece.start, from.as_ref())?;
+            (start.byte, start.lines, start.before) = (found.inflated, Some(found.lines), found.before);
+            (decoder.codec, decoder.end) = (State::GzipBlocks(Box::new(blocks)), piece.end);
+            return Ok((decoder, start));
+        }
         match &mut decoder.codec {
             _ if piece.start == 0 => {}
             State::Zstd(zstd) => {
@@ -92,7 +111,7 @@ impl Decoder {
                     start.before = decoder.last_byte(0..found.offset)?;
                 }
             }
-            State::None | State::Gzip(_) => start.before = decoder.last_byte(piece.start - 1..piece.start)?,
+            _ => start.before = decoder.last_byte(piece.start - 1..piece.start)?,
         }
         decoder.restart(start.byte..piece.end);
         Ok((decoder, start))
@@ -138,6 +157,7 @@ impl Decoder {
                 self.input.read(&mut out[..most]).map_err(Damage::from)
             }
             State::Gzip(gzip) => gzip.read(&mut self.input, out),
+            State::GzipBlocks(gzip) => gzip.read(&mut self.input, self.end, out),
             State::Zstd(zstd) => zstd.read(&mut self.input, self.end, out),
         };
         result.or_else(|Damage { written, reason }| {

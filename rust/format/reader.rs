@@ -9,7 +9,7 @@ use super::jsonl::{self, JsonlReader, Member};
 use super::parquet::ParquetReader;
 use super::sniff::sniff;
 use super::{AfterError, Format, Position, Projection, RawRecord, ReadError, ReadOptions, Scratch, located};
-use crate::codec::{Codec, Decoder};
+use crate::codec::{Codec, Decoder, GzipIndex};
 use crate::error::{Error, Result};
 use crate::store::{LocalFile, Shard, Source};
 
@@ -110,11 +110,16 @@ impl RecordReader {
             (Format::Jsonl, None) => {
                 Records::Jsonl(JsonlReader::new(Decoder::new(codec, source, stop), limit))
             }
-            (Format::Jsonl, Some(_)) if codec == Codec::Gzip => return Err(not_divisible(shard, "gzip")),
             (Format::Jsonl, Some(piece)) => {
-                let (decoder, start) = Decoder::of_piece(codec, source, &piece.bytes, stop).map_err(lost)?;
+                let index = match codec {
+                    Codec::Gzip => GzipIndex::open(&options.folder.join(&*shard.path), &mut *source),
+                    Codec::None | Codec::Zstd => Ok(None),
+                };
+                let index = index.map_err(Error::Argument)?;
+                let piece = Decoder::of_piece(codec, source, &piece.bytes, index.as_ref(), stop);
+                let (decoder, start) = piece.map_err(lost)?;
                 if start.is_alone {
-                    return Err(not_divisible(shard, "one Zstandard frame"));
+                    return Err(not_divisible(shard));
                 }
                 Records::Jsonl(JsonlReader::of_piece(decoder, &start, limit).map_err(lost)?)
             }
@@ -275,10 +280,10 @@ impl Unreadable {
 }
 
 /// The error for a piece of a file that can only be read from its start.
-fn not_divisible(shard: &Shard, what: &str) -> Error {
+fn not_divisible(shard: &Shard) -> Error {
     Error::Argument(format!(
-        "split_bytes= divides {} into pieces, but it is {what}, which can only be read from its start: set split_bytes=0, or \
-         compress it again in many Zstandard frames, for example with pzstd",
+        "split_bytes= divides {} into pieces, but it is one Zstandard frame, which can only be read from its start: set \
+         split_bytes=0, or compress it again in many frames, for example with pzstd",
         shard.path
     ))
 }

@@ -100,10 +100,18 @@ impl Joining {
 }
 
 /// A shard's file whose reader stops when a signal's handler raises: it may read on for long where there are no records.
-struct Interruptible {
+pub(super) struct Interruptible {
     file: LocalFile,
     signals: Arc<Mutex<Signals>>,
     stop: Arc<AtomicBool>,
+}
+
+impl Interruptible {
+    /// Also returns the flag that stops the reader.
+    pub(super) fn new(file: LocalFile, signals: &Arc<Mutex<Signals>>) -> (Self, Arc<AtomicBool>) {
+        let stop = Arc::default();
+        (Self { file, signals: Arc::clone(signals), stop: Arc::clone(&stop) }, stop)
+    }
 }
 
 impl Source for Interruptible {
@@ -176,9 +184,8 @@ impl Records {
             .map(|files| files.into_sidecar(&options.folder, max_document_bytes))
             .collect();
         let (reader, readers) = guarded(py, || {
-            let (file, stop) = (LocalFile::open(&shard, &options.folder)?, Arc::default());
+            let (source, stop) = Interruptible::new(LocalFile::open(&shard, &options.folder)?, &signals);
             let readers = SidecarReaders::open(&kinds, &shard.path, 0, Position::default(), &stop)?;
-            let source = Interruptible { file, signals: Arc::clone(&signals), stop: Arc::clone(&stop) };
             Ok((RecordReader::from_source(&shard.path, Box::new(source), &options, &stop)?, readers))
         })?;
         let joined = Joining {

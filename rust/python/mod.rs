@@ -13,6 +13,7 @@ mod choices;
 mod encoder;
 mod error;
 mod fields;
+mod gzip_index;
 mod inflate;
 mod inspect;
 mod keep;
@@ -41,6 +42,8 @@ mod _core {
     use super::encoder::Encoder;
     #[pymodule_export]
     use super::fields::{Field, layout_fields};
+    #[pymodule_export]
+    use super::gzip_index::{has_index, index_path, write_index};
     #[pymodule_export]
     use super::inflate::inflate;
     #[pymodule_export]

@@ -16,6 +16,7 @@ import click
 
 from gristmill._cli.bench import bench
 from gristmill._cli.demo import demo
+from gristmill._cli.index import index
 from gristmill._cli.inspect import inspect
 from gristmill._cli.options import is_wrong_usage
 from gristmill._cli.pack import pack, verify
@@ -83,7 +84,7 @@ def cli() -> None:
     """
 
 
-for command in (demo, inspect, pack, verify, bench):
+for command in (demo, inspect, pack, verify, bench, index):
     cli.add_command(command)
 
 

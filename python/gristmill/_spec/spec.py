@@ -14,6 +14,7 @@ import numpy as np
 from gristmill import _core
 from gristmill._sample import plans
 from gristmill._sample.samples import Chat, Text
+from gristmill._shards.indexes import warn_of_missing_indexes
 from gristmill._shards.manifest import Manifest, patterns_of
 from gristmill._shards.outputs import find_shard
 from gristmill._shards.pieces import count_pieces
@@ -139,6 +140,7 @@ def resolve(given: Mapping[str, Any]) -> Spec:
     pieces = count_pieces(manifest, values["split_bytes"])
     if pieces > len(manifest):
         _check_may_be_divided(values)
+    warn_of_missing_indexes(manifest, values["split_bytes"])
     shard_bytes = sum(manifest.sizes)
     lanes = values["lanes"] = lane_count(values["lanes"], values["batch_size"], pieces, shard_bytes=shard_bytes)
     values["own_lanes"] = lanes_of_host(lanes, values["shard_index"], values["shard_count"])

@@ -53,22 +53,23 @@ impl Lines {
 
     /// The lines that start in a piece.
     pub(super) fn of_piece(input: Decoder, start: &PieceStart, max_line_bytes: u64) -> Result<Self, String> {
-        let position = Position { record: 0, byte: start.byte };
+        let position = Position { record: start.lines.unwrap_or_default(), byte: start.byte };
         let mut lines = Self { position, inflated: start.byte, ..Self::new(input, max_line_bytes) };
         if start.before.is_some_and(|byte| byte != b'\n') {
-            lines.drop_line()?;
+            lines.drop_line(start.lines.is_some())?;
         }
         Ok(lines)
     }
 
-    /// Drops the rest of a line that started in the piece before.
-    fn drop_line(&mut self) -> Result<(), String> {
+    /// Drops the rest of a line that started in the piece before, and counts it or not.
+    fn drop_line(&mut self, counts: bool) -> Result<(), String> {
         while self.fill()? > 0 {
             let newline = memchr(b'\n', &self.buffer[..self.end]);
             self.start = newline.map_or(self.end, |newline| newline + 1);
             self.scanned = self.start;
             self.position.byte += self.start as u64;
             if newline.is_some() {
+                self.position.record += u64::from(counts);
                 break;
             }
         }

@@ -6,7 +6,7 @@ import re
 import numpy as np
 
 import gristmill as gm
-from command_line import checked, run_json
+from command_line import checked, run_json, shard_of
 from gristmill._bench import child, contenders, latency, run
 from helpers import ROOT
 
@@ -105,6 +105,13 @@ def test_pack_inspect_and_verify(tmp_path, pack, capsys):
 def test_inspect_megatron(tmp_path, pack, capsys):
     pack(tmp_path / "packed", "--format", "megatron")
     assert_listed(run_json(capsys, "inspect", tmp_path / "packed" / "part-00000.idx"), "A Megatron index")
+
+
+def test_index(tmp_path, capsys):
+    paths = shard_of(tmp_path, '{"text": "a"}'), tmp_path / "plain.jsonl"
+    paths[1].write_bytes(b"")
+    seen = assert_listed(run_json(capsys, "index", *paths), "index")
+    assert seen == table("index").keys()
 
 
 def test_bench(tmp_path, monkeypatch, tokenizer_file, capsys):

@@ -1,5 +1,6 @@
 """`split_bytes=`: few shards in many lanes. tests/rust has the property tests; here is what a user sees."""
 
+import gzip
 import itertools
 import json
 
@@ -9,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import gristmill as gm
+from gristmill._cli import main
 from gristmill._inspect.locate import locate_from_start
 from helpers import assert_same_batches
 
@@ -26,6 +28,10 @@ def write_zstd(path, texts):
     path.write_bytes(b"".join(pa.compress(part, codec="zstd", asbytes=True) for part in parts))
 
 
+def write_gzip(path, texts):
+    path.write_bytes(gzip.compress(lines(texts), 1, mtime=0))
+
+
 def write_parquet(path, texts):
     pq.write_table(pa.table({"text": texts}), path, compression="zstd", row_group_size=9)
 
@@ -36,7 +42,13 @@ def write_arrow(path, texts):
         writer.write_table(table, max_chunksize=9)
 
 
-WRITERS = {"jsonl": write_plain, "jsonl.zst": write_zstd, "parquet": write_parquet, "arrow": write_arrow}
+WRITERS = {
+    "jsonl": write_plain,
+    "jsonl.zst": write_zstd,
+    "json.gz": write_gzip,
+    "parquet": write_parquet,
+    "arrow": write_arrow,
+}
 
 
 def make_dataset(path, encoder, **arguments):
@@ -122,8 +134,8 @@ def test_provenance_names_the_piece(shard, encoder, texts):
             for piece, record, offset, length in row[row[:, 3] > 0].tolist():
                 rows.append((piece, record, offset, tokens[start : start + length].tolist()))
                 start += length
-    if shard.suffix in (".parquet", ".arrow"):
-        # Rows count from the start of the file.
+    if shard.suffix in (".parquet", ".arrow", ".gz"):
+        # Records count from the start of the file.
         for _, record, offset, tokens in rows:
             ids = [*encoder.encode(texts[record]).tolist(), encoder.eos_id]
             assert ids[offset : offset + len(tokens)] == tokens
@@ -188,6 +200,50 @@ def test_shards_that_are_read_from_the_start_are_refused(shards, encoder, tmp_pa
     dataset = make_dataset(path, encoder, split_bytes=path.stat().st_size // 2, lanes=2, on_error="quarantine")
     with pytest.raises(gm.ArgumentError, match=r"divides .*one.jsonl.zst into pieces, but it is one Zstandard frame"):
         list(dataset)
+
+
+def make_blocks(path):
+    """A gzip shard of one member with many blocks, its texts, and the arguments for pieces of it."""
+    generator = np.random.default_rng(1)
+    texts = [" ".join(map(str, numbers)) for numbers in generator.integers(0, 10**6, (3000, 20))]
+    path.write_bytes(gzip.compress(lines(texts), 6, mtime=0))
+    return texts, {"split_bytes": path.stat().st_size // 6, "lanes": 4, "sequence_length": 512}
+
+
+def test_index_changes_no_batch_and_is_asked_for(tmp_path, encoder, capsys, caplog):
+    path = tmp_path / "a.json.gz"
+    texts, arguments = make_blocks(path)
+    without = list(make_dataset(path, encoder, provenance=True, **arguments))
+    assert "1 gzip shard of 1 divided one have no index" in caplog.text
+    assert len({int(row[0]) for batch in without for row in batch["provenance"].reshape(-1, 4) if row[3]}) > 4
+    caplog.clear()
+    assert main.run(["index", str(tmp_path / "*")]) == 0
+    index = tmp_path / ".a.json.gz.gristmill-index"
+    assert capsys.readouterr().out == f"{index}: {index.stat().st_size:,} bytes\n"
+    assert main.run(["index", str(path)]) == 0
+    assert capsys.readouterr().out.endswith("bytes, was there\n")
+    assert len(gm.Manifest.find(str(tmp_path / "*"))) == 1
+    dataset = make_dataset(path, encoder, provenance=True, **arguments)
+    assert not caplog.text
+    assert_same_batches(dataset, without)
+    data = gzip.decompress(path.read_bytes())
+    records = {int(row[1]) for batch in without for row in batch["provenance"].reshape(-1, 4) if row[3]}
+    assert records == set(range(len(texts)))
+    assert data.count(b"\n") == len(texts)
+    index.write_bytes(b"something else")
+    with pytest.raises(gm.ArgumentError, match="it is not the index of this file; make it again with gristmill index"):
+        list(make_dataset(path, encoder, **arguments))
+    assert main.run(["index", str(path)]) == 0
+    assert_same_batches(dataset, without)
+
+
+def test_damaged_shards_have_no_index(tmp_path, capsys):
+    path = tmp_path / "a.json.gz"
+    make_blocks(path)
+    path.write_bytes(path.read_bytes()[:-9])
+    assert main.run(["index", str(path)]) == 1
+    assert "a.json.gz: expected more gzip data, found the end of the file" in capsys.readouterr().err
+    assert [found.name for found in tmp_path.iterdir()] == ["a.json.gz"]
 
 
 def test_pieces_without_a_record(tmp_path, encoder):

@@ -1,6 +1,7 @@
 //! Pieces: for any split they hold every record of the shard once, in order, as the whole shard does.
 
-use _core::store::Shard;
+use _core::codec::{index_path, write_index};
+use _core::store::{LocalFile, Shard};
 use proptest::prelude::*;
 
 use super::columns;
@@ -43,6 +44,12 @@ fn check_pieces(shard: &Shard, split_bytes: u64) -> Result<usize, TestCaseError>
     }
     prop_assert_eq!(found, whole);
     Ok(used)
+}
+
+fn member(bytes: &[u8], level: u32) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::new(level));
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
 }
 
 fn line() -> impl Strategy<Value = Vec<u8>> {
@@ -106,6 +113,26 @@ proptest! {
     }
 
     #[test]
+    fn pieces_of_members_are_the_shard(
+        bytes in lines(),
+        cuts in prop::collection::vec((any::<prop::sample::Index>(), 0..10_u32, any::<bool>()), 1..12),
+        split_bytes in 20u64..3000,
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let mut places: Vec<_> = cuts.iter().map(|(index, ..)| index.index(bytes.len() + 1)).collect();
+        places.sort_unstable();
+        let mut file = member(&bytes[..places[0]], 6);
+        for (index, (_, level, is_padded)) in cuts.iter().enumerate() {
+            if *is_padded {
+                file.extend_from_slice(&[0; 50]);
+            }
+            let end = places.get(index + 1).copied().unwrap_or(bytes.len());
+            file.extend(member(&bytes[places[index]..end], *level));
+        }
+        check_pieces(&shard_file(&folder, "s.gz", &file), split_bytes)?;
+    }
+
+    #[test]
     fn pieces_of_parquet_are_the_shard(rows in 0usize..100, group in 1usize..40, split_bytes in 50u64..5000) {
         let folder = tempfile::tempdir().unwrap();
         let texts = parquet_files::texts();
@@ -127,6 +154,40 @@ fn equal_pieces_of_equal_parts_are_all_used() {
     let file = parquet_files::file(&parquet_files::slices(&texts), 10, parquet_files::properties().build());
     let rows = shard_file(&folder, "s.parquet", &file);
     assert_eq!(check_pieces(&rows, rows.size.div_ceil(7)).unwrap(), 7);
+}
+
+/// One member of many blocks.
+#[test]
+fn pieces_of_a_member_are_the_shard_with_and_without_an_index() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = |i: u32| {
+        (0..i % 40).map(|j| (i.wrapping_mul(2_654_435_761) >> (j % 20)).to_string()).collect::<String>()
+    };
+    let lines: Vec<u8> =
+        (0..20_000).flat_map(|i| format!("{{\"text\": \"{}\"}}\n", text(i)).into_bytes()).collect();
+    let shard = shard_file(&folder, "s.gz", &member(&lines, 6));
+    let index = index_path(std::path::Path::new(&*shard.path));
+    for has_index in [false, true] {
+        if has_index {
+            let source = LocalFile::open(&shard, std::path::Path::new("")).unwrap();
+            let mut out = std::fs::File::create(&index).unwrap();
+            write_index(Box::new(source), &mut out, &Arc::default()).unwrap();
+        }
+        assert_eq!(check_pieces(&shard, shard.size.div_ceil(9)).unwrap(), 9, "{has_index}");
+        // Records and bytes are those of the shard.
+        let piece = shard.clone().divided(shard.size.div_ceil(9)).nth(4).unwrap();
+        let reader = RecordReader::open(&piece, &options(1000), &Arc::default()).unwrap();
+        let Position { record, byte } = reader.position();
+        assert_eq!(lines[..byte as usize].split(|&byte| byte == b'\n').count() as u64 - 1, record);
+        assert!(record > 1000 && lines[byte as usize - 1] == b'\n');
+    }
+    std::fs::write(&index, "something else").unwrap();
+    let piece = shard.clone().divided(shard.size.div_ceil(9)).nth(4).unwrap();
+    let error = RecordReader::open(&piece, &options(1000), &Arc::default()).err();
+    assert!(
+        matches!(&error, Some(Error::Argument(reason)) if reason.contains("make it again with gristmill index")),
+        "{error:?}"
+    );
 }
 
 #[test]
@@ -159,16 +220,12 @@ fn positions_outside_a_piece_are_refused() {
 }
 
 #[test]
-fn shards_that_cannot_be_divided_are_refused() {
+fn one_frame_is_not_divided() {
     let folder = tempfile::tempdir().unwrap();
-    for (name, bytes) in [("s.gz", gzip(&valid_shard())), ("s.zst", frame(&valid_shard(), 3, true, true))] {
-        let piece = shard_file(&folder, name, &bytes).divided(bytes.len().div_ceil(2) as u64).nth(1).unwrap();
-        let error = RecordReader::open(&piece, &options(1000), &Arc::default()).err();
-        assert!(
-            matches!(&error, Some(Error::Argument(reason)) if reason.contains("split_bytes=0")),
-            "{error:?}"
-        );
-    }
+    let bytes = frame(&valid_shard(), 3, true, true);
+    let piece = shard_file(&folder, "s.zst", &bytes).divided(bytes.len().div_ceil(2) as u64).nth(1).unwrap();
+    let error = RecordReader::open(&piece, &options(1000), &Arc::default()).err();
+    assert!(matches!(&error, Some(Error::Argument(reason)) if reason.contains("split_bytes=0")), "{error:?}");
 }
 
 #[test]

@@ -23,6 +23,8 @@ const EOS: u32 = 1;
 const BOS: u32 = 2;
 const FIRST_WORD: u32 = 3;
 const WORDS: u32 = 20_000;
+/// Lines in each member of a gzipped shard.
+const LINES_OF_MEMBER: usize = 3;
 
 /// A tokenizer for which every word is a token.
 pub fn encoder(engine: Engine) -> &'static Encoder {
@@ -265,30 +267,41 @@ pub fn build(case: &Case, folder: &Path) -> (Arc<StreamSpec>, Corpus) {
     for (number, (records, damage)) in case.shards.iter().enumerate() {
         let (lines, found) = lines_of(case, records, &mut word);
         let path = folder.join(format!("{number}{}", if case.gzip { ".json.gz" } else { ".jsonl" }));
+        // Where each record, and what ends the file, starts in it.
+        let (mut bytes, mut starts) = (Vec::new(), Vec::new());
         if case.gzip {
-            let mut gzip = GzEncoder::new(std::fs::File::create(&path).unwrap(), Compression::fast());
-            gzip.write_all(lines.as_bytes()).unwrap();
-            gzip.finish().unwrap();
+            let ends = found.iter().map(|(start, _)| *start as usize).skip(LINES_OF_MEMBER);
+            let mut first = 0;
+            for end in ends.step_by(LINES_OF_MEMBER).chain([lines.len()]) {
+                starts.extend([bytes.len() as u64; LINES_OF_MEMBER]);
+                // At this level a short member is one block.
+                let mut gzip = GzEncoder::new(bytes, Compression::default());
+                gzip.write_all(&lines.as_bytes()[first..end]).unwrap();
+                (bytes, first) = (gzip.finish().unwrap(), end);
+            }
         } else {
-            std::fs::write(&path, lines).unwrap();
+            bytes = lines.into_bytes();
+            starts = found.iter().map(|(start, _)| *start).collect();
         }
-        let mut size = path.metadata().unwrap().len();
+        let tail = bytes.len() as u64;
         let has_tail = *damage == Damage::Tail && case.gzip;
         if has_tail {
-            let mut file = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
-            file.write_all(b"no gzip").unwrap();
-            size += 7;
+            bytes.extend_from_slice(b"no gzip");
         }
+        std::fs::write(&path, &bytes).unwrap();
         let is_lost = *damage == Damage::Size;
-        size += u64::from(is_lost);
-        let split_bytes = if case.gzip { 0 } else { case.split_bytes };
-        let pieces: Vec<Shard> = Shard::whole(path.to_str().unwrap(), size).divided(split_bytes).collect();
-        corpus.bad += u64::from(has_tail) + if is_lost { pieces.len() as u64 } else { 0 };
+        let size = bytes.len() as u64 + u64::from(is_lost);
+        let pieces: Vec<Shard> =
+            Shard::whole(path.to_str().unwrap(), size).divided(case.split_bytes).collect();
+        let damaged = pieces.iter().filter(|piece| is_lost || has_tail && piece.bytes().end > tail);
+        corpus.bad += damaged.count() as u64;
         let mut line = (0, 0);
-        for (start, outcome) in found.into_iter().filter(|_| !is_lost) {
+        for (start, (_, outcome)) in starts.into_iter().zip(found).filter(|_| !is_lost) {
             let is_here = |piece: &Shard| pieces.len() == 1 || piece.bytes().contains(&start);
             let piece = shards.len() + pieces.iter().position(is_here).unwrap();
-            line = (piece, if line.0 == piece { line.1 } else { 0 });
+            // Lines of gzip count from the start of the shard.
+            let is_next = line.0 == piece || case.gzip && line.0 >= shards.len();
+            line = (piece, if is_next { line.1 } else { 0 });
             match outcome {
                 Outcome::Document(ids) => corpus.add(line, ids),
                 Outcome::Filtered => corpus.add_filtered(piece, 1),

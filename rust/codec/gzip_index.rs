@@ -1,0 +1,395 @@
+//! Seek indexes of gzip files: checkpoints at which inflating can start, in a file of their own.
+//!
+//! ```text
+//! header      HEADER_BYTES: magic, size of the shard, its last bytes (the CRC-32 and length of its text), CRC-32
+//! checkpoint  ENTRY_BYTES, one after another: numbers, the window of 32 KiB, CRC-32
+//! ```
+//!
+//! The stream does not depend on whether there is an index: it only saves inflating the file up to a piece.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Read, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use memchr::memchr_iter;
+
+use super::gzip::Place;
+use super::gzip_blocks::GzipBlocks;
+use super::inflater::{WINDOW_BYTES, crc_of};
+use super::{CHUNK_BYTES, Input};
+use crate::store::{Source, read_exact_at};
+
+/// Compressed bytes between two checkpoints: a tenth of a second of inflating.
+const SPACING: u64 = 16 << 20;
+
+const MAGIC: [u8; 24] = *b"gristmill gzip index 1\n\0";
+const TAIL_BYTES: usize = 8;
+const HEADER_BYTES: usize = 24 + 8 + TAIL_BYTES + 4;
+const ENTRY_BYTES: usize = 5 * 8 + 4 + 4 + 4 + WINDOW_BYTES + 4;
+
+/// A place between two blocks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Checkpoint {
+    /// The offset of the first byte that has no bit of the block before.
+    pub(super) offset: u64,
+    /// How many bits of the byte before it are the next block's.
+    pub(super) bits: u8,
+    /// Bytes inflated up to here, newlines among them, and the last of them.
+    pub(super) inflated: u64,
+    pub(super) lines: u64,
+    pub(super) before: Option<u8>,
+    pub(super) place: Place,
+    /// Of the text of the member up to here.
+    pub(super) crc: u32,
+    /// Whether the next block is not the first one of a member.
+    pub(super) is_in_member: bool,
+    /// The last bytes of the member up to here.
+    pub(super) window: Vec<u8>,
+}
+
+/// The index of a shard.
+pub struct GzipIndex {
+    file: File,
+    entries: u64,
+}
+
+/// The path of a shard's index: a hidden file beside it, which globs do not match.
+pub fn index_path(shard: &Path) -> PathBuf {
+    let name = shard.file_name().unwrap_or_default().to_string_lossy();
+    shard.with_file_name(format!(".{name}.gristmill-index"))
+}
+
+impl GzipIndex {
+    /// Opens the index of a shard, if there is one. The error is a message.
+    pub fn open(shard: &Path, source: &mut dyn Source) -> Result<Option<Self>, String> {
+        let path = index_path(shard);
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(unusable(&path, &error.to_string())),
+        };
+        let expected = header(source).map_err(|error| unusable(&path, &error.to_string()))?;
+        let mut found = [0; HEADER_BYTES];
+        let length = file.metadata().map_or(0, |metadata| metadata.len());
+        let rest = length.saturating_sub(HEADER_BYTES as u64);
+        if file.read_exact_at(&mut found, 0).is_err() || found != expected || rest % ENTRY_BYTES as u64 > 0 {
+            return Err(unusable(&path, "it is not the index of this file"));
+        }
+        Ok(Some(Self { file, entries: rest / ENTRY_BYTES as u64 }))
+    }
+
+    /// The last checkpoint at `offset` or before it.
+    pub(super) fn before(&self, offset: u64) -> Result<Option<Checkpoint>, String> {
+        let (mut low, mut high) = (0, self.entries);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let mut start = [0; 8];
+            self.read(&mut start, middle)?;
+            if u64::from_le_bytes(start) <= offset { low = middle + 1 } else { high = middle }
+        }
+        let Some(index) = low.checked_sub(1) else { return Ok(None) };
+        let mut entry = vec![0; ENTRY_BYTES];
+        self.read(&mut entry, index)?;
+        let checkpoint = Checkpoint::from_bytes(&entry);
+        checkpoint.map(Some).ok_or_else(|| failed("a wrong checksum"))
+    }
+
+    fn read(&self, out: &mut [u8], index: u64) -> Result<(), String> {
+        let offset = HEADER_BYTES as u64 + index * ENTRY_BYTES as u64;
+        self.file.read_exact_at(out, offset).map_err(|error| failed(&error.to_string()))
+    }
+}
+
+/// Reads a gzip file to its end and writes its index. The error is a message; there is no index of a damaged file.
+pub fn write_index(
+    source: Box<dyn Source>,
+    out: &mut dyn Write,
+    stop: &Arc<AtomicBool>,
+) -> Result<(), String> {
+    write_index_every(SPACING, source, out, stop)
+}
+
+fn write_index_every(
+    spacing: u64,
+    mut source: Box<dyn Source>,
+    out: &mut dyn Write,
+    stop: &Arc<AtomicBool>,
+) -> Result<(), String> {
+    let cannot_write = |error: io::Error| format!("expected to write the index, found: {error}");
+    let mut out = BufWriter::new(out);
+    let header = header(&mut *source).map_err(|error| super::read_failed(&error))?;
+    out.write_all(&header).map_err(cannot_write)?;
+    let (mut input, mut blocks) = (Input::new(source, stop), GzipBlocks::new());
+    let mut chunk = vec![0; CHUNK_BYTES];
+    let (mut lines, mut before, mut end) = (0, None, spacing);
+    loop {
+        let length = blocks.read(&mut input, end, &mut chunk).map_err(|damage| damage.reason)?;
+        if let Some(last) = chunk[..length].last() {
+            before = Some(*last);
+            lines += memchr_iter(b'\n', &chunk[..length]).count() as u64;
+            continue;
+        }
+        let Some(checkpoint) = blocks.checkpoint(&input, lines, before) else { break };
+        out.write_all(&checkpoint.to_bytes()).map_err(cannot_write)?;
+        end = checkpoint.offset + spacing;
+    }
+    out.flush().map_err(cannot_write)
+}
+
+fn header(source: &mut dyn Source) -> io::Result<[u8; HEADER_BYTES]> {
+    let size = source.size();
+    let mut tail = [0; TAIL_BYTES];
+    let length = TAIL_BYTES.min(usize::try_from(size).unwrap_or(TAIL_BYTES));
+    read_exact_at(source, size - length as u64, &mut tail[..length])?;
+    let mut header = [0; HEADER_BYTES];
+    header[..24].copy_from_slice(&MAGIC);
+    header[24..32].copy_from_slice(&size.to_le_bytes());
+    header[32..32 + TAIL_BYTES].copy_from_slice(&tail);
+    let crc = crc_of(0, &header[..HEADER_BYTES - 4]);
+    header[HEADER_BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
+    Ok(header)
+}
+
+impl Checkpoint {
+    fn to_bytes(&self) -> Vec<u8> {
+        let Place { start, inflated_start } = self.place;
+        let mut bytes = Vec::with_capacity(ENTRY_BYTES);
+        for number in [self.offset, self.inflated, self.lines, start, inflated_start] {
+            bytes.extend(number.to_le_bytes());
+        }
+        bytes.extend(self.crc.to_le_bytes());
+        bytes.extend((self.window.len() as u32).to_le_bytes());
+        let before = self.before.map_or([0, 0], |byte| [1, byte]);
+        bytes.extend([self.bits, u8::from(self.is_in_member), before[0], before[1]]);
+        bytes.extend(&self.window);
+        bytes.resize(ENTRY_BYTES - 4, 0);
+        let crc = crc_of(0, &bytes);
+        bytes.extend(crc.to_le_bytes());
+        bytes
+    }
+
+    /// None: the checksum is wrong.
+    fn from_bytes(mut bytes: &[u8]) -> Option<Self> {
+        let (content, crc) = bytes.split_last_chunk()?;
+        if bytes.len() != ENTRY_BYTES || crc_of(0, content) != u32::from_le_bytes(*crc) {
+            return None;
+        }
+        let mut number = || {
+            let mut number = [0; 8];
+            bytes.read_exact(&mut number).ok()?;
+            Some(u64::from_le_bytes(number))
+        };
+        let [offset, inflated, lines, start, inflated_start] =
+            [number()?, number()?, number()?, number()?, number()?];
+        let (crc, rest) = bytes.split_first_chunk()?;
+        let (length, rest) = rest.split_first_chunk()?;
+        let ([bits, is_in_member, has_before, before], window) = rest.split_first_chunk()?;
+        Some(Self {
+            offset,
+            bits: *bits,
+            inflated,
+            lines,
+            before: (*has_before > 0).then_some(*before),
+            place: Place { start, inflated_start },
+            crc: u32::from_le_bytes(*crc),
+            is_in_member: *is_in_member > 0,
+            window: window.get(..u32::from_le_bytes(*length) as usize)?.to_vec(),
+        })
+    }
+}
+
+fn unusable(path: &Path, found: &str) -> String {
+    format!(
+        "{}: expected the index of the shard, found: {found}; make it again with gristmill index, or remove it",
+        path.display()
+    )
+}
+
+fn failed(found: &str) -> String {
+    format!(
+        "expected a checkpoint of its index, found: {found}; make it again with gristmill index, or remove it"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::Range;
+
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn member(text: &[u8], level: u32) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::new(level));
+        encoder.write_all(text).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    fn index(spacing: u64, file: &[u8]) -> Result<Vec<u8>, String> {
+        let mut index = Vec::new();
+        write_index_every(spacing, Box::new(file.to_vec()), &mut index, &Arc::default())?;
+        Ok(index)
+    }
+
+    fn checkpoints(index: &[u8]) -> Vec<Checkpoint> {
+        index[HEADER_BYTES..]
+            .chunks(ENTRY_BYTES)
+            .map(|entry| Checkpoint::from_bytes(entry).unwrap())
+            .collect()
+    }
+
+    /// What is before a piece, its inflated bytes, and the error that ends it.
+    fn piece(
+        file: &[u8],
+        bytes: Range<u64>,
+        from: Option<&Checkpoint>,
+    ) -> (super::super::gzip_blocks::BlockStart, Vec<u8>, Option<String>) {
+        let mut input = Input::new(Box::new(file.to_vec()), &Arc::default());
+        let mut blocks = GzipBlocks::new();
+        let start = blocks.find(&mut input, bytes.start, from).unwrap();
+        let (mut text, mut chunk) = (Vec::new(), vec![0; 1000]);
+        loop {
+            match blocks.read(&mut input, bytes.end, &mut chunk) {
+                Ok(0) => return (start, text, None),
+                Ok(length) => text.extend_from_slice(&chunk[..length]),
+                Err(damage) => {
+                    text.extend_from_slice(&chunk[..damage.written]);
+                    return (start, text, Some(damage.reason));
+                }
+            }
+        }
+    }
+
+    /// Text that compresses to several blocks.
+    fn text(seed: u32, length: usize) -> Vec<u8> {
+        let mut number = seed;
+        let mut next = || {
+            number = number.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            number >> 24
+        };
+        let mut text = Vec::new();
+        while text.len() < length {
+            let word = next() << 8 | next();
+            text.extend(format!("word{} ", word % 5000).into_bytes());
+            if next() % 8 == 0 {
+                text.push(b'\n');
+            }
+        }
+        text.truncate(length);
+        text
+    }
+
+    fn files() -> Vec<(Vec<u8>, Vec<u8>)> {
+        let texts = [text(1, 400_000), text(2, 100_000), Vec::new(), text(3, 200_000)];
+        let one = |level| (texts[0].clone(), member(&texts[0], level));
+        let many = texts.iter().zip([6, 0, 9, 1]).flat_map(|(text, level)| member(text, level)).collect();
+        let padded = [&member(&texts[1], 6)[..], &[0; 700], &member(&texts[3], 6)[..], &[0; 9]].concat();
+        vec![
+            one(6),
+            one(1),
+            one(0),
+            (texts.concat(), many),
+            ([&texts[1][..], &texts[3][..]].concat(), padded),
+            (Vec::new(), member(b"", 6)),
+        ]
+    }
+
+    #[test]
+    fn pieces_are_the_text_with_and_without_an_index() {
+        for (number, (text, file)) in files().iter().enumerate() {
+            let size = file.len() as u64;
+            let checkpoints = checkpoints(&index(1 + size / 20, file).unwrap());
+            assert!(!checkpoints.is_empty() || number == 5, "{number}: {}", checkpoints.len());
+            for pieces in [1, 2, 3, 7, 40] {
+                let mut found = Vec::new();
+                for piece_number in 0..pieces {
+                    let bytes = size * piece_number / pieces..size * (piece_number + 1) / pieces;
+                    let whole = piece(file, bytes.clone(), None);
+                    assert_eq!(whole.2, None);
+                    assert_eq!(whole.0.inflated, found.len() as u64);
+                    assert_eq!(whole.0.before, found.last().copied());
+                    let before = checkpoints.iter().filter(|checkpoint| checkpoint.offset <= bytes.start);
+                    for checkpoint in before {
+                        let resumed = piece(file, bytes.clone(), Some(checkpoint));
+                        assert!(resumed == whole, "{number}: {bytes:?} from {}", checkpoint.offset);
+                    }
+                    found.extend(whole.1);
+                }
+                assert!(found == *text, "{number} in {pieces}");
+            }
+        }
+    }
+
+    #[test]
+    fn checkpoints_are_found_and_checked() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s.gz");
+        let (_, mut file) = files().swap_remove(0);
+        let mut bytes = index(10_000, &file).unwrap();
+        let checkpoints = checkpoints(&bytes);
+        std::fs::write(index_path(&path), &bytes).unwrap();
+        let open = |file: &Vec<u8>| GzipIndex::open(&path, &mut file.clone());
+        let found = open(&file).unwrap().unwrap();
+        assert_eq!(found.before(checkpoints[0].offset - 1), Ok(None));
+        for checkpoint in &checkpoints {
+            assert_eq!(found.before(checkpoint.offset), Ok(Some(checkpoint.clone())));
+        }
+        assert_eq!(found.before(u64::MAX), Ok(checkpoints.last().cloned()));
+        *bytes.last_mut().unwrap() ^= 1;
+        std::fs::write(index_path(&path), &bytes).unwrap();
+        assert!(found.before(u64::MAX).unwrap_err().contains("a wrong checksum"));
+        *file.last_mut().unwrap() ^= 1;
+        assert!(open(&file).err().unwrap().contains("it is not the index of this file"));
+        std::fs::remove_file(index_path(&path)).unwrap();
+        assert!(open(&file).unwrap().is_none());
+    }
+
+    #[test]
+    fn wrong_checksums_are_found_from_a_checkpoint_too() {
+        let (text, file) = files().swap_remove(0);
+        let checkpoints = checkpoints(&index(10_000, &file).unwrap());
+        for (place, expected) in
+            [(8, "the CRC-32 in the gzip trailer"), (4, "the length in the gzip trailer")]
+        {
+            let mut damaged = file.clone();
+            let at = damaged.len() - place;
+            damaged[at] ^= 1;
+            assert!(index(10_000, &damaged).unwrap_err().contains(expected));
+            let (start, found, error) = piece(&damaged, 15_000..u64::MAX, Some(&checkpoints[0]));
+            assert_eq!(start.inflated as usize + found.len(), text.len());
+            assert!(error.unwrap().contains(expected));
+        }
+        let (_, _, error) = piece(&file[..file.len() - 5], 15_000..u64::MAX, Some(&checkpoints[0]));
+        assert!(error.unwrap().contains("the file is truncated"));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(20))]
+
+        #[test]
+        fn mutated_files_are_read_as_whole_or_refused(
+            at in any::<prop::sample::Index>(),
+            bit in 0..8,
+            start in 0..200_000_u64,
+        ) {
+            let (text, mut file) = files().swap_remove(3);
+            let checkpoints = checkpoints(&index(20_000, &file).unwrap());
+            let at = at.index(file.len());
+            file[at] ^= 1_u8 << bit;
+            for checkpoint in checkpoints.iter().filter(|checkpoint| checkpoint.offset <= start) {
+                let mut input = Input::new(Box::new(file.clone()), &Arc::default());
+                let mut blocks = GzipBlocks::new();
+                let mut chunk = vec![0; 70_000];
+                if blocks.find(&mut input, start, Some(checkpoint)).is_ok() {
+                    while blocks.read(&mut input, u64::MAX, &mut chunk).is_ok_and(|length| length > 0) {}
+                }
+            }
+            prop_assert!(!text.is_empty());
+        }
+    }
+}
