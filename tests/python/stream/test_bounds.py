@@ -7,6 +7,8 @@ import subprocess
 import sys
 import textwrap
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from helpers import PATIENCE
@@ -50,6 +52,53 @@ def test_gzip_bomb_costs_no_memory(tmp_path, tokenizer_file):
     stats, memory, _ = read(tmp_path / "bomb.jsonl.gz", tokenizer_file, **arguments)
     assert (stats["documents"], stats["quarantined"]) == (2, 1)
     assert memory < plain + 32
+
+
+@pytest.mark.parametrize("codec", ["snappy", "zstd", "gzip", "lz4"])
+@pytest.mark.parametrize("name", ["bomb.parquet", "bomb.arrow"])
+def test_bombs_in_columns_cost_no_memory(tmp_path, tokenizer_file, name, codec):
+    small = pa.table({"text": ["a"]})
+    table = pa.table({"text": ["x" * 2**20] * 300})
+    arguments = {"on_error": "quarantine", "max_error_rate": 1.0, "threads": 2}
+    if name.endswith(".parquet"):
+        pq.write_table(small, tmp_path / "small", compression=codec)
+        pq.write_table(table, tmp_path / name, use_dictionary=False, compression=codec)
+    elif codec in ("zstd", "lz4"):
+        for data, file in (small, "small"), (table, name):
+            options = pa.ipc.IpcWriteOptions(compression=codec)
+            with pa.ipc.new_stream(tmp_path / file, data.schema, options=options) as writer:
+                writer.write_table(data)
+    else:
+        pytest.skip("Arrow has no such codec")
+    _, plain, _ = read(tmp_path / "small", tokenizer_file, **arguments)
+    stats, memory, _ = read(tmp_path / name, tokenizer_file, **arguments)
+    assert (stats["documents"], stats["quarantined"]) == (0, 1)
+    assert memory < plain + 32
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])
+@pytest.mark.parametrize("keep", [None, "score < 1000"])
+def test_columns_of_large_files_take_little_memory(tmp_path, tokenizer_file, name, keep):
+    """300 MB of text: of Parquet in one row group, whose pages have 1 MiB; of Arrow in batches of 1,000 rows."""
+    rows = 20_000
+    text = "the quick brown fox jumps over the lazy dog " * 350
+    memory = {}
+    for count in rows // 20, rows:
+        texts = pa.array([f"{number} {text}" for number in range(count)], pa.large_string())
+        table = pa.table({"text": texts, "score": range(count)})
+        if name.endswith(".parquet"):
+            pq.write_table(
+                table, tmp_path / name, row_group_size=rows, use_dictionary=False, compression="snappy",
+                write_batch_size=16,
+            )  # fmt: skip
+            assert pq.read_metadata(tmp_path / name).num_row_groups == 1
+        else:
+            with pa.ipc.new_stream(tmp_path / name, table.schema) as writer:
+                writer.write_table(table, max_chunksize=1000)
+        arguments = {"threads": 1, "batch_size": 8, "packing": "pad", "truncation": "right", "keep": keep}
+        stats, memory[count], _ = read(tmp_path / name, tokenizer_file, **arguments)
+        assert stats["documents"] == (count if keep is None else 1000)
+    assert memory[rows] < memory[rows // 20] + 64
 
 
 def test_thousand_shards_are_not_open_at_once(tmp_path, tokenizer_file):

@@ -1,6 +1,8 @@
 """The same documents give the same stream in each format; columns and files as other programs write them."""
 
+import functools
 import gzip
+import itertools
 import json
 
 import pyarrow as pa
@@ -87,6 +89,60 @@ def test_same_rows_and_states_from_every_format(tmp_path, texts, encoder, packin
     for found, states_found in streams.values():
         assert_same_batches(found, expected)
         assert states_found == states_expected
+
+
+def ways_to_write():
+    """Each way to write a file of texts: a name, and a function of path and texts."""
+    codecs = "snappy", "zstd", "gzip", "lz4", "none"
+    for codec, has_dictionary, version in itertools.product(codecs, (False, True), ("1.0", "2.0")):
+        options = {"compression": codec, "use_dictionary": has_dictionary, "data_page_version": version}
+        rows = {"row_group_size": 10**6, "data_page_size": 500, "write_batch_size": 2}
+        if codec in ("zstd", "none"):
+            rows = {"row_group_size": 1}
+        options = {**options, **rows, "write_page_index": version == "2.0", "write_page_checksum": has_dictionary}
+        yield f"{codec} {has_dictionary} {version} parquet", functools.partial(write_as_parquet, **options)
+    for name in ("large_string", "string_view", "binary", "dictionary"):
+        yield f"{name} parquet", functools.partial(write_as_parquet, kind=TYPES[name])
+    for codec, new in itertools.product((None, "zstd", "lz4"), (pa.ipc.new_stream, pa.ipc.new_file)):
+        yield f"{codec} {new.__name__} arrow", functools.partial(write_as_arrow, compression=codec, new=new)
+    for name in TYPES:
+        yield f"{name} arrow", functools.partial(write_as_arrow, kind=TYPES[name], new=pa.ipc.new_stream)
+    yield "zst", write_zstd
+
+
+def write_as_parquet(path, texts, kind=None, **options):
+    column = pa.array(texts, pa.string()).cast(kind or pa.string())
+    pq.write_table(pa.table({"id": range(len(texts)), "text": column}), path, **options)
+
+
+def write_as_arrow(path, texts, new, kind=None, compression=None):
+    column = pa.array(texts, pa.string()).cast(kind or pa.string())
+    table = pa.table({"text": column, "id": range(len(texts))})
+    with new(path, table.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
+        writer.write_table(table, max_chunksize=41)
+
+
+@pytest.mark.slow
+def test_same_rows_and_states_however_a_file_is_written(tmp_path, texts, encoder):
+    texts = texts[:100]
+    expected = None
+    for name, write in [("gz", write_gzip), *ways_to_write()]:
+        path = tmp_path / "shard"
+        write(path, texts)
+        dataset = make_dataset([path], encoder, lanes=1, epochs=1)
+        iterator = iter(dataset)
+        saved, batches = [iterator.get_state()], []
+        for batch in iterator:
+            batches.append(batch)
+            saved.append(iterator.get_state())
+        numbers = [counts(state) for state in saved]
+        expected = expected or (batches, numbers)
+        assert numbers == expected[1], name
+        assert_same_batches(batches, expected[0])
+        middle = len(saved) // 2
+        resumed = iter(dataset)
+        resumed.set_state(saved[middle])
+        assert_same_batches(resumed, batches[middle:])
 
 
 def documents(path, encoder, **arguments):
@@ -186,15 +242,17 @@ def test_page_checksum_is_verified(tmp_path, encoder):
     assert "its CRC-32 is another than in its header (the page at byte " in entry["reason"]
 
 
-def test_page_that_is_too_large_is_refused_with_advice(tmp_path, encoder):
+@pytest.mark.slow
+@pytest.mark.parametrize("codec", ["snappy", "zstd", "gzip", "lz4"])
+def test_page_that_is_too_large_is_refused_with_advice(tmp_path, encoder, codec):
     path = tmp_path / "a.parquet"
     table = pa.table({"text": ["x" * 2**20] * 200})
-    pq.write_table(table, path, use_dictionary=False, compression="zstd")
+    pq.write_table(table, path, use_dictionary=False, compression=codec)
     _, (entry,) = documents(path, encoder)
     assert entry["record"] == 0
     assert "expected a page of at most 135266304 bytes, found one of 209716" in entry["reason"]
     assert "write the file again with smaller pages (pyarrow: write_batch_size=16)" in entry["reason"]
-    pq.write_table(table, path, use_dictionary=False, compression="zstd", write_batch_size=16)
+    pq.write_table(table, path, use_dictionary=False, compression=codec, write_batch_size=16)
     assert len(documents(path, encoder, truncation="right")[0]) == 200
 
 
