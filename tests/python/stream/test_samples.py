@@ -397,7 +397,16 @@ def parquet(path, records, row_group_size=2):
     return path
 
 
-def test_parquet_rows_are_the_same_conversations(tmp_path, folder):
+def arrow_stream(path, records):
+    arrow = pytest.importorskip("pyarrow")
+    table = arrow.Table.from_pylist(records)
+    with arrow.ipc.new_stream(path, table.schema) as writer:
+        writer.write_table(table, max_chunksize=2)
+    return path
+
+
+@pytest.mark.parametrize("write_columns", [parquet, arrow_stream])
+def test_rows_of_columns_are_the_same_conversations(tmp_path, folder, write_columns):
     turns = [
         CONVERSATION,
         [*CONVERSATION, {"role": "user", "content": "naïve\n"}, {"role": "assistant", "content": "ant"}],
@@ -406,13 +415,14 @@ def test_parquet_rows_are_the_same_conversations(tmp_path, folder):
     records = [{"id": index, "messages": list(messages), "score": index} for index, messages in enumerate(turns)]
     arguments = {"keep": "score != 1", "provenance": True}
     lines = rows(write(tmp_path / "a.jsonl", records), folder, gm.Chat(), **arguments)
-    table = rows(parquet(tmp_path / "a.parquet", records), folder, gm.Chat(), **arguments)
+    table = rows(write_columns(tmp_path / "a.columns", records), folder, gm.Chat(), **arguments)
     assert len(lines) == 2
     assert_same_batches(table, lines)
 
 
-def test_missing_column_of_parquet_is_an_error(tmp_path, folder):
-    path = parquet(tmp_path / "a.parquet", [{"text": "a"}])
+@pytest.mark.parametrize("write_columns", [parquet, arrow_stream])
+def test_missing_column_is_an_error(tmp_path, folder, write_columns):
+    path = write_columns(tmp_path / "a.columns", [{"text": "a"}])
     with pytest.raises(gm.ShardError, match="messages"):
         rows(path, folder, gm.Chat())
 

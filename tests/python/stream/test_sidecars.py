@@ -356,12 +356,18 @@ def test_sidecars_of_any_format(corpus, encoder, form):
     assert_same_batches(resumed, iterator)
 
 
-def test_parquet_shards_with_sidecars(corpus, encoder):
+@pytest.mark.parametrize("extension", [".parquet", ".arrow"])
+def test_shards_with_columns_and_sidecars(corpus, encoder, extension):
     for base, records in corpus.documents.items():
-        path = corpus.root / "columns" / f"{base}.parquet"
+        path = corpus.root / "columns" / f"{base}{extension}"
         path.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(pa.Table.from_pylist(records), path, row_group_size=9)
-    sidecar = gm.Sidecar("columns", "quality_signals", ".parquet", ".signals.json.gz", match=None)
+        table = pa.Table.from_pylist(records)
+        if extension == ".parquet":
+            pq.write_table(table, path, row_group_size=9)
+        else:
+            with pa.ipc.new_stream(path, table.schema) as writer:
+                writer.write_table(table, max_chunksize=9)
+    sidecar = gm.Sidecar("columns", "quality_signals", extension, ".signals.json.gz", match=None)
     dataset = gm.PackedDataset(
         str(corpus.root / "columns" / "*" / "*" / "*"),
         tokenizer=encoder,
