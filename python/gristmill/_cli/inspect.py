@@ -1,5 +1,6 @@
 """`gristmill inspect`."""
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from gristmill._tokenizer.options import SpecialTokensInText
 from gristmill._util.output import importing, print_json
 from gristmill.errors import ArgumentError, StateError
 
+# Conversations that are shown unless --records says how many.
+_CHATS = 3
 # Arguments of a dataset that this command sets by other options, or itself.
 _SET_ALREADY = frozenset({"shards", "tokenizer", "prefetch", "provenance"})
 
@@ -41,6 +44,7 @@ _SET_ALREADY = frozenset({"shards", "tokenizer", "prefetch", "provenance"})
 @dataset_option("max_document_bytes")
 @click.option("--keep", help="With shards: show which records this filter keeps, and the values that it is about.")
 @dataset_option("sidecars")
+@click.option("--chat", is_flag=True, help="With a shard: show its first conversations with the trained tokens marked.")
 @click.option("--text", help="With a tokenizer: text to encode.")
 @click.option("--row", type=click.IntRange(0), help="A row of a global batch, from 0: show where its text comes from.")
 @click.option(
@@ -48,9 +52,16 @@ _SET_ALREADY = frozenset({"shards", "tokenizer", "prefetch", "provenance"})
 )
 @click.option("--shards", multiple=True, type=shard_path, help="With --row and a state: its shards, paths or globs.")
 @click.option("--drop", metavar=ROW_LIST, help="With --row and a state: its row list.")
-@click.option("--tokenizer", type=tokenizer_path, help="With --row: a tokenizer.json, its folder, or a hub name.")
+@click.option(
+    "--tokenizer", type=tokenizer_path, help="With --row or --chat: a tokenizer.json, its folder, or a hub name."
+)
 @special_tokens_option
-@click.option("--set", "settings", multiple=True, help="With --row and shards: an argument of PackedDataset.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    help="With --row and shards: an argument of PackedDataset; with --chat: one of gm.Chat.",
+)
 @as_json_option
 def inspect(
     path: Path,
@@ -58,6 +69,7 @@ def inspect(
     max_document_bytes: int,
     keep: str | None,
     sidecars: list[str] | None,
+    chat: bool,
     text: str | None,
     row: int | None,
     step: int | None,
@@ -79,6 +91,7 @@ def inspect(
       gristmill inspect tokenizer.json --text "Hello world"
       gristmill inspect red_pajama/2023-01/en_head.json.gz
       gristmill inspect 'red_pajama/*/*.gz' --keep "language_score > 0.8 and nlines >= 3"
+      gristmill inspect chats.jsonl --chat --tokenizer model --set train_on=last
       gristmill inspect state.json --json
       gristmill inspect packed
       gristmill inspect state.json --row 5 --shards 'red_pajama/*/*.gz' --tokenizer tokenizer.json
@@ -87,6 +100,10 @@ def inspect(
     """
     if sidecars and keep is None:
         raise click.UsageError("--sidecar has no effect without --keep")
+    if chat:
+        others = (keep, text, row, step, shards, drop)
+        _show_chats(path, records, tokenizer, settings, is_alone=not any(map(_is_set, others)), as_json=as_json)
+        return
     options = {"records": "--records", "max_document_bytes": "--max-document-bytes"}
     of_shards = [option for name, option in options.items() if is_given(name)]
     if row is None:
@@ -127,6 +144,43 @@ def inspect(
         print_json(found)
     else:
         click.echo(describe(found))
+
+
+def _is_set(value: object) -> bool:
+    return value is not None and value != ()
+
+
+def _show_chats(
+    path: Path, records: int, tokenizer: Path | None, settings: Iterable[str], *, is_alone: bool, as_json: bool
+) -> None:
+    """Prints the first conversations of a shard.
+
+    Raises:
+      UsageError: another option does not go with `--chat`, or there is no tokenizer.
+      GristmillError: a setting is not allowed, or a record is bad.
+    """
+    if not is_alone:
+        raise click.UsageError("--chat cannot be combined with --keep, --text, --row, --step, --shards and --drop")
+    if tokenizer is None:
+        raise click.UsageError("--chat needs --tokenizer")
+    with importing():
+        from gristmill._inspect import chats
+
+    values: dict[str, Any] = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals or name in values:
+            raise ArgumentError(f"--set {setting}: expected name=value, such as train_on=last, each name once")
+        try:
+            values[name] = json.loads(value)
+        except ValueError:
+            values[name] = value
+    encoder = Encoder.from_file(tokenizer, config="ignore")
+    found = chats.inspect(path, values, encoder, records=records if is_given("records") else _CHATS)
+    if as_json:
+        print_json(found)
+    else:
+        click.echo(chats.describe(found))
 
 
 def _locate(

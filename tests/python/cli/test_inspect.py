@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 import gristmill as gm
-from command_line import fails, run_json, shard_of
+from chat_models import write_chatml
+from command_line import checked, fails, run_json, shard_of
 from gristmill._cli import main
 from gristmill._demo import sample_text
 from gristmill._inspect import contents, filtering
@@ -600,3 +601,45 @@ def test_inspect_of_unreadable_file_names_the_reason(tmp_path, monkeypatch, caps
 def test_inspect_infers_model_type_from_its_fields(tmp_path, capsys, model, kind):
     (tmp_path / "tokenizer.json").write_text(json.dumps({"version": "1.0", "added_tokens": [], "model": model}))
     assert run_json(capsys, "inspect", tmp_path)["model"] == kind
+
+
+def test_inspect_chat_marks_trained_tokens(tmp_path, capsys):
+    folder = write_chatml(tmp_path / "model")
+    shard = tmp_path / "a.jsonl"
+    turns = [
+        {"role": "user", "content": "naïve?"},
+        {"role": "assistant", "content": "one 🙂"},
+        {"role": "user", "content": "and?"},
+        {"role": "assistant", "content": "two " * 6000},
+    ]
+    shard.write_text("".join(json.dumps({"turns": turns[:count]}) + "\n" for count in (2, 4, 2)))
+    command = ["inspect", shard, "--chat", "--tokenizer", folder, "--set", "field=turns"]
+    assert main.run([*map(str, command), "--records", "1"]) == 0
+    assert capsys.readouterr().out.partition("\n\n")[2] == (
+        "<|im_start|>user\nnaïve?<|im_end|>\n<|im_start|>assistant\n⟦one 🙂<|im_end|>⟧\n\n"
+    )
+    found = run_json(capsys, *command, "--set", "train_on=last")["conversations"]
+    assert [conversation["record"] for conversation in found] == [0, 1, 2]
+    long = found[1]["parts"]
+    assert [part["trained"] for part in long] == [False, True, False]
+    assert long[1]["text"] == ("two " * 6000).strip() + "<|im_end|>"
+    assert found[1]["tokens"] > 2**14
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "says"),
+    [
+        (["--keep", "a"], 2, "--chat cannot be combined with"),
+        ([], 2, "--chat needs --tokenizer"),
+        (["--set", "train=last"], 2, "train"),
+        (["--set", "train_on=end"], 2, "train_on='end': expected one of"),
+        (["--set", "field=text"], 1, 'under the key "text", found no such key'),
+    ],
+)
+def test_inspect_chat_refuses_what_does_not_fit(tmp_path, capsys, options, code, says):
+    folder = write_chatml(tmp_path / "model")
+    shard = tmp_path / "a.jsonl"
+    shard.write_text('{"messages": []}\n')
+    tokenizer = ["--tokenizer", folder] if "--set" in options else []
+    found, said = checked(capsys, "inspect", shard, "--chat", *tokenizer, *options)
+    assert (found, says in said) == (code, True), said

@@ -6,6 +6,7 @@ import re
 import numpy as np
 
 import gristmill as gm
+from chat_models import write_chatml
 from command_line import checked, run_json, shard_of
 from gristmill._bench import child, contenders, latency, run
 from helpers import ROOT
@@ -83,6 +84,14 @@ def test_inspect_state_and_row(shards, tokenizer_file, tmp_path, capsys):
     assert_listed(run_json(capsys, "inspect", state), "A state")
     row = run_json(capsys, "inspect", state, "--row", "0", "--shards", shards, "--tokenizer", tokenizer_file)
     assert_listed(row, "A row")
+
+
+def test_inspect_chat(tmp_path, capsys):
+    folder = write_chatml(tmp_path / "model")
+    shard = tmp_path / "a.jsonl"
+    messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    shard.write_text(json.dumps({"messages": messages}))
+    assert_listed(run_json(capsys, "inspect", shard, "--chat", "--tokenizer", folder), "Conversations")
 
 
 def test_pack_inspect_and_verify(tmp_path, pack, capsys):

@@ -1,0 +1,89 @@
+"""`gristmill inspect --chat`: conversations of a shard with their trained tokens marked."""
+
+import itertools
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gristmill._dataset.packed import PackedDataset
+from gristmill._sample.samples import Chat
+from gristmill._tokenizer.encoder import Encoder
+from gristmill._util.text import counted
+from gristmill.errors import ArgumentTypeError
+
+# A longer conversation takes several rows here.
+_ROW = 2**14
+_MARKS = "⟦", "⟧"
+
+
+def inspect(path: Path, settings: Mapping[str, Any], encoder: Encoder, *, records: int) -> dict[str, Any]:
+    """The first conversations of a shard, as a run makes samples of them.
+
+    Args:
+      path: the shard.
+      settings: values of `gm.Chat`.
+      encoder: the tokenizer.
+      records: how many.
+
+    Returns:
+      A dict whose `kind` is "chat".
+
+    Raises:
+      GristmillError: a setting is not allowed, or a record is bad.
+    """
+    try:
+        sample = Chat(**settings)
+    except TypeError as error:
+        raise ArgumentTypeError(f"--set: {str(error).replace('Chat.__init__()', 'gm.Chat')}") from None
+    dataset = PackedDataset(
+        path,
+        tokenizer=encoder,
+        sample=sample,
+        sequence_length=_ROW,
+        packing="pad",
+        truncation="split",
+        layout="grain",
+        provenance=True,
+        prefetch=1,
+        threads=1,
+    )
+    iterator = iter(dataset)
+    try:
+        by_record = itertools.groupby(iterator, key=lambda row: int(row["provenance"][0, 1]))
+        found = [_conversation(encoder, record, rows) for record, rows in itertools.islice(by_record, records)]
+    finally:
+        iterator.close()
+    return {"kind": "chat", "path": str(path), "conversations": found}
+
+
+def describe(found: dict[str, Any]) -> str:
+    """The result of `inspect` for people: what is trained on is between marks."""
+    begin, end = _MARKS
+    blocks = []
+    for conversation in found["conversations"]:
+        text = "".join(
+            f"{begin}{part['text']}{end}" if part["trained"] else part["text"] for part in conversation["parts"]
+        )
+        tokens, trained = conversation["tokens"], conversation["trained"]
+        blocks.append(
+            f"record {conversation['record']}: {counted(tokens, 'token')}, {trained:,} trained on, which are between "
+            f"{begin} and {end}\n\n{text}"
+        )
+    return "\n\n".join(blocks) or "no records"
+
+
+def _conversation(encoder: Encoder, record: int, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    tokens, mask = [], []
+    for row in rows:
+        is_token = row["tokens_segment_ids"] > 0
+        tokens.append(row["tokens"][is_token])
+        mask.append(row["tokens_loss_mask"][is_token])
+    ids, trained = np.concatenate(tokens), np.concatenate(mask) == 1
+    borders = [0, *(np.flatnonzero(np.diff(trained)) + 1).tolist(), len(ids)]
+    parts = [
+        {"text": encoder.decode(ids[start:end]), "trained": bool(trained[start])}
+        for start, end in itertools.pairwise(borders)
+    ]
+    return {"record": record, "tokens": len(ids), "trained": int(trained.sum()), "parts": parts}
