@@ -228,6 +228,23 @@ def test_examples_run_as_programs(shards, tokenizer_file, name):
     assert "512" in done.stdout
 
 
+@pytest.mark.slow
+def test_fine_tuning_learns_answers_and_not_questions(tmp_path):
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / "fine_tune.py"), "--folder", str(tmp_path), "--steps", "150"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "JAX_PLATFORMS": "cpu"},
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 0, done.stderr
+    losses = re.findall(r"loss ([0-9.]+) of trained tokens, ([0-9.]+) of all others", done.stdout)
+    (first, first_others), (last, last_others) = (tuple(map(float, losses[at])) for at in (0, -1))
+    assert last < first / 3
+    assert last_others > first_others / 2
+    assert re.search(r"[0-9,]+ of [0-9,]+ tokens were trained on", done.stdout)
+
+
 def test_code_blocks_of_the_training_guide_run(tmp_path, shard_folder, tokenizer_file):
     text = (EXAMPLES.parent / "docs" / "training.md").read_text()
     code = "".join(re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE))
