@@ -89,6 +89,9 @@ class Reporter:
             share = 100 * dropped / (dropped + stats["tokens"])
             tokens = counted(dropped, "token")
             _LOG.warning("truncation has dropped %s so far, %.1f %% of all: see truncation=", tokens, share)
+        if self._has_ended and stats["filtered"] and not stats["documents"]:
+            records = counted(stats["filtered"], "record")
+            _LOG.warning("no document is left, and %s filtered: see gristmill inspect SHARDS --keep=...", records)
         if self._on_stats is not None:
             try:
                 self._on_stats(stats)

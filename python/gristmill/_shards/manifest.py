@@ -1,5 +1,6 @@
 """The list of shards that a dataset reads."""
 
+import contextlib
 import functools
 import glob
 import hashlib
@@ -165,6 +166,18 @@ def below_common_folder(paths: Iterable[str]) -> list[str]:
     return [path[start:] for path in paths]
 
 
+def _glob_inside(folder: str) -> str:
+    """A glob for files of the kind that the folder holds."""
+    extensions = (".json", ".jsonl", ".gz", ".zst", ".parquet", ".arrow")
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in itertools.islice(entries, 1000):
+            stem, extension = os.path.splitext(entry.name)
+            if extension in extensions:
+                before = os.path.splitext(stem)[1] if extension in (".gz", ".zst") else ""
+                return os.path.join(glob.escape(folder), f"*{before}{extension}")
+    return os.path.join(glob.escape(folder), "*.json.gz")
+
+
 def _matches(pattern: object) -> list[tuple[str, int]]:
     """The shards that a path or glob means, and their sizes in bytes; on a network file system each look counts."""
     if not isinstance(pattern, (str, os.PathLike)):
@@ -179,9 +192,7 @@ def _matches(pattern: object) -> list[tuple[str, int]]:
     if what == _FOLDER and (files := saved_dataset.data_files(name)):
         return [found for path in files for found in _matches(glob.escape(path) if glob.has_magic(path) else path)]
     if what == _FOLDER:
-        raise MissingShardError(
-            f"{name!r} is a folder: name its shards, for example {os.path.join(name, '*.json.gz')!r}"
-        )
+        raise MissingShardError(f"{name!r} is a folder: name its shards, for example {_glob_inside(name)!r}")
     if os.path.lexists(name):
         raise MissingShardError(f"{name!r} is {what}: a shard is a regular file, or a link to one")
     matches = []

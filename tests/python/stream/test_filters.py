@@ -131,9 +131,10 @@ def test_state_of_an_earlier_release_restores_and_has_filtered_nothing(folder, e
 
 
 @pytest.mark.parametrize("seed", [None, 1])
-def test_filter_that_keeps_nothing_ends_or_is_an_error(folder, encoder, seed):
+def test_filter_that_keeps_nothing_ends_or_is_an_error(folder, encoder, seed, caplog):
     iterator = iter(make(folder, encoder, keep="score > 10", seed=seed, epochs=2))
     assert list(iterator) == []
+    assert "no document is left, and 944 records filtered: see gristmill inspect" in caplog.text
     assert iterator.stats()["filtered"] == 2 * 8 * 59
     endless = iter(make(folder, encoder, keep="score > 10", seed=seed, epochs=None))
     with pytest.raises(gm.ArgumentError, match=r"no valid document .* keep= filtered 59 records.* Let keep= pass more"):

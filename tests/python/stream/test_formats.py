@@ -346,3 +346,14 @@ def test_batch_that_is_too_large_is_refused_with_advice(tmp_path, encoder):
     with pa.ipc.new_stream(path, table.schema) as writer:
         writer.write_table(table, max_chunksize=100)
     assert len(documents(path, encoder, truncation="right")[0]) == 200
+
+
+def test_dotted_text_field_leads_into_objects_of_both_formats(tmp_path, encoder):
+    rows = [{"doc": {"text": f"text {number}"}} for number in range(20)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "b.parquet")
+    settings = {"tokenizer": encoder, "text_field": "doc.text", "sequence_length": 64, "eos": False}
+    for keep in (None, "doc.text != 'text 3'"):
+        paths = (tmp_path / "a.jsonl", tmp_path / "b.parquet")
+        lines, columns = (list(gm.PackedDataset(path, keep=keep, **settings)) for path in paths)
+        assert_same_batches(lines, columns)

@@ -148,6 +148,16 @@ def test_manifest_pickles_and_compares(folder):
     assert pickle.loads(pickle.dumps(manifest)) == manifest
 
 
+@pytest.mark.parametrize(
+    ("name", "glob_inside"),
+    [("a.parquet", "*.parquet"), ("a.jsonl.zst", "*.jsonl.zst"), ("a.gz", "*.gz"), ("notes.txt", "*.json.gz")],
+)
+def test_error_for_a_folder_shows_a_glob_for_its_files(tmp_path, name, glob_inside):
+    (tmp_path / name).touch()
+    with pytest.raises(gm.MissingShardError, match=re.escape(f"for example {str(tmp_path / glob_inside)!r}")):
+        gm.Manifest.find(tmp_path)
+
+
 def test_error_for_brackets_in_a_glob_names_glob_escape(tmp_path):
     (tmp_path / "[1]").mkdir()
     (tmp_path / "[1]" / "a.jsonl").write_text("{}")

@@ -119,7 +119,7 @@ fn select_and_extract<'a>(
         }
         Ok(())
     })?;
-    Ok((line, extracted))
+    Ok((line, or_inside(extracted, line.as_bytes(), key, text)))
 }
 
 /// Calls `each` with the keys of the object that a valid `line` holds, as written there.
@@ -145,7 +145,33 @@ fn extract_last(line: &[u8], key: &str, text: &mut String) -> Result<(), Fault> 
             scanner.value()
         }
     })?;
-    found
+    or_inside(found, line, key, text)
+}
+
+/// `found`, unless there is no such key: the string under `a.b` may be that under `b` in the object under `a`, as it is of
+/// a struct in Parquet.
+fn or_inside(found: Result<(), Fault>, line: &[u8], key: &str, text: &mut String) -> Result<(), Fault> {
+    let (Err(Fault { kind: Kind::NoSuchKey, .. }), Some((outer, inner))) = (&found, key.split_once('.'))
+    else {
+        return found;
+    };
+    let mut object = None;
+    for_each_member(line, |scanner| {
+        let mut wanted = Match { rest: Some(outer.as_bytes()) };
+        scanner.key(&mut wanted)?;
+        let start = scanner.at;
+        scanner.value()?;
+        if wanted.rest == Some(&[]) {
+            object = (line[start] == b'{').then_some(start..scanner.at);
+        }
+        Ok(())
+    })?;
+    let Some(object) = object else { return found };
+    match extract_last(&line[object.clone()], inner, text) {
+        Err(Fault { kind: Kind::NoSuchKey, .. }) => found,
+        Err(Fault { at, kind }) => Err(Fault { at: object.start + at, kind }),
+        Ok(()) => Ok(()),
+    }
 }
 
 /// Validates a line that must hold an object, and returns it. `take` is called for each member, and must take its key and

@@ -59,6 +59,40 @@ fn valid_lines() {
 }
 
 #[test]
+fn dotted_key_is_the_key_itself_or_leads_into_objects() {
+    let read = |line: &str| {
+        let mut text = String::new();
+        let read = extract(line.as_bytes(), "a.b.c", &mut text).map(|_| text.clone());
+        assert!(read.is_ok() || text.is_empty());
+        read.map_err(|fault| fault.describe(line.as_bytes(), 0, "a.b.c"))
+    };
+    for (line, text) in [
+        (r#"{"a": {"b": {"c": "inside"}}}"#, "inside"),
+        (r#"{"a": {"b.c": "half"}, "x": 1}"#, "half"),
+        (r#"{"a": {"b": {"c": "inside"}}, "a.b.c": "itself"}"#, "itself"),
+        (r#"{"a": 1, "a": {"b": {"c": "first", "c": "last"}}}"#, "last"),
+        (r#"{"\u0061": {"b": {"c": "escaped"}}}"#, "escaped"),
+    ] {
+        assert_eq!(read(line).as_deref(), Ok(text), "{line}");
+    }
+    for (line, message) in [
+        (r#"{"a": {"b": {}}}"#, r#"expected the key "a.b.c", found an object with the keys "a";"#),
+        (
+            r#"{"a": {"b": {"c": "x"}}, "a": null}"#,
+            r#"expected the key "a.b.c", found an object with the keys "a", "a";"#,
+        ),
+        (
+            r#"{"a": {"b": {"c": 12}}}"#,
+            r#"expected a string under the key "a.b.c", found a number at byte 18"#,
+        ),
+        (r#"{"a.b": {"c": "x"}}"#, r#"expected the key "a.b.c", found an object with the keys "a.b";"#),
+    ] {
+        let found = read(line).unwrap_err();
+        assert!(found.starts_with(message), "{found}");
+    }
+}
+
+#[test]
 fn numbers_of_any_length() {
     // Python stops at 4300 digits because of the conversion; nothing is converted here.
     let line = format!("{{\"x\": {}, \"text\": \"t\"}}", "1".repeat(100_000));
