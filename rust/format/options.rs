@@ -61,6 +61,11 @@ impl ReadOptions {
         taken.and_then(|taken| taken).map_err(|reason| located(shard, record.position, reason))
     }
 
+    /// Whether rows are wanted with values beside their text: for a filter over sidecars, which is evaluated later.
+    pub(super) fn wants_values(&self) -> bool {
+        self.keep.is_none() && !self.projection.paths().is_empty()
+    }
+
     /// Whether the filter keeps a row, of which the columns that it looks at are given as a JSON object. The error is a
     /// message about the row.
     pub(super) fn keeps(&self, row: &[u8], scratch: &mut Scratch) -> Result<bool, String> {

@@ -60,6 +60,11 @@ impl Projection {
         &self.paths
     }
 
+    /// Whether the column `name` is the text, or a path leads into it.
+    pub(super) fn is_wanted(&self, name: &str) -> bool {
+        self.text_column() == name || self.is_in_paths(name)
+    }
+
     /// Whether a path leads into the column `name`.
     pub(super) fn is_in_paths(&self, name: &str) -> bool {
         self.paths.iter().any(|path| matches!(path.first(), Some(Step::Key(key)) if key == name))
@@ -105,7 +110,7 @@ impl Projection {
         let extracted = match record.kind {
             // Values of sidecars only.
             RawKind::Text => {
-                scratch.0.clear();
+                self.selector.reset(&mut scratch.0);
                 if is_kept(&Values::of(Line { line: "", offsets: &scratch.0 })) {
                     extract_text(record.bytes, self.text_column(), text).map(|_| true)
                 } else {

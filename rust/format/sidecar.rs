@@ -49,7 +49,8 @@ impl SidecarReader {
                 Ok(None) => {
                     let end = self.reader.position();
                     let found = format!(
-                        "expected a record {number}, as the shard has one, found the end: the sidecar is shorter than the shard"
+                        "expected a record {number}, as the shard has one, found the end: the sidecar is shorter than the shard; download \
+                         both again"
                     );
                     return Err(self.error(end, found, AfterError::Lost));
                 }
@@ -64,13 +65,17 @@ impl SidecarReader {
                 Ok((position, found.len()))
             }
             Some((position, _)) if position.record < number => {
-                let found = "expected no record, as the shard has a blank line there, found one".to_owned();
+                let found =
+                    "expected no record, as the shard has a blank line there, found one; download both again"
+                        .to_owned();
                 Err(self.error(position, found, AfterError::Lost))
             }
             ahead => {
                 self.ahead = ahead;
                 let position = Position { record: number, byte: 0 };
-                let found = "expected a record, as the shard has one, found a blank line".to_owned();
+                let found =
+                    "expected a record, as the shard has one, found a blank line; download both again"
+                        .to_owned();
                 Err(self.error(position, found, AfterError::Readable))
             }
         }
@@ -104,7 +109,8 @@ impl SidecarReader {
             Ok(Some(position)) => position,
             Err(error) => return Err(ReadError { rest: AfterError::Lost, ..error }),
         };
-        let found = "expected the end, as the shard ends before, found a record: the sidecar is longer than the shard";
+        let found = "expected the end, as the shard ends before, found a record: the sidecar is longer than the shard; download \
+             both again";
         Err(self.error(position, found.to_owned(), AfterError::Lost))
     }
 
@@ -174,7 +180,11 @@ mod tests {
         );
         assert!(error.ends_with("(Readable)"), "{error}");
         let error = read(&mut reader, 2).unwrap_err();
-        assert!(error.contains("record 2: ") && error.contains("found a blank line (Readable)"), "{error}");
+        assert!(
+            error.contains("record 2: ")
+                && error.ends_with("found a blank line; download both again (Readable)"),
+            "{error}"
+        );
         // The shard's own record is damaged.
         reader.pass(3);
         assert_eq!(read(&mut reader, 4).unwrap(), "{\"a\": 4}");

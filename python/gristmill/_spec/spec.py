@@ -129,6 +129,7 @@ def resolve(given: Mapping[str, Any]) -> Spec:
     # As in the fingerprint, arguments without effect have their defaults.
     unmet = {name: conditions for name, argument in ARGUMENTS.items() if (conditions := argument.unmet(values))}
     _warn_of_no_effect(values, unmet)
+    _warn_of_unnamed_sidecars(values)
     values |= {name: ARGUMENTS[name].default for name in unmet}
     _take_truncation(values)
     values["provenance"] = _provenance_entries(values)
@@ -260,6 +261,14 @@ def _warn_of_no_effect(values: Mapping[str, Any], unmet: Mapping[str, Mapping[st
                 for other, allowed in conditions.items()
             )
             _LOGGER.warning("%s=%r has no effect without %s", name, values[name], needed)
+
+
+def _warn_of_unnamed_sidecars(values: Mapping[str, Any]) -> None:
+    """Warns of sidecars that the filter does not name, perhaps because it spells them in another way."""
+    if values["keep"] is not None and values["sidecars"] is not None:
+        named = {path[0] for path in values["keep"].paths}
+        for name in [name for name, _ in values["sidecars"].named if name not in named]:
+            _LOGGER.warning("keep= does not name the sidecar %r, which is read for nothing but its length", name)
 
 
 def _check_quarantine_is_no_shard(path: str | None, shards: "list[Pathish] | Manifest") -> None:

@@ -391,6 +391,11 @@ fn text<'a>(
 impl Values {
     fn new(fields: &[Field], options: &ReadOptions) -> Result<Self, String> {
         match options.projection.columns() {
+            Columns::Text(name) if options.wants_values() => {
+                Self::text(fields, name)?;
+                let wanted = |index: &usize| options.projection.is_wanted(&fields[*index].name);
+                Ok(Self::Rows((0..fields.len()).filter(wanted).collect()))
+            }
             Columns::Text(name) => Self::text(fields, name),
             Columns::All => Ok(Self::Rows((0..fields.len()).collect())),
             Columns::Named(names) => {

@@ -247,9 +247,8 @@ impl Values {
         let names = match options.projection.columns() {
             Columns::Text(name) => {
                 let leaf = text::find(metadata, name, size)?;
-                if options.keep.is_none() && !options.projection.paths().is_empty() {
-                    // A filter over sidecars, which is evaluated later, looks at other columns too.
-                    let wanted = |column: &str| column == name || options.projection.is_in_paths(column);
+                if options.wants_values() {
+                    let wanted = |column: &str| options.projection.is_wanted(column);
                     return Ok(Self::Rows(Rows::new(metadata, size, longest, wanted)?));
                 }
                 let is_read = filter.is_some_and(|filter| filter.columns.leaf(name).is_some());

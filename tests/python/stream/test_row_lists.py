@@ -221,3 +221,46 @@ def test_rows_are_known_by_number_in_whole_shards_only(tmp_path, encoder):
         for _ in iterator:
             pass
         assert iterator.stats()["filtered"] == 1
+
+
+@pytest.mark.parametrize("key", [None, "url"])
+def test_rows_of_parquet_are_left_out(tmp_path, encoder, key):
+    path = tmp_path / "columns" / "0.parquet"
+    path.parent.mkdir()
+    columns = {"text": [f"text {row}" for row in range(50)], "url": [f"u/{row}" for row in range(50)]}
+    pq.write_table(pa.table(columns), path, row_group_size=9)
+    (tmp_path / "list.txt").write_text("".join(f"{'u' if key else '0.parquet'}/{row}\n" for row in (0, 7, 8, 9, 49)))
+    drop = gm.RowList(tmp_path / "list.txt", key=key)
+    dataset = gm.PackedDataset(str(path), tokenizer=encoder, drop=drop, provenance=16, sequence_length=16)
+    texts, stats = read(dataset)
+    assert texts == [text for row, text in enumerate(columns["text"]) if row not in (0, 7, 8, 9, 49)]
+    assert stats["filtered"] == 5
+    iterator = iter(dataset)
+    for _ in range(7):
+        next(iterator)
+    resumed = iter(dataset)
+    resumed.set_state(iterator.get_state())
+    assert_same_batches(resumed, iterator)
+
+
+@pytest.mark.parametrize("key", [None, "id"])
+@pytest.mark.parametrize("keep", [None, "id != 2"])
+def test_rows_are_left_out_of_completions(tmp_path, encoder, key, keep):
+    lines = [json.dumps({"id": row, "prompt": f"{row} plus 1?", "completion": f"{row + 1}"}) for row in range(30)]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    (tmp_path / "list.txt").write_text("".join(f"{'' if key else 'a.jsonl/'}{row}\n" for row in (0, 7, 8, 29)))
+    dataset = gm.PackedDataset(
+        str(tmp_path / "a.jsonl"),
+        tokenizer=encoder,
+        sample=gm.Completion("prompt", "completion"),
+        drop=gm.RowList(tmp_path / "list.txt", key=key),
+        keep=keep,
+        packing="pad",
+        sequence_length=64,
+        provenance=True,
+    )
+    with iter(dataset) as iterator:
+        rows = [row["provenance"][0][1] for row in iterator]
+        filtered = iterator.stats()["filtered"]
+    assert rows == [row for row in range(30) if row not in ((0, 7, 8, 29) if keep is None else (0, 2, 7, 8, 29))]
+    assert filtered == 30 - len(rows)

@@ -331,7 +331,7 @@ def test_command_line_refuses_sidecars_without_a_filter(corpus, tokenizer_file, 
     assert "--sidecar" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("form", ["parquet", "zstd", "plain"])
+@pytest.mark.parametrize("form", ["parquet", "arrow", "zstd", "plain"])
 def test_sidecars_of_any_format(corpus, encoder, form):
     expected = corpus.kept()
     for base in corpus.documents:
@@ -341,6 +341,10 @@ def test_sidecars_of_any_format(corpus, encoder, form):
         if form == "parquet":
             table = pa.Table.from_pylist(corpus.signals[base])
             pq.write_table(table, path, row_group_size=7)
+        elif form == "arrow":
+            table = pa.Table.from_pylist(corpus.signals[base])
+            with pa.ipc.new_stream(path, table.schema) as writer:
+                writer.write_table(table, max_chunksize=7)
         elif form == "zstd":
             path.write_bytes(pa.compress(lines, codec="zstd", asbytes=True))
         else:
@@ -356,24 +360,41 @@ def test_sidecars_of_any_format(corpus, encoder, form):
     assert_same_batches(resumed, iterator)
 
 
-@pytest.mark.parametrize("extension", [".parquet", ".arrow"])
-def test_shards_with_columns_and_sidecars(corpus, encoder, extension):
+@pytest.mark.parametrize("form", ["parquet", "arrow"])
+@pytest.mark.parametrize("match", ["id", None])
+def test_shards_with_columns_and_sidecars(corpus, encoder, form, match):
     for base, records in corpus.documents.items():
-        path = corpus.root / "columns" / f"{base}{extension}"
+        path = corpus.root / "columns" / f"{base}.{form}"
         path.parent.mkdir(parents=True, exist_ok=True)
         table = pa.Table.from_pylist(records)
-        if extension == ".parquet":
+        if form == "parquet":
             pq.write_table(table, path, row_group_size=9)
         else:
             with pa.ipc.new_stream(path, table.schema) as writer:
                 writer.write_table(table, max_chunksize=9)
-    sidecar = gm.Sidecar("columns", "quality_signals", extension, ".signals.json.gz", match=None)
-    dataset = gm.PackedDataset(
-        str(corpus.root / "columns" / "*" / "*" / "*"),
-        tokenizer=encoder,
-        text_field="raw_content",
-        keep=filters.gopher,
-        sidecars={"signals": sidecar},
-        provenance=128,
-    )
-    assert read(dataset)[0] == corpus.kept()
+    sidecar = gm.Sidecar("columns", "quality_signals", f".{form}", ".signals.json.gz", match=match)
+    given = {"tokenizer": encoder, "text_field": "raw_content", "sidecars": {"signals": sidecar}, "provenance": 128}
+    shards = str(corpus.root / "columns" / "*" / "*" / "*")
+    kept = corpus.kept()
+    assert read(gm.PackedDataset(shards, keep=filters.gopher, **given))[0] == kept
+    # With conditions on both.
+    keep = f"{filters.gopher} and url not in ('https://0.org/3', 'https://1.org/5')"
+    left_out = {corpus.documents[HEAD][3]["raw_content"], corpus.documents[MIDDLE][5]["raw_content"]}
+    dataset = gm.PackedDataset(shards, keep=keep, sequence_length=64, **{**given, "provenance": 64})
+    texts, stats = read(dataset)
+    assert texts == [text for text in kept if text not in left_out]
+    assert stats["documents"] + stats["filtered"] == 160
+    iterator = iter(dataset)
+    for _ in range(4):
+        next(iterator)
+    resumed = iter(dataset)
+    resumed.set_state(iterator.get_state())
+    assert_same_batches(resumed, iterator)
+
+
+def test_sidecar_that_the_filter_does_not_name_is_a_warning(corpus, encoder, caplog):
+    corpus.dataset(encoder, keep="signal.id != ''")
+    assert "keep= does not name the sidecar 'signals'" in caplog.text
+    caplog.clear()
+    corpus.dataset(encoder)
+    assert not caplog.text
