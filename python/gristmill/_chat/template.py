@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias
@@ -10,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gristmill import _core
+from gristmill._tokenizer import hub
 from gristmill._tokenizer.encoder import Encoder, as_encoder, check_special_tokens, core_of
 from gristmill._util import checks
 from gristmill._util.local_files import Pathish
@@ -80,19 +82,22 @@ class ChatTemplate:
         return cls(_read(Path(path)), tokenizer=tokenizer, special_tokens=special_tokens)
 
     @classmethod
-    def from_pretrained(cls, folder: Pathish, *, name: str = "default") -> Self:
+    def from_pretrained(cls, folder: Pathish, *, name: str = "default", revision: str = "main") -> Self:
         """The template of a folder that `transformers` has saved, with its tokenizer and special tokens.
 
         Args:
           folder: holds chat_template.jinja, or tokenizer_config.json with `chat_template`; and tokenizer.json and the
-            files that name special tokens.
+            files that name special tokens. Or the name of a model on the Hugging Face hub, such as `"org/model"`.
           name: which template, where there are several.
+          revision: branch, tag or commit on the hub.
 
         Raises:
           TemplateError: there is no such template; or as for `from_string`.
           TokenizerError: the tokenizer cannot be loaded.
         """
-        root = Path(folder)
+        found = checks.path("folder", folder)
+        is_name = hub.may_have(found) and not os.path.isdir(found)  # noqa: PTH112 - it never raises
+        root = hub.download(found, revision).parent if is_name else Path(found)
         config = _config(root)
         tokenizer = root if (root / "tokenizer.json").is_file() else None
         return cls(_pretrained_source(root, config, name), tokenizer=tokenizer, special_tokens=_special_tokens(config))

@@ -7,6 +7,8 @@ from gristmill.errors import MissingExtraError, TokenizerError
 
 # Files that name the special tokens of the tokenizer.json in their folder, in order of precedence.
 SPECIAL_TOKEN_FILES = ("tokenizer_config.json", "special_tokens_map.json")
+# A tokenizer does not need it.
+TEMPLATE_FILE = "chat_template.jinja"
 _MODEL = re.compile(r"(?:\w[\w.-]*/)?\w[\w.-]*", re.ASCII)
 # Time limit for one answer of the hub, whose client retries for half a minute.
 _SECONDS = 5
@@ -18,7 +20,7 @@ def may_have(name: str) -> bool:
 
 
 def download(name: str, revision: str = "main") -> Path:
-    """Downloads the tokenizer.json of a model on the hub, and the files that name its special tokens, into one folder.
+    """Downloads the tokenizer.json of a model on the hub, and the files beside it that a dataset needs, into one folder.
 
     Raises:
       TokenizerError: a file cannot be downloaded.
@@ -50,11 +52,11 @@ def download(name: str, revision: str = "main") -> Path:
         return constants.HF_HUB_OFFLINE and SPECIAL_TOKEN_FILES[0] in paths
 
     silence = _reason_for_silence(name, revision)
-    for file in ("tokenizer.json", *SPECIAL_TOKEN_FILES):
+    for file in ("tokenizer.json", *SPECIAL_TOKEN_FILES, TEMPLATE_FILE):
         try:
             paths[file] = hf_hub_download(name, file, revision=revision, local_files_only=silence is not None)
         except Exception as error:  # including those of its HTTP client
-            if file == "tokenizer.json" or not is_absent(file, error):
+            if file == "tokenizer.json" or (file in SPECIAL_TOKEN_FILES and not is_absent(file, error)):
                 reason = f": {error}" if silence is None else f", which could not be reached: {silence}"
                 raise TokenizerError(
                     f"{name!r} is not a local folder, and its {file} at {revision!r} "

@@ -120,6 +120,19 @@ def test_from_pretrained_downloads_files_of_the_hub(hub, encoder):
     )
 
 
+def test_chat_template_of_the_hub_is_found(hub, tmp_path):
+    Hub.files["/org/model/resolve/main/chat_template.jinja"] = b"{% for m in messages %}{{ m.content }}</s>{% endfor %}"
+    shard = tmp_path / "a.jsonl"
+    shard.write_text('{"messages": [{"role": "assistant", "content": "a"}]}')
+    lines = hub(f"""
+        print(gm.ChatTemplate.from_pretrained("org/model").render([{{"role": "user", "content": "a"}}]))
+        encoder = gm.Encoder.from_pretrained("org/model")
+        rows = list(gm.PackedDataset({str(shard)!r}, tokenizer=encoder, sample=gm.Chat(), layout="grain"))
+        print(encoder.decode(rows[0]["tokens"][rows[0]["tokens_loss_mask"] == 1]))
+    """)
+    assert lines == ["a</s>", "a</s>"]
+
+
 def test_command_line_takes_a_name_on_the_hub(hub):
     lines = hub("""
         import contextlib, io
