@@ -20,7 +20,7 @@ def may_have(name: str) -> bool:
 
 
 def download(name: str, revision: str = "main") -> Path:
-    """Downloads the tokenizer.json of a model on the hub, and the files beside it that a dataset needs, into one folder.
+    """Downloads the tokenizer.json of a model on the hub and what a dataset needs beside it, into one folder.
 
     Raises:
       TokenizerError: a file cannot be downloaded.

@@ -127,7 +127,7 @@ def test_stream_matches_the_model(tmp_path_factory, folder, shards, packing, sam
         resumed.set_state(state)
         assert_same_batches(list(resumed), expected[step:])
         return
-    halves = []
+    halves, states = [], []
     for index in range(2):
         half = gm.PackedDataset(
             paths, tokenizer=folder, sample=sample, batch_size=4, epochs=epochs, on_error="quarantine",
@@ -135,7 +135,15 @@ def test_stream_matches_the_model(tmp_path_factory, folder, shards, packing, sam
         )  # fmt: skip
         resumed = iter(half)
         resumed.set_state(state)
+        if step < len(expected):
+            next(resumed, None)
+        states.append(resumed.get_state())
+        resumed.set_state(state)
         halves.append(list(resumed))
+    if all(half for half in halves):
+        merged = iter(dataset)
+        merged.set_state(gm.merge_states(states))
+        assert_same_batches(list(merged), expected[step + 1 :])
     for number, batch in enumerate(expected[step:]):
         for index, half in enumerate(halves):
             if number < len(half):
