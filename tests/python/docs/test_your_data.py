@@ -14,7 +14,9 @@ from helpers import ROOT
 
 SECTIONS = dict(
     re.findall(
-        r"^## (.*?)\n.*?^```python\n(.*?)^```", (ROOT / "docs/your-data.md").read_text(), re.DOTALL | re.MULTILINE
+        r"^## ([^\n]*)\n(?:(?!^## ).)*?^```python\n(.*?)^```",
+        (ROOT / "docs/your-data.md").read_text(),
+        re.DOTALL | re.MULTILINE,
     )
 )
 ROWS = 40
