@@ -22,8 +22,9 @@ use super::inflater::{WINDOW_BYTES, crc_of};
 use super::{CHUNK_BYTES, Input};
 use crate::store::{Source, read_exact_at};
 
-/// Compressed bytes between two checkpoints: a tenth of a second of inflating.
-const SPACING: u64 = 16 << 20;
+/// Compressed bytes between two checkpoints: the index has less than a hundredth of its shard, and inflating up to a piece
+/// takes some hundredths of a second.
+const SPACING: u64 = 4 << 20;
 
 const MAGIC: [u8; 24] = *b"gristmill gzip index 1\n\0";
 const TAIL_BYTES: usize = 8;
