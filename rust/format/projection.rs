@@ -127,7 +127,7 @@ impl Projection {
 
     /// Calls `take` with the values of the paths of a line, or of a row as JSON, which needs no text. The error is a message
     /// about the record.
-    pub(super) fn values<T>(
+    pub fn values<T>(
         &self,
         record: RawRecord<'_>,
         scratch: &mut Scratch,

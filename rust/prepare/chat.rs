@@ -13,6 +13,8 @@ use crate::format::{Content, Value, Values};
 /// How records become rendered conversations.
 #[derive(Debug, Clone)]
 pub struct Conversations {
+    /// How many of the projection's paths are those of the filter.
+    pub filter_paths: usize,
     /// The template.
     pub template: ChatTemplate,
     /// The index in the projection of the path to the messages, and the name of their key.

@@ -7,6 +7,8 @@ use crate::format::{Content, Value, Values};
 /// How records become prompts with completions.
 #[derive(Debug, Clone)]
 pub struct Completions {
+    /// How many of the projection's paths are those of the filter.
+    pub filter_paths: usize,
     /// The index in the projection of the path to the prompt, and the name of its key.
     pub prompt: (usize, String),
     /// The same of the completion.

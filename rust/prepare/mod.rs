@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::ShardError;
-use crate::format::{Projection, RawRecord, ReadOptions, Scratch};
+use crate::format::{Projection, RawKind, RawRecord, ReadOptions, Scratch, Values};
 use chat::Conversations;
 use completion::Completions;
 use sidecars::{Joined, located};
@@ -84,7 +84,7 @@ impl Prepare {
         }
     }
 
-    /// Like [`record`](Self::record) of a record with sidecars, whose paths come after its own. Only for texts.
+    /// Like [`record`](Self::record) of a record with sidecars, whose paths come after those of its filter.
     pub fn joined_record(
         &self,
         projection: &Projection,
@@ -93,18 +93,41 @@ impl Prepare {
         sidecars: Joined<'_>,
         prepared: &mut Prepared,
     ) -> Result<bool, ShardError> {
-        let Prepared { text, scratch, joined, .. } = prepared;
+        let Prepared { text, trained, data, scratch, joined } = prepared;
         text.clear();
         let bad = |reason| located(shard, record.position, reason);
         let lines = sidecars.values(joined).map_err(bad)?;
-        let mut checked = Ok(());
-        let is_kept = projection.extract_if(shard, record, text, scratch, |values| {
-            let values = values.with_sidecars(&lines);
-            checked = sidecars.check(&values, shard, record.position.record);
-            checked.is_ok() && sidecars.sidecars.keep.as_ref().is_none_or(|keep| keep.keeps(&values))
+        let keeps = |values: &Values<'_>, own| {
+            let values = values.with_sidecars(own, &lines);
+            sidecars.check(&values, shard, record.position.record)?;
+            Ok(sidecars.sidecars.keep.as_ref().is_none_or(|keep| keep.keeps(&values)))
+        };
+        if matches!(self, Self::Text) {
+            let mut checked = Ok(());
+            let is_kept = projection.extract_if(shard, record, text, scratch, |values| {
+                keeps(values, projection.paths().len()).unwrap_or_else(|reason: String| {
+                    checked = Err(reason);
+                    false
+                })
+            });
+            checked.map_err(bad)?;
+            return is_kept;
+        }
+        if record.kind == RawKind::Filtered {
+            return Ok(false);
+        }
+        let taken = projection.values(record, scratch, |values| match self {
+            Self::Text => Ok(true),
+            Self::Chat(conversations) => Ok(keeps(values, conversations.filter_paths)? && {
+                conversations.render(values, text, trained, data)?;
+                true
+            }),
+            Self::Completion(completions) => Ok(keeps(values, completions.filter_paths)? && {
+                completions.join(values, text, trained)?;
+                true
+            }),
         });
-        checked.map_err(bad)?;
-        is_kept
+        taken.and_then(|taken| taken).map_err(bad)
     }
 }
 

@@ -91,7 +91,7 @@ impl Joining {
         let lines = joined.values(&mut scratch).map_err(located)?;
         let (mut text, mut own) = (String::new(), Scratch::default());
         options.projection.extract_if(shard, record, &mut text, &mut own, |values| {
-            let values = values.with_sidecars(&lines);
+            let values = values.with_sidecars(usize::MAX, &lines);
             result = Some(joined.check(&values, shard, position.record).map(|()| take(&values)));
             false
         })?;

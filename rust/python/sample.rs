@@ -43,9 +43,16 @@ pub struct CompletionPlan {
 }
 
 impl Sample {
-    /// How records are prepared, and what is wanted of each beside the values of `paths`.
-    pub fn plan(self, mut paths: Vec<Path>) -> Result<(Prepare, Projection), Error> {
-        let mut columns = Vec::new();
+    /// How records are prepared, and what is wanted of each beside the values of `paths`. If records have sidecars, the
+    /// filter that looks at these paths is evaluated where records are prepared, and needs their columns.
+    pub fn plan(self, mut paths: Vec<Path>, has_sidecars: bool) -> Result<(Prepare, Projection), Error> {
+        let filter_paths = paths.len();
+        let column = |path: &Path| match path.first() {
+            Some(Step::Key(key)) => Some(key.clone()),
+            _ => None,
+        };
+        let mut columns: Vec<String> =
+            if has_sidecars { paths.iter().filter_map(column).collect() } else { Vec::new() };
         // A filter may look at the same path, which the projection has only once.
         let mut wanted = |key: &str| {
             columns.push(key.to_owned());
@@ -71,6 +78,7 @@ impl Sample {
                 })?;
                 Prepare::Chat(
                     Conversations {
+                        filter_paths,
                         template: plan.template.get().inner().clone(),
                         messages,
                         tools,
@@ -91,6 +99,7 @@ impl Sample {
                 )
             }
             Self::Completion(plan) => Prepare::Completion(Completions {
+                filter_paths,
                 prompt: wanted(&plan.prompt_field),
                 completion: wanted(&plan.completion_field),
                 drops_untrained: plan.drops_untrained,

@@ -127,7 +127,7 @@ impl Spec {
         let kinds: Vec<Sidecar> = sidecars.into_iter().map(sidecar).collect();
         let (prepare, projection) = match input.sample {
             None => (Prepare::Text, Projection::text(input.text_field).with_paths(paths.into())),
-            Some(sample) => sample.plan(paths.into())?,
+            Some(sample) => sample.plan(paths.into(), !kinds.is_empty())?,
         };
         let keep = program.map(Expression::from);
         let (keep, of_sidecars) = if kinds.is_empty() { (keep, None) } else { (None, keep) };

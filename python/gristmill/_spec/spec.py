@@ -189,8 +189,6 @@ def _take_text(values: dict[str, Any]) -> None:
         return
     if field != ARGUMENTS["text_field"].default and sample != Text(field):
         raise ArgumentError(f"text_field={field!r}: the sample names the keys of a record; leave it out")
-    if not isinstance(sample, Text) and values["sidecars"] is not None:
-        raise ArgumentError("sidecars=: only documents can have sidecars, not conversations or completions")
     if isinstance(sample, Text):
         values |= {"sample": None, "text_field": sample.field}
     else:

@@ -462,3 +462,30 @@ def test_tokenizers_that_cannot_tell_content_apart_are_refused(tmp_path, folder)
         rows(path, gm.Encoder.from_bytes(json.dumps(normalized).encode()), sample)
     with pytest.raises(gm.ArgumentError, match="the chat template's own special tokens as text"):
         rows(path, gm.Encoder.from_file(folder, special_tokens_in_text="text"), sample)
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+def test_sidecars_filter_conversations(tmp_path, folder, form):
+    make = write if form == "jsonl" else parquet
+    records = [{"messages": CONVERSATION[: 2 * (n % 2 + 1)] * (n + 1), "n": n} for n in range(6)]
+    (tmp_path / "chats").mkdir()
+    (tmp_path / "signals").mkdir()
+    path = make(tmp_path / "chats" / f"a.{form}", records)
+    write(tmp_path / "signals" / "a.jsonl", [{"score": n, "tags": [n]} for n in range(6)])
+    sidecar = gm.Sidecar("chats/", "signals/", f".{form}", ".jsonl")
+    found = rows(
+        path,
+        folder,
+        gm.Chat(),
+        keep="n > 0 and signals.score != 3 and signals.tags[0] < 5",
+        sidecars={"signals": sidecar},
+        provenance=True,
+        sequence_length=1024,
+    )
+    assert [int(row["provenance"][0][1]) for row in found] == [1, 2, 4]
+    expected = rows(
+        write(tmp_path / "b.jsonl", [records[n] for n in (1, 2, 4)]), folder, gm.Chat(), sequence_length=1024
+    )
+    for row in found:
+        del row["provenance"]
+    assert_same_batches(found, expected)

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 
-use super::select::Offsets;
 use super::sink::Append;
 use super::{Fault, Scanner};
 use crate::format::Step;
@@ -17,7 +16,7 @@ pub struct Values<'a> {
 #[derive(Debug, Clone, Copy)]
 pub struct Line<'a> {
     pub(in crate::format) line: &'a str,
-    pub(in crate::format) offsets: &'a Offsets,
+    pub(in crate::format) offsets: &'a [Option<usize>],
 }
 
 /// A value of a record.
@@ -64,13 +63,15 @@ impl<'a> Values<'a> {
         Self { record, sidecars: &[] }
     }
 
-    /// Together with those of sidecars, whose paths are numbered after the record's own.
+    /// The first `own` of them together with those of sidecars, whose paths are numbered after these.
     #[must_use]
-    pub fn with_sidecars<'b>(&self, sidecars: &'b [Line<'b>]) -> Values<'b>
+    pub fn with_sidecars<'b>(&self, own: usize, sidecars: &'b [Line<'b>]) -> Values<'b>
     where
         'a: 'b,
     {
-        Values { record: self.record, sidecars }
+        let Line { line, offsets } = self.record;
+        let offsets = offsets.get(..own).unwrap_or(offsets);
+        Values { record: Line { line, offsets }, sidecars }
     }
 
     /// The value of the path with this index in the projection.
