@@ -253,9 +253,6 @@ ALTERNATIVES = {
     "max_document_bytes": (100, {}),
 }
 
-# Those that need files of their own: test_sidecars, test_row_lists and test_pieces try them.
-ELSEWHERE = {"sidecars", "drop", "split_bytes"}
-
 
 @pytest.mark.parametrize("name", ALTERNATIVES)
 def test_argument_of_the_stream_changes_the_fingerprint(tmp_path, name):
@@ -277,7 +274,7 @@ def test_argument_of_the_stream_changes_the_fingerprint(tmp_path, name):
 
 def test_every_argument_is_tried_for_the_fingerprint():
     defining = {name for name, argument in ARGUMENTS.items() if argument.defines_stream}
-    assert defining == {*ALTERNATIVES, *ELSEWHERE, "shards", "tokenizer"}
+    assert defining == {*ALTERNATIVES, "shards", "tokenizer"}
     assert {name for name, (_, needed) in ALTERNATIVES.items() if needed} == {
         name for name in ALTERNATIVES if ARGUMENTS[name].unmet({name: row.default for name, row in ARGUMENTS.items()})
     }
