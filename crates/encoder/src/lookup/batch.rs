@@ -254,7 +254,7 @@ impl NarrowWork for WriteHits<'_> {
     }
 }
 
-/// [`write`].
+/// [`write()`].
 struct Write<'a> {
     values: &'a [Value],
     ids: &'a mut Vec<u32>,
