@@ -123,7 +123,7 @@ def fake_rounds(monkeypatch):
         }
 
     monkeypatch.setattr(rounds, "in_child", run)
-    monkeypatch.setattr(rounds, "available", lambda: list(seconds))
+    monkeypatch.setattr(rounds, "available", lambda *, formats: list(seconds))
     return ran
 
 
