@@ -379,7 +379,7 @@ def _pretrained_source(root: Path, config: Mapping[str, Any], name: str) -> str:
 def _read(path: Path) -> str:
     try:
         return path.read_bytes().decode()
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise TemplateError(f"cannot read the template {str(path)!r}: {error}") from error
 
 

@@ -38,6 +38,10 @@ def read_tokenizer(path: Pathish) -> tuple[Path, bytes]:
         ) from error
     except OSError as error:
         raise TokenizerError(f"cannot read the tokenizer {str(file)!r}: {error.strerror or error}") from error
+    except ValueError as error:  # a null character, or one that file names cannot hold
+        raise MissingTokenizerError(
+            f"cannot read the tokenizer {str(file)!r}: no file has this name: {error}"
+        ) from error
 
 
 def find_pretrained(name: str, revision: str) -> Pathish:

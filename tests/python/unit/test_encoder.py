@@ -428,3 +428,11 @@ def test_arrays_of_arrow_are_encoded(encoder):
         encoder.encode_batch(arrow.array(["a", None]))
     with pytest.raises(gm.ArgumentTypeError, match=r"text=.*; \.as_py\(\) gives its value"):
         encoder.encode(arrow.array(["a"])[0])
+
+
+@pytest.mark.parametrize("name", ["\ud800", "\ud800/tokenizer.json"])
+def test_path_that_no_file_can_have_is_an_error_of_gristmill(name):
+    with pytest.raises(gm.MissingTokenizerError, match="no file has this name"):
+        gm.Encoder.from_file(name)
+    with pytest.raises(gm.TemplateError, match="cannot read the template"):
+        gm.ChatTemplate.from_file(name)
