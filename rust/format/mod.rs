@@ -13,6 +13,7 @@
 //! wherever that is matched. docs/errors.md defines which files and records are accepted.
 
 mod arrow;
+mod columns;
 mod jsonl;
 pub mod keep;
 mod options;

@@ -74,13 +74,33 @@ impl Prepare {
     ) -> Result<bool, ShardError> {
         let Prepared { text, trained, data, scratch, .. } = prepared;
         text.clear();
+        if matches!(self, Self::Text) {
+            return options.extract(shard, record, text, scratch);
+        }
+        options.select(shard, record, scratch, |values| self.fill(values, text, trained, data))
+    }
+
+    /// Puts the text and the ranges of a sample with a mask in place of those given. The error is a message about the record.
+    fn fill(
+        &self,
+        values: &Values<'_>,
+        text: &mut String,
+        trained: &mut Vec<Range<usize>>,
+        data: &mut Vec<Range<usize>>,
+    ) -> Result<(), String> {
         match self {
-            Self::Text => options.extract(shard, record, text, scratch),
-            Self::Chat(conversations) => options
-                .select(shard, record, scratch, |values| conversations.render(values, text, trained, data)),
-            Self::Completion(completions) => {
-                options.select(shard, record, scratch, |values| completions.join(values, text, trained))
-            }
+            Self::Text => Ok(()),
+            Self::Chat(conversations) => conversations.render(values, text, trained, data),
+            Self::Completion(completions) => completions.join(values, text, trained),
+        }
+    }
+
+    /// How many of the projection's paths are those of the filter; they come first.
+    fn filter_paths(&self, projection: &Projection) -> usize {
+        match self {
+            Self::Text => projection.paths().len(),
+            Self::Chat(conversations) => conversations.filter_paths,
+            Self::Completion(completions) => completions.filter_paths,
         }
     }
 
@@ -97,15 +117,16 @@ impl Prepare {
         text.clear();
         let bad = |reason| located(shard, record.position, reason);
         let lines = sidecars.values(joined).map_err(bad)?;
-        let keeps = |values: &Values<'_>, own| {
-            let values = values.with_sidecars(own, &lines);
+        let filter_paths = self.filter_paths(projection);
+        let keeps = |values: &Values<'_>| {
+            let values = values.with_sidecars(filter_paths, &lines);
             sidecars.check(&values, shard, record.position.record)?;
             Ok(sidecars.sidecars.keep.as_ref().is_none_or(|keep| keep.keeps(&values)))
         };
         if matches!(self, Self::Text) {
             let mut checked = Ok(());
             let is_kept = projection.extract_if(shard, record, text, scratch, |values| {
-                keeps(values, projection.paths().len()).unwrap_or_else(|reason: String| {
+                keeps(values).unwrap_or_else(|reason: String| {
                     checked = Err(reason);
                     false
                 })
@@ -116,16 +137,8 @@ impl Prepare {
         if record.kind == RawKind::Filtered {
             return Ok(false);
         }
-        let taken = projection.values(record, scratch, |values| match self {
-            Self::Text => Ok(true),
-            Self::Chat(conversations) => Ok(keeps(values, conversations.filter_paths)? && {
-                conversations.render(values, text, trained, data)?;
-                true
-            }),
-            Self::Completion(completions) => Ok(keeps(values, completions.filter_paths)? && {
-                completions.join(values, text, trained)?;
-                true
-            }),
+        let taken = projection.values(record, scratch, |values| {
+            if keeps(values)? { self.fill(values, text, trained, data).map(|()| true) } else { Ok(false) }
         });
         taken.and_then(|taken| taken).map_err(bad)
     }

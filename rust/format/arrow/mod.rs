@@ -14,6 +14,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::columns::{RowFault, inflated_limit, shown, text_of_row};
 use super::projection::Columns;
 use super::reader::{Column, Found, Unreadable};
 use super::{AfterError, Position, RawKind, RawRecord, ReadOptions, Scratch};
@@ -23,13 +24,7 @@ use array::{Array, Data, Dictionary, Loader, Place};
 use message::{BatchHeader, Content, message};
 pub(super) use message::{FILE_MAGIC, STREAM_MAGIC};
 use schema::{Field, Kind};
-use write::{Fault, Writer};
-
-/// Whatever the longest record is, batches whose wanted columns have up to this size are read.
-const SMALLEST_BATCH_LIMIT: u64 = 128 << 20;
-/// Room for offsets and nulls beside the text.
-const BATCH_OVERHEAD: u64 = 1 << 20;
-const COLUMNS_SHOWN: usize = 8;
+use write::Writer;
 
 /// Reads the rows of a stream or file.
 pub(super) struct ArrowReader {
@@ -119,7 +114,7 @@ impl ArrowReader {
             offset: end,
             row: 0,
             rows_left: 0,
-            limit: options.max_document_bytes.max(SMALLEST_BATCH_LIMIT).saturating_add(BATCH_OVERHEAD),
+            limit: inflated_limit(options.max_document_bytes),
             line: Vec::new(),
             scratch: Scratch::default(),
         };
@@ -265,7 +260,7 @@ impl ArrowReader {
     }
 
     /// Loads what is needed of a row. Returns whether the filter keeps it.
-    fn read_row(&mut self, index: usize) -> Result<bool, Fault> {
+    fn read_row(&mut self, index: usize) -> Result<bool, RowFault> {
         if let Some(columns) = self.filter.clone() {
             self.load(&columns)?;
             self.write(&columns, index)?;
@@ -286,7 +281,7 @@ impl ArrowReader {
     }
 
     /// Loads columns of the batch that were not.
-    fn load(&mut self, columns: &[usize]) -> Result<(), Fault> {
+    fn load(&mut self, columns: &[usize]) -> Result<(), RowFault> {
         for &column in columns {
             let Batch { header, body, places, columns, left } = &mut self.batch;
             if columns[column].is_some() {
@@ -313,7 +308,7 @@ impl ArrowReader {
     }
 
     /// Writes columns of a row, which are loaded, as a JSON object.
-    fn write(&mut self, columns: &[usize], index: usize) -> Result<(), Fault> {
+    fn write(&mut self, columns: &[usize], index: usize) -> Result<(), RowFault> {
         let Self { line, batch, fields, options, .. } = self;
         line.clear();
         let columns =
@@ -322,23 +317,13 @@ impl ArrowReader {
     }
 
     /// The wanted columns of a row that was read.
-    fn value(&self, index: usize) -> Result<(RawKind, &[u8]), Fault> {
+    fn value(&self, index: usize) -> Result<(RawKind, &[u8]), RowFault> {
         let Values::Text { name, column, members } = &self.values else {
             return Ok((RawKind::Row, &self.line));
         };
         let column = self.batch.columns[*column].as_ref();
-        let longest = self.options.max_document_bytes;
-        let reason = match column.map_or(Ok(None), |column| text(column, members, index))? {
-            Some(bytes) if bytes.len() as u64 <= longest => return Ok((RawKind::Text, bytes)),
-            Some(bytes) => {
-                let length = bytes.len();
-                format!(
-                    "expected a text of at most {longest} bytes, found one of {length}; raise max_document_bytes= to read it"
-                )
-            }
-            None => format!("expected a string in the column {name:?}, found null"),
-        };
-        Err((AfterError::Readable, reason))
+        let bytes = column.map_or(Ok(None), |column| text(column, members, index))?;
+        text_of_row(bytes, || name.clone(), self.options.max_document_bytes)
     }
 }
 
@@ -403,7 +388,10 @@ impl Values {
                     .filter(|&column| names.iter().any(|name| *name == fields[column].name))
                     .collect();
                 if columns.is_empty() {
-                    return Err(format!("expected one of the columns {names:?}, found {}", shown(fields)));
+                    return Err(format!(
+                        "expected one of the columns {names:?}, found {}",
+                        shown_fields(fields)
+                    ));
                 }
                 Ok(Self::Rows(columns))
             }
@@ -415,7 +403,7 @@ impl Values {
     fn text(fields: &[Field], name: &str) -> Result<Self, String> {
         let expected = format!("expected a column of strings named {name:?}");
         let Some((field, mut path)) = find(fields, name) else {
-            return Err(format!("{expected}, found {}; set text_field=", shown(fields)));
+            return Err(format!("{expected}, found {}; set text_field=", shown_fields(fields)));
         };
         if !matches!(field.kind, Kind::Bytes { .. } | Kind::View { .. }) {
             return Err(format!("{expected}, found one of type {}; set text_field=", field.type_name()));
@@ -440,17 +428,11 @@ fn find<'a>(fields: &'a [Field], name: &str) -> Option<(&'a Field, Vec<usize>)> 
 }
 
 /// Columns of a file, for a message.
-fn shown(fields: &[Field]) -> String {
-    let shown: Vec<String> =
-        fields.iter().take(COLUMNS_SHOWN).map(|field| format!("{:?}", field.name)).collect();
-    match fields.len().saturating_sub(COLUMNS_SHOWN) {
-        _ if shown.is_empty() => "no columns".to_owned(),
-        0 => format!("the columns {}", shown.join(", ")),
-        more => format!("the columns {} and {more} more", shown.join(", ")),
-    }
+fn shown_fields(fields: &[Field]) -> String {
+    shown(fields.iter().map(|field| field.name.clone()))
 }
 
-fn lost(reason: String) -> Fault {
+fn lost(reason: String) -> RowFault {
     (AfterError::Lost, reason)
 }
 

@@ -5,15 +5,13 @@ use super::corrupt;
 use super::flatbuffer::Damaged;
 use super::schema::{Field, Integer, Kind};
 use crate::format::AfterError;
+use crate::format::columns::{RowFault, check_row_length};
 use crate::format::to_json::{
     write_bytes, write_date, write_decimal, write_float, write_integer, write_string, write_time,
     write_timestamp,
 };
 
-/// Why a row cannot be written, and whether the rows after it can.
-pub(super) type Fault = (AfterError, String);
-
-impl From<Damaged> for Fault {
+impl From<Damaged> for RowFault {
     fn from(_: Damaged) -> Self {
         (AfterError::Lost, corrupt("a value does not lie in its buffer"))
     }
@@ -31,7 +29,7 @@ impl Writer<'_> {
         &mut self,
         columns: impl Iterator<Item = (&'a Field, &'a Array)>,
         index: usize,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), RowFault> {
         self.out.push(b'{');
         for (number, (field, array)) in columns.enumerate() {
             if number > 0 {
@@ -45,8 +43,8 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn write(&mut self, field: &Field, array: &Array, index: usize) -> Result<(), Fault> {
-        self.check_length()?;
+    fn write(&mut self, field: &Field, array: &Array, index: usize) -> Result<(), RowFault> {
+        check_row_length(self.out, self.longest)?;
         if array.is_null(index) {
             self.out.extend_from_slice(b"null");
             return Ok(());
@@ -82,7 +80,7 @@ impl Writer<'_> {
         field: &Field,
         items: &Array,
         indices: std::ops::Range<usize>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), RowFault> {
         let item = field.children.first().ok_or(Damaged)?;
         self.out.push(b'[');
         for index in indices.clone() {
@@ -104,7 +102,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn write_bytes(&mut self, field: &Field, bytes: &[u8]) -> Result<(), Fault> {
+    fn write_bytes(&mut self, field: &Field, bytes: &[u8]) -> Result<(), RowFault> {
         if let Kind::Bytes { is_text: false, .. } | Kind::View { is_text: false } = field.kind {
             write_bytes(bytes, self.out);
             return Ok(());
@@ -123,7 +121,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn write_fixed(&mut self, kind: Kind, bytes: &[u8], index: usize) -> Result<(), Fault> {
+    fn write_fixed(&mut self, kind: Kind, bytes: &[u8], index: usize) -> Result<(), RowFault> {
         let slot = slot(bytes, width(kind), index)?;
         let whole = |width| -> Result<i64, Damaged> {
             let number = integer(bytes, Integer { width, is_signed: true }, index)?;
@@ -152,17 +150,5 @@ impl Writer<'_> {
             _ => write_bytes(slot, self.out),
         }
         Ok(())
-    }
-
-    /// Lists and dictionaries may repeat a value any number of times.
-    fn check_length(&self) -> Result<(), Fault> {
-        if self.out.len() as u64 <= self.longest {
-            return Ok(());
-        }
-        let reason = format!(
-            "expected a row of at most {} bytes as JSON, found a longer one; raise max_document_bytes= to read it",
-            self.longest
-        );
-        Err((AfterError::Readable, reason))
     }
 }

@@ -16,6 +16,7 @@ use std::sync::atomic::AtomicBool;
 use parquet::file::metadata::ParquetMetaData;
 use parquet::schema::types::TypePtr;
 
+use super::columns::{RowFault, inflated_limit, text_of_row};
 use super::projection::Columns;
 use super::reader::{Column, Found, Unreadable};
 use super::{AfterError, Position, RawKind, RawRecord, ReadOptions, Scratch};
@@ -24,12 +25,7 @@ pub(super) use footer::MAGICS;
 use footer::{group_rows, groups_in, metadata};
 use leaf::Leaf;
 use pages::PageSource;
-use rows::{Fault, Rows};
-
-/// Whatever the longest record is, pages up to this size are read: a page has many records.
-const SMALLEST_PAGE_LIMIT: u64 = 128 << 20;
-/// Room for the lengths and levels of a page beside its text.
-const PAGE_OVERHEAD: u64 = 1 << 20;
+use rows::Rows;
 
 /// Reads the rows of a file.
 pub(super) struct ParquetReader {
@@ -86,7 +82,7 @@ impl ParquetReader {
             None => None,
         };
         let values = Values::new(&metadata, size, options, filter.as_ref())?;
-        let page_limit = longest.max(SMALLEST_PAGE_LIMIT).saturating_add(PAGE_OVERHEAD);
+        let page_limit = inflated_limit(longest);
         let rows_left = groups.get(own.start).copied().unwrap_or_default();
         let row = groups[..own.start].iter().sum();
         let file = PageSource::new(source, page_limit, stop);
@@ -183,7 +179,7 @@ impl ParquetReader {
 
     /// Reads the next row, or if the filter leaves it out only the columns that the filter looks at. Returns whether it is
     /// kept.
-    fn read_row(&mut self) -> Result<bool, Fault> {
+    fn read_row(&mut self) -> Result<bool, RowFault> {
         let is_kept = self.is_kept();
         if matches!(is_kept, Ok(true)) {
             let found = self.values.read(&self.file, self.group);
@@ -195,7 +191,7 @@ impl ParquetReader {
     }
 
     /// Whether the filter, if there is one, keeps the next row.
-    fn is_kept(&mut self) -> Result<bool, Fault> {
+    fn is_kept(&mut self) -> Result<bool, RowFault> {
         let Some(filter) = &mut self.filter else { return Ok(true) };
         let found = filter.columns.read(&self.file, self.group);
         self.check(found)?;
@@ -204,7 +200,7 @@ impl ParquetReader {
     }
 
     /// Checks that there was a row to be read.
-    fn check(&self, found: Result<bool, String>) -> Result<(), Fault> {
+    fn check(&self, found: Result<bool, String>) -> Result<(), RowFault> {
         let (left, group) = (self.rows_left, self.group);
         let missing = || format!("row group {group} ends {left} rows before the number in the footer");
         let found = found.and_then(|found| found.then_some(()).ok_or_else(|| corrupt(&missing())));
@@ -212,27 +208,14 @@ impl ParquetReader {
     }
 
     /// The wanted columns of the row that was read last.
-    fn values(&mut self) -> Result<(RawKind, &[u8]), Fault> {
+    fn values(&mut self) -> Result<(RawKind, &[u8]), RowFault> {
         let leaf = match &mut self.values {
             Values::Rows(rows) => return Ok((RawKind::Row, rows.write()?)),
             Values::Text(leaf) => Some(&**leaf),
             Values::TextOfFilter(name) => self.filter.as_ref().and_then(|filter| filter.columns.leaf(name)),
         };
-        let longest = self.options.max_document_bytes;
-        let reason = match leaf.and_then(Leaf::bytes) {
-            Some(bytes) if bytes.len() as u64 <= longest => return Ok((RawKind::Text, bytes)),
-            Some(bytes) => {
-                let length = bytes.len();
-                format!(
-                    "expected a text of at most {longest} bytes, found one of {length}; raise max_document_bytes= to read it"
-                )
-            }
-            None => {
-                let name = leaf.map(Leaf::name).unwrap_or_default();
-                format!("expected a string in the column {name:?}, found null")
-            }
-        };
-        Err((AfterError::Readable, reason))
+        let name = || leaf.map(Leaf::name).unwrap_or_default();
+        text_of_row(leaf.and_then(Leaf::bytes), name, self.options.max_document_bytes)
     }
 }
 

@@ -12,6 +12,7 @@ use super::corrupt;
 use super::leaf::{Column, Leaf};
 use super::pages::PageSource;
 use crate::format::AfterError;
+use crate::format::columns::{RowFault, check_row_length};
 use crate::format::to_json::{
     write_bytes, write_date, write_decimal, write_float, write_integer, write_string, write_time,
     write_timestamp,
@@ -26,9 +27,6 @@ pub(super) struct Rows {
     line: Vec<u8>,
     longest: u64,
 }
-
-/// Why a row cannot be written, and whether the rows after it can.
-pub(super) type Fault = (AfterError, String);
 
 /// A column, or what is inside one.
 struct Node {
@@ -129,7 +127,7 @@ impl Rows {
     }
 
     /// The row that was read last, as a JSON object.
-    pub(super) fn write(&mut self) -> Result<&[u8], Fault> {
+    pub(super) fn write(&mut self) -> Result<&[u8], RowFault> {
         let Self { columns, leaves, line, longest } = self;
         line.clear();
         write_members(columns, &mut Writer { leaves, out: line, longest: *longest })?;
@@ -137,7 +135,7 @@ impl Rows {
     }
 }
 
-fn inconsistent() -> Fault {
+fn inconsistent() -> RowFault {
     (AfterError::Lost, corrupt("columns of one struct or list have different numbers of values in a row"))
 }
 
@@ -341,21 +339,9 @@ impl Writer<'_> {
         self.leaves[leaves].iter_mut().for_each(Leaf::take_level);
         self.out.extend_from_slice(written);
     }
-
-    /// Lists may repeat a value of a dictionary any number of times.
-    fn check_length(&self) -> Result<(), Fault> {
-        if self.out.len() as u64 <= self.longest {
-            return Ok(());
-        }
-        let reason = format!(
-            "expected a row of at most {} bytes as JSON, found a longer one; raise max_document_bytes= to read it",
-            self.longest
-        );
-        Err((AfterError::Readable, reason))
-    }
 }
 
-fn write_members(members: &[(Vec<u8>, Node)], writer: &mut Writer<'_>) -> Result<(), Fault> {
+fn write_members(members: &[(Vec<u8>, Node)], writer: &mut Writer<'_>) -> Result<(), RowFault> {
     // The items of a pair have no keys.
     let is_pair = members.first().is_some_and(|(start, _)| start.is_empty());
     let [open, close] = if is_pair { *b"[]" } else { *b"{}" };
@@ -372,7 +358,7 @@ fn write_members(members: &[(Vec<u8>, Node)], writer: &mut Writer<'_>) -> Result
 }
 
 impl Node {
-    fn write(&self, writer: &mut Writer<'_>) -> Result<(), Fault> {
+    fn write(&self, writer: &mut Writer<'_>) -> Result<(), RowFault> {
         let level = |writer: &Writer<'_>| writer.leaves[self.leaves.start].next_definition();
         let found = level(writer).ok_or_else(inconsistent)?;
         if found < self.definition {
@@ -383,7 +369,7 @@ impl Node {
             NodeKind::Value(kind) => {
                 let leaf = &mut writer.leaves[self.leaves.start];
                 kind.write(leaf, writer.out)?;
-                writer.check_length()
+                check_row_length(writer.out, writer.longest)
             }
             NodeKind::Struct(members) => write_members(members, writer),
             NodeKind::List { definition, .. } if found < *definition => {
@@ -394,7 +380,7 @@ impl Node {
                 writer.out.push(b'[');
                 loop {
                     item.write(writer)?;
-                    writer.check_length()?;
+                    check_row_length(writer.out, writer.longest)?;
                     if writer.leaves[self.leaves.start].next_repetition() < *repetition {
                         break;
                     }
@@ -409,7 +395,7 @@ impl Node {
 
 impl Kind {
     /// Writes the leaf's next value.
-    fn write(self, leaf: &mut Leaf, out: &mut Vec<u8>) -> Result<(), Fault> {
+    fn write(self, leaf: &mut Leaf, out: &mut Vec<u8>) -> Result<(), RowFault> {
         let (column, index) = leaf.take_value();
         let missing = || (AfterError::Lost, corrupt("a value is missing"));
         match column {

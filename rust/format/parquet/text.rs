@@ -5,8 +5,7 @@ use parquet::file::metadata::ParquetMetaData;
 use parquet::schema::types::ColumnDescPtr;
 
 use super::leaf::Leaf;
-
-const COLUMNS_SHOWN: usize = 8;
+use crate::format::columns::shown;
 
 /// Finds the leaf of strings whose path is `name`: its name, or those of the structs around it and its own, with dots
 /// between them. The file has `size` bytes.
@@ -26,11 +25,5 @@ pub(super) fn find(metadata: &ParquetMetaData, name: &str, size: u64) -> Result<
 
 /// Columns of a file, for a message.
 pub(super) fn names(columns: &[ColumnDescPtr]) -> String {
-    let shown: Vec<String> =
-        columns.iter().take(COLUMNS_SHOWN).map(|column| format!("{:?}", column.path().string())).collect();
-    match columns.len().saturating_sub(COLUMNS_SHOWN) {
-        _ if shown.is_empty() => "no columns".to_owned(),
-        0 => format!("the columns {}", shown.join(", ")),
-        more => format!("the columns {} and {more} more", shown.join(", ")),
-    }
+    shown(columns.iter().map(|column| column.path().string()))
 }

@@ -1,0 +1,58 @@
+//! What the formats with columns share: bounds, the text of a row, and messages.
+
+use super::{AfterError, RawKind};
+
+/// Whatever the longest record is, pages and record batches up to this size are read: they hold many rows.
+const SMALLEST_LIMIT: u64 = 128 << 20;
+/// Room for lengths, levels and nulls beside the text.
+const OVERHEAD: u64 = 1 << 20;
+const COLUMNS_SHOWN: usize = 8;
+
+/// Why a row cannot be used, and whether the rows after it can.
+pub(super) type RowFault = (AfterError, String);
+
+/// The most bytes of a page or a record batch, if the longest record has `longest`.
+pub(super) fn inflated_limit(longest: u64) -> u64 {
+    longest.max(SMALLEST_LIMIT).saturating_add(OVERHEAD)
+}
+
+/// A row that is the text of a column, unless that is null or has more than `longest` bytes. `column` names it in errors.
+pub(super) fn text_of_row(
+    bytes: Option<&[u8]>,
+    column: impl FnOnce() -> String,
+    longest: u64,
+) -> Result<(RawKind, &[u8]), RowFault> {
+    let reason = match bytes {
+        Some(bytes) if bytes.len() as u64 <= longest => return Ok((RawKind::Text, bytes)),
+        Some(bytes) => {
+            let length = bytes.len();
+            format!(
+                "expected a text of at most {longest} bytes, found one of {length}; raise max_document_bytes= to read it"
+            )
+        }
+        None => format!("expected a string in the column {:?}, found null", column()),
+    };
+    Err((AfterError::Readable, reason))
+}
+
+/// Checks the length of a row while it is written as JSON: lists and dictionaries may repeat a value any number of times.
+pub(super) fn check_row_length(row: &[u8], longest: u64) -> Result<(), RowFault> {
+    if row.len() as u64 <= longest {
+        return Ok(());
+    }
+    let reason = format!(
+        "expected a row of at most {longest} bytes as JSON, found a longer one; raise max_document_bytes= to read it"
+    );
+    Err((AfterError::Readable, reason))
+}
+
+/// The columns of a file, for a message.
+pub(super) fn shown(names: impl ExactSizeIterator<Item = String>) -> String {
+    let more = names.len().saturating_sub(COLUMNS_SHOWN);
+    let shown: Vec<String> = names.take(COLUMNS_SHOWN).map(|name| format!("{name:?}")).collect();
+    match more {
+        _ if shown.is_empty() => "no columns".to_owned(),
+        0 => format!("the columns {}", shown.join(", ")),
+        more => format!("the columns {} and {more} more", shown.join(", ")),
+    }
+}
