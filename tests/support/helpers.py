@@ -51,6 +51,15 @@ def take_padding(iterator: Any) -> dict[str, Any]:
     return taken.arrays
 
 
+def assert_resumes(dataset: Iterable[Mapping[str, Any]], steps: int) -> None:
+    """Asserts that an iterator restored with the state of one after some steps goes on like that one."""
+    iterator, restored = iter(dataset), iter(dataset)
+    for _ in range(steps):
+        next(iterator)
+    restored.set_state(iterator.get_state())
+    assert_same_batches(restored, iterator)
+
+
 def assert_same_batches(found: Iterable[Mapping[str, Any]], expected: Iterable[Mapping[str, Any]]) -> None:
     """Asserts that both have as many batches, with the same fields in the same order, of equal types and values."""
     for number, (batch, other) in enumerate(itertools.zip_longest(found, expected)):

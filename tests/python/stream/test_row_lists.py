@@ -12,7 +12,7 @@ import pytest
 import gristmill as gm
 from gristmill import filters
 from gristmill._cli import main
-from helpers import assert_same_batches
+from helpers import assert_resumes, assert_same_batches
 from red_pajama import HEAD, SIGNALS, RedPajama, read, run
 
 
@@ -235,12 +235,7 @@ def test_rows_of_parquet_are_left_out(tmp_path, encoder, key):
     texts, stats = read(dataset)
     assert texts == [text for row, text in enumerate(columns["text"]) if row not in (0, 7, 8, 9, 49)]
     assert stats["filtered"] == 5
-    iterator = iter(dataset)
-    for _ in range(7):
-        next(iterator)
-    resumed = iter(dataset)
-    resumed.set_state(iterator.get_state())
-    assert_same_batches(resumed, iterator)
+    assert_resumes(dataset, 7)
 
 
 @pytest.mark.parametrize("key", [None, "id"])

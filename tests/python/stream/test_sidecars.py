@@ -13,7 +13,7 @@ import pytest
 import gristmill as gm
 from gristmill import filters
 from gristmill._cli import main
-from helpers import assert_same_batches, take_padding
+from helpers import assert_resumes, assert_same_batches, take_padding
 from red_pajama import HEAD, MIDDLE, OPTION, SIGNALS, RedPajama, gopher, read, run
 
 
@@ -352,12 +352,7 @@ def test_sidecars_of_any_format(corpus, encoder, form):
     sidecars = {"signals": gm.Sidecar("documents", "other", ".json.gz", f".{form}")}
     dataset = corpus.dataset(encoder, sidecars=sidecars, lanes=1)
     assert read(dataset)[0] == expected
-    iterator = iter(dataset)
-    for _ in range(20):
-        next(iterator)
-    resumed = iter(dataset)
-    resumed.set_state(iterator.get_state())
-    assert_same_batches(resumed, iterator)
+    assert_resumes(dataset, 20)
 
 
 @pytest.mark.parametrize("form", ["parquet", "arrow"])
@@ -384,12 +379,7 @@ def test_shards_with_columns_and_sidecars(corpus, encoder, form, match):
     texts, stats = read(dataset)
     assert texts == [text for text in kept if text not in left_out]
     assert stats["documents"] + stats["filtered"] == 160
-    iterator = iter(dataset)
-    for _ in range(4):
-        next(iterator)
-    resumed = iter(dataset)
-    resumed.set_state(iterator.get_state())
-    assert_same_batches(resumed, iterator)
+    assert_resumes(dataset, 4)
 
 
 def test_sidecar_that_the_filter_does_not_name_is_a_warning(corpus, encoder, caplog):

@@ -85,18 +85,21 @@ fn reason(seen: &[Seen]) -> &str {
     }
 }
 
-/// Files of the same texts, as different writers would write them.
-fn variants(texts: &[Option<Vec<u8>>]) -> Vec<(String, Vec<u8>)> {
-    let compressions = [
+fn compressions() -> [Compression; 6] {
+    [
         Compression::UNCOMPRESSED,
         Compression::SNAPPY,
         Compression::GZIP(GzipLevel::default()),
         Compression::ZSTD(ZstdLevel::default()),
         Compression::LZ4_RAW,
         Compression::LZ4,
-    ];
+    ]
+}
+
+/// Files of the same texts, as different writers would write them.
+fn variants(texts: &[Option<Vec<u8>>]) -> Vec<(String, Vec<u8>)> {
     let mut files = Vec::new();
-    for compression in compressions {
+    for compression in compressions() {
         for version in [WriterVersion::PARQUET_1_0, WriterVersion::PARQUET_2_0] {
             for (encoding, dictionary) in [
                 (Encoding::PLAIN, false),
@@ -453,14 +456,7 @@ proptest! {
         from in any::<prop::sample::Index>(),
     ) {
         let texts: Vec<Option<&[u8]>> = texts.iter().map(|text| text.as_ref().map(String::as_bytes)).collect();
-        let codecs = [
-            Compression::UNCOMPRESSED,
-            Compression::SNAPPY,
-            Compression::GZIP(GzipLevel::default()),
-            Compression::ZSTD(ZstdLevel::default()),
-            Compression::LZ4_RAW,
-            Compression::LZ4,
-        ];
+        let codecs = compressions();
         let encodings = [
             Encoding::PLAIN,
             Encoding::PLAIN,
