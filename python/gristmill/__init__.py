@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from gristmill._jax.checkpoint import CheckpointHandler, CheckpointRestore, CheckpointSave
     from gristmill._jax.global_batches import GlobalBatches, global_batches
     from gristmill._jax.replicas import check_replicas
+    from gristmill._prompts.dataset import PromptDataset
+    from gristmill._prompts.iterator import PromptIterator
 
 __all__ = [
     "ArgumentError",
@@ -55,6 +57,8 @@ __all__ = [
     "MissingTokenizerError",
     "PackedDataset",
     "PackedDatasetIterator",
+    "PromptDataset",
+    "PromptIterator",
     "RowList",
     "ShardError",
     "Sidecar",
@@ -74,6 +78,8 @@ __all__ = [
 _LAZY = {
     "PackedDataset": "_dataset.packed",
     "PackedDatasetIterator": "_dataset.iterator",
+    "PromptDataset": "_prompts.dataset",
+    "PromptIterator": "_prompts.iterator",
     "GlobalBatches": "_jax.global_batches",
     "global_batches": "_jax.global_batches",
     "check_replicas": "_jax.replicas",

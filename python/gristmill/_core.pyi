@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gristmill._filter.compiler import Program, Steps
+from gristmill._prompts.reading import Reading
 from gristmill._spec.spec import Spec
 
 __all__ = [
@@ -27,13 +28,16 @@ __all__ = [
     "Taken",
     "__version__",
     "build_info",
+    "count_records",
     "deal",
     "has_index",
     "index_path",
     "inflate",
     "layout_fields",
     "piece_borders",
+    "prompt_order",
     "read_cursor",
+    "read_prompts",
     "usable_cores",
     "write_index",
 ]
@@ -60,6 +64,9 @@ def inflate(path: str, size: int) -> int: ...
 def layout_fields(
     layout: str, sequence_length: int, provenance_entries: int, has_mask: bool = False
 ) -> list[Field]: ...
+def count_records(reading: Reading) -> int: ...
+def prompt_order(kind: str, count: int, seed: int, number: int) -> npt.NDArray[np.uint32]: ...
+def read_prompts(encoder: Encoder, reading: Reading) -> dict[str, Any]: ...
 
 @final
 class Field:

@@ -7,7 +7,7 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from gristmill import _core
 from gristmill._chat.template import (
@@ -68,6 +68,14 @@ class CompletionPlan:
 
 
 Plan = ChatPlan | CompletionPlan
+
+
+@overload
+def make(sample: Chat, encoder: Encoder) -> ChatPlan: ...
+
+
+@overload
+def make(sample: Completion, encoder: Encoder) -> CompletionPlan: ...
 
 
 def make(sample: Chat | Completion, encoder: Encoder) -> Plan:
