@@ -33,6 +33,7 @@ from gristmill.errors import (
 if TYPE_CHECKING:
     from gristmill._dataset.iterator import PackedDatasetIterator
     from gristmill._dataset.packed import PackedDataset
+    from gristmill._files.packed_rows import PackedRows
     from gristmill._jax.checkpoint import CheckpointHandler, CheckpointRestore, CheckpointSave
     from gristmill._jax.global_batches import GlobalBatches, global_batches
     from gristmill._jax.replicas import check_replicas
@@ -57,6 +58,7 @@ __all__ = [
     "MissingTokenizerError",
     "PackedDataset",
     "PackedDatasetIterator",
+    "PackedRows",
     "PromptDataset",
     "PromptIterator",
     "RowList",
@@ -78,6 +80,7 @@ __all__ = [
 _LAZY = {
     "PackedDataset": "_dataset.packed",
     "PackedDatasetIterator": "_dataset.iterator",
+    "PackedRows": "_files.packed_rows",
     "PromptDataset": "_prompts.dataset",
     "PromptIterator": "_prompts.iterator",
     "GlobalBatches": "_jax.global_batches",
