@@ -2,9 +2,9 @@
 
     python compare_conversations.py TEMPLATES_FOLDER [--count 1000] [--seed 0] [--only NAME]
 
-`--count` conversations, others for each template, are rendered with each template of the folder, by `apply_chat_template` and by the example
-`render` of the crate (built first: `cargo build --release -p gristmill-chat-template --example render`). Both must give
-the same text, or both must fail. Needs transformers 5.24 and jinja2 3.1.6.
+`--count` conversations, others for each template, are rendered with each template of the folder: by
+`apply_chat_template`, and by the example `render` of the crate (built first: `cargo build --release -p
+gristmill-chat-template --example render`). Both must give the same text, or both must fail. Needs transformers 5.24 and jinja2 3.1.6.
 """
 
 import argparse

@@ -373,7 +373,7 @@ fn round_tie_to_even(value: f64, scientific: &mut String) {
     let Some(at) = scientific.find('e').and_then(|e| e.checked_sub(1)) else { return };
     let last = scientific.as_bytes()[at];
     // Texts of fewer than 15 digits are no two in one float.
-    if last % 2 == 0 || at < 15 {
+    if last.is_multiple_of(2) || at < 15 {
         return;
     }
     let mut lower = scientific.clone();
