@@ -298,6 +298,11 @@ class PromptDataset(SourceDataset, grain.IterDataset[Batch]):
         )
 
 
+def host_of(dataset: PromptDataset) -> HostRows:
+    """What this process makes of each batch."""
+    return dataset._host
+
+
 def spec_of(dataset: PromptDataset) -> PromptSpec:
     """The checked arguments of a dataset, and its prompts."""
     return dataset._spec

@@ -1,5 +1,6 @@
 """`PromptIterator`: the batches of all epochs, from any position."""
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -13,12 +14,10 @@ from gristmill._prompts.batches import PADDING, make_batch
 from gristmill._prompts.layouts import Batch
 from gristmill._prompts.order import Orders
 from gristmill._prompts.spec import PromptSpec
-from gristmill._state import states
+from gristmill._state import prompt_states, states
+from gristmill._state.checkpoint_files import read_merged
 from gristmill._util.named_values import decode
-from gristmill.errors import ArgumentError, ArgumentTypeError, StateError
-
-STATE_VERSION = 1
-_MOST_STEPS = 2**62
+from gristmill.errors import ArgumentError, StateError
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +109,7 @@ class PromptIterator(grain.DatasetIterator[Batch]):
         is_cut = spec.drop_remainder and spec.steps_per_epoch > 0
         delivered = epoch * (len(spec.rows) - (rest if is_cut else 0)) + number * spec.batch_size
         return {
-            "version": STATE_VERSION,
+            "version": prompt_states.VERSION,
             "fingerprint": spec.fingerprint,
             "ids": spec.encoder.ids_fingerprint,
             "epoch": epoch,
@@ -131,6 +130,14 @@ class PromptIterator(grain.DatasetIterator[Batch]):
         """
         self._assert_not_closed()
         self._step = position(self._spec, state)
+
+    async def load(self, directory: Any) -> Any:
+        """Reads the states of all processes; called by Orbax's `load_checkpointables`."""
+
+        async def load() -> None:
+            self.set_state(await asyncio.to_thread(read_merged, directory))
+
+        return load()
 
     def stats(self) -> dict[str, Any]:
         """The counts of the state, those of the records, and `rows` and `epoch`."""
@@ -167,15 +174,9 @@ def position(spec: PromptSpec, state: Mapping[str, Any]) -> int:
     Raises:
       StateError: see `PromptIterator.set_state`.
     """
-    if not isinstance(state, Mapping):
-        raise ArgumentTypeError(f"state: expected a dict that get_state returned, got {type(state).__name__}")
-    names = ("version", "fingerprint", "ids", "epoch", "place")
-    if missing := [name for name in names if name not in state]:
-        raise StateError(f"expected the state of a PromptDataset's iterator, found one without {', '.join(missing)}")
-    if state["version"] != STATE_VERSION:
-        raise StateError(f"expected a state of version {STATE_VERSION}, found {state['version']!r}")
-    if state["fingerprint"] != spec.fingerprint:
-        saved, current = decode(str(state["fingerprint"])), decode(spec.fingerprint)
+    checked = prompt_states.check(state)
+    if checked["fingerprint"] != spec.fingerprint:
+        saved, current = decode(checked["fingerprint"]), decode(spec.fingerprint)
         changed = sorted(name for name in saved.keys() | current.keys() if saved.get(name) != current.get(name))
         described = ", ".join(
             f"{name} was {saved.get(name, 'the default')} and is {current.get(name, 'the default')}" for name in changed
@@ -184,11 +185,8 @@ def position(spec: PromptSpec, state: Mapping[str, Any]) -> int:
             f"the state was saved by another dataset: {described}. Use the same records, tokenizer and arguments as "
             "the run that saved it"
         )
-    states.check_ids(state["ids"], spec.encoder.ids_fingerprint)
-    epoch, place = state["epoch"], state["place"]
-    for name, value in (("epoch", epoch), ("place", place)):
-        if type(value) is not int or not 0 <= value < _MOST_STEPS:
-            raise StateError(f"the state's {name} is {value!r}: expected an integer from 0 on")
+    states.check_ids(checked["ids"], spec.encoder.ids_fingerprint)
+    epoch, place = checked["epoch"], checked["place"]
     number, rest = divmod(place, spec.batch_size)
     if rest or number >= max(spec.steps_per_epoch, 1):
         raise StateError(

@@ -161,7 +161,7 @@ class Arena:
     def record(self, row: int) -> dict[str, Any]:
         """A record, if records were kept: a fresh object each time."""
         start, stop = self.record_offsets[row : row + 2]
-        found: dict[str, Any] = json.loads(self.records[start:stop].tobytes())
+        found: dict[str, Any] = json.loads(self.records[start:stop].tobytes().decode())
         return found
 
     def overlong(self) -> Iterator[tuple[int, int, int]]:

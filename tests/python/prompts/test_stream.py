@@ -6,6 +6,7 @@ import json
 import grain
 import jax
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 import gristmill as gm
 import prompt_oracle as oracle
 from gristmill import _core
+from run_hosts import run_hosts
 
 
 @pytest.fixture(scope="module")
@@ -156,15 +158,15 @@ def test_state_of_another_stream_is_refused(make):
     for change, message in [
         ({"place": 3}, "the state's place is 3: expected a multiple of batch_size=2"),
         ({"place": 8}, "the state's place is 8"),
-        ({"epoch": -1}, "the state's epoch is -1"),
-        ({"epoch": "0"}, "the state's epoch is '0'"),
-        ({"version": 2}, "expected a state of version 1, found 2"),
+        ({"epoch": -1}, "a state's epoch is an integer from 0 on, got -1"),
+        ({"epoch": "0"}, "a state's epoch is an integer from 0 on, got '0'"),
+        ({"version": 2}, "expected a state of prompts of version 1, found 2"),
+        ({"ids": None}, "a state's ids is a string, got None"),
+        ({"lanes": {}}, "a state of prompts has the keys"),
     ]:
         with pytest.raises(gm.StateError, match=message):
             iterator.set_state(state | change)
-    with pytest.raises(gm.StateError, match="without version"):
-        iterator.set_state({})
-    with pytest.raises(gm.ArgumentTypeError, match="expected a dict"):
+    with pytest.raises(gm.StateError, match="a state is a dict, got list"):
         iterator.set_state([])
     assert iterator.get_state() == state
     columns = iter(make(9, batch_size=2, seed=1, columns=True))
@@ -236,3 +238,69 @@ def test_sharding_makes_the_rows_of_this_process(make):
     sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
     dataset = make(8, batch_size=4, num_generations=len(jax.devices()))
     assert items(dataset.for_sharding(sharding)) == items(dataset)
+
+
+@pytest.mark.parametrize("layout", ["hf", "verl", "maxtext"])
+def test_global_batches_move_arrays_and_keep_columns(make, layout):
+    sharding = jax.sharding.NamedSharding(jax.make_mesh((1,), ("data",)), jax.sharding.PartitionSpec("data"))
+    dataset = make(9, batch_size=2, num_generations=2, layout=layout, full_prompts=True, seed=1, epochs=2)
+    with gm.global_batches(dataset, sharding) as batches:
+        found = list(itertools.islice(batches, 3))
+        state = batches.get_state()
+        for expected, batch in zip(dataset, found, strict=False):
+            assert list(batch) == list(expected)
+            for name, array in expected.items():
+                assert isinstance(batch[name], np.ndarray if array.dtype == object else jax.Array)
+                assert batch[name].tolist() == array.tolist()
+        rest = [batch["full_prompts"].tolist() for batch in batches]
+        batches.set_state(state)
+        assert [batch["full_prompts"].tolist() for batch in batches] == rest
+    with pytest.raises(gm.ArgumentError, match="layout='ragged'"):
+        gm.global_batches(make(9, batch_size=2, layout="ragged"), sharding)
+
+
+def test_checkpoint_restores_prompts(make, tmp_path):
+    dataset = make(9, batch_size=2, seed=1, epochs=3)
+    iterator = iter(dataset)
+    for _ in range(6):
+        next(iterator)
+    with ocp.CheckpointManager(tmp_path) as manager:
+        manager.save(0, args=ocp.args.Composite(data=gm.CheckpointSave(iterator)))
+        manager.wait_until_finished()
+        restored = iter(dataset)
+        manager.restore(0, args=ocp.args.Composite(data=gm.CheckpointRestore(restored)))
+    assert items(restored) == items(iterator)
+
+
+def test_states_of_all_hosts_are_one(make):
+    iterators = [iter(dataset) for dataset in hosts_of(make, 2, 9, batch_size=4)]
+    for iterator in iterators:
+        next(iterator)
+    states = [iterator.get_state() for iterator in iterators]
+    assert gm.merge_states(states) == states[0]
+    next(iterators[1])
+    with pytest.raises(
+        gm.StateError, match=r"merge_states: the states differ, at epoch and place \[\(0, 4\), \(1, 0\)\]"
+    ):
+        gm.merge_states([iterators[0].get_state(), iterators[1].get_state()])
+    packed = {"version": 3, "lanes": {}}
+    with pytest.raises(gm.StateError):
+        gm.merge_states([states[0], packed])
+
+
+@pytest.mark.slow
+def test_hosts_yield_one_stream(make, tmp_path):
+    arguments = {
+        "batch_size": 8, "num_generations": 2, "seed": 1, "epochs": 2, "drop_remainder": False, "columns": True,
+        "prompt_length": 2, "full_prompts": True,
+    }  # fmt: skip
+    dataset = make(21, **arguments)
+    iterator = iter(dataset)
+    expected = [next(iterator) for _ in range(4)]
+    state = iterator.get_state()
+    expected += iterator
+    given = {"dataset": dataset, "expected": expected, "state": state, "others": {1: make(20, **arguments)}}
+    for found in run_hosts(tmp_path / "hosts", "prompts", given, hosts=2):
+        assert "process 1: " in found.pop("error")
+        assert "resumed at different steps: process 0 at step 0, process 1 at step 4" in found.pop("steps")
+        assert all(differences == [None, None] for differences in found.values()), found
