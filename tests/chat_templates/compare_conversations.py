@@ -4,7 +4,8 @@
 
 `--count` conversations, others for each template, are rendered with each template of the folder: by
 `apply_chat_template`, and by the example `render` of the crate (built first: `cargo build --release -p
-gristmill-chat-template --example render`). Both must give the same text, or both must fail. Needs transformers 5.24 and jinja2 3.1.6.
+gristmill-chat-template --example render`). Both must give the same text, or both must fail. Needs
+transformers 5.24 and jinja2 3.1.6.
 """
 
 import argparse

@@ -95,6 +95,7 @@ def make(sample: Chat | Completion, encoder: Encoder) -> Plan:
         )
     check_special_tokens(encoder, in_content=sample.special_tokens_in_content)
     template = _template(sample, encoder)
+    core_of_template(template)
     date = _date(sample.date, template)
     tools_field = sample.tools if isinstance(sample.tools, str) else None
     has_fixed_tools = sample.tools is not None and tools_field is None
