@@ -4,6 +4,12 @@
 //! shard=1 record=2 byte=85 offset=43 records=2 documents=2 tokens=64 text_bytes=30
 //! ```
 //!
+//! Of a mixture, a lane has one for each source that it has read, under its name:
+//!
+//! ```text
+//! code: shard=1 record=2 tokens=64; web: record=7 tokens=128
+//! ```
+//!
 //! Numbers are named, and zeros are omitted. A number that a later release adds is thus 0 in every state
 //! saved before it, so it must be defined in a way that makes 0 right there.
 
@@ -14,8 +20,51 @@ use crate::lane::cursor::{Cursor, LARGEST};
 /// The version of the form of saved states. A state of another version is refused.
 pub const VERSION: u64 = 3;
 
+/// The version of the states of mixtures, which earlier releases do not read.
+pub const MIXTURE_VERSION: u64 = 4;
+
+/// The longest name of a source in bytes: a state holds it once for each lane.
+const LONGEST_NAME: usize = 64;
+
 /// The most characters of a faulty state that a message quotes.
 const QUOTED: usize = 60;
+
+/// The cursors of a lane as text, each with the name of its source. One without a name stands alone.
+pub fn write_lane<'a>(cursors: impl IntoIterator<Item = (&'a str, &'a Cursor)>) -> String {
+    let texts = cursors.into_iter().map(|(name, cursor)| match (name, write_cursor(cursor)) {
+        ("", text) => text,
+        (_, text) if text.is_empty() => text,
+        (name, text) => format!("{name}: {text}"),
+    });
+    texts.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; ")
+}
+
+/// The cursors of a lane's text, with the names of their sources. The error says what was expected and found.
+pub fn read_lane(text: &str) -> Result<Vec<(String, Cursor)>, String> {
+    if !text.contains(':') {
+        let cursor = read_cursor(text)?;
+        return Ok(if cursor == Cursor::default() { Vec::new() } else { vec![(String::new(), cursor)] });
+    }
+    let mut found: Vec<(String, Cursor)> = Vec::new();
+    for part in text.split("; ") {
+        let Some((name, numbers)) = part.split_once(": ").filter(|(name, _)| is_source_name(name)) else {
+            return Err(format!("expected cursors as source: name=number, found {}", quoted(part)));
+        };
+        if found.iter().any(|(known, _)| known == name) {
+            return Err(format!("expected each source once, found {} twice", quoted(name)));
+        }
+        let cursor =
+            read_cursor(numbers).map_err(|error| format!("{error}, of the source {}", quoted(name)))?;
+        found.push((name.to_owned(), cursor));
+    }
+    Ok(found)
+}
+
+/// Whether a name fits into this form.
+pub fn is_source_name(name: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
+    !name.is_empty() && name.len() <= LONGEST_NAME && name.bytes().all(fits)
+}
 
 /// A cursor as text.
 pub fn write_cursor(cursor: &Cursor) -> String {
@@ -114,6 +163,31 @@ mod tests {
                 *cursor.number_mut(name).unwrap() = if zeros >> index & 1 == 1 { 0 } else { number };
             }
             prop_assert_eq!(read_cursor(&write_cursor(&cursor)), Ok(cursor));
+        }
+
+        #[test]
+        fn text_holds_the_cursors_of_every_lane(tokens in prop::collection::vec(0..=LARGEST, 1..5)) {
+            let cursors: Vec<(String, Cursor)> = tokens.iter().enumerate().map(|(index, tokens)| {
+                let mut cursor = Cursor::default();
+                cursor.totals.tokens = *tokens;
+                (format!("s-{index}"), cursor)
+            }).collect();
+            let text = write_lane(cursors.iter().map(|(name, cursor)| (&**name, cursor)));
+            let read: Vec<_> =
+                cursors.into_iter().filter(|(_, cursor)| *cursor != Cursor::default()).collect();
+            prop_assert_eq!(read_lane(&text), Ok(read));
+        }
+
+        #[test]
+        fn any_text_of_a_lane_is_read_or_refused(
+            text in "([a-z]{0,3}:? ?){0,2}(record=[0-9]{0,3};? ?){0,3}([a-z]{0,2}: record=1)?"
+        ) {
+            if let Ok(cursors) = read_lane(&text) {
+                let again = write_lane(cursors.iter().map(|(name, cursor)| (&**name, cursor)));
+                let kept: Vec<_> =
+                    cursors.into_iter().filter(|(_, cursor)| *cursor != Cursor::default()).collect();
+                prop_assert_eq!(read_lane(&again), Ok(kept));
+            }
         }
 
         #[test]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gristmill import filters
 from gristmill._chat.template import ChatTemplate
 from gristmill._core import __version__, build_info
+from gristmill._mixture.mixture import Mixture, Source
 from gristmill._sample.samples import Chat, Completion, Text
 from gristmill._shards.manifest import Manifest
 from gristmill._shards.rows import RowList
@@ -33,12 +34,9 @@ from gristmill.errors import (
 if TYPE_CHECKING:
     from gristmill._dataset.iterator import PackedDatasetIterator
     from gristmill._dataset.packed import PackedDataset
-    from gristmill._files.packed_rows import PackedRows
     from gristmill._jax.checkpoint import CheckpointHandler, CheckpointRestore, CheckpointSave
     from gristmill._jax.global_batches import GlobalBatches, global_batches
     from gristmill._jax.replicas import check_replicas
-    from gristmill._prompts.dataset import PromptDataset
-    from gristmill._prompts.iterator import PromptIterator
 
 __all__ = [
     "ArgumentError",
@@ -56,14 +54,13 @@ __all__ = [
     "MissingExtraError",
     "MissingShardError",
     "MissingTokenizerError",
+    "Mixture",
     "PackedDataset",
     "PackedDatasetIterator",
-    "PackedRows",
-    "PromptDataset",
-    "PromptIterator",
     "RowList",
     "ShardError",
     "Sidecar",
+    "Source",
     "StateError",
     "TemplateError",
     "Text",
@@ -80,9 +77,6 @@ __all__ = [
 _LAZY = {
     "PackedDataset": "_dataset.packed",
     "PackedDatasetIterator": "_dataset.iterator",
-    "PackedRows": "_files.packed_rows",
-    "PromptDataset": "_prompts.dataset",
-    "PromptIterator": "_prompts.iterator",
     "GlobalBatches": "_jax.global_batches",
     "global_batches": "_jax.global_batches",
     "check_replicas": "_jax.replicas",

@@ -7,14 +7,15 @@ import numpy as np
 import numpy.typing as npt
 
 from gristmill._filter.compiler import Program, Steps
-from gristmill._prompts.reading import Reading
 from gristmill._spec.spec import Spec
 
 __all__ = [
     "CURSOR_LARGEST",
     "LAYOUTS",
+    "MIXTURE_STATE_VERSION",
     "MOST_LISTED",
     "ON_ERRORS",
+    "ON_EXHAUSTED",
     "PACKINGS",
     "STATE_VERSION",
     "TOKENIZERS_VERSION",
@@ -28,16 +29,14 @@ __all__ = [
     "Taken",
     "__version__",
     "build_info",
-    "count_records",
     "deal",
     "has_index",
     "index_path",
     "inflate",
+    "is_source_name",
     "layout_fields",
     "piece_borders",
-    "prompt_order",
-    "read_cursor",
-    "read_prompts",
+    "read_lane",
     "usable_cores",
     "write_index",
 ]
@@ -45,9 +44,11 @@ __all__ = [
 __version__: str
 TOKENIZERS_VERSION: str
 STATE_VERSION: int
+MIXTURE_STATE_VERSION: int
 CURSOR_LARGEST: int
 MOST_LISTED: int
 ON_ERRORS: list[str]
+ON_EXHAUSTED: list[str]
 PACKINGS: list[str]
 TRUNCATIONS: list[str]
 LAYOUTS: list[str]
@@ -59,14 +60,12 @@ def write_index(path: str, size: int, out: str) -> None: ...
 def piece_borders(size: int, split_bytes: int) -> list[tuple[int, int]]: ...
 def usable_cores() -> int: ...
 def build_info() -> dict[str, Any]: ...
-def read_cursor(lane: str, text: str) -> tuple[dict[str, int], str]: ...
+def read_lane(lane: str, text: str) -> tuple[dict[str, dict[str, int]], str]: ...
+def is_source_name(name: str) -> bool: ...
 def inflate(path: str, size: int) -> int: ...
 def layout_fields(
-    layout: str, sequence_length: int, provenance_entries: int, has_mask: bool = False
+    layout: str, sequence_length: int, provenance_entries: int, has_mask: bool = False, source_arrays: bool = False
 ) -> list[Field]: ...
-def count_records(reading: Reading) -> int: ...
-def prompt_order(kind: str, count: int, seed: int, number: int) -> npt.NDArray[np.uint32]: ...
-def read_prompts(encoder: Encoder, reading: Reading) -> dict[str, Any]: ...
 
 @final
 class Field:
@@ -88,11 +87,9 @@ class ChatTemplate:
         special: Sequence[str],
         others: Sequence[str],
     ) -> ChatTemplate: ...
-    @staticmethod
-    def unsupported(source: str) -> str | None: ...
     @property
     def uses_date(self) -> bool: ...
-    def render(self, conversation: dict[str, Any]) -> tuple[str, str | None]: ...
+    def render(self, conversation: dict[str, Any]) -> str: ...
     def spans(
         self, conversation: dict[str, Any], options: dict[str, Any]
     ) -> tuple[str, list[tuple[int, int, int | None, str, bool]]]: ...
@@ -101,10 +98,6 @@ class ChatTemplate:
         encoder: Encoder,
         conversation: dict[str, Any],
         options: dict[str, Any],
-    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]: ...
-    @staticmethod
-    def encode_text(
-        encoder: Encoder, text: str, ranges: Sequence[tuple[int, int]]
     ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]: ...
 
 @final
@@ -152,7 +145,7 @@ class Pipeline:
     def close(self) -> None: ...
     def state(self, number: int | None = None) -> tuple[int, int, dict[str, str]]: ...
     def sync_quarantine_file(self) -> None: ...
-    def restore(self, step: int, row: int, cursors: Sequence[str]) -> None: ...
+    def restore(self, step: int, row: int, lanes: Sequence[str]) -> None: ...
     def stats(self) -> dict[str, Any]: ...
     def quarantine(self, known: int) -> tuple[int, list[dict[str, Any]]]: ...
 

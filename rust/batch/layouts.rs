@@ -35,6 +35,17 @@ const HF: &[Entry] = &[
     ("labels", DType::Int32, Content::Label, IGNORED_LABEL),
 ];
 
+/// The number of a row's source where the row is nothing but padding.
+const NO_SOURCE: i32 = -1;
+
+/// The fields that say which source a row is of.
+pub fn source_fields() -> [Field; 2] {
+    [
+        Field::new("source", DType::Int32, Vec::new(), Content::Source, NO_SOURCE),
+        Field::new("weight", DType::Float32, Vec::new(), Content::Weight, 0),
+    ]
+}
+
 impl Layout {
     /// The fields of rows of `length` tokens.
     ///

@@ -119,12 +119,16 @@ pub enum Content {
     Trained,
     /// For each run of tokens that are consecutive in their document: shard, record, offset, length.
     Provenance,
+    /// The number of the row's source.
+    Source,
+    /// The weight of that source in the row's step.
+    Weight,
 }
 
 impl Content {
     /// Whether a row has one element for each of its tokens, and padding where it has none.
     pub fn is_per_token(self) -> bool {
-        self != Self::Provenance
+        !matches!(self, Self::Provenance | Self::Source | Self::Weight)
     }
 
     /// Its name in Python.
@@ -139,6 +143,8 @@ impl Content {
             Self::Label => "label",
             Self::Trained => "trained",
             Self::Provenance => "provenance",
+            Self::Source => "source",
+            Self::Weight => "weight",
         }
     }
 }

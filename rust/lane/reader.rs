@@ -20,6 +20,11 @@ pub const LARGEST_BLOCK_BYTES: usize = 512 << 10;
 /// The most records in a block, for shards of very short or bad ones: the error of a bad one takes more memory than it.
 const LARGEST_BLOCK_RECORDS: usize = 4 << 10;
 
+/// The most bytes of records in a block of a lane with so many sources, which share what it reads ahead.
+pub fn largest_block_bytes(sources: usize) -> usize {
+    (LARGEST_BLOCK_BYTES / sources).max(FIRST_BLOCK_BYTES)
+}
+
 /// Reads a lane's records in stream order. Which of them are valid is found later: see [`Admission`].
 ///
 /// [`Admission`]: super::admission::Admission
@@ -33,6 +38,7 @@ pub struct LaneReader {
     /// The shard of `position`.
     shard: OpenShard,
     pub(crate) block_bytes: usize,
+    largest_block_bytes: usize,
     /// Set when the consumer no longer waits: reading then ends soon.
     stop: Arc<AtomicBool>,
     done: bool,
@@ -92,9 +98,17 @@ impl LaneReader {
             position,
             shard: OpenShard::Unopened,
             block_bytes: FIRST_BLOCK_BYTES,
+            largest_block_bytes: LARGEST_BLOCK_BYTES,
             stop: Arc::default(),
             done: false,
         }
+    }
+
+    /// Makes its blocks as large as suits a lane with so many sources.
+    #[must_use]
+    pub fn beside_others(mut self, sources: usize) -> Self {
+        self.largest_block_bytes = largest_block_bytes(sources);
+        self
     }
 
     /// Makes reading end with an error soon after `stop` is set.
@@ -125,7 +139,7 @@ impl LaneReader {
         block.clear();
         block.end = self.fill(block).unwrap_or_else(ReadEnd::Failed);
         self.done = !matches!(block.end, ReadEnd::More);
-        self.block_bytes = (self.block_bytes * 2).min(LARGEST_BLOCK_BYTES);
+        self.block_bytes = (self.block_bytes * 2).min(self.largest_block_bytes);
     }
 
     fn fill(&mut self, block: &mut RawBlock) -> Result<ReadEnd> {

@@ -2,17 +2,17 @@
 //!
 //! ```text
 //! DocumentQueue ── Next::Tokens ──> concat, best_fit, pad ──> StepWriter ── Report ──> ring
-//!       └────────────── report() at the end of a step ────────────┘
+//!       └────────────── cursors at the end of a step ─────────────┘
 //! ```
 //!
-//! All packings share one loop: look at the tokens that come next, publish the step if it is full, else write some of
-//! them. `concat`, `pad` and `best_fit` differ in how many tokens of a document go into a row and in when a row is
+//! A row is of one source. All packings share one loop: choose the source of the next row, publish the step if that is
+//! full, look at the tokens of the source that come next, and write some of them. `concat`, `pad` and `best_fit` differ in how many tokens of a document go into a row and in when a row is
 //! closed. `step` knows at which index of which row the next token is written, `rows` what each field holds of it.
 //!
 //! Data flows from the queue to the step, as [`TokenSlice`](tokens::TokenSlice)s of a document. The queue knows nothing
 //! of rows but these numbers: how many tokens [`advance`](queue::DocumentQueue::advance) moves past, how many of those
-//! were dropped, and how much padding and how many trained tokens the step has when
-//! [`report`](queue::DocumentQueue::report) ends it.
+//! were dropped, and how much padding and how many trained tokens a row has when
+//! [`count_row`](queue::DocumentQueue::count_row) ends it.
 
 mod best_fit;
 mod concat;
@@ -33,17 +33,19 @@ use std::sync::Arc;
 
 use crate::batch::ring::LaneWriter;
 use crate::error::Error;
+use crate::lane::cursor::Cursor;
 use crate::pack::queue::{DocumentQueue, Next};
 use crate::pack::report::{Report, Rows};
-use crate::spec::{Packing, StreamSpec};
+use crate::spec::Packing;
+use crate::spec::mixture::{Mixture, Turn};
 
 use step::StepWriter;
 
 /// Why packing paused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pause {
-    /// More blocks are needed.
-    Starved,
+    /// More blocks of this source are needed.
+    Starved(usize),
     /// The consumer must take a batch first.
     NoRoom,
     /// The lane failed: nothing more will follow.
@@ -61,16 +63,39 @@ struct Written {
 
 /// A lane's packer, which holds the lane's end of the ring.
 pub struct Packer {
-    spec: Arc<StreamSpec>,
+    mixture: Arc<Mixture>,
+    /// The index in a batch of the lane's first row.
+    first_row: usize,
     step: StepWriter,
-    /// Whether the lane failed and nothing may follow.
-    has_stopped: bool,
+    phase: Phase,
+    /// Which sources have delivered their last epoch.
+    ended: Vec<bool>,
+}
+
+/// What is done next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Choosing the source of the next row.
+    Choose,
+    /// Filling a row of this source.
+    Fill(usize),
+    /// Finding what follows a full row of this source: only then are its cursor, and with `boundary_targets` the last
+    /// target, final.
+    Settle(usize),
+    /// Nothing: the lane failed, and nothing may follow.
+    Stopped,
 }
 
 impl Packer {
-    /// A packer at the start of a step.
-    pub fn new(spec: &Arc<StreamSpec>, writer: LaneWriter<Report>) -> Self {
-        Self { spec: Arc::clone(spec), step: StepWriter::new(spec, writer), has_stopped: false }
+    /// A packer of a lane at the start of a step, whose sources are at these cursors.
+    pub fn new(mixture: &Arc<Mixture>, lane: usize, cursors: &[Cursor], writer: LaneWriter<Report>) -> Self {
+        Self {
+            first_row: lane * writer.rows(),
+            step: StepWriter::new(mixture, writer),
+            phase: Phase::Choose,
+            ended: mixture.ended(cursors),
+            mixture: Arc::clone(mixture),
+        }
     }
 
     /// The step that is written next.
@@ -78,58 +103,135 @@ impl Packer {
         self.step.number()
     }
 
-    /// Packs as far as documents and room go.
+    /// Packs as far as documents and room go. `documents` has a queue for each source.
     ///
-    /// A step is published once the token after it, or the end, is known: only then are the cursor, and with
-    /// `boundary_targets` the last target, final.
-    pub fn pack(&mut self, documents: &mut DocumentQueue) -> Pause {
-        let packing = self.spec.packing;
-        while !self.has_stopped {
+    /// A step is published once the source of the row after it, or the end, is known.
+    pub fn pack(&mut self, documents: &mut [DocumentQueue]) -> Pause {
+        loop {
+            if self.phase == Phase::Stopped {
+                return Pause::Stopped;
+            }
             if !self.step.has_room() {
                 return Pause::NoRoom;
             }
-            let next = match documents.peek() {
-                Next::Starved => return Pause::Starved,
-                Next::Tokens(next) => next,
-                Next::Ended => {
-                    let rows = if self.step.close() { Rows::Padding } else { Rows::Tokens { more: false } };
-                    self.publish(rows, documents);
-                    continue;
-                }
-                Next::Failed(error) => {
-                    self.fail(error, documents);
-                    continue;
-                }
+            let is_starved = match self.phase {
+                Phase::Choose => self.choose(documents),
+                Phase::Fill(source) => self.fill(source, documents),
+                Phase::Settle(source) => self.settle(source, documents),
+                Phase::Stopped => None,
             };
-            if let Some(token) = next.rest.get(0) {
-                self.step.write_boundary_target(token);
-            }
-            if self.step.is_full() {
-                self.publish(Rows::Tokens { more: true }, documents);
-                continue;
-            }
-            let written = match packing {
-                Packing::Concat => Ok(concat::write(&mut self.step, &next.rest, self.spec.max_segments)),
-                Packing::BestFit { .. } => Ok(best_fit::write(&mut self.step, &next)),
-                Packing::Pad(truncation) => pad::write(&mut self.step, &next.rest, truncation),
-            };
-            match written {
-                Ok(Written { tokens, dropped }) => documents.advance(tokens, dropped),
-                Err(error) => self.fail(error.into(), documents),
+            if let Some(source) = is_starved {
+                return Pause::Starved(source);
             }
         }
-        Pause::Stopped
     }
 
-    /// Publishes the failure of the lane, or first the step before it if that is complete: the next look fails again,
+    /// Returns a source if it lacks blocks, like the two below.
+    fn choose(&mut self, documents: &mut [DocumentQueue]) -> Option<usize> {
+        let (step, row) = self.step.next_row();
+        let source = match self.mixture.turn(step, self.first_row + row, &self.ended) {
+            Turn::Source(source) => source,
+            Turn::Ended => {
+                let rows = if self.step.close() { Rows::Padding } else { Rows::Tokens { more: false } };
+                self.publish(rows, documents);
+                return None;
+            }
+            Turn::Failed(reason) => {
+                self.fail(Error::Argument(reason), documents);
+                return None;
+            }
+        };
+        match documents[source].peek() {
+            Next::Starved => return Some(source),
+            Next::Tokens(_) => {
+                if self.step.is_full() {
+                    self.publish(Rows::Tokens { more: true }, documents);
+                }
+                self.step.begin_source(source);
+                self.phase = Phase::Fill(source);
+            }
+            Next::Ended => self.ended[source] = true,
+            Next::Failed(error) => self.fail(error, documents),
+        }
+        None
+    }
+
+    fn fill(&mut self, source: usize, documents: &mut [DocumentQueue]) -> Option<usize> {
+        let queue = &mut documents[source];
+        let next = match queue.peek() {
+            Next::Starved => return Some(source),
+            Next::Tokens(next) => next,
+            Next::Ended => {
+                self.step.close_row();
+                self.phase = Phase::Settle(source);
+                return None;
+            }
+            Next::Failed(error) => {
+                self.fail(error, documents);
+                return None;
+            }
+        };
+        if let Some(token) = next.rest.get(0) {
+            self.step.write_boundary_target(token);
+        }
+        let spec = &self.mixture.sources[source].stream;
+        let written = match spec.packing {
+            Packing::Concat => Ok(concat::write(&mut self.step, &next.rest, spec.max_segments)),
+            Packing::BestFit { .. } => Ok(best_fit::write(&mut self.step, &next)),
+            Packing::Pad(truncation) => pad::write(&mut self.step, &next.rest, truncation),
+        };
+        match written {
+            Ok(Written { tokens, dropped }) => queue.advance(tokens, dropped),
+            Err(error) => self.fail(error.into(), documents),
+        }
+        if self.phase == Phase::Fill(source) && self.step.row_is_full() {
+            self.phase = Phase::Settle(source);
+        }
+        None
+    }
+
+    fn settle(&mut self, source: usize, documents: &mut [DocumentQueue]) -> Option<usize> {
+        let queue = &mut documents[source];
+        match queue.peek() {
+            Next::Starved => return Some(source),
+            Next::Tokens(next) => {
+                if let Some(token) = next.rest.get(0) {
+                    self.step.write_boundary_target(token);
+                }
+            }
+            Next::Ended => self.ended[source] = true,
+            Next::Failed(error) => {
+                // Otherwise it stops the lane when the next row of this source is due.
+                if self.step.awaits_target() {
+                    self.stop(error, documents);
+                    return None;
+                }
+            }
+        }
+        let (padding, trained) = self.step.end_row();
+        queue.count_row(padding, trained);
+        self.phase = Phase::Choose;
+        None
+    }
+
+    /// Publishes the failure of the lane, or first the step before it if that is complete: the next attempt fails again,
     /// in the step that needs the failed document.
-    fn fail(&mut self, error: Error, documents: &mut DocumentQueue) {
-        let is_complete = self.step.is_complete();
-        self.has_stopped = !is_complete;
-        self.publish(if is_complete { Rows::Tokens { more: true } } else { Rows::Failed(error) }, documents);
+    fn fail(&mut self, error: Error, documents: &mut [DocumentQueue]) {
+        if self.phase == Phase::Choose && self.step.is_full() {
+            self.publish(Rows::Tokens { more: true }, documents);
+        } else {
+            self.stop(error, documents);
+        }
     }
 
-    fn publish(&mut self, rows: Rows, documents: &mut DocumentQueue) {
-        self.step.publish(documents.report(rows, self.step.padding(), self.step.trained()));
+    fn stop(&mut self, error: Error, documents: &mut [DocumentQueue]) {
+        self.phase = Phase::Stopped;
+        self.publish(Rows::Failed(error), documents);
+    }
+
+    fn publish(&mut self, rows: Rows, documents: &mut [DocumentQueue]) {
+        let quarantined = documents.iter_mut().flat_map(DocumentQueue::take_quarantined).collect();
+        let cursors = documents.iter().map(DocumentQueue::cursor).collect();
+        self.step.publish(Report { rows, cursors, quarantined });
     }
 }

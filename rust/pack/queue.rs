@@ -7,7 +7,6 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::report::{Report, Rows};
 use super::tokens::TokenSlice;
 use super::window::{Part, Window};
 use crate::error::{Error, Result, ShardError};
@@ -94,16 +93,14 @@ impl DocumentQueue {
         self.cursor
     }
 
-    /// The lane's report at the end of a step, which goes with its rows. `padding` is the number of their elements that
-    /// are padding, `trained` the number of tokens that a mask selects.
-    pub fn report(&mut self, rows: Rows, padding: usize, trained: usize) -> Report {
+    /// Counts a row that its tokens are in: how many of its elements are padding, and how many tokens a mask selects.
+    pub fn count_row(&mut self, padding: usize, trained: usize) {
         self.cursor.totals.padding += padding as u64;
         self.cursor.totals.trained += trained as u64;
-        Report { rows, cursor: self.cursor, quarantined: self.take_quarantined() }
     }
 
     /// The quarantined records counted since the last call: the newest ones if there are very many.
-    pub(super) fn take_quarantined(&mut self) -> Vec<ShardError> {
+    pub fn take_quarantined(&mut self) -> Vec<ShardError> {
         std::mem::take(&mut self.counted).into_newest()
     }
 

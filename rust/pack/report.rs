@@ -11,8 +11,8 @@ use crate::lane::cursor::Cursor;
 pub struct Report {
     /// The kind of the rows.
     pub rows: Rows,
-    /// The lane's cursor after these rows.
-    pub cursor: Cursor,
+    /// The lane's cursors after these rows, one for each source.
+    pub cursors: Vec<Cursor>,
     /// Records quarantined since the lane's last report.
     pub quarantined: Vec<ShardError>,
 }

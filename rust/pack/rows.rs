@@ -25,6 +25,8 @@ pub(super) struct Segment<'a> {
     pub next: Option<Token>,
     /// Number of their segment in its row, from 1.
     pub number: i32,
+    /// The index of their source's first piece among those of all sources.
+    pub first_piece: u32,
     /// How many other slices of tokens were written into the row before: two of one segment around a cut.
     pub entry: usize,
     /// The index in the row of the first token.
@@ -57,6 +59,7 @@ fn routine<E: Element>(content: Content) -> Routine<E> {
         Content::Label => write_labels,
         Content::Trained => write_trained,
         Content::Provenance => write_provenance,
+        Content::Source | Content::Weight => |_, _, _| {},
     }
 }
 
@@ -82,6 +85,17 @@ pub(super) fn write_boundary_target(row: &mut RowMut, index: usize, number: i32,
             _ => continue,
         };
         with_element_type!(field.dtype, E => field.elements::<E>()[index] = E::from_i32(value));
+    }
+}
+
+/// Writes the number of a row's source, and the weight of that in its step, where the row has room for them.
+pub(super) fn write_source(row: &mut RowMut, number: i32, weight: f32) {
+    for field in row.fields() {
+        match field.content {
+            Content::Source => field.elements::<i32>()[0] = number,
+            Content::Weight => field.elements::<f32>()[0] = weight,
+            _ => {}
+        }
     }
 }
 
@@ -165,7 +179,8 @@ fn write_provenance<E: Element>(row: &mut [E], segment: &Segment, _: E) {
     let Some(entry) = row.chunks_exact_mut(PROVENANCE_WIDTH).nth(segment.entry) else { return };
     let TokenSlice { ids, offset, document, .. } = segment.tokens;
     // Only a shard of two billion lines goes beyond int32: such numbers saturate.
-    let numbers = [u64::from(document.shard), document.position.record, offset as u64, ids.len() as u64];
+    let piece = u64::from(document.shard) + u64::from(segment.first_piece);
+    let numbers = [piece, document.position.record, offset as u64, ids.len() as u64];
     for (element, number) in entry.iter_mut().zip(numbers) {
         *element = E::from_i32(i32::try_from(number).unwrap_or(i32::MAX));
     }

@@ -8,11 +8,14 @@ use super::tokens::{Token, TokenSlice};
 use crate::batch::ring::LaneWriter;
 use crate::error::ShardError;
 use crate::pack::report::Report;
+use crate::spec::mixture::Mixture;
 use crate::spec::{Packing, StreamSpec};
 
 /// Writes a lane's rows in order, and publishes each step.
 pub(super) struct StepWriter {
-    spec: Arc<StreamSpec>,
+    mixture: Arc<Mixture>,
+    /// The source of the row that is being filled.
+    source: usize,
     writer: LaneWriter<Report>,
     /// The row that is being filled, and up to which index.
     row: usize,
@@ -24,16 +27,17 @@ pub(super) struct StepWriter {
     segment_start: usize,
     /// The index in that row of the last token, if that ended a document and may get a boundary target.
     boundary: Option<usize>,
-    /// Elements of this step that are padding.
+    /// Elements of the row that are padding.
     padding: usize,
-    /// Tokens of this step that a mask selects.
+    /// Tokens of the row that a mask selects.
     trained: usize,
 }
 
 impl StepWriter {
-    pub(super) fn new(spec: &Arc<StreamSpec>, writer: LaneWriter<Report>) -> Self {
+    pub(super) fn new(mixture: &Arc<Mixture>, writer: LaneWriter<Report>) -> Self {
         Self {
-            spec: Arc::clone(spec),
+            mixture: Arc::clone(mixture),
+            source: 0,
             writer,
             row: 0,
             filled: 0,
@@ -61,9 +65,13 @@ impl StepWriter {
         self.row_is_full() && self.row + 1 == self.writer.rows()
     }
 
-    /// Whether nothing that follows can change the step: it is full, and its last target is known.
-    pub(super) fn is_complete(&self) -> bool {
-        self.is_full() && self.boundary_target().is_none()
+    /// The step and the index among the lane's rows of it of the row that the next segment goes into.
+    pub(super) fn next_row(&self) -> (u64, usize) {
+        match (self.is_full(), self.row_is_full()) {
+            (true, _) => (self.number() + 1, 0),
+            (false, true) => (self.number(), self.row + 1),
+            (false, false) => (self.number(), self.row),
+        }
     }
 
     pub(super) fn row_is_full(&self) -> bool {
@@ -80,25 +88,32 @@ impl StepWriter {
         self.segments
     }
 
-    /// Elements of this step that are padding.
-    pub(super) fn padding(&self) -> usize {
-        self.padding
-    }
-
-    /// Tokens of this step that a mask selects; 0 where there are no masks.
-    pub(super) fn trained(&self) -> usize {
-        self.trained
-    }
-
     /// An error in the document of some tokens.
     pub(super) fn error(&self, tokens: &TokenSlice, reason: String) -> ShardError {
-        tokens.document.position.error(&self.spec.shards[tokens.document.shard as usize], reason)
+        tokens.document.position.error(&self.spec().shards[tokens.document.shard as usize], reason)
+    }
+
+    /// Begins a row of a source with the next segment.
+    pub(super) fn begin_source(&mut self, source: usize) {
+        self.source = source;
+    }
+
+    /// Ends a row, which is full, when its last target is known. Returns how many of its elements are padding, and how
+    /// many tokens a mask selects; 0 where there are no masks.
+    pub(super) fn end_row(&mut self) -> (usize, usize) {
+        self.boundary = None;
+        if let Some(mixing) = &self.mixture.mixing {
+            let (number, share) =
+                (self.mixture.sources[self.source].number, mixing.share(self.number(), self.source));
+            rows::write_source(&mut self.writer.row(self.row), number, share as f32);
+        }
+        (std::mem::take(&mut self.padding), std::mem::take(&mut self.trained))
     }
 
     /// Begins a row that will hold `tokens` tokens, with the padding in front of them.
     pub(super) fn begin_row_of(&mut self, tokens: usize) {
         self.begin_row();
-        let range = self.spec.alignment.range(tokens, self.length());
+        let range = self.spec().alignment.range(tokens, self.length());
         self.pad(range.start);
     }
 
@@ -119,6 +134,11 @@ impl StepWriter {
         self.write_slice(rest.part(part), false, None);
     }
 
+    /// Whether the last token written ended a document and has the next token as its target.
+    pub(super) fn awaits_target(&self) -> bool {
+        self.boundary_target().is_some()
+    }
+
     /// Makes `token` the target of the last token written, if that ended a document and has the next token as its
     /// target.
     pub(super) fn write_boundary_target(&mut self, token: Token) {
@@ -134,14 +154,11 @@ impl StepWriter {
         self.pad(self.length());
     }
 
-    /// Fills the rest of the lane's last step with padding. Returns whether the lane had already ended, so that it holds
+    /// Fills the rows that are left of the lane's last step with padding. Returns whether the lane had already ended, so that it holds
     /// nothing else.
     pub(super) fn close(&mut self) -> bool {
         let is_empty = self.row == 0 && self.filled == 0;
         let first_unused = if is_empty { 0 } else { self.row + 1 };
-        if !is_empty {
-            self.close_row();
-        }
         for row in first_unused..self.writer.rows() {
             rows::clear(&mut self.writer.row(row));
         }
@@ -156,8 +173,6 @@ impl StepWriter {
         self.segments = 0;
         self.slices = 0;
         self.boundary = None;
-        self.padding = 0;
-        self.trained = 0;
     }
 
     fn begin_row(&mut self) {
@@ -183,6 +198,7 @@ impl StepWriter {
             tokens,
             next,
             number: self.segments as i32,
+            first_piece: self.mixture.sources[self.source].first_piece,
             entry: self.slices,
             start: self.filled,
             position: self.filled - self.segment_start,
@@ -198,16 +214,20 @@ impl StepWriter {
 
     /// The index in the row of the last token, if that ended a document and has the next token as its target.
     fn boundary_target(&self) -> Option<usize> {
-        let has_target = match self.spec.packing {
+        let has_target = match self.spec().packing {
             Packing::Concat => true,
             // Nothing is trained together with the row's last document after it.
             Packing::BestFit { .. } => !self.row_is_full(),
             Packing::Pad(_) => false,
         };
-        self.boundary.filter(|_| self.spec.boundary_targets && has_target)
+        self.boundary.filter(|_| self.spec().boundary_targets && has_target)
     }
 
     fn length(&self) -> usize {
-        self.spec.sequence_length
+        self.spec().sequence_length
+    }
+
+    fn spec(&self) -> &StreamSpec {
+        &self.mixture.sources[self.source].stream
     }
 }

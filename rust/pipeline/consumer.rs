@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::undelivered::Undelivered;
 use super::workers::{StageTimes, WorkerPool};
 use crate::batch::buffers::{Pool, PooledBatch};
+use crate::batch::layouts::source_fields;
 use crate::batch::ring::{Consumer, ring};
 use crate::batch::schema::BatchSchema;
 use crate::encode::Encoder;
@@ -14,22 +15,23 @@ use crate::lane::cursor::{Cursor, Totals};
 use crate::pack::report::{Report, Rows};
 use crate::quarantine::delivered::DeliveredLog;
 use crate::quarantine::file::QuarantineFile;
-use crate::spec::{HostSpec, StreamSpec};
+use crate::spec::mixture::{Mixture, Source};
+use crate::spec::{HostSpec, QuarantineFileSpec};
 
 /// Idle buffers to keep: enough for a consumer that frees a batch before or after it asks for the next.
 const IDLE_BUFFERS: usize = 2;
 
 /// Delivers the batches of some lanes. Starts its threads when the first batch is requested.
 pub struct Pipeline {
-    spec: Arc<StreamSpec>,
+    mixture: Arc<Mixture>,
     host: HostSpec,
     encoder: Encoder,
     /// After the last batch taken.
     taken: Delivered,
     quarantined: DeliveredLog,
     undelivered: Undelivered,
-    /// That of the latest workers; kept after they end, because a state may still be saved.
-    quarantine_file: Option<Arc<QuarantineFile>>,
+    /// Those of the latest workers, one for each source; kept after they end, because a state may still be saved.
+    quarantine_files: Vec<Option<Arc<QuarantineFile>>>,
     pool: Arc<Pool>,
     busy: Arc<StageTimes>,
     waited: Duration,
@@ -46,7 +48,7 @@ pub struct Delivered {
     pub step: u64,
     /// Rows of the next step, when single rows are delivered.
     pub row: usize,
-    /// One for each of this host's lanes.
+    /// One for each of this host's lanes and, within a lane, for each source.
     pub cursors: Vec<Cursor>,
 }
 
@@ -68,6 +70,28 @@ pub struct Stats {
     pub busy: [Duration; 3],
     /// Documents that workers have compared with the reference and found equal.
     pub verified: u64,
+    /// What came from each source of a mixture, in their order; else empty.
+    pub sources: Vec<SourceStats>,
+}
+
+/// Statistics of a source.
+pub struct SourceStats {
+    /// Its name, and its index in the order in which the user has listed the sources.
+    pub name: String,
+    /// See there.
+    pub number: i32,
+    /// Sums over the lanes since the start of the stream.
+    pub totals: Totals,
+    /// Its rows.
+    pub rows: u64,
+    /// How many epochs a lane has finished, on average.
+    pub epochs: f64,
+    /// Lanes in which it has delivered its last epoch.
+    pub exhausted_lanes: usize,
+    /// The share of all rows that its weights ask for up to here, and that it has now. 0 to 1.
+    pub asked: f64,
+    /// See there.
+    pub given: f64,
 }
 
 /// The result of [`Pipeline::next`].
@@ -116,19 +140,25 @@ struct OpenStep {
 
 impl Pipeline {
     /// A pipeline at the start of the stream.
-    pub fn new(spec: Arc<StreamSpec>, host: HostSpec, encoder: Encoder) -> Self {
+    pub fn new(mixture: impl Into<Mixture>, host: HostSpec, encoder: Encoder) -> Self {
+        let mixture = Arc::new(mixture.into());
+        let spec = mixture.rows();
         let rows = host.lanes.len() * spec.rows_per_lane;
-        let fields = spec.layout.fields(spec.sequence_length, spec.prepare.has_mask(), host.provenance);
-        let taken = Delivered { step: 0, row: 0, cursors: vec![Cursor::default(); host.lanes.len()] };
+        let mut fields = spec.layout.fields(spec.sequence_length, mixture.has_mask(), host.provenance);
+        if host.names_sources && mixture.mixing.is_some() {
+            fields.extend(source_fields());
+        }
+        let cursors = vec![Cursor::default(); host.lanes.len() * mixture.sources.len()];
+        let taken = Delivered { step: 0, row: 0, cursors };
         Self {
             pool: Pool::new(Arc::new(BatchSchema::new(rows, fields)), IDLE_BUFFERS),
-            spec,
+            mixture,
             host,
             encoder,
             taken,
             quarantined: DeliveredLog::default(),
             undelivered: Undelivered::default(),
-            quarantine_file: None,
+            quarantine_files: Vec::new(),
             busy: Arc::default(),
             waited: Duration::ZERO,
             phase: Phase::Idle,
@@ -144,6 +174,11 @@ impl Pipeline {
     /// How many workers to start, from the next start on.
     pub fn set_threads(&mut self, threads: usize) {
         self.host.threads = threads;
+    }
+
+    /// What its rows are made of.
+    pub fn mixture(&self) -> &Mixture {
+        &self.mixture
     }
 
     /// The lanes of this host.
@@ -180,12 +215,15 @@ impl Pipeline {
         if let Phase::Failed(Error::Closed) = self.phase {
             return Err(Error::Closed);
         }
-        let (found, expected) = (delivered.cursors.len(), self.host.lanes.len());
+        let sources = self.mixture.sources.len();
+        let (found, expected) = (delivered.cursors.len() / sources, self.host.lanes.len());
         if found != expected {
             return Err(Error::State(format!("the state has {found} lanes, expected {expected}")));
         }
-        for (&lane, cursor) in self.host.lanes.iter().zip(&delivered.cursors) {
-            cursor.check(&self.spec, lane)?;
+        for (&lane, cursors) in self.host.lanes.iter().zip(delivered.cursors.chunks(sources)) {
+            for (source, cursor) in self.mixture.sources.iter().zip(cursors) {
+                cursor.check(&source.stream, lane)?;
+            }
         }
         if delivered.row > 0 && (!self.host.single_rows || delivered.row >= self.host.lanes.len()) {
             return Err(Error::State(format!(
@@ -199,7 +237,7 @@ impl Pipeline {
         if delivered.cursors.iter().any(|cursor| cursor.totals.quarantined > 0) {
             synced?;
         }
-        self.quarantine_file = None;
+        self.quarantine_files.clear();
         self.quarantined = DeliveredLog::default();
         self.go_to(delivered);
         Ok(())
@@ -273,7 +311,8 @@ impl Pipeline {
         let Some(step) = &mut running.step else { return Ok(Delivery::Pending) };
         let before = self.taken.clone();
         let Delivered { step: number, row, cursors } = &mut self.taken;
-        let given = if self.host.single_rows && !step.is_end { *row..*row + 1 } else { 0..cursors.len() };
+        let (lanes, sources) = (self.host.lanes.len(), self.mixture.sources.len());
+        let given = if self.host.single_rows && !step.is_end { *row..*row + 1 } else { 0..lanes };
         for report in step.reports[given.clone()].iter().flatten() {
             if let Rows::Failed(error) = &report.rows {
                 return Err(error.clone());
@@ -282,7 +321,7 @@ impl Pipeline {
         self.undelivered.add(before, self.quarantined.count());
         for lane in given.clone() {
             if let Some(report) = step.reports[lane].take() {
-                cursors[lane] = report.cursor;
+                cursors[lane * sources..][..sources].copy_from_slice(&report.cursors);
                 self.quarantined.add(report.quarantined);
             }
         }
@@ -295,7 +334,7 @@ impl Pipeline {
         }
         let batch = Batch { lease, row: self.host.single_rows.then_some(*row) };
         *row = given.end;
-        if *row == cursors.len() {
+        if *row == lanes {
             *row = 0;
             *number += 1;
             running.step = None;
@@ -311,14 +350,13 @@ impl Pipeline {
         }
         let Delivered { step, row, cursors } = &self.taken;
         let buffers: Vec<_> = (0..self.host.prefetch).map(|_| self.pool.get()).collect::<Result<_>>()?;
-        let (consumer, writers) = ring(self.pool.schema(), cursors.len(), buffers, *step, *row);
+        let (consumer, writers) = ring(self.pool.schema(), self.host.lanes.len(), buffers, *step, *row);
         self.sync_quarantine_file()?; // it is opened anew, and what could not be written must not be forgotten
-        self.quarantine_file = open_quarantine_file(&self.host, cursors)?;
-        let ends = cursors.iter().copied().zip(writers).collect();
-        let file = self.quarantine_file.as_ref();
-        let open_until = consumer.open_until();
+        self.quarantine_files = open_quarantine_files(&self.host, &self.mixture, cursors)?;
+        let ends = cursors.chunks(self.mixture.sources.len()).zip(writers).collect();
+        let (open_until, files) = (consumer.open_until(), &self.quarantine_files);
         let workers =
-            WorkerPool::start(&self.spec, &self.encoder, &self.host, ends, open_until, &self.busy, file)?;
+            WorkerPool::start(&self.mixture, &self.encoder, &self.host, ends, open_until, &self.busy, files)?;
         self.phase = Phase::Running(Running { workers, consumer, step: None, process: std::process::id() });
         Ok(())
     }
@@ -356,18 +394,16 @@ impl Pipeline {
 
     /// Statistics of this host's lanes, up to a place.
     pub fn stats(&self, place: &Delivered) -> Stats {
-        let Delivered { step, row, cursors } = place;
+        let Delivered { step, row, .. } = place;
+        let spec = self.mixture.rows();
         let mut totals = Totals::default();
-        for cursor in cursors {
-            totals += cursor.totals;
-        }
-        if !self.spec.prepare.has_mask() {
-            totals.trained = totals.tokens;
+        for source in 0..self.mixture.sources.len() {
+            totals += self.totals_of(source, place);
         }
         // A saved state may hold any numbers.
-        let rows = step.saturating_mul(cursors.len() as u64).saturating_add(*row as u64);
-        let rows = rows.saturating_mul(self.spec.rows_per_lane as u64);
-        let places = rows.saturating_mul(self.spec.sequence_length as u64);
+        let rows = step.saturating_mul(self.host.lanes.len() as u64).saturating_add(*row as u64);
+        let rows = rows.saturating_mul(spec.rows_per_lane as u64);
+        let places = rows.saturating_mul(spec.sequence_length as u64);
         Stats {
             totals,
             rows,
@@ -377,7 +413,50 @@ impl Pipeline {
             ready: self.ready(),
             busy: self.busy.durations(),
             verified: self.busy.verified(),
+            sources: self.source_stats(place),
         }
+    }
+
+    /// A source's counts in all lanes.
+    fn totals_of(&self, source: usize, place: &Delivered) -> Totals {
+        let mut totals = Totals::default();
+        for cursors in place.cursors.chunks(self.mixture.sources.len()) {
+            totals += cursors[source].totals;
+        }
+        if !self.mixture.sources[source].stream.prepare.has_mask() {
+            totals.trained = totals.tokens;
+        }
+        totals
+    }
+
+    fn source_stats(&self, place: &Delivered) -> Vec<SourceStats> {
+        let Some(mixing) = &self.mixture.mixing else { return Vec::new() };
+        let sources = &self.mixture.sources;
+        let mut stats: Vec<_> = sources
+            .iter()
+            .enumerate()
+            .map(|(index, source)| {
+                let totals = self.totals_of(index, place);
+                let of_lanes =
+                    || place.cursors.chunks(sources.len()).map(|cursors| cursors[index].window.epoch);
+                let epochs = of_lanes().fold(0.0, |sum, epoch| sum + epoch as f64);
+                SourceStats {
+                    name: source.name.clone(),
+                    number: source.number,
+                    totals,
+                    rows: totals.tokens.saturating_add(totals.padding) / source.stream.sequence_length as u64,
+                    epochs: epochs / self.host.lanes.len().max(1) as f64,
+                    exhausted_lanes: of_lanes().filter(|epoch| Some(*epoch) == source.stream.epochs).count(),
+                    asked: mixing.mean_share(place.step, index),
+                    given: 0.0,
+                }
+            })
+            .collect();
+        let all = stats.iter().fold(0, |sum: u64, source| sum.saturating_add(source.rows)).max(1);
+        for source in &mut stats {
+            source.given = source.rows as f64 / all as f64;
+        }
+        stats
     }
 
     /// The quarantined records up to the last delivered batch, since this iterator was created or restored: at most the
@@ -389,7 +468,7 @@ impl Pipeline {
     /// Returns once the quarantine file is on disk. Called before a state is saved, which must not count
     /// what the file may lose.
     pub fn sync_quarantine_file(&self) -> Result<()> {
-        self.quarantine_file.as_ref().map_or(Ok(()), |file| file.sync())
+        self.quarantine_files.iter().flatten().try_for_each(|file| file.sync())
     }
 
     /// Whether it was stopped by an error or closed, as each further [`next`](Self::next) says.
@@ -406,11 +485,23 @@ impl Pipeline {
     }
 }
 
-fn open_quarantine_file(host: &HostSpec, cursors: &[Cursor]) -> Result<Option<Arc<QuarantineFile>>> {
-    let Some(spec) = &host.quarantine_file else { return Ok(None) };
-    let listed = cursors.iter().map(|cursor| cursor.totals.quarantined);
-    let lanes: Vec<_> = host.lanes.iter().copied().zip(listed).collect();
-    QuarantineFile::open(spec, &lanes).map(|file| Some(Arc::new(file)))
+/// The file of each source; it is the same one, where each source lists its records as a stream of its own.
+fn open_quarantine_files(
+    host: &HostSpec,
+    mixture: &Mixture,
+    cursors: &[Cursor],
+) -> Result<Vec<Option<Arc<QuarantineFile>>>> {
+    let sources = &mixture.sources;
+    let Some(spec) = &host.quarantine_file else { return Ok(vec![None; sources.len()]) };
+    let open = |(index, source): (usize, &Source)| {
+        let listed =
+            cursors.iter().skip(index).step_by(sources.len()).map(|cursor| cursor.totals.quarantined);
+        let lanes: Vec<_> = host.lanes.iter().copied().zip(listed).collect();
+        let stream = if source.log_name.is_empty() { &spec.stream } else { &source.log_name };
+        let spec = QuarantineFileSpec { stream: stream.clone(), ..spec.clone() };
+        QuarantineFile::open(&spec, &lanes).map(|file| Some(Arc::new(file)))
+    };
+    sources.iter().enumerate().map(open).collect()
 }
 
 impl Drop for Pipeline {

@@ -66,6 +66,13 @@ impl BlockEncoder {
         self
     }
 
+    /// Makes it encode records of another source from now on.
+    pub fn set_source(&mut self, spec: &Arc<StreamSpec>) {
+        if !Arc::ptr_eq(&self.spec, spec) {
+            self.spec = Arc::clone(spec);
+        }
+    }
+
     /// Turns raw records into samples, and removes them from `raw`. Returns also how many documents were compared with
     /// the reference and found equal.
     pub fn encode(&mut self, raw: &mut RawBlock) -> (SampleBlock, u64) {

@@ -6,7 +6,7 @@
 
 use std::sync::PoisonError;
 
-use super::schedule::{Job, Schedule};
+use super::schedule::{Feed, Job, Schedule};
 use crate::error::Error;
 use crate::lane::block::SampleBlock;
 use crate::pack::Pause;
@@ -50,18 +50,18 @@ impl JobQueue {
         None
     }
 
-    /// A block of `lane` with `bytes` of text was read: others may read the next one. Returns its number, for
+    /// A block of a lane with `bytes` of text was read: others may read the next one. Returns its number, for
     /// [`block_encoded`](Self::block_encoded).
-    pub fn block_read(&self, lane: usize, bytes: usize, read_all: bool) -> u64 {
+    pub fn block_read(&self, feed: Feed, bytes: usize, read_all: bool) -> u64 {
         let mut state = self.lock();
-        let number = state.schedule.block_read(lane, bytes, read_all);
+        let number = state.schedule.block_read(feed, bytes, read_all);
         self.wake_another(&state);
         number
     }
 
-    /// A block of `lane` was encoded, by a worker that then takes work again.
-    pub fn block_encoded(&self, lane: usize, number: u64, block: SampleBlock) {
-        self.lock().schedule.block_encoded(lane, number, block);
+    /// A block of a lane was encoded, by a worker that then takes work again.
+    pub fn block_encoded(&self, feed: Feed, number: u64, block: SampleBlock) {
+        self.lock().schedule.block_encoded(feed, number, block);
     }
 
     /// `lane` was packed up to `step`, by a worker that then takes work again.

@@ -8,4 +8,4 @@ mod schedule;
 mod undelivered;
 mod workers;
 
-pub use consumer::{Batch, Delivered, Delivery, Pipeline, Stats};
+pub use consumer::{Batch, Delivered, Delivery, Pipeline, SourceStats, Stats};

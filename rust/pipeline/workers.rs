@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::job_queue::JobQueue;
-use super::schedule::{Job, Schedule};
+use super::schedule::{Feed, Job, Schedule};
 use crate::batch::ring::LaneWriter;
 use crate::encode::Encoder;
 use crate::error::{Error, Result, caught};
@@ -20,7 +20,8 @@ use crate::pack::report::Report;
 use crate::pack::{Packer, Pause};
 use crate::pipeline::encode_block::BlockEncoder;
 use crate::quarantine::file::QuarantineFile;
-use crate::spec::{HostSpec, StreamSpec};
+use crate::spec::HostSpec;
+use crate::spec::mixture::Mixture;
 
 /// Threads that fill the ring. Dropping the pool stops and joins them.
 pub struct WorkerPool {
@@ -38,7 +39,7 @@ pub struct StageTimes {
 }
 
 struct Shared {
-    spec: Arc<StreamSpec>,
+    mixture: Arc<Mixture>,
     encoder: Encoder,
     verify: f64,
     lanes: Vec<LaneEnds>,
@@ -53,14 +54,16 @@ struct Shared {
 /// A lane's two ends. The schedule admits one worker at a time to each, so the locks block only who asks where a lane
 /// is.
 struct LaneEnds {
-    reader: Mutex<LaneReader>,
+    /// One for each source.
+    readers: Vec<Mutex<LaneReader>>,
     packing: Mutex<PackingEnd>,
 }
 
 /// The packing end of a lane.
 struct PackingEnd {
-    admission: Admission,
-    documents: DocumentQueue,
+    /// One for each source.
+    admissions: Vec<Admission>,
+    documents: Vec<DocumentQueue>,
     packer: Packer,
 }
 
@@ -74,29 +77,42 @@ struct Scratch {
 }
 
 impl WorkerPool {
-    /// Starts workers on the host's lanes, each at its cursor and with its end of the ring.
+    /// Starts workers on the host's lanes, each at its cursors and with its end of the ring. Cursors and quarantine files
+    /// are those of each source.
     pub fn start(
-        spec: &Arc<StreamSpec>,
+        mixture: &Arc<Mixture>,
         encoder: &Encoder,
         host: &HostSpec,
-        ends: Vec<(Cursor, LaneWriter<Report>)>,
+        ends: Vec<(&[Cursor], LaneWriter<Report>)>,
         open_until: u64,
         times: &Arc<StageTimes>,
-        quarantine_file: Option<&Arc<QuarantineFile>>,
+        quarantine_files: &[Option<Arc<QuarantineFile>>],
     ) -> Result<Self> {
         let threads = host.threads;
-        let schedule = Schedule::new(ends.iter().map(|(_, writer)| writer.step()), open_until, threads);
+        let sources = mixture.sources.len();
+        let steps = ends.iter().map(|(_, writer)| writer.step());
+        let schedule = Schedule::new(steps, sources, open_until, threads);
         let stop = Arc::new(AtomicBool::new(false));
-        let lanes = host.lanes.iter().zip(ends).map(|(&lane, (cursor, writer))| LaneEnds {
-            reader: Mutex::new(LaneReader::new(Arc::clone(spec), lane, &cursor).stopped_by(&stop)),
-            packing: Mutex::new(PackingEnd {
-                admission: Admission::new(Arc::clone(spec), lane, &cursor, quarantine_file.cloned()),
-                documents: DocumentQueue::new(Arc::clone(spec), lane, cursor),
-                packer: Packer::new(spec, writer),
-            }),
+        let lanes = host.lanes.iter().zip(ends).map(|(&lane, (cursors, writer))| {
+            let feeds = || mixture.sources.iter().map(|source| Arc::clone(&source.stream)).zip(cursors);
+            let reader = |(stream, cursor)| LaneReader::new(stream, lane, cursor).beside_others(sources);
+            let files = quarantine_files.iter().cloned();
+            LaneEnds {
+                readers: feeds().map(|feed| Mutex::new(reader(feed).stopped_by(&stop))).collect(),
+                packing: Mutex::new(PackingEnd {
+                    admissions: feeds()
+                        .zip(files)
+                        .map(|((stream, cursor), file)| Admission::new(stream, lane, cursor, file))
+                        .collect(),
+                    documents: feeds()
+                        .map(|(stream, cursor)| DocumentQueue::new(stream, lane, *cursor))
+                        .collect(),
+                    packer: Packer::new(mixture, lane, cursors, writer),
+                }),
+            }
         });
         let shared = Arc::new(Shared {
-            spec: Arc::clone(spec),
+            mixture: Arc::clone(mixture),
             encoder: encoder.clone(),
             verify: host.verify,
             lanes: lanes.collect(),
@@ -164,47 +180,52 @@ impl Shared {
         // Made with the first block: a cache takes some 20 MB, and of many threads most may get no block of a short run.
         let mut scratch = None;
         while let Some(job) = self.jobs.take() {
-            let lane = job.lane();
+            let feed = job.feed();
             let done = caught(|| {
                 match job {
-                    Job::ReadAndEncode { lane } => {
-                        self.read_and_encode(lane, scratch.get_or_insert_with(|| self.new_scratch()));
+                    Job::ReadAndEncode { feed } => {
+                        self.read_and_encode(feed, scratch.get_or_insert_with(|| self.new_scratch()));
                     }
                     Job::Pack { lane, block } => self.pack(lane, block),
                 }
                 Ok(())
             });
-            done.map_err(|error| self.located(lane, error))?;
+            done.map_err(|error| self.located(feed, error))?;
         }
         Ok(())
     }
 
     fn new_scratch(&self) -> Scratch {
-        let encoder = BlockEncoder::new(&self.spec, &self.encoder, self.verify, Arc::clone(&self.ids));
+        let encoder = BlockEncoder::new(
+            &self.mixture.sources[0].stream,
+            &self.encoder,
+            self.verify,
+            Arc::clone(&self.ids),
+        );
         let encoder = encoder.taking_turns(&self.long).stopped_by(&self.stop);
         Scratch { encoder, raw: RawBlock::default() }
     }
 
     /// A panic in work on a lane, with how far the lane is.
-    fn located(&self, lane: usize, error: Error) -> Error {
+    fn located(&self, feed: Feed, error: Error) -> Error {
         let Error::Bug(panic) = error else { return error };
-        let lock = self.lanes[lane].reader.lock();
+        let lock = self.lanes[feed.lane].readers[feed.source].lock();
         let position = lock.unwrap_or_else(PoisonError::into_inner).describe_position();
         Error::Bug(format!("{panic} ({position})"))
     }
 
-    fn pack(&self, lane: usize, samples: Option<SampleBlock>) {
+    fn pack(&self, lane: usize, samples: Option<(usize, SampleBlock)>) {
         let mut packing = self.lanes[lane].packing.lock().unwrap_or_else(PoisonError::into_inner);
-        let PackingEnd { admission, documents, packer } = &mut *packing;
-        if let Some(samples) = samples {
-            admission.add(samples);
+        let PackingEnd { admissions, documents, packer } = &mut *packing;
+        if let Some((source, samples)) = samples {
+            admissions[source].add(samples);
         }
         let pause = timed(&self.times.pack, || {
             loop {
                 let pause = packer.pack(documents);
-                let next = if pause == Pause::Starved { admission.next_block() } else { None };
-                match next {
-                    Some(block) => documents.push(block),
+                let Pause::Starved(source) = pause else { return pause };
+                match admissions[source].next_block() {
+                    Some(block) => documents[source].push(block),
                     None => return pause,
                 }
             }
@@ -215,19 +236,21 @@ impl Shared {
     }
 
     /// Reads a block, lets others read the next one, and encodes it while its records are in the CPU cache.
-    fn read_and_encode(&self, lane: usize, scratch: &mut Scratch) {
+    fn read_and_encode(&self, feed: Feed, scratch: &mut Scratch) {
         let Scratch { encoder, raw } = scratch;
-        let mut reader = self.lanes[lane].reader.lock().unwrap_or_else(PoisonError::into_inner);
+        encoder.set_source(&self.mixture.sources[feed.source].stream);
+        let mut reader =
+            self.lanes[feed.lane].readers[feed.source].lock().unwrap_or_else(PoisonError::into_inner);
         timed(&self.times.read, || reader.read(raw));
         let read_all = reader.is_done();
         drop(reader);
-        let number = self.jobs.block_read(lane, raw.bytes.len(), read_all);
+        let number = self.jobs.block_read(feed, raw.bytes.len(), read_all);
         let (samples, verified) = timed(&self.times.encode, || encoder.encode(raw));
         self.times.verified.fetch_add(verified, Ordering::Relaxed);
         if raw.bytes.capacity() > KEPT_BYTES {
             *raw = RawBlock::default();
         }
-        self.jobs.block_encoded(lane, number, samples);
+        self.jobs.block_encoded(feed, number, samples);
     }
 }
 

@@ -1,6 +1,7 @@
 //! The names that arguments of a dataset may have: exported to Python, and looked up when it passes them.
 
 use crate::error::Error;
+use crate::spec::mixture::OnExhausted;
 use crate::spec::{Layout, OnError, Packing, Truncation};
 
 /// Creates the value of `packing=` from the window of `best_fit` and the truncation of `pad`.
@@ -25,6 +26,9 @@ pub const LAYOUTS: [(&str, Layout); 3] =
     [("maxtext", Layout::MaxText), ("grain", Layout::Grain), ("hf", Layout::Hf)];
 pub const ON_ERRORS: [(&str, MakeOnError); 2] =
     [("raise", |_| OnError::Raise), ("quarantine", |max_error_rate| OnError::Quarantine { max_error_rate })];
+
+pub const ON_EXHAUSTED: [(&str, OnExhausted); 3] =
+    [("continue", OnExhausted::Continue), ("stop", OnExhausted::Stop), ("error", OnExhausted::Error)];
 
 /// The names in a table.
 pub fn names<T>(table: &[(&'static str, T)]) -> Vec<&'static str> {

@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use super::choices::{self, LAYOUTS};
+use crate::batch::layouts::source_fields;
 use crate::batch::schema::{self, with_element_type};
 
 /// An array of a batch.
@@ -37,15 +38,20 @@ impl Field {
 }
 
 /// The fields of a layout, in the order of a batch's arrays. `has_mask`: of samples that say which of their tokens are
-/// trained on.
+/// trained on. `source_arrays`: with those that say which source a row is of.
 #[pyfunction]
-#[pyo3(signature = (layout, sequence_length, provenance_entries, has_mask=false))]
+#[pyo3(signature = (layout, sequence_length, provenance_entries, has_mask=false, source_arrays=false))]
 pub fn layout_fields(
     layout: &str,
     sequence_length: usize,
     provenance_entries: usize,
     has_mask: bool,
+    source_arrays: bool,
 ) -> PyResult<Vec<Field>> {
     let layout = choices::find("layout", layout, &LAYOUTS)?;
-    Ok(layout.fields(sequence_length, has_mask, provenance_entries).into_iter().map(Field).collect())
+    let mut fields = layout.fields(sequence_length, has_mask, provenance_entries);
+    if source_arrays {
+        fields.extend(source_fields());
+    }
+    Ok(fields.into_iter().map(Field).collect())
 }

@@ -18,7 +18,6 @@ mod inflate;
 mod inspect;
 mod keep;
 mod pipeline;
-mod prompts;
 mod rows;
 mod sample;
 mod signals;
@@ -32,7 +31,7 @@ use pyo3::prelude::*;
 mod _core {
     use numpy::PyArray1;
 
-    use super::choices::{LAYOUTS, ON_ERRORS, PACKINGS, TRUNCATIONS, names};
+    use super::choices::{LAYOUTS, ON_ERRORS, ON_EXHAUSTED, PACKINGS, TRUNCATIONS, names};
     use super::{Bound, PyModule, PyModuleMethods, PyResult};
 
     #[pymodule_export]
@@ -52,11 +51,9 @@ mod _core {
     #[pymodule_export]
     use super::pipeline::{Pipeline, Taken, deal, piece_borders, usable_cores};
     #[pymodule_export]
-    use super::prompts::{count_records, prompt_order, read_prompts};
-    #[pymodule_export]
     use super::rows::RowList;
     #[pymodule_export]
-    use super::state::read_cursor;
+    use super::state::{is_source_name, read_lane};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -69,9 +66,11 @@ mod _core {
         module.add("PACKINGS", names(&PACKINGS))?;
         module.add("TRUNCATIONS", names(&TRUNCATIONS))?;
         module.add("ON_ERRORS", names(&ON_ERRORS))?;
+        module.add("ON_EXHAUSTED", names(&ON_EXHAUSTED))?;
         module.add("LAYOUTS", names(&LAYOUTS))?;
         module.add("MOST_LISTED", crate::quarantine::delivered::MOST_LISTED)?;
         module.add("STATE_VERSION", crate::state::VERSION)?;
+        module.add("MIXTURE_STATE_VERSION", crate::state::MIXTURE_VERSION)?;
         module.add("CURSOR_LARGEST", crate::lane::cursor::LARGEST)
     }
 }

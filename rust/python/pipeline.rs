@@ -15,8 +15,9 @@ use super::spec::Spec;
 use crate::batch::schema::with_element_type;
 use crate::error::{Error, caught};
 use crate::lane::assignment;
+use crate::lane::cursor::Cursor;
 use crate::pipeline::fair_mutex::FairMutex;
-use crate::pipeline::{self, Batch, Delivered, Delivery, Stats};
+use crate::pipeline::{self, Batch, Delivered, Delivery, SourceStats, Stats};
 use crate::state;
 use crate::store::borders;
 
@@ -80,7 +81,7 @@ impl Pipeline {
         let encoder = encoder.inner().clone();
         let inner = guarded(py, || {
             let host = spec.host();
-            Ok(pipeline::Pipeline::new(Arc::new(spec.stream()?), host, encoder))
+            Ok(pipeline::Pipeline::new(spec.mixture()?, host, encoder))
         })?;
         let fields = inner.schema().fields().iter();
         let names = fields.map(|field| PyString::intern(py, &field.name).unbind()).collect();
@@ -193,11 +194,19 @@ impl Pipeline {
     #[pyo3(signature = (number = None))]
     fn state<'py>(&self, py: Python<'py>, number: Option<u64>) -> PyResult<(u64, usize, Bound<'py, PyDict>)> {
         let number = number.unwrap_or_else(|| self.delivered());
-        let (Delivered { step, row, cursors }, numbers) =
-            self.with(py, |pipeline| (pipeline.position_after(number).0.clone(), pipeline.lanes().to_vec()))?;
+        let (step, row, texts) = self.with(py, |pipeline| {
+            let Delivered { step, row, cursors } = pipeline.position_after(number).0;
+            let sources = &pipeline.mixture().sources;
+            let text = |cursors: &[Cursor]| {
+                state::write_lane(sources.iter().map(|source| &*source.name).zip(cursors))
+            };
+            let texts: Vec<_> =
+                pipeline.lanes().iter().copied().zip(cursors.chunks(sources.len()).map(text)).collect();
+            (*step, *row, texts)
+        })?;
         let lanes = PyDict::new(py);
-        for (lane, cursor) in numbers.iter().zip(cursors) {
-            lanes.set_item(lane.to_string(), state::write_cursor(&cursor))?;
+        for (lane, text) in texts {
+            lanes.set_item(lane.to_string(), text)?;
         }
         Ok((step, row, lanes))
     }
@@ -207,15 +216,22 @@ impl Pipeline {
         Ok(self.with(py, |pipeline| pipeline.sync_quarantine_file())??)
     }
 
-    /// Moves to a saved place: step, row, and the cursor of each own lane in order.
-    fn restore(&self, py: Python<'_>, step: u64, row: usize, cursors: Vec<String>) -> PyResult<()> {
-        let cursors = cursors.iter().map(|text| state::read_cursor(text).map_err(Error::State));
-        let cursors = cursors.collect::<Result<_, _>>()?;
-        Ok(self.with(py, |pipeline| pipeline.restore(Delivered { step, row, cursors }))??)
+    /// Moves to a saved place: step, row, and the text of each own lane in order.
+    fn restore(&self, py: Python<'_>, step: u64, row: usize, lanes: Vec<String>) -> PyResult<()> {
+        let lanes = lanes.iter().map(|text| state::read_lane(text).map_err(Error::State));
+        let lanes = lanes.collect::<Result<Vec<_>, _>>()?;
+        Ok(self.with(py, |pipeline| {
+            let mut cursors = Vec::new();
+            for (index, lane) in lanes.into_iter().enumerate() {
+                let number = pipeline.lanes().get(index).copied().unwrap_or(index);
+                cursors.extend(pipeline.mixture().order(number, lane)?);
+            }
+            pipeline.restore(Delivered { step, row, cursors })
+        })??)
     }
 
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let Stats { totals, rows, padding_tokens, batches, waited, ready, busy, verified } =
+        let Stats { totals, rows, padding_tokens, batches, waited, ready, busy, verified, sources } =
             self.with(py, |pipeline| pipeline.stats(pipeline.position_after(self.delivered()).0))?;
         let stats = PyDict::new(py);
         stats.set_item("documents", totals.documents)?;
@@ -237,6 +253,9 @@ impl Pipeline {
         }
         stats.set_item("busy_seconds", by_stage)?;
         stats.set_item("verified", verified)?;
+        if !sources.is_empty() {
+            stats.set_item("sources", by_source(py, sources)?)?;
+        }
         Ok(stats)
     }
 
@@ -295,6 +314,28 @@ impl Pipeline {
         }
         Ok(arrays)
     }
+}
+
+/// The statistics of sources by their names, in the order in which the user has listed them.
+fn by_source(py: Python<'_>, mut sources: Vec<SourceStats>) -> PyResult<Bound<'_, PyDict>> {
+    sources.sort_by_key(|source| source.number);
+    let by_name = PyDict::new(py);
+    for source in sources {
+        let SourceStats { name, totals, rows, epochs, exhausted_lanes, asked, given, .. } = source;
+        let stats = PyDict::new(py);
+        stats.set_item("rows", rows)?;
+        stats.set_item("tokens", totals.tokens)?;
+        stats.set_item("trained_tokens", totals.trained)?;
+        stats.set_item("documents", totals.documents)?;
+        stats.set_item("filtered", totals.filtered)?;
+        stats.set_item("quarantined", totals.quarantined)?;
+        stats.set_item("epochs", epochs)?;
+        stats.set_item("exhausted_lanes", exhausted_lanes)?;
+        stats.set_item("asked", asked)?;
+        stats.set_item("given", given)?;
+        by_name.set_item(name, stats)?;
+    }
+    Ok(by_name)
 }
 
 /// A number that no other thread has, and neither [`NOBODY`] nor [`ANYBODY`].

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 
-use super::choices::{self, LAYOUTS, ON_ERRORS, PACKINGS, TRUNCATIONS};
+use super::choices::{self, LAYOUTS, ON_ERRORS, ON_EXHAUSTED, PACKINGS, TRUNCATIONS};
 use super::keep::{Selection, SidecarFiles};
 use super::pipeline::usable_cores;
 use super::sample::Sample;
@@ -16,8 +16,10 @@ use crate::format::keep::Expression;
 use crate::format::{Projection, ReadOptions};
 use crate::lane::assignment::Plan;
 use crate::prepare::Prepare;
+use crate::random::hash;
+use crate::spec::mixture::{Mixing, Mixture, Stage};
 use crate::spec::sidecars::{Sidecar, Sidecars};
-use crate::spec::{Alignment, HostSpec, QuarantineFileSpec, Shuffle, StreamSpec, Truncation};
+use crate::spec::{Alignment, HostSpec, QuarantineFileSpec, Shuffle, StreamSpec, Truncation, mixture};
 use crate::store::Shard;
 
 /// What an iterator yields.
@@ -30,6 +32,24 @@ pub struct Spec {
     running: Running,
     stream_name: String,
     rows_per_lane: usize,
+    mixing: Option<MixingPlan>,
+}
+
+/// How the sources of a mixture are mixed.
+#[derive(FromPyObject)]
+struct MixingPlan {
+    members: Vec<Member>,
+    core_stages: Vec<(u64, Vec<u64>)>,
+    on_exhausted: String,
+}
+
+/// A source of a mixture.
+#[derive(FromPyObject)]
+struct Member {
+    name: String,
+    number: i32,
+    first_piece: u32,
+    spec: Spec,
 }
 
 /// Where records come from.
@@ -92,12 +112,13 @@ struct Running {
     prefetch: usize,
     verify: f64,
     provenance: usize,
+    source_arrays: bool,
 }
 
 impl Spec {
     /// What this process does of the stream.
     pub fn host(&self) -> HostSpec {
-        let Running { own_lanes, threads, prefetch, verify, provenance } = &self.running;
+        let Running { own_lanes, threads, prefetch, verify, provenance, source_arrays } = &self.running;
         let quarantine_file = self.source.faults.quarantine_file.clone();
         let stream = self.stream_name.clone();
         HostSpec {
@@ -108,11 +129,33 @@ impl Spec {
             single_rows: self.rows.batch_size.is_none(),
             quarantine_file: quarantine_file.map(|path| QuarantineFileSpec { path, stream }),
             provenance: *provenance,
+            names_sources: *source_arrays,
         }
     }
 
     /// What defines the stream.
-    pub fn stream(self) -> Result<StreamSpec, Error> {
+    pub fn mixture(self) -> Result<Mixture, Error> {
+        let Self { mixing: Some(plan), rows, order, .. } = self else {
+            return self.stream().map(|stream| Arc::new(stream).into());
+        };
+        let stages = plan.core_stages.into_iter().map(|(step, weights)| Stage { step, weights });
+        let source = |Member { name, number, first_piece, spec }| {
+            let log_name = format!("{}.{name}", spec.stream_name);
+            let stream = Arc::new(spec.stream()?);
+            Ok(mixture::Source { name, number, first_piece, log_name, stream })
+        };
+        Ok(Mixture {
+            sources: plan.members.into_iter().map(source).collect::<Result<_, Error>>()?,
+            mixing: Some(Mixing {
+                rows: rows.batch_size.unwrap_or(order.lanes) as u64,
+                offset: order.seed.map_or(0, |seed| hash([seed]) << 2),
+                stages: stages.collect(),
+                on_exhausted: choices::find("on_exhausted", &plan.on_exhausted, &ON_EXHAUSTED)?,
+            }),
+        })
+    }
+
+    fn stream(self) -> Result<StreamSpec, Error> {
         let Self { source: Source { input, faults }, tokenizing, rows, order, rows_per_lane, .. } = self;
         let layout = choices::find("layout", &rows.layout, &LAYOUTS)?;
         let truncation = choices::find("truncation", &rows.truncation, &TRUNCATIONS)?;

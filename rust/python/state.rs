@@ -4,16 +4,32 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::error::Error;
+use crate::lane::cursor::Cursor;
 use crate::state;
 
-/// The numbers of a cursor's text by their names, and the text in its one form.
+/// The numbers of a lane's text by the names of its sources and their own, and the text in its one form. What is of no
+/// mixture has the name "".
 #[pyfunction]
-pub fn read_cursor<'py>(py: Python<'py>, lane: &str, text: &str) -> PyResult<(Bound<'py, PyDict>, String)> {
-    let cursor = state::read_cursor(text)
+pub fn read_lane<'py>(py: Python<'py>, lane: &str, text: &str) -> PyResult<(Bound<'py, PyDict>, String)> {
+    let mut cursors = state::read_lane(text)
         .map_err(|reason| Error::State(format!("the state of lane {lane} cannot be read: {reason}")))?;
-    let numbers = PyDict::new(py);
-    for (name, number) in cursor.numbers() {
-        numbers.set_item(name, number)?;
+    let form = state::write_lane(cursors.iter().map(|(name, cursor)| (&**name, cursor)));
+    if cursors.is_empty() {
+        cursors.push((String::new(), Cursor::default()));
     }
-    Ok((numbers, state::write_cursor(&cursor)))
+    let sources = PyDict::new(py);
+    for (name, cursor) in cursors {
+        let numbers = PyDict::new(py);
+        for (name, number) in cursor.numbers() {
+            numbers.set_item(name, number)?;
+        }
+        sources.set_item(name, numbers)?;
+    }
+    Ok((sources, form))
+}
+
+/// Whether a source may have this name.
+#[pyfunction]
+pub fn is_source_name(name: &str) -> bool {
+    state::is_source_name(name)
 }

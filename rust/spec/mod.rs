@@ -1,5 +1,6 @@
 //! The specification of a stream and of this host's part of it. Python validates it; the core trusts it.
 
+pub mod mixture;
 pub mod rows;
 pub mod sidecars;
 
@@ -203,4 +204,6 @@ pub struct HostSpec {
     pub quarantine_file: Option<QuarantineFileSpec>,
     /// Entries of each row's provenance; 0 for none.
     pub provenance: usize,
+    /// Whether rows of a mixture say which source they are of.
+    pub names_sources: bool,
 }

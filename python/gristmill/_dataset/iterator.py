@@ -88,6 +88,11 @@ class StreamIterator(grain.DatasetIterator[T]):
           documents whose ids were compared with the reference's (`verify=`) and found equal, those
           prepared ahead included. A run whose `wait_seconds` grows much slower than its `elapsed_seconds` is not bound
           by its input.
+
+          Of a mixture also `sources`: a dict for each source by name, with its `rows`, `tokens`, `trained_tokens`,
+          `documents`, `filtered` and `quarantined`, `epochs` (how many a lane has finished, on average),
+          `exhausted_lanes` (those in which it has delivered its last epoch), `asked` (the share of the rows that the
+          weights have asked for up to here) and `given` (its share of the rows).
         """
         return self._stream.stats()
 
@@ -165,7 +170,8 @@ class PackedDatasetIterator(StreamIterator[Element]):
         Returns:
           A dict of int32 arrays, with the keys of the `layout`, see `PackedDataset`: `[rows, sequence_length]`
           with `batch_size`, where `rows` are those of the lanes of this iterator, else `[sequence_length]`. With
-          `provenance` also `provenance`, `[rows, entries, 4]` or `[entries, 4]`. The arrays are the caller's to
+          `provenance` also `provenance`, `[rows, entries, 4]` or `[entries, 4]`; with `source_arrays` also `source` and
+          `weight` (float32), `[rows]` or of no axes. The arrays are the caller's to
           keep and to change.
 
         Raises:
@@ -202,10 +208,9 @@ class PackedDatasetIterator(StreamIterator[Element]):
           A list with a dict for each lane: `exhausted`, whether it has delivered all its epochs, and `state`.
         """
         state = self.get_state()
-        epochs = self._stream.spec.order.epochs
         return [
-            {"exhausted": states.cursor_numbers(cursor)["epoch"] == epochs, "state": states.lane_state(state, lane)}
-            for lane, cursor in state["lanes"].items()
+            {"exhausted": states.is_at_end(lane_state), "state": lane_state}
+            for lane_state in (states.lane_state(state, lane) for lane in state["lanes"])
         ]
 
     def set_shard_states(self, shard_states: Sequence[Mapping[str, Any]]) -> None:

@@ -9,14 +9,16 @@ import grain
 from gristmill import _core
 from gristmill._dataset.grain_compat import SourceDataset
 from gristmill._dataset.iterator import Element, PackedDatasetIterator
+from gristmill._mixture.mixture import Mixture
 from gristmill._sample.samples import Sample
 from gristmill._shards.manifest import Manifest
 from gristmill._shards.pieces import Piece
 from gristmill._shards.rows import RowList
 from gristmill._shards.sidecars import Sidecar
 from gristmill._spec.arguments import ARGUMENTS
+from gristmill._spec.mixing import resolve
 from gristmill._spec.sharding import lanes_of_process
-from gristmill._spec.spec import Spec, resolve
+from gristmill._spec.spec import Spec
 from gristmill._tokenizer.encoder import Encoder
 from gristmill._util import checks
 from gristmill._util.local_files import Pathish
@@ -57,8 +59,13 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         entry = np.searchsorted(length.cumsum(), i, side="right")
         source = dataset.pieces[shard[entry]].name, record[entry], offset[entry] + i - length[:entry].sum()
 
+    With a `Mixture`, each row is of one of its sources. Of them each has its own `text_field`, `sample`, `keep`,
+    `sidecars`, `drop`, `split_bytes`, `max_document_bytes`, `shuffle_window`, `epochs`, `on_error` and
+    `max_error_rate`: they are arguments of `Source` and not of this class. The rows of a source are those that a
+    dataset of it alone would have, one after another.
+
     Args:
-      shards: a glob, a path, a list of either, or a `Manifest`. A file that is named twice is read once.
+      shards: a glob, a path, a list of either, a `Manifest`, or a `Mixture`. A file that is named twice is read once.
       tokenizer: the path of a tokenizer.json or of its folder, or an `Encoder`.
       text_field: key of the record that holds the text.
       sample: what a record becomes. None, or `Text(text_field)`: a document, each token of which is trained on. `Chat`
@@ -123,6 +130,9 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
       provenance: whether batches have the array `provenance`, see above; a number is the number of entries of a row.
         True: `max_segments`, or else one entry for 16 tokens and at least 16; with `packing="pad"` all that a row
         can have. It changes nothing else in the stream: states fit with and without it.
+      source_arrays: whether batches of a mixture have the arrays `source`, int32 `[rows]`, the index of a row's source
+        in the mixture or -1 where a row is nothing but padding, and `weight`, float32 `[rows]`, the share of all rows
+        that the weights of the row's step ask of that source. It changes nothing else in the stream.
       on_stats: called with `PackedDatasetIterator.stats()` every ten seconds of iterating, at the end and at
         `close`, also if `.batch()` or `.map()` hide the iterator. An exception of it leaves that `next`, which loses
         nothing, or `close`, which closes all the same; the iterator then calls it no more. At the same times, newly
@@ -137,7 +147,7 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
 
     def __init__(
         self,
-        shards: "Pathish | Iterable[Pathish] | Manifest",
+        shards: "Pathish | Iterable[Pathish] | Manifest | Mixture",
         *,
         tokenizer: "Encoder | Pathish",
         text_field: str = "text",
@@ -170,6 +180,7 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         prefetch: int = 4,
         verify: float = 0.0,
         provenance: bool | int = False,
+        source_arrays: bool = False,
         on_stats: "Callable[[dict[str, Any]], None] | None" = None,
     ) -> None:
         given = {name: value for name, value in locals().items() if name in ARGUMENTS}
@@ -183,13 +194,29 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
 
     @property
     def manifest(self) -> Manifest:
-        """The shards that are read."""
+        """The shards that are read.
+
+        Raises:
+          ArgumentError: the dataset is a mixture.
+        """
+        if self._spec.mixing:
+            raise ArgumentError("a mixture has a manifest for each source: dataset.sources[name].manifest")
         return self._spec.source.input.shards
 
     @property
+    def sources(self) -> "dict[str, PackedDataset]":
+        """The sources of a mixture by their names, each as the dataset of it alone; empty if this is no mixture."""
+        members = self._spec.mixing.listed if self._spec.mixing else []
+        own = self._spec.running.own_lanes
+        return {member.name: with_spec(self, member.spec.with_running(own_lanes=own)) for member in members}
+
+    @property
     def pieces(self) -> list[Piece]:
-        """What is dealt to lanes: the shards in order, the ones of more than `split_bytes` bytes in pieces."""
-        return self._spec.source.input.pieces
+        """What is dealt to lanes: the shards in order, the ones of more than `split_bytes` bytes in pieces.
+
+        Of a mixture those of each source, one source after another.
+        """
+        return self._spec.pieces
 
     @property
     def encoder(self) -> Encoder:
@@ -204,15 +231,20 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
     def plan(self, epoch: int = 0) -> list[list[str]]:
         """The shards of each lane in an epoch, in the order in which it reads them; pieces as `path[start:end]`.
 
+        Of a mixture those of each source, one source after another, as if all were in that epoch.
+
         Raises:
           ArgumentError: `epoch` is below 0 or has more than 64 bits.
           ArgumentTypeError: `epoch` is not an integer.
         """
         epoch = checks.integer("epoch", epoch, 0, 2**64 - 1)
-        pieces = self.pieces
-        sizes = [piece.end - piece.start for piece in pieces]
-        lanes = _core.deal(sizes, self.lanes, self._spec.order.seed, epoch)
-        return [[pieces[shard].name for shard in shards] for shards in lanes]
+        found: list[list[str]] = [[] for _ in range(self.lanes)]
+        for spec in self._spec.sources:
+            pieces = spec.source.input.pieces
+            sizes = [piece.end - piece.start for piece in pieces]
+            for lane, shards in enumerate(_core.deal(sizes, self.lanes, spec.order.seed, epoch)):
+                found[lane] += [pieces[shard].name for shard in shards]
+        return found
 
     def for_sharding(self, sharding: Any) -> "PackedDataset":
         """The same stream, of which this process loads the lanes of the rows that its devices hold.
@@ -266,8 +298,10 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
 
     def __repr__(self) -> str:
         rows = self._spec.rows
+        shards = sum(len(spec.source.input.shards) for spec in self._spec.sources)
+        sources = f"{len(self.sources)} sources, " if self._spec.mixing else ""
         return (
-            f"<PackedDataset of {counted(len(self.manifest), 'shard')} in {counted(self.lanes, 'lane')}, "
+            f"<PackedDataset of {sources}{counted(shards, 'shard')} in {counted(self.lanes, 'lane')}, "
             f"batch_size={rows.batch_size}, sequence_length={rows.sequence_length}>"
         )
 

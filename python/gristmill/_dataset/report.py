@@ -15,6 +15,13 @@ _LOG = logging.getLogger("gristmill")
 _REPORT_SECONDS = 10.0
 
 
+# What is said of a source, some lanes and all, by what happens then.
+_EXHAUSTED = {
+    "continue": "the source %r is exhausted in %s of %s: the others share its rows",
+    "stop": "the source %r is exhausted in %s of %s, which end with it",
+    "error": "the source %r is exhausted in %s of %s: the run stops once another row of it is due",
+}
+
 Stats = Callable[[], "dict[str, Any]"]
 
 
@@ -32,11 +39,14 @@ class Reporter:
         self._process = self._process_id()
         self._has_warned_of_truncation = False
         self._quarantined = 0
+        self._exhausted: dict[str, int] = {}
         self._begin()
 
     def restored(self, stream: Stream) -> None:
-        """Records quarantined before a restored position were reported by the run that saved it."""
-        self._quarantined = stream.stats()["quarantined"]
+        """What came before a restored position was reported by the run that saved it."""
+        stats = stream.stats()
+        self._quarantined = stats["quarantined"]
+        self._exhausted = _exhausted_lanes(stats)
         self._begin()
 
     def _begin(self) -> None:
@@ -57,7 +67,7 @@ class Reporter:
             self.report(stats, stream)
 
     def report(self, stats: Stats, stream: Stream) -> None:
-        """Logs the records that were newly quarantined, and calls `on_stats`.
+        """Logs newly quarantined records and exhausted sources, and calls `on_stats`.
 
         Args:
           stats: figures of the iterator up to the last element.
@@ -83,6 +93,11 @@ class Reporter:
             lost = counted(stats["lost_shards"], "shard")
             unread = f", {lost} not read to the end" if stats["lost_shards"] else ""
             _LOG.warning("%s quarantined, %s in all%s%s", records, f"{all_now:,}", unread, _first(entries))
+        for name, lanes in _exhausted_lanes(stats).items():
+            if (mixing := stream.spec.mixing) and lanes > self._exhausted.get(name, 0):
+                all_lanes = counted(len(stream.spec.running.own_lanes), "lane")
+                _LOG.warning(_EXHAUSTED[mixing.on_exhausted], name, lanes, all_lanes)
+            self._exhausted[name] = lanes
         if stats["dropped_tokens"] and not self._has_warned_of_truncation:
             self._has_warned_of_truncation = True
             dropped = stats["dropped_tokens"]
@@ -100,6 +115,11 @@ class Reporter:
                 if isinstance(error, StopIteration):  # from `next` it would mean the end of the stream
                     raise RuntimeError("on_stats raised StopIteration") from error
                 raise
+
+
+def _exhausted_lanes(stats: "dict[str, Any]") -> "dict[str, int]":
+    """In how many lanes each source of a mixture is exhausted."""
+    return {name: source["exhausted_lanes"] for name, source in stats.get("sources", {}).items()}
 
 
 def _first(entries: "list[dict[str, Any]]") -> str:

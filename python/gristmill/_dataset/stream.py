@@ -14,7 +14,6 @@ import time
 from typing import Any
 
 from gristmill import _core
-from gristmill._spec import fingerprints
 from gristmill._spec.spec import Spec
 from gristmill._state import states
 from gristmill._tokenizer.encoder import core_of
@@ -56,7 +55,7 @@ class Stream:
         """The state after the last delivered batch, or after batch `number`. The quarantine file may lag behind it."""
         step, row, lanes = self.core.state(number)
         return {
-            "version": _core.STATE_VERSION,
+            "version": _core.MIXTURE_STATE_VERSION if self.spec.mixing else _core.STATE_VERSION,
             "fingerprint": self._fingerprint,
             "ids": self.spec.tokenizing.tokenizer.ids_fingerprint,
             "step": step,
@@ -117,12 +116,10 @@ class Stream:
                 self.core.set_threads(max(1, _core.usable_cores() // processes))
 
     def _check_same_stream(self, state: states.State) -> None:
-        different = fingerprints.incompatibilities(
-            state["fingerprint"], self._fingerprint, states.has_quarantined(state)
-        )
-        if different:
+        if different := states.incompatibilities(state, self._fingerprint):
             raise StateError(
                 f"the state was saved by another dataset: {different}. Use the same shards, tokenizer and arguments as "
-                "the run that saved it; to add shards, finish the epoch on the old ones and start anew on the new"
+                "the run that saved it; to add shards, finish the epoch on the old ones and start anew on the new, or "
+                "add them to a mixture as a source of a later stage"
             )
         states.check_ids(state["ids"], self.spec.tokenizing.tokenizer.ids_fingerprint)

@@ -11,6 +11,7 @@ from typing import Any
 
 from gristmill._core import Records
 from gristmill._files import overview
+from gristmill._mixture.fingerprint import is_mixture
 from gristmill._shards import listing
 from gristmill._spec import fingerprints
 from gristmill._spec.arguments import ARGUMENTS
@@ -21,6 +22,7 @@ from gristmill._tokenizer.encoder import Encoder, core_of
 from gristmill._tokenizer.load import tokenizer_file
 from gristmill._tokenizer.sibling_files import SiblingFiles
 from gristmill._util.local_files import open_inflated, utf8_path
+from gristmill._util.named_values import decode
 from gristmill._util.text import counted, format_columns, format_fields, shortened
 from gristmill.errors import MissingShardError, ShardError, StateError, TokenizerError
 
@@ -326,19 +328,22 @@ def _describe_shard(found: dict[str, Any]) -> str:
 
 
 def _summary(path: Path, state: states.State) -> dict[str, Any]:
+    # Of a mixture, a lane has a line for each source.
     cursors = {
-        lane: states.cursor_numbers(cursor)
+        f"{lane} {name}".strip(): numbers
         for lane, cursor in sorted(state["lanes"].items(), key=lambda item: int(item[0]))
+        for name, numbers in states.lane_numbers(cursor).items()
     }
     names = list(states.cursor_numbers(""))
     totals = names[names.index("records") :]
+    fingerprint = state["fingerprint"]
     return {
         "kind": "state",
         "path": str(path),
         "version": state["version"],
         "step": state["step"],
         "row": state["row"],
-        "stream": fingerprints.describe(state["fingerprint"]),
+        "stream": decode(fingerprint) if is_mixture(fingerprint) else fingerprints.describe(fingerprint),
         "lanes": cursors,
         "counts_records_by_window": states.has_windows(state),
         "totals": {name: sum(cursor[name] for cursor in cursors.values()) for name in totals},

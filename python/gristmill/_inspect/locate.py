@@ -11,6 +11,7 @@ from typing import Any
 
 from gristmill._dataset.iterator import Element, PackedDatasetIterator
 from gristmill._dataset.packed import PackedDataset, spec_of, with_spec
+from gristmill._mixture.fingerprint import is_mixture
 from gristmill._spec import fingerprints
 from gristmill._spec.arguments import ARGUMENTS
 from gristmill._spec.fields import first_token, mark_field, token_field
@@ -68,6 +69,11 @@ def locate_from_state(
     Raises:
       GristmillError: the arguments do not match, or there is no such row; the message says how many there are.
     """
+    if is_mixture(state["fingerprint"]):
+        raise StateError(
+            f"{path} was saved by a mixture, whose sources are not named here: make its dataset with provenance=True, "
+            "restore it, and look at its rows"
+        )
     saved = decode(state["fingerprint"]).get("tokenizer")
     if saved != encoder.fingerprint:
         raise StateError(

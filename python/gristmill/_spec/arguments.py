@@ -43,6 +43,7 @@ from gristmill._spec.kinds import (
     Text,
 )
 from gristmill._tokenizer.encoder import Encoder
+from gristmill._util import checks
 from gristmill._util.checks import wrong_type
 from gristmill._util.local_files import utf8_path
 
@@ -123,7 +124,7 @@ class Input:
     shards: Manifest = _argument(
         Other(),
         REQUIRED,
-        "A glob, a path, a list of either, or a `Manifest`; a file that is named twice is read once.",
+        "A glob, a path, a list of either, a `Manifest`, or a `Mixture`; a file that is named twice is read once.",
     )
     text_field: str = _argument(Text(), "text", "Key or column that holds the text of a record.")
     sample: Plan | None = _argument(
@@ -315,6 +316,13 @@ class Running:
     # Checked: the entries of a row's provenance; 0 for none.
     provenance: int = _argument(
         Other(), False, "Whether rows carry where they come from.", defines_stream=False, see="packing.md#provenance"
+    )
+    source_arrays: bool = _argument(
+        Other(checks.boolean),
+        False,
+        "Whether rows of a mixture carry the number of their source, and its weight.",
+        defines_stream=False,
+        see="mixtures.md#loss-per-source",
     )
     on_stats: "Callable[[dict[str, Any]], None] | None" = _argument(
         Other(_function),

@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from gristmill._sample.samples import Chat, Text
 from gristmill._shards.indexes import warn_of_missing_indexes
 from gristmill._shards.manifest import Manifest, patterns_of
 from gristmill._shards.outputs import find_shard
-from gristmill._shards.pieces import count_pieces
+from gristmill._shards.pieces import Piece, count_pieces
 from gristmill._shards.rows import DroppedRows
 from gristmill._shards.sidecars import with_sidecars
 from gristmill._spec import fingerprints
@@ -28,6 +28,9 @@ from gristmill._tokenizer.encoder import as_encoder, check_is_function, special_
 from gristmill._util import checks
 from gristmill._util.local_files import Pathish, absolute_path
 from gristmill.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from gristmill._spec.mixing import Mixing
 
 Group = TypeVar("Group")
 
@@ -47,18 +50,38 @@ class Source:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Spec:
-    """The definition of an iterator's stream. The core reads it in `rust/python/spec.rs`."""
+    """The definition of an iterator's stream. The core reads it in `rust/python/spec.rs`.
+
+    With `mixing` the stream is a mixture, whose sources have specs of their own: then `source`, `tokenizing` and
+    `order.epochs` are not used, but for the faults, which sum up those of all sources.
+    """
 
     source: Source
     tokenizing: Tokenizing
     rows: Rows
     order: Order
     running: Running
+    mixing: "Mixing | None" = None
 
     @property
     def fingerprint(self) -> str:
         """The fingerprint of the stream."""
-        return fingerprints.make(self._values)
+        return self.mixing.fingerprint if self.mixing else fingerprints.make(self._values)
+
+    @property
+    def sources(self) -> "list[Spec]":
+        """The specs of its sources, in the order in which the user has listed them; itself if it is no mixture."""
+        return [member.spec for member in self.mixing.listed] if self.mixing else [self]
+
+    @property
+    def pieces(self) -> list[Piece]:
+        """What is dealt to lanes, of all sources."""
+        return [piece for spec in self.sources for piece in spec.source.input.pieces]
+
+    @property
+    def ends(self) -> bool:
+        """Whether a lane may end."""
+        return self.mixing.ends if self.mixing else self.order.epochs is not None
 
     @property
     def stream_name(self) -> str:
@@ -78,8 +101,9 @@ class Spec:
     @property
     def fields(self) -> list[_core.Field]:
         """The arrays of an element, in order."""
-        has_mask = self.source.input.sample is not None
-        return _core.layout_fields(self.rows.layout, self.rows.sequence_length, self.running.provenance, has_mask)
+        has_mask = any(spec.source.input.sample is not None for spec in self.sources)
+        length, running = self.rows.sequence_length, self.running
+        return _core.layout_fields(self.rows.layout, length, running.provenance, has_mask, running.source_arrays)
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -103,7 +127,7 @@ class Spec:
             batch_size=self.rows.batch_size,
             sequence_length=self.rows.sequence_length,
             lanes=self.order.lanes,
-            shards=count_pieces(self.source.input.shards, self.source.input.split_bytes),
+            shards=min(count_pieces(spec.source.input.shards, spec.source.input.split_bytes) for spec in self.sources),
         )
 
     def with_running(self, **changes: Any) -> "Spec":

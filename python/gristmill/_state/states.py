@@ -5,7 +5,11 @@
 
 `ids` is the encoder's `ids_fingerprint`. `step` counts whole steps that were delivered, `row` the rows of the next one
 when single rows are delivered. A lane's string is its cursor, written and read by rust/state.rs: its position in the
-shards and its totals, by name, without those that are 0. A dict of them would take ten times as long to copy, which
+shards and its totals, by name, without those that are 0; of a mixture, one for each source that the lane has read:
+
+    {"version": 4, "fingerprint": "mixture=code,web ...", ..., "lanes": {"0": "code: shard=3 ...; web: record=7 ..."}}
+
+A dict of them would take ten times as long to copy, which
 Grain does with the state of each element. All values are plain integers and strings.
 """
 
@@ -14,9 +18,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from gristmill._core import CURSOR_LARGEST, STATE_VERSION, read_cursor
+from gristmill._core import CURSOR_LARGEST, MIXTURE_STATE_VERSION, STATE_VERSION, read_lane
+from gristmill._mixture import fingerprint as mixtures
 from gristmill._spec import fingerprints
-from gristmill._state import prompt_states
 from gristmill._util import checks
 from gristmill._util.named_values import decode
 from gristmill._util.text import shortened
@@ -34,10 +38,10 @@ def merge_states(states: Iterable[Mapping[str, Any]]) -> State:
 
     Args:
       states: states saved at the same step by iterators of the same dataset, in any order. A host whose
-        lanes have all ended may be at an earlier step. Those of a `PromptDataset` are equal on all hosts.
+        lanes have all ended may be at an earlier step.
 
     Returns:
-      A state that holds all lanes of `states`; of prompts, the one state.
+      A state that holds all lanes of `states`.
 
     Raises:
       StateError: the states differ in their fingerprint or step, one was saved between the rows of a
@@ -47,10 +51,7 @@ def merge_states(states: Iterable[Mapping[str, Any]]) -> State:
     expected = "a list of states"
     if isinstance(states, Mapping):  # a single state, whose keys are not states
         raise checks.wrong_type("states", states, expected)
-    found = checks.items("states", states, expected)
-    if found and all(map(prompt_states.is_one, found)):
-        return prompt_states.merged(found, "merge_states")
-    return merged([check(state) for state in found], "merge_states")
+    return merged([check(state) for state in checks.items("states", states, expected)], "merge_states")
 
 
 def merged(checked: Sequence[State], caller: str) -> State:
@@ -76,7 +77,7 @@ def merged(checked: Sequence[State], caller: str) -> State:
                 f"{caller}: a state was saved after row {state['row']} of a step; states can only be merged at batch "
                 "boundaries: save after a whole step, or use batch_size"
             )
-        if state["step"] != first["step"] and not _has_ended(state):
+        if state["step"] != first["step"] and not is_at_end(state):
             raise StateError(
                 f"{caller}: the states were saved at different steps, {state['step']} and {first['step']}: save them "
                 "after the same batch on every host"
@@ -111,7 +112,7 @@ def merge_lanes(shard_states: Sequence[Mapping[str, Any]], own_lanes: Sequence[i
     kept = [state for state in checked if not state["lanes"].keys().isdisjoint(own)] or checked
     step_of = {lane: state["step"] for state in kept for lane in state["lanes"]}
     last = max(step_of.values(), default=0)
-    is_within = any(state["step"] < last and (state["row"] or not _has_ended(state)) for state in kept)
+    is_within = any(state["step"] < last and (state["row"] or not is_at_end(state)) for state in kept)
     # Rows are delivered lane after lane: those of the last step up to the first lane whose row is missing.
     delivered = [*itertools.takewhile(lambda lane: step_of.get(lane) != last - 1, own)] if is_within else []
     steps = [max(0, state["step"] - (not state["lanes"].keys().isdisjoint(delivered))) for state in kept]
@@ -136,6 +137,9 @@ def check(state: Any) -> State:
     for name in ("fingerprint", "ids"):
         if not isinstance(state[name], str):
             raise StateError(f"a state's {name} is a string, got {shortened(state[name])}")
+    expected = MIXTURE_STATE_VERSION if mixtures.is_mixture(state["fingerprint"]) else STATE_VERSION
+    if state["version"] != expected:
+        raise StateError(f"the state has version {state['version']}, but one of its fingerprint has version {expected}")
     _check_number("step", state["step"])
     _check_number("row", state["row"])
     lanes = state["lanes"]
@@ -173,8 +177,48 @@ def check_ids(saved: str, current: str, what: str = "the state was saved") -> No
 
 
 def cursor_numbers(cursor: str) -> dict[str, int]:
-    """A lane's numbers, by their names."""
-    return read_cursor("", cursor)[0]
+    """The numbers of a lane that reads one source, by their names."""
+    return lane_numbers(cursor)[""]
+
+
+def lane_numbers(cursor: str) -> dict[str, dict[str, int]]:
+    """A lane's numbers by their names, for each source by its name; "" is that of a stream without a mixture."""
+    return read_lane("", cursor)[0]
+
+
+def incompatibilities(state: State, current: str) -> str:
+    """Why the stream of a state cannot continue as that of another fingerprint; empty if it can.
+
+    Raises:
+      StateError: the fingerprint of the state is damaged.
+    """
+    saved = state["fingerprint"]
+    if mixtures.is_mixture(saved) != mixtures.is_mixture(current):
+        one, other = ("a mixture", "not") if mixtures.is_mixture(saved) else ("no mixture", "one")
+        return f"it was {one}, and this dataset is {other}"
+    if not mixtures.is_mixture(saved):
+        return fingerprints.incompatibilities(saved, current, has_quarantined(state))
+    parts = mixtures.parse(saved)
+    lanes = [lane_numbers(cursor) for cursor in state["lanes"].values()]
+    sums: dict[str, dict[str, int]] = {}
+    for cursors in lanes:
+        for name, numbers in cursors.items():
+            total = sums.setdefault(name, dict.fromkeys(numbers, 0))
+            sums[name] = {key: total[key] + number for key, number in numbers.items()}
+    sums.pop("", None)
+    ended = any(mixtures.any_exhausted(parts, cursors) for cursors in lanes)
+    return mixtures.incompatibilities(saved, current, state["step"] + (state["row"] > 0), sums, ended)
+
+
+def is_at_end(state: State) -> bool:
+    """Whether all its lanes have delivered all their rows."""
+    fingerprint = state["fingerprint"]
+    lanes = [lane_numbers(cursor) for cursor in state["lanes"].values()]
+    if mixtures.is_mixture(fingerprint):
+        parts = mixtures.parse(fingerprint)
+        return all(mixtures.is_lane_at_end(parts, cursors, state["step"]) for cursors in lanes)
+    epochs = fingerprints.values_of(fingerprint)["epochs"]
+    return all(numbers["epoch"] == epochs for cursors in lanes for numbers in cursors.values())
 
 
 def has_quarantined(state: State) -> bool:
@@ -182,7 +226,8 @@ def has_quarantined(state: State) -> bool:
 
     Records of an unfinished window do not count: it is read again, and must be the same then.
     """
-    return any(cursor_numbers(cursor)["quarantined"] for cursor in state["lanes"].values())
+    lanes = map(lane_numbers, state["lanes"].values())
+    return any(numbers["quarantined"] for cursors in lanes for numbers in cursors.values())
 
 
 def has_windows(state: State) -> bool:
@@ -206,10 +251,10 @@ def _check_version(state: Mapping[str, Any]) -> None:
             f"the state has version {version}, of a release of gristmill before 0.1.0, but this release reads "
             f"version {STATE_VERSION}: finish the run with the release that saved it"
         )
-    if version > STATE_VERSION:
+    if version > MIXTURE_STATE_VERSION:
         raise StateError(
-            f"the state has version {version}, but this release of gristmill reads version {STATE_VERSION}: update "
-            "gristmill to the release that saved it"
+            f"the state has version {version}, but this release of gristmill reads the versions {STATE_VERSION} and, "
+            f"of mixtures, {MIXTURE_STATE_VERSION}: update gristmill to the release that saved it"
         )
 
 
@@ -220,7 +265,7 @@ def _checked_cursor(lane: Any, cursor: Any) -> str:
     if not isinstance(cursor, str):
         raise StateError(f"the state of lane {lane} is a string of numbers, got {shortened(cursor)}")
     try:
-        return read_cursor(lane, cursor)[1]
+        return read_lane(lane, cursor)[1]
     except UnicodeEncodeError:  # lone surrogates
         raise StateError(f"the state of lane {lane} is not text: {shortened(cursor)}") from None
 
@@ -229,8 +274,3 @@ def _check_number(name: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= CURSOR_LARGEST:
         most = f"2**{CURSOR_LARGEST.bit_length() - 1}"
         raise StateError(f"a state's {name} is an integer from 0 to {most}, got {shortened(value)}")
-
-
-def _has_ended(state: State) -> bool:
-    epochs = fingerprints.values_of(state["fingerprint"])["epochs"]
-    return all(cursor_numbers(cursor)["epoch"] == epochs for cursor in state["lanes"].values())

@@ -32,7 +32,7 @@ fn tokens(ids: &[u32]) -> TokenSlice<'_> {
 }
 
 fn segment(number: i32, start: usize, tokens: TokenSlice<'_>) -> Segment<'_> {
-    Segment { tokens, next: None, number, entry: 0, start, position: 0, opens: true }
+    Segment { tokens, next: None, number, first_piece: 0, entry: 0, start, position: 0, opens: true }
 }
 
 fn token(id: u32) -> Token {

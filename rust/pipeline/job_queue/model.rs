@@ -34,19 +34,19 @@ impl Workers {
     fn work(&self) {
         while let Some(job) = self.jobs.take() {
             match job {
-                Job::ReadAndEncode { lane } => self.grind(lane),
+                Job::ReadAndEncode { feed } => self.grind(feed),
                 Job::Pack { lane, block } => self.pack(lane, block.is_some()),
             }
         }
     }
 
-    fn grind(&self, lane: usize) {
-        let mut state = self.lanes[lane].lock().unwrap();
+    fn grind(&self, feed: Feed) {
+        let mut state = self.lanes[feed.lane].lock().unwrap();
         state.unread -= 1;
         let read_all = state.unread == 0;
         drop(state);
-        let number = self.jobs.block_read(lane, self.block_bytes, read_all);
-        self.jobs.block_encoded(lane, number, SampleBlock::default());
+        let number = self.jobs.block_read(feed, self.block_bytes, read_all);
+        self.jobs.block_encoded(feed, number, SampleBlock::default());
     }
 
     fn pack(&self, lane: usize, block: bool) {
@@ -58,7 +58,7 @@ impl Workers {
             state.writer.publish(step);
             state.rows -= 1;
         }
-        let pause = if state.rows > 0 { Pause::NoRoom } else { Pause::Starved };
+        let pause = if state.rows > 0 { Pause::NoRoom } else { Pause::Starved(0) };
         let step = state.writer.step();
         drop(state);
         self.jobs.lane_packed(lane, pause, step);
@@ -88,7 +88,7 @@ fn explore_blocks(slots: u64, lanes: usize, workers: usize, steps: u64, taken: u
         let (mut consumer, writers) = ring(pool.schema(), lanes, buffers, 0, 0);
         let lane = |writer| Mutex::new(Lane { writer, unread: steps, rows: 0 });
         let shared = Arc::new(Workers {
-            jobs: JobQueue::new(Schedule::new(vec![0; lanes].into_iter(), slots, 1)),
+            jobs: JobQueue::new(Schedule::new(vec![0; lanes].into_iter(), 1, slots, 1)),
             lanes: writers.into_iter().map(lane).collect(),
             block_bytes,
         });

@@ -267,7 +267,10 @@ def put(state, name, value):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda s: s.update(version=7), "has version 7, but this release of gristmill reads version 3: update"),
+        (
+            lambda s: s.update(version=7),
+            "has version 7, but this release of gristmill reads the versions 3 and, of mixtures, 4: update",
+        ),
         (lambda s: s.pop("step"), "has the keys"),
         (lambda s: s.update(step=-1), "step is an integer"),
         (lambda s: s.update(version=True), "a state's version is an integer, got True"),

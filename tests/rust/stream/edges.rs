@@ -72,6 +72,7 @@ fn pipeline(
         single_rows: false,
         quarantine_file: None,
         provenance: 0,
+        names_sources: false,
     };
     change(&mut spec, &mut host);
     Pipeline::new(Arc::new(spec), host, encoder(Engine::Reference).clone())

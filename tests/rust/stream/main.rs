@@ -181,6 +181,7 @@ fn check(case: &Case, runs: &[Run]) -> TestCaseResult {
         single_rows: case.single_rows,
         quarantine_file: None,
         provenance: case.provenance,
+        names_sources: false,
     };
     let all: Vec<usize> = (0..lanes).collect();
     let whole = play(case.engine, &spec, host(all.clone(), 1, 1), None, usize::MAX);
@@ -280,6 +281,7 @@ fn check_endless(case: &Case, run: &Run) -> TestCaseResult {
         single_rows: case.single_rows,
         quarantine_file: None,
         provenance: case.provenance,
+        names_sources: false,
     };
     let finite = play(case.engine, &spec, host.clone(), None, usize::MAX);
     let elements = finite.states.len() + 20;

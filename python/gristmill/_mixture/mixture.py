@@ -1,0 +1,166 @@
+"""`Source` and `Mixture`: several sources of one stream, as callers describe them."""
+
+import numbers
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+from gristmill import _core
+from gristmill._mixture.stages import Stage
+from gristmill._sample.samples import Sample
+from gristmill._shards.manifest import Manifest
+from gristmill._shards.rows import RowList
+from gristmill._shards.sidecars import Sidecar
+from gristmill._util import checks
+from gristmill._util.local_files import Pathish
+from gristmill._util.text import shortened
+from gristmill.errors import ArgumentError, ArgumentTypeError
+
+_LARGEST_STEP = 2**62
+_WEIGHTS_BY = ("rows",)
+
+
+class Source:
+    """Shards that are read in one way, as a part of a `Mixture`.
+
+    The arguments other than `weight` are those of `PackedDataset`, and mean what they mean there.
+
+    Args:
+      shards: a glob, a path, a list of either, or a `Manifest`. Each lane reads every source, so there must be at least
+        as many shards, or pieces of them (`split_bytes`), as lanes.
+      weight: its share of the rows, next to the weights of the other sources. None: the stages of the mixture say it.
+      epochs: number of passes over the shards, after which the source is exhausted. None: endless.
+    """
+
+    def __init__(
+        self,
+        shards: "Pathish | Iterable[Pathish] | Manifest",
+        *,
+        weight: float | None = None,
+        text_field: str = "text",
+        sample: "Sample | None" = None,
+        keep: str | None = None,
+        sidecars: "Mapping[str, Sidecar] | None" = None,
+        drop: "RowList | None" = None,
+        split_bytes: int = 0,
+        max_document_bytes: int = 2**27,
+        shuffle_window: int = 1024,
+        epochs: int | None = None,
+        on_error: Literal["raise", "quarantine"] = "raise",
+        max_error_rate: float = 0.01,
+    ) -> None:
+        self.weight = None if weight is None else _weight("weight", weight)
+        self.arguments: dict[str, Any] = {
+            "shards": shards,
+            "text_field": text_field,
+            "sample": sample,
+            "keep": keep,
+            "sidecars": sidecars,
+            "drop": drop,
+            "split_bytes": split_bytes,
+            "max_document_bytes": max_document_bytes,
+            "shuffle_window": shuffle_window,
+            "epochs": epochs,
+            "on_error": on_error,
+            "max_error_rate": max_error_rate,
+        }
+
+    def __repr__(self) -> str:
+        return f"<Source of {shortened(self.arguments['shards'])}, weight={self.weight}>"
+
+
+class Mixture:
+    """Several sources, of which each row of a batch is of one: the first argument of a `PackedDataset`.
+
+    The sources of a batch's rows follow from the weights and the row's place in the stream by a rule without chance:
+    no batch is more than one row off the weights, and a run hardly at all. The order of the sources does not matter.
+
+    Args:
+      sources: the sources by their names, of letters, digits, `_`, `-` and `.`.
+      stages: weights from a step on, `[(0, {"web": 0.9, "code": 0.1}), (300_000, {...})]`. A source that a stage does
+        not name has the weight 0 there. Until the first stage, the sources' own weights hold. A run may be restored
+        with other stages, and other sources in them, from its step on.
+      weights_by: the unit of the weights; only `"rows"`.
+      on_exhausted: what happens when a source has delivered its last epoch in a lane. `"continue"`: the others share
+        its rows by their weights, and the lane ends with the last of them. `"stop"`: the lane ends. `"error"`: the run
+        stops once another row of the source is due.
+
+    Raises:
+      ArgumentError: a value is not allowed.
+      ArgumentTypeError: a value is of the wrong type.
+    """
+
+    def __init__(
+        self,
+        sources: Mapping[str, Source],
+        *,
+        stages: "Sequence[tuple[int, Mapping[str, float]]] | None" = None,
+        weights_by: Literal["rows"] = "rows",
+        on_exhausted: Literal["continue", "stop", "error"] = "continue",
+    ) -> None:
+        self.sources = _checked_sources(sources)
+        self.weights_by: str = checks.choice("weights_by", weights_by, _WEIGHTS_BY)
+        self.on_exhausted: str = checks.choice("on_exhausted", on_exhausted, _core.ON_EXHAUSTED)
+        self.stages = _checked_stages(self.sources, stages)
+
+    def __repr__(self) -> str:
+        return f"<Mixture of {', '.join(self.sources)}>"
+
+
+def _checked_sources(sources: Any) -> dict[str, Source]:
+    if not isinstance(sources, Mapping):
+        raise checks.wrong_type("sources", sources, "a dict of gm.Source by name")
+    if not sources:
+        raise ArgumentError("sources={}: expected at least one source")
+    for name, source in sources.items():
+        if not isinstance(name, str):
+            raise checks.wrong_type("sources", name, "names that are strings")
+        if not _core.is_source_name(name):
+            raise ArgumentError(
+                f"sources: the name {shortened(name)}: expected 1 to 64 of the characters A-Z a-z 0-9 _ - ."
+            )
+        if not isinstance(source, Source):
+            raise ArgumentTypeError(f"sources: {name!r} is a {type(source).__name__}, expected a gm.Source")
+    return dict(sources)
+
+
+def _checked_stages(sources: Mapping[str, Source], stages: Any) -> list[Stage]:
+    """All stages, the first from step 0 on."""
+    found: list[Stage] = []
+    given = [] if stages is None else checks.items("stages", stages, "a list of (step, weights)")
+    for stage in given:
+        if not (isinstance(stage, Sequence) and len(stage) == 2):
+            raise checks.wrong_type("stages", stage, "pairs of a step and a dict of weights")
+        step = checks.integer("stages", stage[0], 0, _LARGEST_STEP)
+        if found and step <= found[-1].step:
+            raise ArgumentError(f"stages: step {step} follows step {found[-1].step}: expected rising steps")
+        found.append(Stage(step, _stage_weights(sources, step, stage[1])))
+    if not found or found[0].step > 0:
+        missing = [name for name, source in sources.items() if source.weight is None]
+        if missing:
+            raise ArgumentError(
+                f"the source {missing[0]!r} has no weight: set weight= of each source, or let stages= begin at step 0"
+            )
+        found.insert(0, Stage(0, {name: source.weight or 0.0 for name, source in sources.items()}))
+    for step, weights in found:
+        if not any(weights.values()):
+            raise ArgumentError(f"all weights are 0 from step {step} on: expected at least one above 0")
+    return found
+
+
+def _stage_weights(sources: Mapping[str, Source], step: int, weights: Any) -> dict[str, float]:
+    if not isinstance(weights, Mapping):
+        raise checks.wrong_type("stages", weights, "a dict of weights by the names of sources")
+    if unknown := [name for name in weights if name not in sources]:
+        raise ArgumentError(
+            f"stages: step {step} names {shortened(unknown[0])}: expected names of sources: {', '.join(sources)}"
+        )
+    return {name: _weight(f"stages: the weight of {name!r}", weights.get(name, 0.0)) for name in sources}
+
+
+def _weight(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise checks.wrong_type(name, value, "a number from 0 on")
+    number = float(value)
+    if not 0 <= number < float("inf"):
+        raise ArgumentError(f"{name}={shortened(value)}: expected a finite number from 0 on")
+    return number

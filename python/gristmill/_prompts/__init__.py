@@ -1,1 +1,0 @@
-"""Prompts for reinforcement learning and preference data: read into memory, and delivered by index."""
