@@ -91,7 +91,7 @@ fuzz: $(VENV)/.ready-test ## Mutated shards, JSON, filters, tokenizers, states a
 	$(BIN)/python tests/rust/read/json_rule.py --cases $(CASES) --seed 1 > target/json_rule.jsonl
 	GRISTMILL_JSON_RULE="$(abspath target/json_rule.jsonl)" cargo test --locked --lib same_rule_as_python
 	$(call say,Filters)
-	PROPTEST_CASES=$(CASES) cargo test --locked --lib prepare::keep
+	PROPTEST_CASES=$(CASES) cargo test --locked --lib format::keep
 	GRISTMILL_CASES=$(CASES) $(BIN)/python -m pytest -s tests/python/unit/test_filters.py -k random
 	GRISTMILL_CASES=$$(($(CASES) / 100)) $(BIN)/python -m pytest tests/python/stream/test_joins_at_random.py
 	$(call say,tokenizer.json and texts)

@@ -3,7 +3,8 @@
 //! Data flows through `store` (bytes by name), `codec` (inflate), `format` (find records, extract the text), the
 //! crate `gristmill_encoder` (text to ids), `lane` (the order of documents), `pack` (ids to rows of a `batch`) and
 //! `pipeline` (the threads that do all that, and the consumer's side). Each depends only on those before it, and from
-//! `lane` on also on `spec`, which says what the stream is, and on `quarantine`. Everything here compiles and is tested
+//! `lane` on also on `spec`, which says what the stream is, and on `quarantine`. `prompts` reads into memory what needs
+//! no lanes. Everything here compiles and is tested
 //! without Python; only `python` uses PyO3.
 
 pub mod batch;
@@ -14,6 +15,7 @@ pub mod lane;
 pub mod pack;
 pub mod pipeline;
 pub mod prepare;
+pub mod prompts;
 #[cfg(feature = "python")]
 mod python;
 pub mod quarantine;

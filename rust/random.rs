@@ -13,6 +13,8 @@ pub enum Purpose {
     Lanes = 2,
     /// The order of documents in a window.
     Window = 3,
+    /// The order of prompts in an epoch.
+    Prompts = 4,
 }
 
 /// A permutation of `0..n` that depends on nothing but its arguments.

@@ -34,9 +34,12 @@ from gristmill.errors import (
 if TYPE_CHECKING:
     from gristmill._dataset.iterator import PackedDatasetIterator
     from gristmill._dataset.packed import PackedDataset
+    from gristmill._files.packed_rows import PackedRows
     from gristmill._jax.checkpoint import CheckpointHandler, CheckpointRestore, CheckpointSave
     from gristmill._jax.global_batches import GlobalBatches, global_batches
     from gristmill._jax.replicas import check_replicas
+    from gristmill._prompts.dataset import PromptDataset
+    from gristmill._prompts.iterator import PromptIterator
 
 __all__ = [
     "ArgumentError",
@@ -57,6 +60,9 @@ __all__ = [
     "Mixture",
     "PackedDataset",
     "PackedDatasetIterator",
+    "PackedRows",
+    "PromptDataset",
+    "PromptIterator",
     "RowList",
     "ShardError",
     "Sidecar",
@@ -77,6 +83,9 @@ __all__ = [
 _LAZY = {
     "PackedDataset": "_dataset.packed",
     "PackedDatasetIterator": "_dataset.iterator",
+    "PackedRows": "_files.packed_rows",
+    "PromptDataset": "_prompts.dataset",
+    "PromptIterator": "_prompts.iterator",
     "GlobalBatches": "_jax.global_batches",
     "global_batches": "_jax.global_batches",
     "check_replicas": "_jax.replicas",

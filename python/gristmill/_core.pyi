@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gristmill._filter.compiler import Program, Steps
+from gristmill._prompts.reading import Reading
 from gristmill._spec.spec import Spec
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "Taken",
     "__version__",
     "build_info",
+    "count_records",
     "deal",
     "has_index",
     "index_path",
@@ -36,7 +38,9 @@ __all__ = [
     "is_source_name",
     "layout_fields",
     "piece_borders",
+    "prompt_order",
     "read_lane",
+    "read_prompts",
     "usable_cores",
     "write_index",
 ]
@@ -66,6 +70,9 @@ def inflate(path: str, size: int) -> int: ...
 def layout_fields(
     layout: str, sequence_length: int, provenance_entries: int, has_mask: bool = False, source_arrays: bool = False
 ) -> list[Field]: ...
+def count_records(reading: Reading) -> int: ...
+def prompt_order(kind: str, count: int, seed: int, number: int) -> npt.NDArray[np.uint32]: ...
+def read_prompts(encoder: Encoder, reading: Reading) -> dict[str, Any]: ...
 
 @final
 class Field:
@@ -87,9 +94,11 @@ class ChatTemplate:
         special: Sequence[str],
         others: Sequence[str],
     ) -> ChatTemplate: ...
+    @staticmethod
+    def unsupported(source: str) -> str | None: ...
     @property
     def uses_date(self) -> bool: ...
-    def render(self, conversation: dict[str, Any]) -> str: ...
+    def render(self, conversation: dict[str, Any]) -> tuple[str, str | None]: ...
     def spans(
         self, conversation: dict[str, Any], options: dict[str, Any]
     ) -> tuple[str, list[tuple[int, int, int | None, str, bool]]]: ...
@@ -98,6 +107,10 @@ class ChatTemplate:
         encoder: Encoder,
         conversation: dict[str, Any],
         options: dict[str, Any],
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]: ...
+    @staticmethod
+    def encode_text(
+        encoder: Encoder, text: str, ranges: Sequence[tuple[int, int]]
     ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]: ...
 
 @final

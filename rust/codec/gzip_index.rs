@@ -57,10 +57,22 @@ pub struct GzipIndex {
     entries: u64,
 }
 
-/// The path of a shard's index: a hidden file beside it, which globs do not match.
+/// The environment variable that names the folder of all indexes, for shards in folders that cannot be written.
+pub const INDEX_FOLDER_VARIABLE: &str = "GRISTMILL_INDEX_FOLDER";
+
+/// The path of a shard's index: a hidden file, which globs do not match, beside the shard, or at the shard's absolute path
+/// below the folder that `INDEX_FOLDER_VARIABLE` names.
 pub fn index_path(shard: &Path) -> PathBuf {
+    let folder = std::env::var_os(INDEX_FOLDER_VARIABLE).filter(|folder| !folder.is_empty());
+    index_path_in(folder.as_ref().map(Path::new), shard)
+}
+
+fn index_path_in(folder: Option<&Path>, shard: &Path) -> PathBuf {
     let name = shard.file_name().unwrap_or_default().to_string_lossy();
-    shard.with_file_name(format!(".{name}.gristmill-index"))
+    let beside = shard.with_file_name(format!(".{name}.gristmill-index"));
+    let Some(folder) = folder else { return beside };
+    let absolute = std::path::absolute(&beside).unwrap_or(beside);
+    folder.join(absolute.strip_prefix("/").unwrap_or(&absolute))
 }
 
 impl GzipIndex {
@@ -298,6 +310,19 @@ mod tests {
             ([&texts[1][..], &texts[3][..]].concat(), padded),
             (Vec::new(), member(b"", 6)),
         ]
+    }
+
+    #[test]
+    fn index_path_mirrors_shards_below_the_folder() {
+        let shard = Path::new("/data/web/a.json.gz");
+        assert_eq!(index_path_in(None, shard), Path::new("/data/web/.a.json.gz.gristmill-index"));
+        let inside = Path::new("/cache/data/web/.a.json.gz.gristmill-index");
+        assert_eq!(index_path_in(Some(Path::new("/cache")), shard), inside);
+        let relative = index_path_in(Some(Path::new("/cache")), Path::new("a.gz"));
+        let working = std::env::current_dir().unwrap();
+        let expected =
+            Path::new("/cache").join(working.strip_prefix("/").unwrap()).join(".a.gz.gristmill-index");
+        assert_eq!(relative, expected);
     }
 
     #[test]

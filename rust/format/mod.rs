@@ -29,7 +29,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, ShardError};
 
-pub use jsonl::{Content, Items, Line, Member, Value, Values};
+pub use jsonl::{Content, Items, Line, Member, Value, Values, for_each_key};
 pub use options::ReadOptions;
 pub use path::{Path, Step};
 pub use projection::{Projection, Scratch};
@@ -109,6 +109,14 @@ pub enum AfterError {
 impl From<ReadError> for Error {
     fn from(error: ReadError) -> Self {
         Self::Shard(error.error)
+    }
+}
+
+/// A record without the byte order mark that may begin a shard.
+pub fn without_mark(record: RawRecord<'_>) -> &[u8] {
+    match record.kind {
+        RawKind::Line => jsonl::without_mark(record.bytes, record.position),
+        RawKind::Row | RawKind::Text | RawKind::Filtered => record.bytes,
     }
 }
 

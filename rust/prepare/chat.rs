@@ -29,8 +29,8 @@ pub struct Conversations {
     pub date: Option<DateTime>,
     /// What becomes of message fields that are null.
     pub none_fields: NoneFields,
-    /// What is trained on.
-    pub training: Training,
+    /// What is trained on. None: no mask is wanted.
+    pub training: Option<Training>,
     /// How records hold messages.
     pub format: MessageFormat,
     /// Whether no special token is recognised in what messages say.
@@ -73,7 +73,7 @@ struct Turn<'a> {
 impl Conversations {
     /// Puts the text of a record's conversation in place of `text`, and its ranges in place of `trained` and `data`. The
     /// error says what was expected and found.
-    pub(super) fn render(
+    pub(crate) fn render(
         &self,
         values: &Values<'_>,
         text: &mut String,
@@ -90,7 +90,10 @@ impl Conversations {
             none_fields: self.none_fields,
             ..Chat::new(Data::Json(messages.as_bytes()))
         };
-        let rendered = self.template.render_trained(&chat, &self.training);
+        let rendered = match &self.training {
+            Some(training) => self.template.render_trained(&chat, training),
+            None => self.template.render(&chat).map(|rendering| Trained { rendering, ranges: Vec::new() }),
+        };
         let Trained { rendering, ranges } = rendered.map_err(|error| error.to_string())?;
         *trained = ranges;
         *data = if self.protects_content { rendering.data_ranges() } else { Vec::new() };

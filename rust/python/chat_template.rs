@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use gristmill_chat_template::{
-    Chat, ChatTemplate as Template, Data, DateTime, NoneFields, Rendering, Source, TrainOn, Trained,
-    Training, Value,
+    Chat, ChatTemplate as Template, Data, DateTime, ErrorKind, NoneFields, Rendering, Source, TrainOn,
+    Trained, Training, Value,
 };
 use numpy::PyArray1;
 use pyo3::prelude::*;
@@ -76,14 +76,32 @@ impl ChatTemplate {
         Ok(Self { inner })
     }
 
+    /// Why the core does not render a template exactly; None if it does, or if the template is not valid.
+    #[staticmethod]
+    fn unsupported(py: Python<'_>, source: &str) -> PyResult<Option<String>> {
+        Ok(guarded(py, || {
+            Ok(match Template::new(source) {
+                Err(error) if error.kind() == ErrorKind::Unsupported => Some(error.to_string()),
+                _ => None,
+            })
+        })?)
+    }
+
     /// Whether the template may print the date.
     #[getter]
     fn uses_date(&self) -> bool {
         self.inner.uses_date()
     }
 
-    fn render(&self, py: Python<'_>, conversation: Conversation) -> PyResult<String> {
-        Ok(guarded(py, || self.inner.render(&conversation.chat()?).map_err(template_error))?.into_text())
+    /// The text; and None, or why the core does not render this conversation exactly.
+    fn render(&self, py: Python<'_>, conversation: Conversation) -> PyResult<(String, Option<String>)> {
+        Ok(guarded(py, || match self.inner.render(&conversation.chat()?) {
+            Ok(rendering) => Ok((rendering.into_text(), None)),
+            Err(error) if error.kind() == ErrorKind::Unsupported => {
+                Ok((String::new(), Some(error.to_string())))
+            }
+            Err(error) => Err(template_error(error)),
+        })?)
     }
 
     /// The text, and spans that cover it.
@@ -121,12 +139,39 @@ impl ChatTemplate {
             } else {
                 encoder.inner().encode(rendering.text())?
             };
-            let starts = encoder.inner().token_starts(rendering.text(), &ids)?;
-            let mask: Vec<_> = trained_tokens(&ranges, &starts).collect();
-            Ok((ids.iter().map(|&id| id as i32).collect::<Vec<_>>(), mask))
+            masked(encoder, rendering.text(), &ids, &ranges)
         })?;
         Ok((PyArray1::from_vec(py, ids), PyArray1::from_vec(py, mask)))
     }
+
+    /// The ids of a text that jinja2 rendered, and for each whether it is trained on. The ranges are in characters.
+    #[staticmethod]
+    fn encode_text<'py>(
+        py: Python<'py>,
+        encoder: &Encoder,
+        text: &str,
+        ranges: Vec<(usize, usize)>,
+    ) -> PyResult<(Ids<'py>, Mask<'py>)> {
+        let (ids, mask) = guarded(py, || {
+            let starts: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
+            let byte = |character: usize| starts.get(character).copied().unwrap_or(text.len());
+            let ranges: Vec<_> = ranges.iter().map(|(start, end)| byte(*start)..byte(*end)).collect();
+            masked(encoder, text, &encoder.inner().encode(text)?, &ranges)
+        })?;
+        Ok((PyArray1::from_vec(py, ids), PyArray1::from_vec(py, mask)))
+    }
+}
+
+/// Ids as Python gets them, and which of them are trained on.
+fn masked(
+    encoder: &Encoder,
+    text: &str,
+    ids: &[u32],
+    ranges: &[Range<usize>],
+) -> Result<(Vec<i32>, Vec<bool>)> {
+    let starts = encoder.inner().token_starts(text, ids)?;
+    let mask = trained_tokens(ranges, &starts).collect();
+    Ok((ids.iter().map(|&id| id as i32).collect(), mask))
 }
 
 impl ChatTemplate {
@@ -211,7 +256,8 @@ impl From<Variable> for Value<'static> {
 }
 
 fn template_error(error: gristmill_chat_template::Error) -> Error {
-    Error::Template(error.to_string())
+    let what = if error.kind() == ErrorKind::Unsupported { "the core does not render exactly: " } else { "" };
+    Error::Template(format!("{what}{error}"))
 }
 
 /// Spans that cover the text, cut where training begins and ends.

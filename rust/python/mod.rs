@@ -18,6 +18,7 @@ mod inflate;
 mod inspect;
 mod keep;
 mod pipeline;
+mod prompts;
 mod rows;
 mod sample;
 mod signals;
@@ -50,6 +51,8 @@ mod _core {
     use super::inspect::Records;
     #[pymodule_export]
     use super::pipeline::{Pipeline, Taken, deal, piece_borders, usable_cores};
+    #[pymodule_export]
+    use super::prompts::{count_records, prompt_order, read_prompts};
     #[pymodule_export]
     use super::rows::RowList;
     #[pymodule_export]

@@ -53,51 +53,12 @@ impl Sample {
         };
         let mut columns: Vec<String> =
             if has_sidecars { paths.iter().filter_map(column).collect() } else { Vec::new() };
-        // A filter may look at the same path, which the projection has only once.
         let mut wanted = |key: &str| {
             columns.push(key.to_owned());
-            let path = vec![Step::Key(key.to_owned())];
-            let index = paths.iter().position(|known| *known == path).unwrap_or_else(|| {
-                paths.push(path);
-                paths.len() - 1
-            });
-            (index, key.to_owned())
+            (index_of(key, &mut paths), key.to_owned())
         };
         let prepare = match self {
-            Self::Chat(plan) => {
-                let messages = wanted(&plan.field);
-                let tools = match &plan.tools_field {
-                    None => Tools::Fixed(plan.fixed_tools),
-                    Some(key) => {
-                        let (path, key) = wanted(key);
-                        Tools::Record(path, key)
-                    }
-                };
-                let training = plan.training.training()?.ok_or_else(|| {
-                    Error::Argument("train_on=None: expected what is trained on".to_owned())
-                })?;
-                Prepare::Chat(
-                    Conversations {
-                        filter_paths,
-                        template: plan.template.get().inner().clone(),
-                        messages,
-                        tools,
-                        kwargs: plan.kwargs,
-                        add_generation_prompt: plan.add_generation_prompt,
-                        date: plan.date.as_deref().map(parse_date).transpose()?,
-                        none_fields: if plan.keep_none { NoneFields::Keep } else { NoneFields::Drop },
-                        training,
-                        format: if plan.is_share_gpt {
-                            MessageFormat::ShareGpt
-                        } else {
-                            MessageFormat::Messages
-                        },
-                        protects_content: plan.protects_content,
-                        drops_untrained: plan.drops_untrained,
-                    }
-                    .into(),
-                )
-            }
+            Self::Chat(plan) => Prepare::Chat(plan.conversations(filter_paths, true, wanted)?.into()),
             Self::Completion(plan) => Prepare::Completion(Completions {
                 filter_paths,
                 prompt: wanted(&plan.prompt_field),
@@ -107,4 +68,51 @@ impl Sample {
         };
         Ok((prepare, Projection::named(columns).with_paths(paths)))
     }
+}
+
+impl ChatPlan {
+    /// How records become conversations, with a mask of trained tokens or without. `wanted` is called with the keys of a
+    /// record that are needed, and returns the index of each path in the projection, and its key.
+    pub fn conversations(
+        self,
+        filter_paths: usize,
+        has_mask: bool,
+        mut wanted: impl FnMut(&str) -> (usize, String),
+    ) -> Result<Conversations, Error> {
+        let messages = wanted(&self.field);
+        let tools = match &self.tools_field {
+            None => Tools::Fixed(self.fixed_tools),
+            Some(key) => {
+                let (path, key) = wanted(key);
+                Tools::Record(path, key)
+            }
+        };
+        let training = if has_mask { self.training.training()? } else { None };
+        if has_mask && training.is_none() {
+            return Err(Error::Argument("train_on=None: expected what is trained on".to_owned()));
+        }
+        Ok(Conversations {
+            filter_paths,
+            template: self.template.get().inner().clone(),
+            messages,
+            tools,
+            kwargs: self.kwargs,
+            add_generation_prompt: self.add_generation_prompt,
+            date: self.date.as_deref().map(parse_date).transpose()?,
+            none_fields: if self.keep_none { NoneFields::Keep } else { NoneFields::Drop },
+            training,
+            format: if self.is_share_gpt { MessageFormat::ShareGpt } else { MessageFormat::Messages },
+            protects_content: self.protects_content,
+            drops_untrained: self.drops_untrained,
+        })
+    }
+}
+
+/// The index of the path to a key of the record, which is added unless it is there: a projection has each path once.
+pub fn index_of(key: &str, paths: &mut Vec<Path>) -> usize {
+    let path = vec![Step::Key(key.to_owned())];
+    paths.iter().position(|known| *known == path).unwrap_or_else(|| {
+        paths.push(path);
+        paths.len() - 1
+    })
 }

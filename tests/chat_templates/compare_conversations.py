@@ -2,9 +2,10 @@
 
     python compare_conversations.py TEMPLATES_FOLDER [--count 1000] [--seed 0] [--only NAME]
 
-`--count` conversations are rendered with each template of the folder, by `apply_chat_template` and by the example
-`render` of the crate (built first: `cargo build --release -p gristmill-chat-template --example render`). Both must give
-the same text, or both must fail. Needs transformers 5.24 and jinja2 3.1.6.
+`--count` conversations, others for each template, are rendered with each template of the folder: by
+`apply_chat_template`, and by the example `render` of the crate (built first: `cargo build --release -p
+gristmill-chat-template --example render`). Both must give the same text, or both must fail. Needs
+transformers 5.24 and jinja2 3.1.6.
 """
 
 import argparse
@@ -122,7 +123,7 @@ def main() -> int:
                 chat_template_utils._compile_jinja_template(source)
             except jinja2.TemplateError as error:
                 print("  jinja2 as well:", error)
-        conversations = Conversations(arguments.seed)
+        conversations = Conversations(f"{arguments.seed} {path.name}")
         own: collections.Counter[str] = collections.Counter()
         for number in range(arguments.count):
             request = conversations.request()
@@ -136,7 +137,7 @@ def main() -> int:
         counts += own
         if set(own) - {"same text", "both fail"}:
             print(path.name, dict(own))
-    print(dict(counts))
+    print(f"{counts.total():,} renderings:", dict(counts))
     return 0 if not set(counts) - {"same text", "both fail"} else 1
 
 

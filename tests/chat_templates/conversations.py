@@ -75,7 +75,7 @@ EDGES = [
 class Conversations:
     """A stream of random conversations, the same for one seed."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int | str) -> None:
         self.random = random.Random(seed)
 
     def maybe(self, probability: float) -> bool:

@@ -42,6 +42,44 @@ def make_sharding(mesh: str) -> NamedSharding:
     return NamedSharding(Mesh(grid, axes), spec)
 
 
+def prompts(dataset: Any, expected: list[dict[str, np.ndarray]], state: Any, others: dict[int, Any]) -> dict[str, Any]:
+    """Global batches of prompts on some meshes, resumed in the middle; and the error where a host has others."""
+    found: dict[str, Any] = {}
+    for mesh in MESHES:
+        with gm.global_batches(dataset, make_sharding(mesh)) as batches:
+            first = list(batches)
+            batches.set_state(state)
+            rest = list(batches)
+            found[mesh] = [_prompt_difference(first, expected), _prompt_difference(rest, expected[-len(rest) :])]
+            batches.set_state(state if jax.process_index() else state | {"place": 0, "epoch": 0})
+            try:
+                next(batches)
+            except gm.StateError as error:
+                found["steps"] = str(error)
+    try:
+        gm.global_batches(others.get(jax.process_index(), dataset), make_sharding("data"))
+    except gm.ArgumentError as error:
+        found["error"] = str(error)
+    return found
+
+
+def _prompt_difference(batches: list[dict[str, Any]], expected: list[dict[str, np.ndarray]]) -> str | None:
+    """Where this process's rows differ from those of a single process, or None."""
+    for step, (batch, whole) in enumerate(itertools.zip_longest(batches, expected)):
+        if batch is None or whole is None:
+            return f"{len(batches)} steps instead of {len(expected)}"
+        rows = {i for shard in batch["index"].addressable_shards for i in range(len(whole["index"]))[shard.index[0]]}
+        for name, array in batch.items():
+            if isinstance(array, np.ndarray):
+                if array.tolist() != whole[name][sorted(rows)].tolist():
+                    return f"step {step}, {name}"
+                continue
+            for shard in array.addressable_shards:
+                if not np.array_equal(shard.data, whole[name][shard.index]):
+                    return f"step {step}, {name} {shard.index}"
+    return None
+
+
 def first_difference(batches: list[dict[str, jax.Array]], expected: list[dict[str, np.ndarray]]) -> str | None:
     """Where this process's parts of the global batches differ from the batches of a single process, or None."""
     for step, (batch, whole) in enumerate(itertools.zip_longest(batches, expected)):

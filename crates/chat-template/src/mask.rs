@@ -60,11 +60,13 @@ pub struct Trained {
 struct Message<'a> {
     role: &'a str,
     trained: bool,
+    /// It has content that is more than white space, or tool calls.
+    speaks: bool,
 }
 
 impl<'a> Message<'a> {
     fn of(value: &Val<'a>) -> Self {
-        let Val::Dict(dict) = value else { return Self { role: "", trained: true } };
+        let Val::Dict(dict) = value else { return Self { role: "", trained: true, speaks: false } };
         let field =
             |name: &str| dict.entries.iter().find(|(key, _)| key.is_text(name)).map(|(_, value)| *value);
         let off = matches!(field("train"), Some(Val::Bool(false, _)))
@@ -73,7 +75,17 @@ impl<'a> Message<'a> {
         Self {
             role: field("role").and_then(|role| role.as_str()).map_or("", |role| role.text),
             trained: !off,
+            speaks: field("content").is_some_and(is_said) || field("tool_calls").is_some_and(is_said),
         }
+    }
+}
+
+/// Whether a field says anything.
+fn is_said(value: Val<'_>) -> bool {
+    match value {
+        Val::Str(text) => !text.text.trim().is_empty(),
+        Val::List(list) => !list.items.is_empty(),
+        _ => false,
     }
 }
 
@@ -262,9 +274,13 @@ impl Finder<'_, '_> {
         let describe =
             |error: Error| Error::new(error.kind(), format!("messages[{message}]: {}", error.message()));
         if self.messages[message].role == ASSISTANT {
+            if region.own.is_empty() && self.messages[message].speaks {
+                return Ok(()); // The template leaves out its words: it would train an empty answer.
+            }
             let start = self.start(message, &region).map_err(describe)?;
-            let end = self.end_token(start, &region).map_err(describe)?;
+            let end = self.end_token(message, start, &region).map_err(describe)?;
             for (start, end) in self.turns(start, end, &region).map_err(describe)? {
+                self.check_words(message, start..end.end).map_err(describe)?;
                 self.add_parts(start, end, &region, ranges);
             }
         } else if let Some((first, _)) = region.own.first() {
@@ -297,7 +313,38 @@ impl Finder<'_, '_> {
             begin = found.end + prompt.len();
         }
         turns.push((begin, end));
+        if turns.iter().any(|(start, end)| *start < end.start) {
+            turns.retain(|(start, end)| *start < end.start); // An empty turn beside a full one: nobody generates it.
+        }
         Ok(turns)
+    }
+
+    /// Checks that no other message has words in a range that is trained on.
+    fn check_words(&self, message: usize, range: Range<usize>) -> Result<()> {
+        match self.other_words(message, range) {
+            None => Ok(()),
+            Some((other, _)) => Err(mask_error(format!(
+                "the template writes messages[{other}] inside of it: name the tokens at which the model stops \
+                 (stop_tokens)"
+            ))),
+        }
+    }
+
+    /// The first other message that has words in a range, and where they begin.
+    fn other_words(&self, message: usize, range: Range<usize>) -> Option<(usize, usize)> {
+        let mut start = 0;
+        for run in self.rendering.runs() {
+            let bytes = start..run.end as usize;
+            start = bytes.end;
+            if bytes.end > range.start
+                && bytes.start < range.end
+                && let Some((other, _)) = words(self.rendering, run)
+                && other != message
+            {
+                return Some((other, bytes.start));
+            }
+        }
+        None
     }
 
     /// Where a message is in the text; `None`: the template left it out.
@@ -332,7 +379,8 @@ impl Finder<'_, '_> {
         let prompt = self.render(message, true)?;
         if let Some(prompt) = &prompt
             && self.text().starts_with(&prompt.text)
-            && (region.bytes.start..=region.bytes.end).contains(&prompt.text.len())
+            && prompt.text.len() <= region.bytes.end
+            && self.other_words(message, prompt.text.len()..region.bytes.start).is_none()
         {
             return Ok(prompt.text.len());
         }
@@ -385,19 +433,6 @@ impl Finder<'_, '_> {
             return Ok(region.bytes.start + tail.text.len());
         }
         let first_own = region.own.first().map_or(text.len(), |(own, _)| own.start - region.bytes.start);
-        let mut common = common_prefix(&text[..first_own], &tail.text);
-        let tokens = self.template.tokens()?;
-        // A token is matched as a whole or not at all.
-        let (own_tokens, prompt_tokens) = (token_ranges(tokens, text), token_ranges(tokens, &tail.text));
-        for token in own_tokens.iter().chain(&prompt_tokens) {
-            if token.start < common && common < token.end {
-                common = token.start;
-            }
-        }
-        let is_border = |tokens: &[Range<usize>], mut runs: std::slice::Iter<'_, usize>| {
-            tokens.iter().any(|token| token.start == common || token.end == common)
-                || runs.any(|end| *end == common)
-        };
         let borders: Vec<usize> = self
             .rendering
             .runs()
@@ -406,21 +441,27 @@ impl Finder<'_, '_> {
             .filter(|end| region.bytes.contains(end))
             .map(|end| end - region.bytes.start)
             .collect();
-        if common > 0
-            && is_border(&own_tokens, borders.iter())
-            && is_border(&prompt_tokens, tail.borders.iter())
-        {
-            return Ok(region.bytes.start + common);
+        let tokens = self.template.tokens()?;
+        let header = Begin { text, tokens: token_ranges(tokens, text), borders: &borders };
+        let prompt =
+            Begin { text: &tail.text, tokens: token_ranges(tokens, &tail.text), borders: &tail.borders };
+        if let Some(start) = parting(&header, &prompt, first_own) {
+            return Ok(region.bytes.start + start);
         }
         Err(mask_error(format!(
             "it begins with {:?}, but the generation prompt is {:?}: where the model's words begin cannot be told",
-            &text[..first_own.min(200)],
+            text[..first_own].chars().take(200).collect::<String>(),
             tail.text
         )))
     }
 
     /// The token that ends a message, behind its last own word.
-    fn end_token(&self, start: usize, region: &Region) -> Result<Range<usize>> {
+    fn end_token(&self, message: usize, start: usize, region: &Region) -> Result<Range<usize>> {
+        if let Some(stops) = &self.stops
+            && let Some((_, other)) = self.other_words(message, start..region.bytes.end)
+        {
+            return self.first_stop(stops, start..other, region);
+        }
         let behind = region.own.last().map_or(start, |(last, _)| last.end.max(start));
         if let Some(stops) = &self.stops {
             return Ok(self.stop_token(stops, behind, region));
@@ -438,6 +479,19 @@ impl Finder<'_, '_> {
             )));
         }
         Ok(behind + last.start..behind + last.end)
+    }
+
+    /// The first stop token that the template writes in a range. Some templates write the result of a tool inside of
+    /// the message that calls it, and both name the tool: then the message's last word is not the model's.
+    fn first_stop(&self, stops: &AhoCorasick, range: Range<usize>, region: &Region) -> Result<Range<usize>> {
+        let found = token_ranges(stops, &self.text()[range.clone()]).into_iter();
+        let mut found = found.map(|token| range.start + token.start..range.start + token.end);
+        let is_said = |token: &Range<usize>| {
+            region.own.iter().any(|(own, _)| own.start < token.end && token.start < own.end)
+        };
+        found.find(|token| !is_said(token)).ok_or_else(|| {
+            mask_error("the template writes another message inside of it, and no stop token before that")
+        })
     }
 
     /// The first stop token behind a message's words, before another message has any; else the end of its text.
@@ -498,6 +552,70 @@ impl Finder<'_, '_> {
 struct Tail {
     text: String,
     borders: Vec<usize>,
+}
+
+/// The beginning of a message, or a generation prompt.
+struct Begin<'a> {
+    text: &'a str,
+    tokens: Vec<Range<usize>>,
+    /// Where its runs end.
+    borders: &'a [usize],
+}
+
+impl Begin<'_> {
+    /// Whether a piece that the template wrote, or a token, begins or ends here.
+    fn has_border(&self, at: usize) -> bool {
+        self.borders.contains(&at) || self.tokens.iter().any(|token| token.start == at || token.end == at)
+    }
+
+    /// Where pieces and tokens begin behind an index, in order.
+    fn borders_behind(&self, at: usize) -> Vec<usize> {
+        let starts = self.tokens.iter().map(|token| token.start);
+        let all = self.borders.iter().copied().chain(starts);
+        let mut borders: Vec<_> = all.filter(|border| (at + 1..self.text.len()).contains(border)).collect();
+        borders.sort_unstable();
+        borders
+    }
+
+    /// The tokens of a range, as text.
+    fn tokens_in(&self, range: Range<usize>) -> impl Iterator<Item = &str> {
+        let inside =
+            self.tokens.iter().filter(move |token| range.start <= token.start && token.end <= range.end);
+        inside.map(|token| &self.text[token.clone()])
+    }
+}
+
+/// Where a message parts from the generation prompt, if that can be told. `words` is where its own words begin.
+fn parting(message: &Begin<'_>, prompt: &Begin<'_>, words: usize) -> Option<usize> {
+    let mut common = common_prefix(&message.text[..words], prompt.text);
+    // A token is matched as a whole or not at all.
+    for token in message.tokens.iter().chain(&prompt.tokens) {
+        if token.start < common && common < token.end {
+            common = token.start;
+        }
+    }
+    let is_border = |at: usize| at > 0 && message.has_border(at) && prompt.has_border(at);
+    if common < words && !is_border(common) {
+        // Two markers that are no tokens have their brackets in common: `<think>` and `</think>`.
+        common = message.text[..common].trim_end_matches(['<', '[', '|', '/']).len();
+    }
+    if !is_border(common) {
+        return None;
+    }
+    // Behind what only the prompt has, both may go on alike, as in `<A><think></think>` and `<A></think>`: all of that
+    // is prompt.
+    let rest = &message.text[common..words];
+    for from in prompt.borders_behind(common) {
+        let alike = &prompt.text[from..];
+        let end = common + alike.len();
+        let is_token = prompt.tokens_in(from..prompt.text.len()).next().is_some();
+        if rest == alike || is_token && rest.starts_with(alike) && message.has_border(end) {
+            return Some(end);
+        }
+    }
+    // A token in the rest of both: they differ in white space only, and the prompt goes on in the message.
+    let prompt_rest: Vec<&str> = prompt.tokens_in(common..prompt.text.len()).collect();
+    message.tokens_in(common..words).all(|token| !prompt_rest.contains(&token)).then_some(common)
 }
 
 fn token_ranges(tokens: &AhoCorasick, text: &str) -> Vec<Range<usize>> {

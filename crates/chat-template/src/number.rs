@@ -349,7 +349,8 @@ pub(crate) fn float_text(value: f64) -> String {
     if value.is_infinite() {
         return if value > 0.0 { "inf" } else { "-inf" }.to_owned();
     }
-    let scientific = format!("{value:e}");
+    let mut scientific = format!("{value:e}");
+    round_tie_to_even(value, &mut scientific);
     let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
     if value != 0.0 && !(-4..16).contains(&exponent) {
@@ -357,8 +358,31 @@ pub(crate) fn float_text(value: f64) -> String {
         return format!("{digits}e{sign}{:02}", exponent.abs());
     }
     let mut text = format!("{value}");
-    if !text.contains('.') {
+    if text.contains('.') {
+        text.pop();
+        text.extend(digits.chars().last());
+    } else {
         text.push_str(".0");
     }
     text
+}
+
+/// Where two shortest texts are equally near to a float, Rust writes the greater one, and Python the one whose last
+/// digit is even: 747526608712544.25 is 747526608712544.2.
+fn round_tie_to_even(value: f64, scientific: &mut String) {
+    let Some(at) = scientific.find('e').and_then(|e| e.checked_sub(1)) else { return };
+    let last = scientific.as_bytes()[at];
+    // Texts of fewer than 15 digits are no two in one float.
+    if last.is_multiple_of(2) || at < 15 {
+        return;
+    }
+    let mut lower = scientific.clone();
+    lower.replace_range(at..=at, char::from(last - 1).encode_utf8(&mut [0; 4]));
+    // All digits of the float: in a tie, those behind the last one of the lower text are a 5 and zeros.
+    let exact = format!("{value:.60e}");
+    let rest = exact.strip_prefix(&lower[..=at]).and_then(|rest| rest.split_once('e'));
+    let is_tie = rest.is_some_and(|(rest, _)| rest.trim_end_matches('0') == "5");
+    if is_tie && lower.parse() == Ok(value) {
+        *scientific = lower;
+    }
 }

@@ -249,3 +249,75 @@ fn messages_that_the_template_leaves_out_train_nothing() {
     let source = "{% for m in messages if m.role == 'user' %}{{ m.content }}</s>{% endfor %}";
     assert_eq!(trained(source, TURNS, TrainOn::Assistant).unwrap(), "U1</s>U2</s>");
 }
+
+/// A template whose past messages, with `before` in front of their content, begin unlike its generation prompt.
+fn unlike_the_prompt(before: &str, prompt: &str) -> Result<String> {
+    let source = format!(
+        "{{% for m in messages %}}{{% if m.role == 'assistant' %}}{{{{ '<A>' }}}}{{{{ '{before}' }}}}{{{{ m.content + '</s>' }}}}\
+         {{% else %}}{{{{ m.content }}}}{{% endif %}}{{% endfor %}}\
+         {{% if add_generation_prompt %}}{{{{ '<A>' }}}}{{{{ '{prompt}' }}}}{{% endif %}}{{% set x = namespace() %}}"
+    );
+    trained(
+        &source,
+        r#"[{"role": "user", "content": "U"}, {"role": "assistant", "content": "A"}]"#,
+        TrainOn::Assistant,
+    )
+}
+
+#[test]
+fn what_only_the_message_has_in_front_of_its_words_is_trained() {
+    assert_eq!(unlike_the_prompt("</think>", "<think>").unwrap(), "U<A>[[</think>A</s>]]");
+    assert_eq!(unlike_the_prompt("</plain>", "<plain>").unwrap(), "U<A>[[</plain>A</s>]]", "no tokens");
+}
+
+#[test]
+fn what_ends_the_prompt_and_precedes_the_words_is_not_trained() {
+    assert_eq!(unlike_the_prompt("</think>", "<think></think>").unwrap(), "U<A></think>[[A</s>]]");
+    assert_eq!(unlike_the_prompt("</think>\\n", "<think></think>").unwrap(), "U<A></think>[[\nA</s>]]");
+}
+
+#[test]
+fn prompt_of_other_white_space_is_an_error() {
+    let error = unlike_the_prompt("\\n\\n<think>", "\\n <think>").unwrap_err();
+    assert!(error.message().contains("cannot be told"), "{error}");
+}
+
+#[test]
+fn message_whose_words_are_left_out_trains_nothing() {
+    let source = "{% for m in messages %}{% if m.role == 'assistant' %}{{ '<A>' }}\
+                  {% for part in m.content if part.type == 'text' %}{{ part.text }}{% endfor %}{{ '</s>' }}\
+                  {% else %}{{ m.content }}{% endif %}{% endfor %}{{ '<A>' if add_generation_prompt }}";
+    assert_eq!(trained(source, TURNS, TrainOn::Assistant).unwrap(), "SU1<A></s>U2<A></s>");
+    let parts = r#"[{"role": "user", "content": "U"},
+        {"role": "assistant", "content": [{"type": "text", "text": "A"}]}]"#;
+    assert_eq!(trained(source, parts, TrainOn::Assistant).unwrap(), "U<A>[[A</s>]]");
+    let call = r#"[{"role": "user", "content": "U"}, {"role": "assistant", "tool_calls": [{"name": "f"}]}]"#;
+    let chatml = "{% for m in messages %}{{ '<A>' + (m.content or '') + '</s>' }}{% endfor %}\
+                  {{ '<A>' if add_generation_prompt }}";
+    assert_eq!(trained(chatml, call, TrainOn::Assistant).unwrap(), "<A>U</s><A></s>");
+}
+
+#[test]
+fn result_of_a_tool_inside_of_the_message_is_not_trained() {
+    let source = "{% for m in messages %}{% if m.role == 'user' %}{{ '<start>' + m.content + '<end>' }}\
+                  {% elif m.role == 'assistant' %}{% if not (loop.previtem and loop.previtem.role == 'tool') %}<A>{% endif %}\
+                  {{ m.content }}{% for call in m.tool_calls or [] %}{{ '<call>' + call.name + '</call><result>' }}\
+                  {{ call.name + '=' + messages[loop.index0 + 2].content + '</result>' }}{% else %}</s>{% endfor %}\
+                  {% endif %}{% endfor %}\
+                  {% if add_generation_prompt and messages[-1].role != 'tool' %}<A>{% endif %}";
+    let messages = r#"[{"role": "user", "content": "U"}, {"role": "assistant", "content": "", "tool_calls": [{"name": "f"}]},
+        {"role": "tool", "content": "R"}, {"role": "assistant", "content": "A2"}]"#;
+    let stops = |tokens: &[&str]| Training {
+        stop_tokens: tokens.iter().map(|token| (*token).to_owned()).collect(),
+        ..Training::on(TrainOn::Assistant)
+    };
+    let none = Value::Object(Vec::new());
+    assert_eq!(
+        trained_with(source, messages, &stops(&["</s>", "<result>"]), &none).unwrap(),
+        "<start>U<end><A>[[<call>f</call><result>]]f=R</result>[[A2</s>]]"
+    );
+    for training in [stops(&["</s>"]), stops(&[])] {
+        let error = trained_with(source, messages, &training, &none).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Mask, "{error}");
+    }
+}

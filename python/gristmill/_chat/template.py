@@ -1,11 +1,12 @@
 """`ChatTemplate`: conversations to text, with the origin of every character and masks of trained tokens."""
 
 import hashlib
+import itertools
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +16,16 @@ from gristmill._tokenizer import hub
 from gristmill._tokenizer.encoder import Encoder, as_encoder, check_special_tokens, core_of
 from gristmill._util import checks
 from gristmill._util.local_files import Pathish
-from gristmill.errors import ArgumentError, ArgumentTypeError, TemplateError
+from gristmill.errors import ArgumentError, ArgumentTypeError, MissingExtraError, TemplateError
+
+if TYPE_CHECKING:
+    from gristmill._chat.jinja import JinjaTemplate
 
 TrainOn: TypeAlias = 'Literal["assistant", "last", "all", "template"] | Sequence[str] | None'
 # Start and end in characters, message, part, and whether it is trained on.
 Span: TypeAlias = tuple[int, int, int | None, str, bool]
 
+_UNKNOWN_ORIGINS = "jinja2 renders the template, and does not say which message characters come from"
 _CONFIG_FILES = ("special_tokens_map.json", "tokenizer_config.json")
 # The names under which `transformers` passes special tokens to templates.
 _TOKEN_NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -30,7 +35,8 @@ class ChatTemplate:
     """A chat template, which renders conversations exactly as `transformers`' `apply_chat_template` does.
 
     It runs in the core, without Python and the GIL. A template that uses what the core does not render exactly is
-    refused with the reason.
+    rendered by jinja2, if it is installed (`pip install 'gristmill[jinja]'`): `template_engine` says so. Then it is not
+    known where characters come from; `train_on` is `"all"`, `"template"` or None, and datasets refuse the template.
 
     A conversation is a list of messages: dicts with `role`, `content` and so on, of values that JSON has.
     """
@@ -50,7 +56,12 @@ class ChatTemplate:
         self._special_tokens = dict(special_tokens or {})
         special, others = _added_tokens(self._encoder)
         special += [token for token in _flat(self._special_tokens.values()) if token not in special]
-        self._core = _core.ChatTemplate(source, list(self._special_tokens.items()), special, others)
+        self._unsupported = _core.ChatTemplate.unsupported(source)
+        self._jinja_template: JinjaTemplate | None = None
+        if self._unsupported is None:
+            self._core = _core.ChatTemplate(source, list(self._special_tokens.items()), special, others)
+        else:
+            self._jinja(self._unsupported)
 
     @classmethod
     def from_string(
@@ -64,7 +75,7 @@ class ChatTemplate:
           special_tokens: variables of the template such as `bos_token="<s>"`.
 
         Raises:
-          TemplateError: the template is not valid, or the core does not render it exactly.
+          TemplateError: the template is not valid.
           TokenizerError: the tokenizer cannot be loaded.
         """
         return cls(source, tokenizer=tokenizer, special_tokens=special_tokens)
@@ -118,7 +129,19 @@ class ChatTemplate:
     @property
     def uses_date(self) -> bool:
         """Whether the template may print today's date, and needs `date=`."""
-        return self._core.uses_date
+        return self._core.uses_date if self._unsupported is None else "strftime_now" in self.source
+
+    @property
+    def template_engine(self) -> str:
+        """What renders conversations: `"core"`, or `"jinja2"`. Their texts are the same."""
+        return "core" if self._unsupported is None else "jinja2"
+
+    @property
+    def template_engine_reason(self) -> str:
+        """One sentence on why this engine was chosen: what the template uses that the core does not render exactly."""
+        if self._unsupported is None:
+            return "the core renders all that the template uses"
+        return f"the core does not render exactly: {self._unsupported}"
 
     def render(
         self,
@@ -140,8 +163,14 @@ class ChatTemplate:
         Raises:
           TemplateError: the template raises, where jinja2 does too.
           ArgumentTypeError: the conversation holds what JSON cannot.
+          MissingExtraError: values of this conversation make the template do what the core does not render exactly, and
+            jinja2 is not installed.
         """
-        return self._core.render(_conversation(messages, tools, add_generation_prompt, kwargs))
+        conversation = _conversation(messages, tools, add_generation_prompt, kwargs)
+        reason = self._unsupported
+        if reason is None:
+            text, reason = self._core.render(conversation)
+        return text if reason is None else self._jinja(reason).render(conversation)[0]
 
     def spans(
         self,
@@ -172,7 +201,8 @@ class ChatTemplate:
         Returns:
           Tuples `(start, end, message, part, trained)` in order, which cover the text: `start` and `end` in characters;
           the index of the message, or None; `"template"`, `"role"`, `"content"`, `"reasoning_content"`,
-          `"tool_calls"`, ..., the part of the message or the argument that the characters come from.
+          `"tool_calls"`, ..., the part of the message or the argument that the characters come from. With jinja2 the
+          message is None and the part `"unknown"`.
 
         Raises:
           TemplateError: as for `render`; or the mask cannot be derived.
@@ -180,7 +210,12 @@ class ChatTemplate:
         """
         conversation = _conversation(messages, tools, add_generation_prompt, kwargs)
         options = train_options(train_on, stop_tokens, train_reasoning, train_tool_calls)
-        return self._core.spans(conversation, options)[1]
+        if self._unsupported is None:
+            return self._core.spans(conversation, options)[1]
+        text, ranges = self._jinja_ranges(self._unsupported, conversation, train_on)
+        borders = sorted({0, len(text), *itertools.chain.from_iterable(ranges)})
+        inside = {start for start, end in ranges}
+        return [(start, end, None, "unknown", start in inside) for start, end in itertools.pairwise(borders)]
 
     def encode(
         self,
@@ -225,7 +260,13 @@ class ChatTemplate:
         conversation = _conversation(messages, tools, add_generation_prompt, kwargs)
         conversation["protects_content"] = special_tokens_in_content == "text"
         options = train_options(train_on, stop_tokens, train_reasoning, train_tool_calls)
-        ids, mask = self._core.encode(core_of(self._encoder), conversation, options)
+        if self._unsupported is None:
+            ids, mask = self._core.encode(core_of(self._encoder), conversation, options)
+        elif special_tokens_in_content == "text":
+            raise TemplateError(f"special_tokens_in_content='text': {_UNKNOWN_ORIGINS}: {self.template_engine_reason}")
+        else:
+            text, ranges = self._jinja_ranges(self._unsupported, conversation, train_on)
+            ids, mask = _core.ChatTemplate.encode_text(core_of(self._encoder), text, ranges)
         if train_on is not None and not mask.any():
             raise TemplateError(
                 f"train_on={train_on!r}: no token of this conversation is trained on; leave it out, or give "
@@ -233,17 +274,69 @@ class ChatTemplate:
             )
         return ids, mask
 
+    def _jinja(self, reason: str) -> "JinjaTemplate":
+        if self._jinja_template is None:
+            try:
+                from gristmill._chat.jinja import JinjaTemplate
+            except ImportError as error:
+                raise MissingExtraError(
+                    f"the core does not render exactly: {reason}; jinja2 does: pip install 'gristmill[jinja]'"
+                ) from error
+            self._jinja_template = JinjaTemplate(self.source, self._special_tokens)
+        return self._jinja_template
+
+    def _jinja_ranges(
+        self, reason: str, conversation: Mapping[str, Any], train_on: TrainOn
+    ) -> tuple[str, list[tuple[int, int]]]:
+        if not (train_on is None or train_on in ("all", "template")):
+            raise TemplateError(
+                f"train_on={train_on!r}: {_UNKNOWN_ORIGINS}, so it is 'all', 'template' or None: "
+                f"{self.template_engine_reason}"
+            )
+        text, blocks = self._jinja(reason).render(conversation)
+        if train_on is None:
+            return text, []
+        untrained = [index for index, message in enumerate(json.loads(conversation["messages"])) if _is_off(message)]
+        if untrained:
+            raise TemplateError(f"messages[{untrained[0]}] is not to be trained on, but {_UNKNOWN_ORIGINS}")
+        if train_on == "all":
+            return text, [(0, len(text))] if text else []
+        if blocks is None:
+            raise TemplateError(
+                "train_on='template': a generation block is inside of a macro or another block that collects its text, "
+                "where transformers gets its place wrong"
+            )
+        return text, _joined(blocks)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return _remake, (type(self), self.source, self._encoder, self._special_tokens)
 
     def __repr__(self) -> str:
-        return f"<ChatTemplate of {len(self.source)} characters, {self._encoder or 'without a tokenizer'}>"
+        engine = "" if self._unsupported is None else ", jinja2"
+        return f"<ChatTemplate of {len(self.source)} characters{engine}, {self._encoder or 'without a tokenizer'}>"
 
 
 def _remake(
     cls: type[ChatTemplate], source: str, encoder: Encoder | None, special_tokens: Mapping[str, Any]
 ) -> ChatTemplate:
     return cls(source, tokenizer=encoder, special_tokens=special_tokens)
+
+
+def _is_off(message: Mapping[str, Any]) -> bool:
+    """Whether a message's own `train` or `weight` takes it out."""
+    weight = message.get("weight")
+    return message.get("train") is False or (weight == 0 and not isinstance(weight, bool))
+
+
+def _joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ranges in order, those that touch as one, without empty ones."""
+    joined: list[tuple[int, int]] = []
+    for start, end in ranges:
+        if joined and joined[-1][1] == start:
+            joined[-1] = joined[-1][0], end
+        elif start < end:
+            joined.append((start, end))
+    return joined
 
 
 def _conversation(messages: Any, tools: Any, add_generation_prompt: bool, kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -289,7 +382,16 @@ def train_options(train_on: Any, stop_tokens: Iterable[str], reasoning: bool, to
 
 
 def core_of_template(template: ChatTemplate) -> _core.ChatTemplate:
-    """The core's object of a template."""
+    """The core's object of a template.
+
+    Raises:
+      TemplateError: jinja2 renders it.
+    """
+    if template.template_engine != "core":
+        raise TemplateError(
+            f"{template.template_engine_reason}: workers of a dataset run without Python, and cannot use jinja2; write "
+            "the template without it, or encode the conversations beforehand with ChatTemplate.encode"
+        )
     return template._core
 
 
@@ -303,7 +405,7 @@ def find_template(folder: Path, encoder: Encoder, *, has_tools: bool) -> ChatTem
         `transformers` chooses.
 
     Raises:
-      TemplateError: there is none, it is not valid, or the core does not render it exactly.
+      TemplateError: there is none, or it is not valid.
     """
     config = _config(folder)
     try:

@@ -15,6 +15,9 @@ def index(shards: tuple[str, ...], as_json: bool) -> None:
     SHARDS are paths and globs. A shard's index is a hidden file beside it, .NAME.gristmill-index. With it, a lane finds
     its piece of the shard at once; without, it inflates the shard up to there. The stream is the same.
 
+    Where shards cannot be written beside, set the environment variable GRISTMILL_INDEX_FOLDER to a folder, here and for
+    the runs: indexes are made and found in it, each at the absolute path of its shard.
+
     \b
     Examples:
       gristmill index 'data/*.json.gz'

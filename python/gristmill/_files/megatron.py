@@ -17,7 +17,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -81,6 +81,29 @@ class Writer:
 
 
 @dataclass(frozen=True)
+class Sequences(Sequence[Any]):
+    """The ids of each sequence: slices of an array, made on access, as a part may have millions."""
+
+    ids: npt.NDArray[Any]
+    begins: npt.NDArray[np.int64]
+    lengths: npt.NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.begins)
+
+    @overload
+    def __getitem__(self, index: int) -> npt.NDArray[Any]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[npt.NDArray[Any]]: ...
+    def __getitem__(self, index: int | slice) -> npt.NDArray[Any] | list[npt.NDArray[Any]]:
+        """The ids of one sequence, or of several."""
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        begin = int(self.begins[index])
+        return self.ids[begin : begin + int(self.lengths[index])]
+
+
+@dataclass(frozen=True)
 class Indexed:
     """The content of an index.
 
@@ -92,7 +115,7 @@ class Indexed:
     """
 
     dtype: np.dtype[Any]
-    sequences: list[Any]
+    sequences: Sequences
     documents: npt.NDArray[np.int64]
     has_modes: bool
 
@@ -132,8 +155,7 @@ def read(index: Path) -> Indexed:
     if size < tokens * width:
         raise GristmillError(f"{path} is truncated: it has {size:,} bytes, but its index needs {tokens * width:,}")
     ids = mapped(lambda mode: _ids(path, dtype, tokens, mode)) if tokens else np.zeros(0, dtype)
-    sequences = [ids[begin // width : begin // width + length] for begin, length in zip(begins, lengths, strict=True)]
-    return Indexed(dtype, sequences, documents, has_modes=rest > 0)
+    return Indexed(dtype, Sequences(ids, begins // width, lengths), documents, has_modes=rest > 0)
 
 
 def _ids(path: Path, dtype: "np.dtype[Any]", count: int, mode: MapMode) -> "npt.NDArray[Any]":

@@ -156,6 +156,6 @@ def _megatron(path: Path) -> dict[str, Any]:
         "sequences": len(found.sequences),
         "documents": len(found.documents) - 1,
         "has_modes": found.has_modes,
-        "tokens": sum(map(len, found.sequences)),
+        "tokens": int(found.sequences.lengths.sum()),
         "first": {"ids": found.sequences[0][:_IDS_SHOWN].tolist(), "text": None} if found.sequences else None,
     }

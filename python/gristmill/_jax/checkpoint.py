@@ -17,10 +17,12 @@ import orbax.checkpoint as ocp
 from gristmill._dataset.iterator import PackedDatasetIterator
 from gristmill._dataset.packed import PackedDataset
 from gristmill._jax.global_batches import GlobalBatches
+from gristmill._prompts.dataset import PromptDataset
+from gristmill._prompts.iterator import PromptIterator
 from gristmill._state.checkpoint_files import file_name, read_merged
 from gristmill.errors import ArgumentTypeError
 
-_Iterator = PackedDatasetIterator | GlobalBatches
+_Iterator = PackedDatasetIterator | GlobalBatches | PromptIterator
 
 
 class CheckpointHandler(ocp.AsyncCheckpointHandler):
@@ -86,7 +88,7 @@ def _file_of(directory: Any, args: CheckpointSave) -> tuple[Any, str]:
 def _check_item(item: Any, name: str) -> None:
     if isinstance(item, _Iterator):
         return
-    if isinstance(item, PackedDataset):
+    if isinstance(item, PackedDataset | PromptDataset):
         got = "the dataset itself"
     else:
         got = (

@@ -14,7 +14,7 @@ records: they also compare their cursors.
 
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 import jax
 
@@ -23,41 +23,56 @@ from gristmill._dataset import grain_compat
 from gristmill._dataset.iterator import Element, StreamIterator
 from gristmill._dataset.packed import PackedDataset, spec_of
 from gristmill._jax import agreement
+from gristmill._jax.global_prompts import GlobalPrompts
+from gristmill._jax.row_sharding import row_sharding
+from gristmill._prompts.dataset import PromptDataset
 from gristmill._state.states import State
 from gristmill._util.named_values import encode
-from gristmill.errors import ArgumentError, ArgumentTypeError, GristmillError
+from gristmill.errors import ArgumentTypeError, GristmillError
 
 GlobalBatch = dict[str, jax.Array]
 
 
-def global_batches(dataset: PackedDataset, sharding: jax.sharding.Sharding) -> "GlobalBatches":
+@overload
+def global_batches(dataset: PackedDataset, sharding: jax.sharding.Sharding) -> "GlobalBatches": ...
+
+
+@overload
+def global_batches(dataset: PromptDataset, sharding: jax.sharding.Sharding) -> GlobalPrompts: ...
+
+
+def global_batches(
+    dataset: PackedDataset | PromptDataset, sharding: jax.sharding.Sharding
+) -> "GlobalBatches | GlobalPrompts":
     """The batches of `dataset` as global arrays that are laid out by `sharding`.
 
-    Each process loads the lanes of the rows that its devices hold. All processes of the sharding must take the
-    batches in step, as they take part in each training step; they end together. This call runs a computation of
-    all processes, which compares their streams; so does the first `next`, and the first after `set_state`,
+    Each process loads the lanes, or the prompts, of the rows that its devices hold. All processes of the sharding must
+    take the batches in step, as they take part in each training step; they end together. This call runs a computation
+    of all processes, which compares their streams; so does the first `next`, and the first after `set_state`,
     which compares their steps, and with finite `epochs` every `next`: call them in the thread that runs the training
     steps, in the same order among them everywhere.
 
     Args:
-      dataset: a `PackedDataset` with `batch_size`.
-      sharding: of an array `[batch_size, sequence_length]`; the sequence axis may be split too. The array
-        `provenance`, if the dataset has it, is split by rows alone.
+      dataset: a `PackedDataset` with `batch_size`, or a `PromptDataset`.
+      sharding: of an array `[batch_size, sequence_length]`, or `[batch_size * num_generations, prompt_length]`; the
+        sequence axis may be split too. The array `provenance`, if the dataset has it, is split by rows alone.
 
     Returns:
-      An iterator with `get_state`, `set_state`, `stats`, `quarantine`, `start_prefetch` and `close`; a context
-      manager.
+      An iterator with `get_state`, `set_state`, `stats` and `close`, and of packed rows `quarantine` and
+      `start_prefetch`; a context manager. Of prompts, columns stay NumPy arrays of the rows of this process.
 
     Raises:
       ArgumentError: the rows of this sharding are not whole lanes, see `PackedDataset.for_sharding`; or the
         processes have different streams, such as other shards: raised on all of them, with the differences.
-      ArgumentTypeError: `dataset` is not a `PackedDataset`.
+      ArgumentTypeError: `dataset` is neither.
     """
+    if isinstance(dataset, PromptDataset):
+        return GlobalPrompts(dataset, sharding)
     if not isinstance(dataset, PackedDataset):
         raise ArgumentTypeError(
-            f"global_batches: expected a PackedDataset, got {type(dataset).__name__}: only its hosts know when all "
-            "have ended. For other Grain pipelines use jax.make_array_from_process_local_data, and epochs=None or as "
-            "many steps on all hosts"
+            f"global_batches: expected a PackedDataset or PromptDataset, got {type(dataset).__name__}: only its "
+            "hosts know when all have ended. For other Grain pipelines use jax.make_array_from_process_local_data, and "
+            "epochs=None or as many steps on all hosts"
         )
     return GlobalBatches(dataset, sharding)
 
@@ -241,20 +256,3 @@ class _Batch:
     step: int
     more: bool
     is_padding: bool = False
-
-
-def row_sharding(sharding: Any) -> Any:
-    """The sharding of an array that has the same rows and other columns, which are not split.
-
-    Raises:
-      ArgumentError: it is neither a `NamedSharding` nor one of a single device.
-    """
-    if isinstance(sharding, jax.sharding.SingleDeviceSharding):
-        return sharding
-    if not isinstance(sharding, jax.sharding.NamedSharding):
-        raise ArgumentError(
-            f"provenance: its rows cannot be divided as a {type(sharding).__name__} divides those of tokens; use a "
-            "NamedSharding, or leave provenance out"
-        )
-    spec = jax.sharding.PartitionSpec(*sharding.spec[:1])
-    return jax.sharding.NamedSharding(sharding.mesh, spec, memory_kind=sharding.memory_kind)

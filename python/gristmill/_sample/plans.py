@@ -7,7 +7,7 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from gristmill import _core
 from gristmill._chat.template import (
@@ -70,6 +70,14 @@ class CompletionPlan:
 Plan = ChatPlan | CompletionPlan
 
 
+@overload
+def make(sample: Chat, encoder: Encoder) -> ChatPlan: ...
+
+
+@overload
+def make(sample: Completion, encoder: Encoder) -> CompletionPlan: ...
+
+
 def make(sample: Chat | Completion, encoder: Encoder) -> Plan:
     """The plan of a sample with a tokenizer.
 
@@ -87,6 +95,7 @@ def make(sample: Chat | Completion, encoder: Encoder) -> Plan:
         )
     check_special_tokens(encoder, in_content=sample.special_tokens_in_content)
     template = _template(sample, encoder)
+    core_of_template(template)
     date = _date(sample.date, template)
     tools_field = sample.tools if isinstance(sample.tools, str) else None
     has_fixed_tools = sample.tools is not None and tools_field is None

@@ -1,4 +1,4 @@
-"""Seek indexes of gzip shards: hidden files beside them, with which a lane finds its piece at once."""
+"""Seek indexes of gzip shards, beside them or in GRISTMILL_INDEX_FOLDER, with which a lane finds its piece at once."""
 
 import logging
 import os
@@ -7,7 +7,7 @@ from typing import Any
 
 from gristmill import _core
 from gristmill._shards.manifest import Manifest
-from gristmill._util.atomic_files import finish, unfinished
+from gristmill._util.atomic_files import finish, unfinished, writing_into
 from gristmill._util.local_files import utf8_path
 from gristmill._util.progress import Progress
 from gristmill._util.text import counted
@@ -26,7 +26,7 @@ def make_indexes(manifest: Manifest) -> dict[str, Any]:
 
     Raises:
       ShardError: a shard is damaged.
-      OSError: an index cannot be written.
+      GristmillError: an index cannot be written.
     """
     found: dict[str, Any] = {"indexes": [], "other": []}
     total = sum(manifest.sizes)
@@ -79,6 +79,9 @@ def _is_gzip(path: str) -> bool:
 
 
 def _make(path: str, size: int, index: Path) -> None:
+    with writing_into(index.parent, elsewhere="name another folder for indexes in GRISTMILL_INDEX_FOLDER"):
+        index.parent.mkdir(parents=True, exist_ok=True)
+        unfinished(index).touch()
     try:
         _core.write_index(utf8_path(path), size, str(unfinished(index)))
     except BaseException:

@@ -29,10 +29,7 @@ def lanes_of_process(plan: Mapping[int, list[int]], process: int) -> list[int]:
       ArgumentError: the sharding has no device of this process.
     """
     if process not in plan:
-        raise ArgumentError(
-            f"the sharding has no device of process {process}: it spans the processes "
-            f"{format_numbers(sorted(plan))}. Only those can load batches for it"
-        )
+        raise _no_device(plan, process)
     return plan[process]
 
 
@@ -75,6 +72,21 @@ def lanes_of_processes(
     }
 
 
+def rows_of_process(sharding: Any, shape: tuple[int, int], process: int) -> tuple[Span, ...]:
+    """The rows of an array of this shape that the devices of one process hold, as spans in order.
+
+    Raises:
+      ArgumentError: the sharding does not fit the shape, two processes share only some of their rows, or this one has
+        no device.
+      ArgumentTypeError: `sharding` is not a sharding.
+    """
+    rows = _rows_of_processes(sharding, shape)
+    _check_overlap(rows)
+    if process not in rows:
+        raise _no_device(rows, process)
+    return rows[process]
+
+
 def _rows_of_processes(sharding: Any, shape: tuple[int, int]) -> dict[int, tuple[Span, ...]]:
     """The rows of each process as spans in order, joined where they touch."""
     if not hasattr(sharding, "devices_indices_map"):
@@ -92,6 +104,13 @@ def _rows_of_processes(sharding: Any, shape: tuple[int, int]) -> dict[int, tuple
     for device, index in indices.items():
         spans.setdefault(device.process_index, set()).add(index[0].indices(shape[0])[:2])
     return {process: _joined(spans[process]) for process in sorted(spans)}
+
+
+def _no_device(plan: Mapping[int, object], process: int) -> ArgumentError:
+    return ArgumentError(
+        f"the sharding has no device of process {process}: it spans the processes {format_numbers(sorted(plan))}. Only "
+        "those can load batches for it"
+    )
 
 
 def _joined(spans: Iterable[Span]) -> tuple[Span, ...]:

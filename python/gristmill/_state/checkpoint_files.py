@@ -10,6 +10,7 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from gristmill._state import prompt_states
 from gristmill._state.states import State, check, merged
 from gristmill.errors import StateError
 
@@ -47,11 +48,13 @@ def read_merged(folder: Any) -> State:
     with ThreadPoolExecutor(_READERS) as readers:
         states = list(readers.map(_read, (found[file_name(process, count)] for process in range(count))))
     # A single state may also have been saved between the rows of a step.
-    return merged(states, str(folder)) if count > 1 else states[0]
+    join = prompt_states.merged if prompt_states.is_one(states[0]) else merged
+    return join(states, str(folder)) if count > 1 else states[0]
 
 
 def _read(path: Any) -> State:
     try:
-        return check(json.loads(path.read_text()))
+        state = json.loads(path.read_text())
+        return prompt_states.check(state) if prompt_states.is_one(state) else check(state)
     except (ValueError, RecursionError) as error:
         raise StateError(f"{path}: not a saved state: {error}") from error

@@ -21,6 +21,7 @@ from typing import Any
 from gristmill._core import CURSOR_LARGEST, MIXTURE_STATE_VERSION, STATE_VERSION, read_lane
 from gristmill._mixture import fingerprint as mixtures
 from gristmill._spec import fingerprints
+from gristmill._state import prompt_states
 from gristmill._util import checks
 from gristmill._util.named_values import decode
 from gristmill._util.text import shortened
@@ -38,10 +39,10 @@ def merge_states(states: Iterable[Mapping[str, Any]]) -> State:
 
     Args:
       states: states saved at the same step by iterators of the same dataset, in any order. A host whose
-        lanes have all ended may be at an earlier step.
+        lanes have all ended may be at an earlier step. Those of a `PromptDataset` are equal on all hosts.
 
     Returns:
-      A state that holds all lanes of `states`.
+      A state that holds all lanes of `states`; of prompts, the one state.
 
     Raises:
       StateError: the states differ in their fingerprint or step, one was saved between the rows of a
@@ -51,7 +52,10 @@ def merge_states(states: Iterable[Mapping[str, Any]]) -> State:
     expected = "a list of states"
     if isinstance(states, Mapping):  # a single state, whose keys are not states
         raise checks.wrong_type("states", states, expected)
-    return merged([check(state) for state in checks.items("states", states, expected)], "merge_states")
+    found = checks.items("states", states, expected)
+    if found and all(map(prompt_states.is_one, found)):
+        return prompt_states.merged(found, "merge_states")
+    return merged([check(state) for state in found], "merge_states")
 
 
 def merged(checked: Sequence[State], caller: str) -> State:

@@ -93,8 +93,15 @@ def check_empty(folder: Path, begun: Container[str], what: str, *, mark: str | N
 
 
 @contextlib.contextmanager
-def writing_into(folder: Path, remedy: str = "choose another folder") -> Iterator[None]:
+def writing_into(
+    folder: Path, remedy: str | None = None, *, elsewhere: str = "choose another folder"
+) -> Iterator[None]:
     """Adds the folder and the remedy to a system error.
+
+    Args:
+      folder: where files are written.
+      remedy: what to do; None is `elsewhere`. Where the folder cannot be written at all, it is `elsewhere`.
+      elsewhere: how to write into another folder.
 
     Raises:
       GristmillError: it cannot be written.
@@ -104,11 +111,11 @@ def writing_into(folder: Path, remedy: str = "choose another folder") -> Iterato
     except GristmillError:
         raise  # some are system errors, too
     except OSError as error:
-        advice = remedy
+        advice = remedy or elsewhere
         if error.errno in NOT_SUPPORTED:
             advice = "its file system lacks a required function: choose a folder on another file system"
         elif error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-            advice = "make it writable, or choose another folder"
+            advice = f"make it writable, or {elsewhere}"
         raise GristmillError(f"cannot write into {str(folder)!r}: {error.strerror or error}; {advice}") from error
 
 

@@ -121,8 +121,13 @@ pub(super) fn members(record: RawRecord<'_>) -> Result<Vec<Member>, String> {
     json::members(line).map_err(|fault| fault.describe(line, record.bytes.len() - line.len(), ""))
 }
 
+/// Calls `each` with the keys of a valid line, as they are written there.
+pub fn for_each_key<'a>(line: &'a [u8], each: impl FnMut(&'a str)) {
+    json::for_each_key(line, each);
+}
+
 /// A line without the byte order mark that may begin a shard.
-fn without_mark(line: &[u8], position: Position) -> &[u8] {
+pub(super) fn without_mark(line: &[u8], position: Position) -> &[u8] {
     if position.byte == 0 { line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line) } else { line }
 }
 

@@ -3,6 +3,7 @@
 import functools
 import json
 import pickle
+import sys
 
 import numpy as np
 import pytest
@@ -201,3 +202,118 @@ def test_special_tokens_in_content_are_text(folder, contents):
     plain, _ = template.encode(messages, train_on="all")
     has_special = any(token in content for content in contents for token in ("<|im_start|>", "<|im_end|>"))
     assert (plain.tolist() == expected) == (not has_special)
+
+
+# The core renders no template that defines blocks.
+OUTSIDE = "{% block start %}{{ bos_token }}{% endblock %}"
+GENERATION = OUTSIDE + (
+    "{% for m in messages %}[{{ m.role }}]{% if m.role == 'assistant' %}{% generation %}{{ m.content }};"
+    "{% endgeneration %}{% else %}{{ m.content }};{% endif %}{% endfor %}{{ '[assistant]' if add_generation_prompt }}"
+)
+
+
+def test_template_outside_of_the_core_is_rendered_by_jinja2(folder):
+    inside = gm.ChatTemplate.from_string(GENERATION.replace(OUTSIDE, "{{ bos_token }}"), bos_token="é")
+    outside = gm.ChatTemplate.from_string(GENERATION, tokenizer=str(folder), bos_token="é")
+    assert (inside.template_engine, outside.template_engine) == ("core", "jinja2")
+    assert "the tag {% block %}" in outside.template_engine_reason
+    text = outside.render(CONVERSATION, add_generation_prompt=True)
+    assert text == inside.render(CONVERSATION, add_generation_prompt=True)
+    assert "jinja2" in repr(outside)
+    again = pickle.loads(pickle.dumps(outside))
+    assert again.render(CONVERSATION, add_generation_prompt=True) == text
+
+    def trained(template, train_on):
+        spans = template.spans(CONVERSATION, train_on=train_on)
+        assert [spans[0][0], *(end for _, end, *_ in spans)] == [0, *(start for start, *_ in spans[1:]), spans[-1][1]]
+        whole = template.render(CONVERSATION)
+        return "".join(whole[start:end] for start, end, _, _, trained in spans if trained)
+
+    assert trained(outside, "template") == trained(inside, "template") == "One, naïve 🙂.;2;"
+    assert trained(outside, "all") == outside.render(CONVERSATION)
+    expected = inside.with_tokenizer(str(folder)).encode(CONVERSATION, train_on="template")
+    for ours, theirs in zip(outside.encode(CONVERSATION, train_on="template"), expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {},
+            r"train_on='assistant': jinja2 renders the template, .* it is 'all', 'template' or",
+        ),
+        ({"train_on": ["user"]}, "jinja2 renders the template"),
+        ({"train_on": "all", "special_tokens_in_content": "text"}, r"special_tokens_in_content='text': jinja2 renders"),
+        (
+            {"train_on": "all", "messages": [{"role": "user", "content": "a", "weight": 0}]},
+            r"messages\[0\] is not to be",
+        ),
+        ({"train_on": "all", "messages": []}, "the conversation is empty"),
+    ],
+)
+def test_masks_that_need_origins_are_errors_with_jinja2(folder, arguments, message):
+    template = gm.ChatTemplate.from_string(GENERATION, tokenizer=str(folder), bos_token="")
+    with pytest.raises(gm.TemplateError, match=message):
+        template.encode(**{"messages": CONVERSATION, **arguments})
+
+
+def test_templates_of_jinja2_raise_typed_errors():
+    def error(source, **kwargs):
+        with pytest.raises(gm.TemplateError) as found:
+            gm.ChatTemplate.from_string(OUTSIDE + source, bos_token="").render(CONVERSATION, **kwargs)
+        return str(found.value)
+
+    assert "roles must alternate" in error("{{ raise_exception('roles must alternate') }}")
+    assert "give a date" in error("{{ strftime_now('%d') }}")
+    assert "unsupported operand" in error("{{ 1 + 'a' }}")
+    assert "line 2 of the template" in error("\n{% for %}")
+    assert "unsafe" in error("{{ ''.__class__.__mro__ }}")
+    dated = gm.ChatTemplate.from_string(OUTSIDE + "{{ strftime_now('%d %b %Y') }}", bos_token="")
+    assert dated.uses_date
+    assert dated.render(CONVERSATION, date="2026-11-26") == "26 Nov 2026"
+    macro = "{% macro m() %}a{% generation %}a{% endgeneration %}{% endmacro %}{{ m() }}"
+    with pytest.raises(gm.TemplateError, match="inside of a macro"):
+        gm.ChatTemplate.from_string(OUTSIDE + macro, bos_token="").spans(CONVERSATION, train_on="template")
+
+
+def test_values_outside_of_the_core_are_rendered_by_jinja2():
+    # The core does not know digits beyond ASCII.
+    template = gm.ChatTemplate.from_string("{{ messages[0].content | int + 1 }}")
+    assert template.template_engine == "core"
+    assert template.render([{"role": "user", "content": "٤١"}]) == "42"
+    with pytest.raises(gm.TemplateError, match=r"the core does not render exactly: .*digits beyond ASCII"):
+        template.spans([{"role": "user", "content": "٤١"}], train_on="all")
+
+
+def test_template_outside_of_the_core_needs_jinja2(monkeypatch):
+    monkeypatch.setitem(sys.modules, "gristmill._chat.jinja", None)
+    with pytest.raises(gm.MissingExtraError, match=r"the tag {% block %}.*pip install 'gristmill\[jinja\]'"):
+        gm.ChatTemplate.from_string(OUTSIDE)
+
+
+def test_dataset_refuses_a_template_outside_of_the_core(folder, tmp_path):
+    (tmp_path / "chats.jsonl").write_text(json.dumps({"messages": CONVERSATION}) + "\n")
+    sample = gm.Chat(template=GENERATION, train_on="template")
+    with pytest.raises(gm.TemplateError, match=r"the tag {% block %}.*workers of a dataset run without Python"):
+        gm.PackedDataset(
+            tmp_path / "chats.jsonl", tokenizer=str(folder), sample=sample, sequence_length=64, batch_size=1
+        )
+
+
+@pytest.mark.parametrize("none_fields", ["drop", "keep"])
+def test_engines_render_random_conversations_alike(none_fields):
+    source = (
+        "{% for m in messages %}{% for key, value in m.items() %}{{ key }}={{ value }};{% endfor %}\n"
+        "  {% if loop.last %}\n!{% endif %}{{ m.thinking is defined }}{% endfor %}{{ tools | tojson(indent=2) }}"
+        "{{ x }}{{ '%.3f' | format(1/3) }}"
+    )
+    core, jinja = (gm.ChatTemplate.from_string(start + source, bos_token="") for start in ("{{ bos_token }}", OUTSIDE))
+    values = [None, True, 0, -1.5, 747526608712544.25, 1e22, 2**70, "é\n\x1c<b>'\"", ["a", None], {"k": [1]}, ""]
+    for index, value in enumerate(values):
+        messages = [
+            {"role": "user", "content": value, "reasoning": None},
+            {"role": "assistant", "content": "a", "reasoning": value, "name": None, "thinking": values[index - 1]},
+        ]
+        given = {"tools": [{"name": value}], "x": value, "none_fields": none_fields}
+        assert core.render(messages, **given) == jinja.render(messages, **given)

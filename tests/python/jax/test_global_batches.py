@@ -26,7 +26,7 @@ from fakes import Uneven, sharding_of
 from gristmill._dataset import report, stream
 from gristmill._dataset.packed import spec_of, with_spec
 from gristmill._jax import agreement, exchange, global_batches
-from gristmill._jax.global_batches import row_sharding
+from gristmill._jax.row_sharding import row_sharding
 from helpers import PATIENCE, assert_same_batches
 
 
@@ -104,7 +104,9 @@ def test_for_sharding_refuses_unsuitable_shardings(dataset, shards, encoder, mes
         dataset.for_sharding(Uneven(()))
     with pytest.raises(gm.ArgumentError, match=r"does not fit batches of shape \(8, 512\) .*for arrays of 3 axes"):
         dataset.for_sharding(NamedSharding(mesh, PartitionSpec("data", None, None)))
-    with pytest.raises(gm.ArgumentError, match=r"provenance: its rows cannot be divided as a Uneven .*NamedSharding"):
+    with pytest.raises(
+        gm.ArgumentError, match=r"provenance, index: their rows cannot be divided as a Uneven .*NamedSharding"
+    ):
         row_sharding(Uneven(()))
     monkeypatch.setattr(jax, "process_index", lambda: 7)
     with pytest.raises(gm.ArgumentError, match="no device of process 7: it spans the processes 0, 1"):
@@ -112,7 +114,7 @@ def test_for_sharding_refuses_unsuitable_shardings(dataset, shards, encoder, mes
 
 
 def test_global_batches_require_a_packed_dataset(dataset, sharding):
-    with pytest.raises(TypeError, match="expected a PackedDataset, got "):
+    with pytest.raises(TypeError, match="expected a PackedDataset or PromptDataset, got "):
         gm.global_batches(dataset.map(lambda batch: batch), sharding)
 
 

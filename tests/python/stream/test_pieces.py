@@ -237,6 +237,34 @@ def test_index_changes_no_batch_and_is_asked_for(tmp_path, encoder, capsys, capl
     assert_same_batches(dataset, without)
 
 
+def test_indexes_in_a_folder_of_their_own(tmp_path, encoder, monkeypatch, caplog):
+    path = tmp_path / "data" / "a.json.gz"
+    path.parent.mkdir()
+    _, arguments = make_blocks(path)
+    without = list(make_dataset(path, encoder, **arguments))
+    folder = tmp_path / "indexes"
+    monkeypatch.setenv("GRISTMILL_INDEX_FOLDER", str(folder))
+    assert main.run(["index", str(path)]) == 0
+    index = folder / path.parent.relative_to("/") / ".a.json.gz.gristmill-index"
+    assert index.exists()
+    assert [found.name for found in path.parent.iterdir()] == ["a.json.gz"]
+    caplog.clear()
+    assert_same_batches(make_dataset(path, encoder, **arguments), without)
+    assert not caplog.text
+    index.write_bytes(b"something else")
+    with pytest.raises(gm.ArgumentError, match="it is not the index of this file"):
+        list(make_dataset(path, encoder, **arguments))
+
+
+def test_index_that_cannot_be_written_names_the_variable(tmp_path, monkeypatch, capsys):
+    path = tmp_path / "a.json.gz"
+    make_blocks(path)
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("GRISTMILL_INDEX_FOLDER", str(tmp_path / "file"))
+    assert main.run(["index", str(path)]) == 1
+    assert "name another folder for indexes in GRISTMILL_INDEX_FOLDER" in capsys.readouterr().err
+
+
 def test_damaged_shards_have_no_index(tmp_path, capsys):
     path = tmp_path / "a.json.gz"
     make_blocks(path)

@@ -123,7 +123,7 @@ fn select_and_extract<'a>(
 }
 
 /// Calls `each` with the keys of the object that a valid `line` holds, as written there.
-fn for_each_key<'a>(line: &'a [u8], mut each: impl FnMut(&'a str)) {
+pub(super) fn for_each_key<'a>(line: &'a [u8], mut each: impl FnMut(&'a str)) {
     let valid = for_each_member(line, |scanner| {
         each(scanner.key(&mut Skip)?);
         scanner.value()

@@ -1,0 +1,75 @@
+"""Batches and items of a `PromptSpec`: arrays of the prompts, and the columns of their records."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from gristmill._prompts.cutting import cut
+from gristmill._prompts.layouts import Batch, as_objects, as_plain_column
+from gristmill._prompts.reading import Ids
+from gristmill._prompts.spec import EXTRA, PromptSpec
+
+# The item of a row of padding.
+PADDING = -1
+_NO_IDS: Ids = np.empty(0, np.uint32)
+
+
+def make_item(spec: PromptSpec, index: int) -> dict[str, Any]:
+    """One item, as a row of a batch has it."""
+    batch = make_batch(spec, [index])
+    arrays = {key: array for key, array in batch.items() if key in spec.layout.keys}
+    others = {key: array[0] for key, array in batch.items() if key not in arrays}
+    return {**spec.layout.item(arrays), **others}
+
+
+def make_batch(spec: PromptSpec, items: Sequence[int]) -> Batch:
+    """The arrays of some items; `PADDING` stands for a row of padding."""
+    rows = [PADDING if item == PADDING else int(spec.rows[item]) for item in items]
+    texts = _each(rows, lambda row: spec.arena.text(row, 0), "") if spec.layout.is_text or spec.full_prompts else None
+    prompts = range(spec.arena.prompts)
+    ids = [[_NO_IDS if row == PADDING else _ids(spec, row, prompt) for row in rows] for prompt in prompts]
+    batch = spec.layout.batch(ids, texts)
+    return batch | _others(spec, items, rows, texts)
+
+
+def _ids(spec: PromptSpec, row: int, prompt: int) -> Ids:
+    ids = spec.arena.prompt_ids(row, prompt)
+    return cut(ids, spec.prompt_length, spec.overlong, has_bos=spec.has_bos, has_eos=spec.has_eos)
+
+
+def _others(spec: PromptSpec, items: Sequence[int], rows: Sequence[int], texts: "Sequence[str] | None") -> Batch:
+    """What stands beside the ids: the columns, the prompt itself, and the index."""
+    records = _each(rows, spec.arena.record, None) if spec.keeps_records or spec.raw_prompt else []
+    as_column = as_plain_column if spec.layout.name == "tunix" else as_objects
+    found: Batch = {}
+    if spec.raw_prompt:
+        (plan,) = spec.plans.values()
+        found["raw_prompt"] = as_objects([record[plan.field] if record else None for record in records])
+    if spec.full_prompts and texts is not None:
+        found["full_prompts"] = as_objects(texts)
+    for name in spec.columns:
+        found[name] = as_column([record.get(name) if record else None for record in records])
+    if spec.layout.name == "verl" and spec.keeps_records:
+        return found | _extra(records)
+    return found | {"index": np.array(items, np.int64 if spec.layout.name == "verl" else np.int32)}
+
+
+def _extra(records: Sequence[Any]) -> Batch:
+    """`extra_info` of each record, and what veRL takes of it."""
+    infos = [None if record is None else record.get("extra_info") or {} for record in records]
+    found = {"extra_info": as_objects(infos)}
+    for name, default in EXTRA.items():
+        values = [None if info is None else info.get(name, _fresh(default)) for info in infos]
+        found[name] = as_objects(values)
+    index = found["index"]
+    index[[info is None for info in infos]] = PADDING
+    return found
+
+
+def _fresh(default: Any) -> Any:
+    return dict(default) if isinstance(default, dict) else default
+
+
+def _each(rows: Sequence[int], value: Callable[[int], Any], padding: Any) -> list[Any]:
+    return [padding if row == PADDING else value(row) for row in rows]

@@ -1,0 +1,183 @@
+"""What is read of the shards, and the arena that the core makes of it."""
+
+import functools
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Self, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from gristmill import _core
+from gristmill._filter.selection import Selection
+from gristmill._sample.plans import ChatPlan
+from gristmill._sample.samples import Text
+
+Ids: TypeAlias = "npt.NDArray[np.uint32]"
+Offsets: TypeAlias = "npt.NDArray[np.int64]"
+
+_ARRAYS = (
+    "ids", "id_offsets", "texts", "text_offsets", "records", "record_offsets", "shards", "numbers", "indices",
+    "overlong_shards", "overlong_numbers", "overlong_tokens",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """What is read, and what becomes of each record. The core reads it in `rust/python/prompts.rs`.
+
+    Attributes:
+      folder: the folder that relative paths start from.
+      paths: the shards' paths.
+      sizes: their sizes in bytes.
+      selection: the filter.
+      prompts: a conversation or a text for each prompt of a record.
+      bos: put before the ids of each prompt.
+      eos: put after them.
+      longest: records of which a prompt has more tokens are left out.
+      selected: the indices of the records that are read, in order.
+      keeps_records: whether the records themselves are kept.
+      keeps_texts: whether the rendered texts are kept.
+      raises: whether a bad record is an error.
+      max_memory: the bytes that the arena may take.
+      threads: worker threads.
+    """
+
+    folder: str
+    paths: Sequence[str]
+    sizes: Sequence[int]
+    selection: Selection
+    max_document_bytes: int
+    prompts: Sequence[ChatPlan | Text]
+    bos: int | None
+    eos: int | None
+    longest: int | None
+    selected: Sequence[int] | None
+    keeps_records: bool
+    keeps_texts: bool
+    raises: bool
+    max_memory: int
+    threads: int
+
+
+@dataclass(frozen=True)
+class BadRecord:
+    """A record that cannot be used.
+
+    Attributes:
+      shard: the index of its shard.
+      record: its number in the shard; None if that could not be opened.
+      byte: the byte of its shard at which it starts, where there is one.
+      reason: what was expected and found.
+      is_lost: whether the rest of the shard is lost with it.
+    """
+
+    shard: int
+    record: int | None
+    byte: int | None
+    reason: str
+    is_lost: bool
+
+
+class Arena:
+    """The prompts of all records that were kept, by their number among these.
+
+    It is never changed, so copies are the same object.
+
+    Attributes:
+      prompts: how many prompts each record has.
+      read: the records that were read.
+      filtered: those that the filter left out.
+      bad: those that cannot be used.
+      keys: the keys that any record has, in the order in which they occur.
+      ids: the ids of all prompts, one after another.
+      id_offsets: where each begins.
+      shards: the index of each record's shard.
+      numbers: the number of each record in its shard.
+      indices: the index of each record among all that there are.
+      overlong_shards: the shards of the records with too long a prompt.
+      overlong_numbers: their numbers.
+      overlong_tokens: the tokens of the longest prompt of each.
+    """
+
+    ids: Ids
+    id_offsets: Offsets
+    texts: "npt.NDArray[np.uint8]"
+    text_offsets: Offsets
+    records: "npt.NDArray[np.uint8]"
+    record_offsets: Offsets
+    shards: "npt.NDArray[np.uint32]"
+    numbers: Offsets
+    indices: Offsets
+    overlong_shards: "npt.NDArray[np.uint32]"
+    overlong_numbers: Offsets
+    overlong_tokens: Offsets
+
+    def __init__(self, found: dict[str, Any], prompts: int) -> None:
+        self.prompts = prompts
+        self.read: int = found["read"]
+        self.filtered: int = found["filtered"]
+        self.bad = [BadRecord(*values) for values in found["bad"]]
+        self.keys = [_unescaped(key) for key in found["keys"]]
+        for name in _ARRAYS:
+            array = found[name]
+            array.flags.writeable = False
+            setattr(self, name, array)
+
+    @classmethod
+    def of(cls, encoder: _core.Encoder, reading: Reading) -> Self:
+        """The arena of what is read.
+
+        Raises:
+          ShardError: a record cannot be used, and `raises` is set; or a shard cannot be read.
+          ArgumentError: the arena would take more than `max_memory` bytes.
+        """
+        return cls(_core.read_prompts(encoder, reading), len(reading.prompts))
+
+    def __len__(self) -> int:
+        return len(self.shards)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of memory that it takes."""
+        return sum(getattr(self, name).nbytes for name in _ARRAYS)
+
+    @functools.cached_property
+    def lengths(self) -> "npt.NDArray[np.int64]":
+        """The tokens of each prompt, int64 `[records, prompts]`."""
+        return np.diff(self.id_offsets).reshape(len(self), self.prompts)
+
+    def prompt_ids(self, row: int, prompt: int) -> Ids:
+        """The ids of a record's prompt."""
+        start, stop = self.id_offsets[row * self.prompts + prompt : row * self.prompts + prompt + 2]
+        return self.ids[start:stop]
+
+    def text(self, row: int, prompt: int) -> str:
+        """The text of a record's prompt, if texts were kept."""
+        start, stop = self.text_offsets[row * self.prompts + prompt : row * self.prompts + prompt + 2]
+        return self.texts[start:stop].tobytes().decode()
+
+    def record(self, row: int) -> dict[str, Any]:
+        """A record, if records were kept: a fresh object each time."""
+        start, stop = self.record_offsets[row : row + 2]
+        found: dict[str, Any] = json.loads(self.records[start:stop].tobytes().decode())
+        return found
+
+    def overlong(self) -> Iterator[tuple[int, int, int]]:
+        """Shard, number and tokens of each record with too long a prompt."""
+        yield from zip(
+            self.overlong_shards.tolist(), self.overlong_numbers.tolist(), self.overlong_tokens.tolist(), strict=True
+        )
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+
+def _unescaped(key: str) -> str:
+    """A key as JSON writes it, without its quotes."""
+    found: str = json.loads(f'"{key}"')
+    return found

@@ -1,0 +1,413 @@
+"""`PromptSpec`: the checked arguments of a `PromptDataset`, and what follows from them."""
+
+import hashlib
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gristmill import _core
+from gristmill._chat.template import special_tokens_of
+from gristmill._filter.compiler import compile_filter
+from gristmill._filter.selection import select as select_paths
+from gristmill._prompts.cutting import OVERLONG
+from gristmill._prompts.layouts import LAYOUTS, Layout, padding_of
+from gristmill._prompts.order import ORDERS
+from gristmill._prompts.reading import Arena, Reading
+from gristmill._prompts.rows import ROWS, as_rows, written
+from gristmill._sample import plans
+from gristmill._sample.plans import ChatPlan
+from gristmill._sample.samples import Chat, Text
+from gristmill._shards.manifest import Manifest, patterns_of
+from gristmill._tokenizer import special_tokens
+from gristmill._tokenizer.encoder import Encoder, as_encoder, check_is_function, core_of, folder_of, special_token_id
+from gristmill._util import checks
+from gristmill._util.local_files import utf8_path
+from gristmill._util.named_values import encode
+from gristmill._util.text import counted, shortened
+from gristmill.errors import ArgumentError, ShardError
+
+_LOGGER = logging.getLogger("gristmill")
+
+_LARGEST_LENGTH = 2**24
+_LARGEST_BATCH = 2**20
+_LONGEST_RECORD = 2**27
+_ON_ERROR = ("raise", "quarantine")
+# Columns that veRL's items make of `extra_info`, and with what where that lacks them.
+EXTRA = {"index": 0, "tools_kwargs": {}, "interaction_kwargs": {}}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PromptSpec:
+    """What a `PromptDataset` delivers.
+
+    Attributes:
+      encoder: the tokenizer.
+      plans: what each prompt is made of, by its name.
+      shard_names: the path of each shard, or `("rows",)`.
+      manifest: the shards; None of rows.
+      columns: the names of the columns that are delivered.
+      fingerprint: what defines the stream, readable.
+      arena: the prompts.
+      rows: the record of the arena that is each item.
+      counts: what became of the records.
+      layout: the arrays.
+    """
+
+    encoder: Encoder
+    plans: Mapping[str, ChatPlan | Text]
+    shard_names: Sequence[str]
+    manifest: Manifest | None
+    columns: Sequence[str]
+    fingerprint: str
+    arena: Arena
+    rows: "np.ndarray[Any, np.dtype[np.int64]]"
+    counts: Mapping[str, int]
+    layout: Layout
+    overlong: str
+    prompt_length: int
+    batch_size: int
+    num_generations: int
+    has_bos: bool
+    has_eos: bool
+    keeps_records: bool
+    raw_prompt: bool
+    full_prompts: bool
+    seed: int | None
+    order: str
+    epochs: int | None
+    drop_remainder: bool
+
+    @property
+    def rows_per_batch(self) -> int:
+        """The rows of a global batch."""
+        return self.batch_size * self.num_generations
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """The batches of an epoch."""
+        whole, rest = divmod(len(self.rows), self.batch_size)
+        return whole + int(rest > 0 and not self.drop_remainder)
+
+
+def resolve(shards: Any, given: Mapping[str, Any]) -> PromptSpec:
+    """Checks the arguments, and reads all records.
+
+    Raises:
+      GristmillError: see `PromptDataset`.
+    """
+    values = _checked(given)
+    encoder = as_encoder(given["tokenizer"])
+    check_is_function(encoder)
+    made = _plans(given["prompt"], encoder)
+    values["bos"] = special_token_id(encoder, "bos", values["bos"])
+    values["eos"] = special_token_id(encoder, "eos", values["eos"])
+    values["pad"] = given["pad"]
+    layout = Layout(
+        name=values["layout"],
+        columns=tuple(made),
+        length=values["prompt_length"],
+        padding=padding_of(values["layout"], values["padding"], len(made)),
+        pad=_pad_id(encoder, given["pad"], values["layout"]),
+    )
+    _check_together(values, layout)
+    rows = as_rows(shards)
+    if rows is None:
+        manifest = Manifest.find(patterns_of(shards))
+        return _read(values, layout, encoder, made, manifest, manifest.fingerprint)
+    with written(rows) as (path, digest):
+        manifest = Manifest((path,), (Path(path).stat().st_size,))
+        try:
+            return _read(values, layout, encoder, made, manifest, digest, is_rows=True)
+        except ShardError as error:
+            raise ShardError(ROWS, error.record, error.byte, error.reason) from None
+
+
+def _read(
+    values: Mapping[str, Any],
+    layout: Layout,
+    encoder: Encoder,
+    made: Mapping[str, ChatPlan | Text],
+    manifest: Manifest,
+    name: str,
+    *,
+    is_rows: bool = False,
+) -> PromptSpec:
+    keeps_records = values["columns"] is not False or values["raw_prompt"]
+    reading = {
+        "folder": manifest.folder,
+        "paths": [utf8_path(path) for path in manifest.paths],
+        "sizes": manifest.sizes,
+        "selection": select_paths(values["keep"], None, manifest, None),
+        "max_document_bytes": _LONGEST_RECORD,
+        "prompts": list(made.values()),
+        "bos": values["bos"],
+        "eos": values["eos"],
+        "longest": values["prompt_length"] if values["overlong"] in ("drop", "error") else None,
+        "keeps_records": keeps_records,
+        "keeps_texts": values["full_prompts"] or layout.is_text,
+        "raises": values["on_error"] == "raise",
+        "max_memory": values["max_memory"],
+        "threads": values["threads"] or _core.usable_cores(),
+    }
+    wanted = _selected(values, lambda: _core.count_records(Reading(**reading, selected=None)))
+    selected = None if wanted is None else sorted(wanted)
+    arena = Arena.of(core_of(encoder), Reading(**reading, selected=selected))
+    names = (ROWS,) if is_rows else tuple(manifest.paths)
+    _check_left(values, arena, names)
+    return PromptSpec(
+        encoder=encoder,
+        plans=made,
+        shard_names=names,
+        manifest=None if is_rows else manifest,
+        columns=_columns(values, layout, made, arena),
+        fingerprint=_fingerprint(values, encoder, made, name, wanted),
+        arena=arena,
+        rows=_in_order(arena, wanted),
+        counts=_counts(arena),
+        layout=layout,
+        keeps_records=values["columns"] is not False,
+        has_bos=values["bos"] is not None,
+        has_eos=values["eos"] is not None,
+        **{
+            name: values[name]
+            for name in (
+                "overlong", "prompt_length", "batch_size", "num_generations", "raw_prompt", "full_prompts", "seed",
+                "order", "epochs", "drop_remainder",
+            )
+        },
+    )  # fmt: skip
+
+
+def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
+    def integer(name: str, least: int, most: int) -> int:
+        return checks.integer(name, given[name], least, most)
+
+    def optional(name: str, least: int, most: int) -> int | None:
+        return checks.optional_integer(name, given[name], least, most)
+
+    padding = given["padding"]
+    return {
+        "keep": None if given["keep"] is None else compile_filter("keep", given["keep"]),
+        "prompt_length": integer("prompt_length", 1, _LARGEST_LENGTH),
+        "overlong": checks.choice("overlong", given["overlong"], OVERLONG),
+        "padding": None if padding is None else checks.choice("padding", padding, ("left", "right")),
+        "columns": _column_names(given["columns"]),
+        "raw_prompt": checks.boolean("raw_prompt", given["raw_prompt"]),
+        "full_prompts": checks.boolean("full_prompts", given["full_prompts"]),
+        "batch_size": integer("batch_size", 1, _LARGEST_BATCH),
+        "num_generations": integer("num_generations", 1, _LARGEST_BATCH),
+        "layout": checks.choice("layout", given["layout"], LAYOUTS),
+        "bos": special_tokens.check_type("bos", given["bos"]),
+        "eos": special_tokens.check_type("eos", given["eos"]),
+        "select": given["select"],
+        "max_samples": optional("max_samples", 1, 2**63 - 1),
+        "seed": optional("seed", 0, 2**64 - 1),
+        "order": checks.choice("order", given["order"], ORDERS),
+        "epochs": optional("epochs", 1, 2**32),
+        "drop_remainder": checks.boolean("drop_remainder", given["drop_remainder"]),
+        "max_memory": integer("max_memory", 0, 2**63 - 1),
+        "on_error": checks.choice("on_error", given["on_error"], _ON_ERROR),
+        "max_error_rate": checks.fraction("max_error_rate", given["max_error_rate"]),
+        "threads": optional("threads", 1, 1024),
+    }
+
+
+def _column_names(columns: Any) -> "bool | tuple[str, ...]":
+    if isinstance(columns, (bool, np.bool_)):
+        return bool(columns)
+    if isinstance(columns, str):
+        raise checks.wrong_type("columns", columns, "True, False or a list of names")
+    return tuple(checks.text("columns", name) for name in checks.items("columns", columns, "True, False or a list"))
+
+
+def _plans(prompt: Any, encoder: Encoder) -> dict[str, ChatPlan | Text]:
+    """What each prompt is made of, by its name: that of its field if there is one prompt."""
+    expected = "gm.Chat, gm.Text, or a dict of several"
+    if isinstance(prompt, (Chat, Text)):
+        prompt = {prompt.field: prompt}
+    if not isinstance(prompt, Mapping):
+        raise checks.wrong_type("prompt", prompt, expected)
+    if not prompt:
+        raise ArgumentError("prompt={}: expected at least one prompt")
+    made: dict[str, ChatPlan | Text] = {}
+    for name, sample in prompt.items():
+        if not isinstance(sample, (Chat, Text)):
+            raise checks.wrong_type(f"prompt[{name!r}]", sample, "gm.Chat or gm.Text")
+        made[checks.text("prompt", name)] = plans.make(sample, encoder) if isinstance(sample, Chat) else sample
+    if len(made) == 1 and isinstance(sample, Chat) and not sample.add_generation_prompt:
+        _LOGGER.warning("prompt=gm.Chat(...) without add_generation_prompt=True: no model is asked to answer")
+    return made
+
+
+def _pad_id(encoder: Encoder, given: Any, layout: str) -> int:
+    """The id of padding: 0 in `maxtext`; else the tokenizer's own, or its EOS token, or 0."""
+    if isinstance(given, str):
+        found = encoder.token_to_id(given)
+        if found is None:
+            raise ArgumentError(f"pad={given!r}: the vocabulary has no such token")
+        return found
+    if given is not None:
+        return checks.integer("pad", given, 0, 2**31 - 1, ", a token, or None")
+    if layout == "maxtext":
+        return 0
+    folder = folder_of(encoder)
+    token = None if folder is None else special_tokens_of(folder).get("pad_token")
+    found = encoder.token_to_id(token) if isinstance(token, str) else None
+    return found if found is not None else encoder.eos_id or 0
+
+
+def _check_together(values: Mapping[str, Any], layout: Layout) -> None:
+    if len(layout.columns) > 1 and (values["raw_prompt"] or values["full_prompts"]):
+        raise ArgumentError("raw_prompt= and full_prompts= are of one prompt; columns= has the columns of several")
+    if layout.is_text and values["overlong"] not in ("drop", "error"):
+        raise ArgumentError(
+            f"overlong={values['overlong']!r}: layout 'tunix' delivers prompts as strings, which are not cut; use "
+            "'drop' or 'error'"
+        )
+    if values["prompt_length"] < (ends := (values["bos"] is not None) + (values["eos"] is not None)):
+        raise ArgumentError(f"prompt_length={values['prompt_length']}: expected at least {ends}, for BOS and EOS")
+    if len(set(layout.keys)) < len(layout.keys):
+        raise ArgumentError(f"prompt: the arrays of two prompts have the same name: {layout.keys}")
+    if values["layout"] == "ragged" and values["padding"] is not None:
+        raise ArgumentError(f"padding={values['padding']!r}: layout 'ragged' has no padding")
+
+
+def _selected(values: Mapping[str, Any], count: Any) -> "Sequence[int] | None":
+    """The indices of the records that are wanted, in the order in which they are. None: all."""
+    chosen, most = values["select"], values["max_samples"]
+    if chosen is None:
+        return None if most is None else range(most)
+    if isinstance(chosen, slice):
+        parts = (chosen.start, chosen.stop, chosen.step)
+        known = chosen.stop is not None and all(part is None or part >= 0 for part in parts)
+        found: Sequence[int] = range(*chosen.indices(chosen.stop if known else count()))
+    else:
+        expected = "a slice or a list of indices"
+        found = [checks.integer("select", index, -(2**62), 2**62) for index in checks.items("select", chosen, expected)]
+        if found and min(found) < 0:
+            total = count()
+            found = [index + total if index < 0 else index for index in found]
+        if found and min(found) < 0:
+            raise ArgumentError(f"select={shortened(chosen)}: there are only {counted(total, 'record')}")
+        if len(set(found)) < len(found):
+            raise ArgumentError(f"select={shortened(chosen)}: an index is listed twice: name each record once")
+    return found[:most]
+
+
+def _in_order(arena: Arena, wanted: "Sequence[int] | None") -> "np.ndarray[Any, np.dtype[np.int64]]":
+    """The records of the arena in the order in which they are wanted."""
+    rows = np.arange(len(arena))
+    if wanted is None or (isinstance(wanted, range) and wanted.step > 0):
+        return rows
+    places = {index: place for place, index in enumerate(wanted)}
+    return rows[np.argsort([places[index] for index in arena.indices.tolist()], kind="stable")]
+
+
+def _check_left(values: Mapping[str, Any], arena: Arena, names: Sequence[str]) -> None:
+    """Checks that the records that were left out may be."""
+    if values["overlong"] == "error" and len(arena.overlong_tokens):
+        shard, record, tokens = next(arena.overlong())
+        raise ShardError(
+            names[shard],
+            record,
+            None,
+            f"expected a prompt of at most prompt_length={values['prompt_length']} tokens, found {tokens}; raise "
+            "prompt_length=, or set overlong='drop', 'left', 'right' or 'middle'",
+        )
+    lost = [bad for bad in arena.bad if bad.is_lost]
+    bad = len(arena.bad) - len(lost)
+    rate = values["max_error_rate"]
+    for count, total, noun, always in (
+        (bad, arena.read, "record", 0),
+        (len(lost), len(names), "shard", int(rate > 0)),
+    ):
+        if count > always and count / total > rate:
+            last = (lost if noun == "shard" else [one for one in arena.bad if not one.is_lost])[-1]
+            raise ShardError(
+                names[last.shard],
+                last.record,
+                last.byte,
+                f"{counted(count, f'bad {noun}')} of {total}, more than max_error_rate={rate} allows; the last one: "
+                f"{last.reason}",
+            )
+    if arena.bad:
+        _LOGGER.warning("%s quarantined of %s: dropped() lists them", counted(len(arena.bad), "record"), arena.read)
+
+
+def _counts(arena: Arena) -> dict[str, int]:
+    lost = sum(bad.is_lost for bad in arena.bad)
+    return {
+        "read": arena.read,
+        "kept": len(arena),
+        "overlong": len(arena.overlong_tokens),
+        "filtered": arena.filtered,
+        "quarantined": len(arena.bad),
+        "lost_shards": lost,
+        "empty": int((arena.lengths == 0).any(axis=1).sum()),
+    }
+
+
+def _columns(
+    values: Mapping[str, Any], layout: Layout, made: Mapping[str, ChatPlan | Text], arena: Arena
+) -> tuple[str, ...]:
+    """The names of the columns that are delivered: without those that hold a prompt."""
+    wanted = values["columns"]
+    if wanted is False:
+        return ()
+    fields = {plan.field for plan in made.values()}
+    names = tuple(key for key in arena.keys if key not in fields) if wanted is True else wanted
+    if wanted is not True and len(arena) and (unknown := [name for name in names if name not in arena.keys]):
+        raise ArgumentError(f"columns={list(names)!r}: no record has {unknown}; there are {arena.keys}")
+    own = {*layout.keys, *(EXTRA if layout.name == "verl" else ("index",))}
+    own |= {name for name in ("raw_prompt", "full_prompts") if values[name]}
+    if clash := [name for name in names if name in own]:
+        raise ArgumentError(
+            f"columns: the records have {', '.join(map(repr, clash))}, the name of an array of layout "
+            f"{layout.name!r}; list the columns that you need with columns=, or rename these"
+        )
+    return names
+
+
+def _fingerprint(
+    values: Mapping[str, Any],
+    encoder: Encoder,
+    made: Mapping[str, ChatPlan | Text],
+    records: str,
+    wanted: "Iterable[int] | None",
+) -> str:
+    """What defines the stream: defaults are left out, so that a release that adds an argument changes nothing."""
+    chosen = None if values["select"] is None else hashlib.sha256(repr(list(wanted or ())).encode()).hexdigest()[:16]
+    described = ", ".join(
+        f"{name}: {plan.fingerprint if isinstance(plan, ChatPlan) else f'Text({plan.field!r})'}"
+        for name, plan in made.items()
+    )
+    keep = values["keep"]
+    optional: dict[str, tuple[Any, Any]] = {
+        "keep": (keep and keep.fingerprint, None),
+        "overlong": (values["overlong"], "drop"),
+        "padding": (values["padding"], None),
+        "pad": (values["pad"], None),
+        "num_generations": (values["num_generations"], 1),
+        "bos": (values["bos"], None),
+        "eos": (values["eos"], None),
+        "select": (chosen, None),
+        "max_samples": (values["max_samples"] if chosen is None else None, None),
+        "seed": (values["seed"], None),
+        "order": (values["order"] if values["seed"] is not None else "gristmill", "gristmill"),
+        "drop_remainder": (values["drop_remainder"], True),
+    }
+    return encode(
+        {
+            "records": records,
+            "tokenizer": encoder.fingerprint,
+            "prompt": described,
+            "prompt_length": values["prompt_length"],
+            "batch_size": values["batch_size"],
+            "layout": values["layout"],
+            **{name: value for name, (value, default) in optional.items() if value != default},
+        }
+    )

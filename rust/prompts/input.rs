@@ -1,0 +1,206 @@
+//! The reading end: one reader of records at a time, which the workers share.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::PromptSpec;
+use crate::error::{Error, Result, ShardError};
+use crate::format::{AfterError, Position, RawKind, RawRecord, ReadError, ReadOptions, RecordReader};
+use crate::store::Shard;
+
+/// Bytes of records that a worker takes at once: small enough to stay in its cache until they are encoded.
+const CHUNK_BYTES: usize = 256 << 10;
+/// A chunk has at most so many records, for filters that leave out nearly all.
+const CHUNK_RECORDS: usize = 1 << 16;
+/// Chunks of each worker that may wait for an earlier one.
+const AHEAD: u64 = 4;
+
+/// The shards' records, in chunks.
+pub(super) struct Input<'a> {
+    spec: &'a PromptSpec,
+    stop: &'a Arc<AtomicBool>,
+    reading: Mutex<Reading>,
+    /// Signalled when a chunk was joined, and at the end.
+    turn: Condvar,
+}
+
+struct Reading {
+    /// The number of the next chunk.
+    number: u64,
+    /// How many chunks were joined.
+    joined: u64,
+    /// The index of the next shard.
+    shard: usize,
+    reader: Option<RecordReader>,
+    /// How many records were read.
+    records: u64,
+    /// How many of the selected ones are before that.
+    selected: usize,
+    ended: bool,
+}
+
+/// Raw records that follow one another, also over the border of shards.
+#[derive(Default)]
+pub(super) struct Chunk {
+    bytes: Vec<u8>,
+    entries: Vec<Entry>,
+}
+
+/// A record of a chunk.
+pub(super) enum Entry {
+    /// One with so many bytes, of a shard, and its index among all records.
+    Record { shard: u32, index: u64, kind: RawKind, position: Position, length: usize },
+    /// One that cannot be read, or the rest of the shard.
+    Unreadable { shard: u32, error: ShardError, rest: AfterError },
+}
+
+impl<'a> Input<'a> {
+    pub(super) fn new(spec: &'a PromptSpec, stop: &'a Arc<AtomicBool>) -> Self {
+        let reading =
+            Reading { number: 0, joined: 0, shard: 0, reader: None, records: 0, selected: 0, ended: false };
+        Self { spec, stop, reading: Mutex::new(reading), turn: Condvar::new() }
+    }
+
+    /// The next chunk, whose number is put in place of `number`; None at the end. Waits while too many are ahead of the
+    /// one that is joined next.
+    pub(super) fn take(&self, number: &mut u64) -> Result<Option<Chunk>> {
+        let mut reading = self.lock();
+        let ahead = AHEAD * self.spec.threads as u64;
+        while reading.number >= reading.joined + ahead && !self.is_stopped() && !reading.ended {
+            reading = self.turn.wait(reading).unwrap_or_else(PoisonError::into_inner);
+        }
+        if reading.ended || self.is_stopped() {
+            return Ok(None);
+        }
+        *number = reading.number;
+        reading.number += 1;
+        let mut chunk = Chunk::default();
+        // If it fails or panics, there is nothing after it.
+        reading.ended = true;
+        let is_more = reading.read(self.spec, self.stop, &mut chunk)?;
+        reading.ended = !is_more;
+        Ok(Some(chunk))
+    }
+
+    /// How many chunks were taken.
+    pub(super) fn chunks(&self) -> u64 {
+        self.lock().number
+    }
+
+    /// So many chunks were joined.
+    pub(super) fn joined(&self, number: u64) {
+        self.lock().joined = number;
+        self.turn.notify_all();
+    }
+
+    /// Ends reading, also in the middle of a shard.
+    pub(super) fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+        // Nobody is between its look at the flag and its wait.
+        drop(self.lock());
+        self.turn.notify_all();
+    }
+
+    /// Set when all is to end.
+    pub(super) fn stop_flag(&self) -> &AtomicBool {
+        self.stop
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Reading> {
+        self.reading.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Reading {
+    /// Fills a chunk. Returns whether there may be more records after it.
+    fn read(&mut self, spec: &PromptSpec, stop: &Arc<AtomicBool>, chunk: &mut Chunk) -> Result<bool> {
+        let selected = spec.selected.as_deref();
+        while chunk.bytes.len() < CHUNK_BYTES && chunk.entries.len() < CHUNK_RECORDS {
+            if selected.is_some_and(|selected| self.selected == selected.len()) {
+                return Ok(false);
+            }
+            let Some(shard) = spec.shards.get(self.shard) else { return Ok(false) };
+            let number = self.shard as u32;
+            let reader = match &mut self.reader {
+                Some(reader) => reader,
+                None => match RecordReader::open(shard, &spec.read, stop) {
+                    Ok(reader) => self.reader.insert(reader),
+                    Err(Error::Shard(error)) => {
+                        chunk.entries.push(Entry::Unreadable {
+                            shard: number,
+                            error,
+                            rest: AfterError::Lost,
+                        });
+                        self.shard += 1;
+                        continue;
+                    }
+                    Err(error) => return Err(error),
+                },
+            };
+            let record = match reader.next_raw() {
+                Ok(Some(record)) => Ok(record),
+                Ok(None) => {
+                    (self.shard, self.reader) = (self.shard + 1, None);
+                    continue;
+                }
+                Err(error) => Err(error),
+            };
+            // What is lost of a shard counts as one record, and is reported whatever is selected.
+            let is_lost = matches!(&record, Err(ReadError { rest: AfterError::Lost, .. }));
+            let index = self.records;
+            self.records += 1;
+            if let Some(selected) = selected.filter(|_| !is_lost) {
+                if selected[self.selected] != index {
+                    continue;
+                }
+                self.selected += 1;
+            }
+            match record {
+                Ok(record) => chunk.push(number, index, record),
+                Err(ReadError { error, rest }) => {
+                    chunk.entries.push(Entry::Unreadable { shard: number, error, rest });
+                }
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Chunk {
+    fn push(&mut self, shard: u32, index: u64, RawRecord { kind, position, bytes }: RawRecord<'_>) {
+        self.bytes.extend_from_slice(bytes);
+        self.entries.push(Entry::Record { shard, index, kind, position, length: bytes.len() });
+    }
+
+    /// The bytes of all records one after another, and the records.
+    pub(super) fn into_parts(self) -> (Vec<u8>, Vec<Entry>) {
+        (self.bytes, self.entries)
+    }
+}
+
+/// How many records the shards have, by the count that selections use. None if it was interrupted.
+pub fn count(
+    shards: &[Shard],
+    read: &Arc<ReadOptions>,
+    mut is_interrupted: impl FnMut() -> bool,
+) -> Result<Option<u64>> {
+    let mut records = 0;
+    for shard in shards {
+        let mut reader = RecordReader::open(shard, read, &Arc::default())?;
+        loop {
+            match reader.next_raw() {
+                Ok(Some(_)) | Err(ReadError { rest: AfterError::Readable, .. }) => records += 1,
+                Ok(None) => break,
+                Err(error) => return Err(error.into()),
+            }
+            if records % 256 == 0 && is_interrupted() {
+                return Ok(None);
+            }
+        }
+    }
+    Ok(Some(records))
+}

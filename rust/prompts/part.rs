@@ -1,0 +1,245 @@
+//! What becomes of a chunk of records: rendered, encoded, and measured.
+
+use std::collections::HashSet;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::input::{Chunk, Entry};
+use super::{Prompt, PromptSpec, is_stopped};
+use crate::encode::{EncodeWorker, Encoder, Engine};
+use crate::error::{Result, ShardError, caught};
+use crate::format::{self, AfterError, Content, RawRecord, Scratch, Value, Values};
+
+/// The reference engine takes a hundred times the size of a text in memory: of longer ones it encodes one at a time.
+const LONG: usize = 1 << 20;
+
+/// The prompts of some records that follow one another, and the records that are left out.
+#[derive(Debug, Default)]
+pub(super) struct Part {
+    /// How many records there were.
+    pub(super) read: u64,
+    /// How many the filter left out.
+    pub(super) filtered: u64,
+    /// The ids of all prompts of all records that are kept.
+    pub(super) ids: Vec<u32>,
+    /// The number of ids of each prompt.
+    pub(super) id_counts: Vec<usize>,
+    /// The rendered texts, one after another.
+    pub(super) texts: String,
+    /// The bytes of each.
+    pub(super) text_bytes: Vec<usize>,
+    /// The records as JSON, one after another.
+    pub(super) records: Vec<u8>,
+    /// The bytes of each.
+    pub(super) record_bytes: Vec<usize>,
+    /// Shard, number in the shard, and index among all records, of each record that is kept.
+    pub(super) places: Vec<(u32, u64, u64)>,
+    /// The records that are left out, but for those that the filter leaves out.
+    pub(super) left: Vec<Left>,
+    /// The keys of the records that are kept, as JSON writes them, where they occur for the first time.
+    pub(super) keys: Vec<String>,
+}
+
+/// A record that is left out.
+#[derive(Debug, Clone)]
+pub struct Left {
+    /// The index of the shard.
+    pub shard: u32,
+    /// Its number. None if the shard could not be opened.
+    pub record: Option<u64>,
+    /// The byte at which it starts, where the format has one.
+    pub byte: Option<u64>,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// Why a record is left out.
+#[derive(Debug, Clone)]
+pub enum Reason {
+    /// Its longest prompt has so many tokens.
+    Overlong(usize),
+    /// It cannot be used.
+    Bad(String),
+    /// From it on the shard cannot be read.
+    Lost(String),
+}
+
+/// Prepares and encodes for one thread.
+pub(super) struct Preparer<'a> {
+    spec: &'a PromptSpec,
+    encoder: &'a Encoder,
+    worker: EncodeWorker,
+    long: Arc<Mutex<()>>,
+    scratch: Scratch,
+    text: String,
+    /// The keys that this thread has seen.
+    keys: HashSet<String>,
+}
+
+/// What becomes of one record.
+enum Outcome {
+    Kept,
+    Filtered,
+    Left(Reason),
+}
+
+impl<'a> Preparer<'a> {
+    pub(super) fn new(spec: &'a PromptSpec, encoder: &'a Encoder, long: &Arc<Mutex<()>>) -> Self {
+        Self {
+            spec,
+            encoder,
+            worker: encoder.worker(),
+            long: Arc::clone(long),
+            scratch: Scratch::default(),
+            text: String::new(),
+            keys: HashSet::new(),
+        }
+    }
+
+    /// Prepares and encodes the records of a chunk. A bad record that ends the reading is the last one of the part.
+    pub(super) fn prepare(&mut self, chunk: Chunk, stop: &AtomicBool) -> Result<Part> {
+        let (bytes, entries) = chunk.into_parts();
+        let mut rest = &*bytes;
+        let mut part = Part::default();
+        for entry in entries {
+            is_stopped(stop)?;
+            part.read += 1;
+            let left = match entry {
+                Entry::Unreadable { shard, error, rest } => {
+                    let ShardError { record, byte, reason, .. } = error;
+                    let reason = match rest {
+                        AfterError::Readable => Reason::Bad(reason),
+                        AfterError::Lost => Reason::Lost(reason),
+                    };
+                    Left { shard, record, byte, reason }
+                }
+                Entry::Record { shard, index, kind, position, length } => {
+                    let (record, after) = rest.split_at(length);
+                    rest = after;
+                    let record = RawRecord { kind, position, bytes: record };
+                    match self.record((shard, index), record, &mut part)? {
+                        Outcome::Kept => continue,
+                        Outcome::Filtered => {
+                            part.filtered += 1;
+                            continue;
+                        }
+                        Outcome::Left(reason) => {
+                            let (record, byte) = (Some(position.record), position.shown_byte());
+                            Left { shard, record, byte, reason }
+                        }
+                    }
+                }
+            };
+            let ends = self.spec.raises && !matches!(left.reason, Reason::Overlong(_));
+            part.left.push(left);
+            if ends {
+                break;
+            }
+        }
+        Ok(part)
+    }
+
+    /// Appends a record to the part, unless it is left out.
+    fn record(
+        &mut self,
+        (shard, index): (u32, u64),
+        record: RawRecord<'_>,
+        part: &mut Part,
+    ) -> Result<Outcome> {
+        let (ids, texts) = (part.ids.len(), part.texts.len());
+        let (id_counts, text_counts) = (part.id_counts.len(), part.text_bytes.len());
+        let name = self.spec.shards[shard as usize].name();
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let mut longest = Ok(0);
+        let selected = self.spec.read.select(name, record, &mut scratch, |values| {
+            longest = self.prompts(values, part)?;
+            Ok(())
+        });
+        self.scratch = scratch;
+        let outcome = match (selected, longest) {
+            (Err(error), _) => Outcome::Left(Reason::Bad(error.reason)),
+            (Ok(false), _) => Outcome::Filtered,
+            (Ok(true), Err(error)) => {
+                let (record, byte) = (Some(record.position.record), record.position.shown_byte());
+                let reason = error.to_string();
+                return Err(ShardError { shard: Arc::clone(name), record, byte, reason }.into());
+            }
+            (Ok(true), Ok(longest)) if self.spec.longest.is_some_and(|most| longest > most) => {
+                Outcome::Left(Reason::Overlong(longest))
+            }
+            (Ok(true), Ok(_)) => Outcome::Kept,
+        };
+        if matches!(outcome, Outcome::Kept) {
+            self.keep((shard, index), record, part);
+        } else {
+            part.ids.truncate(ids);
+            part.id_counts.truncate(id_counts);
+            part.texts.truncate(texts);
+            part.text_bytes.truncate(text_counts);
+        }
+        Ok(outcome)
+    }
+
+    /// Appends all prompts of a record, and returns how many ids the longest has. The outer error is a message about the
+    /// record, the inner one is that of the tokenizer.
+    fn prompts(&mut self, values: &Values<'_>, part: &mut Part) -> Result<Result<usize>, String> {
+        let PromptSpec { prompts, bos, eos, keeps_texts, .. } = self.spec;
+        let mut longest = 0;
+        for prompt in prompts {
+            let (mut trained, mut data) = (Vec::new(), Vec::new());
+            self.text.clear();
+            match prompt {
+                Prompt::Chat(chat) => chat.render(values, &mut self.text, &mut trained, &mut data)?,
+                Prompt::Text(path, key) => match values.get(*path).map(Value::content) {
+                    Some(Content::Text(text)) => self.text.push_str(&text),
+                    found => {
+                        let found = found.map_or("no such key", |content| content.name());
+                        return Err(format!("expected a string under the key {key:?}, found {found}"));
+                    }
+                },
+            }
+            let before = part.ids.len();
+            part.ids.extend(bos);
+            if let Err(error) = self.encode(&data, &mut part.ids) {
+                return Ok(Err(error));
+            }
+            part.ids.extend(eos);
+            longest = longest.max(part.ids.len() - before);
+            part.id_counts.push(part.ids.len() - before);
+            if *keeps_texts {
+                part.texts.push_str(&self.text);
+                part.text_bytes.push(self.text.len());
+            }
+        }
+        Ok(Ok(longest))
+    }
+
+    /// Appends the ids of the text. In the ranges `data` no special token is recognised.
+    fn encode(&mut self, data: &[std::ops::Range<usize>], ids: &mut Vec<u32>) -> Result<()> {
+        let takes_turn = self.encoder.engine() == Engine::Reference && self.text.len() > LONG;
+        let _turn = takes_turn.then(|| self.long.lock().unwrap_or_else(PoisonError::into_inner));
+        caught(|| {
+            Ok(if data.is_empty() {
+                self.worker.encode(&self.text, ids)
+            } else {
+                self.worker.encode_around(&self.text, data, ids)
+            }?)
+        })
+    }
+
+    fn keep(&mut self, (shard, index): (u32, u64), record: RawRecord<'_>, part: &mut Part) {
+        part.places.push((shard, record.position.record, index));
+        if !self.spec.keeps_records {
+            return;
+        }
+        let bytes = format::without_mark(record);
+        part.records.extend_from_slice(bytes);
+        part.record_bytes.push(bytes.len());
+        format::for_each_key(bytes, |key| {
+            if !self.keys.contains(key) {
+                self.keys.insert(key.to_owned());
+                part.keys.push(key.to_owned());
+            }
+        });
+    }
+}

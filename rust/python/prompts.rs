@@ -1,0 +1,169 @@
+//! The prompts of a `PromptDataset`, as arrays.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use numpy::PyArray1;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+
+use super::encoder::Encoder;
+use super::error::guarded;
+use super::keep::Selection;
+use super::sample::{ChatPlan, index_of};
+use super::signals::Signals;
+use crate::error::Error;
+use crate::format::keep::Expression;
+use crate::format::{Path, Projection, ReadOptions};
+use crate::prompts::{self, Arena, Left, Prompt, PromptSpec, Reason, order};
+use crate::store::Shard;
+
+/// What is read. The fields are those of the class in `gristmill._prompts.reading`.
+#[derive(FromPyObject)]
+pub struct Reading {
+    folder: PathBuf,
+    paths: Vec<String>,
+    sizes: Vec<u64>,
+    selection: Selection,
+    max_document_bytes: u64,
+    prompts: Vec<Plan>,
+    bos: Option<u32>,
+    eos: Option<u32>,
+    longest: Option<usize>,
+    selected: Option<Vec<u64>>,
+    keeps_records: bool,
+    keeps_texts: bool,
+    raises: bool,
+    max_memory: u64,
+    threads: usize,
+}
+
+/// A prompt: a conversation, or the text under a key.
+#[derive(FromPyObject)]
+enum Plan {
+    Chat(ChatPlan),
+    Text(TextPlan),
+}
+
+#[derive(FromPyObject)]
+struct TextPlan {
+    field: String,
+}
+
+impl Reading {
+    fn spec(self) -> Result<PromptSpec, Error> {
+        let mut paths: Vec<Path> = self.selection.paths.into();
+        let filter_paths = paths.len();
+        let mut prompts = Vec::with_capacity(self.prompts.len());
+        let mut columns: Vec<String> = Vec::new();
+        for plan in self.prompts {
+            let mut wanted = |key: &str| {
+                columns.push(key.to_owned());
+                (index_of(key, &mut paths), key.to_owned())
+            };
+            prompts.push(match plan {
+                Plan::Chat(plan) => Prompt::Chat(plan.conversations(filter_paths, false, wanted)?.into()),
+                Plan::Text(plan) => {
+                    let (path, key) = wanted(&plan.field);
+                    Prompt::Text(path, key)
+                }
+            });
+        }
+        let columns = if self.keeps_records { Projection::all() } else { Projection::named(columns) };
+        let shards = self.paths.into_iter().zip(self.sizes);
+        Ok(PromptSpec {
+            shards: shards.map(|(path, size)| Shard::whole(path, size)).collect(),
+            read: Arc::new(ReadOptions {
+                folder: self.folder,
+                projection: columns.with_paths(paths),
+                keep: self.selection.program.map(Expression::from),
+                max_document_bytes: self.max_document_bytes,
+            }),
+            prompts,
+            bos: self.bos,
+            eos: self.eos,
+            longest: self.longest,
+            selected: self.selected,
+            keeps_records: self.keeps_records,
+            keeps_texts: self.keeps_texts,
+            raises: self.raises,
+            max_memory: self.max_memory,
+            threads: self.threads,
+        })
+    }
+}
+
+/// All prompts of some shards: a dict of arrays and lists, see `_core.pyi`.
+#[pyfunction]
+pub fn read_prompts<'py>(
+    py: Python<'py>,
+    encoder: &Encoder,
+    reading: Reading,
+) -> PyResult<Bound<'py, PyDict>> {
+    let spec = reading.spec()?;
+    let mut signals = Signals::new();
+    let arena = guarded(py, || prompts::read(&spec, encoder.inner(), || signals.have_raised()))?;
+    signals.raised()?;
+    let arena = arena.ok_or_else(|| Error::Bug("reading was interrupted by nothing".to_owned()))?;
+    arrays(py, arena)
+}
+
+/// The number of records of some shards.
+#[pyfunction]
+pub fn count_records(py: Python<'_>, reading: Reading) -> PyResult<u64> {
+    let spec = reading.spec()?;
+    let mut signals = Signals::new();
+    let count = guarded(py, || prompts::count(&spec.shards, &spec.read, || signals.have_raised()))?;
+    signals.raised()?;
+    Ok(count.ok_or_else(|| Error::Bug("counting was interrupted by nothing".to_owned()))?)
+}
+
+/// A permutation of `0..count`: that of an epoch by a seed; or torch's after it has made `skipped` ones.
+#[pyfunction]
+pub fn prompt_order(
+    py: Python<'_>,
+    kind: &str,
+    count: usize,
+    seed: u64,
+    number: u64,
+) -> PyResult<Py<PyArray1<u32>>> {
+    let of_torch = kind == "torch";
+    let order = guarded(py, || {
+        Ok(if of_torch { order::of_torch(count, seed, number) } else { order::shuffled(count, seed, number) })
+    })?;
+    Ok(PyArray1::from_vec(py, order).unbind())
+}
+
+fn arrays(py: Python<'_>, arena: Arena) -> PyResult<Bound<'_, PyDict>> {
+    let found = PyDict::new(py);
+    let (mut overlong, mut tokens) = ((Vec::new(), Vec::new()), Vec::new());
+    let bad = PyList::empty(py);
+    for Left { shard, record, byte, reason } in arena.left {
+        match reason {
+            Reason::Overlong(count) => {
+                overlong.0.push(shard);
+                overlong.1.push(record.unwrap_or(0) as i64);
+                tokens.push(count as i64);
+            }
+            Reason::Bad(reason) => bad.append((shard, record, byte, reason, false))?,
+            Reason::Lost(reason) => bad.append((shard, record, byte, reason, true))?,
+        }
+    }
+    found.set_item("read", arena.read)?;
+    found.set_item("filtered", arena.filtered)?;
+    found.set_item("keys", arena.keys)?;
+    found.set_item("bad", bad)?;
+    found.set_item("ids", PyArray1::from_vec(py, arena.ids))?;
+    found.set_item("id_offsets", PyArray1::from_vec(py, arena.id_offsets))?;
+    found.set_item("texts", PyArray1::from_vec(py, arena.texts))?;
+    found.set_item("text_offsets", PyArray1::from_vec(py, arena.text_offsets))?;
+    found.set_item("records", PyArray1::from_vec(py, arena.records))?;
+    found.set_item("record_offsets", PyArray1::from_vec(py, arena.record_offsets))?;
+    found.set_item("shards", PyArray1::from_vec(py, arena.shards))?;
+    found.set_item("numbers", PyArray1::from_vec(py, arena.numbers))?;
+    found.set_item("indices", PyArray1::from_vec(py, arena.indices))?;
+    found.set_item("overlong_shards", PyArray1::from_vec(py, overlong.0))?;
+    found.set_item("overlong_numbers", PyArray1::from_vec(py, overlong.1))?;
+    found.set_item("overlong_tokens", PyArray1::from_vec(py, tokens))?;
+    Ok(found)
+}
