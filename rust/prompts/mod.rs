@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 
 use crate::encode::Encoder;
@@ -84,15 +84,15 @@ pub fn read(
     let input = Input::new(spec, &stop);
     let long = Arc::new(Mutex::new(()));
     thread::scope(|scope| {
-        // Dropped at the end, whatever happens: then the workers end.
-        let _stopper = Stopper(&input);
+        let mut workers = Workers { input: &input, threads: Vec::with_capacity(spec.threads) };
         let (sender, receiver) = channel();
         for number in 0..spec.threads {
             let (sender, input, long) = (sender.clone(), &input, &long);
-            thread::Builder::new()
+            let thread = thread::Builder::new()
                 .name(format!("gristmill-prompts-{number}"))
                 .spawn_scoped(scope, move || work(input, || Preparer::new(spec, encoder, long), &sender))
                 .map_err(|error| Error::no_threads(spec.threads, error))?;
+            workers.threads.push(thread);
         }
         drop(sender);
         let mut arena = Arena::new(spec);
@@ -143,15 +143,147 @@ fn work<'a>(input: &Input<'_>, new_preparer: impl Fn() -> Preparer<'a>, sender: 
     }
 }
 
-/// Ends the workers when it is dropped.
-struct Stopper<'a>(&'a Input<'a>);
+/// The threads, which end when this is dropped, whatever happens. A scope waits for the end of their work only.
+struct Workers<'scope, 'a> {
+    input: &'a Input<'a>,
+    threads: Vec<ScopedJoinHandle<'scope, ()>>,
+}
 
-impl Drop for Stopper<'_> {
+impl Drop for Workers<'_, '_> {
     fn drop(&mut self) {
-        self.0.stop();
+        self.input.stop();
+        for thread in self.threads.drain(..) {
+            // A worker catches its own panics, so the result carries no information.
+            let _ = thread.join();
+        }
     }
 }
 
 fn is_stopped(stop: &AtomicBool) -> Result<()> {
     if stop.load(Ordering::Relaxed) { Err(Error::Closed) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::{Path, Projection, Step};
+
+    /// A folder with shards of texts, each of which is one token.
+    struct Texts {
+        folder: tempfile::TempDir,
+        spec: PromptSpec,
+        encoder: Encoder,
+    }
+
+    impl Texts {
+        fn new(shards: &[Vec<String>]) -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let shards = shards.iter().enumerate().map(|(number, lines)| {
+                let path = format!("{number}.jsonl");
+                let text = lines.join("\n");
+                std::fs::write(folder.path().join(&path), &text).unwrap();
+                Shard::whole(path, text.len() as u64)
+            });
+            let path: Path = vec![Step::Key("text".to_owned())];
+            let spec = PromptSpec {
+                shards: shards.collect(),
+                read: Arc::new(ReadOptions {
+                    folder: folder.path().to_owned(),
+                    projection: Projection::all().with_paths(vec![path]),
+                    keep: None,
+                    max_document_bytes: 1 << 20,
+                }),
+                prompts: vec![Prompt::Text(0, "text".to_owned())],
+                bos: None,
+                eos: None,
+                longest: None,
+                selected: None,
+                keeps_records: true,
+                keeps_texts: true,
+                raises: false,
+                max_memory: 1 << 30,
+                threads: 3,
+            };
+            let encoder = r#"{"pre_tokenizer": {"type": "Whitespace"}, "model":
+                {"type": "WordLevel", "vocab": {"a": 0, "b": 1}, "unk_token": "a"}}"#;
+            Self { folder, spec, encoder: Encoder::from_bytes(encoder.as_bytes()).unwrap() }
+        }
+
+        fn read(&self) -> Result<Option<Arena>> {
+            read(&self.spec, &self.encoder, || false)
+        }
+    }
+
+    fn lines(count: usize) -> Vec<String> {
+        (0..count)
+            .map(|number| format!(r#"{{"text": "a{}", "n": {number}}}"#, " b".repeat(number % 3)))
+            .collect()
+    }
+
+    #[test]
+    fn arena_holds_all_records_in_order() {
+        let shards = [lines(20_000), Vec::new(), lines(5)];
+        for threads in [1, 2, 7] {
+            let mut texts = Texts::new(&shards);
+            texts.spec.threads = threads;
+            let arena = texts.read().unwrap().unwrap();
+            assert_eq!((arena.read, arena.shards.len(), arena.left.len()), (20_005, 20_005, 0));
+            assert_eq!(arena.numbers, (0..20_000).chain(0..5).collect::<Vec<_>>());
+            assert_eq!(arena.indices, (0..20_005).collect::<Vec<_>>());
+            let tokens: Vec<i64> = (0..20_000).chain(0..5).map(|number| 1 + number % 3).collect();
+            let found: Vec<i64> = arena.id_offsets.windows(2).map(|pair| pair[1] - pair[0]).collect();
+            assert_eq!(found, tokens);
+            assert_eq!(arena.records, shards.concat().concat().as_bytes());
+            assert_eq!(arena.keys, ["text", "n"]);
+        }
+    }
+
+    #[test]
+    fn interrupt_ends_reading() {
+        let texts = Texts::new(&[lines(50_000)]);
+        let mut asked = 0;
+        let found = read(&texts.spec, &texts.encoder, || {
+            asked += 1;
+            asked > 1
+        });
+        assert!(found.unwrap().is_none());
+        assert!(read(&texts.spec, &texts.encoder, || true).unwrap().is_none());
+    }
+
+    #[test]
+    fn missing_shard_is_lost_or_an_error() {
+        let mut texts = Texts::new(&[lines(3), lines(3), lines(3)]);
+        std::fs::remove_file(texts.folder.path().join("1.jsonl")).unwrap();
+        let arena = texts.read().unwrap().unwrap();
+        assert_eq!((arena.shards.len(), arena.read), (6, 7));
+        assert!(matches!(&*arena.left, [Left { shard: 1, record: None, reason: Reason::Lost(_), .. }]));
+        texts.spec.raises = true;
+        assert!(matches!(texts.read(), Err(Error::Shard(error)) if &*error.shard == "1.jsonl"));
+    }
+
+    #[test]
+    fn memory_beyond_the_bound_is_counted_to_the_end() {
+        let mut texts = Texts::new(&[lines(20_000)]);
+        texts.spec.max_memory = 1000;
+        let error = texts.read().unwrap_err().to_string();
+        let needed = error.split("take ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+        assert!(error.contains("the prompts of 20000 records"), "{error}");
+        texts.spec.max_memory = needed;
+        assert!(texts.read().unwrap().is_some());
+        texts.spec.max_memory = needed - 1;
+        assert!(texts.read().is_err());
+    }
+
+    #[test]
+    fn only_selected_records_are_prepared() {
+        let mut shard = lines(6);
+        shard[1] = "broken".to_owned();
+        let mut texts = Texts::new(&[shard, lines(6)]);
+        texts.spec.raises = true;
+        texts.spec.selected = Some(vec![0, 5, 6]);
+        let arena = texts.read().unwrap().unwrap();
+        assert_eq!((arena.indices, arena.numbers, arena.read), (vec![0, 5, 6], vec![0, 5, 0], 3));
+        let count = count(&texts.spec.shards, &texts.spec.read, || false);
+        assert_eq!(count.unwrap(), Some(12));
+    }
 }

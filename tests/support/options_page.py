@@ -2,12 +2,14 @@
 
 import re
 
+from gristmill._prompts import arguments as prompt_arguments
 from gristmill._spec.arguments import GROUPS, REQUIRED, Argument, arguments_of
 from gristmill._spec.kinds import Choice, SpecialToken
 from helpers import ROOT
 
 PAGE = ROOT / "docs" / "options.md"
 _TABLES = re.compile(r"(<!-- tables: make options -->\n).*(<!-- end -->\n)", re.DOTALL)
+_PROMPTS = re.compile(r"(<!-- prompts: make options -->\n).*(<!-- end of prompts -->\n)", re.DOTALL)
 _HEAD = "| argument | default | meaning | in the fingerprint |\n| --- | --- | --- | --- |\n"
 
 
@@ -17,7 +19,9 @@ def write(page: str) -> str:
         f"### {group.__name__}\n\n{group.__doc__}\n\n{_HEAD}" + "".join(map(_row, arguments_of(group).values()))
         for group in GROUPS
     )
-    return _TABLES.sub(lambda found: f"{found[1]}\n{chr(10).join(tables)}\n{found[2]}", page)
+    page = _TABLES.sub(lambda found: f"{found[1]}\n{chr(10).join(tables)}\n{found[2]}", page)
+    prompts = _HEAD + "".join(map(_row, prompt_arguments.ARGUMENTS.values()))
+    return _PROMPTS.sub(lambda found: f"{found[1]}\n{prompts}\n{found[2]}", page)
 
 
 def _row(argument: Argument) -> str:

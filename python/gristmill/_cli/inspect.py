@@ -45,6 +45,7 @@ _SET_ALREADY = frozenset({"shards", "tokenizer", "prefetch", "provenance"})
 @click.option("--keep", help="With shards: show which records this filter keeps, and the values that it is about.")
 @dataset_option("sidecars")
 @click.option("--chat", is_flag=True, help="With a shard: show its first conversations with the trained tokens marked.")
+@click.option("--prompt", is_flag=True, help="With a shard: show its first prompts, rendered, token by token.")
 @click.option("--text", help="With a tokenizer: text to encode.")
 @click.option("--row", type=click.IntRange(0), help="A row of a global batch, from 0: show where its text comes from.")
 @click.option(
@@ -53,14 +54,16 @@ _SET_ALREADY = frozenset({"shards", "tokenizer", "prefetch", "provenance"})
 @click.option("--shards", multiple=True, type=shard_path, help="With --row and a state: its shards, paths or globs.")
 @click.option("--drop", metavar=ROW_LIST, help="With --row and a state: its row list.")
 @click.option(
-    "--tokenizer", type=tokenizer_path, help="With --row or --chat: a tokenizer.json, its folder, or a hub name."
+    "--tokenizer",
+    type=tokenizer_path,
+    help="With --row, --chat or --prompt: a tokenizer.json, its folder, or a hub name.",
 )
 @special_tokens_option
 @click.option(
     "--set",
     "settings",
     multiple=True,
-    help="With --row and shards: an argument of PackedDataset; with --chat: one of gm.Chat.",
+    help="With --row and shards: an argument of PackedDataset; with --chat or --prompt: one of gm.Chat.",
 )
 @as_json_option
 def inspect(
@@ -70,6 +73,7 @@ def inspect(
     keep: str | None,
     sidecars: list[str] | None,
     chat: bool,
+    prompt: bool,
     text: str | None,
     row: int | None,
     step: int | None,
@@ -92,6 +96,7 @@ def inspect(
       gristmill inspect red_pajama/2023-01/en_head.json.gz
       gristmill inspect 'red_pajama/*/*.gz' --keep "language_score > 0.8 and nlines >= 3"
       gristmill inspect chats.jsonl --chat --tokenizer model --set train_on=last
+      gristmill inspect prompts.parquet --prompt --tokenizer model --records 1
       gristmill inspect state.json --json
       gristmill inspect packed
       gristmill inspect state.json --row 5 --shards 'red_pajama/*/*.gz' --tokenizer tokenizer.json
@@ -100,9 +105,11 @@ def inspect(
     """
     if sidecars and keep is None:
         raise click.UsageError("--sidecar has no effect without --keep")
-    if chat:
-        others = (keep, text, row, step, shards, drop)
-        _show_chats(path, records, tokenizer, settings, is_alone=not any(map(_is_set, others)), as_json=as_json)
+    if chat or prompt:
+        others = (keep, text, row, step, shards, drop, True if chat and prompt else None)
+        is_alone = not any(map(_is_set, others))
+        option = "--chat" if chat else "--prompt"
+        _show_chats(option, path, records, tokenizer, settings, is_alone=is_alone, as_json=as_json)
         return
     options = {"records": "--records", "max_document_bytes": "--max-document-bytes"}
     of_shards = [option for name, option in options.items() if is_given(name)]
@@ -151,20 +158,30 @@ def _is_set(value: object) -> bool:
 
 
 def _show_chats(
-    path: Path, records: int, tokenizer: Path | None, settings: Iterable[str], *, is_alone: bool, as_json: bool
+    option: str,
+    path: Path,
+    records: int,
+    tokenizer: Path | None,
+    settings: Iterable[str],
+    *,
+    is_alone: bool,
+    as_json: bool,
 ) -> None:
-    """Prints the first conversations of a shard.
+    """Prints the first conversations or prompts of a shard.
 
     Raises:
-      UsageError: another option does not go with `--chat`, or there is no tokenizer.
+      UsageError: another option does not go with `--chat` or `--prompt`, or there is no tokenizer.
       GristmillError: a setting is not allowed, or a record is bad.
     """
     if not is_alone:
-        raise click.UsageError("--chat cannot be combined with --keep, --text, --row, --step, --shards and --drop")
+        other = "--prompt" if option == "--chat" else "--chat"
+        raise click.UsageError(
+            f"{option} cannot be combined with {other}, --keep, --text, --row, --step, --shards and --drop"
+        )
     if tokenizer is None:
-        raise click.UsageError("--chat needs --tokenizer")
+        raise click.UsageError(f"{option} needs --tokenizer")
     with importing():
-        from gristmill._inspect import chats
+        from gristmill._inspect import chats, prompts
 
     values: dict[str, Any] = {}
     for setting in settings:
@@ -176,11 +193,12 @@ def _show_chats(
         except ValueError:
             values[name] = value
     encoder = Encoder.from_file(tokenizer, config="ignore")
-    found = chats.inspect(path, values, encoder, records=records if is_given("records") else _CHATS)
+    shows = chats if option == "--chat" else prompts
+    found = shows.inspect(path, values, encoder, records=records if is_given("records") else _CHATS)
     if as_json:
         print_json(found)
     else:
-        click.echo(chats.describe(found))
+        click.echo(shows.describe(found))
 
 
 def _locate(

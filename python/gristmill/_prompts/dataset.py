@@ -9,6 +9,7 @@ import grain
 import numpy as np
 
 from gristmill._dataset.grain_compat import SourceDataset
+from gristmill._prompts.arguments import ARGUMENTS
 from gristmill._prompts.batches import make_item
 from gristmill._prompts.iterator import HostRows, PromptIterator
 from gristmill._prompts.layouts import Batch
@@ -19,7 +20,6 @@ from gristmill._sample.samples import Chat, Text
 from gristmill._shards.manifest import Manifest
 from gristmill._spec.sharding import rows_of_process
 from gristmill._tokenizer.encoder import Encoder
-from gristmill._util import checks
 from gristmill._util.local_files import Pathish
 from gristmill._util.text import counted
 from gristmill.errors import ArgumentError, MissingExtraError
@@ -132,15 +132,11 @@ class PromptDataset(SourceDataset, grain.IterDataset[Batch]):
         shard_count: int = 1,
         threads: int | None = None,
     ) -> None:
-        given = {name: value for name, value in locals().items() if name not in ("self", "shards", "__class__")}
+        given = {name: value for name, value in locals().items() if name in ARGUMENTS}
         super().__init__()
-        count = checks.integer("shard_count", shard_count, 1, 2**32)
-        index = checks.integer("shard_index", shard_index, 0, count - 1)
-        self._spec = resolve(shards, given)
-        rows = self._spec.rows_per_batch
-        if rows % count:
-            raise ArgumentError(f"shard_count={count}: it must divide the {rows} rows of a batch")
-        self._host = HostRows(np.arange(rows)[index * rows // count : (index + 1) * rows // count])
+        self._spec = resolve(given)
+        rows = self._spec.rows_per_batch // shard_count
+        self._host = HostRows(np.arange(shard_index * rows, (shard_index + 1) * rows))
         self._orders = Orders(len(self._spec.rows), self._spec.seed, self._spec.order)
 
     def __len__(self) -> int:

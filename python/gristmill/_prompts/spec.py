@@ -11,18 +11,15 @@ import numpy as np
 
 from gristmill import _core
 from gristmill._chat.template import special_tokens_of
-from gristmill._filter.compiler import compile_filter
 from gristmill._filter.selection import select as select_paths
-from gristmill._prompts.cutting import OVERLONG
-from gristmill._prompts.layouts import LAYOUTS, Layout, padding_of
-from gristmill._prompts.order import ORDERS
+from gristmill._prompts import arguments
+from gristmill._prompts.layouts import Layout, padding_of
 from gristmill._prompts.reading import Arena, Reading
 from gristmill._prompts.rows import ROWS, as_rows, written
 from gristmill._sample import plans
 from gristmill._sample.plans import ChatPlan
 from gristmill._sample.samples import Chat, Text
 from gristmill._shards.manifest import Manifest, patterns_of
-from gristmill._tokenizer import special_tokens
 from gristmill._tokenizer.encoder import Encoder, as_encoder, check_is_function, core_of, folder_of, special_token_id
 from gristmill._util import checks
 from gristmill._util.local_files import utf8_path
@@ -32,10 +29,7 @@ from gristmill.errors import ArgumentError, ShardError
 
 _LOGGER = logging.getLogger("gristmill")
 
-_LARGEST_LENGTH = 2**24
-_LARGEST_BATCH = 2**20
 _LONGEST_RECORD = 2**27
-_ON_ERROR = ("raise", "quarantine")
 # Columns that veRL's items make of `extra_info`, and with what where that lacks them.
 EXTRA = {"index": 0, "tools_kwargs": {}, "interaction_kwargs": {}}
 
@@ -93,30 +87,29 @@ class PromptSpec:
         return whole + int(rest > 0 and not self.drop_remainder)
 
 
-def resolve(shards: Any, given: Mapping[str, Any]) -> PromptSpec:
+def resolve(given: Mapping[str, Any]) -> PromptSpec:
     """Checks the arguments, and reads all records.
 
     Raises:
       GristmillError: see `PromptDataset`.
     """
-    values = _checked(given)
-    encoder = as_encoder(given["tokenizer"])
+    values = arguments.check(given)
+    encoder = as_encoder(values["tokenizer"])
     check_is_function(encoder)
-    made = _plans(given["prompt"], encoder)
+    made = _plans(values["prompt"], encoder)
     values["bos"] = special_token_id(encoder, "bos", values["bos"])
     values["eos"] = special_token_id(encoder, "eos", values["eos"])
-    values["pad"] = given["pad"]
     layout = Layout(
         name=values["layout"],
         columns=tuple(made),
         length=values["prompt_length"],
         padding=padding_of(values["layout"], values["padding"], len(made)),
-        pad=_pad_id(encoder, given["pad"], values["layout"]),
+        pad=_pad_id(encoder, values["pad"], values["layout"]),
     )
     _check_together(values, layout)
-    rows = as_rows(shards)
+    rows = as_rows(values["shards"])
     if rows is None:
-        manifest = Manifest.find(patterns_of(shards))
+        manifest = Manifest.find(patterns_of(values["shards"]))
         return _read(values, layout, encoder, made, manifest, manifest.fingerprint)
     with written(rows) as (path, digest):
         manifest = Manifest((path,), (Path(path).stat().st_size,))
@@ -182,48 +175,6 @@ def _read(
     )  # fmt: skip
 
 
-def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
-    def integer(name: str, least: int, most: int) -> int:
-        return checks.integer(name, given[name], least, most)
-
-    def optional(name: str, least: int, most: int) -> int | None:
-        return checks.optional_integer(name, given[name], least, most)
-
-    padding = given["padding"]
-    return {
-        "keep": None if given["keep"] is None else compile_filter("keep", given["keep"]),
-        "prompt_length": integer("prompt_length", 1, _LARGEST_LENGTH),
-        "overlong": checks.choice("overlong", given["overlong"], OVERLONG),
-        "padding": None if padding is None else checks.choice("padding", padding, ("left", "right")),
-        "columns": _column_names(given["columns"]),
-        "raw_prompt": checks.boolean("raw_prompt", given["raw_prompt"]),
-        "full_prompts": checks.boolean("full_prompts", given["full_prompts"]),
-        "batch_size": integer("batch_size", 1, _LARGEST_BATCH),
-        "num_generations": integer("num_generations", 1, _LARGEST_BATCH),
-        "layout": checks.choice("layout", given["layout"], LAYOUTS),
-        "bos": special_tokens.check_type("bos", given["bos"]),
-        "eos": special_tokens.check_type("eos", given["eos"]),
-        "select": given["select"],
-        "max_samples": optional("max_samples", 1, 2**63 - 1),
-        "seed": optional("seed", 0, 2**64 - 1),
-        "order": checks.choice("order", given["order"], ORDERS),
-        "epochs": optional("epochs", 1, 2**32),
-        "drop_remainder": checks.boolean("drop_remainder", given["drop_remainder"]),
-        "max_memory": integer("max_memory", 0, 2**63 - 1),
-        "on_error": checks.choice("on_error", given["on_error"], _ON_ERROR),
-        "max_error_rate": checks.fraction("max_error_rate", given["max_error_rate"]),
-        "threads": optional("threads", 1, 1024),
-    }
-
-
-def _column_names(columns: Any) -> "bool | tuple[str, ...]":
-    if isinstance(columns, (bool, np.bool_)):
-        return bool(columns)
-    if isinstance(columns, str):
-        raise checks.wrong_type("columns", columns, "True, False or a list of names")
-    return tuple(checks.text("columns", name) for name in checks.items("columns", columns, "True, False or a list"))
-
-
 def _plans(prompt: Any, encoder: Encoder) -> dict[str, ChatPlan | Text]:
     """What each prompt is made of, by its name: that of its field if there is one prompt."""
     expected = "gm.Chat, gm.Text, or a dict of several"
@@ -261,6 +212,10 @@ def _pad_id(encoder: Encoder, given: Any, layout: str) -> int:
 
 
 def _check_together(values: Mapping[str, Any], layout: Layout) -> None:
+    rows, hosts = values["batch_size"] * values["num_generations"], values["shard_count"]
+    checks.integer("shard_index", values["shard_index"], 0, hosts - 1)
+    if rows % hosts:
+        raise ArgumentError(f"shard_count={hosts}: it must divide the {rows} rows of a batch")
     if len(layout.columns) > 1 and (values["raw_prompt"] or values["full_prompts"]):
         raise ArgumentError("raw_prompt= and full_prompts= are of one prompt; columns= has the columns of several")
     if layout.is_text and values["overlong"] not in ("drop", "error"):
@@ -379,35 +334,19 @@ def _fingerprint(
     records: str,
     wanted: "Iterable[int] | None",
 ) -> str:
-    """What defines the stream: defaults are left out, so that a release that adds an argument changes nothing."""
-    chosen = None if values["select"] is None else hashlib.sha256(repr(list(wanted or ())).encode()).hexdigest()[:16]
-    described = ", ".join(
+    """What defines the stream, readable."""
+    values = dict(values)
+    prompts = [
         f"{name}: {plan.fingerprint if isinstance(plan, ChatPlan) else f'Text({plan.field!r})'}"
         for name, plan in made.items()
-    )
-    keep = values["keep"]
-    optional: dict[str, tuple[Any, Any]] = {
-        "keep": (keep and keep.fingerprint, None),
-        "overlong": (values["overlong"], "drop"),
-        "padding": (values["padding"], None),
-        "pad": (values["pad"], None),
-        "num_generations": (values["num_generations"], 1),
-        "bos": (values["bos"], None),
-        "eos": (values["eos"], None),
-        "select": (chosen, None),
-        "max_samples": (values["max_samples"] if chosen is None else None, None),
-        "seed": (values["seed"], None),
-        "order": (values["order"] if values["seed"] is not None else "gristmill", "gristmill"),
-        "drop_remainder": (values["drop_remainder"], True),
-    }
+    ]
+    instead = {"shards": records, "tokenizer": encoder.fingerprint, "prompt": ", ".join(prompts)}
+    if values["keep"] is not None:
+        instead["keep"] = values["keep"].fingerprint
+    if values["select"] is not None:  # with it, max_samples is a shorter list
+        chosen = hashlib.sha256(repr(list(wanted or ())).encode()).hexdigest()[:16]
+        values |= {"select": chosen, "max_samples": None}
+    names = {"shards": "records"}
     return encode(
-        {
-            "records": records,
-            "tokenizer": encoder.fingerprint,
-            "prompt": described,
-            "prompt_length": values["prompt_length"],
-            "batch_size": values["batch_size"],
-            "layout": values["layout"],
-            **{name: value for name, (value, default) in optional.items() if value != default},
-        }
+        {names.get(name, name): instead.get(name, value) for name, value in arguments.defining(values).items()}
     )

@@ -643,3 +643,39 @@ def test_inspect_chat_refuses_what_does_not_fit(tmp_path, capsys, options, code,
     tokenizer = ["--tokenizer", folder] if "--set" in options else []
     found, said = checked(capsys, "inspect", shard, "--chat", *tokenizer, *options)
     assert (found, says in said) == (code, True), said
+
+
+def test_inspect_prompt_shows_every_token(tmp_path, capsys):
+    folder = write_chatml(tmp_path / "model")
+    shard = tmp_path / "a.jsonl"
+    shard.write_text("".join(json.dumps({"prompt": [{"role": "user", "content": "ant 🙂"}]}) + "\n" for _ in range(5)))
+    command = ["inspect", shard, "--prompt", "--tokenizer", folder]
+    assert main.run([*map(str, command), "--records", "1"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("record 0: ")
+    assert lines[2:5] == ["<|im_start|>user", "ant 🙂<|im_end|>", "<|im_start|>assistant"]
+    assert [line.split()[-1] for line in lines[7:11]] == ["text", "'<|im_start|>'", "'user'", "'\\n'"]
+    found = run_json(capsys, *command)["prompts"]
+    encoder = gm.Encoder.from_file(folder)
+    assert [prompt["record"] for prompt in found] == [0, 1, 2]
+    assert [token["id"] for token in found[0]["tokens"]] == encoder.encode(found[0]["text"]).tolist()
+    raw = run_json(capsys, *command, "--set", "add_generation_prompt=false")["prompts"]
+    assert found[0]["text"] == raw[0]["text"] + "<|im_start|>assistant\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "says"),
+    [
+        (["--chat"], 2, "--chat cannot be combined with --prompt"),
+        (["--row", "1"], 2, "--prompt cannot be combined with --chat"),
+        ([], 2, "--prompt needs --tokenizer"),
+        (["--set", "field=text"], 1, 'under the key "text", found no such key'),
+    ],
+)
+def test_inspect_prompt_refuses_what_does_not_fit(tmp_path, capsys, options, code, says):
+    folder = write_chatml(tmp_path / "model")
+    shard = tmp_path / "a.jsonl"
+    shard.write_text('{"prompt": []}\n')
+    tokenizer = ["--tokenizer", folder] if "--set" in options else []
+    found, said = checked(capsys, "inspect", shard, "--prompt", *tokenizer, *options)
+    assert (found, says in said) == (code, True), said

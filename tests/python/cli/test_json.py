@@ -94,6 +94,13 @@ def test_inspect_chat(tmp_path, capsys):
     assert_listed(run_json(capsys, "inspect", shard, "--chat", "--tokenizer", folder), "Conversations")
 
 
+def test_inspect_prompt(tmp_path, capsys):
+    folder = write_chatml(tmp_path / "model")
+    shard = tmp_path / "a.jsonl"
+    shard.write_text(json.dumps({"prompt": [{"role": "user", "content": "a"}]}))
+    assert_listed(run_json(capsys, "inspect", shard, "--prompt", "--tokenizer", folder), "Prompts")
+
+
 def test_pack_inspect_and_verify(tmp_path, pack, capsys):
     folder = tmp_path / "packed"
     assert_listed(pack(folder), "pack")

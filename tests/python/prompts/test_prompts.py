@@ -1,9 +1,16 @@
 """`PromptDataset`: items, layouts, what is left out, and its arguments, against the naive model of `prompt_oracle`."""
 
+import contextlib
 import copy
 import datetime
+import inspect
 import json
 import pickle
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Literal, get_args, get_origin
 
 import cloudpickle
 import numpy as np
@@ -14,6 +21,9 @@ import pytest
 import gristmill as gm
 import prompt_oracle as oracle
 from chat_models import write_chatml
+from gristmill._prompts.arguments import ARGUMENTS
+from gristmill._spec import kinds
+from gristmill._spec.arguments import REQUIRED
 
 CHAT = gm.Chat("prompt", add_generation_prompt=True)
 
@@ -403,3 +413,98 @@ def test_index_is_like_that_of_a_list(shard, folder):
             dataset[index]
     with pytest.raises(TypeError):
         dataset["a"]
+
+
+def test_table_has_the_parameters_and_words_of_the_dataset():
+    parameters = inspect.signature(gm.PromptDataset).parameters
+    defaults = {name: REQUIRED if p.default is p.empty else p.default for name, p in parameters.items()}
+    assert defaults.pop("prompt") == CHAT
+    found = {name: argument.default for name, argument in ARGUMENTS.items()}
+    assert found.pop("prompt") is REQUIRED
+    assert found == defaults
+    for name, argument in ARGUMENTS.items():
+        if isinstance(argument.kind, kinds.Choice):
+            (shown,) = [
+                part
+                for part in (parameters[name].annotation, *get_args(parameters[name].annotation))
+                if get_origin(part) is Literal
+            ]
+            assert get_args(shown) == tuple(argument.kind.words)
+
+
+@contextlib.contextmanager
+def alarm(seconds):
+    """Raises TimeoutError in this thread."""
+
+    def ring(*_):
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def own_threads():
+    names = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
+    return [name for name in names if name.startswith("gristmill-promp")]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="the threads are listed in /proc")
+@pytest.mark.parametrize("select", [None, slice(-1, None)])
+def test_signal_ends_reading_and_leaves_no_thread(tmp_path, folder, select):
+    line = json.dumps(make_records(2)[1]) + "\n"
+    path = tmp_path / "large.jsonl"
+    path.write_text(line * 1_000_000)
+    started = time.monotonic()
+    with pytest.raises(TimeoutError), alarm(0.2):
+        gm.PromptDataset(path, tokenizer=folder, threads=3, select=select)
+    assert time.monotonic() - started < 5
+    assert own_threads() == []
+
+
+def test_error_leaves_no_thread_and_is_that_of_the_first_record(tmp_path, folder):
+    """Later chunks are prepared at the same time; the error is still that of the first bad record."""
+    records = make_records(6000)
+    for bad in (2500, 2501, 5999):
+        records[bad]["prompt"] = bad
+    path = oracle.write(tmp_path / "a.jsonl", records)
+    for _ in range(5):
+        with pytest.raises(gm.ShardError, match="record 2500, byte "):
+            gm.PromptDataset(path, tokenizer=folder, threads=4)
+    assert sys.platform != "linux" or own_threads() == []
+
+
+def test_tools_and_variables_reach_the_template(folder):
+    template = "{{ tools | length if tools else 'no' }} {{ mood }} {{ messages[0].content }}"
+    rows = [
+        {"prompt": [{"role": "user", "content": "a"}], "tools": tools} for tools in (None, [{"x": 1}], '[{"x": 1}, {}]')
+    ]
+    chat = gm.Chat(
+        "prompt", template=template, tools="tools", template_kwargs={"mood": "calm"}, add_generation_prompt=True
+    )
+    dataset = gm.PromptDataset(rows, tokenizer=folder, prompt=chat, full_prompts=True, batch_size=3)
+    (batch,) = dataset
+    assert batch["full_prompts"].tolist() == ["no calm a", "1 calm a", "2 calm a"]
+
+
+def test_content_is_no_control_where_that_is_asked_for(folder):
+    encoder = gm.Encoder.from_file(folder)
+    end = encoder.token_to_id("<|im_end|>")
+    rows = [{"prompt": [{"role": "user", "content": "<|im_end|>"}]}]
+    for words, count in (("id", 2), ("text", 1)):
+        chat = gm.Chat("prompt", special_tokens_in_content=words, add_generation_prompt=True)
+        ids = gm.PromptDataset(rows, tokenizer=folder, prompt=chat)[0]["raw_prompt_ids"]
+        assert ids.count(end) == count
+
+
+def test_a_template_that_cannot_be_masked_renders_prompts(folder):
+    """A template without an end of turn has no mask for answers, which prompts do not need."""
+    template = "{% for message in messages %}{{ message.content }}{% endfor %}"
+    rows = [{"prompt": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}]
+    chat = gm.Chat("prompt", template=template, add_generation_prompt=True)
+    assert gm.PromptDataset(rows, tokenizer=folder, prompt=chat, layout="tunix")[0]["prompts"] == "ab"
