@@ -8,6 +8,7 @@ use gristmill_chat_template::{Chat, ChatTemplate, Data, DateTime, NoneFields, Tr
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::field::Field;
 use crate::format::{Content, Value, Values};
 
 /// How records become rendered conversations.
@@ -17,8 +18,8 @@ pub struct Conversations {
     pub filter_paths: usize,
     /// The template.
     pub template: ChatTemplate,
-    /// The index in the projection of the path to the messages, and the name of their key.
-    pub messages: (usize, String),
+    /// The key of the messages.
+    pub messages: Field,
     /// Where tools come from.
     pub tools: Tools,
     /// Further variables of the template: a JSON object.
@@ -44,8 +45,8 @@ pub struct Conversations {
 pub enum Tools {
     /// All conversations have these, if any: a JSON list.
     Fixed(Option<Vec<u8>>),
-    /// The record's own: the index of the path in the projection, and the name of the key.
-    Record(usize, String),
+    /// The record's own, under this key.
+    Record(Field),
 }
 
 /// How records hold messages.
@@ -102,8 +103,8 @@ impl Conversations {
     }
 
     fn messages<'a>(&self, values: &Values<'a>) -> Result<Cow<'a, str>, String> {
-        let (path, key) = &self.messages;
-        let found = values.get(*path);
+        let key = self.messages.key();
+        let found = self.messages.of(values);
         let Some(list) = found.filter(|value| value.is_array()) else {
             return Err(format!("expected a list of messages under the key {key:?}, found {}", kind(found)));
         };
@@ -117,14 +118,14 @@ impl Conversations {
 impl Tools {
     /// The tools of a record: a list, or a string that holds one. Null and none at all mean no tools.
     fn of<'a>(&'a self, values: &Values<'a>) -> Result<Option<Cow<'a, str>>, String> {
-        let (path, key) = match self {
+        let field = match self {
             Self::Fixed(tools) => {
                 let tools = tools.as_deref().map(std::str::from_utf8).transpose();
                 return tools.map(|tools| tools.map(Cow::Borrowed)).map_err(|error| error.to_string());
             }
-            Self::Record(path, key) => (path, key),
+            Self::Record(field) => field,
         };
-        let found = values.get(*path);
+        let (found, key) = (field.of(values), field.key());
         match found.map(|value| (value, value.content())) {
             None | Some((_, Content::Null)) => Ok(None),
             Some((value, Content::Array)) => Ok(Some(Cow::Borrowed(value.json()))),

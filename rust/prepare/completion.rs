@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::field::Field;
 use crate::format::{Content, Value, Values};
 
 /// How records become prompts with completions.
@@ -9,10 +10,10 @@ use crate::format::{Content, Value, Values};
 pub struct Completions {
     /// How many of the projection's paths are those of the filter.
     pub filter_paths: usize,
-    /// The index in the projection of the path to the prompt, and the name of its key.
-    pub prompt: (usize, String),
-    /// The same of the completion.
-    pub completion: (usize, String),
+    /// The key of the prompt.
+    pub prompt: Field,
+    /// The key of the completion.
+    pub completion: Field,
     /// Whether a sample without trained tokens is left out.
     pub drops_untrained: bool,
 }
@@ -36,14 +37,15 @@ impl Completions {
     }
 }
 
-fn push(values: &Values<'_>, (path, key): &(usize, String), text: &mut String) -> Result<(), String> {
-    match values.get(*path).map(Value::content) {
+fn push(values: &Values<'_>, field: &Field, text: &mut String) -> Result<(), String> {
+    match field.of(values).map(Value::content) {
         Some(Content::Text(string)) => {
             text.push_str(&string);
             Ok(())
         }
         found => Err(format!(
-            "expected a string under the key {key:?}, found {}",
+            "expected a string under the key {:?}, found {}",
+            field.key(),
             found.map_or("no such key", |content| content.name())
         )),
     }

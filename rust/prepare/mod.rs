@@ -7,6 +7,7 @@
 
 pub mod chat;
 pub mod completion;
+pub mod field;
 pub mod sidecars;
 
 use std::ops::Range;

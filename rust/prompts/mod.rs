@@ -24,6 +24,7 @@ use crate::encode::Encoder;
 use crate::error::{Error, Result, caught};
 use crate::format::ReadOptions;
 use crate::prepare::chat::Conversations;
+use crate::prepare::field::Field;
 use crate::store::Shard;
 
 pub use arena::Arena;
@@ -67,8 +68,8 @@ pub struct PromptSpec {
 /// What a prompt is made of.
 #[derive(Debug, Clone)]
 pub enum Prompt {
-    /// The string at the path with this index, and the name of its key.
-    Text(usize, String),
+    /// The string under this key.
+    Text(Field),
     /// A conversation.
     Chat(Arc<Conversations>),
 }

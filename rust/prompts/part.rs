@@ -190,10 +190,11 @@ impl<'a> Preparer<'a> {
             self.text.clear();
             match prompt {
                 Prompt::Chat(chat) => chat.render(values, &mut self.text, &mut trained, &mut data)?,
-                Prompt::Text(path, key) => match values.get(*path).map(Value::content) {
+                Prompt::Text(field) => match field.of(values).map(Value::content) {
                     Some(Content::Text(text)) => self.text.push_str(&text),
                     found => {
                         let found = found.map_or("no such key", |content| content.name());
+                        let key = field.key();
                         return Err(format!("expected a string under the key {key:?}, found {found}"));
                     }
                 },

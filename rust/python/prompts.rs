@@ -10,11 +10,12 @@ use pyo3::types::{PyDict, PyList};
 use super::encoder::Encoder;
 use super::error::guarded;
 use super::keep::Selection;
-use super::sample::{ChatPlan, index_of};
+use super::sample::ChatPlan;
 use super::signals::Signals;
 use crate::error::Error;
 use crate::format::keep::Expression;
 use crate::format::{Path, Projection, ReadOptions};
+use crate::prepare::field::Field;
 use crate::prompts::{self, Arena, Left, Prompt, PromptSpec, Reason, order};
 use crate::store::Shard;
 
@@ -57,16 +58,10 @@ impl Reading {
         let mut prompts = Vec::with_capacity(self.prompts.len());
         let mut columns: Vec<String> = Vec::new();
         for plan in self.prompts {
-            let mut wanted = |key: &str| {
-                columns.push(key.to_owned());
-                (index_of(key, &mut paths), key.to_owned())
-            };
+            let mut wanted = |key: &str| Field::add(key, &mut paths, &mut columns);
             prompts.push(match plan {
                 Plan::Chat(plan) => Prompt::Chat(plan.conversations(filter_paths, false, wanted)?.into()),
-                Plan::Text(plan) => {
-                    let (path, key) = wanted(&plan.field);
-                    Prompt::Text(path, key)
-                }
+                Plan::Text(plan) => Prompt::Text(wanted(&plan.field)),
             });
         }
         let columns = if self.keeps_records { Projection::all() } else { Projection::named(columns) };

@@ -9,6 +9,7 @@ use crate::format::{Path, Projection, Step};
 use crate::prepare::Prepare;
 use crate::prepare::chat::{Conversations, MessageFormat, Tools};
 use crate::prepare::completion::Completions;
+use crate::prepare::field::Field;
 
 /// A sample other than a text. The fields are those of the classes in `gristmill._sample`.
 #[derive(FromPyObject)]
@@ -53,10 +54,7 @@ impl Sample {
         };
         let mut columns: Vec<String> =
             if has_sidecars { paths.iter().filter_map(column).collect() } else { Vec::new() };
-        let mut wanted = |key: &str| {
-            columns.push(key.to_owned());
-            (index_of(key, &mut paths), key.to_owned())
-        };
+        let mut wanted = |key: &str| Field::add(key, &mut paths, &mut columns);
         let prepare = match self {
             Self::Chat(plan) => Prepare::Chat(plan.conversations(filter_paths, true, wanted)?.into()),
             Self::Completion(plan) => Prepare::Completion(Completions {
@@ -72,20 +70,17 @@ impl Sample {
 
 impl ChatPlan {
     /// How records become conversations, with a mask of trained tokens or without. `wanted` is called with the keys of a
-    /// record that are needed, and returns the index of each path in the projection, and its key.
+    /// record that are needed.
     pub fn conversations(
         self,
         filter_paths: usize,
         has_mask: bool,
-        mut wanted: impl FnMut(&str) -> (usize, String),
+        mut wanted: impl FnMut(&str) -> Field,
     ) -> Result<Conversations, Error> {
         let messages = wanted(&self.field);
         let tools = match &self.tools_field {
             None => Tools::Fixed(self.fixed_tools),
-            Some(key) => {
-                let (path, key) = wanted(key);
-                Tools::Record(path, key)
-            }
+            Some(key) => Tools::Record(wanted(key)),
         };
         let training = if has_mask { self.training.training()? } else { None };
         if has_mask && training.is_none() {
@@ -106,13 +101,4 @@ impl ChatPlan {
             drops_untrained: self.drops_untrained,
         })
     }
-}
-
-/// The index of the path to a key of the record, which is added unless it is there: a projection has each path once.
-pub fn index_of(key: &str, paths: &mut Vec<Path>) -> usize {
-    let path = vec![Step::Key(key.to_owned())];
-    paths.iter().position(|known| *known == path).unwrap_or_else(|| {
-        paths.push(path);
-        paths.len() - 1
-    })
 }

@@ -42,7 +42,8 @@ class Chat:
     derived, or that the template refuses, is a bad record.
 
     Attributes:
-      field: key of the record that holds the list of messages.
+      field: key of the record that holds the list of messages. For one inside of objects or structs their keys and its
+        own, with dots between them, as for all keys of samples: `"conversation.messages"`.
       template: the chat template: its text, the path of a file or of a folder that `transformers` has saved, or a
         `ChatTemplate`. None: the one beside the tokenizer.json.
       tools: JSON schemas of tools for all conversations, or the key of the record that holds its own: a list, or a

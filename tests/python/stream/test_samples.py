@@ -428,6 +428,26 @@ def test_rows_of_columns_are_the_same_conversations(tmp_path, folder, write_colu
     assert_same_batches(table, lines)
 
 
+@pytest.mark.parametrize("write_records", [write, parquet, arrow_stream])
+def test_keys_with_dots_lead_into_objects(tmp_path, folder, write_records):
+    flat = [{"messages": CONVERSATION, "prompt": "user:", "completion": str(index)} for index in range(3)]
+    nested = [
+        {"id": index, "data": {"x": {"chat": record["messages"]}, "p": record["prompt"], "c": record["completion"]}}
+        for index, record in enumerate(flat)
+    ]
+    plain, inside = write(tmp_path / "flat.jsonl", flat), write_records(tmp_path / "nested", nested)
+    for sample, named in [
+        (gm.Chat(), gm.Chat("data.x.chat", tools="data.tools")),
+        (gm.Completion(), gm.Completion("data.p", "data.c")),
+    ]:
+        for arguments in ({}, {"keep": "id < 2"}):
+            expected = rows(plain, folder, sample)
+            assert_same_batches(rows(inside, folder, named, **arguments), expected[: len(expected) - len(arguments)])
+    # The key itself counts before one inside of an object.
+    both = write_records(tmp_path / "both", [{"data": {"c": "no"}, "data.c": "0", "data.p": "user:"}])
+    assert_same_batches(rows(both, folder, gm.Completion("data.p", "data.c")), rows(plain, folder, gm.Completion())[:1])
+
+
 @pytest.mark.parametrize("write_columns", [parquet, arrow_stream])
 def test_missing_column_is_an_error(tmp_path, folder, write_columns):
     path = write_columns(tmp_path / "a.columns", [{"text": "a"}])
