@@ -32,6 +32,8 @@ pub(super) struct Chunk {
     pub(super) codec: Option<BlockCodec>,
     pub(super) values: Type,
     pub(super) has_lists: bool,
+    /// Whether a value may be null, or lies in something that may be.
+    pub(super) has_nulls: bool,
 }
 
 /// How many rows each row group has.
@@ -101,6 +103,7 @@ pub(super) fn chunk(group: &RowGroupMetaData, column: usize, size: u64) -> Resul
             codec: codec(column.compression_codec())?,
             values: column.column_type(),
             has_lists: column.column_descr().max_rep_level() > 0,
+            has_nulls: column.column_descr().max_def_level() > 0,
         }),
         _ => Err(corrupt("a column chunk does not lie in the file")),
     }

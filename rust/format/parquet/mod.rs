@@ -3,6 +3,7 @@
 //! The library `parquet` decodes footers, levels and values; pages are read, checked and inflated here, so that memory
 //! is bounded by the largest page. Row groups and column chunks are never held.
 
+mod deltas;
 mod footer;
 mod leaf;
 mod pages;

@@ -13,6 +13,7 @@ use parquet::basic::{Encoding, Type};
 use parquet::column::page::{Page, PageMetadata, PageReader};
 use parquet::errors::{ParquetError, Result as ParquetResult};
 
+use super::deltas::{self, Lengths};
 use super::footer::Chunk;
 use super::thrift::{Fault, Thrift};
 use crate::codec::{BlockDecoder, read_failed};
@@ -253,6 +254,35 @@ impl Pages {
         Ok(page)
     }
 
+    /// Checks the lengths of delta-encoded strings, for all of which the library takes memory at once.
+    fn check_lengths(
+        &self,
+        offset: u64,
+        header: &Header,
+        encoding: Encoding,
+        page: &[u8],
+    ) -> Result<(), String> {
+        let is_delta = matches!(encoding, Encoding::DELTA_LENGTH_BYTE_ARRAY | Encoding::DELTA_BYTE_ARRAY);
+        if !is_delta || header.kind == Kind::Dictionary {
+            return Ok(());
+        }
+        let levels = usize::from(self.chunk.has_lists) + usize::from(self.chunk.has_nulls);
+        let start = match header.kind {
+            Kind::DataV2 => Some(header.level_bytes() as usize),
+            _ => after_levels(page, levels),
+        };
+        let values = start.and_then(|start| page.get(start..));
+        match values.map(|values| deltas::check(encoding, values, header.values, self.limit)) {
+            Some(Lengths::Fine) => Ok(()),
+            Some(Lengths::Repeat(bytes)) => Err(format!(
+                "expected a page of at most {} bytes of strings, found one of {bytes} at byte {offset} of the file; write \
+                 the file again with smaller pages, or raise max_document_bytes=",
+                self.limit
+            )),
+            Some(Lengths::Invalid) | None => Err(corrupt(offset, "the lengths of its strings are not valid")),
+        }
+    }
+
     /// A page whose numbers fit its bytes.
     fn checked(&self, offset: u64, header: &Header, buf: Bytes) -> Result<Page, String> {
         let length = buf.len() as u64;
@@ -282,6 +312,7 @@ impl Pages {
                 self.limit / value_bytes
             ));
         }
+        self.check_lengths(offset, header, encoding, &buf)?;
         Ok(match header.kind {
             Kind::Dictionary => {
                 Page::DictionaryPage { buf, num_values, encoding: Encoding::PLAIN, is_sorted: false }
@@ -307,6 +338,14 @@ impl Pages {
             },
         })
     }
+}
+
+/// Where the values begin that follow levels of the first version, each of which has its length before it.
+fn after_levels(page: &[u8], levels: usize) -> Option<usize> {
+    (0..levels).try_fold(0_usize, |start, _| {
+        let length = page.get(start..start.checked_add(4)?)?;
+        start.checked_add(4)?.checked_add(u32::from_le_bytes(length.try_into().ok()?) as usize)
+    })
 }
 
 /// The message about a page that is not valid.

@@ -425,6 +425,29 @@ fn hostile_schemas_are_refused() {
 }
 
 #[test]
+fn lengths_that_claim_more_than_the_values_take_no_memory() {
+    let texts: Vec<Option<&[u8]>> = vec![Some(b"a"), Some(b"ab"), Some(b"abc"), Some(b"abcd")];
+    for encoding in [Encoding::DELTA_LENGTH_BYTE_ARRAY, Encoding::DELTA_BYTE_ARRAY] {
+        let properties =
+            properties().set_column_encoding("text".into(), encoding).set_dictionary_enabled(false).build();
+        let bytes = file(&texts, 4, properties);
+        assert_eq!(read("s.parquet", &bytes).len(), 4);
+        // Blocks of 128, four mini blocks, four lengths.
+        let starts: Vec<_> =
+            bytes.windows(4).enumerate().filter(|(_, four)| four == b"\x80\x01\x04\x04").collect();
+        let places: Vec<_> = starts.iter().map(|(start, _)| start + 3).collect();
+        assert_eq!(places.len(), if encoding == Encoding::DELTA_BYTE_ARRAY { 2 } else { 1 });
+        for place in places {
+            let mut bytes = bytes.clone();
+            bytes[place] = 0x7f;
+            let seen = read("s.parquet", &bytes);
+            assert!(reason(&seen).contains("the lengths of its strings are not valid (the page at byte"));
+            assert_eq!(seen.len(), 1);
+        }
+    }
+}
+
+#[test]
 fn stop_ends_reading() {
     let bytes = file(&slices(&texts()), 30, properties().build());
     let folder = tempfile::tempdir().unwrap();
