@@ -52,8 +52,8 @@ class PromptDataset(SourceDataset, grain.IterDataset[Batch]):
     - `ragged`: `ids`: int32, all rows one after another, and `offsets`: int64 `[B + 1]`.
 
     Of several prompts, the names of `verl`, `hf` and `ragged` begin with `c_`, and all but the first are padded on the
-    right. Every layout has `index`: of `verl` that of `extra_info`, else the number of the item in the dataset; -1 in
-    rows of padding.
+    right. Every layout has `index`: of `verl` that of `extra_info`, else, and with `columns=False`, the number of the
+    item in the dataset; -1 in rows of padding.
 
     Args:
       shards: a glob, a path, a list of either, or a `Manifest`; or rows: an iterable of dicts, such as a
@@ -186,8 +186,9 @@ class PromptDataset(SourceDataset, grain.IterDataset[Batch]):
 
     @property
     def template_engine(self) -> str | None:
-        """What renders conversations: `"gristmill"`, or None if all prompts are texts."""
-        return "gristmill" if any(isinstance(plan, ChatPlan) for plan in self._spec.plans.values()) else None
+        """What renders conversations, see `ChatTemplate.template_engine`; None if all prompts are texts."""
+        plans = self._spec.plans.values()
+        return next((plan.chat_template.template_engine for plan in plans if isinstance(plan, ChatPlan)), None)
 
     @property
     def lengths(self) -> "np.ndarray[Any, np.dtype[np.int64]]":

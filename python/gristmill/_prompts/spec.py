@@ -1,6 +1,7 @@
 """`PromptSpec`: the checked arguments of a `PromptDataset`, and what follows from them."""
 
 import hashlib
+import itertools
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -111,12 +112,51 @@ def resolve(given: Mapping[str, Any]) -> PromptSpec:
     if rows is None:
         manifest = Manifest.find(patterns_of(values["shards"]))
         return _read(values, layout, encoder, made, manifest, manifest.fingerprint)
+    if values["select"] is None:
+        rows = itertools.islice(rows, values["max_samples"])
     with written(rows) as (path, digest):
         manifest = Manifest((path,), (Path(path).stat().st_size,))
         try:
             return _read(values, layout, encoder, made, manifest, digest, is_rows=True)
         except ShardError as error:
             raise ShardError(ROWS, error.record, error.byte, error.reason) from None
+
+
+def count_records(shards: Any) -> int:
+    """The number of records of some shards, as `select` counts them.
+
+    Raises:
+      ShardError: a shard cannot be read to its end.
+      MissingShardError: a shard does not exist, or a glob matches nothing.
+    """
+    return _count(Manifest.find(patterns_of(shards)))
+
+
+def _count(manifest: Manifest) -> int:
+    nothing: dict[str, Any] = {
+        "prompts": (),
+        "bos": None,
+        "eos": None,
+        "longest": None,
+        "selected": None,
+        "keeps_records": True,
+        "keeps_texts": False,
+        "raises": True,
+        "max_memory": 0,
+        "threads": 1,
+    }
+    return _core.count_records(Reading(**_sources(manifest), **nothing))
+
+
+def _sources(manifest: Manifest, keep: Any = None) -> dict[str, Any]:
+    """The fields of a `Reading` that say where records come from."""
+    return {
+        "folder": manifest.folder,
+        "paths": [utf8_path(path) for path in manifest.paths],
+        "sizes": manifest.sizes,
+        "selection": select_paths(keep, None, manifest, None),
+        "max_document_bytes": _LONGEST_RECORD,
+    }
 
 
 def _read(
@@ -131,11 +171,7 @@ def _read(
 ) -> PromptSpec:
     keeps_records = values["columns"] is not False or values["raw_prompt"]
     reading = {
-        "folder": manifest.folder,
-        "paths": [utf8_path(path) for path in manifest.paths],
-        "sizes": manifest.sizes,
-        "selection": select_paths(values["keep"], None, manifest, None),
-        "max_document_bytes": _LONGEST_RECORD,
+        **_sources(manifest, values["keep"]),
         "prompts": list(made.values()),
         "bos": values["bos"],
         "eos": values["eos"],
@@ -146,7 +182,7 @@ def _read(
         "max_memory": values["max_memory"],
         "threads": values["threads"] or _core.usable_cores(),
     }
-    wanted = _selected(values, lambda: _core.count_records(Reading(**reading, selected=None)))
+    wanted = _selected(values, lambda: _count(manifest))
     selected = None if wanted is None else sorted(wanted)
     arena = Arena.of(core_of(encoder), Reading(**reading, selected=selected))
     names = (ROWS,) if is_rows else tuple(manifest.paths)

@@ -4,6 +4,7 @@ import contextlib
 import copy
 import datetime
 import inspect
+import itertools
 import json
 import pickle
 import signal
@@ -22,6 +23,7 @@ import gristmill as gm
 import prompt_oracle as oracle
 from chat_models import write_chatml
 from gristmill._prompts.arguments import ARGUMENTS
+from gristmill._prompts.spec import count_records
 from gristmill._spec import kinds
 from gristmill._spec.arguments import REQUIRED
 
@@ -346,6 +348,19 @@ def test_max_samples_stops_reading(tmp_path, folder, records):
     with path.open("a") as file:
         file.write("not JSON")
     assert len(gm.PromptDataset(path, tokenizer=folder, max_samples=5)) == 5
+
+
+def test_rows_are_taken_up_to_max_samples(folder, records):
+    taken = iter(itertools.cycle(records))
+    dataset = gm.PromptDataset(taken, tokenizer=folder, max_samples=5)
+    assert [dataset.source(i)[1] for i in range(len(dataset))] == [0, 1, 2, 3, 4]
+
+
+def test_records_are_counted(shard, tmp_path, records):
+    pq.write_table(pa.Table.from_pylist(records), tmp_path / "a.parquet")
+    assert count_records([shard, tmp_path / "a.parquet"]) == 46
+    with shard.open() as file:
+        assert count_records(shard) == len(file.readlines())
 
 
 def test_memory_is_bounded_by_an_error_that_says_the_size(shard, folder):
