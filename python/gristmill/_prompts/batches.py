@@ -9,6 +9,7 @@ from gristmill._prompts.cutting import cut
 from gristmill._prompts.layouts import Batch, as_objects, as_plain_column
 from gristmill._prompts.reading import Ids
 from gristmill._prompts.spec import EXTRA, PromptSpec
+from gristmill.errors import ShardError
 
 # The item of a row of padding.
 PADDING = -1
@@ -40,7 +41,7 @@ def _ids(spec: PromptSpec, row: int, prompt: int) -> Ids:
 
 def _others(spec: PromptSpec, items: Sequence[int], rows: Sequence[int], texts: "Sequence[str] | None") -> Batch:
     """What stands beside the ids: the columns, the prompt itself, and the index."""
-    records = _each(rows, spec.arena.record, None) if spec.keeps_records or spec.raw_prompt else []
+    records = _each(rows, lambda row: _record(spec, row), None) if spec.keeps_records or spec.raw_prompt else []
     as_column = as_plain_column if spec.layout.name == "tunix" else as_objects
     found: Batch = {}
     if spec.raw_prompt:
@@ -53,6 +54,24 @@ def _others(spec: PromptSpec, items: Sequence[int], rows: Sequence[int], texts: 
     if spec.layout.name == "verl" and spec.keeps_records:
         return found | _extra(records)
     return found | {"index": np.array(items, np.int64 if spec.layout.name == "verl" else np.int32)}
+
+
+def _record(spec: PromptSpec, row: int) -> dict[str, Any]:
+    """A record as Python has it.
+
+    Raises:
+      ShardError: Python's parser refuses it, as it does integers of thousands of digits.
+    """
+    try:
+        return spec.arena.record(row)
+    except (ValueError, RecursionError) as error:
+        shard, record = spec.shard_names[spec.arena.shards[row]], int(spec.arena.numbers[row])
+        raise ShardError(
+            shard,
+            record,
+            None,
+            f"its columns cannot become Python objects: {error}; set columns=False, or fix the record",
+        ) from None
 
 
 def _extra(records: Sequence[Any]) -> Batch:

@@ -363,6 +363,31 @@ def test_records_are_counted(shard, tmp_path, records):
         assert count_records(shard) == len(file.readlines())
 
 
+def test_columns_that_python_cannot_hold_are_located(tmp_path, folder):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"prompt": "a"}\n{"prompt": "b", "n": ' + "1" * 5000 + "}\n")
+    dataset = gm.PromptDataset(path, tokenizer=folder, prompt=gm.Text("prompt"), batch_size=2)
+    with pytest.raises(gm.ShardError, match=r"record 1: its columns cannot become Python objects: .*columns=False"):
+        next(iter(dataset))
+    dataset = gm.PromptDataset(path, tokenizer=folder, prompt=gm.Text("prompt"), batch_size=2, columns=False)
+    assert next(iter(dataset))["index"].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("columns", [True, False])
+def test_filter_chooses_records_of_all_formats(tmp_path, folder, records, columns):
+    keep = "extra_info.index >= 110 and data_source == 'ants'"
+    expected = [i for i, record in enumerate(records) if (record["extra_info"] or {"index": 0})["index"] >= 110]
+    table = pa.Table.from_pylist(records)
+    pq.write_table(table, tmp_path / "a.parquet")
+    with pa.OSFile(str(tmp_path / "a.arrow"), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
+        writer.write_table(table)
+    for path in (oracle.write(tmp_path / "a.jsonl", records), tmp_path / "a.parquet", tmp_path / "a.arrow"):
+        dataset = gm.PromptDataset(path, tokenizer=folder, keep=keep, columns=columns)
+        assert [dataset.source(i)[1] for i in range(len(dataset))] == expected, path.name
+        assert dataset.counts()["filtered"] == len(records) - len(expected)
+        assert (set(dataset.columns) == {"data_source", "reward_model", "extra_info"}) == columns
+
+
 def test_memory_is_bounded_by_an_error_that_says_the_size(shard, folder):
     size = gm.PromptDataset(shard, tokenizer=folder).nbytes
     with pytest.raises(
