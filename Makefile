@@ -77,6 +77,15 @@ test-python: $(VENV)/.ready-test ## Tests of the Python package
 test-fast: $(VENV)/.ready-test ## The quick ones among the Python tests, while working
 	$(BIN)/python -m pytest -q -m "not slow"
 
+# torch's wheels take 5 GB, so they have a folder of their own; all else comes from .venv.
+.PHONY: test-verl
+test-verl: $(VENV)/.ready-test ## The tests of the veRL adapter with torch and torchdata, which take 5 GB of target
+	$(call say,The veRL adapter with torch)
+	@test -e target/verl/bin/python || $(PYTHON) -m venv target/verl
+	target/verl/bin/python -m pip install "torch>=2.8" "torchdata>=0.11" "omegaconf>=2.3"
+	PYTHONPATH="$(abspath python):$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
+		target/verl/bin/python -m pytest tests/python/integrations
+
 .PHONY: loom
 loom: ## Model-check the ring and its workers with loom, up to a bound of preemptions
 	$(call say,Model check of the ring and its workers)

@@ -1,0 +1,1 @@
+"""Adapters with the names and arguments of other people's programs."""

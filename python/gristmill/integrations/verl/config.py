@@ -1,0 +1,205 @@
+"""veRL's configuration: what of it is read, and with which defaults."""
+
+import importlib.metadata
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from gristmill._util import checks
+from gristmill.errors import ArgumentError
+
+_LOGGER = logging.getLogger("gristmill")
+
+# Arguments of `apply_chat_template` that veRL sets itself.
+_SET_BY_VERL = ("tokenize", "return_dict", "return_tensors", "add_generation_prompt")
+_UNSUPPORTED = ("continue_final_message", "documents", "return_assistant_tokens_mask")
+
+
+def plain(value: Any) -> Any:
+    """A value of a configuration as dicts and lists, OmegaConf's containers included."""
+    if isinstance(value, Mapping):
+        return {key: plain(value[key]) for key in value}
+    if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
+        return [plain(item) for item in value]
+    return value
+
+
+def file_list(files: Any) -> list[str]:
+    """The files that `data_files` names, those of remote file systems copied by veRL."""
+    return [os.fspath(file) for file in (plain(files) if _is_list(files) else [files])]
+
+
+def local_copy(file: str, config: Any) -> str:
+    """The local path of a file: veRL copies those of HDFS.
+
+    Raises:
+      ArgumentError: veRL is not installed.
+    """
+    if not file.startswith("hdfs://"):
+        return file
+    try:
+        from verl.utils.fs import copy_to_local
+    except ImportError as error:
+        raise ArgumentError(f"data_files={file!r}: files of HDFS need veRL, which is not installed") from error
+    cache = os.path.expanduser(config.get("cache_dir", "~/.cache/verl/rlhf"))  # noqa: PTH111 - veRL takes a string
+    found: str = copy_to_local(src=file, cache_dir=cache, use_shm=config.get("use_shm", False))
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class TemplateOptions:
+    """How conversations are rendered.
+
+    Attributes:
+      source: the text of the template; None: the tokenizer's.
+      tools: JSON schemas for the template.
+      variables: further variables of the template.
+      date: what a template prints as today's date.
+      none_fields: whether keys of messages that are None are left out (`"drop"`) or kept.
+    """
+
+    source: str | None
+    tools: list[Any] | None
+    variables: dict[str, Any]
+    date: str | None
+    none_fields: Any
+
+    @classmethod
+    def read(cls, config: Any) -> Self:
+        """The options in `apply_chat_template_kwargs`, and `date` and `none_fields` beside it.
+
+        Raises:
+          ArgumentError: an option is not supported.
+        """
+        variables = plain(config.get("apply_chat_template_kwargs", None) or {})
+        for name in _SET_BY_VERL:
+            variables.pop(name, None)
+        if unsupported := [name for name in _UNSUPPORTED if variables.get(name)]:
+            raise ArgumentError(f"apply_chat_template_kwargs: {', '.join(unsupported)} is not supported")
+        return cls(
+            source=variables.pop("chat_template", None),
+            tools=variables.pop("tools", None),
+            variables={key: value for key, value in variables.items() if key not in _UNSUPPORTED},
+            date=config.get("date", None),
+            none_fields=checks.choice("none_fields", config.get("none_fields", _none_fields()), ("drop", "keep")),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RLConfig:
+    """The keys of veRL's `data` that `RLHFDataset` reads, by veRL's names."""
+
+    prompt_key: str
+    media_keys: tuple[str, ...]
+    max_prompt_length: int
+    truncation: str
+    filter_overlong_prompts: bool
+    template: TemplateOptions
+    tool_schemas: list[Any] | None
+    return_raw_chat: bool
+    return_full_prompt: bool
+    need_tools_kwargs: bool
+    shuffle: bool
+    seed: int | None
+    items: str
+    reading: dict[str, Any]
+
+    @classmethod
+    def read(cls, config: Any) -> Self:
+        """The values of a configuration, a dict or OmegaConf's.
+
+        Raises:
+          ArgumentError: a value is not allowed.
+        """
+        items = checks.choice("prompt_items", config.get("prompt_items", _items()), ("tokens", "messages"))
+        media = {"image_key": "images", "video_key": "videos"}
+        if items == "messages":
+            media["audio_key"] = "audios"
+        return cls(
+            prompt_key=config.get("prompt_key", "prompt"),
+            media_keys=tuple(config.get(key, default) for key, default in media.items()),
+            max_prompt_length=checks.integer("max_prompt_length", config.get("max_prompt_length", 1024), 1, 2**24),
+            truncation=checks.choice(
+                "truncation", config.get("truncation", "error"), ("error", "left", "right", "middle")
+            ),
+            filter_overlong_prompts=bool(config.get("filter_overlong_prompts", True)),
+            template=TemplateOptions.read(config),
+            tool_schemas=_tool_schemas(config),
+            return_raw_chat=bool(config.get("return_raw_chat", False)),
+            return_full_prompt=bool(config.get("return_full_prompt", False)),
+            need_tools_kwargs=bool(config.get("need_tools_kwargs", False)),
+            shuffle=bool(config.get("shuffle", False)),
+            seed=config.get("seed", None),
+            items=items,
+            reading=reading_options(config),
+        )
+
+
+def reading_options(config: Any) -> dict[str, Any]:
+    """The keys that are gristmill's own: arguments of `gm.PromptDataset`."""
+    names = ("max_error_rate", "max_memory", "threads")
+    return {name: config.get(name) for name in names if config.get(name, None) is not None}
+
+
+def is_before_07() -> bool:
+    """Whether items are those of veRL 0.6: so with that version, and where veRL is not installed."""
+    try:
+        found = importlib.metadata.version("verl")
+    except importlib.metadata.PackageNotFoundError:
+        return True
+    return _numbers(found) < [0, 7]
+
+
+def _items() -> str:
+    return "tokens" if is_before_07() else "messages"
+
+
+def _none_fields() -> str:
+    """What the installed `transformers` does with keys of messages that are None."""
+    try:
+        return "drop" if _numbers(importlib.metadata.version("transformers")) >= [5, 24] else "keep"
+    except importlib.metadata.PackageNotFoundError:
+        return "keep"
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in version.split(".")[:2] if part.isdigit()]
+
+
+def _tool_schemas(config: Any) -> list[Any] | None:
+    """The schemas of the tools that veRL makes of its files, without those that cannot be made, as there."""
+    paths = {key: config.get(key, None) for key in ("tool_config_path", "function_tool_path")}
+    given = config.get("tool_schemas", None)
+    if given is not None:
+        found: list[Any] = plain(given)
+        return found
+    if not any(paths.values()):
+        return None
+    try:
+        tools = _tools(**paths)
+        return [tool.tool_schema.model_dump(exclude_unset=True, exclude_none=True) for tool in tools]
+    except Exception as error:  # of veRL and of the tools' own modules: it goes on without them
+        _LOGGER.warning(
+            "the tools of %s cannot be made, so that prompts are measured without them: %s",
+            ", ".join(f"{key}={path!r}" for key, path in paths.items() if path),
+            error,
+        )
+        return None
+
+
+def _tools(tool_config_path: str | None, function_tool_path: str | None) -> Sequence[Any]:
+    try:
+        from verl.tools.tool_registry import load_all_tools
+    except ImportError:
+        from verl.tools.utils.tool_registry import initialize_tools_from_config
+
+        found: Sequence[Any] = initialize_tools_from_config(tool_config_path)
+        return found
+    more: Sequence[Any] = load_all_tools(tool_config_path=tool_config_path, function_tool_path=function_tool_path)
+    return more
+
+
+def _is_list(files: Any) -> bool:
+    return isinstance(files, Sequence) and not isinstance(files, (str, bytes))

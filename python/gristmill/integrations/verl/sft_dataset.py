@@ -1,0 +1,269 @@
+"""`MultiTurnSFTDataset`: conversations with loss masks, for veRL's SFT trainer."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Self, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from gristmill import _core
+from gristmill._chat.template import ChatTemplate
+from gristmill._sample.samples import Chat
+from gristmill._util import checks
+from gristmill.errors import GristmillError, ShardError, TemplateError
+from gristmill.integrations.verl.chat_tokenizer import ChatTokenizer
+from gristmill.integrations.verl.config import (
+    TemplateOptions,
+    file_list,
+    is_before_07,
+    local_copy,
+    plain,
+    reading_options,
+)
+from gristmill.integrations.verl.rows import Rows, chosen
+from gristmill.integrations.verl.torch_compat import Dataset, tensor
+
+Ids: TypeAlias = "npt.NDArray[np.int32]"
+Mask: TypeAlias = "npt.NDArray[np.bool_]"
+
+# Conversations that threads have in hand at once; the core encodes them without the GIL.
+_AHEAD = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class SFTConfig:
+    """The keys of veRL's `data` that `MultiTurnSFTDataset` reads, by veRL's names."""
+
+    pad_mode: str
+    truncation: str
+    max_length: int
+    messages_key: str
+    tools_key: str
+    enable_thinking_key: str
+    enable_thinking_default: bool | None
+    template: TemplateOptions
+    shuffle: bool
+    seed: int | None
+    on_untrained: str
+    reading: dict[str, Any]
+
+    @classmethod
+    def read(cls, config: Any) -> Self:
+        """The values of a configuration: a dict, an OmegaConf object, or None.
+
+        Raises:
+          ArgumentError: a value is not allowed.
+        """
+        config = {} if config is None else config
+        multiturn = config.get("multiturn", None) or {}  # where veRL 0.6 has the names of the columns
+
+        def key(name: str, default: str) -> str:
+            found: str = config.get(name, None) or multiturn.get(name, None) or default
+            return found
+
+        return cls(
+            pad_mode=checks.choice("pad_mode", str(config.get("pad_mode", "right")), ("right", "no_padding")),
+            truncation=checks.choice("truncation", config.get("truncation", "error"), ("error", "left", "right")),
+            max_length=checks.integer("max_length", config.get("max_length", 1024), 1, 2**24),
+            messages_key=key("messages_key", "messages"),
+            tools_key=key("tools_key", "tools"),
+            enable_thinking_key=key("enable_thinking_key", "enable_thinking"),
+            enable_thinking_default=config.get("enable_thinking_default", None),
+            template=TemplateOptions.read(config),
+            shuffle=bool(config.get("shuffle", False)),
+            seed=config.get("seed", None),
+            on_untrained=checks.choice("on_untrained", config.get("on_untrained", "error"), ("error", "drop")),
+            reading=reading_options(config),
+        )
+
+
+class MultiTurnSFTDataset(Dataset):  # type: ignore[misc, unused-ignore]
+    """veRL's `MultiTurnSFTDataset` with masks that are derived from the origin of every character.
+
+    The ids are those of the whole conversation, encoded at once. `loss_mask` is 1 on the tokens that the model would
+    have to generate: of each assistant message, from behind the generation prompt up to and with the token that ends
+    the turn. A message's own `loss_mask` of 0 takes it out, and of 1 puts it in.
+
+    Items are `input_ids`, `attention_mask`, `position_ids` and `loss_mask`: int64 `[max_length]`, padded on the right;
+    with `pad_mode="no_padding"` int64 `[tokens]`, without `attention_mask`.
+
+    All conversations are rendered, encoded and masked when the data set is made.
+
+    Args:
+      parquet_files: Parquet, JSONL or Arrow files, globs or folders; or a list of them, in whose order they are read.
+      tokenizer: a fast tokenizer of `transformers`, or the path of its folder.
+      config: veRL's `data`, a dict, an OmegaConf object or None. Keys of gristmill's own: `date`, `none_fields` and
+        `on_untrained` of `gm.Chat`, `max_error_rate`, `max_memory` and `threads` of `gm.PromptDataset`.
+      processor: must be None: there are no multimodal conversations.
+      max_samples: the most records. -1: all.
+
+    Attributes:
+      untrained: how many conversations `on_untrained="drop"` has left out.
+
+    Raises:
+      NotImplementedError: there is a processor.
+      ShardError: a conversation cannot be rendered or masked, or nothing of it is trained on, also after truncation.
+      GristmillError: as `gm.PromptDataset`.
+    """
+
+    def __init__(
+        self,
+        parquet_files: "str | Sequence[str]",
+        tokenizer: Any,
+        config: Any = None,
+        processor: Any = None,
+        max_samples: int = -1,
+    ) -> None:
+        if processor is not None:
+            raise NotImplementedError(f"processor={type(processor).__name__}: this data set has text only")
+        self._config = options = SFTConfig.read(config)
+        found = ChatTokenizer.of(tokenizer)
+        self._pad = found.pad_id if found.pad_id is not None else 0
+        files = [local_copy(file, config or {}) for file in file_list(parquet_files)]
+        # It only reads: conversations are rendered below, with the tools and the thinking of each.
+        counting = ChatTemplate.from_string("{{ messages | length }}", tokenizer=found.encoder)
+        chat = Chat(options.messages_key, template=counting, add_generation_prompt=True)
+        rows = Rows(files, found.encoder, chat, **options.reading)
+        selected = chosen(rows, max_samples, shuffle=options.shuffle, seed=options.seed)
+        template, variables = found.template(options.template), _variables(options)
+        self._ids: list[Ids] = []
+        self._masks: list[Mask] = []
+        self.untrained = 0
+        for row, sample in zip(selected.tolist(), _encoded(template, rows, selected, options, variables), strict=True):
+            if isinstance(sample, GristmillError):
+                shard, number = rows.source(row)
+                raise ShardError(shard, number, None, str(sample))
+            ids, mask = sample
+            if not mask[_window(len(ids), options)].any():
+                if options.on_untrained == "error":
+                    shard, number = rows.source(row)
+                    raise ShardError(shard, number, None, _untrained(len(ids), mask, options))
+                self.untrained += 1
+                continue
+            self._ids.append(ids)
+            self._masks.append(mask)
+
+    def __len__(self) -> int:
+        """The number of conversations."""
+        return len(self._ids)
+
+    def __getitem__(self, item: int) -> dict[str, Any]:
+        """One item.
+
+        Raises:
+          ValueError: the conversation is longer than `max_length`, and `truncation="error"`.
+        """
+        ids, mask, options = self._ids[item], self._masks[item], self._config
+        if len(ids) > options.max_length and options.truncation == "error":
+            raise ValueError(f"sequence_length={len(ids)} is larger than max_length={options.max_length}")
+        window = _window(len(ids), options)
+        # Since 0.7 positions are those of the whole conversation, also where its beginning is cut.
+        first = 0 if is_before_07() else window.start
+        ids, mask = ids[window], mask[window]
+        length = options.max_length if options.pad_mode == "right" else len(ids)
+        arrays = {
+            "input_ids": _padded(ids, length, self._pad),
+            "attention_mask": _padded(np.ones(len(ids)), length, 0),
+            "position_ids": _padded(np.arange(first, first + len(ids)), length, 0),
+            "loss_mask": _padded(mask, length, 0),
+        }
+        if options.pad_mode == "no_padding":
+            del arrays["attention_mask"]
+        return {key: tensor(array) for key, array in arrays.items()}
+
+
+def _variables(options: SFTConfig) -> dict[str, Any]:
+    template = options.template
+    return {**template.variables, "date": template.date, "none_fields": template.none_fields}
+
+
+def _encoded(
+    template: ChatTemplate,
+    rows: Rows,
+    selected: "npt.NDArray[np.int64]",
+    options: SFTConfig,
+    variables: Mapping[str, Any],
+) -> "Iterator[tuple[Ids, Mask] | GristmillError]":
+    """Ids and mask of each conversation, or the error."""
+
+    def encode(row: int) -> "tuple[Ids, Mask] | GristmillError":
+        try:
+            record = rows.record(row)
+            return _encode(template, record, options, {**variables, **_thinking(record, options)})
+        except GristmillError as error:
+            return error
+
+    with ThreadPoolExecutor(options.reading.get("threads") or _core.usable_cores()) as pool:
+        for start in range(0, len(selected), _AHEAD):
+            yield from pool.map(encode, selected[start : start + _AHEAD].tolist())
+
+
+def _encode(
+    template: ChatTemplate, record: Mapping[str, Any], options: SFTConfig, variables: Mapping[str, Any]
+) -> tuple[Ids, Mask]:
+    messages, tools = record[options.messages_key], plain(record.get(options.tools_key))
+    if isinstance(tools, str):
+        tools = json.loads(tools)
+    tools = options.template.tools if tools is None else tools
+    wanted = [_override(message) for message in messages]
+    own = [message["role"] == "assistant" for message in messages]
+
+    def masked(trained: Sequence[bool], train_on: Any) -> tuple[Ids, Mask]:
+        marked = [
+            message if is_trained else {**message, "train": False}
+            for message, is_trained in zip(messages, trained, strict=True)
+        ]
+        return template.encode(marked, tools=tools, train_on=train_on if any(trained) else None, **variables)
+
+    ids, mask = masked([is_own and want is not False for is_own, want in zip(own, wanted, strict=True)], "assistant")
+    others = [want is True and not is_own for is_own, want in zip(own, wanted, strict=True)]
+    if any(others):
+        roles = {message["role"] for message, is_other in zip(messages, others, strict=True) if is_other}
+        mask = mask | masked(others, sorted(roles))[1]
+    return ids, mask
+
+
+def _override(message: Mapping[str, Any]) -> bool | None:
+    """What a message's own `loss_mask` says; None if it has none."""
+    value = message.get("loss_mask")
+    if value is None:
+        return None
+    if type(value) is not int:
+        raise TemplateError(f"loss_mask should be int, got {type(value)}")
+    if value not in (0, 1):
+        raise TemplateError(f"loss_mask should be 0 or 1, got {value}")
+    return value == 1
+
+
+def _thinking(record: Mapping[str, Any], options: SFTConfig) -> dict[str, Any]:
+    """The variable `enable_thinking`, which veRL 0.6 always sets, and later versions if there is a value."""
+    value = record.get(options.enable_thinking_key)
+    value = options.enable_thinking_default if value is None else bool(value)
+    return {} if value is None and not is_before_07() else {"enable_thinking": value}
+
+
+def _window(length: int, options: SFTConfig) -> slice:
+    """The tokens of a conversation that truncation keeps."""
+    if length <= options.max_length:
+        return slice(0, length)
+    if options.truncation == "left":
+        return slice(length - options.max_length, length)
+    return slice(0, length if options.truncation == "error" else options.max_length)
+
+
+def _untrained(length: int, mask: Mask, options: SFTConfig) -> str:
+    cause = (
+        f"max_length={options.max_length} cuts all of its trained tokens off ({length} tokens)"
+        if mask.any()
+        else "no token of it is trained on"
+    )
+    return f"{cause}; raise max_length, or leave such conversations out with on_untrained='drop'"
+
+
+def _padded(values: "npt.NDArray[Any]", length: int, pad: int) -> "npt.NDArray[np.int64]":
+    padded = np.full(length, pad, np.int64)
+    padded[: len(values)] = values
+    return padded
