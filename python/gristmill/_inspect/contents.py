@@ -11,12 +11,14 @@ from typing import Any
 
 from gristmill._core import Records
 from gristmill._files import overview
+from gristmill._inspect import prompt_states
 from gristmill._mixture.fingerprint import is_mixture
 from gristmill._shards import listing
 from gristmill._spec import fingerprints
 from gristmill._spec.arguments import ARGUMENTS
 from gristmill._state import states
 from gristmill._state.checkpoint_files import read_merged
+from gristmill._state.prompt_states import is_one as is_of_prompts
 from gristmill._tokenizer import config_changes, diagnosis
 from gristmill._tokenizer.encoder import Encoder, core_of
 from gristmill._tokenizer.load import tokenizer_file
@@ -61,7 +63,7 @@ def inspect(
       text: text for a tokenizer to encode.
 
     Returns:
-      A dict whose `kind` is "tokenizer", "shard", "state", "packed" or "megatron".
+      A dict whose `kind` is "tokenizer", "shard", "state", "prompt state", "packed" or "megatron".
 
     Raises:
       GristmillError: there is no such file, or it is damaged.
@@ -69,7 +71,8 @@ def inspect(
     if overview.is_packed(path):
         return overview.inspect(path)
     if path.is_dir() and any(path.glob("process_*-of-*.json")):
-        return _summary(path, read_merged(path))
+        merged = read_merged(path)
+        return prompt_states.inspect(path, merged) if is_of_prompts(merged) else _summary(path, merged)
     folder, path = path, tokenizer_file(path)
     if not path.is_file():
         here = "not a file" if path.exists() else "no such file"
@@ -80,6 +83,8 @@ def inspect(
     value = _whole_value(path)
     if value is not None and isinstance(model := value.get("model"), dict) and "vocab" in model:
         return _tokenizer(path, value, text)
+    if value is not None and is_of_prompts(value) and "fingerprint" in value:
+        return prompt_states.inspect(path, value)
     state = _as_state(path, value)
     return _shard(path, records, max_document_bytes) if state is None else _summary(path, state)
 
@@ -99,7 +104,12 @@ def _hint(path: Path) -> str:
 
 def describe(found: dict[str, Any]) -> str:
     """The result of `inspect` for people."""
-    describers = {"tokenizer": _describe_tokenizer, "shard": _describe_shard, "state": _describe_state}
+    describers = {
+        "tokenizer": _describe_tokenizer,
+        "shard": _describe_shard,
+        "state": _describe_state,
+        "prompt state": prompt_states.describe,
+    }
     return describers.get(found["kind"], overview.describe)(found)
 
 
@@ -110,7 +120,10 @@ def saved_state(path: Path) -> states.State | None:
       StateError: it is damaged.
     """
     if path.is_dir():
-        return read_merged(path)
+        state = read_merged(path)
+        if is_of_prompts(state):
+            raise StateError(f"{path} is a state of prompts, whose rows dataset[index] shows: --row needs packed rows")
+        return state
     return _as_state(path, _whole_value(path)) if path.is_file() else None
 
 

@@ -9,6 +9,7 @@ import gristmill as gm
 from chat_models import write_chatml
 from command_line import checked, run_json, shard_of
 from gristmill._bench import child, contenders, latency, run
+from gristmill._cli import main
 from helpers import ROOT
 
 PAGE = (ROOT / "docs" / "json.md").read_text()
@@ -92,6 +93,23 @@ def test_inspect_chat(tmp_path, capsys):
     messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
     shard.write_text(json.dumps({"messages": messages}))
     assert_listed(run_json(capsys, "inspect", shard, "--chat", "--tokenizer", folder), "Conversations")
+
+
+def test_inspect_state_of_prompts(tmp_path, capsys):
+    rows = [{"prompt": "a"}] * 3
+    dataset = gm.PromptDataset(rows, tokenizer=write_chatml(tmp_path / "model"), prompt=gm.Text("prompt"), batch_size=1)
+    iterator = iter(dataset)
+    next(iterator)
+    checkpoint = tmp_path / "checkpoint"
+    checkpoint.mkdir()
+    for path in (tmp_path / "state.json", checkpoint / "process_0-of-1.json"):
+        path.write_text(json.dumps(iterator.get_state()))
+    for path in (tmp_path / "state.json", checkpoint):
+        found = run_json(capsys, "inspect", path)
+        assert_listed(found, "A state of prompts")
+        assert (found["epoch"], found["place"]) == (0, 1)
+        assert main.run(["inspect", str(path)]) == 0
+        assert "epoch 0, after 1 of its prompts" in capsys.readouterr().out
 
 
 def test_inspect_prompt(tmp_path, capsys):
