@@ -16,6 +16,7 @@ from gristmill._cli.options import (
     in_settings,
     is_given,
     rewording,
+    sample_option,
     shard_path,
     special_tokens_option,
     tokenizer_path,
@@ -59,6 +60,7 @@ _SET_ALREADY = frozenset({"shards", "tokenizer", "prefetch", "provenance"})
     help="With --row, --chat or --prompt: a tokenizer.json, its folder, or a hub name.",
 )
 @special_tokens_option
+@sample_option
 @click.option(
     "--set",
     "settings",
@@ -81,6 +83,7 @@ def inspect(
     drop: str | None,
     tokenizer: Path | None,
     special_tokens_in_text: SpecialTokensInText,
+    sample: tuple[str, ...],
     settings: tuple[str, ...],
     as_json: bool,
 ) -> None:
@@ -106,7 +109,7 @@ def inspect(
     if sidecars and keep is None:
         raise click.UsageError("--sidecar has no effect without --keep")
     if chat or prompt:
-        others = (keep, text, row, step, shards, drop, True if chat and prompt else None)
+        others = (keep, text, row, step, shards, drop, sample, True if chat and prompt else None)
         is_alone = not any(map(_is_set, others))
         option = "--chat" if chat else "--prompt"
         _show_chats(option, path, records, tokenizer, settings, is_alone=is_alone, as_json=as_json)
@@ -114,10 +117,10 @@ def inspect(
     options = {"records": "--records", "max_document_bytes": "--max-document-bytes"}
     of_shards = [option for name, option in options.items() if is_given(name)]
     if row is None:
-        if step is not None or shards or drop or tokenizer or settings or special_tokens_in_text != "id":
+        if step is not None or shards or drop or tokenizer or settings or sample or special_tokens_in_text != "id":
             raise click.UsageError(
-                "--step, --shards, --drop, --tokenizer, --special-tokens-in-text and --set apply only together with "
-                "--row"
+                "--step, --shards, --drop, --tokenizer, --special-tokens-in-text, --sample and --set apply only "
+                "together with --row"
             )
         with importing():
             from gristmill._inspect import contents, filtering
@@ -145,7 +148,7 @@ def inspect(
         with importing():
             from gristmill._inspect import locate
 
-        found = _locate(path, row, step, shards, drop, tokenizer, special_tokens_in_text, settings)
+        found = _locate(path, row, step, shards, drop, tokenizer, special_tokens_in_text, sample, settings)
         describe = locate.describe
     if as_json:
         print_json(found)
@@ -209,6 +212,7 @@ def _locate(
     drop: str | None,
     tokenizer: Path,
     special_tokens_in_text: SpecialTokensInText,
+    sample: tuple[str, ...],
     settings: tuple[str, ...],
 ) -> dict[str, Any]:
     """Where a row's text comes from; `path` is a state, or the shards of a run.
@@ -218,8 +222,10 @@ def _locate(
     """
     from gristmill._inspect import contents
     from gristmill._inspect.locate import locate_from_start, locate_from_state
+    from gristmill._sample import named
 
     arguments = _parse_settings(settings)
+    made = named.make(named.parse(sample))
     state = contents.saved_state(path)
     encoder = Encoder.from_file(tokenizer, config="ignore", special_tokens_in_text=special_tokens_in_text)
     if state is None:
@@ -230,12 +236,12 @@ def _locate(
                 "as PATH and leave out --shards, and name a row list with --set drop="
             )
         with rewording(lambda message: in_settings(message, ARGUMENTS.keys() - _SET_ALREADY)):
-            return locate_from_start(str(path), arguments, encoder, row=row, step=step)
+            return locate_from_start(str(path), {**arguments, "sample": made}, encoder, row=row, step=step)
     if arguments:
         raise ArgumentError(f"{path} is a saved state, which already records the arguments: drop --set")
     if not shards:
         raise ArgumentError(f"{path} is a saved state: name its shards with --shards")
-    return locate_from_state(path, state, shards, drop, encoder, row=row, step=step)
+    return locate_from_state(path, state, shards, drop, encoder, row=row, step=step, sample=made)
 
 
 def _parse_settings(settings: Iterable[str]) -> dict[str, Any]:

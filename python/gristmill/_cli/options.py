@@ -116,6 +116,14 @@ special_tokens_option = click.option(
     show_default=True,
     help="How a special token that is spelled out in a text is encoded.",
 )
+# An argument of `PackedDataset` that is an object there.
+sample_option = click.option(
+    "--sample",
+    "sample",
+    multiple=True,
+    metavar="KIND|NAME=VALUE",
+    help="What a record becomes: chat or completion, and then arguments of gm.Chat or gm.Completion; repeated.",
+)
 as_json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 
 

@@ -44,6 +44,7 @@ DIFFERENT = 3
 )
 @click.option("--field", "fields", multiple=True, help="Write only this field; may be repeated.  [default: all]")
 @options.special_tokens_option
+@options.sample_option
 @options.dataset_options(batch_size=64, none={"quarantine_file": "quarantine.jsonl in the folder"})
 @as_json_option
 def pack(
@@ -54,6 +55,7 @@ def pack(
     rows_per_file: int,
     fields: tuple[str, ...],
     special_tokens_in_text: SpecialTokensInText,
+    sample: tuple[str, ...],
     as_json: bool,
     **arguments: Any,
 ) -> None:
@@ -70,6 +72,8 @@ def pack(
       gristmill pack 'pile/*.jsonl.gz' --tokenizer llama --output packed --field inputs --field inputs_segmentation
       gristmill pack 'pile/*.jsonl.gz' --tokenizer llama --output packed --format megatron
       gristmill pack a.json.gz b.json.gz --tokenizer t.json --output packed --packing best_fit --seed 1 --json
+      gristmill pack 'chats/*.jsonl' --tokenizer model --output packed --packing best_fit --layout grain \\
+        --sample chat --sample train_on=last
     """
     if file_format == "megatron" and (arguments["packing"], arguments["layout"]) != ("concat", "maxtext"):
         raise click.UsageError("--format megatron writes whole documents: it takes neither --packing nor --layout")
@@ -77,6 +81,8 @@ def pack(
         raise click.UsageError(
             "--format megatron writes whole documents: it takes no --boundary-targets, --max-segments or --field"
         )
+    if file_format == "megatron" and sample:
+        raise click.UsageError("--format megatron writes whole documents without masks: it takes no --sample")
     # Loaded here: Grain takes half a second, which --help need not wait for.
     with importing():
         from gristmill._dataset.packed import PackedDataset, spec_of
@@ -84,6 +90,7 @@ def pack(
         from gristmill._files.folder import QUARANTINE, check_apart, check_quarantine_name
         from gristmill._files.pack import make_folder, packable_fields
         from gristmill._files.pack import pack as run
+        from gristmill._sample import named
         from gristmill._tokenizer.encoder import Encoder
 
     listed = None
@@ -93,6 +100,11 @@ def pack(
         arguments["quarantine_file"] = None
     check_apart(output, file_format, shards, listed)
     encoder = Encoder.from_file(tokenizer, special_tokens_in_text=special_tokens_in_text)
+    words = named.parse(sample)
+    if words is not None:
+        arguments["sample"] = named.make(words)
+        if words["kind"] == "chat" and not options.is_given("eos"):
+            arguments["eos"] = None  # A conversation has no EOS token but those of its template.
     dataset = PackedDataset(list(shards), tokenizer=encoder, **arguments)
     known = packable_fields(spec_of(dataset))
     if unknown := [name for name in fields if name not in known]:
@@ -109,7 +121,11 @@ def pack(
         "sizes": sizes_by_path(dataset.manifest),
         "tokenizer": str(_absolute(tokenizer)),
         "special_tokens_in_text": special_tokens_in_text,
-        "arguments": {**arguments, "drop": rows and rows.named.absolute.text},
+        "arguments": {
+            **arguments,
+            "drop": rows and rows.named.absolute.text,
+            **({} if words is None else {"sample": words}),
+        },
     }
     try:
         found = run(dataset, output, fields=fields, file_format=file_format, rows_per_file=rows_per_file, source=source)

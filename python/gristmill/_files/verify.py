@@ -14,6 +14,7 @@ from gristmill._files.folder import INDEX, Folder, damaged_index
 from gristmill._files.pack import counts_of, make_index, make_unit, resume_after
 from gristmill._files.row_items import Unit
 from gristmill._files.schema import COUNTED, OF_ITEMS, Counts, Part, describe_changes
+from gristmill._sample import named
 from gristmill._shards.manifest import sizes_by_path
 from gristmill._spec import fingerprints
 from gristmill._spec.fields import first_token, id_fields, mark_field
@@ -95,6 +96,8 @@ def _source_dataset(
         encoder = Encoder.from_file(
             tokenizer or source["tokenizer"], config="ignore", engine="reference", special_tokens_in_text=special
         )
+        if words := source["arguments"].get("sample"):
+            other["sample"] = named.make(words)
         return PackedDataset(list(shards) or source["shards"], tokenizer=encoder, **{**source["arguments"], **other})
     except (MissingShardError, MissingTokenizerError) as error:
         raise type(error)(f"{error}; if they have moved, pass --shards and --tokenizer") from error

@@ -12,6 +12,7 @@ from typing import Any
 from gristmill._dataset.iterator import Element, PackedDatasetIterator
 from gristmill._dataset.packed import PackedDataset, spec_of, with_spec
 from gristmill._mixture.fingerprint import is_mixture
+from gristmill._sample.samples import Sample
 from gristmill._spec import fingerprints
 from gristmill._spec.arguments import ARGUMENTS
 from gristmill._spec.fields import first_token, mark_field, token_field
@@ -54,6 +55,7 @@ def locate_from_state(
     *,
     row: int,
     step: int | None,
+    sample: Sample | None = None,
 ) -> dict[str, Any]:
     """Finds the sources of a row, from a saved state of a run.
 
@@ -65,6 +67,7 @@ def locate_from_state(
       encoder: the tokenizer of the run.
       row: of the global batch, from 0.
       step: of the batch, from 0. None: the one after the state.
+      sample: that of the run, if it is no text.
 
     Raises:
       GristmillError: the arguments do not match, or there is no such row; the message says how many there are.
@@ -81,16 +84,16 @@ def locate_from_state(
             f"fingerprint: expected {saved}, found {encoder.fingerprint}; name the tokenizer of the run, and pass "
             "the --special-tokens-in-text of its Encoder"
         )
-    if sample := decode(state["fingerprint"]).get("sample"):
+    described = decode(state["fingerprint"]).get("sample")
+    if described and sample is None:
         raise StateError(
-            f"{path} was saved by a dataset of {sample}, whose template it does not hold: make that dataset with "
-            "provenance=True, restore it, and look at its rows"
+            f"{path} was saved by a dataset of {described}, whose template it does not hold: name it with --sample"
         )
     arguments = fingerprints.arguments_of(state["fingerprint"])
     if arguments["drop"] is not None and drop is None:
         raise ArgumentError(f"{path} was saved by a run that leaves out the rows of a list: name it with --drop")
     try:
-        dataset = _make_dataset(list(shards), encoder, {**arguments, "drop": drop})
+        dataset = _make_dataset(list(shards), encoder, {**arguments, "drop": drop, "sample": sample})
     except ArgumentError as error:
         raise StateError(f"{path} was saved with other shards or by another release: {error}") from error
     return _locate(dataset, state, row, step)

@@ -1,0 +1,115 @@
+"""Conversations and completions packed, verified and located by the command line."""
+
+import json
+
+import numpy as np
+import pytest
+
+import gristmill as gm
+from chat_models import write_chatml
+from gristmill._cli import main
+
+CHATS = [
+    [{"role": "user", "content": f"Hi {n}"}, {"role": "assistant", "content": f"The ant {n}"}] * (1 + n % 2)
+    for n in range(12)
+]
+ROWS = {"packing": "best_fit", "layout": "grain", "sequence_length": 64, "batch_size": 2, "lanes": 1}
+
+
+@pytest.fixture
+def source(tmp_path):
+    shard = tmp_path / "chats.jsonl"
+    records = [{"turns": {"chat": chat}, "q": f"{n} + 1?", "a": f" {n + 1}"} for n, chat in enumerate(CHATS)]
+    shard.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return shard, write_chatml(tmp_path / "model")
+
+
+def options(values):
+    return [word for name, value in values.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+
+
+def sample_options(*words):
+    return [part for word in words for part in ("--sample", word)]
+
+
+@pytest.mark.parametrize(
+    ("words", "sample"),
+    [
+        (
+            ("chat", "field=turns.chat", "train_on=last", "date=today"),
+            gm.Chat("turns.chat", train_on="last"),
+        ),
+        (("completion", "prompt_field=q", "completion_field=a"), gm.Completion("q", "a")),
+    ],
+)
+def test_packed_samples_keep_their_masks(tmp_path, source, capsys, monkeypatch, words, sample):
+    shard, model = source
+    arguments = [str(shard), "--tokenizer", str(model), "--output", str(tmp_path / "out"), *options(ROWS)]
+    assert main.run(["pack", *arguments, *sample_options(*words), "--json"]) == 0
+    packed = gm.PackedRows(tmp_path / "out")
+    expected = [
+        {name: array[index] for name, array in batch.items()}
+        for batch in gm.PackedDataset(shard, tokenizer=model, sample=sample, **ROWS)
+        for index in range(ROWS["batch_size"])
+        if batch["tokens_segment_ids"][index].any()
+    ]
+    assert len(packed) == len(expected) > 1
+    for row, other in zip((packed[index] for index in range(len(packed))), expected, strict=True):
+        np.testing.assert_array_equal(row["tokens"], other["tokens"])
+        np.testing.assert_array_equal(row["tokens_loss_mask"], other["tokens_loss_mask"])
+        assert 0 < row["tokens_loss_mask"].sum() < (row["tokens_segment_ids"] > 0).sum()
+    capsys.readouterr()
+    # The source is known in another folder.
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert main.run(["verify", str(tmp_path / "out"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["equal"]
+    # One token of the mask is another.
+    [file] = (tmp_path / "out").glob("*.npy")
+    rows = np.load(file, mmap_mode="r+")
+    field = json.loads((tmp_path / "out" / "index.json").read_text())["fields"].index("tokens_loss_mask")
+    rows[1, field, 3] ^= 1
+    rows.flush()
+    assert main.run(["verify", str(tmp_path / "out"), "--json"]) == 3
+
+
+def test_row_of_a_conversation_is_located(tmp_path, source, capsys):
+    shard, model = source
+    chat = sample_options("chat", "field=turns.chat")
+    iterator = iter(gm.PackedDataset(shard, tokenizer=model, sample=gm.Chat("turns.chat"), **ROWS))
+    next(iterator)
+    (tmp_path / "state.json").write_text(json.dumps(iterator.get_state()))
+    settings = [word for name, value in ROWS.items() for word in ("--set", f"{name}={value}")]
+    start = [str(shard), "--row", "1", "--step", "1", "--tokenizer", str(model), *settings]
+    state = [str(tmp_path / "state.json"), "--row", "1", "--shards", str(shard), "--tokenizer", str(model)]
+    found = []
+    for arguments in (start, state):
+        assert main.run(["inspect", *arguments, *chat, "--json"]) == 0
+        found.append(json.loads(capsys.readouterr().out))
+    assert found[0]["segments"] == found[1]["segments"] != []
+    assert main.run(["inspect", *state]) == 1
+    assert "name it with --sample" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["talk"], "expected 'chat' or 'completion' first"),
+        (["chat", "train_on"], "expected name=value"),
+        (["chat", "tone=kind"], "gm.Chat"),
+        (["chat", "train_on=none"], "train_on="),
+    ],
+)
+def test_wrong_samples_are_refused(tmp_path, source, capsys, words, message):
+    shard, model = source
+    arguments = ["pack", str(shard), "--tokenizer", str(model), "--output", str(tmp_path / "out"), *options(ROWS)]
+    assert main.run([*arguments, *sample_options(*words)]) != 0
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_megatron_takes_no_samples(tmp_path, source, capsys):
+    shard, model = source
+    arguments = ["pack", str(shard), "--tokenizer", str(model), "--output", str(tmp_path / "out")]
+    assert main.run([*arguments, "--format", "megatron", "--sample", "chat"]) == 2
+    assert "without masks: it takes no --sample" in capsys.readouterr().err
