@@ -9,6 +9,7 @@
 mod cases;
 mod checks;
 mod edges;
+mod mixtures;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use std::time::Duration;
 
 use _core::encode::Engine;
 use _core::pipeline::{Batch, Delivered, Delivery, Pipeline};
+use _core::spec::mixture::Mixture;
 use _core::spec::{HostSpec, StreamSpec};
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -43,8 +45,19 @@ fn play(
     from: Option<Delivered>,
     elements: usize,
 ) -> Stream {
+    play_mixture(engine, &Arc::clone(spec).into(), host, from, elements)
+}
+
+/// The same of a mixture.
+fn play_mixture(
+    engine: Engine,
+    mixture: &Mixture,
+    host: HostSpec,
+    from: Option<Delivered>,
+    elements: usize,
+) -> Stream {
     let lanes = host.lanes.clone();
-    let mut pipeline = Pipeline::new(Arc::clone(spec), host, encoder(engine).clone());
+    let mut pipeline = Pipeline::new(mixture.clone(), host, encoder(engine).clone());
     if let Some(from) = from {
         pipeline.restore(from.clone()).unwrap();
         assert_eq!(pipeline.taken(), &from);
@@ -69,7 +82,7 @@ fn play(
             Ok(Delivery::Batch(batch)) => {
                 let given = batch.row.map_or(0..lanes.len(), |lane| lane..lane + 1);
                 for own in given {
-                    let rows = lane_rows(&batch, own, spec.rows_per_lane);
+                    let rows = lane_rows(&batch, own, mixture.rows().rows_per_lane);
                     stream.lanes.get_mut(&lanes[own]).unwrap().push(rows);
                 }
             }
