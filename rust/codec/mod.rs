@@ -181,6 +181,19 @@ impl Decoder {
             _ => Ok(0),
         }
     }
+
+    /// As [`skip`](Self::skip), and any bytes of a file that is not compressed. Fewer only at its end, or where the codec
+    /// must inflate.
+    pub fn pass_over(&mut self, most: u64) -> Result<u64, String> {
+        match self.codec {
+            State::None => {
+                let before = self.input.offset();
+                self.input.skip(most);
+                Ok(self.input.offset() - before)
+            }
+            _ => self.skip(most),
+        }
+    }
 }
 
 /// Why reading cannot continue.

@@ -23,6 +23,7 @@ mod projection;
 mod reader;
 mod sidecar;
 mod sniff;
+mod tar;
 mod to_json;
 
 use std::sync::Arc;
@@ -45,14 +46,18 @@ pub enum Format {
     Parquet,
     /// A stream or file of Arrow; one row a record.
     Arrow,
+    /// A tar as `WebDataset` has them; one group of members a record.
+    Tar,
 }
 
 /// The position of a record in its shard, from which reading can resume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Position {
-    /// 0-based index of the record. For JSONL that of the line, blank lines counted; else that of the row.
+    /// 0-based index of the record. For JSONL that of the line, blank lines counted; for tar that of the group; else
+    /// that of the row.
     pub record: u64,
-    /// The format's own hint. For JSONL the offset of the line's first byte in the inflated shard; else 0.
+    /// The format's own hint. For JSONL the offset of the line's first byte in the inflated shard, for tar that of
+    /// the group's first header; else 0.
     pub byte: u64,
 }
 
@@ -77,11 +82,12 @@ pub struct RawRecord<'a> {
 /// The meaning of a raw record's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RawKind {
-    /// A line, without its newline but with the byte order mark that may begin a shard. Nothing was filtered yet.
+    /// A line, without its newline but with the byte order mark that may begin a shard; or the wanted members of a group in a
+    /// tar, as a JSON object. Nothing was filtered yet.
     Line,
     /// The wanted columns of a row that is kept, as a JSON object.
     Row,
-    /// The wanted text of a row that is kept.
+    /// The wanted text of a row that is kept, or of a group in a tar.
     Text,
     /// Nothing: the filter leaves the row out.
     Filtered,

@@ -8,6 +8,7 @@ use super::arrow::ArrowReader;
 use super::jsonl::{self, JsonlReader, Member};
 use super::parquet::ParquetReader;
 use super::sniff::sniff;
+use super::tar::TarReader;
 use super::{AfterError, Format, Position, Projection, RawRecord, ReadError, ReadOptions, Scratch, located};
 use crate::codec::{Codec, Decoder, GzipIndex};
 use crate::error::{Error, Result};
@@ -32,6 +33,7 @@ enum Records {
     Jsonl(JsonlReader),
     Parquet(Box<ParquetReader>),
     Arrow(Box<ArrowReader>),
+    Tar(Box<TarReader>),
 }
 
 /// A column of a file.
@@ -131,6 +133,18 @@ impl RecordReader {
                 let reader = ArrowReader::new(source, piece.as_ref(), options, stop).map_err(lost)?;
                 Records::Arrow(Box::new(reader))
             }
+            (Format::Tar, piece) => {
+                if piece.is_some() && codec != Codec::None {
+                    return Err(Error::Argument(format!(
+                        "split_bytes= divides {} into pieces, but it is a compressed tar: set split_bytes=0, or inflate it",
+                        shard.path
+                    )));
+                }
+                let size = (codec == Codec::None).then_some(source.size());
+                let decoder = Decoder::new(codec, source, stop);
+                let reader = TarReader::new(decoder, size, piece.as_ref(), options).map_err(lost)?;
+                Records::Tar(Box::new(reader))
+            }
         };
         Ok(Self { shard: Arc::clone(name), options: Arc::clone(options), codec, records, ended: false })
     }
@@ -141,13 +155,14 @@ impl RecordReader {
             Records::Jsonl(_) => Format::Jsonl,
             Records::Parquet(_) => Format::Parquet,
             Records::Arrow(_) => Format::Arrow,
+            Records::Tar(_) => Format::Tar,
         }
     }
 
-    /// The columns of the file. None for lines.
+    /// The columns of the file. None for lines and tars.
     pub fn columns(&self) -> Option<Vec<Column>> {
         match &self.records {
-            Records::Jsonl(_) => None,
+            Records::Jsonl(_) | Records::Tar(_) => None,
             Records::Parquet(reader) => Some(reader.columns()),
             Records::Arrow(reader) => Some(reader.columns()),
         }
@@ -157,7 +172,7 @@ impl RecordReader {
     pub fn row_groups(&self) -> Option<&[u64]> {
         match &self.records {
             Records::Parquet(reader) => Some(reader.row_groups()),
-            Records::Jsonl(_) | Records::Arrow(_) => None,
+            Records::Jsonl(_) | Records::Arrow(_) | Records::Tar(_) => None,
         }
     }
 
@@ -190,8 +205,15 @@ impl RecordReader {
         }
     }
 
-    /// The members of the next record, of which all columns must be wanted. None at the end.
+    /// The members of the next record, of which all columns must be wanted; of a group in a tar the members of the archive, and
+    /// what is in their JSON. None at the end.
     pub fn next_members(&mut self) -> Result<Option<Vec<Member>>, ReadError> {
+        let Self { shard, records, ended, .. } = self;
+        if let Records::Tar(reader) = records {
+            let shown = if *ended { Ok(None) } else { reader.next_shown() };
+            *ended = is_last(&shown);
+            return shown.map_err(|error| error.of_shard(shard));
+        }
         self.next_with(|_, record| jsonl::members(record))
     }
 
@@ -214,6 +236,7 @@ impl RecordReader {
             Records::Jsonl(reader) => reader.position(),
             Records::Parquet(reader) => reader.position(),
             Records::Arrow(reader) => reader.position(),
+            Records::Tar(reader) => reader.position(),
         }
     }
 
@@ -224,6 +247,7 @@ impl RecordReader {
             Records::Jsonl(reader) => reader.skip_to(position),
             Records::Parquet(reader) => Ok(reader.skip_to(position)),
             Records::Arrow(reader) => reader.skip_to(position),
+            Records::Tar(reader) => reader.skip_to(position),
         };
         match found.map_err(|error| error.of_shard(&self.shard))? {
             Found::Target => Ok(()),
@@ -249,6 +273,7 @@ impl RecordReader {
             Records::Arrow(reader) => reader
                 .skip_to(Position { record: number, byte: 0 })
                 .map(|found| self.ended = found != Found::Target),
+            Records::Tar(reader) => reader.skip_records(number),
         };
         skipped.map_err(|error| error.of_shard(&self.shard))
     }
@@ -264,12 +289,18 @@ impl Records {
             Self::Jsonl(reader) => reader.next(),
             Self::Parquet(reader) => reader.next(),
             Self::Arrow(reader) => reader.next(),
+            Self::Tar(reader) => reader.next(),
         };
-        *ended = match &next {
-            Ok(record) => record.is_none(),
-            Err(error) => error.rest == AfterError::Lost,
-        };
+        *ended = is_last(&next);
         next
+    }
+}
+
+/// Whether there is nothing after a result.
+fn is_last<T>(next: &Result<Option<T>, Unreadable>) -> bool {
+    match next {
+        Ok(record) => record.is_none(),
+        Err(error) => error.rest == AfterError::Lost,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{Format, arrow, parquet};
+use super::{Format, arrow, parquet, tar};
 use crate::codec::{Codec, GZIP_MAGIC, ZSTD_MAGIC, is_skippable_frame, read_failed};
 use crate::store::Source;
 
@@ -24,16 +24,20 @@ const OTHERS: [(&[u8], &str); 12] = [
 ];
 
 /// The names that promise something: the extension, how a message describes that, and the first bytes it has.
-const NAMED: [(&str, &str, &str); 5] = [
+const NAMED: [(&str, &str, &str); 6] = [
     (".gz", "gzip data", "1f 8b"),
     (".zst", "Zstandard data", "28 b5 2f fd"),
     (".zstd", "Zstandard data", "28 b5 2f fd"),
     (".parquet", "a Parquet file", "50 41 52 31"),
     (".arrow", "an Arrow file", "ff ff ff ff"),
+    (".tgz", "gzip data", "1f 8b"),
 ];
 
+/// The names of tars. What is in compressed files is known by their names alone.
+const TARS: [&str; 6] = [".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.zstd", ".tzst"];
+
 /// Enough of a file to recognise it.
-const HEAD: usize = 64;
+const HEAD: usize = 512;
 
 /// Whether `bytes` begin with `beginning`. Markup may be in any case, and after a byte order mark and white space.
 fn begins_with(bytes: &[u8], beginning: &[u8]) -> bool {
@@ -51,21 +55,27 @@ pub(super) fn sniff(source: &mut dyn Source, name: &str) -> Result<(Codec, Forma
     let head = &head[..length];
     let named = NAMED.iter().find(|(extension, ..)| has_extension(name, extension));
     let expected =
-        named.map_or("JSON lines (plain, gzip or Zstandard), Parquet or Arrow", |(_, what, _)| what);
+        named.map_or("JSON lines (plain, gzip or Zstandard), Parquet, Arrow or tar", |(_, what, _)| what);
+    let is_tar = TARS.iter().any(|extension| has_extension(name, extension));
+    let inflated = if is_tar { Format::Tar } else { Format::Jsonl };
     if let Some((_, other)) = OTHERS.iter().find(|(beginning, _)| begins_with(head, beginning)) {
         return Err(format!("expected {expected}, found {other}"));
     }
     if head.starts_with(&GZIP_MAGIC) {
-        return Ok((Codec::Gzip, Format::Jsonl));
+        return Ok((Codec::Gzip, inflated));
     }
     if head.starts_with(&ZSTD_MAGIC) || is_skippable_frame(head) {
-        return Ok((Codec::Zstd, Format::Jsonl));
+        return Ok((Codec::Zstd, inflated));
     }
     if parquet::MAGICS.iter().any(|magic| head.starts_with(magic)) {
         return Ok((Codec::None, Format::Parquet));
     }
     if [arrow::FILE_MAGIC, arrow::STREAM_MAGIC].iter().any(|magic| head.starts_with(magic)) {
         return Ok((Codec::None, Format::Arrow));
+    }
+    // The reader says what is wrong with an empty or damaged one.
+    if tar::is_header(head) || has_extension(name, ".tar") {
+        return Ok((Codec::None, Format::Tar));
     }
     match (named, failure) {
         // A failure to read more comes again, after the bytes before it.

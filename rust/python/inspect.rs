@@ -218,7 +218,7 @@ impl Records {
         })
     }
 
-    /// How the shard holds records: "jsonl", "parquet" or "arrow".
+    /// How the shard holds records: "jsonl", "parquet", "arrow" or "tar".
     #[getter]
     fn format(&self, py: Python<'_>) -> PyResult<&'static str> {
         let format = self.with(py, |reader| Ok(reader.format()))?;
@@ -226,6 +226,7 @@ impl Records {
             Format::Jsonl => "jsonl",
             Format::Parquet => "parquet",
             Format::Arrow => "arrow",
+            Format::Tar => "tar",
         })
     }
 

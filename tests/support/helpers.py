@@ -1,11 +1,13 @@
 """Helpers of all tests: the longest wait, shards, child processes, and the comparison of streams."""
 
 import gzip
+import io
 import itertools
 import json
 import os
 import subprocess
 import sys
+import tarfile
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -27,6 +29,18 @@ def write_shard(path: Path, documents: list[str]) -> None:
     ]
     data = "".join(lines).encode()
     path.write_bytes(gzip.compress(data, 6, mtime=0) if path.suffix == ".gz" else data)
+
+
+def tar_of(records: Iterable[tuple[str, Mapping[str, bytes]]], kind: int = tarfile.GNU_FORMAT) -> bytes:
+    """A tar as WebDataset has them, of records: a key, and the members' contents by extension."""
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w", format=kind) as archive:
+        for key, members in records:
+            for extension, content in members.items():
+                member = tarfile.TarInfo(f"{key}.{extension}")
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+    return file.getvalue()
 
 
 def start_python(

@@ -27,7 +27,7 @@ from gristmill.errors import ArgumentError, MissingExtraError
 
 
 class PackedDataset(SourceDataset, grain.IterDataset[Element]):
-    """Text of JSONL or Parquet shards, tokenized and packed into rows, as a `grain.IterDataset`.
+    """Text of JSONL, Parquet, Arrow or tar shards, tokenized and packed into rows, as a `grain.IterDataset`.
 
     The global sequence of batches is a function of the shards, the tokenizer and the arguments alone: threads,
     prefetching, hosts and restarts do not change it.

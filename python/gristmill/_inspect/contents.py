@@ -35,9 +35,10 @@ _START = 2**20
 _PIECE = 2**12
 # Where shards may lie in a folder.
 _SHARDS = tuple(
-    folder + shape for folder in ("", "*/") for shape in ("*.gz", "*.zst", "*.jsonl", "*.parquet", "*.arrow")
+    folder + shape for folder in ("", "*/") for shape in ("*.gz", "*.zst", "*.jsonl", "*.parquet", "*.arrow", "*.tar")
 )
 _KEYS_SHOWN = 100
+_MESSAGES = ("messages", "conversation", "conversations")
 _KEY_SHOWN = 80
 _DAMAGED = (EOFError, OSError, zlib.error)
 _HAS_STATE_KEY = re.compile(rb'"fingerprint":\s*"manifest=')
@@ -273,7 +274,7 @@ def _shard(path: Path, records: int, max_document_bytes: int) -> dict[str, Any]:
         "columns": [{"name": name, "type": type_name} for name, type_name in reader.columns or []],
         "row_groups": reader.row_groups or [],
         "records_read": seen,
-        "blank_lines": lines - seen,
+        "blank_lines": lines - seen if reader.format == "jsonl" else 0,
         "inflated_bytes_read": inflated,
         "whole_file_read": _is_at_end(reader),
         "keys": {
@@ -306,7 +307,7 @@ def _describe_shard(found: dict[str, Any]) -> str:
     looked_at = f"{read} {counted(found['records_read'], 'record')}"
     # Formats with columns are not inflated as a whole: their pages are compressed.
     kind = found["format"]
-    if kind == "jsonl":
+    if kind in ("jsonl", "tar"):
         kind += f", compression {found['compression']}"
         looked_at += f", {counted(found['inflated_bytes_read'], 'byte')} inflated"
     if groups := found["row_groups"]:
@@ -321,7 +322,9 @@ def _describe_shard(found: dict[str, Any]) -> str:
     if not found["keys"]:
         return summary
     columns = {column["name"]: column["type"] for column in found["columns"]}
-    rows = [("key", "in records", "types", "characters a record")]
+    is_tar = found["format"] == "tar"
+    amount = "characters, or bytes," if is_tar else "characters"
+    rows = [("member" if is_tar else "key", "in records", "types", f"{amount} a record")]
     for key, seen in list(found["keys"].items())[:_KEYS_SHOWN]:
         count = sum(seen["types"].values())
         # It may hold control characters, which move a terminal's cursor.
@@ -335,9 +338,12 @@ def _describe_shard(found: dict[str, Any]) -> str:
     described = f"{summary}\n\n{format_columns(rows, right=(1, 3))}"
     # They are in the order of how much text they hold.
     longest = next((key for key, seen in found["keys"].items() if "string" in seen["types"]), None)
-    if longest is None:
-        return described
-    return f"{described}\n\nMost text is under text_field={shortened(longest)}."
+    if longest is not None:
+        described += f"\n\nMost text is under text_field={shortened(longest)}."
+    messages = next((key for key in found["keys"] if key.rpartition(".")[2] in _MESSAGES), None)
+    if is_tar and messages is not None and "array" in found["keys"][messages]["types"]:
+        described += f"\n\nConversations may be under sample=gm.Chat({shortened(messages)})."
+    return described
 
 
 def _summary(path: Path, state: states.State) -> dict[str, Any]:

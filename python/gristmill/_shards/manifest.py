@@ -168,7 +168,7 @@ def below_common_folder(paths: Iterable[str]) -> list[str]:
 
 def _glob_inside(folder: str) -> str:
     """A glob for files of the kind that the folder holds."""
-    extensions = (".json", ".jsonl", ".gz", ".zst", ".parquet", ".arrow")
+    extensions = (".json", ".jsonl", ".gz", ".zst", ".parquet", ".arrow", ".tar")
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in itertools.islice(entries, 1000):
             stem, extension = os.path.splitext(entry.name)

@@ -157,7 +157,7 @@ class Input:
     max_document_bytes: int = _argument(
         Integer(1, 2**63 - 1),
         2**27,
-        "Longest accepted record: a line, inflated, or a text of Parquet or Arrow.",
+        "Longest accepted record: a line, inflated, or a text of Parquet, Arrow or tar.",
         may_change="if larger",
     )
 

@@ -126,6 +126,12 @@ pub fn for_each_key<'a>(line: &'a [u8], each: impl FnMut(&'a str)) {
     json::for_each_key(line, each);
 }
 
+/// The value of a JSON text, which may begin with a byte order mark. The error is a message about it.
+pub(super) fn value(text: &[u8]) -> Result<Value<'_>, String> {
+    let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
+    json::value(text).map_err(|fault| fault.describe(text, 0, ""))
+}
+
 /// A line without the byte order mark that may begin a shard.
 pub(super) fn without_mark(line: &[u8], position: Position) -> &[u8] {
     if position.byte == 0 { line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line) } else { line }

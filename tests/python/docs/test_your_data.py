@@ -10,7 +10,7 @@ import pytest
 from pyarrow import parquet
 
 import gristmill as gm
-from helpers import ROOT
+from helpers import ROOT, tar_of
 
 SECTIONS = dict(
     re.findall(
@@ -124,6 +124,25 @@ def pile():
     return 2 * ROWS
 
 
+def web_dataset():
+    for number in range(2):
+        records = (
+            (
+                f"{row:05}",
+                {
+                    "jpg": b"\xff\xd8\0" * 99,
+                    "json": json.dumps({"width": 100 * row, "caption": f"text {row}"}).encode(),
+                    "txt": f"text {row}".encode(),
+                },
+            )
+            for row in range(ROWS)
+        )
+        path = Path(f"captions/{number:05}.tar")
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(tar_of(records))
+    return 2 * sum(100 * row >= 256 for row in range(ROWS))
+
+
 def mine():
     write_lines("mine.jsonl", 50 * texts())
     return 50 * ROWS
@@ -139,6 +158,7 @@ CORPORA = {
     "The Stack": the_stack,
     "Nemotron-CC": nemotron,
     "The Pile, deduplicated": pile,
+    "WebDataset": web_dataset,
     "Your own": mine,
 }
 

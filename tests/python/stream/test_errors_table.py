@@ -7,6 +7,7 @@ import io
 import json
 import lzma
 import re
+import tarfile
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ import pytest
 
 import gristmill as gm
 from gristmill._inspect import contents
-from helpers import ROOT
+from helpers import ROOT, tar_of
 
 DOCUMENT = ROOT / "docs" / "errors.md"
 MARK = b"\xef\xbb\xbf"
@@ -279,6 +280,7 @@ FILES = {
         ("a.zip", b"PK\x03\x04" + LINE, 0, "found a zip archive; pass the files"),
         ("a.jsonl", LINE.decode().encode("utf-16"), 0, "found UTF-16; convert it"),
     ],
+    "has `ustar` and a NUL": [("a.jsonl", tar_of([("a", {"text": b"in a file"})]), 1, None)],
     "anything else": [("a.txt", LINE, 1, None), ("a.txt", b"", 0, None)],
     "several gzip members or Zstandard frames": [
         ("a.gz", gzip.compress(LINE[:9]) + gzip.compress(LINE[9:]), 1, None),
@@ -361,6 +363,98 @@ PARQUET_FILES = {
         for plain in (False, True)
     ],
 }
+TAR = tar_of([("a", {"text": b"in a file", "jpg": b"\xff\0"}), ("b", {"text": b"b"})])
+LONG = "n" * 200 + "/k"
+
+
+def entries_of(*members):
+    """A tar of members: name, type and content."""
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        for name, kind, content in members:
+            member = tarfile.TarInfo(name)
+            member.type, member.size = kind, len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return file.getvalue()
+
+
+def with_byte(data, at, byte):
+    return data[:at] + byte + data[at + 1 :]
+
+
+# Likewise, for tars.
+TARS = {
+    "ustar, also with prefixes": [
+        ("a.tar", tar_of([(LONG[150:], {"text": b"a"})], tarfile.USTAR_FORMAT), 1, None),
+        ("a.tar", tar_of([("p" * 90 + "/" + "k" * 90, {"text": b"a"})], tarfile.USTAR_FORMAT), 1, None),
+        ("a.tar", tar_of([(LONG, {"text": b"a"})], tarfile.GNU_FORMAT), 1, None),
+        ("a.tar", tar_of([(LONG + "\u00fc", {"text": b"a"})], tarfile.PAX_FORMAT), 1, None),
+    ],
+    "`dir/.name`": [("a.tar", tar_of([("dir/", {"text": b"a"})]), 1, None)],
+    "a member without a dot": [
+        (
+            "a.tar",
+            entries_of(
+                ("d.text", tarfile.DIRTYPE, b""),
+                ("l.text", tarfile.SYMTYPE, b""),
+                ("README", tarfile.REGTYPE, b"a"),
+                ("__meta__/a.text", tarfile.REGTYPE, b"a"),
+            ),
+            0,
+            None,
+        )
+    ],
+    "members of one key that are not neighbours": [
+        ("a.tar", tar_of([("a", {"text": b"a"}), ("b", {"text": b"b"}), ("a", {"text": b"a"})]), 3, None)
+    ],
+    "no records": [("a.tar", tar_of([]), 0, None), ("a.tar", bytes(1024), 0, None)],
+    "an extension twice": [("a.tar", tar_of([("a", {"text": b"a"}), ("a", {"text": b"b"})]), 0, 'found "text" twice')],
+    "the text is missing": [("a.tar", tar_of([("a", {"txt": b"a"})]), 0, 'found an object with the keys "txt"; name')],
+    "a text or JSON that is wanted": [("a.tar", tar_of([("a", {"text": b"a\xff"})]), 0, "expected UTF-8 .* byte 1")],
+    "wanted text and JSON of more": [
+        ("a.tar", tar_of([("a", {"text": b"x" * 2001})]), 0, 'at most 2000 bytes .* "text" of 2001; raise max_document')
+    ],
+    "more than 10,000 members": [
+        (
+            "a.tar",
+            entries_of(*((f"a.{i}", tarfile.REGTYPE, b"") for i in range(10_001))),
+            0,
+            "at most 10000 members with one key, found more",
+        )
+    ],
+    "cut in a header or in data": [
+        ("a.tar", TAR[:2048], 0, "expected a block of zeros, which ends an archive, found the end of the file"),
+        ("a.tar", TAR[:3072], 1, "expected a block of zeros, which ends an archive, found the end of the file"),
+        ("a.tar", TAR[:2100], 0, "a header of 512 bytes, found the end of the file after 52"),
+        ("a.tar", TAR[:2560], 0, "the data of a member, found the end of the file in it"),
+        ("a.tar", b"", 0, "found the end of the file: it was cut"),
+    ],
+    "a header with another checksum": [("a.tar", with_byte(TAR, 2048, b"c"), 0, "found another checksum")],
+    "another tar after its end": [("a.tar", TAR + TAR, 2, "found another member: of several archives in one file")],
+    "a sparse file, a part": [
+        ("a.tar", entries_of(("a.text", tarfile.GNUTYPE_SPARSE, b"")), 0, "expected a whole file, found a sparse one")
+    ],
+    "is named `*.tar.gz`": [
+        ("a.tar.gz", gzip.compress(TAR), 2, None),
+        ("a.tgz", gzip.compress(TAR), 2, None),
+        ("a.tar.zst", pa.compress(TAR, codec="zstd", asbytes=True), 2, None),
+    ],
+}
+
+
+@pytest.mark.parametrize("row", rows("Tars"))
+def test_each_row_about_tars(tmp_path, encoder, row):
+    named = [start for start in TARS if row.startswith(start)]
+    assert len(named) == 1, f"no example for the row {row!r}"
+    for name, data, documents, reason in TARS[named[0]]:
+        (tmp_path / name).write_bytes(data)
+        _, entries, stats = read(tmp_path / name, encoder)
+        assert stats["documents"] == documents
+        assert len(entries) == (reason is not None)
+        assert stats["lost_shards"] == (reason is not None and "one record" not in line_of(row))
+        assert not reason or re.search(reason, entries[0]["reason"]), entries[0]["reason"]
+
+
 FILES_OF_ALL_TABLES = {"Files": FILES, "Parquet files": PARQUET_FILES}
 # Rows about faults while a shard is read: test_faults.py has their examples.
 WHILE_READING = (

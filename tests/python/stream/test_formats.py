@@ -12,7 +12,7 @@ import pytest
 import gristmill as gm
 from gristmill._inspect import contents
 from gristmill._state import states
-from helpers import assert_same_batches
+from helpers import assert_same_batches, tar_of
 
 
 def lines(texts):
@@ -40,7 +40,18 @@ def write_arrow(path, texts):
         writer.write_table(table, max_chunksize=37)
 
 
-WRITERS = {"json.gz": write_gzip, "jsonl.zst": write_zstd, "parquet": write_parquet, "arrow": write_arrow}
+def write_tar(path, texts):
+    samples = ((str(i), {"jpg": b"\xff\xd8\0" * i, "text": text.encode()}) for i, text in enumerate(texts))
+    path.write_bytes(tar_of(samples))
+
+
+WRITERS = {
+    "json.gz": write_gzip,
+    "jsonl.zst": write_zstd,
+    "parquet": write_parquet,
+    "arrow": write_arrow,
+    "tar": write_tar,
+}
 
 
 def make_dataset(paths, encoder, **arguments):

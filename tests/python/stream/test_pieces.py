@@ -12,7 +12,7 @@ import pytest
 import gristmill as gm
 from gristmill._cli import main
 from gristmill._inspect.locate import locate_from_start
-from helpers import assert_same_batches
+from helpers import assert_same_batches, tar_of
 
 
 def lines(texts):
@@ -42,12 +42,17 @@ def write_arrow(path, texts):
         writer.write_table(table, max_chunksize=9)
 
 
+def write_tar(path, texts):
+    path.write_bytes(tar_of((str(i), {"text": text.encode()}) for i, text in enumerate(texts)))
+
+
 WRITERS = {
     "jsonl": write_plain,
     "jsonl.zst": write_zstd,
     "json.gz": write_gzip,
     "parquet": write_parquet,
     "arrow": write_arrow,
+    "tar": write_tar,
 }
 
 
@@ -134,7 +139,7 @@ def test_provenance_names_the_piece(shard, encoder, texts):
             for piece, record, offset, length in row[row[:, 3] > 0].tolist():
                 rows.append((piece, record, offset, tokens[start : start + length].tolist()))
                 start += length
-    if shard.suffix in (".parquet", ".arrow", ".gz"):
+    if shard.suffix in (".parquet", ".arrow", ".gz", ".tar"):
         # Records count from the start of the file.
         for _, record, offset, tokens in rows:
             ids = [*encoder.encode(texts[record]).tolist(), encoder.eos_id]

@@ -198,7 +198,7 @@ fn other_formats_are_named() {
         (b"<?xml version", "XML, in which object stores report errors; download the shard again"),
     ] {
         for (path, expected) in [
-            ("s.jsonl", "JSON lines (plain, gzip or Zstandard), Parquet or Arrow"),
+            ("s.jsonl", "JSON lines (plain, gzip or Zstandard), Parquet, Arrow or tar"),
             ("s.gz", "gzip data"),
             ("s.zst", "Zstandard data"),
         ] {

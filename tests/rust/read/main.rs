@@ -12,6 +12,7 @@ mod parquet_files;
 mod pieces;
 mod raw;
 mod resume;
+mod tar;
 mod zstandard;
 
 use std::io::{self, Write};

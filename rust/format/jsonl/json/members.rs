@@ -2,7 +2,7 @@
 
 use super::fault::Fault;
 use super::sink::Sink;
-use super::{Scanner, for_each_member};
+use super::{Scanner, Value, for_each_member};
 
 /// A key of a record, and the kind of its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +27,18 @@ pub(in crate::format) fn members(line: &[u8]) -> Result<Vec<Member>, Fault> {
         Ok(())
     })?;
     Ok(members)
+}
+
+impl Value<'_> {
+    /// Its kind, for people.
+    pub(in crate::format) fn kind(self) -> &'static str {
+        Scanner { line: self.line, at: self.at }.kind().map_or("", |(kind, _)| kind)
+    }
+
+    /// The members of an object; none of any other value.
+    pub(in crate::format) fn members(self) -> Vec<Member> {
+        members(self.json().as_bytes()).unwrap_or_default()
+    }
 }
 
 impl Scanner<'_> {

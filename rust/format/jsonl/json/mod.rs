@@ -39,6 +39,8 @@ const UNESCAPED: [u8; 256] = {
     table
 };
 
+const AFTER_OBJECT: &str = "the end of the line after the object";
+
 /// Appends the string under `key` of the object that `line` holds to `text` and returns its length.
 /// On error `text` is as it was.
 pub(super) fn extract(line: &[u8], key: &str, text: &mut String) -> Result<usize, Fault> {
@@ -84,8 +86,19 @@ pub(super) fn select<'a>(
         return Err(scanner.expected("a JSON object ('{')"));
     }
     selector.select(&mut scanner, offsets)?;
-    scanner.end_of_line()?;
+    scanner.end_of_line(AFTER_OBJECT)?;
     Ok(line)
+}
+
+/// Validates a text that holds one value of any kind, and returns that.
+pub(super) fn value(text: &[u8]) -> Result<Value<'_>, Fault> {
+    let line = simdutf8::basic::from_utf8(text).map_err(|_| Fault::utf8(text))?;
+    let mut scanner = Scanner { line, at: 0 };
+    scanner.space();
+    let at = scanner.at;
+    scanner.value()?;
+    scanner.end_of_line("the end after the value")?;
+    Ok(Value { line, at })
 }
 
 /// The inner result says whether there is a text, the outer whether the line is valid.
@@ -188,7 +201,7 @@ fn for_each_member<'a>(
         take(&mut scanner)?;
         more = scanner.next_member()?;
     }
-    scanner.end_of_line()?;
+    scanner.end_of_line(AFTER_OBJECT)?;
     Ok(line)
 }
 
@@ -259,10 +272,10 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    fn end_of_line(&mut self) -> Result<(), Fault> {
+    fn end_of_line(&mut self, expected: &'static str) -> Result<(), Fault> {
         self.space();
         if self.at < self.line.len() {
-            return Err(self.expected("the end of the line after the object"));
+            return Err(self.expected(expected));
         }
         Ok(())
     }

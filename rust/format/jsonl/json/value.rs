@@ -22,8 +22,8 @@ pub struct Line<'a> {
 /// A value of a record.
 #[derive(Debug, Clone, Copy)]
 pub struct Value<'a> {
-    line: &'a str,
-    at: usize,
+    pub(super) line: &'a str,
+    pub(super) at: usize,
 }
 
 /// What a value is.
@@ -115,6 +115,14 @@ impl<'a> Value<'a> {
             Step::Index(index) => self.item(*index),
             Step::All => None,
         }
+    }
+
+    /// The value under a key, or with dots in its name in the objects in it.
+    pub(in crate::format) fn inside(self, name: &str) -> Option<Self> {
+        self.member(name).or_else(|| {
+            let (outer, inner) = name.split_once('.')?;
+            self.member(outer)?.inside(inner)
+        })
     }
 
     /// A string, or a number as it is written: what may be an id.

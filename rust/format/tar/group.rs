@@ -1,0 +1,284 @@
+//! A group: members with one key, by their extensions, and the record that is made of the wanted ones.
+
+use std::ops::Range;
+
+use super::super::{Member as Shown, ReadOptions, Step, jsonl, to_json};
+use super::archive::{Archive, Damage, Member};
+use crate::format::projection::Columns;
+
+/// The first bytes of a member that tell text from other data, which has a NUL in them: images, audio, video, arrays.
+const PROBED: u64 = 4 << 10;
+/// More of them are an error: their names are held.
+const MOST_MEMBERS: usize = 10_000;
+/// Memory that is kept between groups.
+const KEPT_BYTES: usize = 1 << 20;
+
+/// The members that are wanted.
+pub(super) struct Wanted {
+    /// The text: the member with this extension must be UTF-8.
+    text: Option<String>,
+    /// Also those with these extensions, or values of JSON in them.
+    names: Vec<String>,
+    /// And all others.
+    all: bool,
+    /// The most bytes of them.
+    limit: u64,
+}
+
+/// How a wanted member is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reading {
+    Text,
+    /// As JSON, of which all is wanted or only values inside.
+    Json {
+        whole: bool,
+    },
+    /// As text, unless its first bytes show that it is none.
+    Either,
+}
+
+#[derive(Default)]
+pub(super) struct Group {
+    items: Vec<Item>,
+    /// The content of those that were read.
+    data: Vec<u8>,
+    /// Why the group cannot be used, and the byte of the shard if it is not the group's first.
+    pub(super) fault: Option<(Option<u64>, String)>,
+}
+
+struct Item {
+    extension: String,
+    size: u64,
+    content: Content,
+}
+
+/// What a member holds, as the range of the group's data.
+enum Content {
+    Unread,
+    Binary,
+    Text(Range<usize>),
+    Json { range: Range<usize>, whole: bool },
+}
+
+impl Wanted {
+    pub(super) fn new(options: &ReadOptions) -> Self {
+        let limit = options.max_document_bytes;
+        let projection = &options.projection;
+        let paths: Vec<String> = projection
+            .paths()
+            .iter()
+            .filter_map(|path| match path.first() {
+                Some(Step::Key(key)) => Some(key.clone()),
+                _ => None,
+            })
+            .collect();
+        let (text, names) = match projection.columns() {
+            Columns::Text(name) => (Some(name.clone()), paths),
+            Columns::Named(names) => (None, [names.as_slice(), &paths].concat()),
+            Columns::All => (None, paths),
+        };
+        Self { text, names, all: *projection.columns() == Columns::All, limit }
+    }
+
+    /// All members, with the same limit.
+    pub(super) fn all(&self) -> Self {
+        Self { text: None, names: Vec::new(), all: true, limit: self.limit }
+    }
+
+    /// The names that are wanted by themselves.
+    fn iter(&self) -> impl Iterator<Item = &String> {
+        self.names.iter().chain(&self.text)
+    }
+
+    /// How a member is read. None: it is not wanted.
+    fn reading(&self, extension: &str) -> Option<Reading> {
+        let whole = self.all || self.iter().any(|name| name == extension);
+        if is_json(extension) {
+            let inside = self.iter().any(|name| inside(name, extension).is_some());
+            return (whole || inside).then_some(Reading::Json { whole });
+        }
+        match &self.text {
+            Some(text) if text == extension => Some(Reading::Text),
+            _ => whole.then_some(Reading::Either),
+        }
+    }
+
+    /// The text, if nothing else is wanted.
+    fn only_text(&self) -> Option<&str> {
+        self.text.as_deref().filter(|_| self.names.is_empty())
+    }
+}
+
+fn is_json(extension: &str) -> bool {
+    extension.rsplit('.').next().is_some_and(|last| last.eq_ignore_ascii_case("json"))
+}
+
+/// The rest of a name that leads into a member.
+fn inside<'a>(name: &'a str, extension: &str) -> Option<&'a str> {
+    name.strip_prefix(extension)?.strip_prefix('.')
+}
+
+impl Group {
+    pub(super) fn clear(&mut self) {
+        self.items.clear();
+        self.data.clear();
+        self.data.shrink_to(KEPT_BYTES);
+        self.fault = None;
+    }
+
+    /// Adds a member, and reads its content if it is wanted.
+    pub(super) fn add(
+        &mut self,
+        extension: Vec<u8>,
+        member: &Member,
+        wanted: &Wanted,
+        archive: &mut Archive,
+    ) -> Result<(), Damage> {
+        if self.fault.is_some() {
+            return Ok(());
+        }
+        let extension = String::from_utf8(extension)
+            .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
+        if self.items.iter().any(|other| other.extension == extension) {
+            let found = format!("expected each extension once in a record, found {extension:?} twice");
+            self.fault = Some((Some(member.start), found));
+            return Ok(());
+        }
+        if self.items.len() == MOST_MEMBERS {
+            let found = format!("expected at most {MOST_MEMBERS} members with one key, found more");
+            self.fault = Some((None, found));
+            return Ok(());
+        }
+        let content = match wanted.reading(&extension) {
+            None => Content::Unread,
+            Some(reading) => self.read(&extension, reading, member.size, wanted.limit, archive)?,
+        };
+        self.items.push(Item { extension, size: member.size, content });
+        Ok(())
+    }
+
+    fn read(
+        &mut self,
+        extension: &str,
+        reading: Reading,
+        size: u64,
+        limit: u64,
+        archive: &mut Archive,
+    ) -> Result<Content, Damage> {
+        let start = self.data.len();
+        if reading == Reading::Either {
+            archive.read(PROBED, &mut self.data)?;
+            if self.data[start..].contains(&0) {
+                self.data.truncate(start);
+                return Ok(Content::Binary);
+            }
+        }
+        if (start as u64).saturating_add(size) > limit {
+            let found = format!(
+                "expected at most {limit} bytes of text and JSON in a record, found more up to {extension:?} of {size}; raise \
+                 max_document_bytes= to read it"
+            );
+            self.fault = Some((None, found));
+            return Ok(Content::Unread);
+        }
+        archive.read(u64::MAX, &mut self.data)?;
+        let range = start..self.data.len();
+        Ok(match reading {
+            Reading::Json { whole } => Content::Json { range, whole },
+            Reading::Text | Reading::Either => Content::Text(range),
+        })
+    }
+
+    /// The text, if nothing else is wanted and a member has it.
+    pub(super) fn text(&self, wanted: &Wanted) -> Option<&[u8]> {
+        let name = wanted.only_text()?;
+        self.items.iter().find_map(|item| match &item.content {
+            Content::Text(range) if item.extension == name => Some(&self.data[range.clone()]),
+            _ => None,
+        })
+    }
+
+    /// Writes the wanted members as a JSON object. Others are null in it, so that a message can name them.
+    pub(super) fn write(&self, wanted: &Wanted, line: &mut Vec<u8>) -> Result<(), String> {
+        line.clear();
+        line.shrink_to(KEPT_BYTES);
+        for item in &self.items {
+            write_key(&item.extension, line);
+            match &item.content {
+                Content::Binary => line.extend_from_slice(format!("{{\"bytes\":{}}}", item.size).as_bytes()),
+                Content::Text(range) => to_json::write_string(self.utf8(item, range)?, line),
+                Content::Json { range, whole: true } => {
+                    line.extend_from_slice(self.json(item, range)?.json().as_bytes());
+                }
+                Content::Json { whole: false, .. } | Content::Unread => line.extend_from_slice(b"null"),
+            }
+        }
+        for name in wanted.iter().filter(|name| self.items.iter().all(|item| item.extension != **name)) {
+            let mut found = None;
+            for item in &self.items {
+                if let (Content::Json { range, .. }, Some(rest)) =
+                    (&item.content, inside(name, &item.extension))
+                {
+                    found = found.or(self.json(item, range)?.inside(rest));
+                }
+            }
+            if let Some(value) = found {
+                write_key(name, line);
+                line.extend_from_slice(value.json().as_bytes());
+            }
+        }
+        if line.is_empty() {
+            line.push(b'{');
+        }
+        line.push(b'}');
+        Ok(())
+    }
+
+    /// All members, with those of the JSON objects among them. Of a binary one and of JSON the bytes count.
+    pub(super) fn shown(&self) -> Result<Vec<Shown>, String> {
+        let mut shown = Vec::new();
+        for item in &self.items {
+            let mut show = |key: String, kind, characters| shown.push(Shown { key, kind, characters });
+            let size = usize::try_from(item.size).unwrap_or(usize::MAX);
+            let name = item.extension.clone();
+            match &item.content {
+                Content::Binary | Content::Unread => show(name, "binary", size),
+                Content::Text(range) => match std::str::from_utf8(&self.data[range.clone()]) {
+                    Ok(text) => show(name, "string", text.chars().count()),
+                    Err(_) => show(name, "not UTF-8", size),
+                },
+                Content::Json { range, .. } => {
+                    let value = self.json(item, range)?;
+                    show(name, value.kind(), size);
+                    for Shown { key, kind, characters } in value.members() {
+                        show(format!("{}.{key}", item.extension), kind, characters);
+                    }
+                }
+            }
+        }
+        Ok(shown)
+    }
+
+    fn utf8(&self, item: &Item, range: &Range<usize>) -> Result<&str, String> {
+        let bytes = &self.data[range.clone()];
+        simdutf8::compat::from_utf8(bytes).map_err(|error| {
+            let at = error.valid_up_to();
+            format!(
+                "expected UTF-8 in the member {:?}, found byte 0x{:02x} at byte {at} of it",
+                item.extension, bytes[at]
+            )
+        })
+    }
+
+    fn json(&self, item: &Item, range: &Range<usize>) -> Result<jsonl::Value<'_>, String> {
+        jsonl::value(&self.data[range.clone()])
+            .map_err(|reason| format!("expected JSON in the member {:?}: {reason}", item.extension))
+    }
+}
+
+/// Opens the object or goes on with it, up to a value.
+fn write_key(key: &str, line: &mut Vec<u8>) {
+    line.push(if line.is_empty() { b'{' } else { b',' });
+    to_json::write_string(key, line);
+    line.push(b':');
+}
