@@ -194,7 +194,7 @@ mod tests {
                     keep: None,
                     max_document_bytes: 1 << 20,
                 }),
-                prompts: vec![Prompt::Text(0, "text".to_owned())],
+                prompts: vec![Prompt::Text(Field::add("text", &mut Vec::new(), &mut Vec::new()))],
                 bos: None,
                 eos: None,
                 longest: None,
