@@ -26,7 +26,7 @@ WHEEL_ENV = CARGO_TARGET_$(shell echo $(WHEEL_TARGET) | tr a-z- A-Z_)_RUSTFLAGS=
 endif
 # Reference data that is no part of the project: docs/testing.md.
 SHARED := $(or $(GRISTMILL_SHARED),../shared)
-CORE := Cargo.toml Cargo.lock pyproject.toml $(wildcard crates/*/Cargo.toml) $(shell find rust crates/*/src -name '*.rs')
+CORE := Cargo.toml Cargo.lock pyproject.toml $(wildcard crates/*/Cargo.toml) $(wildcard crates/*/build.rs) $(shell find rust crates/*/src -name '*.rs' -o -name '*.c')
 export PIP_QUIET := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 say = @printf '\n\033[1m== %s\033[0m\n' "$(1)"
@@ -55,6 +55,7 @@ lint: $(VENV)/.ready-test ## Formatting, lints and types, of Rust and Python
 	cargo fmt --all --check
 	$(CLIPPY) -- -D warnings
 	$(CLIPPY_LIB) --features python -- -D warnings
+	$(CLIPPY_LIB) --features python,images -- -D warnings
 	$(CLIPPY_LIB) --features loom --tests -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --document-private-items
 	$(call say,Python: formatting and lints and types and the core's stub)
@@ -103,6 +104,9 @@ fuzz: $(VENV)/.ready-test ## Mutated shards, JSON, filters, tokenizers, states a
 	PROPTEST_CASES=$(CASES) cargo test --locked --lib format::keep
 	GRISTMILL_CASES=$(CASES) $(BIN)/python -m pytest -s tests/python/unit/test_filters.py -k random
 	GRISTMILL_CASES=$$(($(CASES) / 100)) $(BIN)/python -m pytest tests/python/stream/test_joins_at_random.py
+	$(call say,Images)
+	PROPTEST_CASES=$(CASES) cargo test --locked --package gristmill-images
+	GRISTMILL_CASES=$(CASES) $(BIN)/python -m pytest -s tests/python/images -k mutated
 	$(call say,tokenizer.json and texts)
 	GRISTMILL_CASES=$(CASES) cargo test --locked --package gristmill-encoder --test exactness -- damaged:: random:: --nocapture
 	$(call say,States and arguments)
@@ -183,7 +187,7 @@ sdist: $(BIN)/maturin ## Build a source distribution into dist/, and install it 
 .PHONY: licenses
 licenses: ## Gather the licences of all that the wheel holds into THIRD_PARTY_LICENSES.md
 	@command -v cargo-about >/dev/null || { echo "cargo-about not found: cargo install cargo-about --locked"; exit 1; }
-	cargo about generate --features python --locked --fail about.hbs --output-file THIRD_PARTY_LICENSES.md
+	cargo about generate --features python,images --locked --fail about.hbs --output-file THIRD_PARTY_LICENSES.md
 
 .PHONY: clean
 clean: ## Remove all that these commands made

@@ -47,6 +47,9 @@ pub enum Error {
     /// A chat template cannot be compiled, or cannot render a conversation.
     #[error("{0}")]
     Template(String),
+    /// Bytes are not an image that can be decoded.
+    #[error("{0}")]
+    Image(String),
     /// A saved state does not fit this dataset.
     #[error("{0}")]
     State(String),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gristmill import filters
 from gristmill._chat.template import ChatTemplate
 from gristmill._core import __version__, build_info
+from gristmill._images.decoding import decode_image, image_size
 from gristmill._mixture.mixture import Mixture, Source
 from gristmill._sample.samples import Chat, Completion, Text
 from gristmill._shards.manifest import Manifest
@@ -22,6 +23,7 @@ from gristmill.errors import (
     ArgumentError,
     ArgumentTypeError,
     GristmillError,
+    ImageError,
     MissingExtraError,
     MissingShardError,
     MissingTokenizerError,
@@ -53,6 +55,7 @@ __all__ = [
     "Encoder",
     "GlobalBatches",
     "GristmillError",
+    "ImageError",
     "Manifest",
     "MissingExtraError",
     "MissingShardError",
@@ -74,8 +77,10 @@ __all__ = [
     "__version__",
     "build_info",
     "check_replicas",
+    "decode_image",
     "filters",
     "global_batches",
+    "image_size",
     "merge_states",
 ]
 

@@ -13,6 +13,7 @@ from gristmill._spec.spec import Spec
 __all__ = [
     "CURSOR_LARGEST",
     "LAYOUTS",
+    "MAX_PIXELS",
     "MIXTURE_STATE_VERSION",
     "MOST_LISTED",
     "ON_ERRORS",
@@ -32,7 +33,9 @@ __all__ = [
     "build_info",
     "count_records",
     "deal",
+    "decode_image",
     "has_index",
+    "image_size",
     "index_path",
     "inflate",
     "is_source_name",
@@ -50,6 +53,7 @@ TOKENIZERS_VERSION: str
 STATE_VERSION: int
 MIXTURE_STATE_VERSION: int
 CURSOR_LARGEST: int
+MAX_PIXELS: int
 MOST_LISTED: int
 ON_ERRORS: list[str]
 ON_EXHAUSTED: list[str]
@@ -58,6 +62,8 @@ TRUNCATIONS: list[str]
 LAYOUTS: list[str]
 
 def deal(sizes: Sequence[int], lanes: int, seed: int | None, epoch: int) -> list[list[int]]: ...
+def decode_image(data: bytes | bytearray, max_pixels: int) -> npt.NDArray[np.uint8]: ...
+def image_size(data: bytes | bytearray) -> tuple[int, int]: ...
 def has_index(path: str, size: int) -> bool: ...
 def index_path(path: str) -> str: ...
 def write_index(path: str, size: int, out: str) -> None: ...

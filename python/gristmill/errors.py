@@ -23,6 +23,10 @@ class TemplateError(GristmillError, ValueError):
     """A chat template cannot be compiled, or cannot render or mask a conversation."""
 
 
+class ImageError(GristmillError, ValueError):
+    """Bytes are not an image of a known format, are damaged or end early, or hold more pixels than allowed."""
+
+
 class MissingTokenizerError(TokenizerError, FileNotFoundError):
     """A path names no tokenizer.json, and no folder that holds one."""
 

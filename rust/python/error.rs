@@ -19,6 +19,7 @@ impl From<Error> for PyErr {
                     exception(py, "ShardError", (&*shard, record, byte, reason))
                 }
                 Error::Tokenizer(_) => exception(py, "TokenizerError", (message,)),
+                Error::Image(_) => exception(py, "ImageError", (message,)),
                 Error::Template(_) => exception(py, "TemplateError", (message,)),
                 Error::State(_) => exception(py, "StateError", (message,)),
                 Error::Argument(_) | Error::Closed => exception(py, "ArgumentError", (message,)),

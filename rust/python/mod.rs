@@ -14,6 +14,7 @@ mod encoder;
 mod error;
 mod fields;
 mod gzip_index;
+mod images;
 mod inflate;
 mod inspect;
 mod keep;
@@ -46,6 +47,8 @@ mod _core {
     #[pymodule_export]
     use super::gzip_index::{has_index, index_path, write_index};
     #[pymodule_export]
+    use super::images::{decode_image, image_size};
+    #[pymodule_export]
     use super::inflate::inflate;
     #[pymodule_export]
     use super::inspect::Records;
@@ -71,6 +74,7 @@ mod _core {
         module.add("ON_ERRORS", names(&ON_ERRORS))?;
         module.add("ON_EXHAUSTED", names(&ON_EXHAUSTED))?;
         module.add("LAYOUTS", names(&LAYOUTS))?;
+        module.add("MAX_PIXELS", super::images::MAX_PIXELS)?;
         module.add("MOST_LISTED", crate::quarantine::delivered::MOST_LISTED)?;
         module.add("STATE_VERSION", crate::state::VERSION)?;
         module.add("MIXTURE_STATE_VERSION", crate::state::MIXTURE_VERSION)?;

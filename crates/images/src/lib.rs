@@ -1,0 +1,151 @@
+#![doc = include_str!("../README.md")]
+
+mod gif;
+mod jpeg;
+mod png;
+mod webp;
+
+use std::fmt;
+
+/// The pixels above which Pillow refuses an image, in its default configuration.
+pub const MAX_PIXELS: u64 = 178_956_970;
+
+/// An image of the colours red, green and blue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Image {
+    /// Columns and rows.
+    pub size: Size,
+    /// 3 bytes for each pixel, row by row: `height * width * 3` in all.
+    pub pixels: Vec<u8>,
+}
+
+/// Columns and rows of an image; at least one of each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size {
+    /// Columns.
+    pub width: u32,
+    /// Rows.
+    pub height: u32,
+}
+
+/// The formats that [`decode`] knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// Baseline, progressive and arithmetic-coded files of 8 bits a sample.
+    Jpeg,
+    /// All colour types and bit depths.
+    Png,
+    /// Lossy and lossless; the first frame of an animation.
+    WebP,
+    /// The first frame, on its canvas.
+    Gif,
+}
+
+/// Why bytes are not an image.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The first bytes are of no known format.
+    #[error("expected a JPEG, PNG, WebP or GIF image, found {found}")]
+    UnknownFormat {
+        /// The first bytes.
+        found: String,
+    },
+    /// The header declares more pixels than are allowed.
+    #[error(
+        "{format} image: expected at most {max_pixels} pixels, found {} x {}; raise max_pixels to decode it",
+        size.width, size.height
+    )]
+    TooLarge {
+        /// The format.
+        format: Format,
+        /// What the header declares.
+        size: Size,
+        /// The limit.
+        max_pixels: u64,
+    },
+    /// The bytes are damaged, end early, or use a part of the format that is not supported.
+    #[error("{format} image: {reason}")]
+    Damaged {
+        /// The format.
+        format: Format,
+        /// What was expected, and what was found.
+        reason: String,
+    },
+}
+
+/// Reads an image's size from its headers; no pixels are decoded.
+pub fn size(data: &[u8]) -> Result<Size, Error> {
+    size_of(Format::of(data)?, data)
+}
+
+/// Decodes an image to RGB.
+///
+/// Nothing is decoded if the headers declare more than `max_pixels`; [`MAX_PIXELS`] is Pillow's limit.
+pub fn decode(data: &[u8], max_pixels: u64) -> Result<Image, Error> {
+    let format = Format::of(data)?;
+    let size = size_of(format, data)?;
+    if u64::from(size.width) * u64::from(size.height) > max_pixels {
+        return Err(Error::TooLarge { format, size, max_pixels });
+    }
+    let pixels = match format {
+        Format::Jpeg => jpeg::decode(data),
+        Format::Png => png::decode(data),
+        Format::WebP => webp::decode(data),
+        Format::Gif => gif::decode(data),
+    }?;
+    Ok(Image { size, pixels })
+}
+
+fn size_of(format: Format, data: &[u8]) -> Result<Size, Error> {
+    match format {
+        Format::Jpeg => jpeg::size(data),
+        Format::Png => png::size(data),
+        Format::WebP => webp::size(data),
+        Format::Gif => gif::size(data),
+    }
+}
+
+impl Format {
+    fn of(data: &[u8]) -> Result<Self, Error> {
+        match data {
+            [0xFF, 0xD8, 0xFF, ..] => Ok(Self::Jpeg),
+            [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1A, b'\n', ..] => Ok(Self::Png),
+            [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Ok(Self::WebP),
+            [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Ok(Self::Gif),
+            [] => Err(Error::UnknownFormat { found: "no bytes".to_owned() }),
+            _ => Err(Error::UnknownFormat {
+                found: format!("bytes that begin with {:02x?}", &data[..data.len().min(12)]),
+            }),
+        }
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Jpeg => "JPEG",
+            Self::Png => "PNG",
+            Self::WebP => "WebP",
+            Self::Gif => "GIF",
+        })
+    }
+}
+
+impl Size {
+    fn new(format: Format, width: u32, height: u32) -> Result<Self, Error> {
+        if width == 0 || height == 0 {
+            let reason = format!("expected at least one pixel, found {width} x {height}");
+            return Err(Error::Damaged { format, reason });
+        }
+        Ok(Self { width, height })
+    }
+
+    fn pixels(self) -> usize {
+        self.width as usize * self.height as usize
+    }
+}
+
+/// `N` bytes from `position` on, if there are as many.
+fn bytes_from<const N: usize>(data: &[u8], position: usize) -> Option<[u8; N]> {
+    data.get(position..)?.first_chunk().copied()
+}

@@ -1,0 +1,1 @@
+"""Images: sizes from headers, and pixels."""
