@@ -130,6 +130,7 @@ fn dict_methods_hide_keys_of_the_same_name() {
         ("{{ messages[0].missing }}|{{ none.x }}|{{ 5['x'] }}", "||"),
     ]);
     check_fails(ErrorKind::Unsupported, &["{{ messages[2].items }}"]);
+    check_fails(ErrorKind::Runtime, &["{{ dict(nothing) }}", "{{ namespace(nothing, a=1).a }}"]);
     check_fails(
         ErrorKind::Runtime,
         &["{{ messages.append(1) }}", "{{ messages[0].pop('role') }}", "{{ a.b }}"],

@@ -196,6 +196,8 @@ impl<'a> Eval<'a> {
         match given.positional {
             [] => {}
             [Val::Dict(dict)] => entries.extend_from_slice(dict.entries),
+            // It is an empty sequence elsewhere, but `dict` looks for its keys first.
+            [Val::Undefined(undefined)] => return Err(super::undefined_error(undefined)),
             [Val::Namespace(_) | Val::Loop(_)] => return Err(Error::unsupported("a dict of such a value")),
             [pairs] => {
                 let mut pairs = Iter::of(*pairs)?;
