@@ -30,7 +30,6 @@ pub(crate) fn decode(data: &[u8]) -> Result<Vec<u8>, Error> {
 fn open(data: &[u8]) -> Result<Decoder<&[u8]>, Error> {
     let mut options = DecodeOptions::new();
     options.set_color_output(ColorOutput::Indexed);
-    options.allow_unknown_blocks(true);
     // The pixels are limited before.
     options.set_memory_limit(MemoryLimit::Unlimited);
     options.read_info(data).map_err(|error| damaged(&error))
