@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import datetime
+import gzip
 import inspect
 import itertools
 import json
@@ -498,11 +499,12 @@ def own_threads():
 @pytest.mark.parametrize("select", [None, slice(-1, None)])
 def test_signal_ends_reading_and_leaves_no_thread(tmp_path, folder, select):
     line = json.dumps(make_records(2)[1]) + "\n"
-    path = tmp_path / "large.jsonl"
-    path.write_text(line * 1_000_000)
+    path = tmp_path / "large.jsonl.gz"
+    path.write_bytes(gzip.compress(line.encode() * 100_000, 1) * 100)  # a second or more to inflate
+    make = gm.PromptDataset  # loads its libraries
     started = time.monotonic()
     with pytest.raises(TimeoutError), alarm(0.2):
-        gm.PromptDataset(path, tokenizer=folder, threads=3, select=select)
+        make(path, tokenizer=folder, threads=3, select=select)
     assert time.monotonic() - started < 5
     assert own_threads() == []
 
