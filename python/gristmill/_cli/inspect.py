@@ -1,6 +1,5 @@
 """`gristmill inspect`."""
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from gristmill._cli.options import (
     special_tokens_option,
     tokenizer_path,
 )
+from gristmill._sample.named import read_values
 from gristmill._spec.arguments import ARGUMENTS
 from gristmill._tokenizer.encoder import Encoder
 from gristmill._tokenizer.options import SpecialTokensInText
@@ -186,15 +186,7 @@ def _show_chats(
     with importing():
         from gristmill._inspect import chats, prompts
 
-    values: dict[str, Any] = {}
-    for setting in settings:
-        name, equals, value = setting.partition("=")
-        if not equals or name in values:
-            raise ArgumentError(f"--set {setting}: expected name=value, such as train_on=last, each name once")
-        try:
-            values[name] = json.loads(value)
-        except ValueError:
-            values[name] = value
+    values = read_values(settings, lambda setting: f"--set {setting}")
     encoder = Encoder.from_file(tokenizer, config="ignore")
     shows = chats if option == "--chat" else prompts
     found = shows.inspect(path, values, encoder, records=records if is_given("records") else _CHATS)

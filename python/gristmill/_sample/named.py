@@ -2,8 +2,9 @@
 
 import datetime
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from gristmill._sample.samples import Chat, Completion
@@ -26,21 +27,38 @@ def parse(words: Iterable[str]) -> dict[str, Any] | None:
         return None
     if kind not in _KINDS:
         raise ArgumentError(f"sample={kind!r}: expected 'chat' or 'completion' first, then its arguments as name=value")
-    named: dict[str, Any] = {"kind": kind}
-    for setting in settings:
-        name, equals, value = setting.partition("=")
-        if not equals or name in named:
-            raise ArgumentError(f"sample={setting!r}: expected name=value, such as train_on=last, each name once")
-        try:
-            named[name] = json.loads(value)
-        except ValueError:
-            named[name] = value
+    named = read_values(settings, lambda setting: f"sample={setting!r}", {"kind": kind})
     if named.get("date") == "today":
         named["date"] = datetime.datetime.now().date().isoformat()
     template = named.get("template")
     if isinstance(template, str) and "{%" not in template and "{{" not in template:
         named["template"] = str(Path(template).absolute())
     return named
+
+
+def read_values(
+    settings: Iterable[str], shown: Callable[[str], str], values: Mapping[str, Any] = MappingProxyType({})
+) -> dict[str, Any]:
+    """The values of `name=value` words, beside those that are there: JSON, or else the text itself.
+
+    Args:
+      settings: the words.
+      shown: a word as an error shows it.
+      values: the values that are there.
+
+    Raises:
+      ArgumentError: a word is no `name=value`, or names a value again.
+    """
+    found = dict(values)
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals or name in found:
+            raise ArgumentError(f"{shown(setting)}: expected name=value, such as train_on=last, each name once")
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value
+    return found
 
 
 def make(named: Mapping[str, Any] | None) -> Chat | Completion | None:
