@@ -8,9 +8,10 @@ from typing import Literal
 import click
 
 from gristmill._bench.contenders import CONTENDERS, Job, own_dataset
-from gristmill._cli import options
+from gristmill._cli import mixture_files, options
 from gristmill._cli.options import as_json_option
 from gristmill._demo import sample_text
+from gristmill._mixture.mixture_file import MixtureFile
 from gristmill._shards.manifest import Manifest
 from gristmill._shards.outputs import find_shard
 from gristmill._tokenizer.encoder import Encoder, special_token_id
@@ -24,6 +25,7 @@ _RESULT, _SPEEDS, _DELAYS = "bench.json", "speeds.svg", "delays.svg"
 
 
 @click.command()
+@click.argument("mixture", required=False, type=options.shard_path)
 @click.option(
     "--shards",
     multiple=True,
@@ -66,8 +68,11 @@ _RESULT, _SPEEDS, _DELAYS = "bench.json", "speeds.svg", "delays.svg"
     type=options.PathType(file_okay=False, path_type=Path),
     help="Folder for bench.json and the pictures speeds.svg and delays.svg.",
 )
+@click.option("--steps", type=click.IntRange(1), help="With a mixture: steps to measure.  [default: 8 M tokens]")
+@mixture_files.print_config_option
 @as_json_option
 def bench(
+    mixture: str | None,
     shards: tuple[str, ...],
     text_field: str,
     tokenizer: Path | None,
@@ -84,6 +89,8 @@ def bench(
     formats: bool,
     latency: bool,
     output: Path | None,
+    steps: int | None,
+    print_config: bool,
     as_json: bool,
 ) -> None:
     """Compare speed with common input pipelines.
@@ -95,12 +102,30 @@ def bench(
     round, in alternating order. Shown are medians, and the median of the rounds' ratios. Without --only,
     `datasets` and `tokenizers` must be installed, and of the others those are left out that are not.
 
+    With MIXTURE, a mixture file (.toml, .yaml), the speed of the mixture beside that of each of its sources alone.
+
     \b
     Examples:
       gristmill bench
       gristmill bench --threads 2 --rounds 5 --latency --output results
       gristmill bench --shards 'pile/*.jsonl.gz' --tokenizer llama/tokenizer.json --only gigatoken --only inflate
+      gristmill bench mixture.toml --threads 2
     """
+    file = None if mixture is None else mixture_files.find([mixture])
+    if mixture is not None and file is None:
+        raise click.UsageError(f"{mixture}: expected a mixture file (.toml, .yaml): name shards with --shards")
+    if print_config:
+        mixture_files.check_print_config(file, as_json=as_json)
+    if file is not None:
+        rows = {"batch_size": batch_size, "sequence_length": sequence_length, "lanes": lanes}
+        own = ("shards", "text_field", "folder", "megabytes", "on_error", "only", "formats", "latency", "output")
+        if wrong := list(filter(options.is_given, own)):
+            raise click.UsageError(f"--{wrong[0].replace('_', '-')} does not go with a mixture file")
+        file = mixture_files.with_options(file, {"tokenizer": tokenizer, "eos": eos, **rows})
+        _bench_mixture(file, rounds, threads or (1, 2, 4), steps, print_config=print_config, as_json=as_json)
+        return
+    if steps is not None:
+        raise click.UsageError("--steps has no effect without a mixture file")
     with importing():
         from gristmill._bench import latency as delays
         from gristmill._bench import report
@@ -149,6 +174,38 @@ def bench(
                     print_json(result)
                 else:
                     click.echo(report.describe(result))
+
+
+def _bench_mixture(
+    file: MixtureFile, rounds: int, threads: tuple[int, ...], steps: int | None, *, print_config: bool, as_json: bool
+) -> None:
+    """Measures a mixture and prints the figures.
+
+    Raises:
+      GristmillError: the file is wrong, or a run failed.
+    """
+    with importing():
+        from gristmill._bench import mixtures
+        from gristmill._dataset.packed import spec_of
+        from gristmill._inspect.mixtures import dataset_of
+
+    # Arguments that do not go together are better known before anything runs.
+    tokenizer = mixture_files.tokenizer_of(file)
+    dataset = dataset_of(file, tokenizer, {})
+    if print_config:
+        click.echo(mixture_files.config(file, dataset), nl=False)
+        return
+    spec = spec_of(dataset)
+    steps = steps or mixtures.default_steps(spec.rows_per_step, spec.rows.sequence_length)
+    arguments = {**file.arguments, "tokenizer": str(tokenizer.absolute())}
+    with cleaning_up_when_terminated():
+        result = mixtures.compare(
+            file.path, arguments, list(dataset.sources), rounds=rounds, threads=threads, steps=steps
+        )
+    if as_json:
+        print_json(result)
+    else:
+        click.echo(mixtures.describe(result))
 
 
 def _check_apart(folder: Path, shards: tuple[str, ...]) -> None:

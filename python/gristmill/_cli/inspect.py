@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from gristmill._cli import mixture_files
 from gristmill._cli.options import (
     ROW_LIST,
     PathType,
@@ -20,6 +21,7 @@ from gristmill._cli.options import (
     special_tokens_option,
     tokenizer_path,
 )
+from gristmill._mixture.mixture_file import SPECIAL_TOKENS, MixtureFile
 from gristmill._sample.named import read_values
 from gristmill._spec.arguments import ARGUMENTS
 from gristmill._tokenizer.encoder import Encoder
@@ -52,7 +54,12 @@ _SET_ALREADY = frozenset({"shards", "tokenizer", "prefetch", "provenance"})
 @click.option(
     "--step", type=click.IntRange(0), help="Step of the row's batch, from 0.  [default: the first after the state]"
 )
-@click.option("--shards", multiple=True, type=shard_path, help="With --row and a state: its shards, paths or globs.")
+@click.option(
+    "--shards",
+    multiple=True,
+    type=shard_path,
+    help="With --row and a state: its shards, paths or globs, or mixture file.",
+)
 @click.option("--drop", metavar=ROW_LIST, help="With --row and a state: its row list.")
 @click.option(
     "--tokenizer",
@@ -67,6 +74,7 @@ _SET_ALREADY = frozenset({"shards", "tokenizer", "prefetch", "provenance"})
     multiple=True,
     help="With --row and shards: an argument of PackedDataset; with --chat or --prompt: one of gm.Chat.",
 )
+@mixture_files.print_config_option
 @as_json_option
 def inspect(
     path: Path,
@@ -85,13 +93,14 @@ def inspect(
     special_tokens_in_text: SpecialTokensInText,
     sample: tuple[str, ...],
     settings: tuple[str, ...],
+    print_config: bool,
     as_json: bool,
 ) -> None:
-    """Explain a tokenizer, shard, filter, state, packed files, or row.
+    """Explain a tokenizer, shard, mixture, state, packed files, or row.
 
     A state is one saved as JSON, gzipped or not, or a checkpoint's folder of process_0-of-N.json. With --row, PATH is
-    a state or the shards of a run: the row's lane is replayed up to the step, and the records its text came from are
-    listed. With --keep, PATH is a shard or a glob.
+    a state, or the shards or the mixture file of a run: the row's lane is replayed up to the step, and the records its
+    text came from are listed. With --keep, PATH is a shard or a glob.
 
     \b
     Examples:
@@ -105,9 +114,21 @@ def inspect(
       gristmill inspect state.json --row 5 --shards 'red_pajama/*/*.gz' --tokenizer tokenizer.json
       gristmill inspect 'red_pajama/*/*.gz' --row 5 --step 120 --tokenizer tokenizer.json \\
         --set batch_size=64 --set sequence_length=2048 --set text_field=raw_content
+      gristmill inspect mixture.toml
+      gristmill inspect mixture.toml --row 5 --step 120
+      gristmill inspect state.json --row 5 --shards mixture.toml
     """
     if sidecars and keep is None:
         raise click.UsageError("--sidecar has no effect without --keep")
+    file = mixture_files.find([str(path)])
+    if print_config:
+        mixture_files.check_print_config(file, as_json=as_json)
+    if file is not None:
+        _check_mixture_options(keep, text, chat or prompt, shards, drop, sample, row, step)
+        own = {"tokenizer": tokenizer, SPECIAL_TOKENS: special_tokens_in_text}
+        file = mixture_files.with_options(file, own)
+        _show_mixture(file, row, step, settings, print_config=print_config, as_json=as_json)
+        return
     if chat or prompt:
         others = (keep, text, row, step, shards, drop, sample, True if chat and prompt else None)
         is_alone = not any(map(_is_set, others))
@@ -143,13 +164,67 @@ def inspect(
             raise click.UsageError(f"{option} needs a shard, and cannot be combined with --row")
         if text is not None:
             raise click.UsageError("--text needs a tokenizer, and cannot be combined with --row")
-        if tokenizer is None:
+        if tokenizer is None and mixture_files.find(shards) is None:
             raise click.UsageError("--row needs --tokenizer")
         with importing():
             from gristmill._inspect import locate
 
         found = _locate(path, row, step, shards, drop, tokenizer, special_tokens_in_text, sample, settings)
         describe = locate.describe
+    if as_json:
+        print_json(found)
+    else:
+        click.echo(describe(found))
+
+
+def _check_mixture_options(
+    keep: str | None,
+    text: str | None,
+    shows_chats: bool,
+    shards: tuple[str, ...],
+    drop: str | None,
+    sample: tuple[str, ...],
+    row: int | None,
+    step: int | None,
+) -> None:
+    """Checks that the options go with a mixture file.
+
+    Raises:
+      UsageError: one does not.
+    """
+    given: dict[str, object] = {"--keep": keep, "--text": text, "--shards": shards, "--drop": drop, "--sample": sample}
+    given["--chat or --prompt"] = True if shows_chats else None
+    if wrong := [name for name, value in given.items() if _is_set(value)]:
+        raise click.UsageError(f"{wrong[0]} does not go with a mixture file, which has its own")
+    if step is not None and row is None:
+        raise click.UsageError("--step applies only together with --row")
+
+
+def _show_mixture(
+    file: MixtureFile,
+    row: int | None,
+    step: int | None,
+    settings: tuple[str, ...],
+    *,
+    print_config: bool,
+    as_json: bool,
+) -> None:
+    """Prints what a mixture file describes, or a row of it.
+
+    Raises:
+      GristmillError: the file is wrong, or there is no such row.
+    """
+    with importing():
+        from gristmill._inspect import locate, mixtures
+
+    dataset = mixtures.dataset_of(file, mixture_files.tokenizer_of(file), _parse_settings(settings))
+    if print_config:
+        click.echo(mixture_files.config(file, dataset), nl=False)
+        return
+    if row is None:
+        found, describe = mixtures.inspect(file, dataset), mixtures.describe
+    else:
+        found, describe = locate.locate_in(dataset, row=row, step=step), locate.describe
     if as_json:
         print_json(found)
     else:
@@ -202,7 +277,7 @@ def _locate(
     step: int | None,
     shards: tuple[str, ...],
     drop: str | None,
-    tokenizer: Path,
+    tokenizer: Path | None,
     special_tokens_in_text: SpecialTokensInText,
     sample: tuple[str, ...],
     settings: tuple[str, ...],
@@ -212,13 +287,23 @@ def _locate(
     Raises:
       GristmillError: the arguments do not match, or there is no such row.
     """
-    from gristmill._inspect import contents
-    from gristmill._inspect.locate import locate_from_start, locate_from_state
+    from gristmill._inspect import contents, mixtures
+    from gristmill._inspect.locate import locate_from_start, locate_from_state, locate_in
     from gristmill._sample import named
 
     arguments = _parse_settings(settings)
     made = named.make(named.parse(sample))
     state = contents.saved_state(path)
+    if (file := mixture_files.find(shards)) is not None:
+        if state is None or arguments or sample or drop:
+            raise ArgumentError(
+                f"--shards {file.path} names the mixture of a saved state: found {path}, or other options"
+            )
+        own = {"tokenizer": tokenizer, SPECIAL_TOKENS: special_tokens_in_text}
+        file = mixture_files.with_options(file, own)
+        dataset = mixtures.dataset_of(file, mixture_files.tokenizer_of(file), {})
+        return locate_in(dataset, row=row, step=step, state=state)
+    assert tokenizer is not None
     encoder = Encoder.from_file(tokenizer, config="ignore", special_tokens_in_text=special_tokens_in_text)
     if state is None:
         if shards or drop:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast
 
 import click
 
+from gristmill._mixture import syntax
 from gristmill._spec import kinds
 from gristmill._spec.arguments import ARGUMENTS, REQUIRED
 from gristmill._spec.kinds import Kind
@@ -140,6 +141,8 @@ def dataset_options(*names: str, none: Mapping[str, str] = {}, **defaults: Any) 
     def decorate(wrapped: Command) -> Command:
         @functools.wraps(wrapped)
         def command(*args: Any, **kwargs: Any) -> Any:
+            if _names_mixture(kwargs):  # whose file has arguments, too
+                return wrapped(*args, **kwargs)
             _check_effects(added, kwargs)
             with rewording(lambda message: in_options(message, added)):
                 return wrapped(*args, **kwargs)
@@ -182,6 +185,12 @@ def dataset_option(name: str, default: Any = REQUIRED, none: str | None = None) 
 def is_given(name: str) -> bool:
     """Whether the running command got an option, even with the value of its default."""
     return click.get_current_context().get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
+
+
+def _names_mixture(values: Mapping[str, Any]) -> bool:
+    """Whether a command got a mixture file."""
+    paths = [*(values.get("shards") or ()), values.get("mixture") or ""]
+    return any(map(syntax.is_mixture_file, paths))
 
 
 def _check_effects(names: Iterable[str], values: Mapping[str, Any]) -> None:

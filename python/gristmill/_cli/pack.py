@@ -1,32 +1,148 @@
 """`gristmill pack` and `gristmill verify`."""
 
-import glob
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from gristmill._cli import options
+from gristmill._cli import mixture_files, options
 from gristmill._cli.options import as_json_option
 from gristmill._files.formats import FORMATS
 from gristmill._files.schema import Source
-from gristmill._shards.manifest import sizes_by_path
+from gristmill._mixture.mixture_file import SPECIAL_TOKENS, MixtureFile
+from gristmill._sample import named
+from gristmill._shards.listing import from_folder
+from gristmill._spec.arguments import ARGUMENTS
 from gristmill._tokenizer.options import SpecialTokensInText
 from gristmill._util.output import importing, notice, print_json
 from gristmill._util.text import format_fields
+from gristmill.errors import ArgumentError
+
+if TYPE_CHECKING:  # Loads Grain.
+    from gristmill._dataset.packed import PackedDataset
+    from gristmill._tokenizer.encoder import Encoder
 
 # Exit code of `verify` if files and source differ.
 DIFFERENT = 3
 
 
+@dataclass(frozen=True)
+class _Job:
+    """What is packed, as the command line or a mixture file names it.
+
+    Attributes:
+      shards: paths and globs of all shards.
+      tokenizer: the path of the tokenizer.json.
+      special_tokens_in_text: as for `Encoder`.
+      arguments: those of `PackedDataset`, of types that JSON has.
+      sample: the sample of shards, see `named.parse`.
+      file: the mixture file, if it is one.
+    """
+
+    shards: list[str]
+    tokenizer: Path
+    special_tokens_in_text: SpecialTokensInText
+    arguments: dict[str, Any]
+    sample: dict[str, Any] | None = None
+    file: MixtureFile | None = None
+
+    @property
+    def quarantines(self) -> bool:
+        """Whether bad records are quarantined."""
+        sources = [self.arguments] if self.file is None else self.file.described["sources"].values()
+        return any(source.get("on_error") == "quarantine" for source in sources)
+
+    def value(self, name: str) -> Any:
+        """An argument of `PackedDataset`, or its default."""
+        return self.arguments.get(name, ARGUMENTS[name].default)
+
+    def dataset(self, encoder: "Encoder") -> "PackedDataset":
+        """The dataset.
+
+        Raises:
+          GristmillError: see `PackedDataset`.
+        """
+        from gristmill._dataset.packed import PackedDataset
+
+        if self.file is not None:
+            return PackedDataset(self.file.mixture(), tokenizer=encoder, **self.arguments)
+        sample = {} if self.sample is None else {"sample": named.make(self.sample)}
+        return PackedDataset(self.shards, tokenizer=encoder, **{**self.arguments, **sample})
+
+    def source(self, dataset: "PackedDataset") -> Source:
+        """What the index says of it. Relative names would mean something else wherever `verify` is called."""
+        from gristmill._dataset.packed import spec_of
+        from gristmill._files.source import sizes_of
+
+        arguments = self.arguments
+        if self.file is None:
+            rows = spec_of(dataset).source.input.drop
+            sample = {} if self.sample is None else {"sample": self.sample}
+            arguments = {**arguments, "drop": rows and rows.named.absolute.text, **sample}
+        source: Source = {
+            "shards": [from_folder(shard) for shard in self.shards],
+            "sizes": sizes_of(dataset),
+            "tokenizer": str(_absolute(self.tokenizer)),
+            "special_tokens_in_text": self.special_tokens_in_text,
+            "arguments": arguments,
+        }
+        if self.file is not None:
+            source["mixture"] = dict(self.file.described)
+        return source
+
+
+def _of_shards(
+    shards: tuple[str, ...],
+    tokenizer: Path | None,
+    special_tokens_in_text: SpecialTokensInText,
+    sample: tuple[str, ...],
+    arguments: dict[str, Any],
+) -> _Job:
+    if tokenizer is None:
+        raise click.UsageError("Missing option '--tokenizer'.")
+    words = named.parse(sample)
+    if words is not None and words["kind"] == "chat" and not options.is_given("eos"):
+        arguments["eos"] = None  # A conversation has no EOS token but those of its template.
+    return _Job(list(shards), tokenizer, special_tokens_in_text, arguments, words)
+
+
+def _of_mixture(file: MixtureFile) -> _Job:
+    arguments = {name: value for name, value in file.arguments.items() if name not in ("tokenizer", SPECIAL_TOKENS)}
+    if arguments.get("batch_size") is None:
+        raise ArgumentError(
+            f"{file.path} has no batch_size, on which each row's source depends: add the one that you train with, or "
+            "pass --batch-size"
+        )
+    special = file.arguments.get(SPECIAL_TOKENS, "id")
+    return _Job(file.shards, mixture_files.tokenizer_of(file), special, arguments, file=file)
+
+
+def _check_format(file_format: str, job: _Job, fields: tuple[str, ...]) -> None:
+    """Checks that whole documents are packed in a way in which they can be found in rows.
+
+    Raises:
+      UsageError: they are not.
+    """
+    if file_format != "megatron":
+        return
+    if (job.value("packing"), job.value("layout")) != ("concat", "maxtext"):
+        raise click.UsageError("--format megatron writes whole documents: it takes neither --packing nor --layout")
+    if job.value("boundary_targets") or job.value("max_segments") or fields:
+        raise click.UsageError(
+            "--format megatron writes whole documents: it takes no --boundary-targets, --max-segments or --field"
+        )
+    samples = (
+        [job.sample] if job.file is None else [own.get("sample") for own in job.file.described["sources"].values()]
+    )
+    if any(sample and sample["kind"] != "text" for sample in samples):
+        raise click.UsageError("--format megatron writes whole documents without masks: it takes no --sample")
+
+
 @click.command()
 @click.argument("shards", nargs=-1, required=True, type=options.shard_path)
-@click.option(
-    "--tokenizer", type=options.tokenizer_path, required=True, help="A tokenizer.json, its folder, or a hub name."
-)
-@click.option(
-    "--output", type=options.PathType(file_okay=False, path_type=Path), required=True, help="Folder to write."
-)
+@click.option("--tokenizer", type=options.tokenizer_path, help="A tokenizer.json, its folder, or a hub name.")
+@click.option("--output", type=options.PathType(file_okay=False, path_type=Path), help="Folder to write.")
 @click.option(
     "--format",
     "file_format",
@@ -43,17 +159,21 @@ DIFFERENT = 3
     help="Rows after which a new file begins.",
 )
 @click.option("--field", "fields", multiple=True, help="Write only this field; may be repeated.  [default: all]")
+@click.option("--steps", type=click.IntRange(1), help="Pack only so many steps (global batches).  [default: all]")
+@mixture_files.print_config_option
 @options.special_tokens_option
 @options.sample_option
 @options.dataset_options(batch_size=64, none={"quarantine_file": "quarantine.jsonl in the folder"})
 @as_json_option
 def pack(
     shards: tuple[str, ...],
-    tokenizer: Path,
-    output: Path,
+    tokenizer: Path | None,
+    output: Path | None,
     file_format: str,
     rows_per_file: int,
     fields: tuple[str, ...],
+    steps: int | None,
+    print_config: bool,
     special_tokens_in_text: SpecialTokensInText,
     sample: tuple[str, ...],
     as_json: bool,
@@ -61,10 +181,11 @@ def pack(
 ) -> None:
     """Write packed rows into files.
 
-    SHARDS are paths and globs. `npy` gives arrays [rows, fields, sequence_length] to map into memory,
-    `array_record` one record a row, `megatron` pairs of .bin and .idx with whole documents. index.json describes
-    them. The same command resumes an interrupted run after its last finished file; the result is that of an
-    uninterrupted run. All options from --text-field on are the arguments of PackedDataset.
+    SHARDS are paths and globs, or a mixture file (.toml, .yaml), whose values options replace. `npy` gives arrays
+    [rows, fields, sequence_length] to map into memory, `array_record` one record a row, `megatron` pairs of .bin and
+    .idx with whole documents. index.json describes them. The same command resumes an interrupted run after its last
+    finished file; the result is that of an uninterrupted run. All options from --text-field on are the arguments of
+    PackedDataset.
 
     \b
     Examples:
@@ -74,61 +195,82 @@ def pack(
       gristmill pack a.json.gz b.json.gz --tokenizer t.json --output packed --packing best_fit --seed 1 --json
       gristmill pack 'chats/*.jsonl' --tokenizer model --output packed --packing best_fit --layout grain \\
         --sample chat --sample train_on=last
+      gristmill pack mixture.toml --output packed --steps 1000
+      gristmill pack mixture.toml --print-config
     """
-    if file_format == "megatron" and (arguments["packing"], arguments["layout"]) != ("concat", "maxtext"):
-        raise click.UsageError("--format megatron writes whole documents: it takes neither --packing nor --layout")
-    if file_format == "megatron" and (arguments["boundary_targets"] or arguments["max_segments"] or fields):
-        raise click.UsageError(
-            "--format megatron writes whole documents: it takes no --boundary-targets, --max-segments or --field"
-        )
-    if file_format == "megatron" and sample:
-        raise click.UsageError("--format megatron writes whole documents without masks: it takes no --sample")
+    file = mixture_files.find(shards)
+    if print_config:
+        mixture_files.check_print_config(file, as_json=as_json)
+    elif output is None:
+        raise click.UsageError("Missing option '--output'.")
+    if file is None:
+        job = _of_shards(shards, tokenizer, special_tokens_in_text, sample, arguments)
+    elif sample:
+        raise click.UsageError("--sample: each source of a mixture has its own: set it in the file")
+    else:
+        given = {"tokenizer": tokenizer, SPECIAL_TOKENS: special_tokens_in_text, **arguments}
+        file = mixture_files.with_options(file, given)
+        job = _of_mixture(file)
+    _check_format(file_format, job, fields)
     # Loaded here: Grain takes half a second, which --help need not wait for.
     with importing():
-        from gristmill._dataset.packed import PackedDataset, spec_of
-        from gristmill._files import overview
-        from gristmill._files.folder import QUARANTINE, check_apart, check_quarantine_name
-        from gristmill._files.pack import make_folder, packable_fields
-        from gristmill._files.pack import pack as run
-        from gristmill._sample import named
+        import gristmill._files.pack  # noqa: F401
         from gristmill._tokenizer.encoder import Encoder
 
+    encoder = Encoder.from_file(job.tokenizer, special_tokens_in_text=job.special_tokens_in_text)
+    if file is not None and print_config:
+        click.echo(mixture_files.config(file, job.dataset(encoder)), nl=False)
+    elif output is not None:
+        _pack(job, encoder, output, file_format, rows_per_file, fields, steps, as_json=as_json)
+
+
+def _pack(
+    job: _Job,
+    encoder: "Encoder",
+    output: Path,
+    file_format: str,
+    rows_per_file: int,
+    fields: tuple[str, ...],
+    steps: int | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Packs, and prints the figures.
+
+    Raises:
+      GristmillError: see `gristmill._files.pack.pack`.
+    """
+    from gristmill._dataset.packed import spec_of
+    from gristmill._files import overview
+    from gristmill._files.folder import QUARANTINE, check_apart, check_quarantine_name
+    from gristmill._files.pack import make_folder, packable_fields
+    from gristmill._files.pack import pack as run
+
     listed = None
-    if arguments["on_error"] == "quarantine":
+    if job.quarantines:
         # It may lie in the folder, which is only made once all arguments are checked.
-        listed = _absolute(Path(arguments["quarantine_file"] or output / QUARANTINE))
-        arguments["quarantine_file"] = None
-    check_apart(output, file_format, shards, listed)
-    encoder = Encoder.from_file(tokenizer, special_tokens_in_text=special_tokens_in_text)
-    words = named.parse(sample)
-    if words is not None:
-        arguments["sample"] = named.make(words)
-        if words["kind"] == "chat" and not options.is_given("eos"):
-            arguments["eos"] = None  # A conversation has no EOS token but those of its template.
-    dataset = PackedDataset(list(shards), tokenizer=encoder, **arguments)
+        listed = _absolute(Path(job.value("quarantine_file") or output / QUARANTINE))
+        job.arguments["quarantine_file"] = None
+    check_apart(output, file_format, job.shards, listed)
+    dataset = job.dataset(encoder)
     known = packable_fields(spec_of(dataset))
     if unknown := [name for name in fields if name not in known]:
         raise click.BadParameter(f"{unknown[0]!r}: expected one of {', '.join(known)}", param_hint="--field")
     if listed is not None:
         check_quarantine_name(listed, output)
         make_folder(output)
-        arguments["quarantine_file"] = str(listed)
-        dataset = PackedDataset(dataset.manifest, tokenizer=encoder, **arguments)
-    rows = spec_of(dataset).source.input.drop
-    # Relative names would mean something else wherever `verify` is called.
-    source: Source = {
-        "shards": [_from_anywhere(shard) for shard in shards],
-        "sizes": sizes_by_path(dataset.manifest),
-        "tokenizer": str(_absolute(tokenizer)),
-        "special_tokens_in_text": special_tokens_in_text,
-        "arguments": {
-            **arguments,
-            "drop": rows and rows.named.absolute.text,
-            **({} if words is None else {"sample": words}),
-        },
-    }
+        job.arguments["quarantine_file"] = str(listed)
+        dataset = job.dataset(encoder)
     try:
-        found = run(dataset, output, fields=fields, file_format=file_format, rows_per_file=rows_per_file, source=source)
+        found = run(
+            dataset,
+            output,
+            fields=fields,
+            file_format=file_format,
+            rows_per_file=rows_per_file,
+            source=job.source(dataset),
+            steps=steps,
+        )
     except (KeyboardInterrupt, SystemExit):
         notice("stopped: run the same command again to resume after the last finished part")
         raise
@@ -145,7 +287,7 @@ def pack(
             [
                 ("folder", found["folder"]),
                 ("parts", f"{found['parts']:,} of format {found['format']}{earlier}"),
-                ("holds", overview.holds(found, arguments["sequence_length"])),
+                ("holds", overview.holds(found, job.value("sequence_length"))),
                 ("of the source", overview.of_the_source(found)),
                 ("speed", speed),
             ]
@@ -156,7 +298,10 @@ def pack(
 @click.command()
 @click.argument("folder", type=options.PathType(readable=False, path_type=Path))
 @click.option(
-    "--shards", multiple=True, type=options.shard_path, help="Where the shards are now.  [default: where they were]"
+    "--shards",
+    multiple=True,
+    type=options.shard_path,
+    help="Where the shards are now, of a mixture its file.  [default: where they were]",
 )
 @click.option("--drop", metavar=options.ROW_LIST, help="Where the row list is now.  [default: where it was]")
 @click.option("--tokenizer", type=options.tokenizer_path, help="Where the tokenizer is now.  [default: where it was]")
@@ -184,6 +329,7 @@ def verify(
       gristmill verify packed
       gristmill verify packed --part 7 --json
       gristmill verify packed --shards '/new/place/*.jsonl.gz' --tokenizer llama
+      gristmill verify packed --shards mixture.toml
     """
     with importing():
         from gristmill._files import verify as checking
@@ -199,13 +345,3 @@ def verify(
 def _absolute(path: Path) -> Path:
     """The absolute form of a path; an absolute one needs no working folder."""
     return path if path.is_absolute() else Path.cwd() / path
-
-
-def _from_anywhere(shards: str) -> str:
-    """The absolute form of a path or glob."""
-    if Path(shards).is_absolute():
-        return shards
-    here = Path.cwd()
-    # A name that exists is a path; in a glob, the working folder's own name is escaped.
-    exists = (here / shards).exists()
-    return str((here if exists else Path(glob.escape(str(here)))) / shards)

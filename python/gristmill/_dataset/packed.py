@@ -9,7 +9,9 @@ import grain
 from gristmill import _core
 from gristmill._dataset.grain_compat import SourceDataset
 from gristmill._dataset.iterator import Element, PackedDatasetIterator
+from gristmill._mixture import mixture_file
 from gristmill._mixture.mixture import Mixture
+from gristmill._mixture.mixture_file import MixtureFile
 from gristmill._sample.samples import Sample
 from gristmill._shards.manifest import Manifest
 from gristmill._shards.pieces import Piece
@@ -187,6 +189,24 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         super().__init__()
         self._spec = resolve(given)
 
+    @classmethod
+    def from_file(cls, path: Pathish, **arguments: Any) -> "PackedDataset":
+        """The stream of a mixture file, see docs/mixtures.md: the one that `gristmill pack` writes of it.
+
+        Args:
+          path: the file, of TOML or YAML. Paths in it start from its folder.
+          arguments: arguments of this class, in place of those in the file.
+
+        Raises:
+          ArgumentError: the file is not valid, has an unknown key, or a value is not allowed.
+          ArgumentTypeError: a value is of the wrong type.
+          MissingShardError: a shard does not exist, or a glob matches nothing.
+          TokenizerError: the tokenizer cannot be loaded.
+          MissingExtraError: the file is YAML, and PyYAML is not installed.
+          GristmillError: the file cannot be read.
+        """
+        return dataset_of(mixture_file.read(path), arguments)
+
     @property
     def lanes(self) -> int:
         """Number of lanes of the stream, over all hosts."""
@@ -304,6 +324,22 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
             f"<PackedDataset of {sources}{counted(shards, 'shard')} in {counted(self.lanes, 'lane')}, "
             f"batch_size={rows.batch_size}, sequence_length={rows.sequence_length}>"
         )
+
+
+def dataset_of(file: MixtureFile, arguments: Mapping[str, Any]) -> PackedDataset:
+    """The dataset of a mixture file, with other arguments than those in it.
+
+    Raises:
+      GristmillError: see `PackedDataset.from_file`.
+    """
+    values = {**file.arguments, **arguments}
+    tokenizer, special = values.pop("tokenizer", None), values.pop(mixture_file.SPECIAL_TOKENS, None)
+    if tokenizer is None:
+        raise ArgumentError(f"{file.path} has no tokenizer: name a tokenizer.json, or its folder")
+    if not isinstance(tokenizer, Encoder):
+        options = {} if special is None else {mixture_file.SPECIAL_TOKENS: special}
+        tokenizer = Encoder.from_pretrained(checks.path("tokenizer", tokenizer), **options)
+    return PackedDataset(file.mixture(), tokenizer=tokenizer, **values)
 
 
 def spec_of(dataset: PackedDataset) -> Spec:

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from gristmill import _core
+from gristmill._files import same_stream
 from gristmill._files.formats import FORMATS, Format
 from gristmill._files.schema import COUNTED, Counts, Index, Note, Packing, Part, describe_changes, total, wrong
 from gristmill._shards.outputs import find_shard
-from gristmill._spec import fingerprints
 from gristmill._state import states
 from gristmill._util import atomic_files
 from gristmill._util.atomic_files import DamagedError
@@ -93,7 +93,8 @@ class Folder:
             if folder.index["fingerprint"] == wanted["fingerprint"]:
                 states.check_ids(folder.index["ids"], wanted["ids"], f"{path} was packed")
             wanted["ids"] = folder.index["ids"]
-            changed = [name for name in wanted if folder.index.get(name) != wanted[name]]
+            names = [*wanted, *({"steps"} - wanted.keys())]
+            changed = [name for name in names if folder.index.get(name) != wanted.get(name)]
             if not changed:
                 return folder
             if parts := folder.parts():
@@ -117,11 +118,11 @@ class Folder:
         saved, current = self.index["fingerprint"], wanted["fingerprint"]
         last = states.check(self.note(parts - 1)["state"])
         changes = describe_changes(self.index["source"], wanted["source"]) if saved != current else {}
-        different = fingerprints.incompatibilities(saved, current, states.has_quarantined(last), **changes)
+        different = same_stream.incompatibilities(saved, current, states.has_quarantined(last), **changes)
         described = _OF_STREAM if different else {"fingerprint"}
         reasons = [different] if different else []
         reasons += [
-            f"{name} was {self.index.get(name)} and is {wanted[name]}" for name in changed if name not in described
+            f"{name} was {self.index.get(name)} and is {wanted.get(name)}" for name in changed if name not in described
         ]
         if reasons:
             reason = ", ".join(reasons)
@@ -184,7 +185,7 @@ class Folder:
         except GristmillError as error:
             raise self.damaged_note(note["number"], str(error)) from None
         of_note, of_index = saved["fingerprint"], self.index["fingerprint"]
-        if different := fingerprints.incompatibilities(of_note, of_index, states.has_quarantined(saved)):
+        if different := same_stream.incompatibilities(of_note, of_index, states.has_quarantined(saved)):
             raise DamagedError(
                 f"{self.note_path(note['number'])} and {INDEX} belong to different streams: {different}; one of them "
                 "was changed: restore it, or pack again into another folder"

@@ -150,13 +150,13 @@ class Format:
     Attributes:
       suffixes: of the files of a part.
       unit: makes the unit that turns batches into items, from the name of a field that is 0 on padding, the names of
-        those to write, and the number of lanes.
+        those to write, the number of lanes, and the rank of each source by its name.
       writer: makes the writer of a part, from its path without suffix, the dtype, and the shape of an item.
       read: reads the items of a part, from the same.
     """
 
     suffixes: tuple[str, ...]
-    unit: Callable[[str, Sequence[str], int], Unit]
+    unit: Callable[[str, Sequence[str], int, Sequence[int]], Unit]
     writer: Callable[[Path, str, Sequence[int]], Writer]
     read: Callable[[Path, str, Sequence[int]], Items]
 

@@ -7,8 +7,8 @@ import numpy as np
 
 from gristmill import _core
 from gristmill._files import folder, megatron
-from gristmill._files.schema import Part
-from gristmill._spec import fingerprints
+from gristmill._files.schema import Part, Source
+from gristmill._mixture import fingerprint as mixtures
 from gristmill._spec.fields import mark_field, token_field
 from gristmill._tokenizer.encoder import Encoder
 from gristmill._util.atomic_files import DamagedError
@@ -56,7 +56,7 @@ def inspect(path: Path) -> dict[str, Any]:
         **packed.totals(parts),
         "quarantine_file": index["source"]["arguments"].get("quarantine_file"),
         "parts": parts,
-        "stream": fingerprints.describe(index["fingerprint"]),
+        "stream": mixtures.describe(index["fingerprint"]),
         "first": first,
     }
 
@@ -82,7 +82,7 @@ def describe(found: dict[str, Any]) -> str:
         ("holds", holds(found, found["sequence_length"])),
         ("of the source", of_the_source(found)),
         ("fields", f"{', '.join(found['fields'])} ({found['dtype']})"),
-        ("shards", ", ".join(found["source"]["shards"])),
+        *_described_sources(found["source"]),
         ("tokenizer", found["source"]["tokenizer"]),
         *([("quarantined", f"listed in {listed}")] if listed else []),
         *begins,
@@ -95,6 +95,16 @@ def describe(found: dict[str, Any]) -> str:
     if len(found["parts"]) > _PARTS_SHOWN:
         rows.append((f"and {len(found['parts']) - _PARTS_SHOWN:,} more", "", "", ""))
     return f"{format_fields(lines)}\n\nOf the stream\n{stream}\n\n{format_columns(rows, right=(1, 2, 3))}"
+
+
+def _described_sources(source: Source) -> list[tuple[str, object]]:
+    """The shards that the rows come from, of a mixture those of each source."""
+    if "mixture" not in source:
+        return [("shards", ", ".join(source["shards"]))]
+    return [
+        (f"source {name}", ", ".join(own["shards"]) if isinstance(own["shards"], list) else own["shards"])
+        for name, own in source["mixture"]["sources"].items()
+    ]
 
 
 def holds(found: dict[str, Any], sequence_length: int) -> str:

@@ -1,13 +1,14 @@
 """`gristmill pack`: writes the rows of a dataset into files, part after part."""
 
+import itertools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
-from gristmill._dataset.iterator import PackedDatasetIterator, position_of
+from gristmill._dataset.iterator import Element, PackedDatasetIterator, position_of
 from gristmill._dataset.packed import PackedDataset, spec_of
 from gristmill._files import megatron
 from gristmill._files.folder import INDEX, Folder, check_free
@@ -20,7 +21,7 @@ from gristmill._state import states
 from gristmill._util import atomic_files
 from gristmill._util.folder_lock import locked
 from gristmill._util.progress import Progress
-from gristmill.errors import GristmillError
+from gristmill.errors import ArgumentError, GristmillError
 
 _SHOW_SECONDS = 0.2
 # The usual ratio of text to its gzip, for the progress bar alone.
@@ -35,40 +36,49 @@ def pack(
     rows_per_file: int,
     source: Source,
     fields: Sequence[str] = (),
+    steps: int | None = None,
 ) -> dict[str, Any]:
     """Packs a dataset into a folder, or resumes after the last finished part of an earlier run.
 
     Args:
-      dataset: what to pack; it has a `batch_size` and a finite number of epochs.
+      dataset: what to pack; it has a `batch_size`, and an end unless `steps` says it.
       path: the folder.
       file_format: a key of `FORMATS`.
       rows_per_file: a part ends with the batch that brings it to so many rows, or the first after it in which an item
         ends.
       source: where the dataset comes from, for `gristmill verify`.
       fields: the fields of rows to write; none: all.
+      steps: how many steps to pack; None: all.
 
     Returns:
       Figures of all parts, and of this run.
 
     Raises:
+      ArgumentError: the dataset never ends, and `steps` is None.
       GristmillError: the folder holds something else or cannot be written, or a shard has an error. Finished parts
         stay.
     """
     start = time.perf_counter()
+    if steps is None and not spec_of(dataset).ends:
+        raise ArgumentError(
+            "the mixture never ends: name the number of steps with --steps, or set epochs= of its sources (and "
+            "on_exhausted='stop' to end with the first of them)"
+        )
     make_folder(path)
     with atomic_files.writing_into(path, "run the same command again to resume after the last finished part"):
         check_free(path)  # before a lock is written there
         with locked(path):
             atomic_files.recover(path / INDEX)
-            index: Packing = {
+            described = {
                 "format": file_format,
                 **make_index(dataset, file_format, fields),
                 "rows_per_file": rows_per_file,
                 "fingerprint": dataset.fingerprint,
                 "ids": dataset.encoder.ids_fingerprint,
                 "source": source,
+                **({} if steps is None else {"steps": steps}),
             }
-            folder = Folder.create(path, index)
+            folder = Folder.create(path, cast(Packing, described))
             parts = folder.parts(are_whole=True)
             folder.check_listed(parts)
             resumed = len(parts)
@@ -102,7 +112,15 @@ def make_folder(path: Path) -> None:
 def make_unit(dataset: PackedDataset, index: Index) -> Unit:
     """The unit that turns the dataset's batches into the items of its files."""
     spec = spec_of(dataset)
-    return FORMATS[index["format"]].unit(mark_field(spec.fields), index["fields"], len(spec.running.own_lanes))
+    names = list(dataset.sources) or [""]
+    ranks = [sorted(names).index(name) for name in names]
+    return FORMATS[index["format"]].unit(mark_field(spec.fields), index["fields"], len(spec.running.own_lanes), ranks)
+
+
+def packing_spec(dataset: PackedDataset, file_format: str) -> Spec:
+    """The spec of the batches that `make_unit` takes: documents are told apart by their sources."""
+    spec = spec_of(dataset)
+    return spec.with_running(source_arrays=file_format == "megatron" and spec.mixing is not None)
 
 
 def packable_fields(spec: Spec) -> list[str]:
@@ -156,14 +174,16 @@ def _write_parts(dataset: PackedDataset, folder: Folder, parts: list[Part]) -> C
     number = len(parts)
     unit = make_unit(dataset, folder.index)
     part: _Part | None = None
-    with PackedDatasetIterator(spec_of(dataset)) as iterator, _PackingProgress(dataset) as shown:
+    spec = packing_spec(dataset, folder.index["format"])
+    with PackedDatasetIterator(spec) as iterator, _progress(dataset, folder.index) as shown:
         if number:
             resume_after(folder, parts, iterator, unit)
         before = iterator.stats()
         shown.begin(before["tokens"])
+        batches = first_steps(iterator, folder.index, parts)
         try:
             while True:
-                batch = next(iterator, None)
+                batch = next(batches, None)
                 if batch is not None:
                     part = part or _Part(folder, number)
                     part.write(unit.take(batch), unit.rows)
@@ -181,6 +201,12 @@ def _write_parts(dataset: PackedDataset, folder: Folder, parts: list[Part]) -> C
         finally:
             if part is not None:
                 part.close()
+
+
+def first_steps(iterator: PackedDatasetIterator, index: Index, parts: Sequence[Part]) -> Iterator[Element]:
+    """The batches of an iterator, which is after some parts, up to the last step that is packed."""
+    steps = index.get("steps")
+    return itertools.islice(iterator, steps and steps - sum(part["batches"] for part in parts))
 
 
 def counts_of(stats: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> Counts:
@@ -225,18 +251,17 @@ class _Part:
         return part
 
 
-class _PackingProgress(Progress):
-    """Progress, by the positions of the lanes in their shards."""
+def _progress(dataset: PackedDataset, index: Index) -> "_PackingProgress":
+    """The progress of packing: by steps if their number is known."""
+    if "steps" in index:
+        return _StepsProgress(index["steps"])
+    return _PositionsProgress(dataset)
 
-    def __init__(self, dataset: PackedDataset) -> None:
-        sizes = {piece.name: piece.end - piece.start for piece in dataset.pieces}
-        plan = dataset.plan()
-        spec = spec_of(dataset)
-        # With a seed the lanes of later epochs hold other shards, of about the same size.
-        self._sizes = {str(lane): [sizes[name] for name in plan[lane]] for lane in spec.running.own_lanes}
-        super().__init__("packing", sum(map(sum, self._sizes.values())) * (spec.order.epochs or 1), "B")
-        self._due = 0.0
-        self.begin(0)
+
+class _PackingProgress(Progress):
+    """Progress with the rate at which tokens are packed."""
+
+    _due = 0.0
 
     def begin(self, tokens: int) -> None:
         """Starts to measure the rate, after `tokens` of earlier runs."""
@@ -248,12 +273,50 @@ class _PackingProgress(Progress):
         if now < self._due:
             return
         self._due = now + _SHOW_SECONDS
-        done = 0
-        for lane, cursor in position_of(iterator)["lanes"].items():
-            position = states.cursor_numbers(cursor)
-            shards = self._sizes[lane]
-            done += position["epoch"] * sum(shards) + sum(shards[: position["shard"]])
-            done += min(position["byte"] // _USUAL_RATIO, sum(shards[position["shard"] : position["shard"] + 1]))
         stats = iterator.stats()
         rate = (stats["tokens"] - self._tokens) / max(now - self._start, 1e-9)
-        self.show(done, f"{rate / 1e6:.2f} M tokens/s, {stats['tokens']:,} tokens")
+        self.show(self._done(position_of(iterator)), f"{rate / 1e6:.2f} M tokens/s, {stats['tokens']:,} tokens")
+
+    def _done(self, position: states.State) -> float:
+        raise NotImplementedError
+
+
+class _StepsProgress(_PackingProgress):
+    """Progress by steps."""
+
+    def __init__(self, steps: int) -> None:
+        super().__init__("packing", steps, " steps")
+
+    def _done(self, position: states.State) -> float:
+        done: int = position["step"]
+        return done
+
+
+class _PositionsProgress(_PackingProgress):
+    """Progress by the positions of the lanes in their shards, of each source that ends."""
+
+    def __init__(self, dataset: PackedDataset) -> None:
+        lanes = spec_of(dataset).running.own_lanes
+        # With a seed the lanes of later epochs hold other shards, of about the same size.
+        self._sizes = {
+            (name, str(lane)): [sizes[shard] for shard in plan[lane]]
+            for name, source in (dataset.sources or {"": dataset}).items()
+            if spec_of(source).order.epochs is not None
+            for sizes in [{piece.name: piece.end - piece.start for piece in source.pieces}]
+            for plan in [source.plan()]
+            for lane in lanes
+        }
+        epochs = {name: spec_of(source).order.epochs or 0 for name, source in dataset.sources.items()}
+        epochs[""] = spec_of(dataset).order.epochs or 0
+        total = sum(sum(sizes) * epochs[name] for (name, _), sizes in self._sizes.items())
+        super().__init__("packing", total, "B")
+
+    def _done(self, position: states.State) -> float:
+        done = 0
+        for lane, cursor in position["lanes"].items():
+            for name, numbers in states.lane_numbers(cursor).items():
+                if shards := self._sizes.get((name, lane)):
+                    shard = numbers["shard"]
+                    done += numbers["epoch"] * sum(shards) + sum(shards[:shard])
+                    done += min(numbers["byte"] // _USUAL_RATIO, sum(shards[shard : shard + 1]))
+        return done

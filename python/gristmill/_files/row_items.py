@@ -42,7 +42,7 @@ class Unit(Protocol):
         """The items that end in a batch."""
 
     def pending(self) -> list[str]:
-        """For each lane, the item that has not ended: its ids as little-endian int32, in base 64.
+        """For each lane and in it each source, the item that has not ended: its ids as little-endian int32, in base 64.
 
         Lanes may be far into long documents. As numbers, these take many times as long to write, read and check.
         """
@@ -58,8 +58,8 @@ class Unit(Protocol):
 class Rows:
     """Rows with all their fields; none is pending."""
 
-    def __init__(self, marks: str, fields: Sequence[str], lanes: int) -> None:
-        del lanes
+    def __init__(self, marks: str, fields: Sequence[str], lanes: int, ranks: Sequence[int] = (0,)) -> None:
+        del lanes, ranks
         self._marks = marks
         self._fields = fields
         self.rows = 0
@@ -83,18 +83,20 @@ class Rows:
 
 
 class Documents:
-    """Documents, EOS included; those that rows of `concat` cut are joined again."""
+    """Documents, EOS included; those that rows of `concat` cut are joined again, within their lane and source."""
 
-    def __init__(self, marks: str, fields: Sequence[str], lanes: int) -> None:
+    def __init__(self, marks: str, fields: Sequence[str], lanes: int, ranks: Sequence[int] = (0,)) -> None:
         del marks, fields
-        # The pieces of each lane's document that has not ended.
-        self._started: list[list[npt.NDArray[np.int32]]] = [[] for _ in range(lanes)]
+        self._lanes, self._ranks = lanes, ranks
+        # The pieces of the document that has not ended, for each lane and in it for each source, by the sources' names.
+        self._started: list[list[npt.NDArray[np.int32]]] = [[] for _ in range(lanes * len(ranks))]
         self.rows = 0
         self.ends: list[tuple[int, int | None]] = []
 
     def take(self, batch: "Element") -> Items:
         """The documents that end in a batch."""
-        rows_per_lane = len(batch["inputs"]) // len(self._started)
+        rows_per_lane = len(batch["inputs"]) // self._lanes
+        sources = batch.get("source", np.zeros(len(batch["inputs"]), np.int32))
         documents: list[Any] = []
         self.ends = []
         self.rows = int(np.count_nonzero(batch["inputs_segmentation"][:, 0]))
@@ -103,23 +105,23 @@ class Documents:
             # A token without a target is its document's last.
             ends = np.flatnonzero(batch["targets_segmentation"][row, :tokens] == 0) + 1
             *whole, rest = np.split(ids[:tokens], ends)
-            lane = row // rows_per_lane
+            feed = row // rows_per_lane * len(self._ranks) + self._ranks[sources[row]]
             if whole:
-                whole[0] = np.concatenate([*self._started[lane], whole[0]])
-                self._started[lane] = []
+                whole[0] = np.concatenate([*self._started[feed], whole[0]])
+                self._started[feed] = []
             documents.extend(whole)
             self.ends += [(row, end - 1) for end in ends.tolist()]
             # A copy: a view would keep the whole batch.
-            self._started[lane].append(rest.copy())
+            self._started[feed].append(rest.copy())
         return documents
 
     def pending(self) -> list[str]:
-        """For each lane, the start of a document."""
+        """For each lane and source, the start of a document."""
         started = (np.concatenate([_NONE, *pieces]) for pieces in self._started)
         return [base64.b64encode(ids.astype(_PENDING).tobytes()).decode() for ids in started]
 
     def set_pending(self, pending: list[str]) -> None:
-        """For each lane, the start of a document."""
+        """For each lane and source, the start of a document."""
         self._started = [[ids] for ids in _decode_pending(pending, len(self._started))]
 
 

@@ -69,6 +69,7 @@ class Source(TypedDict):
       tokenizer: the path of the file.
       special_tokens_in_text: as for `Encoder`.
       arguments: those of `PackedDataset`.
+      mixture: the mixture as a file describes it, if it is one; `shards` are then those of all sources.
     """
 
     shards: list[str]
@@ -76,6 +77,7 @@ class Source(TypedDict):
     tokenizer: str
     special_tokens_in_text: SpecialTokensInText
     arguments: dict[str, Any]
+    mixture: NotRequired[dict[str, Any]]
 
 
 # The entries of the index that describe the items.
@@ -93,13 +95,18 @@ class Items(TypedDict):
 
 
 class Packing(Items):
-    """The packing of a stream."""
+    """The packing of a stream.
+
+    Attributes:
+      steps: how many of its steps are packed, if not all.
+    """
 
     format: str
     rows_per_file: int
     fingerprint: str
     ids: str
     source: Source
+    steps: NotRequired[int]
 
 
 class Index(Packing):

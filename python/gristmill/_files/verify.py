@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +10,11 @@ import numpy as np
 from gristmill._dataset.iterator import Element, PackedDatasetIterator
 from gristmill._dataset.packed import PackedDataset, spec_of
 from gristmill._files.folder import INDEX, Folder, damaged_index
-from gristmill._files.pack import counts_of, make_index, make_unit, resume_after
+from gristmill._files.pack import counts_of, first_steps, make_index, make_unit, packing_spec, resume_after
 from gristmill._files.row_items import Unit
 from gristmill._files.schema import COUNTED, OF_ITEMS, Counts, Part, describe_changes
+from gristmill._files.source import shards_of, sizes_of
 from gristmill._sample import named
-from gristmill._shards.manifest import sizes_by_path
 from gristmill._spec import fingerprints
 from gristmill._spec.fields import first_token, id_fields, mark_field
 from gristmill._state import states
@@ -42,7 +41,7 @@ def verify(
 
     Args:
       path: their folder, or a file in it.
-      shards: paths and globs of the shards, if they have moved.
+      shards: paths and globs of the shards, if they have moved; of a mixture, a file of it that names them.
       drop: the row list as text, if it has moved.
       tokenizer: path of the tokenizer, if it has moved.
       only: the number of the one part to compare; None: all.
@@ -86,9 +85,12 @@ def _source_dataset(
     # An entry for each token, up to a bound: the record of tokens after the last entry is not known.
     entries = min(folder.index["sequence_length"], _MOST_ENTRIES)
     other: dict[str, Any] = {"threads": threads, "verify": 0.0, "quarantine_file": None, "provenance": entries}
+    policy: dict[str, Any] = {}
     if folder.totals(parts)["quarantined"]:
         # A packing that was resumed may have a stricter error policy at its end than at its start.
-        other |= {"on_error": "quarantine", "max_error_rate": 1.0}
+        policy = {"on_error": "quarantine", "max_error_rate": 1.0}
+    if "mixture" not in source:
+        other |= policy
     if drop is not None:
         other["drop"] = drop
     special = source["special_tokens_in_text"]
@@ -98,7 +100,8 @@ def _source_dataset(
         )
         if words := source["arguments"].get("sample"):
             other["sample"] = named.make(words)
-        return PackedDataset(list(shards) or source["shards"], tokenizer=encoder, **{**source["arguments"], **other})
+        found = shards_of(source, shards, policy)
+        return PackedDataset(found, tokenizer=encoder, **{**source["arguments"], **other})
     except (MissingShardError, MissingTokenizerError) as error:
         raise type(error)(f"{error}; if they have moved, pass --shards and --tokenizer") from error
     except (ArgumentError, ArgumentTypeError) as error:
@@ -115,15 +118,13 @@ def _check_source(folder: Folder, dataset: PackedDataset) -> None:
       DamagedError: the index describes items that do not follow from the stream.
     """
     # The error policy may have changed while packing.
-    sizes = sizes_by_path(dataset.manifest)
+    sizes = sizes_of(dataset)
     packed = fingerprints.without_policy(folder.index["fingerprint"])
     source = fingerprints.without_policy(dataset.fingerprint)
     if packed != source:
-        reason = fingerprints.differences(
-            packed,
-            source,
-            **describe_changes(folder.index["source"], {**folder.index["source"], "sizes": sizes}),
-        )
+        changes = describe_changes(folder.index["source"], {**folder.index["source"], "sizes": sizes})
+        of_sources = {f"{name}.manifest": f"of the source {name!r} {changes['manifest']}" for name in dataset.sources}
+        reason = fingerprints.differences(packed, source, **changes, **of_sources)
         raise GristmillError(
             f"{folder.path} does not match this source: {reason}; name the right one with --shards and --tokenizer"
         )
@@ -145,11 +146,12 @@ def _first_difference(
     """The first difference of all parts or only one, if any; `found` counts the compared parts and items."""
     chosen = range(len(parts)) if only is None else [only]
     total = sum(parts[number]["batches"] for number in chosen)
-    with closing(iter(dataset)) as iterator, Progress("verifying", total, " batches") as progress:
+    spec = packing_spec(dataset, folder.index["format"])
+    with PackedDatasetIterator(spec) as iterator, Progress("verifying", total, " batches") as progress:
         unit = make_unit(dataset, folder.index)
         if only:
             resume_after(folder, parts[:only], iterator, unit)
-        comparison = _Comparison(folder, dataset, iterator, unit, progress)
+        comparison = _Comparison(folder, dataset, iterator, unit, progress, parts[: only or 0])
         for number in chosen:
             files = {"files": list(parts[number]["files"])}
             try:
@@ -178,18 +180,25 @@ class _Comparison:
     """Packed parts and the stream of their source, which is at the start of the next part."""
 
     def __init__(
-        self, folder: Folder, dataset: PackedDataset, iterator: PackedDatasetIterator, unit: Unit, progress: Progress
+        self,
+        folder: Folder,
+        dataset: PackedDataset,
+        iterator: PackedDatasetIterator,
+        unit: Unit,
+        progress: Progress,
+        before: Sequence[Part],
     ) -> None:
         self._folder = folder
         self._dataset = dataset
         self._iterator = iterator
         self._unit = unit
         self._progress = progress
+        self._rest = first_steps(iterator, folder.index, before)
         self._batches = 0
 
     def is_at_end(self) -> bool:
         """Whether the stream has ended; takes a batch otherwise."""
-        return next(self._iterator, None) is None
+        return next(self._rest, None) is None
 
     def compare_part(self, number: int, part: Part) -> dict[str, Any] | None:
         """The first difference of the next part, if any.
@@ -202,7 +211,7 @@ class _Comparison:
         given = rows = 0
         for _ in range(part["batches"]):
             self._progress.show(self._batches)
-            batch = next(self._iterator, None)
+            batch = next(self._rest, None)
             if batch is None:
                 break
             self._batches += 1

@@ -12,9 +12,8 @@ from typing import Any
 from gristmill._core import Records
 from gristmill._files import overview
 from gristmill._inspect import prompt_states
-from gristmill._mixture.fingerprint import is_mixture
+from gristmill._mixture import fingerprint as mixtures
 from gristmill._shards import listing
-from gristmill._spec import fingerprints
 from gristmill._spec.arguments import ARGUMENTS
 from gristmill._state import states
 from gristmill._state.checkpoint_files import read_merged
@@ -24,7 +23,6 @@ from gristmill._tokenizer.encoder import Encoder, core_of
 from gristmill._tokenizer.load import tokenizer_file
 from gristmill._tokenizer.sibling_files import SiblingFiles
 from gristmill._util.local_files import open_inflated, utf8_path
-from gristmill._util.named_values import decode
 from gristmill._util.text import counted, format_columns, format_fields, shortened
 from gristmill.errors import MissingShardError, ShardError, StateError, TokenizerError
 
@@ -362,7 +360,7 @@ def _summary(path: Path, state: states.State) -> dict[str, Any]:
         "version": state["version"],
         "step": state["step"],
         "row": state["row"],
-        "stream": decode(fingerprint) if is_mixture(fingerprint) else fingerprints.describe(fingerprint),
+        "stream": mixtures.describe(fingerprint),
         "lanes": cursors,
         "counts_records_by_window": states.has_windows(state),
         "totals": {name: sum(cursor[name] for cursor in cursors.values()) for name in totals},

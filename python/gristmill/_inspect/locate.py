@@ -74,8 +74,8 @@ def locate_from_state(
     """
     if is_mixture(state["fingerprint"]):
         raise StateError(
-            f"{path} was saved by a mixture, whose sources are not named here: make its dataset with provenance=True, "
-            "restore it, and look at its rows"
+            f"{path} was saved by a mixture: name its file, such as --shards mixture.toml; without one, make its "
+            "dataset with provenance=True, restore it, and look at its rows"
         )
     saved = decode(state["fingerprint"]).get("tokenizer")
     if saved != encoder.fingerprint:
@@ -99,11 +99,31 @@ def locate_from_state(
     return _locate(dataset, state, row, step)
 
 
+def locate_in(
+    dataset: PackedDataset, *, row: int, step: int | None, state: states.State | None = None
+) -> dict[str, Any]:
+    """Finds the sources of a row of a dataset.
+
+    Args:
+      dataset: the dataset.
+      row: of the global batch, from 0.
+      step: of the batch, from 0. None: the first one after the state.
+      state: a state to replay from; None: the start.
+
+    Raises:
+      GristmillError: the state is of another dataset, or there is no such row; the message says how many there are.
+    """
+    whole = _with_provenance(dataset)
+    return _locate(whole, iter(whole).get_state() if state is None else state, row, step)
+
+
 def describe(found: dict[str, Any]) -> str:
     """The result of `locate` for people."""
+    source = [("source", found["source"])] if "source" in found else []
     summary = format_fields(
         [
             ("row", f"{found['row']} of the batch of step {found['step']:,}, filled by lane {found['lane']}"),
+            *source,
             ("holds", f"{counted(found['tokens'], 'token')}, {found['padding']:,} of padding"),
         ]
     )
@@ -129,10 +149,14 @@ def _make_dataset(shards: list[str], encoder: Encoder, arguments: Mapping[str, A
         raise ArgumentError(
             f"expected arguments of PackedDataset, got {unknown[0]!r}, which this release does not know"
         )
-    dataset = PackedDataset(shards, tokenizer=encoder, prefetch=1, **arguments)
+    return _with_provenance(PackedDataset(shards, tokenizer=encoder, prefetch=1, **arguments))
+
+
+def _with_provenance(dataset: PackedDataset) -> PackedDataset:
+    """The dataset with rows that list all their segments, however many, and of a mixture their source."""
     spec = spec_of(dataset)
-    # All segments are listed, however many.
-    return with_spec(dataset, spec.with_running(provenance=spec.rows.sequence_length))
+    running = {"provenance": spec.rows.sequence_length, "source_arrays": spec.mixing is not None, "prefetch": 1}
+    return with_spec(dataset, spec.with_running(**running))
 
 
 def _locate(dataset: PackedDataset, state: states.State, row: int, step: int | None) -> dict[str, Any]:
@@ -206,6 +230,9 @@ def _describe_row(dataset: PackedDataset, element: "Element | None") -> dict[str
     spec = spec_of(dataset)
     if element is None:
         return {"tokens": 0, "padding": spec.rows.sequence_length, "segments": []}
+    source = {}
+    if "source" in element and (number := int(element["source"])) >= 0:
+        source = {"source": list(dataset.sources)[number]}
     tokens = element[token_field(spec.fields)]
     pieces = dataset.pieces
     segments, start = [], first_token(element[mark_field(spec.fields)])
@@ -224,4 +251,4 @@ def _describe_row(dataset: PackedDataset, element: "Element | None") -> dict[str
             }
         )
         start += length
-    return {"tokens": start - first, "padding": len(tokens) - (start - first), "segments": segments}
+    return {**source, "tokens": start - first, "padding": len(tokens) - (start - first), "segments": segments}

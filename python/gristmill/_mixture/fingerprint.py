@@ -62,6 +62,11 @@ def is_mixture(fingerprint: str) -> bool:
     return _MIXTURE in decode(fingerprint)
 
 
+def describe(fingerprint: str) -> dict[str, str]:
+    """All that has an effect in the stream of a fingerprint, as text; of a mixture, what is not a default."""
+    return decode(fingerprint) if is_mixture(fingerprint) else fingerprints.describe(fingerprint)
+
+
 def parse(fingerprint: str) -> Parts:
     """The parts of a mixture's fingerprint.
 

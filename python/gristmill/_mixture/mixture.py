@@ -102,6 +102,25 @@ class Mixture:
         self.on_exhausted: str = checks.choice("on_exhausted", on_exhausted, _core.ON_EXHAUSTED)
         self.stages = _checked_stages(self.sources, stages)
 
+    @classmethod
+    def from_file(cls, path: "Pathish") -> "Mixture":
+        """The mixture of a mixture file, see docs/mixtures.md.
+
+        What else the file says of the stream is left to `PackedDataset.from_file`.
+
+        Args:
+          path: the file, of TOML or YAML. Paths in it start from its folder.
+
+        Raises:
+          ArgumentError: the file is not valid, has an unknown key, or a value is not allowed.
+          ArgumentTypeError: a value is of the wrong type.
+          GristmillError: the file cannot be read.
+          MissingExtraError: the file is YAML, and PyYAML is not installed.
+        """
+        from gristmill._mixture import mixture_file
+
+        return mixture_file.read(path).mixture()
+
     def __repr__(self) -> str:
         return f"<Mixture of {', '.join(self.sources)}>"
 

@@ -7,10 +7,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from gristmill._sample.samples import Chat, Completion
+from gristmill._sample.samples import Chat, Completion, Sample, Text
+from gristmill._util.local_files import Pathish
 from gristmill.errors import ArgumentError, GristmillError
 
-_KINDS: dict[str, type[Chat] | type[Completion]] = {"chat": Chat, "completion": Completion}
+KINDS: Mapping[str, type[Text] | type[Chat] | type[Completion]] = {
+    "text": Text,
+    "chat": Chat,
+    "completion": Completion,
+}
 
 
 def parse(words: Iterable[str]) -> dict[str, Any] | None:
@@ -25,15 +30,22 @@ def parse(words: Iterable[str]) -> dict[str, Any] | None:
     kind, *settings = [*words] or [""]
     if not kind:
         return None
-    if kind not in _KINDS:
-        raise ArgumentError(f"sample={kind!r}: expected 'chat' or 'completion' first, then its arguments as name=value")
-    named = read_values(settings, lambda setting: f"sample={setting!r}", {"kind": kind})
-    if named.get("date") == "today":
-        named["date"] = datetime.datetime.now().date().isoformat()
-    template = named.get("template")
+    if kind not in KINDS:
+        raise ArgumentError(
+            f"sample={kind!r}: expected 'text', 'chat' or 'completion' first, then its arguments as name=value"
+        )
+    return resolved(read_values(settings, lambda setting: f"sample={setting!r}", {"kind": kind}))
+
+
+def resolved(named: Mapping[str, Any], folder: Pathish = "") -> dict[str, Any]:
+    """A sample by its kind and values, whose paths start from a folder, that means the same elsewhere and later."""
+    values = dict(named)
+    if values.get("date") == "today":
+        values["date"] = datetime.datetime.now().date().isoformat()
+    template = values.get("template")
     if isinstance(template, str) and "{%" not in template and "{{" not in template:
-        named["template"] = str(Path(template).absolute())
-    return named
+        values["template"] = str(Path(folder, template).absolute())
+    return values
 
 
 def read_values(
@@ -61,7 +73,7 @@ def read_values(
     return found
 
 
-def make(named: Mapping[str, Any] | None) -> Chat | Completion | None:
+def make(named: Mapping[str, Any] | None) -> Sample | None:
     """The sample that `parse` returned.
 
     Raises:
@@ -71,7 +83,7 @@ def make(named: Mapping[str, Any] | None) -> Chat | Completion | None:
     if named is None:
         return None
     values = dict(named)
-    kind = _KINDS[values.pop("kind")]
+    kind = KINDS[values.pop("kind")]
     try:
         return kind(**values)
     except TypeError as error:

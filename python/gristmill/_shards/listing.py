@@ -8,6 +8,7 @@ Python's glob silently leaves out the files in a folder that it cannot list.
 
 import errno
 import fnmatch
+import glob
 import os
 from collections.abc import Iterator
 from glob import has_magic
@@ -42,6 +43,16 @@ def matches(pattern: str, *, folders: bool = False) -> Iterator[str]:
             yield from (os.path.join(folder, found) for found in fnmatch.filter(names, name))
         else:
             yield from _named(os.path.join(folder, name))
+
+
+def from_folder(pattern: str, folder: str | None = None) -> str:
+    """A path or glob that starts from a folder, by default the working folder, from the root."""
+    if os.path.isabs(pattern):
+        return pattern
+    folder = os.getcwd() if folder is None else folder
+    # A name that exists is a path; in a glob, the folder's own name is escaped.
+    exists = os.path.exists(os.path.join(folder, pattern))
+    return os.path.join(folder if exists else glob.escape(folder), pattern)
 
 
 def _below(folder: str, *, folders: bool, above: tuple[str, ...] = ()) -> Iterator[str]:

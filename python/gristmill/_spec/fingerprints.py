@@ -71,7 +71,8 @@ def arguments_of(fingerprint: str) -> dict[str, Any]:
 def without_policy(fingerprint: str) -> str:
     """A fingerprint without the arguments that may change in a run: they decide when it stops, not what it yields."""
     free = {argument.key for _, argument in _defining() if argument.may_change == "yes"}
-    return encode({name: value for name, value in decode(fingerprint).items() if name not in free})
+    # Those of a mixture's sources have the source's name before them.
+    return encode({name: value for name, value in decode(fingerprint).items() if name.rpartition(".")[2] not in free})
 
 
 def incompatibilities(saved: str, current: str, has_quarantined: bool, **instead: str) -> str:

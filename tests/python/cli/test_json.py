@@ -4,6 +4,7 @@ import json
 import re
 
 import numpy as np
+import pytest
 
 import gristmill as gm
 from chat_models import write_chatml
@@ -66,6 +67,33 @@ def test_inspect_tokenizer(tokenizer_file, tokenizer_json, tmp_path, capsys):
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     seen = assert_listed(run_json(capsys, "inspect", tmp_path, "--text", "a b"), "A tokenizer")
     assert seen == table("A tokenizer").keys()
+
+
+def write_mixture(tmp_path, shard_folder, tokenizer_file):
+    text = f'''
+        tokenizer = "{tokenizer_file.parent}"
+        batch_size = 4
+        lanes = 2
+        sources.a = {{ shards = "{shard_folder}/*/*.gz", text_field = "raw_content", weight = 1 }}
+        sources.b = {{ shards = "{shard_folder}/*/*.gz", text_field = "raw_content", weight = 2, epochs = 1 }}
+    '''
+    path = tmp_path / "mixture.toml"
+    path.write_text(text)
+    return path
+
+
+def test_inspect_mixture(tmp_path, shard_folder, tokenizer_file, capsys):
+    path = write_mixture(tmp_path, shard_folder, tokenizer_file)
+    assert_listed(run_json(capsys, "inspect", path), "A mixture")
+    row = run_json(capsys, "inspect", path, "--row", "1")
+    assert assert_listed(row, "A row") == table("A row").keys()
+
+
+@pytest.mark.slow
+def test_bench_of_a_mixture(tmp_path, shard_folder, tokenizer_file, capsys):
+    path = write_mixture(tmp_path, shard_folder, tokenizer_file)
+    found = run_json(capsys, "bench", path, "--threads", "1", "--rounds", "1", "--steps", "2")
+    assert_listed(found, "bench of a mixture")
 
 
 def test_inspect_shard(shard_folder, capsys):

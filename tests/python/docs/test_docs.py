@@ -48,6 +48,8 @@ RUNNING = [
 @pytest.mark.slow
 @pytest.mark.parametrize("page", RUNNING, ids=lambda page: page.name)
 def test_code_blocks_and_commands_of_page_run(page, workplace, capsys):
+    for name, text in re.findall(r'^```toml title="(.*?)"\n(.*?)^```', page.read_text(), re.DOTALL | re.MULTILINE):
+        (workplace / name).write_text(text)
     for arguments in commands(page):
         command = main.cli.commands.get(arguments[0])
         if arguments[0] in NOT_RUN:

@@ -1,0 +1,104 @@
+"""Mixture files on the command line: finding them, options in place of what they say, and `--print-config`."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gristmill._cli import options
+from gristmill._core import __version__
+from gristmill._mixture import mixture_file, syntax
+from gristmill._mixture.fingerprint import SOURCE_ARGUMENTS
+from gristmill._mixture.mixture_file import SPECIAL_TOKENS, MixtureFile
+from gristmill._spec.arguments import GROUPS, arguments_of
+from gristmill._util.text import counted
+from gristmill.errors import ArgumentError
+
+if TYPE_CHECKING:  # Loads Grain, which --help need not wait for.
+    from gristmill._dataset.packed import PackedDataset
+
+print_config_option = click.option(
+    "--print-config", is_flag=True, help="With a mixture: print it as TOML, all defaults and paths resolved, and stop."
+)
+
+
+def find(paths: Iterable[str]) -> MixtureFile | None:
+    """The mixture file that a command's paths name; None if they name shards.
+
+    Raises:
+      ArgumentError: it is named beside others, or is not valid.
+      GristmillError: it cannot be read.
+    """
+    names = [*paths]
+    files = [name for name in names if syntax.is_mixture_file(name)]
+    if not files:
+        return None
+    if len(names) > 1:
+        raise ArgumentError(f"{files[0]} is a mixture file: name it alone, and all shards in it")
+    return mixture_file.read(files[0])
+
+
+def with_options(file: MixtureFile, given: Mapping[str, Any]) -> MixtureFile:
+    """The file with the options that the running command got in place of what it says.
+
+    Args:
+      file: the file.
+      given: all options of the command that are arguments of `PackedDataset` or `Encoder`, by name.
+    """
+    own = {name: value for name, value in given.items() if options.is_given(name)}
+    return replace(file, arguments={**file.arguments, **own})
+
+
+def tokenizer_of(file: MixtureFile) -> Path:
+    """The tokenizer.json that a file names.
+
+    Raises:
+      ArgumentError: it names none.
+      TokenizerError: there is no such file.
+    """
+    given = file.arguments.get("tokenizer")
+    if given is None:
+        raise ArgumentError(f"{file.path} has no tokenizer: add one, or name it with --tokenizer")
+    if not isinstance(given, (str, Path)):
+        raise ArgumentError(f"{file.path}: tokenizer={given!r}: expected a tokenizer.json, its folder, or a hub name")
+    return options.tokenizer_path.convert(str(given), None, None)
+
+
+def check_print_config(file: MixtureFile | None, *, as_json: bool) -> None:
+    """Checks that `--print-config` goes with the other options.
+
+    Raises:
+      UsageError: it does not.
+    """
+    if file is None:
+        raise click.UsageError("--print-config needs a mixture file")
+    if as_json:
+        raise click.UsageError("--print-config prints TOML: it takes no --json")
+
+
+def config(file: MixtureFile, dataset: "PackedDataset") -> str:
+    """A mixture file that describes the dataset of another one in full."""
+    from gristmill._dataset.packed import spec_of
+
+    spec = spec_of(dataset)
+    # A conversation has no EOS and BOS of its own.
+    plain = next((own for own in spec.sources if not hasattr(own.source.input.sample, "chat_template")), spec)
+    groups = (plain.tokenizing, spec.rows, spec.order, spec.source.faults, spec.running)
+    values = {name: value for group in groups for name, value in vars(group).items()}
+    values |= {name: False for name in ("eos", "bos", "provenance") if values[name] in (None, 0)}
+    stream: dict[str, Any] = {
+        name: values[name]
+        for group in GROUPS
+        for name in arguments_of(group)
+        if name not in (*SOURCE_ARGUMENTS, "on_stats")
+    }
+    stream["tokenizer"] = str(tokenizer_of(file).absolute())
+    stream[SPECIAL_TOKENS] = file.arguments.get(SPECIAL_TOKENS, "id")
+    shards = sum(len(source.manifest) for source in dataset.sources.values())
+    return (
+        f"# {file.path}, resolved by gristmill {__version__}: {counted(len(dataset.sources), 'source')} of "
+        f"{counted(shards, 'shard')} in {counted(dataset.lanes, 'lane')}\n"
+        f"# {dataset.fingerprint}\n" + syntax.write({**stream, **mixture_file.resolved(file.described)})
+    )

@@ -1,0 +1,43 @@
+"""The source of packed rows, as `index.json` describes it: the dataset's shards, or its mixture."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from gristmill._dataset.packed import PackedDataset
+from gristmill._files.schema import Source
+from gristmill._mixture import mixture_file, syntax
+from gristmill._mixture.mixture import Mixture
+from gristmill._shards.manifest import sizes_by_path
+from gristmill.errors import ArgumentError
+
+
+def sizes_of(dataset: PackedDataset) -> dict[str, int]:
+    """The size of each shard by its path, of all sources."""
+    sources = list(dataset.sources.values()) or [dataset]
+    return {path: size for source in sources for path, size in sizes_by_path(source.manifest).items()}
+
+
+def shards_of(source: Source, moved: Sequence[str], other: dict[str, Any]) -> list[str] | Mixture:
+    """The first argument of the dataset of a source.
+
+    Args:
+      source: the source.
+      moved: where its shards are now, if they have moved: paths and globs, or of a mixture the path of its file.
+      other: arguments of each source of a mixture that are to be others.
+
+    Raises:
+      ArgumentError: `moved` does not name a mixture file, and the source is a mixture, or the other way round; or the
+        description of the mixture is damaged.
+    """
+    is_file = any(map(syntax.is_mixture_file, moved))
+    if moved and (is_file != ("mixture" in source) or (is_file and len(moved) > 1)):
+        kind = "a mixture: name its file" if "mixture" in source else "no mixture: name paths and globs"
+        raise ArgumentError(f"--shards {' '.join(moved)}: the packed rows are of {kind}")
+    if "mixture" not in source:
+        return list(moved) or source["shards"]
+    described = mixture_file.read(moved[0]).described if is_file else source["mixture"]
+    try:
+        sources = {name: {**own, **other} for name, own in described["sources"].items()}
+        return mixture_file.make({**described, "sources": sources})
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ArgumentError(f"its mixture is not one: {error!r}") from None

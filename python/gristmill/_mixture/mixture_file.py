@@ -1,0 +1,259 @@
+"""Mixture files: a mixture and the stream that is made of it, under the names that the arguments have in Python.
+
+    tokenizer = "tokenizer.json"        # arguments of PackedDataset and Mixture
+    sequence_length = 2048
+
+    [sources.web]                       # arguments of Source
+    shards = "web/*.json.gz"
+    weight = 0.7
+
+A mixture *described* is the same in values that JSON and TOML have: what a file says of `Mixture`, with paths from the
+root. Packed folders hold it, too.
+"""
+
+import difflib
+import inspect
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gristmill._mixture import syntax
+from gristmill._mixture.fingerprint import SOURCE_ARGUMENTS
+from gristmill._mixture.mixture import Mixture, Source
+from gristmill._mixture.syntax import Keys
+from gristmill._sample import named
+from gristmill._shards.listing import from_folder
+from gristmill._shards.rows import RowList
+from gristmill._shards.sidecars import Sidecar
+from gristmill._spec.arguments import ARGUMENTS
+from gristmill._tokenizer import hub
+from gristmill._util import checks
+from gristmill._util.local_files import Pathish
+from gristmill.errors import ArgumentError, ArgumentTypeError
+
+# An argument of `Encoder`.
+SPECIAL_TOKENS = "special_tokens_in_text"
+# What others call an argument.
+_SYNONYMS = {"path": "shards", "paths": "shards", "files": "shards", "data": "shards", "filter": "keep"}
+
+
+@dataclass(frozen=True)
+class MixtureFile:
+    """The content of a mixture file.
+
+    Attributes:
+      path: the file.
+      described: the mixture.
+      arguments: those of `PackedDataset` that the file has, and of `Encoder` `special_tokens_in_text`.
+    """
+
+    path: str
+    described: Mapping[str, Any]
+    arguments: Mapping[str, Any]
+
+    @property
+    def shards(self) -> list[str]:
+        """The paths and globs of all sources, without what is neither."""
+        given = (own["shards"] for own in self.described["sources"].values())
+        names = (name for found in given for name in (found if isinstance(found, list) else [found]))
+        return [name for name in names if isinstance(name, str)]
+
+    def mixture(self) -> Mixture:
+        """The mixture.
+
+        Raises:
+          ArgumentError: a value is not allowed.
+          ArgumentTypeError: a value is of the wrong type.
+        """
+        try:
+            return make(self.described)
+        except (ArgumentError, ArgumentTypeError) as error:
+            raise type(error)(f"{self.path}: {error}") from None
+
+
+def read(path: Pathish) -> MixtureFile:
+    """Reads a mixture file.
+
+    Raises:
+      ArgumentError: it is not TOML or YAML, or has a key that is unknown, which the error names with its line.
+      GristmillError: it cannot be read.
+      MissingExtraError: it is YAML, and PyYAML is not installed.
+    """
+    name = checks.path("path", path)
+    if not syntax.is_mixture_file(name):
+        raise ArgumentError(f"path={name!r}: expected a mixture file, whose name ends in .toml, .yaml or .yml")
+    values, lines = syntax.read(Path(name))
+    checker = _Checker(name, lines)
+    checker.check(values, [*_parameters(Mixture), *_stream_arguments(), SPECIAL_TOKENS], ())
+    if "sources" not in values:
+        raise ArgumentError(f"{name}: expected sources, each as a table such as [sources.web], found none")
+    folder = str(Path(name).absolute().parent)
+    described = {key: values[key] for key in _parameters(Mixture) if key in values}
+    described["sources"] = {
+        source: _absolute(folder, own, ("sources", source), checker)
+        for source, own in checker.table(values["sources"], ("sources",)).items()
+    }
+    if "stages" in values:
+        for stage in checker.items(values["stages"], ("stages",)):
+            checker.check(checker.table(stage, ("stages",)), ["step", "weights"], ("stages",), all_needed=True)
+    arguments = {key: value for key, value in values.items() if key not in described}
+    if "tokenizer" in arguments:
+        arguments["tokenizer"] = _tokenizer(folder, arguments["tokenizer"])
+    if isinstance(file := arguments.get("quarantine_file"), str):
+        arguments["quarantine_file"] = str(Path(folder, file))
+    return MixtureFile(name, described, arguments)
+
+
+def make(described: Mapping[str, Any]) -> Mixture:
+    """The mixture that is described.
+
+    Raises:
+      ArgumentError: a value is not allowed.
+      ArgumentTypeError: a value is of the wrong type.
+    """
+    values = dict(described)
+    sources = {name: _source(name, own) for name, own in values.pop("sources").items()}
+    if values.get("stages") is not None:
+        values["stages"] = [(stage["step"], stage["weights"]) for stage in values["stages"]]
+    return Mixture(sources, **values)
+
+
+def resolved(described: Mapping[str, Any]) -> dict[str, Any]:
+    """A described mixture with the defaults of all that it leaves out."""
+    values = _with_defaults(Mixture, described)
+    values["sources"] = {name: _with_defaults(Source, own) for name, own in values["sources"].items()}
+    # Those that another one stands for.
+    for own in values["sources"].values():
+        if own["sample"] is not None:
+            own["text_field"] = None
+    return values
+
+
+def _source(name: str, values: Mapping[str, Any]) -> Source:
+    given = dict(values)
+    try:
+        if isinstance(sample := given.get("sample"), Mapping):
+            given["sample"] = named.make(sample)
+        if isinstance(sidecars := given.get("sidecars"), Mapping):
+            given["sidecars"] = {key: Sidecar(**own) for key, own in sidecars.items()}
+        if isinstance(rows := given.get("drop"), Mapping):
+            given["drop"] = RowList(**rows)
+        return Source(**given)
+    except (ArgumentError, ArgumentTypeError) as error:
+        raise type(error)(f"source {name!r}: {error}") from None
+    except TypeError as error:
+        raise ArgumentError(f"source {name!r}: {str(error).replace('.__init__()', '')}") from None
+
+
+def _absolute(folder: str, values: Any, keys: Keys, checker: "_Checker") -> dict[str, Any]:
+    """The values of a source with paths from the root."""
+    own = dict(checker.table(values, keys))
+    checker.check(own, _parameters(Source), keys)
+    if "shards" not in own:
+        raise ArgumentError(f"{checker.place(keys)} has no shards: name a path, a glob, or a list of either")
+    own["shards"] = _patterns(folder, own["shards"])
+    if (sample := own.get("sample")) is not None:
+        own["sample"] = named.resolved(_sample(sample, (*keys, "sample"), checker), folder)
+    if (sidecars := own.get("sidecars")) is not None:
+        for name, sidecar in checker.table(sidecars, (*keys, "sidecars")).items():
+            place = (*keys, "sidecars", name)
+            checker.check(checker.table(sidecar, place), _parameters(Sidecar), place)
+    if (rows := own.get("drop")) is not None:
+        checker.check(checker.table(rows, (*keys, "drop")), _parameters(RowList), (*keys, "drop"))
+        own["drop"] = {**rows, "files": _patterns(folder, rows.get("files", []))}
+    return own
+
+
+def _sample(value: Any, keys: Keys, checker: "_Checker") -> Mapping[str, Any]:
+    values = checker.table(value, keys)
+    kind = values.get("kind")
+    if not isinstance(kind, str) or kind not in named.KINDS:
+        kinds = ", ".join(map(repr, named.KINDS))
+        raise ArgumentError(f"{checker.place(keys)}: expected a kind, one of {kinds}, found {kind!r}")
+    checker.check(values, ["kind", *_parameters(named.KINDS[kind])], keys)
+    return values
+
+
+def _patterns(folder: str, given: Any) -> Any:
+    """Paths and globs from the root. What is none stays as it is, and the dataset says so."""
+    if isinstance(given, str) and given:
+        return from_folder(given, folder)
+    return [_patterns(folder, one) for one in given] if isinstance(given, list) else given
+
+
+def _tokenizer(folder: str, given: Any) -> Any:
+    if not isinstance(given, str) or not given:
+        return given
+    path = Path(folder, given)
+    # A name of the hub stays one.
+    return given if "/" in given and hub.may_have(given) and not path.exists() else str(path)
+
+
+class _Checker:
+    """Checks the form of a file's values; its errors name their lines."""
+
+    def __init__(self, path: str, lines: Mapping[Keys, int]) -> None:
+        self._path = path
+        self._lines = lines
+
+    def place(self, keys: Keys) -> str:
+        """Where a value is, for a message."""
+        line = self._lines.get(keys)
+        return f"{self._path}{f', line {line}' if line else ''}: [{'.'.join(keys)}]"
+
+    def table(self, value: Any, keys: Keys) -> Mapping[str, Any]:
+        """A value that is a table."""
+        if isinstance(value, Mapping):
+            return value
+        raise ArgumentError(f"{self.place(keys)}: expected a table of keys and values, found {value!r}")
+
+    def items(self, value: Any, keys: Keys) -> list[Any]:
+        """A value that is a list."""
+        if isinstance(value, list):
+            return value
+        raise ArgumentError(f"{self.place(keys)}: expected a list, in TOML [[{'.'.join(keys)}]], found {value!r}")
+
+    def check(self, values: Mapping[str, Any], known: Iterable[str], keys: Keys, *, all_needed: bool = False) -> None:
+        """Checks that a table has no other keys than those known, or all of them.
+
+        Raises:
+          ArgumentError: it has; the message names the nearest key.
+        """
+        names = [*known]
+        where = f"[{'.'.join(keys)}]" if keys else "the file"
+        for key in values:
+            if key not in names:
+                line = self._lines.get((*keys, key))
+                at = f", line {line}" if line else ""
+                raise ArgumentError(
+                    f"{self._path}{at}: {where} has the unknown key {key!r}: {_advice(key, names, keys)}"
+                )
+        if all_needed and (missing := [name for name in names if name not in values]):
+            raise ArgumentError(f"{self.place(keys)} has no {missing[0]}: expected {' and '.join(names)}")
+
+
+def _advice(key: str, names: list[str], keys: Keys) -> str:
+    if key == "format":
+        return "formats are recognised by content; leave it out"
+    if not keys and key in _parameters(Source):
+        return "each source has its own: put it below [sources.NAME]"
+    if keys and keys[0] == "sources" and len(keys) == 2 and key in _stream_arguments():
+        return "it is the same for all sources: put it at the top of the file"
+    near = [_SYNONYMS[key]] if _SYNONYMS.get(key) in names else difflib.get_close_matches(key, names, 1)
+    expected = f"did you mean {near[0]!r}? " if near else ""
+    return f"{expected}Expected {', '.join(names)}"
+
+
+def _stream_arguments() -> list[str]:
+    """The arguments of `PackedDataset` that belong to the stream, or to the run, and that text can express."""
+    return [name for name in ARGUMENTS if name not in (*SOURCE_ARGUMENTS, "on_stats")]
+
+
+def _parameters(kind: Any) -> list[str]:
+    return [*inspect.signature(kind).parameters]
+
+
+def _with_defaults(kind: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    parameters = inspect.signature(kind).parameters.items()
+    return {name: values.get(name, parameter.default) for name, parameter in parameters}

@@ -1,0 +1,156 @@
+"""The syntax of mixture files: TOML or YAML to plain values with their lines, and plain values to TOML."""
+
+import datetime
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from gristmill.errors import ArgumentError, GristmillError, MissingExtraError
+
+_TOML = (".toml",)
+_YAML = (".yaml", ".yml")
+
+# The keys that lead to a value.
+Keys = tuple[str, ...]
+
+_TABLE = re.compile(r"\s*\[\[?\s*(.+?)\s*\]\]?\s*(#.*)?")
+_PAIR = re.compile(r"""\s*((?:"[^"]*"|'[^']*'|[\w.\s-])+?)\s*=""")
+_PART = re.compile(r"""\s*(?:"([^"]*)"|'([^']*)'|([\w-]+))\s*(?:\.|$)""")
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def is_mixture_file(path: str) -> bool:
+    """Whether a path is that of a mixture file, by its name; no shard has such a name."""
+    return path.endswith((*_TOML, *_YAML))
+
+
+def read(path: Path) -> tuple[dict[str, Any], dict[Keys, int]]:
+    """The values of a file, dates as text, and the line on which each is named, where that is known.
+
+    Raises:
+      ArgumentError: it is not TOML or YAML, or a key is there twice or is no string.
+      GristmillError: it cannot be read.
+      MissingExtraError: it is YAML, and PyYAML is not installed.
+    """
+    try:
+        text = path.read_bytes().decode()
+    except OSError as error:
+        raise GristmillError(f"cannot read the mixture file {str(path)!r}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ArgumentError(
+            f"{path}: expected UTF-8, found {error.object[error.start]:#04x} at byte {error.start}"
+        ) from None
+    values, lines = _read_yaml(path, text) if path.name.endswith(_YAML) else _read_toml(path, text)
+    if not isinstance(values, dict):
+        raise ArgumentError(f"{path}: expected keys and values, found {type(values).__name__}")
+    try:
+        return _plain(values), lines
+    except RecursionError:
+        raise ArgumentError(f"{path}: not valid YAML: an anchor contains itself") from None
+
+
+def write(values: Mapping[str, Any]) -> str:
+    """Values as TOML. Those that are None are left out; lists of dicts and dicts of dicts become tables."""
+    lines = [*_pairs({key: value for key, value in values.items() if not _has_tables(value)})]
+    for key, value in values.items():
+        if _has_tables(value):
+            is_list = isinstance(value, list)
+            for name, item in enumerate(value) if is_list else value.items():
+                header = f"[[{_key(key)}]]" if is_list else f"[{_key(key)}.{_key(str(name))}]"
+                lines += ["", header, *_pairs(item)]
+    return "\n".join([*lines, ""])
+
+
+def _has_tables(value: Any) -> bool:
+    items = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    return bool(items) and all(isinstance(item, Mapping) for item in items)
+
+
+def _read_toml(path: Path, text: str) -> tuple[Any, dict[Keys, int]]:
+    try:
+        return tomllib.loads(text), dict(_toml_lines(text))
+    except tomllib.TOMLDecodeError as error:
+        raise ArgumentError(f"{path}: not valid TOML: {error}") from None
+    except RecursionError:
+        raise ArgumentError(f"{path}: not valid TOML: it is nested too deep") from None
+
+
+def _toml_lines(text: str) -> Iterator[tuple[Keys, int]]:
+    table: Keys = ()
+    for number, line in enumerate(text.splitlines(), start=1):
+        if found := _TABLE.fullmatch(line):
+            table = _parts(found[1])
+            yield table, number
+        elif pair := _PAIR.match(line):
+            yield (*table, *_parts(pair[1])), number
+
+
+def _parts(key: str) -> Keys:
+    return tuple(next(filter(None, part.groups()), "") for part in _PART.finditer(key))
+
+
+def _read_yaml(path: Path, text: str) -> tuple[Any, dict[Keys, int]]:
+    try:
+        import yaml  # type: ignore[import-untyped]
+    except ModuleNotFoundError:
+        raise MissingExtraError(
+            f"{path} is YAML, which needs PyYAML: pip install pyyaml, or write the file as TOML"
+        ) from None
+    try:
+        lines = dict(_yaml_lines(path, yaml.compose(text, yaml.SafeLoader), ()))
+        return yaml.safe_load(text), lines
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ArgumentError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
+
+
+def _yaml_lines(path: Path, node: Any, above: Keys) -> Iterator[tuple[Keys, int]]:
+    if getattr(node, "id", None) != "mapping":
+        return
+    known: dict[str, int] = {}
+    for key, value in node.value:
+        number, kind = key.start_mark.line + 1, key.tag.rpartition(":")[2]
+        if kind == "merge":
+            continue
+        if kind != "str":
+            raise ArgumentError(f"{path}, line {number}: YAML reads the key {key.value} as {kind}: put it in quotes")
+        if key.value in known:
+            raise ArgumentError(f"{path}, line {number}: the key {key.value!r} is on line {known[key.value]}, too")
+        known[key.value] = number
+        yield (*above, key.value), number
+        yield from _yaml_lines(path, value, (*above, key.value))
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case dict():
+            return {key: _plain(item) for key, item in value.items()}
+        case list():
+            return [_plain(item) for item in value]
+        case datetime.date() | datetime.time():
+            return value.isoformat()
+    return value
+
+
+def _pairs(values: Mapping[str, Any]) -> Iterator[str]:
+    return (f"{_key(key)} = {_value(value)}" for key, value in values.items() if value is not None)
+
+
+def _value(value: Any) -> str:
+    match value:
+        case bool():
+            return str(value).lower()
+        case int() | float():
+            return repr(value)
+        case str():
+            # A JSON string is one of TOML, but for this character.
+            return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        case Mapping():
+            return f"{{ {', '.join(_pairs(value))} }}"
+    return f"[{', '.join(map(_value, value))}]"
+
+
+def _key(key: str) -> str:
+    return key if _BARE.fullmatch(key) else _value(key)
