@@ -14,12 +14,16 @@ operands, and is described in rust/prepare/keep/mod.rs.
 import ast
 import keyword
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from gristmill import filters
 from gristmill._filter.syntax import Source
 from gristmill._util import checks
+from gristmill._util.text import shortened
+from gristmill.errors import ArgumentError
 
 # A key, an index, or None for all items.
 Step = str | int | None
@@ -29,6 +33,8 @@ Instruction = tuple[Any, ...]
 Program = tuple[Instruction, ...]
 
 ALL = None
+# The name of a filter of `gm.filters` in an expression: no part of a path or of a string.
+_PRESET = re.compile(r"""(?<![\w.'"])gm\.filters\.(\w+)(?![\w.'"])""")
 _DEEPEST = 100
 _LARGEST_INDEX = 2**31
 
@@ -90,7 +96,7 @@ def compile_filter(name: str, expression: Any) -> Keep:
       ArgumentError: it is not one of a filter; the message says where.
       ArgumentTypeError: it is no string.
     """
-    source = Source(name, checks.text(name, expression))
+    source = Source(name, _with_presets(name, checks.text(name, expression)))
     tree = source.parse()
     compiler = _Compiler(source)
     try:
@@ -105,6 +111,23 @@ def compile_filter(name: str, expression: Any) -> Keep:
         tuple((clause.text, clause.program) for clause in clauses),
         tuple(compiler.values.items()),
     )
+
+
+def _with_presets(name: str, text: str) -> str:
+    """The text with the expressions of `gm.filters` for their names, which command lines and files can only spell.
+
+    Raises:
+      ArgumentError: there is no filter of such a name.
+    """
+
+    def expression(found: re.Match[str]) -> str:
+        preset = getattr(filters, found[1], None)
+        if not isinstance(preset, filters.QualityFilter):
+            names = [known for known, value in vars(filters).items() if isinstance(value, filters.QualityFilter)]
+            raise ArgumentError(f"{name}: expected one of gm.filters: {', '.join(names)}, found {shortened(found[0])}")
+        return f"({preset})"
+
+    return _PRESET.sub(expression, text)
 
 
 class _Term(NamedTuple):

@@ -372,3 +372,14 @@ def test_presets_are_strings_that_go_together():
     both = compile_filter("keep", f"({gm.filters.gopher}) and ({gm.filters.c4}) and not ({gm.filters.rpv1})")
     assert len(both.clauses) == 9
     assert isinstance(gm.filters.gopher, str)
+
+
+def test_presets_may_be_named_in_an_expression():
+    named = compile_filter("keep", "gm.filters.gopher and not (gm.filters.rpv1) and x == 'gm.filters.c4'")
+    written = compile_filter("keep", f"({gm.filters.gopher}) and not ({gm.filters.rpv1}) and x == 'gm.filters.c4'")
+    assert named == written
+    with pytest.raises(
+        gm.ArgumentError, match=r"expected one of gm.filters: gopher, c4, rpv1, found .*gm.filters.goffer"
+    ):
+        compile_filter("keep", "x > 1 and gm.filters.goffer")
+    assert compile_filter("keep", "a.gm.filters.gopher").paths == (("a", "gm", "filters", "gopher"),)
