@@ -87,6 +87,15 @@ test-verl: $(VENV)/.ready-test ## The tests of the veRL adapter with torch and t
 	PYTHONPATH="$(abspath python):$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
 		target/verl/bin/python -m pytest tests/python/integrations
 
+# Neither the test extra nor the package needs these.
+.PHONY: test-images
+test-images: $(VENV)/.ready-test ## Pixels of image models beside those of transformers and of Pillow 12
+	$(call say,Image models beside transformers and Pillow 12)
+	$(BIN)/python -m pip install --target target/transformers "transformers==5.24.0"
+	$(BIN)/python -m pip install --target target/pillow12 --no-deps "pillow>=12,<13"
+	PYTHONPATH="$(abspath target/transformers)" $(BIN)/python -m pytest tests/python/images/test_transformers.py
+	PYTHONPATH="$(abspath target/pillow12)" $(BIN)/python -m pytest tests/python/images
+
 .PHONY: loom
 loom: ## Model-check the ring and its workers with loom, up to a bound of preemptions
 	$(call say,Model check of the ring and its workers)

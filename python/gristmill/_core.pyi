@@ -12,6 +12,7 @@ from gristmill._spec.spec import Spec
 
 __all__ = [
     "CURSOR_LARGEST",
+    "IMAGE_MODELS",
     "LAYOUTS",
     "MAX_PIXELS",
     "MIXTURE_STATE_VERSION",
@@ -19,12 +20,14 @@ __all__ = [
     "ON_ERRORS",
     "ON_EXHAUSTED",
     "PACKINGS",
+    "RESAMPLES",
     "STATE_VERSION",
     "TOKENIZERS_VERSION",
     "TRUNCATIONS",
     "ChatTemplate",
     "Encoder",
     "Field",
+    "ImageModel",
     "Pipeline",
     "Records",
     "RowList",
@@ -53,6 +56,8 @@ TOKENIZERS_VERSION: str
 STATE_VERSION: int
 MIXTURE_STATE_VERSION: int
 CURSOR_LARGEST: int
+IMAGE_MODELS: list[str]
+RESAMPLES: list[str]
 MAX_PIXELS: int
 MOST_LISTED: int
 ON_ERRORS: list[str]
@@ -90,6 +95,14 @@ class Field:
     def row_shape(self) -> tuple[int, ...]: ...
     @property
     def content(self) -> str: ...
+
+@final
+class ImageModel:
+    def __new__(cls, name: str | None, changes: dict[str, Any], pillow: int) -> ImageModel: ...
+    def plan(self, height: int, width: int) -> tuple[tuple[int, int], list[int], int, list[int]]: ...
+    def pixels(
+        self, data: bytes | bytearray, max_pixels: int, normalized: bool
+    ) -> npt.NDArray[np.uint8] | npt.NDArray[np.float32]: ...
 
 @final
 class ChatTemplate:

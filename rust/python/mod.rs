@@ -47,7 +47,7 @@ mod _core {
     #[pymodule_export]
     use super::gzip_index::{has_index, index_path, write_index};
     #[pymodule_export]
-    use super::images::{decode_image, image_size};
+    use super::images::{ImageModel, decode_image, image_size};
     #[pymodule_export]
     use super::inflate::inflate;
     #[pymodule_export]
@@ -75,6 +75,8 @@ mod _core {
         module.add("ON_EXHAUSTED", names(&ON_EXHAUSTED))?;
         module.add("LAYOUTS", names(&LAYOUTS))?;
         module.add("MAX_PIXELS", super::images::MAX_PIXELS)?;
+        module.add("IMAGE_MODELS", super::images::models())?;
+        module.add("RESAMPLES", super::images::filters())?;
         module.add("MOST_LISTED", crate::quarantine::delivered::MOST_LISTED)?;
         module.add("STATE_VERSION", crate::state::VERSION)?;
         module.add("MIXTURE_STATE_VERSION", crate::state::MIXTURE_VERSION)?;

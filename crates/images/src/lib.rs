@@ -2,8 +2,15 @@
 
 mod gif;
 mod jpeg;
+mod model;
 mod png;
+mod resize;
 mod webp;
+
+pub use model::{
+    ImageModel, ImagePlan, LONGEST_SIDE, Markup, ModelError, NAMES as MODEL_NAMES, Patches, Settings, Shape,
+};
+pub use resize::{Filter, Pillow, Resize, Scratch, Window};
 
 use std::fmt;
 

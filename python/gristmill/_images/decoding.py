@@ -18,7 +18,7 @@ def image_size(data: bytes | bytearray | memoryview) -> tuple[int, int]:
     Raises:
       ImageError: the bytes are of no such format, or the headers are damaged or incomplete.
     """
-    return _core.image_size(_as_bytes(data))
+    return _core.image_size(as_bytes(data))
 
 
 def decode_image(data: bytes | bytearray | memoryview, *, max_pixels: int = _core.MAX_PIXELS) -> npt.NDArray[np.uint8]:
@@ -38,10 +38,11 @@ def decode_image(data: bytes | bytearray | memoryview, *, max_pixels: int = _cor
     Raises:
       ImageError: the bytes are of no such format, are damaged or incomplete, or hold more than `max_pixels` pixels.
     """
-    return _core.decode_image(_as_bytes(data), checks.integer("max_pixels", max_pixels, 1, 2**63 - 1))
+    return _core.decode_image(as_bytes(data), checks.integer("max_pixels", max_pixels, 1, 2**63 - 1))
 
 
-def _as_bytes(data: Any) -> bytes | bytearray:
+def as_bytes(data: Any) -> bytes | bytearray:
+    """Bytes as the core takes them."""
     if isinstance(data, (bytes, bytearray)):
         return data
     if isinstance(data, memoryview):

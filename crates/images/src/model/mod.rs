@@ -1,0 +1,318 @@
+//! What models make of images: sizes and tokens from the headers, and pixels.
+
+mod named;
+mod size;
+mod tiles;
+mod write;
+
+pub use named::NAMES;
+
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+
+use crate::{Filter, Pillow, Size};
+
+/// The longest side that is resized. Weights of longer ones would take more memory than their pixels.
+pub const LONGEST_SIDE: u32 = 1 << 24;
+
+/// How a model wants its images.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ImageModel {
+    settings: Settings,
+    pillow: Pillow,
+    /// For each channel, what its 256 values become.
+    normalized: Box<[[f32; 256]; 3]>,
+}
+
+/// What makes a model.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// The sizes that it accepts.
+    pub shape: Shape,
+    /// How images are resized.
+    pub filter: Filter,
+    /// A value v of channel c becomes `(v / 255 - mean[c]) / std[c]`, in the arithmetic of transformers.
+    pub mean: [f64; 3],
+    /// See `mean`.
+    pub std: [f64; 3],
+    /// The strings around and in place of an image.
+    pub markup: Markup,
+}
+
+/// The sizes that a model accepts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// One size: images are resized to it, whatever their aspect ratio, or cut to it.
+    Fixed {
+        /// Columns and rows of the result.
+        size: Size,
+        /// None: the image is resized to `size`. Otherwise its shorter side is resized to that, with its aspect ratio
+        /// kept, and `size` is cut out of the middle.
+        shortest: Option<u32>,
+        /// Tokens of the sequence that one image takes.
+        tokens: u32,
+    },
+    /// The image's own aspect ratio, in patches.
+    Patches(Patches),
+    /// Square tiles that cover the image, padded with zeros, and the whole image as one more tile if there are several.
+    Tiles {
+        /// Columns and rows of a tile.
+        side: u32,
+        /// The most tiles, without that of the whole image.
+        most: u32,
+        /// Tokens of the sequence that one tile takes.
+        tokens: u32,
+    },
+}
+
+/// Sizes in steps of `patch * merge`, with a limited number of pixels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patches {
+    /// Columns and rows of a patch.
+    pub patch: u32,
+    /// A square of `merge * merge` patches is one token; they follow one another.
+    pub merge: u32,
+    /// How often a still image is repeated in time.
+    pub temporal: u32,
+    /// The least pixels of the resized image.
+    pub min_pixels: u32,
+    /// The most pixels of the resized image.
+    pub max_pixels: u32,
+    /// A resize before that: to multiples of the first number, within the pixels that follow.
+    pub before: Option<(u32, u32, u32)>,
+}
+
+/// The strings around and in place of an image.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Markup {
+    /// What stands for an image in a text.
+    pub placeholder: String,
+    /// The token whose embeddings an image's features replace.
+    pub token: String,
+    /// What comes before an image's tokens.
+    pub before: String,
+    /// What comes after an image's tokens.
+    pub after: String,
+}
+
+/// What an image of a certain size becomes for a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ImagePlan {
+    /// Of the image itself.
+    pub source: Size,
+    /// Of the resized image; of tiles, of the canvas that they cover.
+    pub size: Size,
+    /// Patches in time, down and across; zeros if the model has no patches.
+    pub grid_thw: [u32; 3],
+    /// Embeddings of the sequence that the image takes; without separators.
+    pub tokens: u32,
+    /// The rows of its array of patches; 0 if the model has none.
+    pub patches: u32,
+    /// Tiles down and across; 1 and 1 if the model has none.
+    pub tiles: [u32; 2],
+}
+
+/// Why a model does not take an image, or cannot be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ModelError {
+    /// There is no model of this name.
+    #[error("expected one of {}, found {found:?}", NAMES.join(", "))]
+    UnknownName {
+        /// The name.
+        found: String,
+    },
+    /// One side is too long next to the other.
+    #[error("expected an aspect ratio of at most {}, found {} x {}", size::MOST_ASPECT, size.width, size.height)]
+    AspectRatio {
+        /// Columns and rows.
+        size: Size,
+    },
+    /// One side is longer than [`LONGEST_SIDE`].
+    #[error("expected at most {LONGEST_SIDE} columns and rows, found {} x {}", size.width, size.height)]
+    SideTooLong {
+        /// Columns and rows.
+        size: Size,
+    },
+    /// The decoded image has not the size of its plan.
+    #[error(
+        "expected an image of {} x {}, as its plan says, found {} x {}",
+        plan.width, plan.height, found.width, found.height
+    )]
+    OtherSize {
+        /// The size that was planned.
+        plan: Size,
+        /// The size of the decoded image.
+        found: Size,
+    },
+    /// A setting that is out of its range.
+    #[error("{name}={found}: expected {expected}")]
+    Setting {
+        /// The setting.
+        name: &'static str,
+        /// What is allowed.
+        expected: String,
+        /// What was set.
+        found: String,
+    },
+}
+
+impl ImageModel {
+    /// The model of a name of [`NAMES`], with the pixels that `pillow` gives.
+    pub fn named(name: &str, pillow: Pillow) -> Result<Self, ModelError> {
+        Self::new(Settings::named(name)?, pillow)
+    }
+
+    /// A model of one's own.
+    pub fn new(settings: Settings, pillow: Pillow) -> Result<Self, ModelError> {
+        settings.check()?;
+        let normalized = Box::new(std::array::from_fn(|channel| {
+            let (mean, std) = (settings.mean[channel] as f32, settings.std[channel] as f32);
+            std::array::from_fn(|value| ((value as f64 * (1.0 / 255.0)) as f32 - mean) / std)
+        }));
+        Ok(Self { settings, pillow, normalized })
+    }
+
+    /// What makes the model.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The most tiles of an image, with that of the whole image; 1 if the model has none.
+    pub fn most_tiles(&self) -> u32 {
+        match self.settings.shape {
+            Shape::Tiles { most: most @ 2.., .. } => most + 1,
+            _ => 1,
+        }
+    }
+
+    /// What an image of this size becomes.
+    pub fn plan(&self, source: Size) -> Result<ImagePlan, ModelError> {
+        if source.width.max(source.height) > LONGEST_SIDE {
+            return Err(ModelError::SideTooLong { size: source });
+        }
+        let plan = ImagePlan { source, size: source, grid_thw: [0; 3], tokens: 0, patches: 0, tiles: [1, 1] };
+        match self.settings.shape {
+            Shape::Fixed { size, tokens, .. } => Ok(ImagePlan { size, tokens, ..plan }),
+            Shape::Patches(patches) => {
+                let size = patches.size(source)?;
+                let grid_thw = [1, size.height / patches.patch, size.width / patches.patch];
+                let count = grid_thw[1] * grid_thw[2];
+                let tokens = count / (patches.merge * patches.merge);
+                Ok(ImagePlan { size, grid_thw, tokens, patches: count, ..plan })
+            }
+            Shape::Tiles { side, most, tokens } => {
+                let tiles = tiles::choose(source, side, most);
+                let size = Size { width: tiles[1] * side, height: tiles[0] * side };
+                Ok(ImagePlan { size, tiles, tokens: tokens * tile_count(tiles), ..plan })
+            }
+        }
+    }
+
+    /// The shape of an image's pixels: `[height, width, 3]`, `[patches, values]` or `[tiles, height, width, 3]`.
+    pub fn pixels_shape(&self, plan: &ImagePlan) -> Vec<usize> {
+        match self.settings.shape {
+            Shape::Fixed { size, .. } => vec![size.height as usize, size.width as usize, 3],
+            Shape::Patches(patches) => vec![plan.patches as usize, patches.values()],
+            Shape::Tiles { side, .. } => {
+                vec![tile_count(plan.tiles) as usize, side as usize, side as usize, 3]
+            }
+        }
+    }
+
+    /// How many values an image's pixels have.
+    pub fn pixels_len(&self, plan: &ImagePlan) -> usize {
+        self.pixels_shape(plan).into_iter().product()
+    }
+
+    /// The text that takes the place of an image's placeholder, as strings with how often each is repeated.
+    pub fn expansion(&self, plan: &ImagePlan) -> Vec<(&str, u32)> {
+        let Markup { token, before, after, .. } = &self.settings.markup;
+        let mut parts = vec![(before.as_str(), 1)];
+        match self.settings.shape {
+            Shape::Tiles { tokens, .. } => parts.extend(tiles::expansion(token, tokens, plan.tiles)),
+            _ => parts.push((token, plan.tokens)),
+        }
+        parts.push((after, 1));
+        parts.retain(|(part, count)| !part.is_empty() && *count > 0);
+        parts
+    }
+}
+
+impl Settings {
+    /// Those of a name of [`NAMES`].
+    pub fn named(name: &str) -> Result<Self, ModelError> {
+        named::settings(name).ok_or_else(|| ModelError::UnknownName { found: name.to_owned() })
+    }
+
+    fn check(&self) -> Result<(), ModelError> {
+        self.shape.check()?;
+        let numbers = |name, values: [f64; 3], allowed: fn(f32) -> bool, expected| match values
+            .into_iter()
+            .find(|&value| !allowed(value as f32))
+        {
+            Some(value) => Err(setting(name, expected, value)),
+            None => Ok(()),
+        };
+        numbers("image_mean", self.mean, f32::is_finite, "finite numbers")?;
+        numbers(
+            "image_std",
+            self.std,
+            |value| value.is_finite() && value != 0.0,
+            "finite numbers other than 0",
+        )
+    }
+}
+
+impl Shape {
+    fn check(self) -> Result<(), ModelError> {
+        const SIDES: RangeInclusive<u32> = 1..=1 << 14;
+        let within = |name, value, range: RangeInclusive<u32>| {
+            if range.contains(&value) {
+                return Ok(());
+            }
+            Err(setting(name, &format!("{} to {}", range.start(), range.end()), value))
+        };
+        match self {
+            Self::Fixed { size, shortest, .. } => {
+                within("size", size.width, SIDES)?;
+                within("size", size.height, SIDES)?;
+                // Transformers would pad with zeros.
+                shortest.map_or(Ok(()), |side| {
+                    within("shortest_edge", side, size.width.max(size.height)..=1 << 14)
+                })
+            }
+            Self::Patches(Patches { patch, merge, temporal, min_pixels, max_pixels, before }) => {
+                within("patch_size", patch, 1..=1 << 10)?;
+                within("merge_size", merge, 1..=16)?;
+                within("temporal_patch_size", temporal, 1..=16)?;
+                within("max_pixels", max_pixels, (patch * merge).pow(2)..=1 << 28)?;
+                within("min_pixels", min_pixels, 1..=max_pixels)?;
+                before.map_or(Ok(()), |(factor, least, most)| {
+                    within("factor", factor, 1..=1 << 10)?;
+                    within("max_pixels", most, factor * factor..=1 << 28)?;
+                    within("min_pixels", least, 1..=most)
+                })
+            }
+            Self::Tiles { side, most, .. } => {
+                within("size", side, 1..=1 << 12)?;
+                within("max_tiles", most, 1..=64)
+            }
+        }
+    }
+}
+
+impl Patches {
+    /// Values of one patch.
+    fn values(self) -> usize {
+        (3 * self.temporal * self.patch * self.patch) as usize
+    }
+}
+
+/// With the tile of the whole image.
+fn tile_count([down, across]: [u32; 2]) -> u32 {
+    down * across + u32::from(down * across > 1)
+}
+
+fn setting(name: &'static str, expected: &str, found: impl Display) -> ModelError {
+    ModelError::Setting { name, expected: expected.to_owned(), found: found.to_string() }
+}
