@@ -15,6 +15,8 @@ pub enum Purpose {
     Window = 3,
     /// The order of prompts in an epoch.
     Prompts = 4,
+    /// Where a document is cut for fill-in-the-middle.
+    FillInTheMiddle = 5,
 }
 
 /// A permutation of `0..n` that depends on nothing but its arguments.

@@ -1,5 +1,6 @@
 //! The preparing and encoding of a block, which takes most of the workers' time.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,8 +10,9 @@ use crate::format::{AfterError, Position, RawRecord};
 use crate::lane::block::{BadRecord, Document, RawBlock, RawEntry, SampleBlock, SampleEntry};
 use crate::lane::cursor::RecordPosition;
 use crate::lane::id_buffer::{IdBuffer, IdPool};
+use crate::prepare::fill_in_the_middle::Part;
 use crate::prepare::sidecars::Joined;
-use crate::prepare::{Prepared, trained_tokens};
+use crate::prepare::{Prepare, Prepared, trained_tokens};
 use crate::random::hash;
 use crate::spec::{OnError, StreamSpec};
 
@@ -100,7 +102,16 @@ impl BlockEncoder {
     ) -> Result<(Encoded, bool)> {
         let before = ids.len();
         ids.extend(self.spec.bos);
-        let compared = self.encode_text(prepared, &document, ids).inspect_err(|_| ids.truncate(before))?;
+        let Prepared { text, data, .. } = prepared;
+        let parts = match &self.spec.prepare {
+            Prepare::FillInTheMiddle(fill) => fill.parts(text, &document),
+            Prepare::Text | Prepare::Chat(_) | Prepare::Completion(_) => None,
+        };
+        let compared = match parts {
+            None => self.encode_text(text, data, &document, ids),
+            Some(parts) => self.encode_parts(parts, &document, ids),
+        };
+        let compared = compared.inspect_err(|_| ids.truncate(before))?;
         ids.extend(self.spec.eos);
         let document = Document { tokens: ids.len() - before, ..document };
         let mut encoded = Encoded::Document(document);
@@ -146,9 +157,32 @@ impl BlockEncoder {
         ))
     }
 
-    /// Appends the ids of a document's text, and says whether they were compared with the reference's.
-    fn encode_text(&mut self, prepared: &Prepared, document: &Document, ids: &mut Vec<u32>) -> Result<bool> {
-        let Prepared { text, data, .. } = prepared;
+    /// Appends the ids of the parts of a document, and says whether all were compared with the reference's.
+    fn encode_parts(
+        &mut self,
+        parts: [Part<'_>; 6],
+        document: &Document,
+        ids: &mut Vec<u32>,
+    ) -> Result<bool> {
+        let mut compared = true;
+        for part in parts {
+            match part {
+                Part::Sentinel(id) => ids.push(id),
+                Part::Section(text) => compared &= self.encode_text(text, &[], document, ids)?,
+            }
+        }
+        Ok(compared)
+    }
+
+    /// Appends the ids of a text of a document, in which no special token is recognised in the ranges `data`, and says
+    /// whether they were compared with the reference's.
+    fn encode_text(
+        &mut self,
+        text: &str,
+        data: &[Range<usize>],
+        document: &Document,
+        ids: &mut Vec<u32>,
+    ) -> Result<bool> {
         let is_reference = self.encoder.engine() == Engine::Reference;
         let takes_turn = is_reference && text.len() > LONG;
         let _turn = takes_turn.then(|| self.long.lock().unwrap_or_else(PoisonError::into_inner));

@@ -8,6 +8,7 @@
 pub mod chat;
 pub mod completion;
 pub mod field;
+pub mod fill_in_the_middle;
 pub mod sidecars;
 
 use std::ops::Range;
@@ -17,6 +18,7 @@ use crate::error::ShardError;
 use crate::format::{Projection, RawKind, RawRecord, ReadOptions, Scratch, Values};
 use chat::Conversations;
 use completion::Completions;
+use fill_in_the_middle::FillInTheMiddle;
 use sidecars::{Joined, located};
 
 /// What a record becomes.
@@ -24,6 +26,8 @@ use sidecars::{Joined, located};
 pub enum Prepare {
     /// The text of the one column that is projected.
     Text,
+    /// The same, of which some documents are cut before they are encoded.
+    FillInTheMiddle(FillInTheMiddle),
     /// A conversation.
     Chat(Arc<Conversations>),
     /// A prompt and its completion.
@@ -47,7 +51,11 @@ pub struct Prepared {
 impl Prepare {
     /// Whether samples say which of their tokens are trained on.
     pub fn has_mask(&self) -> bool {
-        !matches!(self, Self::Text)
+        !self.is_text()
+    }
+
+    fn is_text(&self) -> bool {
+        matches!(self, Self::Text | Self::FillInTheMiddle(_))
     }
 
     /// Whether the token after the sample is trained on.
@@ -58,7 +66,7 @@ impl Prepare {
     /// Whether a sample without trained tokens is left out; else it is a bad record.
     pub fn drops_untrained(&self) -> bool {
         match self {
-            Self::Text => false,
+            Self::Text | Self::FillInTheMiddle(_) => false,
             Self::Chat(conversations) => conversations.drops_untrained,
             Self::Completion(completions) => completions.drops_untrained,
         }
@@ -75,7 +83,7 @@ impl Prepare {
     ) -> Result<bool, ShardError> {
         let Prepared { text, trained, data, scratch, .. } = prepared;
         text.clear();
-        if matches!(self, Self::Text) {
+        if self.is_text() {
             return options.extract(shard, record, text, scratch);
         }
         options.select(shard, record, scratch, |values| self.fill(values, text, trained, data))
@@ -90,7 +98,7 @@ impl Prepare {
         data: &mut Vec<Range<usize>>,
     ) -> Result<(), String> {
         match self {
-            Self::Text => Ok(()),
+            Self::Text | Self::FillInTheMiddle(_) => Ok(()),
             Self::Chat(conversations) => conversations.render(values, text, trained, data),
             Self::Completion(completions) => completions.join(values, text, trained),
         }
@@ -99,7 +107,7 @@ impl Prepare {
     /// How many of the projection's paths are those of the filter; they come first.
     fn filter_paths(&self, projection: &Projection) -> usize {
         match self {
-            Self::Text => projection.paths().len(),
+            Self::Text | Self::FillInTheMiddle(_) => projection.paths().len(),
             Self::Chat(conversations) => conversations.filter_paths,
             Self::Completion(completions) => completions.filter_paths,
         }
@@ -124,7 +132,7 @@ impl Prepare {
             sidecars.check(&values, shard, record.position.record)?;
             Ok(sidecars.sidecars.keep.as_ref().is_none_or(|keep| keep.keeps(&values)))
         };
-        if matches!(self, Self::Text) {
+        if self.is_text() {
             let mut checked = Ok(());
             let is_kept = projection.extract_if(shard, record, text, scratch, |values| {
                 keeps(values).unwrap_or_else(|reason: String| {

@@ -10,10 +10,28 @@ use crate::prepare::Prepare;
 use crate::prepare::chat::{Conversations, MessageFormat, Tools};
 use crate::prepare::completion::Completions;
 use crate::prepare::field::Field;
+use crate::prepare::fill_in_the_middle::{FillInTheMiddle, Sentinels};
 
-/// A sample other than a text. The fields are those of the classes in `gristmill._sample`.
+/// A sample other than a plain text. The fields are those of the classes in `gristmill._sample`.
 #[derive(FromPyObject)]
 pub enum Sample {
+    FillInTheMiddle(FillPlan),
+    Masked(Masked),
+}
+
+/// A text that may be cut. Rates are from 0 to 1, the others are ids.
+#[derive(FromPyObject)]
+pub struct FillPlan {
+    rate: f64,
+    spm_rate: f64,
+    prefix: u32,
+    middle: u32,
+    suffix: u32,
+}
+
+/// A sample with a mask of the tokens that are trained on.
+#[derive(FromPyObject)]
+pub enum Masked {
     Chat(ChatPlan),
     Completion(CompletionPlan),
 }
@@ -43,7 +61,16 @@ pub struct CompletionPlan {
     drops_untrained: bool,
 }
 
-impl Sample {
+impl FillPlan {
+    /// How records are prepared in a stream with this seed.
+    pub fn prepare(self, seed: Option<u64>) -> Prepare {
+        let Self { rate, spm_rate, prefix, middle, suffix } = self;
+        let sentinels = Sentinels { prefix, middle, suffix };
+        Prepare::FillInTheMiddle(FillInTheMiddle::new(seed.unwrap_or(0), rate, spm_rate, sentinels))
+    }
+}
+
+impl Masked {
     /// How records are prepared, and what is wanted of each beside the values of `paths`. If records have sidecars, the
     /// filter that looks at these paths is evaluated where records are prepared, and needs their columns.
     pub fn plan(self, mut paths: Vec<Path>, has_sidecars: bool) -> Result<(Prepare, Projection), Error> {

@@ -168,9 +168,11 @@ impl Spec {
         let Selection { paths, program, drop, sidecars } = input.selection;
         let sidecar = |files: SidecarFiles| files.into_sidecar(&input.folder, input.max_document_bytes);
         let kinds: Vec<Sidecar> = sidecars.into_iter().map(sidecar).collect();
+        let text = |paths| Projection::text(input.text_field).with_paths(paths);
         let (prepare, projection) = match input.sample {
-            None => (Prepare::Text, Projection::text(input.text_field).with_paths(paths.into())),
-            Some(sample) => sample.plan(paths.into(), !kinds.is_empty())?,
+            None => (Prepare::Text, text(paths.into())),
+            Some(Sample::FillInTheMiddle(plan)) => (plan.prepare(order.seed), text(paths.into())),
+            Some(Sample::Masked(plan)) => plan.plan(paths.into(), !kinds.is_empty())?,
         };
         let keep = program.map(Expression::from);
         let (keep, of_sidecars) = if kinds.is_empty() { (keep, None) } else { (None, keep) };

@@ -70,7 +70,8 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
       shards: a glob, a path, a list of either, a `Manifest`, or a `Mixture`. A file that is named twice is read once.
       tokenizer: the path of a tokenizer.json or of its folder, or an `Encoder`.
       text_field: key of the record that holds the text.
-      sample: what a record becomes. None, or `Text(text_field)`: a document, each token of which is trained on. `Chat`
+      sample: what a record becomes. None, or `Text(text_field)`: a document, each token of which is trained on; with
+        `Text(text_field, fim=FillInTheMiddle(...))` some are cut, with their middle behind the rest. `Chat`
         or `Completion`: a conversation, or a prompt with its completion, with a mask of the tokens that are trained
         on: others have `targets_segmentation` 0 where they are targets (`maxtext`), the label -100 (`hf`), or 0 in the
         array `tokens_loss_mask` (`grain`), which only such samples have. A conversation gets neither EOS nor BOS but

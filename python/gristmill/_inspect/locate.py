@@ -87,7 +87,7 @@ def locate_from_state(
     described = decode(state["fingerprint"]).get("sample")
     if described and sample is None:
         raise StateError(
-            f"{path} was saved by a dataset of {described}, whose template it does not hold: name it with --sample"
+            f"{path} was saved by a dataset of {described}, which it does not hold in full: name it with --sample"
         )
     arguments = fingerprints.arguments_of(state["fingerprint"])
     if arguments["drop"] is not None and drop is None:

@@ -23,6 +23,7 @@ from gristmill._mixture.fingerprint import SOURCE_ARGUMENTS
 from gristmill._mixture.mixture import Mixture, Source
 from gristmill._mixture.syntax import Keys
 from gristmill._sample import named
+from gristmill._sample.samples import FillInTheMiddle
 from gristmill._shards.listing import from_folder
 from gristmill._shards.rows import RowList
 from gristmill._shards.sidecars import Sidecar
@@ -172,6 +173,8 @@ def _sample(value: Any, keys: Keys, checker: "_Checker") -> Mapping[str, Any]:
         kinds = ", ".join(map(repr, named.KINDS))
         raise ArgumentError(f"{checker.place(keys)}: expected a kind, one of {kinds}, found {kind!r}")
     checker.check(values, ["kind", *_parameters(named.KINDS[kind])], keys)
+    if (fim := values.get("fim")) is not None:
+        checker.check(checker.table(fim, (*keys, "fim")), _parameters(FillInTheMiddle), (*keys, "fim"))
     return values
 
 

@@ -224,6 +224,8 @@ def _plans(prompt: Any, encoder: Encoder) -> dict[str, ChatPlan | Text]:
     for name, sample in prompt.items():
         if not isinstance(sample, (Chat, Text)):
             raise checks.wrong_type(f"prompt[{name!r}]", sample, "gm.Chat or gm.Text")
+        if isinstance(sample, Text) and sample.fim is not None:
+            raise ArgumentError(f"prompt[{name!r}]: prompts are not cut: leave fim= of gm.Text out")
         made[checks.text("prompt", name)] = plans.make(sample, encoder) if isinstance(sample, Chat) else sample
     if len(made) == 1 and isinstance(sample, Chat) and not sample.add_generation_prompt:
         _LOGGER.warning("prompt=gm.Chat(...) without add_generation_prompt=True: no model is asked to answer")

@@ -2,12 +2,13 @@
 
 import datetime
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from gristmill._sample.samples import Chat, Completion, Sample, Text
+from gristmill._sample.samples import Chat, Completion, FillInTheMiddle, Sample, Text
 from gristmill._util.local_files import Pathish
 from gristmill.errors import ArgumentError, GristmillError
 
@@ -85,9 +86,11 @@ def make(named: Mapping[str, Any] | None) -> Sample | None:
     values = dict(named)
     kind = KINDS[values.pop("kind")]
     try:
+        if isinstance(fim := values.get("fim"), Mapping):
+            values["fim"] = FillInTheMiddle(**fim)
         return kind(**values)
     except TypeError as error:
         if isinstance(error, GristmillError):
             raise
-        message = str(error).replace(f"{kind.__name__}.__init__()", f"gm.{kind.__name__}")
+        message = re.sub(r"(\w+)\.__init__\(\)", r"gm.\1", str(error))
         raise ArgumentError(f"sample={named['kind']!r}: {message}") from None

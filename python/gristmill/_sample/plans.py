@@ -7,7 +7,7 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, ClassVar, overload
 
 from gristmill import _core
 from gristmill._chat.template import (
@@ -18,10 +18,37 @@ from gristmill._chat.template import (
     to_json,
     train_options,
 )
-from gristmill._sample.samples import Chat, Completion
-from gristmill._tokenizer.encoder import Encoder, check_special_tokens, folder_of
+from gristmill._sample.samples import Chat, Completion, FillInTheMiddle, Sample, Text
+from gristmill._tokenizer import special_tokens
+from gristmill._tokenizer.encoder import Encoder, check_special_tokens, core_of, folder_of, token_id
 from gristmill._util import checks
 from gristmill.errors import ArgumentError, TemplateError
+
+# The tokens of known models that announce prefix, middle and suffix.
+_SENTINELS = (
+    ("<fim_prefix>", "<fim_middle>", "<fim_suffix>"),  # StarCoder
+    ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>"),  # Qwen2.5-Coder, CodeGemma
+    ("<｜fim▁begin｜>", "<｜fim▁end｜>", "<｜fim▁hole｜>"),  # DeepSeek-Coder
+    ("▁<PRE>", "▁<MID>", "▁<SUF>"),  # CodeLlama
+)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TextPlan:
+    """How texts are cut for fill-in-the-middle. The core reads it in `rust/python/sample.rs`.
+
+    Attributes:
+      prefix: the id of the token that announces what is before the gap; `middle` and `suffix` likewise.
+      fingerprint: what defines the samples, readable.
+    """
+
+    has_mask: ClassVar[bool] = False
+    rate: float
+    spm_rate: float
+    prefix: int
+    middle: int
+    suffix: int
+    fingerprint: str
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -37,6 +64,7 @@ class ChatPlan:
       fingerprint: what defines the samples, readable.
     """
 
+    has_mask: ClassVar[bool] = True
     chat_template: ChatTemplate
     field: str
     fixed_tools: bytes | None
@@ -61,13 +89,14 @@ class ChatPlan:
 class CompletionPlan:
     """How records become prompts with completions. The core reads it in `rust/python/sample.rs`."""
 
+    has_mask: ClassVar[bool] = True
     prompt_field: str
     completion_field: str
     drops_untrained: bool
     fingerprint: str
 
 
-Plan = ChatPlan | CompletionPlan
+Plan = TextPlan | ChatPlan | CompletionPlan
 
 
 @overload
@@ -78,14 +107,21 @@ def make(sample: Chat, encoder: Encoder) -> ChatPlan: ...
 def make(sample: Completion, encoder: Encoder) -> CompletionPlan: ...
 
 
-def make(sample: Chat | Completion, encoder: Encoder) -> Plan:
-    """The plan of a sample with a tokenizer.
+@overload
+def make(sample: Text, encoder: Encoder) -> TextPlan | None: ...
+
+
+def make(sample: Sample, encoder: Encoder) -> Plan | None:
+    """The plan of a sample with a tokenizer; None of a plain text.
 
     Raises:
       TemplateError: there is no template, it is not valid, or the core does not render it exactly.
-      ArgumentError: the template prints the date, and there is none; or a date is not one.
+      ArgumentError: the template prints the date, and there is none; or a date is not one; or the vocabulary lacks the
+        tokens of fill-in-the-middle.
       ArgumentTypeError: tools or variables hold what JSON cannot.
     """
+    if isinstance(sample, Text):
+        return None if sample.fim is None else _text_plan(sample.fim, encoder)
     if isinstance(sample, Completion):
         return CompletionPlan(
             prompt_field=sample.prompt_field,
@@ -123,6 +159,44 @@ def make(sample: Chat | Completion, encoder: Encoder) -> Plan:
             train_on=sample.train_on if isinstance(sample.train_on, str) else list(sample.train_on or ()),
             stop_tokens=list(sample.stop_tokens) or (),
         ),
+    )
+
+
+def _text_plan(fim: FillInTheMiddle, encoder: Encoder) -> TextPlan:
+    prefix, middle, suffix = _sentinels(fim, encoder)
+    if len({prefix, middle, suffix}) < 3:
+        raise ArgumentError(
+            f"prefix={fim.prefix!r}, middle={fim.middle!r}, suffix={fim.suffix!r}: expected three different tokens, "
+            f"found the ids {prefix}, {middle} and {suffix}"
+        )
+    ids = f"prefix={prefix}, middle={middle}, suffix={suffix}"
+    return TextPlan(
+        rate=fim.rate,
+        spm_rate=fim.spm_rate,
+        prefix=prefix,
+        middle=middle,
+        suffix=suffix,
+        fingerprint=f"FillInTheMiddle(rate={fim.rate}, spm_rate={fim.spm_rate}, {ids})",
+    )
+
+
+def _sentinels(fim: FillInTheMiddle, encoder: Encoder) -> list[int]:
+    """The ids that announce prefix, middle and suffix.
+
+    Raises:
+      ArgumentError: the vocabulary has no such tokens, or those of several models.
+    """
+    if fim.prefix is not None:
+        return [token_id(encoder, name, getattr(fim, name)) for name in ("prefix", "middle", "suffix")]
+    known_ids = ([encoder.token_to_id(token) for token in tokens] for tokens in _SENTINELS)
+    found = [ids for known in known_ids if len(ids := [one for one in known if one is not None]) == len(known)]
+    if len(found) == 1:
+        return found[0]
+    what = "has none of" if not found else "has several of"
+    known = ", ".join(" ".join(tokens) for tokens in _SENTINELS)
+    raise ArgumentError(
+        f"fim=: the vocabulary {what} the known tokens for prefix, middle and suffix ({known}): pass prefix=, middle= "
+        f"and suffix= of gm.FillInTheMiddle, tokens or ids. {special_tokens.describe(core_of(encoder).json)}"
     )
 
 

@@ -1,4 +1,4 @@
-"""`Text`, `Chat` and `Completion`: what a record becomes, as callers say it."""
+"""`Text`, `FillInTheMiddle`, `Chat` and `Completion`: what a record becomes, as callers say it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,17 +20,69 @@ _TRAIN_ON = ("assistant", "last", "all", "template")
 
 
 @dataclass(frozen=True)
+class FillInTheMiddle:
+    """Cuts documents at two characters and puts the middle behind the rest, so that a model learns to fill gaps.
+
+    A share `rate` of the documents is cut before it is encoded, at two characters that are drawn from the seed of the
+    stream and the document's epoch, shard and record. The ids are those of the three sections, each encoded alone, with
+    the sentinels that announce them, in the order of Megatron-LM:
+
+        PSM   prefix sentinel, prefix, suffix sentinel, suffix, middle sentinel, middle
+        SPM   prefix sentinel, suffix sentinel, suffix, middle sentinel, prefix, middle
+
+    BOS and EOS stand around them, as around every document. Empty documents stay as they are.
+
+    Attributes:
+      rate: the share of the documents that are cut, from 0 to 1.
+      spm_rate: the share of those that get the order SPM.
+      prefix: the sentinel of what is before the gap, by its spelling or id. None for all three: those of
+        StarCoder, CodeLlama, DeepSeek-Coder or Qwen2.5-Coder, if the vocabulary has them.
+      middle: the sentinel of what fills the gap.
+      suffix: the sentinel of what is after the gap.
+
+    Raises:
+      ArgumentError: a value is not allowed.
+      ArgumentTypeError: a value is of the wrong type.
+    """
+
+    rate: float = 0.5
+    spm_rate: float = 0.5
+    prefix: str | int | None = None
+    middle: str | int | None = None
+    suffix: str | int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("rate", "spm_rate"):
+            object.__setattr__(self, name, checks.fraction(name, getattr(self, name)))
+        given = {name: getattr(self, name) for name in ("prefix", "middle", "suffix")}
+        for name, token in given.items():
+            if token is not None and not isinstance(token, str):
+                checks.integer(name, token, 0, 2**32 - 1, ", a token, or None")
+        if None in given.values() and any(token is not None for token in given.values()):
+            missing = next(name for name, token in given.items() if token is None)
+            raise ArgumentError(f"{missing}=None: expected prefix=, middle= and suffix=, or none of them")
+
+
+@dataclass(frozen=True)
 class Text:
     """A document: the string under one key or in one column.
 
     Attributes:
       field: the key or column.
+      fim: how documents are cut for fill-in-the-middle. None: they are not.
+
+    Raises:
+      ArgumentError: the field is empty.
+      ArgumentTypeError: a value is of the wrong type.
     """
 
     field: str
+    fim: FillInTheMiddle | None = None
 
     def __post_init__(self) -> None:
         checks.text("field", self.field)
+        if self.fim is not None and not isinstance(self.fim, FillInTheMiddle):
+            raise checks.wrong_type("fim", self.fim, "gm.FillInTheMiddle or None")
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,9 @@ class Spec:
     @property
     def fields(self) -> list[_core.Field]:
         """The arrays of an element, in order."""
-        has_mask = any(spec.source.input.sample is not None for spec in self.sources)
+        has_mask = any(
+            sample is not None and sample.has_mask for sample in (spec.source.input.sample for spec in self.sources)
+        )
         length, running = self.rows.sequence_length, self.running
         return _core.layout_fields(self.rows.layout, length, running.provenance, has_mask, running.source_arrays)
 
@@ -207,16 +209,15 @@ def _check_may_be_divided(values: Mapping[str, Any]) -> None:
 
 
 def _take_text(values: dict[str, Any]) -> None:
-    """Makes `gm.Text(field)` the `text_field` that it is long for."""
+    """Takes the `text_field` from `gm.Text(field)`, which is long for it."""
     sample, field = values["sample"], values["text_field"]
     if sample is None:
         return
-    if field != ARGUMENTS["text_field"].default and sample != Text(field):
+    default = ARGUMENTS["text_field"].default
+    own = sample.field if isinstance(sample, Text) else default
+    if field not in (default, own):
         raise ArgumentError(f"text_field={field!r}: the sample names the keys of a record; leave it out")
-    if isinstance(sample, Text):
-        values |= {"sample": None, "text_field": sample.field}
-    else:
-        values["text_field"] = ARGUMENTS["text_field"].default
+    values["text_field"] = own
 
 
 def _take_truncation(values: dict[str, Any]) -> None:

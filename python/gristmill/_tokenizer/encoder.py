@@ -470,11 +470,23 @@ def special_token_id(
     elif isinstance(given, str):
         return encoder._id_of(name, given)
     else:
-        token_id = checks.integer(name, given, 0, _LARGEST_ID)
-        found = None if encoder.id_to_token(token_id) is None else token_id
-        wrong = f"{name}={token_id}: the vocabulary has no such id"
+        return token_id(encoder, name, given)
     if found is None:
         raise encoder._no_such_token(wrong)
+    return found
+
+
+def token_id(encoder: Encoder, name: str, given: str | int) -> int:
+    """The id of a token that an argument gives by its spelling or id.
+
+    Raises:
+      ArgumentError: there is no such token; the message lists candidates.
+    """
+    if isinstance(given, str):
+        return encoder._id_of(name, given)
+    found = checks.integer(name, given, 0, _LARGEST_ID)
+    if encoder.id_to_token(found) is None:
+        raise encoder._no_such_token(f"{name}={found}: the vocabulary has no such id")
     return found
 
 
