@@ -20,6 +20,11 @@ impl ImageModel {
         out: &mut [u8],
         scratch: &mut Scratch,
     ) -> Result<(), ModelError> {
+        if let Shape::Fixed { size, shortest, .. } = self.settings.shape {
+            self.check(image, plan, out.len())?;
+            self.fixed(image.size, size, shortest).write(image, out, scratch);
+            return Ok(());
+        }
         self.write(image, plan, out, scratch, |_, value| value)
     }
 
@@ -47,10 +52,7 @@ impl ImageModel {
         scratch: &mut Scratch,
         value: impl Fn(usize, u8) -> T,
     ) -> Result<(), ModelError> {
-        if image.size != plan.source {
-            return Err(ModelError::OtherSize { plan: plan.source, found: image.size });
-        }
-        assert_eq!(out.len(), self.pixels_len(plan), "room for the pixels");
+        self.check(image, plan, out.len())?;
         let Scratch { passes, resized, twice } = scratch;
         let mut resize = |resize: Resize, pixels: &[u8], from, to: &mut Vec<u8>| {
             to.resize(3 * resize.window.size.pixels(), 0);
@@ -59,11 +61,7 @@ impl ImageModel {
         let whole = |size| Resize::whole(size, self.settings.filter, self.pillow);
         match self.settings.shape {
             Shape::Fixed { size, shortest, .. } => {
-                let mut request = whole(size);
-                if let Some(shortest) = shortest {
-                    (request.size, request.window) = size::centre(image.size, shortest, size);
-                }
-                resize(request, &image.pixels, image.size, resized);
+                resize(self.fixed(image.size, size, shortest), &image.pixels, image.size, resized);
                 write_pixels(resized, out, value);
             }
             Shape::Patches(patches) => {
@@ -89,6 +87,23 @@ impl ImageModel {
             }
         }
         Ok(())
+    }
+
+    /// The resize of a model of a fixed size.
+    fn fixed(&self, source: Size, size: Size, shortest: Option<u32>) -> Resize {
+        let mut request = Resize::whole(size, self.settings.filter, self.pillow);
+        if let Some(shortest) = shortest {
+            (request.size, request.window) = size::centre(source, shortest, size);
+        }
+        request
+    }
+
+    fn check(&self, image: &Image, plan: &ImagePlan, room: usize) -> Result<(), ModelError> {
+        assert_eq!(room, self.pixels_len(plan), "room for the pixels");
+        if image.size == plan.source {
+            return Ok(());
+        }
+        Err(ModelError::OtherSize { plan: plan.source, found: image.size })
     }
 }
 

@@ -25,7 +25,7 @@ pub(super) fn down(source: View, weights: &Weights, origin: usize, out: &mut [u8
         // SAFETY: the processor has AVX2.
         return unsafe { avx2::down(source, weights, origin, out) };
     }
-    down_any(source, weights, origin, out);
+    down_by::<Portable>(source, weights, origin, out);
 }
 
 /// Makes each column of `out` of columns of `source`; the first of these is number `origin` of the weights.
@@ -41,55 +41,125 @@ pub(super) fn across(
         // SAFETY: the processor has AVX2.
         return unsafe { avx2::across(source, weights, origin, out, tiles) };
     }
-    across_any(source, weights, origin, out, tiles);
+    across_by::<Portable>(source, weights, origin, out, tiles);
 }
 
-/// The same code, compiled for processors with AVX2: of SSE2, there is no product of 32 bits.
+/// Adds up neighbouring columns.
+trait Kernel {
+    /// Writes the rounded sums of `8 * V` columns. `rows` has `stride` bytes from one row to the next.
+    fn weigh<const V: usize>(rows: &[u8], stride: usize, weights: &[i32], out: &mut [[u8; 8]; V]);
+}
+
+/// What every compiler makes vectors of.
+struct Portable;
+
+impl Kernel for Portable {
+    #[inline(always)]
+    fn weigh<const V: usize>(rows: &[u8], stride: usize, weights: &[i32], out: &mut [[u8; 8]; V]) {
+        let mut sums = [[HALF; 8]; V];
+        for (i, &weight) in weights.iter().enumerate() {
+            let row = &rows[i * stride..][..8 * V];
+            for (sum, &value) in sums.as_flattened_mut().iter_mut().zip(row) {
+                *sum += i32::from(value) * weight;
+            }
+        }
+        for (out, sum) in out.as_flattened_mut().iter_mut().zip(sums.as_flattened()) {
+            *out = rounded(*sum);
+        }
+    }
+}
+
+/// Rust has no stable vectors of its own, and keeps the sums of the loop above in memory: half as fast.
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
-    use super::{View, Weights, across_any, down_any};
+    use std::arch::x86_64::{
+        _mm_cvtsi64_si128, _mm_cvtsi128_si64, _mm_packs_epi32, _mm_packus_epi16, _mm256_add_epi32,
+        _mm256_castsi256_si128, _mm256_cvtepu8_epi32, _mm256_extracti128_si256, _mm256_mullo_epi32,
+        _mm256_set1_epi32, _mm256_srai_epi32,
+    };
+
+    use super::{HALF, Kernel, PRECISION, View, Weights, across_by, down_by};
 
     #[target_feature(enable = "avx2")]
     pub fn down(source: View, weights: &Weights, origin: usize, out: &mut [u8]) {
-        down_any(source, weights, origin, out);
+        down_by::<Avx2>(source, weights, origin, out);
     }
 
     #[target_feature(enable = "avx2")]
     pub fn across(source: View, weights: &Weights, origin: usize, out: &mut [u8], tiles: &mut [Vec<u8>; 2]) {
-        across_any(source, weights, origin, out, tiles);
+        across_by::<Avx2>(source, weights, origin, out, tiles);
+    }
+
+    struct Avx2;
+
+    impl Kernel for Avx2 {
+        #[inline(always)]
+        fn weigh<const V: usize>(rows: &[u8], stride: usize, weights: &[i32], out: &mut [[u8; 8]; V]) {
+            // SAFETY: only `down` and `across` of this module use this kernel, for which AVX2 was detected.
+            unsafe {
+                let mut sums = [_mm256_set1_epi32(HALF); V];
+                for (i, &weight) in weights.iter().enumerate() {
+                    let (row, _) = rows[i * stride..][..8 * V].as_chunks();
+                    let weight = _mm256_set1_epi32(weight);
+                    for (sum, &bytes) in sums.iter_mut().zip(row) {
+                        let values = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(i64::from_ne_bytes(bytes)));
+                        let product = _mm256_mullo_epi32(values, weight);
+                        *sum = _mm256_add_epi32(*sum, product);
+                    }
+                }
+                for (out, sum) in out.iter_mut().zip(sums) {
+                    let sum = _mm256_srai_epi32::<{ PRECISION as i32 }>(sum);
+                    // Both clamp.
+                    let short =
+                        _mm_packs_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256::<1>(sum));
+                    *out = _mm_cvtsi128_si64(_mm_packus_epi16(short, short)).to_ne_bytes();
+                }
+            }
+        }
     }
 }
 
+/// Added to a sum, it rounds.
+const HALF: i32 = 1 << (PRECISION - 1);
+
 #[inline(always)]
-fn down_any(source: View, weights: &Weights, origin: usize, out: &mut [u8]) {
+fn rounded(sum: i32) -> u8 {
+    (sum >> PRECISION).clamp(0, 255) as u8
+}
+
+#[inline(always)]
+fn down_by<K: Kernel>(source: View, weights: &Weights, origin: usize, out: &mut [u8]) {
     let View { pixels, stride, width, .. } = source;
     for ((first, weights), out) in weights.lines(origin).zip(out.chunks_exact_mut(width)) {
         let rows = &pixels[first * stride..];
-        let end = weigh_blocks::<64>(rows, stride, weights, out, 0);
-        let end = weigh_blocks::<8>(rows, stride, weights, out, end);
-        weigh_blocks::<1>(rows, stride, weights, out, end);
+        let (blocks, rest) = out.as_chunks_mut::<8>();
+        let (large, small) = blocks.as_chunks_mut::<8>();
+        let start = 64 * large.len();
+        for (i, out) in large.iter_mut().enumerate() {
+            K::weigh(&rows[64 * i..], stride, weights, out);
+        }
+        for (i, out) in small.iter_mut().enumerate() {
+            K::weigh(&rows[start + 8 * i..], stride, weights, std::array::from_mut(out));
+        }
+        let start = start + 8 * small.len();
+        for (i, out) in rest.iter_mut().enumerate() {
+            let values = rows[start + i..].iter().step_by(stride);
+            *out = rounded(
+                values.zip(weights).fold(HALF, |sum, (&value, weight)| sum + i32::from(value) * weight),
+            );
+        }
     }
 }
 
-/// Takes whole blocks of `N` columns from `start` on, and returns where they end.
 #[inline(always)]
-fn weigh_blocks<const N: usize>(
-    rows: &[u8],
-    stride: usize,
-    weights: &[i32],
+fn across_by<K: Kernel>(
+    source: View,
+    weights: &Weights,
+    origin: usize,
     out: &mut [u8],
-    start: usize,
-) -> usize {
-    let mut at = start;
-    while at + N <= out.len() {
-        weigh::<N>(&rows[at..], stride, weights, &mut out[at..at + N]);
-        at += N;
-    }
-    at
-}
-
-#[inline(always)]
-fn across_any(source: View, weights: &Weights, origin: usize, out: &mut [u8], tiles: &mut [Vec<u8>; 2]) {
+    tiles: &mut [Vec<u8>; 2],
+) {
+    const COLUMN: usize = CHANNELS * ROWS;
     let width = CHANNELS * weights.len();
     let [old, new] = tiles;
     old.resize(ROWS * source.width, 0);
@@ -101,26 +171,11 @@ fn across_any(source: View, weights: &Weights, origin: usize, out: &mut [u8], ti
             &source.pixels[row * source.stride..][..source.width]
         });
         to_columns(rows, old);
-        let columns = new.chunks_exact_mut(CHANNELS * ROWS);
+        let columns = new.as_chunks_mut::<8>().0.as_chunks_mut::<{ COLUMN / 8 }>().0;
         for ((first, weights), new) in weights.lines(origin).zip(columns) {
-            weigh::<{ CHANNELS * ROWS }>(&old[first * CHANNELS * ROWS..], CHANNELS * ROWS, weights, new);
+            K::weigh(&old[first * COLUMN..], COLUMN, weights, new);
         }
         to_rows(new, width, out);
-    }
-}
-
-/// The sums of `N` columns, rounded.
-#[inline(always)]
-fn weigh<const N: usize>(rows: &[u8], stride: usize, weights: &[i32], out: &mut [u8]) {
-    let mut sums = [1 << (PRECISION - 1); N];
-    for (i, &weight) in weights.iter().enumerate() {
-        let row = &rows[i * stride..][..N];
-        for (sum, &value) in sums.iter_mut().zip(row) {
-            *sum += i32::from(value) * weight;
-        }
-    }
-    for (out, sum) in out[..N].iter_mut().zip(sums) {
-        *out = (sum >> PRECISION).clamp(0, 255) as u8;
     }
 }
 
@@ -169,17 +224,24 @@ fn transposed(block: [[u8; ROWS]; ROWS]) -> [[u8; ROWS]; ROWS] {
     use std::arch::x86_64::{__m128i, _mm_unpackhi_epi8, _mm_unpacklo_epi8};
     use std::mem::transmute;
 
-    // SAFETY: both types are 256 bytes, for which any values are valid; SSE2 belongs to x86-64.
-    unsafe {
-        let mut lines: [__m128i; ROWS] = transmute(block);
-        for _ in 0..4 {
-            lines = std::array::from_fn(|i| {
-                let (first, second) = (lines[i / 2], lines[i / 2 + 8]);
-                if i % 2 == 0 { _mm_unpacklo_epi8(first, second) } else { _mm_unpackhi_epi8(first, second) }
-            });
-        }
-        transmute(lines)
+    type Pairs = [[__m128i; 2]; ROWS / 2];
+
+    // A loop over the pairs would keep them in memory.
+    #[inline(always)]
+    fn interleaved(lines: Pairs) -> Pairs {
+        let zip = |i: usize, j: usize| {
+            let (first, last) = (lines[i][j], lines[i + 4][j]);
+            // SAFETY: SSE2 belongs to x86-64.
+            unsafe { [_mm_unpacklo_epi8(first, last), _mm_unpackhi_epi8(first, last)] }
+        };
+        [zip(0, 0), zip(0, 1), zip(1, 0), zip(1, 1), zip(2, 0), zip(2, 1), zip(3, 0), zip(3, 1)]
     }
+
+    // SAFETY: both types are 256 bytes, for which any values are valid.
+    let lines = unsafe { transmute::<[[u8; ROWS]; ROWS], Pairs>(block) };
+    let columns = interleaved(interleaved(interleaved(interleaved(lines))));
+    // SAFETY: as above.
+    unsafe { transmute::<Pairs, [[u8; ROWS]; ROWS]>(columns) }
 }
 
 #[cfg(not(target_arch = "x86_64"))]
