@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from gristmill._dataset.packed import PackedDataset
+from gristmill._sample.named import make_of
 from gristmill._sample.samples import Chat
 from gristmill._tokenizer.encoder import Encoder
 from gristmill._util.text import counted
-from gristmill.errors import ArgumentTypeError
 
 # A longer conversation takes several rows here.
 _ROW = 2**14
@@ -33,14 +33,10 @@ def inspect(path: Path, settings: Mapping[str, Any], encoder: Encoder, *, record
     Raises:
       GristmillError: a setting is not allowed, or a record is bad.
     """
-    try:
-        sample = Chat(**settings)
-    except TypeError as error:
-        raise ArgumentTypeError(f"--set: {str(error).replace('Chat.__init__()', 'gm.Chat')}") from None
     dataset = PackedDataset(
         path,
         tokenizer=encoder,
-        sample=sample,
+        sample=make_of(Chat, settings, "--set"),
         sequence_length=_ROW,
         packing="pad",
         truncation="split",

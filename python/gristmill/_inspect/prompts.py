@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from gristmill._prompts.dataset import PromptDataset
+from gristmill._sample.named import make_of
 from gristmill._sample.samples import Chat
 from gristmill._spec.arguments import LARGEST_LENGTH
 from gristmill._tokenizer.encoder import Encoder
 from gristmill._util.text import counted, format_columns
-from gristmill.errors import ArgumentTypeError
 
 # What a decoder writes for a part of a character.
 _PART = "\ufffd"
@@ -30,14 +30,11 @@ def inspect(path: Path, settings: Mapping[str, Any], encoder: Encoder, *, record
     Raises:
       GristmillError: a setting is not allowed, or a record is bad.
     """
-    try:
-        sample = Chat(**{"field": "prompt", "add_generation_prompt": True, **settings})
-    except TypeError as error:
-        raise ArgumentTypeError(f"--set: {str(error).replace('Chat.__init__()', 'gm.Chat')}") from None
+    settings = {"field": "prompt", "add_generation_prompt": True, **settings}
     dataset = PromptDataset(
         path,
         tokenizer=encoder,
-        prompt=sample,
+        prompt=make_of(Chat, settings, "--set"),
         prompt_length=LARGEST_LENGTH,
         columns=False,
         full_prompts=True,

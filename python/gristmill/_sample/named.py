@@ -6,11 +6,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from gristmill._sample.samples import Chat, Completion, FillInTheMiddle, Sample, Text
 from gristmill._util.local_files import Pathish
 from gristmill.errors import ArgumentError, GristmillError
+
+Made = TypeVar("Made", bound=Sample)
 
 KINDS: Mapping[str, type[Text] | type[Chat] | type[Completion]] = {
     "text": Text,
@@ -85,12 +87,27 @@ def make(named: Mapping[str, Any] | None) -> Sample | None:
         return None
     values = dict(named)
     kind = KINDS[values.pop("kind")]
+    return make_of(kind, values, f"sample={named['kind']!r}")
+
+
+def make_of(kind: type[Made], values: Mapping[str, Any], shown: str) -> Made:
+    """A sample of a class with these values.
+
+    Args:
+      kind: the class.
+      values: its arguments.
+      shown: what an error names as the place of an argument that the class does not have.
+
+    Raises:
+      ArgumentError: a value is not allowed, or there is none of that name.
+      ArgumentTypeError: a value is of the wrong type.
+    """
     try:
         if isinstance(fim := values.get("fim"), Mapping):
-            values["fim"] = FillInTheMiddle(**fim)
+            values = {**values, "fim": FillInTheMiddle(**fim)}
         return kind(**values)
     except TypeError as error:
         if isinstance(error, GristmillError):
             raise
         message = re.sub(r"(\w+)\.__init__\(\)", r"gm.\1", str(error))
-        raise ArgumentError(f"sample={named['kind']!r}: {message}") from None
+        raise ArgumentError(f"{shown}: {message}") from None

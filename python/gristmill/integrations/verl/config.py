@@ -88,23 +88,49 @@ class TemplateOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RLConfig:
-    """The keys of veRL's `data` that `RLHFDataset` reads, by veRL's names."""
+class DataConfig:
+    """The keys of veRL's `data` that all data sets read.
+
+    Attributes:
+      template: how conversations are rendered.
+      truncation: which side of longer ones is cut.
+      shuffle: whether `max_samples` records are drawn.
+      seed: seeds that.
+      reading: arguments of `gm.PromptDataset`, by gristmill's own keys.
+    """
+
+    template: TemplateOptions
+    truncation: str
+    shuffle: bool
+    seed: int | None
+    reading: dict[str, Any]
+
+
+def _shared(config: Any, truncations: tuple[str, ...]) -> dict[str, Any]:
+    """The values of a `DataConfig`."""
+    reading = ("max_error_rate", "max_memory", "threads")
+    return {
+        "template": TemplateOptions.read(config),
+        "truncation": checks.choice("truncation", config.get("truncation", "error"), truncations),
+        "shuffle": bool(config.get("shuffle", False)),
+        "seed": config.get("seed", None),
+        "reading": {name: config.get(name) for name in reading if config.get(name, None) is not None},
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class RLConfig(DataConfig):
+    """The keys that `RLHFDataset` reads, by veRL's names."""
 
     prompt_key: str
     media_keys: tuple[str, ...]
     max_prompt_length: int
-    truncation: str
     filter_overlong_prompts: bool
-    template: TemplateOptions
     tool_schemas: list[Any] | None
     return_raw_chat: bool
     return_full_prompt: bool
     need_tools_kwargs: bool
-    shuffle: bool
-    seed: int | None
     items: str
-    reading: dict[str, Any]
 
     @classmethod
     def read(cls, config: Any) -> Self:
@@ -118,29 +144,55 @@ class RLConfig:
         if items == "messages":
             media["audio_key"] = "audios"
         return cls(
+            **_shared(config, ("error", "left", "right", "middle")),
             prompt_key=config.get("prompt_key", "prompt"),
             media_keys=tuple(config.get(key, default) for key, default in media.items()),
             max_prompt_length=checks.integer("max_prompt_length", config.get("max_prompt_length", 1024), 1, 2**24),
-            truncation=checks.choice(
-                "truncation", config.get("truncation", "error"), ("error", "left", "right", "middle")
-            ),
             filter_overlong_prompts=bool(config.get("filter_overlong_prompts", True)),
-            template=TemplateOptions.read(config),
             tool_schemas=_tool_schemas(config),
             return_raw_chat=bool(config.get("return_raw_chat", False)),
             return_full_prompt=bool(config.get("return_full_prompt", False)),
             need_tools_kwargs=bool(config.get("need_tools_kwargs", False)),
-            shuffle=bool(config.get("shuffle", False)),
-            seed=config.get("seed", None),
             items=items,
-            reading=reading_options(config),
         )
 
 
-def reading_options(config: Any) -> dict[str, Any]:
-    """The keys that are gristmill's own: arguments of `gm.PromptDataset`."""
-    names = ("max_error_rate", "max_memory", "threads")
-    return {name: config.get(name) for name in names if config.get(name, None) is not None}
+@dataclass(frozen=True, kw_only=True)
+class SFTConfig(DataConfig):
+    """The keys that `MultiTurnSFTDataset` reads, by veRL's names."""
+
+    pad_mode: str
+    max_length: int
+    messages_key: str
+    tools_key: str
+    enable_thinking_key: str
+    enable_thinking_default: bool | None
+    on_untrained: str
+
+    @classmethod
+    def read(cls, config: Any) -> Self:
+        """The values of a configuration: a dict, an OmegaConf object, or None.
+
+        Raises:
+          ArgumentError: a value is not allowed.
+        """
+        config = {} if config is None else config
+        multiturn = config.get("multiturn", None) or {}  # where veRL 0.6 has the names of the columns
+
+        def key(name: str, default: str) -> str:
+            found: str = config.get(name, None) or multiturn.get(name, None) or default
+            return found
+
+        return cls(
+            **_shared(config, ("error", "left", "right")),
+            pad_mode=checks.choice("pad_mode", str(config.get("pad_mode", "right")), ("right", "no_padding")),
+            max_length=checks.integer("max_length", config.get("max_length", 1024), 1, 2**24),
+            messages_key=key("messages_key", "messages"),
+            tools_key=key("tools_key", "tools"),
+            enable_thinking_key=key("enable_thinking_key", "enable_thinking"),
+            enable_thinking_default=config.get("enable_thinking_default", None),
+            on_untrained=checks.choice("on_untrained", config.get("on_untrained", "error"), ("error", "drop")),
+        )
 
 
 def is_before_07() -> bool:

@@ -3,8 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -12,17 +11,9 @@ import numpy.typing as npt
 from gristmill import _core
 from gristmill._chat.template import ChatTemplate
 from gristmill._sample.samples import Chat
-from gristmill._util import checks
 from gristmill.errors import GristmillError, ShardError, TemplateError
 from gristmill.integrations.verl.chat_tokenizer import ChatTokenizer
-from gristmill.integrations.verl.config import (
-    TemplateOptions,
-    file_list,
-    is_before_07,
-    local_copy,
-    plain,
-    reading_options,
-)
+from gristmill.integrations.verl.config import SFTConfig, file_list, is_before_07, local_copy, plain
 from gristmill.integrations.verl.rows import Rows, chosen
 from gristmill.integrations.verl.torch_compat import Dataset, tensor
 
@@ -31,53 +22,6 @@ Mask: TypeAlias = "npt.NDArray[np.bool_]"
 
 # Conversations that threads have in hand at once; the core encodes them without the GIL.
 _AHEAD = 4096
-
-
-@dataclass(frozen=True, kw_only=True)
-class SFTConfig:
-    """The keys of veRL's `data` that `MultiTurnSFTDataset` reads, by veRL's names."""
-
-    pad_mode: str
-    truncation: str
-    max_length: int
-    messages_key: str
-    tools_key: str
-    enable_thinking_key: str
-    enable_thinking_default: bool | None
-    template: TemplateOptions
-    shuffle: bool
-    seed: int | None
-    on_untrained: str
-    reading: dict[str, Any]
-
-    @classmethod
-    def read(cls, config: Any) -> Self:
-        """The values of a configuration: a dict, an OmegaConf object, or None.
-
-        Raises:
-          ArgumentError: a value is not allowed.
-        """
-        config = {} if config is None else config
-        multiturn = config.get("multiturn", None) or {}  # where veRL 0.6 has the names of the columns
-
-        def key(name: str, default: str) -> str:
-            found: str = config.get(name, None) or multiturn.get(name, None) or default
-            return found
-
-        return cls(
-            pad_mode=checks.choice("pad_mode", str(config.get("pad_mode", "right")), ("right", "no_padding")),
-            truncation=checks.choice("truncation", config.get("truncation", "error"), ("error", "left", "right")),
-            max_length=checks.integer("max_length", config.get("max_length", 1024), 1, 2**24),
-            messages_key=key("messages_key", "messages"),
-            tools_key=key("tools_key", "tools"),
-            enable_thinking_key=key("enable_thinking_key", "enable_thinking"),
-            enable_thinking_default=config.get("enable_thinking_default", None),
-            template=TemplateOptions.read(config),
-            shuffle=bool(config.get("shuffle", False)),
-            seed=config.get("seed", None),
-            on_untrained=checks.choice("on_untrained", config.get("on_untrained", "error"), ("error", "drop")),
-            reading=reading_options(config),
-        )
 
 
 class MultiTurnSFTDataset(Dataset):  # type: ignore[misc, unused-ignore]
