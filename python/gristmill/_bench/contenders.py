@@ -24,6 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gristmill import _core
+from gristmill._bench import conversations
+from gristmill._sample import named
 from gristmill._util.local_files import inflated, open_inflated
 
 if TYPE_CHECKING:  # Loads Grain, which a contender may do without.
@@ -45,6 +47,8 @@ class Job:
     Attributes:
       shards: paths of JSONL files, gzipped or not.
       text_field: key of the text.
+      sample: what a record becomes, as `gristmill._sample.named.parse` returns it; None: the text.
+      template: the chat template of conversations; None: there are none.
       tokenizer: path of a tokenizer.json.
       eos: id put after each document; None: none.
       batch_size: rows of a batch.
@@ -65,6 +69,13 @@ class Job:
     lanes: int | None = None
     on_error: Literal["raise", "quarantine"] = "raise"
     scratch: str | None = None
+    sample: dict[str, Any] | None = None
+    template: str | None = None
+
+    @property
+    def kind(self) -> str:
+        """What a record becomes: `text`, `chat` or `completion`."""
+        return "text" if self.sample is None else str(self.sample["kind"])
 
 
 def own_dataset(job: Job, encoder: "Encoder | None" = None) -> "PackedDataset":
@@ -75,7 +86,8 @@ def own_dataset(job: Job, encoder: "Encoder | None" = None) -> "PackedDataset":
     return PackedDataset(
         job.shards,
         tokenizer=encoder or job.tokenizer,
-        text_field=job.text_field,
+        text_field=job.text_field if job.sample is None else ARGUMENTS["text_field"].default,
+        sample=named.make(job.sample),
         eos=False if job.eos is None else job.eos,
         batch_size=job.batch_size,
         sequence_length=job.sequence_length,
@@ -84,6 +96,15 @@ def own_dataset(job: Job, encoder: "Encoder | None" = None) -> "PackedDataset":
         on_error=job.on_error,
         max_error_rate=1.0 if job.on_error == "quarantine" else ARGUMENTS["max_error_rate"].default,
     )
+
+
+def template_of(dataset: "PackedDataset") -> str | None:
+    """The chat template of a dataset's conversations."""
+    from gristmill._dataset.packed import spec_of
+    from gristmill._sample.plans import ChatPlan
+
+    plan = spec_of(dataset).source.input.sample
+    return plan.chat_template.source if isinstance(plan, ChatPlan) else None
 
 
 def gristmill(job: Job) -> Batches:
@@ -220,6 +241,7 @@ class Contender:
       work: how far it goes.
       needs: packages without which it is left out.
       converts: whether it reads the shards in another format, into which the round that is not measured converts them.
+      kinds: the samples that it makes, see `Job.kind`.
     """
 
     title: str
@@ -227,16 +249,33 @@ class Contender:
     work: Work = Work.ROWS
     needs: tuple[str, ...] = ()
     converts: bool = False
+    kinds: tuple[str, ...] = ("text",)
 
+
+_ALL_KINDS = ("text", "chat", "completion")
 
 CONTENDERS = {
-    "gristmill": Contender("gristmill", gristmill),
+    "gristmill": Contender("gristmill", gristmill, kinds=_ALL_KINDS),
     "datasets": Contender("datasets + tokenizers + NumPy", datasets, needs=("datasets", "tokenizers")),
     "grain": Contender("Grain + tokenizers", grain, needs=("tokenizers",)),
     "pretokenized": Contender("Grain over pre-tokenized ArrayRecord", pretokenized, needs=("array_record",)),
     "gigatoken": Contender("gigatoken (no packing)", gigatoken, Work.IDS, ("gigatoken",)),
-    "inflate": Contender("decompression only", inflate, Work.BYTES),
-    "copy": Contender("reading the files only", copy, Work.BYTES),
+    "transformers": Contender(
+        "transformers in datasets.map",
+        conversations.transformers,
+        Work.IDS,
+        ("transformers", "datasets"),
+        kinds=("chat",),
+    ),
+    "renderers": Contender(
+        "renderers in datasets.map",
+        conversations.renderers,
+        Work.IDS,
+        ("renderers", "transformers", "datasets"),
+        kinds=("chat",),
+    ),
+    "inflate": Contender("decompression only", inflate, Work.BYTES, kinds=_ALL_KINDS),
+    "copy": Contender("reading the files only", copy, Work.BYTES, kinds=_ALL_KINDS),
     "zstandard": Contender("gristmill over Zstandard", zstandard, needs=("pyarrow",), converts=True),
     "parquet": Contender("gristmill over Parquet", parquet, needs=("pyarrow",), converts=True),
     "datasets-parquet": Contender(

@@ -7,7 +7,10 @@ from pathlib import Path
 
 from gristmill import _core
 
-_PACKAGES = ("gristmill", "grain", "array_record", "datasets", "tokenizers", "gigatoken", "numpy", "pyarrow")
+_PACKAGES = (
+    "gristmill", "grain", "array_record", "datasets", "tokenizers", "transformers", "renderers", "gigatoken", "numpy",
+    "pyarrow",
+)  # fmt: skip
 
 
 def facts() -> dict[str, str | int]:

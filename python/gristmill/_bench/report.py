@@ -3,7 +3,7 @@
 from typing import Any
 
 from gristmill._bench.rounds import OURS, SPEEDS
-from gristmill._util.text import counted, format_columns, format_fields
+from gristmill._util.text import counted, format_columns, format_fields, shortened
 
 
 def describe(result: dict[str, Any]) -> str:
@@ -29,6 +29,7 @@ def _facts(result: dict[str, Any]) -> str:
             ("versions", ", ".join(f"{name} {version}" for name, version in result["versions"].items())),
             ("shards", f"{len(job['shards'])}, {job['shards'][0]} ..."),
             ("tokenizer", job["tokenizer"]),
+            *([("sample", _sample(job["sample"]))] if job["sample"] else []),
             ("rows", f"{job['sequence_length']:,} tokens, {job['batch_size']} a batch"),
             ("rounds", f"{len(result['by_threads'][0]['rounds'])}, of which medians are shown"),
         ]
@@ -40,7 +41,10 @@ def _threads(result: dict[str, Any], entry: dict[str, Any]) -> str:
     count = entry["threads"]
     titles = {name: contender["title"] for name, contender in result["contenders"].items()}
     fewest = result["by_threads"][0]["threads"]
-    rows = [("", "tokens/s", "speedup", "tokens/CPU second", "speedup", "first batch", "memory")]
+    has_masks = "trained_tokens" in summary[OURS]
+    rows: list[tuple[str, ...]] = [("", "tokens/s", "speedup", "tokens/CPU second", "speedup", "first batch", "memory")]
+    if has_masks:
+        rows[0] += ("trained on",)
     for name, medians in summary.items():
         faster, cheaper = ("" if name == OURS else _times(medians[f"{speed}_ratio"]) for speed in SPEEDS)
         rows.append(
@@ -52,11 +56,12 @@ def _threads(result: dict[str, Any], entry: dict[str, Any]) -> str:
                 cheaper,
                 f"{medians['seconds_to_first_batch']:.2f} s",
                 f"{medians['peak_bytes'] / 1e6:,.0f} MB",
+                *([f"{medians['trained_tokens']:,}" if "trained_tokens" in medians else ""] if has_masks else []),
             )
         )
     lines = [
         counted(count, "thread"),
-        format_columns(rows, right=range(1, 7)),
+        format_columns(rows, right=range(1, len(rows[0]))),
     ]
     if count != fewest:
         lines.append(f"gristmill's speed: {summary[OURS]['threads_ratio']:.2f} times that on {fewest}")
@@ -67,6 +72,12 @@ def _threads(result: dict[str, Any], entry: dict[str, Any]) -> str:
         share = padding / ((padding + tokens) or 1)
         lines.append(f"gristmill's rows: {share:.0%} padding, from lanes that finish early")
     return "\n".join(lines)
+
+
+def _sample(sample: dict[str, Any]) -> str:
+    """A sample as the command line has it."""
+    values = [f"{name}={shortened(value)}" for name, value in sample.items() if name != "kind"]
+    return " ".join([sample["kind"], *values])
 
 
 def _times(ratio: float) -> str:
@@ -83,7 +94,8 @@ def _same_work(result: dict[str, Any]) -> str:
         return "NO: " + "; ".join(f"{name} {count}" for name, count in counts.items())
     if not result["same_rows"]:
         return "NO: some yielded another number of rows when measured"
-    return f"yes, all that pack yielded the same {counts[OURS]}, and as many rows each time"
+    who = "all that pack" if result["job"]["sample"] is None else "all"
+    return f"yes, {who} yielded the same {counts[OURS]}, and as many rows each time"
 
 
 def _latency(latency: dict[str, Any]) -> str:

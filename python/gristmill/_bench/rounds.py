@@ -22,14 +22,18 @@ SPEEDS = ("tokens_per_second", "tokens_per_cpu_second")
 _OTHERS = ("seconds", "cpu_seconds", "seconds_to_first_batch", "sleeps", "peak_bytes")
 _COUNTS = ("tokens", "eos_tokens", "id_sum")
 _STAGES = ("read", "encode", "pack")
+# Entries of a job that differ from run to run, or say again what another one says.
+_UNSHOWN = ("threads", "scratch", "template")
 
 
-def available(*, formats: bool = False) -> list[str]:
-    """The contenders whose packages are installed; with `formats` those that convert the shards, too."""
+def available(*, formats: bool = False, kind: str = "text") -> list[str]:
+    """The contenders for a kind of sample whose packages are installed; with `formats` those that convert, too."""
     return [
         name
         for name, contender in CONTENDERS.items()
-        if all(importlib.util.find_spec(package) for package in contender.needs) and (formats or not contender.converts)
+        if all(importlib.util.find_spec(package) for package in contender.needs)
+        and (formats or not contender.converts)
+        and kind in contender.kinds
     ]
 
 
@@ -79,7 +83,11 @@ def compare(job: Job, rounds: int, threads: Sequence[int], names: Sequence[str])
             "threads": count,
             "rounds": results,
             "summary": {
-                name: {key: counts[name][key] for key in _COUNTS} | _summary(name, results, first)
+                name: {
+                    **{key: counts[name][key] for key in _COUNTS},
+                    **_trained(job, counts[name]),
+                    **_summary(name, results, first),
+                }
                 for name in names
                 if name not in failed
             },
@@ -89,7 +97,7 @@ def compare(job: Job, rounds: int, threads: Sequence[int], names: Sequence[str])
     return {
         "machine": machine.facts(),
         "versions": machine.versions(),
-        "job": {key: value for key, value in asdict(job).items() if key not in ("threads", "scratch")},
+        "job": {key: value for key, value in asdict(job).items() if key not in _UNSHOWN},
         "shard_bytes": sum(Path(shard).stat().st_size for shard in job.shards),
         "contenders": {name: {"title": CONTENDERS[name].title, "work": CONTENDERS[name].work.value} for name in names},
         "by_threads": by_threads,
@@ -140,6 +148,12 @@ def _summary(
         for key in ("wait_seconds", "text_bytes", "padding_tokens"):
             summary[key] = statistics.median(result["notes"][key] for result in own)
     return summary
+
+
+def _trained(job: Job, counted: dict[str, Any]) -> dict[str, int]:
+    """How many tokens are trained on, if samples have masks."""
+    notes = counted.get("notes", {})
+    return {} if job.sample is None or "trained_tokens" not in notes else {"trained_tokens": notes["trained_tokens"]}
 
 
 def _same_work(counts: dict[str, dict[str, Any]]) -> bool:

@@ -44,8 +44,9 @@ def measure(name: str, job: Job, *, count: bool = False) -> dict[str, Any]:
         pack takes a good part of a third.
 
     Returns:
-      `seconds` from asking for the first batch to the end, `seconds_to_first_batch`, `cpu_seconds`, `sleeps`, how often
-      a thread waited for a lock, for work or for a disk, `peak_bytes` of memory, `rows`, and `notes`, what the
+      `seconds` from asking for the first batch to the end, `seconds_to_first_batch`, `cpu_seconds` with those of worker
+      processes, `sleeps`, how often a thread waited for a lock, for work or for a disk, `peak_bytes` of the memory of
+      this process, `rows`, and `notes`, what the
       contender says of itself; with `count` also `tokens`, `eos_tokens`, and `id_sum` of all ids but EOS, by which one
       sees that all gave the same tokens.
     """
@@ -53,7 +54,7 @@ def measure(name: str, job: Job, *, count: bool = False) -> dict[str, Any]:
     counts = _Counts(job.eos)
     rows, first = 0, 0.0
     sleeps = resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw
-    cpu = time.process_time()
+    cpu = _cpu_seconds()
     start = time.perf_counter()
     for ids, valid in batches:
         first = first or time.perf_counter() - start
@@ -63,7 +64,7 @@ def measure(name: str, job: Job, *, count: bool = False) -> dict[str, Any]:
     return {
         "seconds": time.perf_counter() - start,
         "seconds_to_first_batch": first,
-        "cpu_seconds": time.process_time() - cpu,
+        "cpu_seconds": _cpu_seconds() - cpu,
         "sleeps": resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw - sleeps,
         "peak_bytes": peak_bytes(),
         "rows": rows,
@@ -88,6 +89,12 @@ class _Counts:
 
     def found(self) -> dict[str, int]:
         return {"tokens": self._tokens, "eos_tokens": self._eos_tokens, "id_sum": self._id_sum}
+
+
+def _cpu_seconds() -> float:
+    """The processor time of this process and of the worker processes that have ended."""
+    workers = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + workers.ru_utime + workers.ru_stime
 
 
 def peak_bytes() -> int:

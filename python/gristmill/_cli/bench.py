@@ -2,16 +2,18 @@
 
 import importlib.util
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 import click
 
-from gristmill._bench.contenders import CONTENDERS, Job, own_dataset
+from gristmill._bench.contenders import CONTENDERS, Job, own_dataset, template_of
 from gristmill._cli import mixture_files, options
 from gristmill._cli.options import as_json_option
 from gristmill._demo import sample_text
 from gristmill._mixture.mixture_file import MixtureFile
+from gristmill._sample import named
 from gristmill._shards.manifest import Manifest
 from gristmill._shards.outputs import find_shard
 from gristmill._tokenizer.encoder import Encoder, special_token_id
@@ -25,14 +27,15 @@ _RESULT, _SPEEDS, _DELAYS = "bench.json", "speeds.svg", "delays.svg"
 
 
 @click.command()
-@click.argument("mixture", required=False, type=options.shard_path)
+@click.argument("paths", metavar="[SHARDS|MIXTURE]...", nargs=-1, type=options.shard_path)
 @click.option(
     "--shards",
     multiple=True,
     type=options.shard_path,
-    help="Your own shards: a path or glob; may be repeated.  [default: the demo's text]",
+    help="The same as SHARDS: a path or glob; may be repeated.  [default: the demo's text]",
 )
 @options.dataset_options("text_field")
+@options.sample_option
 @click.option(
     "--tokenizer",
     type=options.tokenizer_path,
@@ -72,9 +75,10 @@ _RESULT, _SPEEDS, _DELAYS = "bench.json", "speeds.svg", "delays.svg"
 @mixture_files.print_config_option
 @as_json_option
 def bench(
-    mixture: str | None,
+    paths: tuple[str, ...],
     shards: tuple[str, ...],
     text_field: str,
+    sample: tuple[str, ...],
     tokenizer: Path | None,
     eos: str | int | bool,
     folder: Path | None,
@@ -95,12 +99,17 @@ def bench(
 ) -> None:
     """Compare speed with common input pipelines.
 
+    SHARDS are your own, paths and globs; without them the demo's text is measured.
+
     Tokens a second from gzipped JSONL to packed batches: of gristmill; of `datasets` streaming with `tokenizers`
     and packing in NumPy; of Grain with `tokenizers`; of Grain over pre-tokenized ArrayRecord; of gigatoken, which packs
     nothing; and of decompression and of reading the files only, the limits. With --formats also of gristmill and of
     `datasets` over copies in other formats, which are made first. Each runs in a process of its own, once a
     round, in alternating order. Shown are medians, and the median of the rounds' ratios. Without --only,
     `datasets` and `tokenizers` must be installed, and of the others those are left out that are not.
+
+    With --sample chat, from conversations to ids with masks of trained tokens: gristmill, which also packs them, and
+    `transformers` and `renderers` in `datasets.map`, where they are installed.
 
     With MIXTURE, a mixture file (.toml, .yaml), the speed of the mixture beside that of each of its sources alone.
 
@@ -109,16 +118,15 @@ def bench(
       gristmill bench
       gristmill bench --threads 2 --rounds 5 --latency --output results
       gristmill bench --shards 'pile/*.jsonl.gz' --tokenizer llama/tokenizer.json --only gigatoken --only inflate
+      gristmill bench 'chats/*.jsonl' --tokenizer model --sample chat --threads 1 --threads 2
       gristmill bench mixture.toml --threads 2
     """
-    file = None if mixture is None else mixture_files.find([mixture])
-    if mixture is not None and file is None:
-        raise click.UsageError(f"{mixture}: expected a mixture file (.toml, .yaml): name shards with --shards")
+    file = mixture_files.find(paths)
     if print_config:
         mixture_files.check_print_config(file, as_json=as_json)
     if file is not None:
         rows = {"batch_size": batch_size, "sequence_length": sequence_length, "lanes": lanes}
-        own = ("shards", "text_field", "folder", "megabytes", "on_error", "only", "formats", "latency", "output")
+        own = ("shards", "text_field", "sample", "folder", "megabytes", "on_error", "only", "formats", "latency", "output")
         if wrong := list(filter(options.is_given, own)):
             raise click.UsageError(f"--{wrong[0].replace('_', '-')} does not go with a mixture file")
         file = mixture_files.with_options(file, {"tokenizer": tokenizer, "eos": eos, **rows})
@@ -131,37 +139,38 @@ def bench(
         from gristmill._bench import report
         from gristmill._bench import rounds as running
 
-    if formats and only:
-        raise click.UsageError("--formats adds contenders, and --only names them: use one of these options")
-    if options.is_given("text_field") and not shards:
-        raise click.UsageError("--text-field has no effect without --shards")
-    if shards and any(map(options.is_given, ("folder", "megabytes"))):
-        raise click.UsageError("--folder and --megabytes apply to the demo's text: they have no effect with --shards")
-    needed = dict.fromkeys(package for name in only or ("datasets",) for package in CONTENDERS[name].needs)
-    if missing := [name for name in needed if importlib.util.find_spec(name) is None]:
-        raise GristmillError(f"{' and '.join(missing)} not installed: pip install 'gristmill[bench]'")
+    shards = (*paths, *shards)
+    made = named.parse(sample)
+    kind = "text" if made is None else made["kind"]
+    _check_options(kind, shards, only, formats=formats)
+    needed = only or (("datasets",) if kind == "text" else ())
+    packages = dict.fromkeys(package for name in needed for package in CONTENDERS[name].needs)
+    if missing := [name for name in packages if importlib.util.find_spec(name) is None]:
+        raise GristmillError(f"{' and '.join(missing)} not installed: pip install {' '.join(missing)}")
     if output is not None:
         _check_apart(output, shards)
         _make_folder(output)
     if not shards:
-        sample = sample_text.prepare(folder or sample_text.default_folder(), megabytes)
-        shards, text_field = (sample.glob,), sample_text.TEXT_FIELD
+        demo = sample_text.prepare(folder or sample_text.default_folder(), megabytes)
+        shards, text_field = (demo.glob,), sample_text.TEXT_FIELD
     tokenizer = tokenizer or sample_text.tokenizer()
     encoder = Encoder.from_file(tokenizer)
     job = Job(
         shards=list(Manifest.find(shards).paths),
         text_field=text_field,
         tokenizer=str(tokenizer),
-        eos=special_token_id(encoder, "eos", eos),
+        eos=None if kind == "chat" else special_token_id(encoder, "eos", eos),
         batch_size=batch_size,
         sequence_length=sequence_length,
         threads=_LATENCY_THREADS,
         lanes=lanes,
         on_error=on_error,
+        sample=made,
     )
-    own_dataset(job, encoder)  # Arguments that do not go together are better known before anything runs.
+    # Arguments that do not go together are better known before anything runs.
+    job = replace(job, template=template_of(own_dataset(job, encoder)))
     with cleaning_up_when_terminated():
-        result = running.compare(job, rounds, threads or (1, 2, 4), [*only] or running.available(formats=formats))
+        result = running.compare(job, rounds, threads or (1, 2, 4), [*only] or running.available(formats=formats, kind=kind))
         try:
             if latency:
                 result["latency"] = delays.in_child(job)
@@ -206,6 +215,33 @@ def _bench_mixture(
         print_json(result)
     else:
         click.echo(mixtures.describe(result))
+
+
+def _check_options(kind: str, shards: tuple[str, ...], only: tuple[str, ...], *, formats: bool) -> None:
+    """Checks that the options go together.
+
+    Raises:
+      UsageError: two do not.
+    """
+    if formats and only:
+        raise click.UsageError("--formats adds contenders, and --only names them: use one of these options")
+    if options.is_given("text_field") and not shards:
+        raise click.UsageError("--text-field has no effect without SHARDS")
+    if shards and any(map(options.is_given, ("folder", "megabytes"))):
+        raise click.UsageError("--folder and --megabytes apply to the demo's text: they have no effect with SHARDS")
+    if kind == "text" and options.is_given("sample"):
+        raise click.UsageError("--sample text: name the key with --text-field")
+    if kind != "text":
+        if not shards or not options.is_given("tokenizer"):
+            raise click.UsageError(f"--sample {kind} needs SHARDS and --tokenizer: the demo has only text")
+        if given := [name for name in ("text_field", "formats") if options.is_given(name)]:
+            raise click.UsageError(f"--{given[0].replace('_', '-')} has no effect with --sample {kind}")
+        if kind == "chat" and options.is_given("eos"):
+            raise click.UsageError("--eos has no effect with --sample chat: the template writes the tokens around it")
+    if unfit := [name for name in only if kind not in CONTENDERS[name].kinds]:
+        fit = [name for name, contender in CONTENDERS.items() if kind in contender.kinds]
+        sample = f"--sample {kind}" if kind != "text" else "text"
+        raise click.UsageError(f"--only {unfit[0]} has no effect with {sample}: expected one of {', '.join(fit)}")
 
 
 def _check_apart(folder: Path, shards: tuple[str, ...]) -> None:

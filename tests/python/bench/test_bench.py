@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import gristmill as gm
+from chat_models import CHATML, write_chatml
 from gristmill._bench import contenders, latency, report, rounds, run
 from gristmill._cli import main
 from gristmill._demo import sample_text
@@ -123,7 +124,7 @@ def fake_rounds(monkeypatch):
         }
 
     monkeypatch.setattr(rounds, "in_child", run)
-    monkeypatch.setattr(rounds, "available", lambda *, formats: list(seconds))
+    monkeypatch.setattr(rounds, "available", lambda **_: list(seconds))
     return ran
 
 
@@ -376,3 +377,89 @@ def test_terminated_bench_leaves_no_files_or_processes(tmp_path, blank_shard):
     while any(Path(f"/proc/{worker}").exists() for worker in workers):
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def chats(tmp_path_factory):
+    """A shard of conversations, and a tokenizer whose template marks answers with `generation` blocks."""
+    folder = tmp_path_factory.mktemp("chats")
+    model = write_chatml(folder / "model")
+    template = CHATML.replace(
+        "{{ '<|im_start|>'", "{% if 0 %}{% generation %}{% endgeneration %}{% endif %}{{ '<|im_start|>'"
+    )
+    assert template != CHATML
+    (model / "chat_template.jinja").write_text(template)
+    with (folder / "chats.jsonl").open("w") as file:
+        for number in range(40):
+            messages = [
+                {"role": "user", "content": f"ant {number}?"},
+                {"role": "assistant", "content": "ant " * number},
+            ]
+            file.write(json.dumps({"turns": messages}) + "\n")
+    return str(folder / "chats.jsonl"), str(model)
+
+
+def test_conversations_are_compared(chats, capsys):
+    path, model = chats
+    command = ["bench", path, "--tokenizer", model, "--sample", "chat", "--sample", "field=turns", "--threads", "1"]
+    assert main.run([*command, "--threads", "2", "--rounds", "1", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["same_work"], found["same_rows"], found["failed"]) == (True, True, {})
+    assert found["job"]["sample"] == {"kind": "chat", "field": "turns"}
+    dataset = gm.PackedDataset(path, tokenizer=model, sample=gm.Chat("turns"), sequence_length=1024)
+    with iter(dataset) as iterator:
+        for _ in iterator:
+            pass
+        stats = iterator.stats()
+    for entry in found["by_threads"]:
+        assert set(entry["summary"]) >= {"gristmill", "inflate", "copy"}
+        own = entry["summary"]["gristmill"]
+        assert (own["tokens"], own["trained_tokens"]) == (stats["tokens"], stats["trained_tokens"])
+        if importlib.util.find_spec("transformers"):
+            # Its masks are those of the template's blocks, which hold nothing here.
+            assert entry["summary"]["transformers"]["tokens"] == own["tokens"]
+            assert entry["summary"]["transformers"]["trained_tokens"] == 0
+    assert main.run([*command, "--rounds", "1", "--only", "copy"]) == 0
+    shown = capsys.readouterr().out
+    assert f"{stats['trained_tokens']:,}" in shown
+    assert "chat field='turns'" in shown
+    assert "trained on" in shown
+    assert "Same work: yes, all yielded the same" in shown
+
+
+def test_completions_are_measured_alone(tmp_path, chats, capsys):
+    (tmp_path / "a.jsonl").write_text('{"prompt": "ant", "completion": " user"}\n' * 9)
+    command = ["bench", str(tmp_path / "a.jsonl"), "--tokenizer", chats[1], "--sample", "completion"]
+    assert main.run([*command, "--threads", "1", "--rounds", "1", "--json"]) == 0
+    (entry,) = json.loads(capsys.readouterr().out)["by_threads"]
+    assert set(entry["summary"]) == {"gristmill", "inflate", "copy"}
+    assert entry["summary"]["gristmill"]["eos_tokens"] == 9
+
+
+def test_options_of_conversations_are_checked(chats, capsys):
+    path, model = chats
+    chat = ["--sample", "chat", "--sample", "field=turns"]
+    for arguments, message in [
+        ([path, *chat], "--sample chat needs SHARDS and --tokenizer"),
+        (["--tokenizer", model, *chat], "--sample chat needs SHARDS and --tokenizer"),
+        ([path, "--tokenizer", model, *chat, "--text-field", "a"], "--text-field has no effect with --sample chat"),
+        ([path, "--tokenizer", model, *chat, "--formats"], "--formats has no effect with --sample chat"),
+        ([path, "--tokenizer", model, *chat, "--eos", "none"], "--eos has no effect with --sample chat"),
+        ([path, "--tokenizer", model, *chat, "--only", "grain"], "--only grain has no effect with --sample chat"),
+        ([path, "--tokenizer", model, "--only", "renderers"], "--only renderers has no effect with text"),
+        ([path, "--tokenizer", model, *chat, "--sample", "train_on=nobody"], "train_on='nobody'"),
+        ([path, "--tokenizer", model, "--sample", "poem"], "expected 'chat' or 'completion'"),
+    ]:
+        assert main.run(["bench", *arguments]) == 2, arguments
+        assert message in capsys.readouterr().err
+
+
+def test_settings_that_others_lack_leave_them_out(chats):
+    path, model = chats
+    job = contenders.Job(
+        shards=[path], text_field="text", tokenizer=f"{model}/tokenizer.json", eos=None, batch_size=2,
+        sequence_length=64, threads=1, sample={"kind": "chat", "field": "turns", "date": "2026-11-27"}, template=CHATML,
+    )  # fmt: skip
+    if importlib.util.find_spec("transformers"):
+        with pytest.raises(gm.GristmillError, match="no counterpart of date"):
+            run.in_child("transformers", job)

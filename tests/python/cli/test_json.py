@@ -190,4 +190,9 @@ def test_bench(tmp_path, monkeypatch, tokenizer_file, capsys):
     arguments = ["bench", "--folder", tmp_path, "--megabytes", "0.3", "--tokenizer", tokenizer_file, "--rounds", "1"]
     arguments += ["--threads", "1", "--only", "copy", "--only", "inflate", "--sequence-length", "64", "--latency"]
     seen = assert_listed(run_json(capsys, *arguments), "bench")
+    message = {"role": "assistant", "content": "ant"}
+    chats = shard_of(tmp_path, json.dumps({"messages": [{"role": "user", "content": "ant"}, message]}))
+    model = write_chatml(tmp_path / "model")
+    conversations = ["bench", chats, "--tokenizer", model, "--sample", "chat", "--rounds", "1", "--threads", "1"]
+    seen |= assert_listed(run_json(capsys, *conversations, "--only", "copy"), "bench")
     assert seen == table("bench").keys()

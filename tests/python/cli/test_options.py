@@ -87,7 +87,7 @@ def test_error_names_the_option_that_is_needed(tmp_path, packing, capsys):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["bench", "--text-field", "a"], "--text-field has no effect without --shards"),
+        (["bench", "--text-field", "a"], "--text-field has no effect without SHARDS"),
         (["bench", "--formats", "--only", "datasets"], "--formats adds contenders, and --only names them"),
         (["bench", "--shards", "a", "--megabytes", 1], "--folder and --megabytes apply to the demo's text"),
         (["bench", "--shards", "a", "--folder", "b"], "--folder and --megabytes apply to the demo's text"),
